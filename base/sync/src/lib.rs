@@ -1,0 +1,1 @@
+//! Rings, stacks, locks and counters that lanes share, model-checked

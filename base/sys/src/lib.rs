@@ -1,0 +1,1 @@
+//! What the machine is and gives: topology, huge pages, affinity, clock, SIMD, prefetch

@@ -1,0 +1,1 @@
+//! Views and builders of protocol headers, and Internet checksums

@@ -1,0 +1,2 @@
+//! The `warmlane` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Pinned lanes, their poll loop, pipelines and counters

@@ -1,0 +1,1 @@
+//! Regions, pools, packets and bursts: the memory packets live in

@@ -1,0 +1,1 @@
+//! Where packets enter and leave: queues, capabilities, statistics, drop reasons

@@ -1,0 +1,1 @@
+//! Longest-prefix-match tables for IPv4 and IPv6

@@ -1,0 +1,1 @@
+//! Ports over the Linux kernel: TAP and AF_PACKET

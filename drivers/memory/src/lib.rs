@@ -1,0 +1,1 @@
+//! Ports that need no hardware: null, ring pair, replay

@@ -1,0 +1,1 @@
+//! Ports that read and write pcap and pcapng files

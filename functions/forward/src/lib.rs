@@ -1,0 +1,1 @@
+//! IPv4 and IPv6 forwarding as a network function

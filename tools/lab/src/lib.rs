@@ -1,0 +1,1 @@
+//! Measurements, cache model and plots

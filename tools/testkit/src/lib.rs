@@ -1,0 +1,1 @@
+//! Fixtures for tests: namespaces, peers, traffic

@@ -1,0 +1,1 @@
+//! Warmlane: a userspace packet data plane for Linux
