@@ -1,1 +1,23 @@
 //! Longest-prefix-match tables for IPv4 and IPv6
+//!
+//! A table maps prefixes to next-hop numbers and finds, for an address, the number of the longest prefix around it.
+//! Data paths ask for a whole burst at once ([`Ipv4Table::lookup_burst`], [`Ipv6Table::lookup_burst`]); the control
+//! side inserts and removes routes one by one or builds a table from all of them.
+//!
+//! It promises that every kernel (portable and vector code alike) gives the same answers, that a change which fails
+//! leaves the table as it was, and that removing all routes gives their memory back.
+//!
+//! It must not know what a next hop is, read packets, or talk to the kernel: that is the forwarder's work.
+
+mod error;
+mod hop;
+mod ipv4;
+mod ipv6;
+mod prefix;
+mod rib;
+
+pub use error::TableError;
+pub use hop::NextHopId;
+pub use ipv4::Ipv4Table;
+pub use ipv6::Ipv6Table;
+pub use prefix::{Address, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, PrefixError};
