@@ -1,0 +1,525 @@
+//! Memory for packet buffers: shareable between processes, on the largest pages that can be had.
+//!
+//! A [`Mapping`] is a memfd mapped `MAP_SHARED`, so that the same bytes can be AF_XDP UMEM, a memif region and
+//! vhost-user memory. Every page is allocated before it is handed out: what doesn't fit is an error at start, not a
+//! page fault, a SIGBUS or the out-of-memory killer under traffic. The file is sealed against resizing, so a peer
+//! that gets its descriptor can't pull pages away from under us (memfd_create(2), "File sealing").
+
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use crate::huge_pages::{self, HugePagePool};
+use crate::memory;
+use crate::text::format_bytes;
+
+mod address_space;
+mod resident;
+mod table_memory;
+
+use address_space::{AddressRange, advise};
+pub use table_memory::{TableEntry, TableMemory};
+
+/// The large page of x86_64, and of Arm with 4 KiB base pages; every mapping is aligned to it.
+pub const HUGE_2M_BYTES: usize = 2 << 20;
+/// The largest page.
+pub const HUGE_1G_BYTES: usize = 1 << 30;
+/// The kernel's limit for the name of a memfd (`MFD_NAME_MAX_LEN`, mm/memfd.c).
+const LONGEST_NAME: usize = 249;
+/// Offered to kernels from 6.3 on; newer than the C library's constant. A machine with `vm.memfd_noexec=2` refuses
+/// files without it.
+const MFD_NOEXEC_SEAL: libc::c_uint = 0x8;
+
+/// The pages that a mapping got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PageSize {
+    /// Reserved pages of 1 GiB.
+    Huge1G,
+    /// Reserved pages of 2 MiB.
+    Huge2M,
+    /// Pages of 2 MiB that the kernel put together from ordinary memory, and may split again.
+    Transparent,
+    /// The base pages: 4 KiB on x86_64.
+    Plain,
+}
+
+impl PageSize {
+    /// Bytes that one entry of the translation cache (TLB) covers.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Huge1G => HUGE_1G_BYTES,
+            Self::Huge2M | Self::Transparent => HUGE_2M_BYTES,
+            Self::Plain => base_page_bytes(),
+        }
+    }
+}
+
+impl fmt::Display for PageSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Huge1G => f.write_str("1 GiB huge pages"),
+            Self::Huge2M => f.write_str("2 MiB huge pages"),
+            Self::Transparent => f.write_str("transparent huge pages"),
+            Self::Plain => write!(f, "{} pages", format_bytes(base_page_bytes() as u64)),
+        }
+    }
+}
+
+/// The pages that a mapping should get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PagePreference {
+    /// The largest that can be had and aren't larger than the mapping, then the next; the mapping says what it cost.
+    #[default]
+    Best,
+    /// 1 GiB pages or an error.
+    Huge1G,
+    /// 2 MiB pages or an error.
+    Huge2M,
+    /// Transparent huge pages for all of it, or an error.
+    Transparent,
+    /// Base pages only: the baseline to measure against.
+    Plain,
+}
+
+/// What to map.
+#[derive(Debug, Clone)]
+pub struct MappingRequest {
+    /// What `/proc/PID/maps` and every error call it.
+    pub name: String,
+    /// Bytes; rounded up to whole pages.
+    pub length: usize,
+    /// Which pages.
+    pub pages: PagePreference,
+}
+
+/// Why memory couldn't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum MappingError {
+    /// Nothing was asked for.
+    #[error("{name}: a mapping of 0 bytes was asked for; ask for at least one")]
+    ZeroLength {
+        /// The request's name.
+        name: String,
+    },
+    /// More was asked for than this machine, or this process's control group, can give.
+    #[error(
+        "{name}: {length} bytes were asked for, but only {available} bytes of memory are available; ask for \
+         less (fewer or smaller buffers), or free memory"
+    )]
+    TooLarge {
+        /// The request's name.
+        name: String,
+        /// Bytes asked for.
+        length: usize,
+        /// Bytes that could be had.
+        available: u64,
+    },
+    /// The name can't be given to a file.
+    #[error("mapping name {name:?} must have at most 249 bytes and no NUL byte; shorten it")]
+    InvalidName {
+        /// The name.
+        name: String,
+    },
+    /// The kind of page that was demanded can't be had.
+    #[error("{name}: {pages} can't be had for {length} bytes: {reason}; {remedy}")]
+    Unavailable {
+        /// The request's name.
+        name: String,
+        /// The pages demanded.
+        pages: PageSize,
+        /// Bytes asked for.
+        length: usize,
+        /// What is missing.
+        reason: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The kernel refused.
+    #[error(
+        "{name}: the kernel refused {call}: {source}; check `ulimit -v`, `ulimit -n` and the control group's limits"
+    )]
+    System {
+        /// The request's name.
+        name: String,
+        /// The system call.
+        call: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Shared memory, all of it resident, zeroed, aligned to at least 2 MiB. Unmapped when dropped; the file lives on as
+/// long as someone has its descriptor.
+///
+/// The memory comes from the NUMA node that the creating thread runs on: pin it first.
+#[derive(Debug)]
+pub struct Mapping {
+    range: AddressRange,
+    file: OwnedFd,
+    page_size: PageSize,
+    fallback: Option<String>,
+}
+
+/// Why one kind of page didn't work.
+struct Shortfall {
+    reason: String,
+    remedy: String,
+}
+
+enum Attempt {
+    /// The pages are there. The sentence says what is less than perfect about them.
+    Done(AddressRange, OwnedFd, Option<Shortfall>),
+    Short(Shortfall),
+}
+
+impl Mapping {
+    /// Maps and allocates the memory. Takes about a tenth of a second per GiB, to zero it.
+    ///
+    /// # Errors
+    /// [`MappingError::Unavailable`] with the remedy if demanded pages can't be had; [`PagePreference::Best`] fails
+    /// only if not even plain pages can.
+    pub fn new(request: &MappingRequest) -> Result<Self, MappingError> {
+        let name = checked_name(&request.name)?;
+        if request.length == 0 {
+            return Err(MappingError::ZeroLength { name: request.name.clone() });
+        }
+        match request.pages {
+            PagePreference::Best => Self::best(request, &name),
+            PagePreference::Huge1G => Self::exactly(PageSize::Huge1G, request, &name),
+            PagePreference::Huge2M => Self::exactly(PageSize::Huge2M, request, &name),
+            PagePreference::Transparent => Self::exactly(PageSize::Transparent, request, &name),
+            PagePreference::Plain => Self::exactly(PageSize::Plain, request, &name),
+        }
+    }
+
+    fn exactly(pages: PageSize, request: &MappingRequest, name: &CString) -> Result<Self, MappingError> {
+        match attempt(pages, request, name)? {
+            Attempt::Done(range, file, None) => Ok(Self { range, file, page_size: pages, fallback: None }),
+            Attempt::Done(_, _, Some(Shortfall { reason, remedy }))
+            | Attempt::Short(Shortfall { reason, remedy }) => Err(MappingError::Unavailable {
+                name: request.name.clone(),
+                pages,
+                length: request.length,
+                reason,
+                remedy,
+            }),
+        }
+    }
+
+    fn best(request: &MappingRequest, name: &CString) -> Result<Self, MappingError> {
+        let mut tried = Vec::new();
+        let mut order = vec![PageSize::Huge2M, PageSize::Transparent, PageSize::Plain];
+        if request.length >= HUGE_1G_BYTES {
+            order.insert(0, PageSize::Huge1G);
+        }
+        for pages in order {
+            match attempt(pages, request, name)? {
+                Attempt::Done(range, file, imperfect) => {
+                    tried.extend(imperfect.map(|shortfall| tried_sentence(pages, &shortfall)));
+                    let fallback = (!tried.is_empty()).then(|| {
+                        format!(
+                            "{}: {}; so it is on {pages}: {}",
+                            request.name,
+                            tried.join("; "),
+                            cost(pages)
+                        )
+                    });
+                    return Ok(Self { range, file, page_size: pages, fallback });
+                }
+                Attempt::Short(shortfall) => tried.push(tried_sentence(pages, &shortfall)),
+            }
+        }
+        Err(MappingError::Unavailable {
+            name: request.name.clone(),
+            pages: PageSize::Plain,
+            length: request.length,
+            reason: tried.join("; "),
+            remedy: "ask for less memory, or free some".to_owned(),
+        })
+    }
+
+    /// The first byte. Valid for [`length`](Self::length) bytes until the mapping is dropped.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.range.start()
+    }
+
+    /// Bytes mapped: what was asked for, rounded up to whole pages.
+    pub fn length(&self) -> usize {
+        self.range.length()
+    }
+
+    /// The pages that it is on.
+    pub fn page_size(&self) -> PageSize {
+        self.page_size
+    }
+
+    /// If better pages were tried in vain: one sentence with what was tried, why it failed, the remedy and the cost.
+    pub fn fallback(&self) -> Option<&str> {
+        self.fallback.as_deref()
+    }
+
+    /// The memory's file, to be mapped by another process or given to a driver. Its offset 0 is the first byte.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn tried_sentence(pages: PageSize, shortfall: &Shortfall) -> String {
+    format!("{pages} can't be had ({}; remedy: {})", shortfall.reason, shortfall.remedy)
+}
+
+/// What falling back to these pages costs.
+fn cost(pages: PageSize) -> &'static str {
+    match pages {
+        PageSize::Huge1G | PageSize::Huge2M => "more entries of the translation cache (TLB) are needed",
+        PageSize::Transparent => {
+            "as fast, but the kernel may split them when memory is short, and a device can't be given their \
+             physical addresses"
+        }
+        PageSize::Plain => {
+            "each page needs its own entry of the translation cache (TLB), so buffers spread over more than a few \
+             MiB cost page walks"
+        }
+    }
+}
+
+fn checked_name(name: &str) -> Result<CString, MappingError> {
+    let invalid = || MappingError::InvalidName { name: name.to_owned() };
+    if name.len() > LONGEST_NAME {
+        return Err(invalid());
+    }
+    CString::new(name).map_err(|_| invalid())
+}
+
+/// Tries one kind of page. An error means that no kind will work.
+fn attempt(pages: PageSize, request: &MappingRequest, name: &CString) -> Result<Attempt, MappingError> {
+    let too_large =
+        |available| MappingError::TooLarge { name: request.name.clone(), length: request.length, available };
+    let available = memory::available();
+    // Checked in advance because the kernel promises shared memory freely and kills someone when it has none left.
+    // Reserved huge pages are counted apart: they aren't "available" memory.
+    if let (PageSize::Plain | PageSize::Transparent, Some(available)) = (pages, available)
+        && request.length as u64 > available
+    {
+        return Err(too_large(available));
+    }
+    let Some(length) = request.length.checked_next_multiple_of(pages.bytes()) else {
+        return Err(too_large(available.unwrap_or(0)));
+    };
+    match pages {
+        PageSize::Huge1G | PageSize::Huge2M => reserved_pages(pages, length, request, name),
+        PageSize::Transparent => transparent_pages(length, request, name),
+        PageSize::Plain => plain_pages(length, request, name),
+    }
+}
+
+fn reserved_pages(
+    pages: PageSize,
+    length: usize,
+    request: &MappingRequest,
+    name: &CString,
+) -> Result<Attempt, MappingError> {
+    let page_bytes = pages.bytes() as u64;
+    let needed = length as u64 / page_bytes;
+    let Some(pool) = huge_pages::machine_pools().into_iter().find(|pool| pool.page_bytes == page_bytes)
+    else {
+        return Ok(Attempt::Short(Shortfall {
+            reason: "the kernel has no such pages".to_owned(),
+            remedy: "use a kernel and processor with huge pages of this size".to_owned(),
+        }));
+    };
+    // MFD_HUGE_2MB and MFD_HUGE_1GB: the logarithm of the size in the upper bits (memfd_create(2)).
+    let size_flag = page_bytes.trailing_zeros() << libc::MFD_HUGE_SHIFT;
+    let shared = create_file(name, libc::MFD_HUGETLB | size_flag, length)
+        // Without MAP_NORESERVE this reserves all the pages, or fails with ENOMEM, before the first is touched.
+        .and_then(|file| Ok((AddressRange::map_shared(&file, length, pages.bytes())?, file)))
+        // A control group may still refuse a page that the pool has; this then says so (EFAULT) where a write would
+        // raise SIGBUS.
+        .and_then(|(range, file)| populate(&range, &file, pages.bytes()).map(|()| (range, file)));
+    match shared {
+        Ok((range, file)) => Ok(Attempt::Done(range, file, None)),
+        Err(refusal) => match refusal.source.raw_os_error() {
+            Some(libc::ENOMEM | libc::ENOSPC | libc::EFAULT | libc::EINVAL | libc::ENODEV | libc::EPERM) => {
+                Ok(Attempt::Short(pool_shortfall(&pool, needed, &refusal)))
+            }
+            _ => Err(refusal.into_error(request)),
+        },
+    }
+}
+
+fn pool_shortfall(pool: &HugePagePool, needed: u64, refusal: &Refusal) -> Shortfall {
+    if pool.obtainable() >= needed {
+        Shortfall {
+            reason: format!(
+                "{} of the {needed} pages needed are free, but {} failed: {}",
+                pool.obtainable(),
+                refusal.call,
+                refusal.source
+            ),
+            remedy: "check the control group's `hugetlb` limits and the NUMA node's own pool".to_owned(),
+        }
+    } else {
+        Shortfall {
+            reason: format!("{needed} needed, {} of {} free", pool.obtainable(), pool.total),
+            remedy: huge_pages::reserve_command(pool.page_bytes, pool.total_for(needed)),
+        }
+    }
+}
+
+fn transparent_pages(
+    length: usize,
+    request: &MappingRequest,
+    name: &CString,
+) -> Result<Attempt, MappingError> {
+    let settings = huge_pages::transparent();
+    let shared = settings.shared.as_deref().unwrap_or("missing");
+    let refuse = |reason: String, remedy: &str| Shortfall { reason, remedy: remedy.to_owned() };
+    match (settings.shared.as_deref(), settings.page_bytes) {
+        (None, _) | (_, None) => {
+            let remedy = "use a kernel with CONFIG_TRANSPARENT_HUGEPAGE";
+            return Ok(Attempt::Short(refuse("the kernel has none for shared memory".to_owned(), remedy)));
+        }
+        (Some(_), Some(bytes)) if bytes != HUGE_2M_BYTES as u64 => {
+            let reason = format!("this kernel's are {}, not 2 MiB", format_bytes(bytes));
+            return Ok(Attempt::Short(refuse(reason, "use a kernel with 4 KiB base pages")));
+        }
+        _ => {}
+    }
+    let outcome = create_file(name, 0, length)
+        .and_then(|file| Ok((AddressRange::map_shared(&file, length, HUGE_2M_BYTES)?, file)))
+        .and_then(|(range, file)| {
+            // Needed where the setting is `advise`, harmless elsewhere; whether it worked is looked up below.
+            let _ = advise(&range, libc::MADV_HUGEPAGE);
+            populate(&range, &file, base_page_bytes()).map(|()| (range, file))
+        });
+    let (range, file) = outcome.map_err(|refusal| refusal.into_error(request))?;
+    let mut huge = resident::huge_bytes(&range);
+    if huge != Some(length) {
+        // With the setting `never` the kernel doesn't choose huge pages by itself, but puts them together when told
+        // (Linux 6.1, madvise(2), MADV_COLLAPSE: "independent of any sysfs setting"; only `deny` forbids it).
+        let _ = advise(&range, MADV_COLLAPSE);
+        huge = resident::huge_bytes(&range);
+    }
+    let huge = huge.unwrap_or(0);
+    if huge == length {
+        return Ok(Attempt::Done(range, file, None));
+    }
+    let shortfall = refuse(
+        format!(
+            "{} of {} came out huge with /sys/kernel/mm/transparent_hugepage/shmem_enabled at `{shared}`",
+            format_bytes(huge as u64),
+            format_bytes(length as u64)
+        ),
+        "`echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled`, and if memory is fragmented `sysctl \
+         vm.compact_memory=1`",
+    );
+    // Half of it or more on huge pages is worth keeping for whoever asked for the best.
+    if huge >= length / 2 {
+        Ok(Attempt::Done(range, file, Some(shortfall)))
+    } else {
+        Ok(Attempt::Short(shortfall))
+    }
+}
+
+/// Newer (Linux 6.1) than some C libraries' constants.
+const MADV_COLLAPSE: libc::c_int = 25;
+/// From Linux 5.14.
+const MADV_POPULATE_WRITE: libc::c_int = 23;
+
+fn plain_pages(length: usize, request: &MappingRequest, name: &CString) -> Result<Attempt, MappingError> {
+    create_file(name, 0, length)
+        .and_then(|file| Ok((AddressRange::map_shared(&file, length, HUGE_2M_BYTES)?, file)))
+        .and_then(|(range, file)| {
+            // So that "plain" is plain where shmem_enabled is `always`. Refused by kernels without huge pages.
+            let _ = advise(&range, libc::MADV_NOHUGEPAGE);
+            populate(&range, &file, base_page_bytes()).map(|()| (range, file))
+        })
+        .map(|(range, file)| Attempt::Done(range, file, None))
+        .map_err(|refusal| refusal.into_error(request))
+}
+
+/// A system call that failed.
+pub(crate) struct Refusal {
+    call: &'static str,
+    source: io::Error,
+}
+
+impl Refusal {
+    pub(crate) fn last(call: &'static str) -> Self {
+        Self { call, source: io::Error::last_os_error() }
+    }
+
+    fn into_error(self, request: &MappingRequest) -> MappingError {
+        self.named(&request.name)
+    }
+
+    pub(crate) fn named(self, name: &str) -> MappingError {
+        MappingError::System { name: name.to_owned(), call: self.call, source: self.source }
+    }
+}
+
+/// An unnamed file in memory of the given length, sealed against being resized.
+fn create_file(name: &CString, flags: libc::c_uint, length: usize) -> Result<OwnedFd, Refusal> {
+    let flags = flags | libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: `name` ends with NUL, which is all that memfd_create reads.
+    let open = |flags| unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    let mut descriptor = open(flags | MFD_NOEXEC_SEAL);
+    if descriptor < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
+        // The kernel is older than the flag.
+        descriptor = open(flags);
+    }
+    if descriptor < 0 {
+        return Err(Refusal::last("memfd_create"));
+    }
+    // SAFETY: the descriptor is open, and nobody else knows of it.
+    let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let size = libc::off_t::try_from(length)
+        .map_err(|_| Refusal { call: "ftruncate", source: io::Error::from_raw_os_error(libc::EFBIG) })?;
+    // SAFETY: sets the size of a file that is ours.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), size) } != 0 {
+        return Err(Refusal::last("ftruncate"));
+    }
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: adds flags to a file that is ours.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
+        return Err(Refusal::last("fcntl(F_ADD_SEALS)"));
+    }
+    Ok(file)
+}
+
+/// Allocates and maps every page.
+fn populate(range: &AddressRange, file: &OwnedFd, page_bytes: usize) -> Result<(), Refusal> {
+    match advise(range, MADV_POPULATE_WRITE) {
+        Err(source) if source.raw_os_error() == Some(libc::EINVAL) => {}
+        Err(source) => return Err(Refusal { call: "madvise(MADV_POPULATE_WRITE)", source }),
+        Ok(()) => return Ok(()),
+    }
+    // Before Linux 5.14: allocate through the file, which reports an error where a write would raise SIGBUS, then touch.
+    // The length is at most `isize::MAX`, being that of a mapping.
+    let size = libc::off_t::try_from(range.length()).unwrap_or(libc::off_t::MAX);
+    // SAFETY: allocates blocks of a file that is ours.
+    if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, size) } != 0 {
+        return Err(Refusal::last("fallocate"));
+    }
+    for offset in (0..range.length()).step_by(page_bytes) {
+        // SAFETY: inside the mapping, which is readable and writable and not shared with anyone yet.
+        unsafe {
+            let byte = range.start().add(offset);
+            byte.write_volatile(byte.read_volatile());
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a base page.
+pub(crate) fn base_page_bytes() -> usize {
+    // SAFETY: only returns a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    // Linux always knows it; 4 KiB is the answer of the architectures that have one only.
+    usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
+}
+
+#[cfg(test)]
+mod tests;

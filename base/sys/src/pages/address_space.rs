@@ -1,0 +1,117 @@
+//! Owning a range of addresses.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+use super::Refusal;
+
+/// Mapped addresses that are ours: readable, writable, and unmapped when dropped.
+#[derive(Debug)]
+pub(super) struct AddressRange {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the range is a number pair that says which addresses to unmap; unmapping works from any thread. It gives
+// no access to the memory except through `start`, whose users argue for themselves.
+unsafe impl Send for AddressRange {}
+// SAFETY: as above; shared references only read the two numbers.
+unsafe impl Sync for AddressRange {}
+
+impl AddressRange {
+    /// Private zeroed memory, allocated page by page as it is touched.
+    pub(super) fn map_private(length: usize, alignment: usize) -> Result<Self, Refusal> {
+        let range = Self::reserve(length, alignment)?;
+        range.replace(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
+        Ok(range)
+    }
+
+    /// The first `length` bytes of `file`, shared with everyone who has it.
+    pub(super) fn map_shared(file: &OwnedFd, length: usize, alignment: usize) -> Result<Self, Refusal> {
+        let range = Self::reserve(length, alignment)?;
+        range.replace(libc::MAP_SHARED, file.as_raw_fd())?;
+        Ok(range)
+    }
+
+    /// Takes addresses without memory behind them: more than needed, of which the unaligned ends are given back.
+    fn reserve(length: usize, alignment: usize) -> Result<Self, Refusal> {
+        let too_long = || Refusal { call: "mmap", source: io::Error::from_raw_os_error(libc::ENOMEM) };
+        let padded = length.checked_add(alignment).ok_or_else(too_long)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping where the kernel likes; no existing memory is touched.
+        let address = unsafe { libc::mmap(ptr::null_mut(), padded, libc::PROT_NONE, flags, -1, 0) };
+        let whole = Self { start: mapped(address)?, length: padded };
+        let head = whole.start.align_offset(alignment);
+        // From here on the three parts have one owner each; those of the ends unmap them at once.
+        let base = whole.start;
+        std::mem::forget(whole);
+        // SAFETY: head < alignment, so all three parts lie inside the mapping, and `align_offset` of a byte pointer to a
+        // power of two always succeeds.
+        let (start, tail) = unsafe { (base.add(head), base.add(head + length)) };
+        drop(Self { start: base, length: head });
+        drop(Self { start: tail, length: alignment - head });
+        Ok(Self { start, length })
+    }
+
+    /// Puts memory behind the reserved addresses.
+    fn replace(&self, flags: libc::c_int, descriptor: libc::c_int) -> Result<(), Refusal> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: MAP_FIXED replaces exactly the range that `reserve` took for us, which nobody has a pointer into yet.
+        let address = unsafe {
+            libc::mmap(
+                self.start.as_ptr().cast(),
+                self.length,
+                protection,
+                flags | libc::MAP_FIXED,
+                descriptor,
+                0,
+            )
+        };
+        mapped(address).map(|_| ())
+    }
+
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+}
+
+impl Drop for AddressRange {
+    fn drop(&mut self) {
+        if self.length == 0 {
+            return;
+        }
+        // SAFETY: the range is ours alone, and whoever handed out pointers into it has promised that they are gone.
+        // It can fail only for addresses that aren't whole pages, which these are.
+        unsafe {
+            libc::munmap(self.start.as_ptr().cast(), self.length);
+        }
+    }
+}
+
+fn mapped(address: *mut libc::c_void) -> Result<NonNull<u8>, Refusal> {
+    if address == libc::MAP_FAILED {
+        return Err(Refusal::last("mmap"));
+    }
+    // Never null: the kernel doesn't choose address 0 (`vm.mmap_min_addr`).
+    NonNull::new(address.cast()).ok_or_else(|| Refusal::last("mmap"))
+}
+
+/// Tells the kernel how the range will be used. Only for advice that leaves the contents alone.
+pub(super) fn advise(range: &AddressRange, advice: libc::c_int) -> io::Result<()> {
+    loop {
+        // SAFETY: the range is a mapping of ours, and the callers' advice (page sizes, populating) keeps its contents.
+        if unsafe { libc::madvise(range.start.as_ptr().cast(), range.length, advice) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        // A signal can interrupt populating; what is done stays done, so going on is right.
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
