@@ -1,1 +1,27 @@
-//! Views and builders of protocol headers, and Internet checksums
+//! Views and builders of protocol headers, and Internet checksums.
+//!
+//! This room knows how headers look on the wire and nothing else: no buffers, no ports, no tables, no clock.
+//!
+//! - One file per protocol. A view wraps a fixed-size array reference (`&[u8; 20]` for IPv4), so after the one
+//!   length check that made the array no field access is checked again.
+//! - Whatever the bytes are, nothing here panics and nothing on the parse side allocates. Bytes that break a rule
+//!   give a typed error with what was seen and what the rule wants; rules are checked outside in.
+//! - All values are in host byte order, all lengths in bytes, unless the item says otherwise.
+//! - It must not decide policy: what to do with a bad packet is the caller's business.
+
+#![forbid(unsafe_code)]
+
+pub mod checksum;
+pub mod ethernet;
+pub mod ipv4;
+pub mod ipv6;
+pub mod martian;
+
+mod error;
+mod protocol;
+
+pub use error::Truncated;
+pub use ethernet::{EtherType, EthernetHeader, MacAddress};
+pub use ipv4::{Ipv4Error, Ipv4Header, Ipv4Packet};
+pub use ipv6::{Ipv6Error, Ipv6Header, Ipv6Packet};
+pub use protocol::IpProtocol;
