@@ -1,1 +1,52 @@
-//! Regions, pools, packets and bursts: the memory packets live in
+//! The memory that packets live in: regions, pools, packets and bursts.
+//!
+//! A [`Pool`] maps one region of (huge-page) memory, cuts it into buffers at a planned stride, hands them out as
+//! [`Packet`]s and takes them back. Packets move in [`Burst`]s, and from lane to lane through a [`channel()`].
+//!
+//! Promises: a packet has one owner, is freed when dropped and cannot be cloned, leaked silently or touched after
+//! it was sent; each pool's [`Ledger`] is zero at rest; taking and freeing on a lane that is
+//! [attached](Pool::attach) touches no shared line but once per magazine; no allocation and no panic on the way.
+//!
+//! Must not: know any protocol, any port or any driver. Unsafe code is confined to this room's own files; what it
+//! offers is safe.
+//!
+//! ```
+//! use warmlane_mem::{Burst, Pool, PoolConfig};
+//!
+//! let pool = Pool::new(&PoolConfig { buffers: 512, ..PoolConfig::default() })?;
+//! let _lane = pool.attach()?; // this thread gets its own cache of buffers
+//! let mut burst = Burst::new();
+//! pool.take_burst(&mut burst, 32);
+//! for packet in burst.iter_mut() {
+//!     packet.fill(b"a frame")?;
+//! }
+//! assert_eq!(pool.ledger().outstanding(), 32);
+//! drop(burst);
+//! assert_eq!(pool.ledger().outstanding(), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod burst;
+mod channel;
+mod error;
+mod header;
+mod id;
+mod lane_cache;
+mod ledger;
+mod packet;
+pub mod plan;
+mod pool;
+mod register;
+mod shared;
+
+pub use burst::{BURST_CAPACITY, BURST_DEFAULT, Burst, Drain};
+pub use channel::{ChannelCounters, PacketReceiver, PacketSender, channel};
+pub use error::{NoRoom, PoolError, TooShort};
+pub use header::APPLICATION_BYTES;
+pub use id::{BufferId, MAXIMUM_BUFFERS};
+pub use lane_cache::LaneCache;
+pub use ledger::Ledger;
+pub use packet::{Checksum, LINE_BYTES, Packet, SegmentData};
+pub use pool::{Pool, PoolConfig, PoolKind};
+pub use register::MAXIMUM_POOLS;
+pub use shared::MAXIMUM_LANES;

@@ -1,0 +1,147 @@
+//! A one-way ring of packets from one lane to another.
+
+use crate::burst::{BURST_CAPACITY, Burst};
+use crate::id::BufferId;
+use crate::packet::Packet;
+use std::sync::{Arc, Mutex, PoisonError};
+use warmlane_sync::counter::Counter;
+use warmlane_sync::padded::CachePadded;
+use warmlane_sync::ring::RingError;
+use warmlane_sync::spsc;
+
+/// Packets that went through a channel, counted at both ends; the difference is inside.
+#[derive(Debug, Default)]
+pub struct ChannelCounters {
+    /// Written by the sending lane.
+    pub sent: CachePadded<Counter>,
+    /// Written by the receiving lane.
+    pub received: CachePadded<Counter>,
+}
+
+/// What both ends know.
+struct Shared {
+    counters: ChannelCounters,
+    close: Mutex<Close>,
+}
+
+/// Who is gone already. The end that goes last frees what is inside; the lock decides which that is.
+#[derive(Default)]
+struct Close {
+    sender_gone: bool,
+    /// Left by a receiver that went first, for the sender to drain.
+    consumer: Option<spsc::Consumer<u32>>,
+}
+
+/// Makes a channel for up to `capacity` packets, a power of two.
+///
+/// # Errors
+/// [`RingError`], if the capacity is zero, not a power of two or too large.
+pub fn channel(capacity: usize) -> Result<(PacketSender, PacketReceiver), RingError> {
+    let (producer, consumer) = spsc::ring(capacity)?;
+    let shared = Arc::new(Shared { counters: ChannelCounters::default(), close: Mutex::default() });
+    Ok((
+        PacketSender { producer, shared: Arc::clone(&shared) },
+        PacketReceiver { consumer: Some(consumer), shared },
+    ))
+}
+
+/// The end of a channel that takes packets in.
+pub struct PacketSender {
+    producer: spsc::Producer<u32>,
+    shared: Arc<Shared>,
+}
+
+impl PacketSender {
+    /// Sends packets from the front of `burst`, as many as there is room for; returns how many. The rest stays.
+    #[inline]
+    pub fn send(&mut self, burst: &mut Burst) -> usize {
+        let mut names = [0; BURST_CAPACITY];
+        let count = burst.names(&mut names);
+        let sent = self.producer.push_burst(&names[..count]);
+        // SAFETY: `sent` is at most the burst's length, and the ring holds those packets' names now: whoever
+        // receives or drains them turns each back into a packet once.
+        unsafe { burst.forget_front(sent) };
+        self.shared.counters.sent.add(sent as u64);
+        sent
+    }
+
+    /// Whether the receiving end is gone, so that what is sent now would never be received.
+    pub fn is_disconnected(&self) -> bool {
+        self.producer.is_disconnected()
+    }
+
+    /// The counts of both ends.
+    pub fn counters(&self) -> &ChannelCounters {
+        &self.shared.counters
+    }
+}
+
+impl Drop for PacketSender {
+    fn drop(&mut self) {
+        let mut close = self.shared.close.lock().unwrap_or_else(PoisonError::into_inner);
+        close.sender_gone = true;
+        if let Some(mut consumer) = close.consumer.take() {
+            drain(&mut consumer);
+        }
+    }
+}
+
+/// The end of a channel that gives packets out.
+pub struct PacketReceiver {
+    /// `Some` until it is dropped.
+    consumer: Option<spsc::Consumer<u32>>,
+    shared: Arc<Shared>,
+}
+
+impl PacketReceiver {
+    /// Appends packets to `burst`, as many as there are and it has room for; returns how many.
+    #[inline]
+    pub fn receive(&mut self, burst: &mut Burst) -> usize {
+        let Some(consumer) = &mut self.consumer else { return 0 };
+        let count = receive(consumer, burst);
+        self.shared.counters.received.add(count as u64);
+        count
+    }
+
+    /// Whether the sending end is gone: when `receive` then returns 0, no more will come.
+    pub fn is_disconnected(&self) -> bool {
+        self.consumer.as_ref().is_none_or(spsc::Consumer::is_disconnected)
+    }
+
+    /// The counts of both ends.
+    pub fn counters(&self) -> &ChannelCounters {
+        &self.shared.counters
+    }
+}
+
+impl Drop for PacketReceiver {
+    fn drop(&mut self) {
+        let mut close = self.shared.close.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut consumer) = self.consumer.take() else { return };
+        if close.sender_gone {
+            drain(&mut consumer);
+        } else {
+            close.consumer = Some(consumer);
+        }
+    }
+}
+
+#[inline]
+fn receive(consumer: &mut spsc::Consumer<u32>, burst: &mut Burst) -> usize {
+    let mut names = [0; BURST_CAPACITY];
+    let room = burst.room();
+    let count = consumer.pop_burst(&mut names[..room]);
+    for &name in &names[..count] {
+        // SAFETY: the name was put in by `send`, which gave the packet up, and comes out of the ring once; the
+        // burst has room for as many as were popped.
+        unsafe { burst.push_unchecked(Packet::from_id(BufferId::from_bits(name))) };
+    }
+    count
+}
+
+fn drain(consumer: &mut spsc::Consumer<u32>) {
+    let mut burst = Burst::with_limit(BURST_CAPACITY);
+    while receive(consumer, &mut burst) > 0 {
+        burst.clear();
+    }
+}

@@ -1,0 +1,111 @@
+//! What can go wrong when pools are made, attached and grown into.
+
+use warmlane_sys::pages::MappingError;
+
+/// Why a pool cannot be made or attached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// A pool needs at least one buffer.
+    #[error("pool '{pool}' has no buffers: ask for at least 1")]
+    NoBuffers {
+        /// The pool's name.
+        pool: String,
+    },
+    /// Buffer indices have 24 bits.
+    #[error("pool '{pool}' asks for {buffers} buffers, more than the {} that one pool can have: use several pools", crate::id::MAXIMUM_BUFFERS)]
+    TooManyBuffers {
+        /// The pool's name.
+        pool: String,
+        /// What was asked for.
+        buffers: u32,
+    },
+    /// Offsets inside a buffer have 16 bits.
+    #[error(
+        "pool '{pool}': header, headroom of {headroom} and room of {room} bytes exceed the {} bytes that a buffer can have: larger packets are chained",
+        u16::MAX
+    )]
+    BufferTooLarge {
+        /// The pool's name.
+        pool: String,
+        /// Bytes kept free in front of the data.
+        headroom: usize,
+        /// Bytes for data.
+        room: usize,
+    },
+    /// A buffer without room holds nothing.
+    #[error("pool '{pool}' has buffers without room: ask for at least 64 bytes")]
+    NoRoom {
+        /// The pool's name.
+        pool: String,
+    },
+    /// The stride asked for does not hold a buffer, or is not a whole number of cache lines.
+    #[error("pool '{pool}': a stride of {stride} bytes is not a multiple of 64 that holds a buffer of {needed} bytes")]
+    Stride {
+        /// The pool's name.
+        pool: String,
+        /// What was asked for.
+        stride: usize,
+        /// Header, headroom and room.
+        needed: usize,
+    },
+    /// A lane exchanges magazines of at least one and at most 4,096 indices.
+    #[error("pool '{pool}': a magazine of {magazine} buffers is outside 1..=4096")]
+    Magazine {
+        /// The pool's name.
+        pool: String,
+        /// What was asked for.
+        magazine: u32,
+    },
+    /// More memory than an address space has.
+    #[error("{buffers} buffers of {stride} bytes exceed the address space: ask for fewer")]
+    TooLarge {
+        /// What was asked for.
+        buffers: u32,
+        /// Bytes from one buffer to the next.
+        stride: usize,
+    },
+    /// The memory could not be had.
+    #[error("pool '{pool}' has no memory")]
+    Memory {
+        /// The pool's name.
+        pool: String,
+        /// Why not, and what helps.
+        source: MappingError,
+    },
+    /// The register of pools is full.
+    #[error("{} pools exist already: drop one first", crate::register::MAXIMUM_POOLS)]
+    TooManyPools,
+    /// This thread has a lane cache of this pool.
+    #[error("this thread is attached to pool '{pool}' already: keep the first lane cache")]
+    AlreadyAttached {
+        /// The pool's name.
+        pool: String,
+    },
+    /// All magazines for lanes are lent.
+    #[error("{} lanes are attached to pool '{pool}' already: detach one first", crate::shared::MAXIMUM_LANES)]
+    TooManyLanes {
+        /// The pool's name.
+        pool: String,
+    },
+}
+
+/// There is not enough room in the packet's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{wanted} bytes wanted where {available} are free")]
+pub struct NoRoom {
+    /// Bytes asked for.
+    pub wanted: usize,
+    /// Bytes that there are.
+    pub available: usize,
+}
+
+/// The packet has fewer bytes than were to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{wanted} bytes to remove from {available}")]
+pub struct TooShort {
+    /// Bytes asked for.
+    pub wanted: usize,
+    /// Bytes that there are.
+    pub available: usize,
+}
