@@ -151,14 +151,7 @@ fn scale(value: u64, factor: u64) -> u64 {
 fn counter_promised() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::__cpuid;
-        #[allow(
-            unused_unsafe,
-            reason = "CPUID became a safe function in Rust 1.93; the oldest supported is before"
-        )]
-        // SAFETY: every x86_64 processor has the CPUID instruction and leaf 8000_0000h.
-        let (highest, power) = unsafe { (__cpuid(0x8000_0000).eax, __cpuid(0x8000_0007).edx) };
-        highest >= 0x8000_0007 && power >> 8 & 1 == 1
+        crate::cpuid::leaf(0x8000_0007, 0).is_some_and(|registers| registers.edx >> 8 & 1 == 1)
     }
     #[cfg(not(target_arch = "x86_64"))]
     true

@@ -99,7 +99,7 @@ pub fn transparent() -> TransparentHugePages {
     transparent_at(Path::new("/sys/kernel/mm/transparent_hugepage"))
 }
 
-fn transparent_at(directory: &Path) -> TransparentHugePages {
+pub(crate) fn transparent_at(directory: &Path) -> TransparentHugePages {
     let chosen = |file| crate::text::chosen_word(&read_text(&directory.join(file))?).map(str::to_owned);
     TransparentHugePages {
         private: chosen("enabled"),

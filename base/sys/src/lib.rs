@@ -14,8 +14,13 @@
 
 pub mod affinity;
 pub mod clock;
+#[cfg(target_arch = "x86_64")]
+mod cpuid;
 pub mod huge_pages;
+pub mod machine;
 mod memory;
 pub mod pages;
 pub mod prefetch;
+pub mod simd;
 mod text;
+pub mod topology;
