@@ -1,1 +1,15 @@
-//! IPv4 and IPv6 forwarding as a network function
+//! IPv4 and IPv6 forwarding as a network function.
+//!
+//! Packets come in as a burst and leave in one burst per output port: checked outside in, routed by longest match,
+//! with new addresses, lower TTL and the right MTU (RFC 1812, RFC 8200). What cannot go on is answered with the ICMP
+//! message its sender is owed, at a limited rate, or dropped under a named reason.
+//!
+//! - [`control`] turns a configuration into [`Routes`](control::Routes), which all lanes share and none changes.
+//! - [`datapath`] holds the [`Forwarder`](datapath::Forwarder), of which each lane has its own.
+//!
+//! It promises that received = forwarded + answered + punted + dropped at any time, that no input makes it panic, and
+//! that nothing on the data path allocates, locks or calls the system. It must not know a driver by name.
+
+#![forbid(unsafe_code)]
+
+pub mod control;
