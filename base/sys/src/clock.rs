@@ -27,8 +27,10 @@ const NANOSECONDS: u64 = 1_000_000_000;
 #[inline(always)]
 pub fn cycles() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: RDTSC reads a counter into registers; Linux leaves it enabled in user mode.
-    return unsafe { std::arch::x86_64::_rdtsc() };
+    {
+        // SAFETY: RDTSC reads a counter into registers; Linux leaves it enabled in user mode.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
     #[cfg(target_arch = "aarch64")]
     {
         let counter: u64;
@@ -36,10 +38,12 @@ pub fn cycles() -> u64 {
         unsafe {
             std::arch::asm!("mrs {0}, cntvct_el0", out(reg) counter, options(nomem, nostack, preserves_flags));
         }
-        return counter;
+        counter
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    monotonic_nanoseconds()
+    {
+        monotonic_nanoseconds()
+    }
 }
 
 /// The cycle counter, read after every earlier load of this thread has its value and before any later instruction

@@ -111,9 +111,13 @@ fn hypervisor_name(signature: &str) -> &str {
 
 fn signature() -> Option<String> {
     #[cfg(target_arch = "x86_64")]
-    return crate::cpuid::hypervisor_signature();
+    {
+        crate::cpuid::hypervisor_signature()
+    }
     #[cfg(not(target_arch = "x86_64"))]
-    None
+    {
+        None
+    }
 }
 
 #[cfg(test)]

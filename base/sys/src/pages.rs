@@ -28,9 +28,6 @@ pub const HUGE_2M_BYTES: usize = 2 << 20;
 pub const HUGE_1G_BYTES: usize = 1 << 30;
 /// The kernel's limit for the name of a memfd (`MFD_NAME_MAX_LEN`, mm/memfd.c).
 const LONGEST_NAME: usize = 249;
-/// Offered to kernels from 6.3 on; newer than the C library's constant. A machine with `vm.memfd_noexec=2` refuses
-/// files without it.
-const MFD_NOEXEC_SEAL: libc::c_uint = 0x8;
 
 /// The pages that a mapping got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -123,7 +120,7 @@ pub enum MappingError {
         name: String,
     },
     /// The kind of page that was demanded can't be had.
-    #[error("{name}: {pages} can't be had for {length} bytes: {reason}; {remedy}")]
+    #[error("{name}: {pages} can't be had for {length} bytes: {reason}; remedy: {remedy}")]
     Unavailable {
         /// The request's name.
         name: String,
@@ -217,7 +214,9 @@ impl Mapping {
         for pages in order {
             match attempt(pages, request, name)? {
                 Attempt::Done(range, file, imperfect) => {
-                    tried.extend(imperfect.map(|shortfall| tried_sentence(pages, &shortfall)));
+                    tried.extend(
+                        imperfect.map(|shortfall| tried_sentence(pages, "came out only in part", &shortfall)),
+                    );
                     let fallback = (!tried.is_empty()).then(|| {
                         format!(
                             "{}: {}; so it is on {pages}: {}",
@@ -228,7 +227,7 @@ impl Mapping {
                     });
                     return Ok(Self { range, file, page_size: pages, fallback });
                 }
-                Attempt::Short(shortfall) => tried.push(tried_sentence(pages, &shortfall)),
+                Attempt::Short(shortfall) => tried.push(tried_sentence(pages, "can't be had", &shortfall)),
             }
         }
         Err(MappingError::Unavailable {
@@ -240,7 +239,8 @@ impl Mapping {
         })
     }
 
-    /// The first byte. Valid for [`length`](Self::length) bytes until the mapping is dropped.
+    /// The first byte. Valid for [`length`](Self::length) bytes until the mapping is dropped. Whoever was given the
+    /// file may write at any time, so no reference into memory shared with a peer may be kept.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.range.start()
     }
@@ -266,8 +266,8 @@ impl Mapping {
     }
 }
 
-fn tried_sentence(pages: PageSize, shortfall: &Shortfall) -> String {
-    format!("{pages} can't be had ({}; remedy: {})", shortfall.reason, shortfall.remedy)
+fn tried_sentence(pages: PageSize, outcome: &str, shortfall: &Shortfall) -> String {
+    format!("{pages} {outcome} ({}; remedy: {})", shortfall.reason, shortfall.remedy)
 }
 
 /// What falling back to these pages costs.
@@ -362,7 +362,7 @@ fn pool_shortfall(pool: &HugePagePool, needed: u64, refusal: &Refusal) -> Shortf
         }
     } else {
         Shortfall {
-            reason: format!("{needed} needed, {} of {} free", pool.obtainable(), pool.total),
+            reason: format!("{needed} needed, {} of the pool's {} free", pool.obtainable(), pool.total),
             remedy: huge_pages::reserve_command(pool.page_bytes, pool.total_for(needed)),
         }
     }
@@ -423,10 +423,8 @@ fn transparent_pages(
     }
 }
 
-/// Newer (Linux 6.1) than some C libraries' constants.
+/// From Linux 6.1. The constant is missing where the C library is musl.
 const MADV_COLLAPSE: libc::c_int = 25;
-/// From Linux 5.14.
-const MADV_POPULATE_WRITE: libc::c_int = 23;
 
 fn plain_pages(length: usize, request: &MappingRequest, name: &CString) -> Result<Attempt, MappingError> {
     create_file(name, 0, length)
@@ -465,7 +463,8 @@ fn create_file(name: &CString, flags: libc::c_uint, length: usize) -> Result<Own
     let flags = flags | libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: `name` ends with NUL, which is all that memfd_create reads.
     let open = |flags| unsafe { libc::memfd_create(name.as_ptr(), flags) };
-    let mut descriptor = open(flags | MFD_NOEXEC_SEAL);
+    // From Linux 6.3; a machine with `vm.memfd_noexec=2` refuses files without it.
+    let mut descriptor = open(flags | libc::MFD_NOEXEC_SEAL);
     if descriptor < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
         // The kernel is older than the flag.
         descriptor = open(flags);
@@ -491,7 +490,7 @@ fn create_file(name: &CString, flags: libc::c_uint, length: usize) -> Result<Own
 
 /// Allocates and maps every page.
 fn populate(range: &AddressRange, file: &OwnedFd, page_bytes: usize) -> Result<(), Refusal> {
-    match advise(range, MADV_POPULATE_WRITE) {
+    match advise(range, libc::MADV_POPULATE_WRITE) {
         Err(source) if source.raw_os_error() == Some(libc::EINVAL) => {}
         Err(source) => return Err(Refusal { call: "madvise(MADV_POPULATE_WRITE)", source }),
         Ok(()) => return Ok(()),

@@ -137,7 +137,7 @@ fn a_pool_that_is_too_small_gets_the_right_number() {
     let pool = HugePagePool { page_bytes: 2 << 20, total: 10, free: 6, reserved: 4 };
     let refusal = |code| Refusal { call: "mmap", source: io::Error::from_raw_os_error(code) };
     let shortfall = pool_shortfall(&pool, 8, &refusal(libc::ENOMEM));
-    assert_eq!(shortfall.reason, "8 needed, 2 of 10 free");
+    assert_eq!(shortfall.reason, "8 needed, 2 of the pool's 10 free");
     assert!(shortfall.remedy.contains("16"), "{}", shortfall.remedy);
     let shortfall = pool_shortfall(&pool, 2, &refusal(libc::EFAULT));
     assert!(shortfall.reason.contains("but mmap failed: Bad address"), "{}", shortfall.reason);
