@@ -21,6 +21,16 @@ impl NextHopId {
         if number <= Self::MAXIMUM { Some(Self(number)) } else { None }
     }
 
+    /// As tables store it: 16 bits, NONE among them
+    pub(crate) const fn from_stored(stored: u16) -> Self {
+        Self(stored as u32)
+    }
+
+    /// As tables store it
+    pub(crate) const fn stored(self) -> u16 {
+        self.0 as u16
+    }
+
     /// Where the next hop stands in its user's array. For [`NextHopId::NONE`] that is an index which no array
     /// of next hops reaches, so `hops.get(id.index())` answers both questions at once.
     pub const fn index(self) -> usize {

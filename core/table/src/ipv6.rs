@@ -5,7 +5,7 @@ use crate::rib::Rib;
 use crate::{NextHopId, TableError};
 
 /// IPv6 routes, found by longest match
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Ipv6Table {
     rib: Rib<u128>,
 }
@@ -72,6 +72,14 @@ impl Ipv6Table {
         }
     }
 
+    /// x
+    pub fn use_kernel(&mut self, kernel: crate::Kernel) -> bool {
+        kernel.is_available()
+    }
+    /// x
+    pub fn lookup_bytes(&self) -> usize {
+        0
+    }
     /// All routes, sorted by address, then length
     pub fn routes(&self) -> impl Iterator<Item = (Ipv6Prefix, NextHopId)> + '_ {
         self.rib.iter()

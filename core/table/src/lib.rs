@@ -9,10 +9,12 @@
 //!
 //! It must not know what a next hop is, read packets, or talk to the kernel: that is the forwarder's work.
 
+mod arena;
 mod error;
 mod hop;
 mod ipv4;
 mod ipv6;
+mod kernel;
 mod prefix;
 mod rib;
 
@@ -20,4 +22,5 @@ pub use error::TableError;
 pub use hop::NextHopId;
 pub use ipv4::Ipv4Table;
 pub use ipv6::Ipv6Table;
+pub use kernel::Kernel;
 pub use prefix::{Address, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, PrefixError};

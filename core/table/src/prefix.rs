@@ -40,6 +40,10 @@ pub trait Address:
     /// How many of the first bits `self` and `other` agree in
     fn common_length(self, other: Self) -> u8;
 
+    /// The next address; after the last comes the first
+    #[must_use]
+    fn successor(self) -> Self;
+
     /// Names the family in a value that holds either
     fn either(prefix: Prefix<Self>) -> IpPrefix;
 }
@@ -57,6 +61,10 @@ impl Address for u32 {
         (self ^ other).leading_zeros() as u8
     }
 
+    fn successor(self) -> Self {
+        self.wrapping_add(1)
+    }
+
     fn either(prefix: Prefix<Self>) -> IpPrefix {
         IpPrefix::V4(prefix)
     }
@@ -72,6 +80,10 @@ impl Address for u128 {
 
     fn common_length(self, other: Self) -> u8 {
         (self ^ other).leading_zeros() as u8
+    }
+
+    fn successor(self) -> Self {
+        self.wrapping_add(1)
     }
 
     fn either(prefix: Prefix<Self>) -> IpPrefix {

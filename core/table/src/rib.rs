@@ -9,7 +9,7 @@ use std::ops::Bound;
 use crate::NextHopId;
 use crate::prefix::{Address, Prefix};
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Rib<A: Address> {
     routes: BTreeMap<Prefix<A>, NextHopId>,
 }
@@ -60,6 +60,36 @@ impl<A: Address> Rib<A> {
         self.longest(host, Bound::Included(host))
     }
 
+    /// How the routes divide the addresses of `area`: where each stretch of one next hop starts, first the area's
+    /// first address; neighbours differ
+    pub(crate) fn stretches(&self, area: Prefix<A>) -> Vec<Stretch<A>> {
+        let outside = self.covering(area).map_or(NextHopId::NONE, |(_, hop)| hop);
+        let mut out = Stretches(vec![Stretch { first: area.first(), hop: outside }]);
+        let mut around: Vec<Stretch<A>> = Vec::new();
+        let end = Prefix::containing(area.last(), A::BITS);
+        for (prefix, &hop) in self.routes.range(area..=end) {
+            // `around` holds, outermost first, the routes whose end is still ahead, each by its last address.
+            while let Some(&inner) = around.last()
+                && inner.first < prefix.first()
+            {
+                around.pop();
+                out.resume_after(inner.first, around.last().map_or(outside, |route| route.hop), area);
+            }
+            out.push(Stretch { first: prefix.first(), hop });
+            around.push(Stretch { first: prefix.last(), hop });
+        }
+        while let Some(inner) = around.pop() {
+            out.resume_after(inner.first, around.last().map_or(outside, |route| route.hop), area);
+        }
+        out.0
+    }
+
+    /// Whether `area` holds more than `limit` routes
+    pub(crate) fn holds_more_than(&self, limit: usize, area: Prefix<A>) -> bool {
+        let end = Prefix::containing(area.last(), A::BITS);
+        self.routes.range(area..=end).nth(limit).is_some()
+    }
+
     fn longest(&self, inner: Prefix<A>, mut bound: Bound<Prefix<A>>) -> Option<(Prefix<A>, NextHopId)> {
         loop {
             let (&found, &hop) = self.routes.range((Bound::Unbounded, bound)).next_back()?;
@@ -72,6 +102,33 @@ impl<A: Address> Rib<A> {
                 inner.first(),
                 found.first().common_length(inner.first()),
             ));
+        }
+    }
+}
+
+/// Addresses from `first` up to the next stretch that have the same next hop
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch<A> {
+    pub(crate) first: A,
+    pub(crate) hop: NextHopId,
+}
+
+struct Stretches<A>(Vec<Stretch<A>>);
+
+impl<A: Address> Stretches<A> {
+    fn push(&mut self, next: Stretch<A>) {
+        // A route that starts where the one around it starts takes its place.
+        if self.0.last().is_some_and(|last| last.first == next.first) {
+            self.0.pop();
+        }
+        if self.0.last().is_none_or(|last| last.hop != next.hop) {
+            self.0.push(next);
+        }
+    }
+
+    fn resume_after(&mut self, last: A, hop: NextHopId, area: Prefix<A>) {
+        if last < area.last() {
+            self.push(Stretch { first: last.successor(), hop });
         }
     }
 }

@@ -1,0 +1,329 @@
+//! The tables against an obviously right model: a hash map that is asked for every length, longest first
+
+use std::collections::{BTreeMap, HashMap};
+
+use proptest::prelude::*;
+use warmlane_table::{
+    Address, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, Kernel, NextHopId, Prefix, TableError,
+};
+
+/// What the tests ask of both families
+trait Table: Sized {
+    type A: Address;
+    fn from_routes(routes: &[(Prefix<Self::A>, NextHopId)]) -> Result<Self, TableError>;
+    fn insert(&mut self, prefix: Prefix<Self::A>, hop: NextHopId) -> Result<Option<NextHopId>, TableError>;
+    fn remove(&mut self, prefix: Prefix<Self::A>) -> Result<NextHopId, TableError>;
+    fn route(&self, prefix: Prefix<Self::A>) -> Option<NextHopId>;
+    fn lookup(&self, address: Self::A) -> NextHopId;
+    fn burst(&self, addresses: &[Self::A]) -> Vec<NextHopId>;
+    fn use_kernel(&mut self, kernel: Kernel) -> bool;
+    fn routes(&self) -> Vec<(Prefix<Self::A>, NextHopId)>;
+    fn bytes(&self) -> (usize, usize);
+    fn before(address: Self::A) -> Self::A;
+}
+
+macro_rules! table {
+    ($table:ty, $address:ty, $wire:expr) => {
+        impl Table for $table {
+            type A = $address;
+            fn from_routes(routes: &[(Prefix<$address>, NextHopId)]) -> Result<Self, TableError> {
+                <$table>::from_routes(routes.iter().copied())
+            }
+            fn insert(
+                &mut self,
+                prefix: Prefix<$address>,
+                hop: NextHopId,
+            ) -> Result<Option<NextHopId>, TableError> {
+                self.insert(prefix, hop)
+            }
+            fn remove(&mut self, prefix: Prefix<$address>) -> Result<NextHopId, TableError> {
+                self.remove(prefix)
+            }
+            fn route(&self, prefix: Prefix<$address>) -> Option<NextHopId> {
+                self.route(prefix)
+            }
+            fn lookup(&self, address: $address) -> NextHopId {
+                self.lookup(address)
+            }
+            fn burst(&self, addresses: &[$address]) -> Vec<NextHopId> {
+                let wire: Vec<_> = addresses.iter().map($wire).collect();
+                let mut hops = vec![NextHopId::new(60_000).unwrap(); wire.len()];
+                self.lookup_burst(&wire, &mut hops);
+                hops
+            }
+            fn use_kernel(&mut self, kernel: Kernel) -> bool {
+                self.use_kernel(kernel)
+            }
+            fn routes(&self) -> Vec<(Prefix<$address>, NextHopId)> {
+                self.routes().collect()
+            }
+            fn bytes(&self) -> (usize, usize) {
+                (self.lookup_bytes(), self.memory_bytes())
+            }
+            fn before(address: $address) -> $address {
+                address.wrapping_sub(1)
+            }
+        }
+    };
+}
+table!(Ipv4Table, u32, |address| *address);
+table!(Ipv6Table, u128, |address: &u128| address.to_be_bytes());
+
+fn expected<A: Address>(model: &HashMap<Prefix<A>, NextHopId>, address: A) -> NextHopId {
+    (0..=A::BITS)
+        .rev()
+        .find_map(|length| model.get(&Prefix::containing(address, length)))
+        .copied()
+        .unwrap_or_default()
+}
+
+/// The ends of each prefix and their neighbours
+fn boundaries<T: Table>(prefixes: impl Iterator<Item = Prefix<T::A>>) -> Vec<T::A> {
+    prefixes
+        .flat_map(|prefix| {
+            let (first, last) = (prefix.first(), prefix.last());
+            [first, first.successor(), T::before(first), last, last.successor(), T::before(last)]
+        })
+        .collect()
+}
+
+fn check<T: Table>(table: &mut T, model: &HashMap<Prefix<T::A>, NextHopId>, addresses: &[T::A]) {
+    let answers: Vec<_> = addresses.iter().map(|&address| expected(model, address)).collect();
+    for (&address, &answer) in addresses.iter().zip(&answers) {
+        assert_eq!(table.lookup(address), answer, "{}", Prefix::containing(address, T::A::BITS));
+    }
+    for kernel in Kernel::available() {
+        assert!(table.use_kernel(kernel));
+        assert_eq!(table.burst(addresses), answers, "{kernel}");
+    }
+    let ordered: BTreeMap<_, _> = model.iter().map(|(&prefix, &hop)| (prefix, hop)).collect();
+    assert_eq!(table.routes(), ordered.into_iter().collect::<Vec<_>>());
+}
+
+/// Applies changes (with `None` for a removal), comparing what each returns, then everything at the end, then takes
+/// all routes away
+fn apply<T: Table>(start: &[(Prefix<T::A>, NextHopId)], changes: &[(Prefix<T::A>, Option<NextHopId>)]) {
+    let empty = T::from_routes(&[]).unwrap().bytes();
+    let mut model: HashMap<_, _> = start.iter().copied().collect();
+    let mut table = T::from_routes(start).unwrap();
+    let prefixes = start.iter().map(|(prefix, _)| *prefix).chain(changes.iter().map(|(prefix, _)| *prefix));
+    let addresses = boundaries::<T>(prefixes);
+    check(&mut table, &model, &addresses);
+    for (index, &(prefix, hop)) in changes.iter().enumerate() {
+        match hop {
+            Some(hop) => assert_eq!(table.insert(prefix, hop), Ok(model.insert(prefix, hop))),
+            None => assert_eq!(
+                table.remove(prefix),
+                model.remove(&prefix).ok_or(TableError::NotFound { prefix: T::A::either(prefix) })
+            ),
+        }
+        assert_eq!(table.route(prefix), hop);
+        if index % 8 == 0 {
+            check(&mut table, &model, &addresses);
+        }
+    }
+    check(&mut table, &model, &addresses);
+    for prefix in std::mem::take(&mut model).into_keys() {
+        table.remove(prefix).unwrap();
+    }
+    check(&mut table, &model, &addresses);
+    assert_eq!(table.bytes(), empty);
+}
+
+/// Prefixes that lie in each other and side by side: a few places, and near them changes of single bits
+fn clustered<A: Address>(bits: impl Fn(u8) -> A + Clone + 'static) -> impl Strategy<Value = Prefix<A>> {
+    let edges: Vec<u8> = [0, 1, 8, 15, 16, 17, 18, 19, 20, 23, 24, 25, 26, 27, 28, 29, 31, 32]
+        .into_iter()
+        .chain([33, 36, 40, 47, 48, 49, 56, 63, 64, 65, 80, 96, 112, 126, 127, 128])
+        .filter(|&edge| edge <= A::BITS)
+        .collect();
+    let place = prop::sample::select(vec![vec![], vec![2, 18], vec![2, 18, 23, 30], vec![0, 1, 2, 3, 4]]);
+    let near = prop::collection::vec(0..A::BITS, 0..3);
+    let length = prop_oneof![3 => prop::sample::select(edges), 1 => 0..=A::BITS];
+    let ones = prop::bool::weighted(0.1);
+    (place, near, length, ones).prop_map(move |(place, near, length, ones)| {
+        let start = if ones { A::mask(A::BITS) } else { A::mask(0) };
+        let address = place.into_iter().chain(near).fold(start, |address, bit| address ^ bits(bit));
+        Prefix::containing(address, length)
+    })
+}
+
+fn hop() -> impl Strategy<Value = NextHopId> {
+    prop_oneof![4 => 0u32..4, 1 => 0..=NextHopId::MAXIMUM].prop_map(|number| NextHopId::new(number).unwrap())
+}
+
+type Changes<A> = (Vec<(Prefix<A>, NextHopId)>, Vec<(Prefix<A>, Option<NextHopId>)>);
+
+fn changes<A: Address>(bits: impl Fn(u8) -> A + Clone + 'static) -> impl Strategy<Value = Changes<A>> {
+    let start = prop::collection::vec((clustered(bits.clone()), hop()), 0..20);
+    let pool = prop::collection::vec(clustered(bits), 1..24);
+    // From a pool, so that removals find something and inserts replace.
+    let changes = pool.prop_flat_map(|pool| {
+        let change = (prop::sample::select(pool), prop::option::weighted(0.7, hop()));
+        prop::collection::vec(change, 0..60)
+    });
+    (start, changes)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn ipv4_answers_as_the_model_does((start, changes) in changes(|bit| 1u32 << (31 - bit))) {
+        apply::<Ipv4Table>(&start, &changes);
+    }
+
+    #[test]
+    fn ipv6_answers_as_the_model_does((start, changes) in changes(|bit| 1u128 << (127 - bit))) {
+        apply::<Ipv6Table>(&start, &changes);
+    }
+}
+
+/// xorshift64*, after Marsaglia 2003 and Vigna 2016: the same routes on every run
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 32) * bound >> 32
+    }
+
+    fn hop(&mut self) -> NextHopId {
+        NextHopId::new(self.below(300) as u32).unwrap()
+    }
+}
+
+/// Many routes, dense enough that every part of the structure is used; then churn, then everything away
+fn large<T: Table>(prefix: impl Fn(&mut Random) -> Prefix<T::A>, count: usize, churn: usize) {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut model: HashMap<_, _> = (0..count).map(|_| (prefix(&mut random), random.hop())).collect();
+    let start: Vec<_> = model.iter().map(|(&prefix, &hop)| (prefix, hop)).collect();
+    let mut table = T::from_routes(&start).unwrap();
+    let some = |model: &HashMap<Prefix<T::A>, NextHopId>| {
+        boundaries::<T>(model.keys().step_by(model.len() / 2000 + 1).copied())
+    };
+    let addresses = some(&model);
+    check(&mut table, &model, &addresses);
+    for _ in 0..churn {
+        let added = prefix(&mut random);
+        let hop = random.hop();
+        assert_eq!(table.insert(added, hop), Ok(model.insert(added, hop)));
+        let gone = start[random.below(start.len() as u64) as usize].0;
+        assert_eq!(table.remove(gone).ok(), model.remove(&gone));
+    }
+    let addresses: Vec<_> = addresses.into_iter().chain(some(&model)).collect();
+    check(&mut table, &model, &addresses);
+    let empty = T::from_routes(&[]).unwrap().bytes();
+    for prefix in std::mem::take(&mut model).into_keys() {
+        table.remove(prefix).unwrap();
+    }
+    check(&mut table, &model, &addresses);
+    assert_eq!(table.bytes(), empty);
+}
+
+#[test]
+fn ipv4_at_the_size_of_the_internet() {
+    let prefix = |random: &mut Random| {
+        let length = match random.below(100) {
+            0 => 8 + random.below(8),
+            1..10 => 16 + random.below(4),
+            10..40 => 20 + random.below(4),
+            40..97 => 24,
+            _ => 25 + random.below(8),
+        };
+        Ipv4Prefix::containing(random.next() as u32 & 0x7fff_ffff, length as u8)
+    };
+    large::<Ipv4Table>(prefix, 900_000, 20_000);
+}
+
+#[test]
+fn ipv6_at_the_size_of_the_internet() {
+    let prefix = |random: &mut Random| {
+        let length = match random.below(100) {
+            0..3 => 20 + random.below(12),
+            3..20 => 32,
+            20..45 => 33 + random.below(15),
+            45..97 => 48,
+            97 => 49 + random.below(16),
+            _ => 65 + random.below(64),
+        };
+        let top = [0x2001, 0x2400, 0x2600, 0x2a00, 0x2a02][random.below(5) as usize];
+        // Registries fill allocations from the bottom, so few bits vary in each group of sixteen.
+        let (middle, site) = (random.next() & 0x0fff, random.next() & random.next() & 0xffff);
+        let address = u128::from(top << 48 | middle << 36 | site << 16) << 64 | u128::from(random.next());
+        Ipv6Prefix::containing(address, length as u8)
+    };
+    large::<Ipv6Table>(prefix, 200_000, 20_000);
+}
+
+/// A burst of any length, also one that fills no vector, and slices of different lengths
+fn lengths<T: Table>(table: &mut T, addresses: &[T::A]) {
+    for kernel in Kernel::available() {
+        assert!(table.use_kernel(kernel));
+        for length in [0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129] {
+            let part = &addresses[..length];
+            let expected: Vec<_> = part.iter().map(|&address| table.lookup(address)).collect();
+            assert_eq!(table.burst(part), expected, "{kernel}, {length}");
+        }
+    }
+}
+
+#[test]
+fn bursts_of_any_length() {
+    let hop = |number| NextHopId::new(number).unwrap();
+    let routes = [("10.0.0.0/8", 1), ("10.1.0.0/16", 2), ("10.1.1.128/25", 3), ("10.1.1.129/32", 4)];
+    let routes: Vec<_> = routes.iter().map(|(text, id)| (text.parse().unwrap(), hop(*id))).collect();
+    let mut table = Ipv4Table::from_routes(routes).unwrap();
+    let near: Vec<_> = (0..129).map(|index| 0x0a01_0181 - 64 + index).collect();
+    lengths(&mut table, &near);
+    let mut answers = [hop(9); 3];
+    table.lookup_burst(&near[..2], &mut answers);
+    assert_eq!(answers[2], hop(9), "what has no address keeps its answer");
+    table.lookup_burst(&near, &mut answers);
+    assert_eq!(answers, [hop(2); 3]);
+
+    let routes =
+        [("2001:db8::/32", 1), ("2001:db8:1::/48", 2), ("2001:db8:1::80/121", 3), ("2001:db8:1::81/128", 4)];
+    let routes: Vec<_> = routes.iter().map(|(text, id)| (text.parse().unwrap(), hop(*id))).collect();
+    let mut table = Ipv6Table::from_routes(routes).unwrap();
+    let start = 0x2001_0db8_0001_0000_0000_0000_0000_0081_u128 - 64;
+    let near: Vec<_> = (0..129).map(|index| start + index).collect();
+    lengths(&mut table, &near);
+    let mut answers = [hop(9); 3];
+    table.lookup_burst(&[near[128].to_be_bytes(); 2], &mut answers);
+    assert_eq!(answers, [hop(3), hop(3), hop(9)]);
+}
+
+#[test]
+fn errors_leave_the_table_as_it_was() {
+    let mut table = Ipv4Table::new().unwrap();
+    let ten: Ipv4Prefix = "10.0.0.0/8".parse().unwrap();
+    let hop = NextHopId::new(5).unwrap();
+    table.insert(ten, hop).unwrap();
+    let longer = "10.0.0.0/9".parse().unwrap();
+    assert_eq!(table.remove(longer), Err(TableError::NotFound { prefix: u32::either(longer) }));
+    assert_eq!(table.insert(ten, NextHopId::NONE), Err(TableError::NoNextHop { prefix: u32::either(ten) }));
+    assert_eq!((table.len(), table.lookup(0x0a00_0001)), (1, hop));
+    assert_eq!(
+        Ipv4Table::from_routes([(ten, NextHopId::NONE)]).unwrap_err().to_string(),
+        "the route to 10.0.0.0/8 has no next hop: give one, or remove the route"
+    );
+
+    let mut table = Ipv6Table::new().unwrap();
+    let site: Ipv6Prefix = "2001:db8::/48".parse().unwrap();
+    table.insert(site, hop).unwrap();
+    let shorter = "2001:db8::/32".parse().unwrap();
+    assert_eq!(table.remove(shorter), Err(TableError::NotFound { prefix: u128::either(shorter) }));
+    assert_eq!(
+        table.insert(site, NextHopId::NONE),
+        Err(TableError::NoNextHop { prefix: u128::either(site) })
+    );
+    assert_eq!((table.len(), table.lookup(site.first())), (1, hop));
+    assert!(Ipv6Table::from_routes([(site, NextHopId::NONE)]).is_err());
+}
