@@ -97,6 +97,9 @@ mod tests {
         let cache = CacheLeaf::decode(0x1c00_4143, 0x03c0_003f, 0x0000_03ff).unwrap();
         assert_eq!(cache, CacheLeaf { level: 2, kind: 3, ways: 16, line_bytes: 64, sets: 1024, sharers: 2 });
         assert_eq!(cache.size(), 1 << 20);
+        // Two partitions of 32 bytes make a line of 64.
+        let parts = CacheLeaf::decode(0x1c00_4143, 0x03c0_101f, 0x0000_03ff).unwrap();
+        assert_eq!((parts.line_bytes, parts.size()), (64, 1 << 20));
         assert_eq!(CacheLeaf::decode(0, 0x03c0_003f, 0), None);
     }
 

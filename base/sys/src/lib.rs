@@ -11,6 +11,24 @@
 //! made here, behind safe functions.
 //!
 //! It must not know what a packet is, choose a policy (which CPU, which stride), or print.
+//!
+//! ```
+//! use warmlane_sys::pages::{Mapping, MappingRequest, PagePreference};
+//! use warmlane_sys::{affinity, topology::Topology};
+//!
+//! let topology = Topology::read()?;
+//! // First the CPU, then the memory: it comes from the NUMA node that the thread runs on.
+//! let cpu = affinity::allowed_cpus()?[0];
+//! affinity::pin_current_thread(cpu)?;
+//! let request = MappingRequest { name: "buffers".into(), length: 4 << 20, pages: PagePreference::Best };
+//! let memory = Mapping::new(&request)?;
+//! if let Some(sentence) = memory.fallback() {
+//!     eprintln!("{sentence}");
+//! }
+//! let cache = topology.cpu(cpu).and_then(|cpu| cpu.data_cache(2));
+//! println!("{} on {}, beside {cache:?}", memory.length(), memory.page_size());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod affinity;
 pub mod clock;

@@ -37,8 +37,13 @@ mod tests {
         fs::create_dir_all(&inner).unwrap();
         fs::write(inner.join("memory.max"), "max\n").unwrap();
         fs::write(root.path().join("slice/memory.max"), "1048576\n").unwrap();
+        fs::write(root.path().join("memory.max"), "4194304\n").unwrap();
         assert_eq!(group_limit(root.path(), "0::/slice/service\n"), Some(1 << 20));
-        assert_eq!(group_limit(root.path(), "0::/elsewhere\n"), None);
+        assert_eq!(
+            group_limit(root.path(), "0::/elsewhere\n"),
+            Some(4 << 20),
+            "the root's, seen from a container"
+        );
         assert_eq!(group_limit(root.path(), "4:memory:/slice\n"), None, "version 1 has other files");
     }
 

@@ -115,3 +115,25 @@ pub(super) fn advise(range: &AddressRange, advice: libc::c_int) -> io::Result<()
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unaligned_ends_are_given_back() {
+        let ranges: Vec<_> = (0..20)
+            .map(|_| AddressRange::map_private(4096, 2 << 20).map_err(|r| r.source).unwrap())
+            .collect();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let inaccessible: Vec<_> = maps.lines().filter(|line| line.contains(" ---p ")).collect();
+        // Another thread's reservation may lie beside one of the ranges, but not beside all.
+        let neighbours = |range: &&AddressRange| {
+            let start = range.start().addr().get();
+            let (below, above) = (format!("-{start:x} "), format!("{:x}-", start + range.length()));
+            inaccessible.iter().any(|line| line.contains(&below) || line.starts_with(&above))
+        };
+        let kept = ranges.iter().filter(neighbours).count();
+        assert!(kept < 10, "{kept} of 20 ranges kept the addresses beside them");
+    }
+}

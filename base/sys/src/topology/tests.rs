@@ -190,10 +190,10 @@ mod by_cpuid {
         let mut topology = machine.read();
         let leaf =
             |level, kind, sharers| CacheLeaf { level, kind, ways: 8, line_bytes: 64, sets: 64, sharers };
-        let processors = "processor\t: 0\napicid\t\t: 0\n\nprocessor\t: 1\napicid\t\t: 2\n\n\
+        let processors = "processor\t: 0\napicid\t\t: 0\n\nprocessor\t: 1\napicid\t\t: 3\n\n\
                           processor\t: 2\napicid\t\t: 1\ninitial apicid\t: 9\n\nprocessor\t: 3\napicid\t\t: 4\n";
         let apic_ids = apic_ids(processors);
-        assert_eq!(apic_ids, [(0, 0), (1, 2), (2, 1), (3, 4)]);
+        assert_eq!(apic_ids, [(0, 0), (1, 3), (2, 1), (3, 4)]);
         topology.take_caches(&[leaf(1, 1, 2), leaf(1, 2, 2), leaf(3, 3, 3)], &apic_ids);
         assert_eq!(topology.source, CacheSource::Cpuid);
         let cpu = topology.cpu(0).unwrap();
