@@ -172,7 +172,7 @@ enum Attempt {
 }
 
 impl Mapping {
-    /// Maps and allocates the memory. Takes about a tenth of a second per GiB, to zero it.
+    /// Maps, allocates and zeroes the memory. That takes a few tenths of a second to a few seconds per GiB.
     ///
     /// # Errors
     /// [`MappingError::Unavailable`] with the remedy if demanded pages can't be had; [`PagePreference::Best`] fails
@@ -392,13 +392,17 @@ fn transparent_pages(
         .and_then(|(range, file)| {
             // Needed where the setting is `advise`, harmless elsewhere; whether it worked is looked up below.
             let _ = advise(&range, libc::MADV_HUGEPAGE);
+            if shared == "never" {
+                // The kernel then doesn't choose huge pages by itself, but makes them when told (Linux 6.1, madvise(2),
+                // MADV_COLLAPSE: "independent of any sysfs setting"), and faster while there is nothing to copy.
+                let _ = advise(&range, MADV_COLLAPSE);
+            }
             populate(&range, &file, base_page_bytes()).map(|()| (range, file))
         });
     let (range, file) = outcome.map_err(|refusal| refusal.into_error(request))?;
     let mut huge = resident::huge_bytes(&range);
     if huge != Some(length) {
-        // With the setting `never` the kernel doesn't choose huge pages by itself, but puts them together when told
-        // (Linux 6.1, madvise(2), MADV_COLLAPSE: "independent of any sysfs setting"; only `deny` forbids it).
+        // What didn't come out huge at the first try, as with memory in fragments, may now: this compacts harder.
         let _ = advise(&range, MADV_COLLAPSE);
         huge = resident::huge_bytes(&range);
     }

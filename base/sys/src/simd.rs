@@ -75,7 +75,7 @@ fn names(levels: &[Level]) -> String {
     levels.iter().map(|level| level.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// The level to use. Found out once; after that it costs one load.
+/// The level to use. Found out once; after that it costs a few cycles, so ask once per burst.
 #[inline]
 pub fn detected() -> Level {
     decision().0
