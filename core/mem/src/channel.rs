@@ -3,6 +3,7 @@
 use crate::burst::{BURST_CAPACITY, Burst};
 use crate::id::BufferId;
 use crate::packet::Packet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use warmlane_sync::counter::Counter;
 use warmlane_sync::padded::CachePadded;
@@ -21,6 +22,8 @@ pub struct ChannelCounters {
 /// What both ends know.
 struct Shared {
     counters: ChannelCounters,
+    /// Set when the receiver goes. Its end of the ring may live on in `close`, so the ring can't tell.
+    receiver_gone: AtomicBool,
     close: Mutex<Close>,
 }
 
@@ -38,7 +41,11 @@ struct Close {
 /// [`RingError`], if the capacity is zero, not a power of two or too large.
 pub fn channel(capacity: usize) -> Result<(PacketSender, PacketReceiver), RingError> {
     let (producer, consumer) = spsc::ring(capacity)?;
-    let shared = Arc::new(Shared { counters: ChannelCounters::default(), close: Mutex::default() });
+    let shared = Arc::new(Shared {
+        counters: ChannelCounters::default(),
+        receiver_gone: AtomicBool::new(false),
+        close: Mutex::default(),
+    });
     Ok((
         PacketSender { producer, shared: Arc::clone(&shared) },
         PacketReceiver { consumer: Some(consumer), shared },
@@ -67,7 +74,7 @@ impl PacketSender {
 
     /// Whether the receiving end is gone, so that what is sent now would never be received.
     pub fn is_disconnected(&self) -> bool {
-        self.producer.is_disconnected()
+        self.shared.receiver_gone.load(Ordering::Relaxed)
     }
 
     /// The counts of both ends.
@@ -118,6 +125,7 @@ impl Drop for PacketReceiver {
     fn drop(&mut self) {
         let mut close = self.shared.close.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut consumer) = self.consumer.take() else { return };
+        self.shared.receiver_gone.store(true, Ordering::Relaxed);
         if close.sender_gone {
             drain(&mut consumer);
         } else {

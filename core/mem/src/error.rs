@@ -13,7 +13,10 @@ pub enum PoolError {
         pool: String,
     },
     /// Buffer indices have 24 bits.
-    #[error("pool '{pool}' asks for {buffers} buffers, more than the {} that one pool can have: use several pools", crate::id::MAXIMUM_BUFFERS)]
+    #[error(
+        "pool '{pool}' asks for {buffers} buffers, more than the {} that one pool can have: use several pools",
+        crate::id::MAXIMUM_BUFFERS
+    )]
     TooManyBuffers {
         /// The pool's name.
         pool: String,
@@ -40,7 +43,9 @@ pub enum PoolError {
         pool: String,
     },
     /// The stride asked for does not hold a buffer, or is not a whole number of cache lines.
-    #[error("pool '{pool}': a stride of {stride} bytes is not a multiple of 64 that holds a buffer of {needed} bytes")]
+    #[error(
+        "pool '{pool}': a stride of {stride} bytes is not a multiple of 64 that holds a buffer of {needed} bytes"
+    )]
     Stride {
         /// The pool's name.
         pool: String,

@@ -173,10 +173,8 @@ impl Cache {
     fn make_room(&mut self) {
         std::mem::swap(&mut self.loaded, &mut self.previous);
         if self.loaded.length == self.magazine {
-            self.loaded = Held {
-                number: self.pool.shared().exchange_for_empty(self.loaded.number),
-                length: 0,
-            };
+            self.loaded =
+                Held { number: self.pool.shared().exchange_for_empty(self.loaded.number), length: 0 };
         }
     }
 

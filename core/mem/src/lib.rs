@@ -46,7 +46,7 @@ pub use header::APPLICATION_BYTES;
 pub use id::{BufferId, MAXIMUM_BUFFERS};
 pub use lane_cache::LaneCache;
 pub use ledger::Ledger;
-pub use packet::{Checksum, LINE_BYTES, Packet, SegmentData};
+pub use packet::{Checksum, LINE_BYTES, Line, Packet, SegmentData};
 pub use pool::{Pool, PoolConfig, PoolKind};
 pub use register::MAXIMUM_POOLS;
 pub use shared::MAXIMUM_LANES;

@@ -10,8 +10,13 @@ use std::mem::{ManuallyDrop, align_of, offset_of, size_of};
 use std::ptr::NonNull;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes in one unit of [`Packet::fill_lines`].
+/// Bytes in a [`Line`].
 pub const LINE_BYTES: usize = 64;
+
+/// One cache line of frame data: what frames are stored in that are copied whole-line by [`Packet::fill_lines`].
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Line(pub [u8; LINE_BYTES]);
 
 /// What is known of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -202,7 +207,7 @@ impl Packet {
     /// # Errors
     /// [`NoRoom`] if the lines don't fit, or if `length` is more than they hold; the packet is then as it was.
     #[inline]
-    pub fn fill_lines(&mut self, lines: &[[u8; LINE_BYTES]], length: usize) -> Result<(), NoRoom> {
+    pub fn fill_lines(&mut self, lines: &[Line], length: usize) -> Result<(), NoRoom> {
         let bytes = lines.len() * LINE_BYTES;
         if length > bytes {
             return Err(NoRoom { wanted: length, available: bytes });
@@ -210,7 +215,7 @@ impl Packet {
         let start = self.reset_for(length, bytes)?;
         for (number, line) in lines.iter().enumerate() {
             // SAFETY: `reset_for` made sure that lines.len() whole lines from `start` are inside the room.
-            unsafe { start.add(number * LINE_BYTES).cast::<[u8; LINE_BYTES]>().write_unaligned(*line) };
+            unsafe { start.add(number * LINE_BYTES).cast::<[u8; LINE_BYTES]>().write_unaligned(line.0) };
         }
         Ok(())
     }
@@ -331,7 +336,8 @@ impl Packet {
     /// # Errors
     /// The tail, if the chain would have more than 255 segments.
     pub fn chain(&mut self, tail: Self) -> Result<(), Self> {
-        let Some(segments) = self.header().volatile.segments.checked_add(tail.header().volatile.segments) else {
+        let Some(segments) = self.header().volatile.segments.checked_add(tail.header().volatile.segments)
+        else {
             return Err(tail);
         };
         let tail_length = tail.packet_length() as u32;
@@ -516,7 +522,8 @@ impl<'a> Iterator for SegmentData<'a> {
         // read for that long; offset and length are inside the buffer, as in `Packet::data`.
         unsafe {
             let volatile = &(*header.as_ptr()).volatile;
-            self.next = (volatile.next != NO_NEXT).then(|| register::header(BufferId::from_bits(volatile.next)));
+            self.next =
+                (volatile.next != NO_NEXT).then(|| register::header(BufferId::from_bits(volatile.next)));
             let start = header.as_ptr().cast::<u8>().add(usize::from(volatile.data_offset));
             Some(std::slice::from_raw_parts(start, usize::from(volatile.data_length)))
         }

@@ -42,13 +42,11 @@ impl CacheShape {
         cpu.caches
             .iter()
             .filter(|cache| cache.kind != CacheKind::Instruction && cache.level <= 2)
-            .filter(|cache| cache.sets > 0 && cache.ways > 0 && cache.line_bytes > 0)
-            .map(|cache| Self {
-                level: cache.level as u8,
-                sets: cache.sets as usize,
-                ways: cache.ways as usize,
-                line: cache.line_bytes as usize,
+            .filter_map(|cache| {
+                let (sets, ways) = (cache.sets? as usize, cache.ways? as usize);
+                Some(Self { level: cache.level, sets, ways, line: cache.line_bytes as usize })
             })
+            .filter(|shape| shape.lines() > 0 && shape.line > 0)
             .collect()
     }
 }
@@ -189,7 +187,11 @@ mod tests {
             let plan = Plan::new(needed, 128, &[L1, L2]);
             assert!(plan.stride >= needed && plan.stride <= needed + 128, "{needed}: {}", plan.stride);
             assert_eq!(plan.spreads[0].unused_sets(), 0, "{needed}");
-            assert!(plan.spreads.iter().all(|spread| spread.kept() > 0.99), "{needed}: {}", plan.explanation());
+            assert!(
+                plan.spreads.iter().all(|spread| spread.kept() > 0.99),
+                "{needed}: {}",
+                plan.explanation()
+            );
         }
     }
 

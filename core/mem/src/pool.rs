@@ -79,7 +79,10 @@ impl PoolConfig {
         if self.room == 0 {
             return Err(PoolError::NoRoom { pool: pool() });
         }
-        let fits = self.room.checked_add(self.headroom).is_some_and(|sum| sum <= usize::from(u16::MAX) - HEADER_BYTES);
+        let fits = self
+            .room
+            .checked_add(self.headroom)
+            .is_some_and(|sum| sum <= usize::from(u16::MAX) - HEADER_BYTES);
         if !fits {
             return Err(PoolError::BufferTooLarge { pool: pool(), headroom: self.headroom, room: self.room });
         }

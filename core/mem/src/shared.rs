@@ -65,16 +65,13 @@ impl Shared {
         let buffers = config.buffers as usize;
         let request = MappingRequest {
             name: config.name.clone(),
-            length: buffers.checked_mul(stride).ok_or(PoolError::TooLarge {
-                buffers: config.buffers,
-                stride,
-            })?,
+            length: buffers
+                .checked_mul(stride)
+                .ok_or(PoolError::TooLarge { buffers: config.buffers, stride })?,
             pages: config.pages,
         };
-        let mapping = Mapping::new(&request).map_err(|source| PoolError::Memory {
-            pool: config.name.clone(),
-            source,
-        })?;
+        let mapping = Mapping::new(&request)
+            .map_err(|source| PoolError::Memory { pool: config.name.clone(), source })?;
         let magazine = config.magazine as usize;
         let lane_magazines = 2 * MAXIMUM_LANES;
         // Full magazines hold `magazine` buffers each, so there are never more of them than fit the pool.

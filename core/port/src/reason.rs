@@ -130,7 +130,8 @@ mod tests {
         drops.count(Reason::First.index(), 2);
         drops.count(Reason::Second.index(), 3);
         drops.count(99, 1);
-        let seen: Vec<_> = drops.iter().map(|(reason, count)| (reason.name, reason.severity, count)).collect();
+        let seen: Vec<_> =
+            drops.iter().map(|(reason, count)| (reason.name, reason.severity, count)).collect();
         assert_eq!(seen, [("first", Severity::Notice, 2), ("second", Severity::Loss, 4)]);
         assert_eq!(drops.total(), 6);
         assert_eq!(drops.get(0), 2);

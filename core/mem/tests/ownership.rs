@@ -1,0 +1,411 @@
+//! Who owns a buffer, from the outside: every buffer is in one place, and comes home from wherever it was.
+
+use std::collections::HashSet;
+use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Pool, PoolConfig, PoolError, PoolKind, channel};
+use warmlane_sys::pages::PagePreference;
+
+const KINDS: [PoolKind; 3] = [PoolKind::Depot, PoolKind::Stack, PoolKind::Ring];
+
+fn config(kind: PoolKind, buffers: u32) -> PoolConfig {
+    PoolConfig {
+        name: format!("test {kind:?}"),
+        buffers,
+        kind,
+        magazine: 8,
+        pages: PagePreference::Plain,
+        ..PoolConfig::default()
+    }
+}
+
+fn pool(kind: PoolKind, buffers: u32) -> Pool {
+    Pool::new(&config(kind, buffers)).expect("plain pages are always to be had")
+}
+
+fn take_all(pool: &Pool) -> Vec<Packet> {
+    std::iter::from_fn(|| pool.take()).collect()
+}
+
+#[test]
+fn every_buffer_is_given_out_once_and_comes_home() {
+    for kind in KINDS {
+        for attached in [false, true] {
+            // A count that no magazine size divides.
+            let pool = pool(kind, 61);
+            let lane = attached.then(|| pool.attach().expect("first attachment"));
+            for _ in 0..3 {
+                let packets = take_all(&pool);
+                let distinct: HashSet<_> = packets.iter().map(Packet::id).collect();
+                assert_eq!((packets.len(), distinct.len()), (61, 61), "{kind:?} attached {attached}");
+                assert!(pool.take().is_none());
+                assert_eq!(pool.ledger().outstanding(), 61);
+                drop(packets);
+                assert_eq!(pool.ledger().outstanding(), 0);
+            }
+            drop(lane);
+            assert_eq!(take_all(&pool).len(), 61, "what the lane held is home");
+        }
+    }
+}
+
+#[test]
+fn a_bulk_is_all_or_nothing() {
+    for kind in KINDS {
+        let pool = pool(kind, 40);
+        let _lane = pool.attach().expect("first attachment");
+        let mut burst = Burst::with_limit(64);
+        assert!(!pool.take_bulk(&mut burst, 41));
+        assert!(burst.is_empty());
+        assert!(pool.take_bulk(&mut burst, 40));
+        assert!(!pool.take_bulk(&mut burst, 1));
+        assert_eq!(burst.len(), 40);
+        burst.clear();
+        assert!(!pool.take_bulk(&mut Burst::with_limit(4), 5), "the burst has no room");
+        assert_eq!(pool.ledger().outstanding(), 0);
+    }
+}
+
+#[test]
+fn the_last_freed_is_the_first_taken_but_in_a_ring() {
+    for (kind, warm) in [(PoolKind::Depot, true), (PoolKind::Stack, true), (PoolKind::Ring, false)] {
+        let pool = pool(kind, 64);
+        let _lane = pool.attach().expect("first attachment");
+        let ids = |burst: &Burst| burst.iter().map(Packet::id).collect::<HashSet<_>>();
+        let mut burst = Burst::with_limit(24);
+        pool.take_burst(&mut burst, 24);
+        let first = ids(&burst);
+        burst.clear();
+        pool.take_burst(&mut burst, 24);
+        if warm {
+            assert_eq!(ids(&burst), first, "{kind:?}");
+        } else {
+            assert_ne!(ids(&burst), first, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn a_buffer_is_clean_when_taken_again() {
+    let pool = pool(PoolKind::Depot, 1);
+    let mut packet = pool.take().expect("one buffer");
+    packet.fill(&[7; 100]).expect("it fits");
+    packet.trim_front(50).expect("100 bytes are there");
+    packet.set_port(3);
+    packet.set_timestamp(1);
+    packet.set_rss_hash(2);
+    packet.set_l3_offset(14);
+    packet.set_checksum(Checksum::Partial { start: 34, offset: 16 });
+    let id = packet.id();
+    drop(packet);
+    let packet = pool.take().expect("it is home");
+    assert_eq!(packet.id(), id);
+    assert_eq!((packet.len(), packet.packet_length(), packet.segments()), (0, 0, 1));
+    assert_eq!((packet.headroom(), packet.tailroom()), (128, 2_048));
+    assert_eq!((packet.port(), packet.timestamp(), packet.rss_hash(), packet.l3_offset()), (0, 0, 0, 0));
+    assert_eq!(packet.checksum(), Checksum::Unknown);
+}
+
+#[test]
+fn room_is_bounded_at_both_ends() {
+    let pool = pool(PoolKind::Depot, 2);
+    let mut packet = pool.take().expect("a buffer");
+    assert!(packet.fill(&[0; 2_049]).is_err());
+    packet.fill(&[1; 2_048]).expect("it fits exactly");
+    assert!(packet.append(1).is_err());
+    packet.prepend(128).expect("the headroom is 128").fill(2);
+    assert!(packet.prepend(1).is_err());
+    assert_eq!(packet.len(), 2_176);
+    assert_eq!((packet.data()[127], packet.data()[128]), (2, 1));
+    assert!(packet.trim_front(2_177).is_err());
+    packet.trim_front(2_176).expect("all of it");
+    assert!(packet.is_empty());
+    // A neighbour's header was not touched by any of this.
+    assert_eq!(pool.take().expect("the other").len(), 0);
+}
+
+#[test]
+fn chains_are_freed_whole_and_cut_where_asked() {
+    for attached in [false, true] {
+        let pool = pool(PoolKind::Depot, 8);
+        let lane = attached.then(|| pool.attach().expect("first attachment"));
+        let mut packet = pool.take().expect("a buffer");
+        packet.fill(b"one").expect("fits");
+        for text in [b"two".as_slice(), b"three", b"four"] {
+            let mut segment = pool.take().expect("a buffer");
+            segment.fill(text).expect("fits");
+            packet.chain(segment).expect("far below 255 segments");
+        }
+        assert_eq!((packet.segments(), packet.packet_length()), (4, 15));
+        assert_eq!(packet.segment_data().collect::<Vec<_>>().concat(), b"onetwothreefour");
+        assert_eq!(pool.ledger().outstanding(), 4);
+        packet.truncate(8);
+        assert_eq!((packet.segments(), packet.packet_length()), (3, 8));
+        let mut bytes = [0; 20];
+        assert_eq!(packet.copy_to(&mut bytes), 8);
+        assert_eq!(&bytes[..8], b"onetwoth");
+        assert_eq!(pool.ledger().outstanding(), 3);
+        packet.truncate(2);
+        assert_eq!((packet.segments(), packet.data()), (1, b"on".as_slice()));
+        assert_eq!(pool.ledger().outstanding(), 1);
+        packet.chain(pool.take().expect("a buffer")).expect("two segments");
+        // A burst with a chain in the middle frees all.
+        let mut burst = Burst::new();
+        burst.push(pool.take().expect("a buffer")).expect("room");
+        burst.push(packet).expect("room");
+        burst.push(pool.take().expect("a buffer")).expect("room");
+        burst.clear();
+        assert_eq!(pool.ledger().outstanding(), 0);
+        drop(lane);
+    }
+}
+
+#[test]
+fn filling_a_chain_frees_its_tail() {
+    let pool = pool(PoolKind::Depot, 2);
+    let mut packet = pool.take().expect("a buffer");
+    packet.chain(pool.take().expect("a buffer")).expect("two segments");
+    packet.fill(b"short").expect("fits");
+    assert_eq!((packet.segments(), packet.packet_length()), (1, 5));
+    assert_eq!(pool.ledger().outstanding(), 1);
+}
+
+#[test]
+fn packets_of_several_pools_in_one_burst_go_home_each() {
+    let pools = [pool(PoolKind::Depot, 32), pool(PoolKind::Stack, 32), pool(PoolKind::Ring, 32)];
+    let _lane = pools[1].attach().expect("first attachment");
+    let mut burst = Burst::with_limit(96);
+    for round in 0..30 {
+        pools[round % 3].take_burst(&mut burst, round % 4);
+    }
+    let before: u64 = pools.iter().map(|pool| pool.ledger().outstanding()).sum();
+    assert_eq!(before, burst.len() as u64);
+    burst.clear();
+    for pool in &pools {
+        assert_eq!(pool.ledger().outstanding(), 0, "{}", pool.name());
+    }
+}
+
+#[test]
+fn a_pool_outlives_its_handle_while_packets_live() {
+    for kind in KINDS {
+        let pool = pool(kind, 4);
+        let mut packet = pool.take().expect("a buffer");
+        let other = pool.take().expect("a buffer");
+        let lane = pool.attach().expect("first attachment");
+        drop(pool);
+        drop(other);
+        drop(lane);
+        packet.fill(b"still mapped").expect("fits");
+        assert_eq!(packet.data(), b"still mapped");
+        // From another thread, which never knew the pool.
+        std::thread::spawn(move || drop(packet)).join().expect("no panic");
+    }
+    // Slots come back: far more pools than there are slots, one after the other.
+    for _ in 0..1_000 {
+        drop(pool(PoolKind::Depot, 1).take());
+    }
+}
+
+#[test]
+fn bursts_move_split_and_drain() {
+    let pool = pool(PoolKind::Depot, 64);
+    let mut burst = Burst::with_limit(32);
+    assert_eq!(pool.take_burst(&mut burst, 100), 32);
+    for (number, packet) in burst.iter_mut().enumerate() {
+        packet.set_port(number as u16);
+    }
+    let ports = |burst: &Burst| burst.iter().map(Packet::port).collect::<Vec<_>>();
+    let mut other = Burst::with_limit(10);
+    assert_eq!(burst.move_to(&mut other), 10);
+    assert_eq!(ports(&other), (0..10).collect::<Vec<_>>());
+    assert_eq!(ports(&burst), (10..32).collect::<Vec<_>>());
+    burst.free_front(2);
+    burst.retain(|packet| packet.port() % 2 == 0);
+    assert_eq!(ports(&burst), (12..32).step_by(2).collect::<Vec<_>>());
+    let mut drained = burst.drain();
+    assert_eq!(drained.next().map(|packet| packet.port()), Some(12));
+    drop(drained);
+    assert!(burst.is_empty());
+    assert_eq!(other.pop().map(|packet| packet.port()), Some(9));
+    assert!(Burst::with_limit(0).limit() == 1 && Burst::with_limit(9_999).limit() == BURST_CAPACITY);
+    drop(other);
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+#[test]
+fn a_channel_carries_packets_to_another_lane() {
+    let pool = pool(PoolKind::Depot, 256);
+    let (mut sender, mut receiver) = channel(64).expect("a power of two");
+    const PACKETS: usize = 20_000;
+    let lane = {
+        let pool = pool.clone();
+        std::thread::spawn(move || {
+            let _lane = pool.attach().expect("first attachment");
+            let mut burst = Burst::new();
+            let mut next = 0_u32;
+            loop {
+                // Asked first: what was sent before the end went is still received.
+                let last = receiver.is_disconnected();
+                if receiver.receive(&mut burst) == 0 && last {
+                    return next;
+                }
+                for packet in &*burst {
+                    assert_eq!(packet.data(), next.to_le_bytes(), "in order, each once");
+                    next += 1;
+                }
+                burst.clear();
+            }
+        })
+    };
+    let cache = pool.attach().expect("first attachment");
+    let mut burst = Burst::new();
+    let mut stamped = 0_u32;
+    while (stamped as usize) < PACKETS || !burst.is_empty() {
+        let left = PACKETS - stamped as usize;
+        let before = burst.len();
+        pool.take_burst(&mut burst, left.min(17));
+        for packet in &mut burst[before..] {
+            packet.fill(&stamped.to_le_bytes()).expect("fits");
+            stamped += 1;
+        }
+        if sender.send(&mut burst) == 0 {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(sender.counters().sent.get(), PACKETS as u64);
+    drop(sender);
+    assert_eq!(lane.join().expect("no panic"), PACKETS as u32);
+    drop(cache);
+    assert_eq!(pool.ledger().outstanding(), 0);
+    assert_eq!(take_all(&pool).len(), 256);
+}
+
+#[test]
+fn what_is_left_in_a_channel_is_freed_whichever_end_goes_first() {
+    for receiver_first in [false, true] {
+        let pool = pool(PoolKind::Depot, 16);
+        let (mut sender, receiver) = channel(16).expect("a power of two");
+        let mut burst = Burst::new();
+        pool.take_burst(&mut burst, 8);
+        assert_eq!(sender.send(&mut burst), 8);
+        if receiver_first {
+            drop(receiver);
+            assert!(sender.is_disconnected());
+            // Sent into the void, and freed all the same.
+            pool.take_burst(&mut burst, 4);
+            sender.send(&mut burst);
+            drop(sender);
+        } else {
+            drop(sender);
+            drop(receiver);
+        }
+        burst.clear();
+        assert_eq!(pool.ledger().outstanding(), 0, "receiver first: {receiver_first}");
+    }
+}
+
+#[test]
+fn buffers_cross_lanes_under_stress_and_are_all_there_at_the_end() {
+    for kind in KINDS {
+        let pool = pool(kind, 500);
+        let (mut sender, mut receiver) = channel(128).expect("a power of two");
+        let freer = {
+            let pool = pool.clone();
+            std::thread::spawn(move || {
+                let _lane = pool.attach().expect("first attachment");
+                let mut burst = Burst::with_limit(32);
+                loop {
+                    let last = receiver.is_disconnected();
+                    if receiver.receive(&mut burst) == 0 && last {
+                        return;
+                    }
+                    for packet in &*burst {
+                        let stamp = u32::from_le_bytes(packet.data().try_into().expect("four bytes"));
+                        assert_eq!(stamp, packet.id().index(), "nobody wrote to a buffer that was under way");
+                    }
+                    burst.clear();
+                }
+            })
+        };
+        let cache = pool.attach().expect("first attachment");
+        let mut burst = Burst::with_limit(32);
+        let mut sent = 0;
+        while sent < 100_000 {
+            pool.take_burst(&mut burst, 32);
+            for packet in burst.iter_mut() {
+                let stamp = packet.id().index().to_le_bytes();
+                packet.fill(&stamp).expect("fits");
+            }
+            let count = sender.send(&mut burst);
+            if count == 0 {
+                std::thread::yield_now();
+            }
+            sent += count;
+        }
+        burst.clear();
+        drop(sender);
+        freer.join().expect("no panic");
+        drop(cache);
+        assert_eq!(pool.ledger().outstanding(), 0, "{kind:?}");
+        let ids: HashSet<_> = take_all(&pool).iter().map(Packet::id).collect();
+        assert_eq!(ids.len(), 500, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_lane_that_panics_gives_its_buffers_back() {
+    let pool = pool(PoolKind::Depot, 64);
+    let lane = {
+        let pool = pool.clone();
+        std::thread::spawn(move || {
+            let _lane = pool.attach().expect("first attachment");
+            let mut burst = Burst::new();
+            pool.take_burst(&mut burst, 30);
+            panic!("on purpose");
+        })
+    };
+    assert!(lane.join().is_err());
+    assert_eq!(pool.ledger().outstanding(), 0);
+    assert_eq!(take_all(&pool).len(), 64);
+}
+
+#[test]
+fn bad_wishes_get_clear_errors() {
+    let refused = |change: fn(&mut PoolConfig)| {
+        let mut config = config(PoolKind::Depot, 16);
+        change(&mut config);
+        Pool::new(&config).expect_err("must be refused")
+    };
+    assert!(matches!(refused(|c| c.buffers = 0), PoolError::NoBuffers { .. }));
+    assert!(matches!(refused(|c| c.buffers = (1 << 24) + 1), PoolError::TooManyBuffers { .. }));
+    assert!(matches!(refused(|c| c.room = 0), PoolError::NoRoom { .. }));
+    assert!(matches!(refused(|c| c.room = 65_536), PoolError::BufferTooLarge { .. }));
+    assert!(matches!(refused(|c| c.room = usize::MAX), PoolError::BufferTooLarge { .. }));
+    assert!(matches!(refused(|c| c.magazine = 0), PoolError::Magazine { .. }));
+    assert!(matches!(refused(|c| c.stride = Some(2_239)), PoolError::Stride { .. }));
+    assert!(matches!(refused(|c| c.stride = Some(64)), PoolError::Stride { .. }));
+    let error = refused(|c| (c.buffers, c.room) = (1 << 24, 60_000));
+    assert!(matches!(error, PoolError::Memory { .. }), "{error}");
+
+    let pool = pool(PoolKind::Depot, 16);
+    let lane = pool.attach().expect("first attachment");
+    assert!(matches!(pool.attach(), Err(PoolError::AlreadyAttached { .. })));
+    drop(lane);
+    drop(pool.attach().expect("free again"));
+}
+
+#[test]
+fn the_application_has_its_own_bytes() {
+    #[derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::KnownLayout, zerocopy::Immutable)]
+    #[repr(C)]
+    struct Mine {
+        flow: u64,
+        class: u32,
+        colour: u32,
+    }
+    let pool = pool(PoolKind::Depot, 1);
+    let mut packet = pool.take().expect("a buffer");
+    *packet.application_mut::<Mine>() = Mine { flow: u64::MAX, class: 7, colour: 9 };
+    packet.fill(&[0xff; 2_048]).expect("fits");
+    let mine: &Mine = packet.application();
+    assert_eq!((mine.flow, mine.class, mine.colour), (u64::MAX, 7, 9));
+}

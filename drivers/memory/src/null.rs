@@ -1,0 +1,87 @@
+//! A sink that drops everything, and a source of frames of zeros.
+
+use std::sync::Arc;
+use warmlane_mem::{Burst, NoRoom, Pool};
+use warmlane_port::{Capabilities, Port, QueueCounters, QueueStatus, ReceiveQueue, TransmitQueue};
+
+/// A port that accepts and frees whatever it is given, on `queues` transmit queues.
+pub fn sink(name: &str, queues: usize) -> Port {
+    let queue = || Box::new(Sink { counters: QueueCounters::new(&[]) }) as Box<dyn TransmitQueue>;
+    Port {
+        name: name.to_owned(),
+        driver: "null",
+        capabilities: Capabilities { maximum_frame: u32::MAX, lossless: true, ..Capabilities::default() },
+        receive: Vec::new(),
+        transmit: (0..queues).map(|_| queue()).collect(),
+    }
+}
+
+/// A port that gives out frames of `length` bytes, whatever their buffers held before, as fast as it is asked: the
+/// price of taking buffers and nothing else.
+///
+/// # Errors
+/// [`NoRoom`], if the frames don't fit the pool's buffers.
+pub fn source(name: &str, pool: &Pool, length: usize) -> Result<Port, NoRoom> {
+    if length > pool.room() {
+        return Err(NoRoom { wanted: length, available: pool.room() });
+    }
+    let queue = Source { pool: pool.clone(), length, counters: QueueCounters::new(&[]) };
+    Ok(Port {
+        name: name.to_owned(),
+        driver: "null",
+        capabilities: Capabilities { maximum_frame: pool.room() as u32, ..Capabilities::default() },
+        receive: vec![Box::new(queue)],
+        transmit: Vec::new(),
+    })
+}
+
+struct Sink {
+    counters: Arc<QueueCounters>,
+}
+
+impl TransmitQueue for Sink {
+    fn transmit(&mut self, burst: &mut Burst) -> usize {
+        let count = burst.len();
+        let bytes: usize = burst.iter().map(|packet| packet.packet_length()).sum();
+        burst.clear();
+        self.counters.packets.add(count as u64);
+        self.counters.bytes.add(bytes as u64);
+        count
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Running
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+struct Source {
+    pool: Pool,
+    length: usize,
+    counters: Arc<QueueCounters>,
+}
+
+impl ReceiveQueue for Source {
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        let count = self.pool.take_burst(burst, usize::MAX);
+        for packet in &mut burst[before..] {
+            // It fits: the length was checked against the pool's room when the port was made.
+            let _ = packet.append(self.length);
+        }
+        self.counters.packets.add(count as u64);
+        self.counters.bytes.add((count * self.length) as u64);
+        count
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Running
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
