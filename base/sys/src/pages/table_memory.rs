@@ -48,7 +48,7 @@ pub struct TableMemory<T: TableEntry> {
 // `AddressRange` is Send and Sync by itself, and `PhantomData<Box<[T]>>` makes both depend on the entries.
 
 impl<T: TableEntry> TableMemory<T> {
-    /// Alignment of every entry type: that of a page is larger by far, also of an entry that is over-aligned.
+    /// Pages are aligned for every entry but one that is over-aligned beyond a page; an empty array is no entry.
     const FITS: () =
         assert!(align_of::<T>() <= 4096 && size_of::<T>() > 0, "an entry has a size and fits a page");
 
