@@ -1,1 +1,32 @@
-//! Ports that read and write pcap and pcapng files
+//! Ports that read and write capture files, and the readers and writers under them.
+//!
+//! [`Reader`] takes classic pcap and pcapng in all their byte orders and timestamp resolutions, [`Writer`] writes
+//! either with nanoseconds.
+//!
+//! Promises: the reader stays within its window and never panics, whatever the bytes are; a file that was cut off
+//! gives all its whole frames, then an error that says where it ends; a written file takes its name when it is
+//! whole.
+//!
+//! Must not: look into frames, keep a capture in memory, or allocate per frame.
+
+#![forbid(unsafe_code)]
+
+mod classic;
+mod endian;
+mod error;
+mod format;
+mod frame;
+mod link_type;
+mod output;
+mod pcapng;
+mod reader;
+mod source;
+mod timestamp;
+mod writer;
+
+pub use error::{PcapError, Place};
+pub use format::Format;
+pub use frame::{Frame, MAXIMUM_FRAME};
+pub use link_type::LinkType;
+pub use reader::Reader;
+pub use writer::{Writer, Written};
