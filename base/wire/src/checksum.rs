@@ -152,9 +152,41 @@ pub fn pseudo_ipv6(source: Ipv6Addr, destination: Ipv6Addr, protocol: IpProtocol
     Sum { words: words + half_words(length) + u64::from(protocol.0), odd: false }
 }
 
+/// The addresses of a packet of either version, as the checksums of TCP, UDP and ICMPv6 take them in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addresses {
+    /// IPv4.
+    V4 {
+        /// Where the packet comes from.
+        source: Ipv4Addr,
+        /// Where it goes.
+        destination: Ipv4Addr,
+    },
+    /// IPv6.
+    V6 {
+        /// Where the packet comes from.
+        source: Ipv6Addr,
+        /// Where it goes in the end: behind a routing header, not the header's destination but the last address.
+        destination: Ipv6Addr,
+    },
+}
+
+impl Addresses {
+    /// [`pseudo_ipv4`] or [`pseudo_ipv6`]. `length` is that of the upper-layer header and data; over IPv4 it can't
+    /// be more than 65,515.
+    #[inline]
+    pub fn pseudo_header(self, protocol: IpProtocol, length: u32) -> Sum {
+        match self {
+            Self::V4 { source, destination } => pseudo_ipv4(source, destination, protocol, length as u16),
+            Self::V6 { source, destination } => pseudo_ipv6(source, destination, protocol, length),
+        }
+    }
+}
+
 /// The checksum after one 16-bit field went from `old` to `new`: RFC 1624 equation 3, HC' = ~(~HC + ~m + m').
 ///
-/// Never turns a right checksum into the wrong zero (`0xffff` for `0x0000`), as RFC 1141's formula does.
+/// Never turns a right checksum into the wrong zero (`0xffff` for `0x0000`), as RFC 1141's formula does. A UDP
+/// checksum of 0 means "none" and must be left alone: see [`crate::udp::update_checksum`].
 #[inline]
 pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(!checksum as u64 + !old as u64 + new as u64)

@@ -11,17 +11,34 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arp;
+pub mod builder;
 pub mod checksum;
 pub mod ethernet;
+pub mod icmpv4;
+pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 pub mod martian;
+pub mod neighbour;
+pub mod tcp;
+pub mod udp;
+pub mod vlan;
 
 mod error;
 mod protocol;
 
+pub use arp::{ArpError, ArpOperation, ArpPacket};
+pub use builder::{BuildError, Frame};
+pub use checksum::Addresses;
 pub use error::Truncated;
 pub use ethernet::{EtherType, EthernetHeader, MacAddress};
-pub use ipv4::{Ipv4Error, Ipv4Header, Ipv4Packet};
-pub use ipv6::{Ipv6Error, Ipv6Header, Ipv6Packet};
+pub use icmpv4::{Icmpv4Error, Icmpv4Message};
+pub use icmpv6::{Icmpv6Error, Icmpv6Message};
+pub use ipv4::{Ipv4Error, Ipv4Fields, Ipv4Header, Ipv4Packet};
+pub use ipv6::{Ipv6Error, Ipv6Fields, Ipv6Header, Ipv6Packet};
+pub use neighbour::{NeighbourError, NeighbourMessage};
 pub use protocol::IpProtocol;
+pub use tcp::{TcpError, TcpFields, TcpFlags, TcpHeader, TcpSegment};
+pub use udp::{UdpError, UdpHeader};
+pub use vlan::{LinkLayer, VlanTag};
