@@ -10,7 +10,7 @@ pub enum Kernel {
     Portable,
     /// The portable code compiled for x86-64-v3: population count and bit fields in one instruction each
     X86V3,
-    /// AVX-512 F, BW, DQ, VL and VPOPCNTDQ: many lookups in one vector
+    /// AVX-512 F, BW, DQ, VL, VBMI2 and VPOPCNTDQ (Ice Lake, Zen 4 and later): many lookups in one vector
     Avx512,
 }
 
@@ -36,6 +36,7 @@ impl Kernel {
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vbmi2")
                     && is_x86_feature_detected!("avx512vpopcntdq")
             }
         }

@@ -15,10 +15,6 @@ pub(crate) struct Rib<A: Address> {
 }
 
 impl<A: Address> Rib<A> {
-    pub(crate) fn new() -> Self {
-        Self { routes: BTreeMap::new() }
-    }
-
     pub(crate) fn from_routes(routes: impl IntoIterator<Item = (Prefix<A>, NextHopId)>) -> Self {
         Self { routes: routes.into_iter().collect() }
     }
@@ -50,14 +46,20 @@ impl<A: Address> Rib<A> {
     }
 
     /// The longest route that covers the whole of `prefix`, itself excepted
-    pub(crate) fn covering(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, NextHopId)> {
-        self.longest(prefix, Bound::Excluded(prefix))
-    }
-
-    /// The longest route that `address` lies in
-    pub(crate) fn longest_match(&self, address: A) -> Option<(Prefix<A>, NextHopId)> {
-        let host = Prefix::containing(address, A::BITS);
-        self.longest(host, Bound::Included(host))
+    fn covering(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, NextHopId)> {
+        let mut bound = Bound::Excluded(prefix);
+        loop {
+            let (&found, &hop) = self.routes.range((Bound::Unbounded, bound)).next_back()?;
+            if found.covers(&prefix) {
+                return Some((found, hop));
+            }
+            // Where `found` and `prefix` part, `found` has the 0 (it sorts before). A covering route longer than
+            // what they have in common would have that bit 1 and sort between them, but nothing is there.
+            bound = Bound::Included(Prefix::containing(
+                prefix.first(),
+                found.first().common_length(prefix.first()),
+            ));
+        }
     }
 
     /// How the routes divide the addresses of `area`: where each stretch of one next hop starts, first the area's
@@ -88,21 +90,6 @@ impl<A: Address> Rib<A> {
     pub(crate) fn holds_more_than(&self, limit: usize, area: Prefix<A>) -> bool {
         let end = Prefix::containing(area.last(), A::BITS);
         self.routes.range(area..=end).nth(limit).is_some()
-    }
-
-    fn longest(&self, inner: Prefix<A>, mut bound: Bound<Prefix<A>>) -> Option<(Prefix<A>, NextHopId)> {
-        loop {
-            let (&found, &hop) = self.routes.range((Bound::Unbounded, bound)).next_back()?;
-            if found.covers(&inner) {
-                return Some((found, hop));
-            }
-            // Where `found` and `inner` part, `found` has the 0 (it sorts before). A covering route longer than
-            // what they have in common would have that bit 1 and sort between them, but nothing is there.
-            bound = Bound::Included(Prefix::containing(
-                inner.first(),
-                found.first().common_length(inner.first()),
-            ));
-        }
     }
 }
 
