@@ -97,7 +97,11 @@ pub fn sum(bytes: &[u8]) -> u16 {
             *lane += (word & 0xffff_ffff) + (word >> 32);
         }
     }
-    let mut total = lanes.iter().fold(0, |total, lane| add(total, *lane));
+    // Both halves of a lane are below 2^32, so their sum over all lanes has room.
+    let mut total = 0_u64;
+    if !blocks.is_empty() {
+        total = lanes.iter().map(|lane| (lane & 0xffff_ffff) + (lane >> 32)).sum();
+    }
 
     let (words, rest) = rest.as_chunks::<8>();
     for word in words {
@@ -121,11 +125,15 @@ pub fn sum(bytes: &[u8]) -> u16 {
 /// The ones' complement sum of an IPv4 header without options, checksum field included: `0xffff` if it is intact.
 #[inline(always)]
 pub fn ipv4_header_sum20(header: &[u8; 20]) -> u16 {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = *header;
-    let first = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
-    let second = u64::from_ne_bytes([i, j, k, l, m, n, o, p]);
-    let third = u32::from_ne_bytes([q, r, s, t]);
-    u16::from_be(fold(add(add(first, second), u64::from(third))))
+    let (words, _) = header.as_chunks::<4>();
+    // One chain of 32-bit additions with carry: fewer instructions than wider words, which need another fold.
+    let mut sum = 0_u32;
+    let mut carry = false;
+    for word in words {
+        (sum, carry) = add_with_carry(sum, u32::from_ne_bytes(*word), carry);
+    }
+    // Sum and carry can't both be at their top, so this doesn't overflow.
+    u16::from_be(fold_half(sum.wrapping_add(u32::from(carry))))
 }
 
 /// The checksum that belongs in an IPv4 header without options, whatever its checksum field holds now.
@@ -148,7 +156,7 @@ pub fn pseudo_ipv4(source: Ipv4Addr, destination: Ipv4Addr, protocol: IpProtocol
 /// extension headers; `protocol` is the upper layer's, not the first Next Header.
 #[inline]
 pub fn pseudo_ipv6(source: Ipv6Addr, destination: Ipv6Addr, protocol: IpProtocol, length: u32) -> Sum {
-    let words = u64::from(sum(&source.octets())) + u64::from(sum(&destination.octets()));
+    let words = wide(source.to_bits()) + wide(destination.to_bits());
     Sum { words: words + half_words(length) + u64::from(protocol.0), odd: false }
 }
 
@@ -224,12 +232,25 @@ const fn add(a: u64, b: u64) -> u64 {
     sum + carry as u64
 }
 
+/// Addition of 32-bit words with a carry in and a carry out.
+#[inline(always)]
+const fn add_with_carry(a: u32, b: u32, carry: bool) -> (u32, bool) {
+    let (sum, first) = a.overflowing_add(b);
+    let (sum, second) = sum.overflowing_add(carry as u32);
+    (sum, first | second)
+}
+
 /// Folds 64 bits to 16. Adding a word to itself with its halves exchanged leaves the ones' complement sum of the
 /// halves, carry included, in the upper half.
 #[inline(always)]
 const fn fold(sum: u64) -> u16 {
-    let half = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
-    (half.wrapping_add(half.rotate_left(16)) >> 16) as u16
+    fold_half((sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32)
+}
+
+/// Folds 32 bits to 16.
+#[inline(always)]
+const fn fold_half(sum: u32) -> u16 {
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 #[cfg(test)]

@@ -188,14 +188,13 @@ pub struct Ipv4Packet<'a> {
 #[inline]
 pub fn check(bytes: &[u8]) -> Result<Ipv4Packet<'_>, Ipv4Error> {
     let packet = check_lengths(bytes)?;
-    let header = packet.header;
+    let header = packet.header.0;
     // Nearly all packets have no options, and their sum is a few instructions.
-    let intact = if packet.options.is_empty() {
-        ipv4_header_sum20(header.0) == 0xffff
-    } else {
-        checksum::Sum::new().bytes(header.0).bytes(packet.options).is_valid()
+    let intact = match packet.options {
+        [] => ipv4_header_sum20(header) == 0xffff,
+        options => intact_with_options(header, options),
     };
-    if intact { Ok(packet) } else { Err(checksum_error(packet)) }
+    if intact { Ok(packet) } else { Err(checksum_error(header, packet.options)) }
 }
 
 /// [`check`] without the checksum, for packets whose header checksum was verified by the port.
@@ -227,13 +226,20 @@ pub fn check_lengths(bytes: &[u8]) -> Result<Ipv4Packet<'_>, Ipv4Error> {
     Ok(Ipv4Packet { header, options, payload })
 }
 
+// Out of line, so that the usual packet's path is short and keeps its values in registers.
 #[cold]
 #[inline(never)]
-fn checksum_error(packet: Ipv4Packet<'_>) -> Ipv4Error {
-    let found = packet.header.checksum();
-    let sum = checksum::Sum::new().bytes(packet.header.0).bytes(packet.options).word(!found);
+fn intact_with_options(header: &[u8; HEADER_LENGTH], options: &[u8]) -> bool {
+    checksum::Sum::new().bytes(header).bytes(options).is_valid()
+}
+
+#[cold]
+#[inline(never)]
+fn checksum_error(header: &[u8; HEADER_LENGTH], options: &[u8]) -> Ipv4Error {
+    let found = Ipv4Header(header).checksum();
     // Adding the field's complement takes the field out of the sum (RFC 1624 section 3).
-    Ipv4Error::Checksum { found, expected: sum.checksum() }
+    let expected = checksum::Sum::new().bytes(header).bytes(options).word(!found).checksum();
+    Ipv4Error::Checksum { found, expected }
 }
 
 /// Takes one off the TTL and corrects the checksum; leaves a TTL of 0 as it is. A router drops a packet whose TTL
@@ -246,10 +252,12 @@ pub fn decrement_ttl(header: &mut [u8; HEADER_LENGTH]) {
     let step = u8::from(header[8] != 0);
     header[8] -= step;
     // RFC 1624 equation 3 with ~m + m' = -0x0100: the checksum grows by 0x0100 and the carry comes back in. A
-    // result of 0xffff is the other zero, 0x0000, which RFC 1141's formula misses (RFC 1624 section 3).
-    let checksum = u32::from(u16::from_be_bytes([header[10], header[11]])) + (u32::from(step) << 8);
-    let checksum = (checksum + u32::from(checksum >= 0xffff)) as u16;
-    [header[10], header[11]] = checksum.to_be_bytes();
+    // result of 0xffff is the other zero, 0x0000, which RFC 1141's formula misses (RFC 1624 section 3). All of
+    // this holds in either byte order, so nothing is swapped.
+    let grown =
+        u32::from(u16::from_ne_bytes([header[10], header[11]])) + u32::from((u16::from(step) << 8).to_be());
+    let checksum = (grown + u32::from(grown >= 0xffff)) as u16;
+    [header[10], header[11]] = checksum.to_ne_bytes();
 }
 
 /// What to write in a header; lengths and checksum are the builder's.

@@ -36,7 +36,8 @@ pub const fn ipv4_stays_on_link(address: Ipv4Addr) -> bool {
 /// ::ffff:0:0/96 (RFC 4291 sections 2.5.2, 2.5.3, 2.7; RFC 6890 table 20).
 #[inline]
 pub const fn ipv6_source_is_martian(address: Ipv6Addr) -> bool {
-    address.octets()[0] == 0xff || is_special(address.to_bits())
+    let bits = address.to_bits();
+    bits >> 120 == 0xff || is_special(bits)
 }
 
 /// Whether no packet to `address` may be forwarded: the unspecified address, loopback, IPv4-mapped ::ffff:0:0/96,
@@ -60,7 +61,7 @@ pub const fn ipv6_stays_on_link(address: Ipv6Addr) -> bool {
 /// `::`, `::1` and ::ffff:0:0/96.
 #[inline(always)]
 const fn is_special(bits: u128) -> bool {
-    bits <= 1 || bits >> 32 == 0xffff
+    bits >> 1 == 0 || bits >> 32 == 0xffff
 }
 
 #[cfg(test)]
