@@ -1,1 +1,24 @@
-//! Rings, stacks, locks and counters that lanes share, model-checked
+//! What lanes share: rings, an index stack, a spin lock, counters, padding.
+//!
+//! The bottom room beside `sys`. Between lanes stand [`spsc`] rings (one sends, one receives) and [`mpmc`] rings
+//! (any number of each), both with bulk (all or nothing) and burst (as many as fit) ends over plain copyable
+//! elements; [`index_stack`] hands small numbers round newest first; [`spin`] is the lock for what is too short
+//! to sleep over; [`counter`] counts without a locked instruction; [`padded`] keeps what different lanes write on
+//! different cache lines.
+//!
+//! It promises that nothing here allocates, sleeps or panics after construction, that each memory ordering is the
+//! weakest that is right and says which other one it pairs with, and that the orderings are model-checked
+//! (`tests/loom.rs`) as well as stressed on real threads.
+//!
+//! It must not know what a packet is, own what an element refers to, or start threads.
+
+mod backoff;
+pub mod counter;
+pub mod index_stack;
+pub mod mpmc;
+pub mod padded;
+mod primitive;
+pub mod ring;
+mod slots;
+pub mod spin;
+pub mod spsc;

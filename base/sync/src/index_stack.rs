@@ -1,0 +1,152 @@
+//! A lock-free stack of small numbers: last in, first out.
+//!
+//! Treiber's stack ("Systems Programming: Coping with Parallelism", IBM RJ 5118, 1986) over an array of links
+//! instead of allocated nodes. Against ABA the head carries a tag that each push advances: a thread that read the
+//! head before somebody popped and pushed the same number again finds another tag and starts over.
+
+use crate::padded::CachePadded;
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
+use std::fmt;
+
+/// The link of the last number in the stack, and the head of an empty one.
+const NONE: u32 = u32::MAX;
+
+/// Tries of [`IndexStack::len_estimate`] to count while nobody pushes or pops.
+const COUNT_TRIES: u32 = 3;
+
+/// A number that the stack was not made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("index {index} is not one of the stack's 0..{bound}")]
+pub struct IndexOutOfRange {
+    /// The number.
+    pub index: u32,
+    /// What it must be below.
+    pub bound: u32,
+}
+
+/// A stack of the numbers `0..bound`, each in it once or not at all.
+///
+/// Whatever a thread wrote before it pushed a number, the thread that pops that number can read; so memory that
+/// belongs to a number changes hands with it. That holds for each number, however many were pushed or popped in
+/// between: those are read-modify-writes of the head, which carry a release on (C++20 \[intro.races\], release
+/// sequences).
+///
+/// Pushing a number that is already in is a mistake of the caller's that is not detected: numbers are then popped
+/// twice or lost. Nothing in here breaks; a caller that ties memory to numbers must rule it out.
+///
+/// The tag has 32 bits: a thread would have to sleep inside `pop` through a multiple of 2³² pushes (minutes at
+/// full speed), all but exactly, to be fooled.
+pub struct IndexStack {
+    /// Tag in the high half, number on top in the low.
+    head: CachePadded<AtomicU64>,
+    /// What is below each number.
+    links: Box<[AtomicU32]>,
+}
+
+#[inline(always)]
+const fn pack(tag: u32, index: u32) -> u64 {
+    (tag as u64) << 32 | index as u64
+}
+
+#[inline(always)]
+const fn tag(head: u64) -> u32 {
+    (head >> 32) as u32
+}
+
+#[inline(always)]
+const fn top(head: u64) -> u32 {
+    head as u32
+}
+
+impl IndexStack {
+    /// An empty stack for the numbers `0..bound`.
+    pub fn new(bound: u32) -> Self {
+        Self {
+            head: CachePadded::new(AtomicU64::new(pack(0, NONE))),
+            links: (0..bound).map(|_| AtomicU32::new(NONE)).collect(),
+        }
+    }
+
+    /// Puts `index` on top.
+    ///
+    /// # Errors
+    /// [`IndexOutOfRange`], if `index` is not below the stack's bound; the stack is as before.
+    #[inline]
+    pub fn push(&self, index: u32) -> Result<(), IndexOutOfRange> {
+        let Some(link) = self.links.get(index as usize) else {
+            return Err(IndexOutOfRange { index, bound: self.bound() });
+        };
+        // Relaxed: what it says is only written to the link, never followed here.
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            // Relaxed: R1 publishes it.
+            link.store(top(head), Ordering::Relaxed);
+            let new = pack(tag(head).wrapping_add(1), index);
+            // R1: release, pairs with A1. Without it the popper could read an old link, and what it finds in the
+            // memory that belongs to the number could be from before this push.
+            match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(newer) => head = newer,
+            }
+        }
+    }
+
+    /// Takes the number on top, if there is one.
+    #[inline]
+    pub fn pop(&self) -> Option<u32> {
+        // A1: acquire, pairs with R1 of the push of the number on top, even if others were on top of it since:
+        // their pushes and pops are read-modify-writes, which go on with its release sequence.
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            // `None` for an empty stack: NONE is not below any bound.
+            let link = self.links.get(top(head) as usize)?;
+            // Relaxed: A1 made the link visible that the push wrote. If the number was popped and pushed again
+            // since, this may be any later link, but then the tag has moved on and the exchange fails.
+            let below = link.load(Ordering::Relaxed);
+            // Relaxed: the very head that A1 (here or in the failed exchange) acquired is still in place, since
+            // no head comes twice; and a pop has nothing of its own to publish. A failure is A1 again.
+            match self.head.compare_exchange_weak(
+                head,
+                pack(tag(head), below),
+                Ordering::Relaxed,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Some(top(head)),
+                Err(newer) => head = newer,
+            }
+        }
+    }
+
+    /// Numbers are below this.
+    pub fn bound(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    /// How many numbers are in. Exact if nobody pushes or pops meanwhile, otherwise an estimate of at most the
+    /// bound. It walks the stack, so that pushes and pops need not count; not for the data path.
+    pub fn len_estimate(&self) -> u32 {
+        let mut count = 0;
+        for _ in 0..COUNT_TRIES {
+            // A1, as in `pop`.
+            let head = self.head.load(Ordering::Acquire);
+            count = 0;
+            let mut next = top(head);
+            while count < self.bound()
+                && let Some(link) = self.links.get(next as usize)
+            {
+                count += 1;
+                next = link.load(Ordering::Relaxed);
+            }
+            if self.head.load(Ordering::Relaxed) == head {
+                break;
+            }
+        }
+        count
+    }
+}
+
+impl fmt::Debug for IndexStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndexStack").field("bound", &self.bound()).finish_non_exhaustive()
+    }
+}
