@@ -77,9 +77,9 @@ pub enum Icmpv4Message {
     },
     /// A packet could not be delivered; the data quotes it.
     Unreachable {
-        /// Why: see [`unreachable`].
+        /// Why: see [`mod@unreachable`].
         code: u8,
-        /// With [`unreachable::FRAGMENTATION_NEEDED`] the next link's MTU in bytes (RFC 1191 section 4), else 0.
+        /// With [`mod@unreachable::FRAGMENTATION_NEEDED`] the next link's MTU in bytes (RFC 1191 section 4), else 0.
         mtu: u16,
     },
     /// There is a better first hop; the data quotes the packet.

@@ -74,7 +74,7 @@ pub enum Icmpv6Error {
 pub enum Icmpv6Message {
     /// A packet could not be delivered; the data quotes it.
     Unreachable {
-        /// Why: see [`unreachable`].
+        /// Why: see [`mod@unreachable`].
         code: u8,
     },
     /// A packet is too large for the next link; the data quotes it.
