@@ -31,7 +31,7 @@ pub enum LaneError {
         /// The lane's name.
         lane: String,
         /// Why not.
-        source: PoolError,
+        source: Box<PoolError>,
     },
     /// The system gives no thread.
     #[error("no thread for lane '{lane}'")]

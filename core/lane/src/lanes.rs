@@ -165,7 +165,7 @@ fn run(
         match pool.attach() {
             Ok(cache) => caches.push(cache),
             Err(source) => {
-                let _ = ready.send(Err(LaneError::Attach { lane, source }));
+                let _ = ready.send(Err(LaneError::Attach { lane, source: Box::new(source) }));
                 return false;
             }
         }

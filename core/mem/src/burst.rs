@@ -57,6 +57,12 @@ impl Burst {
         self.limit.saturating_sub(self.length)
     }
 
+    /// Bytes of data in all packets together.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.iter().map(|packet| packet.packet_length() as u64).sum()
+    }
+
     /// Appends a packet.
     ///
     /// # Errors
@@ -79,6 +85,23 @@ impl Burst {
         // SAFETY: length < limit ≤ capacity.
         unsafe { self.packets.get_unchecked_mut(self.length) }.write(packet);
         self.length += 1;
+    }
+
+    /// Appends packets without touching the length in between: a length in memory that each packet reads and
+    /// writes would make every packet wait for the one before it.
+    ///
+    /// # Safety
+    /// `room()` is at least the iterator's length, and the iterator does not panic.
+    #[inline(always)]
+    pub(crate) unsafe fn extend_unchecked(&mut self, packets: impl ExactSizeIterator<Item = Packet>) {
+        let count = packets.len();
+        debug_assert!(count <= self.room());
+        // SAFETY: length + count ≤ limit ≤ capacity.
+        let cells = unsafe { self.packets.get_unchecked_mut(self.length..self.length + count) };
+        for (cell, packet) in cells.iter_mut().zip(packets) {
+            cell.write(packet);
+        }
+        self.length += count;
     }
 
     /// Takes the last packet.
@@ -225,7 +248,11 @@ impl Drop for Burst {
 
 impl std::fmt::Debug for Burst {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Burst").field("limit", &self.limit).field("packets", &&**self).finish()
+        formatter
+            .debug_struct("Burst")
+            .field("limit", &self.limit)
+            .field("packets", &&**self)
+            .finish_non_exhaustive()
     }
 }
 

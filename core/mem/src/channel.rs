@@ -139,11 +139,10 @@ fn receive(consumer: &mut spsc::Consumer<u32>, burst: &mut Burst) -> usize {
     let mut names = [0; BURST_CAPACITY];
     let room = burst.room();
     let count = consumer.pop_burst(&mut names[..room]);
-    for &name in &names[..count] {
-        // SAFETY: the name was put in by `send`, which gave the packet up, and comes out of the ring once; the
-        // burst has room for as many as were popped.
-        unsafe { burst.push_unchecked(Packet::from_id(BufferId::from_bits(name))) };
-    }
+    // SAFETY: each name was put in by `send`, which gave its packet up, and comes out of the ring once.
+    let packets = names[..count].iter().map(|&name| unsafe { Packet::from_id(BufferId::from_bits(name)) });
+    // SAFETY: the burst has room for as many as were popped.
+    unsafe { burst.extend_unchecked(packets) };
     count
 }
 

@@ -138,16 +138,19 @@ impl Cache {
             self.loaded.length -= chunk;
             // SAFETY: this lane owns the magazine numbered in `loaded`.
             let cells = unsafe { self.pool.shared().cells(self.loaded.number) };
-            for &index in &cells[self.loaded.length..self.loaded.length + chunk] {
+            let (base, stride, clean) = (self.base, self.stride, self.clean);
+            let indices = &cells[self.loaded.length..self.loaded.length + chunk];
+            let packets = indices.iter().map(|&index| {
                 // SAFETY: cells below a held magazine's length are indices of buffers that this lane owns, so
-                // base + index × stride is a header inside the mapping and nobody else's; the burst has room,
-                // because wanted is at most that.
+                // base + index × stride is a header inside the mapping and nobody else's.
                 unsafe {
-                    let header = self.base.add(index as usize * self.stride).cast::<Header>();
-                    header.cast::<Volatile>().write(self.clean);
-                    burst.push_unchecked(Packet::from_header(header));
+                    let header = base.add(index as usize * stride).cast::<Header>();
+                    header.cast::<Volatile>().write(clean);
+                    Packet::from_header(header)
                 }
-            }
+            });
+            // SAFETY: the burst has room, because wanted is at most that.
+            unsafe { burst.extend_unchecked(packets) };
             count += chunk;
         }
         self.counters.taken.add(count as u64);

@@ -467,9 +467,7 @@ impl Packet {
     ///
     /// A type that is too large does not compile:
     /// ```compile_fail,E0080
-    /// # fn test(packet: &warmlane_mem::Packet) {
-    /// let too_large: &[u8; 25] = packet.application();
-    /// # }
+    /// let too_large: fn(&warmlane_mem::Packet) -> &[u8; 25] = warmlane_mem::Packet::application;
     /// ```
     #[inline]
     pub fn application<T: FromBytes + KnownLayout + Immutable>(&self) -> &T {

@@ -42,10 +42,10 @@ struct Sink {
 impl TransmitQueue for Sink {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let count = burst.len();
-        let bytes: usize = burst.iter().map(|packet| packet.packet_length()).sum();
+        let bytes = burst.bytes();
         burst.clear();
         self.counters.packets.add(count as u64);
-        self.counters.bytes.add(bytes as u64);
+        self.counters.bytes.add(bytes);
         count
     }
 

@@ -32,11 +32,10 @@ struct Receive {
 
 impl ReceiveQueue for Receive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
-        let before = burst.len();
+        let before = burst.bytes();
         let count = self.receiver.receive(burst);
-        let bytes: usize = burst[before..].iter().map(|packet| packet.packet_length()).sum();
         self.counters.packets.add(count as u64);
-        self.counters.bytes.add(bytes as u64);
+        self.counters.bytes.add(burst.bytes() - before);
         count
     }
 
@@ -56,11 +55,10 @@ struct Transmit {
 
 impl TransmitQueue for Transmit {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
-        let lengths: usize = burst.iter().map(|packet| packet.packet_length()).sum();
+        let before = burst.bytes();
         let sent = self.sender.send(burst);
-        let unsent: usize = burst.iter().map(|packet| packet.packet_length()).sum();
         self.counters.packets.add(sent as u64);
-        self.counters.bytes.add((lengths - unsent) as u64);
+        self.counters.bytes.add(before - burst.bytes());
         sent
     }
 

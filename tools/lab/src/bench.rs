@@ -1,0 +1,231 @@
+//! Rounds of measurement.
+
+use crate::benches;
+use serde::Serialize;
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+use warmlane_sys::clock::{self, Clock};
+use warmlane_sys::machine::MachineFacts;
+
+/// What can be chosen about a measurement.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Frames to use instead of generated ones; for benches that move frames.
+    pub pcap: Option<PathBuf>,
+    /// Frames that the caller has loaded from `pcap`.
+    pub frames: Option<std::sync::Arc<warmlane_memory::replay::Frames>>,
+    /// Packets per burst; `None` is the bench's own choice.
+    pub burst: Option<usize>,
+}
+
+/// One measurement that is ready to run.
+pub trait Measure {
+    /// Does some work, at least a burst, at most about a millisecond, and says how many units it was.
+    fn work(&mut self) -> u64;
+}
+
+impl<F: FnMut() -> u64> Measure for F {
+    fn work(&mut self) -> u64 {
+        self()
+    }
+}
+
+/// A measurement that can be asked for by name.
+pub struct Bench {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What is counted: results are in cycles per unit.
+    pub unit: &'static str,
+    /// One sentence for people.
+    pub sentence: &'static str,
+    pub(crate) prepare: fn(&Options) -> Result<Box<dyn Measure>, BenchError>,
+}
+
+/// Why a bench can't run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// No bench of that name.
+    #[error("there is no bench '{name}': known are {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The bench could not be set up.
+    #[error("bench '{name}' cannot be set up: {reason}")]
+    Setup {
+        /// The bench.
+        name: &'static str,
+        /// What is missing.
+        reason: String,
+    },
+    /// The side that asks for rounds is gone or does not keep to the protocol.
+    #[error("serving rounds: {0}")]
+    Serve(#[from] std::io::Error),
+}
+
+impl BenchError {
+    pub(crate) fn setup(name: &'static str, reason: impl std::fmt::Display) -> Self {
+        Self::Setup { name, reason: reason.to_string() }
+    }
+}
+
+/// One round.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Round {
+    /// Its number, from 0.
+    pub round: u64,
+    /// Units done.
+    pub packets: u64,
+    /// Time-stamp-counter cycles that they took.
+    pub cycles: u64,
+    /// The same in seconds.
+    pub seconds: f64,
+}
+
+/// All rounds together: time-stamp-counter cycles per unit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The bench's name.
+    pub name: &'static str,
+    /// What the figures are, in words: "cycles per packet".
+    pub unit: String,
+    /// How many rounds there were.
+    pub rounds: usize,
+    /// The fastest round.
+    pub minimum: f64,
+    /// Half the rounds were faster.
+    pub median: f64,
+    /// The slowest round.
+    pub maximum: f64,
+    /// Units per second at the median.
+    pub per_second: f64,
+    /// Where this was measured.
+    pub machine: Machine,
+}
+
+/// The machine in short, for results.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub cpu: Option<String>,
+    /// Its microcode's revision.
+    pub microcode: Option<String>,
+    /// How many CPUs there are.
+    pub cpus: Option<usize>,
+    /// The kernel's release.
+    pub kernel: Option<String>,
+    /// The hypervisor's name, if this is a virtual machine.
+    pub hypervisor: Option<String>,
+    /// The frequency governor.
+    pub governor: Option<String>,
+    /// Time-stamp-counter cycles per second.
+    pub cycles_per_second: u64,
+}
+
+impl Machine {
+    /// This machine.
+    pub fn this() -> Self {
+        let facts = MachineFacts::read();
+        Self {
+            cpu: facts.cpu_model,
+            microcode: facts.microcode,
+            cpus: facts.cpus,
+            kernel: facts.kernel,
+            hypervisor: facts.hypervisor,
+            governor: facts.governor,
+            cycles_per_second: facts.cycles_per_second,
+        }
+    }
+}
+
+/// All benches.
+pub fn list() -> &'static [Bench] {
+    benches::ALL
+}
+
+/// The bench called `name`.
+///
+/// # Errors
+/// [`BenchError::Unknown`], which lists those there are.
+pub fn find(name: &str) -> Result<&'static Bench, BenchError> {
+    list().iter().find(|bench| bench.name == name).ok_or_else(|| BenchError::Unknown {
+        name: name.to_owned(),
+        known: list().iter().map(|bench| bench.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+impl Bench {
+    /// Runs `rounds` rounds of `length` each, after one that is not counted.
+    ///
+    /// # Errors
+    /// [`BenchError::Setup`].
+    pub fn run(&self, options: &Options, rounds: usize, length: Duration) -> Result<Summary, BenchError> {
+        let mut measure = (self.prepare)(options)?;
+        measure_round(&mut *measure, 0, length);
+        let mut cycles: Vec<f64> = (0..rounds.max(1) as u64)
+            .map(|number| measure_round(&mut *measure, number, length))
+            .map(|round| round.cycles as f64 / round.packets as f64)
+            .collect();
+        cycles.sort_by(f64::total_cmp);
+        let median = cycles[cycles.len() / 2];
+        Ok(Summary {
+            name: self.name,
+            unit: format!("cycles per {}", self.unit),
+            rounds: cycles.len(),
+            minimum: cycles[0],
+            median,
+            maximum: cycles[cycles.len() - 1],
+            per_second: Clock::calibrated().cycles_per_second() as f64 / median,
+            machine: Machine::this(),
+        })
+    }
+
+    /// Runs rounds on request: prints `ready`, then for each input line `go SECONDS` one round as a JSON line,
+    /// until the input ends.
+    ///
+    /// # Errors
+    /// [`BenchError`], if the bench can't be set up, or the input is something else.
+    pub fn serve(
+        &self,
+        options: &Options,
+        input: impl BufRead,
+        mut output: impl Write,
+    ) -> Result<(), BenchError> {
+        let mut measure = (self.prepare)(options)?;
+        measure_round(&mut *measure, 0, Duration::from_millis(200));
+        writeln!(output, "ready")?;
+        output.flush()?;
+        for (number, line) in input.lines().enumerate() {
+            let line = line?;
+            let seconds = line.strip_prefix("go ").and_then(|text| text.trim().parse::<f64>().ok());
+            let length =
+                seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
+                    std::io::Error::other(format!("'go SECONDS' was expected, and '{line}' came"))
+                })?;
+            let round = measure_round(&mut *measure, number as u64, length);
+            let json = serde_json::to_string(&round).map_err(std::io::Error::other)?;
+            writeln!(output, "{json}")?;
+            output.flush()?;
+        }
+        Ok(())
+    }
+}
+
+fn measure_round(measure: &mut dyn Measure, round: u64, length: Duration) -> Round {
+    let clock = Clock::calibrated();
+    let wanted = clock.cycles_for(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+    let begin = clock::cycles_ordered();
+    let mut packets = 0;
+    loop {
+        packets += measure.work();
+        let cycles = clock::cycles_ordered().saturating_sub(begin);
+        if cycles >= wanted {
+            let seconds = cycles as f64 / clock.cycles_per_second() as f64;
+            return Round { round, packets: packets.max(1), cycles: cycles.max(1), seconds };
+        }
+    }
+}
