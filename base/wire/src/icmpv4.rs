@@ -79,7 +79,7 @@ pub enum Icmpv4Message {
     Unreachable {
         /// Why: see [`mod@unreachable`].
         code: u8,
-        /// With [`mod@unreachable::FRAGMENTATION_NEEDED`] the next link's MTU in bytes (RFC 1191 section 4), else 0.
+        /// With [`unreachable::FRAGMENTATION_NEEDED`] the next link's MTU in bytes (RFC 1191 section 4), else 0.
         mtu: u16,
     },
     /// There is a better first hop; the data quotes the packet.

@@ -11,7 +11,7 @@ use crate::error::{Truncated, take};
 /// Bytes of the fixed header.
 pub const HEADER_LENGTH: usize = 40;
 
-/// How many extension headers [`upper_layer`] follows. RFC 8200 section 4.1 names six places for them; a longer
+/// How many extension headers [`Ipv6Packet::upper_layer`] follows. RFC 8200 section 4.1 names six places for them; a longer
 /// chain serves only to make routers work.
 pub const MAXIMUM_EXTENSIONS: usize = 8;
 
