@@ -1,0 +1,373 @@
+//! A port on an existing interface, through a packet socket (packet(7)).
+//!
+//! **Receiving** goes through a ring in memory shared with the kernel, in version 2 of its format: slots of one
+//! size, each visible the moment it is filled, no system call per burst. Version 3 packs frames more tightly into
+//! blocks, but a block is only seen when it is full or a timer of at least 1 ms retires it, which would add up to
+//! that much latency to each packet of a quiet flow. What version 3 would be better at, 64 KiB super-frames, is
+//! solved otherwise: a frame longer than a slot is also queued on the socket (`PACKET_COPY_THRESH`) and read from
+//! there, one system call for some forty segments.
+//!
+//! **Sending** is one `sendmmsg` per burst on a second socket. A ring for sending exists too, but saves nothing: it
+//! needs a system call to start it as well, a copy into the ring, and the kernel copies a second time where frames
+//! reach a local receiver (veth). It measured slower here: see `docs` of the crate.
+//!
+//! **What others left to hardware** is done in software at once: checksums are completed and super-frames cut, so
+//! that no other driver or stage ever sees an incomplete packet. That costs one pass over data that was just copied
+//! and is in the first-level cache, for frames from local sockets only; frames off a real wire are complete.
+//!
+//! The kernel goes on handling the same frames itself: a port that shall own the interface's traffic needs an
+//! interface without addresses.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warmlane_mem::{Burst, Packet, Pool};
+use warmlane_port::{Capabilities, Port, QueueCounters, QueueStatus, ReceiveQueue};
+
+use crate::drops::ReceiveDrop;
+use crate::error::KernelError;
+use crate::intake::{Intake, Refusal};
+use crate::link::{self, LinkName, Links};
+use crate::offload::{HEADER_LENGTH, Work};
+use crate::packet_transmit::PacketTransmit;
+use crate::ring::{Geometry, Ring};
+use crate::system;
+
+/// Slots that a ring may have; the upper end is 100 MB of slots for standard frames.
+const RING_FRAMES: std::ops::RangeInclusive<u32> = 16..=65_536;
+
+/// Bytes of super-frames that may wait on the socket. The kernel counts its own overhead in, about twice the data.
+const SOCKET_BUFFER: i32 = 8 << 20;
+
+/// How many fruitless polls go by before the clock is looked at, and how much time before the kernel is asked
+/// whether the interface is still there.
+const POLLS_PER_CHECK: u32 = 256;
+const TIME_PER_CHECK: Duration = Duration::from_millis(100);
+
+/// What a port on an interface should be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketConfig {
+    /// The interface's name.
+    pub interface: String,
+    /// Slots in the receive ring; rounded up to a multiple of 64. More ride out longer pauses of the lane, fewer
+    /// stay in the cache.
+    pub ring_frames: u32,
+    /// Bytes in each slot; `None` chooses the least that the interface's MTU needs.
+    pub ring_frame_bytes: Option<u32>,
+    /// Receive frames to other Ethernet addresses, too, for as long as the port is open.
+    pub promiscuous: bool,
+    /// Send past the interface's queueing discipline: faster, but `tc` does not see these frames, neither do
+    /// capture programs such as tcpdump on this host, and a full device queue drops instead of buffering.
+    pub bypass_queueing: bool,
+}
+
+impl Default for PacketConfig {
+    /// No interface yet, 1,024 slots, promiscuous, past the queueing discipline.
+    fn default() -> Self {
+        Self {
+            interface: String::new(),
+            ring_frames: 1024,
+            ring_frame_bytes: None,
+            promiscuous: true,
+            bypass_queueing: true,
+        }
+    }
+}
+
+/// Opens a port on an interface, with one receive and one transmit queue. Needs `CAP_NET_RAW`, and Linux 4.20 or
+/// later.
+///
+/// # Errors
+/// [`KernelError`] says what is wrong with the configuration, the interface or the privileges, and the remedy.
+pub fn open(config: &PacketConfig, pool: &Pool) -> Result<Port, KernelError> {
+    let name = LinkName::new(&config.interface)?;
+    let explain = |source| Links::explain(&name, "look up interface", source);
+    let links = Links::open().map_err(explain)?;
+    let index = links.index(&name).map_err(explain)?;
+    let (hardware, mac) = links.hardware(&name).map_err(explain)?;
+    if !link::is_ethernet(hardware) {
+        return Err(KernelError::NotEthernet { name: config.interface.clone(), hardware });
+    }
+    let mtu = links.mtu(&name).map_err(explain)?;
+    let geometry = geometry(config, mtu)?;
+
+    let (socket, ring) = receive_socket(config, index, geometry)?;
+    let transmit = PacketTransmit::open(&name, index, config.bypass_queueing)?;
+    let receive = PacketReceive {
+        intake: Intake::new(pool, 0),
+        ring,
+        socket,
+        name: name.clone(),
+        idle_polls: 0,
+        checked: Instant::now(),
+        failure: None,
+    };
+    let mut notes = vec![format!(
+        "receives through a ring of {} slots of {} bytes, sends with one sendmmsg per burst",
+        geometry.slots, geometry.slot_bytes
+    )];
+    if links.flags(&name).map_err(explain)? & libc::IFF_UP == 0 {
+        notes.push(format!("the interface is down: set it up with `ip link set {} up`", name.as_str()));
+    }
+    Ok(Port {
+        name: config.interface.clone(),
+        driver: "packet",
+        capabilities: Capabilities {
+            mac: Some(mac),
+            mtu: Some(mtu),
+            maximum_frame: mtu + 14,
+            timestamps: true,
+            lossless: false,
+            notes,
+        },
+        receive: vec![Box::new(receive)],
+        transmit: vec![Box::new(transmit)],
+    })
+}
+
+fn geometry(config: &PacketConfig, mtu: u32) -> Result<Geometry, KernelError> {
+    let (minimum, maximum) = (*RING_FRAMES.start(), *RING_FRAMES.end());
+    if !RING_FRAMES.contains(&config.ring_frames) {
+        return Err(KernelError::RingFrames { frames: config.ring_frames, minimum, maximum });
+    }
+    let needed = Geometry::slot_for(mtu);
+    let frame_bytes = config.ring_frame_bytes.unwrap_or(needed);
+    if frame_bytes < needed {
+        let name = config.interface.clone();
+        return Err(KernelError::RingFrameSize { name, frame_bytes, mtu, needed });
+    }
+    // No frame needs more than a 64 KiB packet, and the kernel's slot offsets are 16-bit numbers.
+    Ok(Geometry::new(config.ring_frames, frame_bytes.min(Geometry::slot_for(65_536))))
+}
+
+/// A socket that receives through a ring, and the ring.
+fn receive_socket(
+    config: &PacketConfig,
+    index: i32,
+    geometry: Geometry,
+) -> Result<(OwnedFd, Ring), KernelError> {
+    let interface = &config.interface;
+    let raw = |action: &str| {
+        let action = format!("{action} on interface {interface:?}");
+        move |source| KernelError::raw(action, source)
+    };
+    // Protocol 0 receives nothing: the socket only starts when all is set up and it is bound.
+    let socket = system::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(raw("open a packet socket"))?;
+    let set = |name, value: i32| system::set_option(&socket, libc::SOL_PACKET, name, value);
+    // Both before the ring is made: they change where frames are in it.
+    set(libc::PACKET_VNET_HDR, 1).map_err(raw("ask for offload headers (PACKET_VNET_HDR)"))?;
+    set(libc::PACKET_COPY_THRESH, 1).map_err(raw("ask for long frames (PACKET_COPY_THRESH)"))?;
+    // What we send must not come back to us.
+    set(libc::PACKET_IGNORE_OUTGOING, 1)
+        .map_err(raw("ignore outgoing frames (PACKET_IGNORE_OUTGOING, Linux 4.20 or later)"))?;
+    // Beyond the system-wide limit if we may (CAP_NET_ADMIN), else up to it.
+    if system::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, SOCKET_BUFFER).is_err() {
+        system::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, SOCKET_BUFFER)
+            .map_err(raw("size the socket buffer"))?;
+    }
+    let ring = Ring::map(&socket, geometry).map_err(raw(&format!(
+        "map a packet ring of {} slots of {} bytes",
+        geometry.slots, geometry.slot_bytes
+    )))?;
+    if config.promiscuous {
+        // Ends with the socket (packet(7)).
+        let membership = libc::packet_mreq {
+            mr_ifindex: index,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        system::set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, membership)
+            .map_err(raw("receive promiscuously"))?;
+    }
+    system::bind(&socket, system::link_address(index, libc::ETH_P_ALL as u16))
+        .map_err(raw("bind a packet socket"))?;
+    Ok((socket, ring))
+}
+
+/// The receiving end.
+struct PacketReceive {
+    intake: Intake,
+    ring: Ring,
+    /// Its ring is gone before it is closed: fields are dropped in this order.
+    socket: OwnedFd,
+    name: LinkName,
+    idle_polls: u32,
+    checked: Instant,
+    failure: Option<String>,
+}
+
+/// What became of a slot.
+enum Outcome {
+    /// A packet, of the spare buffer or others.
+    Packet(Packet),
+    /// No packet, but the slot is done with.
+    Taken,
+    /// No buffer: the slot must wait.
+    Wait,
+}
+
+impl PacketReceive {
+    /// Takes the frame out of the next slot, which is ready.
+    fn take(&mut self, spare: Packet) -> Outcome {
+        let frame = match self.ring.frame() {
+            Some(Ok(frame)) => frame,
+            Some(Err(_)) => {
+                self.intake.drop_frame(ReceiveDrop::RingCorrupt);
+                return Outcome::Taken;
+            }
+            None => return Outcome::Wait,
+        };
+        let work = Work::from_header(frame.offload);
+        if frame.is_losing {
+            count_losses(&self.socket, &self.intake);
+        }
+        let (tag, timestamp) = (frame.tag, frame.timestamp);
+        let copied = if frame.is_queued {
+            let length = frame.length;
+            let Some(work) = read_queued(&self.socket, &mut self.intake, length) else {
+                self.intake.drop_frame(ReceiveDrop::Truncated);
+                return Outcome::Taken;
+            };
+            if let Work::Cut(cut) = work {
+                self.intake.start_cutting(length, cut, tag, timestamp);
+                return Outcome::Taken;
+            }
+            match self.intake.copy(spare, &self.intake.storage[..length], tag, work) {
+                // It was read from the socket and can't be read again.
+                Err(Refusal::NoBuffer) => Err(Refusal::Drop(ReceiveDrop::NoBuffer)),
+                copied => copied,
+            }
+        } else if frame.data.len() != frame.length {
+            Err(Refusal::Drop(ReceiveDrop::Truncated))
+        } else if let Work::Cut(cut) = work {
+            let length = frame.length;
+            let Some(storage) = self.intake.storage.get_mut(..length) else {
+                self.intake.drop_frame(ReceiveDrop::Truncated);
+                return Outcome::Taken;
+            };
+            storage.copy_from_slice(frame.data);
+            self.intake.start_cutting(length, cut, tag, timestamp);
+            return Outcome::Taken;
+        } else {
+            self.intake.copy(spare, frame.data, tag, work)
+        };
+        match copied {
+            Ok(mut packet) => {
+                packet.set_timestamp(timestamp);
+                Outcome::Packet(packet)
+            }
+            Err(Refusal::NoBuffer) => Outcome::Wait,
+            Err(Refusal::Drop(reason)) => {
+                self.intake.drop_frame(reason);
+                Outcome::Taken
+            }
+        }
+    }
+
+    /// Takes up to `burst.room()` frames from the ring; `false` if there is no more to take for now.
+    fn take_ready(&mut self, burst: &mut Burst) -> bool {
+        let ready = self.ring.ready(burst.room());
+        if ready == 0 {
+            return false;
+        }
+        let mut spares = Burst::with_limit(ready);
+        self.intake.pool.take_burst(&mut spares, ready);
+        let (mut packets, mut bytes) = (0, 0);
+        let mut goes_on = !spares.is_empty();
+        while let Some(spare) = spares.pop() {
+            match self.take(spare) {
+                Outcome::Packet(packet) => {
+                    packets += 1;
+                    bytes += packet.packet_length() as u64;
+                    // There is room: no more were ready than the burst has room for.
+                    drop(burst.push(packet));
+                }
+                Outcome::Taken => {}
+                Outcome::Wait => {
+                    goes_on = false;
+                    break;
+                }
+            }
+            self.ring.release();
+            if self.intake.is_cutting() {
+                break;
+            }
+        }
+        self.intake.counters.packets.add(packets);
+        self.intake.counters.bytes.add(bytes);
+        goes_on
+    }
+
+    /// Asks now and then whether the interface is still there: the ring of a deleted one just stays empty.
+    #[cold]
+    fn check_interface(&mut self) {
+        self.idle_polls = 0;
+        if self.failure.is_some() || self.checked.elapsed() < TIME_PER_CHECK {
+            return;
+        }
+        self.checked = Instant::now();
+        count_losses(&self.socket, &self.intake);
+        if system::bound_index(&self.socket).is_ok_and(|index| index < 0) {
+            self.failure = Some(gone(&self.name));
+        }
+    }
+}
+
+/// The sentence for an interface that was there before.
+pub(crate) fn gone(name: &LinkName) -> String {
+    format!(
+        "interface {} went away: it was deleted or moved to another network namespace; bring it back and open the port again",
+        name.as_str()
+    )
+}
+
+/// Adds what the kernel dropped because the ring was full. Asking resets the kernel's count.
+fn count_losses(socket: &OwnedFd, intake: &Intake) {
+    let nothing = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    if let Ok(statistics) = system::get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, nothing) {
+        intake.counters.drops.count(ReceiveDrop::RingFull.index(), u64::from(statistics.tp_drops));
+    }
+}
+
+/// Reads the frame that didn't fit its slot from the socket into the storage: the kernel queued it there in the
+/// same order. `None` if it is not all there.
+fn read_queued(socket: &OwnedFd, intake: &mut Intake, length: usize) -> Option<Work> {
+    let mut header = [0; HEADER_LENGTH];
+    let read = system::read_pieces(socket, [&mut header, &mut intake.storage])
+        // An error that happened to the interface (it went down) is told once, in place of data.
+        .or_else(|_| system::read_pieces(socket, [&mut header, &mut intake.storage]));
+    read.is_ok_and(|read| read == HEADER_LENGTH + length).then(|| Work::from_header(header))
+}
+
+impl ReceiveQueue for PacketReceive {
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        loop {
+            self.intake.cut(burst);
+            if self.intake.is_cutting() || burst.room() == 0 || !self.take_ready(burst) {
+                break;
+            }
+        }
+        let received = burst.len() - before;
+        if received == 0 {
+            self.idle_polls += 1;
+            if self.idle_polls >= POLLS_PER_CHECK {
+                self.check_interface();
+            }
+        }
+        received
+    }
+
+    fn status(&self) -> QueueStatus {
+        match &self.failure {
+            Some(sentence) => QueueStatus::Failed(sentence.clone()),
+            None => QueueStatus::Running,
+        }
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.intake.counters
+    }
+}
