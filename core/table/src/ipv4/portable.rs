@@ -13,7 +13,7 @@ fn place(word: u64, unit: u32) -> usize {
 
 /// Where the next hop of an address stands whose root word continues
 #[cold]
-pub(super) fn place_of_long(words: &[u64], root: u64, address: u32) -> usize {
+fn place_of_long(words: &[u64], root: u64, address: u32) -> usize {
     let at = |base: u64, index: u32, size: usize| {
         words.get((base >> 32) as usize + index as usize % size).copied().unwrap_or_default()
     };
