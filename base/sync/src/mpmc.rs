@@ -194,11 +194,14 @@ impl Side {
             if room < wanted as u64 {
                 // A1: acquire, pairs with R1 of the other side. Without it the slots could be touched while the
                 // other side still is: elements read before they are there, or overwritten before they are read.
-                let limit = other.tail.load(Ordering::Acquire) + lead;
-                // R4: release, pairs with A4. Two threads may leave theirs in the wrong order; an old one only
-                // costs another look.
-                self.reserve.limit.store(limit, Ordering::Release);
-                room = limit.saturating_sub(head);
+                let seen = other.tail.load(Ordering::Acquire) + lead;
+                room = seen.saturating_sub(head);
+                // Only if it is news, or pollers of a ring that is empty would fight over the line.
+                if seen != limit {
+                    // R4: release, pairs with A4. Two threads may leave theirs in the wrong order; an old one only
+                    // costs another look.
+                    self.reserve.limit.store(seen, Ordering::Release);
+                }
             }
             let count = wanted.min(room as usize);
             if count < minimum {

@@ -45,9 +45,12 @@ impl<T> SpinLock<T> {
             if let Some(guard) = self.try_lock() {
                 return guard;
             }
-            // Relaxed: only a hint when to try again.
-            while self.locked.load(Ordering::Relaxed) {
+            loop {
                 backoff.wait();
+                // Relaxed: only a hint when to try again.
+                if !self.locked.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         }
     }
