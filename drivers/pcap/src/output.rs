@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -29,7 +29,8 @@ impl Output {
         let in_place = fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
         let partial = if in_place { None } else { partial_name(&path) };
         let target = partial.as_deref().unwrap_or(&path);
-        match File::create(target) {
+        let opened = if in_place { OpenOptions::new().write(true).open(target) } else { claim(target) };
+        match opened {
             Ok(file) => Ok(Self { file, path, partial, length: 0 }),
             Err(source) => Err(PcapError::Create { file: target.to_owned(), source }),
         }
@@ -64,6 +65,17 @@ impl Output {
             .and_then(|()| fs::rename(partial, &self.path))
             .map_err(|source| PcapError::Finish { file: self.path.clone(), partial: partial.clone(), source })
     }
+}
+
+/// Creates the file, or empties what a program that died has left of it; but not what another one is writing.
+fn claim(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    // File systems without locks have to do without this check.
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        return Err(io::Error::new(io::ErrorKind::WouldBlock, "another writer is writing this file"));
+    }
+    file.set_len(0)?;
+    Ok(file)
 }
 
 /// `directory/.name.partial`: hidden, and on the same file system, so that renaming is atomic. `None` for a path

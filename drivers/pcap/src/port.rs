@@ -43,6 +43,21 @@ impl Default for PcapConfig {
 /// Files block: a lane that polls such a queue waits for the disk once in 1 MiB, and a named pipe with nothing in
 /// it holds it up altogether.
 ///
+/// ```no_run
+/// use warmlane_mem::{Pool, PoolConfig};
+/// use warmlane_pcap::PcapConfig;
+///
+/// let pool = Pool::new(&PoolConfig::default())?;
+/// let config = PcapConfig {
+///     receive: Some("in.pcap".into()),
+///     transmit: Some("out.pcapng".into()),
+///     ..PcapConfig::default()
+/// };
+/// let port = warmlane_pcap::open(&config, "files", &pool)?;
+/// assert_eq!((port.receive.len(), port.transmit.len()), (1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`PcapError`]: a file that cannot be opened or created, is no capture, is damaged before its first frame is
 /// over, or has a first frame that is not Ethernet.

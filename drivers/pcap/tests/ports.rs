@@ -241,6 +241,28 @@ fn other_link_types_are_refused_with_a_remedy() {
 }
 
 #[test]
+fn frames_of_other_interfaces_are_counted_drops() {
+    let directory = tempdir().unwrap();
+    let pool = pool(64, 2_048);
+    let path = directory.path().join("two.pcapng");
+    // Two interfaces, the second one Linux cooked, and a frame of it between two of the first.
+    let block = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let mut bytes = block(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]);
+    for link_type in [1, 113] {
+        bytes.extend(block(&[1, 20, link_type, 0, 20]));
+    }
+    for interface in [0, 1, 0] {
+        bytes.extend(block(&[6, 48, interface, 0, 1, 16, 16, 1, 2, 3, 4, 48]));
+    }
+    fs::write(&path, bytes).unwrap();
+    let mut port = receiver(&path, 1, &pool).unwrap();
+    assert_eq!(drain(&mut *port.receive[0]).len(), 2);
+    assert_eq!(port.receive[0].status(), QueueStatus::Finished);
+    let counters = port.receive[0].counters();
+    assert_eq!((counters.drops.get(ReceiveDrop::NotEthernet.index()), counters.drops.total()), (1, 1));
+}
+
+#[test]
 fn a_frame_check_sequence_is_taken_off() {
     let directory = tempdir().unwrap();
     let pool = pool(64, 2_048);

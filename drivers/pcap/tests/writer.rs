@@ -168,6 +168,19 @@ fn dropping_finishes() {
 }
 
 #[test]
+fn two_writers_do_not_share_a_file_and_a_dead_ones_rest_is_overwritten() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("out.pcap");
+    fs::write(directory.path().join(".out.pcap.partial"), [7; 1_000]).unwrap();
+    let mut first = Writer::create(&path, Format::Pcap).unwrap();
+    first.write_frame(1, &[0; 60]).unwrap();
+    let error = Writer::create(&path, Format::Pcap).unwrap_err().to_string();
+    assert!(error.contains("another writer"), "{error}");
+    first.finish().unwrap();
+    assert_eq!(read(&path).len(), 1);
+}
+
+#[test]
 fn a_symbolic_link_stays_one() {
     let directory = tempdir().unwrap();
     let (target, link) = (directory.path().join("target.pcap"), directory.path().join("link.pcap"));
