@@ -1,0 +1,71 @@
+//! Next hops: what a route leads to, and the form of it that the data path reads.
+
+use warmlane_wire::MacAddress;
+
+use super::groups::Group;
+
+/// Where a packet goes when it leaves through a port: everything that its new Ethernet header needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Adjacency {
+    /// The next station's Ethernet address.
+    pub destination: MacAddress,
+    /// Our own.
+    pub source: MacAddress,
+    /// Number of the port.
+    pub port: u16,
+    /// Largest IP packet that the link carries, in bytes.
+    pub mtu: u16,
+    /// VLAN that the frame is tagged with (IEEE 802.1Q).
+    pub vlan: Option<u16>,
+}
+
+/// What a route leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextHop {
+    /// Out through a port.
+    Forward(Adjacency),
+    /// One of several next hops, chosen by flow. Members must not be groups themselves.
+    Group(Group),
+    /// An address of ours.
+    Local,
+    /// A station on one of our links whose Ethernet address isn't known.
+    NoNeighbour,
+    /// The first or last address of an IPv4 link, which means all its stations (RFC 1812 section 5.3.5.2).
+    DirectedBroadcast,
+    /// Nowhere, without a word.
+    Drop,
+    /// Nowhere, and the sender is told.
+    Unreachable,
+    /// Not our business: to whoever takes punted packets.
+    Punt,
+}
+
+/// The 16 bytes that the data path reads for each packet; four next hops share a cache line.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(16))]
+pub(crate) struct Rewrite {
+    /// Destination, then source, as they stand in the frame.
+    pub(crate) addresses: [u8; 12],
+    /// Largest IP packet that needs nothing but these addresses. Zero, which every packet exceeds, for all next hops
+    /// that need more: tags, groups, and those that aren't forwarded to. So one comparison finds all odd cases.
+    pub(crate) largest: u16,
+    /// Number of the port.
+    pub(crate) port: u16,
+}
+
+const _: () = assert!(size_of::<Rewrite>() == 16);
+
+/// Above every [`Rewrite::largest`]: the length of packets that always leave the fast path.
+pub(crate) const ALWAYS_TOO_LARGE: u16 = u16::MAX;
+
+impl Rewrite {
+    pub(crate) fn of(hop: &NextHop) -> Self {
+        let NextHop::Forward(adjacency) = hop else {
+            return Self { addresses: [0; 12], largest: 0, port: 0 };
+        };
+        let [a, b, c, d, e, f] = adjacency.destination.0;
+        let [g, h, i, j, k, l] = adjacency.source.0;
+        let largest = if adjacency.vlan.is_none() { adjacency.mtu.min(ALWAYS_TOO_LARGE - 1) } else { 0 };
+        Self { addresses: [a, b, c, d, e, f, g, h, i, j, k, l], largest, port: adjacency.port }
+    }
+}

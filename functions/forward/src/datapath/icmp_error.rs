@@ -1,0 +1,188 @@
+//! ICMP and ICMPv6 errors to the senders of packets that can't go on.
+//!
+//! An error goes back the way its packet came: by the same port and the same tags, to the station that handed the
+//! packet to us. That station is on the path from the sender, so it needs no table to get there, and a flood of bad
+//! packets can't make us send to third parties. Its source is our address on that port (RFC 1812 section 4.3.2.4).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use warmlane_mem::Packet;
+use warmlane_sys::clock;
+use warmlane_wire::checksum::ipv4_header_checksum20;
+use warmlane_wire::icmpv4::{self, Icmpv4Message};
+use warmlane_wire::icmpv6::{self, Icmpv6Message};
+use warmlane_wire::{IpProtocol, Ipv4Header, Ipv4Packet, MacAddress, ethernet, ipv4, ipv6};
+
+use super::forward::{Forwarder, Outputs, ipv6_packet, offer};
+use crate::control::{NextHop, RouterPort, Routes};
+
+/// Longest link-layer header: two tags.
+const LONGEST_LINK_LAYER: usize = 22;
+
+/// As much of a packet as any error looks at or quotes.
+const LOOK: usize = LONGEST_LINK_LAYER + icmpv6::MAXIMUM_QUOTE;
+
+/// TTL and hop limit of what we send ourselves.
+pub(super) const OWN_TTL: u8 = 64;
+
+/// Precedence "internetwork control" (RFC 1812 section 4.3.2.5).
+const CONTROL_PRECEDENCE: u8 = 0xc0;
+
+impl Forwarder {
+    /// Tells the sender of an IPv4 packet what became of it, if it is owed that.
+    pub(super) fn report_ipv4<O: Outputs + ?Sized>(
+        &mut self,
+        packet: &Packet,
+        message: Icmpv4Message,
+        outputs: &mut O,
+    ) {
+        let (mut look, offset) = ([0; LOOK], usize::from(packet.l3_offset()));
+        let count = packet.copy_to(&mut look);
+        let Some(frame) = look.get(..count) else { return };
+        let Some(ip) = frame.get(offset..).and_then(ipv4_packet) else { return };
+        if !icmpv4::may_answer(&ip) || !came_from_one_host(&self.routes, ip.header.source()) {
+            return;
+        }
+        if !self.limiter.take(clock::cycles()) {
+            return self.counters.errors_limited.add(1);
+        }
+        let end = frame.len().min(offset + usize::from(ip.header.total_length()));
+        let quote = icmpv4::quote(frame.get(offset..end).unwrap_or_default());
+        let source = self.ipv4_source(packet.port());
+        let header = source.map(|source| {
+            let length = ipv4::HEADER_LENGTH + icmpv4::HEADER_LENGTH + quote.len();
+            self.identification = self.identification.wrapping_add(1);
+            ipv4_header(source, ip.header.source(), length as u16, self.identification)
+        });
+        let sent = header.is_some_and(|header| {
+            let parts = [&header[..], &message.header(quote), quote];
+            self.send_back(frame.get(..offset).unwrap_or_default(), &parts, packet.port(), outputs)
+        });
+        self.count_error(sent);
+    }
+
+    /// Tells the sender of an IPv6 packet what became of it, if it is owed that.
+    pub(super) fn report_ipv6<O: Outputs + ?Sized>(
+        &mut self,
+        packet: &Packet,
+        message: Icmpv6Message,
+        outputs: &mut O,
+    ) {
+        let (mut look, offset) = ([0; LOOK], usize::from(packet.l3_offset()));
+        let count = packet.copy_to(&mut look);
+        let Some(frame) = look.get(..count) else { return };
+        let Some(ip) = frame.get(offset..).and_then(ipv6_packet) else { return };
+        if !icmpv6::may_answer(&ip, &message) {
+            return;
+        }
+        if !self.limiter.take(clock::cycles()) {
+            return self.counters.errors_limited.add(1);
+        }
+        let end = frame.len().min(offset + ipv6::HEADER_LENGTH + usize::from(ip.header.payload_length()));
+        let quote = icmpv6::quote(frame.get(offset..end).unwrap_or_default());
+        let destination = ip.header.source();
+        let sent = self.ipv6_source(packet.port()).is_some_and(|source| {
+            let length = (icmpv6::HEADER_LENGTH + quote.len()) as u16;
+            let header = ipv6_header(source, destination, length, OWN_TTL);
+            let parts = [&header[..], &message.header(source, destination, quote), quote];
+            self.send_back(frame.get(..offset).unwrap_or_default(), &parts, packet.port(), outputs)
+        });
+        self.count_error(sent);
+    }
+
+    fn count_error(&self, sent: bool) {
+        let counter = if sent { &self.counters.errors_sent } else { &self.counters.errors_unsent };
+        counter.add(1);
+    }
+
+    /// Our address on a port, or else on any port.
+    fn ipv4_source(&self, port: u16) -> Option<Ipv4Addr> {
+        let mut ports = self.routes.port(port).into_iter().chain(self.routes.ports());
+        ports.find_map(RouterPort::ipv4_address)
+    }
+
+    /// Our address on a port, or else on any port.
+    fn ipv6_source(&self, port: u16) -> Option<Ipv6Addr> {
+        let mut ports = self.routes.port(port).into_iter().chain(self.routes.ports());
+        ports.find_map(RouterPort::ipv6_address)
+    }
+
+    /// Sends a new packet to where a frame with this link-layer header came from.
+    fn send_back<O: Outputs + ?Sized>(
+        &mut self,
+        link_layer: &[u8],
+        parts: &[&[u8]],
+        port: u16,
+        outputs: &mut O,
+    ) -> bool {
+        let Some(mut packet) = self.pool.take() else { return false };
+        let length = link_layer.len() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let Ok(frame) = packet.append(length) else { return false };
+        let bytes = [link_layer].into_iter().chain(parts.iter().copied()).flatten();
+        for (byte, value) in frame.iter_mut().zip(bytes) {
+            *byte = *value;
+        }
+        let Some(station) = self.routes.port(port).map(|known| known.station(port)) else { return false };
+        packet.set_port(port);
+        packet.set_l3_offset(link_layer.len() as u8);
+        turn_around(packet.data_mut(), station) && offer(packet, port, outputs).is_ok()
+    }
+}
+
+/// Addresses a frame to where it came from. `false` if that isn't one station.
+pub(super) fn turn_around(frame: &mut [u8], station: MacAddress) -> bool {
+    let Some(header) = frame.first_chunk_mut::<{ ethernet::HEADER_LENGTH }>() else { return false };
+    let link = warmlane_wire::EthernetHeader(header);
+    let (sender, ethertype) = (link.source(), link.ethertype());
+    ethernet::write(header, sender, station, ethertype);
+    sender.is_unicast()
+}
+
+/// Whether an address isn't the broadcast address of a link of ours (RFC 1812 section 4.3.2.7).
+fn came_from_one_host(routes: &Routes, source: Ipv4Addr) -> bool {
+    let hop = routes.ipv4().lookup(source.to_bits());
+    !matches!(routes.next_hop(hop), Some(NextHop::DirectedBroadcast))
+}
+
+/// A view of a valid IPv4 packet that may be cut short.
+fn ipv4_packet(bytes: &[u8]) -> Option<Ipv4Packet<'_>> {
+    let (header, rest) = bytes.split_first_chunk()?;
+    let header = Ipv4Header(header);
+    let options = header.header_length().checked_sub(ipv4::HEADER_LENGTH)?;
+    let (options, payload) = rest.split_at_checked(options)?;
+    Some(Ipv4Packet { header, options, payload })
+}
+
+/// The header of an ICMP message of ours.
+fn ipv4_header(
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    length: u16,
+    identification: u16,
+) -> [u8; ipv4::HEADER_LENGTH] {
+    let ([l0, l1], [i0, i1]) = (length.to_be_bytes(), identification.to_be_bytes());
+    let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (source.octets(), destination.octets());
+    let protocol = IpProtocol::ICMP.0;
+    let class = CONTROL_PRECEDENCE;
+    let mut header =
+        [0x45, class, l0, l1, i0, i1, 0, 0, OWN_TTL, protocol, 0, 0, s0, s1, s2, s3, d0, d1, d2, d3];
+    [header[10], header[11]] = ipv4_header_checksum20(&header).to_be_bytes();
+    header
+}
+
+/// The header of an ICMPv6 message of ours; `length` is the message's.
+pub(super) fn ipv6_header(
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    length: u16,
+    hop_limit: u8,
+) -> [u8; ipv6::HEADER_LENGTH] {
+    let [l0, l1] = length.to_be_bytes();
+    let start = [0x60, 0, 0, 0, l0, l1, IpProtocol::ICMPV6.0, hop_limit];
+    let mut header = [0; ipv6::HEADER_LENGTH];
+    let bytes = start.into_iter().chain(source.octets()).chain(destination.octets());
+    for (byte, value) in header.iter_mut().zip(bytes) {
+        *byte = value;
+    }
+    header
+}

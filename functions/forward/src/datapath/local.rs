@@ -1,0 +1,235 @@
+//! Packets that are for us: what a router answers itself so that it can be found and pinged.
+//!
+//! ARP requests (RFC 826), neighbour solicitations (RFC 4861) and echo requests (RFC 792, RFC 4443) for our addresses
+//! become their answers in the same buffer and go back where they came from, tags included. All else is punted.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use warmlane_mem::{Checksum, Packet};
+use warmlane_wire::arp::{self, ArpOperation, ArpPacket};
+use warmlane_wire::checksum::{self, update_u16};
+use warmlane_wire::icmpv4::Icmpv4Message;
+use warmlane_wire::icmpv6::Icmpv6Message;
+use warmlane_wire::neighbour::{self, NeighbourMessage};
+use warmlane_wire::{IpProtocol, Ipv6Header, MacAddress, ethernet, ipv4, ipv6};
+
+use super::forward::{Forwarder, Outputs, ipv6_packet};
+use super::icmp_error::{OWN_TTL, ipv6_header, turn_around};
+use super::reason::Reason;
+
+/// The group of all stations on a link (RFC 4291 section 2.7.1).
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+impl Forwarder {
+    /// Sends a packet that has become an answer back by the port it came in by.
+    fn answer<O: Outputs + ?Sized>(&mut self, packet: Packet, outputs: &mut O) {
+        let port = packet.port();
+        let sent = self.send(packet, port, outputs);
+        self.counters.answered.add(u64::from(sent));
+    }
+
+    /// Our station address on a port; the port is known, or the packet would not have come this far.
+    fn station(&self, port: u16) -> MacAddress {
+        self.routes.port(port).map_or(MacAddress::ZERO, |known| known.station(port))
+    }
+
+    /// Answers an ARP request for an address of the port it came in by.
+    pub(super) fn finish_arp<O: Outputs + ?Sized>(&mut self, mut packet: Packet, outputs: &mut O) {
+        let (port, offset) = (packet.port(), usize::from(packet.l3_offset()));
+        let station = self.station(port);
+        let request = packet.data().get(offset..).and_then(|bytes| ArpPacket::parse(bytes).ok());
+        let ours = |arp: &ArpPacket| {
+            let address = IpAddr::V4(arp.target_ip);
+            arp.operation == ArpOperation::Request
+                && self.routes.port(port).is_some_and(|known| known.has_address(address))
+        };
+        let Some(request) = request.filter(ours) else {
+            return self.punt(packet, Reason::NeighbourMessage, outputs);
+        };
+        let reply = request.reply(station).to_bytes();
+        let end = offset + arp::PACKET_LENGTH;
+        if packet.data().get(offset..end).is_none() || !turn_around(packet.data_mut(), station) {
+            return self.punt(packet, Reason::NeighbourMessage, outputs);
+        }
+        if let Some(bytes) = packet.data_mut().get_mut(offset..end) {
+            bytes.copy_from_slice(&reply);
+        }
+        self.answer(packet, outputs);
+    }
+
+    /// Answers an IPv4 echo request to an address of ours.
+    pub(super) fn finish_local_ipv4<O: Outputs + ?Sized>(&mut self, mut packet: Packet, outputs: &mut O) {
+        let station = self.station(packet.port());
+        if is_echo_request_ipv4(&packet) && turn_around(packet.data_mut(), station) {
+            make_echo_reply_ipv4(&mut packet);
+            return self.answer(packet, outputs);
+        }
+        self.punt(packet, Reason::NotHandledLocally, outputs);
+    }
+
+    /// Answers what is asked of us by IPv6 that stays on its link: to a group, or to a link-local address.
+    pub(super) fn finish_on_link<O: Outputs + ?Sized>(
+        &mut self,
+        packet: Packet,
+        reason: Reason,
+        outputs: &mut O,
+    ) {
+        let ip = packet.data().get(usize::from(packet.l3_offset())..).and_then(|bytes| bytes.first_chunk());
+        let destination = ip.map_or(Ipv6Addr::UNSPECIFIED, |header| Ipv6Header(header).destination());
+        let port = self.routes.port(packet.port());
+        let ours = port.is_some_and(|port| port.has_address(IpAddr::V6(destination)));
+        if ours || neighbour::is_solicited_node(destination) {
+            let reason = if ours { Reason::NotHandledLocally } else { reason };
+            return self.finish_local_ipv6(packet, reason, outputs);
+        }
+        self.punt(packet, reason, outputs);
+    }
+
+    /// Answers a neighbour solicitation or an echo request.
+    pub(super) fn finish_local_ipv6<O: Outputs + ?Sized>(
+        &mut self,
+        mut packet: Packet,
+        reason: Reason,
+        outputs: &mut O,
+    ) {
+        let (port, offset) = (packet.port(), usize::from(packet.l3_offset()));
+        let station = self.station(port);
+        let ip = packet.data().get(offset..).filter(|_| packet.segments() == 1).and_then(ipv6_packet);
+        let question = ip.and_then(|ip| {
+            let direct = ip.header.next_header() == IpProtocol::ICMPV6;
+            direct.then(|| read_question(&ip)).flatten()
+        });
+        match question {
+            Some(Question::Echo) if turn_around(packet.data_mut(), station) => {
+                make_echo_reply_ipv6(&mut packet);
+                return self.answer(packet, outputs);
+            }
+            Some(Question::WhoHas { target, asker })
+                if self.routes.port(port).is_some_and(|known| known.has_address(IpAddr::V6(target))) =>
+            {
+                if advertise(&mut packet, station, target, asker) {
+                    return self.answer(packet, outputs);
+                }
+                self.punt(packet, Reason::NeighbourMessage, outputs);
+            }
+            Some(Question::WhoHas { .. }) => self.punt(packet, Reason::NeighbourMessage, outputs),
+            _ => self.punt(packet, reason, outputs),
+        }
+    }
+}
+
+/// What may be asked of us.
+enum Question {
+    Echo,
+    WhoHas { target: Ipv6Addr, asker: Ipv6Addr },
+}
+
+fn read_question(ip: &warmlane_wire::Ipv6Packet<'_>) -> Option<Question> {
+    let (source, destination) = (ip.header.source(), ip.header.destination());
+    if let Ok(NeighbourMessage::Solicitation { target, .. }) = NeighbourMessage::parse(ip.header, ip.payload)
+    {
+        return Some(Question::WhoHas { target, asker: source });
+    }
+    // An echo request to a group may be answered (RFC 4443 section 4.2); we don't.
+    if destination.is_multicast() || source.is_unspecified() {
+        return None;
+    }
+    match Icmpv6Message::parse(source, destination, ip.payload) {
+        Ok((Icmpv6Message::EchoRequest { .. }, _)) => Some(Question::Echo),
+        _ => None,
+    }
+}
+
+/// Whether a valid IPv4 packet in one buffer is an echo request.
+fn is_echo_request_ipv4(packet: &Packet) -> bool {
+    let ip = packet.data().get(usize::from(packet.l3_offset())..).unwrap_or_default();
+    match ipv4::check_lengths(ip) {
+        Ok(ip) if ip.header.protocol() == IpProtocol::ICMP && !ip.header.is_fragment() => {
+            matches!(Icmpv4Message::parse(ip.payload), Ok((Icmpv4Message::EchoRequest { .. }, _)))
+        }
+        _ => false,
+    }
+}
+
+/// Exchanges addresses and sets the type to "echo reply" (RFC 1122 section 3.2.2.6).
+fn make_echo_reply_ipv4(packet: &mut Packet) {
+    let offset = usize::from(packet.l3_offset());
+    let ip = packet.data_mut().get_mut(offset..).unwrap_or_default();
+    let Ok(header_length) = ipv4::check_lengths(ip).map(|ip| ip.header.header_length()) else { return };
+    let Some((header, message)) = ip.split_at_mut_checked(header_length) else { return };
+    if let Some(fixed) = header.first_chunk_mut::<{ ipv4::HEADER_LENGTH }>() {
+        let [.., a, b, c, d, e, f, g, h] = *fixed;
+        if let Some(addresses) = fixed.last_chunk_mut() {
+            *addresses = [e, f, g, h, a, b, c, d];
+        }
+        fixed[8] = OWN_TTL;
+        [fixed[10], fixed[11]] = [0, 0];
+    }
+    let sum = checksum::checksum(header);
+    if let Some(field) = header.get_mut(10..12) {
+        field.copy_from_slice(&sum.to_be_bytes());
+    }
+    set_type(message, 0);
+    packet.set_checksum(Checksum::Unknown);
+}
+
+/// Exchanges addresses and sets the type to "echo reply". The pseudo header's sum stays the same.
+fn make_echo_reply_ipv6(packet: &mut Packet) {
+    let offset = usize::from(packet.l3_offset());
+    let ip = packet.data_mut().get_mut(offset..).unwrap_or_default();
+    let Some((header, message)) = ip.split_first_chunk_mut::<{ ipv6::HEADER_LENGTH }>() else { return };
+    header[7] = OWN_TTL;
+    if let Some((source, destination)) = header[8..].split_at_mut_checked(16) {
+        source.swap_with_slice(destination);
+    }
+    set_type(message, 129);
+    packet.set_checksum(Checksum::Unknown);
+}
+
+/// Changes an ICMP message's type and corrects its checksum for that.
+fn set_type(message: &mut [u8], kind: u8) {
+    if let Some([old, code, c0, c1]) = message.first_chunk_mut() {
+        let before = u16::from_be_bytes([*old, *code]);
+        *old = kind;
+        let after = u16::from_be_bytes([*old, *code]);
+        [*c0, *c1] = update_u16(u16::from_be_bytes([*c0, *c1]), before, after).to_be_bytes();
+    }
+}
+
+/// Makes a solicitation for `target` the advertisement that answers it. `false` if that doesn't fit the buffer.
+fn advertise(packet: &mut Packet, station: MacAddress, target: Ipv6Addr, asker: Ipv6Addr) -> bool {
+    // Who checks for duplicates has no address yet and listens to the group (RFC 4861 section 7.2.4).
+    let nobody = asker.is_unspecified();
+    let destination = if nobody { ALL_NODES } else { asker };
+    let message = NeighbourMessage::Advertisement {
+        target,
+        target_link_layer: Some(station),
+        router: true,
+        solicited: !nobody,
+        replace: true,
+    };
+    let offset = usize::from(packet.l3_offset());
+    let end = offset + ipv6::HEADER_LENGTH + message.length();
+    if let Some(missing) = end.checked_sub(packet.len())
+        && packet.append(missing).is_err()
+    {
+        return false;
+    }
+    packet.truncate(end);
+    if !turn_around(packet.data_mut(), station) {
+        return false;
+    }
+    if nobody && let Some(header) = packet.data_mut().first_chunk_mut::<{ ethernet::HEADER_LENGTH }>() {
+        let ethertype = warmlane_wire::EthernetHeader(header).ethertype();
+        ethernet::write(header, MacAddress::of_ipv6_multicast(destination), station, ethertype);
+    }
+    let header = ipv6_header(target, destination, message.length() as u16, neighbour::HOP_LIMIT);
+    let bytes = message.to_bytes(target, destination);
+    if let Some(ip) = packet.data_mut().get_mut(offset..end) {
+        for (byte, value) in ip.iter_mut().zip(header.iter().chain(&bytes)) {
+            *byte = *value;
+        }
+    }
+    packet.set_checksum(Checksum::Unknown);
+    true
+}

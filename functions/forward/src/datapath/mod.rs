@@ -1,0 +1,18 @@
+//! What happens to each packet.
+
+mod counters;
+mod fast;
+mod flow_hash;
+mod forward;
+mod fragment;
+mod icmp_error;
+mod local;
+mod odd;
+mod rate_limit;
+mod reason;
+mod validate;
+
+pub use counters::ForwardCounters;
+pub use forward::{Forwarder, Outputs};
+pub use rate_limit::TokenBucket;
+pub use reason::Reason;

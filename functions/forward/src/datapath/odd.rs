@@ -1,0 +1,236 @@
+//! The long way for packets whose route is known: tags, options, odd sizes, addresses of ours, and whatever can't go on.
+
+use warmlane_mem::{Checksum, Packet};
+use warmlane_table::NextHopId;
+use warmlane_wire::icmpv4::{self, Icmpv4Message};
+use warmlane_wire::icmpv6::{self, Icmpv6Message};
+use warmlane_wire::{EtherType, Ipv4Header, Ipv6Header, MacAddress, ethernet, ipv4, ipv6, martian, vlan};
+
+use super::forward::{Forwarder, Outputs, Verdict};
+use super::fragment::Cut;
+use super::reason::Reason;
+use crate::control::{Adjacency, NextHop};
+
+impl Forwarder {
+    /// Does with a packet what the verdict says; counts it, whatever that is.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn finish_odd<O: Outputs + ?Sized>(
+        &mut self,
+        packet: Packet,
+        verdict: Verdict,
+        outputs: &mut O,
+    ) {
+        match verdict {
+            Verdict::Ipv4(hop) => self.finish_ipv4(packet, hop, outputs),
+            Verdict::Ipv6(hop) => self.finish_ipv6(packet, hop, outputs),
+            Verdict::Arp => self.finish_arp(packet, outputs),
+            Verdict::Ipv6OnLink(reason) => self.finish_on_link(packet, reason, outputs),
+            Verdict::Punt(reason) => self.punt(packet, reason, outputs),
+            Verdict::Drop(reason) => self.counters.drop_one(reason),
+            Verdict::Send(port) => {
+                let sent = self.send(packet, port, outputs);
+                self.counters.forwarded.add(u64::from(sent));
+            }
+        }
+    }
+
+    /// Gives a packet away, or drops it for this reason.
+    pub(super) fn punt<O: Outputs + ?Sized>(&mut self, packet: Packet, reason: Reason, outputs: &mut O) {
+        match outputs.punt(packet) {
+            Ok(()) => self.counters.punted.add(1),
+            Err(_) => self.counters.drop_one(reason),
+        }
+    }
+
+    fn finish_ipv4<O: Outputs + ?Sized>(&mut self, mut packet: Packet, hop: NextHopId, outputs: &mut O) {
+        let offset = usize::from(packet.l3_offset());
+        let Some(header) = packet.data().get(offset..).and_then(|bytes| bytes.first_chunk()) else {
+            return self.counters.drop_one(Reason::Ipv4Truncated);
+        };
+        let ip = Ipv4Header(header);
+        let (total, ttl, dont_fragment) = (ip.total_length(), ip.ttl(), ip.dont_fragment());
+        let routes = std::sync::Arc::clone(&self.routes);
+        let (reason, message) = match routes.next_hop(hop) {
+            Some(NextHop::Local) => return self.finish_local_ipv4(packet, outputs),
+            Some(NextHop::Punt) => return self.punt(packet, Reason::NotHandledLocally, outputs),
+            Some(NextHop::DirectedBroadcast) => return self.punt(packet, Reason::Ipv4Broadcast, outputs),
+            Some(NextHop::Drop) => return self.counters.drop_one(Reason::RouteDrop),
+            // RFC 1812 section 5.2.7.1: network unreachable if there is no route, host unreachable if there is one
+            // that leads nowhere.
+            None | Some(NextHop::Group(_)) => {
+                (Reason::NoRoute, unreachable_ipv4(icmpv4::unreachable::NETWORK))
+            }
+            Some(NextHop::NoNeighbour) => (Reason::NoNeighbour, unreachable_ipv4(icmpv4::unreachable::HOST)),
+            Some(NextHop::Unreachable) => {
+                (Reason::RouteUnreachable, unreachable_ipv4(icmpv4::unreachable::HOST))
+            }
+            // RFC 1812 section 5.3.1: the packet is not for us, so with a TTL of 1 it ends here.
+            Some(NextHop::Forward(_)) if ttl <= 1 => {
+                let code = icmpv4::time_exceeded::IN_TRANSIT;
+                (Reason::TtlExpired, Icmpv4Message::TimeExceeded { code })
+            }
+            Some(NextHop::Forward(adjacency)) if total > adjacency.mtu && dont_fragment => {
+                let code = icmpv4::unreachable::FRAGMENTATION_NEEDED;
+                (Reason::MtuExceeded, Icmpv4Message::Unreachable { code, mtu: adjacency.mtu })
+            }
+            Some(NextHop::Forward(adjacency)) => {
+                if let Some(header) = packet.data_mut().get_mut(offset..).and_then(|ip| ip.first_chunk_mut())
+                {
+                    ipv4::decrement_ttl(header);
+                }
+                if total > adjacency.mtu {
+                    return self.finish_fragments(packet, adjacency, outputs);
+                }
+                return self.finish_forward(packet, EtherType::IPV4, adjacency, outputs);
+            }
+        };
+        self.counters.drop_one(reason);
+        self.report_ipv4(&packet, message, outputs);
+    }
+
+    fn finish_ipv6<O: Outputs + ?Sized>(&mut self, mut packet: Packet, hop: NextHopId, outputs: &mut O) {
+        let offset = usize::from(packet.l3_offset());
+        let Some(header) = packet.data().get(offset..).and_then(|bytes| bytes.first_chunk()) else {
+            return self.counters.drop_one(Reason::Ipv6Truncated);
+        };
+        let ip = Ipv6Header(header);
+        let total = ipv6::HEADER_LENGTH + usize::from(ip.payload_length());
+        let (hop_limit, from_link_local) = (ip.hop_limit(), martian::ipv6_stays_on_link(ip.source()));
+        let routes = std::sync::Arc::clone(&self.routes);
+        let unreachable = |code| Icmpv6Message::Unreachable { code };
+        let (reason, message) = match routes.next_hop(hop) {
+            Some(NextHop::Local) => {
+                return self.finish_local_ipv6(packet, Reason::NotHandledLocally, outputs);
+            }
+            Some(NextHop::Punt) => return self.punt(packet, Reason::NotHandledLocally, outputs),
+            Some(NextHop::Drop | NextHop::DirectedBroadcast) => {
+                return self.counters.drop_one(Reason::RouteDrop);
+            }
+            // RFC 4443 section 3.1.
+            None | Some(NextHop::Group(_)) => (Reason::NoRoute, unreachable(icmpv6::unreachable::NO_ROUTE)),
+            Some(NextHop::NoNeighbour) => (Reason::NoNeighbour, unreachable(icmpv6::unreachable::ADDRESS)),
+            Some(NextHop::Unreachable) => {
+                (Reason::RouteUnreachable, unreachable(icmpv6::unreachable::NO_ROUTE))
+            }
+            // RFC 4007 section 9: a packet doesn't leave the zone of its source.
+            Some(NextHop::Forward(_)) if from_link_local => {
+                (Reason::Ipv6LinkLocal, unreachable(icmpv6::unreachable::BEYOND_SCOPE))
+            }
+            Some(NextHop::Forward(_)) if hop_limit <= 1 => {
+                let code = icmpv6::time_exceeded::IN_TRANSIT;
+                (Reason::HopLimitExpired, Icmpv6Message::TimeExceeded { code })
+            }
+            // Routers don't fragment (RFC 8200 section 4.5).
+            Some(NextHop::Forward(adjacency)) if total > usize::from(adjacency.mtu) => {
+                (Reason::MtuExceeded, Icmpv6Message::PacketTooBig { mtu: u32::from(adjacency.mtu) })
+            }
+            Some(NextHop::Forward(adjacency)) => {
+                if let Some(header) = packet.data_mut().get_mut(offset..).and_then(|ip| ip.first_chunk_mut())
+                {
+                    ipv6::decrement_hop_limit(header);
+                }
+                return self.finish_forward(packet, EtherType::IPV6, adjacency, outputs);
+            }
+        };
+        self.counters.drop_one(reason);
+        self.report_ipv6(&packet, message, outputs);
+    }
+
+    /// Sends a packet on that needs no more than a new link-layer header.
+    fn finish_forward<O: Outputs + ?Sized>(
+        &mut self,
+        mut packet: Packet,
+        ethertype: EtherType,
+        adjacency: &Adjacency,
+        outputs: &mut O,
+    ) {
+        if !set_link_layer(&mut packet, ethertype, adjacency) {
+            return self.counters.drop_one(Reason::NoBuffer);
+        }
+        let sent = self.send(packet, adjacency.port, outputs);
+        self.counters.forwarded.add(u64::from(sent));
+    }
+
+    /// Cuts a packet and sends the pieces.
+    fn finish_fragments<O: Outputs + ?Sized>(
+        &mut self,
+        packet: Packet,
+        adjacency: &Adjacency,
+        outputs: &mut O,
+    ) {
+        let cut = match Cut::new(packet, adjacency.mtu) {
+            Ok(cut) => cut,
+            Err(reason) => return self.counters.drop_one(reason),
+        };
+        // All or nothing: without its last fragments a packet only wastes the receiver's memory.
+        let mut pieces = [const { None }; super::fragment::MAXIMUM_FRAGMENTS];
+        let Some(pieces) = pieces.get_mut(..cut.count()) else {
+            return self.counters.drop_one(Reason::CannotFragment);
+        };
+        for (number, piece) in pieces.iter_mut().enumerate() {
+            let Some(mut packet) = self.pool.take() else { return self.counters.drop_one(Reason::NoBuffer) };
+            if !cut.write(number, &mut packet) || !set_link_layer(&mut packet, EtherType::IPV4, adjacency) {
+                return self.counters.drop_one(Reason::NoBuffer);
+            }
+            *piece = Some(packet);
+        }
+        let mut pieces = pieces.iter_mut().filter_map(Option::take);
+        let Some(first) = pieces.next() else { return self.counters.drop_one(Reason::CannotFragment) };
+        if !self.send(first, adjacency.port, outputs) {
+            return;
+        }
+        self.counters.forwarded.add(1);
+        self.counters.fragmented.add(1);
+        for piece in pieces {
+            match super::forward::offer(piece, adjacency.port, outputs) {
+                Ok(()) => self.counters.extra_fragments.add(1),
+                Err(_) => self.counters.fragments_lost.add(1),
+            }
+        }
+    }
+}
+
+fn unreachable_ipv4(code: u8) -> Icmpv4Message {
+    Icmpv4Message::Unreachable { code, mtu: 0 }
+}
+
+/// Replaces what is in front of the IP packet, tags included. `false` if there is no room for it.
+pub(super) fn set_link_layer(packet: &mut Packet, ethertype: EtherType, adjacency: &Adjacency) -> bool {
+    let old = usize::from(packet.l3_offset());
+    let new = ethernet::HEADER_LENGTH + if adjacency.vlan.is_some() { vlan::TAG_LENGTH } else { 0 };
+    let moved = match old.checked_sub(new) {
+        Some(surplus) => packet.trim_front(surplus).is_ok(),
+        None => packet.prepend(new - old).is_ok(),
+    };
+    if !moved {
+        return false;
+    }
+    packet.set_l3_offset(new as u8);
+    if let Checksum::Partial { start, offset } = packet.checksum() {
+        // Counted from the frame's first byte, which has moved.
+        let start = (usize::from(start) + new).saturating_sub(old) as u16;
+        packet.set_checksum(Checksum::Partial { start, offset });
+    }
+    write_link_layer(packet.data_mut(), adjacency.destination, adjacency.source, adjacency.vlan, ethertype)
+}
+
+/// Writes an Ethernet header with at most one tag. `false` if the bytes are too few.
+fn write_link_layer(
+    frame: &mut [u8],
+    destination: MacAddress,
+    source: MacAddress,
+    vlan: Option<u16>,
+    ethertype: EtherType,
+) -> bool {
+    let Some((header, rest)) = frame.split_first_chunk_mut() else { return false };
+    let Some(vlan) = vlan else {
+        ethernet::write(header, destination, source, ethertype);
+        return true;
+    };
+    ethernet::write(header, destination, source, EtherType::VLAN);
+    let Some(tag) = rest.first_chunk_mut::<{ vlan::TAG_LENGTH }>() else { return false };
+    let ([a, b], [c, d]) = ((vlan & 0x0fff).to_be_bytes(), ethertype.0.to_be_bytes());
+    *tag = [a, b, c, d];
+    true
+}
