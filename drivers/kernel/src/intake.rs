@@ -80,8 +80,7 @@ impl Intake {
         let Some(cutting) = &mut self.cutting else { return };
         let count = cutting.plan.count();
         let mut headers = [0; MAXIMUM_HEADERS];
-        let mut bytes = 0;
-        let first = cutting.next;
+        let (mut packets, mut bytes) = (0, 0);
         while cutting.next < count && burst.room() > 0 {
             let headers = cutting.plan.write_headers(&self.storage, cutting.next, &mut headers);
             let payload = &self.storage[cutting.plan.payload(cutting.next)];
@@ -95,6 +94,7 @@ impl Intake {
                 Ok(mut packet) => {
                     packet.set_checksum(Checksum::Good);
                     packet.set_timestamp(cutting.timestamp);
+                    packets += 1;
                     bytes += packet.packet_length() as u64;
                     // There is room: the loop asked.
                     drop(burst.push(packet));
@@ -104,7 +104,7 @@ impl Intake {
             }
             cutting.next += 1;
         }
-        self.counters.packets.add((cutting.next - first) as u64);
+        self.counters.packets.add(packets);
         self.counters.bytes.add(bytes);
         if cutting.next == count {
             self.cutting = None;
@@ -187,6 +187,7 @@ pub(crate) fn join(head: Option<Packet>, tail: Packet) -> Result<Packet, Refusal
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::Transport;
     use warmlane_mem::PoolConfig;
 
     fn pool(buffers: u32, room: usize) -> Pool {
@@ -232,5 +233,40 @@ mod tests {
         assert_eq!(data[..18], [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0x81, 0, 0, 5, 7, 7]);
         assert!(warmlane_wire::checksum::Sum::new().bytes(&data[38..]).is_valid());
         assert_eq!(packet.checksum(), Checksum::Good);
+    }
+
+    #[test]
+    fn segments_get_the_stripped_tag_and_the_time_of_their_super_frame() {
+        let pool = pool(8, 200);
+        let mut intake = Intake::new(&pool, 0);
+        let mut frame = vec![7; 12];
+        frame.extend([8, 0, 0x45, 0, 1, 28, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+        frame.extend([0, 1, 0, 2, 1, 8, 0, 0]);
+        frame.extend((0..=255).collect::<Vec<u8>>());
+        intake.storage[..frame.len()].copy_from_slice(&frame);
+        let cut = Cut { transport: Transport::Udp, size: 100, checksum_start: Some(34) };
+        intake.start_cutting(frame.len(), cut, Some([0x81, 0, 0, 5]), 99);
+        let mut burst = Burst::with_limit(2);
+        intake.cut(&mut burst);
+        assert!(intake.is_cutting() && burst.len() == 2);
+        let mut all = Burst::new();
+        burst.move_to(&mut all);
+        intake.cut(&mut all);
+        assert!(!intake.is_cutting() && all.len() == 3);
+        let mut joined = Vec::<u8>::new();
+        for packet in all.iter() {
+            let data = bytes(packet);
+            assert_eq!(data[12..18], [0x81, 0, 0, 5, 8, 0]);
+            assert_eq!((packet.timestamp(), packet.checksum()), (99, Checksum::Good));
+            joined.extend(&data[46..]);
+        }
+        assert_eq!(joined, frame[42..]);
+        assert_eq!((intake.counters.packets.get(), intake.counters.bytes.get()), (3, 3 * 46 + 256));
+
+        intake.start_cutting(frame.len(), Cut { size: 0, ..cut }, None, 0);
+        assert_eq!(
+            (intake.is_cutting(), intake.counters.drops.get(ReceiveDrop::GsoUnknown.index())),
+            (false, 1)
+        );
     }
 }

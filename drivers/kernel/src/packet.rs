@@ -266,16 +266,15 @@ impl PacketReceive {
         }
     }
 
-    /// Takes up to `burst.room()` frames from the ring; `false` if there is no more to take for now.
-    fn take_ready(&mut self, burst: &mut Burst) -> bool {
+    /// Takes up to `burst.room()` frames from the ring; stops behind a super-frame.
+    fn take_ready(&mut self, burst: &mut Burst) {
         let ready = self.ring.ready(burst.room());
         if ready == 0 {
-            return false;
+            return;
         }
         let mut spares = Burst::with_limit(ready);
         self.intake.pool.take_burst(&mut spares, ready);
         let (mut packets, mut bytes) = (0, 0);
-        let mut goes_on = !spares.is_empty();
         while let Some(spare) = spares.pop() {
             match self.take(spare) {
                 Outcome::Packet(packet) => {
@@ -285,10 +284,7 @@ impl PacketReceive {
                     drop(burst.push(packet));
                 }
                 Outcome::Taken => {}
-                Outcome::Wait => {
-                    goes_on = false;
-                    break;
-                }
+                Outcome::Wait => break,
             }
             self.ring.release();
             if self.intake.is_cutting() {
@@ -297,7 +293,6 @@ impl PacketReceive {
         }
         self.intake.counters.packets.add(packets);
         self.intake.counters.bytes.add(bytes);
-        goes_on
     }
 
     /// Asks now and then whether the interface is still there: the ring of a deleted one just stays empty.
@@ -344,11 +339,10 @@ fn read_queued(socket: &OwnedFd, intake: &mut Intake, length: usize) -> Option<W
 impl ReceiveQueue for PacketReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
-        loop {
+        self.intake.cut(burst);
+        if !self.intake.is_cutting() && burst.room() > 0 {
+            self.take_ready(burst);
             self.intake.cut(burst);
-            if self.intake.is_cutting() || burst.room() == 0 || !self.take_ready(burst) {
-                break;
-            }
         }
         let received = burst.len() - before;
         if received == 0 {

@@ -128,8 +128,11 @@ pub(crate) unsafe fn value_ioctl(fd: &OwnedFd, number: c_ulong, value: c_ulong) 
 
 /// `readv` into the pieces, one behind the other; returns the bytes read.
 pub(crate) fn read_pieces<const N: usize>(fd: &OwnedFd, pieces: [&mut [u8]; N]) -> io::Result<usize> {
+    const { assert!(N <= 1024, "the kernel takes up to 1,024 pieces") };
     let vector =
         pieces.map(|piece| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() });
+    #[expect(clippy::cast_possible_wrap, reason = "asserted to be small")]
+    let count = N as c_int;
     // SAFETY: each entry is a mutable slice that is borrowed through this function.
-    check_length(unsafe { libc::readv(fd.as_raw_fd(), vector.as_ptr(), N as c_int) })
+    check_length(unsafe { libc::readv(fd.as_raw_fd(), vector.as_ptr(), count) })
 }

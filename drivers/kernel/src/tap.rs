@@ -154,7 +154,7 @@ fn attach(wanted: &LinkName, many: bool) -> Result<(OwnedFd, LinkName), KernelEr
         }
     })?;
     // An older device may have been left with a longer header by who made it.
-    let length = HEADER_LENGTH as i32;
+    let length = const { HEADER_LENGTH as u8 as i32 };
     // SAFETY: the argument of TUNSETVNETHDRSZ is a pointer to an int, which lives through the call.
     system::check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const length) })
         .map_err(|source| {
@@ -270,7 +270,11 @@ impl ReceiveQueue for TapReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
         self.intake.cut(burst);
-        while burst.room() > 0 && !self.intake.is_cutting() {
+        // As many reads as there is room, and not until there are as many packets: dropped frames are work, too.
+        for _ in 0..burst.room() {
+            if burst.room() == 0 || self.intake.is_cutting() {
+                break;
+            }
             match self.read() {
                 // There is room: the loop asked.
                 Read::Packet(packet) => drop(burst.push(packet)),
@@ -304,9 +308,11 @@ impl Pieces {
         self.0.clear();
         self.0.push(piece(&NOTHING_LEFT));
         self.0.extend(packet.segment_data().map(piece));
+        // 256 at most: a packet has up to 255 segments.
+        let count = i32::try_from(self.0.len()).unwrap_or(i32::MAX);
         // SAFETY: each piece is a part of a constant or of the packet, both of which live through the call, and the
         // kernel only reads them.
-        system::check_length(unsafe { libc::writev(file.as_raw_fd(), self.0.as_ptr(), self.0.len() as i32) })
+        system::check_length(unsafe { libc::writev(file.as_raw_fd(), self.0.as_ptr(), count) })
     }
 }
 
