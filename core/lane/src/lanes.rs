@@ -28,31 +28,27 @@ pub struct LaneConfig {
     pub pools: Vec<Pool>,
 }
 
-/// What a lane did, told when it is joined.
+/// A lane from the outside.
 #[derive(Clone, Debug)]
-pub struct LaneReport {
+pub struct LaneView {
     /// The lane's name.
     pub name: String,
     /// The CPU it was pinned to.
     pub cpu: Option<usize>,
-    /// Its counters.
+    /// Its counters; they can be read while it runs.
     pub counters: Arc<LaneCounters>,
-    /// Whether it was asked to stop and still had packets that did not move for two seconds.
+    /// Known once it was joined: whether it was asked to stop and still had packets that did not move for two
+    /// seconds.
     pub cut_short: bool,
-}
-
-struct Running {
-    name: String,
-    cpu: Option<usize>,
-    counters: Arc<LaneCounters>,
-    thread: JoinHandle<bool>,
 }
 
 /// The lanes of a program.
 #[derive(Default)]
 pub struct Lanes {
     stop: Arc<AtomicBool>,
-    running: Vec<Running>,
+    views: Vec<LaneView>,
+    /// Those of `views` that were not joined yet, in their order.
+    threads: Vec<JoinHandle<bool>>,
 }
 
 impl Lanes {
@@ -78,7 +74,8 @@ impl Lanes {
         };
         match started.recv() {
             Ok(Ok(())) => {
-                self.running.push(Running { name, cpu, counters, thread });
+                self.views.push(LaneView { name, cpu, counters, cut_short: false });
+                self.threads.push(thread);
                 Ok(())
             }
             Ok(Err(error)) => Err(error),
@@ -88,9 +85,9 @@ impl Lanes {
         }
     }
 
-    /// Each lane's name and counters, while they run.
-    pub fn counters(&self) -> impl Iterator<Item = (&str, &Arc<LaneCounters>)> {
-        self.running.iter().map(|lane| (lane.name.as_str(), &lane.counters))
+    /// All lanes, running or not.
+    pub fn views(&self) -> &[LaneView] {
+        &self.views
     }
 
     /// Asks all lanes to drain and end.
@@ -100,26 +97,35 @@ impl Lanes {
 
     /// Whether all lanes have ended.
     pub fn are_finished(&self) -> bool {
-        self.running.iter().all(|lane| lane.thread.is_finished())
+        self.threads.iter().all(JoinHandle::is_finished)
     }
 
     /// Waits until all lanes have ended.
     ///
     /// # Errors
     /// [`LaneError::Panicked`] for the first lane that did; the others are waited for first.
-    pub fn join(self) -> Result<Vec<LaneReport>, LaneError> {
-        let mut reports = Vec::new();
+    pub fn join(&mut self) -> Result<&[LaneView], LaneError> {
+        let joined = self.views.len() - self.threads.len();
         let mut first_error = None;
-        for Running { name, cpu, counters, thread } in self.running {
+        for (view, thread) in self.views[joined..].iter_mut().zip(self.threads.drain(..)) {
             match thread.join() {
-                Ok(cut_short) => reports.push(LaneReport { name, cpu, counters, cut_short }),
+                Ok(cut_short) => view.cut_short = cut_short,
                 Err(payload) => {
                     let message = panic_message(Some(payload));
-                    first_error.get_or_insert(LaneError::Panicked { lane: name, message });
+                    first_error.get_or_insert(LaneError::Panicked { lane: view.name.clone(), message });
                 }
             }
         }
-        first_error.map_or(Ok(reports), Err)
+        first_error.map_or(Ok(&self.views), Err)
+    }
+}
+
+impl Drop for Lanes {
+    /// Stops the lanes and waits for them: no thread outlives what it may depend on.
+    fn drop(&mut self) {
+        self.stop();
+        // A panic of a lane was its own; there is nobody left to tell.
+        let _ = self.join();
     }
 }
 

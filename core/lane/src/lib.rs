@@ -23,7 +23,7 @@ mod task;
 pub use counters::LaneCounters;
 pub use error::LaneError;
 pub use idle::{IdlePolicy, LONGEST_SLEEP};
-pub use lanes::{LaneConfig, LaneReport, Lanes};
+pub use lanes::{LaneConfig, LaneView, Lanes};
 pub use pipeline::{Input, Output, Pipeline, PipelineCounters};
 pub use placement::place;
 pub use task::{PassThrough, Poll, Stage, Task, per_packet};

@@ -231,11 +231,12 @@ fn bursts_move_split_and_drain() {
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 
+const PACKETS: usize = 20_000;
+
 #[test]
 fn a_channel_carries_packets_to_another_lane() {
     let pool = pool(PoolKind::Depot, 256);
     let (mut sender, mut receiver) = channel(64).expect("a power of two");
-    const PACKETS: usize = 20_000;
     let lane = {
         let pool = pool.clone();
         std::thread::spawn(move || {
