@@ -79,6 +79,22 @@ fn little_endian_nanoseconds_with_frame_check_sequence() {
 }
 
 #[test]
+fn the_interfaces_check_sequence_length_in_bits_or_bytes() {
+    // Both are in use, see the reader.
+    for stated in [4, 32] {
+        let words = [
+            [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28].as_slice(),
+            &[1, 28, 1, 0, 0x0001_000d, stated, 28],
+            &[6, 36, 0, 0, 1, 4, 64, 0, 36],
+        ];
+        let bytes: Vec<u8> = words.concat().iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
+        let (frames, error) = read_all(&bytes[..]);
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(frames[0].fcs_length, 4, "if_fcslen = {stated}");
+    }
+}
+
+#[test]
 fn two_interfaces_of_different_resolution_and_two_sections_of_different_byte_order() {
     let mut bytes = hex("big_endian_two_interfaces.pcapng");
     bytes.extend(hex("little_endian_section.pcapng"));

@@ -237,7 +237,10 @@ fn other_link_types_are_refused_with_a_remedy() {
     let path = directory.path().join("any.pcap");
     fs::write(&path, with_link_type(113, &[0; 60])).unwrap();
     let message = receiver(&path, 1, &pool).unwrap_err().to_string();
-    assert!(message.contains("113 (Linux cooked)") && message.contains("re-capture"), "{message}");
+    assert!(
+        message.contains("byte 24, frame 1: link type 113 (Linux cooked)") && message.contains("re-capture"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -353,13 +356,20 @@ fn checksums_left_to_hardware_are_completed() {
         packet.set_checksum(Checksum::Partial { start: 34, offset: 6 });
         burst.push(packet).unwrap();
     }
-    // And one whose field is nowhere.
-    let mut packet = pool.take().unwrap();
-    packet.fill(&bytes[..40]).unwrap();
-    packet.set_checksum(Checksum::Partial { start: 34, offset: 6 });
-    burst.push(packet).unwrap();
-    assert_eq!(port.transmit[0].transmit(&mut burst), 3);
-    assert_eq!(port.transmit[0].counters().drops.get(TransmitDrop::BadOffload.index()), 1);
+    // One whose field is in the second segment, and one whose field is nowhere.
+    for length in [40, 72] {
+        let mut packet = pool.take().unwrap();
+        packet.fill(&bytes[..40]).unwrap();
+        if length > 40 {
+            let mut tail = pool.take().unwrap();
+            tail.fill(&bytes[40..]).unwrap();
+            packet.chain(tail).unwrap();
+        }
+        packet.set_checksum(Checksum::Partial { start: 34, offset: 6 });
+        burst.push(packet).unwrap();
+    }
+    assert_eq!(port.transmit[0].transmit(&mut burst), 4);
+    assert_eq!(port.transmit[0].counters().drops.get(TransmitDrop::BadOffload.index()), 2);
     drop(port);
     let frames = read_all(fs::File::open(&path).unwrap()).0;
     assert_eq!(frames.len(), 2);
@@ -369,6 +379,43 @@ fn checksums_left_to_hardware_are_completed() {
         whole.extend(&frame.data[34..]);
         assert_eq!(checksum(&whole), 0, "sum over a packet with its right checksum");
     }
+}
+
+#[test]
+fn a_completed_checksum_is_never_the_zero_that_means_none() {
+    let directory = tempdir().unwrap();
+    let pool = pool(64, 64);
+    let path = directory.path().join("out.pcap");
+    let mut port = transmitter(&path, &pool);
+    let mut burst = Burst::new();
+    let mut packet = pool.take().unwrap();
+    packet.fill(&[0xff; 8]).unwrap();
+    packet.set_checksum(Checksum::Partial { start: 0, offset: 6 });
+    burst.push(packet).unwrap();
+    port.transmit[0].transmit(&mut burst);
+    drop(port);
+    assert_eq!(read_all(fs::File::open(&path).unwrap()).0[0].data[6..], [0xff, 0xff]);
+}
+
+#[test]
+fn packets_count_as_sent_when_the_kernel_has_them() {
+    let directory = tempdir().unwrap();
+    let pool = pool(64, 2_048);
+    let mut port = transmitter(&directory.path().join("out.pcap"), &pool);
+    let queue = &mut *port.transmit[0];
+    let mut sent = 0;
+    while queue.counters().packets.get() == 0 {
+        assert!(sent < 2_000, "1 MiB is full after 700 frames");
+        let mut burst = Burst::new();
+        pool.take_burst(&mut burst, 64);
+        for packet in burst.iter_mut() {
+            packet.fill(&frame(0, 1_500)).unwrap();
+        }
+        sent += queue.transmit(&mut burst) as u64;
+    }
+    assert!(queue.counters().packets.get() < sent);
+    queue.flush();
+    assert_eq!((queue.counters().packets.get(), queue.counters().bytes.get()), (sent, sent * 1_500));
 }
 
 #[test]
