@@ -1,1 +1,36 @@
-//! Warmlane: a userspace packet data plane for Linux
+//! Warmlane: a userspace packet data plane for Linux.
+//!
+//! This is the crate to depend on: it re-exports the rooms and adds nothing of its own.
+//!
+#![doc = include_str!("../guide.md")]
+#![forbid(unsafe_code)]
+
+pub use warmlane_lane as lane;
+pub use warmlane_mem as mem;
+pub use warmlane_port as port;
+pub use warmlane_sync as sync;
+pub use warmlane_sys as sys;
+pub use warmlane_table as table;
+pub use warmlane_wire as wire;
+
+/// Ports, one module a driver.
+pub mod drivers {
+    pub use warmlane_kernel as kernel;
+    pub use warmlane_memory as memory;
+    pub use warmlane_pcap as pcap;
+}
+
+/// Network functions.
+pub mod functions {
+    pub use warmlane_forward as forward;
+}
+
+/// What a network function of one's own usually needs.
+pub mod prelude {
+    pub use crate::lane::{LaneConfig, Lanes, Pipeline, Poll, Stage, Task};
+    pub use crate::mem::{Burst, Packet, Pool, PoolConfig};
+    pub use crate::port::{
+        Capabilities, Port, QueueCounters, QueueStatus, ReceiveQueue, TransmitQueue, drop_reasons,
+    };
+    pub use crate::sync::counter::Counter;
+}

@@ -40,7 +40,7 @@ impl ReceiveQueue for Numbers {
 
 /// Adds up the numbers; accepts at most `grip` packets at a time, and none on every second call.
 struct Sum {
-    sum: Arc<Counter>,
+    total: Arc<Counter>,
     grip: usize,
     refuse: bool,
     counters: Arc<QueueCounters>,
@@ -54,7 +54,7 @@ impl TransmitQueue for Sum {
         }
         let count = burst.len().min(self.grip);
         for packet in &burst[..count] {
-            self.sum.add(u64::from_le_bytes(packet.data().try_into().expect("eight bytes")));
+            self.total.add(u64::from_le_bytes(packet.data().try_into().expect("eight bytes")));
         }
         burst.free_front(count);
         count
@@ -79,7 +79,7 @@ fn numbers(pool: &Pool, left: u64) -> Box<dyn ReceiveQueue> {
 
 fn sum(grip: usize) -> (Box<dyn TransmitQueue>, Arc<Counter>) {
     let sum = Arc::new(Counter::default());
-    let queue = Sum { sum: Arc::clone(&sum), grip, refuse: false, counters: QueueCounters::new(&[]) };
+    let queue = Sum { total: Arc::clone(&sum), grip, refuse: false, counters: QueueCounters::new(&[]) };
     (Box::new(queue), sum)
 }
 
