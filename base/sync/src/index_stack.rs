@@ -150,3 +150,41 @@ impl fmt::Debug for IndexStack {
         f.debug_struct("IndexStack").field("bound", &self.bound()).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_in_first_out() {
+        let stack = IndexStack::new(3);
+        assert_eq!((stack.pop(), stack.len_estimate(), stack.bound()), (None, 0, 3));
+        for index in [2, 0, 1] {
+            stack.push(index).unwrap();
+        }
+        assert_eq!(stack.len_estimate(), 3);
+        assert_eq!([stack.pop(), stack.pop(), stack.pop(), stack.pop()], [Some(1), Some(0), Some(2), None]);
+    }
+
+    #[test]
+    fn a_foreign_number_is_refused() {
+        let stack = IndexStack::new(3);
+        for index in [3, u32::MAX] {
+            assert_eq!(stack.push(index), Err(IndexOutOfRange { index, bound: 3 }));
+        }
+        assert_eq!(
+            IndexStack::new(0).push(0).unwrap_err().to_string(),
+            "index 0 is not one of the stack's 0..0"
+        );
+        assert_eq!(stack.pop(), None);
+    }
+
+    #[test]
+    fn the_tag_wraps() {
+        let stack = IndexStack::new(2);
+        stack.head.store(pack(u32::MAX, NONE), Ordering::Relaxed);
+        stack.push(1).unwrap();
+        stack.push(0).unwrap();
+        assert_eq!([stack.pop(), stack.pop(), stack.pop()], [Some(0), Some(1), None]);
+    }
+}

@@ -233,3 +233,27 @@ impl Side {
         self.tail.store(position + count as u64, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bulk_is_all_or_none_and_burst_what_fits() {
+        let ring = Ring::new(4).unwrap();
+        assert!(ring.push_bulk(&[1, 2, 3]));
+        assert!(!ring.push_bulk(&[4, 5]));
+        assert!(!ring.push_bulk(&[0; 5]));
+        assert_eq!((ring.len(), ring.free()), (3, 1));
+        assert_eq!(ring.push_burst(&[4, 5]), 1);
+        assert_eq!(ring.push_burst(&[5]), 0);
+        let mut values = [0; 5];
+        assert!(!ring.pop_bulk(&mut values));
+        assert_eq!(values, [0; 5]);
+        assert_eq!(ring.pop_burst(&mut values), 4);
+        assert_eq!(values, [1, 2, 3, 4, 0]);
+        assert_eq!(ring.pop_burst(&mut values), 0);
+        assert!(ring.is_empty());
+        assert!(ring.push_bulk(&[]) && ring.pop_bulk(&mut []));
+    }
+}

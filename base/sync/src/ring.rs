@@ -31,3 +31,33 @@ pub enum RingError {
         element_bytes: usize,
     },
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{mpmc, spsc};
+
+    #[test]
+    fn a_capacity_that_cannot_be_is_refused_with_the_reason() {
+        for (capacity, error) in [
+            (0, RingError::Zero),
+            (48, RingError::NotPowerOfTwo { capacity: 48 }),
+            (MAXIMUM_CAPACITY * 2, RingError::TooLarge { capacity: MAXIMUM_CAPACITY * 2 }),
+            (usize::MAX, RingError::TooLarge { capacity: usize::MAX }),
+        ] {
+            assert_eq!(spsc::ring::<u32>(capacity).err(), Some(error));
+            assert_eq!(mpmc::Ring::<u32>::new(capacity).err(), Some(error));
+        }
+        assert_eq!(
+            RingError::NotPowerOfTwo { capacity: 48 }.to_string(),
+            "ring capacity 48 is not a power of two; the next larger one is 64"
+        );
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_an_error() {
+        type Page = [u8; 1 << 40];
+        let error = RingError::OutOfMemory { capacity: 1 << 30, element_bytes: size_of::<Page>() };
+        assert_eq!(spsc::ring::<Page>(1 << 30).err(), Some(error));
+    }
+}

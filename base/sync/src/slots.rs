@@ -31,6 +31,7 @@ impl<T: Copy> Slots<T> {
             .try_reserve_exact(capacity)
             .map_err(|_| RingError::OutOfMemory { capacity, element_bytes: size_of::<T>() })?;
         cells.extend((0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())));
+        touch_pages(&mut cells);
         Ok(Self { cells: cells.into_boxed_slice() })
     }
 
@@ -87,6 +88,24 @@ impl<T: Copy> Slots<T> {
         }
     }
 }
+
+/// Writes to every page of the memory now, so that its first use is not a page fault on the data path.
+#[cfg(not(loom))]
+fn touch_pages<T>(cells: &mut [Slot<T>]) {
+    /// The smallest page that Linux has.
+    const PAGE_BYTES: usize = 4096;
+    let bytes = size_of_val(cells);
+    let start = cells.as_mut_ptr().cast::<u8>();
+    for offset in (0..bytes).step_by(PAGE_BYTES) {
+        // SAFETY: the offset is below the cells' size in bytes, `&mut` makes them ours, and any byte is a valid
+        // part of a MaybeUninit. Volatile, because nobody reads it.
+        unsafe { start.add(offset).write_volatile(0) };
+    }
+}
+
+/// loom's cells hold more than the element.
+#[cfg(loom)]
+fn touch_pages<T>(_: &mut [Slot<T>]) {}
 
 #[cfg(not(loom))]
 #[inline(always)]

@@ -282,3 +282,50 @@ impl<T> fmt::Debug for Consumer<T> {
         f.debug_struct("Consumer").field("position", &self.local.position).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bulk_is_all_or_none_and_burst_what_fits() {
+        let (mut producer, mut consumer) = ring(4).unwrap();
+        assert!(producer.push_bulk(&[1, 2, 3]));
+        assert!(!producer.push_bulk(&[4, 5]));
+        assert!(!producer.push_bulk(&[0; 5]));
+        assert_eq!((producer.len(), producer.free()), (3, 1));
+        assert_eq!(producer.push_burst(&[4, 5]), 1);
+        assert_eq!(producer.push_burst(&[5]), 0);
+        let mut values = [0; 5];
+        assert!(!consumer.pop_bulk(&mut values));
+        assert_eq!(values, [0; 5]);
+        assert_eq!(consumer.pop_burst(&mut values), 4);
+        assert_eq!(values, [1, 2, 3, 4, 0]);
+        assert_eq!(consumer.pop_burst(&mut values), 0);
+        assert!(consumer.is_empty() && producer.is_empty());
+        assert!(producer.push_bulk(&[]) && consumer.pop_bulk(&mut []));
+    }
+
+    #[test]
+    fn what_is_inside_outlives_the_producer() {
+        let (mut producer, mut consumer) = ring(2).unwrap();
+        assert!(producer.push_bulk(&[1]));
+        assert!(!consumer.is_disconnected() && !producer.is_disconnected());
+        drop(producer);
+        assert!(consumer.is_disconnected());
+        let mut value = [0];
+        assert!(consumer.pop_bulk(&mut value));
+        assert_eq!((value, consumer.len()), ([1], 0));
+        let (producer, consumer) = ring::<u8>(2).unwrap();
+        drop(consumer);
+        assert!(producer.is_disconnected());
+    }
+
+    #[test]
+    fn elements_of_no_size_are_counted() {
+        let (mut producer, mut consumer) = ring::<()>(4).unwrap();
+        assert_eq!(producer.push_burst(&[(); 9]), 4);
+        assert_eq!(consumer.pop_burst(&mut [(); 3]), 3);
+        assert_eq!(consumer.len(), 1);
+    }
+}
