@@ -151,7 +151,8 @@ impl<S: Stage> Task for Pipeline<S> {
             let before = self.burst.len();
             self.transmit();
             let moved = before - self.burst.len();
-            return if moved == 0 { Poll::Idle } else { Poll::Worked(moved) };
+            // They were counted when they were received.
+            return if moved == 0 { Poll::Idle } else { Poll::Worked(0) };
         }
         let received = match &mut self.input {
             // A stopped lane takes nothing new in from the world; what other lanes have sent it still carries.

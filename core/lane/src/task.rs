@@ -5,7 +5,7 @@ use warmlane_mem::{Burst, Packet};
 /// What one poll of a task came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// It moved this many packets.
+    /// It did something, and took in this many packets.
     Worked(usize),
     /// There was nothing to do.
     Idle,
