@@ -2,7 +2,7 @@
 
 use crate::primitive::yield_now;
 
-/// Pauses before each yield. On x86_64 a pause is 40 to 140 cycles, so this is a few microseconds: much longer
+/// Pauses before each yield. On x86_64 a pause is up to 140 cycles, so this is at most a few microseconds: much longer
 /// than any critical section here takes unless its thread has lost the CPU.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;

@@ -107,6 +107,9 @@ fn touch_pages<T>(cells: &mut [Slot<T>]) {
 #[cfg(loom)]
 fn touch_pages<T>(_: &mut [Slot<T>]) {}
 
+// Plain memcpy: glibc's, which picks its vectors at run time, takes 19 cycles for a push and a pop of 32 u32 on an
+// EPYC of the Zen 4 generation; inlined copies by 16 bytes, all that a build for any x86_64 may use, took 29.
+
 #[cfg(not(loom))]
 #[inline(always)]
 unsafe fn copy_in<T: Copy>(cells: &[Slot<T>], values: *const T) {

@@ -1,10 +1,10 @@
 //! A ring from one thread to another: one producer, one consumer.
 //!
 //! Lamport's queue ("Specifying Concurrent Program Modules", TOPLAS 5(2), 1983): each side owns one position and
-//! reads the other's. As in FastForward's successors each side keeps the other's position as it last saw it and
-//! looks again only when that is not enough (Maffione et al., "Cache-aware design of general-purpose
-//! Single-Producer-Single-Consumer queues", Software: Practice and Experience 49(5), 2019), so that a side that
-//! is ahead does not touch the other's line at all.
+//! reads the other's. Each keeps the other's position as it last saw it and looks again only when that is not
+//! enough, so that a side that is ahead does not touch the other's line at all (the idea is MCRingBuffer's;
+//! Maffione et al. compare it with its rivals in "Cache-aware design of general-purpose Single-Producer-Single-
+//! Consumer queues", Software: Practice and Experience 49(5), 2019).
 //!
 //! Two edges order it: **write** (R1 to A1) hands filled slots to the consumer, **read** (R2 to A2) hands emptied
 //! slots back to the producer.
