@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn numbers_end_below_none() {
         assert_eq!(NextHopId::default(), NextHopId::NONE);
-        assert_eq!(NextHopId::new(NextHopId::MAXIMUM).map(|hop| hop.is_some()), Some(true));
+        assert_eq!(NextHopId::new(NextHopId::MAXIMUM).map(NextHopId::is_some), Some(true));
         assert_eq!(NextHopId::new(NextHopId::MAXIMUM + 1), None);
         assert_eq!(NextHopId::new(7).map(NextHopId::index), Some(7));
         assert!(NextHopId::NONE.index() > NextHopId::MAXIMUM as usize);

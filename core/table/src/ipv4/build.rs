@@ -227,3 +227,40 @@ fn within(stretches: &[Stretch<u32>], part: Ipv4Prefix) -> &[Stretch<u32>] {
     // The stretches start at or before the part, so one at least does.
     &stretches[from.saturating_sub(1)..to]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NextHopId;
+
+    #[test]
+    fn without_memory_the_table_stays_as_it_is() {
+        let prefix = |text: &str| text.parse::<Ipv4Prefix>().unwrap();
+        let hop = |number| NextHopId::new(number).unwrap();
+        let mut table =
+            Ipv4Table::from_routes([(prefix("10.0.0.0/8"), hop(1)), (prefix("10.1.0.0/24"), hop(2))])
+                .unwrap();
+        let end = table.hops.end();
+        table.hops.set_limit(end);
+        let full = TableError::Memory { bytes: (end + 3) * size_of::<u16>() };
+        assert_eq!(table.insert(prefix("11.0.1.0/24"), hop(3)), Err(full));
+        // Halfway through a block of words.
+        assert_eq!(table.insert(prefix("11.0.1.1/32"), hop(3)), Err(full));
+        assert_eq!(
+            (table.len(), table.lookup(0x0b00_0101), table.lookup(0x0a01_0001)),
+            (2, NextHopId::NONE, hop(2))
+        );
+        // Halfway through the root words: 10.0.0.0/19 is changed by then, the run in 10.1.0.0/19 cannot be written anew.
+        let full = TableError::Memory { bytes: (end + 2) * size_of::<u16>() };
+        assert_eq!(table.remove(prefix("10.0.0.0/8")), Err(full));
+        assert_eq!(table.insert(prefix("0.0.0.0/1"), hop(5)), Ok(None), "needs no run");
+        assert_eq!(table.remove(prefix("0.0.0.0/1")), Ok(hop(5)));
+        assert_eq!(table.hops.end(), end);
+        for (address, number) in [(0x0a00_0000, 1), (0x0aff_ffff, 1), (0x0a01_0000, 2), (0x0a01_0100, 1)] {
+            assert_eq!(table.lookup(address), hop(number), "{address:x}");
+        }
+        table.hops.set_limit(usize::MAX);
+        assert_eq!(table.insert(prefix("11.0.1.1/32"), hop(3)), Ok(None));
+        assert_eq!(table.lookup(0x0b00_0101), hop(3));
+    }
+}

@@ -303,3 +303,34 @@ fn within(stretches: &[Stretch<u128>], part: Ipv6Prefix) -> &[Stretch<u128>] {
     // The stretches start at or before the part, so one at least does.
     &stretches[from.saturating_sub(1)..to]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_memory_the_table_stays_as_it_is() {
+        let prefix = |text: &str| text.parse::<Ipv6Prefix>().unwrap();
+        let hop = |number| NextHopId::new(number).unwrap();
+        let (site, host) = (prefix("2001:db8:1::/48"), prefix("2001:db8:2::1/128"));
+        let mut table = Ipv6Table::from_routes([(site, hop(1))]).unwrap();
+        // A host route needs a fan for each 32 bits after the root's 16: let it have the first, but not all.
+        for more in 0..4 {
+            let end = table.lines.end();
+            table.lines.set_limit(end + more);
+            let used = table.lines.used();
+            let bytes = (end + more + 1) * size_of::<Line>();
+            if let Err(error) = table.insert(host, hop(2)) {
+                assert_eq!(error, TableError::Memory { bytes });
+                assert_eq!((table.len(), table.lines.used()), (1, used));
+                assert_eq!(
+                    (table.lookup(host.first()), table.lookup(site.first())),
+                    (NextHopId::NONE, hop(1))
+                );
+            }
+        }
+        table.lines.set_limit(usize::MAX);
+        table.insert(host, hop(2)).unwrap();
+        assert_eq!((table.lookup(host.first()), table.lookup(site.first())), (hop(2), hop(1)));
+    }
+}
