@@ -1,1 +1,20 @@
-//! Fixtures for tests: namespaces, peers, traffic
+//! Fixtures for tests: traffic, network namespaces, processes and their reports.
+//!
+//! - [`traffic`] makes capture files that a router chews on; [`bytes`] writes the packets in them.
+//! - [`namespace`] makes network namespaces and the links between them, and takes them away again.
+//! - [`process`] runs programs, the `warmlane` command above all, and reads what they say.
+//!
+//! It promises that whatever it made is gone when a test ends, also one that fails, and that it uses none of the code
+//! under test to say what is right. It must not decide what a test expects.
+
+#![forbid(unsafe_code)]
+
+pub mod bytes;
+pub mod namespace;
+pub mod process;
+pub mod random;
+mod report;
+pub mod requirements;
+pub mod traffic;
+
+pub use report::Report;

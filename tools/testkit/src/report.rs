@@ -1,0 +1,125 @@
+//! The report that `warmlane forward --json` ends with.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// The report of a run that is over.
+#[derive(Debug, Clone)]
+pub struct Report(Value);
+
+impl Report {
+    /// Reads a report.
+    ///
+    /// # Panics
+    /// If the text isn't one JSON object and nothing else.
+    pub fn parse(text: &str) -> Self {
+        match serde_json::from_str(text) {
+            Ok(value @ Value::Object(_)) => Self(value),
+            other => panic!("the report is not one JSON object ({other:?}):\n{text}"),
+        }
+    }
+
+    /// The object itself.
+    pub fn value(&self) -> &Value {
+        &self.0
+    }
+
+    /// A number, by its path as in `/forward/received`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn number(&self, path: &str) -> u64 {
+        let number = self.0.pointer(path).and_then(Value::as_u64);
+        number.unwrap_or_else(|| panic!("the report has no number at {path}:\n{:#}", self.0))
+    }
+
+    /// The drops that a path as in `/forward/drops` leads to, without those that didn't happen.
+    ///
+    /// # Panics
+    /// If there is no object of numbers.
+    pub fn drops(&self, path: &str) -> BTreeMap<String, u64> {
+        let drops = self.0.pointer(path).and_then(Value::as_object);
+        let drops = drops.unwrap_or_else(|| panic!("the report has no drops at {path}:\n{:#}", self.0));
+        let counted = drops.iter().map(|(name, count)| {
+            let count = count.as_u64();
+            (name.clone(), count.unwrap_or_else(|| panic!("the drops {name} at {path} are no number")))
+        });
+        counted.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Where a port of this name is, as the beginning of a path.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn port(&self, name: &str) -> String {
+        let ports = self.list("ports");
+        let place = ports.iter().position(|port| port["name"] == name);
+        let place = place.unwrap_or_else(|| panic!("the report has no port {name}:\n{:#}", self.0));
+        format!("/ports/{place}")
+    }
+
+    /// Checks what holds at the end of every run: no buffer is missing, and each packet received is accounted for.
+    ///
+    /// # Panics
+    /// If it doesn't hold.
+    pub fn assert_balanced(&self) {
+        assert!(!self.list("pools").is_empty(), "the report lists no pool:\n{:#}", self.0);
+        for pool in 0..self.list("pools").len() {
+            let field = |name: &str| self.number(&format!("/pools/{pool}/{name}"));
+            assert_eq!(field("outstanding"), 0, "buffers are missing:\n{:#}", self.0);
+            assert_eq!(field("taken"), field("freed"), "buffers are missing:\n{:#}", self.0);
+        }
+        let accounted: u64 = ["forwarded", "answered", "punted", "dropped"]
+            .iter()
+            .map(|name| self.number(&format!("/forward/{name}")))
+            .sum();
+        assert_eq!(self.number("/forward/received"), accounted, "packets are missing:\n{:#}", self.0);
+        let dropped: u64 = self.drops("/forward/drops").values().sum();
+        assert_eq!(self.number("/forward/dropped"), dropped, "drops without a reason:\n{:#}", self.0);
+        let received: u64 = (0..self.list("ports").len())
+            .map(|port| self.number(&format!("/ports/{port}/received/packets")))
+            .sum();
+        assert_eq!(received, self.number("/forward/received"), "packets are missing:\n{:#}", self.0);
+    }
+
+    fn list(&self, name: &str) -> &[Value] {
+        self.0[name].as_array().map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(outstanding: u64, dropped: u64) -> Report {
+        Report::parse(&format!(
+            r#"{{"seconds":1.5,
+                "ports":[{{"name":"a","driver":"null","received":{{"packets":9,"bytes":900,"drops":{{}}}}}}],
+                "forward":{{"received":9,"forwarded":5,"answered":1,"punted":0,"dropped":{dropped},
+                    "drops":{{"truncated":3,"no-route":0}}}},
+                "pools":[{{"name":"p","taken":20,"freed":20,"outstanding":{outstanding}}}]}}"#
+        ))
+    }
+
+    #[test]
+    fn numbers_and_drops_are_found() {
+        let report = report(0, 3);
+        assert_eq!(report.number("/forward/received"), 9);
+        assert_eq!(report.drops("/forward/drops"), BTreeMap::from([("truncated".to_owned(), 3)]));
+        assert_eq!(report.number(&(report.port("a") + "/received/bytes")), 900);
+        report.assert_balanced();
+    }
+
+    #[test]
+    #[should_panic(expected = "buffers are missing")]
+    fn lost_buffers_are_found() {
+        report(1, 3).assert_balanced();
+    }
+
+    #[test]
+    #[should_panic(expected = "packets are missing")]
+    fn lost_packets_are_found() {
+        report(0, 2).assert_balanced();
+    }
+}

@@ -1,0 +1,61 @@
+//! What a test needs of the machine, and what happens where that isn't there.
+
+use std::io::Write;
+use std::path::Path;
+
+/// `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_SYS_ADMIN` (`include/uapi/linux/capability.h`): for interfaces, packet
+/// sockets and namespaces.
+const CAPABILITIES: [u32; 3] = [12, 13, 21];
+
+/// Whether a test that makes network namespaces and runs these programs can run here.
+///
+/// If not, it says so on standard error, past the test harness, so that a skipped test doesn't look like a passed one.
+///
+/// # Panics
+/// If something is missing and the environment variable `CI` is set: there everything has to run.
+pub fn namespaces_and(test: &str, programs: &[&str]) -> bool {
+    let mut missing = Vec::new();
+    if !is_privileged() {
+        missing.push("root".to_owned());
+    }
+    missing.extend(missing_programs(programs));
+    met(test, &missing)
+}
+
+/// Whether a test that runs these programs can run here; the rest as with [`namespaces_and`].
+///
+/// # Panics
+/// If one is missing and the environment variable `CI` is set.
+pub fn programs(test: &str, programs: &[&str]) -> bool {
+    met(test, &missing_programs(programs))
+}
+
+fn met(test: &str, missing: &[String]) -> bool {
+    if missing.is_empty() {
+        return true;
+    }
+    let missing = missing.join(", ");
+    assert!(std::env::var_os("CI").is_none(), "{test} needs {missing}, and in CI nothing may be missing");
+    // Not eprintln!, which the test harness captures.
+    let _ = writeln!(std::io::stderr(), "SKIPPED (needs {missing}): {test}");
+    false
+}
+
+fn is_privileged() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
+    CAPABILITIES.iter().all(|number| effective >> number & 1 == 1)
+}
+
+fn missing_programs(programs: &[&str]) -> Vec<String> {
+    let missing = programs.iter().filter(|program| !is_installed(program));
+    missing.map(|program| format!("the program {program}")).collect()
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // A user's path often lacks the directories where ip and ethtool are.
+    let system = ["/usr/sbin", "/sbin"].map(Into::into);
+    std::env::split_paths(&path).chain(system).any(|directory| Path::new(&directory).join(program).is_file())
+}
