@@ -137,8 +137,7 @@ impl<S: Stage> Pipeline<S> {
         }
         let finished = match &self.input {
             Input::Queue(queue) => self.stopping || queue.status() != QueueStatus::Running,
-            // Its end is seen in `poll`.
-            Input::Channel(_) => false,
+            Input::Channel(channel) => channel.is_finished(),
         };
         if finished { Poll::Finished } else { Poll::Idle }
     }
@@ -158,15 +157,7 @@ impl<S: Stage> Task for Pipeline<S> {
             // A stopped lane takes nothing new in from the world; what other lanes have sent it still carries.
             Input::Queue(_) if self.stopping => 0,
             Input::Queue(queue) => queue.receive(&mut self.burst),
-            Input::Channel(channel) => {
-                // Asked before the channel is emptied: what was sent before the other end went is still received.
-                let last = channel.is_disconnected();
-                let received = channel.receive(&mut self.burst);
-                if received == 0 && last {
-                    return Poll::Finished;
-                }
-                received
-            }
+            Input::Channel(channel) => channel.receive(&mut self.burst),
         };
         if received == 0 {
             return self.idle();

@@ -110,9 +110,10 @@ impl PacketReceiver {
         count
     }
 
-    /// Whether the sending end is gone: when `receive` then returns 0, no more will come.
-    pub fn is_disconnected(&self) -> bool {
-        self.consumer.as_ref().is_none_or(spsc::Consumer::is_disconnected)
+    /// Whether the sending end is gone and all that it sent was received: no more will come.
+    pub fn is_finished(&self) -> bool {
+        // In this order: what was sent before the end went is seen by the second look.
+        self.consumer.as_ref().is_none_or(|consumer| consumer.is_disconnected() && consumer.is_empty())
     }
 
     /// The counts of both ends.

@@ -244,9 +244,7 @@ fn a_channel_carries_packets_to_another_lane() {
             let mut burst = Burst::new();
             let mut next = 0_u32;
             loop {
-                // Asked first: what was sent before the end went is still received.
-                let last = receiver.is_disconnected();
-                if receiver.receive(&mut burst) == 0 && last {
+                if receiver.receive(&mut burst) == 0 && receiver.is_finished() {
                     return next;
                 }
                 for packet in &*burst {
@@ -315,8 +313,7 @@ fn buffers_cross_lanes_under_stress_and_are_all_there_at_the_end() {
                 let _lane = pool.attach().expect("first attachment");
                 let mut burst = Burst::with_limit(32);
                 loop {
-                    let last = receiver.is_disconnected();
-                    if receiver.receive(&mut burst) == 0 && last {
+                    if receiver.receive(&mut burst) == 0 && receiver.is_finished() {
                         return;
                     }
                     for packet in &*burst {

@@ -40,7 +40,7 @@ impl ReceiveQueue for Receive {
     }
 
     fn status(&self) -> QueueStatus {
-        if self.receiver.is_disconnected() { QueueStatus::Finished } else { QueueStatus::Running }
+        if self.receiver.is_finished() { QueueStatus::Finished } else { QueueStatus::Running }
     }
 
     fn counters(&self) -> &Arc<QueueCounters> {
