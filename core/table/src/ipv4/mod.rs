@@ -15,11 +15,18 @@
 //! or continue in 8 words (one cache line) whose units are single addresses.
 //!
 //! Why this one: a lookup touches two lines of 6 MiB that mostly stay in the second- and third-level cache, and
-//! 16 of them go side by side in a vector register. DIR-24-8 with 2-byte entries touches one line of 32 MiB. On an EPYC
-//! (Zen 4, 2.6 GHz TSC, 1 MiB L2, 32 MiB L3 shared with neighbours), the BGP table of 901,899 prefixes with 64
-//! next hops, bursts of 64, cycles per lookup: uniform addresses 3.5 (AVX-512) and 6.8 (portable code) against 10.9 for
-//! DIR-24-8, addresses inside random prefixes 4.1 and 6.8 against 3.3. DIR-24-8 wins where its table has the whole third-level cache
-//! to itself, which a router that also moves packets does not grant; with 32-bit next hops here, 4.0 and 4.6.
+//! 16 of them go side by side in a vector register. DIR-24-8 with 2-byte entries touches one line of 32 MiB. Prototypes of
+//! both on an EPYC (Zen 4, 2.6 GHz TSC, 1 MiB L2, 32 MiB L3 shared with neighbours), with the 901,899 prefixes of the BGP
+//! table, 64 next hops and bursts of 64, in cycles per lookup:
+//!
+//! | addresses | this, AVX-512 | this, one by one | with 32-bit hops, AVX-512 | DIR-24-8, one by one |
+//! |---|---|---|---|---|
+//! | uniform | 3.5 | 6.8 | 4.0 | 10.9 |
+//! | inside random prefixes | 4.1 | 6.8 | 4.6 | 3.3 |
+//!
+//! DIR-24-8 wins only where its table has the third-level cache to itself, which a router that also moves packets does not
+//! grant: with 5,000 next hops and a busy neighbour it took 9.3 where this took 8.0. The table as it stands here, with a
+//! neighbour at work, takes 5.1 and 5.2 with AVX-512 and 6.6 with the x86-64-v3 kernel.
 //!
 //! A change writes new runs and words aside, then puts each into effect with one word of the root or of a block.
 

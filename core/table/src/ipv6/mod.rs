@@ -6,7 +6,13 @@
 //! - a *fan*, one cache line: the next 32 bits, compared with up to 7 sorted starts of stretches, choose one of 8
 //!   links.
 //!
-//! The root is a field of 16 bits, of which the Internet uses some sixty links.
+//! The root is a field of 16 bits, of which the Internet uses some sixty links. Fields get fewer bits rather than many empty links: the
+//! full table of 160,147 prefixes takes 6.3 MiB, and most lookups pass 3 to 6 fields and end in one fan.
+//!
+//! Measured on an EPYC (Zen 4, 2.6 GHz TSC) that other work kept busy, 64 next hops, bursts of 64, addresses inside
+//! random prefixes: 30 cycles per lookup with AVX-512, 95 with the portable code. Fans upon fans instead of small fields read less
+//! memory (4.1 MiB) but took 50 cycles; fields with four times as many links (16.8 MiB) came out the same. Asking after each vector
+//! whether its walks have ended, rather than once for all eight, took 42 instead of 31 cycles in comparable runs.
 //!
 //! A change builds new nodes aside, then puts each into effect with one link of the lowest node that holds all of it.
 
