@@ -91,7 +91,7 @@ impl Ipv4Table {
 
     /// Adds a route or gives it another next hop; returns the next hop it had before
     ///
-    /// Takes about a microsecond, or up to the time of a full build for a prefix shorter than /19, whose parts are
+    /// Takes a few microseconds, or up to the time of a full build for a prefix shorter than /19, whose parts are
     /// all visited.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ impl Ipv6Table {
 
     /// Adds a route or gives it another next hop; returns the next hop it had before
     ///
-    /// Takes about a microsecond in most places, or up to the time of a full build for a short prefix, whose parts are all
+    /// Takes a few microseconds in most places, or up to the time of a full build for a short prefix, whose parts are all
     /// visited.
     ///
     /// # Errors
