@@ -12,5 +12,6 @@
 
 pub mod bench;
 mod benches;
+pub mod doctor;
 pub mod plot;
 pub mod traffic;
