@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let counters = forwarder.counters();
-    println!("{:>8.1} cycles a packet in all", both);
+    println!("{both:>8.1} cycles a packet in all");
     println!("{copying:>8.1} pool and copy");
     println!("{:>8.1} forwarding, of which", both - copying);
     println!("{:>8.1} lookup", lookup(&routes, &frames));

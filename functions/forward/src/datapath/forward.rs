@@ -18,10 +18,7 @@ use super::rate_limit::TokenBucket;
 use super::reason::Reason;
 use super::validate::{Finding, validate};
 use crate::control::config::IcmpLimits;
-use crate::control::{ALWAYS_TOO_LARGE, Rewrite, Routes};
-
-/// How many packets ahead of the one in hand are fetched into the cache.
-const PREFETCH_DISTANCE: usize = 6;
+use crate::control::{ALWAYS_TOO_LARGE, Admission, Rewrite, Routes};
 
 /// Where packets go: one burst for each port.
 pub trait Outputs {
@@ -53,8 +50,6 @@ impl Outputs for [Burst] {
 /// What is to be done with a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Verdict {
-    /// It is ready to leave by this port.
-    Send(u16),
     /// IPv4 with this next hop, and something about it that takes longer.
     Ipv4(NextHopId),
     /// IPv6 with this next hop, and something about it that takes longer.
@@ -92,45 +87,48 @@ impl<A: Copy> Gathered<A> {
     }
 
     #[inline(always)]
-    fn push(&mut self, place: usize, address: A, length: u16) {
-        // The count stays below the burst's length, which is at most the capacity: the mask changes nothing but the
-        // compiler's mind.
-        let index = self.count % BURST_CAPACITY;
+    fn put(&mut self, index: usize, place: usize, address: A, length: u16) {
+        // An index stays below the burst's length, which is at most the capacity: the remainder changes nothing but
+        // the compiler's mind.
+        let index = index % BURST_CAPACITY;
         self.places[index] = place as u8;
         self.addresses[index] = address;
         self.lengths[index] = length;
-        self.count += 1;
     }
 }
 
 const _: () = assert!(BURST_CAPACITY == 256, "places are bytes");
 
+/// Stands for "not ready to leave" where a port is expected.
+const ODD: u16 = u16::MAX;
+
 /// What the passes tell each other about one burst.
 struct Scratch {
+    /// The port by which the packet at each place is ready to leave, or [`ODD`].
+    ports: [u16; BURST_CAPACITY],
+    /// What to do with packets that aren't ready.
     verdicts: [Verdict; BURST_CAPACITY],
     ipv4: Gathered<u32>,
     ipv6: Gathered<[u8; 16]>,
 }
 
 /// The packets that pass three made ready.
-#[derive(Default)]
 struct Ready {
     /// How many.
     count: usize,
-    /// The port of one of them.
-    port: u16,
-    /// A bit is set if any two ports differ.
-    difference: u16,
+    /// Bits set in the numbers of all their ports.
+    common: u16,
+    /// Bits set in the number of any of their ports.
+    any: u16,
 }
 
 impl Ready {
+    const NONE: Self = Self { count: 0, common: u16::MAX, any: 0 };
+
+    /// The port of all of them, if it is the same.
     #[inline(always)]
-    fn add(&mut self, port: u16) {
-        if self.count == 0 {
-            self.port = port;
-        }
-        self.difference |= port ^ self.port;
-        self.count += 1;
+    fn port(&self) -> Option<u16> {
+        (self.common == self.any).then_some(self.any)
     }
 }
 
@@ -149,6 +147,7 @@ impl Forwarder {
     /// A forwarder by these routes. ICMP errors and fragments come from `pool`, the former no faster than `limits`.
     pub fn new(routes: Arc<Routes>, pool: Pool, limits: IcmpLimits) -> Self {
         let scratch = Scratch {
+            ports: [ODD; BURST_CAPACITY],
             verdicts: [Verdict::Arp; BURST_CAPACITY],
             ipv4: Gathered::new(0),
             ipv6: Gathered::new([0; 16]),
@@ -187,116 +186,43 @@ impl Forwarder {
         {
             self.routes.ipv6().lookup_burst(addresses, hops);
         }
-        let mut ready = Ready::default();
-        self.rewrite_ipv4(burst, &mut ready);
-        self.rewrite_ipv6(burst, &mut ready);
+        let ready = self.rewrite(burst);
         self.hand_out(burst, &ready, outputs);
     }
 
     /// Pass one: gathers addresses of packets to be routed, and the verdict on others.
     #[inline(always)]
     fn examine(&mut self, burst: &mut Burst) {
-        let Scratch { verdicts, ipv4, ipv6 } = &mut *self.scratch;
-        (ipv4.count, ipv6.count) = (0, 0);
-        let count = burst.len();
-        for packet in burst.iter().take(PREFETCH_DISTANCE) {
+        for packet in burst.iter() {
             packet.prefetch();
         }
-        for place in 0..count {
-            if let Some(ahead) = burst.get(place + PREFETCH_DISTANCE) {
-                ahead.prefetch();
+        let scratch = &mut *self.scratch;
+        (scratch.ipv4.count, scratch.ipv6.count) = (0, 0);
+        let mut place = 0;
+        // Packets of one kind come in runs: one loop for each kind, as long as its run lasts.
+        while let Some(packet) = burst.get(place) {
+            let port = packet.port();
+            let admission = self.routes.admission(port);
+            let start = place;
+            place = gather_ipv4(burst, place, port, admission, &mut scratch.ipv4);
+            place = gather_ipv6(burst, place, port, admission, &mut scratch.ipv6);
+            if place == start
+                && let Some(packet) = burst.get_mut(place)
+            {
+                examine_odd(packet, place, &self.routes, scratch);
+                place += 1;
             }
-            let Some(packet) = burst.get_mut(place) else { break };
-            let admission = self.routes.admission(packet.port());
-            let (frame, length) = (packet.data(), packet.packet_length());
-            // Of a chain, the first buffer is shorter than the packet.
-            if frame.len() == length {
-                if let Some(headers) = frame.first_chunk::<IPV4_HEADERS>()
-                    && let Some((address, length)) = fast::plain_ipv4(headers, length, admission)
-                {
-                    ipv4.push(place, address, length);
-                    continue;
-                }
-                if let Some(headers) = frame.first_chunk::<IPV6_HEADERS>()
-                    && let Some((address, length)) = fast::plain_ipv6(headers, length, admission)
-                {
-                    ipv6.push(place, address, length);
-                    continue;
-                }
-            }
-            let known = usize::from(packet.port()) < self.routes.ports().len();
-            let verdict = match validate(packet, known.then_some(admission)) {
-                Finding::Ipv4(address) => {
-                    ipv4.push(place, address.to_bits(), ALWAYS_TOO_LARGE);
-                    continue;
-                }
-                Finding::Ipv6(address) => {
-                    ipv6.push(place, address.octets(), ALWAYS_TOO_LARGE);
-                    continue;
-                }
-                Finding::Arp => Verdict::Arp,
-                Finding::Ipv6OnLink(reason) => Verdict::Ipv6OnLink(reason),
-                Finding::Punt(reason) => Verdict::Punt(reason),
-                Finding::Drop(reason) => Verdict::Drop(reason),
-            };
-            verdicts[place % BURST_CAPACITY] = verdict;
         }
     }
 
-    /// Pass three for IPv4: rewrites what is plain and fits the next link.
+    /// Pass three: rewrites what is plain and fits the next link.
     #[inline(always)]
-    fn rewrite_ipv4(&mut self, burst: &mut Burst, ready: &mut Ready) {
-        let Scratch { verdicts, ipv4, .. } = &mut *self.scratch;
-        let rewrites = self.routes.rewrites();
-        let gathered = ipv4.places.iter().zip(&ipv4.lengths).zip(&ipv4.hops).take(ipv4.count);
-        for ((&place, &length), &hop) in gathered {
-            let Some(packet) = burst.get_mut(usize::from(place)) else { break };
-            let mut hop = hop;
-            let mut rewrite = rewrites.get(hop.index());
-            if rewrite.is_none_or(|rewrite| length > rewrite.largest) {
-                if length != ALWAYS_TOO_LARGE {
-                    packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
-                }
-                hop = member_ipv4(&self.routes, hop, packet);
-                rewrite = rewrites.get(hop.index());
-            }
-            verdicts[usize::from(place)] = match (rewrite, packet.data_mut().first_chunk_mut()) {
-                (Some(rewrite), Some(headers)) if length <= rewrite.largest => {
-                    fast::rewrite_ipv4(headers, rewrite);
-                    ready.add(rewrite.port);
-                    Verdict::Send(rewrite.port)
-                }
-                _ => Verdict::Ipv4(hop),
-            };
-        }
-    }
-
-    /// Pass three for IPv6.
-    #[inline(always)]
-    fn rewrite_ipv6(&mut self, burst: &mut Burst, ready: &mut Ready) {
-        let Scratch { verdicts, ipv6, .. } = &mut *self.scratch;
-        let rewrites = self.routes.rewrites();
-        let gathered = ipv6.places.iter().zip(&ipv6.lengths).zip(&ipv6.hops).take(ipv6.count);
-        for ((&place, &length), &hop) in gathered {
-            let Some(packet) = burst.get_mut(usize::from(place)) else { break };
-            let mut hop = hop;
-            let mut rewrite: Option<&Rewrite> = rewrites.get(hop.index());
-            if rewrite.is_none_or(|rewrite| length > rewrite.largest) {
-                if length != ALWAYS_TOO_LARGE {
-                    packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
-                }
-                hop = member_ipv6(&self.routes, hop, packet);
-                rewrite = rewrites.get(hop.index());
-            }
-            verdicts[usize::from(place)] = match (rewrite, packet.data_mut().first_chunk_mut()) {
-                (Some(rewrite), Some(headers)) if length <= rewrite.largest => {
-                    fast::rewrite_ipv6(headers, rewrite);
-                    ready.add(rewrite.port);
-                    Verdict::Send(rewrite.port)
-                }
-                _ => Verdict::Ipv6(hop),
-            };
-        }
+    fn rewrite(&mut self, burst: &mut Burst) -> Ready {
+        let mut ready = Ready::NONE;
+        let Scratch { ports, verdicts, ipv4, ipv6 } = &mut *self.scratch;
+        rewrite_all::<Ipv4, _, IPV4_HEADERS>(burst, &self.routes, ipv4, ports, verdicts, &mut ready);
+        rewrite_all::<Ipv6, _, IPV6_HEADERS>(burst, &self.routes, ipv6, ports, verdicts, &mut ready);
+        ready
     }
 
     /// Pass four: moves each packet to its port's burst, and takes the long way with those that need it.
@@ -304,9 +230,9 @@ impl Forwarder {
     fn hand_out<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, ready: &Ready, outputs: &mut O) {
         let count = burst.len();
         self.counters.received.add(count as u64);
-        let alike = ready.count == count && ready.difference == 0;
-        if alike
-            && let Some(output) = outputs.burst(ready.port)
+        if ready.count == count
+            && let Some(port) = ready.port()
+            && let Some(output) = outputs.burst(port)
             && output.room() >= count
         {
             self.counters.forwarded.add(count as u64);
@@ -315,11 +241,12 @@ impl Forwarder {
         }
         let mut forwarded = 0;
         for (place, packet) in burst.drain().enumerate() {
-            let verdict = self.scratch.verdicts[place % BURST_CAPACITY];
-            let Verdict::Send(port) = verdict else {
+            let port = self.scratch.ports[place % BURST_CAPACITY];
+            if port == ODD {
+                let verdict = self.scratch.verdicts[place % BURST_CAPACITY];
                 self.finish_odd(packet, verdict, outputs);
                 continue;
-            };
+            }
             let left = match outputs.burst(port) {
                 Some(output) => output.push(packet).err(),
                 None => Some(packet),
@@ -364,22 +291,186 @@ pub(super) fn offer<O: Outputs + ?Sized>(
     }
 }
 
-/// The member of a group that a packet's flow belongs to; other next hops are themselves.
+/// Gathers plain IPv4 packets that came in by `port`, from a place on. Returns the place of the first other packet.
 #[inline(never)]
-fn member_ipv4(routes: &Routes, hop: NextHopId, packet: &Packet) -> NextHopId {
-    routes.member(hop, |seed| {
-        let ip = packet.data().get(usize::from(packet.l3_offset())..);
-        ip.map_or(0, |ip| flow_hash::ipv4(seed, ip))
-    })
+fn gather_ipv4(
+    packets: &[Packet],
+    start: usize,
+    port: u16,
+    admission: Admission,
+    gathered: &mut Gathered<u32>,
+) -> usize {
+    let (mut place, mut count) = (start, gathered.count);
+    for packet in packets.get(start..).unwrap_or_default() {
+        let (frame, length) = (packet.data(), packet.packet_length());
+        // Of a chain, the first buffer is shorter than the packet.
+        if packet.port() == port
+            && frame.len() == length
+            && let Some(headers) = frame.first_chunk()
+            && let Some((address, length)) = fast::plain_ipv4(headers, length, admission)
+        {
+            gathered.put(count, place, address, length);
+            (place, count) = (place + 1, count + 1);
+        } else {
+            break;
+        }
+    }
+    gathered.count = count;
+    place
 }
 
-/// The member of a group that a packet's flow belongs to; other next hops are themselves.
+/// The same for IPv6.
 #[inline(never)]
-fn member_ipv6(routes: &Routes, hop: NextHopId, packet: &Packet) -> NextHopId {
-    routes.member(hop, |seed| {
-        let ip = packet.data().get(usize::from(packet.l3_offset())..);
-        ip.and_then(ipv6_packet).map_or(0, |packet| flow_hash::ipv6(seed, &packet))
-    })
+fn gather_ipv6(
+    packets: &[Packet],
+    start: usize,
+    port: u16,
+    admission: Admission,
+    gathered: &mut Gathered<[u8; 16]>,
+) -> usize {
+    let (mut place, mut count) = (start, gathered.count);
+    for packet in packets.get(start..).unwrap_or_default() {
+        let (frame, length) = (packet.data(), packet.packet_length());
+        if packet.port() == port
+            && frame.len() == length
+            && let Some(headers) = frame.first_chunk()
+            && let Some((address, length)) = fast::plain_ipv6(headers, length, admission)
+        {
+            gathered.put(count, place, address, length);
+            (place, count) = (place + 1, count + 1);
+        } else {
+            break;
+        }
+    }
+    gathered.count = count;
+    place
+}
+
+/// Looks closely at one packet that isn't plain.
+#[cold]
+#[inline(never)]
+fn examine_odd(packet: &mut Packet, place: usize, routes: &Routes, scratch: &mut Scratch) {
+    let Scratch { ports, verdicts, ipv4, ipv6 } = scratch;
+    let known = routes.port(packet.port()).is_some();
+    let admission = known.then(|| routes.admission(packet.port()));
+    let verdict = match validate(packet, admission) {
+        Finding::Ipv4(address) => {
+            ipv4.put(ipv4.count, place, address.to_bits(), ALWAYS_TOO_LARGE);
+            ipv4.count += 1;
+            return;
+        }
+        Finding::Ipv6(address) => {
+            ipv6.put(ipv6.count, place, address.octets(), ALWAYS_TOO_LARGE);
+            ipv6.count += 1;
+            return;
+        }
+        Finding::Arp => Verdict::Arp,
+        Finding::Ipv6OnLink(reason) => Verdict::Ipv6OnLink(reason),
+        Finding::Punt(reason) => Verdict::Punt(reason),
+        Finding::Drop(reason) => Verdict::Drop(reason),
+    };
+    ports[place % BURST_CAPACITY] = ODD;
+    verdicts[place % BURST_CAPACITY] = verdict;
+}
+
+/// What pass three does differently for the two families; `N` is the length of their headers.
+trait Family<const N: usize> {
+    fn rewrite(headers: &mut [u8; N], rewrite: &Rewrite);
+    fn verdict(hop: NextHopId) -> Verdict;
+    fn flow_hash(seed: u64, packet: &[u8]) -> u32;
+}
+
+struct Ipv4;
+
+impl Family<IPV4_HEADERS> for Ipv4 {
+    #[inline(always)]
+    fn rewrite(headers: &mut [u8; IPV4_HEADERS], rewrite: &Rewrite) {
+        fast::rewrite_ipv4(headers, rewrite);
+    }
+
+    fn verdict(hop: NextHopId) -> Verdict {
+        Verdict::Ipv4(hop)
+    }
+
+    fn flow_hash(seed: u64, packet: &[u8]) -> u32 {
+        flow_hash::ipv4(seed, packet)
+    }
+}
+
+struct Ipv6;
+
+impl Family<IPV6_HEADERS> for Ipv6 {
+    #[inline(always)]
+    fn rewrite(headers: &mut [u8; IPV6_HEADERS], rewrite: &Rewrite) {
+        fast::rewrite_ipv6(headers, rewrite);
+    }
+
+    fn verdict(hop: NextHopId) -> Verdict {
+        Verdict::Ipv6(hop)
+    }
+
+    fn flow_hash(seed: u64, packet: &[u8]) -> u32 {
+        ipv6_packet(packet).map_or(0, |packet| flow_hash::ipv6(seed, &packet))
+    }
+}
+
+/// Pass three for one family.
+#[inline(never)]
+fn rewrite_all<F: Family<N>, A, const N: usize>(
+    packets: &mut [Packet],
+    routes: &Routes,
+    gathered: &Gathered<A>,
+    ports: &mut [u16; BURST_CAPACITY],
+    verdicts: &mut [Verdict; BURST_CAPACITY],
+    ready: &mut Ready,
+) {
+    let rewrites = routes.rewrites();
+    let (mut count, mut common, mut any) = (0, ready.common, ready.any);
+    let gathered = gathered.places.iter().zip(&gathered.lengths).zip(&gathered.hops).take(gathered.count);
+    for ((&place, &length), &hop) in gathered {
+        let Some(packet) = packets.get_mut(usize::from(place)) else { break };
+        let port = match (rewrites.get(hop.index()), packet.data_mut().first_chunk_mut()) {
+            (Some(rewrite), Some(headers)) if length <= rewrite.largest => {
+                F::rewrite(headers, rewrite);
+                rewrite.port
+            }
+            _ => match rewrite_member::<F, N>(packet, routes, hop, length) {
+                Ok(port) => port,
+                Err(verdict) => {
+                    ports[usize::from(place)] = ODD;
+                    verdicts[usize::from(place)] = verdict;
+                    continue;
+                }
+            },
+        };
+        ports[usize::from(place)] = port;
+        (count, common, any) = (count + 1, common & port, any | port);
+    }
+    *ready = Ready { count: ready.count + count, common, any };
+}
+
+/// Rewrites a packet whose next hop is a group for the member that its flow belongs to. Gives the verdict on a packet
+/// that needs more.
+#[inline(never)]
+fn rewrite_member<F: Family<N>, const N: usize>(
+    packet: &mut Packet,
+    routes: &Routes,
+    hop: NextHopId,
+    length: u16,
+) -> Result<u16, Verdict> {
+    if length != ALWAYS_TOO_LARGE {
+        packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
+    }
+    let hop = routes.member(hop, |seed| {
+        F::flow_hash(seed, packet.data().get(usize::from(packet.l3_offset())..).unwrap_or_default())
+    });
+    match (routes.rewrites().get(hop.index()), packet.data_mut().first_chunk_mut()) {
+        (Some(rewrite), Some(headers)) if length <= rewrite.largest => {
+            F::rewrite(headers, rewrite);
+            Ok(rewrite.port)
+        }
+        _ => Err(F::verdict(hop)),
+    }
 }
 
 /// A view of an IPv6 packet that may be cut short, as the first buffer of a chain is.

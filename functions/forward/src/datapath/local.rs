@@ -102,7 +102,7 @@ impl Forwarder {
         match question {
             Some(Question::Echo) if turn_around(packet.data_mut(), station) => {
                 make_echo_reply_ipv6(&mut packet);
-                return self.answer(packet, outputs);
+                self.answer(packet, outputs);
             }
             Some(Question::WhoHas { target, asker })
                 if self.routes.port(port).is_some_and(|known| known.has_address(IpAddr::V6(target))) =>

@@ -28,10 +28,6 @@ impl Forwarder {
             Verdict::Ipv6OnLink(reason) => self.finish_on_link(packet, reason, outputs),
             Verdict::Punt(reason) => self.punt(packet, reason, outputs),
             Verdict::Drop(reason) => self.counters.drop_one(reason),
-            Verdict::Send(port) => {
-                let sent = self.send(packet, port, outputs);
-                self.counters.forwarded.add(u64::from(sent));
-            }
         }
     }
 
