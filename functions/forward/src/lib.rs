@@ -6,6 +6,7 @@
 //!
 //! - [`control`] turns a configuration into [`Routes`](control::Routes), which all lanes share and none changes.
 //! - [`datapath`] holds the [`Forwarder`](datapath::Forwarder), of which each lane has its own.
+//! - [`ForwardTask`] is a lane's work: queues, a forwarder, queues.
 //!
 //! It promises that received = forwarded + answered + punted + dropped at any time, that no input makes it panic, and
 //! that nothing on the data path allocates, locks or calls the system. It must not know a driver by name.
@@ -14,3 +15,6 @@
 
 pub mod control;
 pub mod datapath;
+mod lane;
+
+pub use lane::{ForwardTask, LaneInput, LaneOutput};

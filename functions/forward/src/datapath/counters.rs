@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warmlane_port::DropCounters;
+use warmlane_port::{DropCounters, DropReason};
 use warmlane_sync::counter::Counter;
 
 use super::reason::Reason;
@@ -33,6 +33,8 @@ pub struct ForwardCounters {
     pub errors_limited: Counter,
     /// Errors that were owed but not sent for lack of a buffer, an address of ours, or room in the port.
     pub errors_unsent: Counter,
+    /// Packets counted above as handed to a port that the port's queue then didn't take in time.
+    pub refused: Counter,
     /// Packets dropped, by [`Reason`].
     pub drops: DropCounters,
 }
@@ -50,6 +52,7 @@ impl ForwardCounters {
             errors_sent: Counter::default(),
             errors_limited: Counter::default(),
             errors_unsent: Counter::default(),
+            refused: Counter::default(),
             drops: DropCounters::new(Reason::ALL),
         })
     }
@@ -63,6 +66,22 @@ impl ForwardCounters {
     pub fn balanced(&self) -> bool {
         let accounted = self.forwarded.get() + self.answered.get() + self.punted.get() + self.drops.total();
         self.received.get() == accounted
+    }
+
+    /// How many packets the ports' queues took: forwarded, answered and made here, less what was refused.
+    pub fn sent(&self) -> u64 {
+        let handed =
+            self.forwarded.get() + self.answered.get() + self.errors_sent.get() + self.extra_fragments.get();
+        handed.saturating_sub(self.refused.get())
+    }
+
+    /// Every reason with its count, also those with zero; what queues refused is under `output-queue-full`.
+    pub fn drop_counts(&self) -> impl Iterator<Item = (&'static DropReason, u64)> {
+        let refused = self.refused.get();
+        let full = Reason::ALL[Reason::OutputQueueFull.index()].name;
+        self.drops
+            .iter()
+            .map(move |(reason, count)| (reason, if reason.name == full { count + refused } else { count }))
     }
 
     #[inline]

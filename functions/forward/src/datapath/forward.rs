@@ -112,23 +112,15 @@ struct Scratch {
     ipv6: Gathered<[u8; 16]>,
 }
 
-/// The packets that pass three made ready.
-struct Ready {
-    /// How many.
-    count: usize,
-    /// Bits set in the numbers of all their ports.
-    common: u16,
-    /// Bits set in the number of any of their ports.
-    any: u16,
-}
-
-impl Ready {
-    const NONE: Self = Self { count: 0, common: u16::MAX, any: 0 };
-
-    /// The port of all of them, if it is the same.
+impl Scratch {
+    /// The port by which all of the first `count` packets leave, if there is one.
     #[inline(always)]
-    fn port(&self) -> Option<u16> {
-        (self.common == self.any).then_some(self.any)
+    fn common_port(&self, count: usize) -> Option<u16> {
+        let ports = self.ports.get(..count)?;
+        let first = *ports.first()?;
+        // No early end: this way it is a few vector instructions.
+        let difference = ports.iter().fold(0, |difference, port| difference | (port ^ first));
+        (difference == 0 && first != ODD).then_some(first)
     }
 }
 
@@ -186,8 +178,8 @@ impl Forwarder {
         {
             self.routes.ipv6().lookup_burst(addresses, hops);
         }
-        let ready = self.rewrite(burst);
-        self.hand_out(burst, &ready, outputs);
+        self.rewrite(burst);
+        self.hand_out(burst, outputs);
     }
 
     /// Pass one: gathers addresses of packets to be routed, and the verdict on others.
@@ -217,21 +209,18 @@ impl Forwarder {
 
     /// Pass three: rewrites what is plain and fits the next link.
     #[inline(always)]
-    fn rewrite(&mut self, burst: &mut Burst) -> Ready {
-        let mut ready = Ready::NONE;
+    fn rewrite(&mut self, burst: &mut Burst) {
         let Scratch { ports, verdicts, ipv4, ipv6 } = &mut *self.scratch;
-        rewrite_all::<Ipv4, _, IPV4_HEADERS>(burst, &self.routes, ipv4, ports, verdicts, &mut ready);
-        rewrite_all::<Ipv6, _, IPV6_HEADERS>(burst, &self.routes, ipv6, ports, verdicts, &mut ready);
-        ready
+        rewrite_all::<Ipv4, _, IPV4_HEADERS>(burst, &self.routes, ipv4, ports, verdicts);
+        rewrite_all::<Ipv6, _, IPV6_HEADERS>(burst, &self.routes, ipv6, ports, verdicts);
     }
 
     /// Pass four: moves each packet to its port's burst, and takes the long way with those that need it.
     #[inline(always)]
-    fn hand_out<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, ready: &Ready, outputs: &mut O) {
+    fn hand_out<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
         let count = burst.len();
         self.counters.received.add(count as u64);
-        if ready.count == count
-            && let Some(port) = ready.port()
+        if let Some(port) = self.scratch.common_port(count)
             && let Some(output) = outputs.burst(port)
             && output.room() >= count
         {
@@ -422,14 +411,13 @@ fn rewrite_all<F: Family<N>, A, const N: usize>(
     gathered: &Gathered<A>,
     ports: &mut [u16; BURST_CAPACITY],
     verdicts: &mut [Verdict; BURST_CAPACITY],
-    ready: &mut Ready,
 ) {
     let rewrites = routes.rewrites();
-    let (mut count, mut common, mut any) = (0, ready.common, ready.any);
-    let gathered = gathered.places.iter().zip(&gathered.lengths).zip(&gathered.hops).take(gathered.count);
-    for ((&place, &length), &hop) in gathered {
+    let Some(places) = gathered.places.get(..gathered.count) else { return };
+    let of_packets = gathered.lengths.iter().zip(&gathered.hops);
+    for (&place, (&length, &hop)) in places.iter().zip(of_packets) {
         let Some(packet) = packets.get_mut(usize::from(place)) else { break };
-        let port = match (rewrites.get(hop.index()), packet.data_mut().first_chunk_mut()) {
+        ports[usize::from(place)] = match (rewrites.get(hop.index()), packet.data_mut().first_chunk_mut()) {
             (Some(rewrite), Some(headers)) if length <= rewrite.largest => {
                 F::rewrite(headers, rewrite);
                 rewrite.port
@@ -437,16 +425,12 @@ fn rewrite_all<F: Family<N>, A, const N: usize>(
             _ => match rewrite_member::<F, N>(packet, routes, hop, length) {
                 Ok(port) => port,
                 Err(verdict) => {
-                    ports[usize::from(place)] = ODD;
                     verdicts[usize::from(place)] = verdict;
-                    continue;
+                    ODD
                 }
             },
         };
-        ports[usize::from(place)] = port;
-        (count, common, any) = (count + 1, common & port, any | port);
     }
-    *ready = Ready { count: ready.count + count, common, any };
 }
 
 /// Rewrites a packet whose next hop is a group for the member that its flow belongs to. Gives the verdict on a packet
