@@ -82,6 +82,14 @@ mod tests {
     }
 
     #[test]
+    fn zero_is_written_as_all_ones() {
+        let pool = pool();
+        let mut packet = packet(&pool, &[&[0; 50][..], &[0xff; 2], &[0; 8]].concat(), 1);
+        complete(&mut packet, Partial { start: 34, offset: 16 }).unwrap();
+        assert_eq!(packet.data()[50..52], [0xff, 0xff]);
+    }
+
+    #[test]
     fn refuses_a_field_outside() {
         let pool = pool();
         let mut packet = packet(&pool, &[0; 60], 1);

@@ -85,6 +85,33 @@ pub(crate) fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Waits until `done`; panics after five seconds.
+pub(crate) fn wait(what: &str, done: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !done() {
+        assert!(Instant::now() < end, "{what}: waited in vain");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What `ip` tells of an interface.
+pub(crate) fn details(interface: &str) -> String {
+    let output = Command::new("ip").args(["-d", "-o", "link", "show", interface]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Sets an interface up and waits until it carries frames: the kernel learns of the carrier in the background
+/// (`net/core/link_watch.c`), and drops what is sent before.
+pub(crate) fn bring_up(interface: &str) {
+    ip(&format!("link set {interface} up"));
+    wait_for_carrier(interface);
+}
+
+/// Waits until an interface carries frames, because its peer came up.
+pub(crate) fn wait_for_carrier(interface: &str) {
+    wait(&format!("{interface} has carrier"), || details(interface).contains("state UP"));
+}
+
 /// Keeps the kernel from sending neighbour discovery and the like on new interfaces.
 pub(crate) fn without_ipv6() {
     for which in ["all", "default"] {
