@@ -12,8 +12,6 @@ pub struct PcapConfig {
     pub receive: Option<PathBuf>,
     /// The capture that transmitted packets are written to.
     pub transmit: Option<PathBuf>,
-    /// The number that received packets carry as their input port.
-    pub port: u16,
     /// How often the capture is received from beginning to end; 0 repeats it without end. Every pass has the
     /// timestamps of the file.
     pub passes: u64,
@@ -26,7 +24,7 @@ pub struct PcapConfig {
 impl Default for PcapConfig {
     /// No file yet; one pass, whole frames, format by name.
     fn default() -> Self {
-        Self { receive: None, transmit: None, port: 0, passes: 1, snap_length: MAXIMUM_FRAME, format: None }
+        Self { receive: None, transmit: None, passes: 1, snap_length: MAXIMUM_FRAME, format: None }
     }
 }
 
@@ -80,7 +78,7 @@ pub fn open(config: &PcapConfig, name: &str, pool: &Pool) -> Result<Port, PcapEr
         return Err(PcapError::NoFile { name: port.name });
     }
     if let Some(path) = &config.receive {
-        let queue = FileReceive::open(path, config.port, config.passes, pool)?;
+        let queue = FileReceive::open(path, config.passes, pool)?;
         let times = match config.passes {
             0 => "without end".to_owned(),
             1 => "once".to_owned(),

@@ -14,8 +14,6 @@ const MAXIMUM_SEGMENTS: usize = 255;
 pub(crate) struct FileReceive {
     reader: Reader<File>,
     pool: Pool,
-    /// The number that packets carry as their input port.
-    port: u16,
     /// Passes over the file still to be begun; `None`: without end.
     passes_left: Option<u64>,
     /// The reader's current frame has not been delivered yet.
@@ -36,7 +34,7 @@ enum Placed {
 
 impl FileReceive {
     /// Opens the file and looks at its first frame, so that what cannot be read at all is known at once.
-    pub(crate) fn open(path: &Path, port: u16, passes: u64, pool: &Pool) -> Result<Self, PcapError> {
+    pub(crate) fn open(path: &Path, passes: u64, pool: &Pool) -> Result<Self, PcapError> {
         let mut reader = Reader::open(path)?;
         let held = reader.advance()?;
         let first = reader.current().map(|frame| frame.link_type).or(reader.link_type());
@@ -48,7 +46,6 @@ impl FileReceive {
         Ok(Self {
             reader,
             pool: pool.clone(),
-            port,
             passes_left: passes.checked_sub(1),
             held,
             status: if held { QueueStatus::Running } else { QueueStatus::Finished },
@@ -152,7 +149,6 @@ impl ReceiveQueue for FileReceive {
             let Some(frame) = self.reader.current() else { break };
             match place(&frame, burst, next, &self.pool) {
                 Placed::Whole => {
-                    burst[next].set_port(self.port);
                     bytes += burst[next].packet_length() as u64;
                     next += 1;
                 }
