@@ -17,4 +17,4 @@ pub mod control;
 pub mod datapath;
 mod lane;
 
-pub use lane::{ForwardTask, LaneInput, LaneOutput};
+pub use lane::{ForwardTask, TaskNotes, TaskPort};

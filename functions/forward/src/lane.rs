@@ -1,0 +1,230 @@
+//! The forwarder as a lane's task: receive queues in front, transmit queues behind.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use warmlane_lane::{Poll, Task};
+use warmlane_mem::{BURST_CAPACITY, Burst};
+use warmlane_port::{QueueStatus, ReceiveQueue, TransmitQueue};
+use warmlane_sync::counter::Counter;
+
+use crate::datapath::{Forwarder, Outputs};
+
+/// Empty polls between two looks at whether an idle queue has ended, and at what transmit queues still hold: asking
+/// costs a system call with some drivers.
+const POLLS_PER_LOOK: u32 = 64;
+
+/// One port's queues that this lane works.
+#[derive(Default)]
+pub struct TaskPort {
+    /// Queues to receive from.
+    pub receive: Vec<Box<dyn ReceiveQueue>>,
+    /// The queue to send on; `None` if nothing is sent from this lane.
+    pub transmit: Option<Box<dyn TransmitQueue>>,
+    /// A queue that is full is waited for, and nothing received meanwhile: see `Capabilities::lossless`.
+    pub lossless: bool,
+}
+
+/// What a lane notes besides the forwarder's books.
+#[derive(Debug, Default)]
+pub struct TaskNotes {
+    /// Packets passed on to a port that never took them, because it broke or the lane was ended.
+    pub unsent: Counter,
+    failures: Mutex<Vec<String>>,
+}
+
+impl TaskNotes {
+    /// What broke so far: one sentence for each queue that did.
+    pub fn failures(&self) -> Vec<String> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes a failure, once. Only called when a queue breaks, so the lock costs no packet anything.
+    #[cold]
+    fn fail(&self, sentence: String) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if !failures.contains(&sentence) {
+            failures.push(sentence);
+        }
+    }
+}
+
+/// A receive queue, and the number of the port that it belongs to.
+struct Source {
+    port: u16,
+    queue: Box<dyn ReceiveQueue>,
+}
+
+/// What waits for a port, and the queue that takes it.
+struct Sink {
+    burst: Burst,
+    queue: Option<Box<dyn TransmitQueue>>,
+    lossless: bool,
+    /// Something was sent since the last flush.
+    unflushed: bool,
+}
+
+impl Sink {
+    /// Gives the queue what waits for it; returns how many packets it took.
+    #[inline]
+    fn transmit(&mut self) -> usize {
+        let Some(queue) = &mut self.queue else { return 0 };
+        let sent = queue.transmit(&mut self.burst);
+        self.unflushed |= sent > 0;
+        sent
+    }
+}
+
+struct Sinks(Vec<Sink>);
+
+impl Outputs for Sinks {
+    #[inline]
+    fn burst(&mut self, port: u16) -> Option<&mut Burst> {
+        self.0.get_mut(usize::from(port)).filter(|sink| sink.queue.is_some()).map(|sink| &mut sink.burst)
+    }
+
+    #[cold]
+    fn make_room(&mut self, port: u16) -> bool {
+        self.0.get_mut(usize::from(port)).is_some_and(|sink| sink.transmit() > 0)
+    }
+}
+
+/// Polls receive queues in turn, forwards what they give, and sends it.
+///
+/// What a port does not take at once waits in front of it, up to a burst of 256 packets; what comes on top is dropped
+/// under its reason, unless the port is lossless: then nothing is received until it has taken what waits.
+pub struct ForwardTask {
+    forwarder: Forwarder,
+    sources: Vec<Source>,
+    sinks: Sinks,
+    burst: Burst,
+    /// Empty polls in a row.
+    idle: u32,
+    stopping: bool,
+    notes: Arc<TaskNotes>,
+}
+
+impl ForwardTask {
+    /// A task that forwards between `ports`, in the order of the configuration, up to `burst` packets at a time.
+    pub fn new(forwarder: Forwarder, ports: Vec<TaskPort>, burst: usize) -> Self {
+        let mut sources = Vec::new();
+        let mut sinks = Vec::new();
+        for (number, port) in ports.into_iter().enumerate() {
+            sources.extend(port.receive.into_iter().map(|queue| Source { port: number as u16, queue }));
+            sinks.push(Sink {
+                burst: Burst::with_limit(BURST_CAPACITY),
+                queue: port.transmit,
+                lossless: port.lossless,
+                unflushed: false,
+            });
+        }
+        Self {
+            forwarder,
+            sources,
+            sinks: Sinks(sinks),
+            burst: Burst::with_limit(burst),
+            idle: 0,
+            stopping: false,
+            notes: Arc::default(),
+        }
+    }
+
+    /// What the lane notes, to keep when the task moves to it.
+    pub fn notes(&self) -> &Arc<TaskNotes> {
+        &self.notes
+    }
+
+    /// Sends what waits; `true` if a lossless port still has some.
+    #[inline]
+    fn transmit(&mut self) -> bool {
+        let mut waits = false;
+        for sink in self.sinks.0.iter_mut().filter(|sink| !sink.burst.is_empty()) {
+            sink.transmit();
+            waits |= sink.lossless && !sink.burst.is_empty();
+        }
+        waits
+    }
+
+    /// Looks for queues that have ended or broken, and flushes. `true`: there is nothing left to do, ever.
+    #[cold]
+    fn look_round(&mut self) -> bool {
+        let notes = &self.notes;
+        self.sources.retain(|source| match source.queue.status() {
+            QueueStatus::Running => true,
+            QueueStatus::Finished => false,
+            QueueStatus::Failed(sentence) => {
+                notes.fail(sentence);
+                false
+            }
+        });
+        for sink in &mut self.sinks.0 {
+            let Some(queue) = &mut sink.queue else { continue };
+            queue.flush();
+            sink.unflushed = false;
+            let ended = match queue.status() {
+                QueueStatus::Running => false,
+                QueueStatus::Finished => true,
+                QueueStatus::Failed(sentence) => {
+                    notes.fail(sentence);
+                    true
+                }
+            };
+            if ended && !sink.burst.is_empty() {
+                notes.unsent.add(sink.burst.len() as u64);
+                sink.burst.clear();
+            }
+        }
+        let done = self.sources.is_empty() || self.stopping;
+        done && self.sinks.0.iter().all(|sink| sink.burst.is_empty())
+    }
+
+    fn rest(&mut self) -> Poll {
+        self.idle = self.idle.saturating_add(1);
+        let unflushed = self.idle == 1 && self.sinks.0.iter().any(|sink| sink.unflushed);
+        let look =
+            unflushed || self.stopping || self.sources.is_empty() || self.idle.is_multiple_of(POLLS_PER_LOOK);
+        if look && self.look_round() { Poll::Finished } else { Poll::Idle }
+    }
+}
+
+impl Task for ForwardTask {
+    fn poll(&mut self) -> Poll {
+        let waiting: usize = self.sinks.0.iter().map(|sink| sink.burst.len()).sum();
+        if waiting > 0 && self.transmit() {
+            // A lossless port is full: whether it moved decides whether this was work.
+            let left: usize = self.sinks.0.iter().map(|sink| sink.burst.len()).sum();
+            return if left < waiting { Poll::Worked(0) } else { self.rest() };
+        }
+        let mut received = 0;
+        if !self.stopping {
+            for source in &mut self.sources {
+                let count = source.queue.receive(&mut self.burst);
+                if count == 0 {
+                    continue;
+                }
+                for packet in self.burst.iter_mut() {
+                    packet.set_port(source.port);
+                }
+                received += count;
+                self.forwarder.process(&mut self.burst, &mut self.sinks);
+            }
+        }
+        if received == 0 {
+            return self.rest();
+        }
+        self.idle = 0;
+        self.transmit();
+        Poll::Worked(received)
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    fn finish(&mut self) {
+        self.look_round();
+        for sink in &mut self.sinks.0 {
+            self.notes.unsent.add(sink.burst.len() as u64);
+            sink.burst.clear();
+        }
+    }
+}
