@@ -1,2 +1,54 @@
-//! The `warmlane` command.
-fn main() {}
+//! The `warmlane` command: parse, call, print.
+
+#![forbid(unsafe_code)]
+
+mod assembly;
+mod bench;
+mod demo;
+mod doctor;
+mod drivers;
+mod flags;
+mod forward;
+mod pool;
+mod report;
+mod run;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A packet data plane in user space: bursts of packets on pinned lanes, in buffers that stay warm in cache.
+///
+/// Without a command it runs the demonstration, which needs no privilege and no network card.
+#[derive(Parser)]
+#[command(name = "warmlane", version, propagate_version = true, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Arguments),
+    Forward(forward::Arguments),
+    Pool(pool::Arguments),
+    Doctor(doctor::Arguments),
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    let command = Arguments::parse().command.unwrap_or_else(|| Command::Demo(demo::Arguments::default()));
+    let result = match command {
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Forward(arguments) => forward::run(&arguments),
+        Command::Pool(arguments) => pool::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("warmlane: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -16,18 +16,6 @@ pub enum Status {
     NotKnown,
 }
 
-impl Status {
-    /// The status in the words of a report.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::CouldBeBetter => "could be better",
-            Self::Problem => "problem",
-            Self::NotKnown => "not known",
-        }
-    }
-}
-
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {

@@ -1,0 +1,164 @@
+//! Watches a forwarder until it is done, or is told to stop.
+
+use crate::assembly::Assembly;
+use crate::report::Report;
+use anyhow::bail;
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use warmlane::lane::LaneView;
+
+/// When to stop, and what to print.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct RunFlags {
+    /// Stop after this many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) duration: Option<f64>,
+    /// Stop once this many packets were received, give or take the bursts under way.
+    #[arg(long, value_name = "PACKETS")]
+    pub(crate) count: Option<u64>,
+    /// Print the final report as one JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print no progress line.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+/// How often the end conditions are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often progress is printed.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// Signals that have arrived: `stop` for SIGINT and SIGTERM, `report` for SIGUSR1. A second SIGINT or SIGTERM ends
+/// the process at once.
+pub(crate) struct Signals {
+    stop: Arc<AtomicBool>,
+    report: Arc<AtomicBool>,
+}
+
+impl Signals {
+    pub(crate) fn catch() -> anyhow::Result<Self> {
+        let signals = Self { stop: Arc::default(), report: Arc::default() };
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&signals.stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&signals.stop))?;
+        }
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&signals.report))?;
+        Ok(signals)
+    }
+}
+
+/// Waits for the end, drains the lanes, prints the report.
+pub(crate) fn to_the_end(assembly: Assembly, flags: &RunFlags, signals: &Signals) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let limit = flags.duration.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+    let mut progress = Progress::new(!flags.quiet && !flags.json);
+    let mut told = 0;
+    while !assembly.lanes.are_finished() {
+        std::thread::sleep(LOOK);
+        let elapsed = begin.elapsed();
+        let received = || assembly.forwarders.iter().map(|counters| counters.received.get()).sum::<u64>();
+        let done = signals.stop.load(Ordering::Relaxed)
+            || limit.is_some_and(|limit| elapsed >= limit)
+            || flags.count.is_some_and(|count| received() >= count);
+        if done {
+            break;
+        }
+        if signals.report.swap(false, Ordering::Relaxed) {
+            progress.clear();
+            eprint!("{}", Report::of(&assembly, elapsed).text());
+        }
+        // What broke while the rest goes on is said at once; the exit status says it again at the end.
+        let failures: Vec<String> = assembly.notes.iter().flat_map(|notes| notes.failures()).collect();
+        for failure in failures.iter().skip(told) {
+            progress.clear();
+            eprintln!("warmlane: {failure}");
+        }
+        told = failures.len();
+        progress.show(&assembly, elapsed);
+    }
+    progress.clear();
+    finish(assembly, flags, begin)
+}
+
+fn finish(mut assembly: Assembly, flags: &RunFlags, begin: Instant) -> anyhow::Result<()> {
+    assembly.lanes.stop();
+    let joined = assembly.lanes.join().map(<[LaneView]>::to_vec);
+    let report = Report::of(&assembly, begin.elapsed());
+    if flags.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print!("{}", report.text());
+    }
+    for lane in joined?.iter().filter(|lane| lane.cut_short) {
+        let name = &lane.name;
+        eprintln!(
+            "warmlane: {name} was ended with packets that did not leave for two seconds; they are counted as drops"
+        );
+    }
+    let failures: Vec<String> = assembly.notes.iter().flat_map(|notes| notes.failures()).collect();
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
+    }
+    let outstanding = assembly.pool.ledger().outstanding();
+    if outstanding > 0 {
+        bail!("{outstanding} buffers were not given back: this is a defect in Warmlane, please report it");
+    }
+    Ok(())
+}
+
+/// The line that is renewed every second.
+struct Progress {
+    shown: bool,
+    last: Duration,
+    packets: u64,
+    cycles: u64,
+    drops: u64,
+}
+
+impl Progress {
+    fn new(shown: bool) -> Self {
+        Self { shown, last: Duration::ZERO, packets: 0, cycles: 0, drops: 0 }
+    }
+
+    fn show(&mut self, assembly: &Assembly, elapsed: Duration) {
+        if !self.shown || elapsed < self.last + PROGRESS {
+            return;
+        }
+        let (mut packets, mut cycles, mut drops) = (0, 0, 0);
+        for lane in assembly.lanes.views() {
+            packets += lane.counters.packets.get();
+            cycles += lane.counters.busy_cycles.get();
+        }
+        for counters in &assembly.forwarders {
+            drops += counters.drops.total();
+        }
+        let seconds = (elapsed - self.last).as_secs_f64();
+        let new = packets - self.packets;
+        let rate = new as f64 / seconds / 1e6;
+        let each = (cycles - self.cycles) as f64 / new.max(1) as f64;
+        let dropped = drops - self.drops;
+        let line = format!(
+            "{:>5.0} s  {rate:>8.2} Mpps  {each:>6.1} cycles a packet  {dropped:>9} dropped",
+            elapsed.as_secs_f64()
+        );
+        if std::io::stderr().is_terminal() {
+            eprint!("\r{line}");
+            // A progress line that can't be flushed is not worth an error.
+            let _ = std::io::stderr().flush();
+        } else {
+            eprintln!("{line}");
+        }
+        (self.last, self.packets, self.cycles, self.drops) = (elapsed, packets, cycles, drops);
+    }
+
+    fn clear(&self) {
+        if self.shown && self.last > Duration::ZERO && std::io::stderr().is_terminal() {
+            eprintln!();
+        }
+    }
+}

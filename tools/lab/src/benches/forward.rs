@@ -1,0 +1,89 @@
+//! What forwarding costs: replay, validate, look up in the full table, rewrite, drop.
+
+use crate::bench::{BenchError, Measure, Options};
+use crate::traffic::{self, Mix};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use warmlane_forward::control::{Config, Routes};
+use warmlane_forward::datapath::Forwarder;
+use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
+use warmlane_memory::{null, replay};
+use warmlane_port::{ReceiveQueue, TransmitQueue};
+
+const NAME: &str = "l3-forward";
+
+/// Next hops that the table is spread over.
+const NEIGHBOURS: usize = 32;
+
+struct Forward {
+    burst: Burst,
+    receive: Box<dyn ReceiveQueue>,
+    forwarder: Forwarder,
+    outputs: [Burst; 1],
+    transmit: Box<dyn TransmitQueue>,
+    _lane: LaneCache,
+}
+
+pub(super) fn l3_forward(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+    let setup = |error: &dyn std::fmt::Display| BenchError::setup(NAME, error);
+    let config = Config::from_toml(&configuration()).map_err(|error| setup(&error))?;
+    let routes = Routes::from_config(&config).map_err(|error| setup(&error))?;
+    let pool = Pool::new(&PoolConfig { name: NAME.to_owned(), ..PoolConfig::default() })
+        .map_err(|error| setup(&error))?;
+    let frames = match &options.frames {
+        Some(frames) => Arc::clone(frames),
+        None => Arc::new(traffic::generate(&Mix::shortest(65_536)).map_err(|error| setup(&error))?),
+    };
+    let source =
+        replay::open(NAME, &frames, &pool, replay::ReplayConfig::default()).map_err(|error| setup(&error))?;
+    let sink = null::sink(NAME, 1);
+    let queues = source.receive.into_iter().next().zip(sink.transmit.into_iter().next());
+    let (receive, transmit) = queues.ok_or_else(|| BenchError::setup(NAME, "the ports have no queues"))?;
+    let lane = pool.attach().map_err(|error| setup(&error))?;
+    let size = options.burst.unwrap_or(64);
+    Ok(Box::new(Forward {
+        burst: Burst::with_limit(size),
+        receive,
+        forwarder: Forwarder::new(Arc::new(routes), pool, config.icmp),
+        outputs: [Burst::with_limit(size)],
+        transmit,
+        _lane: lane,
+    }))
+}
+
+impl Measure for Forward {
+    fn work(&mut self) -> u64 {
+        (0..100)
+            .map(|_| {
+                let packets = self.receive.receive(&mut self.burst);
+                self.forwarder.process(&mut self.burst, self.outputs.as_mut_slice());
+                for output in &mut self.outputs {
+                    self.transmit.transmit(output);
+                }
+                packets as u64
+            })
+            .sum()
+    }
+}
+
+/// One port, and the full table spread over neighbours behind it.
+fn configuration() -> String {
+    let mut text = String::new();
+    let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
+    let mut neighbours = String::new();
+    for host in 2..2 + NEIGHBOURS {
+        let addresses = [format!("10.0.0.{host}"), format!("fd00::{host}")];
+        for address in &addresses {
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                neighbours,
+                "[[neighbour]]\naddress = \"{address}\"\nmac = \"02:00:00:00:01:{host:02x}\"\nport = \"out\""
+            );
+        }
+        let [four, six] = addresses;
+        ipv4.push(four);
+        ipv6.push(six);
+    }
+    let _ = writeln!(text, "[full_table]\nipv4 = {ipv4:?}\nipv6 = {ipv6:?}");
+    text + "[[port]]\nname = \"out\"\ndriver = \"null\"\nmac = \"02:00:00:00:00:01\"\n" + &neighbours
+}
