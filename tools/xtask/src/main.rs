@@ -1,2 +1,34 @@
-//! Tasks for developers.
-fn main() {}
+//! `cargo xtask`: tasks for those who change Warmlane.
+//!
+//! - `layers` checks which crate depends on which, and which may hold unsafe code.
+//! - `compare` measures us against a peer on this machine, taking turns.
+//! - `fuzz` builds and runs the fuzz targets with a stable compiler.
+//!
+//! It promises that standard output carries results only. It must not change the working tree outside `target/` and the
+//! ignored folders of `fuzz/`.
+
+#![forbid(unsafe_code)]
+
+mod layers;
+
+use clap::{Parser, Subcommand};
+
+/// Tasks for developers of Warmlane.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check that each crate depends only on crates that stand below it, and where unsafe code may be
+    Layers,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().task {
+        Task::Layers => layers::run(),
+    }
+}

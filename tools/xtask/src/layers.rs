@@ -1,0 +1,356 @@
+//! `cargo xtask layers`: which crate may depend on which, and which may be unsafe.
+//!
+//! Top-level folders are layers. A crate depends on crates in earlier layers, and on those listed before it in its own;
+//! drivers don't know each other, functions don't know drivers. Tests may also use `tools/testkit`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+/// The layers from the bottom up, each with its rooms in their order.
+const LAYERS: &[(&str, Rooms)] = &[
+    ("base", Rooms::Ordered(&["sync", "sys", "wire"])),
+    ("core", Rooms::Ordered(&["mem", "table", "port", "lane"])),
+    ("drivers", Rooms::Strangers),
+    ("functions", Rooms::Ordered(&["forward", "router", "gen", "docsis"])),
+    ("tools", Rooms::Ordered(&["testkit", "lab", "xtask"])),
+    ("warmlane", Rooms::One),
+    ("cli", Rooms::One),
+    ("tests", Rooms::One),
+];
+
+/// Rooms whose work can't be done without unsafe code: memory, atomics, processor instructions, the kernel's interfaces,
+/// hardware. All others forbid it, so that a reviewer knows where to look.
+const UNSAFE_ROOMS: &[&str] = &[
+    "base/sync",
+    "base/sys",
+    "core/mem",
+    "core/table",
+    "core/port",
+    "drivers/kernel",
+    "drivers/xdp",
+    "drivers/memif",
+    "drivers/virtio",
+    "drivers/pci",
+];
+
+const FORBIDS_UNSAFE: &str = "#![forbid(unsafe_code)]";
+const TEST_FIXTURES: &str = "tools/testkit";
+
+#[derive(Clone, Copy)]
+enum Rooms {
+    /// Each may use those before it.
+    Ordered(&'static [&'static str]),
+    /// Any number, none of which may use another.
+    Strangers,
+    /// The layer is one crate.
+    One,
+}
+
+/// What `cargo metadata` says, as far as it matters here.
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    workspace_root: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+struct Package {
+    name: String,
+    manifest_path: PathBuf,
+    dependencies: Vec<Dependency>,
+    targets: Vec<Target>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Dependency {
+    name: String,
+    /// None for normal dependencies, else "dev" or "build".
+    kind: Option<String>,
+    /// Where it is, if it belongs to this repository.
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    kind: Vec<String>,
+    src_path: PathBuf,
+}
+
+/// A rule broken by a crate.
+#[derive(Debug, PartialEq, Eq)]
+struct Violation {
+    package: String,
+    room: String,
+    complaint: Complaint,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Complaint {
+    UnknownRoom,
+    Dependency { on: String, at: String, rule: &'static str },
+    MayBeUnsafe { file: PathBuf },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { package, room, complaint } = self;
+        write!(f, "{package} ({room}) ")?;
+        match complaint {
+            Complaint::UnknownRoom => {
+                write!(f, "is in no known room: give it a place in LAYERS in tools/xtask/src/layers.rs")
+            }
+            Complaint::Dependency { on, at, rule } => {
+                write!(f, "must not depend on {on} ({at}): {rule}")
+            }
+            Complaint::MayBeUnsafe { file } => {
+                write!(
+                    f,
+                    "needs the line {FORBIDS_UNSAFE} in {}: this room holds no unsafe code",
+                    file.display()
+                )
+            }
+        }
+    }
+}
+
+/// Checks this workspace and prints what breaks a rule.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .context("cargo metadata does not start")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let metadata: Metadata =
+        serde_json::from_slice(&output.stdout).context("cargo metadata printed something unexpected")?;
+    let violations = check(&metadata, |file| std::fs::read_to_string(file))?;
+    for violation in &violations {
+        println!("{violation}");
+    }
+    match violations.len() {
+        0 => {
+            println!("{} crates keep to their layers", metadata.packages.len());
+            Ok(())
+        }
+        count => bail!("{count} rules are broken"),
+    }
+}
+
+/// A crate's place: number of its layer, number of its room in it (if rooms have an order).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    layer: usize,
+    room: Option<usize>,
+}
+
+/// Finds the place of a folder, given relative to the root: "core/mem", "cli".
+fn place(folder: &str) -> Option<Place> {
+    let (layer_name, room_name) = match folder.split_once('/') {
+        Some((layer, room)) => (layer, Some(room)),
+        None => (folder, None),
+    };
+    let layer = LAYERS.iter().position(|(name, _)| *name == layer_name)?;
+    let room = match (LAYERS[layer].1, room_name) {
+        (Rooms::Ordered(rooms), Some(name)) => Some(rooms.iter().position(|room| *room == name)?),
+        (Rooms::Strangers, Some(_)) | (Rooms::One, None) => None,
+        _ => return None,
+    };
+    Some(Place { layer, room })
+}
+
+fn check(
+    metadata: &Metadata,
+    read: impl Fn(&Path) -> std::io::Result<String>,
+) -> anyhow::Result<Vec<Violation>> {
+    let relative = |path: &Path| {
+        path.strip_prefix(&metadata.workspace_root).unwrap_or(path).to_string_lossy().into_owned()
+    };
+    let mut violations = Vec::new();
+    for package in &metadata.packages {
+        let room = relative(package.manifest_path.parent().unwrap_or(Path::new("")));
+        let mut complain = |complaint| {
+            violations.push(Violation { package: package.name.clone(), room: room.clone(), complaint });
+        };
+        let Some(user) = place(&room) else {
+            complain(Complaint::UnknownRoom);
+            continue;
+        };
+        for dependency in &package.dependencies {
+            let Some(path) = &dependency.path else { continue };
+            let at = relative(path);
+            if dependency.kind.as_deref() == Some("dev") && at == TEST_FIXTURES {
+                continue;
+            }
+            if let Some(rule) = broken_rule(user, place(&at)) {
+                complain(Complaint::Dependency { on: dependency.name.clone(), at, rule });
+            }
+        }
+        if UNSAFE_ROOMS.contains(&room.as_str()) {
+            continue;
+        }
+        let roots = package.targets.iter().filter(|target| {
+            target.kind.iter().any(|kind| matches!(kind.as_str(), "lib" | "rlib" | "proc-macro" | "bin"))
+        });
+        for root in roots {
+            let text =
+                read(&root.src_path).with_context(|| format!("cannot read {}", root.src_path.display()))?;
+            if !text.lines().any(|line| line.trim() == FORBIDS_UNSAFE) {
+                complain(Complaint::MayBeUnsafe { file: relative(&root.src_path).into() });
+            }
+        }
+    }
+    Ok(violations)
+}
+
+/// The rule that a dependency breaks, if any.
+fn broken_rule(user: Place, used: Option<Place>) -> Option<&'static str> {
+    let Some(used) = used else {
+        return Some("it is in no known room");
+    };
+    let (user_layer, used_layer) = (LAYERS[user.layer].0, LAYERS[used.layer].0);
+    if user_layer == "functions" && used_layer == "drivers" {
+        return Some("functions know no drivers");
+    }
+    if user.layer != used.layer {
+        return (used.layer > user.layer).then_some("its layer is above");
+    }
+    match (user.room, used.room) {
+        (None, None) if user_layer == "drivers" => Some("drivers don't know each other"),
+        (Some(user), Some(used)) if used > user => Some("it stands later in the same layer"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn package(folder: &str, dependencies: &[Value]) -> Value {
+        json!({
+            "name": format!("warmlane-{}", folder.rsplit('/').next().unwrap()),
+            "manifest_path": format!("/repository/{folder}/Cargo.toml"),
+            "dependencies": dependencies,
+            "targets": [
+                {"kind": ["lib"], "src_path": format!("/repository/{folder}/src/lib.rs")},
+                {"kind": ["test"], "src_path": format!("/repository/{folder}/tests/unsafe.rs")},
+            ],
+        })
+    }
+
+    fn dependency(folder: &str, kind: Option<&str>) -> Value {
+        json!({"name": folder, "kind": kind, "path": format!("/repository/{folder}")})
+    }
+
+    fn complaints_with(packages: &[Value], root: &str) -> Vec<String> {
+        let metadata = json!({"packages": packages, "workspace_root": "/repository"});
+        let metadata: Metadata = serde_json::from_value(metadata).unwrap();
+        let read = |file: &Path| {
+            assert!(file.ends_with("src/lib.rs"), "only crate roots are read");
+            Ok(root.to_owned())
+        };
+        check(&metadata, read).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    fn complaints(packages: &[Value]) -> Vec<String> {
+        complaints_with(packages, "//! Docs.\n#![forbid(unsafe_code)]\n")
+    }
+
+    /// What the crate at `user` hears when it depends on the one at `used`.
+    fn verdict(user: &str, used: &str, kind: Option<&str>) -> Option<String> {
+        let mut found = complaints(&[package(user, &[dependency(used, kind)])]);
+        assert!(found.len() <= 1);
+        found.pop()
+    }
+
+    #[test]
+    fn downwards_is_fine() {
+        for (user, used) in [
+            ("base/sys", "base/sync"),
+            ("core/mem", "base/wire"),
+            ("core/lane", "core/port"),
+            ("drivers/kernel", "core/mem"),
+            ("functions/forward", "core/lane"),
+            ("functions/router", "functions/forward"),
+            ("tools/lab", "drivers/memory"),
+            ("tools/xtask", "tools/lab"),
+            ("warmlane", "functions/forward"),
+            ("cli", "tools/lab"),
+            ("tests", "cli"),
+        ] {
+            for kind in [None, Some("build"), Some("dev")] {
+                assert_eq!(verdict(user, used, kind), None);
+            }
+        }
+    }
+
+    #[test]
+    fn upwards_is_not() {
+        for (user, used) in [
+            ("base/wire", "core/mem"),
+            ("core/lane", "drivers/memory"),
+            ("drivers/pcap", "functions/forward"),
+            ("functions/forward", "tools/lab"),
+            ("warmlane", "cli"),
+        ] {
+            for kind in [None, Some("build"), Some("dev")] {
+                let message = verdict(user, used, kind).unwrap();
+                assert!(message.contains(&format!("({user}) must not depend on {used}")), "{message}");
+                assert!(message.ends_with("its layer is above"), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_rule_has_its_sentence() {
+        let says = |user, used, words| {
+            let message = verdict(user, used, None).unwrap();
+            assert!(message.ends_with(words), "{message}");
+        };
+        says("base/sync", "base/wire", "it stands later in the same layer");
+        says("core/table", "core/lane", "it stands later in the same layer");
+        says("drivers/pcap", "drivers/memory", "drivers don't know each other");
+        says("functions/forward", "drivers/memory", "functions know no drivers");
+        says("core/port", "somewhere/else", "it is in no known room");
+    }
+
+    #[test]
+    fn tests_may_use_the_fixtures_and_nothing_else_above() {
+        assert_eq!(verdict("drivers/kernel", "tools/testkit", Some("dev")), None);
+        assert!(verdict("drivers/kernel", "tools/testkit", None).is_some());
+        assert!(verdict("drivers/kernel", "tools/testkit", Some("build")).is_some());
+        assert!(verdict("drivers/kernel", "tools/lab", Some("dev")).is_some());
+    }
+
+    #[test]
+    fn foreign_crates_are_not_asked() {
+        let serde = json!({"name": "serde", "kind": null, "path": null});
+        assert!(complaints(&[package("base/sync", &[serde])]).is_empty());
+    }
+
+    #[test]
+    fn every_crate_has_a_room() {
+        for folder in ["base/extra", "core", "extra", "cli/part", "functions/firewall", ""] {
+            let found = complaints(&[package(folder, &[])]);
+            assert!(found[0].contains("is in no known room"), "{found:?}");
+        }
+        assert!(complaints(&[package("drivers/new", &[])]).is_empty());
+    }
+
+    #[test]
+    fn unsafe_code_is_forbidden_where_it_has_no_business() {
+        for root in ["//! Docs.\n", "// #![forbid(unsafe_code)]\n", "#![deny(unsafe_code)]\n"] {
+            let found = complaints_with(&[package("base/wire", &[])], root);
+            assert_eq!(found.len(), 1);
+            assert!(found[0].contains("needs the line #![forbid(unsafe_code)] in base/wire/src/lib.rs"));
+        }
+        assert!(complaints_with(&[package("base/sync", &[])], "").is_empty());
+        assert!(complaints_with(&[package("drivers/kernel", &[])], "").is_empty());
+    }
+}
