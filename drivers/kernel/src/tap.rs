@@ -99,13 +99,13 @@ pub fn open(config: &TapConfig, pool: &Pool) -> Result<Port, KernelError> {
         links.set_up(&name).map_err(explain)?;
     }
     let mtu = links.mtu(&name).map_err(explain)?;
-    let (_, mac) = links.hardware(&name).map_err(explain)?;
+    let (_, kernels_mac) = links.hardware(&name).map_err(explain)?;
 
     let mut port = Port {
         name: name.as_str().to_owned(),
         driver: "tap",
         capabilities: Capabilities {
-            mac: Some(mac),
+            mac: Some(our_end(kernels_mac)),
             mtu: Some(mtu),
             maximum_frame: mtu + 14,
             timestamps: false,
@@ -178,6 +178,13 @@ fn set_offloads(file: &OwnedFd, wanted: bool) -> io::Result<&'static str> {
     }
     set(0)?;
     Ok("the kernel computes checksums and segments itself")
+}
+
+/// The device's Ethernet address is the kernel's end of the cable; ours needs another one. The lowest bit of the last
+/// byte makes the difference, so that the two stand next to each other in a neighbour table.
+const fn our_end(kernels: [u8; 6]) -> [u8; 6] {
+    let [a, b, c, d, e, f] = kernels;
+    [a, b, c, d, e, f ^ 1]
 }
 
 struct TapReceive {

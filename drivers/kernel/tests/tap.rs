@@ -28,7 +28,9 @@ fn echo(config: TapConfig, length: usize, chained: bool) {
     in_namespace(move || {
         let pool = pool();
         let mut port = open(&config, &pool);
-        let mac = port.capabilities.mac.unwrap();
+        // The kernel's end of the cable is the neighbour of ours.
+        let mut mac = port.capabilities.mac.unwrap();
+        mac[5] ^= 1;
         let (mut receive, mut transmit) = (port.receive.remove(0), port.transmit.remove(0));
         let socket = socket();
         let payload: Vec<u8> = (0..length).map(|index| index as u8).collect();
