@@ -12,6 +12,10 @@ use warmlane_sys::topology::Topology;
 /// Queues beyond this are no loss: few machines give a data plane more lanes.
 const MANY_QUEUES: u32 = 8;
 
+/// Drivers of devices that exist in the kernel only, and for which no better driver can be had.
+const SOFTWARE: &[&str] =
+    &["802.1Q VLAN Support", "bridge", "dummy", "ifb", "macvlan", "team", "vrf", "vxlan"];
+
 /// One finding for each interface, by their order; one in all if they can't be listed.
 pub(super) fn interfaces(tree: Tree, interfaces: &io::Result<Vec<Interface>>) -> Vec<Finding> {
     match interfaces {
@@ -37,6 +41,12 @@ fn support(tree: Tree, interface: &Interface) -> Finding {
     let Some(driver) = &interface.driver else {
         return Finding::not_known(name, format!("{about}: the kernel does not name its driver"));
     };
+    if SOFTWARE.contains(&driver.as_str()) {
+        return Finding::good(
+            name,
+            format!("{about}: a device inside the kernel, of use over packet sockets only"),
+        );
+    }
     let Some(known) = xdp_drivers::find(driver) else {
         return Finding::better(
             name,
@@ -184,6 +194,8 @@ mod tests {
         let finding = examine(Fixture::new().tree(), &lo);
         assert_eq!(finding.status, Status::Good);
         assert!(finding.found.contains("of no use as a port"), "{finding:?}");
+        // Nor has a bridge a card that could be exchanged.
+        assert_eq!(on("6.12.0", "bridge").status, Status::Good);
     }
 
     #[test]
