@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warmlane_port::{DropCounters, DropReason};
+use warmlane_port::DropCounters;
 use warmlane_sync::counter::Counter;
 
 use super::reason::Reason;
@@ -33,8 +33,6 @@ pub struct ForwardCounters {
     pub errors_limited: Counter,
     /// Errors that were owed but not sent for lack of a buffer, an address of ours, or room in the port.
     pub errors_unsent: Counter,
-    /// Packets counted above as handed to a port that the port's queue then didn't take in time.
-    pub refused: Counter,
     /// Packets dropped, by [`Reason`].
     pub drops: DropCounters,
 }
@@ -52,7 +50,6 @@ impl ForwardCounters {
             errors_sent: Counter::default(),
             errors_limited: Counter::default(),
             errors_unsent: Counter::default(),
-            refused: Counter::default(),
             drops: DropCounters::new(Reason::ALL),
         })
     }
@@ -68,20 +65,9 @@ impl ForwardCounters {
         self.received.get() == accounted
     }
 
-    /// How many packets the ports' queues took: forwarded, answered and made here, less what was refused.
+    /// How many packets were handed to ports: forwarded, answered and made here.
     pub fn sent(&self) -> u64 {
-        let handed =
-            self.forwarded.get() + self.answered.get() + self.errors_sent.get() + self.extra_fragments.get();
-        handed.saturating_sub(self.refused.get())
-    }
-
-    /// Every reason with its count, also those with zero; what queues refused is under `output-queue-full`.
-    pub fn drop_counts(&self) -> impl Iterator<Item = (&'static DropReason, u64)> {
-        let refused = self.refused.get();
-        let full = Reason::ALL[Reason::OutputQueueFull.index()].name;
-        self.drops
-            .iter()
-            .map(move |(reason, count)| (reason, if reason.name == full { count + refused } else { count }))
+        self.forwarded.get() + self.answered.get() + self.errors_sent.get() + self.extra_fragments.get()
     }
 
     #[inline]

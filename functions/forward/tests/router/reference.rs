@@ -1,0 +1,214 @@
+//! The forwarding decision once more, written packet by packet and rule by rule, against random traffic.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::bench::{Bench, fix_checksum, ipv4, ipv6, to_router, udp4, udp6};
+use proptest::prelude::*;
+use warmlane_mem::PoolConfig;
+use warmlane_wire::{Ipv4Fields, Ipv6Fields, VlanTag};
+
+/// What becomes of a packet: the index of the neighbour it goes to, or that it stays.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Fate {
+    /// To 198.51.100.2, untagged.
+    Next,
+    /// To 198.51.100.3, tagged.
+    Tagged,
+    /// To either of these two.
+    Either,
+    /// To 192.0.2.10.
+    Host,
+    /// Not forwarded.
+    Stays,
+}
+
+fn in4(address: Ipv4Addr, network: [u8; 4], length: u32) -> bool {
+    (address.to_bits() ^ u32::from_be_bytes(network)) >> (32 - length) == 0
+}
+
+fn fate4(source: Ipv4Addr, destination: Ipv4Addr, ttl: u8, total: usize, dont_fragment: bool) -> Fate {
+    let bad = |address: Ipv4Addr| {
+        matches!(address.octets()[0], 0 | 127 | 224..) || in4(address, [169, 254, 0, 0], 16)
+    };
+    if bad(source) || bad(destination) || ttl < 2 {
+        return Fate::Stays;
+    }
+    let [a, b, c, d] = destination.octets();
+    let fate = match (a, b, c, d) {
+        (203, 0, 113, 128..) => Fate::Tagged,
+        (203, 0, 113, _) => Fate::Next,
+        (198, 51, 100, 2) => Fate::Next,
+        (198, 51, 100, 3) => Fate::Tagged,
+        (192, 0, 2, 10) => Fate::Host,
+        (100, 66, ..) => Fate::Either,
+        _ => Fate::Stays,
+    };
+    if fate != Fate::Host && total > 1400 && dont_fragment { Fate::Stays } else { fate }
+}
+
+fn fate6(source: Ipv6Addr, destination: Ipv6Addr, hop_limit: u8, total: usize) -> Fate {
+    let bad = |address: Ipv6Addr| {
+        address.is_multicast()
+            || address.is_loopback()
+            || address.is_unspecified()
+            || address.to_ipv4_mapped().is_some()
+            || (address.segments()[0] & 0xffc0) == 0xfe80
+    };
+    let routed = destination.segments()[..3] == [0x2001, 0xdb8, 3]
+        || destination == "2001:db8:2::2".parse::<Ipv6Addr>().unwrap();
+    if bad(source) || bad(destination) || hop_limit < 2 || total > 1400 || !routed {
+        Fate::Stays
+    } else {
+        Fate::Next
+    }
+}
+
+fn fate_of(sent: &[Vec<Vec<u8>>; 2]) -> Fate {
+    let to = |frame: &Vec<u8>| (frame[5], frame[6..12] == [2, 0, 0, 0, 0, 1]);
+    match (sent[0].first().map(to), sent[1].first().map(to)) {
+        // Frames to the host with a source inside of its own network are answers and errors, unless forwarded.
+        (None, Some((2, _))) => Fate::Next,
+        (None, Some((3, _))) => Fate::Tagged,
+        (Some((1, true)), None) => Fate::Host,
+        (None, None) => Fate::Stays,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn address4() -> impl Strategy<Value = Ipv4Addr> {
+    let networks = prop::sample::select(vec![
+        [203, 0, 113, 0],
+        [203, 0, 113, 255],
+        [198, 51, 100, 2],
+        [198, 51, 100, 3],
+        [192, 0, 2, 10],
+        [192, 0, 2, 1],
+        [100, 64, 3, 3],
+        [100, 65, 3, 3],
+        [100, 66, 3, 3],
+        [0, 0, 0, 0],
+        [127, 0, 0, 1],
+        [169, 254, 1, 1],
+        [169, 1, 1, 1],
+        [224, 0, 0, 5],
+        [255; 4],
+        [240, 1, 1, 1],
+        [9, 9, 9, 9],
+        [126, 1, 1, 1],
+        [223, 1, 1, 1],
+    ]);
+    (networks, any::<u8>(), any::<bool>())
+        .prop_map(|([a, b, c, d], last, keep)| Ipv4Addr::new(a, b, c, if keep { d } else { last }))
+}
+
+fn address6() -> impl Strategy<Value = Ipv6Addr> {
+    let starts = prop::sample::select(vec![
+        "2001:db8:3::",
+        "2001:db8:2::2",
+        "2001:db8:2::9",
+        "2001:db8:1::",
+        "2001:db8:4::",
+        "2001:db8:5::",
+        "::",
+        "::1",
+        "::ffff:1.2.3.4",
+        "fe80::5",
+        "ff02::1",
+        "ff0e::1",
+        "fd00::1",
+        "64:ff9b::1",
+        "fec0::1",
+        "2001:db8:9::",
+    ]);
+    (starts, any::<u16>(), any::<bool>()).prop_map(|(start, last, keep)| {
+        let address: Ipv6Addr = start.parse().unwrap();
+        if keep { address } else { Ipv6Addr::from_bits(address.to_bits() ^ u128::from(last)) }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn ipv4_goes_where_the_rules_say(
+        source in address4(), destination in address4(), ttl in 0_u8..4, size in 0_usize..1450, tags in 0_usize..3,
+        dont_fragment: bool, options in 0_usize..3,
+    ) {
+        let mut bench = Bench::new();
+        let options = vec![1; options * 4];
+        let fields = Ipv4Fields { ttl, dont_fragment, options: &options, ..Ipv4Fields::new(source, destination) };
+        let frame = (0..tags).fold(to_router(), |frame, _| frame.vlan(VlanTag::customer(1)));
+        let payload = vec![0; size];
+        let frame = frame.ipv4(fields).udp(1, 2).payload(&payload).to_vec().unwrap();
+        bench.receive(0, &[frame.clone()]);
+        let total = frame.len() - 14 - tags * 4;
+        let errors = bench.counters().errors_sent.get() + bench.counters().answered.get();
+        if errors > 0 {
+            bench.sent[0].clear();
+        }
+        let fate = fate_of(&bench.sent);
+        let expected = fate4(source, destination, ttl, total, dont_fragment);
+        if expected == Fate::Either {
+            prop_assert!(matches!(fate, Fate::Next | Fate::Tagged));
+        } else {
+            prop_assert_eq!(fate, expected);
+        }
+    }
+
+    #[test]
+    fn ipv6_goes_where_the_rules_say(
+        source in address6(), destination in address6(), hop_limit in 0_u8..4, size in 0_usize..1450, tags in 0_usize..3,
+    ) {
+        let mut bench = Bench::new();
+        let fields = Ipv6Fields { hop_limit, ..Ipv6Fields::new(source, destination) };
+        let frame = (0..tags).fold(to_router(), |frame, _| frame.vlan(VlanTag::customer(1)));
+        let payload = vec![0; size];
+        let frame = frame.ipv6(fields).udp(1, 2).payload(&payload).to_vec().unwrap();
+        bench.receive(0, &[frame.clone()]);
+        if bench.counters().errors_sent.get() > 0 {
+            bench.sent[0].clear();
+        }
+        prop_assert_eq!(fate_of(&bench.sent), fate6(source, destination, hop_limit, frame.len() - 14 - tags * 4));
+    }
+
+    #[test]
+    fn any_bytes_are_accounted_for(
+        frames in prop::collection::vec((0_u16..4, prop::collection::vec(any::<u8>(), 0..200)), 0..64),
+        room in prop::sample::select(vec![64_usize, 2048]),
+    ) {
+        let mut bench = Bench::with(crate::bench::CONFIG, &PoolConfig { buffers: 1024, room, ..PoolConfig::default() });
+        for (port, frame) in &frames {
+            bench.receive(*port, &[frame.clone()]);
+        }
+        prop_assert_eq!(bench.counters().received.get(), frames.len() as u64);
+    }
+
+    #[test]
+    fn damaged_frames_are_accounted_for(
+        kind in 0_usize..6, changes in prop::collection::vec((0_usize..120, any::<u8>()), 0..6),
+        length in 0_usize..160, repair: bool, room in prop::sample::select(vec![64_usize, 96, 2048]),
+    ) {
+        let mut bench = Bench::with(crate::bench::CONFIG, &PoolConfig { buffers: 1024, room, ..PoolConfig::default() });
+        let mut frame = match kind {
+            0 => udp4(ipv4("203.0.113.5"), &[1; 60]),
+            1 => udp4(Ipv4Fields { options: &[7, 7, 4, 1, 2, 3, 4, 0], ..ipv4("203.0.113.200") }, &[1; 60]),
+            2 => udp6(ipv6("2001:db8:3::5"), &[1; 40]),
+            3 => to_router().vlan(VlanTag::customer(3)).ipv4(ipv4("192.0.2.1")).icmpv4(
+                warmlane_wire::Icmpv4Message::EchoRequest { identifier: 1, sequence: 2 }).payload(&[2; 40]).to_vec().unwrap(),
+            4 => to_router().ipv6(ipv6("2001:db8:1::1")).icmpv6(
+                warmlane_wire::Icmpv6Message::EchoRequest { identifier: 1, sequence: 2 }).payload(&[2; 40]).to_vec().unwrap(),
+            _ => to_router().arp(warmlane_wire::ArpPacket::request(
+                crate::bench::HOST, [192, 0, 2, 10].into(), [192, 0, 2, 1].into())).padded(60).to_vec().unwrap(),
+        };
+        for (at, value) in changes {
+            if let Some(byte) = frame.get_mut(at) {
+                *byte = value;
+            }
+        }
+        if repair && kind < 2 && frame[14] & 0x0f >= 5 {
+            fix_checksum(&mut frame);
+        }
+        frame.truncate(length.max(1));
+        bench.receive(0, &[frame]);
+    }
+}
