@@ -1,0 +1,23 @@
+//! Two hosts with a router between them, over TAP devices: whatever the kernel's hosts do must go through.
+
+#![forbid(unsafe_code)]
+
+use warmlane_system_tests::{Driver, Lab};
+
+#[test]
+fn hosts_reach_each_other() {
+    let Some(lab) = Lab::new("forward_tap: hosts_reach_each_other", Driver::Tap, 1500) else { return };
+    lab.check_ping();
+    lab.check_traceroute();
+    lab.check_streams();
+    lab.finish();
+}
+
+#[test]
+fn a_smaller_link_is_found_out() {
+    let Some(lab) = Lab::new("forward_tap: a_smaller_link_is_found_out", Driver::Tap, 1400) else { return };
+    lab.check_path_mtu(1400);
+    let report = lab.finish();
+    assert!(report.number("/forward/fragmented") > 0, "{:#}", report.value());
+    assert!(report.drops("/forward/drops").contains_key("mtu-exceeded"), "{:#}", report.value());
+}

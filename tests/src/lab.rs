@@ -1,0 +1,320 @@
+//! A router between two hosts, each in a network namespace of its own, and what the hosts do to each other.
+//!
+//! ```text
+//! west                      router                      east
+//! 192.0.2.2 ----- w0 ----- 192.0.2.1
+//!                           198.51.100.1 ----- e0 ----- 198.51.100.2
+//! 2001:db8:1::2             2001:db8:1::1
+//!                           2001:db8:2::1               2001:db8:2::2
+//! ```
+//!
+//! The hosts are the kernel's: its ARP, neighbour discovery, ICMP, TCP. The router is `warmlane forward`; the kernel
+//! of its namespace has no addresses and forwards nothing, so whatever gets through went through warmlane.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+use warmlane_testkit::namespace::{self, Namespace};
+use warmlane_testkit::process::Process;
+use warmlane_testkit::{Report, requirements};
+
+use crate::command::{SHORT, assert_refused, forward};
+
+/// The programs that the lab runs.
+pub const PROGRAMS: [&str; 6] = ["ip", "sysctl", "ping", "traceroute", "iperf3", "ethtool"];
+
+const EAST: &str = "198.51.100.2";
+const EAST_IPV6: &str = "2001:db8:2::2";
+
+/// How the router gets at its links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    /// Packet sockets on the router's ends of virtual links.
+    Packet,
+    /// TAP devices whose kernel end belongs to the hosts.
+    Tap,
+}
+
+/// The three namespaces, and the router at work.
+#[derive(Debug)]
+pub struct Lab {
+    west: Namespace,
+    router: Namespace,
+    east: Namespace,
+    process: Process,
+    driver: Driver,
+    _directory: tempfile::TempDir,
+}
+
+impl Lab {
+    /// Builds the lab, with this MTU on the eastern link (1,500 on the other); `None` where it cannot be built.
+    ///
+    /// # Panics
+    /// If something that should work doesn't.
+    pub fn new(test: &str, driver: Driver, east_mtu: u32) -> Option<Self> {
+        if !requirements::namespaces_and(test, &PROGRAMS) {
+            return None;
+        }
+        let (west, router, east) = (Namespace::new("west"), Namespace::new("router"), Namespace::new("east"));
+        for scope in ["all", "default"] {
+            router.set(&format!("net.ipv6.conf.{scope}.disable_ipv6"), "1");
+        }
+        if driver == Driver::Packet {
+            namespace::link((&router, "w0"), (&west, "w0"), 1500);
+            namespace::link((&router, "e0"), (&east, "e0"), east_mtu);
+        }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("router.toml");
+        fs::write(&path, config(driver, east_mtu)).expect("a writable temporary directory");
+        let outside = forward(&path);
+        let mut command = router.command(outside.get_program());
+        command.args(outside.get_args());
+        let mut process = Process::spawn(&mut command);
+        if driver == Driver::Tap {
+            router.wait_for_interface("w0", &mut process);
+            router.wait_for_interface("e0", &mut process);
+        }
+        // It says so once its lanes run.
+        process.wait_for("note: port 'east'", SHORT);
+        if driver == Driver::Tap {
+            for (interface, host) in [("w0", &west), ("e0", &east)] {
+                router.ip(&format!("link set {interface} netns {}", host.name()));
+            }
+        }
+        host(
+            &west,
+            "w0",
+            "02:00:00:00:00:02",
+            ["192.0.2.2/24", "2001:db8:1::2/64"],
+            ["192.0.2.1", "2001:db8:1::1"],
+        );
+        host(
+            &east,
+            "e0",
+            "02:00:00:00:00:03",
+            ["198.51.100.2/24", "2001:db8:2::2/64"],
+            ["198.51.100.1", "2001:db8:2::1"],
+        );
+        Some(Self { west, router, east, process, driver, _directory: directory })
+    }
+
+    /// The hosts reach the router and each other.
+    ///
+    /// # Panics
+    /// If they don't.
+    pub fn check_ping(&self) {
+        for address in ["192.0.2.1", EAST, "2001:db8:1::1", EAST_IPV6] {
+            self.west.run(&format!("ping -n -c 3 -i 0.2 -W 10 {address}")).expect_success(address);
+        }
+        for address in ["198.51.100.1", "192.0.2.2", "2001:db8:2::1", "2001:db8:1::2"] {
+            self.east.run(&format!("ping -n -c 3 -i 0.2 -W 10 {address}")).expect_success(address);
+        }
+        // One hop less than the 64 that Linux sends with.
+        let far = self.west.run(&format!("ping -n -c 1 -W 10 {EAST}"));
+        assert!(far.output.contains("ttl=63"), "{}", far.text());
+        // A link has more addresses than stations.
+        let nobody = self.west.run("ping -n -c 1 -W 10 198.51.100.77");
+        assert!(nobody.output.contains("From 192.0.2.1"), "{}", nobody.text());
+        assert!(nobody.output.contains("Destination Host Unreachable"), "{}", nobody.text());
+        let nowhere = self.west.run("ping -n -c 1 -W 10 2001:db8:77::1");
+        assert!(nowhere.output.contains("From 2001:db8:1::1"), "{}", nowhere.text());
+        assert!(nowhere.output.contains("No route"), "{}", nowhere.text());
+    }
+
+    /// The router is a hop that a traceroute sees.
+    ///
+    /// # Panics
+    /// If it isn't.
+    pub fn check_traceroute(&self) {
+        for (options, hop, target) in [("-4", "192.0.2.1", EAST), ("-6", "2001:db8:1::1", EAST_IPV6)] {
+            let trace = self.west.run(&format!("traceroute {options} -n -q 2 -w 10 -m 5 {target}"));
+            let hops: Vec<&str> = trace.output.lines().skip(1).map(str::trim).collect();
+            let seen = |number: usize, address: &str| {
+                let line = hops.get(number - 1);
+                line.is_some_and(|line| line.starts_with(&format!("{number}  {address} ")))
+            };
+            assert!(seen(1, hop) && seen(2, target) && hops.len() == 2, "{}", trace.text());
+        }
+    }
+
+    /// TCP and UDP over both families in both directions, with offloads on and off.
+    ///
+    /// # Panics
+    /// If too little arrives.
+    pub fn check_streams(&self) {
+        let mut server = self.east.spawn("iperf3 --server --forceflush");
+        server.wait_for("Server listening", SHORT);
+        for offloads in [true, false] {
+            self.west.set_offloads("w0", offloads);
+            self.east.set_offloads("e0", offloads);
+            if self.driver == Driver::Packet {
+                self.router.set_offloads("w0", offloads);
+                self.router.set_offloads("e0", offloads);
+            }
+            for address in [EAST, EAST_IPV6] {
+                for direction in ["", "--reverse"] {
+                    self.check_tcp(address, direction);
+                    self.check_udp(address, direction);
+                }
+            }
+        }
+    }
+
+    fn check_tcp(&self, address: &str, direction: &str) {
+        let result = self.iperf(&format!("--client {address} --time 1 --json {direction}"));
+        let bytes = number(&result, "/end/sum_received/bytes");
+        // The slowest way there is makes 100 times that.
+        assert!(bytes > 1e6, "only {bytes} bytes of TCP to {address} {direction}: {result:#}");
+    }
+
+    fn check_udp(&self, address: &str, direction: &str) {
+        let line =
+            format!("--client {address} --udp --bitrate 20M --length 1200 --time 1 --json {direction}");
+        let result = self.iperf(&line);
+        let (packets, lost) = (number(&result, "/end/sum/packets"), number(&result, "/end/sum/lost_packets"));
+        // 20 Mbit/s for a second is 2,083 packets. A busy machine may take a lane's CPU away for a while.
+        assert!(packets > 1000.0 && lost < packets / 4.0, "{lost} of {packets} lost: {result:#}");
+    }
+
+    fn iperf(&self, arguments: &str) -> Value {
+        let finished = self.west.run(&format!("iperf3 {arguments}"));
+        serde_json::from_str(finished.expect_success(arguments)).expect("iperf3 prints JSON")
+    }
+
+    /// Senders learn that the eastern link carries less, fragments are made where that is allowed, and TCP adapts.
+    ///
+    /// # Panics
+    /// If they don't.
+    pub fn check_path_mtu(&self, mtu: u32) {
+        let too_big = self.west.run(&format!("ping -n -c 2 -i 0.2 -W 10 -M do -s 1472 {EAST}"));
+        assert!(too_big.text().contains("From 192.0.2.1"), "{}", too_big.text());
+        assert!(
+            too_big.text().contains(&format!("Frag needed and DF set (mtu = {mtu})")),
+            "{}",
+            too_big.text()
+        );
+        let too_big = self.west.run(&format!("ping -n -c 2 -i 0.2 -W 10 -M do -s 1452 {EAST_IPV6}"));
+        assert!(too_big.text().contains("From 2001:db8:1::1"), "{}", too_big.text());
+        assert!(too_big.text().contains(&format!("Packet too big: mtu={mtu}")), "{}", too_big.text());
+        // What just fits.
+        self.west.run(&format!("ping -n -c 1 -W 10 -M do -s {} {EAST}", mtu - 28)).expect_success("ping");
+        self.west
+            .run(&format!("ping -n -c 1 -W 10 -M do -s {} {EAST_IPV6}", mtu - 48))
+            .expect_success("ping");
+        // 3,000 bytes in fragments of the first link, each of which is cut again; IPv6 does that at the source only.
+        self.west.run(&format!("ping -n -c 3 -i 0.2 -W 10 -M dont -s 3000 {EAST}")).expect_success("ping");
+        self.west.run(&format!("ping -n -c 3 -i 0.2 -W 10 -s 3000 {EAST_IPV6}")).expect_success("ping");
+
+        let mut server = self.east.spawn("iperf3 --server --forceflush");
+        server.wait_for("Server listening", SHORT);
+        for direction in ["", "--reverse"] {
+            for address in [EAST, EAST_IPV6] {
+                // The connection itself has to find out.
+                self.west.ip("route flush cache");
+                self.west.ip("-6 route flush cache");
+                self.check_tcp(address, direction);
+            }
+        }
+    }
+
+    /// Takes the western link away while packets flow. The eastern one goes on; when that is gone, too, the command
+    /// ends with a message that names what happened, and its books are closed.
+    ///
+    /// # Panics
+    /// If that isn't so.
+    pub fn check_vanishing(self) {
+        let Self { west, east, mut process, router: _router, .. } = self;
+        // Without a route it goes on and fails; that is its own business.
+        let _flood = west.spawn(&format!("ping -n -q -i 0.002 -W 1 {EAST}"));
+        std::thread::sleep(Duration::from_millis(300));
+        west.ip("link delete w0");
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!process.has_ended(), "one of two ports is still there");
+        east.run("ping -n -c 2 -i 0.2 -W 10 198.51.100.1").expect_success("the other port");
+        east.ip("link delete e0");
+        let finished = process.finish(SHORT);
+        assert_refused(&finished, &["w0", "e0"]);
+        let report = Report::parse(&finished.output);
+        report.assert_balanced();
+        assert!(report.number("/forward/forwarded") > 0, "{:#}", report.value());
+    }
+
+    /// Ends the router and checks its books.
+    ///
+    /// # Panics
+    /// If something is missing.
+    pub fn finish(self) -> Report {
+        self.process.interrupt();
+        let finished = self.process.finish(SHORT);
+        let report = Report::parse(finished.expect_success("warmlane forward"));
+        report.assert_balanced();
+        assert!(report.number("/forward/forwarded") > 0 && report.number("/forward/answered") > 0);
+        report
+    }
+}
+
+fn number(result: &Value, path: &str) -> f64 {
+    let number = result.pointer(path).and_then(Value::as_f64);
+    number.unwrap_or_else(|| panic!("iperf3 says nothing of {path}: {result:#}"))
+}
+
+fn config(driver: Driver, east_mtu: u32) -> String {
+    let (driver, macs) = match driver {
+        // The port has the interface's address.
+        Driver::Packet => ("packet", ["", ""]),
+        // The interface's address is the host's.
+        Driver::Tap => ("tap", ["mac = \"02:00:00:00:01:01\"", "mac = \"02:00:00:00:01:02\""]),
+    };
+    let [west_mac, east_mac] = macs;
+    format!(
+        r#"
+        [[port]]
+        name = "west"
+        driver = "{driver}"
+        options = {{ interface = "w0" }}
+        addresses = ["192.0.2.1/24", "2001:db8:1::1/64"]
+        {west_mac}
+
+        [[port]]
+        name = "east"
+        driver = "{driver}"
+        options = {{ interface = "e0" }}
+        addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
+        mtu = {east_mtu}
+        {east_mac}
+
+        [[neighbour]]
+        address = "192.0.2.2"
+        mac = "02:00:00:00:00:02"
+        port = "west"
+
+        [[neighbour]]
+        address = "2001:db8:1::2"
+        mac = "02:00:00:00:00:02"
+        port = "west"
+
+        [[neighbour]]
+        address = "198.51.100.2"
+        mac = "02:00:00:00:00:03"
+        port = "east"
+
+        [[neighbour]]
+        address = "2001:db8:2::2"
+        mac = "02:00:00:00:00:03"
+        port = "east"
+        "#
+    )
+}
+
+/// Gives a host its addresses and its way out.
+fn host(namespace: &Namespace, interface: &str, mac: &str, addresses: [&str; 2], gateways: [&str; 2]) {
+    namespace.ip(&format!("link set {interface} address {mac}"));
+    namespace.ip(&format!("link set {interface} up"));
+    for address in addresses {
+        namespace.ip(&format!("address add {address} dev {interface}"));
+    }
+    for gateway in gateways {
+        namespace.ip(&format!("route add default via {gateway}"));
+    }
+}
