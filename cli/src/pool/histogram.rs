@@ -17,7 +17,11 @@ pub(super) fn draw(text: &mut String, spread: &Spread) -> std::fmt::Result {
     let shape = spread.shape;
     let columns = plot::columns(spread, COLUMNS);
     let bytes = shape.lines() * shape.line;
-    writeln!(text, "L{}: {} KiB, {} sets of {} ways", shape.level, bytes / 1024, shape.sets, shape.ways)?;
+    write!(text, "L{}: {} KiB, {} sets of {} ways", shape.level, bytes / 1024, shape.sets, shape.ways)?;
+    if shape.sets > COLUMNS {
+        write!(text, "; a column is the mean of {}", shape.sets.div_ceil(COLUMNS))?;
+    }
+    writeln!(text)?;
     if spread.lost > 0 {
         let crosses: String =
             columns.iter().map(|column| if column.lost > 0.0 { '×' } else { ' ' }).collect();
@@ -79,6 +83,10 @@ mod tests {
         let text = picture(CacheShape { level: 2, sets: 2_048, ways: 8, line: 64 }, 2_048);
         assert!(text.contains(&"▂".repeat(COLUMNS)) && text.contains(&"×".repeat(COLUMNS)), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert!(
+            text.starts_with("L2: 1024 KiB, 2048 sets of 8 ways; a column is the mean of 32\n"),
+            "{text}"
+        );
         assert!(text.trim_end().ends_with("2047"), "{text}");
     }
 }

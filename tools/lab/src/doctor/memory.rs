@@ -175,7 +175,7 @@ pub(super) fn locked(tree: Tree) -> Finding {
         name,
         found,
         "`ulimit -l unlimited` in the shell that starts it (as root), `LimitMEMLOCK=infinity` in its systemd unit, or \
-         `setcap cap_ipc_lock+ep`",
+         CAP_IPC_LOCK with the other capabilities",
     )
     .worth(format!(
         "memory that the kernel or a device writes into (AF_XDP, VFIO) counts against it: binding a pool fails with \

@@ -55,11 +55,12 @@ pub(super) fn capabilities(tree: Tree) -> Finding {
     }
     let lacks =
         lost.iter().map(|(_, name, _, use_)| format!("{name} ({use_})")).collect::<Vec<_>>().join(", ");
-    let set = lost.iter().map(|(_, _, name, _)| *name).collect::<Vec<_>>().join(",");
+    // All of them, because setcap(8) takes away what it is not told.
+    let set = needs.iter().map(|(_, _, name, _)| *name).collect::<Vec<_>>().join(",");
     Finding::problem(
         name,
         format!("this process lacks {lacks}"),
-        format!("run it as root, or `setcap {set}+ep $(command -v warmlane)`"),
+        format!("run it as root, or `setcap {set},cap_ipc_lock+ep $(command -v warmlane)`"),
     )
     .worth("ports over the kernel's interfaces; ports in memory and over capture files need no privilege")
 }
@@ -171,7 +172,7 @@ mod tests {
             !finding.found.contains("CAP_NET_RAW") && finding.found.contains("TAP devices"),
             "{finding:?}"
         );
-        assert!(finding.remedy.unwrap().contains("setcap cap_net_admin,cap_bpf+ep"));
+        assert!(finding.remedy.unwrap().contains("setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep"));
         // Before Linux 5.8 the administrator's capability was the one for BPF.
         fixture.write("proc/self/status", "CapEff:\t0000000000203000\n");
         assert_eq!(capabilities(fixture.tree()).status, Status::Good);
