@@ -91,7 +91,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Self::with(CONFIG, &PoolConfig { buffers: 1024, ..PoolConfig::default() })
+        Self::with(CONFIG, &PoolConfig { buffers: 512, ..PoolConfig::default() })
     }
 
     pub(crate) fn with(config: &str, pool: &PoolConfig) -> Self {

@@ -81,7 +81,7 @@ fn chains_of_buffers_go_through_whole() {
     let pool = PoolConfig { buffers: 256, room: 256, ..PoolConfig::default() };
     let mut bench = Bench::with(crate::bench::CONFIG, &pool);
     for length in [200, 300, 600, 1300] {
-        let payload: Vec<u8> = (0..length).map(|n| n as u8).collect();
+        let payload: Vec<u8> = (0..length).map(|n: usize| n as u8).collect();
         let (_, frame) = bench.one(&udp4(ipv4("203.0.113.5"), &payload)).unwrap();
         assert_eq!(v4::check(&frame[14..]).unwrap().payload[8..], payload);
         let (_, frame) = bench.one(&udp6(ipv6("2001:db8:3::5"), &payload)).unwrap();

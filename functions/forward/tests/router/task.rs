@@ -51,7 +51,7 @@ struct Sink {
 impl TransmitQueue for Sink {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         self.calls += 1;
-        if self.calls % self.pause != 0 || self.status != QueueStatus::Running {
+        if !self.calls.is_multiple_of(self.pause) || self.status != QueueStatus::Running {
             return 0;
         }
         let count = burst.len().min(self.each);

@@ -146,20 +146,6 @@ pub enum ConfigProblem {
         /// Its MTU.
         mtu: u16,
     },
-    /// The largest frame doesn't fit in a buffer.
-    #[error(
-        "pool room of {room} bytes doesn't hold a frame of port \"{port}\" with MTU {mtu}: make it at least {needed}"
-    )]
-    Room {
-        /// Room of a buffer.
-        room: usize,
-        /// The port.
-        port: String,
-        /// Its MTU.
-        mtu: u16,
-        /// Room that is enough.
-        needed: usize,
-    },
     /// Two neighbours with the same address on the same port.
     #[error("neighbour {address} on port \"{port}\" is given twice: leave one of them out")]
     DuplicateNeighbour {

@@ -17,13 +17,17 @@ use super::{
 };
 use crate::control::groups::GroupError;
 
-/// Bytes of an Ethernet header with two tags, in front of an IP packet.
-const LONGEST_ETHERNET_HEADER: usize = 22;
+/// An ICMPv6 error of 1,280 bytes and an Ethernet header with two tags fit in this, rounded up. Longer packets are
+/// chains of buffers.
+const MINIMUM_ROOM: u32 = 1344;
+
+/// Lengths within a buffer are 16 bits wide, headroom and header included.
+const MAXIMUM_ROOM: u32 = 60_000;
 
 pub(super) fn resolve(raw: raw::Config) -> Result<Config, Fault> {
     let ports = ports(raw.ports)?;
     let neighbours = neighbours(raw.neighbours, &ports)?;
-    let pool = pool(&raw.pool, &ports)?;
+    let pool = pool(&raw.pool)?;
     let routes = routes(&raw.routes, &ports, &neighbours)?;
     let list = |texts: &[Spanned<String>]| -> Result<Vec<usize>, Fault> {
         texts.iter().map(|text| next_hop(text, text.span(), None, &ports, &neighbours)).collect()
@@ -83,20 +87,11 @@ fn number(
     }
 }
 
-fn pool(raw: &raw::Pool, ports: &[PortConfig]) -> Result<PoolSettings, Fault> {
+fn pool(raw: &raw::Pool) -> Result<PoolSettings, Fault> {
     let buffers =
         raw.buffers.as_ref().map(|given| number(Some(given), "`pool.buffers`", 0, 1, (1 << 24) - 1));
     let room = match &raw.room {
-        Some(given) => {
-            let room = number(Some(given), "`pool.room`", 0, 64, 1 << 20)? as usize;
-            let tight = ports.iter().find(|port| usize::from(port.mtu) + LONGEST_ETHERNET_HEADER > room);
-            if let Some(port) = tight {
-                let needed = usize::from(port.mtu) + LONGEST_ETHERNET_HEADER;
-                let problem = ConfigProblem::Room { room, port: port.name.clone(), mtu: port.mtu, needed };
-                return Err(fault(given.span(), problem));
-            }
-            Some(room)
-        }
+        Some(given) => Some(number(Some(given), "`pool.room`", 0, MINIMUM_ROOM, MAXIMUM_ROOM)? as usize),
         None => None,
     };
     let kind = raw.kind.map(|kind| match kind {
