@@ -212,7 +212,7 @@ mod tests {
         let finding = examine(fixture.tree(), &far);
         assert_eq!(finding.status, Status::CouldBeBetter);
         assert!(finding.remedy.unwrap().contains("taskset -c 4-7 "));
-        fixture.write("proc/self/status", "Cpus_allowed_list:\t0-7\n");
+        fixture.write("proc/self/status", "Cpus_allowed_list:\t0-4\n");
         assert_eq!(examine(fixture.tree(), &far).status, Status::Good);
     }
 
