@@ -79,10 +79,11 @@ fn is_ones_complement_zero(sum: u64) -> bool {
     sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
-/// Whether a packet that ends after `end` bytes fills the frame, or is short of it by padding only.
+/// Whether a packet that ends after `end` bytes fills the frame, or is short of it by padding only. The frame holds at
+/// least `headers`; so must the packet.
 #[inline(always)]
-fn fills(frame_length: usize, end: usize) -> bool {
-    end == frame_length || (end < frame_length && frame_length <= PADDED)
+fn fills(frame_length: usize, end: usize, headers: usize) -> bool {
+    end == frame_length || (end < frame_length && frame_length <= PADDED && end >= headers)
 }
 
 /// Recognises an untagged IPv4 packet for us, without options, in one buffer, with TTL to spare, from and to ordinary
@@ -110,8 +111,7 @@ pub(super) fn plain_ipv4(
     let total = ((first >> 16) as u16).swap_bytes();
     let plain = admission.admits(first_bytes(headers))
         && start & IPV4_START_MASK == IPV4_START
-        && usize::from(total) >= ipv4::HEADER_LENGTH
-        && fills(frame_length, ethernet::HEADER_LENGTH + usize::from(total))
+        && fills(frame_length, ethernet::HEADER_LENGTH + usize::from(total), IPV4_HEADERS)
         // The ones' complement sum of a right header is 0xffff, which is zero modulo 0xffff, in any byte order and
         // in words of any multiple of 16 bits (RFC 1071 section 2). A header isn't all zero: it starts with 0x45.
         && is_ones_complement_zero(sum)
@@ -148,7 +148,7 @@ pub(super) fn plain_ipv6(
         && word::<12>(headers) & IPV6_START_MASK == IPV6_START
         // Zero may stand for a jumbogram's length; leave it to who looks closer.
         && payload != 0
-        && fills(frame_length, IPV6_HEADERS + usize::from(payload))
+        && fills(frame_length, IPV6_HEADERS + usize::from(payload), IPV6_HEADERS)
         && headers[21] > 1
         && (!(doubtful(headers[22]) || doubtful(headers[38])) || ordinary_ipv6(headers));
     let (_, destination) = headers.split_last_chunk()?;
