@@ -32,6 +32,8 @@
 #define LARGEST_BURST 256
 #define LARGEST_HOPS 32768
 #define DESCRIPTORS 1024
+/* The rest of what rte_lpm_lookup_bulk returns is flags and the prefix's length. */
+#define LPM_HOP 0xffffff
 /* Packets between two looks at the clock: well below a millisecond of work. */
 #define PACKETS_PER_CLOCK 8192
 
@@ -241,7 +243,7 @@ static inline void lookup(const struct router *router, const uint32_t *addresses
 
 		rte_lpm_lookup_bulk(router->lpm, addresses, found, count);
 		for (unsigned int i = 0; i < count; i++)
-			hops[i] = found[i] & RTE_LPM_LOOKUP_SUCCESS ? found[i] & ~RTE_LPM_LOOKUP_SUCCESS : router->no_route;
+			hops[i] = found[i] & RTE_LPM_LOOKUP_SUCCESS ? found[i] & LPM_HOP : router->no_route;
 	} else {
 		rte_fib_lookup_bulk(router->fib, (uint32_t *)(uintptr_t)addresses, hops, count);
 	}

@@ -5,10 +5,10 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, bail};
-use serde::Deserialize;
+
+use crate::workspace::{self, Metadata};
 
 /// The layers from the bottom up, each with its rooms in their order.
 const LAYERS: &[(&str, Rooms)] = &[
@@ -50,36 +50,6 @@ enum Rooms {
     One,
 }
 
-/// What `cargo metadata` says, as far as it matters here.
-#[derive(Debug, Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-    workspace_root: PathBuf,
-}
-
-#[derive(Debug, Deserialize)]
-struct Package {
-    name: String,
-    manifest_path: PathBuf,
-    dependencies: Vec<Dependency>,
-    targets: Vec<Target>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Dependency {
-    name: String,
-    /// None for normal dependencies, else "dev" or "build".
-    kind: Option<String>,
-    /// Where it is, if it belongs to this repository.
-    path: Option<PathBuf>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Target {
-    kind: Vec<String>,
-    src_path: PathBuf,
-}
-
 /// A rule broken by a crate.
 #[derive(Debug, PartialEq, Eq)]
 struct Violation {
@@ -119,16 +89,7 @@ impl fmt::Display for Violation {
 
 /// Checks this workspace and prints what breaks a rule.
 pub(crate) fn run() -> anyhow::Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .output()
-        .context("cargo metadata does not start")?;
-    if !output.status.success() {
-        bail!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    let metadata: Metadata =
-        serde_json::from_slice(&output.stdout).context("cargo metadata printed something unexpected")?;
+    let metadata = workspace::metadata()?;
     let violations = check(&metadata, |file| std::fs::read_to_string(file))?;
     for violation in &violations {
         println!("{violation}");
@@ -168,9 +129,8 @@ fn check(
     metadata: &Metadata,
     read: impl Fn(&Path) -> std::io::Result<String>,
 ) -> anyhow::Result<Vec<Violation>> {
-    let relative = |path: &Path| {
-        path.strip_prefix(&metadata.workspace_root).unwrap_or(path).to_string_lossy().into_owned()
-    };
+    let relative =
+        |path: &Path| path.strip_prefix(&metadata.root).unwrap_or(path).to_string_lossy().into_owned();
     let mut violations = Vec::new();
     for package in &metadata.packages {
         let room = relative(package.manifest_path.parent().unwrap_or(Path::new("")));

@@ -9,7 +9,9 @@
 
 #![forbid(unsafe_code)]
 
+mod compare;
 mod layers;
+mod workspace;
 
 use clap::{Parser, Subcommand};
 
@@ -25,10 +27,13 @@ struct Arguments {
 enum Task {
     /// Check that each crate depends only on crates that stand below it, and where unsafe code may be
     Layers,
+    /// Measure ours against a peer, taking turns on one CPU
+    Compare(compare::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().task {
         Task::Layers => layers::run(),
+        Task::Compare(arguments) => compare::run(&arguments),
     }
 }

@@ -1,0 +1,110 @@
+//! What the machine did to a round that neither side is to blame for.
+//!
+//! Two clocks run beside the time-stamp counter: the time that the hypervisor took from the CPU (steal, in
+//! `/proc/stat`), and the time that the side's threads were ready to run but did not (the second field of
+//! `/proc/PID/task/TID/schedstat`, in nanoseconds). Documentation: the kernel's `filesystems/proc.rst` and
+//! `scheduler/sched-stats.rst`.
+
+use std::fs;
+use std::time::Duration;
+
+/// The largest part of a round that may be lost.
+const TOLERATED: f64 = 0.02;
+
+/// Length of a tick in `/proc/stat` (USER_HZ, which is 100 on all machines that we run on).
+const TICK: Duration = Duration::from_millis(10);
+
+/// The clocks at one moment. Those that can't be read stand still.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Snapshot {
+    stolen_ticks: u32,
+    waited: Duration,
+}
+
+impl Snapshot {
+    /// Reads them, for a CPU and the threads of a process.
+    pub(crate) fn take(cpu: usize, process: u32) -> Self {
+        let statistics = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        let waited = threads
+            .filter_map(|thread| waited(&fs::read_to_string(thread.path().join("schedstat")).ok()?))
+            .sum();
+        Self { stolen_ticks: stolen(&statistics, cpu).unwrap_or_default(), waited }
+    }
+}
+
+/// Ticks stolen from a CPU: the eighth number of its line.
+fn stolen(statistics: &str, cpu: usize) -> Option<u32> {
+    let name = format!("cpu{cpu}");
+    let mut lines = statistics.lines().map(str::split_whitespace);
+    let mut numbers = lines.find_map(|mut words| (words.next() == Some(&name)).then_some(words))?;
+    numbers.nth(7)?.parse().ok()
+}
+
+fn waited(schedstat: &str) -> Option<Duration> {
+    schedstat.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+/// Why a round between two moments doesn't count, if so.
+pub(crate) fn between(before: &Snapshot, after: &Snapshot, length: Duration) -> Option<String> {
+    let share = |time: Duration| time.as_secs_f64() / length.as_secs_f64();
+    let stolen = share(TICK * after.stolen_ticks.saturating_sub(before.stolen_ticks));
+    let waited = share(after.waited.saturating_sub(before.waited));
+    if stolen > TOLERATED {
+        return Some(format!("the hypervisor took the CPU for {:.0} % of a round", 100.0 * stolen));
+    }
+    (waited > TOLERATED).then(|| format!("other programs had the CPU for {:.0} % of a round", 100.0 * waited))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATISTICS: &str = "cpu  20 0 2 2 0 0 0 9 5 0\n\
+                              cpu1 100 1 10 40 2 3 4 7 50 0\n\
+                              cpu10 1 1 1 1 1 1 1 1 0 0\n\
+                              intr 5 6\n";
+
+    #[test]
+    fn the_kernel_s_files_are_read() {
+        assert_eq!(stolen(STATISTICS, 1), Some(7));
+        assert_eq!(stolen(STATISTICS, 10), Some(1));
+        assert_eq!(stolen(STATISTICS, 0), None);
+        assert_eq!(stolen("cpu0 1 2 3", 0), None);
+        assert_eq!(waited("83152107 154665842 217\n"), Some(Duration::from_nanos(154_665_842)));
+        assert_eq!(waited("0"), None);
+    }
+
+    #[test]
+    fn a_fiftieth_may_be_lost() {
+        let length = Duration::from_secs(1);
+        let at = |stolen_ticks, waited| Snapshot { stolen_ticks, waited: Duration::from_millis(waited) };
+        let before = at(5, 700);
+        assert_eq!(between(&before, &before, length), None);
+        assert_eq!(between(&before, &at(7, 720), length), None);
+        let stolen = between(&before, &at(8, 700), length).unwrap();
+        assert_eq!(stolen, "the hypervisor took the CPU for 3 % of a round");
+        let waited = between(&before, &at(5, 1_000), length).unwrap();
+        assert_eq!(waited, "other programs had the CPU for 30 % of a round");
+        // An ended process has no threads.
+        assert_eq!(between(&before, &Snapshot::default(), length), None);
+    }
+
+    #[test]
+    fn waiting_for_the_cpu_is_seen() {
+        let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
+        let busy = || {
+            let mut command = std::process::Command::new("taskset");
+            command.args(["--cpu-list", &cpu.to_string(), "sh", "-c", "while :; do :; done"]).spawn().unwrap()
+        };
+        // Two that never rest, on one CPU: each waits half of the time.
+        let mut rivals = [busy(), busy()];
+        std::thread::sleep(Duration::from_millis(200));
+        let snapshot = Snapshot::take(cpu, rivals[0].id());
+        for rival in &mut rivals {
+            rival.kill().unwrap();
+            rival.wait().unwrap();
+        }
+        assert!(snapshot.waited > Duration::from_millis(10), "{snapshot:?}");
+    }
+}

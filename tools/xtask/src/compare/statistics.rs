@@ -1,0 +1,111 @@
+//! From rounds to a result, and when there is none.
+
+use serde::Serialize;
+
+/// A side that is this much slower at its worst than at its best was not measured, but something around it.
+const WIDEST: f64 = 1.6;
+/// Two groups of rounds this far apart are two modes, not noise around one value.
+const GAP: f64 = 1.2;
+/// A group has at least one in so many of the rounds; fewer are outliers, which a median withstands.
+const SMALLEST_GROUP: usize = 5;
+
+/// The middle and the ends of a side's rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// `None` without rounds.
+    pub(crate) fn of(rounds: &[f64]) -> Option<Self> {
+        let sorted = sorted(rounds);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        };
+        Some(Self { median, min, max })
+    }
+}
+
+fn sorted(rounds: &[f64]) -> Vec<f64> {
+    let mut sorted = rounds.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// Why a side's rounds don't make a result, if so: its median would depend on chance.
+pub(crate) fn unsteady(side: &str, rounds: &[f64]) -> Option<String> {
+    let spread = Spread::of(rounds)?;
+    if spread.max > spread.min * WIDEST {
+        return Some(format!(
+            "{side} varies from {:.1} to {:.1}, more than {WIDEST} times: something else ran beside it",
+            spread.min, spread.max
+        ));
+    }
+    let sorted = sorted(rounds);
+    let least = sorted.len().div_ceil(SMALLEST_GROUP).max(2);
+    // The pair of neighbours that are furthest apart divides the rounds in two groups.
+    let (split, gap) = sorted
+        .windows(2)
+        .map(|pair| pair[1] / pair[0])
+        .enumerate()
+        .max_by(|(_, a), (_, b)| a.total_cmp(b))
+        .map(|(before, gap)| (before + 1, gap))?;
+    (gap > GAP && split >= least && sorted.len() - split >= least).then(|| {
+        format!(
+            "{side} has two modes: {split} rounds up to {:.1}, {} from {:.1}",
+            sorted[split - 1],
+            sorted.len() - split,
+            sorted[split]
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_and_the_ends() {
+        let spread =
+            |rounds: &[f64]| Spread::of(rounds).map(|spread| (spread.median, spread.min, spread.max));
+        assert_eq!(spread(&[]), None);
+        assert_eq!(spread(&[3.0]), Some((3.0, 3.0, 3.0)));
+        assert_eq!(spread(&[5.0, 1.0, 2.0]), Some((2.0, 1.0, 5.0)));
+        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), Some((2.5, 1.0, 4.0)));
+    }
+
+    #[test]
+    fn noise_and_a_single_outlier_are_fine() {
+        assert_eq!(unsteady("ours", &[]), None);
+        assert_eq!(unsteady("ours", &[10.0; 9]), None);
+        let slope: Vec<f64> = (0..9).map(|i| 10.0 + 0.6 * f64::from(i)).collect();
+        assert_eq!(unsteady("ours", &slope), None);
+        assert_eq!(unsteady("ours", &[10.0, 10.1, 10.2, 9.9, 10.0, 10.1, 10.3, 10.0, 14.0]), None);
+    }
+
+    #[test]
+    fn a_wide_spread_is_told() {
+        let reason = unsteady("the peer", &[10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 16.5]).unwrap();
+        assert_eq!(
+            reason,
+            "the peer varies from 10.0 to 16.5, more than 1.6 times: something else ran beside it"
+        );
+    }
+
+    #[test]
+    fn two_modes_are_told_in_any_order() {
+        let rounds = [10.0, 13.0, 10.1, 13.1, 10.2, 13.0, 10.0, 10.1, 10.0];
+        assert_eq!(
+            unsteady("ours", &rounds).unwrap(),
+            "ours has two modes: 6 rounds up to 10.2, 3 from 13.0"
+        );
+        let mirrored: Vec<f64> = rounds.iter().map(|round| 23.0 - round).collect();
+        assert!(unsteady("ours", &mirrored).unwrap().starts_with("ours has two modes: 3 rounds"));
+    }
+}

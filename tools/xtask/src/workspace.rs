@@ -1,0 +1,69 @@
+//! What cargo says about this workspace.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+/// The answer of `cargo metadata`, as far as it matters here.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) packages: Vec<Package>,
+    /// The repository's folder.
+    #[serde(rename = "workspace_root")]
+    pub(crate) root: PathBuf,
+    /// Where cargo builds.
+    #[serde(default)]
+    pub(crate) target_directory: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) manifest_path: PathBuf,
+    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) targets: Vec<Target>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// None for normal dependencies, else "dev" or "build".
+    pub(crate) kind: Option<String>,
+    /// Where it is, if it belongs to this repository.
+    pub(crate) path: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Target {
+    pub(crate) kind: Vec<String>,
+    pub(crate) src_path: PathBuf,
+}
+
+/// A call of the cargo that runs this program.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Asks cargo.
+pub(crate) fn metadata() -> anyhow::Result<Metadata> {
+    let output = cargo()
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .context("cargo metadata does not start")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    serde_json::from_slice(&output.stdout).context("cargo metadata printed something unexpected")
+}
+
+/// Runs a program to its end, with what it prints going to standard error: standard output is for results.
+pub(crate) fn run_quietly(command: &mut Command) -> anyhow::Result<ExitStatus> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .status()
+        .with_context(|| format!("{name} does not start; is it installed?"))
+}
