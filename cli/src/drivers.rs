@@ -7,7 +7,7 @@ use std::sync::Arc;
 use warmlane::drivers::kernel::packet::{self, PacketConfig};
 use warmlane::drivers::kernel::tap::{self, TapConfig};
 use warmlane::drivers::memory::{null, replay};
-use warmlane::drivers::pcap::{self, Format, PcapConfig, Reader};
+use warmlane::drivers::pcap::{self, Format, LinkType, PcapConfig, Reader};
 use warmlane::functions::forward::control::config::PortConfig;
 use warmlane::mem::Pool;
 use warmlane::port::Port;
@@ -118,7 +118,21 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<replay::Frames> {
     let mut reader = Reader::open(path)?;
     let mut frames = replay::Frames::new();
     while let Some(frame) = reader.next_frame()? {
-        frames.push(frame.data)?;
+        if frame.link_type != LinkType::ETHERNET {
+            bail!(
+                "{}: frame {} is no Ethernet frame: record on an Ethernet interface",
+                path.display(),
+                frames.len()
+            );
+        }
+        if frame.is_snapped() {
+            bail!(
+                "{}: frame {} is cut off by the snap length of the capture: record whole frames (tcpdump -s 0)",
+                path.display(),
+                frames.len()
+            );
+        }
+        frames.push(frame.without_fcs())?;
     }
     Ok(frames)
 }

@@ -137,7 +137,7 @@ impl Progress {
         for counters in &assembly.forwarders {
             drops += counters.drops.total();
         }
-        let seconds = (elapsed - self.last).as_secs_f64();
+        let seconds = elapsed.saturating_sub(self.last).as_secs_f64();
         let new = packets - self.packets;
         let rate = new as f64 / seconds / 1e6;
         let each = (cycles - self.cycles) as f64 / new.max(1) as f64;

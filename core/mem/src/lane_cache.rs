@@ -5,10 +5,11 @@
 
 use crate::burst::Burst;
 use crate::error::PoolError;
+use crate::frames::{Copied, Cursor, Frames};
 use crate::header::{Header, NO_NEXT, Volatile};
 use crate::id::BufferId;
 use crate::ledger::LaneCounters;
-use crate::packet::Packet;
+use crate::packet::{LINE_BYTES, Packet};
 use crate::pool::Pool;
 use crate::register::{self, MAXIMUM_POOLS};
 use crate::shared::Shared;
@@ -16,6 +17,10 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
+use warmlane_sys::prefetch::prefetch_read;
+
+/// How many lines of stored frames behind the frame in hand are fetched into the cache.
+const LINES_AHEAD: usize = 16;
 
 thread_local! {
     /// This thread's cache of each pool, null where it has none. Constant-initialised and without a destructor,
@@ -40,6 +45,7 @@ struct Cache {
     slot: u8,
     base: NonNull<u8>,
     stride: usize,
+    room: usize,
     clean: Volatile,
     counters: Arc<LaneCounters>,
     pool: Pool,
@@ -76,6 +82,7 @@ impl LaneCache {
             slot: shared.slot,
             base: shared.mapping.as_ptr(),
             stride: shared.stride,
+            room: shared.config.room,
             clean: shared.clean,
             counters,
             pool: pool.clone(),
@@ -126,7 +133,106 @@ pub(crate) fn take(pool: &Pool, burst: &mut Burst, wanted: usize) -> usize {
     }
 }
 
+/// Takes up to `wanted` (at most `burst.room()`) buffers of `pool` and copies the frames from `cursor` on into them,
+/// one each. A frame that does not fit a buffer gives an empty packet.
+#[inline]
+pub(crate) fn take_copies(
+    pool: &Pool,
+    burst: &mut Burst,
+    frames: &Frames,
+    cursor: &mut Cursor,
+    wanted: usize,
+) -> Copied {
+    let shared = pool.shared();
+    let wanted = if frames.is_empty() { 0 } else { wanted.min(burst.room()) };
+    // A cursor that comes from a larger set starts this one over.
+    cursor.wrap(frames.len());
+    let cache = CACHES.with(|caches| caches[usize::from(shared.slot)].get());
+    // SAFETY: as in `take`; copying calls no code but this crate's.
+    if let Some(cache) = unsafe { cache.as_mut() } {
+        return cache.take_copies(burst, frames, cursor, wanted);
+    }
+    let before = burst.len();
+    let packets = take(pool, burst, wanted);
+    let mut bytes = 0;
+    for packet in &mut burst[before..] {
+        if let Some((lines, length)) = frames.get(cursor.next()) {
+            bytes += length as u64;
+            // What does not fit stays empty, as it should.
+            let _ = packet.fill_lines(lines, length);
+        }
+        cursor.advance(frames.len());
+    }
+    Copied { packets, bytes }
+}
+
 impl Cache {
+    /// As [`take`](Self::take), but each header is written once, with its packet's length in it, and the frame behind
+    /// it: half the work of taking first and filling then.
+    #[inline]
+    fn take_copies(
+        &mut self,
+        burst: &mut Burst,
+        frames: &Frames,
+        cursor: &mut Cursor,
+        wanted: usize,
+    ) -> Copied {
+        let (base, stride, clean) = (self.base, self.stride, self.clean);
+        let room_lines = self.room / LINE_BYTES;
+        let data_offset = usize::from(clean.data_offset);
+        let (stored, entries) = (frames.lines.as_slice(), frames.entries.as_slice());
+        let mut copied = Copied::default();
+        while copied.packets < wanted {
+            if self.loaded.length == 0 && !self.refill() {
+                break;
+            }
+            let chunk = self.loaded.length.min(wanted - copied.packets);
+            self.loaded.length -= chunk;
+            // SAFETY: this lane owns the magazine numbered in `loaded`.
+            let cells = unsafe { self.pool.shared().cells(self.loaded.number) };
+            let indices = &cells[self.loaded.length..self.loaded.length + chunk];
+            let mut place = *cursor;
+            let mut bytes = 0;
+            let packets = indices.iter().map(|&index| {
+                let entry = entries[place.next()];
+                place.advance(entries.len());
+                bytes += u64::from(entry.length);
+                let range = entry.lines();
+                // The set is usually larger than the private caches.
+                if let Some(ahead) = stored.get(range.end + LINES_AHEAD) {
+                    prefetch_read(ahead);
+                }
+                let lines = &stored[range];
+                let fits = lines.len() <= room_lines;
+                let length = if fits { entry.length } else { 0 };
+                // SAFETY: cells below a held magazine's length are indices of buffers that this lane owns, so
+                // base + index × stride is a header inside the mapping and nobody else's; at most room_lines lines
+                // are written behind the headroom, which end inside the buffer.
+                unsafe {
+                    let header = base.add(index as usize * stride);
+                    let volatile = Volatile { data_length: length as u16, packet_length: length, ..clean };
+                    header.cast::<Volatile>().write(volatile);
+                    let data = header.add(data_offset);
+                    if let [line] = lines {
+                        data.cast::<[u8; LINE_BYTES]>().write_unaligned(line.0);
+                    } else if fits {
+                        for (number, line) in lines.iter().enumerate() {
+                            data.add(number * LINE_BYTES).cast::<[u8; LINE_BYTES]>().write_unaligned(line.0);
+                        }
+                    }
+                    Packet::from_header(header.cast())
+                }
+            });
+            // SAFETY: the burst has room, because wanted is at most that.
+            unsafe { burst.extend_unchecked(packets) };
+            *cursor = place;
+            copied.packets += chunk;
+            copied.bytes += bytes;
+        }
+        self.counters.taken.add(copied.packets as u64);
+        copied
+    }
+
     #[inline]
     fn take(&mut self, burst: &mut Burst, wanted: usize) -> usize {
         let mut count = 0;

@@ -29,6 +29,7 @@
 mod burst;
 mod channel;
 mod error;
+mod frames;
 mod header;
 mod id;
 mod lane_cache;
@@ -42,6 +43,7 @@ mod shared;
 pub use burst::{BURST_CAPACITY, BURST_DEFAULT, Burst, Drain};
 pub use channel::{ChannelCounters, PacketReceiver, PacketSender, channel};
 pub use error::{NoRoom, PoolError, TooShort};
+pub use frames::{Copied, Cursor, Frames, TooManyFrames};
 pub use header::APPLICATION_BYTES;
 pub use id::{BufferId, MAXIMUM_BUFFERS};
 pub use lane_cache::LaneCache;

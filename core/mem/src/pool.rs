@@ -2,6 +2,7 @@
 
 use crate::burst::Burst;
 use crate::error::PoolError;
+use crate::frames::{Copied, Cursor, Frames};
 use crate::header::HEADER_BYTES;
 use crate::id::MAXIMUM_BUFFERS;
 use crate::lane_cache::{self, LaneCache};
@@ -167,6 +168,20 @@ impl Pool {
     #[inline]
     pub fn take_burst(&self, burst: &mut Burst, wanted: usize) -> usize {
         lane_cache::take(self, burst, wanted)
+    }
+
+    /// Appends up to `wanted` packets to `burst`, and no more than it has room for, each a copy of the frame that
+    /// `cursor` comes to in `frames`. A frame longer than a buffer's room gives an empty packet, for the caller to
+    /// make a chain of.
+    #[inline]
+    pub fn take_copies(
+        &self,
+        burst: &mut Burst,
+        frames: &Frames,
+        cursor: &mut Cursor,
+        wanted: usize,
+    ) -> Copied {
+        lane_cache::take_copies(self, burst, frames, cursor, wanted)
     }
 
     /// Appends `wanted` empty packets to `burst`, or none. `false` if the burst has not that much room or the

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use warmlane_forward::control::full_table::{self, FullTableError};
-use warmlane_memory::replay::{Frames, ReplayError};
+use warmlane_mem::{Frames, TooManyFrames};
 use warmlane_wire::builder::{BuildError, Frame};
 use warmlane_wire::ethernet::MacAddress;
 use warmlane_wire::ipv4::Ipv4Fields;
@@ -14,7 +14,7 @@ use warmlane_wire::ipv6::Ipv6Fields;
 pub enum TrafficError {
     /// The frames don't fit.
     #[error(transparent)]
-    Replay(#[from] ReplayError),
+    TooMany(#[from] TooManyFrames),
     /// The embedded table is damaged.
     #[error("the embedded routing table")]
     Table(#[from] FullTableError),
@@ -80,8 +80,8 @@ impl Random {
 /// `count` frames of `length` zero bytes.
 ///
 /// # Errors
-/// [`ReplayError::TooLarge`].
-pub fn zeros(count: usize, length: usize) -> Result<Frames, ReplayError> {
+/// [`TooManyFrames`].
+pub fn zeros(count: usize, length: usize) -> Result<Frames, TooManyFrames> {
     let mut frames = Frames::new();
     let frame = vec![0; length];
     for _ in 0..count {
