@@ -210,8 +210,8 @@ impl Cache {
                 // are written behind the headroom, which end inside the buffer.
                 unsafe {
                     let header = base.add(index as usize * stride);
-                    let volatile = Volatile { data_length: length as u16, packet_length: length, ..clean };
-                    header.cast::<Volatile>().write(volatile);
+                    header.cast::<Volatile>().write(clean);
+                    header.cast::<u64>().write(clean.first_word(length as u16));
                     let data = header.add(data_offset);
                     if let [line] = lines {
                         data.cast::<[u8; LINE_BYTES]>().write_unaligned(line.0);
