@@ -120,7 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Some(cpu) => cpu,
         None => *affinity::allowed_cpus()?.last().context("this process may use no CPU at all")?,
     };
-    let Metadata { root, target_directory: target, .. } = workspace::metadata()?;
+    let Metadata { root, target_directory: target, .. } = workspace::metadata(None)?;
     let directory = target.join("compare");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let machine = serde_json::to_string_pretty(&machine::fingerprint(&root, cpu))?;

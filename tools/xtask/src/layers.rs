@@ -89,7 +89,7 @@ impl fmt::Display for Violation {
 
 /// Checks this workspace and prints what breaks a rule.
 pub(crate) fn run() -> anyhow::Result<()> {
-    let metadata = workspace::metadata()?;
+    let metadata = workspace::metadata(None)?;
     let violations = check(&metadata, |file| std::fs::read_to_string(file))?;
     for violation in &violations {
         println!("{violation}");

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod fuzz;
 mod layers;
 mod workspace;
 
@@ -29,11 +30,14 @@ enum Task {
     Layers,
     /// Measure ours against a peer, taking turns on one CPU
     Compare(compare::Arguments),
+    /// Build and run fuzz targets
+    Fuzz(fuzz::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().task {
         Task::Layers => layers::run(),
         Task::Compare(arguments) => compare::run(&arguments),
+        Task::Fuzz(arguments) => fuzz::run(&arguments),
     }
 }

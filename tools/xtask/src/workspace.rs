@@ -1,6 +1,6 @@
 //! What cargo says about this workspace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, bail};
@@ -37,6 +37,8 @@ pub(crate) struct Dependency {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Target {
+    #[serde(default)]
+    pub(crate) name: String,
     pub(crate) kind: Vec<String>,
     pub(crate) src_path: PathBuf,
 }
@@ -46,12 +48,14 @@ pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Asks cargo.
-pub(crate) fn metadata() -> anyhow::Result<Metadata> {
-    let output = cargo()
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .output()
-        .context("cargo metadata does not start")?;
+/// Asks cargo about the workspace of the current directory, or of a manifest.
+pub(crate) fn metadata(manifest: Option<&Path>) -> anyhow::Result<Metadata> {
+    let mut command = cargo();
+    command.args(["metadata", "--no-deps", "--format-version", "1"]);
+    if let Some(manifest) = manifest {
+        command.arg("--manifest-path").arg(manifest);
+    }
+    let output = command.output().context("cargo metadata does not start")?;
     if !output.status.success() {
         bail!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr));
     }

@@ -1,0 +1,142 @@
+//! Any frames through the whole forwarder: no panic, every packet accounted for, every buffer back, and whatever is
+//! sent is a correct packet.
+//!
+//! The input is a list of frames: a byte of [`Flags`], two bytes of length (little endian), and the frame.
+
+#![no_main]
+
+use std::sync::{Arc, OnceLock};
+
+use libfuzzer_sys::fuzz_target;
+use warmlane_forward::control::config::IcmpLimits;
+use warmlane_forward::control::{Config, Routes};
+use warmlane_forward::datapath::Forwarder;
+use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
+use warmlane_wire::{EtherType, LinkLayer, checksum, ipv4, ipv6};
+
+/// What to do with a frame before it is forwarded.
+#[derive(Clone, Copy)]
+struct Flags(u8);
+
+impl Flags {
+    /// By which of the two ports it comes in.
+    fn port(self) -> u16 {
+        u16::from(self.0 & 1)
+    }
+
+    /// Whether it is cut into a chain of short segments.
+    fn chained(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// Whether its IPv4 header gets a right checksum, which chance does not find.
+    fn repaired(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    /// Whether the frames so far are forwarded after this one, as one burst.
+    fn last(self) -> bool {
+        self.0 & 8 != 0
+    }
+}
+
+const BURST: usize = 64;
+const SEGMENT: usize = 48;
+
+struct World {
+    routes: Arc<Routes>,
+    limits: IcmpLimits,
+    pool: Pool,
+}
+
+fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| {
+        let config =
+            Config::from_toml(include_str!("../seeds/config/router.toml")).expect("the seed is correct");
+        let routes = Arc::new(Routes::from_config(&config).expect("the seed's routes are correct"));
+        let pool = PoolConfig { name: "fuzz".to_owned(), buffers: 4_096, ..PoolConfig::default() };
+        World { routes, limits: config.icmp, pool: Pool::new(&pool).expect("there is memory") }
+    })
+}
+
+fn packet(pool: &Pool, frame: &[u8], flags: Flags) -> Option<Packet> {
+    let room = if flags.chained() { SEGMENT } else { pool.room() };
+    let mut parts = frame.chunks(room);
+    let mut packet = pool.take()?;
+    packet.fill(parts.next().unwrap_or_default()).ok()?;
+    for part in parts {
+        let mut segment = pool.take()?;
+        segment.fill(part).ok()?;
+        packet.chain(segment).ok()?;
+    }
+    packet.set_port(flags.port());
+    Some(packet)
+}
+
+/// Corrects the header checksum, if there is an IPv4 header.
+fn repair(frame: &mut [u8]) {
+    let Ok(link) = LinkLayer::parse(frame) else { return };
+    let (ethertype, start) = (link.ethertype, link.header_length());
+    let Some(&first) = frame.get(start) else { return };
+    if let Some(header) = frame.get_mut(start..start + 4 * usize::from(first & 15))
+        && ethertype == EtherType::IPV4
+        && header.len() >= ipv4::HEADER_LENGTH
+    {
+        header[10..12].fill(0);
+        let sum = checksum::checksum(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+fn check_sent(packet: &Packet) {
+    let mut frame = vec![0; packet.packet_length()];
+    packet.copy_to(&mut frame);
+    let link = LinkLayer::parse(&frame).expect("an Ethernet header is sent");
+    match link.ethertype {
+        EtherType::IPV4 => drop(ipv4::check(link.payload).expect("a correct IPv4 packet is sent")),
+        EtherType::IPV6 => drop(ipv6::check(link.payload).expect("a correct IPv6 packet is sent")),
+        _ => {}
+    }
+}
+
+fn forward(world: &World, forwarder: &mut Forwarder, burst: &mut Burst) {
+    let before = forwarder.counters().sent();
+    let received = forwarder.counters().received.get() + burst.len() as u64;
+    // As much room as a burst has: chance can fill it with fragments and answers.
+    let mut outputs = [Burst::with_limit(256), Burst::with_limit(256)];
+    forwarder.process(burst, outputs.as_mut_slice());
+    assert!(burst.is_empty());
+    let counters = forwarder.counters();
+    assert_eq!(counters.received.get(), received);
+    assert!(counters.balanced(), "{counters:?}");
+    let sent: usize = outputs.iter().map(|output| output.len()).sum();
+    assert_eq!(counters.sent() - before, sent as u64, "{counters:?}");
+    outputs.iter().flat_map(|output| output.iter()).for_each(check_sent);
+    drop(outputs);
+    assert_eq!(world.pool.ledger().outstanding(), 0);
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let world = world();
+    let mut forwarder = Forwarder::new(Arc::clone(&world.routes), world.pool.clone(), world.limits);
+    let mut burst = Burst::with_limit(BURST);
+    let mut rest = bytes;
+    while let [flags, low, high, after @ ..] = rest {
+        let flags = Flags(*flags);
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(after.len());
+        let (frame, next) = after.split_at(length);
+        rest = next;
+        let mut frame = frame.to_vec();
+        if flags.repaired() {
+            repair(&mut frame);
+        }
+        if let Some(packet) = packet(&world.pool, &frame, flags) {
+            assert!(burst.push(packet).is_ok());
+        }
+        if burst.room() == 0 || flags.last() {
+            forward(world, &mut forwarder, &mut burst);
+        }
+    }
+    forward(world, &mut forwarder, &mut burst);
+});

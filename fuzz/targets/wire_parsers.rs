@@ -1,0 +1,103 @@
+//! All parsers of headers, on any bytes, the way a packet is taken apart: none panics, and what was understood can be
+//! written and understood again.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use warmlane_wire::checksum::{self, Addresses};
+use warmlane_wire::neighbour;
+use warmlane_wire::{
+    ArpPacket, EtherType, EthernetHeader, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Packet, Ipv6Packet,
+    LinkLayer, MacAddress, NeighbourMessage, icmpv4, icmpv6, ipv4, ipv6, tcp, udp,
+};
+
+fuzz_target!(|bytes: &[u8]| {
+    // Each parser on the bytes as they are, and on what the layers below leave of them.
+    let _ = EthernetHeader::parse(bytes);
+    network(EtherType::ARP, bytes);
+    network(EtherType::IPV4, bytes);
+    network(EtherType::IPV6, bytes);
+    if let Ok(link) = LinkLayer::parse(bytes) {
+        assert_eq!(link.header_length() + link.payload.len(), bytes.len());
+        network(link.ethertype, link.payload);
+    }
+    let _ = checksum::checksum(bytes);
+    if let Ok(text) = str::from_utf8(bytes)
+        && let Ok(address) = text.parse::<MacAddress>()
+    {
+        assert_eq!(address.to_string().parse(), Ok(address));
+    }
+});
+
+fn network(ethertype: EtherType, bytes: &[u8]) {
+    match ethertype {
+        EtherType::ARP => {
+            if let Ok(packet) = ArpPacket::parse(bytes) {
+                assert_eq!(ArpPacket::parse(&packet.to_bytes()), Ok(packet));
+            }
+        }
+        EtherType::IPV4 => {
+            let checked = ipv4::check(bytes);
+            if let Ok(packet) = ipv4::check_lengths(bytes) {
+                assert!(packet.options.len() + packet.payload.len() + ipv4::HEADER_LENGTH <= bytes.len());
+                internet4(&packet);
+            }
+            if checked.is_ok_and(|packet| packet.header.ttl() > 0) {
+                let mut next = bytes.to_vec();
+                ipv4::decrement_ttl(next.first_chunk_mut().expect("a checked header is there"));
+                assert!(ipv4::check(&next).is_ok(), "the checksum stays right");
+            }
+        }
+        EtherType::IPV6 => {
+            if let Ok(packet) = ipv6::check(bytes) {
+                assert!(packet.payload.len() + ipv6::HEADER_LENGTH <= bytes.len());
+                internet6(&packet, bytes);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn internet4(packet: &Ipv4Packet<'_>) {
+    let header = packet.header;
+    let addresses = Addresses::V4 { source: header.source(), destination: header.destination() };
+    let _ = icmpv4::may_answer(packet);
+    upper(addresses, header.protocol(), packet.payload);
+}
+
+fn internet6(packet: &Ipv6Packet<'_>, bytes: &[u8]) {
+    let (source, destination) = (packet.header.source(), packet.header.destination());
+    let Ok(layer) = packet.upper_layer() else { return };
+    let end = ipv6::HEADER_LENGTH + packet.payload.len();
+    assert!((ipv6::HEADER_LENGTH..=end).contains(&layer.offset));
+    let rest = &bytes[layer.offset..end];
+    upper(Addresses::V6 { source, destination }, layer.protocol, rest);
+    if layer.protocol == IpProtocol::ICMPV6 {
+        if let Ok((message, _)) = Icmpv6Message::parse(source, destination, rest) {
+            let _ = icmpv6::may_answer(packet, &message);
+        }
+        if let Ok(message) = NeighbourMessage::parse(packet.header, rest) {
+            let written = message.to_bytes(source, destination);
+            assert_eq!(NeighbourMessage::parse(packet.header, &written[..message.length()]), Ok(message));
+        }
+        let _ = neighbour::is_solicited_node(destination);
+    }
+}
+
+fn upper(addresses: Addresses, protocol: IpProtocol, bytes: &[u8]) {
+    match protocol {
+        IpProtocol::UDP => {
+            assert!(udp::check(addresses, bytes).is_err() || udp::parse(bytes).is_ok());
+        }
+        IpProtocol::TCP => {
+            assert!(tcp::check(addresses, bytes).is_err() || tcp::parse(bytes).is_ok());
+        }
+        IpProtocol::ICMP => {
+            if let Ok((message, data)) = Icmpv4Message::parse(bytes) {
+                let written = [&message.header(data), data].concat();
+                assert_eq!(Icmpv4Message::parse(&written), Ok((message, data)));
+            }
+        }
+        _ => {}
+    }
+}
