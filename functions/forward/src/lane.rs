@@ -13,6 +13,9 @@ use crate::datapath::{Forwarder, Outputs};
 /// costs a system call with some drivers.
 const POLLS_PER_LOOK: u32 = 64;
 
+/// The same for polls that moved packets: a queue may break while others are busy.
+const BUSY_POLLS_PER_LOOK: u32 = 4_096;
+
 /// One port's queues that this lane works.
 #[derive(Default)]
 pub struct TaskPort {
@@ -99,6 +102,8 @@ pub struct ForwardTask {
     burst: Burst,
     /// Empty polls in a row.
     idle: u32,
+    /// Polls that moved packets since the last look round.
+    busy: u32,
     stopping: bool,
     notes: Arc<TaskNotes>,
 }
@@ -123,6 +128,7 @@ impl ForwardTask {
             sinks: Sinks(sinks),
             burst: Burst::with_limit(burst),
             idle: 0,
+            busy: 0,
             stopping: false,
             notes: Arc::default(),
         }
@@ -213,6 +219,11 @@ impl Task for ForwardTask {
         }
         self.idle = 0;
         self.transmit();
+        self.busy += 1;
+        if self.busy == BUSY_POLLS_PER_LOOK {
+            self.busy = 0;
+            self.look_round();
+        }
         Poll::Worked(received)
     }
 

@@ -6,21 +6,19 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use warmlane_forward::control::{Config, Routes};
 use warmlane_forward::datapath::Forwarder;
-use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
+use warmlane_forward::{ForwardTask, TaskPort};
+use warmlane_lane::{Poll, Task};
+use warmlane_mem::{LaneCache, Pool, PoolConfig};
 use warmlane_memory::{null, replay};
-use warmlane_port::{ReceiveQueue, TransmitQueue};
 
 const NAME: &str = "l3-forward";
 
 /// Next hops that the table is spread over.
 const NEIGHBOURS: usize = 32;
 
+/// The task that `warmlane forward` runs on its lanes.
 struct Forward {
-    burst: Burst,
-    receive: Box<dyn ReceiveQueue>,
-    forwarder: Forwarder,
-    outputs: [Burst; 1],
-    transmit: Box<dyn TransmitQueue>,
+    task: ForwardTask,
     _lane: LaneCache,
 }
 
@@ -37,32 +35,18 @@ pub(super) fn l3_forward(options: &Options) -> Result<Box<dyn Measure>, BenchErr
     let source =
         replay::open(NAME, &frames, &pool, replay::ReplayConfig::default()).map_err(|error| setup(&error))?;
     let sink = null::sink(NAME, 1);
-    let queues = source.receive.into_iter().next().zip(sink.transmit.into_iter().next());
-    let (receive, transmit) = queues.ok_or_else(|| BenchError::setup(NAME, "the ports have no queues"))?;
     let lane = pool.attach().map_err(|error| setup(&error))?;
-    let size = options.burst.unwrap_or(64);
-    Ok(Box::new(Forward {
-        burst: Burst::with_limit(size),
-        receive,
-        forwarder: Forwarder::new(Arc::new(routes), pool, config.icmp),
-        outputs: [Burst::with_limit(size)],
-        transmit,
-        _lane: lane,
-    }))
+    let forwarder = Forwarder::new(Arc::new(routes), pool, config.icmp);
+    let port =
+        TaskPort { receive: source.receive, transmit: sink.transmit.into_iter().next(), lossless: true };
+    let task = ForwardTask::new(forwarder, vec![port], options.burst.unwrap_or(64));
+    Ok(Box::new(Forward { task, _lane: lane }))
 }
 
 impl Measure for Forward {
     fn work(&mut self) -> u64 {
-        (0..100)
-            .map(|_| {
-                let packets = self.receive.receive(&mut self.burst);
-                self.forwarder.process(&mut self.burst, self.outputs.as_mut_slice());
-                for output in &mut self.outputs {
-                    self.transmit.transmit(output);
-                }
-                packets as u64
-            })
-            .sum()
+        let moved = |poll| if let Poll::Worked(packets) = poll { packets as u64 } else { 0 };
+        (0..100).map(|_| moved(self.task.poll())).sum()
     }
 }
 
