@@ -19,7 +19,7 @@ pub fn forward(config: &Path) -> Command {
     command
 }
 
-/// Checks that the command ended with one message of its own that contains each of `parts`, and a failure's exit code.
+/// Checks that the command ended with a message of its own that contains each of `parts`, and a failure's exit code.
 ///
 /// # Panics
 /// If it didn't.
@@ -27,7 +27,7 @@ pub fn forward(config: &Path) -> Command {
 pub fn assert_refused(finished: &Finished, parts: &[&str]) {
     let Finished { status, output, errors } = finished;
     assert_eq!(status.code(), Some(1), "exit code\n{output}\n{errors}");
-    let message = errors.split("warmlane: ").nth(1);
+    let message = errors.lines().rfind(|line| line.starts_with("warmlane: "));
     let message = message.unwrap_or_else(|| panic!("no message of warmlane's own:\n{errors}"));
     for part in parts {
         assert!(message.contains(part), "nothing of {part:?} in:\n{errors}");
