@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 /// Seconds to run for if nothing is said.
 const DURATION: f64 = 10.0;
 /// Frames that each link has; they go round.
-const FRAMES: usize = 32_768;
+const FRAMES: usize = 8_192;
 /// Neighbours behind each link.
 const NEIGHBOURS: usize = 16;
 

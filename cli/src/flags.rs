@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use std::path::PathBuf;
 use toml::{Table, Value};
+use warmlane::functions::forward::control::Config;
 
 /// What to forward, by file, by flags, or by both: flags are added to what the file says.
 #[derive(Args, Debug, Default)]
@@ -47,8 +48,8 @@ pub(crate) struct ConfigFlags {
 }
 
 impl ConfigFlags {
-    /// The text of the whole configuration, and what to call it in messages.
-    pub(crate) fn text(&self) -> anyhow::Result<(String, String)> {
+    /// Reads and checks the whole configuration.
+    pub(crate) fn read(&self) -> anyhow::Result<Config> {
         let file = match &self.config {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
@@ -57,18 +58,28 @@ impl ConfigFlags {
             }
             None => None,
         };
-        if let Some(file) = &file
+        if let Some((text, name)) = &file
             && self.adds_nothing()
         {
-            return Ok(file.clone());
+            return Config::from_toml(text).with_context(|| format!("configuration {name}"));
         }
-        let mut table = match &file {
+        anyhow::ensure!(
+            file.is_some() || !self.ports.is_empty(),
+            "no ports: name some with --port, or a file that has some with --config (--help has examples)"
+        );
+        let table = self.table(file.as_ref().map(|(text, name)| (text.as_str(), name.as_str())))?;
+        // Places in a text that nobody has written help nobody.
+        Config::from_toml(&toml::to_string(&table)?).map_err(|error| error.problem.into())
+    }
+
+    /// What the file says, and the flags added to it.
+    fn table(&self, file: Option<(&str, &str)>) -> anyhow::Result<Table> {
+        let mut table = match file {
             Some((text, name)) => text.parse::<Table>().with_context(|| format!("configuration {name}"))?,
             None => Table::new(),
         };
         self.add_to(&mut table)?;
-        let name = file.map_or_else(|| "the flags".to_owned(), |(_, name)| format!("{name} and the flags"));
-        Ok((toml::to_string(&table)?, name))
+        Ok(table)
     }
 
     fn adds_nothing(&self) -> bool {
@@ -234,7 +245,7 @@ mod tests {
             lanes: Some(2),
             ..ConfigFlags::default()
         };
-        let (text, name) = flags.text().expect("well formed");
+        let table = flags.table(None).expect("well formed");
         let expected: Table = r#"
             lanes = 2
             [full_table]
@@ -264,8 +275,7 @@ mod tests {
         "#
         .parse()
         .expect("well formed");
-        assert_eq!(text.parse::<Table>().expect("well formed"), expected);
-        assert_eq!(name, "the flags");
+        assert_eq!(table, expected);
     }
 
     #[test]
@@ -273,7 +283,7 @@ mod tests {
         let error = |change: fn(&mut ConfigFlags)| {
             let mut flags = ConfigFlags { ports: vec!["a=null".into()], ..ConfigFlags::default() };
             change(&mut flags);
-            flags.text().expect_err("malformed").to_string()
+            flags.table(None).expect_err("malformed").to_string()
         };
         assert!(error(|flags| flags.ports.push("b".into())).contains("'b'"));
         assert!(error(|flags| flags.mtus.push("c=1500".into())).contains("no port 'c': known are a"));

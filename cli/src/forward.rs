@@ -3,8 +3,6 @@
 use crate::assembly;
 use crate::flags::ConfigFlags;
 use crate::run::{self, RunFlags, Signals};
-use anyhow::Context as _;
-use warmlane::functions::forward::control::Config;
 use warmlane::lane::IdlePolicy;
 use warmlane::mem::Pool;
 
@@ -39,12 +37,7 @@ Examples:
       --neighbour 192.0.2.2=02:00:00:00:00:02@west --neighbour 198.51.100.2=02:00:00:00:00:03@east";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let (text, name) = arguments.config.text()?;
-    let config = Config::from_toml(&text).with_context(|| format!("configuration from {name}"))?;
-    anyhow::ensure!(
-        !config.ports.is_empty(),
-        "no ports: name some with --port or in a file given by --config"
-    );
+    let config = arguments.config.read()?;
     let signals = Signals::catch()?;
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
     let ports = assembly::open_ports(&config, &pool)?;

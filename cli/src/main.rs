@@ -47,8 +47,21 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("warmlane: {error:#}");
+            eprintln!("warmlane: {}", sentence(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error and its causes in one line. Some errors say their cause themselves; it is not said twice.
+fn sentence(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
+        if said.is_empty() {
+            cause
+        } else if said.contains(&cause) {
+            said
+        } else {
+            format!("{said}: {cause}")
+        }
+    })
 }
