@@ -100,7 +100,7 @@ fn fuzz(program: &Path, folder: &Path, target: &str, seconds: u32) -> anyhow::Re
     command.arg(format!("-max_total_time={seconds}"));
     command.arg(format!("-timeout={INPUT_TIMEOUT}"));
     command.arg(format!("-rss_limit_mb={MEMORY_LIMIT_MEGABYTES}"));
-    command.arg("-print_final_stats=1");
+    command.args(["-verbosity=0", "-print_final_stats=1"]);
     let status = workspace::run_quietly(&mut command)?;
     let found: Vec<PathBuf> = files(&artifacts)?.difference(&before).cloned().collect();
     match found.first() {
