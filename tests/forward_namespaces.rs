@@ -6,7 +6,7 @@ use warmlane_system_tests::{Driver, Lab};
 
 #[test]
 fn hosts_reach_each_other() {
-    let Some(lab) = Lab::new("forward_namespaces: hosts_reach_each_other", Driver::Packet, 1500) else {
+    let Some(lab) = Lab::new("forward_namespaces: hosts_reach_each_other", Driver::Packet, 1, 1500) else {
         return;
     };
     lab.check_ping();
@@ -17,7 +17,8 @@ fn hosts_reach_each_other() {
 
 #[test]
 fn a_smaller_link_is_found_out() {
-    let Some(lab) = Lab::new("forward_namespaces: a_smaller_link_is_found_out", Driver::Packet, 1400) else {
+    let Some(lab) = Lab::new("forward_namespaces: a_smaller_link_is_found_out", Driver::Packet, 1, 1400)
+    else {
         return;
     };
     lab.check_path_mtu(1400);

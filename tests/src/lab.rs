@@ -48,12 +48,12 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Builds the lab; `None` where it cannot be built. The router takes the eastern link's MTU for this, while all
+    /// Builds the lab, with a router of so many lanes; `None` where it cannot be built. The router takes the eastern link's MTU for this, while all
     /// else is 1,500: as if the smaller link were further away, so that no host knows of it to begin with.
     ///
     /// # Panics
     /// If something that should work doesn't.
-    pub fn new(test: &str, driver: Driver, east_mtu: u32) -> Option<Self> {
+    pub fn new(test: &str, driver: Driver, lanes: usize, east_mtu: u32) -> Option<Self> {
         if !requirements::namespaces_and(test, &PROGRAMS) {
             return None;
         }
@@ -67,7 +67,7 @@ impl Lab {
         }
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("router.toml");
-        fs::write(&path, config(driver, east_mtu)).expect("a writable temporary directory");
+        fs::write(&path, config(driver, lanes, east_mtu)).expect("a writable temporary directory");
         let outside = forward(&path);
         let mut command = router.command(outside.get_program());
         command.args(outside.get_args());
@@ -259,7 +259,7 @@ fn number(result: &Value, path: &str) -> f64 {
     number.unwrap_or_else(|| panic!("iperf3 says nothing of {path}: {result:#}"))
 }
 
-fn config(driver: Driver, east_mtu: u32) -> String {
+fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
     let (driver, macs) = match driver {
         // The port has the interface's address.
         Driver::Packet => ("packet", ["", ""]),
@@ -269,6 +269,8 @@ fn config(driver: Driver, east_mtu: u32) -> String {
     let [west_mac, east_mac] = macs;
     format!(
         r#"
+        lanes = {lanes}
+
         [[port]]
         name = "west"
         driver = "{driver}"

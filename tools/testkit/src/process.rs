@@ -121,9 +121,37 @@ impl Process {
     /// If it is gone already.
     #[track_caller]
     pub fn interrupt(&self) {
-        let number = self.child.id().to_string();
-        let status = Command::new("kill").args(["-INT", &number]).status().expect("kill starts");
+        self.signal("INT");
+    }
+
+    /// Sends it a signal, named without `SIG`.
+    ///
+    /// # Panics
+    /// If it is gone already.
+    #[track_caller]
+    pub fn signal(&self, name: &str) {
+        let arguments = [format!("-{name}"), self.child.id().to_string()];
+        let status = Command::new("kill").args(arguments).status().expect("kill starts");
         assert!(status.success(), "{} is gone:\n{}", self.name, self.said());
+    }
+
+    /// The most memory that it has had resident so far, in bytes; shared and huge pages included.
+    ///
+    /// # Panics
+    /// If it is gone already.
+    #[track_caller]
+    pub fn peak_memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let kibibytes = |key: &str| -> Option<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+            line.trim().strip_suffix("kB")?.trim().parse().ok()
+        };
+        // The kernel does not count huge pages among the resident ones.
+        match (kibibytes("VmHWM:"), kibibytes("HugetlbPages:")) {
+            (Some(peak), Some(huge)) => (peak + huge) * 1024,
+            _ => panic!("{} is gone:\n{}", self.name, self.said()),
+        }
     }
 
     /// Waits for its end.

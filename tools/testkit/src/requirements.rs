@@ -30,6 +30,16 @@ pub fn programs(test: &str, programs: &[&str]) -> bool {
     met(test, &missing_programs(programs))
 }
 
+/// Whether a test that pins this many lanes can run here; the rest as with [`namespaces_and`].
+///
+/// # Panics
+/// If there are fewer CPUs and the environment variable `CI` is set.
+pub fn cpus(test: &str, count: usize) -> bool {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let missing = if available < count { vec![format!("{count} CPUs")] } else { Vec::new() };
+    met(test, &missing)
+}
+
 fn met(test: &str, missing: &[String]) -> bool {
     if missing.is_empty() {
         return true;
