@@ -84,7 +84,7 @@ fn bad_arguments_are_named() {
         ("--port a=null --burst 1000", &["burst", "1000", "256"]),
         ("--port a=null --lanes 0", &["lanes", "0"]),
         ("--port a=null --lanes 255", &["255 lanes", "CPUs", "fewer"]),
-        ("--port a=null --buffers 16777215", &["pool", "bytes", "memory"]),
+        ("--port a=null --buffers 0", &["buffers", "0", "1 to"]),
         ("--port a=null --neighbour 192.0.2.2=02:00:00:00:00:02", &["02:00:00:00:00:02", "@PORT"]),
         ("--port a=null --neighbour 192.0.2.2=02:00:00:00:00:02@b", &["\"b\"", "a"]),
         ("--port a=null --route '10.0.0.0/33 drop'", &["10.0.0.0/33", "32"]),
