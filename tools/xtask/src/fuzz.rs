@@ -10,13 +10,15 @@ use anyhow::{Context, bail};
 use crate::workspace;
 
 /// What makes a stable compiler count covered edges and compared values where libFuzzer finds them (LLVM's
-/// SanitizerCoverage). Branches stay branches, so that each is counted.
+/// SanitizerCoverage). Branches stay branches, so that each is counted, and comparisons of several bytes stay calls of
+/// memcmp, which libFuzzer looks into: without that it takes minutes to guess five bytes in a row.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0 \
+    -Cllvm-args=-max-loads-per-memcmp=0 \
     -Ccodegen-units=1";
 
 /// Seconds that one input may take.
