@@ -31,10 +31,9 @@ import tempfile
 import time
 import tomllib
 
-# The SHA-256 that
-#     curl -L https://github.com/gaissmai/iprbench/raw/main/testdata/bgp-prefixes.txt.gz | zcat | tr -d '\\r' | LC_ALL=C sort | sha256sum
-# prints: 901,899 IPv4 and 160,147 IPv6 prefixes. PREFIXES.txt comes from the table in the binary; this says that it
-# is the real one.
+# What `zcat bgp-prefixes.txt.gz | tr -d '\r' | LC_ALL=C sort | sha256sum` prints for that file of
+# github.com/gaissmai/iprbench: 901,899 IPv4 and 160,147 IPv6 prefixes. PREFIXES.txt comes from the table in the
+# binary; this says that it is the real one.
 PREFIXES_SHA256 = "cbf22bf0e6d910d9d3cb0b54d7d7dda47665055b6d0984fb27142139f846475c"
 
 IPV4, IPV6, ARP = 0x0800, 0x86DD, 0x0806
