@@ -123,13 +123,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Metadata { root, target_directory: target, .. } = workspace::metadata(None)?;
     let directory = target.join("compare");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    let machine = serde_json::to_string_pretty(&machine::fingerprint(&root, cpu))?;
-    fs::write(directory.join("machine.json"), machine + "\n").context("cannot write machine.json")?;
-
     let setting = Setting { root, target, directory, cpu };
     let length = Duration::from_secs_f64(arguments.seconds);
     for comparison in comparisons {
         let sides = (comparison.prepare)(&setting)?;
+        // Now, since preparing may have added huge pages.
+        let machine = serde_json::to_string_pretty(&machine::fingerprint(&setting.root, cpu))?;
+        fs::write(setting.directory.join("machine.json"), machine + "\n")
+            .context("cannot write machine.json")?;
         let outcome = compare(comparison, &sides, cpu, arguments.rounds as usize, length)?;
         if arguments.json {
             println!("{}", serde_json::to_string(&outcome)?);

@@ -14,6 +14,8 @@ mod fuzz;
 mod layers;
 mod workspace;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Tasks for developers of Warmlane.
@@ -34,10 +36,17 @@ enum Task {
     Fuzz(fuzz::Arguments),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().task {
+fn main() -> ExitCode {
+    let result = match Arguments::parse().task {
         Task::Layers => layers::run(),
         Task::Compare(arguments) => compare::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

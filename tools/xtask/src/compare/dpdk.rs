@@ -10,8 +10,8 @@ use super::huge_pages::Pages;
 use super::traffic;
 use crate::workspace::run_quietly;
 
-/// Huge-page memory that the forwarder is given, in MiB: table, capture and buffers take about half of it.
-pub(crate) const MEMORY: u64 = 512;
+/// Huge-page memory that the forwarder is given, in MiB: the builder of the table takes most.
+pub(crate) const MEMORY: u64 = 768;
 
 /// What `pkg-config` knows as libdpdk.
 pub(crate) struct Dpdk {
