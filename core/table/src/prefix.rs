@@ -120,7 +120,8 @@ impl<A: Address> Prefix<A> {
         let ip: A::Ip = address.into();
         let address: A = ip.into();
         if length > A::BITS {
-            return Err(PrefixError::Length { length: u32::from(length), maximum: A::BITS });
+            let given = format!("{ip}/{length}");
+            return Err(PrefixError::Length { given, maximum: A::BITS });
         }
         let prefix = Self::containing(address, length);
         if prefix.address != address {
@@ -191,11 +192,10 @@ impl<A: Address> FromStr for Prefix<A> {
         if length.is_empty() || !length.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(malformed());
         }
-        // Digits that overflow u32 are a length all the same, just far out of range.
-        let length = length.parse().unwrap_or(u32::MAX);
-        match u8::try_from(length) {
+        // Digits that overflow are a length all the same, just far out of range.
+        match length.parse::<u8>() {
             Ok(length) => Self::new(address, length),
-            Err(_) => Err(PrefixError::Length { length, maximum: A::BITS }),
+            Err(_) => Err(PrefixError::Length { given: text.to_owned(), maximum: A::BITS }),
         }
     }
 }
@@ -231,10 +231,10 @@ impl FromStr for IpPrefix {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PrefixError {
     /// The length is beyond the bits of the address
-    #[error("prefix length {length} is out of range: use 0 to {maximum}")]
+    #[error("{given}: the length of the prefix is out of range: use 0 to {maximum}")]
     Length {
-        /// The length given; `u32::MAX` for anything larger
-        length: u32,
+        /// What was given
+        given: String,
         /// The largest length of the family
         maximum: u8,
     },
@@ -272,11 +272,14 @@ mod tests {
 
     #[test]
     fn each_fault_is_named() {
-        let length = |length, maximum| Err(PrefixError::Length { length, maximum });
-        assert_eq!("10.0.0.0/33".parse::<Ipv4Prefix>(), length(33, 32));
-        assert_eq!("10.0.0.0/300".parse::<Ipv4Prefix>(), length(300, 32));
-        assert_eq!("10.0.0.0/99999999999".parse::<Ipv4Prefix>(), length(u32::MAX, 32));
-        assert_eq!("::/129".parse::<Ipv6Prefix>(), Err(PrefixError::Length { length: 129, maximum: 128 }));
+        for text in ["10.0.0.0/33", "10.0.0.0/300", "10.0.0.0/99999999999"] {
+            let error = Err(PrefixError::Length { given: text.into(), maximum: 32 });
+            assert_eq!(text.parse::<Ipv4Prefix>(), error);
+        }
+        let error = Err(PrefixError::Length { given: "::/129".into(), maximum: 128 });
+        assert_eq!("::/129".parse::<Ipv6Prefix>(), error);
+        let error = Err(PrefixError::Length { given: "10.0.0.0/33".into(), maximum: 32 });
+        assert_eq!(Ipv4Prefix::new([10, 0, 0, 0], 33), error);
         assert_eq!(
             "10.0.0.1/8".parse::<Ipv4Prefix>(),
             Err(PrefixError::HostBits { given: "10.0.0.1/8".into(), network: "10.0.0.0/8".into() })

@@ -65,6 +65,14 @@ impl Output {
             .and_then(|()| fs::rename(partial, &self.path))
             .map_err(|source| PcapError::Finish { file: self.path.clone(), partial: partial.clone(), source })
     }
+
+    /// Removes what was written under the temporary name.
+    pub(crate) fn abandon(&self) {
+        if let Some(partial) = &self.partial {
+            // If it can't be removed it is found by its name, and the next writer empties it.
+            let _ = fs::remove_file(partial);
+        }
+    }
 }
 
 /// Creates the file, or empties what a program that died has left of it; but not what another one is writing.

@@ -18,6 +18,8 @@ pub(crate) struct FileTransmit {
     /// What the counters already include.
     counted: Written,
     status: QueueStatus,
+    /// Whether a lane ever worked the queue; they all flush before they end.
+    used: bool,
     counters: Arc<QueueCounters>,
 }
 
@@ -27,6 +29,7 @@ impl FileTransmit {
             writer: Writer::with_snap_length(path, format, snap_length)?,
             counted: Written::default(),
             status: QueueStatus::Running,
+            used: false,
             counters: QueueCounters::new(TransmitDrop::ALL),
         })
     }
@@ -74,6 +77,7 @@ impl TransmitQueue for FileTransmit {
         if count == 0 {
             return 0;
         }
+        self.used = true;
         let now = now_nanoseconds();
         let mut taken = 0;
         if self.status == QueueStatus::Running {
@@ -92,6 +96,7 @@ impl TransmitQueue for FileTransmit {
     }
 
     fn flush(&mut self) {
+        self.used = true;
         if self.status == QueueStatus::Running {
             if let Err(error) = self.writer.flush() {
                 self.fail(&error);
@@ -110,9 +115,14 @@ impl TransmitQueue for FileTransmit {
 }
 
 impl Drop for FileTransmit {
-    /// The counters outlive the queue, so they get the last packets too; then the writer gives the file its name.
+    /// The counters outlive the queue, so they get the last packets too; then the writer gives the file its name. A
+    /// queue that no lane ever worked belongs to a start that failed, which leaves what has the name alone.
     fn drop(&mut self) {
-        self.flush();
+        if self.used {
+            self.flush();
+        } else {
+            self.writer.abandon();
+        }
     }
 }
 

@@ -46,7 +46,7 @@ enum State {
     Open,
     /// A write failed.
     Stopped,
-    /// The file has its name.
+    /// The file has its name, or was given up.
     Finished,
 }
 
@@ -160,6 +160,15 @@ impl Writer {
     /// not taken then.
     pub fn finish(mut self) -> Result<(), PcapError> {
         self.finish_in_place()
+    }
+
+    /// Throws away what was written; a file that has the name already stays as it is. What is written in place, such
+    /// as a named pipe, keeps what went into it.
+    pub fn abandon(&mut self) {
+        if self.state != State::Finished {
+            self.state = State::Finished;
+            self.output.abandon();
+        }
     }
 
     fn finish_in_place(&mut self) -> Result<(), PcapError> {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use toml::Spanned;
 use warmlane_mem::PoolKind;
-use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, PrefixError};
 use warmlane_wire::MacAddress;
 use warmlane_wire::martian::{ipv4_source_is_martian, ipv6_source_is_martian};
 
@@ -157,7 +157,9 @@ fn interface_address(text: &Spanned<String>) -> Result<InterfaceAddress, Fault> 
         IpAddr::V6(_) => format!("::/{length}").parse(),
     }
     .map_err(|error| match error {
-        error @ warmlane_table::PrefixError::Length { .. } => fault(text.span(), error),
+        PrefixError::Length { maximum, .. } => {
+            fault(text.span(), PrefixError::Length { given: text.get_ref().clone(), maximum })
+        }
         _ => malformed(),
     })?;
     let (length, is_host) = match (network, address) {
