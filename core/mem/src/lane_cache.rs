@@ -18,6 +18,8 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 use warmlane_sys::prefetch::prefetch_read;
+#[cfg(target_arch = "x86_64")]
+use warmlane_sys::simd::{self, Level};
 
 /// How many lines of stored frames behind the frame in hand are fetched into the cache.
 const LINES_AHEAD: usize = 16;
@@ -47,6 +49,9 @@ struct Cache {
     stride: usize,
     room: usize,
     clean: Volatile,
+    /// The processor has registers of 32 bytes.
+    #[cfg(target_arch = "x86_64")]
+    wide: bool,
     counters: Arc<LaneCounters>,
     pool: Pool,
 }
@@ -84,6 +89,8 @@ impl LaneCache {
             stride: shared.stride,
             room: shared.config.room,
             clean: shared.clean,
+            #[cfg(target_arch = "x86_64")]
+            wide: matches!(simd::detected(), Level::Avx2 | Level::Avx512),
             counters,
             pool: pool.clone(),
         })));
@@ -177,6 +184,35 @@ impl Cache {
         cursor: &mut Cursor,
         wanted: usize,
     ) -> Copied {
+        #[cfg(target_arch = "x86_64")]
+        if self.wide {
+            // SAFETY: `wide` says that this processor has what the function is compiled for.
+            return unsafe { self.take_copies_wide(burst, frames, cursor, wanted) };
+        }
+        self.take_copies_by(burst, frames, cursor, wanted)
+    }
+
+    /// The same, compiled for registers of 32 bytes: a line is two stores and not four, a header one and not two.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    fn take_copies_wide(
+        &mut self,
+        burst: &mut Burst,
+        frames: &Frames,
+        cursor: &mut Cursor,
+        wanted: usize,
+    ) -> Copied {
+        self.take_copies_by(burst, frames, cursor, wanted)
+    }
+
+    #[inline(always)]
+    fn take_copies_by(
+        &mut self,
+        burst: &mut Burst,
+        frames: &Frames,
+        cursor: &mut Cursor,
+        wanted: usize,
+    ) -> Copied {
         let (base, stride, clean) = (self.base, self.stride, self.clean);
         let room_lines = self.room / LINE_BYTES;
         let data_offset = usize::from(clean.data_offset);
@@ -235,6 +271,23 @@ impl Cache {
 
     #[inline]
     fn take(&mut self, burst: &mut Burst, wanted: usize) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.wide {
+            // SAFETY: `wide` says that this processor has what the function is compiled for.
+            return unsafe { self.take_wide(burst, wanted) };
+        }
+        self.take_by(burst, wanted)
+    }
+
+    /// The same, compiled for registers of 32 bytes: a header is reset by one store.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    fn take_wide(&mut self, burst: &mut Burst, wanted: usize) -> usize {
+        self.take_by(burst, wanted)
+    }
+
+    #[inline(always)]
+    fn take_by(&mut self, burst: &mut Burst, wanted: usize) -> usize {
         let mut count = 0;
         while count < wanted {
             if self.loaded.length == 0 && !self.refill() {
