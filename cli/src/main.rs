@@ -36,6 +36,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Err(error) = warmlane::sys::simd::check_environment() {
+        eprintln!("note: {error}");
+    }
     let command = Arguments::parse().command.unwrap_or_else(|| Command::Demo(demo::Arguments::default()));
     let result = match command {
         Command::Demo(arguments) => demo::run(&arguments),

@@ -96,10 +96,12 @@ pub struct Summary {
     /// How many rounds there were.
     pub rounds: usize,
     /// The fastest round.
+    #[serde(rename = "min")]
     pub minimum: f64,
     /// Half the rounds were faster.
     pub median: f64,
     /// The slowest round.
+    #[serde(rename = "max")]
     pub maximum: f64,
     /// Units per second at the median.
     pub per_second: f64,
