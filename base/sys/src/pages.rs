@@ -10,6 +10,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use crate::huge_pages::{self, HugePagePool};
 use crate::memory;
@@ -399,7 +400,15 @@ fn transparent_pages(
             }
             populate(&range, &file, base_page_bytes()).map(|()| (range, file))
         });
-    let (range, file) = outcome.map_err(|refusal| refusal.into_error(request))?;
+    let (range, file) = match outcome {
+        Ok(mapped) => mapped,
+        // There is no huge page to be had, or not enough memory at all: plain pages will show which.
+        Err(refusal) if refusal.source.raw_os_error() == Some(libc::ENOMEM) => {
+            let reason = format!("{} failed: {}", refusal.call, refusal.source);
+            return Ok(Attempt::Short(refuse(reason, "`sysctl vm.compact_memory=1`, or free memory")));
+        }
+        Err(refusal) => return Err(refusal.into_error(request)),
+    };
     let mut huge = resident::huge_bytes(&range);
     if huge != Some(length) {
         // What didn't come out huge at the first try, as with memory in fragments, may now: this compacts harder.
@@ -494,7 +503,7 @@ fn create_file(name: &CString, flags: libc::c_uint, length: usize) -> Result<Own
 
 /// Allocates and maps every page.
 fn populate(range: &AddressRange, file: &OwnedFd, page_bytes: usize) -> Result<(), Refusal> {
-    match advise(range, libc::MADV_POPULATE_WRITE) {
+    match populate_by_advice(range) {
         Err(source) if source.raw_os_error() == Some(libc::EINVAL) => {}
         Err(source) => return Err(Refusal { call: "madvise(MADV_POPULATE_WRITE)", source }),
         Ok(()) => return Ok(()),
@@ -515,6 +524,25 @@ fn populate(range: &AddressRange, file: &OwnedFd, page_bytes: usize) -> Result<(
     }
     Ok(())
 }
+
+/// Populating fails with ENOMEM now and then where there is plenty: while the kernel moves or collapses the pages in
+/// question. A moment later it works.
+fn populate_by_advice(range: &AddressRange) -> io::Result<()> {
+    let mut tries = 0;
+    loop {
+        match advise(range, libc::MADV_POPULATE_WRITE) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && tries < POPULATE_TRIES => {
+                tries += 1;
+                std::thread::sleep(POPULATE_PAUSE * tries);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// How often populating is tried again, and how much longer each time is waited before.
+const POPULATE_TRIES: u32 = 5;
+const POPULATE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Bytes of a base page.
 pub(crate) fn base_page_bytes() -> usize {
