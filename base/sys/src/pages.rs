@@ -335,7 +335,7 @@ fn reserved_pages(
     let size_flag = page_bytes.trailing_zeros() << libc::MFD_HUGE_SHIFT;
     let shared = create_file(name, libc::MFD_HUGETLB | size_flag, length)
         // Without MAP_NORESERVE this reserves all the pages, or fails with ENOMEM, before the first is touched.
-        .and_then(|file| Ok((AddressRange::map_shared(&file, length, pages.bytes())?, file)))
+        .and_then(|file| Ok((AddressRange::map_huge(&file, length)?, file)))
         // A control group may still refuse a page that the pool has; this then says so (EFAULT) where a write would
         // raise SIGBUS.
         .and_then(|(range, file)| populate(&range, &file, pages.bytes()).map(|()| (range, file)));

@@ -139,7 +139,12 @@ fn each_fault_is_named_with_its_place_and_a_remedy() {
         ),
         ("mac = \"02:00:00:00:00:01\"", "mtu = 1279", "line 10, column 30", "IPv6 needs at least 1280"),
         ("192.0.2.1/24", "192.0.2.1", "line 10, column 14", "as in 192.0.2.1/24"),
-        ("192.0.2.1/24", "192.0.2.1/33", "line 10", "192.0.2.1/33: the length of the prefix is out of range: use 0 to 32"),
+        (
+            "192.0.2.1/24",
+            "192.0.2.1/33",
+            "line 10",
+            "192.0.2.1/33: the length of the prefix is out of range: use 0 to 32",
+        ),
         ("192.0.2.1/24", "192.0.2.0/24", "line 10", "192.0.2.0 is no address that one station can have"),
         ("192.0.2.1/24", "198.51.100.0/31", "line 16", "address 198.51.100.0 is given twice"),
         ("2001:db8::1/64", "ff02::1/64", "line 10", "ff02::1 is no address that one station can have"),

@@ -22,16 +22,21 @@ unsafe impl Sync for AddressRange {}
 impl AddressRange {
     /// Private zeroed memory, allocated page by page as it is touched.
     pub(super) fn map_private(length: usize, alignment: usize) -> Result<Self, Refusal> {
-        let range = Self::reserve(length, alignment)?;
-        range.replace(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
-        Ok(range)
+        Self::reserve(length, alignment)?.replaced(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
     }
 
     /// The first `length` bytes of `file`, shared with everyone who has it.
     pub(super) fn map_shared(file: &OwnedFd, length: usize, alignment: usize) -> Result<Self, Refusal> {
-        let range = Self::reserve(length, alignment)?;
-        range.replace(libc::MAP_SHARED, file.as_raw_fd())?;
-        Ok(range)
+        Self::reserve(length, alignment)?.replaced(libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    /// The same for a file of huge pages, whose mappings the kernel aligns by itself.
+    pub(super) fn map_huge(file: &OwnedFd, length: usize) -> Result<Self, Refusal> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping where the kernel likes; no existing memory is touched.
+        let address =
+            unsafe { libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        Ok(Self { start: mapped(address)?, length })
     }
 
     /// Takes addresses without memory behind them: more than needed, of which the unaligned ends are given back.
@@ -55,7 +60,7 @@ impl AddressRange {
     }
 
     /// Puts memory behind the reserved addresses.
-    fn replace(&self, flags: libc::c_int, descriptor: libc::c_int) -> Result<(), Refusal> {
+    fn replaced(self, flags: libc::c_int, descriptor: libc::c_int) -> Result<Self, Refusal> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: MAP_FIXED replaces exactly the range that `reserve` took for us, which nobody has a pointer into yet.
         let address = unsafe {
@@ -68,7 +73,13 @@ impl AddressRange {
                 0,
             )
         };
-        mapped(address).map(|_| ())
+        if let Err(refusal) = mapped(address) {
+            // The kernel may have taken the reservation away before it failed. The addresses may be another thread's
+            // by now, so they must not be unmapped; if they are still reserved, addresses are all that is lost.
+            std::mem::forget(self);
+            return Err(refusal);
+        }
+        Ok(self)
     }
 
     pub(super) fn start(&self) -> NonNull<u8> {

@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn request(name: &str, length: usize, pages: PagePreference) -> MappingRequest {
     MappingRequest { name: name.to_owned(), length, pages }
@@ -142,4 +143,32 @@ fn a_pool_that_is_too_small_gets_the_right_number() {
     let shortfall = pool_shortfall(&pool, 2, &refusal(libc::EFAULT));
     assert!(shortfall.reason.contains("but mmap failed: Bad address"), "{}", shortfall.reason);
     assert!(shortfall.remedy.contains("hugetlb"), "{}", shortfall.remedy);
+}
+
+/// A mapping that cannot be had must not take another thread's memory with it: with MAP_FIXED the kernel unmaps what
+/// was there before it finds that it has no huge page to put there.
+#[test]
+fn failing_for_huge_pages_leaves_other_threads_memory_alone() {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    // More than any machine has set aside, in addresses that cost nothing.
+                    let request = MappingRequest {
+                        name: "too many".to_owned(),
+                        length: 1 << 40,
+                        pages: PagePreference::Huge2M,
+                    };
+                    assert!(Mapping::new(&request).is_err());
+                }
+            });
+        }
+        for round in 0..3_000_u32 {
+            let memory: TableMemory<u32> = TableMemory::zeroed(1024).expect("a page");
+            std::thread::yield_now();
+            assert_eq!(memory.iter().map(|&word| u64::from(word)).sum::<u64>(), 0, "round {round}");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
