@@ -249,7 +249,10 @@ impl Cache {
                     header.cast::<Volatile>().write(clean);
                     header.cast::<u64>().write(clean.first_word(length as u16));
                     let data = header.add(data_offset);
-                    if let [line] = lines {
+                    // A buffer's room may be shorter than one line.
+                    if let [line] = lines
+                        && fits
+                    {
                         data.cast::<[u8; LINE_BYTES]>().write_unaligned(line.0);
                     } else if fits {
                         for (number, line) in lines.iter().enumerate() {

@@ -1,7 +1,10 @@
 //! Who owns a buffer, from the outside: every buffer is in one place, and comes home from wherever it was.
 
 use std::collections::HashSet;
-use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Pool, PoolConfig, PoolError, PoolKind, channel};
+use warmlane_mem::{
+    BURST_CAPACITY, Burst, Checksum, Cursor, Frames, MAXIMUM_BUFFERS, Packet, Pool, PoolConfig, PoolError,
+    PoolKind, channel,
+};
 use warmlane_sys::pages::PagePreference;
 
 const KINDS: [PoolKind; 3] = [PoolKind::Depot, PoolKind::Stack, PoolKind::Ring];
@@ -374,14 +377,14 @@ fn bad_wishes_get_clear_errors() {
         Pool::new(&config).expect_err("must be refused")
     };
     assert!(matches!(refused(|c| c.buffers = 0), PoolError::NoBuffers { .. }));
-    assert!(matches!(refused(|c| c.buffers = (1 << 24) + 1), PoolError::TooManyBuffers { .. }));
+    assert!(matches!(refused(|c| c.buffers = MAXIMUM_BUFFERS + 1), PoolError::TooManyBuffers { .. }));
     assert!(matches!(refused(|c| c.room = 0), PoolError::NoRoom { .. }));
     assert!(matches!(refused(|c| c.room = 65_536), PoolError::BufferTooLarge { .. }));
     assert!(matches!(refused(|c| c.room = usize::MAX), PoolError::BufferTooLarge { .. }));
     assert!(matches!(refused(|c| c.magazine = 0), PoolError::Magazine { .. }));
     assert!(matches!(refused(|c| c.stride = Some(2_239)), PoolError::Stride { .. }));
     assert!(matches!(refused(|c| c.stride = Some(64)), PoolError::Stride { .. }));
-    let error = refused(|c| (c.buffers, c.room) = (1 << 24, 60_000));
+    let error = refused(|c| (c.buffers, c.room) = (MAXIMUM_BUFFERS, 60_000));
     assert!(matches!(error, PoolError::Memory { .. }), "{error}");
 
     let pool = pool(PoolKind::Depot, 16);
@@ -406,4 +409,31 @@ fn the_application_has_its_own_bytes() {
     packet.fill(&[0xff; 2_048]).expect("fits");
     let mine: &Mine = packet.application();
     assert_eq!((mine.flow, mine.class, mine.colour), (u64::MAX, 7, 9));
+}
+
+#[test]
+fn copies_stay_inside_their_buffers() {
+    // Buffers without a byte between them, and rooms around one line, the unit of copying.
+    for (room, headroom, fits) in [(16, 48, 0), (63, 1, 0), (64, 64, 64), (127, 1, 64), (128, 0, 128)] {
+        let buffer = PoolConfig { room, headroom, ..config(PoolKind::Depot, 8) };
+        let pool =
+            Pool::new(&PoolConfig { stride: Some(buffer.buffer_bytes()), ..buffer }).expect("plain pages");
+        let _lane = pool.attach().expect("first attachment");
+        for length in [1, 16, 64, 65, 128, 129] {
+            let mut burst = Burst::new();
+            assert!(pool.take_bulk(&mut burst, 8));
+            burst.iter_mut().for_each(|packet| *packet.application_mut::<u64>() = 7);
+            burst.clear();
+            let mut frames = Frames::new();
+            frames.push(&vec![0xff; length]).expect("few frames");
+            let copied = pool.take_copies(&mut burst, &frames, &mut Cursor::default(), 8);
+            let intact = |packet: &Packet| *packet.application::<u64>() == 7;
+            assert!(copied.packets == 8 && burst.iter().all(intact), "{length} bytes into {room}");
+            let expected = if length <= fits { length } else { 0 };
+            assert!(
+                burst.iter().all(|packet| packet.packet_length() == expected),
+                "{length} bytes into {room}"
+            );
+        }
+    }
 }
