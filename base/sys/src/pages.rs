@@ -10,7 +10,6 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::time::Duration;
 
 use crate::huge_pages::{self, HugePagePool};
 use crate::memory;
@@ -503,7 +502,7 @@ fn create_file(name: &CString, flags: libc::c_uint, length: usize) -> Result<Own
 
 /// Allocates and maps every page.
 fn populate(range: &AddressRange, file: &OwnedFd, page_bytes: usize) -> Result<(), Refusal> {
-    match populate_by_advice(range) {
+    match advise(range, libc::MADV_POPULATE_WRITE) {
         Err(source) if source.raw_os_error() == Some(libc::EINVAL) => {}
         Err(source) => return Err(Refusal { call: "madvise(MADV_POPULATE_WRITE)", source }),
         Ok(()) => return Ok(()),
@@ -524,25 +523,6 @@ fn populate(range: &AddressRange, file: &OwnedFd, page_bytes: usize) -> Result<(
     }
     Ok(())
 }
-
-/// Populating fails with ENOMEM now and then where there is plenty: while the kernel moves or collapses the pages in
-/// question. A moment later it works.
-fn populate_by_advice(range: &AddressRange) -> io::Result<()> {
-    let mut tries = 0;
-    loop {
-        match advise(range, libc::MADV_POPULATE_WRITE) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && tries < POPULATE_TRIES => {
-                tries += 1;
-                std::thread::sleep(POPULATE_PAUSE * tries);
-            }
-            result => return result,
-        }
-    }
-}
-
-/// How often populating is tried again, and how much longer each time is waited before.
-const POPULATE_TRIES: u32 = 5;
-const POPULATE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Bytes of a base page.
 pub(crate) fn base_page_bytes() -> usize {
