@@ -132,7 +132,7 @@ impl Report {
         }
         let forward = &self.forward;
         writeln!(text)?;
-        writeln!(text, "{:<34} {:>14}", "packets", "")?;
+        writeln!(text, "packets")?;
         for (name, count) in [
             ("received", forward.received),
             ("= forwarded", forward.forwarded),
@@ -147,9 +147,10 @@ impl Report {
         }
         for (name, count) in [
             ("ICMP errors sent", forward.icmp_errors),
-            ("ICMP errors held back by the limit", forward.icmp_errors_limited),
+            ("ICMP errors held back by limit", forward.icmp_errors_limited),
+            ("ICMP errors that couldn't leave", forward.icmp_errors_unsent),
             ("packets fragmented", forward.fragmented),
-            ("left behind when their port ended", forward.unsent),
+            ("left behind as their port ended", forward.unsent),
         ] {
             if count > 0 {
                 writeln!(text, "  {name:<32} {count:>14}")?;
@@ -231,5 +232,29 @@ fn pool(pool: &Pool) -> PoolReport {
         freed: ledger.freed,
         outstanding: ledger.outstanding(),
         pages: pool.page_size().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_count_is_shown_and_in_line() {
+        let forward = ForwardReport {
+            received: 1,
+            unsent: 2,
+            icmp_errors: 3,
+            icmp_errors_limited: 4,
+            icmp_errors_unsent: 5,
+            fragmented: 6,
+            ..ForwardReport::default()
+        };
+        let report = Report { seconds: 1.0, ports: vec![], forward, lanes: vec![], pools: vec![] };
+        let text = report.text();
+        let (_, packets) = text.split_once("packets\n").unwrap();
+        let counts: Vec<_> = packets.trim_end().lines().collect();
+        assert_eq!(counts.len(), 10, "{text}");
+        assert!(counts.iter().all(|line| line.len() == counts[0].len()), "{text}");
     }
 }
