@@ -26,8 +26,9 @@ fn of(length: usize, pools: &[HugePagePool], transparent: &TransparentHugePages)
     let pool = |bytes: usize| pools.iter().find(|pool| pool.page_bytes == bytes as u64);
     let obtainable = |bytes: usize| pool(bytes).map_or(0, HugePagePool::obtainable);
     let needed = |bytes: usize| length.div_ceil(bytes) as u64;
-    // Shared memory, which pools are made of, has its own setting.
-    let merged = matches!(transparent.shared.as_deref(), Some("always" | "within_size" | "advise" | "force"));
+    // Shared memory, which pools are made of, has its own setting. Where that is `never`, pools collapse their pages
+    // themselves (Linux 6.1); `deny` refuses that too.
+    let merged = transparent.shared.as_deref().is_some_and(|setting| setting != "deny");
     let pages = if length >= HUGE_1G_BYTES && obtainable(HUGE_1G_BYTES) >= needed(HUGE_1G_BYTES) {
         PageSize::Huge1G
     } else if obtainable(HUGE_2M_BYTES) >= needed(HUGE_2M_BYTES) {
@@ -70,11 +71,12 @@ mod tests {
         let short = pages((40 << 20) + 1);
         assert_eq!(short.pages, "transparent huge pages");
         assert!(short.remedy.unwrap().contains("65"));
+        assert_eq!(of(8 << 20, &[], &transparent("never")).pages, "transparent huge pages");
     }
 
     #[test]
     fn plain_pages_are_what_is_left() {
-        let plain = of(8 << 20, &[], &transparent("never"));
+        let plain = of(8 << 20, &[], &transparent("deny"));
         assert_eq!(plain.page_count, (8 << 20) / plain.page_bytes);
         assert_eq!((plain.pages.ends_with(" pages"), plain.remedy), (true, None));
     }
