@@ -163,7 +163,7 @@ fn a_failed_start_touches_no_results() {
     for rest in [
         "--port b=packet:interface=missing0",
         "--lanes 255",
-        "--port b=pcap:read=good.pcap,write=b.pcap --lanes 2",
+        "--port b=pcap:write=b.pcap --lanes 2",
     ] {
         let finished = forward(directory.path(), &format!("--port a=pcap:write=good.pcap {rest}"));
         assert_refused(&finished, &[]);

@@ -50,6 +50,39 @@ struct PacketOptions {
     interface: String,
 }
 
+/// Refuses configurations that lose a capture: a file that is written is replaced when the run ends.
+pub(crate) fn check_captures(ports: &[PortConfig]) -> anyhow::Result<()> {
+    let paths = |keys: &'static [&'static str]| {
+        ports.iter().flat_map(move |port| {
+            let paths = keys.iter().filter_map(|&key| port.options.get(key)?.as_str());
+            paths.filter_map(move |path| Some((port.name.as_str(), place(Path::new(path))?)))
+        })
+    };
+    let mut written: Vec<(&str, PathBuf)> = Vec::new();
+    for (port, path) in paths(&["write"]) {
+        let clash =
+            paths(&["read", "file"]).find(|(_, other)| *other == path).map(|found| ("reads", found.0));
+        let other = written.iter().find(|(_, other)| *other == path).map(|found| ("writes", found.0));
+        if let Some((does, other)) = clash.or(other) {
+            bail!(
+                "port '{port}' would overwrite {}, which port '{other}' {does}: name another file",
+                path.display()
+            );
+        }
+        written.push((port, path));
+    }
+    Ok(())
+}
+
+/// One name for each regular file, there or yet to be made; none for pipes and devices.
+fn place(path: &Path) -> Option<PathBuf> {
+    if path.exists() {
+        return path.canonicalize().ok().filter(|path| path.is_file());
+    }
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    Some(directory.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
+}
+
 /// Opens the port numbered `number` with one queue pair for each of `lanes` lanes, as far as its driver has them.
 pub(crate) fn open(config: &PortConfig, lanes: usize, pool: &Pool) -> anyhow::Result<Port> {
     let named = || format!("port '{}' ({})", config.name, config.driver);
@@ -135,4 +168,33 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<replay::Frames> {
         frames.push(frame.without_fcs())?;
     }
     Ok(frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warmlane::functions::forward::control::config::Config;
+
+    fn check(ports: &[&str]) -> anyhow::Result<()> {
+        let port = |(number, options): (usize, &&str)| {
+            format!("[[port]]\nname = \"p{number}\"\ndriver = \"pcap\"\noptions = {{ {options} }}\n")
+        };
+        let text: String = ports.iter().enumerate().map(port).collect();
+        check_captures(&Config::from_toml(&text)?.ports)
+    }
+
+    #[test]
+    fn a_capture_that_would_be_lost_is_named() {
+        // Cargo.toml is a file that is there.
+        for clash in [
+            &["read = 'Cargo.toml', write = './Cargo.toml'"][..],
+            &["write = 'Cargo.toml'", "file = 'src/../Cargo.toml'"],
+            &["write = 'new.pcap'", "write = 'src/../new.pcap'"],
+        ] {
+            let error = check(clash).unwrap_err().to_string();
+            assert!(error.contains("would overwrite") && error.contains("port 'p"), "{error}");
+        }
+        check(&["read = 'Cargo.toml', write = 'new.pcap'", "read = 'Cargo.toml'"]).unwrap();
+        check(&["write = '/dev/null'", "write = '/dev/null'"]).unwrap();
+    }
 }
