@@ -1,6 +1,6 @@
 //! Opens ports by the name of their driver: the one place that knows all of them.
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,7 +143,8 @@ fn open_driver(config: &PortConfig, lanes: usize, pool: &Pool) -> anyhow::Result
 }
 
 fn options<T: for<'de> Deserialize<'de>>(config: &PortConfig) -> anyhow::Result<T> {
-    Ok(config.options.clone().try_into()?)
+    // Only the sentence: there is no text that a place could be shown in.
+    config.options.clone().try_into().map_err(|error: toml::de::Error| anyhow!(error.message().to_owned()))
 }
 
 /// Reads a capture for replay.
