@@ -251,11 +251,11 @@ mod tests {
     #[test]
     fn what_it_says_is_heard() {
         let mut process = shell(
-            "echo ready; read line </dev/null; trap 'echo bye >&2; exit 3' INT; echo go; while :; do sleep 0.01; done",
+            "echo ready; read line </dev/null; trap 'echo bye >&2; exit 3' TERM; echo go; while :; do sleep 0.01; done",
         );
         process.wait_for("ready", LIMIT);
         process.wait_for("go", LIMIT);
-        process.interrupt();
+        process.signal("TERM");
         let finished = process.finish(LIMIT);
         assert_eq!((finished.status.code(), finished.errors.as_str()), (Some(3), "bye\n"));
         assert_eq!(finished.output, "ready\ngo\n");
