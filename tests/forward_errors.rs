@@ -160,11 +160,8 @@ fn truncated_captures_fail_after_their_last_frame() {
 fn a_failed_start_touches_no_results() {
     let directory = workshop();
     let before = files(directory.path());
-    for rest in [
-        "--port b=packet:interface=missing0",
-        "--lanes 255",
-        "--port b=pcap:write=b.pcap --lanes 2",
-    ] {
+    for rest in ["--port b=packet:interface=missing0", "--lanes 255", "--port b=pcap:write=b.pcap --lanes 2"]
+    {
         let finished = forward(directory.path(), &format!("--port a=pcap:write=good.pcap {rest}"));
         assert_refused(&finished, &[]);
         assert_eq!(files(directory.path()), before, "{rest}\n{}", finished.text());
