@@ -67,7 +67,7 @@ fn frames_longer_than_a_buffer_are_chained() {
     let (seen, lost) = receive_all(&frames(&lengths), &pool, 2, 4);
     let expected: Vec<usize> = lengths.iter().chain(&lengths).copied().collect();
     assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), expected);
-    assert_eq!(seen[1], (0..9_000).map(|byte| (byte + 1) as u8).collect::<Vec<_>>());
+    assert_eq!(seen[1], (0..9_000_usize).map(|byte| (byte + 1) as u8).collect::<Vec<_>>());
     assert_eq!((lost, pool.ledger().outstanding()), (0, 0));
 }
 
