@@ -4,6 +4,7 @@ use crate::assembly;
 use crate::run::{self, RunFlags, Signals};
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 use warmlane::drivers::memory::{null, replay};
 use warmlane::functions::forward::control::Config;
 use warmlane::lane::IdlePolicy;
@@ -28,8 +29,8 @@ pub(crate) struct Arguments {
     shortest: bool,
 }
 
-/// Seconds to run for if nothing is said.
-const DURATION: f64 = 10.0;
+/// How long to run if nothing is said.
+const DURATION: Duration = Duration::from_secs(10);
 /// Frames that each link has; they go round.
 const FRAMES: usize = 8_192;
 /// Neighbours behind each link.
@@ -48,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .collect::<anyhow::Result<Vec<_>>>()?;
     let assembly = assembly::start(config, pool, ports, IdlePolicy::Spin)?;
     let flags = RunFlags { duration: arguments.run.duration.or(Some(DURATION)), ..arguments.run.clone() };
-    eprintln!("forwarding for {:.0} seconds; Ctrl-C ends it earlier", flags.duration.unwrap_or(DURATION));
+    eprintln!("forwarding for {:?}; Ctrl-C ends it earlier", flags.duration.unwrap_or(DURATION));
     run::to_the_end(assembly, &flags, &signals)
 }
 

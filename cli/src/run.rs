@@ -15,8 +15,8 @@ use warmlane::lane::LaneView;
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct RunFlags {
     /// Stop after this many seconds.
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) duration: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
+    pub(crate) duration: Option<Duration>,
     /// Stop once this many packets were received, give or take the bursts under way.
     #[arg(long, value_name = "PACKETS")]
     pub(crate) count: Option<u64>,
@@ -26,6 +26,13 @@ pub(crate) struct RunFlags {
     /// Print no progress line.
     #[arg(long)]
     pub(crate) quiet: bool,
+}
+
+/// A length of time that a run can have.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().map_err(|error| error.to_string())?;
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| "give a number of seconds, 0 or more, as in 2.5".to_owned())
 }
 
 /// How often the end conditions are looked at.
@@ -55,7 +62,6 @@ impl Signals {
 /// Waits for the end, drains the lanes, prints the report.
 pub(crate) fn to_the_end(assembly: Assembly, flags: &RunFlags, signals: &Signals) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let limit = flags.duration.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
     let mut progress = Progress::new(!flags.quiet && !flags.json);
     let mut told = 0;
     while !assembly.lanes.are_finished() {
@@ -63,7 +69,7 @@ pub(crate) fn to_the_end(assembly: Assembly, flags: &RunFlags, signals: &Signals
         let elapsed = begin.elapsed();
         let received = || assembly.forwarders.iter().map(|counters| counters.received.get()).sum::<u64>();
         let done = signals.stop.load(Ordering::Relaxed)
-            || limit.is_some_and(|limit| elapsed >= limit)
+            || flags.duration.is_some_and(|limit| elapsed >= limit)
             || flags.count.is_some_and(|count| received() >= count);
         if done {
             break;

@@ -174,7 +174,9 @@ impl ForwardTask {
                     true
                 }
             };
-            if ended && !sink.burst.is_empty() {
+            if ended {
+                // From now on the forwarder finds no output there, and drops with that reason at once.
+                sink.queue = None;
                 notes.unsent.add(sink.burst.len() as u64);
                 sink.burst.clear();
             }

@@ -43,21 +43,18 @@ impl Forwarder {
         if !icmpv4::may_answer(&ip) || !came_from_one_host(&self.routes, ip.header.source()) {
             return;
         }
+        // What can't be sent for want of an address takes no token from the other family.
+        let Some(source) = self.ipv4_source(packet.port()) else { return self.count_error(false) };
         if !self.limiter.take(clock::cycles()) {
             return self.counters.errors_limited.add(1);
         }
         let end = frame.len().min(offset + usize::from(ip.header.total_length()));
         let quote = icmpv4::quote(frame.get(offset..end).unwrap_or_default());
-        let source = self.ipv4_source(packet.port());
-        let header = source.map(|source| {
-            let length = ipv4::HEADER_LENGTH + icmpv4::HEADER_LENGTH + quote.len();
-            self.identification = self.identification.wrapping_add(1);
-            ipv4_header(source, ip.header.source(), length as u16, self.identification)
-        });
-        let sent = header.is_some_and(|header| {
-            let parts = [&header[..], &message.header(quote), quote];
-            self.send_back(frame.get(..offset).unwrap_or_default(), &parts, packet.port(), outputs)
-        });
+        let length = ipv4::HEADER_LENGTH + icmpv4::HEADER_LENGTH + quote.len();
+        self.identification = self.identification.wrapping_add(1);
+        let header = ipv4_header(source, ip.header.source(), length as u16, self.identification);
+        let parts = [&header[..], &message.header(quote), quote];
+        let sent = self.send_back(frame.get(..offset).unwrap_or_default(), &parts, packet.port(), outputs);
         self.count_error(sent);
     }
 
@@ -75,18 +72,17 @@ impl Forwarder {
         if !icmpv6::may_answer(&ip, &message) {
             return;
         }
+        let Some(source) = self.ipv6_source(packet.port()) else { return self.count_error(false) };
         if !self.limiter.take(clock::cycles()) {
             return self.counters.errors_limited.add(1);
         }
         let end = frame.len().min(offset + ipv6::HEADER_LENGTH + usize::from(ip.header.payload_length()));
         let quote = icmpv6::quote(frame.get(offset..end).unwrap_or_default());
         let destination = ip.header.source();
-        let sent = self.ipv6_source(packet.port()).is_some_and(|source| {
-            let length = (icmpv6::HEADER_LENGTH + quote.len()) as u16;
-            let header = ipv6_header(source, destination, length, OWN_TTL);
-            let parts = [&header[..], &message.header(source, destination, quote), quote];
-            self.send_back(frame.get(..offset).unwrap_or_default(), &parts, packet.port(), outputs)
-        });
+        let length = (icmpv6::HEADER_LENGTH + quote.len()) as u16;
+        let header = ipv6_header(source, destination, length, OWN_TTL);
+        let parts = [&header[..], &message.header(source, destination, quote), quote];
+        let sent = self.send_back(frame.get(..offset).unwrap_or_default(), &parts, packet.port(), outputs);
         self.count_error(sent);
     }
 
