@@ -22,7 +22,7 @@ use warmlane_sys::prefetch::prefetch_read;
 use warmlane_sys::simd::{self, Level};
 
 /// How many lines of stored frames behind the frame in hand are fetched into the cache.
-const LINES_AHEAD: usize = 16;
+const LINES_AHEAD: usize = 32;
 
 thread_local! {
     /// This thread's cache of each pool, null where it has none. Constant-initialised and without a destructor,
