@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// The CPU to run on; the last one that this process may use if not given (the first serves most interrupts).
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
+    /// The CPU of the second lane, for benches of two; the first other one that this process may use if not given.
+    #[arg(long, value_name = "N")]
+    second_cpu: Option<usize>,
     /// Print one JSON object a line for each bench, with the machine it ran on, and nothing else.
     #[arg(long, conflicts_with = "serve")]
     json: bool,
@@ -69,7 +72,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             bench::list()[0].name
         );
     }
-    pin(arguments.cpu)?;
+    let second_cpu = pin(arguments.cpu, arguments.second_cpu)?;
     let frames = match &arguments.pcap {
         Some(path) => {
             let frames = drivers::load(path).with_context(|| format!("--pcap {}", path.display()))?;
@@ -80,7 +83,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let options = Options { pcap: arguments.pcap, frames, burst: arguments.burst.map(usize::from) };
+    let options = Options { pcap: arguments.pcap, frames, burst: arguments.burst.map(usize::from), second_cpu };
     if arguments.serve {
         return Ok(benches[0].serve(&options, std::io::stdin().lock(), output)?);
     }
@@ -105,12 +108,15 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Bench>> {
     names.iter().map(|name| Ok(bench::find(name)?)).collect()
 }
 
-fn pin(cpu: Option<usize>) -> anyhow::Result<()> {
-    let cpu = match cpu {
-        Some(cpu) => cpu,
-        None => *affinity::allowed_cpus()?.last().context("this process may use no CPU at all")?,
-    };
-    Ok(affinity::pin_current_thread(cpu)?)
+/// Binds this thread to the CPU that was asked for, and says which one a second lane may have.
+fn pin(cpu: Option<usize>, second: Option<usize>) -> anyhow::Result<Option<usize>> {
+    let allowed = affinity::allowed_cpus()?;
+    let cpu = cpu.or_else(|| allowed.last().copied()).context("this process may use no CPU at all")?;
+    affinity::pin_current_thread(cpu)?;
+    if second == Some(cpu) {
+        bail!("--second-cpu {cpu} is the first lane's CPU: two lanes on one CPU would wait for each other");
+    }
+    Ok(second.or_else(|| allowed.into_iter().find(|&other| other != cpu)))
 }
 
 fn list(json: bool) -> anyhow::Result<String> {

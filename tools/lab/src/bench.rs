@@ -17,12 +17,21 @@ pub struct Options {
     pub frames: Option<std::sync::Arc<warmlane_memory::replay::Frames>>,
     /// Packets per burst; `None` is the bench's own choice.
     pub burst: Option<usize>,
+    /// The CPU of the second lane, for benches that have one. The first lane runs where the caller does.
+    pub second_cpu: Option<usize>,
 }
 
 /// One measurement that is ready to run.
 pub trait Measure {
     /// Does some work, at least a burst, at most about a millisecond, and says how many units it was.
     fn work(&mut self) -> u64;
+
+    /// Comes before a round, outside the time that counts: a second lane starts here.
+    fn begin(&mut self) {}
+
+    /// Comes after a round, outside the time that counts. From here to `begin`, nothing of this may run: a peer is
+    /// measured in between.
+    fn end(&mut self) {}
 }
 
 impl<F: FnMut() -> u64> Measure for F {
@@ -39,8 +48,12 @@ pub struct Bench {
     pub unit: &'static str,
     /// One sentence for people.
     pub sentence: &'static str,
-    pub(crate) prepare: fn(&Options) -> Result<Box<dyn Measure>, BenchError>,
+    /// Makes it ready to run.
+    pub prepare: Prepare,
 }
+
+/// Sets a bench up.
+pub type Prepare = fn(&Options) -> Result<Box<dyn Measure>, BenchError>;
 
 /// Why a bench can't run.
 #[derive(Debug, thiserror::Error)]
@@ -68,8 +81,17 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    pub(crate) fn setup(name: &'static str, reason: impl std::fmt::Display) -> Self {
+    /// The bench `name` can't be set up.
+    pub fn setup(name: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Setup { name, reason: reason.to_string() }
+    }
+
+    /// The second lane's CPU, or an error that says that one is needed.
+    ///
+    /// # Errors
+    /// [`BenchError::Setup`], if there is no second CPU.
+    pub fn second_cpu(name: &'static str, options: &Options) -> Result<usize, Self> {
+        options.second_cpu.ok_or_else(|| Self::setup(name, "it needs a second CPU, and this process may use only one"))
     }
 }
 
@@ -219,6 +241,7 @@ impl Bench {
 
 fn measure_round(measure: &mut dyn Measure, round: u64, length: Duration) -> Round {
     let clock = Clock::calibrated();
+    measure.begin();
     let wanted = clock.cycles_for(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
     let begin = clock::cycles_ordered();
     let mut packets = 0;
@@ -226,6 +249,7 @@ fn measure_round(measure: &mut dyn Measure, round: u64, length: Duration) -> Rou
         packets += measure.work();
         let cycles = clock::cycles_ordered().saturating_sub(begin);
         if cycles >= wanted {
+            measure.end();
             let seconds = cycles as f64 / clock.cycles_per_second() as f64;
             return Round { round, packets: packets.max(1), cycles: cycles.max(1), seconds };
         }
