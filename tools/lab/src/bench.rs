@@ -91,7 +91,9 @@ impl BenchError {
     /// # Errors
     /// [`BenchError::Setup`], if there is no second CPU.
     pub fn second_cpu(name: &'static str, options: &Options) -> Result<usize, Self> {
-        options.second_cpu.ok_or_else(|| Self::setup(name, "it needs a second CPU, and this process may use only one"))
+        options
+            .second_cpu
+            .ok_or_else(|| Self::setup(name, "it needs a second CPU, and this process may use only one"))
     }
 }
 
@@ -167,8 +169,8 @@ impl Machine {
 }
 
 /// All benches.
-pub fn list() -> &'static [Bench] {
-    benches::ALL
+pub fn list() -> impl Iterator<Item = &'static Bench> {
+    benches::GROUPS.iter().copied().flatten()
 }
 
 /// The bench called `name`.
@@ -176,9 +178,9 @@ pub fn list() -> &'static [Bench] {
 /// # Errors
 /// [`BenchError::Unknown`], which lists those there are.
 pub fn find(name: &str) -> Result<&'static Bench, BenchError> {
-    list().iter().find(|bench| bench.name == name).ok_or_else(|| BenchError::Unknown {
+    list().find(|bench| bench.name == name).ok_or_else(|| BenchError::Unknown {
         name: name.to_owned(),
-        known: list().iter().map(|bench| bench.name).collect::<Vec<_>>().join(", "),
+        known: list().map(|bench| bench.name).collect::<Vec<_>>().join(", "),
     })
 }
 

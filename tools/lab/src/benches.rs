@@ -1,28 +1,23 @@
-//! The benches: each is a name, a sentence, and how to prepare it.
+//! The benches: each is a name, a sentence, and how to prepare it. A file holds those of one subject.
 
+mod exact;
 mod forward;
+mod locks;
+mod lpm;
 mod pool;
+mod rcu;
 mod replay;
+mod rings;
 
 use crate::bench::Bench;
 
-pub(crate) const ALL: &[Bench] = &[
-    Bench {
-        name: "l3-forward",
-        unit: "packet",
-        sentence: "replay 60-byte frames, validate, look up in the full table, rewrite, drop",
-        prepare: forward::l3_forward,
-    },
-    Bench {
-        name: "pool-one-lane",
-        unit: "packet",
-        sentence: "take 32 packets ready to use and free them, on one lane",
-        prepare: pool::one_lane,
-    },
-    Bench {
-        name: "replay-drop",
-        unit: "packet",
-        sentence: "replay 60-byte frames, each copied into a fresh buffer, and drop them",
-        prepare: replay::drop,
-    },
+pub(crate) const GROUPS: &[&[Bench]] = &[
+    forward::BENCHES,
+    replay::BENCHES,
+    pool::BENCHES,
+    rings::BENCHES,
+    locks::BENCHES,
+    rcu::BENCHES,
+    lpm::BENCHES,
+    exact::BENCHES,
 ];

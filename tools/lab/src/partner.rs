@@ -37,7 +37,8 @@ impl Partner {
         let (answer, answers) = mpsc::channel();
         let shared = Arc::clone(&state);
         let thread = thread::Builder::new().name("partner".to_owned()).spawn(move || {
-            let made = affinity::pin_current_thread(cpu).map_err(|error| error.to_string()).and_then(|()| make());
+            let made =
+                affinity::pin_current_thread(cpu).map_err(|error| error.to_string()).and_then(|()| make());
             match made {
                 Ok(step) => {
                     // Without a listener `END` will be found at once.

@@ -1,6 +1,6 @@
 //! What forwarding costs: replay, validate, look up in the full table, rewrite, drop.
 
-use crate::bench::{BenchError, Measure, Options};
+use crate::bench::{Bench, BenchError, Measure, Options};
 use crate::traffic::{self, Mix};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,6 +10,13 @@ use warmlane_forward::{ForwardTask, TaskPort};
 use warmlane_lane::{Poll, Task};
 use warmlane_mem::{LaneCache, Pool, PoolConfig};
 use warmlane_memory::{null, replay};
+
+pub(super) const BENCHES: &[Bench] = &[Bench {
+    name: "l3-forward",
+    unit: "packet",
+    sentence: "replay 60-byte frames, validate, look up in the full table, rewrite, drop",
+    prepare: l3_forward,
+}];
 
 const NAME: &str = "l3-forward";
 
@@ -22,7 +29,7 @@ struct Forward {
     _lane: LaneCache,
 }
 
-pub(super) fn l3_forward(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+fn l3_forward(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
     let setup = |error: &dyn std::fmt::Display| BenchError::setup(NAME, error);
     let config = Config::from_toml(&configuration()).map_err(|error| setup(&error))?;
     let routes = Routes::from_config(&config).map_err(|error| setup(&error))?;

@@ -1,7 +1,14 @@
 //! What buffers cost.
 
-use crate::bench::{BenchError, Measure, Options};
+use crate::bench::{Bench, BenchError, Measure, Options};
 use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
+
+pub(super) const BENCHES: &[Bench] = &[Bench {
+    name: "pool-one-lane",
+    unit: "packet",
+    sentence: "take 32 packets ready to use and free them, on one lane",
+    prepare: one_lane,
+}];
 
 /// How often a unit of work repeats its burst, so that reading the clock is lost in it.
 const REPEAT: usize = 100;
@@ -13,7 +20,7 @@ struct OneLane {
     _lane: LaneCache,
 }
 
-pub(super) fn one_lane(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+fn one_lane(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
     let name = "pool-one-lane";
     let size = options.burst.unwrap_or(32);
     let pool = Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() })

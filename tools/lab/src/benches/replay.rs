@@ -1,11 +1,18 @@
 //! What a replayed frame costs before anything is done with it.
 
-use crate::bench::{BenchError, Measure, Options};
+use crate::bench::{Bench, BenchError, Measure, Options};
 use crate::traffic;
 use std::sync::Arc;
 use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
 use warmlane_memory::{null, replay};
 use warmlane_port::{ReceiveQueue, TransmitQueue};
+
+pub(super) const BENCHES: &[Bench] = &[Bench {
+    name: "replay-drop",
+    unit: "packet",
+    sentence: "replay 60-byte frames, each copied into a fresh buffer, and drop them",
+    prepare: drop,
+}];
 
 struct Drop {
     burst: Burst,
@@ -14,7 +21,7 @@ struct Drop {
     _lane: LaneCache,
 }
 
-pub(super) fn drop(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+fn drop(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
     let name = "replay-drop";
     let pool = Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() })
         .map_err(|error| BenchError::setup(name, error))?;

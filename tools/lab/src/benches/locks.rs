@@ -1,0 +1,5 @@
+//! What locks cost.
+
+use crate::bench::Bench;
+
+pub(super) const BENCHES: &[Bench] = &[];

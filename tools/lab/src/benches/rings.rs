@@ -1,0 +1,5 @@
+//! What a ring between lanes costs.
+
+use crate::bench::Bench;
+
+pub(super) const BENCHES: &[Bench] = &[];
