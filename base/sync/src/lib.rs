@@ -18,6 +18,7 @@ pub mod index_stack;
 pub mod mpmc;
 pub mod padded;
 mod primitive;
+pub mod rcu;
 pub mod ring;
 mod slots;
 pub mod spin;

@@ -7,7 +7,7 @@
 pub(crate) use loom::{
     cell::UnsafeCell,
     sync::Arc,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence},
     thread::yield_now,
 };
 
@@ -16,7 +16,7 @@ pub(crate) use self::real::UnsafeCell;
 #[cfg(not(loom))]
 pub(crate) use std::{
     sync::Arc,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence},
     thread::yield_now,
 };
 
