@@ -29,6 +29,8 @@
 #include <rte_mbuf_pool_ops.h>
 #include <rte_prefetch.h>
 
+#include "serve.h"
+
 #define LARGEST_BURST 256
 #define LARGEST_HOPS 32768
 #define DESCRIPTORS 1024
@@ -73,18 +75,6 @@ struct counts {
 	uint64_t received;
 	uint64_t forwarded;
 };
-
-static void __attribute__((noreturn, format(printf, 1, 2))) fail(const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	fputs("l3_forward: ", stderr);
-	vfprintf(stderr, format, arguments);
-	fputc('\n', stderr);
-	va_end(arguments);
-	exit(EXIT_FAILURE);
-}
 
 /* ---- The table ---- */
 
@@ -355,39 +345,19 @@ static void start_ports(const struct options *options)
 
 /* ---- Rounds ---- */
 
-static uint64_t run(const struct router *router, const struct options *options, double seconds, struct counts *counts)
+struct job {
+	const struct router *router;
+	const struct options *options;
+};
+
+static struct round work(void *context)
 {
-	uint64_t wanted = seconds * rte_get_tsc_hz(), start = rte_rdtsc_precise(), cycles;
+	const struct job *job = context;
+	struct counts counts = {0};
 
-	do {
-		for (unsigned int packets = 0; packets < PACKETS_PER_CLOCK; packets += options->burst)
-			poll(router, options, counts);
-		cycles = rte_rdtsc_precise() - start;
-	} while (cycles < wanted);
-	return cycles;
-}
-
-static void serve(const struct router *router, const struct options *options)
-{
-	struct counts warm_up = {0};
-	char line[64];
-
-	run(router, options, 0.2, &warm_up);
-	puts("ready");
-	fflush(stdout);
-	for (unsigned int round = 0; fgets(line, sizeof(line), stdin) != NULL; round++) {
-		struct counts counts = {0};
-		double seconds;
-		uint64_t cycles;
-
-		if (sscanf(line, "go %lf", &seconds) != 1 || seconds <= 0 || seconds > 3600)
-			fail("'go SECONDS' was expected on standard input, not: %s", line);
-		cycles = run(router, options, seconds, &counts);
-		printf("{\"round\":%u,\"packets\":%" PRIu64 ",\"forwarded\":%" PRIu64 ",\"cycles\":%" PRIu64
-		       ",\"seconds\":%.9f}\n",
-		       round, counts.received, counts.forwarded, cycles, (double)cycles / rte_get_tsc_hz());
-		fflush(stdout);
-	}
+	for (unsigned int packets = 0; packets < PACKETS_PER_CLOCK; packets += job->options->burst)
+		poll(job->router, job->options, &counts);
+	return (struct round){.packets = counts.received, .forwarded = counts.forwarded};
 }
 
 /* ---- Options ---- */
@@ -405,24 +375,6 @@ static const char usage[] =
 	"  --working N       buffers beside these (default 4096)\n"
 	"  --room N          bytes of data in a buffer (default 2048)\n"
 	"  --pool OPS        ring_mp_mc (default), ring_sp_sc, stack, lf_stack\n";
-
-static unsigned int number(const char *text, unsigned int least, unsigned int most)
-{
-	char *end;
-	unsigned long value = strtoul(text, &end, 10);
-
-	if (*text == '\0' || *end != '\0' || value < least || value > most)
-		fail("'%s' is no number from %u to %u", text, least, most);
-	return value;
-}
-
-static int choice(const char *text, const char *const *names, int count)
-{
-	for (int i = 0; i < count; i++)
-		if (strcmp(text, names[i]) == 0)
-			return i;
-	fail("'%s' is not known here\n%s", text, usage);
-}
 
 static struct options parse(int count, char **arguments)
 {
@@ -452,8 +404,8 @@ static struct options parse(int count, char **arguments)
 	while ((letter = getopt_long(count, arguments, "", names, NULL)) != -1) {
 		switch (letter) {
 		case 'r': options.routes = optarg; break;
-		case 'l': options.lookup = choice(optarg, lookups, RTE_DIM(lookups)); break;
-		case 's': options.sink = choice(optarg, sinks, RTE_DIM(sinks)); break;
+		case 'l': options.lookup = choice(optarg, lookups, RTE_DIM(lookups), usage); break;
+		case 's': options.sink = choice(optarg, sinks, RTE_DIM(sinks), usage); break;
 		case 'b': options.burst = number(optarg, 1, LARGEST_BURST); break;
 		case 'h': options.hops = number(optarg, 1, LARGEST_HOPS - 2); break;
 		case 'p': options.prefetch = number(optarg, 0, LARGEST_BURST); break;
@@ -480,7 +432,7 @@ int main(int count, char **arguments)
 	options = parse(count - used, arguments + used);
 	build_router(&router, &options);
 	start_ports(&options);
-	serve(&router, &options);
+	serve(work, NULL, NULL, &(struct job){&router, &options});
 	rte_eal_cleanup();
 	return EXIT_SUCCESS;
 }

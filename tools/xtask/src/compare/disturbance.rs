@@ -26,16 +26,16 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads them, for a CPU and the threads of a process.
-    pub(crate) fn take(cpu: usize, process: u32) -> Self {
+    /// Reads them, for some CPUs and the threads of a process.
+    pub(crate) fn take(cpus: &[usize], process: u32) -> Self {
         let statistics = fs::read_to_string("/proc/stat").unwrap_or_default();
         let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
         let waited = threads
             .filter_map(|thread| waited(&fs::read_to_string(thread.path().join("schedstat")).ok()?))
             .sum();
         Self {
-            stolen_ticks: stolen(&statistics, cpu).unwrap_or_default(),
-            busy_ticks_elsewhere: busy_elsewhere(&statistics, cpu),
+            stolen_ticks: cpus.iter().filter_map(|&cpu| stolen(&statistics, cpu)).sum(),
+            busy_ticks_elsewhere: busy_elsewhere(&statistics, cpus),
             waited,
         }
     }
@@ -49,13 +49,13 @@ fn stolen(statistics: &str, cpu: usize) -> Option<u32> {
     numbers.nth(7)?.parse().ok()
 }
 
-/// Ticks that all other CPUs have worked: user, nice, system, interrupts and soft interrupts.
-fn busy_elsewhere(statistics: &str, cpu: usize) -> u32 {
+/// Ticks that all CPUs but `own` have worked: user, nice, system, interrupts and soft interrupts.
+fn busy_elsewhere(statistics: &str, own: &[usize]) -> u32 {
     const BUSY: [usize; 5] = [0, 1, 2, 5, 6];
-    let own = format!("cpu{cpu}");
+    let own: Vec<String> = own.iter().map(|cpu| format!("cpu{cpu}")).collect();
     let others = statistics.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| {
         // The line called "cpu" is the sum of all.
-        name.len() > 3 && name.starts_with("cpu") && *name != own
+        name.len() > 3 && name.starts_with("cpu") && own.iter().all(|own| own != name)
     });
     others
         .map(|(_, numbers)| {
@@ -102,9 +102,10 @@ mod tests {
         assert_eq!(stolen(STATISTICS, 10), Some(1));
         assert_eq!(stolen(STATISTICS, 0), None);
         assert_eq!(stolen("cpu0 1 2 3", 0), None);
-        assert_eq!(busy_elsewhere(STATISTICS, 1), 5);
-        assert_eq!(busy_elsewhere(STATISTICS, 10), 118);
-        assert_eq!(busy_elsewhere(STATISTICS, 5), 123);
+        assert_eq!(busy_elsewhere(STATISTICS, &[1]), 5);
+        assert_eq!(busy_elsewhere(STATISTICS, &[10]), 118);
+        assert_eq!(busy_elsewhere(STATISTICS, &[5]), 123);
+        assert_eq!(busy_elsewhere(STATISTICS, &[1, 10]), 0);
         assert_eq!(waited("83152107 154665842 217\n"), Some(Duration::from_nanos(154_665_842)));
         assert_eq!(waited("0"), None);
     }
@@ -142,7 +143,7 @@ mod tests {
         // Two that never rest, on one CPU: each waits half of the time.
         let mut rivals = [busy(), busy()];
         std::thread::sleep(Duration::from_millis(200));
-        let snapshot = Snapshot::take(cpu, rivals[0].id());
+        let snapshot = Snapshot::take(&[cpu], rivals[0].id());
         for rival in &mut rivals {
             rival.kill().unwrap();
             rival.wait().unwrap();

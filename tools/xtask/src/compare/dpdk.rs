@@ -3,19 +3,31 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, bail};
-use warmlane_sys::simd::{self, Level};
+use anyhow::bail;
 
-use super::huge_pages::Pages;
-use super::traffic;
 use crate::workspace::run_quietly;
 
-/// Huge-page memory that the forwarder is given, in MiB: the builder of the table takes most.
-pub(crate) const MEMORY: u64 = 768;
+/// What to install where it is missing.
+pub(crate) const MISSING: &str =
+    "libdpdk is not installed: `apt-get install libdpdk-dev dpdk-dev pkg-config`";
 
 /// What `pkg-config` knows as libdpdk.
 pub(crate) struct Dpdk {
     version: String,
+}
+
+/// One of the programs in `peers/`, with the settings that serve it best (`peers/README.md`).
+pub(crate) struct Program<'a> {
+    /// What is shown of it, without the name and version of DPDK.
+    pub(crate) name: String,
+    /// Its file, without the suffix.
+    pub(crate) file: &'static str,
+    /// Huge-page memory that it is given.
+    pub(crate) mebibytes: u64,
+    /// More arguments for DPDK's environment layer.
+    pub(crate) environment: &'a [&'a str],
+    /// The program's own arguments.
+    pub(crate) arguments: &'a [&'a str],
 }
 
 impl Dpdk {
@@ -38,32 +50,25 @@ impl Dpdk {
         Ok(directory)
     }
 
-    /// The forwarder with the settings that serve it best (`peers/README.md`), and a name that tells them.
-    pub(crate) fn l3_forward(
+    /// How to start a program, on these CPUs (the first is the main one's), and the name to show.
+    pub(crate) fn command(
         &self,
         peers: &Path,
-        capture: &Path,
-        routes: &Path,
-        cpu: usize,
-        pages: &Pages,
-    ) -> anyhow::Result<(String, Command)> {
-        let (lookup, lookup_name) = match simd::detected() {
-            Level::Avx512 => ("fib-avx512", "rte_fib AVX-512"),
-            _ => ("fib-scalar", "rte_fib scalar"),
-        };
-        // Commas and equals signs would end the value inside a device's arguments.
-        let capture = capture.to_str().filter(|path| !path.contains([',', '=']));
-        let capture = capture.context("the target directory's path must be UTF-8 without ',' and '='")?;
-        let mut command = Command::new(peers.join("l3_forward"));
+        program: &Program<'_>,
+        cpus: &[usize],
+        huge: bool,
+    ) -> (String, Command) {
+        let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
+        let mut command = Command::new(peers.join(program.file));
         command
-            .args(["-l", &cpu.to_string(), "-m", &MEMORY.to_string()])
+            .args(["-l", &list.join(","), "-m", &program.mebibytes.to_string()])
+            .args(cpus.first().map(|cpu| format!("--main-lcore={cpu}")))
             .args(["--no-pci", "--no-telemetry", "--in-memory", "--log-level=4"])
             .arg("--force-max-simd-bitwidth=512")
-            .arg(format!("--vdev=net_pcap0,rx_pcap={capture},infinite_rx=1"))
-            .args(if pages.huge() { &[][..] } else { &["--no-huge"][..] })
-            .args(["--", "--lookup", lookup, "--routes"])
-            .arg(routes)
-            .args(["--hops", &traffic::HOPS.to_string(), "--stored", &traffic::FRAMES.to_string()]);
-        Ok((format!("DPDK {} l3_forward ({lookup_name}, net_pcap infinite_rx)", self.version), command))
+            .args(program.environment)
+            .args(if huge { &[][..] } else { &["--no-huge"][..] })
+            .arg("--")
+            .args(program.arguments);
+        (format!("DPDK {} {}", self.version, program.name), command)
     }
 }

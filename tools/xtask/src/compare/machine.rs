@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use warmlane_sys::machine::MachineFacts;
 
 /// The machine and the sources, for the record beside the results.
-pub(crate) fn fingerprint(root: &Path, cpu: usize) -> Value {
+pub(crate) fn fingerprint(root: &Path, cpus: &[usize]) -> Value {
     let facts = MachineFacts::read();
     let huge_pages: Vec<Value> = facts
         .huge_pages
@@ -32,7 +32,7 @@ pub(crate) fn fingerprint(root: &Path, cpu: usize) -> Value {
         "huge_pages": huge_pages,
         "transparent_huge_pages": facts.transparent.private,
         "cycles_per_second": facts.cycles_per_second,
-        "measured_on_cpu": cpu,
+        "measured_on_cpus": cpus,
         "commit": git(&["rev-parse", "HEAD"]),
         "changed_since_commit": git(&["status", "--porcelain", "--untracked-files=no"]).map(|files| !files.is_empty()),
     })

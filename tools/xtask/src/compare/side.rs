@@ -28,7 +28,7 @@ struct Round {
 /// What a round came to.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Measured {
-    pub(crate) cycles_per_packet: f64,
+    pub(crate) cycles_per_unit: f64,
     /// Why it doesn't count, if so.
     pub(crate) disturbed: Option<String>,
 }
@@ -37,21 +37,22 @@ pub(crate) struct Measured {
 #[derive(Debug)]
 pub(crate) struct Side {
     name: String,
-    cpu: usize,
+    cpus: Vec<usize>,
     process: Child,
     requests: Option<ChildStdin>,
     answers: Receiver<String>,
 }
 
 impl Side {
-    /// Starts a program on a CPU and waits until it is ready.
-    pub(crate) fn start(name: &str, command: &Command, cpu: usize) -> anyhow::Result<Self> {
-        Self::start_within(name, command, cpu, START)
+    /// Starts a program on these CPUs and waits until it is ready.
+    pub(crate) fn start(name: &str, command: &Command, cpus: &[usize]) -> anyhow::Result<Self> {
+        Self::start_within(name, command, cpus, START)
     }
 
-    fn start_within(name: &str, command: &Command, cpu: usize, limit: Duration) -> anyhow::Result<Self> {
+    fn start_within(name: &str, command: &Command, cpus: &[usize], limit: Duration) -> anyhow::Result<Self> {
+        let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
         let mut process = Command::new("taskset")
-            .args(["--cpu-list", &cpu.to_string()])
+            .args(["--cpu-list", &list.join(",")])
             .arg(command.get_program())
             .args(command.get_args())
             .stdin(Stdio::piped())
@@ -66,21 +67,21 @@ impl Side {
             // Ends with the program, or when nobody listens any more.
             let _ = lines.map(|line| sender.send(line)).find(Result::is_err);
         });
-        let mut side = Self { name: name.to_owned(), cpu, process, requests, answers };
+        let mut side = Self { name: name.to_owned(), cpus: cpus.to_vec(), process, requests, answers };
         side.answer(limit, |line| (line == "ready").then_some(()))?;
         Ok(side)
     }
 
     /// Asks for one round.
     pub(crate) fn measure(&mut self, length: Duration) -> anyhow::Result<Measured> {
-        let before = Snapshot::take(self.cpu, self.process.id());
+        let before = Snapshot::take(&self.cpus, self.process.id());
         let request = format!("go {}\n", length.as_secs_f64());
         let requests = self.requests.as_mut().context("the program's input is closed")?;
         if requests.write_all(request.as_bytes()).is_err() {
             bail!("{} has ended before the round", self.name);
         }
         let line = self.answer(length + OVERTIME, |line| line.starts_with('{').then(|| line.to_owned()))?;
-        let after = Snapshot::take(self.cpu, self.process.id());
+        let after = Snapshot::take(&self.cpus, self.process.id());
         let round: Round = serde_json::from_str(&line)
             .with_context(|| format!("{} answered with something else than a round: {line}", self.name))?;
         if round.packets == 0 || round.cycles == 0 {
@@ -94,7 +95,7 @@ impl Side {
             );
         }
         Ok(Measured {
-            cycles_per_packet: round.cycles as f64 / round.packets as f64,
+            cycles_per_unit: round.cycles as f64 / round.packets as f64,
             disturbed: disturbance::between(&before, &after, length),
         })
     }
@@ -146,12 +147,12 @@ mod tests {
         command
     }
 
-    fn cpu() -> usize {
-        warmlane_sys::affinity::allowed_cpus().unwrap()[0]
+    fn cpus() -> [usize; 1] {
+        [warmlane_sys::affinity::allowed_cpus().unwrap()[0]]
     }
 
     fn side(text: &str) -> anyhow::Result<Side> {
-        Side::start_within("script", &script(text), cpu(), Duration::from_secs(20))
+        Side::start_within("script", &script(text), &cpus(), Duration::from_secs(20))
     }
 
     /// What a side says about the round that this line answers for.
@@ -167,7 +168,7 @@ mod tests {
                     echo \"{\\\"round\\\":0,\\\"packets\\\":4,\\\"cycles\\\":9,\\\"seconds\\\":$seconds}\"; done";
         let mut side = side(text).unwrap();
         for _ in 0..3 {
-            assert!((side.measure(Duration::from_millis(10)).unwrap().cycles_per_packet - 2.25).abs() < 1e-9);
+            assert!((side.measure(Duration::from_millis(10)).unwrap().cycles_per_unit - 2.25).abs() < 1e-9);
         }
         let id = side.process.id();
         drop(side);
@@ -188,7 +189,7 @@ mod tests {
     fn a_program_that_ends_or_hangs_is_told() {
         assert!(side("exit 3").unwrap_err().to_string().contains("ended early, with exit status: 3"));
         let hanging =
-            Side::start_within("script", &script("exec sleep 60"), cpu(), Duration::from_millis(50));
+            Side::start_within("script", &script("exec sleep 60"), &cpus(), Duration::from_millis(50));
         assert!(hanging.unwrap_err().to_string().contains("has not answered for"));
     }
 }

@@ -1,0 +1,5 @@
+//! Exact match.
+
+use warmlane_lab::bench::Bench;
+
+pub(crate) const BENCHES: &[Bench] = &[];

@@ -1,0 +1,5 @@
+//! Locks.
+
+use warmlane_lab::bench::Bench;
+
+pub(crate) const BENCHES: &[Bench] = &[];

@@ -1,0 +1,5 @@
+//! Longest-prefix match.
+
+use warmlane_lab::bench::Bench;
+
+pub(crate) const BENCHES: &[Bench] = &[];

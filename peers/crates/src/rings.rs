@@ -1,0 +1,5 @@
+//! Rings.
+
+use warmlane_lab::bench::Bench;
+
+pub(crate) const BENCHES: &[Bench] = &[];

@@ -1,0 +1,5 @@
+//! Exact match against rte_hash.
+
+use super::Comparison;
+
+pub(super) const COMPARISONS: &[Comparison] = &[];

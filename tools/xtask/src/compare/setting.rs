@@ -1,0 +1,123 @@
+//! Where a comparison takes place, and how its sides are started.
+
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::bail;
+
+use super::dpdk::{self, Dpdk, Program};
+use super::huge_pages::Pages;
+use crate::workspace;
+
+/// Where a comparison takes place.
+pub(crate) struct Setting {
+    pub(crate) root: PathBuf,
+    pub(crate) target: PathBuf,
+    /// Holds the files that both sides read.
+    pub(crate) directory: PathBuf,
+    /// The CPUs of the sides' lanes: one or two.
+    pub(crate) cpus: Vec<usize>,
+    /// Where our command is, once it is built.
+    ours: OnceCell<PathBuf>,
+    /// Where the peers on DPDK are, once they are built.
+    peers: OnceCell<PathBuf>,
+    /// Where the peers made of crates are, once they are built.
+    crates: OnceCell<PathBuf>,
+}
+
+/// The programs that take turns.
+pub(crate) struct Sides {
+    pub(crate) ours: Command,
+    /// The peers, with the names to show.
+    pub(crate) peers: Vec<(String, Command)>,
+    /// Why there are none, if so.
+    pub(crate) missing: Option<String>,
+    pub(crate) pages: Pages,
+}
+
+impl Setting {
+    pub(crate) fn new(root: PathBuf, target: PathBuf, directory: PathBuf) -> Self {
+        let (ours, peers, crates) = Default::default();
+        Self { root, target, directory, cpus: Vec::new(), ours, peers, crates }
+    }
+
+    /// `warmlane bench NAME --serve` with more arguments, on the CPUs of the comparison.
+    pub(crate) fn bench(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Command> {
+        let file = once(&self.ours, || {
+            let mut build = workspace::cargo();
+            build.args(["build", "--release", "--package", "warmlane-cli"]);
+            built(&mut build, "warmlane", &self.target.join("release/warmlane"))
+        })?;
+        let mut command = Command::new(file);
+        command.args(["bench", name, "--serve"]).args(self.cpu_flags()).args(arguments);
+        Ok(command)
+    }
+
+    /// Ours, which takes so much huge-page memory, against programs on DPDK.
+    pub(crate) fn against_dpdk(
+        &self,
+        ours: Command,
+        our_mebibytes: u64,
+        programs: &[Program<'_>],
+    ) -> anyhow::Result<Sides> {
+        let theirs: u64 = programs.iter().map(|program| program.mebibytes).sum();
+        let pages = Pages::provide((our_mebibytes + theirs) << 20);
+        let Some(dpdk) = Dpdk::installed() else {
+            return Ok(Sides { ours, peers: Vec::new(), missing: Some(dpdk::MISSING.to_owned()), pages });
+        };
+        let directory = once(&self.peers, || Dpdk::build_peers(&self.root, &self.target))?;
+        let start = |program| dpdk.command(directory, program, &self.cpus, pages.huge());
+        Ok(Sides { ours, peers: programs.iter().map(start).collect(), missing: None, pages })
+    }
+
+    /// Ours, which takes so much huge-page memory, against benches of `peers/crates`: each a name to show, the bench's
+    /// name, and more arguments.
+    pub(crate) fn against_crates(
+        &self,
+        ours: Command,
+        our_mebibytes: u64,
+        benches: &[(&str, &str, &[&str])],
+    ) -> anyhow::Result<Sides> {
+        let pages = Pages::provide(our_mebibytes << 20);
+        let file = once(&self.crates, || {
+            let target = self.target.join("peers/crates");
+            let mut build = workspace::cargo();
+            build
+                .args(["build", "--release", "--locked", "--manifest-path"])
+                .arg(self.root.join("peers/crates/Cargo.toml"))
+                .arg("--target-dir")
+                .arg(&target);
+            built(&mut build, "peers/crates", &target.join("release/warmlane-peers"))
+        })?;
+        let peers = benches.iter().map(|&(shown, name, arguments)| {
+            let mut command = Command::new(file);
+            command.arg(name).args(self.cpu_flags()).args(arguments);
+            (shown.to_owned(), command)
+        });
+        Ok(Sides { ours, peers: peers.collect(), missing: None, pages })
+    }
+
+    fn cpu_flags(&self) -> impl Iterator<Item = String> {
+        ["--cpu", "--second-cpu"].iter().zip(&self.cpus).map(|(flag, cpu)| format!("{flag}={cpu}"))
+    }
+}
+
+fn built(build: &mut Command, what: &str, file: &Path) -> anyhow::Result<PathBuf> {
+    let status = workspace::run_quietly(build)?;
+    if !status.success() {
+        bail!("{what} does not build ({status}); what cargo said stands above");
+    }
+    Ok(file.to_owned())
+}
+
+fn once(
+    cell: &OnceCell<PathBuf>,
+    make: impl FnOnce() -> anyhow::Result<PathBuf>,
+) -> anyhow::Result<&PathBuf> {
+    if let Some(made) = cell.get() {
+        return Ok(made);
+    }
+    let made = make()?;
+    Ok(cell.get_or_init(|| made))
+}
