@@ -15,7 +15,7 @@ pub const VARIABLE: &str = "WARMLANE_SIMD";
 pub enum Level {
     /// What every processor of the architecture has.
     Portable,
-    /// x86_64 with AVX2, BMI1 and BMI2.
+    /// x86_64 with AVX2, BMI1, BMI2, LZCNT and POPCNT, as x86-64-v3 has them.
     Avx2,
     /// x86_64 with AVX-512 F, BW, DQ, VL and CD, and all of [`Level::Avx2`].
     Avx512,
@@ -114,7 +114,9 @@ fn ask_the_processor() -> Vec<Level> {
     // The macro also asks whether the kernel saves the wide registers (XGETBV).
     let avx2 = is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("bmi1")
-        && is_x86_feature_detected!("bmi2");
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("popcnt");
     let avx512 = avx2
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")

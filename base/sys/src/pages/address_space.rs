@@ -1,6 +1,7 @@
 //! Owning a range of addresses.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
@@ -114,9 +115,17 @@ fn mapped(address: *mut libc::c_void) -> Result<NonNull<u8>, Refusal> {
 
 /// Tells the kernel how the range will be used. Only for advice that leaves the contents alone.
 pub(super) fn advise(range: &AddressRange, advice: libc::c_int) -> io::Result<()> {
+    advise_part(range, 0..range.length, advice)
+}
+
+/// The same for the bytes `part` of the range, which start and end at pages.
+pub(super) fn advise_part(range: &AddressRange, part: Range<usize>, advice: libc::c_int) -> io::Result<()> {
+    debug_assert!(part.start <= part.end && part.end <= range.length);
+    let start = range.start.as_ptr().wrapping_add(part.start);
     loop {
-        // SAFETY: the range is a mapping of ours, and the callers' advice (page sizes, populating) keeps its contents.
-        if unsafe { libc::madvise(range.start.as_ptr().cast(), range.length, advice) } == 0 {
+        // SAFETY: the part lies in a mapping of ours. The callers' advice (page sizes, populating) keeps its contents, or
+        // their own callers promise that nobody uses them (`TableMemory::discard`).
+        if unsafe { libc::madvise(start.cast(), part.len(), advice) } == 0 {
             return Ok(());
         }
         let error = io::Error::last_os_error();

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
+use super::address_space::advise_part;
 use super::{AddressRange, HUGE_2M_BYTES, MappingError, advise, base_page_bytes};
 use crate::memory;
 
@@ -74,6 +75,50 @@ impl<T: TableEntry> TableMemory<T> {
         let _ = advise(&range, libc::MADV_HUGEPAGE);
         Ok(Self { range, count, entries: PhantomData })
     }
+
+    /// Takes memory for these entries now, so that writing to them later can neither fail nor wait for a page. Entries
+    /// that have memory keep it and their values. A kernel before Linux 5.14 takes it at the first write after all.
+    ///
+    /// # Errors
+    /// [`MappingError::System`] if there is none.
+    ///
+    /// # Panics
+    /// If the table has no such entries.
+    pub fn commit(&self, entries: Range<usize>) -> Result<(), MappingError> {
+        let (start, end) = self.bytes(&entries);
+        let pages = start / base_page_bytes() * base_page_bytes()..end;
+        match advise_part(&self.range, pages, libc::MADV_POPULATE_WRITE) {
+            Err(source) if source.raw_os_error() != Some(libc::EINVAL) => {
+                let call = "madvise(MADV_POPULATE_WRITE)";
+                Err(MappingError::System { name: TABLE.to_owned(), call, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the memory of these entries back, up to 2 MiB at the start excepted. What is given back becomes 0 and takes
+    /// memory again when it is written to. Without effect where the kernel refuses.
+    ///
+    /// # Safety
+    /// Nobody may read or write these entries while it runs.
+    ///
+    /// # Panics
+    /// If the table has no such entries.
+    pub unsafe fn discard(&self, entries: Range<usize>) {
+        let (start, end) = self.bytes(&entries);
+        let pages = start.next_multiple_of(HUGE_2M_BYTES).min(end)..end;
+        let _ = advise_part(&self.range, pages, libc::MADV_DONTNEED);
+    }
+
+    /// Where entries start, and where the last page with one of them ends.
+    fn bytes(&self, entries: &Range<usize>) -> (usize, usize) {
+        assert!(
+            entries.start <= entries.end && entries.end <= self.count,
+            "{entries:?} of {} entries",
+            self.count
+        );
+        (entries.start * size_of::<T>(), (entries.end * size_of::<T>()).next_multiple_of(base_page_bytes()))
+    }
 }
 
 impl<T: TableEntry> Deref for TableMemory<T> {
@@ -132,6 +177,21 @@ mod tests {
         table[4 << 20] = 1;
         let resident = resident_bytes(address);
         assert!(resident > 0 && resident <= HUGE_2M_BYTES as u64, "{resident}");
+    }
+
+    #[test]
+    fn committed_entries_have_memory_and_discarded_ones_none() {
+        let mut table = TableMemory::<u64>::zeroed(4 << 20).unwrap();
+        let address = table.as_ptr().addr();
+        table[7] = 3;
+        table.commit(0..1 << 20).unwrap();
+        let resident = resident_bytes(address);
+        assert!(resident >= 8 << 20 && resident <= 10 << 20, "{resident}");
+        table[1 << 20] = 5;
+        // SAFETY: nobody else has the table.
+        unsafe { table.discard(1 << 10..4 << 20) };
+        assert_eq!((table[7], table[1 << 20]), (3, 0));
+        assert!(resident_bytes(address) <= 4 << 20);
     }
 
     #[test]
