@@ -1,6 +1,6 @@
 //! `warmlane bench`: pieces of the data path, measured.
 
-use crate::drivers;
+use crate::{cpus, drivers};
 use anyhow::{Context as _, bail};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use warmlane::mem::BURST_CAPACITY;
-use warmlane::sys::affinity;
 use warmlane_lab::bench::{self, Bench, Machine, Options, Summary};
 
 /// Measure pieces of the data path, in cycles per unit.
@@ -54,7 +53,7 @@ pub(crate) struct Arguments {
 /// The longest round that makes sense; a day would be a mistyped number.
 const LONGEST_SECONDS: f64 = 3_600.0;
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= LONGEST_SECONDS).ok_or_else(|| {
         format!("a round takes more than 0 and at most {LONGEST_SECONDS} seconds, such as 0.05")
     })
@@ -71,7 +70,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             "--serve runs rounds of one bench: name one, such as `warmlane bench --serve l3-forward`; --list shows them"
         );
     }
-    let second_cpu = pin(arguments.cpu, arguments.second_cpu)?;
+    let (_, second_cpu) = cpus::bind(arguments.cpu, arguments.second_cpu)?;
     let frames = match &arguments.pcap {
         Some(path) => {
             let frames = drivers::load(path).with_context(|| format!("--pcap {}", path.display()))?;
@@ -106,17 +105,6 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Bench>> {
         return Ok(bench::list().collect());
     }
     names.iter().map(|name| Ok(bench::find(name)?)).collect()
-}
-
-/// Binds this thread to the CPU that was asked for, and says which one a second lane may have.
-fn pin(cpu: Option<usize>, second: Option<usize>) -> anyhow::Result<Option<usize>> {
-    let allowed = affinity::allowed_cpus()?;
-    let cpu = cpu.or_else(|| allowed.last().copied()).context("this process may use no CPU at all")?;
-    affinity::pin_current_thread(cpu)?;
-    if second == Some(cpu) {
-        bail!("--second-cpu {cpu} is the first lane's CPU: two lanes on one CPU would wait for each other");
-    }
-    Ok(second.or_else(|| allowed.into_iter().find(|&other| other != cpu)))
 }
 
 fn list(json: bool) -> anyhow::Result<String> {
@@ -165,7 +153,7 @@ fn row(summary: &Summary, unit: &str) -> String {
 }
 
 /// A figure with about three digits: more would be noise.
-fn three_digits(value: f64) -> String {
+pub(crate) fn three_digits(value: f64) -> String {
     match value {
         value if value < 10.0 => format!("{value:.2}"),
         value if value < 100.0 => format!("{value:.1}"),

@@ -4,11 +4,13 @@
 
 mod assembly;
 mod bench;
+mod cpus;
 mod demo;
 mod doctor;
 mod drivers;
 mod flags;
 mod forward;
+mod lab;
 mod pool;
 mod report;
 mod run;
@@ -33,6 +35,7 @@ enum Command {
     Pool(pool::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
+    Lab(lab::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Pool(arguments) => pool::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Lab(arguments) => lab::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

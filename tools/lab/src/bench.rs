@@ -241,6 +241,12 @@ impl Bench {
     }
 }
 
+/// One round of `length`: the cycles per unit.
+pub(crate) fn measure_once(measure: &mut dyn Measure, length: Duration) -> f64 {
+    let round = measure_round(measure, 0, length);
+    round.cycles as f64 / round.packets as f64
+}
+
 fn measure_round(measure: &mut dyn Measure, round: u64, length: Duration) -> Round {
     let clock = Clock::calibrated();
     measure.begin();

@@ -1,0 +1,5 @@
+//! The experiments, each in a file of its own.
+
+use crate::experiment::Experiment;
+
+pub(crate) const ALL: &[&Experiment] = &[];

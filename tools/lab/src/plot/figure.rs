@@ -1,0 +1,388 @@
+//! Lines, bars and heat maps with a title, axes and a key.
+
+use super::{COLOURS, FONT, PlotError, WIDTH};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+/// One picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Above it.
+    pub title: String,
+    /// Under it.
+    pub x: Axis,
+    /// At its left; with a heat map, too.
+    pub y: Axis,
+    /// What it shows.
+    pub marks: Marks,
+}
+
+/// A direction of a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    /// What it shows, and in which unit.
+    pub label: String,
+    /// How values lie along it.
+    pub scale: Scale,
+}
+
+impl Axis {
+    /// Even steps are even differences.
+    pub fn linear(label: &str) -> Self {
+        Self { label: label.to_owned(), scale: Scale::Linear }
+    }
+
+    /// Even steps are even factors; values must be positive.
+    pub fn logarithmic(label: &str) -> Self {
+        Self { label: label.to_owned(), scale: Scale::Logarithmic }
+    }
+}
+
+/// How values lie along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Even steps are even differences.
+    Linear,
+    /// Even steps are even factors.
+    Logarithmic,
+}
+
+/// What a picture shows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Marks {
+    /// Points joined by lines, one line a series.
+    Lines(Vec<Series>),
+    /// Groups of bars side by side.
+    Bars {
+        /// What stands under each group.
+        groups: Vec<String>,
+        /// Of each series, its name and its bar in each group; one that isn't finite isn't drawn.
+        series: Vec<(String, Vec<f64>)>,
+    },
+    /// Coloured fields with their figures.
+    HeatMap {
+        /// What stands under each column.
+        columns: Vec<String>,
+        /// What stands beside each row, the lowest first.
+        rows: Vec<String>,
+        /// The fields, row by row; one that isn't finite stays empty.
+        values: Vec<Vec<f64>>,
+    },
+}
+
+/// A line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What the key says.
+    pub name: String,
+    /// Its points, from left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+const HEIGHT: u32 = 420;
+const KEY_WIDTH: u32 = 220;
+const GRID: RGBColor = RGBColor(225, 225, 225);
+
+/// The error of drawing on `B`.
+type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+
+/// Draws figures below each other.
+///
+/// # Errors
+/// [`PlotError`].
+pub fn figures(figures: &[Figure]) -> Result<String, PlotError> {
+    let mut text = String::new();
+    {
+        let count = figures.len().max(1);
+        let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT * count as u32)).into_drawing_area();
+        area.fill(&WHITE)?;
+        for (figure, part) in figures.iter().zip(&area.split_evenly((count, 1))) {
+            match &figure.marks {
+                Marks::Lines(series) => draw_lines(part, figure, series)?,
+                Marks::Bars { groups, series } => draw_bars(part, figure, groups, series)?,
+                Marks::HeatMap { columns, rows, values } => draw_fields(part, figure, columns, rows, values)?,
+            }
+        }
+        area.present()?;
+    }
+    Ok(text)
+}
+
+/// Positions along an axis are linear: a logarithmic axis shows the logarithms, and its labels their values.
+fn place(scale: Scale, value: f64) -> f64 {
+    match scale {
+        Scale::Linear => value,
+        Scale::Logarithmic => value.log2(),
+    }
+}
+
+fn label(scale: Scale, place: f64) -> String {
+    match scale {
+        Scale::Linear => short(place),
+        Scale::Logarithmic if (place - place.round()).abs() < 1e-6 => short(place.round().exp2()),
+        // Between the powers of two nothing is worth a label.
+        Scale::Logarithmic => String::new(),
+    }
+}
+
+/// A number with about three digits, thousands as k and millions as M where that is exact enough.
+fn short(value: f64) -> String {
+    let (scaled, suffix) = match value.abs() {
+        size if size >= 1e6 => (value / 1e6, " M"),
+        size if size >= 1e4 => (value / 1e3, " k"),
+        _ => (value, ""),
+    };
+    let digits = match scaled.abs() {
+        size if (size - size.round()).abs() < 1e-9 || size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{scaled:.digits$}{suffix}")
+}
+
+/// The ends of an axis that shows all values, with some room; from zero where lengths are compared.
+fn ends(scale: Scale, values: impl Iterator<Item = f64>, from_zero: bool) -> std::ops::Range<f64> {
+    let (low, high) = values
+        .map(|value| place(scale, value))
+        .filter(|place| place.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), place| (low.min(place), high.max(place)));
+    if low > high {
+        return 0.0..1.0;
+    }
+    match scale {
+        Scale::Linear => {
+            let low = if from_zero { low.min(0.0) } else { low };
+            let room = ((high - low) * 0.08).max(1e-9);
+            low..high + room
+        }
+        Scale::Logarithmic => low.floor()..high.ceil().max(low.floor() + 1.0),
+    }
+}
+
+fn draw_lines<B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    figure: &Figure,
+    series: &[Series],
+) -> Drawn<B> {
+    let (picture, margin) = area.split_horizontally(WIDTH - KEY_WIDTH);
+    let points = || series.iter().flat_map(|series| &series.points);
+    let (x, y) = (figure.x.scale, figure.y.scale);
+    let mut chart = ChartBuilder::on(&picture)
+        .caption(&figure.title, (FONT, 17))
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(60)
+        .build_cartesian_2d(
+            ends(x, points().map(|point| point.0), false),
+            ends(y, points().map(|point| point.1), true),
+        )?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .x_desc(&figure.x.label)
+        .y_desc(&figure.y.label)
+        .x_label_formatter(&|place| label(x, *place))
+        .y_label_formatter(&|place| label(y, *place))
+        .x_labels(12)
+        .label_style((FONT, 13))
+        .axis_desc_style((FONT, 14))
+        .draw()?;
+    for (series, colour) in series.iter().zip(COLOURS.iter().cycle()) {
+        let places = series.points.iter().filter(|point| point.0.is_finite() && point.1.is_finite());
+        let places: Vec<(f64, f64)> = places.map(|point| (place(x, point.0), place(y, point.1))).collect();
+        chart.draw_series(LineSeries::new(places.iter().copied(), colour.stroke_width(2)))?;
+        chart.draw_series(places.iter().map(|&place| Circle::new(place, 3, colour.filled())))?;
+    }
+    draw_key(&margin, series.iter().map(|series| series.name.as_str()))
+}
+
+fn draw_bars<B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    figure: &Figure,
+    groups: &[String],
+    series: &[(String, Vec<f64>)],
+) -> Drawn<B> {
+    let (picture, margin) = area.split_horizontally(WIDTH - KEY_WIDTH);
+    let values = || series.iter().flat_map(|(_, values)| values.iter().copied());
+    let y = figure.y.scale;
+    let height = ends(y, values(), true);
+    let foot = height.start;
+    let mut chart = ChartBuilder::on(&picture)
+        .caption(&figure.title, (FONT, 17))
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(60)
+        .build_cartesian_2d((0..groups.len().max(1)).into_segmented(), height.clone())?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .x_desc(&figure.x.label)
+        .y_desc(&figure.y.label)
+        .x_labels(groups.len().max(1))
+        .x_label_formatter(&|group| match group {
+            SegmentValue::CenterOf(group) => groups.get(*group).cloned().unwrap_or_default(),
+            _ => String::new(),
+        })
+        .y_label_formatter(&|place| label(y, *place))
+        .label_style((FONT, 13))
+        .axis_desc_style((FONT, 14))
+        .draw()?;
+    // Bars stand side by side inside their group, which needs finer steps than the axis has: in pixels.
+    let plotting = chart.plotting_area();
+    let (columns, rows) = plotting.get_pixel_range();
+    let group_width = f64::from(columns.end - columns.start) / groups.len().max(1) as f64;
+    let bar_width = group_width * 0.8 / series.len().max(1) as f64;
+    let pixels = |place: f64| {
+        let share = (place - foot) / (height.end - foot);
+        rows.end - (share * f64::from(rows.end - rows.start)).round() as i32
+    };
+    let raw = picture.strip_coord_spec();
+    let (left, top) = raw.get_base_pixel();
+    for (number, ((_, values), colour)) in series.iter().zip(COLOURS.iter().cycle()).enumerate() {
+        for (group, value) in values.iter().enumerate().filter(|(_, value)| value.is_finite()) {
+            let start =
+                f64::from(columns.start) + group_width * (group as f64 + 0.1) + bar_width * number as f64;
+            let corners = [
+                (start.round() as i32 - left, pixels(place(y, *value)) - top),
+                ((start + bar_width).round() as i32 - 1 - left, rows.end - top),
+            ];
+            raw.draw(&Rectangle::new(corners, colour.filled()))?;
+            if series.len() * groups.len() <= 40 {
+                let text = Text::new(short(*value), (corners[0].0, corners[0].1 - 14), (FONT, 11));
+                raw.draw(&text)?;
+            }
+        }
+    }
+    draw_key(&margin, series.iter().map(|(name, _)| name.as_str()))
+}
+
+fn draw_fields<B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    figure: &Figure,
+    columns: &[String],
+    rows: &[String],
+    values: &[Vec<f64>],
+) -> Drawn<B> {
+    let name = |names: &[String], place: &SegmentValue<usize>| match place {
+        SegmentValue::CenterOf(place) => names.get(*place).cloned().unwrap_or_default(),
+        _ => String::new(),
+    };
+    let mut chart = ChartBuilder::on(area)
+        .caption(&figure.title, (FONT, 17))
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(90)
+        .build_cartesian_2d(
+            (0..columns.len().max(1)).into_segmented(),
+            (0..rows.len().max(1)).into_segmented(),
+        )?;
+    chart
+        .configure_mesh()
+        .disable_mesh()
+        .x_desc(&figure.x.label)
+        .y_desc(&figure.y.label)
+        .x_labels(columns.len().max(1))
+        .y_labels(rows.len().max(1))
+        .x_label_formatter(&|place| name(columns, place))
+        .y_label_formatter(&|place| name(rows, place))
+        .label_style((FONT, 13))
+        .axis_desc_style((FONT, 14))
+        .draw()?;
+    let all = || values.iter().flatten().copied();
+    let range = ends(Scale::Linear, all(), false);
+    let plotting = chart.plotting_area();
+    let (across, down) = plotting.get_pixel_range();
+    let raw = area.strip_coord_spec();
+    let (left, top) = raw.get_base_pixel();
+    let width = f64::from(across.end - across.start) / columns.len().max(1) as f64;
+    let height = f64::from(down.end - down.start) / rows.len().max(1) as f64;
+    for (row, values) in values.iter().enumerate() {
+        for (column, value) in values.iter().enumerate().filter(|(_, value)| value.is_finite()) {
+            let x = (f64::from(across.start) + width * column as f64).round() as i32 - left;
+            let y = (f64::from(down.end) - height * (row + 1) as f64).round() as i32 - top;
+            let corners = [(x, y), (x + width.round() as i32 - 1, y + height.round() as i32 - 1)];
+            let share = (value - range.start) / (range.end - range.start);
+            raw.draw(&Rectangle::new(corners, heat(share).filled()))?;
+            let ink = if share > 0.6 { WHITE } else { BLACK };
+            let middle = (x + (width / 2.0) as i32 - 12, y + (height / 2.0) as i32 - 6);
+            raw.draw(&Text::new(short(*value), middle, (FONT, 12).into_font().color(&ink)))?;
+        }
+    }
+    Ok(())
+}
+
+/// From nearly white to dark blue: also without colours, darker is more.
+fn heat(share: f64) -> RGBColor {
+    #[expect(clippy::cast_sign_loss, reason = "it lies between 0 and 255")]
+    let share = (share.clamp(0.0, 1.0) * 255.0).round() as u32;
+    // Between two bytes lies a byte.
+    let between = |light: u32, dark: u32| ((light * (255 - share) + dark * share) / 255) as u8;
+    RGBColor(between(240, 0), between(246, 60), between(252, 125))
+}
+
+fn draw_key<'a, B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    names: impl Iterator<Item = &'a str>,
+) -> Drawn<B> {
+    for ((name, colour), y) in names.zip(COLOURS.iter().cycle()).zip((60..).step_by(24)) {
+        area.draw(&Rectangle::new([(4, y - 6), (18, y + 6)], colour.filled()))?;
+        area.draw(&Text::new(name.to_owned(), (26, y - 6), (FONT, 13)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(marks: Marks) -> Figure {
+        Figure {
+            title: "Pools".to_owned(),
+            x: Axis::logarithmic("buffers"),
+            y: Axis::linear("cycles per packet"),
+            marks,
+        }
+    }
+
+    #[test]
+    fn every_kind_is_drawn_with_its_names() {
+        let lines = Marks::Lines(vec![
+            Series { name: "ring".to_owned(), points: vec![(1024.0, 3.0), (65_536.0, 9.0)] },
+            Series { name: "depot".to_owned(), points: vec![(1024.0, 2.0), (65_536.0, f64::NAN)] },
+        ]);
+        let bars = Marks::Bars {
+            groups: vec!["64 bytes".to_owned(), "1,520 bytes".to_owned()],
+            series: vec![("ring".to_owned(), vec![3.0, 9.0]), ("depot".to_owned(), vec![f64::NAN, 4.0])],
+        };
+        let map = Marks::HeatMap {
+            columns: vec!["4".to_owned(), "8".to_owned()],
+            rows: vec!["64".to_owned()],
+            values: vec![vec![1.5, f64::NAN]],
+        };
+        let text = figures(&[figure(lines), figure(bars), figure(map)]).unwrap();
+        assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
+        for name in ["ring", "depot", "64 bytes", "1,520 bytes", "buffers", "cycles per packet", "1.50"] {
+            assert!(text.contains(name), "{name}");
+        }
+        assert!(!text.contains("NaN"));
+    }
+
+    #[test]
+    fn no_values_are_an_empty_picture() {
+        assert!(figures(&[figure(Marks::Lines(Vec::new()))]).unwrap().contains("Pools"));
+        assert!(figures(&[]).unwrap().contains("</svg>"));
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(
+            [0.0, 1.5, 12.34, 512.0, 65_536.0, 1e6].map(short),
+            ["0", "1.50", "12.3", "512", "65.5 k", "1 M"]
+        );
+        assert_eq!(label(Scale::Logarithmic, 10.0), "1024");
+        assert_eq!(label(Scale::Logarithmic, 10.5), "");
+    }
+}
