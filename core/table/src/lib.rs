@@ -11,6 +11,7 @@
 
 mod arena;
 mod error;
+mod exact;
 mod hop;
 mod ipv4;
 mod ipv6;
@@ -19,6 +20,7 @@ mod prefix;
 mod rib;
 
 pub use error::TableError;
+pub use exact::{ExactError, ExactKey, ExactReader, ExactTable, KeyWords, NO_VALUE, Sweep};
 pub use hop::NextHopId;
 pub use ipv4::Ipv4Table;
 pub use ipv6::Ipv6Table;

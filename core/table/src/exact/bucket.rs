@@ -1,0 +1,263 @@
+//! A bucket: what a lookup reads of one place, and the protocol between its one writer and its readers
+//!
+//! A header word says which slots are taken; everything else in a bucket means something only in a slot that is. The
+//! writer fills a slot while it is free and then takes it with one store of the header, and it frees one with one store
+//! too, so a bucket is at no time half changed, and a writer that is stopped in between keeps no reader waiting. A
+//! reader that saw a slot taken could still read words of its next owner; so each store of the header changes its
+//! version, and the reader takes only what it read under one version. Two edges order it:
+//!
+//! - **publish**: the header's store (release, R1) after the words of a slot, with the reader's first load of it
+//!   (acquire, A1). Without it a reader could see a slot taken and not yet its words.
+//! - **reuse**: a fence (release, R2) between the header's store that freed a slot and the words of its next
+//!   owner, with the reader's fence (acquire, A2) between the words it read and its second load of the header.
+//!   Without it a reader could see the next owner's words and not yet that the slot was freed. (Boehm: "Can seqlocks
+//!   get along with programming language memory models?", MSPC 2012, which has the same two fences.)
+
+use super::key::KeyWords;
+use super::primitive::{AtomicU32, AtomicU64, Ordering, fence};
+use warmlane_sys::prefetch::prefetch_read;
+
+/// A bucket's header: which slots are taken, how many entries had to go elsewhere, and a version
+///
+/// ```text
+/// bit 31        9 8  5 4   0
+///     | version | away | taken |
+/// ```
+///
+/// The version has 23 bits. It comes round after 8 million changes of one bucket, seconds of work for a writer
+/// that does nothing else. A reader would take a false answer only if it was stopped that long inside one lookup, and
+/// the changes meanwhile were a multiple of that number, and left another entry where it was reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header(u32);
+
+/// The most slots that a bucket has
+const MOST_SLOTS: u32 = 5;
+const AWAY_BITS: u32 = 4;
+/// A count that has come this far stays, since what it missed isn't known. No table but a tiny one gets there.
+const MOST_AWAY: u32 = (1 << AWAY_BITS) - 1;
+const VERSION: u32 = 1 << (MOST_SLOTS + AWAY_BITS);
+
+impl Header {
+    /// The header of an empty bucket
+    pub(super) const EMPTY: Self = Self(0);
+
+    /// A bit for each taken slot
+    #[inline(always)]
+    pub(super) fn taken(self) -> u32 {
+        self.0 & ((1 << MOST_SLOTS) - 1)
+    }
+
+    /// How many entries whose home this is stand elsewhere; 15 may mean more or fewer
+    #[inline(always)]
+    pub(super) fn away(self) -> u32 {
+        self.0 >> MOST_SLOTS & MOST_AWAY
+    }
+
+    pub(super) fn with(self, slot: usize) -> Self {
+        Self(self.0 | 1 << slot)
+    }
+
+    pub(super) fn without(self, slot: usize) -> Self {
+        Self(self.0 & !(1 << slot))
+    }
+
+    pub(super) fn one_more_away(self) -> Self {
+        if self.away() == MOST_AWAY { self } else { Self(self.0 + (1 << MOST_SLOTS)) }
+    }
+
+    pub(super) fn one_less_away(self) -> Self {
+        // Zero isn't met: each entry away was counted.
+        if matches!(self.away(), 0 | MOST_AWAY) { self } else { Self(self.0 - (1 << MOST_SLOTS)) }
+    }
+
+    /// No slot taken and none away
+    pub(super) fn emptied(self) -> Self {
+        Self(self.0 & !(VERSION - 1))
+    }
+
+    fn next_version(self) -> Self {
+        Self(self.0.wrapping_add(VERSION))
+    }
+}
+
+/// What a reader found in a bucket
+#[derive(Clone, Copy)]
+pub struct Probe {
+    pub(super) found: bool,
+    /// The key's slot, or any if it isn't there
+    pub(super) slot: usize,
+    /// The key's value, or any if it isn't there
+    pub(super) value: u32,
+    /// The header under which all of this was read
+    pub(super) header: Header,
+    /// Whether the bucket did not change meanwhile; if it did, the rest means nothing
+    pub(super) stable: bool,
+}
+
+/// A bucket of `SLOTS` entries with keys of `WORDS` words. Buckets of more than one cache line have `TAG_WORDS` words with
+/// eight bits of each key's hash in their first line, so that a lookup touches only the line of the key that is likely the one.
+#[repr(C, align(64))]
+pub struct Bucket<const WORDS: usize, const SLOTS: usize, const TAG_WORDS: usize> {
+    header: AtomicU32,
+    tags: [AtomicU32; TAG_WORDS],
+    values: [AtomicU32; SLOTS],
+    keys: [[AtomicU64; WORDS]; SLOTS],
+}
+
+/// A bucket, whatever the length of its keys
+///
+/// # Safety
+/// All bits zero must be a valid bucket without entries, its size a multiple of 64 bytes, and its alignment 64.
+pub unsafe trait Layout: Send + Sync + 'static {
+    /// A key
+    type Words: KeyWords<Bucket = Self>;
+    /// Entries that it holds
+    const SLOTS: usize;
+    /// Whether it has more than one cache line, and so tags
+    const TAGGED: bool;
+
+    #[cfg(loom)]
+    fn empty() -> Self;
+
+    /// The header. Only the writer may conclude from it alone.
+    fn header(&self) -> Header;
+
+    /// Whether this is still the header, after all that was read before (A2)
+    fn is_still(&self, header: Header) -> bool;
+
+    /// Looks for a key whose hash has this tag
+    fn probe(&self, key: &Self::Words, tag: u8) -> Probe;
+
+    /// Asks for the line of the key that likely is the one, once the first line is there
+    fn prefetch_key(&self, tag: u8);
+
+    /// For the writer: the key and value in a taken slot
+    fn entry(&self, slot: usize) -> (Self::Words, u32);
+
+    /// For the writer: fills a free slot, which stays free
+    fn fill(&self, slot: usize, key: &Self::Words, tag: u8, value: u32);
+
+    /// For the writer: gives the entry in a taken slot another value
+    fn set_value(&self, slot: usize, value: u32);
+
+    /// For the writer: makes what was filled or freed visible, all at once
+    fn publish(&self, header: Header);
+}
+
+// SAFETY: atomic integers of zero bits are zeros, which is a header without taken slots; the compiler pads the size to the
+// alignment, which is stated.
+unsafe impl<const WORDS: usize, const SLOTS: usize, const TAG_WORDS: usize> Layout
+    for Bucket<WORDS, SLOTS, TAG_WORDS>
+where
+    [u64; WORDS]: KeyWords<Bucket = Self>,
+{
+    type Words = [u64; WORDS];
+    const SLOTS: usize = SLOTS;
+    const TAGGED: bool = TAG_WORDS > 0;
+
+    #[cfg(loom)]
+    fn empty() -> Self {
+        Self {
+            header: AtomicU32::new(0),
+            tags: std::array::from_fn(|_| AtomicU32::new(0)),
+            values: std::array::from_fn(|_| AtomicU32::new(0)),
+            keys: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+        }
+    }
+
+    #[inline(always)]
+    fn header(&self) -> Header {
+        // A1, pairs with R1 in `publish`.
+        Header(self.header.load(Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    fn is_still(&self, header: Header) -> bool {
+        // A2, pairs with R2 in `fill`.
+        fence(Ordering::Acquire);
+        self.header.load(Ordering::Relaxed) == header.0
+    }
+
+    #[inline(always)]
+    fn probe(&self, key: &[u64; WORDS], tag: u8) -> Probe {
+        let header = self.header();
+        let candidates = header.taken() & self.tagged(tag);
+        let mut matching = 0;
+        for slot in 0..SLOTS {
+            // Where there are tags, keys may lie in lines that weren't asked for.
+            if !Self::TAGGED || candidates >> slot & 1 == 1 {
+                matching |= u32::from(self.holds(slot, key)) << slot;
+            }
+        }
+        let matching = matching & candidates;
+        let slot = (matching | 1 << (SLOTS - 1)).trailing_zeros() as usize;
+        let value = self.values[slot].load(Ordering::Relaxed);
+        Probe { found: matching != 0, slot, value, header, stable: self.is_still(header) }
+    }
+
+    #[inline(always)]
+    fn prefetch_key(&self, tag: u8) {
+        let candidates = self.header().taken() & self.tagged(tag);
+        let slot = (candidates | 1 << (SLOTS - 1)).trailing_zeros() as usize;
+        prefetch_read(&self.keys[slot]);
+        // A key may begin in one line and end in the next.
+        prefetch_read(&self.keys[slot][WORDS - 1]);
+    }
+
+    fn entry(&self, slot: usize) -> ([u64; WORDS], u32) {
+        let key = std::array::from_fn(|word| self.keys[slot][word].load(Ordering::Relaxed));
+        (key, self.values[slot].load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn fill(&self, slot: usize, key: &[u64; WORDS], tag: u8, value: u32) {
+        // R2, pairs with A2 in `is_still`: who sees one of these words sees that the slot was freed.
+        fence(Ordering::Release);
+        for (stored, word) in self.keys[slot].iter().zip(key) {
+            stored.store(*word, Ordering::Relaxed);
+        }
+        self.values[slot].store(value, Ordering::Relaxed);
+        if Self::TAGGED {
+            let (word, shift) = (&self.tags[slot / 4], slot % 4 * 8);
+            let others = word.load(Ordering::Relaxed) & !(0xff << shift);
+            word.store(others | u32::from(tag) << shift, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn set_value(&self, slot: usize, value: u32) {
+        // Release, with A2: who reads the value also sees what the writer did before, for example to what it numbers.
+        self.values[slot].store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn publish(&self, header: Header) {
+        // R1, pairs with A1 in `header`.
+        self.header.store(header.next_version().0, Ordering::Release);
+    }
+}
+
+impl<const WORDS: usize, const SLOTS: usize, const TAG_WORDS: usize> Bucket<WORDS, SLOTS, TAG_WORDS> {
+    /// A bit for each slot whose tag is this one; all slots if there are no tags
+    #[inline(always)]
+    fn tagged(&self, tag: u8) -> u32 {
+        if TAG_WORDS == 0 {
+            return u32::MAX;
+        }
+        let mut equal = 0;
+        for slot in 0..SLOTS {
+            let stored = self.tags[slot / 4].load(Ordering::Relaxed) >> (slot % 4 * 8);
+            equal |= u32::from(stored as u8 == tag) << slot;
+        }
+        equal
+    }
+
+    #[inline(always)]
+    fn holds(&self, slot: usize, key: &[u64; WORDS]) -> bool {
+        let mut difference = 0;
+        for (stored, word) in self.keys[slot].iter().zip(key) {
+            difference |= stored.load(Ordering::Relaxed) ^ word;
+        }
+        difference == 0
+    }
+}

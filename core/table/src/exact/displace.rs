@@ -1,0 +1,109 @@
+//! Making room: which entries to move so that a full bucket gets a free slot
+//!
+//! The entries of a full bucket can each go to their other bucket; if that is full, its entries can, and so on. Searched in
+//! breadth, this finds a shortest way to a free slot (Li et al., EuroSys 2014, section 4.3.2), and asks for buckets long
+//! before it looks into them.
+
+use warmlane_sys::prefetch::prefetch_read;
+
+use super::Shared;
+use super::bucket::Layout;
+use super::hash::Hasher;
+
+/// Buckets that are looked at before the table counts as full. With three slots a bucket, a table with two choices
+/// can be filled to 95.9 % in theory (Fernholz and Ramachandran, "The k-orientability thresholds for G(n,p)", SODA
+/// 2007); so many let it come to 95 % and more.
+const MOST_BUCKETS: usize = 4096;
+
+/// No way to the front
+const ROOT: u32 = u32::MAX;
+
+/// A bucket that the search has come to: by moving the entry in `slot` of the bucket at place `from` in the queue
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    bucket: u32,
+    from: u32,
+    slot: u8,
+}
+
+/// The search's memory, which is used again
+#[derive(Debug)]
+pub(super) struct Search {
+    queue: Vec<Node>,
+}
+
+/// An entry to be moved to a free slot
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Move {
+    pub(super) from: usize,
+    pub(super) from_slot: usize,
+    pub(super) to: usize,
+}
+
+impl Search {
+    pub(super) fn new() -> Self {
+        Self { queue: Vec::with_capacity(MOST_BUCKETS + 8) }
+    }
+
+    /// The moves that free a slot in one of two full buckets, in the order in which they are to be made, each into a bucket
+    /// that has a free slot by then; none if there is no way
+    pub(super) fn moves<B: Layout>(
+        &mut self,
+        shared: &Shared<B>,
+        hasher: impl Hasher,
+        roots: [usize; 2],
+    ) -> Option<impl Iterator<Item = Move>> {
+        self.queue.clear();
+        self.queue.extend(roots.map(|bucket| Node { bucket: bucket as u32, from: ROOT, slot: 0 }));
+        let mut next = 0;
+        while let Some(&node) = self.queue.get(next) {
+            let bucket = &shared.buckets[node.bucket as usize];
+            if (bucket.header().taken().count_ones() as usize) < B::SLOTS {
+                return Some(self.way(next));
+            }
+            if self.queue.len() + B::SLOTS <= MOST_BUCKETS {
+                for slot in 0..B::SLOTS {
+                    let (key, _) = bucket.entry(slot);
+                    let places = shared.places(hasher, &key);
+                    let target = if places.home == node.bucket as usize { places.other } else { places.home };
+                    // A way that comes twice through a bucket could move what it has moved before.
+                    if !self.leads_through(next, target as u32) {
+                        prefetch_read(&shared.buckets[target]);
+                        let slot = slot as u8;
+                        self.queue.push(Node { bucket: target as u32, from: next as u32, slot });
+                    }
+                }
+            }
+            next += 1;
+        }
+        None
+    }
+
+    fn leads_through(&self, mut place: usize, bucket: u32) -> bool {
+        loop {
+            let node = self.queue[place];
+            if node.bucket == bucket {
+                return true;
+            }
+            if node.from == ROOT {
+                return false;
+            }
+            place = node.from as usize;
+        }
+    }
+
+    /// The moves that led to a place in the queue, last first
+    fn way(&self, place: usize) -> impl Iterator<Item = Move> {
+        let mut node = self.queue[place];
+        std::iter::from_fn(move || {
+            let from = self.queue.get(node.from as usize)?;
+            let step = Move {
+                from: from.bucket as usize,
+                from_slot: usize::from(node.slot),
+                to: node.bucket as usize,
+            };
+            node = *from;
+            Some(step)
+        })
+    }
+}

@@ -1,0 +1,347 @@
+//! The writer's end
+
+use std::fmt;
+use std::num::NonZeroU8;
+use std::sync::Arc;
+
+use super::bucket::{Layout, Probe};
+use super::displace::Search;
+use super::hash::{Hasher, Seed};
+use super::key::{ExactKey, KeyWords};
+use super::memory::{Ages, Buckets};
+use super::primitive::Ordering;
+use super::{ExactError, ExactReader, HashKernel, NO_VALUE, Places, Shared};
+
+type BucketOf<K> = <<K as ExactKey>::Words as KeyWords>::Bucket;
+
+/// Of ten slots, how many entries a table is made for. It can hold up to 9.5; with more room, fewer keys are away
+/// from home and insertions move less.
+const FILLED_OF_TEN: usize = 9;
+/// And so many buckets more, because in a small table chance deals unevenly: with 8, none of a million tables for 1 to 300
+/// entries failed to take them.
+const SPARE_BUCKETS: usize = 8;
+/// The hash chooses among at most so many buckets.
+const MOST_BUCKETS: usize = 1 << 31;
+
+/// Keys and their values, found by exact match; this is the one that changes them
+///
+/// A table has a fixed size. [Readers](Self::reader) look up while it changes.
+///
+/// ```
+/// use warmlane_table::{ExactTable, NO_VALUE};
+///
+/// let mut flows = ExactTable::<[u8; 13]>::new(1000)?;
+/// let reader = flows.reader();
+/// flows.insert(&[7; 13], 42)?;
+/// let mut values = [0; 2];
+/// reader.lookup_burst(&[[7; 13], [8; 13]], &mut values);
+/// assert_eq!(values, [42, NO_VALUE]);
+/// # Ok::<(), warmlane_table::ExactError>(())
+/// ```
+pub struct ExactTable<K: ExactKey> {
+    shared: Arc<Shared<BucketOf<K>>>,
+    kernel: HashKernel,
+    search: Search,
+    entries: usize,
+    /// The bucket that the sweep comes to next
+    sweep: usize,
+}
+
+/// How far a [sweep](ExactTable::sweep) came
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// Entries that were removed
+    pub removed: usize,
+    /// Whether it reached the end of the table, so that the next one begins at the start and time moves on
+    pub finished: bool,
+}
+
+impl<K: ExactKey> ExactTable<K> {
+    /// A table with room for `capacity` entries, and some 5 % more. All of its memory is taken at once:
+    /// [`memory_bytes`](Self::memory_bytes).
+    ///
+    /// # Errors
+    /// [`ExactError::Capacity`] for none or more than 2^31 buckets hold, [`ExactError::Memory`].
+    pub fn new(capacity: usize) -> Result<Self, ExactError> {
+        Self::with_seed(capacity, Seed::random(), false)
+    }
+
+    /// The same, with entries that age: lookups mark what they find, for [`sweep`](Self::sweep). It takes one byte more for
+    /// each slot, and lookups some cycles.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn with_aging(capacity: usize) -> Result<Self, ExactError> {
+        Self::with_seed(capacity, Seed::random(), true)
+    }
+
+    pub(super) fn with_seed(capacity: usize, seed: Seed, aging: bool) -> Result<Self, ExactError> {
+        let slots_of_bucket = BucketOf::<K>::SLOTS;
+        let maximum = MOST_BUCKETS / 10 * slots_of_bucket * FILLED_OF_TEN;
+        if capacity == 0 || capacity > maximum {
+            return Err(ExactError::Capacity { capacity, maximum });
+        }
+        let buckets = (capacity * 10).div_ceil(slots_of_bucket * FILLED_OF_TEN) + SPARE_BUCKETS;
+        Self::with_buckets(buckets, seed, aging)
+    }
+
+    pub(super) fn with_buckets(buckets: usize, seed: Seed, aging: bool) -> Result<Self, ExactError> {
+        let ages = if aging { Some(Ages::new(buckets * BucketOf::<K>::SLOTS)?) } else { None };
+        let shared = Shared { buckets: Buckets::new(buckets)?, seed, ages };
+        let (shared, kernel) = (Arc::new(shared), HashKernel::best());
+        Ok(Self { shared, kernel, search: Search::new(), entries: 0, sweep: 0 })
+    }
+
+    /// One that looks up in this table, for another lane
+    pub fn reader(&self) -> ExactReader<K> {
+        ExactReader::new(Arc::clone(&self.shared), self.kernel)
+    }
+
+    /// Adds an entry or gives it another value; returns the value it had before. Readers see the one or the other.
+    ///
+    /// Usually a few hundred cycles; in a table as good as full up to a few hundred microseconds.
+    ///
+    /// # Errors
+    /// [`ExactError::ReservedValue`] for [`NO_VALUE`], [`ExactError::Full`]; the table is then unchanged.
+    pub fn insert(&mut self, key: &K, value: u32) -> Result<Option<u32>, ExactError> {
+        match self.kernel {
+            HashKernel::Portable(hasher) => self.insert_with(hasher, key, value),
+            #[cfg(target_arch = "x86_64")]
+            HashKernel::AesNi(hasher) => self.insert_with(hasher, key, value),
+        }
+    }
+
+    #[inline(always)]
+    fn insert_with(&mut self, hasher: impl Hasher, key: &K, value: u32) -> Result<Option<u32>, ExactError> {
+        if value == NO_VALUE {
+            return Err(ExactError::ReservedValue { value });
+        }
+        let words = key.to_words();
+        let places = self.shared.places(hasher, &words);
+        if let Some((bucket, probe)) = self.find(&words, places) {
+            self.shared.buckets[bucket].set_value(probe.slot, value);
+            self.shared.set_age(bucket, probe.slot, 0);
+            return Ok(Some(probe.value));
+        }
+        if !self.put(&words, places, value) {
+            self.make_room(hasher, places)?;
+            self.put(&words, places, value);
+        }
+        self.entries += 1;
+        Ok(None)
+    }
+
+    /// Takes an entry away; returns the value it had
+    ///
+    /// # Errors
+    /// [`ExactError::NotFound`].
+    pub fn remove(&mut self, key: &K) -> Result<u32, ExactError> {
+        let words = key.to_words();
+        let places = self.places(&words);
+        let (bucket, probe) = self.find(&words, places).ok_or(ExactError::NotFound)?;
+        self.take(bucket, probe.slot, places);
+        Ok(probe.value)
+    }
+
+    /// Removes all entries
+    pub fn clear(&mut self) {
+        for bucket in &*self.shared.buckets {
+            bucket.publish(bucket.header().emptied());
+        }
+        (self.entries, self.sweep) = (0, 0);
+    }
+
+    /// The value of `key`; not a hit for aging
+    pub fn get(&self, key: &K) -> Option<u32> {
+        let words = key.to_words();
+        self.find(&words, self.places(&words)).map(|(_, probe)| probe.value)
+    }
+
+    /// All entries, in no order that means anything
+    pub fn iter(&self) -> impl Iterator<Item = (K, u32)> + '_ {
+        self.shared.buckets.iter().flat_map(|bucket| {
+            let taken = bucket.header().taken();
+            (0..BucketOf::<K>::SLOTS).filter(move |slot| taken >> slot & 1 == 1).map(|slot| {
+                let (words, value) = bucket.entry(slot);
+                (K::from_words(&words), value)
+            })
+        })
+    }
+
+    /// Goes on to the next `buckets` buckets, from the first again after the last, and ages their entries by one sweep.
+    /// Those that were not hit for `idle` whole sweeps are removed and given to `removed`. Stops at the end of the table.
+    ///
+    /// So time is counted in rounds through the table. To remove entries between 30 and 31 seconds after their last hit, call this
+    /// in such steps that a round takes a second, with `idle` 30. Inserting and replacing count as hits. A hit can
+    /// be lost at the moment when its entry is moved to another bucket.
+    ///
+    /// A table without aging has nothing to go by: nothing is removed.
+    pub fn sweep(&mut self, buckets: usize, idle: NonZeroU8, mut removed: impl FnMut(K, u32)) -> Sweep {
+        let before = self.entries;
+        let end = self.sweep.saturating_add(buckets).min(self.shared.buckets.len());
+        for bucket in self.sweep..end {
+            self.sweep_bucket(bucket, idle, &mut removed);
+        }
+        let finished = end == self.shared.buckets.len();
+        self.sweep = if finished { 0 } else { end };
+        Sweep { removed: before - self.entries, finished }
+    }
+
+    fn sweep_bucket(&mut self, index: usize, idle: NonZeroU8, removed: &mut impl FnMut(K, u32)) {
+        for slot in 0..BucketOf::<K>::SLOTS {
+            let bucket = &self.shared.buckets[index];
+            if bucket.header().taken() >> slot & 1 == 0 || !self.shared.is_idle(index, slot, idle) {
+                continue;
+            }
+            let (words, value) = bucket.entry(slot);
+            let places = self.places(&words);
+            self.take(index, slot, places);
+            removed(K::from_words(&words), value);
+        }
+    }
+
+    /// Number of entries
+    pub fn len(&self) -> usize {
+        self.entries
+    }
+
+    /// Whether there is no entry
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Places for entries. Some 95 % of them can be filled.
+    pub fn slots(&self) -> usize {
+        self.buckets() * BucketOf::<K>::SLOTS
+    }
+
+    /// Buckets that a [sweep](Self::sweep) goes through
+    pub fn buckets(&self) -> usize {
+        self.shared.buckets.len()
+    }
+
+    /// Bytes the table takes
+    pub fn memory_bytes(&self) -> usize {
+        self.shared.buckets.bytes() + self.shared.ages.as_ref().map_or(0, |ages| ages.len())
+    }
+
+    fn places(&self, words: &K::Words) -> Places {
+        match self.kernel {
+            HashKernel::Portable(hasher) => self.shared.places(hasher, words),
+            #[cfg(target_arch = "x86_64")]
+            HashKernel::AesNi(hasher) => self.shared.places(hasher, words),
+        }
+    }
+
+    #[inline]
+    fn find(&self, words: &K::Words, places: Places) -> Option<(usize, Probe)> {
+        let home = self.shared.buckets[places.home].probe(words, places.tag);
+        if home.found {
+            return Some((places.home, home));
+        }
+        if home.header.away() == 0 {
+            return None;
+        }
+        let other = self.shared.buckets[places.other].probe(words, places.tag);
+        other.found.then_some((places.other, other))
+    }
+
+    /// Writes a new entry to the first of its buckets that has a free slot
+    #[inline]
+    fn put(&self, words: &K::Words, places: Places, value: u32) -> bool {
+        let home = &self.shared.buckets[places.home];
+        let header = home.header();
+        if let Some(slot) = free_slot::<K>(home) {
+            home.fill(slot, words, places.tag, value);
+            self.shared.set_age(places.home, slot, 0);
+            home.publish(header.with(slot));
+            return true;
+        }
+        let other = &self.shared.buckets[places.other];
+        let Some(slot) = free_slot::<K>(other) else { return false };
+        other.fill(slot, words, places.tag, value);
+        self.shared.set_age(places.other, slot, 0);
+        other.publish(other.header().with(slot));
+        // Readers look there from now on.
+        home.publish(header.one_more_away());
+        true
+    }
+
+    fn take(&mut self, bucket: usize, slot: usize, places: Places) {
+        let (home, holder) = (&self.shared.buckets[places.home], &self.shared.buckets[bucket]);
+        holder.publish(holder.header().without(slot));
+        if bucket != places.home {
+            home.publish(home.header().one_less_away());
+        }
+        self.entries -= 1;
+    }
+
+    #[cold]
+    fn make_room(&mut self, hasher: impl Hasher, places: Places) -> Result<(), ExactError> {
+        let roots = [places.home, places.other];
+        let full = ExactError::Full { entries: self.entries, slots: self.slots() };
+        let moves = self.search.moves(&self.shared, hasher, roots).ok_or(full)?;
+        for step in moves {
+            let (from, to) = (&self.shared.buckets[step.from], &self.shared.buckets[step.to]);
+            let (words, value) = from.entry(step.from_slot);
+            let places = self.shared.places(hasher, &words);
+            // The search ends at a bucket with a free slot, and each move frees one in the bucket of the next.
+            let Some(slot) = free_slot::<K>(to) else { break };
+            to.fill(slot, &words, places.tag, value);
+            self.shared.copy_age((step.from, step.from_slot), (step.to, slot));
+            // First in the new place, then out of the old one; the count with whichever is the home's store.
+            if step.to == places.home {
+                to.publish(to.header().with(slot).one_less_away());
+                from.publish(from.header().without(step.from_slot));
+            } else {
+                to.publish(to.header().with(slot));
+                from.publish(from.header().without(step.from_slot).one_more_away());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn free_slot<K: ExactKey>(bucket: &BucketOf<K>) -> Option<usize> {
+    let slot = bucket.header().taken().trailing_ones() as usize;
+    (slot < BucketOf::<K>::SLOTS).then_some(slot)
+}
+
+impl<B: Layout> Shared<B> {
+    #[inline]
+    fn set_age(&self, bucket: usize, slot: usize, age: u8) {
+        if let Some(ages) = &self.ages {
+            ages[bucket * B::SLOTS + slot].store(age, Ordering::Relaxed);
+        }
+    }
+
+    fn copy_age(&self, from: (usize, usize), to: (usize, usize)) {
+        if let Some(ages) = &self.ages {
+            let age = ages[from.0 * B::SLOTS + from.1].load(Ordering::Relaxed);
+            ages[to.0 * B::SLOTS + to.1].store(age, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether an entry was not hit for `idle` sweeps; if it was, it is now one sweep older
+    fn is_idle(&self, bucket: usize, slot: usize, idle: NonZeroU8) -> bool {
+        let Some(ages) = &self.ages else { return false };
+        let age = &ages[bucket * B::SLOTS + slot];
+        let sweeps = age.load(Ordering::Relaxed);
+        if sweeps >= idle.get() {
+            return true;
+        }
+        // Fails if a reader has just marked it, and then leaves the mark.
+        let _ = age.compare_exchange(sweeps, sweeps + 1, Ordering::Relaxed, Ordering::Relaxed);
+        false
+    }
+}
+
+impl<K: ExactKey> fmt::Debug for ExactTable<K> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ExactTable")
+            .field("entries", &self.entries)
+            .field("slots", &self.slots())
+            .finish_non_exhaustive()
+    }
+}
