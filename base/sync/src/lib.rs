@@ -15,11 +15,16 @@
 mod backoff;
 pub mod counter;
 pub mod index_stack;
+pub mod mailbox;
+pub mod mcs;
 pub mod mpmc;
 pub mod padded;
+pub mod phase_fair;
 mod primitive;
 pub mod rcu;
 pub mod ring;
+pub mod sequence;
 mod slots;
 pub mod spin;
 pub mod spsc;
+pub mod ticket;
