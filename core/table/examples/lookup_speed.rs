@@ -14,7 +14,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use warmlane_sys::clock;
-use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, Kernel, NextHopId};
+use warmlane_sys::simd::Level;
+use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHopId};
 
 const BURST: usize = 64;
 const ADDRESSES: usize = 1 << 18;
@@ -57,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let routes4: Vec<_> = v4.iter().map(|prefix| (*prefix, hop())).collect();
     let routes6: Vec<_> = v6.iter().map(|prefix| (*prefix, hop())).collect();
     println!("{} IPv4 and {} IPv6 prefixes, {next_hops} next hops, bursts of {BURST}", v4.len(), v6.len());
-    let Some(best) = Kernel::available().last() else { return Ok(()) };
+    let Some(best) = Level::available().iter().copied().last() else { return Ok(()) };
 
     if !v4.is_empty() {
         let start = Instant::now();
@@ -71,14 +72,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             })
             .collect();
         for (name, addresses) in [("uniform", &uniform), ("inside prefixes", &inside)] {
-            for kernel in Kernel::available() {
-                table.use_kernel(kernel);
+            for kernel in Level::available().iter().copied() {
+                table.use_level(kernel);
                 print_speed("IPv4", name, kernel, addresses, |addresses, hops| {
                     table.lookup_burst(addresses, hops);
                 });
             }
         }
-        table.use_kernel(best);
+        table.use_level(best);
         let start = clock::cycles();
         let mut changes = 0;
         for &index in order4.iter().take(100_000) {
@@ -103,8 +104,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             })
             .collect();
         for (name, addresses) in [("uniform", &uniform), ("inside prefixes", &inside)] {
-            for kernel in Kernel::available() {
-                table.use_kernel(kernel);
+            for kernel in Level::available().iter().copied() {
+                table.use_level(kernel);
                 print_speed("IPv6", name, kernel, addresses, |addresses, hops| {
                     table.lookup_burst(addresses, hops);
                 });
@@ -136,7 +137,7 @@ fn print_table(family: &str, start: Instant, lookup: usize, all: usize) {
 fn print_speed<A>(
     family: &str,
     name: &str,
-    kernel: Kernel,
+    kernel: Level,
     addresses: &[A],
     lookup: impl Fn(&[A], &mut [NextHopId]),
 ) {

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::arena::NoRoom;
 use crate::prefix::IpPrefix;
 
 /// Why a table could not be changed; the table is as it was before
@@ -25,4 +26,27 @@ pub enum TableError {
         /// How many bytes the table asked for
         bytes: usize,
     },
+    /// The table is as large as it can get
+    #[error(
+        "the table has no room for {bytes} bytes: load fewer routes, or look for a reader that does not report and \
+         so holds up the memory of old ones"
+    )]
+    Full {
+        /// How many bytes the table would have to have
+        bytes: usize,
+    },
+    /// The table was shared with readers of one RCU domain, then with those of another
+    #[error(
+        "the table is shared with readers of another RCU domain: use one domain for all lanes of a table"
+    )]
+    ForeignDomain,
+}
+
+impl From<NoRoom> for TableError {
+    fn from(no_room: NoRoom) -> Self {
+        match no_room {
+            NoRoom::Memory { bytes } => Self::Memory { bytes },
+            NoRoom::Full { bytes } => Self::Full { bytes },
+        }
+    }
 }

@@ -15,14 +15,12 @@ mod exact;
 mod hop;
 mod ipv4;
 mod ipv6;
-mod kernel;
 mod prefix;
 mod rib;
 
 pub use error::TableError;
 pub use exact::{ExactError, ExactKey, ExactReader, ExactTable, KeyWords, NO_VALUE, Sweep};
 pub use hop::NextHopId;
-pub use ipv4::Ipv4Table;
-pub use ipv6::Ipv6Table;
-pub use kernel::Kernel;
+pub use ipv4::{Ipv4Lookup, Ipv4Table, Ipv4View};
+pub use ipv6::{Ipv6Lookup, Ipv6Table, Ipv6View};
 pub use prefix::{Address, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, PrefixError};

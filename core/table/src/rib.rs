@@ -19,12 +19,12 @@ impl<A: Address> Rib<A> {
         Self { routes: routes.into_iter().collect() }
     }
 
-    pub(crate) fn insert(&mut self, prefix: Prefix<A>, hop: NextHopId) -> Option<NextHopId> {
-        self.routes.insert(prefix, hop)
-    }
-
-    pub(crate) fn remove(&mut self, prefix: Prefix<A>) -> Option<NextHopId> {
-        self.routes.remove(&prefix)
+    /// Makes it the route to `prefix`, or removes that; returns what was there
+    pub(crate) fn set(&mut self, prefix: Prefix<A>, hop: Option<NextHopId>) -> Option<NextHopId> {
+        match hop {
+            Some(hop) => self.routes.insert(prefix, hop),
+            None => self.routes.remove(&prefix),
+        }
     }
 
     pub(crate) fn get(&self, prefix: Prefix<A>) -> Option<NextHopId> {
@@ -43,6 +43,11 @@ impl<A: Address> Rib<A> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Prefix<A>, NextHopId)> + '_ {
         self.routes.iter().map(|(&prefix, &hop)| (prefix, hop))
+    }
+
+    pub(crate) fn longest_match(&self, address: A) -> Option<(Prefix<A>, NextHopId)> {
+        let host = Prefix::containing(address, A::BITS);
+        self.get(host).map(|hop| (host, hop)).or_else(|| self.covering(host))
     }
 
     /// The longest route that covers the whole of `prefix`, itself excepted

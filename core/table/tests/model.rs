@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;
-use warmlane_table::{
-    Address, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, Kernel, NextHopId, Prefix, TableError,
-};
+use warmlane_sys::simd::Level;
+use warmlane_table::{Address, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHopId, Prefix, TableError};
 
 /// What the tests ask of both families
 trait Table: Sized {
@@ -16,7 +15,7 @@ trait Table: Sized {
     fn route(&self, prefix: Prefix<Self::A>) -> Option<NextHopId>;
     fn lookup(&self, address: Self::A) -> NextHopId;
     fn burst(&self, addresses: &[Self::A]) -> Vec<NextHopId>;
-    fn use_kernel(&mut self, kernel: Kernel) -> bool;
+    fn use_level(&mut self, level: Level) -> bool;
     fn routes(&self) -> Vec<(Prefix<Self::A>, NextHopId)>;
     fn bytes(&self) -> (usize, usize);
     fn before(address: Self::A) -> Self::A;
@@ -51,8 +50,8 @@ macro_rules! table {
                 self.lookup_burst(&wire, &mut hops);
                 hops
             }
-            fn use_kernel(&mut self, kernel: Kernel) -> bool {
-                self.use_kernel(kernel)
+            fn use_level(&mut self, level: Level) -> bool {
+                self.use_level(level)
             }
             fn routes(&self) -> Vec<(Prefix<$address>, NextHopId)> {
                 self.routes().collect()
@@ -92,8 +91,8 @@ fn check<T: Table>(table: &mut T, model: &HashMap<Prefix<T::A>, NextHopId>, addr
     for (&address, &answer) in addresses.iter().zip(&answers) {
         assert_eq!(table.lookup(address), answer, "{}", Prefix::containing(address, T::A::BITS));
     }
-    for kernel in Kernel::available() {
-        assert!(table.use_kernel(kernel));
+    for kernel in Level::available().iter().copied() {
+        assert!(table.use_level(kernel));
         assert_eq!(table.burst(addresses), answers, "{kernel}");
     }
     let ordered: BTreeMap<_, _> = model.iter().map(|(&prefix, &hop)| (prefix, hop)).collect();
@@ -264,8 +263,8 @@ fn ipv6_at_the_size_of_the_internet() {
 
 /// A burst of any length, also one that fills no vector, and slices of different lengths
 fn lengths<T: Table>(table: &mut T, addresses: &[T::A]) {
-    for kernel in Kernel::available() {
-        assert!(table.use_kernel(kernel));
+    for kernel in Level::available().iter().copied() {
+        assert!(table.use_level(kernel));
         for length in [0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129] {
             let part = &addresses[..length];
             let expected: Vec<_> = part.iter().map(|&address| table.lookup(address)).collect();

@@ -1,182 +1,239 @@
 //! How routes become words and hops
 
-use super::{CONTINUES, HOP_NUMBERS, HOST_WORDS, Ipv4Table, ROOT_BITS, ROOT_WORDS, UNITS};
-use crate::arena::{Arena, OutOfMemory};
-use crate::prefix::Ipv4Prefix;
-use crate::rib::Stretch;
-use crate::{Address, TableError};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-/// The length of the prefix that a root word stands for
-const ROOT_LENGTH: u8 = ROOT_BITS as u8;
+use super::routes::{Routes, slot_of};
+use super::{CONTINUES, HOP_NUMBERS, HOST_WORDS, Ipv4Table, ROOT_LENGTH, ROOT_WORDS, UNITS};
+use crate::TableError;
+use crate::arena::{Arena, NoRoom};
+use crate::prefix::Ipv4Prefix;
+
 /// The length of the prefix that a unit of a root word stands for
 const UNIT_LENGTH: u8 = 24;
+/// Addresses in a unit
+const HOSTS: usize = 1 << (32 - UNIT_LENGTH);
+/// All units of a /19
+const ALL_UNITS: u32 = u32::MAX;
+/// Words that addresses are reserved for, 128 MiB: enough for two thirds of all /19s to continue
+const MOST_WORDS: usize = 1 << 24;
+/// Hops that addresses are reserved for: 64 MiB
+const MOST_HOPS: usize = 1 << 25;
+// Places of hops are gathered as signed 32-bit numbers.
+const _: () = assert!(MOST_HOPS < i32::MAX as usize);
 
-/// What a root word was before, to give its runs back or to take a failed change back
-struct Change {
+/// What a word was before, to give its runs back or to take a failed change back
+#[derive(Debug)]
+pub(super) struct Change {
     slot: usize,
     before: u64,
+    /// Of the prefix that the word stands for
+    length: u8,
 }
 
-/// Arenas for a table of about `routes` routes: the words of the root zeroed, and the hops that stand for themselves
-pub(super) fn arenas(routes: usize) -> Result<(Arena<u64>, Arena<u16>), TableError> {
-    let words = Arena::new(ROOT_WORDS, ROOT_WORDS + ROOT_WORDS / 8, usize::MAX)?;
-    let mut hops = Arena::new(HOP_NUMBERS, HOP_NUMBERS + routes + routes / 2, i32::MAX as usize)?;
-    for (number, hop) in (0..=u16::MAX).zip(hops.slots_mut()) {
-        *hop = number;
+/// Arenas for an empty table: the words of the root lead to no next hop, and the first hops stand for themselves
+pub(super) fn arenas() -> Result<(Arena<AtomicU64>, Arena<AtomicU16>), NoRoom> {
+    let words = Arena::<AtomicU64>::new(ROOT_WORDS, MOST_WORDS)?;
+    let hops = Arena::<AtomicU16>::new(HOP_NUMBERS, MOST_HOPS)?;
+    for word in &words.memory()[..ROOT_WORDS] {
+        word.store(single(u16::MAX), Ordering::Relaxed);
+    }
+    for (number, hop) in (0..=u16::MAX).zip(hops.memory().iter()) {
+        hop.store(number, Ordering::Relaxed);
     }
     Ok((words, hops))
 }
 
-impl From<OutOfMemory> for TableError {
-    fn from(error: OutOfMemory) -> Self {
-        Self::Memory { bytes: error.bytes }
+/// A /19 as its routes divide it
+struct Division {
+    /// The next hop of each /24, routes longer than that left out
+    hops: [u16; UNITS],
+    /// The /24s that have longer routes
+    divided: u32,
+}
+
+impl Division {
+    fn of(routes: &Routes, slot: usize) -> Self {
+        let mut division = Self { hops: [routes.around(slot); UNITS], divided: 0 };
+        for route in routes.inside(slot) {
+            let first = unit_of(route.first());
+            if route.length() > UNIT_LENGTH {
+                division.divided |= 1 << first;
+            } else {
+                // What lies in another route comes after it and paints over it.
+                division.hops[first..=unit_of(route.last())].fill(route.stored_hop());
+            }
+        }
+        division
+    }
+
+    /// The next hops of all addresses of a /24
+    fn hosts(&self, routes: &Routes, slot: usize, unit: usize) -> [u16; HOSTS] {
+        let mut hosts = [self.hops[unit]; HOSTS];
+        let inside = routes.inside(slot);
+        let from = inside.partition_point(|route| unit_of(route.first()) < unit);
+        for route in inside[from..].iter().take_while(|route| unit_of(route.first()) == unit) {
+            if route.length() > UNIT_LENGTH {
+                hosts[route.first() as usize % HOSTS..=route.last() as usize % HOSTS]
+                    .fill(route.stored_hop());
+            }
+        }
+        hosts
     }
 }
 
 impl Ipv4Table {
-    /// Brings the words in line with the routes after the route to `prefix` changed
-    pub(super) fn refresh(&mut self, prefix: Ipv4Prefix) -> Result<(), TableError> {
-        if prefix.length() < UNIT_LENGTH || !self.refresh_unit(prefix)? {
-            self.refresh_area(Ipv4Prefix::containing(prefix.first(), prefix.length().min(ROOT_LENGTH)))?;
+    /// Brings the words in line with the routes after those to `prefixes`, which are sorted, changed
+    pub(super) fn refresh(&mut self, prefixes: &[Ipv4Prefix]) -> Result<(), TableError> {
+        let mut changes = std::mem::take(&mut self.changes);
+        let result = self.refresh_all(prefixes, &mut changes);
+        match result {
+            Ok(()) => {
+                for Change { before, length, .. } in changes.drain(..) {
+                    self.release(before, length);
+                }
+                self.words.shrink_if_unused();
+                self.hops.shrink_if_unused();
+            }
+            // The last one first, for it may be inside what an earlier one made.
+            Err(_) => {
+                while let Some(Change { slot, before, length }) = changes.pop() {
+                    let word = self.word_at(slot);
+                    self.publish(slot, before);
+                    self.release(word, length);
+                }
+            }
         }
-        self.words.shrink_if_unused();
-        self.hops.shrink_if_unused();
-        if self.words.is_sparse() || self.hops.is_sparse() {
-            self.rebuild();
+        // Its room serves the next change.
+        self.changes = changes;
+        result.map_err(TableError::from)
+    }
+
+    fn refresh_all(&mut self, prefixes: &[Ipv4Prefix], changes: &mut Vec<Change>) -> Result<(), NoRoom> {
+        let mut rest = prefixes;
+        // Slots before this one are done.
+        let mut done = 0;
+        while let [prefix, others @ ..] = rest {
+            rest = others;
+            let (first, last) = (slot_of(prefix.first()), slot_of(prefix.last()));
+            if prefix.length() < ROOT_LENGTH {
+                for slot in first.max(done)..=last {
+                    self.refresh_slot(slot, ALL_UNITS, changes)?;
+                }
+                done = done.max(last + 1);
+            } else if first >= done {
+                let mut units = units_of(*prefix);
+                // Neighbours in the same /19 share its work.
+                while let [next, others @ ..] = rest
+                    && slot_of(next.first()) == first
+                {
+                    units |= units_of(*next);
+                    rest = others;
+                }
+                self.refresh_slot(first, units, changes)?;
+            }
         }
         Ok(())
     }
 
-    /// Builds everything anew without gaps; without memory for that, the table stays as it is and is as right as before
-    fn rebuild(&mut self) {
-        let Ok((words, hops)) = arenas(self.rib.len()) else { return };
-        let before = (std::mem::replace(&mut self.words, words), std::mem::replace(&mut self.hops, hops));
-        if self.refresh_area(Ipv4Prefix::all()).is_err() {
-            (self.words, self.hops) = before;
-        }
-    }
-
-    /// Replaces the one /24 that `prefix` lies in, if its /19 continues and still has to; says whether that was the case
-    fn refresh_unit(&mut self, prefix: Ipv4Prefix) -> Result<bool, TableError> {
-        let root = self.words.slots()[(prefix.first() >> (32 - ROOT_BITS)) as usize];
-        if root & CONTINUES == 0 {
-            return Ok(false);
-        }
-        let unit = Ipv4Prefix::containing(prefix.first(), UNIT_LENGTH);
-        let stretches = self.rib.stretches(unit);
-        let slot = (root >> 32) as usize + (unit.first() >> 8) as usize % UNITS;
-        if let [_] = stretches[..] {
-            // It may have been the last long one, then the whole /19 gets simpler.
-            return Ok(false);
-        }
-        let word = self.word(&stretches, unit)?;
-        let before = std::mem::replace(&mut self.words.slots_mut()[slot], word);
-        self.release(before, UNIT_LENGTH);
-        Ok(true)
-    }
-
-    /// Replaces all root words of `area`, which is not longer than they are
-    fn refresh_area(&mut self, area: Ipv4Prefix) -> Result<(), TableError> {
-        let stretches = self.rib.stretches(area);
-        let first = (area.first() >> (32 - ROOT_BITS)) as usize;
-        let last = (area.last() >> (32 - ROOT_BITS)) as usize;
-        let mut changes: Vec<Change> = Vec::new();
-        let mut from = 0;
-        for slot in first..=last {
-            let prefix = Ipv4Prefix::containing((slot as u32) << (32 - ROOT_BITS), ROOT_LENGTH);
-            let mut to = from + 1;
-            while stretches.get(to).is_some_and(|stretch| stretch.first <= prefix.last()) {
-                to += 1;
+    /// Replaces the word of a /19, or if it continues and has to go on doing so, the words of `units` only
+    fn refresh_slot(&mut self, slot: usize, units: u32, changes: &mut Vec<Change>) -> Result<(), NoRoom> {
+        let division = Division::of(&self.routes, slot);
+        let before = self.word_at(slot);
+        if division.divided == 0 {
+            if !self.says(before, &division.hops) {
+                let word = self.run(&division.hops)?;
+                self.publish(slot, word);
+                changes.push(Change { slot, before, length: ROOT_LENGTH });
             }
-            let inside = &stretches[from..to];
-            from = match stretches.get(to) {
-                Some(next) if next.first == prefix.last().wrapping_add(1) => to,
-                _ => to - 1,
-            };
-            let before = self.words.slots()[slot];
-            if self.says(before, inside, prefix) {
-                continue;
-            }
-            match self.word(inside, prefix) {
-                Ok(word) => {
-                    self.words.slots_mut()[slot] = word;
-                    changes.push(Change { slot, before });
-                }
-                Err(error) => {
-                    for Change { slot, before } in changes {
-                        let word = std::mem::replace(&mut self.words.slots_mut()[slot], before);
-                        self.release(word, ROOT_LENGTH);
-                    }
-                    return Err(error.into());
-                }
-            }
+            return Ok(());
         }
-        for Change { before, .. } in changes {
-            self.release(before, ROOT_LENGTH);
+        if before & CONTINUES == 0 {
+            let word = self.block(&division, slot)?;
+            self.publish(slot, word);
+            changes.push(Change { slot, before, length: ROOT_LENGTH });
+            return Ok(());
+        }
+        let block = (before >> 32) as usize;
+        for unit in (0..UNITS).filter(|unit| units & 1 << unit != 0) {
+            let before = self.word_at(block + unit);
+            let word = self.unit(&division, slot, unit)?;
+            if word != before {
+                self.publish(block + unit, word);
+                changes.push(Change { slot: block + unit, before, length: UNIT_LENGTH });
+            }
         }
         Ok(())
     }
 
-    /// Whether `word` already gives what `inside` asks of the /19 `prefix`; false where it takes more than a look
-    fn says(&self, word: u64, inside: &[Stretch<u32>], prefix: Ipv4Prefix) -> bool {
-        if let [only] = inside {
-            return word == single(*only);
-        }
-        let base = (word >> 32) as usize;
+    fn word_at(&self, slot: usize) -> u64 {
+        // Relaxed: who writes reads what it has written.
+        self.words.memory()[slot].load(Ordering::Relaxed)
+    }
+
+    /// Puts a word into sight, with all that it leads to
+    fn publish(&self, slot: usize, word: u64) {
+        // Release: a reader that finds this word finds what it leads to as it is now.
+        self.words.memory()[slot].store(word, Ordering::Release);
+    }
+
+    /// Whether `word` already gives these next hops
+    fn says(&self, word: u64, hops: &[u16; UNITS]) -> bool {
+        let place = (word >> 32) as usize;
+        let run = &self.hops.memory()[place..];
         word & CONTINUES == 0
-            && fits_units(inside, UNIT_LENGTH)
-            && word as u32 == bitmap(inside, prefix, UNIT_LENGTH)
-            && inside
-                .iter()
-                .zip(&self.hops.slots()[base..])
-                .all(|(stretch, &hop)| stretch.hop.stored() == hop)
+            && word as u32 == bitmap(hops)
+            && starts(hops).zip(run).all(|(hop, stored)| hop == stored.load(Ordering::Relaxed))
     }
 
-    /// A word for `prefix`, a /19, /24 or /27, that `inside` divides
-    fn word(&mut self, inside: &[Stretch<u32>], prefix: Ipv4Prefix) -> Result<u64, OutOfMemory> {
-        if let [only] = inside {
-            return Ok(single(*only));
+    /// A word whose units have these next hops
+    fn run(&mut self, hops: &[u16; UNITS]) -> Result<u64, NoRoom> {
+        let bitmap = bitmap(hops);
+        if bitmap == 0 {
+            return Ok(single(hops[0]));
         }
-        match prefix.length() {
-            UNIT_LENGTH => self.block(inside, prefix, HOST_WORDS),
-            ROOT_LENGTH if fits_units(inside, UNIT_LENGTH) => self.run(inside, prefix, UNIT_LENGTH),
-            ROOT_LENGTH => self.block(inside, prefix, UNITS),
-            _ => self.run(inside, prefix, u32::BITS as u8),
+        let place = self.hops.take(bitmap.count_ones() as usize + 1)?;
+        for (hop, slot) in starts(hops).zip(&self.hops.memory()[place as usize..]) {
+            // Relaxed: the word that leads here is published with release.
+            slot.store(hop, Ordering::Relaxed);
         }
+        Ok(u64::from(place) << 32 | u64::from(bitmap))
     }
 
-    /// A word whose units are prefixes of `unit_length`, each of a single next hop
-    fn run(
+    /// A word that continues in a word for each of its /24s
+    fn block(&mut self, division: &Division, slot: usize) -> Result<u64, NoRoom> {
+        let first = self.words.take(UNITS)?;
+        self.fill_block(first, UNITS, UNIT_LENGTH, |table, unit| table.unit(division, slot, unit))
+    }
+
+    /// The word of a /24
+    fn unit(&mut self, division: &Division, slot: usize, unit: usize) -> Result<u64, NoRoom> {
+        if division.divided & 1 << unit == 0 {
+            return Ok(single(division.hops[unit]));
+        }
+        let hosts = division.hosts(&self.routes, slot, unit);
+        if hosts.iter().all(|hop| *hop == hosts[0]) {
+            return Ok(single(hosts[0]));
+        }
+        let first = self.words.take(HOST_WORDS)?;
+        let (words, _) = hosts.as_chunks();
+        self.fill_block(first, HOST_WORDS, UNIT_LENGTH + 3, |table, index| table.run(&words[index]))
+    }
+
+    /// A word that continues in `size` words, each for a prefix of `length` bits
+    fn fill_block(
         &mut self,
-        inside: &[Stretch<u32>],
-        prefix: Ipv4Prefix,
-        unit_length: u8,
-    ) -> Result<u64, OutOfMemory> {
-        let base = self.hops.take(inside.len())?;
-        for (slot, stretch) in self.hops.slots_mut()[base as usize..].iter_mut().zip(inside) {
-            *slot = stretch.hop.stored();
-        }
-        Ok(u64::from(base) << 32 | u64::from(bitmap(inside, prefix, unit_length)))
-    }
-
-    /// A word that continues in `size` words
-    fn block(
-        &mut self,
-        inside: &[Stretch<u32>],
-        prefix: Ipv4Prefix,
+        first: u32,
         size: usize,
-    ) -> Result<u64, OutOfMemory> {
-        let first = self.words.take(size)?;
-        let length = prefix.length() + size.trailing_zeros() as u8;
+        length: u8,
+        word: impl Fn(&mut Self, usize) -> Result<u64, NoRoom>,
+    ) -> Result<u64, NoRoom> {
         for index in 0..size {
-            let address = prefix.first() | (index as u32) << (u32::BITS - u32::from(length));
-            let part = Ipv4Prefix::containing(address, length);
-            match self.word(within(inside, part), part) {
-                Ok(word) => self.words.slots_mut()[first as usize + index] = word,
-                Err(error) => {
+            match word(self, index) {
+                Ok(word) => self.publish(first as usize + index, word),
+                Err(no_room) => {
                     self.release_block(first, index, length);
-                    self.words.give(first, size);
-                    return Err(error);
+                    self.words.give_unused(first, size);
+                    return Err(no_room);
                 }
             }
         }
@@ -189,43 +246,44 @@ impl Ipv4Table {
         if word & CONTINUES != 0 {
             let size = if length == ROOT_LENGTH { UNITS } else { HOST_WORDS };
             self.release_block(base, size, length + size.trailing_zeros() as u8);
-            self.words.give(base, size);
+            self.words.retire(base, size);
         } else if word as u32 != 0 {
-            self.hops.give(base, (word as u32).count_ones() as usize + 1);
+            self.hops.retire(base, (word as u32).count_ones() as usize + 1);
         }
     }
 
     /// Gives back what the first `count` words of a block led to, each of a prefix of `length` bits
     fn release_block(&mut self, first: u32, count: usize, length: u8) {
         for slot in first as usize..first as usize + count {
-            self.release(self.words.slots()[slot], length);
+            self.release(self.word_at(slot), length);
         }
     }
 }
 
 /// The word of one next hop
-fn single(stretch: Stretch<u32>) -> u64 {
-    u64::from(stretch.hop.stored()) << 32
+fn single(hop: u16) -> u64 {
+    u64::from(hop) << 32
 }
 
-/// Whether each stretch starts where a prefix of `unit_length` does
-fn fits_units(inside: &[Stretch<u32>], unit_length: u8) -> bool {
-    inside[1..].iter().all(|stretch| stretch.first & !u32::mask(unit_length) == 0)
+/// Which /24 of its /19 an address lies in
+fn unit_of(address: u32) -> usize {
+    (address >> 8) as usize % UNITS
 }
 
-/// The units of `prefix` at which a stretch starts, its first excepted
-fn bitmap(inside: &[Stretch<u32>], prefix: Ipv4Prefix, unit_length: u8) -> u32 {
-    inside[1..].iter().fold(0, |bitmap, stretch| {
-        bitmap | 1 << ((stretch.first - prefix.first()) >> (u32::BITS - u32::from(unit_length)))
-    })
+/// The /24s of its /19 that a prefix, no shorter than that, covers or lies in
+fn units_of(prefix: Ipv4Prefix) -> u32 {
+    let (first, last) = (unit_of(prefix.first()), unit_of(prefix.last()));
+    ALL_UNITS << first & ALL_UNITS >> (UNITS - 1 - last)
 }
 
-/// The stretches that reach into `part`; the first may start before it
-fn within(stretches: &[Stretch<u32>], part: Ipv4Prefix) -> &[Stretch<u32>] {
-    let from = stretches.partition_point(|stretch| stretch.first <= part.first());
-    let to = stretches.partition_point(|stretch| stretch.first <= part.last());
-    // The stretches start at or before the part, so one at least does.
-    &stretches[from.saturating_sub(1)..to]
+/// The units whose next hop differs from that of the unit before
+fn bitmap(hops: &[u16; UNITS]) -> u32 {
+    (1..UNITS).fold(0, |bitmap, unit| bitmap | u32::from(hops[unit] != hops[unit - 1]) << unit)
+}
+
+/// The next hops without repetitions side by side
+fn starts(hops: &[u16; UNITS]) -> impl Iterator<Item = u16> + '_ {
+    (0..UNITS).filter(|&unit| unit == 0 || hops[unit] != hops[unit - 1]).map(|unit| hops[unit])
 }
 
 #[cfg(test)]
@@ -234,7 +292,7 @@ mod tests {
     use crate::NextHopId;
 
     #[test]
-    fn without_memory_the_table_stays_as_it_is() {
+    fn without_room_the_table_stays_as_it_is() {
         let prefix = |text: &str| text.parse::<Ipv4Prefix>().unwrap();
         let hop = |number| NextHopId::new(number).unwrap();
         let mut table =
@@ -242,20 +300,26 @@ mod tests {
                 .unwrap();
         let end = table.hops.end();
         table.hops.set_limit(end);
-        let full = TableError::Memory { bytes: (end + 3) * size_of::<u16>() };
+        let full = TableError::Full { bytes: (end + 3) * size_of::<u16>() };
         assert_eq!(table.insert(prefix("11.0.1.0/24"), hop(3)), Err(full));
         // Halfway through a block of words.
+        let full = TableError::Full { bytes: (end + 3) * size_of::<u16>() };
         assert_eq!(table.insert(prefix("11.0.1.1/32"), hop(3)), Err(full));
         assert_eq!(
             (table.len(), table.lookup(0x0b00_0101), table.lookup(0x0a01_0001)),
             (2, NextHopId::NONE, hop(2))
         );
         // Halfway through the root words: 10.0.0.0/19 is changed by then, the run in 10.1.0.0/19 cannot be written anew.
-        let full = TableError::Memory { bytes: (end + 2) * size_of::<u16>() };
+        let full = TableError::Full { bytes: (end + 2) * size_of::<u16>() };
         assert_eq!(table.remove(prefix("10.0.0.0/8")), Err(full));
+        // A batch, of which the last change has no room.
+        let batch =
+            [("10.1.0.0/24", Some(hop(1))), ("12.0.0.0/8", Some(hop(4))), ("13.0.1.0/24", Some(hop(5)))];
+        let batch = batch.map(|(text, hop)| (prefix(text), hop));
+        assert!(matches!(table.apply(batch), Err(TableError::Full { .. })));
+        assert_eq!((table.len(), table.lookup(0x0c00_0000)), (2, NextHopId::NONE));
         assert_eq!(table.insert(prefix("0.0.0.0/1"), hop(5)), Ok(None), "needs no run");
         assert_eq!(table.remove(prefix("0.0.0.0/1")), Ok(hop(5)));
-        assert_eq!(table.hops.end(), end);
         for (address, number) in [(0x0a00_0000, 1), (0x0aff_ffff, 1), (0x0a01_0000, 2), (0x0a01_0100, 1)] {
             assert_eq!(table.lookup(address), hop(number), "{address:x}");
         }

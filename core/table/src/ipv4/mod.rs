@@ -34,15 +34,25 @@
 mod avx512;
 mod build;
 mod portable;
+mod routes;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64};
+
+use warmlane_sync::rcu::{Domain, ForeignReader, Reader};
+use warmlane_sys::pages::TableMemory;
+use warmlane_sys::simd::{self, Level};
+
+use self::build::Change;
+use self::routes::Routes;
 use crate::arena::Arena;
-use crate::kernel::Kernel;
 use crate::prefix::Ipv4Prefix;
-use crate::rib::Rib;
 use crate::{Address, NextHopId, TableError};
 
 /// Bits that index the root
 const ROOT_BITS: u32 = 19;
+/// The length of the prefix that a root word stands for
+const ROOT_LENGTH: u8 = ROOT_BITS as u8;
 /// Words of the root
 const ROOT_WORDS: usize = 1 << ROOT_BITS;
 /// Units of a word, and words in which a /19 continues
@@ -55,16 +65,21 @@ const HOP_NUMBERS: usize = 1 << 16;
 const CONTINUES: u64 = 1;
 
 /// IPv4 routes, found by longest match
+///
+/// The one who has it changes it; lanes look up through an [`Ipv4Lookup`] meanwhile.
 #[derive(Debug)]
 pub struct Ipv4Table {
-    rib: Rib<u32>,
-    words: Arena<u64>,
-    hops: Arena<u16>,
-    kernel: Kernel,
+    routes: Routes,
+    words: Arena<AtomicU64>,
+    hops: Arena<AtomicU16>,
+    /// Empty between changes, to have room without asking for it each time
+    changes: Vec<Change>,
+    level: Level,
+    domain: Option<Domain>,
 }
 
 impl Ipv4Table {
-    /// A table without routes; takes 4.2 MiB
+    /// A table without routes; takes 22 MiB
     ///
     /// # Errors
     /// [`TableError::Memory`] when the system gives none.
@@ -75,106 +90,163 @@ impl Ipv4Table {
     /// A table with all `routes` at once; of two routes with the same prefix the later one stands
     ///
     /// # Errors
-    /// [`TableError::NoNextHop`], [`TableError::Memory`].
+    /// [`TableError::NoNextHop`], [`TableError::Memory`], [`TableError::Full`].
     pub fn from_routes(
         routes: impl IntoIterator<Item = (Ipv4Prefix, NextHopId)>,
     ) -> Result<Self, TableError> {
-        let rib = Rib::from_routes(routes);
-        if let Some((prefix, _)) = rib.iter().find(|(_, hop)| hop.is_none()) {
+        let routes = Routes::from_routes(routes);
+        if let Some((prefix, _)) = routes.iter().find(|(_, hop)| hop.is_none()) {
             return Err(TableError::NoNextHop { prefix: u32::either(prefix) });
         }
-        let (words, hops) = build::arenas(rib.len())?;
-        let mut table = Self { rib, words, hops, kernel: Kernel::best() };
-        table.refresh(Ipv4Prefix::all())?;
+        let (words, hops) = build::arenas()?;
+        let level = simd::detected();
+        let mut table = Self { routes, words, hops, changes: Vec::new(), level, domain: None };
+        table.refresh(&[Ipv4Prefix::all()])?;
         Ok(table)
     }
 
     /// Adds a route or gives it another next hop; returns the next hop it had before
     ///
-    /// Takes a few microseconds, or up to the time of a full build for a prefix shorter than /19, whose parts are
-    /// all visited.
+    /// Takes less than a microsecond in most places, or up to the time of a full build for a prefix shorter than /19, whose
+    /// parts are all visited.
     ///
     /// # Errors
-    /// [`TableError::NoNextHop`], [`TableError::Memory`]; the table is then unchanged.
+    /// [`TableError::NoNextHop`], [`TableError::Memory`], [`TableError::Full`]; the table is then unchanged.
     pub fn insert(&mut self, prefix: Ipv4Prefix, hop: NextHopId) -> Result<Option<NextHopId>, TableError> {
-        if hop.is_none() {
-            return Err(TableError::NoNextHop { prefix: u32::either(prefix) });
-        }
-        let before = self.rib.insert(prefix, hop);
-        if before == Some(hop) {
-            return Ok(before);
-        }
-        if let Err(error) = self.refresh(prefix) {
-            match before {
-                Some(before) => self.rib.insert(prefix, before),
-                None => self.rib.remove(prefix),
-            };
-            return Err(error);
-        }
+        let before = self.routes.get(prefix);
+        self.apply([(prefix, Some(hop))])?;
         Ok(before)
     }
 
     /// Takes a route away; returns the next hop it had
     ///
     /// # Errors
-    /// [`TableError::NotFound`] when this very prefix has no route, [`TableError::Memory`]; the table is then unchanged.
+    /// [`TableError::NotFound`] when this very prefix has no route, [`TableError::Memory`], [`TableError::Full`]; the table
+    /// is then unchanged.
     pub fn remove(&mut self, prefix: Ipv4Prefix) -> Result<NextHopId, TableError> {
-        let Some(hop) = self.rib.remove(prefix) else {
-            return Err(TableError::NotFound { prefix: u32::either(prefix) });
-        };
-        if let Err(error) = self.refresh(prefix) {
-            self.rib.insert(prefix, hop);
-            return Err(error);
+        let before = self.routes.get(prefix);
+        self.apply([(prefix, None)])?;
+        // `apply` refuses to remove what is not there.
+        Ok(before.unwrap_or_default())
+    }
+
+    /// Makes several changes, each a prefix and its new next hop, or `None` to remove its route; all of them or, with an error,
+    /// none. Of those with the same prefix each sees what the one before left. Costs less than one by one where they
+    /// are near each other.
+    ///
+    /// Readers see each address's change by itself, not all at once.
+    ///
+    /// # Errors
+    /// [`TableError::NoNextHop`], [`TableError::NotFound`], [`TableError::Memory`], [`TableError::Full`]; the table is then
+    /// unchanged.
+    pub fn apply(
+        &mut self,
+        changes: impl IntoIterator<Item = (Ipv4Prefix, Option<NextHopId>)>,
+    ) -> Result<(), TableError> {
+        let mut undo = Vec::new();
+        let result = self.change_routes(changes, &mut undo).and_then(|()| {
+            let mut touched: Vec<_> = undo.iter().map(|(prefix, _)| *prefix).collect();
+            touched.sort_unstable();
+            self.refresh(&touched)
+        });
+        if result.is_err() {
+            for (prefix, before) in undo.into_iter().rev() {
+                self.routes.set(prefix, before);
+            }
         }
-        Ok(hop)
+        result
+    }
+
+    fn change_routes(
+        &mut self,
+        changes: impl IntoIterator<Item = (Ipv4Prefix, Option<NextHopId>)>,
+        undo: &mut Vec<(Ipv4Prefix, Option<NextHopId>)>,
+    ) -> Result<(), TableError> {
+        for (prefix, hop) in changes {
+            if hop.is_some_and(NextHopId::is_none) {
+                return Err(TableError::NoNextHop { prefix: u32::either(prefix) });
+            }
+            let before = self.routes.set(prefix, hop);
+            if hop.is_none() && before.is_none() {
+                return Err(TableError::NotFound { prefix: u32::either(prefix) });
+            }
+            if before != hop {
+                undo.push((prefix, before));
+            }
+        }
+        Ok(())
+    }
+
+    /// A handle for lanes, whose readers are of `domain`; clone it for more. Ask for it before the lanes start: from then
+    /// on, memory of old routes is used again only after all readers have reported.
+    ///
+    /// # Errors
+    /// [`TableError::ForeignDomain`] if the table is shared with readers of another domain.
+    pub fn share(&mut self, domain: &Domain) -> Result<Ipv4Lookup, TableError> {
+        if self.domain.as_ref().is_some_and(|shared| !shared.is_same(domain)) {
+            return Err(TableError::ForeignDomain);
+        }
+        self.domain = Some(domain.clone());
+        self.words.share(domain);
+        self.hops.share(domain);
+        let (words, hops) = (Arc::clone(self.words.memory()), Arc::clone(self.hops.memory()));
+        Ok(Ipv4Lookup { words, hops, level: self.level, domain: domain.clone() })
+    }
+
+    /// Takes back what readers are done with. Changes do that by themselves; after the last of many, this makes up for the
+    /// rest.
+    pub fn reclaim(&mut self) {
+        self.words.reclaim();
+        self.words.shrink_if_unused();
+        self.hops.reclaim();
+        self.hops.shrink_if_unused();
     }
 
     /// The next hop of the route to exactly this prefix
     pub fn route(&self, prefix: Ipv4Prefix) -> Option<NextHopId> {
-        self.rib.get(prefix)
+        self.routes.get(prefix)
     }
 
-    /// The next hop of the longest route that `address` (host order) lies in
+    /// The longest route that `address` (host order) lies in
+    pub fn longest_match(&self, address: u32) -> Option<(Ipv4Prefix, NextHopId)> {
+        self.routes.longest_match(address)
+    }
+
+    /// The table as it is while nobody changes it
+    #[inline]
+    pub fn view(&self) -> Ipv4View<'_> {
+        Ipv4View { words: self.words.memory(), hops: self.hops.memory(), level: self.level }
+    }
+
+    /// As [`Ipv4View::lookup`]
     pub fn lookup(&self, address: u32) -> NextHopId {
-        portable::lookup(self.words.slots(), self.hops.slots(), address)
+        self.view().lookup(address)
     }
 
-    /// Looks up many addresses at once, the way of the data path; `hops[i]` becomes the answer to `addresses[i]`
-    ///
-    /// Of slices of different lengths, only the shorter length is processed. Addresses are numbers in host order.
+    /// As [`Ipv4View::lookup_burst`]
     #[inline]
     pub fn lookup_burst(&self, addresses: &[u32], hops: &mut [NextHopId]) {
-        let (words, runs) = (self.words.slots(), self.hops.slots());
-        match self.kernel {
-            // SAFETY: `use_kernel` and `Kernel::best` choose only what this processor has; the slices are those of a table
-            // that `build` maintains, so every base in `words` leads to a run inside `runs`.
-            #[cfg(target_arch = "x86_64")]
-            Kernel::Avx512 => unsafe { avx512::lookup_burst(words, runs, addresses, hops) },
-            // SAFETY: as above, this processor has the instructions.
-            #[cfg(target_arch = "x86_64")]
-            Kernel::X86V3 => unsafe { portable::lookup_burst_x86_v3(words, runs, addresses, hops) },
-            _ => portable::lookup_burst(words, runs, addresses, hops),
-        }
+        self.view().lookup_burst(addresses, hops);
     }
 
-    /// Chooses the kernel of [`lookup_burst`](Self::lookup_burst), to measure or to test; returns false and changes
-    /// nothing when this machine cannot run it. A new table takes [`Kernel::best`].
-    pub fn use_kernel(&mut self, kernel: Kernel) -> bool {
-        let available = kernel.is_available();
+    /// Chooses the instructions of [`lookup_burst`](Self::lookup_burst), to measure or to test; returns false and changes
+    /// nothing when this machine has not got them. A new table takes [`simd::detected`]. Handles keep what they have.
+    pub fn use_level(&mut self, level: Level) -> bool {
+        let available = Level::available().contains(&level);
         if available {
-            self.kernel = kernel;
+            self.level = level;
         }
         available
     }
 
     /// All routes, sorted by address, then length
     pub fn routes(&self) -> impl Iterator<Item = (Ipv4Prefix, NextHopId)> + '_ {
-        self.rib.iter()
+        self.routes.iter()
     }
 
     /// Number of routes
     pub fn len(&self) -> usize {
-        self.rib.len()
+        self.routes.len()
     }
 
     /// Bytes that lookups read
@@ -184,11 +256,69 @@ impl Ipv4Table {
 
     /// Bytes the table takes, control side included (estimated where the standard library does not say)
     pub fn memory_bytes(&self) -> usize {
-        self.rib.memory_bytes() + self.lookup_bytes()
+        self.routes.memory_bytes() + self.lookup_bytes()
     }
 
     /// Whether there is no route
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// Looks up in an [`Ipv4Table`] while its owner changes it: a lane's handle
+///
+/// It outlives the table, whose last state it then shows.
+#[derive(Clone, Debug)]
+pub struct Ipv4Lookup {
+    words: Arc<TableMemory<AtomicU64>>,
+    hops: Arc<TableMemory<AtomicU16>>,
+    level: Level,
+    domain: Domain,
+}
+
+impl Ipv4Lookup {
+    /// The table, to look up in until `reader` reports that it is done: once a burst
+    ///
+    /// # Errors
+    /// [`ForeignReader`] if the reader is not of the domain that the table is shared with.
+    #[inline]
+    pub fn read<'a>(&'a self, reader: &'a Reader) -> Result<Ipv4View<'a>, ForeignReader> {
+        self.domain.check(reader)?;
+        Ok(Ipv4View { words: &self.words, hops: &self.hops, level: self.level })
+    }
+}
+
+/// The table as lookups see it. While its owner changes it, each address is answered as before a change or as after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv4View<'a> {
+    words: &'a [AtomicU64],
+    hops: &'a [AtomicU16],
+    level: Level,
+}
+
+impl Ipv4View<'_> {
+    /// The next hop of the longest route that `address` (host order) lies in
+    pub fn lookup(&self, address: u32) -> NextHopId {
+        portable::lookup(self.words, self.hops, address)
+    }
+
+    /// Looks up many addresses at once, the way of the data path; `hops[i]` becomes the answer to `addresses[i]`
+    ///
+    /// Of slices of different lengths, only the shorter length is processed. Addresses are numbers in host order.
+    #[inline]
+    pub fn lookup_burst(&self, addresses: &[u32], hops: &mut [NextHopId]) {
+        let (words, runs) = (self.words, self.hops);
+        match self.level {
+            // SAFETY: only levels that this processor has are chosen. The slices are those of a table that `build` maintains, so
+            // every base in `words` leads to a run inside `runs`. Runs that words lead to are not written as long as
+            // this view lives: it borrows either the table, or a reader without whose report they are not used again.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { avx512::lookup_burst(words, runs, addresses, hops) },
+            // SAFETY: as above, this processor has the instructions.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { portable::lookup_burst_x86_v3(words, runs, addresses, hops) },
+            // On Arm, where every 64-bit processor has NEON, the compiler uses it here.
+            _ => portable::lookup_burst(words, runs, addresses, hops),
+        }
     }
 }

@@ -1,33 +1,39 @@
-//! How routes become fields and fans
+//! How routes become fields, fans, branches and leaves
 
 use std::ops::Range;
 
-use super::{
-    FAN_KEYS, FIELD, FIRST_LINE, Ipv6Table, LINKS, Line, NODE, ROOT_BITS, STRIDE_MASK, STRIDE_SHIFT,
+use super::Ipv6Table;
+use super::node::{
+    BRANCH_LEAVES, FAN_BITS, FAN_LINKS, KEY_BITS, LEAF_HOPS, LINKS, Line, Link, Node, ROOT_BITS, ROOT_LINES,
 };
-use crate::arena::{Arena, OutOfMemory};
+use crate::arena::{Arena, NoRoom};
 use crate::prefix::{Address, Ipv6Prefix};
 use crate::rib::Stretch;
 use crate::{NextHopId, TableError};
 
 /// The length of the prefix that a link of the root stands for
 const ROOT_LENGTH: u8 = ROOT_BITS as u8;
-const ROOT_LINES: usize = (1 << ROOT_BITS) / LINKS;
 /// Bits that index the smallest field, one line
 const LEAST_STRIDE: u8 = 4;
 /// Bits that index the largest field, 256 KiB
 const GREATEST_STRIDE: u8 = 16;
-/// A field may have this many links for each that leads to something of its own
+/// A field below the root may have this many links for each that leads to something of its own: registries give out
+/// /32s, and one step that far is worth some memory
+const THINNEST_BELOW_ROOT: usize = 128;
+/// The same for any other field
 const THINNEST: usize = 8;
-/// With fewer routes than this inside, a field is given up for a fan
+/// With fewer routes than this inside, a field is given up for another node
 const FEW_ROUTES: usize = 4;
 /// A field lives through this many changes at least before its stride is chosen anew
 const LEAST_PATIENCE: u32 = 64;
+/// Lines that addresses are reserved for: 256 MiB
+const MOST_LINES: usize = 1 << 22;
+const _: () = assert!(MOST_LINES <= Link::LINES);
 
 /// What a link was before, to give its nodes back or to take a failed change back
-struct Change {
+pub(super) struct Change {
     slot: usize,
-    before: u32,
+    before: Link,
 }
 
 /// Links side by side, each for the prefix of `length` bits that follows the one before
@@ -38,30 +44,63 @@ struct Slots {
     length: u8,
 }
 
-/// An arena for a table of about `routes` routes, with an empty root
-pub(super) fn arena(routes: usize) -> Result<Arena<Line>, OutOfMemory> {
-    Arena::new(ROOT_LINES, ROOT_LINES + routes, FIRST_LINE as usize)
+/// An arena with an empty root
+pub(super) fn arena() -> Result<Arena<Line>, NoRoom> {
+    let lines = Arena::new(ROOT_LINES, MOST_LINES)?;
+    for slot in &lines.memory().as_flattened()[..ROOT_LINES * LINKS] {
+        Link::hop(NextHopId::NONE).store(slot);
+    }
+    Ok(lines)
 }
 
 impl Ipv6Table {
-    /// Brings the nodes in line with the routes after the route to `prefix` changed
-    pub(super) fn refresh(&mut self, prefix: Ipv6Prefix) -> Result<(), TableError> {
-        let slots = self.lowest_slots(prefix);
-        self.refresh_slots(&slots)?;
-        self.lines.shrink_if_unused();
-        if self.lines.is_sparse() {
-            self.rebuild();
+    /// Brings the nodes in line with the routes after those to `prefixes`, which are sorted, changed
+    pub(super) fn refresh(
+        &mut self,
+        prefixes: impl IntoIterator<Item = Ipv6Prefix>,
+    ) -> Result<(), TableError> {
+        let mut changes = Vec::new();
+        // The area that the last refresh covered; what comes next in order may lie in it.
+        let mut done: Option<Ipv6Prefix> = None;
+        for prefix in prefixes {
+            if done.is_some_and(|done| done.covers(&prefix)) {
+                continue;
+            }
+            let slots = self.lowest_slots(prefix);
+            if let Err(no_room) = self.refresh_slots(&slots, &mut changes) {
+                self.take_back(changes);
+                return Err(no_room.into());
+            }
+            done = Some(slots.area());
         }
+        for Change { before, .. } in changes {
+            self.release(before);
+        }
+        self.lines.shrink_if_unused();
         Ok(())
     }
 
-    /// Builds everything anew without gaps; without memory for that, the table stays as it is and is as right as before
-    fn rebuild(&mut self) {
-        let Ok(lines) = arena(self.rib.len()) else { return };
-        let before = (std::mem::replace(&mut self.lines, lines), std::mem::take(&mut self.patience));
-        if self.refresh_slots(&slots_of(0, 0, ROOT_LENGTH, Ipv6Prefix::all())).is_err() {
-            (self.lines, self.patience) = before;
+    /// Undoes changes, the last one first, for it may be inside what an earlier one made
+    fn take_back(&mut self, changes: Vec<Change>) {
+        for Change { slot, before } in changes.into_iter().rev() {
+            let link = self.link_at(slot);
+            before.store(self.slot(slot));
+            self.release(link);
         }
+    }
+
+    fn slot(&self, slot: usize) -> &std::sync::atomic::AtomicU32 {
+        &self.lines.memory().as_flattened()[slot]
+    }
+
+    fn link_at(&self, slot: usize) -> Link {
+        Link::load(self.slot(slot))
+    }
+
+    /// The node in a line, for the only one who writes
+    fn node(&self, line: usize) -> Node {
+        // SAFETY: the callers give lines of nodes; only `&mut self` writes.
+        *unsafe { Node::of(&self.lines.memory()[line]) }
     }
 
     /// The links that `prefix` covers or lies in, in the lowest field that is worth keeping
@@ -71,19 +110,18 @@ impl Ipv6Table {
         let mut length = ROOT_LENGTH;
         loop {
             let slots = slots_of(start, above, length, prefix);
-            let link = self.lines.slots().as_flattened()[slots.range.start];
+            let link = self.link_at(slots.range.start);
             let inside = Ipv6Prefix::containing(prefix.first(), length);
             if prefix.length() <= length
-                || link & NODE == 0
-                || link & FIELD == 0
+                || link.kind() != Link::FIELD
                 || !self.rib.holds_more_than(FEW_ROUTES - 1, inside)
-                || self.patience_is_over(link & FIRST_LINE)
+                || self.patience_is_over(link.line() as u32)
             {
                 return slots;
             }
-            start = (link & FIRST_LINE) as usize * LINKS;
+            start = link.line() * LINKS;
             above = length;
-            length += (link >> STRIDE_SHIFT & STRIDE_MASK) as u8;
+            length += link.stride() as u8;
         }
     }
 
@@ -94,40 +132,30 @@ impl Ipv6Table {
         *patience == 0
     }
 
-    /// Replaces links of one field
-    fn refresh_slots(&mut self, slots: &Slots) -> Result<(), TableError> {
-        let count = slots.range.len();
-        let area = Ipv6Prefix::containing(slots.first, slots.length - count.trailing_zeros() as u8);
+    /// Replaces links of one field; those that it replaced before it ran out of room are in `changes` as well
+    fn refresh_slots(&mut self, slots: &Slots, changes: &mut Vec<Change>) -> Result<(), NoRoom> {
+        let area = slots.area();
         let stretches = self.rib.stretches(area);
-        let mut changes: Vec<Change> = Vec::new();
+        let mut inside = &stretches[..];
         for (index, slot) in slots.range.clone().enumerate() {
             let part = part_of(area, index, slots.length);
-            let before = self.lines.slots().as_flattened()[slot];
-            match self.link(within(&stretches, part), part) {
-                Ok(link) => {
-                    self.lines.slots_mut().as_flattened_mut()[slot] = link;
-                    changes.push(Change { slot, before });
-                }
-                Err(error) => {
-                    for Change { slot, before } in changes {
-                        let link =
-                            std::mem::replace(&mut self.lines.slots_mut().as_flattened_mut()[slot], before);
-                        self.release(link);
-                    }
-                    return Err(error.into());
-                }
+            let before = self.link_at(slot);
+            let link = self.link(next_within(&mut inside, part), part)?;
+            if link != before {
+                link.store(self.slot(slot));
+                changes.push(Change { slot, before });
             }
-        }
-        for Change { before, .. } in changes {
-            self.release(before);
         }
         Ok(())
     }
 
     /// A link for `area`, which `inside` divides
-    fn link(&mut self, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<u32, OutOfMemory> {
+    fn link(&mut self, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<Link, NoRoom> {
         if let [only] = inside {
-            return Ok(u32::from(only.hop.stored()));
+            return Ok(Link::hop(only.hop));
+        }
+        if fits_keys(inside, area) {
+            return self.leaves(inside, area);
         }
         match Fan::new(inside, area) {
             Some(fan) => self.fan(&fan, inside, area),
@@ -135,102 +163,145 @@ impl Ipv6Table {
         }
     }
 
-    fn fan(&mut self, fan: &Fan, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<u32, OutOfMemory> {
+    /// A leaf, or a branch with leaves
+    fn leaves(&mut self, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<Link, NoRoom> {
+        let leaves = inside.chunks(LEAF_HOPS).map(|stretches| {
+            let mut node = Node::EMPTY;
+            for (last, next) in node.0.iter_mut().zip(&stretches[1..]) {
+                *last = key(next, area) - 1;
+            }
+            for (hop, stretch) in node.0[LEAF_HOPS..].iter_mut().zip(stretches) {
+                *hop = stretch.hop.stored();
+            }
+            node
+        });
+        if inside.len() <= LEAF_HOPS {
+            let line = self.lines.take(1)?;
+            leaves.zip(&self.lines.memory()[line as usize..]).for_each(|(node, line)| node.write(line));
+            return Ok(Link::node(Link::LEAF, line));
+        }
+        let mut branch = Node::EMPTY;
+        for (last, next) in branch.0.iter_mut().zip(inside.chunks(LEAF_HOPS).skip(1)) {
+            *last = key(&next[0], area) - 1;
+        }
+        let line = self.lines.take(1 + inside.len().div_ceil(LEAF_HOPS))?;
+        let nodes = std::iter::once(branch).chain(leaves);
+        nodes.zip(&self.lines.memory()[line as usize..]).for_each(|(node, line)| node.write(line));
+        Ok(Link::node(Link::BRANCH, line))
+    }
+
+    fn fan(&mut self, fan: &Fan, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<Link, NoRoom> {
         let line = self.lines.take(1)?;
-        let mut links = [0; FAN_KEYS + 1];
+        let mut links = [Link::hop(NextHopId::NONE); FAN_LINKS];
         for index in 0..fan.count {
             let link = if let Some(hop) = fan.hops[index] {
-                Ok(u32::from(hop.stored()))
+                Ok(Link::hop(hop))
             } else {
                 let start = u128::from(fan.starts[index]) << 96 >> area.length();
-                let unit = Ipv6Prefix::containing(area.first() | start, area.length() + 32);
+                let unit = Ipv6Prefix::containing(area.first() | start, area.length() + FAN_BITS as u8);
                 self.link(within(inside, unit), unit)
             };
             match link {
-                Ok(link) => links[index..].fill(link),
-                Err(error) => {
-                    self.release_each(&links[..index]);
-                    self.lines.give(line, 1);
-                    return Err(error);
+                Ok(link) => links[index] = link,
+                Err(no_room) => {
+                    links[..index].iter().for_each(|link| self.release(*link));
+                    self.lines.give_unused(line, 1);
+                    return Err(no_room);
                 }
             }
         }
-        let node = &mut self.lines.slots_mut()[line as usize];
-        // Places without a start have the greatest, and with it the last link again.
-        node[..FAN_KEYS].fill(u32::MAX);
-        node[..fan.count - 1].copy_from_slice(&fan.starts[1..fan.count]);
-        node[FAN_KEYS..=2 * FAN_KEYS].copy_from_slice(&links);
-        Ok(line | NODE)
+        let mut node = Node::EMPTY;
+        for (index, start) in fan.starts[1..fan.count].iter().enumerate() {
+            node.set_pair(index, start - 1);
+        }
+        for (index, link) in links.iter().enumerate() {
+            node.set_pair(FAN_LINKS + index, link.bits());
+        }
+        node.write(&self.lines.memory()[line as usize]);
+        Ok(Link::node(Link::FAN, line))
     }
 
-    fn field(&mut self, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<u32, OutOfMemory> {
+    fn field(&mut self, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<Link, NoRoom> {
         let stride = stride_for(inside, area);
         let size = 1 << (stride - LEAST_STRIDE);
         let first = self.lines.take(size)?;
         let start = first as usize * LINKS;
+        let mut rest = inside;
         for index in 0..1 << stride {
             let part = part_of(area, index, area.length() + stride);
-            match self.link(within(inside, part), part) {
-                Ok(link) => self.lines.slots_mut().as_flattened_mut()[start + index] = link,
-                Err(error) => {
+            match self.link(next_within(&mut rest, part), part) {
+                Ok(link) => link.store(self.slot(start + index)),
+                Err(no_room) => {
                     self.release_slots(start..start + index);
-                    self.lines.give(first, size);
-                    return Err(error);
+                    self.lines.give_unused(first, size);
+                    return Err(no_room);
                 }
             }
         }
         self.patience.insert(first, LEAST_PATIENCE.max(2 * inside.len() as u32));
-        Ok(first | u32::from(stride) << STRIDE_SHIFT | FIELD | NODE)
+        Ok(Link::field(first, stride))
     }
 
     /// Gives back the node that `link` leads to, with all below it
-    fn release(&mut self, link: u32) {
-        let first = link & FIRST_LINE;
-        if link & NODE == 0 {
-            return;
-        }
-        if link & FIELD == 0 {
-            let node = self.lines.slots()[first as usize];
-            self.release_each(&node[FAN_KEYS..=2 * FAN_KEYS]);
-            self.lines.give(first, 1);
-        } else {
-            let stride = link >> STRIDE_SHIFT & STRIDE_MASK;
-            let start = first as usize * LINKS;
-            self.release_slots(start..start + (1 << stride));
-            self.patience.remove(&first);
-            self.lines.give(first, 1 << (stride - u32::from(LEAST_STRIDE)));
-        }
+    fn release(&mut self, link: Link) {
+        let line = link.line();
+        let size = match link.kind() {
+            Link::LEAF => 1,
+            Link::BRANCH => 1 + self.node(line).leaves(),
+            Link::FAN => {
+                let node = self.node(line);
+                (0..FAN_LINKS).for_each(|index| self.release(node.link(index)));
+                1
+            }
+            Link::FIELD => {
+                self.release_slots(line * LINKS..(line * LINKS) + (1 << link.stride()));
+                self.patience.remove(&(line as u32));
+                1 << (link.stride() - u32::from(LEAST_STRIDE))
+            }
+            _ => return,
+        };
+        // A link's line has 24 bits.
+        self.lines.retire(line as u32, size);
     }
 
     fn release_slots(&mut self, slots: Range<usize>) {
         for slot in slots {
-            self.release(self.lines.slots().as_flattened()[slot]);
+            self.release(self.link_at(slot));
         }
     }
+}
 
-    /// Of links that stand in several places next to each other, each once
-    fn release_each(&mut self, links: &[u32]) {
-        for (index, &link) in links.iter().enumerate() {
-            if index == 0 || links[index - 1] != link {
-                self.release(link);
-            }
-        }
+impl Slots {
+    fn area(&self) -> Ipv6Prefix {
+        Ipv6Prefix::containing(self.first, self.length - self.range.len().trailing_zeros() as u8)
     }
+}
+
+/// Whether a branch and its leaves can hold the stretches of `area`
+fn fits_keys(inside: &[Stretch<u128>], area: Ipv6Prefix) -> bool {
+    let host_bits = !u128::mask(area.length().saturating_add(KEY_BITS as u8));
+    inside.len() <= BRANCH_LEAVES * LEAF_HOPS
+        && inside[1..].iter().all(|stretch| stretch.first & host_bits == 0)
+}
+
+/// The bits after those of `area` at which a stretch starts, which is not the first
+fn key(stretch: &Stretch<u128>, area: Ipv6Prefix) -> u16 {
+    (stretch.first << area.length() >> (u128::BITS - KEY_BITS)) as u16
 }
 
 /// The stretches of an area at the resolution of a fan
 struct Fan {
     count: usize,
     /// The 32 bits after the area's at which each starts
-    starts: [u32; FAN_KEYS + 1],
+    starts: [u32; FAN_LINKS],
     /// What is there; `None` where a single value of the 32 bits is divided further
-    hops: [Option<NextHopId>; FAN_KEYS + 1],
+    hops: [Option<NextHopId>; FAN_LINKS],
 }
 
 impl Fan {
     /// `None` if there are too many for a fan
     fn new(inside: &[Stretch<u128>], area: Ipv6Prefix) -> Option<Self> {
-        let mut fan = Self { count: 0, starts: [0; FAN_KEYS + 1], hops: [None; FAN_KEYS + 1] };
+        let mut fan = Self { count: 0, starts: [0; FAN_LINKS], hops: [None; FAN_LINKS] };
         let rest = |address: u128| (address & !u128::mask(area.length())) << area.length();
         let starts = |stretch: &Stretch<u128>| rest(stretch.first.max(area.first()));
         for (index, stretch) in inside.iter().enumerate() {
@@ -290,10 +361,21 @@ fn stride_for(inside: &[Stretch<u128>], area: Ipv6Prefix) -> u8 {
         };
         1 + inside.windows(2).filter(|pair| of(&pair[0]) != of(&pair[1])).count()
     };
+    let thinnest = if area.length() == ROOT_LENGTH { THINNEST_BELOW_ROOT } else { THINNEST };
     (LEAST_STRIDE + 1..=most)
         .rev()
-        .find(|&stride| filled(stride) * THINNEST >= 1 << stride)
+        .find(|&stride| filled(stride) * thinnest >= 1 << stride)
         .unwrap_or(LEAST_STRIDE)
+}
+
+/// Those of `inside`, of which the earlier ones are cut off, that reach into `part`; for parts in order
+fn next_within<'a>(inside: &mut &'a [Stretch<u128>], part: Ipv6Prefix) -> &'a [Stretch<u128>] {
+    // Most parts of a large field have one stretch in common with the one before.
+    while inside.get(1).is_some_and(|next| next.first <= part.first()) {
+        *inside = &inside[1..];
+    }
+    let reaching = inside[1..].iter().take_while(|stretch| stretch.first <= part.last()).count();
+    &inside[..=reaching]
 }
 
 /// The stretches that reach into `part`; the first may start before it
@@ -321,7 +403,7 @@ mod tests {
             let used = table.lines.used();
             let bytes = (end + more + 1) * size_of::<Line>();
             if let Err(error) = table.insert(host, hop(2)) {
-                assert_eq!(error, TableError::Memory { bytes });
+                assert_eq!(error, TableError::Full { bytes });
                 assert_eq!((table.len(), table.lines.used()), (1, used));
                 assert_eq!(
                     (table.lookup(host.first()), table.lookup(site.first())),

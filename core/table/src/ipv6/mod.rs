@@ -1,61 +1,53 @@
-//! The IPv6 table: fields where prefixes are dense, fans where they are sparse
+//! The IPv6 table: indexed where prefixes are dense, searched where they are sparse
 //!
-//! A lookup follows *links* of 32 bits. A link is a next hop, or leads to a node that takes up some of the bits not used yet:
+//! A lookup follows *links* of 32 bits, from a root that 16 bits index. A link is a next hop, or leads to a node that takes up
+//! some of the bits not used yet:
 //!
 //! - a *field* of 2^n links, indexed by the next n bits (4 to 16, chosen by how many prefixes there are and how they lie);
-//! - a *fan*, one cache line: the next 32 bits, compared with up to 7 sorted starts of stretches, choose one of 8
-//!   links.
+//! - a *leaf*, one cache line for the next 16 bits: up to 16 stretches, of each the last value and the next hop;
+//! - a *branch* for the same 16 bits: a line of up to 32 last values, and after it as many leaves;
+//! - a *fan*, one cache line for the next 32 bits: up to 8 stretches, of each the last value and a link.
 //!
-//! The root is a field of 16 bits, of which the Internet uses some sixty links. Fields get fewer bits rather than many empty links: the
-//! full table of 160,147 prefixes takes 6.3 MiB, and most lookups pass 3 to 6 fields and end in one fan.
+//! Registries give out /32s and networks announce /48s, so nearly all addresses go: root, a field of 16 bits, and there a
+//! next hop, a leaf, or a branch and a leaf. Longer prefixes lead on, by fields where there are many and by fans where there
+//! are few. A search compares a line at once, with one vector instruction or two.
 //!
-//! Measured on an EPYC (Zen 4, 2.6 GHz TSC) that other work kept busy, 64 next hops, bursts of 64, addresses inside
-//! random prefixes: 30 cycles per lookup with AVX-512, 95 with the portable code. Fans upon fans instead of small fields read less
-//! memory (4.1 MiB) but took 50 cycles; fields with four times as many links (16.8 MiB) came out the same. Asking after each vector
-//! whether its walks have ended, rather than once for all eight, took 42 instead of 31 cycles in comparable runs.
+//! A burst takes each step for all of its 64 addresses together. Each step sorts them by what the next one has to do and
+//! asks for its lines, so no code waits for one line alone and none branches on what only memory knows (see `walk`).
 //!
-//! A change builds new nodes aside, then puts each into effect with one link of the lowest node that holds all of it.
+//! A change builds new nodes aside, then puts each into effect with one link of the lowest field that holds all of it.
 
-#[cfg(target_arch = "x86_64")]
-mod avx512;
 mod build;
-mod portable;
+mod node;
+mod walk;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use warmlane_sync::rcu::{Domain, ForeignReader, Reader};
+use warmlane_sys::pages::TableMemory;
+use warmlane_sys::simd::{self, Level};
+
+use self::node::Line;
+use self::walk::Portable;
 use crate::arena::Arena;
-use crate::kernel::Kernel;
 use crate::prefix::Ipv6Prefix;
 use crate::rib::Rib;
 use crate::{Address, NextHopId, TableError};
 
-/// Bits that index the root
-const ROOT_BITS: u32 = 16;
-/// 32-bit links in a cache line, the unit in which nodes are allotted
-const LINKS: usize = 16;
-/// One cache line of links, or a fan
-type Line = [u32; LINKS];
-/// Starts of stretches in a fan, the first left out; after them stand the fan's links, one more
-const FAN_KEYS: usize = 7;
-/// In a link: it leads to a node, else it is a next hop
-const NODE: u32 = 1 << 31;
-/// In a link to a node: the node is a field, else a fan
-const FIELD: u32 = 1 << 30;
-/// Where in a link to a field the bits that index it are counted
-const STRIDE_SHIFT: u32 = 24;
-/// As a mask, after the shift
-const STRIDE_MASK: u32 = 0x1f;
-/// In a link to a node: its first line
-const FIRST_LINE: u32 = 0x00ff_ffff;
-
 /// IPv6 routes, found by longest match
+///
+/// The one who has it changes it; lanes look up through an [`Ipv6Lookup`] meanwhile.
 #[derive(Debug)]
 pub struct Ipv6Table {
     rib: Rib<u128>,
     lines: Arena<Line>,
     /// For each field, by its first line: how many changes it still takes before its stride is chosen anew
     patience: HashMap<u32, u32>,
-    kernel: Kernel,
+    level: Level,
+    domain: Option<Domain>,
 }
 
 impl Ipv6Table {
@@ -70,7 +62,7 @@ impl Ipv6Table {
     /// A table with all `routes` at once; of two routes with the same prefix the later one stands
     ///
     /// # Errors
-    /// [`TableError::NoNextHop`], [`TableError::Memory`].
+    /// [`TableError::NoNextHop`], [`TableError::Memory`], [`TableError::Full`].
     pub fn from_routes(
         routes: impl IntoIterator<Item = (Ipv6Prefix, NextHopId)>,
     ) -> Result<Self, TableError> {
@@ -78,9 +70,9 @@ impl Ipv6Table {
         if let Some((prefix, _)) = rib.iter().find(|(_, hop)| hop.is_none()) {
             return Err(TableError::NoNextHop { prefix: u128::either(prefix) });
         }
-        let lines = build::arena(rib.len())?;
-        let mut table = Self { rib, lines, patience: HashMap::new(), kernel: Kernel::best() };
-        table.refresh(Ipv6Prefix::all())?;
+        let lines = build::arena()?;
+        let mut table = Self { rib, lines, patience: HashMap::new(), level: simd::detected(), domain: None };
+        table.refresh([Ipv6Prefix::all()])?;
         Ok(table)
     }
 
@@ -90,38 +82,91 @@ impl Ipv6Table {
     /// visited.
     ///
     /// # Errors
-    /// [`TableError::NoNextHop`], [`TableError::Memory`]; the table is then unchanged.
+    /// [`TableError::NoNextHop`], [`TableError::Memory`], [`TableError::Full`]; the table is then unchanged.
     pub fn insert(&mut self, prefix: Ipv6Prefix, hop: NextHopId) -> Result<Option<NextHopId>, TableError> {
-        if hop.is_none() {
-            return Err(TableError::NoNextHop { prefix: u128::either(prefix) });
-        }
-        let before = self.rib.insert(prefix, hop);
-        if before == Some(hop) {
-            return Ok(before);
-        }
-        if let Err(error) = self.refresh(prefix) {
-            match before {
-                Some(before) => self.rib.insert(prefix, before),
-                None => self.rib.remove(prefix),
-            };
-            return Err(error);
-        }
+        let before = self.rib.get(prefix);
+        self.apply([(prefix, Some(hop))])?;
         Ok(before)
     }
 
     /// Takes a route away; returns the next hop it had
     ///
     /// # Errors
-    /// [`TableError::NotFound`] when this very prefix has no route, [`TableError::Memory`]; the table is then unchanged.
+    /// [`TableError::NotFound`] when this very prefix has no route, [`TableError::Memory`], [`TableError::Full`]; the table
+    /// is then unchanged.
     pub fn remove(&mut self, prefix: Ipv6Prefix) -> Result<NextHopId, TableError> {
-        let Some(hop) = self.rib.remove(prefix) else {
-            return Err(TableError::NotFound { prefix: u128::either(prefix) });
-        };
-        if let Err(error) = self.refresh(prefix) {
-            self.rib.insert(prefix, hop);
-            return Err(error);
+        let before = self.rib.get(prefix);
+        self.apply([(prefix, None)])?;
+        // `apply` refuses to remove what is not there.
+        Ok(before.unwrap_or_default())
+    }
+
+    /// Makes several changes, each a prefix and its new next hop, or `None` to remove its route; all of them or, with an error,
+    /// none. Of those with the same prefix each sees what the one before left. Costs less than one by one where they
+    /// are near each other.
+    ///
+    /// Readers see each address's change by itself, not all at once.
+    ///
+    /// # Errors
+    /// [`TableError::NoNextHop`], [`TableError::NotFound`], [`TableError::Memory`], [`TableError::Full`]; the table is then
+    /// unchanged.
+    pub fn apply(
+        &mut self,
+        changes: impl IntoIterator<Item = (Ipv6Prefix, Option<NextHopId>)>,
+    ) -> Result<(), TableError> {
+        let mut undo = Vec::new();
+        let result = self.change_routes(changes, &mut undo).and_then(|()| {
+            let mut touched: Vec<_> = undo.iter().map(|(prefix, _)| *prefix).collect();
+            touched.sort_unstable();
+            self.refresh(touched)
+        });
+        if result.is_err() {
+            for (prefix, before) in undo.into_iter().rev() {
+                self.rib.set(prefix, before);
+            }
         }
-        Ok(hop)
+        result
+    }
+
+    fn change_routes(
+        &mut self,
+        changes: impl IntoIterator<Item = (Ipv6Prefix, Option<NextHopId>)>,
+        undo: &mut Vec<(Ipv6Prefix, Option<NextHopId>)>,
+    ) -> Result<(), TableError> {
+        for (prefix, hop) in changes {
+            if hop.is_some_and(NextHopId::is_none) {
+                return Err(TableError::NoNextHop { prefix: u128::either(prefix) });
+            }
+            let before = self.rib.set(prefix, hop);
+            if hop.is_none() && before.is_none() {
+                return Err(TableError::NotFound { prefix: u128::either(prefix) });
+            }
+            if before != hop {
+                undo.push((prefix, before));
+            }
+        }
+        Ok(())
+    }
+
+    /// A handle for lanes, whose readers are of `domain`; clone it for more. Ask for it before the lanes start: from then
+    /// on, memory of old routes is used again only after all readers have reported.
+    ///
+    /// # Errors
+    /// [`TableError::ForeignDomain`] if the table is shared with readers of another domain.
+    pub fn share(&mut self, domain: &Domain) -> Result<Ipv6Lookup, TableError> {
+        if self.domain.as_ref().is_some_and(|shared| !shared.is_same(domain)) {
+            return Err(TableError::ForeignDomain);
+        }
+        self.domain = Some(domain.clone());
+        self.lines.share(domain);
+        Ok(Ipv6Lookup { lines: Arc::clone(self.lines.memory()), level: self.level, domain: domain.clone() })
+    }
+
+    /// Takes back what readers are done with. Changes do that by themselves; after the last of many, this makes up for the
+    /// rest.
+    pub fn reclaim(&mut self) {
+        self.lines.reclaim();
+        self.lines.shrink_if_unused();
     }
 
     /// The next hop of the route to exactly this prefix
@@ -129,36 +174,34 @@ impl Ipv6Table {
         self.rib.get(prefix)
     }
 
-    /// The next hop of the longest route that `address` (host order) lies in
-    pub fn lookup(&self, address: u128) -> NextHopId {
-        portable::lookup(self.lines.slots(), address)
+    /// The longest route that `address` (host order) lies in
+    pub fn longest_match(&self, address: u128) -> Option<(Ipv6Prefix, NextHopId)> {
+        self.rib.longest_match(address)
     }
 
-    /// Looks up many addresses at once, the way of the data path; `hops[i]` becomes the answer to `addresses[i]`
-    ///
-    /// Of slices of different lengths, only the shorter length is processed. Addresses are in network
-    /// order, as they stand in a packet.
+    /// The table as it is while nobody changes it
+    #[inline]
+    pub fn view(&self) -> Ipv6View<'_> {
+        Ipv6View { lines: self.lines.memory(), level: self.level }
+    }
+
+    /// As [`Ipv6View::lookup`]
+    pub fn lookup(&self, address: u128) -> NextHopId {
+        self.view().lookup(address)
+    }
+
+    /// As [`Ipv6View::lookup_burst`]
     #[inline]
     pub fn lookup_burst(&self, addresses: &[[u8; 16]], hops: &mut [NextHopId]) {
-        let lines = self.lines.slots();
-        match self.kernel {
-            // SAFETY: `use_kernel` and `Kernel::best` choose only what this processor has; the lines are those of a
-            // table that `build` maintains, so every link among them leads to a node inside them.
-            #[cfg(target_arch = "x86_64")]
-            Kernel::Avx512 => unsafe { avx512::lookup_burst(lines, addresses, hops) },
-            // SAFETY: as above, this processor has the instructions.
-            #[cfg(target_arch = "x86_64")]
-            Kernel::X86V3 => unsafe { portable::lookup_burst_x86_v3(lines, addresses, hops) },
-            _ => portable::lookup_burst(lines, addresses, hops),
-        }
+        self.view().lookup_burst(addresses, hops);
     }
 
-    /// Chooses the kernel of [`lookup_burst`](Self::lookup_burst), to measure or to test; returns false and changes
-    /// nothing when this machine cannot run it. A new table takes [`Kernel::best`].
-    pub fn use_kernel(&mut self, kernel: Kernel) -> bool {
-        let available = kernel.is_available();
+    /// Chooses the instructions of [`lookup_burst`](Self::lookup_burst), to measure or to test; returns false and changes
+    /// nothing when this machine has not got them. A new table takes [`simd::detected`]. Handles keep what they have.
+    pub fn use_level(&mut self, level: Level) -> bool {
+        let available = Level::available().contains(&level);
         if available {
-            self.kernel = kernel;
+            self.level = level;
         }
         available
     }
@@ -186,5 +229,61 @@ impl Ipv6Table {
     /// Whether there is no route
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// Looks up in an [`Ipv6Table`] while its owner changes it: a lane's handle
+///
+/// It outlives the table, whose last state it then shows.
+#[derive(Clone, Debug)]
+pub struct Ipv6Lookup {
+    lines: Arc<TableMemory<Line>>,
+    level: Level,
+    domain: Domain,
+}
+
+impl Ipv6Lookup {
+    /// The table, to look up in until `reader` reports that it is done: once a burst
+    ///
+    /// # Errors
+    /// [`ForeignReader`] if the reader is not of the domain that the table is shared with.
+    #[inline]
+    pub fn read<'a>(&'a self, reader: &'a Reader) -> Result<Ipv6View<'a>, ForeignReader> {
+        self.domain.check(reader)?;
+        Ok(Ipv6View { lines: &self.lines, level: self.level })
+    }
+}
+
+/// The table as lookups see it. While its owner changes it, each address is answered as before a change or as after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv6View<'a> {
+    lines: &'a [Line],
+    level: Level,
+}
+
+impl Ipv6View<'_> {
+    /// The next hop of the longest route that `address` (host order) lies in
+    pub fn lookup(&self, address: u128) -> NextHopId {
+        // SAFETY: the lines are those of a table that `build` maintains. Nodes that links lead to are not written as long as
+        // this view lives: it borrows either the table, or a reader without whose report they are not used again.
+        unsafe { walk::lookup::<Portable>(self.lines, address) }
+    }
+
+    /// Looks up many addresses at once, the way of the data path; `hops[i]` becomes the answer to `addresses[i]`
+    ///
+    /// Of slices of different lengths, only the shorter length is processed. Addresses are in network
+    /// order, as they stand in a packet.
+    #[inline]
+    pub fn lookup_burst(&self, addresses: &[[u8; 16]], hops: &mut [NextHopId]) {
+        match self.level {
+            // SAFETY: as in `lookup`; only levels that this processor has are chosen.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { x86::lookup_burst_avx512(self.lines, addresses, hops) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { x86::lookup_burst_avx2(self.lines, addresses, hops) },
+            // SAFETY: as in `lookup`. On Arm, where every 64-bit processor has NEON, the compiler uses it here.
+            _ => unsafe { walk::lookup_burst::<Portable>(self.lines, addresses, hops) },
+        }
     }
 }
