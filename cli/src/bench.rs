@@ -41,6 +41,10 @@ pub(crate) struct Arguments {
     /// The CPU of the second lane, for benches of two; the first other one that this process may use if not given.
     #[arg(long, value_name = "N")]
     second_cpu: Option<usize>,
+    /// Do N pieces of work of one bench without looking at a clock, and print how many units they were: for tools that
+    /// count instructions, such as `valgrind --tool=callgrind --toggle-collect='*Measure>::work*'`.
+    #[arg(long, value_name = "N", conflicts_with_all = ["serve", "json", "list"], value_parser = clap::value_parser!(u64).range(1..))]
+    pieces: Option<u64>,
     /// Print one JSON object a line for each bench, with the machine it ran on, and nothing else.
     #[arg(long, conflicts_with = "serve")]
     json: bool,
@@ -65,9 +69,9 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         return Ok(output.write_all(list(arguments.json)?.as_bytes())?);
     }
     let benches = chosen(&arguments.names)?;
-    if arguments.serve && benches.len() != 1 {
+    if (arguments.serve || arguments.pieces.is_some()) && benches.len() != 1 {
         bail!(
-            "--serve runs rounds of one bench: name one, such as `warmlane bench --serve l3-forward`; --list shows them"
+            "--serve and --pieces run one bench: name one, such as `warmlane bench --serve l3-forward`; --list shows them"
         );
     }
     let (_, second_cpu) = cpus::bind(arguments.cpu, arguments.second_cpu)?;
@@ -85,6 +89,9 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Options { pcap: arguments.pcap, frames, burst: arguments.burst.map(usize::from), second_cpu };
     if arguments.serve {
         return Ok(benches[0].serve(&options, std::io::stdin().lock(), output)?);
+    }
+    if let Some(pieces) = arguments.pieces {
+        return Ok(writeln!(output, "{}", benches[0].count(&options, pieces)?)?);
     }
     let length = Duration::from_secs_f64(arguments.seconds);
     if !arguments.json {

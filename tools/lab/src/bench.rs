@@ -210,6 +210,19 @@ impl Bench {
         })
     }
 
+    /// Does so many pieces of work, without looking at a clock, and says how many units they were: for tools that
+    /// count instructions.
+    ///
+    /// # Errors
+    /// [`BenchError::Setup`].
+    pub fn count(&self, options: &Options, pieces: u64) -> Result<u64, BenchError> {
+        let mut measure = (self.prepare)(options)?;
+        measure.begin();
+        let units = (0..pieces).map(|_| measure.work()).sum();
+        measure.end();
+        Ok(units)
+    }
+
     /// Runs rounds on request: prints `ready`, then for each input line `go SECONDS` one round as a JSON line,
     /// until the input ends.
     ///

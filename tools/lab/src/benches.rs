@@ -5,6 +5,7 @@ mod forward;
 mod locks;
 mod lpm;
 mod pool;
+mod ports;
 mod rcu;
 mod replay;
 mod rings;
@@ -15,6 +16,7 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     forward::BENCHES,
     replay::BENCHES,
     pool::BENCHES,
+    ports::BENCHES,
     rings::BENCHES,
     locks::BENCHES,
     rcu::BENCHES,

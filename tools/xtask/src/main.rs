@@ -2,6 +2,7 @@
 //!
 //! - `layers` checks which crate depends on which, and which may hold unsafe code.
 //! - `compare` measures us against a peer on this machine, taking turns.
+//! - `gate` counts the hot paths' instructions and compares them with what is allowed.
 //! - `fuzz` builds and runs the fuzz targets with a stable compiler.
 //!
 //! It promises that standard output carries results only. It must not change the working tree outside `target/` and the
@@ -11,6 +12,7 @@
 
 mod compare;
 mod fuzz;
+mod gate;
 mod layers;
 mod workspace;
 
@@ -30,8 +32,10 @@ struct Arguments {
 enum Task {
     /// Check that each crate depends only on crates that stand below it, and where unsafe code may be
     Layers,
-    /// Measure ours against a peer, taking turns on one CPU
+    /// Measure ours against peers, taking turns
     Compare(compare::Arguments),
+    /// Count the hot paths' instructions under valgrind and compare them with perf/
+    Gate(gate::Arguments),
     /// Build and run fuzz targets
     Fuzz(fuzz::Arguments),
 }
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Layers => layers::run(),
         Task::Compare(arguments) => compare::run(&arguments),
+        Task::Gate(arguments) => gate::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
     };
     match result {
