@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warmlane::mem::BURST_CAPACITY;
 use warmlane_lab::bench::{self, Bench, Machine, Options, Summary};
+use warmlane_lab::experiment::three_digits;
 
 /// Measure pieces of the data path, in cycles per unit.
 ///
@@ -95,7 +96,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let length = Duration::from_secs_f64(arguments.seconds);
     if !arguments.json {
-        writeln!(output, "{}\n{}", machine(&Machine::this()), header())?;
+        writeln!(output, "{}\n{}", Machine::this(), header())?;
     }
     // Each line as soon as it is known: a bench may take a while to set up.
     for bench in benches {
@@ -129,20 +130,6 @@ fn list(json: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn machine(machine: &Machine) -> String {
-    let known = |text: &Option<String>, name: &str| text.clone().unwrap_or_else(|| format!("unknown {name}"));
-    format!(
-        "{}, {:.2} GHz counter, Linux {}, {}",
-        known(&machine.cpu, "processor"),
-        machine.cycles_per_second as f64 / 1e9,
-        known(&machine.kernel, "release"),
-        machine
-            .hypervisor
-            .as_ref()
-            .map_or_else(|| "no hypervisor".to_owned(), |name| format!("under {name}")),
-    )
-}
-
 fn header() -> String {
     format!("{:<24} {:<22} {:>9} {:>9} {:>9} {:>12}", "bench", "unit", "min", "median", "max", "per second")
 }
@@ -159,15 +146,6 @@ fn row(summary: &Summary, unit: &str) -> String {
     )
 }
 
-/// A figure with about three digits: more would be noise.
-pub(crate) fn three_digits(value: f64) -> String {
-    match value {
-        value if value < 10.0 => format!("{value:.2}"),
-        value if value < 100.0 => format!("{value:.1}"),
-        value => format!("{value:.0}"),
-    }
-}
-
 fn rate(per_second: f64) -> String {
     let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     let step = steps.iter().find(|(size, _)| per_second >= *size);
@@ -182,8 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_three_digits() {
-        assert_eq!([0.756, 8.25, 44.04, 590.4].map(three_digits), ["0.76", "8.25", "44.0", "590"]);
+    fn rates_have_three_digits_and_a_letter() {
         assert_eq!([120.0, 59e6, 2.6e9].map(rate), ["120", "59.0 M", "2.60 G"]);
     }
 

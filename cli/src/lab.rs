@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
-use warmlane_lab::experiment::{self, Cell, Experiment, Record, Setting};
+use warmlane_lab::experiment::{self, Cell, Column, Experiment, Record, Setting};
+use warmlane_lab::report::{self, Comparison};
 
 /// Find out by experiment what a choice costs on this machine: pools, layouts, rings, locks, tables.
 ///
@@ -15,7 +16,7 @@ use warmlane_lab::experiment::{self, Cell, Experiment, Record, Setting};
 /// moving a cache line between the CPUs is measured along with them, and rounds in which it differs are not mixed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The experiments to do, in this order (--list shows them).
+    /// The experiments to do, in this order (--list shows them); or "report" for a page of them all.
     #[arg(required_unless_present = "list")]
     names: Vec<String>,
     /// List the experiments and their questions.
@@ -27,6 +28,12 @@ pub(crate) struct Arguments {
     /// Draw the results into this file, as SVG; for one experiment.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Where "report" writes its page, one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE", default_value = "warmlane-report.html")]
+    output: PathBuf,
+    /// Show these comparisons with peers on the page: the lines that `cargo xtask compare --json` printed.
+    #[arg(long, value_name = "FILE")]
+    comparisons: Option<PathBuf>,
     /// How many rounds count for each figure.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
@@ -41,13 +48,21 @@ pub(crate) struct Arguments {
     second_cpu: Option<usize>,
 }
 
+/// The word that asks for a page instead of an experiment.
+const REPORT: &str = "report";
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     if arguments.list {
         return Ok(output.write_all(list(arguments.json)?.as_bytes())?);
     }
-    let experiments =
-        arguments.names.iter().map(|name| Ok(experiment::find(name)?)).collect::<anyhow::Result<Vec<_>>>()?;
+    let reports = arguments.names.first().is_some_and(|name| name == REPORT);
+    let named = &arguments.names[usize::from(reports)..];
+    let experiments: Vec<&Experiment> = if reports && named.is_empty() {
+        experiment::list().collect()
+    } else {
+        named.iter().map(|name| Ok(experiment::find(name)?)).collect::<anyhow::Result<_>>()?
+    };
     if arguments.plot.is_some() && experiments.len() != 1 {
         bail!("--plot draws one experiment into its file: name one");
     }
@@ -58,19 +73,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         length: Duration::from_secs_f64(arguments.seconds),
         rounds: arguments.rounds as usize,
     };
+    if reports {
+        return write_report(arguments, &experiments, &setting);
+    }
     for experiment in experiments {
-        // One line that is written over: for people only.
-        let live = std::io::stderr().is_terminal();
-        let mut progress = |step: &str| {
-            if live {
-                eprint!("\r\x1b[K{}: {step}", experiment.name);
-            }
-        };
-        let record = experiment.run(&setting, &mut progress);
-        if live {
-            eprint!("\r\x1b[K");
-        }
-        let record = record.with_context(|| experiment.name)?;
+        let record = run_one(experiment, &setting)?;
         if let Some(path) = &arguments.plot {
             std::fs::write(path, record.plot()?).with_context(|| format!("--plot {}", path.display()))?;
         }
@@ -82,6 +89,49 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         output.flush()?;
     }
     Ok(())
+}
+
+/// Does one experiment and tells a person at a terminal how far it is.
+fn run_one(experiment: &Experiment, setting: &Setting) -> anyhow::Result<Record> {
+    let live = std::io::stderr().is_terminal();
+    // One line that is written over.
+    let mut progress = |step: &str| {
+        if live {
+            eprint!("\r\x1b[K{}: {step}", experiment.name);
+        }
+    };
+    let record = experiment.run(setting, &mut progress);
+    if live {
+        eprint!("\r\x1b[K");
+    }
+    record.context(experiment.name)
+}
+
+/// Does the experiments that this machine allows, and writes the page.
+fn write_report(arguments: &Arguments, experiments: &[&Experiment], setting: &Setting) -> anyhow::Result<()> {
+    let comparisons = match &arguments.comparisons {
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("--comparisons {}", path.display()))?;
+            Comparison::read_lines(&text).with_context(|| format!("--comparisons {}", path.display()))?
+        }
+        None => Vec::new(),
+    };
+    let mut records = Vec::new();
+    let mut skipped = Vec::new();
+    for experiment in experiments {
+        match run_one(experiment, setting) {
+            Ok(record) => records.push(record),
+            Err(error) => {
+                eprintln!("note: {error:#}; the page says so");
+                skipped.push((experiment.name, format!("{error:#}")));
+            }
+        }
+    }
+    let page = report::page(&comparisons, &records, &skipped)?;
+    std::fs::write(&arguments.output, page)
+        .with_context(|| format!("--output {}", arguments.output.display()))?;
+    Ok(writeln!(std::io::stdout(), "{}", arguments.output.display())?)
 }
 
 fn list(json: bool) -> anyhow::Result<String> {
@@ -108,33 +158,18 @@ fn text(record: &Record) -> anyhow::Result<String> {
         writeln!(text, "claimed: {} ({})", claim.says, claim.source)?;
     }
     writeln!(text, "method: {}\n", record.method)?;
-    let heads = record.columns.iter().map(|column| match column.unit {
-        "" => column.name.clone(),
-        unit => format!("{} [{unit}]", column.name),
-    });
-    let mut lines: Vec<Vec<String>> = vec![heads.collect()];
-    lines.extend(record.rows.iter().map(|row| row.iter().map(cell).collect()));
+    let mut lines: Vec<Vec<String>> = vec![record.columns.iter().map(Column::head).collect()];
+    lines.extend(record.rows.iter().map(|row| row.iter().map(Cell::to_string).collect()));
     let width =
         |column: usize| lines.iter().filter_map(|line| line.get(column)).map(String::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..record.columns.len()).map(width).collect();
-    let is_text =
-        |column: usize| record.rows.iter().any(|row| matches!(row.get(column), Some(Cell::Text(_))));
     for line in &lines {
         let cells = line.iter().enumerate().map(|(column, cell)| {
             let width = widths.get(column).copied().unwrap_or(0);
-            if is_text(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            if record.is_text(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
         writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
     writeln!(text, "\n{}\n", record.verdict)?;
     Ok(text)
-}
-
-fn cell(cell: &Cell) -> String {
-    match cell {
-        Cell::Text(text) => text.clone(),
-        Cell::Count(count) => count.to_string(),
-        Cell::Figure(figure) => crate::bench::three_digits(*figure),
-        Cell::Missing => "-".to_owned(),
-    }
 }

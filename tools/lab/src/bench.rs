@@ -168,6 +168,24 @@ impl Machine {
     }
 }
 
+/// One line for people.
+impl std::fmt::Display for Machine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let known =
+            |text: &Option<String>, name: &str| text.clone().unwrap_or_else(|| format!("unknown {name}"));
+        write!(
+            formatter,
+            "{}, {:.2} GHz counter, Linux {}, {}",
+            known(&self.cpu, "processor"),
+            self.cycles_per_second as f64 / 1e9,
+            known(&self.kernel, "release"),
+            self.hypervisor
+                .as_ref()
+                .map_or_else(|| "no hypervisor".to_owned(), |name| format!("under {name}")),
+        )
+    }
+}
+
 /// All benches.
 pub fn list() -> impl Iterator<Item = &'static Bench> {
     benches::GROUPS.iter().copied().flatten()

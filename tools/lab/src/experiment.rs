@@ -97,6 +97,26 @@ pub enum Cell {
     Missing,
 }
 
+impl std::fmt::Display for Cell {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => formatter.pad(text),
+            Self::Count(count) => formatter.pad(&count.to_string()),
+            Self::Figure(figure) => formatter.pad(&three_digits(*figure)),
+            Self::Missing => formatter.pad("-"),
+        }
+    }
+}
+
+/// A figure with about three digits: more would be noise.
+pub fn three_digits(value: f64) -> String {
+    match value {
+        value if value < 10.0 => format!("{value:.2}"),
+        value if value < 100.0 => format!("{value:.1}"),
+        value => format!("{value:.0}"),
+    }
+}
+
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
@@ -215,7 +235,19 @@ impl Experiment {
     }
 }
 
+impl Column {
+    /// Its name and unit.
+    pub fn head(&self) -> String {
+        if self.unit.is_empty() { self.name.clone() } else { format!("{} [{}]", self.name, self.unit) }
+    }
+}
+
 impl Record {
+    /// Whether a column holds names, which are read from the left; figures are read from the right.
+    pub fn is_text(&self, column: usize) -> bool {
+        self.rows.iter().any(|row| matches!(row.get(column), Some(Cell::Text(_))))
+    }
+
     /// Its pictures, below each other.
     ///
     /// # Errors
@@ -326,6 +358,12 @@ mod tests {
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
         let error = find("alchemy").err().unwrap().to_string();
         assert!(error.starts_with("there is no experiment 'alchemy': known are "), "{error}");
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        assert_eq!([0.756, 8.25, 44.04, 590.4].map(three_digits), ["0.76", "8.25", "44.0", "590"]);
+        assert_eq!(format!("{:>6}|{:<4}|", Cell::Figure(1.5), Cell::Missing), "  1.50|-   |");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! the machine they were taken on; it can also [serve](bench::Bench::serve) rounds one by one, so that a comparison
 //! alternates between it and a peer. [`hop`] measures what a cache line costs between two CPUs, [`partner`] is the
 //! second lane of a measurement. [`experiment`] asks larger questions, with a table and a
-//! picture. [`plot`] draws.
+//! picture; [`report`] makes a page of them. [`plot`] draws.
 //!
 //! Promises: figures come from running the real code; nothing is timed inside a test.
 //!
@@ -18,6 +18,8 @@ pub mod doctor;
 pub mod experiment;
 mod experiments;
 pub mod hop;
+pub mod page;
 pub mod partner;
 pub mod plot;
+pub mod report;
 pub mod traffic;

@@ -1,0 +1,90 @@
+//! Pages for a browser and for paper: one HTML file each, with everything inside.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+/// How a page looks. Black on white with rules where tables need them, so that paper shows the same.
+const STYLE: &str = "
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; }
+h2 { margin-top: 3rem; border-top: 2px solid #1a1a1a; padding-top: 1rem; }
+table { border-collapse: collapse; font-size: 0.9rem; margin: 1rem 0; }
+th, td { padding: 0.25rem 0.75rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; }
+th { border-bottom-color: #1a1a1a; }
+th.text, td.text { text-align: left; }
+.scroll { overflow-x: auto; }
+svg { max-width: 100%; height: auto; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.25rem 1rem; }
+dt { font-weight: 600; }
+dd { margin: 0; }
+.kept { color: #00664a; } .not-kept { color: #a33c00; font-weight: 600; } .void { color: #666; }
+nav a { margin-right: 1rem; }
+@media print { section { break-before: page; } .scroll { overflow: visible; } body { margin: 0; max-width: none; } nav { display: none; } }
+";
+
+/// A whole page. `data` is put into it as JSON, for programs that want the figures; it must be JSON.
+pub fn document(title: &str, body: &Markup, data: &str) -> String {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                // No icon: without this a browser would ask a server for one.
+                link rel="icon" href="data:,";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (title) }
+                (body)
+                // In a script, "</" would end it and "<!--" would begin a comment; "<" is also "\u003c" in JSON.
+                script type="application/json" id="data" { (PreEscaped(data.replace('<', "\\u003c"))) }
+            }
+        }
+    }
+    .into_string()
+}
+
+/// A picture that [`plot`](crate::plot) drew.
+pub fn picture(svg: &str) -> Markup {
+    html! { figure { (PreEscaped(svg)) } }
+}
+
+/// A table; `text` says which columns hold names.
+pub fn table(heads: &[String], rows: &[Vec<String>], text: impl Fn(usize) -> bool) -> Markup {
+    let class = |column: usize| text(column).then_some("text");
+    html! {
+        div.scroll {
+            table {
+                thead { tr { @for (column, head) in heads.iter().enumerate() { th class=[class(column)] { (head) } } } }
+                tbody {
+                    @for row in rows {
+                        tr { @for (column, cell) in row.iter().enumerate() { td class=[class(column)] { (cell) } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_can_t_become_markup() {
+        let page = document("a < b", &html! { p { ("<script>") } }, r#"{"text":"</script><!--"}"#);
+        assert!(page.contains("<title>a &lt; b</title>") && page.contains("<p>&lt;script&gt;</p>"));
+        assert_eq!(page.matches("</script>").count(), 1);
+        assert!(page.contains(r#"{"text":"\u003c/script>\u003c!--"}"#));
+    }
+
+    #[test]
+    fn tables_have_a_cell_for_each() {
+        let heads = ["pool".to_owned(), "cycles".to_owned()];
+        let rows = [vec!["ring".to_owned(), "1.50".to_owned()]];
+        let text = table(&heads, &rows, |column| column == 0).into_string();
+        assert!(text.contains(r#"<td class="text">ring</td><td>1.50</td>"#), "{text}");
+    }
+}
