@@ -13,18 +13,26 @@
 //! It must not know what a packet is, own what an element refers to, or start threads.
 
 mod backoff;
+mod copy;
 pub mod counter;
+pub mod ends;
 pub mod index_stack;
 pub mod mailbox;
 pub mod mcs;
 pub mod mpmc;
+pub mod mpsc;
 pub mod padded;
 pub mod phase_fair;
+mod prefetch;
 mod primitive;
 pub mod rcu;
 pub mod ring;
 pub mod sequence;
+mod shared;
+pub mod side;
 mod slots;
 pub mod spin;
 pub mod spsc;
+pub mod staged;
 pub mod ticket;
+pub mod zero_copy;

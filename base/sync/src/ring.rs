@@ -1,8 +1,8 @@
 //! What the rings have in common.
 
-/// The most elements that a ring can be made for: 2³¹, far above any queue, so that bursts and fill levels fit 32
+/// The most elements that a ring can be made for: 2³⁰, far above any queue, so that the distance of two positions fits 31
 /// bits.
-pub const MAXIMUM_CAPACITY: usize = 1 << 31;
+pub const MAXIMUM_CAPACITY: usize = 1 << 30;
 
 /// Why a ring could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,10 +32,21 @@ pub enum RingError {
     },
 }
 
+/// Why a staged ring could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StageError {
+    /// Without a stage it is an [`spsc`](crate::spsc) ring.
+    #[error("a staged ring has 0 stages; use at least 1, or a single-producer single-consumer ring")]
+    NoStage,
+    /// As for any ring.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{mpmc, spsc};
+    use crate::{mpmc, mpsc, spsc};
 
     #[test]
     fn a_capacity_that_cannot_be_is_refused_with_the_reason() {
@@ -46,7 +57,10 @@ mod tests {
             (usize::MAX, RingError::TooLarge { capacity: usize::MAX }),
         ] {
             assert_eq!(spsc::ring::<u32>(capacity).err(), Some(error));
+            assert_eq!(mpsc::ring::<u32>(capacity).err(), Some(error));
             assert_eq!(mpmc::Ring::<u32>::new(capacity).err(), Some(error));
+            assert_eq!(mpmc::HtsRing::<u32>::new(capacity).err(), Some(error));
+            assert_eq!(mpmc::RtsRing::<u32>::new(capacity).err(), Some(error));
         }
         assert_eq!(
             RingError::NotPowerOfTwo { capacity: 48 }.to_string(),

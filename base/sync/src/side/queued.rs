@@ -1,0 +1,100 @@
+//! A side with any number of threads that publish in the order in which they reserved.
+
+use super::{Concurrent, Reserved, Side, distance};
+use crate::backoff::Backoff;
+use crate::padded::CachePadded;
+use crate::primitive::{AtomicU64, Ordering};
+
+/// A thread reserves by moving the *head*, works, waits until those who reserved earlier have published, and publishes by
+/// moving the *tail*: the side of DPDK's rte_ring in its multi-producer, multi-consumer mode. Two things differ. The
+/// side keeps the other's tail as somebody last saw it beside its own head, and looks again only when that is not
+/// enough. And head and tail lie on lines of their own, so that the other side, polling for the next tail, does not
+/// take the head away.
+pub struct Queued {
+    reserve: CachePadded<Reserve>,
+    /// Slots up to here are given to the other side.
+    tail: CachePadded<AtomicU64>,
+}
+
+/// What one side alone writes and reads.
+struct Reserve {
+    /// Slots up to here are reserved.
+    head: AtomicU64,
+    /// How far the head may go, as somebody last saw it.
+    limit: AtomicU64,
+}
+
+impl Side for Queued {
+    fn new(limit: u64, _: usize) -> Self {
+        Self {
+            reserve: CachePadded::new(Reserve { head: AtomicU64::new(0), limit: AtomicU64::new(limit) }),
+            tail: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
+    #[inline(always)]
+    fn acquire_tail(&self) -> u64 {
+        // A1: acquire, pairs with R1 of this side. Without it the slots could be touched while this side still is:
+        // elements read before they are there, or overwritten before they are read.
+        self.tail.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    unsafe fn reserve(&self, look: impl Fn() -> u64, wanted: usize, minimum: usize) -> Option<Reserved> {
+        // A3: acquire, pairs with R3 of whoever moved the head here. It had seen the other side's tail far enough
+        // for its own slots; without this edge the look at that tail below could give an older one, behind the
+        // head, and there would seem to be no room where there is.
+        let mut head = self.reserve.head.load(Ordering::Acquire);
+        loop {
+            // A4: acquire, pairs with R4 of whoever left the hint. It had acquired the tail; without this edge the
+            // slots could be touched while the other side still is.
+            let limit = self.reserve.limit.load(Ordering::Acquire);
+            // An old hint may be behind the head. A head that is out of date may be behind the hint by more than the
+            // capacity, but then the exchange fails.
+            let mut room = distance(head, limit);
+            if room < wanted {
+                let seen = look();
+                room = distance(head, seen);
+                // Only if it is news, or pollers of a ring that is empty would fight over the line.
+                if seen != limit {
+                    // R4: release, pairs with A4. Two threads may leave theirs in the wrong order; an old one only
+                    // costs another look.
+                    self.reserve.limit.store(seen, Ordering::Release);
+                }
+            }
+            let count = wanted.min(room);
+            if count < minimum {
+                return None;
+            }
+            // R3: release, pairs with A3. A failure loads a newer head, hence acquire as there.
+            match self.reserve.head.compare_exchange_weak(
+                head,
+                head + count as u64,
+                Ordering::Release,
+                Ordering::Acquire,
+            ) {
+                Ok(position) => return Some(Reserved { position, count, room }),
+                Err(newer) => head = newer,
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn publish(&self, reserved: Reserved, count: usize) {
+        let mut backoff = Backoff::default();
+        // A2: acquire, pairs with R1 of the thread before on this side. The store below ends the release sequence
+        // of that one's, so without this edge the other side would acquire only this thread's slots.
+        while self.tail.load(Ordering::Acquire) != reserved.position {
+            backoff.wait();
+        }
+        // R1: release, pairs with A1 and with A2 of the thread behind on this side.
+        self.tail.store(reserved.position + count as u64, Ordering::Release);
+    }
+}
+
+impl Concurrent for Queued {}
