@@ -3,15 +3,17 @@
 mod cache;
 mod histogram;
 mod pages;
+mod port_kind;
 
 use anyhow::{Context as _, bail};
 use cache::Cache;
 use pages::Forecast;
+use port_kind::PortKind;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
-use warmlane::mem::plan::{CacheShape, Plan};
+use warmlane::mem::plan::{CacheShape, ChannelSpread, Demands, MemoryChannels, Plan, Request};
 use warmlane::mem::{LINE_BYTES, MAXIMUM_BUFFERS, PoolConfig};
 use warmlane_lab::plot;
 
@@ -21,7 +23,8 @@ use warmlane_lab::plot;
 /// buffers, the stride, decides into which sets of a cache these lines fall. With a stride of 2,048 bytes they all
 /// fall into a few sets, which can't hold them, while the others stay empty; with an odd number of lines they spread
 /// over all. This shows the stride that a pool would choose for this machine's caches, or for caches described with
-/// --cache, and how others compare. No memory is taken.
+/// --cache, why, and how others compare; also for memory channels that only you know, and for ports that demand something
+/// of where buffers stand. No memory is taken.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many buffers.
@@ -41,10 +44,25 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
     compare: Vec<usize>,
     /// A cache to plan for instead of this machine's: level, size, ways and bytes per line, such as L2:1M:8:64. May
-    /// be given several times. Only caches that are indexed by address bits come out true: most first- and
-    /// second-level ones; third-level ones hash.
+    /// be given several times. Levels 1 and 2 are planned for; from level 3 on caches hash, and are only named.
     #[arg(long, value_name = "LEVEL:SIZE:WAYS:LINE")]
     cache: Vec<Cache>,
+    /// Memory channels to spread headers over; no machine tells them to a program (`dmidecode -t memory` does to root).
+    #[arg(long, value_name = "N")]
+    channels: Option<usize>,
+    /// Ranks on each memory channel.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "channels")]
+    ranks: usize,
+    /// Bytes that stay on one memory channel before the next one's turn comes.
+    #[arg(long, value_name = "BYTES", default_value_t = 64, requires = "channels")]
+    interleave: usize,
+    /// A kind of port that shall use this memory, for what it demands of it. May be given several times.
+    #[arg(long, value_name = "KIND")]
+    port: Vec<PortKind>,
+    /// Plan for memory of your own, whose buffers need not stand at one distance as a pool's do: padding after every so
+    /// many buffers may then waste less than a longer stride.
+    #[arg(long)]
+    padding: bool,
     /// Draw the histogram of sets into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -63,14 +81,35 @@ struct Report {
     buffers: u32,
     needed: usize,
     stride: usize,
+    /// Set if buffers don't all stand at one distance.
+    padding: Option<PaddingReport>,
     planned_stride: usize,
     data_offset: usize,
+    /// Bytes per buffer that are nobody's.
+    waste: f64,
     memory_bytes: usize,
     #[serde(flatten)]
     pages: Forecast,
     caches: Vec<CacheReport>,
+    /// Caches that hash, which are not planned for.
+    hashed: Vec<HashedCache>,
+    /// The share of the memory's parallelism that headers use, if channels are given.
+    channels_used: Option<f64>,
     compared: Vec<Compared>,
     explanation: String,
+}
+
+#[derive(Serialize)]
+struct PaddingReport {
+    every: u64,
+    bytes: usize,
+}
+
+#[derive(Serialize)]
+struct HashedCache {
+    level: u8,
+    bytes: usize,
+    ways: usize,
 }
 
 #[derive(Serialize)]
@@ -134,16 +173,18 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Report, Plan)> {
     } else {
         arguments.cache.iter().map(|cache| cache.0).collect()
     };
-    let planned = Plan::new(needed, headroom, &caches);
+    let mut demands = if arguments.padding { Demands::ANY } else { Demands::POOL };
+    for port in &arguments.port {
+        demands = demands.and(port.demands()?);
+    }
+    let (ranks, interleave) = (arguments.ranks, arguments.interleave);
+    let memory = arguments.channels.map(|channels| MemoryChannels { channels, ranks, interleave });
+    let request = Request { needed, headroom, caches: &caches, memory, demands };
+    let planned = Plan::new(&request)?;
     let plan = match arguments.stride {
         Some(stride) => {
             check_stride("--stride", stride)?;
-            if stride < needed {
-                bail!(
-                    "--stride {stride} is less than the {needed} bytes that a buffer needs: header, headroom and room"
-                );
-            }
-            Plan::with_stride(needed, headroom, stride, &caches)
+            Plan::given(&request, stride).with_context(|| format!("--stride {stride}"))?
         }
         None => planned.clone(),
     };
@@ -154,6 +195,7 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Report, Plan)> {
             strides.push(*stride);
         }
     }
+    let memory_bytes = usize::try_from(plan.region_bytes(arguments.buffers)?)?;
     let memory = |stride: usize| stride * arguments.buffers as usize;
     let compared = strides
         .into_iter()
@@ -186,11 +228,21 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Report, Plan)> {
         buffers: arguments.buffers,
         needed,
         stride: plan.stride,
+        padding: plan
+            .padding
+            .map(|padding| PaddingReport { every: 1 << padding.every_log2, bytes: padding.bytes }),
         planned_stride: planned.stride,
         data_offset: plan.data_offset,
-        memory_bytes: memory(plan.stride),
-        pages: pages::forecast(memory(plan.stride)),
+        waste: plan.waste(),
+        memory_bytes,
+        pages: pages::forecast(memory_bytes),
         caches: caches.collect(),
+        hashed: plan
+            .hashed
+            .iter()
+            .map(|shape| HashedCache { level: shape.level, bytes: shape.bytes(), ways: shape.ways })
+            .collect(),
+        channels_used: plan.channels.as_ref().map(ChannelSpread::used),
         compared,
         explanation: plan.explanation(),
     };
@@ -333,10 +385,34 @@ mod tests {
         let error =
             |line: &str| super::plan(&arguments(&format!("{CACHES} {line}"))).err().unwrap().to_string();
         assert!(error("--stride 2300").ends_with("such as 2304"));
-        assert!(error("--stride 2048").contains("less than the 2240 bytes"));
+        assert_eq!(error("--stride 2048"), "--stride 2048");
         assert!(error("--compare 0").ends_with("such as 64"));
         assert!(error("--compare 18446744073709551552").ends_with("such as 1048576"));
         assert!(error("--room 65535 --headroom 65535").contains("131134 bytes"));
+    }
+
+    #[test]
+    fn ports_and_channels_are_planned_for() {
+        let report = |line: &str| super::plan(&arguments(&format!("{CACHES} {line}"))).unwrap();
+        let (twelve, plan) = report("--room 2304 --channels 12 --compare 2496");
+        assert_eq!((twelve.stride, twelve.channels_used), (2_624, Some(1.0)), "2,496 bytes are 3 × 13 lines");
+        assert!(text(&twelve, &plan).unwrap().contains("12 channels of 1 ranks"));
+        let (aligned, plan) = report("--port xdp-aligned-4096 --port memif --headroom 256");
+        assert_eq!(aligned.stride, 4_096);
+        assert!(text(&aligned, &plan).unwrap().contains("unaligned chunks would not"));
+        let (padded, _) = report("--headroom 192 --padding");
+        assert_eq!((padded.stride, padded.padding.is_some()), (2_304, true));
+        assert!(padded.waste < 64.0 && padded.memory_bytes < 16_384 * 2_368);
+        assert_eq!(report("--headroom 192").0.stride, 2_368);
+        for line in [
+            "--port xdp --headroom 128",
+            "--port xdp-aligned-2048 --headroom 256",
+            "--port memif --buffers 16777215",
+            "--channels 0",
+            "--cache L1:32K:8:64",
+        ] {
+            assert!(super::plan(&arguments(&format!("{CACHES} {line}"))).is_err(), "{line}");
+        }
     }
 
     #[test]
@@ -355,6 +431,7 @@ mod tests {
         assert_eq!(json["stride"], json["planned_stride"]);
         assert_eq!(json["caches"][0]["histogram"].as_array().unwrap().len(), 64);
         assert_eq!(json["compared"][1]["caches"][1]["unused_sets"], 1_024);
+        assert!(json["padding"].is_null() && json["hashed"].as_array().unwrap().is_empty());
         assert!(json["pages"].is_string() && json["page_bytes"].is_u64());
     }
 }

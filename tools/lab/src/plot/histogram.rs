@@ -75,8 +75,11 @@ fn draw_spread<B: DrawingBackend>(
     let columns = columns(spread, count);
     let ways = shape.ways as f64;
     let top = columns.iter().map(|column| column.held + column.lost).fold(ways, f64::max) * 1.1;
+    let padding = plan.padding.map_or_else(String::new, |padding| {
+        format!(" and {} more after every {}", padding.bytes, 1_u64 << padding.every_log2)
+    });
     let title = format!(
-        "L{}, buffers {} bytes apart: {:.0} % of the hot lines find a place, {} of {} sets stay unused",
+        "L{}, buffers {} bytes apart{padding}: {:.0} % of the hot lines find a place, {} of {} sets stay unused",
         shape.level,
         plan.stride,
         spread.kept() * 100.0,
@@ -182,7 +185,7 @@ mod tests {
         assert!(bad.starts_with("<svg") && bad.trim_end().ends_with("</svg>"));
         assert!(bad.contains("L1, buffers 2048 bytes apart") && bad.contains("L2, buffers 2048 bytes apart"));
         assert!(bad.contains("lost: no way left"));
-        let good = set_histogram(&Plan::new(2_240, 128, &[L1])).unwrap();
+        let good = set_histogram(&Plan::with_stride(2_240, 128, 2_240, &[L1])).unwrap();
         assert!(!good.contains("lost: no way left"));
         assert!(
             set_histogram(&Plan::with_stride(2_048, 0, 2_048, &[])).unwrap().contains("no cache is known")
