@@ -388,6 +388,8 @@ fn within(stretches: &[Stretch<u128>], part: Ipv6Prefix) -> &[Stretch<u128>] {
 
 #[cfg(test)]
 mod tests {
+    use warmlane_sync::rcu::Domain;
+
     use super::*;
 
     #[test]
@@ -414,5 +416,29 @@ mod tests {
         table.lines.set_limit(usize::MAX);
         table.insert(host, hop(2)).unwrap();
         assert_eq!((table.lookup(host.first()), table.lookup(site.first())), (hop(2), hop(1)));
+    }
+
+    #[test]
+    fn a_reader_that_does_not_report_fills_the_table_but_breaks_nothing() {
+        let domain = Domain::new(1).unwrap();
+        let mut reader = domain.reader("stuck").unwrap();
+        let (site, part) = ("2001:db8::/32".parse().unwrap(), "2001:db8:8000::/33".parse().unwrap());
+        let hop = |number| NextHopId::new(number).unwrap();
+        let mut table = Ipv6Table::from_routes([(site, hop(1))]).unwrap();
+        let lookup = table.share(&domain).unwrap();
+        table.lines.set_limit(table.lines.end() + 2000);
+        let before = lookup.read(&reader).unwrap();
+        let mut number = 2;
+        let full = loop {
+            match table.insert(part, hop(number)) {
+                Ok(_) => number += 1,
+                Err(error) => break error,
+            }
+            assert!(number < 3000, "nothing stands in the way");
+        };
+        assert!(number > 1000 && matches!(full, TableError::Full { .. }), "{number}: {full}");
+        assert_eq!((before.lookup(site.first()), before.lookup(part.first())), (hop(1), hop(number - 1)));
+        reader.quiescent();
+        assert_eq!(table.insert(part, hop(7)), Ok(Some(hop(number - 1))));
     }
 }
