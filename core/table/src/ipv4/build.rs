@@ -55,12 +55,12 @@ impl Division {
     fn of(routes: &Routes, slot: usize) -> Self {
         let mut division = Self { hops: [routes.around(slot); UNITS], divided: 0 };
         for route in routes.inside(slot) {
-            let first = unit_of(route.first());
+            let first = route.first() / HOSTS;
             if route.length() > UNIT_LENGTH {
                 division.divided |= 1 << first;
             } else {
                 // What lies in another route comes after it and paints over it.
-                division.hops[first..=unit_of(route.last())].fill(route.stored_hop());
+                division.hops[first..=route.last() / HOSTS].fill(route.stored_hop());
             }
         }
         division
@@ -69,12 +69,9 @@ impl Division {
     /// The next hops of all addresses of a /24
     fn hosts(&self, routes: &Routes, slot: usize, unit: usize) -> [u16; HOSTS] {
         let mut hosts = [self.hops[unit]; HOSTS];
-        let inside = routes.inside(slot);
-        let from = inside.partition_point(|route| unit_of(route.first()) < unit);
-        for route in inside[from..].iter().take_while(|route| unit_of(route.first()) == unit) {
-            if route.length() > UNIT_LENGTH {
-                hosts[route.first() as usize % HOSTS..=route.last() as usize % HOSTS]
-                    .fill(route.stored_hop());
+        for route in routes.inside(slot) {
+            if route.length() > UNIT_LENGTH && route.first() / HOSTS == unit {
+                hosts[route.first() % HOSTS..=route.last() % HOSTS].fill(route.stored_hop());
             }
         }
         hosts

@@ -79,7 +79,7 @@ pub struct Ipv4Table {
 }
 
 impl Ipv4Table {
-    /// A table without routes; takes 22 MiB
+    /// A table without routes; takes 10 MiB
     ///
     /// # Errors
     /// [`TableError::Memory`] when the system gives none.
@@ -94,7 +94,7 @@ impl Ipv4Table {
     pub fn from_routes(
         routes: impl IntoIterator<Item = (Ipv4Prefix, NextHopId)>,
     ) -> Result<Self, TableError> {
-        let routes = Routes::from_routes(routes);
+        let routes = Routes::from_routes(routes)?;
         if let Some((prefix, _)) = routes.iter().find(|(_, hop)| hop.is_none()) {
             return Err(TableError::NoNextHop { prefix: u32::either(prefix) });
         }
@@ -151,8 +151,11 @@ impl Ipv4Table {
         });
         if result.is_err() {
             for (prefix, before) in undo.into_iter().rev() {
-                self.routes.set(prefix, before);
+                // Needs no room, so cannot fail.
+                let _ = self.routes.set(prefix, before);
             }
+        } else {
+            undo.iter().for_each(|(prefix, _)| self.routes.tidy(*prefix));
         }
         result
     }
@@ -166,7 +169,7 @@ impl Ipv4Table {
             if hop.is_some_and(NextHopId::is_none) {
                 return Err(TableError::NoNextHop { prefix: u32::either(prefix) });
             }
-            let before = self.routes.set(prefix, hop);
+            let before = self.routes.set(prefix, hop)?;
             if hop.is_none() && before.is_none() {
                 return Err(TableError::NotFound { prefix: u32::either(prefix) });
             }

@@ -1,59 +1,84 @@
 //! The IPv4 routes as they were given, for the control side
 //!
 //! Routes of /19 and longer stand in a small sorted list for each /19, so that a change finds all it needs in a few cache
-//! lines, whatever the size of the table. The few that are shorter are in one tree, and what they amount to for
+//! lines, whatever the size of the table. A route takes 32 bits there and a list's head 64, so that changes do not drive what
+//! lookups read out of the cache that both share. The few shorter routes are in one tree, and what they amount to for
 //! each /19 in an array.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{ROOT_BITS, ROOT_LENGTH, ROOT_WORDS};
 use crate::NextHopId;
+use crate::arena::{Arena, NoRoom};
 use crate::prefix::{Address, Ipv4Prefix};
 use crate::rib::Rib;
 
-use super::{ROOT_BITS, ROOT_LENGTH, ROOT_WORDS};
+/// A route of /19 or longer, without the 19 bits that its list stands for: in the upper half its other bits, then a 1, then
+/// zeros, so that the 1 tells the length; in the lower half the next hop
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Route(u32);
 
-/// A route in a list: address, length and next hop in 32, 8 and 16 bits, so that they sort as prefixes do
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Route(u64);
-
-const HOP_BITS: u32 = 16;
-const LENGTH_BITS: u32 = 8;
+/// Bits of an address after those of its /19
+const INNER_BITS: u32 = u32::BITS - ROOT_BITS;
 
 impl Route {
     fn new(prefix: Ipv4Prefix, hop: NextHopId) -> Self {
-        Self(key(prefix) << HOP_BITS | u64::from(hop.stored()))
+        let inner = prefix.first() % (1 << INNER_BITS);
+        let end = 1 << (u32::BITS - u32::from(prefix.length()));
+        Self((inner << 1 | end) << 16 | u32::from(hop.stored()))
     }
 
-    fn key(self) -> u64 {
-        self.0 >> HOP_BITS
-    }
-
-    pub(super) fn first(self) -> u32 {
-        (self.0 >> (HOP_BITS + LENGTH_BITS)) as u32
+    /// The 13 bits of its first address
+    fn inner(self) -> u32 {
+        let code = self.0 >> 16;
+        (code & (code - 1)) >> 1
     }
 
     pub(super) fn length(self) -> u8 {
-        (self.0 >> HOP_BITS) as u8
+        u32::BITS as u8 - (self.0 >> 16).trailing_zeros() as u8
     }
 
-    pub(super) fn last(self) -> u32 {
-        self.first() | !u32::mask(self.length())
+    /// By which a list is sorted: address, then length
+    fn order(self) -> u32 {
+        self.inner() << 8 | u32::from(self.length())
+    }
+
+    /// Its first address, less that of the /19
+    pub(super) fn first(self) -> usize {
+        self.inner() as usize
+    }
+
+    /// Its last address, less the first of the /19
+    pub(super) fn last(self) -> usize {
+        (self.inner() | !u32::mask(self.length())) as usize
     }
 
     pub(super) fn stored_hop(self) -> u16 {
         self.0 as u16
     }
 
-    fn prefix(self) -> Ipv4Prefix {
-        Ipv4Prefix::containing(self.first(), self.length())
-    }
-
     fn hop(self) -> NextHopId {
         NextHopId::from_stored(self.stored_hop())
     }
+
+    fn prefix(self, slot: usize) -> Ipv4Prefix {
+        Ipv4Prefix::containing((slot as u32) << INNER_BITS | self.inner(), self.length())
+    }
 }
 
-fn key(prefix: Ipv4Prefix) -> u64 {
-    u64::from(prefix.first()) << LENGTH_BITS | u64::from(prefix.length())
+/// Where the routes of a /19 stand
+#[derive(Clone, Copy, Default)]
+struct List {
+    start: u32,
+    count: u16,
+    /// Routes that it has room for
+    room: u16,
 }
+
+/// A list has room for a multiple of this many routes
+const STEP: usize = 4;
+/// Routes that addresses are reserved for, 256 MiB
+const MOST_ROUTES: usize = 1 << 26;
 
 /// The number of the /19 that an address lies in
 pub(super) fn slot_of(address: u32) -> usize {
@@ -66,70 +91,137 @@ pub(super) struct Routes {
     /// For each /19 the next hop of the longest of these around it
     around: Box<[u16]>,
     /// For each /19 its other routes, sorted
-    long: Box<[Vec<Route>]>,
+    lists: Box<[List]>,
+    long: Arena<AtomicU32>,
     count: usize,
 }
 
 impl Routes {
     /// Of two routes to the same prefix the later one stands
-    pub(super) fn from_routes(routes: impl IntoIterator<Item = (Ipv4Prefix, NextHopId)>) -> Self {
-        let mut long = vec![Vec::new(); ROOT_WORDS].into_boxed_slice();
+    pub(super) fn from_routes(
+        routes: impl IntoIterator<Item = (Ipv4Prefix, NextHopId)>,
+    ) -> Result<Self, NoRoom> {
+        let mut long = Vec::new();
         let mut short = Vec::new();
         for (prefix, hop) in routes {
             if prefix.length() < ROOT_LENGTH {
                 short.push((prefix, hop));
             } else {
-                long[slot_of(prefix.first())].push(Route::new(prefix, hop));
+                long.push((prefix, hop));
             }
         }
         let short = Rib::from_routes(short);
-        let mut count = short.len();
-        for list in &mut long {
-            list.sort_by_key(|route| route.key());
-            // `dedup_by` keeps the first of equals, which therefore takes the later one's value.
-            list.dedup_by(|later, kept| {
-                let same = later.key() == kept.key();
-                if same {
-                    *kept = *later;
-                }
-                same
-            });
-            count += list.len();
-        }
-        let mut routes = Self { short, around: vec![0; ROOT_WORDS].into_boxed_slice(), long, count };
+        let mut routes = Self {
+            count: short.len(),
+            short,
+            around: vec![0; ROOT_WORDS].into_boxed_slice(),
+            lists: vec![List::default(); ROOT_WORDS].into_boxed_slice(),
+            long: Arena::new(0, MOST_ROUTES)?,
+        };
         routes.find_around(Ipv4Prefix::all());
-        routes
+        // Stable, so the later of equals is the last.
+        long.sort_by_key(|(prefix, _)| *prefix);
+        for list in long.chunk_by(|(one, _), (other, _)| slot_of(one.first()) == slot_of(other.first())) {
+            let slot = slot_of(list[0].0.first());
+            routes.reserve(slot, list.len())?;
+            for (index, (prefix, hop)) in list.iter().enumerate() {
+                if list.get(index + 1).is_none_or(|(next, _)| next != prefix) {
+                    let place = usize::from(routes.lists[slot].count);
+                    routes.insert_at(slot, place, Route::new(*prefix, *hop));
+                }
+            }
+        }
+        Ok(routes)
     }
 
-    /// Makes it the route to `prefix`, or removes that; returns what was there
-    pub(super) fn set(&mut self, prefix: Ipv4Prefix, hop: Option<NextHopId>) -> Option<NextHopId> {
-        let before = if prefix.length() < ROOT_LENGTH {
+    /// Makes it the route to `prefix`, or removes that; returns what was there. To take a change back needs no room as
+    /// long as it was not [tidied](Self::tidy).
+    pub(super) fn set(
+        &mut self,
+        prefix: Ipv4Prefix,
+        hop: Option<NextHopId>,
+    ) -> Result<Option<NextHopId>, NoRoom> {
+        if prefix.length() < ROOT_LENGTH {
             let before = self.short.set(prefix, hop);
+            self.count = self.count + usize::from(hop.is_some()) - usize::from(before.is_some());
             self.find_around(prefix);
-            before
-        } else {
-            let list = &mut self.long[slot_of(prefix.first())];
-            let place = list.binary_search_by_key(&key(prefix), |route| route.key());
-            match (place, hop) {
-                (Ok(index), Some(hop)) => {
-                    Some(std::mem::replace(&mut list[index], Route::new(prefix, hop)).hop())
-                }
-                (Ok(index), None) => {
-                    let before = list.remove(index).hop();
-                    if list.len() <= list.capacity() / 4 {
-                        list.shrink_to_fit();
-                    }
-                    Some(before)
-                }
-                (Err(index), Some(hop)) => {
-                    list.insert(index, Route::new(prefix, hop));
-                    None
-                }
-                (Err(_), None) => None,
+            return Ok(before);
+        }
+        let slot = slot_of(prefix.first());
+        let wanted = Route::new(prefix, hop.unwrap_or_default());
+        let place = self.place(slot, wanted);
+        let before = self.inside(slot).nth(place).filter(|found| found.order() == wanted.order());
+        match (before, hop) {
+            (Some(_), Some(_)) => self.slots(slot)[place].store(wanted.0, Ordering::Relaxed),
+            (Some(_), None) => self.remove_at(slot, place),
+            (None, Some(_)) => {
+                self.reserve(slot, usize::from(self.lists[slot].count) + 1)?;
+                self.insert_at(slot, place, wanted);
             }
-        };
-        self.count = self.count + usize::from(hop.is_some()) - usize::from(before.is_some());
-        before
+            (None, None) => {}
+        }
+        Ok(before.map(Route::hop))
+    }
+
+    /// Gives back room that a list has no use for, after a change that stands
+    pub(super) fn tidy(&mut self, prefix: Ipv4Prefix) {
+        let list = &mut self.lists[slot_of(prefix.first())];
+        if list.count == 0 && list.room > 0 {
+            self.long.retire(list.start, usize::from(list.room));
+            *list = List::default();
+            self.long.shrink_if_unused();
+        }
+    }
+
+    /// The first route in a list that does not sort before `route`
+    fn place(&self, slot: usize, route: Route) -> usize {
+        let routes = &self.slots(slot)[..usize::from(self.lists[slot].count)];
+        routes.partition_point(|other| Route(other.load(Ordering::Relaxed)).order() < route.order())
+    }
+
+    fn slots(&self, slot: usize) -> &[AtomicU32] {
+        let List { start, room, .. } = self.lists[slot];
+        &self.long.memory()[start as usize..][..usize::from(room)]
+    }
+
+    /// Sees to it that a list has room for `count` routes, of which there are at most 2^14 - 1
+    fn reserve(&mut self, slot: usize, count: usize) -> Result<(), NoRoom> {
+        let list = self.lists[slot];
+        if count <= usize::from(list.room) {
+            return Ok(());
+        }
+        // Large lists grow by more, so that growing takes constant time for each route.
+        let room = (count + count / 8).next_multiple_of(STEP);
+        let start = self.long.take(room)?;
+        for (index, route) in self.inside(slot).enumerate() {
+            self.long.memory()[start as usize + index].store(route.0, Ordering::Relaxed);
+        }
+        if list.room > 0 {
+            self.long.retire(list.start, usize::from(list.room));
+        }
+        self.lists[slot] = List { start, room: room as u16, ..list };
+        Ok(())
+    }
+
+    fn insert_at(&mut self, slot: usize, place: usize, route: Route) {
+        let count = usize::from(self.lists[slot].count);
+        let mut route = route.0;
+        for entry in &self.slots(slot)[place..=count] {
+            let moved = entry.load(Ordering::Relaxed);
+            entry.store(route, Ordering::Relaxed);
+            route = moved;
+        }
+        self.lists[slot].count += 1;
+        self.count += 1;
+    }
+
+    fn remove_at(&mut self, slot: usize, place: usize) {
+        let count = usize::from(self.lists[slot].count);
+        for pair in self.slots(slot)[place..count].windows(2) {
+            pair[0].store(pair[1].load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.lists[slot].count -= 1;
+        self.count -= 1;
     }
 
     fn find_around(&mut self, area: Ipv4Prefix) {
@@ -146,25 +238,28 @@ impl Routes {
     }
 
     /// The routes of a /19 and longer in it, sorted: what lies in another route comes after it
-    pub(super) fn inside(&self, slot: usize) -> &[Route] {
-        &self.long[slot]
+    pub(super) fn inside(&self, slot: usize) -> impl Iterator<Item = Route> + '_ {
+        let routes = &self.slots(slot)[..usize::from(self.lists[slot].count)];
+        // Relaxed: nobody but the owner of the table uses them.
+        routes.iter().map(|route| Route(route.load(Ordering::Relaxed)))
     }
 
     pub(super) fn get(&self, prefix: Ipv4Prefix) -> Option<NextHopId> {
         if prefix.length() < ROOT_LENGTH {
             return self.short.get(prefix);
         }
-        let list = self.inside(slot_of(prefix.first()));
-        let index = list.binary_search_by_key(&key(prefix), |route| route.key()).ok()?;
-        Some(list[index].hop())
+        let slot = slot_of(prefix.first());
+        let wanted = Route::new(prefix, NextHopId::NONE);
+        let found = self.inside(slot).nth(self.place(slot, wanted))?;
+        (found.order() == wanted.order()).then(|| found.hop())
     }
 
     pub(super) fn longest_match(&self, address: u32) -> Option<(Ipv4Prefix, NextHopId)> {
-        let list = self.inside(slot_of(address));
-        let before = &list[..list.partition_point(|route| route.first() <= address)];
-        // Of those around the address the longest starts last, or sorts last among equal starts.
-        match before.iter().rev().find(|route| route.last() >= address) {
-            Some(route) => Some((route.prefix(), route.hop())),
+        let slot = slot_of(address);
+        let inner = address as usize % (1 << INNER_BITS);
+        // Of those around the address, the longest sorts last.
+        match self.inside(slot).filter(|route| (route.first()..=route.last()).contains(&inner)).last() {
+            Some(route) => Some((route.prefix(slot), route.hop())),
             None => self.short.longest_match(address),
         }
     }
@@ -175,17 +270,18 @@ impl Routes {
 
     /// An estimate, as the tree's is
     pub(super) fn memory_bytes(&self) -> usize {
-        let lists: usize = self.long.iter().map(|list| list.capacity() * size_of::<Route>()).sum();
         self.short.memory_bytes()
             + self.around.len() * size_of::<u16>()
-            + self.long.len() * size_of::<Vec<Route>>()
-            + lists
+            + self.lists.len() * size_of::<List>()
+            + self.long.memory_bytes()
     }
 
     /// Sorted by address, then length
     pub(super) fn iter(&self) -> impl Iterator<Item = (Ipv4Prefix, NextHopId)> + '_ {
         let mut short = self.short.iter().peekable();
-        let mut long = self.long.iter().flatten().map(|route| (route.prefix(), route.hop())).peekable();
+        let long = (0..ROOT_WORDS)
+            .flat_map(|slot| self.inside(slot).map(move |route| (route.prefix(slot), route.hop())));
+        let mut long = long.peekable();
         std::iter::from_fn(move || match (short.peek(), long.peek()) {
             (Some((first, _)), Some((second, _))) if second < first => long.next(),
             (Some(_), _) => short.next(),
