@@ -91,6 +91,67 @@ impl IndexStack {
         }
     }
 
+    /// Puts all of `indices` on top with one exchange, the last of them uppermost.
+    ///
+    /// # Errors
+    /// [`IndexOutOfRange`], if one of them is not below the stack's bound; the stack is as before.
+    pub fn push_many(&self, indices: &[u32]) -> Result<(), IndexOutOfRange> {
+        let (Some(&first), Some(&last)) = (indices.first(), indices.last()) else { return Ok(()) };
+        if let Some(&index) = indices.iter().find(|&&index| index >= self.bound()) {
+            return Err(IndexOutOfRange { index, bound: self.bound() });
+        }
+        // Relaxed, as in `push`: R1 publishes them all.
+        for pair in indices.windows(2) {
+            self.links[pair[1] as usize].store(pair[0], Ordering::Relaxed);
+        }
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            self.links[first as usize].store(top(head), Ordering::Relaxed);
+            let new = pack(tag(head).wrapping_add(1), last);
+            // R1, as in `push`.
+            match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(newer) => head = newer,
+            }
+        }
+    }
+
+    /// Takes up to `target.len()` numbers from the top with one exchange; returns how many. They are at the front of
+    /// `target`, the uppermost last.
+    pub fn pop_many(&self, target: &mut [u32]) -> usize {
+        // A1, as in `pop`.
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let (mut count, mut next) = (0, top(head));
+            while count < target.len()
+                && let Some(link) = self.links.get(next as usize)
+            {
+                target[count] = next;
+                count += 1;
+                // Relaxed, as in `pop`. While nobody pushes, popped numbers keep their links; after a push the
+                // exchange fails. A stale link may lead anywhere below the bound, but not further than `target`.
+                next = link.load(Ordering::Relaxed);
+            }
+            if count == 0 {
+                return 0;
+            }
+            // Relaxed if it succeeds, A1 if it fails, as in `pop`. The numbers below the uppermost were pushed before
+            // it, and each push is in the release sequence that A1 read from.
+            match self.head.compare_exchange_weak(
+                head,
+                pack(tag(head), next),
+                Ordering::Relaxed,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => {
+                    target[..count].reverse();
+                    return count;
+                }
+                Err(newer) => head = newer,
+            }
+        }
+    }
+
     /// Takes the number on top, if there is one.
     #[inline]
     pub fn pop(&self) -> Option<u32> {
@@ -164,6 +225,20 @@ mod tests {
         }
         assert_eq!(stack.len_estimate(), 3);
         assert_eq!([stack.pop(), stack.pop(), stack.pop(), stack.pop()], [Some(1), Some(0), Some(2), None]);
+    }
+
+    #[test]
+    fn many_at_a_time_keep_the_order() {
+        let stack = IndexStack::new(5);
+        stack.push_many(&[4, 0, 2]).unwrap();
+        stack.push(1).unwrap();
+        let mut target = [9; 3];
+        assert_eq!((stack.pop_many(&mut target), target), (3, [0, 2, 1]));
+        assert_eq!((stack.pop_many(&mut target), target[0]), (1, 4));
+        assert_eq!(stack.pop_many(&mut target), 0);
+        stack.push_many(&[]).unwrap();
+        assert_eq!(stack.push_many(&[1, 5]), Err(IndexOutOfRange { index: 5, bound: 5 }));
+        assert_eq!((stack.pop(), stack.pop_many(&mut [])), (None, 0));
     }
 
     #[test]

@@ -110,6 +110,16 @@ impl PacketReceiver {
         count
     }
 
+    /// Packets that wait inside, at least: the sender only adds.
+    pub fn len(&self) -> usize {
+        self.consumer.as_ref().map_or(0, spsc::Consumer::len)
+    }
+
+    /// Whether no packet waits inside.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Whether the sending end is gone and all that it sent was received: no more will come.
     pub fn is_finished(&self) -> bool {
         // In this order: what was sent before the end went is seen by the second look.

@@ -54,8 +54,8 @@ pub enum PoolError {
         /// Header, headroom and room.
         needed: usize,
     },
-    /// A lane exchanges magazines of at least one and at most 4,096 indices.
-    #[error("pool '{pool}': a magazine of {magazine} buffers is outside 1..=4096")]
+    /// A lane exchanges magazines of at most 4,096 indices.
+    #[error("pool '{pool}': a magazine of {magazine} buffers is too large: use at most 4096, or 0 for none")]
     Magazine {
         /// The pool's name.
         pool: String,
@@ -87,7 +87,17 @@ pub enum PoolError {
         /// The pool's name.
         pool: String,
     },
-    /// All magazines for lanes are lent.
+    /// Lanes can have half the pool reserved for them.
+    #[error("pool '{pool}' cannot reserve {share} buffers: all shares together may be {limit}")]
+    Share {
+        /// The pool's name.
+        pool: String,
+        /// What was asked for.
+        share: u32,
+        /// What all lanes together may ask for.
+        limit: u32,
+    },
+    /// As many lanes as there can be are attached.
     #[error("{} lanes are attached to pool '{pool}' already: detach one first", crate::shared::MAXIMUM_LANES)]
     TooManyLanes {
         /// The pool's name.

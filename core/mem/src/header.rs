@@ -5,10 +5,10 @@
 //! rate when the pool pointer moved there (Emmerich, dpdk-dev, 2015-05-11).
 //!
 //! The line has two halves. The first is what a new user of the buffer must find clean; one 32-byte store resets
-//! it. The second holds what never changes while the buffer lives (its identity, its bounds) and the
+//! it. The second holds who the buffer is and what is chained behind it, in one word that freeing reads, and the
 //! application's own bytes, which are *not* cleaned: nobody pays for a field that they don't use.
 
-use crate::id::BufferId;
+use crate::id::{BufferId, MAXIMUM_BUFFERS};
 use std::mem::{offset_of, size_of};
 
 /// Bytes in the header, and the line size that the layout is made for.
@@ -17,8 +17,45 @@ pub(crate) const HEADER_BYTES: usize = 64;
 /// Bytes at the end of the header that belong to the application.
 pub const APPLICATION_BYTES: usize = 24;
 
-/// "No next segment" in [`Volatile::next`].
+/// "No next segment" in [`Identity::next`].
 pub(crate) const NO_NEXT: u32 = u32::MAX;
+
+/// Which buffer this is, in the lower half, and the next segment's [`BufferId`] or [`NO_NEXT`] in the upper: one word,
+/// so that freeing sees with one load and one comparison that a buffer is whole and of its own pool.
+///
+/// A buffer that is at home has no next segment: who frees a chain sees to that, so that who takes need not.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Identity(u64);
+
+impl Identity {
+    /// The bits in which single buffers of one pool are alike.
+    pub(crate) const POOL_MASK: u64 = !(MAXIMUM_BUFFERS as u64);
+
+    pub(crate) const fn single(id: BufferId) -> Self {
+        Self((NO_NEXT as u64) << 32 | id.bits() as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn id(self) -> BufferId {
+        BufferId::from_bits(self.0 as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn next(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline(always)]
+    pub(crate) const fn with_next(self, next: u32) -> Self {
+        Self((next as u64) << 32 | self.0 & u32::MAX as u64)
+    }
+}
 
 /// The half that is reset whenever the buffer is taken.
 #[derive(Clone, Copy)]
@@ -30,8 +67,6 @@ pub(crate) struct Volatile {
     pub(crate) data_length: u16,
     /// Bytes of data in the whole chain; kept in the first segment only.
     pub(crate) packet_length: u32,
-    /// The next segment's [`BufferId`], or [`NO_NEXT`].
-    pub(crate) next: u32,
     /// Segments in the chain; kept in the first segment only.
     pub(crate) segments: u8,
     /// What is known of the transport checksum: see `packet::Checksum`.
@@ -46,6 +81,10 @@ pub(crate) struct Volatile {
     pub(crate) l3_offset: u8,
     /// Receive-side hash of the flow, 0 if the port gave none.
     pub(crate) rss_hash: u32,
+    /// First byte behind the buffer's room, counted from the start of the header. Never changes.
+    pub(crate) end_offset: u16,
+    /// Where data starts in a buffer just taken. Never changes.
+    pub(crate) start_offset: u16,
     /// Nanoseconds since the Unix epoch, 0 if unknown.
     pub(crate) timestamp: u64,
 }
@@ -63,13 +102,12 @@ impl Volatile {
     }
 }
 
-/// What a buffer starts with; built once per pool, because only `data_offset` differs between pools.
-pub(crate) const fn clean(data_offset: u16) -> Volatile {
+/// What a buffer starts with whose data starts at `start_offset` and may go up to `end_offset`; built once per pool.
+pub(crate) const fn clean(start_offset: u16, end_offset: u16) -> Volatile {
     Volatile {
-        data_offset,
+        data_offset: start_offset,
         data_length: 0,
         packet_length: 0,
-        next: NO_NEXT,
         segments: 1,
         checksum_state: 0,
         port: 0,
@@ -77,6 +115,8 @@ pub(crate) const fn clean(data_offset: u16) -> Volatile {
         checksum_offset: 0,
         l3_offset: 0,
         rss_hash: 0,
+        end_offset,
+        start_offset,
         timestamp: 0,
     }
 }
@@ -85,12 +125,7 @@ pub(crate) const fn clean(data_offset: u16) -> Volatile {
 #[repr(C, align(64))]
 pub(crate) struct Header {
     pub(crate) volatile: Volatile,
-    /// Which buffer this is; written once, when the pool is made.
-    pub(crate) id: BufferId,
-    /// First byte behind the buffer's room, counted from the start of the header.
-    pub(crate) end_offset: u16,
-    /// Where data starts in a buffer just taken.
-    pub(crate) start_offset: u16,
+    pub(crate) identity: Identity,
     /// The application's own bytes; hold what their last user left.
     pub(crate) application: [u8; APPLICATION_BYTES],
 }
@@ -100,18 +135,16 @@ const _: () = {
     assert!(align_of::<Header>() == HEADER_BYTES);
     assert!(size_of::<Volatile>() == 32);
     assert!(offset_of!(Header, volatile) == 0);
-    assert!(offset_of!(Header, id) == 32);
-    assert!(offset_of!(Header, end_offset) == 36);
-    assert!(offset_of!(Header, start_offset) == 38);
+    assert!(offset_of!(Header, identity) == 32);
     assert!(offset_of!(Header, application) == 40);
     // An application may view its bytes as a type with 8-byte fields.
     assert!(offset_of!(Header, application) % 8 == 0);
     assert!(offset_of!(Volatile, data_offset) == 0);
     assert!(offset_of!(Volatile, data_length) == 2);
     assert!(offset_of!(Volatile, packet_length) == 4);
-    assert!(offset_of!(Volatile, next) == 8);
-    assert!(offset_of!(Volatile, segments) == 12);
-    assert!(offset_of!(Volatile, port) == 14);
-    assert!(offset_of!(Volatile, rss_hash) == 20);
+    assert!(offset_of!(Volatile, segments) == 8);
+    assert!(offset_of!(Volatile, port) == 10);
+    assert!(offset_of!(Volatile, rss_hash) == 16);
+    assert!(offset_of!(Volatile, end_offset) == 20);
     assert!(offset_of!(Volatile, timestamp) == 24);
 };

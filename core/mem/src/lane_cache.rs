@@ -1,14 +1,13 @@
 //! What stands between a lane and the pool: two magazines of buffer indices that no other lane touches.
-//!
-//! With two, a lane that alternates between taking and freeing at a magazine's edge exchanges nothing: that is
-//! the whole trick of Bonwick's magazine layer, and why there is no threshold to tune.
 
 use crate::burst::Burst;
 use crate::error::PoolError;
 use crate::frames::{Copied, Cursor, Frames};
-use crate::header::{Header, NO_NEXT, Volatile};
+use crate::header::{Header, Identity, NO_NEXT, Volatile};
+use crate::home::Home;
 use crate::id::BufferId;
 use crate::ledger::LaneCounters;
+use crate::magazines::{Held, Magazines};
 use crate::packet::{LINE_BYTES, Packet};
 use crate::pool::Pool;
 use crate::register::{self, MAXIMUM_POOLS};
@@ -16,8 +15,9 @@ use crate::shared::Shared;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::{Arc, PoisonError};
-use warmlane_sys::prefetch::prefetch_read;
+use std::sync::Arc;
+use warmlane_sys::clock;
+use warmlane_sys::prefetch::{prefetch_read, prefetch_write_at};
 #[cfg(target_arch = "x86_64")]
 use warmlane_sys::simd::{self, Level};
 
@@ -31,20 +31,14 @@ thread_local! {
         const { [const { Cell::new(std::ptr::null_mut()) }; MAXIMUM_POOLS] };
 }
 
-/// A magazine in the lane's hands: cells `0..length` hold indices.
-#[derive(Clone, Copy)]
-struct Held {
-    number: u32,
-    length: usize,
-}
-
 /// A lane's private part of a pool.
 struct Cache {
-    loaded: Held,
-    /// Either empty or full, but for what a refill from the loose list brought.
-    previous: Held,
-    magazine: usize,
-    slot: u8,
+    magazines: Magazines,
+    /// The cells of the loaded magazine: [`Home::capacity`] of them.
+    cells: NonNull<u32>,
+    capacity: usize,
+    /// What the identity of a single buffer of this pool looks like, but for the index.
+    single: u64,
     base: NonNull<u8>,
     stride: usize,
     room: usize,
@@ -52,6 +46,14 @@ struct Cache {
     /// The processor has registers of 32 bytes.
     #[cfg(target_arch = "x86_64")]
     wide: bool,
+    uncached: bool,
+    slot: u8,
+    /// Buffers that the pool leaves for this lane.
+    share: u32,
+    /// What [`Home::asked`] was when this lane last gave back what it held.
+    answered: u32,
+    /// When this lane last got a magazine of the hot set, in cycles; 0 if it got another since.
+    last_hot: u64,
     counters: Arc<LaneCounters>,
     pool: Pool,
 }
@@ -66,36 +68,81 @@ pub struct LaneCache {
 }
 
 impl LaneCache {
-    pub(crate) fn attach(pool: &Pool) -> Result<Self, PoolError> {
+    pub(crate) fn attach(pool: &Pool, share: u32) -> Result<Self, PoolError> {
         let shared = pool.shared();
         let entry = usize::from(shared.slot);
         if CACHES.with(|caches| !caches[entry].get().is_null()) {
             return Err(PoolError::AlreadyAttached { pool: pool.name().to_owned() });
         }
         let too_many = || PoolError::TooManyLanes { pool: pool.name().to_owned() };
-        let loaded = shared.lend_magazine().ok_or_else(too_many)?;
-        let Some(previous) = shared.lend_magazine() else {
-            shared.return_magazine(loaded, 0);
+        let counters = shared.enrol().ok_or_else(too_many)?;
+        let home = &shared.home;
+        // As many magazines as enrolled lanes can hold were made.
+        let (Some(loaded), Some(previous)) = (home.lend(), home.lend()) else {
+            shared.settle(&counters);
             return Err(too_many());
         };
-        let counters = Arc::new(LaneCounters::default());
-        shared.lanes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counters));
+        let limit = pool.buffers() / 2;
+        if share > 0 && !home.reserve(share, limit) {
+            home.give_back(loaded, 0);
+            home.give_back(previous, 0);
+            shared.settle(&counters);
+            return Err(PoolError::Share { pool: pool.name().to_owned(), share, limit });
+        }
         let cache = NonNull::from(Box::leak(Box::new(Cache {
-            loaded: Held { number: loaded, length: 0 },
-            previous: Held { number: previous, length: 0 },
-            magazine: shared.config.magazine as usize,
-            slot: shared.slot,
+            magazines: Magazines::new(loaded, previous),
+            // SAFETY: the magazine was just lent.
+            cells: NonNull::from(unsafe { home.cells(loaded) }).cast(),
+            capacity: home.capacity(),
+            single: Identity::single(BufferId::new(shared.slot, 0)).bits(),
             base: shared.mapping.as_ptr(),
             stride: shared.stride,
             room: shared.config.room,
             clean: shared.clean,
             #[cfg(target_arch = "x86_64")]
             wide: matches!(simd::detected(), Level::Avx2 | Level::Avx512),
+            uncached: home.uncached(),
+            slot: shared.slot,
+            share,
+            answered: home.asked(),
+            last_hot: 0,
             counters,
             pool: pool.clone(),
         })));
         CACHES.with(|caches| caches[entry].set(cache.as_ptr()));
         Ok(Self { cache, _stays_on_its_thread: PhantomData })
+    }
+
+    /// Gives all buffers that this lane holds in reserve back to the pool, so that others can have them. A lane does
+    /// so when it has had nothing to do for a while; its next take fetches a magazine again.
+    pub fn give_back(&mut self) {
+        // SAFETY: the guard keeps the cache alive, and no call into it is on this thread's stack while safe code runs.
+        unsafe { self.cache.as_mut() }.give_back();
+    }
+
+    /// [`give_back`](Self::give_back), if some lane has asked the pool for more than it had since this lane last gave
+    /// back: one read of a line that is written only then, cheap enough for every idle poll. Returns whether it did.
+    #[inline]
+    pub fn give_back_if_asked(&mut self) -> bool {
+        // SAFETY: as in `give_back`.
+        let cache = unsafe { self.cache.as_mut() };
+        let asked = cache.is_asked();
+        if asked {
+            cache.give_back();
+        }
+        asked
+    }
+
+    /// How many buffers this lane holds in reserve.
+    pub fn len(&self) -> usize {
+        // SAFETY: as in `give_back`.
+        let magazines = unsafe { &self.cache.as_ref().magazines };
+        magazines.loaded.length + magazines.previous.length
+    }
+
+    /// Whether this lane holds no buffers in reserve.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
@@ -106,8 +153,10 @@ impl Drop for LaneCache {
         let cache = unsafe { Box::from_raw(self.cache.as_ptr()) };
         CACHES.with(|caches| caches[usize::from(cache.slot)].set(std::ptr::null_mut()));
         let shared = cache.pool.shared();
-        shared.return_magazine(cache.loaded.number, cache.loaded.length);
-        shared.return_magazine(cache.previous.number, cache.previous.length);
+        for held in [cache.magazines.loaded, cache.magazines.previous] {
+            shared.home.give_back(held.number, held.length);
+        }
+        shared.home.release(cache.share);
         shared.settle(&cache.counters);
     }
 }
@@ -128,7 +177,7 @@ pub(crate) fn take(pool: &Pool, burst: &mut Burst, wanted: usize) -> usize {
     // nothing else on this thread is in the middle of using it: `take` and `free` never call out to safe code.
     match unsafe { cache.as_mut() } {
         Some(cache) => cache.take(burst, wanted),
-        None => shared.take_unattached(wanted, |index| {
+        None => shared.home.take_unattached(wanted, |index| {
             // SAFETY: the index is a buffer of this pool that nobody owns, because it was just taken; the burst
             // has room, because wanted is at most that.
             unsafe {
@@ -219,14 +268,8 @@ impl Cache {
         let (stored, entries) = (frames.lines.as_slice(), frames.entries.as_slice());
         let mut copied = Copied::default();
         while copied.packets < wanted {
-            if self.loaded.length == 0 && !self.refill() {
-                break;
-            }
-            let chunk = self.loaded.length.min(wanted - copied.packets);
-            self.loaded.length -= chunk;
-            // SAFETY: this lane owns the magazine numbered in `loaded`.
-            let cells = unsafe { self.pool.shared().cells(self.loaded.number) };
-            let indices = &cells[self.loaded.length..self.loaded.length + chunk];
+            let Some(indices) = self.load(wanted - copied.packets) else { break };
+            let chunk = indices.len();
             let mut place = *cursor;
             let mut bytes = 0;
             let packets = indices.iter().map(|&index| {
@@ -268,7 +311,7 @@ impl Cache {
             copied.packets += chunk;
             copied.bytes += bytes;
         }
-        self.counters.taken.add(copied.packets as u64);
+        self.count_taken(copied.packets, wanted);
         copied
     }
 
@@ -293,15 +336,9 @@ impl Cache {
     fn take_by(&mut self, burst: &mut Burst, wanted: usize) -> usize {
         let mut count = 0;
         while count < wanted {
-            if self.loaded.length == 0 && !self.refill() {
-                break;
-            }
-            let chunk = self.loaded.length.min(wanted - count);
-            self.loaded.length -= chunk;
-            // SAFETY: this lane owns the magazine numbered in `loaded`.
-            let cells = unsafe { self.pool.shared().cells(self.loaded.number) };
             let (base, stride, clean) = (self.base, self.stride, self.clean);
-            let indices = &cells[self.loaded.length..self.loaded.length + chunk];
+            let Some(indices) = self.load(wanted - count) else { break };
+            let chunk = indices.len();
             let packets = indices.iter().map(|&index| {
                 // SAFETY: cells below a held magazine's length are indices of buffers that this lane owns, so
                 // base + index × stride is a header inside the mapping and nobody else's.
@@ -315,31 +352,104 @@ impl Cache {
             unsafe { burst.extend_unchecked(packets) };
             count += chunk;
         }
-        self.counters.taken.add(count as u64);
+        self.count_taken(count, wanted);
         count
     }
 
-    /// Gets indices into the empty `loaded`; `false` if there are none to be had.
-    #[cold]
-    fn refill(&mut self) -> bool {
-        if self.previous.length > 0 {
-            std::mem::swap(&mut self.loaded, &mut self.previous);
-            return true;
+    #[inline(always)]
+    fn count_taken(&self, count: usize, wanted: usize) {
+        self.counters.taken.add(count as u64);
+        if count < wanted {
+            self.counters.refused.add((wanted - count) as u64);
         }
-        let Some((number, length)) = self.pool.shared().exchange_for_full(self.loaded.number) else {
-            return false;
-        };
-        self.loaded = Held { number, length };
-        true
     }
 
-    /// Makes room in the full `loaded`.
+    /// Takes up to `wanted` indices from the loaded magazine, at least one; `None` if there are none to be had. They
+    /// stay readable until the next call.
+    #[inline(always)]
+    fn load<'a>(&mut self, wanted: usize) -> Option<&'a [u32]> {
+        let loaded = &mut self.magazines.loaded;
+        if loaded.length == 0 && !self.refill(wanted) {
+            return None;
+        }
+        let loaded = &mut self.magazines.loaded;
+        let chunk = loaded.length.min(wanted);
+        loaded.length -= chunk;
+        // SAFETY: `cells` are those of the loaded magazine, which this lane owns, and its length was at most their
+        // number. Nothing writes them before the next call of `refill`, `make_room` or `free_plain`, and the callers
+        // are done with the slice then.
+        let (indices, rest) = unsafe {
+            let cells = self.cells.as_ptr();
+            (
+                std::slice::from_raw_parts(cells.add(loaded.length), chunk),
+                std::slice::from_raw_parts(cells, loaded.length),
+            )
+        };
+        if loaded.foreign {
+            // The lines of these buffers are elsewhere: have those of the next burst under way while this one is
+            // worked on. That is the header and, behind the usual headroom, the first line of data.
+            let data = usize::from(self.clean.start_offset);
+            for &index in &rest[rest.len().saturating_sub(chunk)..] {
+                let header = self.base.as_ptr().wrapping_add(index as usize * self.stride);
+                prefetch_write_at(header);
+                prefetch_write_at(header.wrapping_add(data));
+            }
+        }
+        Some(indices)
+    }
+
+    /// Gets indices into the empty loaded magazine; `false` if there are none to be had.
+    #[cold]
+    fn refill(&mut self, wanted: usize) -> bool {
+        let home: &Home = &self.pool.shared().home;
+        let wanted = if self.uncached { wanted } else { self.capacity };
+        let mut exchanged = None;
+        let refilled = self.magazines.refill(|number| {
+            exchanged = home.exchange_for_full(number, wanted, self.share);
+            exchanged
+        });
+        self.find_cells();
+        if let Some(held) = exchanged {
+            self.time(held);
+        }
+        refilled
+    }
+
+    /// Tells the depot how long this lane took for a magazine of its hot set; see `hot_bound`.
+    fn time(&mut self, next: Held) {
+        let now = if next.hot { clock::cycles() } else { 0 };
+        let before = std::mem::replace(&mut self.last_hot, now);
+        if before != 0 && now > before {
+            self.pool.shared().home.observe(now - before);
+        }
+    }
+
+    /// Makes room in the full loaded magazine.
     #[cold]
     fn make_room(&mut self) {
-        std::mem::swap(&mut self.loaded, &mut self.previous);
-        if self.loaded.length == self.magazine {
-            self.loaded =
-                Held { number: self.pool.shared().exchange_for_empty(self.loaded.number), length: 0 };
+        let home = &self.pool.shared().home;
+        self.magazines.make_room(self.capacity, |number| home.exchange_for_empty(number));
+        self.find_cells();
+    }
+
+    fn find_cells(&mut self) {
+        // SAFETY: this lane owns the loaded magazine, and the former slice of these cells is not used any more.
+        self.cells =
+            NonNull::from(unsafe { self.pool.shared().home.cells(self.magazines.loaded.number) }).cast();
+    }
+
+    #[inline(always)]
+    fn is_asked(&self) -> bool {
+        self.answered != self.pool.shared().home.asked()
+    }
+
+    #[cold]
+    fn give_back(&mut self) {
+        let home = &self.pool.shared().home;
+        self.answered = home.asked();
+        for held in [&mut self.magazines.loaded, &mut self.magazines.previous] {
+            home.empty(held.number, held.length);
+            *held = Held::empty(held.number);
         }
     }
 
@@ -349,46 +459,51 @@ impl Cache {
     fn free_plain(&mut self, packets: &[Packet]) -> usize {
         let mut freed = 0;
         while freed < packets.len() {
-            if self.loaded.length == self.magazine {
+            if self.magazines.loaded.length == self.capacity {
                 self.make_room();
             }
-            let chunk = (self.magazine - self.loaded.length).min(packets.len() - freed);
-            // SAFETY: this lane owns the magazine numbered in `loaded`.
-            let cells = unsafe { self.pool.shared().cells(self.loaded.number) };
-            let target = &mut cells[self.loaded.length..self.loaded.length + chunk];
+            let loaded = &mut self.magazines.loaded;
+            let chunk = (self.capacity - loaded.length).min(packets.len() - freed);
+            // SAFETY: `cells` are those of the loaded magazine, `capacity` of them, which this lane owns.
+            let target =
+                unsafe { std::slice::from_raw_parts_mut(self.cells.as_ptr().add(loaded.length), chunk) };
             // No branch in the loop: any packet that is not plain shows in `odd`, and then nothing was committed.
             let mut odd = 0;
             for (cell, packet) in target.iter_mut().zip(&packets[freed..freed + chunk]) {
-                let (id, next) = packet.id_and_next();
-                *cell = id.index();
-                odd |= u32::from(id.slot() ^ self.slot) | (next ^ NO_NEXT);
+                let identity = packet.identity();
+                *cell = identity.id().index();
+                odd |= identity.bits() ^ self.single;
             }
-            if odd != 0 {
-                let is_plain = |packet: &Packet| {
-                    let (id, next) = packet.id_and_next();
-                    id.slot() == self.slot && next == NO_NEXT
-                };
-                let plain = packets[freed..].iter().take(chunk).take_while(|packet| is_plain(packet)).count();
-                self.loaded.length += plain;
+            if odd & Identity::POOL_MASK != 0 {
+                let is_plain =
+                    |packet: &&Packet| (packet.identity().bits() ^ self.single) & Identity::POOL_MASK == 0;
+                let plain = packets[freed..].iter().take(chunk).take_while(is_plain).count();
+                loaded.length += plain;
                 freed += plain;
                 break;
             }
-            self.loaded.length += chunk;
+            loaded.length += chunk;
             freed += chunk;
         }
         self.counters.freed.add(freed as u64);
+        if self.uncached {
+            self.give_back();
+        }
         freed
     }
 
     fn free_index(&mut self, index: u32) {
-        if self.loaded.length == self.magazine {
+        if self.magazines.loaded.length == self.capacity {
             self.make_room();
         }
-        // SAFETY: this lane owns the magazine numbered in `loaded`.
-        let cells = unsafe { self.pool.shared().cells(self.loaded.number) };
-        cells[self.loaded.length] = index;
-        self.loaded.length += 1;
+        let loaded = &mut self.magazines.loaded;
+        // SAFETY: `cells` are those of the loaded magazine, which this lane owns and which has room.
+        unsafe { self.cells.as_ptr().add(loaded.length).write(index) };
+        loaded.length += 1;
         self.counters.freed.add(1);
+        if self.uncached {
+            self.give_back();
+        }
     }
 }
 
@@ -400,7 +515,7 @@ impl Cache {
 pub(crate) unsafe fn free(packets: &[Packet]) {
     let mut rest = packets;
     while let Some(first) = rest.first() {
-        let slot = first.id_and_next().0.slot();
+        let slot = first.id().slot();
         let cache = CACHES.with(|caches| caches[usize::from(slot)].get());
         // SAFETY: as in `take`.
         let freed = unsafe { cache.as_mut() }.map_or(0, |cache| cache.free_plain(rest));
@@ -420,16 +535,23 @@ pub(crate) unsafe fn free(packets: &[Packet]) {
 /// The caller owns the packet and does not touch it afterwards.
 #[cold]
 unsafe fn free_chain(packet: &Packet) {
-    let (mut id, mut next) = packet.id_and_next();
+    let mut id = packet.id();
     loop {
-        // SAFETY: the caller owns the chain, so this segment is a live buffer that is given up here.
-        unsafe { free_buffer(id) };
+        // SAFETY: the caller owns the chain, whose links name live buffers that belong to it, so this segment is the
+        // caller's; it is not touched after it is given up here. At home a buffer has no next segment.
+        let next = unsafe {
+            let identity = &raw mut (*register::header(id).as_ptr()).identity;
+            let next = (*identity).next();
+            if next != NO_NEXT {
+                identity.write((*identity).with_next(NO_NEXT));
+            }
+            free_buffer(id);
+            next
+        };
         if next == NO_NEXT {
             return;
         }
         id = BufferId::from_bits(next);
-        // SAFETY: a chain's link names a live buffer that belongs to the chain; it has not been freed yet.
-        next = unsafe { (*register::header(id).as_ptr()).volatile.next };
     }
 }
 
@@ -444,12 +566,7 @@ unsafe fn free_buffer(id: BufferId) {
         cache.free_index(id.index());
         return;
     }
-    let shared = register::pointer(id.slot());
     // SAFETY: a pool lives as long as one of its buffers is out, so the pointer is good until the buffer is home;
-    // the buffer is the caller's. If it was the last of an orphaned pool, nobody else is left to destroy it.
-    unsafe {
-        if (*shared).free_unattached(&[id.index()]) {
-            Shared::destroy(NonNull::new_unchecked(shared));
-        }
-    }
+    // the buffer is the caller's.
+    unsafe { Shared::free_unattached(register::pointer(id.slot()), &[id.index()]) };
 }

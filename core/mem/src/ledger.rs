@@ -8,6 +8,8 @@ use warmlane_sync::padded::CachePadded;
 pub(crate) struct LaneCounters {
     pub(crate) taken: CachePadded<Counter>,
     pub(crate) freed: Counter,
+    /// Packets that were wanted and not to be had.
+    pub(crate) refused: Counter,
 }
 
 /// A pool's books. At rest `outstanding` is zero; tests assert that.

@@ -28,17 +28,24 @@
 
 mod burst;
 mod channel;
+mod depot;
 mod error;
 mod frames;
 mod header;
+mod home;
+mod hot_bound;
 mod id;
 mod lane_cache;
 mod ledger;
+mod magazine_queue;
+mod magazines;
 mod packet;
 pub mod plan;
 mod pool;
+mod primitive;
 mod register;
 mod shared;
+mod shared_packet;
 
 pub use burst::{BURST_CAPACITY, BURST_DEFAULT, Burst, Drain};
 pub use channel::{ChannelCounters, PacketReceiver, PacketSender, channel};
@@ -49,6 +56,7 @@ pub use id::{BufferId, MAXIMUM_BUFFERS};
 pub use lane_cache::LaneCache;
 pub use ledger::Ledger;
 pub use packet::{Checksum, LINE_BYTES, Line, Packet, SegmentData};
-pub use pool::{Pool, PoolConfig, PoolKind};
+pub use pool::{Occupancy, Pool, PoolConfig, PoolKind};
 pub use register::MAXIMUM_POOLS;
 pub use shared::MAXIMUM_LANES;
+pub use shared_packet::SharedPacket;

@@ -1,7 +1,7 @@
 //! An owned packet: one buffer, or a chain of them.
 
 use crate::error::{NoRoom, TooShort};
-use crate::header::{APPLICATION_BYTES, HEADER_BYTES, Header, NO_NEXT};
+use crate::header::{APPLICATION_BYTES, HEADER_BYTES, Header, Identity, NO_NEXT};
 use crate::id::BufferId;
 use crate::lane_cache;
 use crate::register;
@@ -95,7 +95,7 @@ impl Packet {
     /// Gives up the packet for its name; the buffers stay taken.
     #[inline(always)]
     pub(crate) fn into_id(self) -> BufferId {
-        ManuallyDrop::new(self).header().id
+        ManuallyDrop::new(self).header().identity.id()
     }
 
     #[inline(always)]
@@ -111,15 +111,14 @@ impl Packet {
     }
 
     #[inline(always)]
-    pub(crate) fn id_and_next(&self) -> (BufferId, u32) {
-        let header = self.header();
-        (header.id, header.volatile.next)
+    pub(crate) fn identity(&self) -> Identity {
+        self.header().identity
     }
 
     /// Which buffer the packet's first segment is.
     #[inline]
     pub fn id(&self) -> BufferId {
-        self.header().id
+        self.identity().id()
     }
 
     /// A pointer to the byte `offset` behind the start of the header.
@@ -169,7 +168,7 @@ impl Packet {
     /// Hints that the first bytes of data are about to be read and written.
     #[inline(always)]
     pub fn prefetch(&self) {
-        warmlane_sys::prefetch::prefetch_read_at(self.byte(usize::from(self.header().start_offset)));
+        warmlane_sys::prefetch::prefetch_read_at(self.byte(usize::from(self.header().volatile.start_offset)));
     }
 
     /// Free bytes in front of the data.
@@ -182,7 +181,7 @@ impl Packet {
     #[inline]
     pub fn tailroom(&self) -> usize {
         let header = self.header();
-        usize::from(header.end_offset)
+        usize::from(header.volatile.end_offset)
             - usize::from(header.volatile.data_offset)
             - usize::from(header.volatile.data_length)
     }
@@ -224,12 +223,12 @@ impl Packet {
     #[inline(always)]
     fn reset_for(&mut self, length: usize, space: usize) -> Result<*mut u8, NoRoom> {
         let header = self.header();
-        let start = header.start_offset;
-        let room = usize::from(header.end_offset - start);
+        let start = header.volatile.start_offset;
+        let room = usize::from(header.volatile.end_offset - start);
         if space > room {
             return Err(NoRoom { wanted: space, available: room });
         }
-        if header.volatile.next != NO_NEXT {
+        if header.identity.next() != NO_NEXT {
             drop(self.split_chain());
         }
         let volatile = &mut self.header_mut().volatile;
@@ -262,7 +261,7 @@ impl Packet {
     /// [`NoRoom`] if the tail room is shorter, or if the packet is a chain.
     #[inline]
     pub fn append(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
-        let available = if self.header().volatile.next == NO_NEXT { self.tailroom() } else { 0 };
+        let available = if self.identity().next() == NO_NEXT { self.tailroom() } else { 0 };
         if count > available {
             return Err(NoRoom { wanted: count, available });
         }
@@ -346,10 +345,11 @@ impl Packet {
         // SAFETY: each link of an owned chain names a live buffer of that chain, and `&mut self` keeps all others
         // away from it.
         unsafe {
-            while (*last.as_ptr()).volatile.next != NO_NEXT {
-                last = register::header(BufferId::from_bits((*last.as_ptr()).volatile.next));
+            while (*last.as_ptr()).identity.next() != NO_NEXT {
+                last = register::header(BufferId::from_bits((*last.as_ptr()).identity.next()));
             }
-            (*last.as_ptr()).volatile.next = link;
+            let identity = &mut (*last.as_ptr()).identity;
+            *identity = identity.with_next(link);
         }
         let volatile = &mut self.header_mut().volatile;
         volatile.segments = segments;
@@ -360,12 +360,14 @@ impl Packet {
     /// Takes all segments but the first off; `None` if there is only one.
     pub fn split_chain(&mut self) -> Option<Self> {
         let own = u32::from(self.header().volatile.data_length);
-        let volatile = &mut self.header_mut().volatile;
-        if volatile.next == NO_NEXT {
+        let header = self.header_mut();
+        let link = header.identity.next();
+        if link == NO_NEXT {
             return None;
         }
+        header.identity = header.identity.with_next(NO_NEXT);
+        let volatile = &mut header.volatile;
         let (segments, length) = (volatile.segments - 1, volatile.packet_length - own);
-        let link = std::mem::replace(&mut volatile.next, NO_NEXT);
         volatile.segments = 1;
         volatile.packet_length = own;
         // SAFETY: the link came from `into_id` in `chain`, and was just replaced, so it is turned back once.
@@ -519,9 +521,8 @@ impl<'a> Iterator for SegmentData<'a> {
         // SAFETY: the chain is owned by the packet that `'a` borrows, so each of its segments lives and is only
         // read for that long; offset and length are inside the buffer, as in `Packet::data`.
         unsafe {
-            let volatile = &(*header.as_ptr()).volatile;
-            self.next =
-                (volatile.next != NO_NEXT).then(|| register::header(BufferId::from_bits(volatile.next)));
+            let (volatile, next) = (&(*header.as_ptr()).volatile, (*header.as_ptr()).identity.next());
+            self.next = (next != NO_NEXT).then(|| register::header(BufferId::from_bits(next)));
             let start = header.as_ptr().cast::<u8>().add(usize::from(volatile.data_offset));
             Some(std::slice::from_raw_parts(start, usize::from(volatile.data_length)))
         }

@@ -13,15 +13,19 @@ use crate::shared::Shared;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_sys::pages::{PagePreference, PageSize};
+use warmlane_sys::topology::{CacheKind, Topology};
 
 /// In which order a pool gives out the buffers that came home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolKind {
-    /// Last in, first out, in whole magazines; no lock. The default, and right unless measured otherwise.
+    /// Whole magazines, no lock: first in, first out inside a hot set that finds its own size, last in, first out
+    /// beyond. The default, and right unless measured otherwise.
     #[default]
     Depot,
     /// Last in, first out, one buffer behind the other, under a lock.
     Stack,
+    /// Last in, first out, one buffer behind the other, without a lock.
+    LockFreeStack,
     /// First in, first out: every buffer is used before one is used again.
     Ring,
 }
@@ -39,7 +43,9 @@ pub struct PoolConfig {
     pub headroom: usize,
     /// The order of reuse.
     pub kind: PoolKind,
-    /// Buffers that a lane exchanges with the pool at a time; it holds up to two times as many.
+    /// Buffers that a lane exchanges with the pool at a time; it holds up to two times as many. With 0 or 1 it holds
+    /// none: each burst is fetched and each free brought home at once. That is for experiments; a depot is a
+    /// lock-free stack then.
     pub magazine: u32,
     /// What the memory should be made of.
     pub pages: PagePreference,
@@ -87,7 +93,7 @@ impl PoolConfig {
         if !fits {
             return Err(PoolError::BufferTooLarge { pool: pool(), headroom: self.headroom, room: self.room });
         }
-        if !(1..=4096).contains(&self.magazine) {
+        if self.magazine > 4096 {
             return Err(PoolError::Magazine { pool: pool(), magazine: self.magazine });
         }
         let needed = self.buffer_bytes();
@@ -99,6 +105,19 @@ impl PoolConfig {
             None => Ok(Plan::for_this_machine(needed, self.headroom).stride),
         }
     }
+}
+
+/// How full a pool is and has been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Buffers in the pool: neither in a packet nor held in reserve by a lane. A moment's view.
+    pub available: u32,
+    /// The fewest that were available when somebody looked: a lane that went beyond the hot set, or the caller.
+    pub lowest: u32,
+    /// Buffers that a depot keeps going round, as it has found best by now; 0 for other kinds.
+    pub hot_set: u32,
+    /// Packets that somebody wanted and that were not to be had, since the pool was made.
+    pub refused: u64,
 }
 
 /// A handle of a pool: clone it freely, send it anywhere.
@@ -121,14 +140,20 @@ unsafe impl Sync for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: the pool is alive: only `orphan` below starts its end. If that says all buffers are home, no
-        // packet is left, and lane caches hold a handle, so this is the last reference.
-        unsafe {
-            if self.shared.as_ref().orphan() {
-                Shared::destroy(self.shared);
-            }
-        }
+        // SAFETY: the pool is alive: only this starts its end. Lane caches hold a handle each, and the last goes here.
+        unsafe { Shared::orphan(self.shared) };
     }
+}
+
+/// Bytes of buffers that go round at first: half of the last data cache, of which other cores use their part.
+fn hot_bytes() -> usize {
+    /// If the machine does not tell.
+    const USUAL: u64 = 32 << 20;
+    let largest = |topology: Topology| {
+        let caches = topology.cpus.into_iter().next()?.caches;
+        caches.iter().filter(|cache| cache.kind != CacheKind::Instruction).map(|cache| cache.size).max()
+    };
+    Topology::read().ok().and_then(largest).unwrap_or(USUAL) as usize / 2
 }
 
 impl Pool {
@@ -138,7 +163,7 @@ impl Pool {
     /// [`PoolError`] says which of the wishes cannot be met, and what can.
     pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
         let stride = config.check()?;
-        let shared = Shared::create(config, stride)?;
+        let shared = Shared::create(config, stride, hot_bytes())?;
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 
@@ -154,7 +179,28 @@ impl Pool {
     /// # Errors
     /// [`PoolError::AlreadyAttached`], [`PoolError::TooManyLanes`].
     pub fn attach(&self) -> Result<LaneCache, PoolError> {
-        LaneCache::attach(self)
+        LaneCache::attach(self, 0)
+    }
+
+    /// The same for a lane that others must not starve: while it is attached, the last `share` buffers in the pool
+    /// are left for it, whoever else asks. A lane that cannot get a packet stalls; one whose packets are held up
+    /// elsewhere may take all. Threads that are not attached leave everybody's share alone.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach), and [`PoolError::Share`] if all shares together are more than half the pool.
+    pub fn attach_with_share(&self, share: u32) -> Result<LaneCache, PoolError> {
+        LaneCache::attach(self, share)
+    }
+
+    /// How full the pool is.
+    pub fn occupancy(&self) -> Occupancy {
+        let shared = self.shared();
+        Occupancy {
+            available: shared.home.level(),
+            lowest: shared.home.lowest(),
+            hot_set: shared.home.hot_set().min(self.buffers()),
+            refused: shared.refused(),
+        }
     }
 
     /// Takes one empty packet; `None` if the pool has none left.

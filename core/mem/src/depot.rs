@@ -1,0 +1,297 @@
+//! Where magazines change hands between lanes.
+//!
+//! A magazine's number is in exactly one place: in the depot, or with a lane; who has the number owns its cells.
+//! Lanes exchange whole magazines, a full one for an empty one, and copy nothing (Bonwick and Adams, "Magazines and
+//! Vmem", USENIX ATC 2001).
+//!
+//! Their depot is a plain LIFO. Between two lanes that is not the warmest order: a buffer that the other lane has
+//! just read lies in *its* private cache, and writing it again waits until it is taken away from there, which costs
+//! more than a line from the shared cache. So the depot recycles inside a *hot set*, first in, first out, of as
+//! many magazines as the bound says: deep enough that lines have left the other lane's private cache, shallow enough that
+//! the shared cache still has them. What is beyond is cold, last in, first out, and is touched only on demand.
+//! `hot_bound` finds the bound.
+
+use crate::magazine_queue::MagazineQueue;
+use crate::primitive::{AtomicU32, Ordering};
+use warmlane_sync::index_stack::IndexStack;
+
+/// A full magazine from the depot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full {
+    pub(crate) number: u32,
+    /// It went round in the hot set.
+    pub(crate) hot: bool,
+}
+
+/// See the module.
+pub(crate) struct Depot {
+    hot: MagazineQueue,
+    /// Full magazines beyond the hot set.
+    cold: IndexStack,
+    /// How many are in `cold`, about: counted beside it.
+    cold_count: AtomicU32,
+    empty: IndexStack,
+    /// Magazines that the hot set should have. From the queue is taken when at least that many are in; it grows by
+    /// half of it more before magazines go to the cold side, so that what is under way comes and goes without them.
+    bound: AtomicU32,
+}
+
+impl Depot {
+    /// A depot for up to `full` full magazines, with `lent` magazines in lanes' hands at most. Magazine numbers are
+    /// below [`magazines`](Self::magazines); all are empty.
+    pub(crate) fn new(full: u32, lent: u32, bound: u32) -> Self {
+        let slots = slots(full);
+        let count = Self::magazines(full, lent);
+        let empty = IndexStack::new(count);
+        for number in (slots..count).rev() {
+            let pushed = empty.push(number);
+            debug_assert!(pushed.is_ok());
+        }
+        Self {
+            hot: MagazineQueue::new((0..slots as usize).map(|number| number as u32)),
+            cold: IndexStack::new(count),
+            cold_count: AtomicU32::new(0),
+            empty,
+            bound: AtomicU32::new(bound),
+        }
+    }
+
+    /// How many magazines such a depot has: one for each slot of the queue, those that lanes hold, and as many as
+    /// can be full, so that a lane with a full one always finds an empty one.
+    pub(crate) fn magazines(full: u32, lent: u32) -> u32 {
+        slots(full) + lent + full
+    }
+
+    /// Exchanges the empty magazine `empty` for a full one; `None` if there is none.
+    #[inline]
+    pub(crate) fn exchange_for_full(&self, empty: u32) -> Option<Full> {
+        // Relaxed, here and below: any bound will do, no other memory hangs on it.
+        let bound = self.bound.load(Ordering::Relaxed).max(1);
+        if let Some(number) = self.hot.take(empty, bound) {
+            return Some(Full { number, hot: true });
+        }
+        if let Some(number) = self.cold.pop() {
+            self.cold_count.fetch_sub(1, Ordering::Relaxed);
+            self.give_empty(empty);
+            return Some(Full { number, hot: false });
+        }
+        self.hot.take(empty, 1).map(|number| Full { number, hot: true })
+    }
+
+    /// Exchanges the full magazine `full` for an empty one. `None` only if lanes hold more magazines than the depot
+    /// was made for.
+    #[inline]
+    pub(crate) fn exchange_for_empty(&self, full: u32) -> Option<u32> {
+        let bound = self.bound.load(Ordering::Relaxed);
+        if let Some(empty) = self.hot.put(full, bound + bound / 2) {
+            return Some(empty);
+        }
+        let empty = self.empty.pop()?;
+        self.cold_count.fetch_add(1, Ordering::Relaxed);
+        let pushed = self.cold.push(full);
+        debug_assert!(pushed.is_ok());
+        Some(empty)
+    }
+
+    /// Lends an empty magazine to a lane.
+    pub(crate) fn lend(&self) -> Option<u32> {
+        self.empty.pop()
+    }
+
+    /// Takes an empty magazine back from a lane.
+    pub(crate) fn give_empty(&self, number: u32) {
+        let pushed = self.empty.push(number);
+        debug_assert!(pushed.is_ok());
+    }
+
+    /// How many full magazines there are, about.
+    pub(crate) fn full(&self) -> u32 {
+        self.hot.len() + self.cold_count.load(Ordering::Relaxed)
+    }
+
+    /// How many magazines the hot set should have.
+    pub(crate) fn bound(&self) -> u32 {
+        self.bound.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_bound(&self, bound: u32) {
+        self.bound.store(bound, Ordering::Relaxed);
+    }
+}
+
+/// Slots for `full` full magazines: the queue wants a power of two, at least two.
+const fn slots(full: u32) -> u32 {
+    let slots = full.next_power_of_two();
+    if slots < 2 { 2 } else { slots }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use crate::magazines::{Held, Magazines};
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A depot, and for each magazine something that only its owner may touch: loom objects if two do.
+    struct World {
+        depot: Depot,
+        owned: Vec<UnsafeCell<u32>>,
+    }
+
+    impl World {
+        /// With `full` magazines full and room for `lent` in lanes' hands.
+        fn new(full: u32, lent: u32, bound: u32) -> Self {
+            let depot = Depot::new(full, lent, bound);
+            for _ in 0..full {
+                let number = depot.lend().unwrap();
+                let empty = depot.exchange_for_empty(number).unwrap();
+                depot.give_empty(empty);
+            }
+            let owned = (0..Depot::magazines(full, lent)).map(|_| UnsafeCell::new(0)).collect();
+            Self { depot, owned }
+        }
+
+        fn touch(&self, number: u32) {
+            // SAFETY: that nobody else does is what is tested.
+            self.owned[number as usize].with_mut(|value| unsafe { *value += 1 });
+        }
+
+        fn lane(&self) -> Magazines {
+            Magazines::new(self.depot.lend().unwrap(), self.depot.lend().unwrap())
+        }
+
+        /// Takes one buffer; magazines hold one.
+        fn take(&self, lane: &mut Magazines) -> bool {
+            let taken = lane.loaded.length == 1
+                || lane.refill(|empty| {
+                    self.touch(empty);
+                    let full = self.depot.exchange_for_full(empty)?;
+                    self.touch(full.number);
+                    Some(Held { length: 1, ..Held::empty(full.number) })
+                });
+            if taken {
+                lane.loaded.length = 0;
+                self.touch(lane.loaded.number);
+            }
+            taken
+        }
+
+        fn free(&self, lane: &mut Magazines) {
+            if lane.loaded.length == 1 {
+                lane.make_room(1, |full| {
+                    self.touch(full);
+                    let empty = self.depot.exchange_for_empty(full).unwrap();
+                    self.touch(empty);
+                    empty
+                });
+            }
+            lane.loaded.length = 1;
+            self.touch(lane.loaded.number);
+        }
+
+        /// Takes all full magazines out and counts them; each is there once.
+        fn count(&self) -> u32 {
+            let mut seen = std::collections::HashSet::new();
+            while let Some(full) = self.depot.exchange_for_full(self.depot.lend().unwrap()) {
+                self.touch(full.number);
+                assert!(seen.insert(full.number));
+            }
+            seen.len() as u32
+        }
+    }
+
+    fn model(test: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(test);
+    }
+
+    fn full(lane: &Magazines) -> u32 {
+        (lane.loaded.length + lane.previous.length) as u32
+    }
+
+    /// One lane takes, the other frees, and every magazine has one owner at any time.
+    fn one_takes_and_one_frees(bound: u32) {
+        model(move || {
+            let world = Arc::new(World::new(2, 10, bound));
+            let mut taker = world.lane();
+            let mut freer = world.lane();
+            // Two buffers that were taken before are under way.
+            assert!(world.take(&mut taker) && world.take(&mut taker));
+            let other = thread::spawn({
+                let world = Arc::clone(&world);
+                move || {
+                    for _ in 0..2 {
+                        world.free(&mut freer);
+                    }
+                    // The lane leaves with what it holds.
+                    full(&freer)
+                }
+            });
+            let mut taken = 0;
+            for _ in 0..2 {
+                taken += u32::from(world.take(&mut taker));
+            }
+            let held = other.join().unwrap() + full(&taker);
+            assert_eq!(world.count() + held + taken, 2);
+        });
+    }
+
+    #[test]
+    fn one_takes_and_one_frees_through_the_hot_set() {
+        one_takes_and_one_frees(1);
+    }
+
+    #[test]
+    fn one_takes_and_one_frees_through_the_cold_side() {
+        one_takes_and_one_frees(0);
+    }
+
+    #[test]
+    fn two_that_take_get_different_ones() {
+        model(|| {
+            let world = Arc::new(World::new(2, 10, 1));
+            let mut lanes = [world.lane(), world.lane()];
+            let [first, second] = &mut lanes;
+            let (mut first, mut second) = (
+                std::mem::replace(first, Magazines::new(u32::MAX, u32::MAX)),
+                std::mem::replace(second, Magazines::new(u32::MAX, u32::MAX)),
+            );
+            let other = thread::spawn({
+                let world = Arc::clone(&world);
+                move || {
+                    let taken = world.take(&mut second);
+                    world.free(&mut second);
+                    world.free(&mut second);
+                    u32::from(taken)
+                }
+            });
+            let taken = u32::from(world.take(&mut first));
+            let other = other.join().unwrap();
+            assert_eq!(world.count() + taken + other, 2);
+        });
+    }
+
+    #[test]
+    fn a_lane_that_dies_in_an_exchange_stops_nobody() {
+        model(|| {
+            let world = Arc::new(World::new(2, 10, 1));
+            let mut lane = world.lane();
+            let dying = thread::spawn({
+                let world = Arc::clone(&world);
+                // It claims the first full magazine and is not heard of again.
+                move || world.depot.hot.claim_and_die()
+            });
+            let mut taken = u32::from(world.take(&mut lane));
+            for _ in 0..3 {
+                world.free(&mut lane);
+            }
+            let died = u32::from(dying.join().unwrap());
+            taken += u32::from(world.take(&mut lane));
+            taken += u32::from(world.take(&mut lane));
+            // Three were freed; what the dead lane had is lost, and nothing else.
+            assert_eq!(world.count() + full(&lane) + taken + died, 2 + 3);
+        });
+    }
+}

@@ -1,0 +1,435 @@
+//! Where a pool's buffers are when no lane has them.
+//!
+//! Four orders, one interface: the [`Depot`] of whole magazines, a stack under a lock, a stack without one, a ring.
+//! Beside them stands the *loose* list, under a lock, for threads that have no lane cache and for what a leaving or
+//! idle lane brings home; it is the locked stack itself.
+
+use crate::burst::BURST_CAPACITY;
+use crate::depot::Depot;
+use crate::error::PoolError;
+use crate::hot_bound::HotBound;
+use crate::magazines::Held;
+use crate::pool::{PoolConfig, PoolKind};
+use crate::shared::MAXIMUM_LANES;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use warmlane_sync::index_stack::IndexStack;
+use warmlane_sync::mpmc;
+use warmlane_sync::padded::CachePadded;
+use warmlane_sync::spin::SpinLock;
+
+/// Magazines that lanes hold at most: two each, and one more in the hands of each during an exchange; and one for
+/// threads without a lane cache, which take turns.
+const LENT: u32 = 3 * MAXIMUM_LANES + 1;
+
+enum Order {
+    Depot(Depot),
+    Stack,
+    LockFreeStack { indices: IndexStack, length: CachePadded<AtomicU32> },
+    Ring(mpmc::Ring<u32>),
+}
+
+/// What is kept under the lock. Its vector has room for every buffer of the pool, so it never grows.
+pub(crate) struct Loose {
+    indices: Vec<u32>,
+    /// Books of threads without a lane cache, and of lanes that have gone.
+    pub(crate) taken: u64,
+    pub(crate) freed: u64,
+    pub(crate) refused: u64,
+    /// The last handle is gone, packets are still out: the last of them takes the pool down.
+    pub(crate) orphaned: bool,
+}
+
+/// See the module.
+pub(crate) struct Home {
+    /// Indices that fit a magazine.
+    capacity: usize,
+    /// Lanes keep nothing: what they free goes home at once.
+    uncached: bool,
+    /// All magazines, `capacity` cells each; who has the number owns the cells.
+    cells: Box<[UnsafeCell<u32>]>,
+    order: Order,
+    /// Empty magazines to lend, but for those of a depot, which has its own.
+    spare: IndexStack,
+    pub(crate) loose: SpinLock<Loose>,
+    /// How many indices `loose` holds, so that an exhausted pool is not polled through its lock.
+    loose_length: AtomicU32,
+    /// Buffers that lanes have asked to be left for them.
+    reserved: AtomicU32,
+    /// The fewest buffers that were here, of the moments when somebody looked.
+    lowest: AtomicU32,
+    /// Advances when a lane gets fewer buffers than it wants: idle lanes give back what they hold then.
+    asked: AtomicU32,
+    hot_bound: SpinLock<HotBound>,
+}
+
+// SAFETY: the only parts that are not Sync by themselves are the magazine cells, and each is touched only by the
+// owner of its magazine's number. Numbers change hands through the depot and `IndexStack`, whose exchanges release
+// and acquire.
+unsafe impl Sync for Home {}
+// SAFETY: nothing in here is tied to the thread that made it.
+unsafe impl Send for Home {}
+
+impl Home {
+    /// Puts every buffer in its first place. `hot_bytes` of buffers go round at first.
+    pub(crate) fn new(config: &PoolConfig, stride: usize, hot_bytes: usize) -> Result<Self, PoolError> {
+        let uncached = config.magazine <= 1;
+        let capacity = if uncached { BURST_CAPACITY } else { config.magazine as usize };
+        let largest = (config.buffers / config.magazine.max(1)).max(1);
+        let hot_bound = HotBound::new(
+            1,
+            largest.next_power_of_two(),
+            ((hot_bytes / stride / capacity).max(1) as u32).next_power_of_two(),
+        );
+        let (order, magazines) = match config.kind {
+            // A depot of magazines of one is a stack.
+            PoolKind::Depot if !uncached => {
+                let full = config.buffers / config.magazine;
+                (Order::Depot(Depot::new(full, LENT, hot_bound.bound())), Depot::magazines(full, LENT))
+            }
+            PoolKind::Depot | PoolKind::LockFreeStack => {
+                let indices = IndexStack::new(config.buffers);
+                (Order::LockFreeStack { indices, length: CachePadded::default() }, LENT)
+            }
+            PoolKind::Stack => (Order::Stack, LENT),
+            PoolKind::Ring => {
+                let slots = (config.buffers as usize).next_power_of_two();
+                let ring = mpmc::Ring::new(slots)
+                    .map_err(|_| PoolError::TooLarge { buffers: config.buffers, stride })?;
+                (Order::Ring(ring), LENT)
+            }
+        };
+        let spare = IndexStack::new(magazines);
+        if !matches!(order, Order::Depot(_)) {
+            for number in 0..magazines {
+                let pushed = spare.push(number);
+                debug_assert!(pushed.is_ok());
+            }
+        }
+        let home = Self {
+            capacity,
+            uncached,
+            cells: (0..magazines as usize * capacity).map(|_| UnsafeCell::new(0)).collect(),
+            order,
+            spare,
+            loose: SpinLock::new(Loose {
+                indices: Vec::with_capacity(config.buffers as usize),
+                taken: 0,
+                freed: 0,
+                refused: 0,
+                orphaned: false,
+            }),
+            loose_length: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
+            lowest: AtomicU32::new(config.buffers),
+            asked: AtomicU32::new(0),
+            hot_bound: SpinLock::new(hot_bound),
+        };
+        home.fill(config.buffers);
+        Ok(home)
+    }
+
+    /// Low indices are taken first, and go round in the hot set.
+    fn fill(&self, buffers: u32) {
+        match &self.order {
+            Order::Depot(depot) => {
+                let whole = buffers - buffers % self.capacity as u32;
+                let mut chunks: Vec<Vec<u32>> = (0..whole)
+                    .collect::<Vec<_>>()
+                    .chunks_exact(self.capacity)
+                    .map(|chunk| chunk.iter().rev().copied().collect())
+                    .collect();
+                // The cold side gives out last what it got first.
+                let hot = (depot.bound() as usize + depot.bound() as usize / 2).min(chunks.len());
+                chunks[hot..].reverse();
+                for chunk in chunks {
+                    let Some(number) = depot.lend() else { break };
+                    // SAFETY: the number was just lent, so this thread owns the magazine.
+                    unsafe { self.cells(number) }.copy_from_slice(&chunk);
+                    if let Some(empty) = depot.exchange_for_empty(number) {
+                        depot.give_empty(empty);
+                    }
+                }
+                let rest: Vec<u32> = (whole..buffers).rev().collect();
+                self.put_loose(&rest);
+            }
+            Order::LockFreeStack { .. } | Order::Stack => {
+                let indices: Vec<u32> = (0..buffers).rev().collect();
+                self.put(&indices);
+            }
+            Order::Ring(_) => self.put(&(0..buffers).collect::<Vec<_>>()),
+        }
+    }
+
+    /// Indices that fit a magazine.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether lanes keep nothing.
+    pub(crate) const fn uncached(&self) -> bool {
+        self.uncached
+    }
+
+    /// The cells of a magazine.
+    ///
+    /// # Safety
+    /// The caller owns the magazine, and uses no slice that it got for it before.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "the magazine's number is the permission to write its cells")]
+    pub(crate) unsafe fn cells(&self, number: u32) -> &mut [u32] {
+        let start = number as usize * self.capacity;
+        let cells = &self.cells[start..start + self.capacity];
+        // SAFETY: UnsafeCell<u32> has the layout of u32; the caller is the only one to touch these cells.
+        unsafe { std::slice::from_raw_parts_mut(cells.as_ptr().cast_mut().cast(), self.capacity) }
+    }
+
+    /// Lends a magazine to a lane.
+    pub(crate) fn lend(&self) -> Option<u32> {
+        match &self.order {
+            Order::Depot(depot) => depot.lend(),
+            _ => self.spare.pop(),
+        }
+    }
+
+    /// Takes a magazine back from a lane, with `length` indices in it.
+    pub(crate) fn give_back(&self, number: u32, length: usize) {
+        self.empty(number, length);
+        match &self.order {
+            Order::Depot(depot) => depot.give_empty(number),
+            _ => {
+                let pushed = self.spare.push(number);
+                debug_assert!(pushed.is_ok());
+            }
+        }
+    }
+
+    /// Takes the `length` indices in a lane's magazine home; the lane keeps the magazine.
+    pub(crate) fn empty(&self, number: u32, length: usize) {
+        if length > 0 {
+            // SAFETY: the lane lets this thread, which is its own, use the magazine.
+            self.put(&unsafe { self.cells(number) }[..length]);
+        }
+    }
+
+    /// Exchanges the empty magazine `number` for one with up to `wanted` indices in it, or with as many as it holds
+    /// if that is how this pool is exchanged. `None` if there is no buffer for a lane that has `share` reserved.
+    pub(crate) fn exchange_for_full(&self, number: u32, wanted: usize, share: u32) -> Option<Held> {
+        let mut wanted = wanted.min(self.capacity);
+        let others = self.reserved.load(Ordering::Relaxed).saturating_sub(share);
+        if others > 0 {
+            wanted = wanted.min(self.level().saturating_sub(others) as usize);
+        }
+        if wanted == 0 {
+            return self.refuse();
+        }
+        // SAFETY, all three: the caller owns the magazine.
+        let count = match &self.order {
+            Order::Depot(depot) if wanted == self.capacity => match depot.exchange_for_full(number) {
+                Some(full) => {
+                    if !full.hot {
+                        self.note_level();
+                    }
+                    return Some(Held {
+                        number: full.number,
+                        length: self.capacity,
+                        foreign: true,
+                        hot: full.hot,
+                    });
+                }
+                None => 0,
+            },
+            Order::LockFreeStack { indices, length } => {
+                let count = indices.pop_many(&mut unsafe { self.cells(number) }[..wanted]);
+                length.fetch_sub(count as u32, Ordering::Relaxed);
+                count
+            }
+            Order::Ring(ring) => ring.pop_burst(&mut unsafe { self.cells(number) }[..wanted]),
+            Order::Depot(_) | Order::Stack => 0,
+        };
+        let count =
+            if count > 0 { count } else { self.take_loose(&mut unsafe { self.cells(number) }[..wanted]) };
+        self.note_level();
+        if count == 0 {
+            return self.refuse();
+        }
+        Some(Held { number, length: count, foreign: true, hot: false })
+    }
+
+    #[cold]
+    fn refuse(&self) -> Option<Held> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    /// Exchanges the full magazine `number` for an empty one.
+    pub(crate) fn exchange_for_empty(&self, number: u32) -> u32 {
+        if let Order::Depot(depot) = &self.order
+            && let Some(empty) = depot.exchange_for_empty(number)
+        {
+            return empty;
+        }
+        self.empty(number, self.capacity);
+        number
+    }
+
+    /// Takes in how many cycles a lane took for a magazine of the hot set; see [`HotBound`].
+    pub(crate) fn observe(&self, cycles: u64) {
+        // Whoever finds the lock taken has nothing to say that the other doesn't.
+        if let Order::Depot(depot) = &self.order
+            && let Some(mut hot_bound) = self.hot_bound.try_lock()
+            && let Some(bound) = hot_bound.observe(cycles)
+        {
+            depot.set_bound(bound);
+        }
+    }
+
+    /// Brings indices home.
+    fn put(&self, indices: &[u32]) {
+        match &self.order {
+            Order::LockFreeStack { indices: stack, length } => {
+                // Counted first, so that the count never falls below zero.
+                length.fetch_add(indices.len() as u32, Ordering::Relaxed);
+                let pushed = stack.push_many(indices);
+                debug_assert!(pushed.is_ok());
+            }
+            Order::Ring(ring) => {
+                // The ring has room for every buffer of the pool, so this cannot fail.
+                let pushed = ring.push_bulk(indices);
+                debug_assert!(pushed);
+            }
+            Order::Depot(_) | Order::Stack => self.put_loose(indices),
+        }
+    }
+
+    fn put_loose(&self, indices: &[u32]) {
+        let mut loose = self.loose.lock();
+        loose.indices.extend_from_slice(indices);
+        self.loose_length.store(loose.indices.len() as u32, Ordering::Relaxed);
+    }
+
+    fn take_loose(&self, target: &mut [u32]) -> usize {
+        // A stale zero only delays buffers that came home just now; the next call sees them.
+        if self.loose_length.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut loose = self.loose.lock();
+        let count = loose.indices.len().min(target.len());
+        let rest = loose.indices.len() - count;
+        target[..count].copy_from_slice(&loose.indices[rest..]);
+        loose.indices.truncate(rest);
+        self.loose_length.store(rest as u32, Ordering::Relaxed);
+        count
+    }
+
+    /// Takes up to `wanted` buffers for a thread without a lane cache and hands each to `use_index`.
+    pub(crate) fn take_unattached(&self, wanted: usize, mut use_index: impl FnMut(u32)) -> usize {
+        let mut loose = self.loose.lock();
+        let mut count = 0;
+        let others = self.reserved.load(Ordering::Relaxed) as usize;
+        let wanted_now = match others {
+            0 => wanted,
+            _ => wanted.min((self.level() as usize).saturating_sub(others)),
+        };
+        while count < wanted_now {
+            let mut one = [0];
+            let index = match &self.order {
+                Order::LockFreeStack { indices, length } => {
+                    let popped = indices.pop();
+                    length.fetch_sub(u32::from(popped.is_some()), Ordering::Relaxed);
+                    popped
+                }
+                Order::Ring(ring) => (ring.pop_burst(&mut one) == 1).then_some(one[0]),
+                Order::Depot(depot) => {
+                    if loose.indices.is_empty()
+                        && let Some(lent) = depot.lend()
+                    {
+                        let full = depot.exchange_for_full(lent).map(|full| full.number);
+                        if let Some(number) = full {
+                            // SAFETY: the exchange gave this thread the magazine.
+                            loose.indices.extend_from_slice(unsafe { self.cells(number) });
+                        }
+                        depot.give_empty(full.unwrap_or(lent));
+                    }
+                    loose.indices.pop()
+                }
+                Order::Stack => loose.indices.pop(),
+            };
+            let Some(index) = index else { break };
+            use_index(index);
+            count += 1;
+        }
+        loose.taken += count as u64;
+        self.loose_length.store(loose.indices.len() as u32, Ordering::Relaxed);
+        if count < wanted {
+            loose.refused += (wanted - count) as u64;
+            self.asked.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(loose);
+        self.note_level();
+        count
+    }
+
+    /// Brings buffers home that a thread without a lane cache frees. The books in `loose` are the caller's.
+    pub(crate) fn put_unattached(&self, loose: &mut Loose, indices: &[u32]) {
+        match &self.order {
+            Order::Depot(_) | Order::Stack => {
+                loose.indices.extend_from_slice(indices);
+                self.loose_length.store(loose.indices.len() as u32, Ordering::Relaxed);
+            }
+            Order::LockFreeStack { .. } | Order::Ring(_) => self.put(indices),
+        }
+    }
+
+    /// Buffers that are here, and not with a lane or in a packet: a moment's view.
+    pub(crate) fn level(&self) -> u32 {
+        let loose = self.loose_length.load(Ordering::Relaxed);
+        match &self.order {
+            Order::Depot(depot) => depot.full() * self.capacity as u32 + loose,
+            Order::Stack => loose,
+            Order::LockFreeStack { length, .. } => length.load(Ordering::Relaxed),
+            Order::Ring(ring) => ring.len() as u32,
+        }
+    }
+
+    fn note_level(&self) {
+        let level = self.level();
+        if level < self.lowest.load(Ordering::Relaxed) {
+            self.lowest.fetch_min(level, Ordering::Relaxed);
+        }
+    }
+
+    /// See [`crate::pool::Occupancy::lowest`].
+    pub(crate) fn lowest(&self) -> u32 {
+        self.note_level();
+        self.lowest.load(Ordering::Relaxed)
+    }
+
+    /// Buffers that the hot set is to have; 0 without a depot.
+    pub(crate) fn hot_set(&self) -> u32 {
+        match &self.order {
+            Order::Depot(depot) => depot.bound() * self.capacity as u32,
+            _ => 0,
+        }
+    }
+
+    /// How often a lane has asked for more than there was.
+    #[inline(always)]
+    pub(crate) fn asked(&self) -> u32 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Reserves `share` buffers for a lane, if no more than `limit` are reserved then.
+    pub(crate) fn reserve(&self, share: u32, limit: u32) -> bool {
+        self.reserved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reserved| {
+                reserved.checked_add(share).filter(|&sum| sum <= limit)
+            })
+            .is_ok()
+    }
+
+    /// Gives up what [`reserve`](Self::reserve) reserved.
+    pub(crate) fn release(&self, share: u32) {
+        self.reserved.fetch_sub(share, Ordering::Relaxed);
+    }
+}

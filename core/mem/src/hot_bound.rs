@@ -1,0 +1,170 @@
+//! How large the hot set of a depot should be, found by trying.
+//!
+//! The best size depends on how many bytes of each packet the lanes touch, on the caches, on how far apart the cores
+//! are and on who else uses the shared cache; none of that is known here. What it comes to can be measured, by
+//! the lane that takes: how long it takes for a magazine. So the bound is doubled or halved now and then, and goes where
+//! that is shortest. A lane that waits for traffic takes the same time with any bound, and then the bound stays.
+//!
+//! How much there is to find, on an EPYC of the Zen 4 generation (1 MiB of private and 32 MiB of shared cache), two
+//! lanes, cycles a packet first in, first out over 1,023 / 2,047 / 4,095 / 8,191 / 12,287 / 16,383 / 65,535 buffers:
+//! 44 / 45 / 43 / 34 / 27 / 26 / 28 with 64 bytes touched, 158 / 110 / 111 / 128 / 270 / 380 / 518 with 1,520.
+//! (How long a write to a buffer's header takes, alone or 32 together, says much less: 64 bytes, 140 to 90 cycles.)
+
+/// Magazines that make one measurement.
+const SAMPLES: usize = 64;
+
+/// Which of them counts, from the shortest: low, because interrupts and waiting only make them longer.
+const QUARTILE: usize = SAMPLES / 4;
+
+/// Measurements between two trials at most, when all trials fail: 8 million packets with magazines of 128.
+const LONGEST_REST: u32 = 1_024;
+
+/// The search. Bounds are powers of two, in magazines.
+#[derive(Debug)]
+pub(crate) struct HotBound {
+    smallest: u32,
+    largest: u32,
+    /// The bound that trials start from, and the cycles for a magazine there as last measured.
+    base: u32,
+    base_cost: u64,
+    bound: u32,
+    /// Trials go up (or down).
+    up: bool,
+    /// Measurements to go before the next trial.
+    rest: u32,
+    /// What `rest` starts from: doubles with each trial that fails.
+    patience: u32,
+    /// Magazines to let pass until the bound has its effect.
+    settling: u32,
+    count: usize,
+    samples: [u64; SAMPLES],
+}
+
+impl HotBound {
+    /// Starts from `first`, within `smallest..=largest`, all powers of two.
+    pub(crate) fn new(smallest: u32, largest: u32, first: u32) -> Self {
+        let base = first.clamp(smallest, largest);
+        Self {
+            smallest,
+            largest,
+            base,
+            base_cost: 0,
+            bound: base,
+            up: true,
+            rest: 1,
+            patience: 1,
+            settling: 2 * base,
+            count: 0,
+            samples: [0; SAMPLES],
+        }
+    }
+
+    /// Magazines that the hot set should have now.
+    pub(crate) const fn bound(&self) -> u32 {
+        self.bound
+    }
+
+    /// Takes in how many cycles a lane took for a magazine of the hot set. Returns the bound if it changed.
+    pub(crate) fn observe(&mut self, cycles: u64) -> Option<u32> {
+        if self.settling > 0 {
+            self.settling -= 1;
+            return None;
+        }
+        self.samples[self.count] = cycles;
+        self.count += 1;
+        if self.count < SAMPLES {
+            return None;
+        }
+        self.count = 0;
+        let before = self.bound;
+        let (_, &mut cost, _) = self.samples.select_nth_unstable(QUARTILE);
+        self.judge(cost);
+        if self.bound == before {
+            return None;
+        }
+        // Twice round the larger of the two sets, the surplus of half a bound with it.
+        self.settling = before.max(self.bound) * 3;
+        Some(self.bound)
+    }
+
+    fn judge(&mut self, cost: u64) {
+        if self.bound == self.base {
+            self.base_cost = cost;
+            self.rest = self.rest.saturating_sub(1);
+            if self.rest == 0 {
+                self.bound = self.neighbour();
+            }
+            return;
+        }
+        // A trial: better by more than chance, or back.
+        if cost + self.base_cost / 32 < self.base_cost {
+            self.base = self.bound;
+            self.base_cost = cost;
+            self.patience = 1;
+        } else {
+            self.bound = self.base;
+            self.up = !self.up;
+            self.patience = (self.patience * 2).min(LONGEST_REST);
+        }
+        self.rest = self.patience;
+    }
+
+    /// The next bound to try, in the direction of trials, or in the other if there is none.
+    fn neighbour(&mut self) -> u32 {
+        if self.up && self.base >= self.largest || !self.up && self.base <= self.smallest {
+            self.up = !self.up;
+        }
+        if self.up { (self.base * 2).min(self.largest) } else { (self.base / 2).max(self.smallest) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Runs the search against `cost` for a while; says where it ended and how often it was elsewhere after that.
+    fn search(first: u32, cost: impl Fn(u32, u32) -> u64) -> (u32, f64) {
+        let mut search = HotBound::new(4, 512, first);
+        for number in 0..1_000_000 {
+            search.observe(cost(search.bound(), number));
+        }
+        let base = search.base;
+        let away = (0..1_000_000).filter(|&number| {
+            search.observe(cost(search.bound(), number));
+            search.bound() != base
+        });
+        (base, away.count() as f64 / 1e6)
+    }
+
+    #[test]
+    fn it_goes_where_a_magazine_takes_the_least_and_mostly_stays_there() {
+        for best in [4_u32, 16, 128, 512] {
+            for first in [4, 32, 512] {
+                let cost = |bound: u32, _| 3_000 + 500 * u64::from(bound.ilog2().abs_diff(best.ilog2()));
+                let (found, away) = search(first, cost);
+                assert_eq!(found, best, "from {first}");
+                assert!(away < 0.05, "{away} of the time elsewhere");
+            }
+        }
+    }
+
+    #[test]
+    fn it_stays_where_it_is_if_all_is_the_same() {
+        assert_eq!(search(32, |_, _| 3_000).0, 32);
+    }
+
+    #[test]
+    fn a_lost_cpu_and_a_pause_do_not_move_it() {
+        let cost = |_, number: u32| if number.is_multiple_of(3) { 10_000_000 } else { 3_000 };
+        assert_eq!(search(32, cost).0, 32);
+    }
+
+    #[test]
+    fn one_bound_is_no_search() {
+        let mut search = HotBound::new(1, 1, 64);
+        for cycles in 0..10_000 {
+            assert_eq!(search.observe(cycles), None);
+        }
+        assert_eq!(search.bound(), 1);
+    }
+}

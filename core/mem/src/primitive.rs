@@ -1,0 +1,6 @@
+//! The atomics of what is model-checked here: `--cfg loom` puts loom's in their place.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

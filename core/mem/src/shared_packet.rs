@@ -1,0 +1,136 @@
+//! Packets that several hold at the same time, to read.
+
+use crate::burst::{BURST_CAPACITY, Burst};
+use crate::id::BufferId;
+use crate::packet::Packet;
+use crate::register;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// A packet, or chain, that can be cloned and only be read: for multicast, or to be held while a neighbour is resolved.
+///
+/// The buffers go home, all together, when the last clone is dropped. The count stands beside the pool and not in
+/// the packet's header, so that packets that are not shared neither carry nor test it.
+///
+/// ```
+/// # let pool = warmlane_mem::Pool::new(&warmlane_mem::PoolConfig { buffers: 1, ..Default::default() })?;
+/// let mut packet = pool.take().ok_or("one buffer")?;
+/// packet.fill(b"to all")?;
+/// let first = packet.share();
+/// let second = first.clone();
+/// drop(first);
+/// assert_eq!(second.data(), b"to all");
+/// // The last holder may have it back as its own.
+/// let packet = second.try_into_packet().map_err(|_| "shared")?;
+/// # drop(packet);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+/// ```compile_fail,E0596
+/// # fn test(mut packet: warmlane_mem::SharedPacket) {
+/// packet.data_mut(); // others may be reading
+/// # }
+/// ```
+pub struct SharedPacket {
+    packet: ManuallyDrop<Packet>,
+}
+
+impl Packet {
+    /// Makes the packet one that can be cloned and only be read.
+    pub fn share(self) -> SharedPacket {
+        // Relaxed: nobody else knows of it yet; who hands a clone to another thread orders that.
+        holders(self.id()).store(1, Ordering::Relaxed);
+        SharedPacket { packet: ManuallyDrop::new(self) }
+    }
+}
+
+/// How many hold the shared packet that starts with buffer `id`.
+fn holders<'a>(id: BufferId) -> &'a AtomicU32 {
+    // SAFETY: both callers hold the packet, so its pool lives, and as long as the result is used, which is before they
+    // give the packet up; `release` says why that is also true of its last use.
+    unsafe { &(*register::pointer(id.slot())).holders[id.index() as usize] }
+}
+
+impl SharedPacket {
+    /// The packet, if this is its only holder.
+    ///
+    /// # Errors
+    /// The shared packet, if there are others.
+    pub fn try_into_packet(self) -> Result<Packet, Self> {
+        // Acquire, pairs with the release in `release`: what the others have read is read.
+        if holders(self.packet.id()).load(Ordering::Acquire) != 1 {
+            return Err(self);
+        }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not used or dropped after this.
+        Ok(unsafe { ManuallyDrop::take(&mut this.packet) })
+    }
+
+    /// How many hold the packet: a moment's view, unless it is 1.
+    pub fn holders(&self) -> u32 {
+        holders(self.packet.id()).load(Ordering::Relaxed)
+    }
+
+    /// Gives up this hold; the packet, if it was the last.
+    fn release(&mut self) -> Option<Packet> {
+        // Release: what this holder has read is read before whoever is last reuses the buffers. The count itself stays
+        // valid until then, because the last holder has yet to bring the buffers home.
+        if holders(self.packet.id()).fetch_sub(1, Ordering::Release) != 1 {
+            return None;
+        }
+        // Acquire, pairs with the releases of all others.
+        fence(Ordering::Acquire);
+        // SAFETY: both callers forget `self`.
+        Some(unsafe { ManuallyDrop::take(&mut self.packet) })
+    }
+
+    /// Gives up all of `packets`; those that nobody else holds go home in bulk.
+    pub fn release_all(packets: impl IntoIterator<Item = Self>) {
+        let mut last = Burst::with_limit(BURST_CAPACITY);
+        for packet in packets {
+            if last.room() == 0 {
+                last.clear();
+            }
+            if let Some(packet) = ManuallyDrop::new(packet).release() {
+                // There is room.
+                drop(last.push(packet));
+            }
+        }
+    }
+}
+
+impl Clone for SharedPacket {
+    fn clone(&self) -> Self {
+        // Relaxed, as in `Arc`: who clones holds the packet already.
+        holders(self.packet.id()).fetch_add(1, Ordering::Relaxed);
+        let packet: *const Packet = &raw const *self.packet;
+        // SAFETY: the count says that there is one more now; neither is used but to be read until the count is one, and
+        // only the one that brings it to zero frees the packet.
+        Self { packet: ManuallyDrop::new(unsafe { packet.read() }) }
+    }
+}
+
+impl Drop for SharedPacket {
+    fn drop(&mut self) {
+        drop(self.release());
+    }
+}
+
+impl Deref for SharedPacket {
+    type Target = Packet;
+
+    fn deref(&self) -> &Packet {
+        &self.packet
+    }
+}
+
+impl fmt::Debug for SharedPacket {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("SharedPacket")
+            .field("holders", &self.holders())
+            .field("packet", &*self.packet)
+            .finish()
+    }
+}

@@ -1,0 +1,197 @@
+//! Lanes that share a pool: what they leave each other, and that nothing is lost when they come and go.
+
+#![cfg(not(loom))]
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use warmlane_mem::{Burst, Packet, PacketReceiver, Pool, PoolConfig, PoolError, PoolKind, channel};
+use warmlane_sys::pages::PagePreference;
+
+const KINDS: [PoolKind; 4] = [PoolKind::Depot, PoolKind::Stack, PoolKind::LockFreeStack, PoolKind::Ring];
+
+fn pool(kind: PoolKind, buffers: u32, magazine: u32) -> Pool {
+    let name = format!("test {kind:?} {magazine}");
+    let config =
+        PoolConfig { name, buffers, kind, magazine, pages: PagePreference::Plain, ..PoolConfig::default() };
+    Pool::new(&config).expect("plain pages are always to be had")
+}
+
+/// Every buffer of the pool is there, once.
+fn assert_whole(pool: &Pool) {
+    assert_eq!(pool.ledger().outstanding(), 0, "{}", pool.name());
+    assert_eq!(pool.occupancy().available, pool.buffers(), "{}", pool.name());
+    let packets: Vec<Packet> = std::iter::from_fn(|| pool.take()).collect();
+    let distinct: HashSet<_> = packets.iter().map(Packet::id).collect();
+    assert_eq!((packets.len(), distinct.len()), (pool.buffers() as usize, pool.buffers() as usize));
+}
+
+#[test]
+fn what_is_not_to_be_had_is_counted() {
+    for kind in KINDS {
+        for (attached, magazine) in [(true, 8), (true, 0), (false, 8)] {
+            let pool = pool(kind, 40, magazine);
+            let lane = attached.then(|| pool.attach().expect("first attachment"));
+            assert_eq!((pool.occupancy().available, pool.occupancy().refused), (40, 0));
+            let mut burst = Burst::new();
+            assert_eq!(pool.take_burst(&mut burst, 50), 40);
+            assert!(pool.take().is_none());
+            let occupancy = pool.occupancy();
+            assert_eq!(
+                (occupancy.available, occupancy.lowest, occupancy.refused),
+                (0, 0, 11),
+                "{}",
+                pool.name()
+            );
+            burst.clear();
+            drop(lane);
+            let occupancy = pool.occupancy();
+            assert_eq!(
+                (occupancy.available, occupancy.lowest, occupancy.refused),
+                (40, 0, 11),
+                "{}",
+                pool.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn an_idle_lane_gives_back_what_another_asks_for() {
+    for kind in KINDS {
+        let pool = pool(kind, 40, 8);
+        let mut idle = pool.attach().expect("first attachment");
+        let mut burst = Burst::new();
+        pool.take_burst(&mut burst, 16);
+        burst.clear();
+        assert_eq!(idle.len(), 16);
+        assert!(!idle.give_back_if_asked(), "nobody has asked");
+        let taken = std::thread::scope(|scope| {
+            scope.spawn(|| std::iter::from_fn(|| pool.take()).collect::<Vec<_>>()).join().expect("no panic")
+        });
+        assert_eq!(taken.len(), 24);
+        assert!(idle.give_back_if_asked());
+        assert!(idle.is_empty() && !idle.give_back_if_asked());
+        assert_eq!(pool.occupancy().available, 16);
+        drop(taken);
+        // The lane goes on as before.
+        assert_eq!(pool.take_burst(&mut burst, 30), 30);
+        burst.clear();
+        idle.give_back();
+        assert!(idle.is_empty());
+        assert_whole(&pool);
+    }
+}
+
+#[test]
+fn a_share_is_left_for_its_lane() {
+    for kind in KINDS {
+        let pool = pool(kind, 64, 8);
+        let too_much = pool.attach_with_share(33);
+        assert!(matches!(too_much, Err(PoolError::Share { share: 33, limit: 32, .. })), "{too_much:?}");
+        let mut lane = pool.attach_with_share(24).expect("less than half");
+        let greedy = |attached: bool| {
+            let pool = &pool;
+            std::thread::scope(|scope| {
+                let lane = scope.spawn(move || {
+                    let lane = attached.then(|| pool.attach().expect("first attachment"));
+                    let taken: Vec<Packet> = std::iter::from_fn(|| pool.take()).collect();
+                    drop(lane);
+                    taken
+                });
+                lane.join().expect("no panic")
+            })
+        };
+        for attached in [true, false] {
+            let taken = greedy(attached);
+            assert_eq!(taken.len(), 40, "{kind:?} attached {attached}");
+            let mut burst = Burst::new();
+            assert_eq!(pool.take_burst(&mut burst, 40), 24, "{kind:?}");
+            burst.clear();
+            drop(taken);
+            // What the lane has in reserve is its own anyway.
+            lane.give_back();
+        }
+    }
+}
+
+#[test]
+fn a_lane_that_cannot_attach_takes_nothing_with_it() {
+    let pool = pool(PoolKind::Depot, 256, 8);
+    for _ in 0..300 {
+        assert!(pool.attach_with_share(200).is_err());
+    }
+    drop(pool.attach_with_share(128).expect("half the pool"));
+    drop(pool.attach_with_share(128).expect("half the pool, again"));
+    assert_whole(&pool);
+}
+
+/// Receives until the channel ends, checks each stamp, and frees.
+fn check_stamps(pool: &Pool, receiver: &mut PacketReceiver) {
+    let _lane = pool.attach().expect("first attachment");
+    let mut burst = Burst::with_limit(32);
+    // A lane lives for a while only.
+    for _ in 0..200 {
+        if receiver.receive(&mut burst) == 0 {
+            if receiver.is_finished() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        for packet in &*burst {
+            let stamp = u32::from_le_bytes(packet.data().try_into().expect("four bytes"));
+            assert_eq!(stamp, packet.id().index(), "nobody wrote to a buffer that was under way");
+        }
+        burst.clear();
+    }
+    // It dies with packets in hand.
+    receiver.receive(&mut burst);
+    std::panic::resume_unwind(Box::new("on purpose"));
+}
+
+#[test]
+fn lanes_that_die_in_between_lose_nothing() {
+    for kind in KINDS {
+        for magazine in [0, 8, 128] {
+            let pool = pool(kind, 1_000, magazine);
+            let (sender, mut receiver) = channel(128).expect("a power of two");
+            let sender = std::sync::Mutex::new(sender);
+            let deaths = AtomicU32::new(0);
+            std::thread::scope(|scope| {
+                let (pool, deaths) = (&pool, &deaths);
+                scope.spawn(move || {
+                    while !receiver.is_finished() {
+                        let lane = std::thread::scope(|scope| {
+                            scope.spawn(|| check_stamps(pool, &mut receiver)).join()
+                        });
+                        deaths.fetch_add(u32::from(lane.is_err()), Ordering::Relaxed);
+                    }
+                });
+                for _ in 0..60 {
+                    let lane = std::thread::scope(|scope| {
+                        let send = || -> () {
+                            let mut sender = sender.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                            let _lane = pool.attach().expect("first attachment");
+                            let mut burst = Burst::with_limit(32);
+                            for _ in 0..50 {
+                                pool.take_burst(&mut burst, 32);
+                                for packet in burst.iter_mut() {
+                                    let stamp = packet.id().index().to_le_bytes();
+                                    packet.fill(&stamp).expect("fits");
+                                }
+                                while sender.send(&mut burst) == 0 && !burst.is_empty() {
+                                    std::thread::yield_now();
+                                }
+                            }
+                            std::panic::resume_unwind(Box::new("on purpose"));
+                        };
+                        scope.spawn(send).join()
+                    });
+                    assert!(lane.is_err(), "it died");
+                }
+                drop(sender);
+            });
+            assert!(deaths.load(Ordering::Relaxed) > 0, "{}", pool.name());
+            assert_whole(&pool);
+        }
+    }
+}
