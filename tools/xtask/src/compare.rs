@@ -25,7 +25,9 @@ use crate::workspace::{self, Metadata};
 use catalogue::{Comparison, Lanes};
 use outcome::Outcome;
 use setting::{Setting, Sides};
-use side::Side;
+pub(crate) use side::Side;
+pub(crate) use statistics::Spread;
+pub(crate) use turns::{Taken, take as take_turns};
 
 /// Fewer rounds than this say nothing about noise.
 const FEWEST_ROUNDS: u64 = 9;

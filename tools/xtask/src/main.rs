@@ -3,6 +3,7 @@
 //! - `layers` checks which crate depends on which, and which may hold unsafe code.
 //! - `compare` measures us against a peer on this machine, taking turns.
 //! - `gate` counts the hot paths' instructions and compares them with what is allowed.
+//! - `bisect` finds the commit that made a bench slower.
 //! - `fuzz` builds and runs the fuzz targets with a stable compiler.
 //!
 //! It promises that standard output carries results only. It must not change the working tree outside `target/` and the
@@ -10,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bisect;
 mod compare;
 mod fuzz;
 mod gate;
@@ -36,6 +38,8 @@ enum Task {
     Compare(compare::Arguments),
     /// Count the hot paths' instructions under valgrind and compare them with perf/
     Gate(gate::Arguments),
+    /// Find the commit that made a bench slower
+    Bisect(bisect::Arguments),
     /// Build and run fuzz targets
     Fuzz(fuzz::Arguments),
 }
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
         Task::Layers => layers::run(),
         Task::Compare(arguments) => compare::run(&arguments),
         Task::Gate(arguments) => gate::run(&arguments),
+        Task::Bisect(arguments) => bisect::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
     };
     match result {
