@@ -1,14 +1,14 @@
 //! What lanes share: rings, an index stack, a spin lock, counters, padding.
 //!
-//! The bottom room beside `sys`. Between lanes stand [`spsc`] rings (one sends, one receives) and [`mpmc`] rings
-//! (any number of each), both with bulk (all or nothing) and burst (as many as fit) ends over plain copyable
-//! elements; [`index_stack`] hands small numbers round newest first; [`spin`] is the lock for what is too short
+//! The bottom room beside `sys`. Between lanes stand rings of plain copyable elements with bulk (all or nothing), burst
+//! (as many as fit) and in-place ends: [`spsc`] (one sends, one receives), [`mpsc`], [`mpmc`] (any number of each, with
+//! variants for threads that share cores) and [`staged`] (worked on in place on the way); [`index_stack`] hands small numbers round newest first; [`spin`] is the lock for what is too short
 //! to sleep over; [`counter`] counts without a locked instruction; [`padded`] keeps what different lanes write on
 //! different cache lines.
 //!
 //! It promises that nothing here allocates, sleeps or panics after construction, that each memory ordering is the
 //! weakest that is right and says which other one it pairs with, and that the orderings are model-checked
-//! (`tests/loom.rs`) as well as stressed on real threads.
+//! (`tests/loom*.rs`) as well as stressed on real threads.
 //!
 //! It must not know what a packet is, own what an element refers to, or start threads.
 

@@ -64,10 +64,9 @@ impl<'a, T: Copy, P: Exclusive, C: Side> Reservation<'a, T, P, C> {
     pub fn write(&mut self, offset: usize, values: &[T]) {
         let offset = offset.min(self.count());
         let count = values.len().min(self.count() - offset);
+        let position = self.reserved.position + offset as u64;
         // SAFETY: reserved, so this thread's alone while the guard lives; at most as many as are reserved.
-        unsafe {
-            self.shared.slots.write(self.reserved.position + offset as u64, values.get_unchecked(..count))
-        };
+        unsafe { self.shared.slots.write(position, values.get_unchecked(..count)) };
     }
 
     /// Puts all of the slots in.

@@ -89,8 +89,12 @@ impl Side for Queued {
         let mut backoff = Backoff::default();
         // A2: acquire, pairs with R1 of the thread before on this side. The store below ends the release sequence
         // of that one's, so without this edge the other side would acquire only this thread's slots.
-        while self.tail.load(Ordering::Acquire) != reserved.position {
-            backoff.wait();
+        loop {
+            let tail = self.tail.load(Ordering::Acquire);
+            if tail == reserved.position {
+                break;
+            }
+            backoff.wait_for_change(&self.tail, tail);
         }
         // R1: release, pairs with A1 and with A2 of the thread behind on this side.
         self.tail.store(reserved.position + count as u64, Ordering::Release);

@@ -72,9 +72,10 @@ impl Side for RelaxedTail {
         loop {
             let head = Mark::from_word(word);
             // Relaxed: only to keep the distance.
-            let tail = Mark::from_word(self.tail.load(Ordering::Relaxed));
+            let tail_word = self.tail.load(Ordering::Relaxed);
+            let tail = Mark::from_word(tail_word);
             if distance(tail.position.into(), head.position.into()) > self.ahead as usize {
-                backoff.wait();
+                backoff.wait_for_change(&self.tail, tail_word);
                 word = self.head.load(Ordering::Acquire);
                 continue;
             }
