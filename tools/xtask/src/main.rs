@@ -5,6 +5,7 @@
 //! - `gate` counts the hot paths' instructions and compares them with what is allowed.
 //! - `bisect` finds the commit that made a bench slower.
 //! - `fuzz` builds and runs the fuzz targets with a stable compiler.
+//! - `mutate-orderings` weakens each memory ordering of `base/sync` and sees whether a test notices.
 //!
 //! It promises that standard output carries results only. It must not change the working tree outside `target/` and the
 //! ignored folders of `fuzz/`.
@@ -16,6 +17,7 @@ mod compare;
 mod fuzz;
 mod gate;
 mod layers;
+mod mutate_orderings;
 mod workspace;
 
 use std::process::ExitCode;
@@ -42,6 +44,8 @@ enum Task {
     Bisect(bisect::Arguments),
     /// Build and run fuzz targets
     Fuzz(fuzz::Arguments),
+    /// Weaken each memory ordering of base/sync in turn and see whether a test notices
+    MutateOrderings(mutate_orderings::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Task::Gate(arguments) => gate::run(&arguments),
         Task::Bisect(arguments) => bisect::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
+        Task::MutateOrderings(arguments) => mutate_orderings::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,140 @@
+//! What to change: finding the orderings in a source file.
+
+use std::fmt;
+use std::ops::Range;
+
+/// One ordering in one place, to be made weaker.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Mutant {
+    /// Relative to the crate's `src`.
+    pub(super) file: String,
+    /// From 1.
+    number: usize,
+    /// The line, without what surrounds it.
+    pub(super) line: String,
+    /// What stands there.
+    was: &'static str,
+    /// What to put there.
+    pub(super) becomes: &'static str,
+    place: Range<usize>,
+}
+
+const FENCES: &[(&str, &[&str])] = &[
+    // A fence of relaxed ordering there is not.
+    ("fence(Ordering::Acquire)", &["()"]),
+    ("fence(Ordering::Release)", &["()"]),
+    ("fence(Ordering::AcqRel)", &["fence(Ordering::Acquire)", "fence(Ordering::Release)"]),
+    ("fence(Ordering::SeqCst)", &["fence(Ordering::AcqRel)"]),
+];
+
+const ACCESSES: &[(&str, &[&str])] = &[
+    ("Ordering::Acquire", &["Ordering::Relaxed"]),
+    ("Ordering::Release", &["Ordering::Relaxed"]),
+    ("Ordering::AcqRel", &["Ordering::Acquire", "Ordering::Release"]),
+    ("Ordering::SeqCst", &["Ordering::Relaxed"]),
+];
+
+/// All single weakenings of the code in `text`, its tests left out.
+pub(super) fn find(file: &str, text: &str) -> Vec<Mutant> {
+    let end = text.find("#[cfg(all(test").or(text.find("#[cfg(test)]")).unwrap_or(text.len());
+    let mut mutants = Vec::new();
+    let mut start = 0;
+    for (index, whole) in text[..end].split_inclusive('\n').enumerate() {
+        let code = whole.find("//").map_or(whole, |comment| &whole[..comment]);
+        let mut at = 0;
+        while let Some((offset, was, weaker)) = next(&code[at..]) {
+            let place = start + at + offset..start + at + offset + was.len();
+            for &becomes in weaker {
+                let (file, line) = (file.to_owned(), whole.trim().to_owned());
+                mutants.push(Mutant { file, number: index + 1, line, was, becomes, place: place.clone() });
+            }
+            at += offset + was.len();
+        }
+        start += whole.len();
+    }
+    mutants
+}
+
+/// The first ordering in `code` that can be weaker: where, what, and what it may become.
+fn next(code: &str) -> Option<(usize, &'static str, &'static [&'static str])> {
+    let hit = |&(was, weaker): &(&'static str, &'static [&'static str])| {
+        code.find(was).map(|offset| (offset, was, weaker))
+    };
+    // A fence starts before the ordering in it.
+    FENCES.iter().chain(ACCESSES).filter_map(hit).min_by_key(|&(offset, ..)| offset)
+}
+
+impl Mutant {
+    /// The text with this one change.
+    pub(super) fn apply(&self, text: &str) -> String {
+        let mut changed = text.to_owned();
+        changed.replace_range(self.place.clone(), self.becomes);
+        changed
+    }
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, number, line, was, becomes, .. } = self;
+        write!(f, "{file}:{number}: {was} -> {becomes} in `{line}`")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+//! Not Ordering::Acquire in a comment.
+fn code() {
+    a.swap(1, Ordering::AcqRel); // nor Ordering::Release here
+    a.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
+    a.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
+    fence(Ordering::SeqCst);
+    fence(Ordering::Release);
+    a.load(Ordering::Relaxed);
+}
+#[cfg(all(test, not(loom)))]
+mod tests {
+    fn test() {
+        a.load(Ordering::Acquire);
+    }
+}
+";
+
+    #[test]
+    fn each_ordering_is_weakened_once_in_each_way() {
+        let found: Vec<_> = find("a.rs", TEXT).iter().map(|m| (m.number, m.was, m.becomes)).collect();
+        assert_eq!(
+            found,
+            [
+                (3, "Ordering::AcqRel", "Ordering::Acquire"),
+                (3, "Ordering::AcqRel", "Ordering::Release"),
+                (4, "Ordering::Acquire", "Ordering::Relaxed"),
+                (5, "Ordering::AcqRel", "Ordering::Acquire"),
+                (5, "Ordering::AcqRel", "Ordering::Release"),
+                (5, "Ordering::Acquire", "Ordering::Relaxed"),
+                (6, "fence(Ordering::SeqCst)", "fence(Ordering::AcqRel)"),
+                (7, "fence(Ordering::Release)", "()"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_mutant_changes_its_place_only() {
+        let mutants = find("a.rs", TEXT);
+        let changed = mutants[5].apply(TEXT);
+        let different: Vec<_> = TEXT.lines().zip(changed.lines()).filter(|(old, new)| old != new).collect();
+        assert_eq!(
+            different,
+            [(
+                "    a.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);",
+                "    a.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);"
+            )]
+        );
+        assert_eq!(
+            mutants[7].to_string(),
+            "a.rs:7: fence(Ordering::Release) -> () in `fence(Ordering::Release);`"
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! A copy of the crate to change and test, away from the working tree.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use crate::workspace;
+
+/// The crate in a workspace of its own, with one target directory for each way to build it, so that a change costs one
+/// crate and its tests.
+pub(super) struct Scratch {
+    root: PathBuf,
+    target: PathBuf,
+    limit: Duration,
+}
+
+/// What came of the tests.
+#[derive(Debug, PartialEq)]
+pub(super) enum Outcome {
+    Passed,
+    Failed(&'static str),
+    TookTooLong(&'static str),
+}
+
+const CRATE: &str = "base/sync";
+
+impl Scratch {
+    /// Copies the crate of the workspace at `root` into `directory`.
+    pub(super) fn copy(root: &Path, directory: &Path, limit: Duration) -> anyhow::Result<Self> {
+        let scratch = Self { root: directory.join("workspace"), target: directory.to_owned(), limit };
+        let copy = scratch.root.join(CRATE);
+        for folder in ["src", "tests"] {
+            // What is no longer in the tree must not stay in the copy.
+            if copy.join(folder).exists() {
+                fs::remove_dir_all(copy.join(folder))?;
+            }
+            copy_folder(&root.join(CRATE).join(folder), &copy.join(folder))?;
+        }
+        fs::copy(root.join(CRATE).join("Cargo.toml"), copy.join("Cargo.toml"))?;
+        let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
+        fs::write(scratch.root.join("Cargo.toml"), alone(&manifest)?)?;
+        fs::copy(root.join("Cargo.lock"), scratch.root.join("Cargo.lock"))?;
+        Ok(scratch)
+    }
+
+    /// Writes a file of the copy.
+    pub(super) fn write(&self, path: &Path, text: &str) -> anyhow::Result<()> {
+        let path = self.root.join(CRATE).join(path);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Runs the models that use what is in `file`.
+    pub(super) fn loom(&self, file: &str) -> anyhow::Result<Outcome> {
+        self.test("loom", file)
+    }
+
+    /// Runs the other tests that use what is in `file`, on real threads.
+    pub(super) fn stress(&self, file: &str) -> anyhow::Result<Outcome> {
+        self.test("stress", file)
+    }
+
+    fn test(&self, kind: &'static str, file: &str) -> anyhow::Result<Outcome> {
+        let mut build = workspace::cargo();
+        build.args(["test", "--release", "--no-run", "--message-format=json", "--quiet"]);
+        build.current_dir(&self.root).env("CARGO_TARGET_DIR", self.target.join(kind));
+        build.env("RUSTFLAGS", if kind == "loom" { "--cfg loom" } else { "" });
+        build.env_remove("CARGO_ENCODED_RUSTFLAGS");
+        for target in self.targets(kind == "loom", file)? {
+            build.args(["--test", &target]);
+        }
+        let output = build.stderr(Stdio::piped()).output().context("cargo does not start")?;
+        if !output.status.success() {
+            bail!("the changed crate does not build:\n{}", String::from_utf8_lossy(&output.stderr));
+        }
+        for program in programs(&output.stdout) {
+            let mut command = Command::new(program);
+            command.env("RUST_BACKTRACE", "0").stdin(Stdio::null());
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            let mut child = command.spawn().context("a test does not start")?;
+            match wait(&mut child, self.limit)? {
+                Some(true) => {}
+                Some(false) => return Ok(Outcome::Failed(kind)),
+                None => return Ok(Outcome::TookTooLong(kind)),
+            }
+        }
+        Ok(Outcome::Passed)
+    }
+
+    /// The test targets that use the module of `file`, or all if none names it, since what they use may use it.
+    fn targets(&self, loom: bool, file: &str) -> anyhow::Result<BTreeSet<String>> {
+        let folder = self.root.join(CRATE).join("tests");
+        let module = file.split(['/', '.']).next().unwrap_or(file);
+        let (mut all, mut naming) = (BTreeSet::new(), BTreeSet::new());
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if !path.is_file() || name.starts_with("loom") != loom {
+                continue;
+            }
+            if uses(&fs::read_to_string(&path)?, module) {
+                naming.insert(name.clone());
+            }
+            all.insert(name);
+        }
+        Ok(if naming.is_empty() { all } else { naming })
+    }
+}
+
+/// Whether a test's source imports the module.
+fn uses(text: &str, module: &str) -> bool {
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix("use warmlane_sync::"))
+        .any(|path| path.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == module))
+}
+
+/// A workspace's manifest with this crate as the only member.
+fn alone(manifest: &str) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut skipping = false;
+    for line in manifest.lines() {
+        if line.starts_with("members = [") || line.starts_with("default-members = [") {
+            skipping = true;
+        }
+        if !skipping {
+            text.push_str(line);
+            text.push('\n');
+        }
+        if skipping && line.ends_with(']') {
+            skipping = false;
+        }
+    }
+    if !text.contains("[workspace]\n") {
+        bail!("the workspace's manifest has no [workspace]");
+    }
+    Ok(text.replacen("[workspace]\n", &format!("[workspace]\nmembers = [\"{CRATE}\"]\n"), 1))
+}
+
+/// The test programs in what cargo says.
+fn programs(messages: &[u8]) -> Vec<PathBuf> {
+    #[derive(Deserialize)]
+    struct Message {
+        executable: Option<PathBuf>,
+    }
+    let lines = messages.split(|&byte| byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice::<Message>(line).ok()?.executable).collect()
+}
+
+/// Whether it ended well; `None` if it did not end in time and was ended.
+fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<bool>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status.success()));
+        }
+        if start.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let path = entry?.path();
+        let target = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            copy_folder(&path, &target)?;
+        } else {
+            fs::copy(&path, &target).with_context(|| format!("cannot copy {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifest_keeps_everything_but_the_other_members() {
+        let manifest = "[workspace]\nresolver = \"3\"\nmembers = [\n    \"a\",\n]\n# Why.\ndefault-members = [\"a\"]\n\
+                        exclude = [\"fuzz\"]\n\n[workspace.dependencies]\nloom = \"0.7\"\n";
+        let expected = "[workspace]\nmembers = [\"base/sync\"]\nresolver = \"3\"\n# Why.\nexclude = [\"fuzz\"]\n\n\
+                        [workspace.dependencies]\nloom = \"0.7\"\n";
+        assert_eq!(alone(manifest).unwrap(), expected);
+        assert!(alone("[package]\n").is_err());
+    }
+
+    #[test]
+    fn a_test_uses_what_it_imports() {
+        let text = "use warmlane_sync::rcu::{Domain, Reader};\nuse warmlane_sync::{mcs, spin::SpinLock};\n";
+        assert!(uses(text, "rcu") && uses(text, "mcs") && uses(text, "spin"));
+        assert!(!uses(text, "ticket") && !uses(text, "sync"));
+    }
+
+    #[test]
+    fn programs_are_read_from_messages() {
+        let messages = b"{\"reason\":\"x\"}\n{\"executable\":null}\nnoise\n{\"executable\":\"/t/loom-1\"}\n";
+        assert_eq!(programs(messages), [PathBuf::from("/t/loom-1")]);
+    }
+
+    #[test]
+    fn what_takes_too_long_is_ended() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        assert_eq!(wait(&mut child, Duration::from_millis(30)).unwrap(), None);
+        let mut child = Command::new("false").spawn().unwrap();
+        assert_eq!(wait(&mut child, Duration::from_secs(20)).unwrap(), Some(false));
+    }
+}
