@@ -18,6 +18,7 @@ pub mod doctor;
 pub mod experiment;
 mod experiments;
 pub mod hop;
+pub mod locked;
 pub mod page;
 pub mod partner;
 pub mod plot;
