@@ -1,0 +1,192 @@
+//! Rings among more threads than cores.
+
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::plot::{Axis, Figure, Marks};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+use warmlane_sync::mpmc::AnyRing;
+use warmlane_sync::side::{Concurrent, HeadTail, Queued, RelaxedTail};
+use warmlane_sys::{affinity, clock};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "crowded-rings",
+    question: "What does a thread that has lost its CPU in the middle of a push or pop cost the others?",
+    claim: Some(Claim {
+        source: "DPDK Programmer's Guide, Ring Library: 'Producer/consumer synchronization modes'",
+        says: "in over-committed setups the default mode suffers from lock-waiter preemption, and RTS and HTS avoid it; no \
+               figure is given",
+    }),
+    method: "Half of the threads push and half pop bursts of 8 elements through a ring of 1,024, all bound to the same \
+             CPUs; each push or pop is timed with the time-stamp counter, whether it moved something or not, and goes into a \
+             histogram with eight steps to a factor of two. A thread whose burst moved nothing yields. `peers/rings --crowd N` \
+             measures rte_ring the same way.",
+    run,
+};
+
+const CAPACITY: usize = 1024;
+const BURST: usize = 8;
+
+/// Counts of durations, eight to each factor of two.
+struct Histogram {
+    counts: [u64; Self::STEPS],
+}
+
+impl Histogram {
+    const STEPS: usize = 8 * 62;
+
+    fn new() -> Self {
+        Self { counts: [0; Self::STEPS] }
+    }
+
+    fn add(&mut self, cycles: u64) {
+        let cycles = cycles.max(8);
+        let power = cycles.ilog2() as usize;
+        let part = (cycles >> (power - 3)) as usize & 7;
+        self.counts[(8 * (power - 3) + part).min(Self::STEPS - 1)] += 1;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+    }
+
+    /// The duration that so large a share of all stays below or at, and not more than an eighth above.
+    fn quantile(&self, share: f64) -> f64 {
+        let all: u64 = self.counts.iter().sum();
+        let mut left = (all as f64 * share).ceil() as u64;
+        for (step, count) in self.counts.iter().enumerate() {
+            if left <= *count {
+                return (8 + step % 8) as f64 * (step as f64 / 8.0).floor().exp2();
+            }
+            left -= count;
+        }
+        f64::NAN
+    }
+}
+
+struct Crowd {
+    durations: Histogram,
+    elements: u64,
+    cycles: u64,
+}
+
+fn crowd<S: Concurrent>(threads: usize, cpus: &[usize], setting: &Setting) -> Result<Crowd, ExperimentError> {
+    let ring = AnyRing::<u64, S>::new(CAPACITY).map_err(ExperimentError::setup)?;
+    let length = setting.length * setting.rounds.max(1) as u32;
+    let (stop, elements) = (AtomicBool::new(false), AtomicU64::new(0));
+    let begin = clock::cycles_ordered();
+    let durations = thread::scope(|scope| {
+        let (ring, stop, elements) = (&ring, &stop, &elements);
+        let workers: Vec<_> = (0..threads)
+            .map(|number| {
+                let cpu = cpus[number / 2 % cpus.len()];
+                scope.spawn(move || {
+                    // A thread that can't be bound runs anyway, and the crowd is the same.
+                    let _ = affinity::pin_current_thread(cpu);
+                    let mut durations = Histogram::new();
+                    let (mut values, mut moved) = ([0; BURST], 0);
+                    while !stop.load(Ordering::Relaxed) {
+                        let start = clock::cycles_ordered();
+                        let done = if number % 2 == 0 {
+                            ring.push_bulk(&values)
+                        } else {
+                            ring.pop_bulk(&mut values)
+                        };
+                        durations.add(clock::cycles_ordered().saturating_sub(start));
+                        if done {
+                            moved += BURST as u64 * (number % 2) as u64;
+                        } else {
+                            thread::yield_now();
+                        }
+                    }
+                    elements.fetch_add(moved, Ordering::Relaxed);
+                    durations
+                })
+            })
+            .collect();
+        let start = Instant::now();
+        while start.elapsed() < length {
+            thread::sleep(length / 10);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let mut sum = Histogram::new();
+        for worker in workers {
+            if let Ok(durations) = worker.join() {
+                sum.merge(&durations);
+            }
+        }
+        sum
+    });
+    let cycles = clock::cycles_ordered().saturating_sub(begin);
+    Ok(Crowd { durations, elements: elements.into_inner(), cycles })
+}
+
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+    type Kind = fn(usize, &[usize], &Setting) -> Result<Crowd, ExperimentError>;
+    const KINDS: [(&str, Kind); 3] =
+        [("queued", crowd::<Queued>), ("HTS", crowd::<HeadTail>), ("RTS", crowd::<RelaxedTail>)];
+    let cpus: Vec<_> = std::iter::once(setting.cpu).chain(setting.second_cpu).collect();
+    let mut rows = Vec::new();
+    let (mut groups, mut tails) = (Vec::new(), Vec::new());
+    for threads in [2 * cpus.len(), 4 * cpus.len()] {
+        for (name, crowd) in KINDS {
+            progress(&format!("{name}, {threads} threads on {} CPUs", cpus.len()));
+            let crowd = crowd(threads, &cpus, setting)?;
+            let quantiles = [0.5, 0.999].map(|share| crowd.durations.quantile(share));
+            rows.push(vec![
+                Cell::from(name),
+                threads.into(),
+                (crowd.cycles as f64 / crowd.elements as f64).into(),
+                quantiles[0].into(),
+                quantiles[1].into(),
+            ]);
+            groups.push(format!("{name} / {threads}"));
+            tails.push(quantiles[1]);
+        }
+    }
+    let columns = vec![
+        Column::plain("ring"),
+        Column::plain("threads"),
+        Column::figures("cost", "cycles/element"),
+        Column::figures("median push or pop", "cycles"),
+        Column::figures("p99.9", "cycles"),
+    ];
+    let worst = tails.iter().copied().fold(0.0, f64::max);
+    let figure = Figure {
+        title: "The slowest pushes and pops".to_owned(),
+        x: Axis::linear("ring and threads"),
+        y: Axis::linear("p99.9, cycles"),
+        marks: Marks::Bars { groups, series: vec![("p99.9".to_owned(), tails)] },
+    };
+    let verdict = format!(
+        "One operation in a thousand takes up to {worst:.0} cycles. A scheduler's turn is millions of cycles: a ring whose \
+         threads spin for one that is not running would show that here. These yield after some microseconds, so that who \
+         is waited for gets to run. The guide gives no figure to compare with."
+    );
+    Ok(Findings { columns, rows, figures: vec![figure], verdict })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn quantiles_are_within_an_eighth() {
+        let mut histogram = Histogram::new();
+        (1..=1000_u64).for_each(|cycles| histogram.add(cycles * 100));
+        for (share, value) in [(0.5, 50_000.0), (0.999, 99_900.0)] {
+            let quantile = histogram.quantile(share);
+            assert!(quantile <= value && value < quantile * 1.125, "{share}: {quantile}");
+        }
+    }
+
+    #[test]
+    fn there_is_a_row_for_each_ring_and_crowd() {
+        let cpu = affinity::allowed_cpus().unwrap()[0];
+        let setting = Setting { cpu, second_cpu: None, length: Duration::from_millis(5), rounds: 1 };
+        let findings = run(&setting, &mut |_| ()).unwrap();
+        assert_eq!(findings.rows.len(), 6);
+        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+    }
+}
