@@ -2,9 +2,10 @@
 
 mod barriers;
 mod crowded_rings;
+mod pool_order;
 mod zero_copy_ring;
 
 use crate::experiment::Experiment;
 
 pub(crate) const ALL: &[&Experiment] =
-    &[&barriers::EXPERIMENT, &crowded_rings::EXPERIMENT, &zero_copy_ring::EXPERIMENT];
+    &[&barriers::EXPERIMENT, &crowded_rings::EXPERIMENT, &pool_order::EXPERIMENT, &zero_copy_ring::EXPERIMENT];

@@ -24,3 +24,4 @@ pub mod partner;
 pub mod plot;
 pub mod report;
 pub mod traffic;
+mod two_lanes;

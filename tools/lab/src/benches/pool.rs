@@ -1,14 +1,74 @@
 //! What buffers cost.
 
 use crate::bench::{Bench, BenchError, Measure, Options};
-use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
+use crate::two_lanes::{Shape, TwoLanes};
+use warmlane_mem::{Burst, Cursor, Frames, LaneCache, Pool, PoolConfig};
+use warmlane_memory::null;
+use warmlane_port::TransmitQueue;
 
-pub(super) const BENCHES: &[Bench] = &[Bench {
-    name: "pool-one-lane",
-    unit: "packet",
-    sentence: "take 32 packets ready to use and free them, on one lane",
-    prepare: one_lane,
-}];
+pub(super) const BENCHES: &[Bench] = &[
+    Bench {
+        name: "pool-one-lane",
+        unit: "packet",
+        sentence: "take 32 packets ready to use and free them, on one lane",
+        prepare: one_lane,
+    },
+    Bench {
+        name: "pool-two-lanes",
+        unit: "packet",
+        sentence: "take and write 1,520-byte frames on one lane, read and free them on another; 65,535 buffers",
+        prepare: |options| two_lanes("pool-two-lanes", options, Shape::default()),
+    },
+    Bench {
+        name: "pool-two-lanes-8191",
+        unit: "packet",
+        sentence: "the same with 8,191 buffers",
+        prepare: |options| {
+            two_lanes("pool-two-lanes-8191", options, Shape { buffers: 8_191, ..Shape::default() })
+        },
+    },
+    Bench {
+        name: "pool-two-lanes-held",
+        unit: "packet",
+        sentence: "the same with 65,535 buffers, of which 20,000 are always under way",
+        prepare: |options| {
+            let shape = Shape { under_way: 20_000, held: true, ..Shape::default() };
+            two_lanes("pool-two-lanes-held", options, shape)
+        },
+    },
+    Bench {
+        name: "pool-two-lanes-header",
+        unit: "packet",
+        sentence: "take and write 64-byte frames on one lane, read and free them on another; 65,535 buffers",
+        prepare: |options| {
+            two_lanes("pool-two-lanes-header", options, Shape { lengths: vec![64], ..Shape::default() })
+        },
+    },
+    Bench {
+        name: "pool-two-lanes-header-8191",
+        unit: "packet",
+        sentence: "the same with 8,191 buffers",
+        prepare: |options| {
+            let shape = Shape { lengths: vec![64], buffers: 8_191, ..Shape::default() };
+            two_lanes("pool-two-lanes-header-8191", options, shape)
+        },
+    },
+    Bench {
+        name: "pool-two-lanes-header-held",
+        unit: "packet",
+        sentence: "the same with 65,535 buffers, of which 20,000 are always under way",
+        prepare: |options| {
+            let shape = Shape { lengths: vec![64], under_way: 20_000, held: true, ..Shape::default() };
+            two_lanes("pool-two-lanes-header-held", options, shape)
+        },
+    },
+    Bench {
+        name: "tx-null",
+        unit: "packet",
+        sentence: "take buffers, write a 64-byte frame into each, transmit to a port that frees them",
+        prepare: tx_null,
+    },
+];
 
 /// How often a unit of work repeats its burst, so that reading the clock is lost in it.
 const REPEAT: usize = 100;
@@ -36,6 +96,54 @@ impl Measure for OneLane {
             packets += self.pool.take_burst(&mut self.burst, self.size);
             std::hint::black_box(&mut self.burst);
             self.burst.clear();
+        }
+        packets as u64
+    }
+}
+
+fn two_lanes(
+    name: &'static str,
+    options: &Options,
+    mut shape: Shape,
+) -> Result<Box<dyn Measure>, BenchError> {
+    let second_cpu = BenchError::second_cpu(name, options)?;
+    shape.burst = options.burst.unwrap_or(shape.burst);
+    let lanes =
+        TwoLanes::start(name, &shape, second_cpu).map_err(|reason| BenchError::setup(name, reason))?;
+    Ok(Box::new(lanes))
+}
+
+struct TxNull {
+    burst: Burst,
+    size: usize,
+    frames: Frames,
+    cursor: Cursor,
+    transmit: Box<dyn TransmitQueue>,
+    pool: Pool,
+    _lane: LaneCache,
+}
+
+fn tx_null(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+    let name = "tx-null";
+    let size = options.burst.unwrap_or(32);
+    let setup = |error: &dyn std::fmt::Display| BenchError::setup(name, error);
+    let pool = Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() })
+        .map_err(|error| setup(&error))?;
+    let lane = pool.attach().map_err(|error| setup(&error))?;
+    let mut frames = Frames::new();
+    frames.push(&[0x5a; 64]).map_err(|error| setup(&error))?;
+    let transmit = null::sink(name, 1).transmit.into_iter().next();
+    let transmit = transmit.ok_or_else(|| setup(&"the port has no queue"))?;
+    let burst = Burst::with_limit(size);
+    Ok(Box::new(TxNull { burst, size, frames, cursor: Cursor::default(), transmit, pool, _lane: lane }))
+}
+
+impl Measure for TxNull {
+    fn work(&mut self) -> u64 {
+        let mut packets = 0;
+        for _ in 0..REPEAT {
+            self.pool.take_copies(&mut self.burst, &self.frames, &mut self.cursor, self.size);
+            packets += self.transmit.transmit(&mut self.burst);
         }
         packets as u64
     }

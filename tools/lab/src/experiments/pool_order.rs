@@ -1,0 +1,201 @@
+//! In which order a pool should give its buffers out.
+
+use crate::bench::Measure;
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::plot::{Axis, Figure, Marks};
+use crate::two_lanes::{Shape, TwoLanes};
+use warmlane_mem::PoolKind;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "pool-order",
+    question: "Two lanes, one takes and writes, the other reads and frees: which kind of pool is fastest?",
+    claim: Some(Claim {
+        source: "Intel, Optimize Memory Usage in Multithreaded Data Plane Development Kit (DPDK) Applications",
+        says: "a stack without lane cache instead of a ring with a cache of 256 saves 74 % of the memory bandwidth on \
+               average, between two threads of one core",
+    }),
+    method: "One lane takes bursts of 32, writes each frame and hands them over by a ring; the other reads a word of each \
+             line and frees. Frames by the cable mix (3 % of 68, 1 % of 932 and 96 % of 1,520 bytes) or of 64 bytes; all of a \
+             frame touched, or its first 64 bytes; up to 256 packets under way, or 2,000 or 20,000 held in between. The \
+             kinds of a row take turns; figures are medians of rounds in which a line cost about the same from CPU to CPU.",
+    run: |setting, progress| run(setting, progress, &SIZES, &UNDER_WAY),
+};
+
+const SIZES: [u32; 5] = [1_024, 4_096, 8_192, 32_768, 131_072];
+
+/// Packets between the lanes; all but the first are held.
+const UNDER_WAY: [usize; 3] = [256, 2_000, 20_000];
+
+/// Name, kind, and magazine of the lane caches, 0 for none.
+const KINDS: [(&str, PoolKind, u32); 7] = [
+    ("ring, cache", PoolKind::Ring, 256),
+    ("ring", PoolKind::Ring, 0),
+    ("stack, cache", PoolKind::Stack, 256),
+    ("stack", PoolKind::Stack, 0),
+    ("lock-free, cache", PoolKind::LockFreeStack, 256),
+    ("lock-free", PoolKind::LockFreeStack, 0),
+    ("depot", PoolKind::Depot, 128),
+];
+const DEPOT: usize = KINDS.len() - 1;
+
+/// What is written to and read of the packets.
+const FRAMES: [(&str, &str); 3] = [("mix", "whole"), ("mix", "header"), ("64", "whole")];
+
+/// Buffers that the lanes have in their caches, on top of those under way.
+const IN_CACHES: usize = 1_600;
+
+/// Frame lengths of the cable mix, in an order that looks like none.
+fn cable_mix() -> Vec<usize> {
+    // Steps of 37 through 100 visit each number once.
+    (0..100)
+        .map(|step| step * 37 % 100)
+        .map(|number| match number {
+            0..3 => 68,
+            3 => 932,
+            _ => 1_520,
+        })
+        .collect()
+}
+
+fn shape((frames, touched): (&str, &str), buffers: u32, under_way: usize) -> Shape {
+    Shape {
+        buffers,
+        lengths: if frames == "mix" { cable_mix() } else { vec![64] },
+        touched: if touched == "whole" { usize::MAX } else { 64 },
+        under_way,
+        held: under_way != UNDER_WAY[0],
+        ..Shape::default()
+    }
+}
+
+fn run(
+    setting: &Setting,
+    progress: &mut dyn FnMut(&str),
+    sizes: &[u32],
+    under_way: &[usize],
+) -> Result<Findings, ExperimentError> {
+    let second_cpu = setting.second_cpu()?;
+    let (mut rows, mut labels, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    for &buffers in sizes {
+        for &under_way in
+            under_way.iter().filter(|&&held| held == UNDER_WAY[0] || held + IN_CACHES <= buffers as usize)
+        {
+            for frames in FRAMES {
+                let label = format!("{buffers}, {}, {}, {under_way}", frames.0, frames.1);
+                progress(&label);
+                let shape = shape(frames, buffers, under_way);
+                let mut ways = Vec::<Box<dyn Measure>>::new();
+                for (name, kind, magazine) in KINDS {
+                    let shape = Shape { kind, magazine, ..shape.clone() };
+                    let lanes = TwoLanes::start(name, &shape, second_cpu).map_err(ExperimentError::setup)?;
+                    ways.push(Box::new(lanes));
+                }
+                // One turn that does not count: the depot looks for its bound meanwhile.
+                for way in &mut ways {
+                    crate::bench::measure_once(&mut **way, setting.length * 4);
+                }
+                let turns = setting.take_turns(&mut ways)?;
+                rows.push(row(buffers, frames, under_way, &turns.medians, turns.hop));
+                labels.push(label);
+                values.push(turns.medians);
+            }
+        }
+    }
+    let verdict = verdict(&labels, &values);
+    let figures = vec![picture(labels, &values)];
+    Ok(Findings { columns: columns(), rows, figures, verdict })
+}
+
+fn columns() -> Vec<Column> {
+    let named = ["buffers", "frames", "touched", "under way"].map(Column::plain);
+    let kinds = KINDS.map(|(name, ..)| Column::figures(name, "cycles/packet"));
+    let last = [Column::figures("depot to best other", "x"), Column::figures("hop", "cycles")];
+    named.into_iter().chain(kinds).chain(last).collect()
+}
+
+fn row(
+    buffers: u32,
+    (frames, touched): (&str, &str),
+    under_way: usize,
+    medians: &[f64],
+    hop: Option<f64>,
+) -> Vec<Cell> {
+    let mut row: Vec<Cell> = vec![(buffers as usize).into(), frames.into(), touched.into(), under_way.into()];
+    row.extend(medians.iter().map(|&median| Cell::from(median)));
+    row.push((medians[DEPOT] / best_other(medians).1).into());
+    row.push(hop.into());
+    row
+}
+
+/// The fastest kind but the depot.
+fn best_other(medians: &[f64]) -> (usize, f64) {
+    let others = medians[..DEPOT].iter().copied().enumerate();
+    others.min_by(|(_, first), (_, second)| first.total_cmp(second)).unwrap_or((0, f64::NAN))
+}
+
+fn verdict(labels: &[String], values: &[Vec<f64>]) -> String {
+    // Of each kind: the most that choosing it costs against the best other kind of the row.
+    let worst = |kind: usize| {
+        let ratios = values.iter().map(|medians| medians[kind] / best_other(medians).1);
+        ratios.zip(labels).max_by(|(first, _), (second, _)| first.total_cmp(second))
+    };
+    let Some((depot, row)) = worst(DEPOT) else { return String::from("Nothing was measured.") };
+    let others: Vec<String> = (0..DEPOT)
+        .filter_map(|kind| worst(kind).map(|(ratio, _)| format!("{} {ratio:.2}", KINDS[kind].0)))
+        .collect();
+    let gains: Vec<f64> = values.iter().map(|medians| medians[0] / medians[3]).collect();
+    let better = gains.iter().filter(|&&gain| gain > 1.0).count();
+    let largest = gains.iter().copied().fold(f64::NAN, f64::max);
+    format!(
+        "At worst the depot takes {depot:.2} of the best other kind's time ({row}); choosing another kind takes up to: {}. \
+         The article's change, from a ring with cache to a stack without, is faster in {better} of {} rows, at best {largest:.2} \
+         times. The article's threads share a core and its private caches, where what was freed last is warmest for both. \
+         Between cores, what was freed last is in the other core's cache, and a line from the shared cache comes \
+         sooner, as long as the buffers that go round fit it.",
+        others.join(", "),
+        gains.len(),
+    )
+}
+
+fn picture(labels: Vec<String>, values: &[Vec<f64>]) -> Figure {
+    let relative = |medians: &Vec<f64>| {
+        let best = medians.iter().copied().fold(f64::INFINITY, f64::min);
+        medians.iter().map(|median| median / best).collect()
+    };
+    Figure {
+        title: "Time for a packet, as a multiple of the row's best kind".to_owned(),
+        x: Axis::linear("kind of pool"),
+        y: Axis::linear("buffers, frames, touched, under way"),
+        marks: Marks::HeatMap {
+            columns: KINDS.map(|(name, ..)| name.to_owned()).to_vec(),
+            rows: labels,
+            values: values.iter().map(relative).collect(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_small_matrix_has_every_row() {
+        let cpus = warmlane_sys::affinity::allowed_cpus().unwrap();
+        let [cpu, second_cpu, ..] = cpus[..] else { return };
+        let setting =
+            Setting { cpu, second_cpu: Some(second_cpu), length: Duration::from_millis(1), rounds: 1 };
+        let findings = run(&setting, &mut |_| {}, &[1_024, 4_096], &[256, 2_000]).unwrap();
+        // 2,000 do not fit between the lanes of the smaller pool.
+        assert_eq!(findings.rows.len(), 3 + 6);
+        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        assert!(findings.verdict.contains("of 9 rows"), "{}", findings.verdict);
+    }
+
+    #[test]
+    fn the_mix_is_the_articles() {
+        let mix = cable_mix();
+        let count = |length| mix.iter().filter(|&&other| other == length).count();
+        assert_eq!((mix.len(), count(68), count(932), count(1_520)), (100, 3, 1, 96));
+    }
+}

@@ -1,0 +1,156 @@
+//! Buffers that one lane takes and fills and another one reads and frees.
+
+use crate::bench::Measure;
+use crate::partner::Partner;
+use warmlane_mem::{BURST_CAPACITY, Burst, LaneCache, PacketSender, Pool, PoolConfig, PoolKind, channel};
+
+/// Bursts in a unit of work: well below a millisecond.
+const BURSTS: usize = 64;
+
+/// What the lanes do.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) kind: PoolKind,
+    /// Buffers that a lane keeps, in magazines of so many; 0: none.
+    pub(crate) magazine: u32,
+    pub(crate) buffers: u32,
+    pub(crate) burst: usize,
+    /// Frame lengths in bytes, over and over.
+    pub(crate) lengths: Vec<usize>,
+    /// Bytes of each frame that are written and read at most.
+    pub(crate) touched: usize,
+    /// Packets between the lanes: at most so many, or, if they are held, about that.
+    pub(crate) under_way: usize,
+    /// The second lane leaves packets lying until so many are under way.
+    pub(crate) held: bool,
+}
+
+impl Default for Shape {
+    /// Full-length frames in a large pool.
+    fn default() -> Self {
+        let PoolConfig { kind, magazine, .. } = PoolConfig::default();
+        Self {
+            kind,
+            magazine,
+            buffers: 65_535,
+            burst: 32,
+            lengths: vec![1_520],
+            touched: usize::MAX,
+            under_way: 256,
+            held: false,
+        }
+    }
+}
+
+/// The first lane, ready to be measured.
+pub(crate) struct TwoLanes {
+    lengths: Vec<usize>,
+    next: usize,
+    touched: usize,
+    template: Vec<u8>,
+    burst: Burst,
+    sender: PacketSender,
+    partner: Partner,
+    pool: Pool,
+    _lane: LaneCache,
+}
+
+impl TwoLanes {
+    /// Attaches the calling thread, and starts the second lane on `second_cpu`.
+    pub(crate) fn start(name: &str, shape: &Shape, second_cpu: usize) -> Result<Self, String> {
+        let pool = Pool::new(&PoolConfig {
+            name: name.to_owned(),
+            kind: shape.kind,
+            magazine: shape.magazine,
+            buffers: shape.buffers,
+            ..PoolConfig::default()
+        })
+        .map_err(|error| error.to_string())?;
+        let lane = pool.attach().map_err(|error| error.to_string())?;
+        // Room for what is held, and for what comes meanwhile.
+        let slots = if shape.held { shape.under_way + BURST_CAPACITY } else { shape.under_way };
+        let (sender, mut receiver) = channel(slots.next_power_of_two()).map_err(|error| error.to_string())?;
+        let least = if shape.held { shape.under_way } else { 1 };
+        let (limit, touched) = (shape.burst, shape.touched);
+        let theirs = pool.clone();
+        let partner = Partner::start(second_cpu, move || {
+            let lane = theirs.attach().map_err(|error| error.to_string())?;
+            let mut burst = Burst::with_limit(limit);
+            Ok(move || {
+                let _lane = &lane;
+                if receiver.len() < least || receiver.receive(&mut burst) == 0 {
+                    std::hint::spin_loop();
+                    return;
+                }
+                for packet in &*burst {
+                    let data = packet.data();
+                    read_lines(&data[..data.len().min(touched)]);
+                }
+                burst.clear();
+            })
+        })?;
+        let longest = shape.lengths.iter().copied().max().unwrap_or(0);
+        Ok(Self {
+            lengths: shape.lengths.clone(),
+            next: 0,
+            touched,
+            template: vec![0x5a; longest],
+            burst: Burst::with_limit(shape.burst),
+            sender,
+            partner,
+            pool,
+            _lane: lane,
+        })
+    }
+}
+
+/// Reads a word of each cache line.
+#[inline(always)]
+fn read_lines(data: &[u8]) {
+    for line in data.chunks(64) {
+        if let Some(word) = line.first_chunk::<8>() {
+            std::hint::black_box(u64::from_ne_bytes(*word));
+        }
+    }
+}
+
+impl Measure for TwoLanes {
+    fn work(&mut self) -> u64 {
+        let mut sent = 0;
+        for _ in 0..BURSTS {
+            let size = self.burst.limit();
+            if !self.pool.take_bulk(&mut self.burst, size) {
+                // The second lane has them.
+                std::hint::spin_loop();
+                continue;
+            }
+            for packet in self.burst.iter_mut() {
+                let length = self.lengths[self.next];
+                self.next += 1;
+                if self.next == self.lengths.len() {
+                    self.next = 0;
+                }
+                // The frame's header if no more is to be touched; its length stands in the packet all the same.
+                if packet.fill(&self.template[..length.min(self.touched)]).is_ok() && self.touched < length {
+                    let _ = packet.append(length - self.touched);
+                }
+            }
+            while !self.burst.is_empty() {
+                let count = self.sender.send(&mut self.burst);
+                sent += count as u64;
+                if count == 0 {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        sent
+    }
+
+    fn begin(&mut self) {
+        self.partner.resume();
+    }
+
+    fn end(&mut self) {
+        self.partner.pause();
+    }
+}
