@@ -1,4 +1,4 @@
-//! Longest-prefix-match tables for IPv4 and IPv6
+//! Longest-prefix-match tables for IPv4 and IPv6, and exact match
 //!
 //! A table maps prefixes to next-hop numbers and finds, for an address, the number of the longest prefix around it.
 //! Data paths ask for a whole burst at once ([`Ipv4Table::lookup_burst`], [`Ipv6Table::lookup_burst`]); the control

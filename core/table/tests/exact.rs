@@ -188,8 +188,8 @@ fn bad_input_is_refused_and_changes_nothing() {
         assert!(matches!(error, ExactError::Capacity { capacity: c, .. } if c == capacity), "{error}");
     }
     // More than any machine has, but not more than could be numbered.
-    let error = ExactTable::<[u8; 40]>::new(7_000_000_000).unwrap_err();
-    assert!(matches!(error, ExactError::Memory { bytes } if bytes > 7_000_000_000 * 44), "{error}");
+    let error = ExactTable::<[u8; 40]>::new(6_000_000_000).unwrap_err();
+    assert!(matches!(error, ExactError::Memory { bytes } if bytes > 6_000_000_000 * 44), "{error}");
 
     let mut table = ExactTable::<[u8; 16]>::new(10).unwrap();
     table.insert(&key(1), 5).unwrap();

@@ -13,9 +13,10 @@
 //!   Without it a reader could see the next owner's words and not yet that the slot was freed. (Boehm: "Can seqlocks
 //!   get along with programming language memory models?", MSPC 2012, which has the same two fences.)
 
+use super::NO_VALUE;
+use super::kernel::{Kernel, holds};
 use super::key::KeyWords;
 use super::primitive::{AtomicU32, AtomicU64, Ordering, fence};
-use warmlane_sys::prefetch::prefetch_read;
 
 /// A bucket's header: which slots are taken, how many entries had to go elsewhere, and a version
 ///
@@ -30,44 +31,58 @@ use warmlane_sys::prefetch::prefetch_read;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header(u32);
 
-/// The most slots that a bucket has
-const MOST_SLOTS: u32 = 5;
+/// Room for a bit for each slot
+const TAKEN_BITS: u32 = 5;
 const AWAY_BITS: u32 = 4;
 /// A count that has come this far stays, since what it missed isn't known. No table but a tiny one gets there.
 const MOST_AWAY: u32 = (1 << AWAY_BITS) - 1;
-const VERSION: u32 = 1 << (MOST_SLOTS + AWAY_BITS);
+const VERSION: u32 = 1 << (TAKEN_BITS + AWAY_BITS);
 
 impl Header {
     /// The header of an empty bucket
     pub(super) const EMPTY: Self = Self(0);
 
-    /// A bit for each taken slot
+    /// Which slots are taken, by [`Layout::SLOT_STEP`]
     #[inline(always)]
     pub(super) fn taken(self) -> u32 {
-        self.0 & ((1 << MOST_SLOTS) - 1)
+        self.0 & ((1 << TAKEN_BITS) - 1)
     }
 
     /// How many entries whose home this is stand elsewhere; 15 may mean more or fewer
     #[inline(always)]
     pub(super) fn away(self) -> u32 {
-        self.0 >> MOST_SLOTS & MOST_AWAY
+        self.away_bits() >> TAKEN_BITS
     }
 
-    pub(super) fn with(self, slot: usize) -> Self {
-        Self(self.0 | 1 << slot)
+    /// The same, not shifted
+    #[inline(always)]
+    fn away_bits(self) -> u32 {
+        self.0 & MOST_AWAY << TAKEN_BITS
     }
 
-    pub(super) fn without(self, slot: usize) -> Self {
-        Self(self.0 & !(1 << slot))
+    pub(super) fn has<B: Layout>(self, slot: usize) -> bool {
+        self.0 >> (slot * B::SLOT_STEP) & 1 == 1
+    }
+
+    pub(super) fn with<B: Layout>(self, slot: usize) -> Self {
+        Self(self.0 | 1 << (slot * B::SLOT_STEP))
+    }
+
+    pub(super) fn without<B: Layout>(self, slot: usize) -> Self {
+        Self(self.0 & !(1 << (slot * B::SLOT_STEP)))
+    }
+
+    pub(super) fn free_slot<B: Layout>(self) -> Option<usize> {
+        (0..B::SLOTS).find(|slot| !self.has::<B>(*slot))
     }
 
     pub(super) fn one_more_away(self) -> Self {
-        if self.away() == MOST_AWAY { self } else { Self(self.0 + (1 << MOST_SLOTS)) }
+        if self.away() == MOST_AWAY { self } else { Self(self.0 + (1 << TAKEN_BITS)) }
     }
 
     pub(super) fn one_less_away(self) -> Self {
         // Zero isn't met: each entry away was counted.
-        if matches!(self.away(), 0 | MOST_AWAY) { self } else { Self(self.0 - (1 << MOST_SLOTS)) }
+        if matches!(self.away(), 0 | MOST_AWAY) { self } else { Self(self.0 - (1 << TAKEN_BITS)) }
     }
 
     /// No slot taken and none away
@@ -80,18 +95,36 @@ impl Header {
     }
 }
 
-/// What a reader found in a bucket
+/// What a reader found in a bucket. Made of numbers rather than choices, so that a burst can go on without branches.
 #[derive(Clone, Copy)]
 pub struct Probe {
-    pub(super) found: bool,
+    /// The key's value, or [`NO_VALUE`] if it isn't there
+    pub(super) value: u32,
     /// The key's slot, or any if it isn't there
     pub(super) slot: usize,
-    /// The key's value, or any if it isn't there
-    pub(super) value: u32,
     /// The header under which all of this was read
     pub(super) header: Header,
-    /// Whether the bucket did not change meanwhile; if it did, the rest means nothing
-    pub(super) stable: bool,
+    /// Not zero if the bucket changed meanwhile; then the rest means nothing
+    changed: u32,
+}
+
+impl Probe {
+    #[inline(always)]
+    pub(super) fn found(&self) -> bool {
+        self.value != NO_VALUE
+    }
+
+    #[inline(always)]
+    pub(super) fn is_stable(&self) -> bool {
+        self.changed == 0
+    }
+
+    /// After looking at a key's home: whether it may yet be elsewhere, or must be looked for again
+    #[inline(always)]
+    pub(super) fn leaves_open(&self) -> bool {
+        let missing = u32::from(!self.found()).wrapping_neg();
+        missing & self.header.away_bits() | self.changed != 0
+    }
 }
 
 /// A bucket of `SLOTS` entries with keys of `WORDS` words. Buckets of more than one cache line have `TAG_WORDS` words with
@@ -113,6 +146,9 @@ pub unsafe trait Layout: Send + Sync + 'static {
     type Words: KeyWords<Bucket = Self>;
     /// Entries that it holds
     const SLOTS: usize;
+    /// How many bits of the header are between those of two slots. Those of keys of two words are two apart, as in the
+    /// result of a vector comparison.
+    const SLOT_STEP: usize;
     /// Whether it has more than one cache line, and so tags
     const TAGGED: bool;
 
@@ -122,14 +158,14 @@ pub unsafe trait Layout: Send + Sync + 'static {
     /// The header. Only the writer may conclude from it alone.
     fn header(&self) -> Header;
 
-    /// Whether this is still the header, after all that was read before (A2)
-    fn is_still(&self, header: Header) -> bool;
+    /// Zero if this is still the header, after all that was read before
+    fn changed_since(&self, header: Header) -> u32;
 
     /// Looks for a key whose hash has this tag
-    fn probe(&self, key: &Self::Words, tag: u8) -> Probe;
+    fn probe(&self, kernel: impl Kernel, key: &Self::Words, tag: u8) -> Probe;
 
     /// Asks for the line of the key that likely is the one, once the first line is there
-    fn prefetch_key(&self, tag: u8);
+    fn prefetch_key(&self, kernel: impl Kernel, tag: u8);
 
     /// For the writer: the key and value in a taken slot
     fn entry(&self, slot: usize) -> (Self::Words, u32);
@@ -153,6 +189,7 @@ where
 {
     type Words = [u64; WORDS];
     const SLOTS: usize = SLOTS;
+    const SLOT_STEP: usize = if TAG_WORDS == 0 { WORDS } else { 1 };
     const TAGGED: bool = TAG_WORDS > 0;
 
     #[cfg(loom)]
@@ -172,36 +209,31 @@ where
     }
 
     #[inline(always)]
-    fn is_still(&self, header: Header) -> bool {
+    fn changed_since(&self, header: Header) -> u32 {
         // A2, pairs with R2 in `fill`.
         fence(Ordering::Acquire);
-        self.header.load(Ordering::Relaxed) == header.0
+        self.header.load(Ordering::Relaxed) ^ header.0
     }
 
     #[inline(always)]
-    fn probe(&self, key: &[u64; WORDS], tag: u8) -> Probe {
+    fn probe(&self, kernel: impl Kernel, key: &[u64; WORDS], tag: u8) -> Probe {
         let header = self.header();
-        let candidates = header.taken() & self.tagged(tag);
-        let mut matching = 0;
-        for slot in 0..SLOTS {
-            // Where there are tags, keys may lie in lines that weren't asked for.
-            if !Self::TAGGED || candidates >> slot & 1 == 1 {
-                matching |= u32::from(self.holds(slot, key)) << slot;
-            }
-        }
-        let matching = matching & candidates;
-        let slot = (matching | 1 << (SLOTS - 1)).trailing_zeros() as usize;
-        let value = self.values[slot].load(Ordering::Relaxed);
-        Probe { found: matching != 0, slot, value, header, stable: self.is_still(header) }
+        let matching = header.taken() & self.matching(kernel, key, header.taken(), tag);
+        // The last slot if there is none, so that no branch is needed.
+        let last = 1 << ((SLOTS - 1) * Self::SLOT_STEP);
+        let slot = (matching | last).trailing_zeros() as usize / Self::SLOT_STEP;
+        let missing = u32::from(matching == 0).wrapping_neg();
+        let value = self.values[slot].load(Ordering::Relaxed) | missing;
+        Probe { value, slot, header, changed: self.changed_since(header) }
     }
 
     #[inline(always)]
-    fn prefetch_key(&self, tag: u8) {
+    fn prefetch_key(&self, kernel: impl Kernel, tag: u8) {
         let candidates = self.header().taken() & self.tagged(tag);
         let slot = (candidates | 1 << (SLOTS - 1)).trailing_zeros() as usize;
-        prefetch_read(&self.keys[slot]);
+        kernel.prefetch(&self.keys[slot]);
         // A key may begin in one line and end in the next.
-        prefetch_read(&self.keys[slot][WORDS - 1]);
+        kernel.prefetch(&self.keys[slot][WORDS - 1]);
     }
 
     fn entry(&self, slot: usize) -> ([u64; WORDS], u32) {
@@ -211,7 +243,7 @@ where
 
     #[inline]
     fn fill(&self, slot: usize, key: &[u64; WORDS], tag: u8, value: u32) {
-        // R2, pairs with A2 in `is_still`: who sees one of these words sees that the slot was freed.
+        // R2, pairs with A2 in `changed_since`: who sees one of these words sees that the slot was freed.
         fence(Ordering::Release);
         for (stored, word) in self.keys[slot].iter().zip(key) {
             stored.store(*word, Ordering::Relaxed);
@@ -252,12 +284,26 @@ impl<const WORDS: usize, const SLOTS: usize, const TAG_WORDS: usize> Bucket<WORD
         equal
     }
 
+    /// Which slots have the key, of the taken ones at least, by `SLOT_STEP`
     #[inline(always)]
-    fn holds(&self, slot: usize, key: &[u64; WORDS]) -> bool {
-        let mut difference = 0;
-        for (stored, word) in self.keys[slot].iter().zip(key) {
-            difference |= stored.load(Ordering::Relaxed) ^ word;
+    fn matching(&self, kernel: impl Kernel, key: &[u64; WORDS], taken: u32, tag: u8) -> u32 {
+        if TAG_WORDS == 0 {
+            const { assert!(TAG_WORDS > 0 || Self::IS_ONE_LINE) };
+            // SAFETY: the bucket is one line of atomics which ends with the keys, as asserted.
+            return unsafe { kernel.matching(self, &self.keys, key) };
         }
-        difference == 0
+        let mut candidates = taken & self.tagged(tag);
+        // Usually there is one at most.
+        while candidates != 0 {
+            let slot = candidates.trailing_zeros() as usize;
+            if holds(&self.keys[slot % SLOTS], key) {
+                return 1 << slot;
+            }
+            candidates &= candidates - 1;
+        }
+        0
     }
+
+    const IS_ONE_LINE: bool =
+        size_of::<Self>() == 64 && std::mem::offset_of!(Self, keys) + 8 * WORDS * SLOTS == 64 && WORDS <= 2;
 }

@@ -8,7 +8,7 @@ use warmlane_sys::prefetch::prefetch_read;
 
 use super::Shared;
 use super::bucket::Layout;
-use super::hash::Hasher;
+use super::kernel::Kernel;
 
 /// Buckets that are looked at before the table counts as full. With three slots a bucket, a table with two choices
 /// can be filled to 95.9 % in theory (Fernholz and Ramachandran, "The k-orientability thresholds for G(n,p)", SODA
@@ -35,9 +35,9 @@ pub(super) struct Search {
 /// An entry to be moved to a free slot
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
-    pub(super) from: usize,
+    pub(super) from: u32,
     pub(super) from_slot: usize,
-    pub(super) to: usize,
+    pub(super) to: u32,
 }
 
 impl Search {
@@ -50,27 +50,27 @@ impl Search {
     pub(super) fn moves<B: Layout>(
         &mut self,
         shared: &Shared<B>,
-        hasher: impl Hasher,
-        roots: [usize; 2],
+        kernel: impl Kernel,
+        roots: [u32; 2],
     ) -> Option<impl Iterator<Item = Move>> {
         self.queue.clear();
-        self.queue.extend(roots.map(|bucket| Node { bucket: bucket as u32, from: ROOT, slot: 0 }));
+        self.queue.extend(roots.map(|bucket| Node { bucket, from: ROOT, slot: 0 }));
         let mut next = 0;
         while let Some(&node) = self.queue.get(next) {
-            let bucket = &shared.buckets[node.bucket as usize];
-            if (bucket.header().taken().count_ones() as usize) < B::SLOTS {
+            let bucket = shared.bucket(node.bucket);
+            if bucket.header().free_slot::<B>().is_some() {
                 return Some(self.way(next));
             }
             if self.queue.len() + B::SLOTS <= MOST_BUCKETS {
                 for slot in 0..B::SLOTS {
                     let (key, _) = bucket.entry(slot);
-                    let places = shared.places(hasher, &key);
-                    let target = if places.home == node.bucket as usize { places.other } else { places.home };
+                    let places = shared.places(kernel, &key);
+                    let target = if places.home == node.bucket { places.other } else { places.home };
                     // A way that comes twice through a bucket could move what it has moved before.
-                    if !self.leads_through(next, target as u32) {
-                        prefetch_read(&shared.buckets[target]);
+                    if !self.leads_through(next, target) {
+                        prefetch_read(shared.bucket(target));
                         let slot = slot as u8;
-                        self.queue.push(Node { bucket: target as u32, from: next as u32, slot });
+                        self.queue.push(Node { bucket: target, from: next as u32, slot });
                     }
                 }
             }
@@ -97,11 +97,7 @@ impl Search {
         let mut node = self.queue[place];
         std::iter::from_fn(move || {
             let from = self.queue.get(node.from as usize)?;
-            let step = Move {
-                from: from.bucket as usize,
-                from_slot: usize::from(node.slot),
-                to: node.bucket as usize,
-            };
+            let step = Move { from: from.bucket, from_slot: usize::from(node.slot), to: node.bucket };
             node = *from;
             Some(step)
         })

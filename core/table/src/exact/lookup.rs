@@ -1,29 +1,30 @@
 //! Looking up, by any lane, while the table changes
 
 use std::fmt;
+use std::hint::select_unpredictable;
 use std::sync::Arc;
 
-use warmlane_sys::prefetch::prefetch_read;
-
 use super::bucket::{Header, Layout};
-use super::hash::Hasher;
+use super::kernel::{Detected, Kernel};
 use super::key::{ExactKey, KeyWords};
 use super::primitive::Ordering;
-use super::{HashKernel, NO_VALUE, Places, Shared};
+use super::{NO_VALUE, Places, Shared};
 
 /// Lookups that are under way at once
 const BURST: usize = 64;
+/// Keys that are hashed together
+const BLOCK: usize = 8;
 
 type BucketOf<K> = <<K as ExactKey>::Words as KeyWords>::Bucket;
 
 /// Looks keys up in an [`ExactTable`](super::ExactTable); each lane has its own
 pub struct ExactReader<K: ExactKey> {
     shared: Arc<Shared<BucketOf<K>>>,
-    kernel: HashKernel,
+    kernel: Detected,
 }
 
 impl<K: ExactKey> ExactReader<K> {
-    pub(super) fn new(shared: Arc<Shared<BucketOf<K>>>, kernel: HashKernel) -> Self {
+    pub(super) fn new(shared: Arc<Shared<BucketOf<K>>>, kernel: Detected) -> Self {
         Self { shared, kernel }
     }
 
@@ -33,11 +34,7 @@ impl<K: ExactKey> ExactReader<K> {
     #[inline]
     pub fn lookup(&self, key: &K) -> Option<u32> {
         let words = key.to_words();
-        let value = match self.kernel {
-            HashKernel::Portable(hasher) => self.shared.lookup(&words, self.shared.places(hasher, &words)),
-            #[cfg(target_arch = "x86_64")]
-            HashKernel::AesNi(hasher) => self.shared.lookup(&words, self.shared.places(hasher, &words)),
-        };
+        let value = self.shared.lookup(self.kernel, &words, self.shared.places(self.kernel, &words));
         (value != NO_VALUE).then_some(value)
     }
 
@@ -52,25 +49,25 @@ impl<K: ExactKey> ExactReader<K> {
             let length = keys.len().min(values.len());
             let (keys, values) = (&keys[..length], &mut values[..length]);
             match self.kernel {
-                HashKernel::Portable(hasher) => self.burst(hasher, keys, values),
-                // SAFETY: the hasher exists, so the processor has what it was compiled for.
+                Detected::Portable(kernel) => self.burst(kernel, keys, values),
+                // SAFETY: the kernel exists, so the processor has what it was compiled for.
                 #[cfg(target_arch = "x86_64")]
-                HashKernel::AesNi(hasher) => unsafe { self.burst_x86(hasher, keys, values) },
+                Detected::X86(kernel) => unsafe { self.burst_x86(kernel, keys, values) },
             }
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "aes,avx2,bmi1,bmi2,popcnt,lzcnt")]
-    fn burst_x86(&self, hasher: super::hash::AesNi, keys: &[K], values: &mut [u32]) {
-        self.burst(hasher, keys, values);
+    fn burst_x86(&self, kernel: super::kernel::X86, keys: &[K], values: &mut [u32]) {
+        self.burst(kernel, keys, values);
     }
 
     #[inline(always)]
-    fn burst(&self, hasher: impl Hasher, keys: &[K], values: &mut [u32]) {
+    fn burst(&self, kernel: impl Kernel, keys: &[K], values: &mut [u32]) {
         match &self.shared.ages {
-            None => self.shared.burst::<K, false>(hasher, keys, values),
-            Some(_) => self.shared.burst::<K, true>(hasher, keys, values),
+            None => self.shared.burst::<K, false>(kernel, keys, values),
+            Some(_) => self.shared.burst::<K, true>(kernel, keys, values),
         }
     }
 }
@@ -80,87 +77,113 @@ impl<B: Layout> Shared<B> {
     #[inline(always)]
     fn burst<K: ExactKey<Words = B::Words>, const MARK: bool>(
         &self,
-        hasher: impl Hasher,
+        kernel: impl Kernel,
         keys: &[K],
         values: &mut [u32],
     ) {
         let buckets = &*self.buckets;
-        let nowhere = Places { home: 0, other: 0, tag: 0 };
-        let mut places = [nowhere; BURST];
-        for (key, places) in keys.iter().zip(&mut places) {
-            *places = self.places(hasher, &key.to_words());
-            prefetch_read(&buckets[places.home]);
-            if MARK {
-                self.prefetch_ages(places.home);
-            }
-        }
-        if B::TAGGED {
-            for places in &places[..keys.len()] {
-                buckets[places.home].prefetch_key(places.tag);
-            }
-        }
-        // Those that may be in their other bucket, and the header of their home
-        let mut away = [(0_u8, Header::EMPTY); BURST];
-        let mut away_count = 0;
-        for (index, ((key, places), value)) in keys.iter().zip(&places).zip(&mut *values).enumerate() {
-            let probe = buckets[places.home].probe(&key.to_words(), places.tag);
-            if !probe.stable {
-                *value = self.lookup(&key.to_words(), *places);
-                continue;
-            }
-            *value = if probe.found { probe.value } else { NO_VALUE };
-            if MARK && probe.found {
-                self.mark(places.home, probe.slot);
-            }
-            let elsewhere = !probe.found && probe.header.away() > 0;
-            // Without a branch: one key in four or five is elsewhere, and nobody can foresee which.
-            away[away_count % BURST] = (index as u8, probe.header);
-            away_count += usize::from(elsewhere);
-            prefetch_read(&buckets[if elsewhere { places.other } else { places.home }]);
-        }
-        let away = &away[..away_count];
-        if B::TAGGED {
-            for (index, _) in away {
-                let places = &places[usize::from(*index) % BURST];
-                buckets[places.other].prefetch_key(places.tag);
-            }
-        }
-        for (index, home_header) in away {
-            let index = usize::from(*index);
-            let (key, places) = (&keys[index], &places[index]);
-            let probe = buckets[places.other].probe(&key.to_words(), places.tag);
-            if probe.stable && probe.found {
-                values[index] = probe.value;
+        // SAFETY: all places come from `find_places` for this table, which has buckets beyond them.
+        let bucket = |place: u32| unsafe { buckets.get_unchecked(place as usize) };
+        let (mut homes, mut others, mut tags) = ([0; BURST], [0; BURST], [0; BURST]);
+        let blocks = homes.chunks_mut(BLOCK).zip(others.chunks_mut(BLOCK)).zip(tags.chunks_mut(BLOCK));
+        for (keys, ((homes, others), tags)) in keys.chunks(BLOCK).zip(blocks) {
+            self.find_places(kernel, keys, homes, others, tags);
+            for home in &homes[..keys.len()] {
+                kernel.prefetch(bucket(*home));
                 if MARK {
-                    self.mark(places.other, probe.slot);
+                    self.prefetch_ages(kernel, *home);
                 }
-            } else if !probe.stable || !buckets[places.home].is_still(*home_header) {
-                values[index] = self.lookup(&key.to_words(), *places);
+            }
+        }
+        if B::TAGGED {
+            for (home, tag) in homes[..keys.len()].iter().zip(&tags) {
+                bucket(*home).prefetch_key(kernel, *tag);
+            }
+        }
+        // Which keys are not done with, and the headers of all homes
+        let (mut open, mut open_count) = ([0_u8; BURST], 0);
+        let mut headers = [Header::EMPTY; BURST];
+        let places = homes.iter().zip(&others).zip(&tags).zip(&mut headers);
+        for (index, ((key, value), (((home, other), tag), header))) in
+            keys.iter().zip(&mut *values).zip(places).enumerate()
+        {
+            let probe = bucket(*home).probe(kernel, &key.to_words(), *tag);
+            (*value, *header) = (probe.value, probe.header);
+            if MARK && probe.is_stable() & probe.found() {
+                self.mark(*home, probe.slot);
+            }
+            // Without a branch: one key in four or five is elsewhere, and nobody can foresee which.
+            let is_open = probe.leaves_open();
+            open[open_count % BURST] = index as u8;
+            open_count += usize::from(is_open);
+            kernel.prefetch(bucket(select_unpredictable(is_open, *other, *home)));
+        }
+        let open = open.iter().take(open_count).map(|index| usize::from(*index) % BURST);
+        if B::TAGGED {
+            for index in open.clone() {
+                bucket(others[index]).prefetch_key(kernel, tags[index]);
+            }
+        }
+        for index in open {
+            let (Some(key), Some(value)) = (keys.get(index), values.get_mut(index)) else { continue };
+            let places = Places { home: homes[index], other: others[index], tag: tags[index] };
+            let probe = bucket(places.other).probe(kernel, &key.to_words(), places.tag);
+            *value = probe.value;
+            // If the home has changed, the key may have come home meanwhile, or what was read there means nothing.
+            if !probe.is_stable() | (bucket(places.home).changed_since(headers[index]) != 0) {
+                *value = self.lookup(kernel, &key.to_words(), places);
+            } else if MARK && probe.found() {
+                self.mark(places.other, probe.slot);
+            }
+        }
+    }
+
+    /// The places of up to [`BLOCK`] keys: so many that the compiler computes them side by side
+    #[inline(always)]
+    fn find_places<K: ExactKey<Words = B::Words>>(
+        &self,
+        kernel: impl Kernel,
+        keys: &[K],
+        homes: &mut [u32],
+        others: &mut [u32],
+        tags: &mut [u8],
+    ) {
+        let mut hashes = [[0; 2]; BLOCK];
+        for (key, hash) in keys.iter().zip(&mut hashes) {
+            *hash = kernel.hash(&self.seed, key.to_words().as_slice());
+        }
+        let count = self.count();
+        for (((hash, home), other), tag) in hashes.iter().zip(homes).zip(others).zip(tags) {
+            let places = Places::new(*hash, count);
+            (*home, *other) = (places.home, places.other);
+            if B::TAGGED {
+                *tag = places.tag;
             }
         }
     }
 
     /// One lookup, repeated as long as what it reads changes
-    pub(super) fn lookup(&self, key: &B::Words, places: Places) -> u32 {
-        let (home, other) = (&self.buckets[places.home], &self.buckets[places.other]);
+    #[inline(never)]
+    pub(super) fn lookup(&self, kernel: impl Kernel, key: &B::Words, places: Places) -> u32 {
+        let (home, other) = (self.bucket(places.home), self.bucket(places.other));
         loop {
-            let first = home.probe(key, places.tag);
-            if !first.stable {
+            let first = home.probe(kernel, key, places.tag);
+            if !first.is_stable() {
                 continue;
             }
-            if first.found {
+            if first.found() {
                 self.mark(places.home, first.slot);
                 return first.value;
             }
             if first.header.away() == 0 {
                 return NO_VALUE;
             }
-            let second = other.probe(key, places.tag);
-            if second.stable && second.found {
+            let second = other.probe(kernel, key, places.tag);
+            if second.is_stable() && second.found() {
                 self.mark(places.other, second.slot);
                 return second.value;
             }
-            if second.stable && home.is_still(first.header) {
+            if second.is_stable() && home.changed_since(first.header) == 0 {
                 return NO_VALUE;
             }
         }
@@ -168,9 +191,9 @@ impl<B: Layout> Shared<B> {
 
     /// Notes a hit. Only the first in each sweep writes, so that lanes seldom take the line from each other.
     #[inline(always)]
-    fn mark(&self, bucket: usize, slot: usize) {
+    fn mark(&self, bucket: u32, slot: usize) {
         if let Some(ages) = &self.ages {
-            let age = &ages[bucket * B::SLOTS + slot];
+            let age = &ages[bucket as usize * B::SLOTS + slot];
             if age.load(Ordering::Relaxed) != 0 {
                 age.store(0, Ordering::Relaxed);
             }
@@ -178,9 +201,9 @@ impl<B: Layout> Shared<B> {
     }
 
     #[inline(always)]
-    fn prefetch_ages(&self, bucket: usize) {
+    fn prefetch_ages(&self, kernel: impl Kernel, bucket: u32) {
         if let Some(ages) = &self.ages {
-            prefetch_read(&ages[bucket * B::SLOTS]);
+            kernel.prefetch(&ages[bucket as usize * B::SLOTS]);
         }
     }
 }

@@ -24,11 +24,11 @@ mod real {
         lines: TableMemory<Line>,
         count: usize,
         /// It owns buckets: threads may share it as they may share a boxed slice of them.
-        buckets: PhantomData<Box<[B]>>,
+        owned: PhantomData<Box<[B]>>,
     }
 
     impl<B: Layout> Buckets<B> {
-        const FITS: () = assert!(size_of::<B>() % size_of::<Line>() == 0 && align_of::<B>() == 64);
+        const FITS: () = assert!(size_of::<B>().is_multiple_of(size_of::<Line>()) && align_of::<B>() == 64);
 
         /// `count` empty buckets
         pub(in crate::exact) fn new(count: usize) -> Result<Self, ExactError> {
@@ -40,7 +40,7 @@ mod real {
             for line in lines.iter().step_by(LINES_OF_A_PAGE) {
                 line[0].store(0, Ordering::Relaxed);
             }
-            Ok(Self { lines, count, buckets: PhantomData })
+            Ok(Self { lines, count, owned: PhantomData })
         }
 
         /// Bytes of memory

@@ -25,6 +25,7 @@ mod bucket;
 mod displace;
 mod error;
 mod hash;
+mod kernel;
 mod key;
 mod lookup;
 mod memory;
@@ -37,18 +38,35 @@ pub use lookup::ExactReader;
 pub use table::{ExactTable, Sweep};
 
 use bucket::Layout;
-use hash::{Hasher, Portable, Seed};
+use hash::{Hash, Seed};
+use kernel::Kernel;
 use memory::{Ages, Buckets};
 
 /// What a lookup answers where there is no entry; no entry has this value
 pub const NO_VALUE: u32 = u32::MAX;
 
-/// The two places of a key
+/// The two buckets of a key, and the tag that it has there
 #[derive(Clone, Copy, Debug)]
 struct Places {
-    home: usize,
-    other: usize,
+    home: u32,
+    other: u32,
     tag: u8,
+}
+
+impl Places {
+    /// Among `count` buckets
+    #[inline(always)]
+    fn new(hash: Hash, count: u32) -> Self {
+        // Multiplying and keeping the upper half takes 32 random bits to a range without a division (Lemire: "Fast random
+        // integer generation in an interval", TOMACS 29(1), 2019).
+        let range = |bits: u64, count: u32| (((bits & 0xffff_ffff) * u64::from(count)) >> 32) as u32;
+        let home = range(hash[0], count);
+        // From 1 to count - 1, so that the two differ. Their sum is less than 2^32 for the most buckets there can be.
+        let other = home + 1 + range(hash[1], count - 1);
+        // Less than `count`, or else less than it by wrapping
+        let other = other.min(other.wrapping_sub(count));
+        Self { home, other, tag: (hash[0] >> 32) as u8 }
+    }
 }
 
 /// What the writer and the readers have in common
@@ -61,36 +79,212 @@ struct Shared<B> {
 
 impl<B: Layout> Shared<B> {
     #[inline(always)]
-    fn places(&self, hasher: impl Hasher, key: &B::Words) -> Places {
-        use key::KeyWords;
+    fn places(&self, kernel: impl Kernel, key: &B::Words) -> Places {
+        Places::new(kernel.hash(&self.seed, key.as_slice()), self.count())
+    }
 
-        let [low, high] = hasher.hash(&self.seed, key.as_slice());
-        let count = self.buckets.len() as u64;
-        // Multiplying and keeping the upper half takes 32 random bits to a range without a division (Lemire: "Fast random
-        // integer generation in an interval", TOMACS 29(1), 2019). `count` is at most 2^31.
-        let home = (low & 0xffff_ffff) * count >> 32;
-        // From 1 to count - 1, so that the two differ.
-        let distance = 1 + ((high & 0xffff_ffff) * (count - 1) >> 32);
-        let other = home + distance;
-        let other = if other >= count { other - count } else { other };
-        Places { home: home as usize, other: other as usize, tag: (low >> 32) as u8 }
+    /// How many buckets there are: 2 to 2^31
+    #[inline(always)]
+    fn count(&self) -> u32 {
+        self.buckets.len() as u32
+    }
+
+    /// One of the places of a key
+    #[inline(always)]
+    fn bucket(&self, place: u32) -> &B {
+        debug_assert!(place < self.count());
+        // SAFETY: `place` comes from `Places::new` with this table's count, which is above it.
+        unsafe { self.buckets.get_unchecked(place as usize) }
     }
 }
 
-/// Which code hashes
-#[derive(Clone, Copy, Debug)]
-enum HashKernel {
-    Portable(Portable),
-    #[cfg(target_arch = "x86_64")]
-    AesNi(hash::AesNi),
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    type Key = [u8; 16];
+
+    fn table(seed: u64) -> ExactTable<Key> {
+        ExactTable::with_buckets(1000, Seed::from_number(seed), false).unwrap()
+    }
+
+    /// Finds keys by trying that all have the same home and the same other bucket under a seed, as an attacker could who
+    /// knew it.
+    fn colliding(seed: u64, count: usize) -> Vec<Key> {
+        let table = table(seed);
+        let mut by_places = HashMap::<_, Vec<Key>>::new();
+        (0_u128..)
+            .find_map(|number| {
+                let key = number.to_le_bytes();
+                let places = table.places_of(&key);
+                let keys = by_places.entry((places.home, places.other)).or_default();
+                keys.push(key);
+                (keys.len() == count).then(|| keys.clone())
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn keys_that_collide_under_one_seed_do_not_under_another() {
+        let keys = colliding(1, 10);
+        let mut flooded = table(1);
+        let accepted = keys.iter().filter(|key| flooded.insert(key, 1).is_ok()).count();
+        assert_eq!(accepted, 6, "two buckets of three");
+        let mut fresh = ExactTable::<Key>::new(1000).unwrap();
+        for other in [&mut table(2), &mut table(3), &mut fresh] {
+            let places: std::collections::HashSet<_> =
+                keys.iter().map(|key| (other.places_of(key).home, other.places_of(key).other)).collect();
+            assert!(places.len() >= 9, "{places:?}");
+            for key in &keys {
+                other.insert(key, 1).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_key_leaves_the_table_as_it_was() {
+        let keys = colliding(1, 7);
+        let mut table = table(1);
+        for (value, key) in keys[..6].iter().enumerate() {
+            table.insert(key, value as u32).unwrap();
+        }
+        let mut before: Vec<_> = table.iter().collect();
+        let slots = table.slots();
+        assert_eq!(table.insert(&keys[6], 6), Err(ExactError::Full { entries: 6, slots }));
+        let mut after: Vec<_> = table.iter().collect();
+        before.sort_unstable();
+        after.sort_unstable();
+        assert_eq!((after, table.len()), (before, 6));
+        // With the others in place, replacing still works, and one that leaves makes room.
+        assert_eq!(table.insert(&keys[0], 9), Ok(Some(0)));
+        table.remove(&keys[3]).unwrap();
+        assert_eq!(table.insert(&keys[6], 6), Ok(None));
+    }
+
+    #[test]
+    fn all_kernels_find_the_same() {
+        for seed in 0..4 {
+            let mut table = table(seed);
+            let keys: Vec<Key> = (0..3000_u128).map(|number| (number << (seed * 9)).to_le_bytes()).collect();
+            for (value, key) in keys.iter().enumerate().take(2500) {
+                table.insert(key, value as u32).unwrap();
+            }
+            let mut best = vec![0; keys.len()];
+            table.reader().lookup_burst(&keys, &mut best);
+            let mut portable = vec![0; keys.len()];
+            table.use_portable_kernel();
+            table.reader().lookup_burst(&keys, &mut portable);
+            assert_eq!(best, portable);
+            assert!(best.iter().take(2500).enumerate().all(|(value, found)| value as u32 == *found));
+            assert!(best[2500..].iter().all(|value| *value == NO_VALUE));
+        }
+    }
+
+    #[test]
+    fn without_entries_no_home_sends_lookups_elsewhere() {
+        let mut table = table(1);
+        let keys: Vec<Key> = (0..2800_u128).map(u128::to_le_bytes).collect();
+        for key in &keys {
+            table.insert(key, 1).unwrap();
+        }
+        let away: u32 = table.headers().map(bucket::Header::away).sum();
+        assert!(away > 300, "{away}");
+        for key in &keys {
+            table.remove(key).unwrap();
+        }
+        assert!(table.headers().all(|header| header.away() == 0 && header.taken() == 0));
+    }
 }
 
-impl HashKernel {
-    fn best() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(aes) = hash::AesNi::detect() {
-            return Self::AesNi(aes);
-        }
-        Self::Portable(Portable)
+/// Model checking: loom runs each model through all interleavings up to a number of preemptions, and all values that the memory
+/// model lets a load return.
+///
+/// ```text
+/// RUSTFLAGS="--cfg loom" cargo test -p warmlane-table --release --lib exact
+/// ```
+///
+/// The models can fail: each of these changes, made alone, turned at least one of them red.
+///
+/// | changed | what loom found |
+/// |---|---|
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::thread;
+
+    use super::*;
+
+    type Key = [u8; 8];
+
+    fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound.get_or_insert(preemptions);
+        builder.check(body);
+    }
+
+    fn key(number: u64) -> Key {
+        number.to_le_bytes()
+    }
+
+    #[test]
+    fn an_entry_that_moves_is_never_missed() {
+        // Away from home, back, and away again.
+        model(3, || {
+            let mut table = ExactTable::<Key>::with_buckets(2, Seed::from_number(1), false).unwrap();
+            table.insert(&key(1), 11).unwrap();
+            let reader = table.reader();
+            let lookup = thread::spawn(move || assert_eq!(reader.lookup(&key(1)), Some(11)));
+            for _ in 0..3 {
+                table.shift(&key(1));
+            }
+            lookup.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_slot_with_a_new_owner_is_not_taken_for_the_old_one() {
+        model(3, || {
+            let mut table = ExactTable::<Key>::with_buckets(2, Seed::from_number(1), false).unwrap();
+            table.insert(&key(1), 11).unwrap();
+            let reader = table.reader();
+            let lookup = thread::spawn(move || {
+                assert!(matches!(reader.lookup(&key(1)), None | Some(11)));
+                assert!(matches!(reader.lookup(&key(2)), None | Some(22)));
+            });
+            table.remove(&key(1)).unwrap();
+            table.insert(&key(2), 22).unwrap();
+            lookup.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_a_value_stands_for_is_seen_with_it() {
+        use loom::cell::UnsafeCell;
+        use loom::sync::Arc;
+
+        struct Numbered([UnsafeCell<u32>; 2]);
+        // SAFETY: the point of the test: loom checks each access.
+        unsafe impl Sync for Numbered {}
+        // SAFETY: integers.
+        unsafe impl Send for Numbered {}
+
+        model(3, || {
+            let meaning = Arc::new(Numbered([UnsafeCell::new(0), UnsafeCell::new(0)]));
+            let mut table = ExactTable::<Key>::with_buckets(2, Seed::from_number(1), false).unwrap();
+            let (reader, read) = (table.reader(), Arc::clone(&meaning));
+            let lookup = thread::spawn(move || {
+                if let Some(value) = reader.lookup(&key(1)) {
+                    // SAFETY: loom checks that it was written before.
+                    read.0[value as usize].with(|meaning| assert_eq!(unsafe { *meaning }, 7 + value));
+                }
+            });
+            for value in 0..2 {
+                // SAFETY: loom checks that nobody reads it yet.
+                meaning.0[value as usize].with_mut(|meaning| unsafe { *meaning = 7 + value });
+                table.insert(&key(1), value).unwrap();
+            }
+            lookup.join().unwrap();
+        });
     }
 }
