@@ -1,5 +1,158 @@
 //! What an exact match costs.
 
-use crate::bench::Bench;
+use warmlane_table::{ExactReader, ExactTable};
 
-pub(super) const BENCHES: &[Bench] = &[];
+use crate::bench::{Bench, BenchError, Measure, Options};
+
+pub(super) const BENCHES: &[Bench] = &[
+    Bench {
+        name: "exact",
+        unit: "lookup",
+        sentence: "look up 64 keys of 16 bytes at once among 1,000,000 flows, in random order",
+        prepare: lookup,
+    },
+    Bench {
+        name: "exact-aging",
+        unit: "lookup",
+        sentence: "the same where lookups mark what they find, so that idle flows can be removed",
+        prepare: lookup_with_aging,
+    },
+    Bench {
+        name: "exact-insert",
+        unit: "insertion",
+        sentence: "fill an empty table with 1,000,000 flows of 16-byte keys, one by one, and empty it again",
+        prepare: insert,
+    },
+];
+
+/// Keys of 16 bytes: an IPv4 5-tuple with padding.
+pub(crate) type Key = [u8; 16];
+
+/// Flows in the table.
+const FLOWS: u64 = 1_000_000;
+/// Bursts in a piece of work.
+const PIECE: usize = 64;
+/// Insertions in a piece of work.
+const INSERTIONS: usize = 1024;
+
+/// Key number `index`, the same on both sides of a comparison: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) twice.
+pub(crate) fn key(index: u64) -> Key {
+    let word = |index: u64| {
+        let mut z = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    };
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&word(2 * index).to_le_bytes());
+    key[8..].copy_from_slice(&word(2 * index + 1).to_le_bytes());
+    key
+}
+
+/// As many numbers below `bound` as asked for, in an order that nothing can foresee: xorshift64* (Vigna 2016).
+pub(crate) fn random_order(count: u64, bound: u64) -> impl Iterator<Item = u64> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    (0..count).map(move |_| {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) * bound >> 32
+    })
+}
+
+struct Lookup {
+    reader: ExactReader<Key>,
+    keys: Vec<Key>,
+    burst: usize,
+    next: usize,
+    values: Vec<u32>,
+}
+
+fn lookup(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+    lookup_in("exact", options, ExactTable::new)
+}
+
+fn lookup_with_aging(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+    lookup_in("exact-aging", options, ExactTable::with_aging)
+}
+
+fn lookup_in(
+    name: &'static str,
+    options: &Options,
+    make: fn(usize) -> Result<ExactTable<Key>, warmlane_table::ExactError>,
+) -> Result<Box<dyn Measure>, BenchError> {
+    let burst = options.burst.unwrap_or(64);
+    let table = filled(make, FLOWS).map_err(|error| BenchError::setup(name, error))?;
+    let keys = random_order(FLOWS, FLOWS).map(key).collect();
+    let values = vec![0; burst];
+    Ok(Box::new(Lookup { reader: table.reader(), keys, burst, next: 0, values }))
+}
+
+pub(crate) fn filled(
+    make: fn(usize) -> Result<ExactTable<Key>, warmlane_table::ExactError>,
+    flows: u64,
+) -> Result<ExactTable<Key>, warmlane_table::ExactError> {
+    let mut table = make(flows as usize)?;
+    for index in 0..flows {
+        table.insert(&key(index), index as u32)?;
+    }
+    Ok(table)
+}
+
+impl Measure for Lookup {
+    fn work(&mut self) -> u64 {
+        for _ in 0..PIECE {
+            let keys = match self.keys.get(self.next..self.next + self.burst) {
+                Some(keys) => keys,
+                None => &self.keys[..self.burst],
+            };
+            self.next = if self.next + 2 * self.burst > self.keys.len() { 0 } else { self.next + self.burst };
+            self.reader.lookup_burst(keys, &mut self.values);
+            std::hint::black_box(&mut self.values);
+        }
+        (PIECE * self.burst) as u64
+    }
+}
+
+struct Insert {
+    table: ExactTable<Key>,
+    keys: Vec<Key>,
+    next: usize,
+}
+
+fn insert(_: &Options) -> Result<Box<dyn Measure>, BenchError> {
+    let name = "exact-insert";
+    let table = ExactTable::new(FLOWS as usize).map_err(|error| BenchError::setup(name, error))?;
+    Ok(Box::new(Insert { table, keys: (0..FLOWS).map(key).collect(), next: 0 }))
+}
+
+impl Measure for Insert {
+    fn work(&mut self) -> u64 {
+        // Emptying takes some milliseconds once in a million: part of what is measured, on both sides.
+        if self.next == self.keys.len() {
+            self.table.clear();
+            self.next = 0;
+        }
+        let end = self.keys.len().min(self.next + INSERTIONS);
+        for (index, key) in self.keys[self.next..end].iter().enumerate() {
+            // A table takes what it was made for; should it not, `len` says so.
+            let _ = self.table.insert(key, (self.next + index) as u32);
+        }
+        let inserted = end - self.next;
+        self.next = end;
+        if self.table.len() == end { inserted as u64 } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_differ_and_are_found() {
+        let table = filled(ExactTable::new, 1000).unwrap();
+        assert_eq!(table.len(), 1000);
+        assert_eq!(table.get(&key(999)), Some(999));
+        assert!(random_order(100, 10).all(|index| index < 10));
+    }
+}

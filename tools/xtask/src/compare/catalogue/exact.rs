@@ -1,5 +1,73 @@
 //! Exact match against rte_hash.
 
-use super::Comparison;
+use super::{Comparison, Lanes};
+use crate::compare::dpdk::Program;
+use crate::compare::setting::{Setting, Sides};
 
-pub(super) const COMPARISONS: &[Comparison] = &[];
+pub(super) const COMPARISONS: &[Comparison] = &[
+    Comparison {
+        name: "exact",
+        unit: "cycles/lookup",
+        promise: 1.5,
+        bound: "per lookup 1.2 random lines of 25 MiB (one key in five is in its second bucket), at the rate at which the \
+                second-level cache can wait for lines: latency over 24 to 32 of them at once; rte_hash reads two and more",
+        lanes: Lanes::One,
+        prepare: lookup,
+    },
+    Comparison {
+        name: "exact-concurrent",
+        unit: "cycles/lookup",
+        promise: 1.5,
+        bound: "as for exact; the peer with RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF, which ours always has",
+        lanes: Lanes::One,
+        prepare: concurrent_lookup,
+    },
+    Comparison {
+        name: "exact-insert",
+        unit: "cycles/insertion",
+        promise: 1.5,
+        bound: "one line of 25 MiB that nothing can ask for early: its latency, less what neighbouring insertions overlap",
+        lanes: Lanes::One,
+        prepare: insert,
+    },
+];
+
+/// For a table of a million slots, its key store, and the keys.
+const PEER_MEBIBYTES: u64 = 192;
+/// Tables ask for transparent huge pages, not for reserved ones.
+const OUR_MEBIBYTES: u64 = 0;
+
+fn lookup(setting: &Setting) -> anyhow::Result<Sides> {
+    let ours = setting.bench("exact", &[])?;
+    let peers = [
+        peer("lookup_bulk", &["--operation", "lookup"]),
+        peer("lookup_bulk_data", &["--operation", "lookup-data"]),
+        peer("lookup_bulk, half full", &["--operation", "lookup", "--slots", "2097152"]),
+    ];
+    setting.against_dpdk(ours, OUR_MEBIBYTES, &peers)
+}
+
+fn concurrent_lookup(setting: &Setting) -> anyhow::Result<Sides> {
+    let ours = setting.bench("exact", &[])?;
+    let peers = [peer("lookup_bulk_data, lock-free", &["--operation", "lookup-data", "--concurrent", "1"])];
+    setting.against_dpdk(ours, OUR_MEBIBYTES, &peers)
+}
+
+fn insert(setting: &Setting) -> anyhow::Result<Sides> {
+    let ours = setting.bench("exact-insert", &[])?;
+    let peers = [
+        peer("add_key_data", &["--operation", "insert"]),
+        peer("add_key_data, lock-free", &["--operation", "insert", "--concurrent", "1"]),
+    ];
+    setting.against_dpdk(ours, OUR_MEBIBYTES, &peers)
+}
+
+fn peer<'a>(what: &str, arguments: &'a [&'a str]) -> Program<'a> {
+    Program {
+        name: format!("rte_hash {what}"),
+        file: "exact",
+        mebibytes: PEER_MEBIBYTES,
+        environment: &[],
+        arguments,
+    }
+}
