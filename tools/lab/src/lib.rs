@@ -23,5 +23,6 @@ pub mod page;
 pub mod partner;
 pub mod plot;
 pub mod report;
+mod routes;
 pub mod traffic;
 mod two_lanes;

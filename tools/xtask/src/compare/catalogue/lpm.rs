@@ -1,5 +1,91 @@
-//! Longest-prefix match against rte_fib, rte_fib6 and rte_lpm.
+//! Longest-prefix match against rte_fib and rte_fib6.
+//!
+//! rte_lpm is slower than rte_fib and takes most of a minute to load the full table, so it is left to
+//! `peers/README.md`.
 
-use super::Comparison;
+use std::fmt::Write as _;
+use std::fs;
 
-pub(super) const COMPARISONS: &[Comparison] = &[];
+use anyhow::Context;
+use warmlane_forward::control::full_table;
+
+use super::{Comparison, Lanes};
+use crate::compare::dpdk::Program;
+use crate::compare::setting::{Setting, Sides};
+
+const IPV4_BOUND: &str = "two random lines per lookup, of a root of 4 MiB and hops of 2 MiB, which L2 does not hold: the latency of \
+                          L3 over the misses that a core has under way at once";
+
+pub(super) const COMPARISONS: &[Comparison] = &[
+    Comparison {
+        name: "lpm4",
+        unit: "cycles/lookup",
+        promise: 1.4,
+        bound: IPV4_BOUND,
+        lanes: Lanes::One,
+        prepare: |setting| compare(setting, "lpm4", "inside", &["fib-avx512", "fib-scalar"]),
+    },
+    Comparison {
+        name: "lpm4-uniform",
+        unit: "cycles/lookup",
+        promise: 1.4,
+        bound: IPV4_BOUND,
+        lanes: Lanes::One,
+        prepare: |setting| compare(setting, "lpm4-uniform", "uniform", &["fib-avx512", "fib-scalar"]),
+    },
+    Comparison {
+        name: "lpm4-portable",
+        unit: "cycles/lookup",
+        promise: 1.1,
+        bound: IPV4_BOUND,
+        lanes: Lanes::One,
+        prepare: |setting| compare(setting, "lpm4-portable", "inside", &["fib-scalar"]),
+    },
+    Comparison {
+        name: "lpm6",
+        unit: "cycles/lookup",
+        promise: 1.5,
+        bound: "up to four lines per lookup: the root's from L1, a field's, then of three in five a branch's and a leaf's, of 12 MiB \
+                of which 4 MiB are in use: the latency of L3 over the misses under way at once; about 35 instructions",
+        lanes: Lanes::One,
+        prepare: |setting| compare(setting, "lpm6", "inside", &["fib6-avx512", "fib6-scalar"]),
+    },
+    Comparison {
+        name: "lpm6-uniform",
+        unit: "cycles/lookup",
+        // Most addresses have no route, and both sides say so after one line: nothing to promise.
+        promise: 0.5,
+        bound: "one line of the root for nearly all addresses: some 20 instructions over issue width",
+        lanes: Lanes::One,
+        prepare: |setting| compare(setting, "lpm6-uniform", "uniform", &["fib6-avx512", "fib6-scalar"]),
+    },
+];
+
+fn compare(setting: &Setting, bench: &str, addresses: &str, lookups: &[&str]) -> anyhow::Result<Sides> {
+    let table = setting.directory.join("lpm.prefixes");
+    let mut text = String::new();
+    for prefix in full_table::ipv4()? {
+        writeln!(text, "{prefix}")?;
+    }
+    for prefix in full_table::ipv6()? {
+        writeln!(text, "{prefix}")?;
+    }
+    fs::write(&table, text).with_context(|| format!("cannot write {}", table.display()))?;
+    let table = table.to_str().context("the target directory's path must be UTF-8")?;
+    let arguments: Vec<_> = lookups
+        .iter()
+        .map(|lookup| ["--table", table, "--lookup", lookup, "--addresses", addresses])
+        .collect();
+    let programs: Vec<_> = lookups
+        .iter()
+        .zip(&arguments)
+        .map(|(lookup, arguments)| Program {
+            name: format!("rte_{}", lookup.replace('-', " ").replace("avx512", "AVX-512")),
+            file: "lpm",
+            mebibytes: if lookup.starts_with("fib6") { 1024 } else { 512 },
+            environment: &[],
+            arguments,
+        })
+        .collect();
+    setting.against_dpdk(setting.bench(bench, &[])?, 0, &programs)
+}

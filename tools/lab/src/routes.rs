@@ -1,0 +1,113 @@
+//! Routes and addresses to measure tables with.
+
+use warmlane_forward::control::full_table::{self, FullTableError};
+use warmlane_table::{Address, Ipv4Prefix, Ipv6Prefix, NextHopId, Prefix};
+
+/// Next hops that routes are spread over.
+pub(crate) const HOPS: u32 = 64;
+
+/// xorshift64*, after Marsaglia 2003 and Vigna 2016: the same numbers on every run. `peers/lpm.c` makes the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (((self.next() >> 32) * bound as u64) >> 32) as usize
+    }
+
+    pub(crate) fn hop(&mut self) -> NextHopId {
+        NextHopId::new(self.below(HOPS as usize) as u32).unwrap_or_default()
+    }
+}
+
+/// A family that there is a full table of.
+pub(crate) trait Family: Address {
+    fn full_table() -> Result<Vec<Prefix<Self>>, FullTableError>;
+    /// Any address that routers may see: of IPv6 those given out so far, 2000::/3 (RFC 4291 section 2.4, IANA).
+    fn uniform(random: &mut Random) -> Self;
+    /// As many random bits as an address has.
+    fn bits(random: &mut Random) -> Self;
+}
+
+impl Family for u32 {
+    fn full_table() -> Result<Vec<Ipv4Prefix>, FullTableError> {
+        full_table::ipv4()
+    }
+
+    fn uniform(random: &mut Random) -> Self {
+        Self::bits(random)
+    }
+
+    fn bits(random: &mut Random) -> Self {
+        random.next() as u32
+    }
+}
+
+impl Family for u128 {
+    fn full_table() -> Result<Vec<Ipv6Prefix>, FullTableError> {
+        full_table::ipv6()
+    }
+
+    fn uniform(random: &mut Random) -> Self {
+        1 << 125 | Self::bits(random) >> 3
+    }
+
+    fn bits(random: &mut Random) -> Self {
+        u128::from(random.next()) << 64 | u128::from(random.next())
+    }
+}
+
+/// Where addresses come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Locality {
+    Uniform,
+    /// Each inside a prefix chosen at random.
+    Inside,
+    /// The same, but the n-th most popular prefix is asked for n times less often than the first (Zipf).
+    Zipf,
+}
+
+impl Locality {
+    pub(crate) const ALL: [Self; 3] = [Self::Uniform, Self::Inside, Self::Zipf];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Inside => "inside prefixes",
+            Self::Zipf => "Zipf",
+        }
+    }
+
+    /// `count` addresses; all are uniform if there are no prefixes.
+    pub(crate) fn addresses<A: Family>(self, prefixes: &[Prefix<A>], count: usize) -> Vec<A> {
+        let mut random = Random(Random::SEED);
+        let last = prefixes.len().saturating_sub(1);
+        // The most popular ones must not be neighbours, as they are in the order of addresses.
+        let scattered = |rank: usize| rank.wrapping_mul(0x9e37_79b9) % prefixes.len().max(1);
+        let address = |_| {
+            let index = match self {
+                Self::Uniform => return A::uniform(&mut random),
+                Self::Inside => random.below(prefixes.len()),
+                Self::Zipf => {
+                    // For exponent 1 the logarithm of the rank is about uniform.
+                    let part = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
+                    scattered((prefixes.len() as f64).powf(part) as usize - 1).min(last)
+                }
+            };
+            match prefixes.get(index) {
+                Some(prefix) => prefix.first() | A::bits(&mut random) & (prefix.first() ^ prefix.last()),
+                None => A::uniform(&mut random),
+            }
+        };
+        (0..count).map(address).collect()
+    }
+}
