@@ -2,10 +2,17 @@
 
 mod barriers;
 mod crowded_rings;
+mod held;
+mod layout;
 mod pool_order;
 mod zero_copy_ring;
 
 use crate::experiment::Experiment;
 
-pub(crate) const ALL: &[&Experiment] =
-    &[&barriers::EXPERIMENT, &crowded_rings::EXPERIMENT, &pool_order::EXPERIMENT, &zero_copy_ring::EXPERIMENT];
+pub(crate) const ALL: &[&Experiment] = &[
+    &barriers::EXPERIMENT,
+    &crowded_rings::EXPERIMENT,
+    &layout::EXPERIMENT,
+    &pool_order::EXPERIMENT,
+    &zero_copy_ring::EXPERIMENT,
+];
