@@ -2,8 +2,10 @@
 
 mod barriers;
 mod crowded_rings;
+mod header;
 mod held;
 mod layout;
+mod lines;
 mod pool_order;
 mod zero_copy_ring;
 
@@ -12,6 +14,7 @@ use crate::experiment::Experiment;
 pub(crate) const ALL: &[&Experiment] = &[
     &barriers::EXPERIMENT,
     &crowded_rings::EXPERIMENT,
+    &header::EXPERIMENT,
     &layout::EXPERIMENT,
     &pool_order::EXPERIMENT,
     &zero_copy_ring::EXPERIMENT,
