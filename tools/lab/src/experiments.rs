@@ -7,6 +7,7 @@ mod held;
 mod layout;
 mod lines;
 mod pool_order;
+mod tx_free;
 mod zero_copy_ring;
 
 use crate::experiment::Experiment;
@@ -17,5 +18,6 @@ pub(crate) const ALL: &[&Experiment] = &[
     &header::EXPERIMENT,
     &layout::EXPERIMENT,
     &pool_order::EXPERIMENT,
+    &tx_free::EXPERIMENT,
     &zero_copy_ring::EXPERIMENT,
 ];
