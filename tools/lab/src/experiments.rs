@@ -4,6 +4,7 @@ mod barriers;
 mod crowded_rings;
 mod header;
 mod held;
+mod index_cache;
 mod layout;
 mod lines;
 mod pool_order;
@@ -16,6 +17,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &barriers::EXPERIMENT,
     &crowded_rings::EXPERIMENT,
     &header::EXPERIMENT,
+    &index_cache::EXPERIMENT,
     &layout::EXPERIMENT,
     &pool_order::EXPERIMENT,
     &tx_free::EXPERIMENT,
