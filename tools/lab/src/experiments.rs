@@ -1,6 +1,7 @@
 //! The experiments, each in a file of its own.
 
 mod barriers;
+mod burst_depth;
 mod crowded_rings;
 mod header;
 mod held;
@@ -15,6 +16,7 @@ use crate::experiment::Experiment;
 
 pub(crate) const ALL: &[&Experiment] = &[
     &barriers::EXPERIMENT,
+    &burst_depth::EXPERIMENT,
     &crowded_rings::EXPERIMENT,
     &header::EXPERIMENT,
     &index_cache::EXPERIMENT,
