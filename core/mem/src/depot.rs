@@ -217,8 +217,10 @@ mod tests {
             let world = Arc::new(World::new(2, 10, bound));
             let mut taker = world.lane();
             let mut freer = world.lane();
-            // Two buffers that were taken before are under way.
+            // Two buffers were taken before, and the other lane's magazines are full: each free is an exchange.
             assert!(world.take(&mut taker) && world.take(&mut taker));
+            world.free(&mut freer);
+            world.free(&mut freer);
             let other = thread::spawn({
                 let world = Arc::clone(&world);
                 move || {
@@ -234,7 +236,7 @@ mod tests {
                 taken += u32::from(world.take(&mut taker));
             }
             let held = other.join().unwrap() + full(&taker);
-            assert_eq!(world.count() + held + taken, 2);
+            assert_eq!(world.count() + held + taken, 4);
         });
     }
 
@@ -252,20 +254,10 @@ mod tests {
     fn two_that_take_get_different_ones() {
         model(|| {
             let world = Arc::new(World::new(2, 10, 1));
-            let mut lanes = [world.lane(), world.lane()];
-            let [first, second] = &mut lanes;
-            let (mut first, mut second) = (
-                std::mem::replace(first, Magazines::new(u32::MAX, u32::MAX)),
-                std::mem::replace(second, Magazines::new(u32::MAX, u32::MAX)),
-            );
+            let (mut first, mut second) = (world.lane(), world.lane());
             let other = thread::spawn({
                 let world = Arc::clone(&world);
-                move || {
-                    let taken = world.take(&mut second);
-                    world.free(&mut second);
-                    world.free(&mut second);
-                    u32::from(taken)
-                }
+                move || u32::from(world.take(&mut second)) + u32::from(world.take(&mut second))
             });
             let taken = u32::from(world.take(&mut first));
             let other = other.join().unwrap();
@@ -278,20 +270,23 @@ mod tests {
         model(|| {
             let world = Arc::new(World::new(2, 10, 1));
             let mut lane = world.lane();
+            world.free(&mut lane);
+            world.free(&mut lane);
             let dying = thread::spawn({
                 let world = Arc::clone(&world);
                 // It claims the first full magazine and is not heard of again.
                 move || world.depot.hot.claim_and_die()
             });
-            let mut taken = u32::from(world.take(&mut lane));
-            for _ in 0..3 {
+            for _ in 0..2 {
                 world.free(&mut lane);
             }
+            let mut taken = 0;
+            for _ in 0..3 {
+                taken += u32::from(world.take(&mut lane));
+            }
             let died = u32::from(dying.join().unwrap());
-            taken += u32::from(world.take(&mut lane));
-            taken += u32::from(world.take(&mut lane));
-            // Three were freed; what the dead lane had is lost, and nothing else.
-            assert_eq!(world.count() + full(&lane) + taken + died, 2 + 3);
+            // Four were freed; what the dead lane had is lost, and what stands behind it in the queue waits for it.
+            assert_eq!(world.count() + world.depot.hot.len() + full(&lane) + taken + died, 2 + 4);
         });
     }
 }

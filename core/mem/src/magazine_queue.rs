@@ -121,7 +121,7 @@ impl MagazineQueue {
                 ) {
                     Ok(_) => {
                         // R2: release, pairs with A1.
-                        slot.store(pack(position + turns, empty), Ordering::Release);
+                        slot.store(pack(position + turns, empty), Ordering::Relaxed);
                         return Some(state as u32);
                     }
                     Err(newer) => position = newer,
