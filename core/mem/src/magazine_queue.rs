@@ -8,7 +8,7 @@
 //! goes elsewhere. A lane that never finishes an exchange costs the pool that slot and the magazine in its hands,
 //! and stops no other.
 
-use crate::primitive::{AtomicU64, Ordering};
+use crate::primitive::{AtomicU64, Ordering, spin_loop};
 use warmlane_sync::padded::CachePadded;
 
 /// Who claims slots on one side.
@@ -91,7 +91,11 @@ impl MagazineQueue {
                 },
                 // Full, or its taker is not done.
                 ..0 => return None,
-                _ => position = self.putters.position.load(Ordering::Relaxed),
+                // Somebody was faster.
+                _ => {
+                    spin_loop();
+                    position = self.putters.position.load(Ordering::Relaxed);
+                }
             }
         }
     }
@@ -121,14 +125,18 @@ impl MagazineQueue {
                 ) {
                     Ok(_) => {
                         // R2: release, pairs with A1.
-                        slot.store(pack(position + turns, empty), Ordering::Relaxed);
+                        slot.store(pack(position + turns, empty), Ordering::Release);
                         return Some(state as u32);
                     }
                     Err(newer) => position = newer,
                 },
                 // Empty, or its putter is not done.
                 ..0 => return None,
-                _ => position = self.takers.position.load(Ordering::Relaxed),
+                // Somebody was faster.
+                _ => {
+                    spin_loop();
+                    position = self.takers.position.load(Ordering::Relaxed);
+                }
             }
         }
     }
