@@ -1,5 +1,123 @@
 //! Pools against rte_mempool and rte_mbuf.
 
-use super::Comparison;
+use super::{Comparison, Lanes};
+use crate::compare::dpdk::Program;
+use crate::compare::setting::{Setting, Sides};
 
-pub(super) const COMPARISONS: &[Comparison] = &[];
+const TWO_LANES_BOUND: &str = "the header's line and the frame's (24 or 1) each move to the second lane and back, and 12 bytes \
+                               of indices: lines over what the cores' path to the shared cache carries";
+
+/// Lines that move per packet: header and frame to the second lane and back; names in the ring and in the magazines.
+const fn lines(frame: f64) -> f64 {
+    2.0 * (1.0 + frame) + 12.0 / 64.0
+}
+
+const WHOLE: Lanes = Lanes::Two { lines: lines(24.0) };
+const HEADER: Lanes = Lanes::Two { lines: lines(1.0) };
+
+pub(super) const COMPARISONS: &[Comparison] = &[
+    Comparison {
+        name: "pool-one-lane",
+        unit: "cycles/packet",
+        promise: 2.0,
+        bound: "some 14 instructions a packet over issue width; nothing leaves the first-level cache",
+        lanes: Lanes::One,
+        prepare: one_lane,
+    },
+    two_lanes("pool-two-lanes", 1.2, WHOLE, |setting| {
+        against_all(setting, "pool-two-lanes", &["--bytes", "1520"])
+    }),
+    two_lanes("pool-two-lanes-ring", 3.0, WHOLE, |setting| {
+        let ours = setting.bench("pool-two-lanes", &[])?;
+        setting.against_dpdk(
+            ours,
+            OURS,
+            &[pool("ring_mp_mc, cache 256", &["--kind", "ring_mp_mc", "--cache", "256"])],
+        )
+    }),
+    two_lanes("pool-two-lanes-8191", 1.2, WHOLE, |setting| {
+        against_all(setting, "pool-two-lanes-8191", &["--bytes", "1520", "--buffers", "8191"])
+    }),
+    two_lanes("pool-two-lanes-held", 1.2, WHOLE, |setting| {
+        against_all(
+            setting,
+            "pool-two-lanes-held",
+            &["--bytes", "1520", "--held", "20000", "--ring", "32768"],
+        )
+    }),
+    two_lanes("pool-two-lanes-header", 1.1, HEADER, |setting| {
+        against_all(setting, "pool-two-lanes-header", &["--bytes", "64"])
+    }),
+    two_lanes("pool-two-lanes-header-8191", 1.1, HEADER, |setting| {
+        against_all(setting, "pool-two-lanes-header-8191", &["--bytes", "64", "--buffers", "8191"])
+    }),
+    two_lanes("pool-two-lanes-header-held", 1.1, HEADER, |setting| {
+        against_all(
+            setting,
+            "pool-two-lanes-header-held",
+            &["--bytes", "64", "--held", "20000", "--ring", "32768"],
+        )
+    }),
+    Comparison {
+        name: "tx-null",
+        unit: "cycles/packet",
+        promise: 1.5,
+        bound: "two lines written a packet, header and frame, both in the first-level cache: some 20 instructions over \
+                issue width",
+        lanes: Lanes::One,
+        prepare: tx_null,
+    },
+];
+
+/// Huge-page memory of ours for the largest pool, and of each peer.
+const OURS: u64 = 160;
+const THEIRS: u64 = 224;
+
+const fn two_lanes(
+    name: &'static str,
+    promise: f64,
+    lanes: Lanes,
+    prepare: fn(&Setting) -> anyhow::Result<Sides>,
+) -> Comparison {
+    Comparison { name, unit: "cycles/packet", promise, bound: TWO_LANES_BOUND, lanes, prepare }
+}
+
+fn pool<'a>(what: &str, arguments: &'a [&'a str]) -> Program<'a> {
+    Program { name: format!("pool ({what})"), file: "pool", mebibytes: THEIRS, environment: &[], arguments }
+}
+
+/// Against every kind of pool that DPDK has, with a lane cache and without.
+fn against_all(setting: &Setting, name: &str, arguments: &[&str]) -> anyhow::Result<Sides> {
+    let kinds = [
+        ("ring_mp_mc", "256"),
+        ("ring_mp_mc", "0"),
+        ("stack", "256"),
+        ("stack", "0"),
+        ("lf_stack", "256"),
+        ("lf_stack", "0"),
+    ];
+    let arguments: Vec<Vec<&str>> = kinds
+        .iter()
+        .map(|&(kind, cache)| [&["--kind", kind, "--cache", cache][..], arguments].concat())
+        .collect();
+    let programs: Vec<_> = kinds
+        .iter()
+        .zip(&arguments)
+        .map(|((kind, cache), arguments)| pool(&format!("{kind}, cache {cache}"), arguments))
+        .collect();
+    setting.against_dpdk(setting.bench(name, &[])?, OURS, &programs)
+}
+
+fn one_lane(setting: &Setting) -> anyhow::Result<Sides> {
+    let arguments = ["--mode", "one-lane", "--cache", "512", "--buffers", "16383"];
+    let peer = pool("rte_pktmbuf_alloc_bulk, free_bulk, cache 512", &arguments);
+    setting.against_dpdk(setting.bench("pool-one-lane", &[])?, 64, &[peer])
+}
+
+/// testpmd can't take turns; the peer prepares packets as its txonly does and transmits to the same driver.
+fn tx_null(setting: &Setting) -> anyhow::Result<Sides> {
+    let arguments = ["--mode", "transmit", "--bytes", "64", "--cache", "512", "--buffers", "16383"];
+    let mut peer = pool("as testpmd txonly, net_null", &arguments);
+    peer.environment = &["--vdev=net_null0"];
+    setting.against_dpdk(setting.bench("tx-null", &[])?, 64, &[peer])
+}
