@@ -35,6 +35,9 @@ const LINES_MORE: usize = 12;
 /// the headers of.
 const RAREST_PADDING_LOG2: u32 = 16;
 
+/// Far longer than any buffer, and short enough that no sum below overflows.
+const LONGEST_STRIDE: usize = 1 << 30;
+
 /// Why there is no plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -112,7 +115,7 @@ pub enum PlanError {
         interleave: usize,
     },
     /// A stride that holds no buffer, or that a port does not allow.
-    #[error("a stride of {stride} bytes is no multiple of {alignment} of at least {needed}")]
+    #[error("a stride of {stride} bytes is no multiple of {alignment} from {needed} to {LONGEST_STRIDE}")]
     Stride {
         /// What was asked for.
         stride: usize,
@@ -247,7 +250,7 @@ impl Plan {
         if stride > largest {
             return Err(PlanError::NoStride { needed: stride, alignment, largest });
         }
-        if stride < request.needed || !stride.is_multiple_of(alignment) {
+        if !(request.needed..=LONGEST_STRIDE).contains(&stride) || !stride.is_multiple_of(alignment) {
             return Err(PlanError::Stride { stride, alignment, needed: request.needed });
         }
         Ok(request.lay(Layout::constant(stride)))
@@ -263,7 +266,7 @@ impl Plan {
     /// # Errors
     /// [`PlanError::Region`], if that is more than a port can reach.
     pub fn region_bytes(&self, buffers: u32) -> Result<u64, PlanError> {
-        // 2³² buffers of less than 2³¹ bytes don't overflow.
+        // 2³² buffers of up to 2³⁰ bytes don't overflow 64 bits.
         let bytes = self.layout().offset(buffers as usize) as u64;
         match self.demands.largest_region {
             Some(largest) if bytes > largest => {
