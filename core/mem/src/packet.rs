@@ -115,6 +115,18 @@ impl Packet {
         self.header().identity
     }
 
+    /// Where the first segment's data is.
+    #[inline(always)]
+    pub(crate) fn span(&self) -> crate::Span {
+        let header = self.header();
+        let volatile = &header.volatile;
+        crate::Span {
+            index: header.identity.id().index(),
+            offset: volatile.data_offset,
+            length: volatile.data_length,
+        }
+    }
+
     /// Which buffer the packet's first segment is.
     #[inline]
     pub fn id(&self) -> BufferId {
@@ -376,6 +388,18 @@ impl Packet {
         volatile.segments = segments;
         volatile.packet_length = length;
         Some(rest)
+    }
+
+    /// Which buffers the segments are, in order.
+    pub(crate) fn segment_ids(&self) -> impl Iterator<Item = BufferId> {
+        std::iter::successors(Some(self.identity()), |identity| {
+            (identity.next() != NO_NEXT).then(|| {
+                // SAFETY: each link of an owned chain names a live buffer of that chain, and `&self` keeps writers
+                // away.
+                unsafe { (*register::header(BufferId::from_bits(identity.next())).as_ptr()).identity }
+            })
+        })
+        .map(Identity::id)
     }
 
     /// The data of each segment, in order.
