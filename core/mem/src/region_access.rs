@@ -114,6 +114,11 @@ impl Region {
         identity.id().slot() == self.pool.shared().slot && identity.next() == NO_NEXT
     }
 
+    /// Whether all buffers of the packet are this pool's.
+    pub fn holds_chain(&self, packet: &Packet) -> bool {
+        packet.segment_ids().all(|id| id.slot() == self.pool.shared().slot)
+    }
+
     /// Takes packets from the front of `burst`, up to as many as `spans` has room for, and says where they are. It
     /// stops at the first that it does not [hold](Self::holds). Returns how many.
     ///
@@ -243,6 +248,11 @@ mod tests {
         assert_eq!(burst.len(), 1);
         burst.clear();
         assert!(!region.holds(&other.take().unwrap()));
+        let mut mixed = pool.take().unwrap();
+        assert!(region.holds_chain(&mixed));
+        mixed.chain(other.take().unwrap()).unwrap();
+        assert!(!region.holds_chain(&mixed));
+        drop(mixed);
         // SAFETY: handed out above.
         unsafe { region.free(&[spans[0].index]) };
         assert_eq!(pool.ledger().outstanding(), 0);

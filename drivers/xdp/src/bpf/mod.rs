@@ -1,0 +1,11 @@
+//! The XDP program: written, loaded, attached.
+
+mod assembler;
+#[cfg(test)]
+mod interpreter;
+mod kernel;
+mod steering;
+
+pub(crate) use kernel::{Attachment, Program, Way};
+pub(crate) use steering::Choice;
+pub use steering::Steering;

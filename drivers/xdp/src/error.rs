@@ -1,0 +1,225 @@
+//! What can go wrong when a port over AF_XDP is opened.
+
+use std::io;
+
+use thiserror::Error;
+
+/// Why a port could not be opened.
+#[derive(Debug, Error)]
+pub enum XdpError {
+    /// There is no interface of that name in this network namespace.
+    #[error("there is no interface {name:?} in this network namespace: see `ip link`")]
+    NoSuchInterface {
+        /// What was asked for.
+        name: String,
+    },
+    /// The interface carries no Ethernet frames.
+    #[error("interface {name:?} carries no Ethernet frames (hardware type {hardware}, Ethernet is 1)")]
+    NotEthernet {
+        /// The interface.
+        name: String,
+        /// Its `ARPHRD_` number.
+        hardware: u16,
+    },
+    /// The interface is down.
+    #[error("interface {name:?} is down: set it up with `ip link set {name} up`")]
+    Down {
+        /// The interface.
+        name: String,
+    },
+    /// The interface is a bridge, a bond or a team.
+    #[error(
+        "interface {name:?} is a {kind}, which has no queues of its own: open its members, outside the {kind}"
+    )]
+    Aggregate {
+        /// The interface.
+        name: String,
+        /// What it is.
+        kind: String,
+    },
+    /// The interface belongs to a bridge, a bond or a team.
+    #[error(
+        "interface {name:?} is a member of {kind} {master:?}, which would no longer see its packets: take it out with `ip link set {name} nomaster`, or choose another"
+    )]
+    Enslaved {
+        /// The interface.
+        name: String,
+        /// What it is a member of.
+        master: String,
+        /// What kind that is.
+        kind: String,
+    },
+    /// An XDP program is at work on the interface.
+    #[error(
+        "another XDP program (number {program}) is at work on interface {name:?}: see `bpftool net`; end the program that attached it, or take it off with `ip link set {name} xdp off`"
+    )]
+    ProgramThere {
+        /// The interface.
+        name: String,
+        /// The program's number.
+        program: u32,
+    },
+    /// A queue has a socket of another process.
+    #[error(
+        "queue {queue} of interface {name:?} already has an AF_XDP socket: end the other process that uses it (`ss --xdp` lists them)"
+    )]
+    QueueInUse {
+        /// The interface.
+        name: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// There are fewer queues than lanes.
+    #[error(
+        "interface {name:?} has {available} queue(s), and {wanted} are needed, one for each lane: use fewer lanes, or more queues (`ethtool -L {name} combined {wanted}`; for a veth pair `ethtool -L {name} rx {wanted} tx {wanted}` on both ends)"
+    )]
+    Queues {
+        /// The interface.
+        name: String,
+        /// Queues that were asked for.
+        wanted: u32,
+        /// Queues that it has.
+        available: u32,
+    },
+    /// The kernel has addresses on an interface that everything was asked of.
+    #[error(
+        "interface {name:?} has addresses of the kernel's ({addresses}), which nobody could reach any more if all its packets came here: steer as a router does (steering=router), or take the addresses off (`ip address flush dev {name}`), or insist (take_all=true)"
+    )]
+    CutsOff {
+        /// The interface.
+        name: String,
+        /// The addresses.
+        addresses: String,
+    },
+    /// The MTU does not fit a buffer, and the kernel makes no packets of several.
+    #[error(
+        "the MTU of {mtu} of interface {name:?} does not fit a buffer, which holds {maximum}, and {reason}: lower the MTU (`ip link set {name} mtu {maximum}`), or give the pool more room in each buffer"
+    )]
+    Mtu {
+        /// The interface.
+        name: String,
+        /// Its MTU.
+        mtu: u32,
+        /// The most that fits.
+        maximum: u32,
+        /// Why several buffers don't help.
+        reason: &'static str,
+    },
+    /// The number of ring entries is not possible.
+    #[error("rings of {entries} entries are not possible: choose a power of two from 64 to 32768")]
+    RingEntries {
+        /// What was asked for.
+        entries: u32,
+    },
+    /// The pool's buffers can't be shared with the kernel.
+    #[error(
+        "the buffers of pool {pool:?} can't be shared with the kernel, which needs at least 2048 bytes behind the first 64 of each, and at most a page: a room of 2048 is right for most"
+    )]
+    Buffers {
+        /// The pool.
+        pool: String,
+    },
+    /// The kernel was built without AF_XDP.
+    #[error(
+        "this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS): use the packet driver instead, or another kernel"
+    )]
+    NoSockets {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The interface can't run an XDP program.
+    #[error("interface {name:?} can't run the XDP program in {mode} mode ({source}): {remedy}")]
+    NoXdp {
+        /// The interface.
+        name: String,
+        /// The mode that was tried.
+        mode: &'static str,
+        /// What to do.
+        remedy: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The interface can't do without copies.
+    #[error(
+        "interface {name:?} can't exchange packets without copies ({reason}): leave the choice open with mode=best, or say mode=copy"
+    )]
+    NoZeroCopy {
+        /// The interface.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The kernel did not accept the program.
+    #[error("the kernel refuses the XDP program: {log}")]
+    Program {
+        /// What the verifier said.
+        log: String,
+    },
+    /// Too little memory may be locked.
+    #[error(
+        "the kernel refuses to lock the pool's memory: raise the limit (`ulimit -l unlimited`, LimitMEMLOCK=infinity for a service), or give the program CAP_IPC_LOCK, or use fewer buffers"
+    )]
+    LockedMemory {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// This process may not do that.
+    #[error(
+        "no permission to {action}: that needs {capabilities}; run as root, or give the program the capabilities with `setcap cap_net_raw,cap_net_admin,cap_bpf+ep PROGRAM` (before Linux 5.8 cap_sys_admin for cap_bpf)"
+    )]
+    Permission {
+        /// What was tried.
+        action: String,
+        /// The capabilities that allow it.
+        capabilities: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A system call failed for a reason that this driver has no advice about.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl XdpError {
+    /// For tasks that `CAP_NET_RAW` allows.
+    pub(crate) fn raw(action: String) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::of(action, source, "CAP_NET_RAW")
+    }
+
+    /// For tasks that `CAP_NET_ADMIN` allows.
+    pub(crate) fn admin(action: String) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::of(action, source, "CAP_NET_ADMIN")
+    }
+
+    /// For tasks that `CAP_BPF` and, for programs of the network, `CAP_NET_ADMIN` allow.
+    pub(crate) fn bpf(action: String) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::of(action, source, "CAP_BPF and CAP_NET_ADMIN")
+    }
+
+    fn of(action: String, source: io::Error, capabilities: &'static str) -> Self {
+        if source.raw_os_error() == Some(libc::EPERM) {
+            Self::Permission { action, capabilities, source }
+        } else {
+            Self::System { action, source }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_permission_names_capability_and_remedy() {
+        let denied = || io::Error::from_raw_os_error(libc::EPERM);
+        let text = XdpError::raw("open an AF_XDP socket".to_owned())(denied()).to_string();
+        assert!(text.contains("CAP_NET_RAW") && text.contains("setcap cap_net_raw"), "{text}");
+        let text = XdpError::bpf("load an XDP program".to_owned())(denied()).to_string();
+        assert!(text.contains("CAP_BPF") && text.contains("CAP_NET_ADMIN"), "{text}");
+    }
+}

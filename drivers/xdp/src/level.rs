@@ -1,0 +1,114 @@
+//! How many buffers to post for reception.
+//!
+//! All posted buffers take their turn, so as many as are posted pass through the cache: the fewer the warmer. But a
+//! burst that comes while the lane is elsewhere must find buffers, or it is lost. So the level follows what was seen:
+//! it doubles when a poll finds half of the posted buffers used, and halves when they were far from needed for a while.
+//! After a pause it is deep again: what comes next is unknown, and the cache is cold anyway.
+
+/// Polls that found packets between two looks at whether fewer buffers would do.
+const WINDOW: u32 = 256;
+
+/// Empty polls in a row that count as a pause.
+const PAUSE: u32 = 4096;
+
+/// The level may fall to this many times the most that one poll found.
+const MARGIN: u32 = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Level {
+    minimum: u32,
+    /// After a pause.
+    initial: u32,
+    maximum: u32,
+    target: u32,
+    /// The most that waited at a poll since the last look.
+    peak: u32,
+    polls: u32,
+    empty: u32,
+}
+
+impl Level {
+    /// Between `minimum` and `maximum`, from `initial`.
+    pub(crate) fn new(minimum: u32, initial: u32, maximum: u32) -> Self {
+        let initial = initial.clamp(minimum.min(maximum), maximum);
+        Self { minimum: minimum.min(maximum), initial, maximum, target: initial, peak: 0, polls: 0, empty: 0 }
+    }
+
+    /// How many buffers should be posted.
+    #[inline(always)]
+    pub(crate) const fn target(&self) -> u32 {
+        self.target
+    }
+
+    /// A poll found `waiting` buffers used.
+    #[inline]
+    pub(crate) fn found(&mut self, waiting: u32) {
+        self.empty = 0;
+        if waiting >= self.target / 2 {
+            self.target = self.target.saturating_mul(2).min(self.maximum);
+        }
+        self.peak = self.peak.max(waiting);
+        self.polls += 1;
+        if self.polls == WINDOW {
+            let enough = self.peak.saturating_mul(MARGIN).max(self.target / 2);
+            self.target = enough.clamp(self.minimum, self.target.max(self.minimum));
+            self.peak = 0;
+            self.polls = 0;
+        }
+    }
+
+    /// A poll found nothing.
+    #[inline]
+    pub(crate) fn nothing(&mut self) {
+        self.empty = self.empty.saturating_add(1);
+        if self.empty == PAUSE {
+            self.target = self.target.max(self.initial);
+        }
+    }
+
+    /// The kernel found no buffer for a packet.
+    pub(crate) fn missed(&mut self) {
+        self.target = self.maximum;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trickle_needs_few_and_a_burst_many() {
+        let mut level = Level::new(64, 512, 2048);
+        assert_eq!(level.target(), 512);
+        for _ in 0..10 * WINDOW {
+            level.found(8);
+        }
+        assert_eq!(level.target(), 64);
+        level.found(40);
+        assert_eq!(level.target(), 128);
+        for _ in 0..10 {
+            level.found(1500);
+        }
+        assert_eq!(level.target(), 2048);
+        for _ in 0..10 * WINDOW {
+            level.found(64);
+        }
+        assert_eq!(level.target(), 4 * 64);
+        for _ in 0..PAUSE {
+            level.nothing();
+        }
+        assert_eq!(level.target(), 512);
+        level.missed();
+        assert_eq!(level.target(), 2048);
+    }
+
+    #[test]
+    fn a_short_ring_is_the_limit() {
+        let mut level = Level::new(64, 512, 32);
+        for _ in 0..1000 {
+            level.found(32);
+        }
+        assert_eq!(level.target(), 32);
+    }
+}

@@ -1,0 +1,484 @@
+//! Opens a port on an interface.
+
+use crate::addresses::LocalAddresses;
+use crate::bpf::{Attachment, Choice, Program, Steering, Way};
+use crate::error::XdpError;
+use crate::link::{self, Link};
+use crate::receive::{self, XdpReceive};
+use crate::socket::{self, Channel, Request, Rings, XdpStatistics};
+use crate::transmit::{self, ETHERNET, TAG, XdpTransmit};
+use crate::umem::Umem;
+use std::io;
+use std::sync::{Arc, Weak};
+use warmlane_port::{Capabilities, Port, ReceiveQueue, TransmitQueue};
+use warmlane_sys::pages::PageSize;
+
+/// `ARPHRD_ETHER`, and the loopback interface's, which carries Ethernet frames, too.
+const ETHERNET_HARDWARE: [u16; 2] = [1, 772];
+
+/// Kinds of interfaces that consist of others.
+const AGGREGATES: [&str; 3] = ["bridge", "bond", "team"];
+
+/// How to exchange packets with the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XdpMode {
+    /// Without copies if the interface's driver can, else with; in the driver if it can, else in the network stack.
+    #[default]
+    Best,
+    /// Without copies, or not at all.
+    ZeroCopy,
+    /// With copies, in the driver.
+    Copy,
+    /// With copies, in the network stack: works on any interface, and is the slowest.
+    Generic,
+}
+
+/// What a port should be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// The interface's name.
+    pub interface: String,
+    /// Queues to send on, one for each lane. Every receive queue of the interface gets a socket, whatever this is: a
+    /// queue without one would go on delivering to the kernel.
+    pub queues: u32,
+    /// Entries in each ring: a power of two from 64 to 32,768.
+    pub entries: u32,
+    /// How to exchange packets.
+    pub mode: XdpMode,
+    /// Which packets come here, and which stay with the kernel.
+    pub steering: Steering,
+    /// Take everything even if nobody can reach the kernel's addresses on this interface any more.
+    pub take_all: bool,
+    /// Packets whose time to live ends here stay with the kernel, which answers them. Steering as a router only.
+    pub pass_expiring: bool,
+    /// Let our own system calls do the interface's work (`SO_PREFER_BUSY_POLL`). It only helps where the interface's
+    /// interrupts are deferred (`napi_defer_hard_irqs` and `gro_flush_timeout` under `/sys/class/net/NAME`).
+    pub busy_poll: bool,
+}
+
+impl Default for XdpConfig {
+    /// No interface yet, one queue, rings of 2,048, the best mode, steering as a router that answers expiring packets
+    /// itself.
+    fn default() -> Self {
+        Self {
+            interface: String::new(),
+            queues: 1,
+            entries: 2048,
+            mode: XdpMode::Best,
+            steering: Steering::Router,
+            take_all: false,
+            pass_expiring: false,
+            busy_poll: false,
+        }
+    }
+}
+
+/// What a port got of what it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Obtained {
+    /// The program runs in the interface's driver, and not in the network stack.
+    pub native: bool,
+    /// Packets are not copied between the kernel and us.
+    pub zero_copy: bool,
+    /// Packets may come in and leave in several buffers.
+    pub multi_buffer: bool,
+    /// Our system calls do the interface's work.
+    pub busy_poll: bool,
+    /// Buffers are at their planned stride, and not at a power of two.
+    pub planned_stride: bool,
+    /// The kernel's registration of the memory is that of another port.
+    pub shared_registration: bool,
+    /// Receive queues.
+    pub queues: u32,
+}
+
+/// System calls and copies that a port has made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// System calls to wake the kernel up for receiving.
+    pub receive_calls: u64,
+    /// System calls to wake the kernel up for sending.
+    pub transmit_calls: u64,
+    /// Packets copied because their buffers were not in the shared memory.
+    pub copied: u64,
+}
+
+/// What can be looked at while a port's queues are with their lanes.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    /// What the port got.
+    pub obtained: Obtained,
+    /// The kernel's own addresses; packets to them stay with it. Steering as a router only.
+    pub addresses: LocalAddresses,
+    channels: Vec<Weak<Channel>>,
+}
+
+impl Monitor {
+    /// What the kernel has counted, socket by socket; those that are closed are left out.
+    pub fn statistics(&self) -> Vec<XdpStatistics> {
+        self.channels.iter().filter_map(|channel| channel.upgrade()?.statistics()).collect()
+    }
+
+    /// What the open sockets have cost.
+    pub fn effort(&self) -> Effort {
+        self.channels.iter().filter_map(Weak::upgrade).fold(Effort::default(), |sum, channel| Effort {
+            receive_calls: sum.receive_calls + channel.receive_calls.get(),
+            transmit_calls: sum.transmit_calls + channel.transmit_calls.get(),
+            copied: sum.copied + channel.copied.get(),
+        })
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Channel").field("fd", &self.fd).finish_non_exhaustive()
+    }
+}
+
+/// A port, and what can be looked at of it.
+#[derive(Debug)]
+pub struct XdpPort {
+    /// Its queues go to lanes.
+    pub port: Port,
+    /// Stays.
+    pub monitor: Monitor,
+}
+
+/// Opens a port on an interface: a socket for each of its receive queues, and the program that steers packets there.
+///
+/// Needs `CAP_NET_RAW`, `CAP_NET_ADMIN` and `CAP_BPF`, and Linux 5.11 or later. When the port's queues are dropped, or the
+/// process ends, however it does, the kernel takes the interface's packets again.
+///
+/// # Errors
+/// [`XdpError`] says what is wrong with the interface, the privileges or the configuration, and the remedy; nothing was
+/// changed then.
+pub fn open(config: &XdpConfig, umem: &Umem) -> Result<XdpPort, XdpError> {
+    let name = &config.interface;
+    if !config.entries.is_power_of_two() || !(64..=32_768).contains(&config.entries) {
+        return Err(XdpError::RingEntries { entries: config.entries });
+    }
+    let link = Link::find(name)?;
+    check(config, &link)?;
+    let fragments = link.mtu + ETHERNET + TAG > umem.geometry().frame;
+    let choice = Choice::new(config.steering, config.pass_expiring);
+    let program = Program::load(choice, link.receive_queues, fragments)?;
+    let system = |action: &str| {
+        let action = format!("{action} for interface {name:?}");
+        move |source| XdpError::System { action, source }
+    };
+    // Before the program is at work: no packet for the kernel may get lost in between.
+    let mut local = std::collections::HashSet::new();
+    if config.steering == Steering::Router {
+        local = LocalAddresses::of_the_kernel().map_err(system("list the kernel's addresses"))?;
+        for address in &local {
+            program.set_address(*address, true).map_err(system("set the kernel's addresses"))?;
+        }
+    }
+    let mut notes = Vec::new();
+    let (attachment, way) = attach(config, &link, program, fragments, &mut notes)?;
+    let attachment = Arc::new(attachment);
+    let addresses = LocalAddresses::new(&attachment, local);
+
+    let mut opener = Opener { config, umem, link: &link, fragments, zero_copy: None, shared: false };
+    let (mut receive, mut transmit) = (Vec::new(), Vec::new());
+    let mut channels = Vec::new();
+    let mut busy_poll = config.busy_poll;
+    for queue in 0..link.receive_queues {
+        let (channel, rings) = opener.socket(queue, way, &mut notes)?;
+        umem.add(&channel);
+        if busy_poll && let Err(error) = socket::prefer_busy_poll(&channel.fd) {
+            notes.push(format!("no busy polling ({error}): that needs Linux 5.11 and CAP_NET_ADMIN"));
+            busy_poll = false;
+        }
+        let Rings { fill, receive: receive_ring, transmit: transmit_ring, completion } = rings;
+        receive.push(Box::new(XdpReceive::new(receive::Parts {
+            region: umem.region().clone(),
+            geometry: umem.geometry(),
+            attachment: Arc::clone(&attachment),
+            fill,
+            ring: receive_ring,
+            channel: Arc::clone(&channel),
+            name: name.clone(),
+            entries: config.entries,
+            busy_poll,
+        })) as Box<dyn ReceiveQueue>);
+        if queue < link.transmit_queues {
+            transmit.push(Box::new(XdpTransmit::new(transmit::Parts {
+                region: umem.region().clone(),
+                attachment: Arc::clone(&attachment),
+                ring: transmit_ring,
+                completion,
+                channel: Arc::clone(&channel),
+                name: name.clone(),
+                mtu: link.mtu,
+                chunk: umem.geometry().chunk,
+                busy_poll,
+            })) as Box<dyn TransmitQueue>);
+        }
+        channels.push(channel);
+    }
+    // All is ready: from here on packets come.
+    for (queue, channel) in (0..).zip(&channels) {
+        attachment.program.set_socket(queue, &channel.fd).map_err(system("redirect a receive queue"))?;
+    }
+    let obtained = Obtained {
+        native: way == Way::Native,
+        zero_copy: opener.zero_copy == Some(true),
+        multi_buffer: fragments,
+        busy_poll,
+        planned_stride: umem.geometry().unaligned,
+        shared_registration: opener.shared,
+        queues: link.receive_queues,
+    };
+    notes.insert(0, sentence(&obtained, umem));
+    describe(config, &link, &addresses, &mut notes);
+    let monitor = Monitor { obtained, addresses, channels: channels.iter().map(Arc::downgrade).collect() };
+    let capabilities = Capabilities {
+        mac: Some(link.mac),
+        mtu: Some(link.mtu),
+        maximum_frame: link.mtu + ETHERNET,
+        timestamps: false,
+        lossless: false,
+        notes,
+    };
+    let port = Port { name: name.clone(), driver: "xdp", capabilities, receive, transmit };
+    Ok(XdpPort { port, monitor })
+}
+
+/// Refuses interfaces that can't work, or where it would do harm, before anything is changed.
+fn check(config: &XdpConfig, link: &Link) -> Result<(), XdpError> {
+    let name = config.interface.clone();
+    if !ETHERNET_HARDWARE.contains(&link.hardware) {
+        return Err(XdpError::NotEthernet { name, hardware: link.hardware });
+    }
+    if AGGREGATES.contains(&link.kind.as_str()) {
+        return Err(XdpError::Aggregate { name, kind: link.kind.clone() });
+    }
+    // Members of a VRF are interfaces of their own.
+    if AGGREGATES.contains(&link.master_kind.as_str()) {
+        let (master, kind) = (link.master_name(), link.master_kind.clone());
+        return Err(XdpError::Enslaved { name, master, kind });
+    }
+    if !link.is_up {
+        return Err(XdpError::Down { name });
+    }
+    if let Some(program) = link.program {
+        return Err(XdpError::ProgramThere { name, program });
+    }
+    let available = link.receive_queues.min(link.transmit_queues);
+    if config.queues > available {
+        return Err(XdpError::Queues { name, wanted: config.queues, available });
+    }
+    if config.steering == Steering::All && !config.take_all {
+        let addresses = link::reachable_addresses(&name).map_err(|source| XdpError::System {
+            action: "list the kernel's addresses".to_owned(),
+            source,
+        })?;
+        if !addresses.is_empty() {
+            let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            return Err(XdpError::CutsOff { name, addresses });
+        }
+    }
+    Ok(())
+}
+
+/// Attaches the program in the best way that the configuration allows.
+fn attach(
+    config: &XdpConfig,
+    link: &Link,
+    program: Program,
+    fragments: bool,
+    notes: &mut Vec<String>,
+) -> Result<(Attachment, Way), XdpError> {
+    let ways: &[Way] = match config.mode {
+        XdpMode::Best => &[Way::Native, Way::Generic],
+        XdpMode::ZeroCopy | XdpMode::Copy => &[Way::Native],
+        XdpMode::Generic => &[Way::Generic],
+    };
+    let mut program = program;
+    let mut last = None;
+    for &way in ways {
+        match Attachment::new(program, link.index, way) {
+            Ok(attachment) => {
+                if let Some((_, source)) = last {
+                    notes.push(format!(
+                        "the driver can't run XDP programs ({source}): the network stack does, which is slower"
+                    ));
+                }
+                return Ok((attachment, way));
+            }
+            Err((back, error)) => {
+                program = back;
+                match error.raw_os_error() {
+                    Some(libc::EPERM) => {
+                        return Err(XdpError::admin("attach an XDP program".to_owned())(error));
+                    }
+                    // Somebody was faster.
+                    Some(libc::EBUSY | libc::EEXIST) => {
+                        let name = config.interface.clone();
+                        return Err(XdpError::ProgramThere { name, program: 0 });
+                    }
+                    _ => last = Some((way, error)),
+                }
+            }
+        }
+    }
+    let (way, source) = last.unwrap_or((Way::Generic, io::Error::other("no way to try")));
+    let name = config.interface.clone();
+    // `drivers/net/veth.c: veth_xdp_set`, and others alike.
+    if source.raw_os_error() == Some(libc::ERANGE) && !fragments {
+        return Err(XdpError::NoXdp {
+            name,
+            mode: "native",
+            remedy:
+                "the MTU of the interface, or of its other end, is too large: lower it, or say mode=generic"
+                    .to_owned(),
+            source,
+        });
+    }
+    let (mode, remedy) = match way {
+        Way::Native => ("native", "leave the choice open with mode=best, or say mode=generic"),
+        Way::Generic => ("generic", "use the packet driver instead"),
+    };
+    Err(XdpError::NoXdp { name, mode, remedy: remedy.to_owned(), source })
+}
+
+/// Makes the sockets of an interface, all in the same mode.
+struct Opener<'a> {
+    config: &'a XdpConfig,
+    umem: &'a Umem,
+    link: &'a Link,
+    fragments: bool,
+    /// Decided with the first socket.
+    zero_copy: Option<bool>,
+    shared: bool,
+}
+
+impl Opener<'_> {
+    fn socket(
+        &mut self,
+        queue: u32,
+        way: Way,
+        notes: &mut Vec<String>,
+    ) -> Result<(Arc<Channel>, Rings), XdpError> {
+        let name = || self.config.interface.clone();
+        let wanted = match (self.zero_copy, self.config.mode) {
+            (Some(decided), _) => decided,
+            (None, XdpMode::Best | XdpMode::ZeroCopy) => way == Way::Native,
+            (None, XdpMode::Copy | XdpMode::Generic) => false,
+        };
+        if wanted {
+            let attempt = match self.pages_reason() {
+                Some(reason) => Err(reason),
+                None => self.bind(queue, true).map_err(|error| match error.raw_os_error() {
+                    Some(libc::EOPNOTSUPP | libc::EINVAL) => "its driver has no such mode".to_owned(),
+                    _ => error.to_string(),
+                }),
+            };
+            match attempt {
+                Ok(made) => {
+                    self.zero_copy = Some(true);
+                    return Ok(made);
+                }
+                Err(reason) if self.config.mode == XdpMode::ZeroCopy || self.zero_copy == Some(true) => {
+                    return Err(XdpError::NoZeroCopy { name: name(), reason });
+                }
+                Err(reason) => notes.push(format!("packets are copied to and from the kernel: {reason}")),
+            }
+        }
+        self.zero_copy = Some(false);
+        let fragments = self.fragments;
+        self.bind(queue, false).map_err(|source| match source.raw_os_error() {
+            Some(libc::EBUSY) => XdpError::QueueInUse { name: name(), queue },
+            Some(libc::EAFNOSUPPORT) => XdpError::NoSockets { source },
+            Some(libc::ENOBUFS) => XdpError::LockedMemory { source },
+            Some(libc::EINVAL) if fragments => XdpError::Mtu {
+                name: name(),
+                mtu: self.link.mtu,
+                maximum: self.umem.geometry().frame - ETHERNET - TAG,
+                reason: "this kernel makes no packets of several buffers (Linux 6.6 or later does)",
+            },
+            _ => XdpError::raw(format!("open an AF_XDP socket on queue {queue} of interface {:?}", name()))(
+                source,
+            ),
+        })
+    }
+
+    /// Why the pool's memory can't be used without copies: a device needs each chunk in one piece of physical memory.
+    fn pages_reason(&self) -> Option<String> {
+        let pages = self.umem.region().pool().page_size();
+        let huge = matches!(pages, PageSize::Huge1G | PageSize::Huge2M);
+        (self.umem.geometry().unaligned && !huge).then(|| {
+            format!("the pool is in {pages}, in which buffers lie across page borders: set up huge pages")
+        })
+    }
+
+    /// A socket that shares another one's registration if there is one, else with its own.
+    fn bind(&mut self, queue: u32, zero_copy: bool) -> io::Result<(Arc<Channel>, Rings)> {
+        let other = self.umem.channel(zero_copy, self.fragments);
+        let request = Request {
+            region: self.umem.region(),
+            geometry: self.umem.geometry(),
+            interface: self.link.index,
+            queue,
+            entries: self.config.entries,
+            fragments: self.fragments,
+            zero_copy,
+            share: other.as_ref().map(|channel| &channel.fd),
+        };
+        let (request, made) = match socket::open(&request) {
+            Ok(made) => {
+                self.shared |= other.is_some();
+                (request, made)
+            }
+            Err(error) if other.is_none() || error.raw_os_error() == Some(libc::EBUSY) => return Err(error),
+            Err(_) => {
+                let request = Request { share: None, ..request };
+                (request, socket::open(&request)?)
+            }
+        };
+        let (fd, rings) = made;
+        Ok((Arc::new(Channel::new(fd, &request)), rings))
+    }
+}
+
+/// What was obtained, for people.
+fn sentence(obtained: &Obtained, umem: &Umem) -> String {
+    let pick = |is: bool, yes: &'static str, no: &'static str| if is { yes } else { no };
+    let (geometry, region) = (umem.geometry(), umem.region());
+    format!(
+        "{} XDP, {}, {}, {}{} queue(s), chunks of {} bytes at {} of {}{}",
+        pick(obtained.native, "native", "generic"),
+        pick(obtained.zero_copy, "no copy in the kernel", "one copy in the kernel each way"),
+        pick(obtained.multi_buffer, "packets of several buffers", "packets of one buffer"),
+        pick(obtained.busy_poll, "busy polling, ", ""),
+        obtained.queues,
+        geometry.chunk,
+        pick(geometry.unaligned, "the planned stride", "an aligned stride"),
+        region.stride(),
+        pick(obtained.shared_registration, ", memory shared with another port", ""),
+    )
+}
+
+/// What people should know about this interface.
+fn describe(config: &XdpConfig, link: &Link, addresses: &LocalAddresses, notes: &mut Vec<String>) {
+    let name = &config.interface;
+    match config.steering {
+        Steering::Router => notes.push(format!(
+            "packets to the kernel's own {} addresses, to groups, and what is not IP stay with the kernel",
+            addresses.addresses().len()
+        )),
+        Steering::All => notes.push("all packets come here: the kernel sees none".to_owned()),
+    }
+    if link.strips_tags {
+        notes.push(format!(
+            "the interface takes VLAN tags out of packets before they come here: `ethtool -K {name} rxvlan off` if there are any"
+        ));
+    }
+    if link.kind == "veth" {
+        notes.push(
+            "the other end of a veth pair must not leave checksums or tags to hardware: `ethtool -K OTHER tx off txvlan off`"
+                .to_owned(),
+        );
+    }
+}

@@ -1,0 +1,348 @@
+//! The receiving end: posts buffers, and takes packets.
+
+use crate::bpf::Attachment;
+use crate::drops::ReceiveDrop;
+use crate::level::Level;
+use crate::outstanding::Outstanding;
+use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
+use crate::socket::{Channel, XdpStatistics};
+use crate::system;
+use crate::umem::Geometry;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use warmlane_mem::{BURST_CAPACITY, Burst, METADATA_BYTES, Packet, Region, Span};
+use warmlane_port::{QueueCounters, QueueStatus, ReceiveQueue};
+use warmlane_sys::prefetch;
+
+/// With chunks anywhere, an address is the chunk's in its lower 48 bits, and the data's distance from it above
+/// (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
+const DISTANCE_SHIFT: u32 = 48;
+const CHUNK_MASK: u64 = (1 << DISTANCE_SHIFT) - 1;
+
+/// Buffers posted at least, and after a pause.
+const LEVEL_MINIMUM: u32 = 128;
+const LEVEL_INITIAL: u32 = 1024;
+
+/// Buffers are posted at least this many at a time, as long as a quarter of the level is not needed at once.
+const REFILL: u32 = 32;
+
+/// How many polls go by before the clock is looked at, and how much time before the kernel is asked whether the
+/// interface is still there, and what it dropped.
+const POLLS_PER_CHECK: u32 = 1024;
+const TIME_PER_CHECK: Duration = Duration::from_millis(100);
+
+pub(crate) struct XdpReceive {
+    region: Region,
+    geometry: Geometry,
+    /// Fields are dropped in this order: the program no longer redirects here, the rings are unmapped, the socket is
+    /// closed.
+    _attachment: Arc<Attachment>,
+    fill: Producer<u64>,
+    ring: Consumer<Descriptor>,
+    channel: Arc<Channel>,
+    name: String,
+    busy_poll: bool,
+    outstanding: Outstanding,
+    level: Level,
+    posted: u32,
+    spans: Box<[Span; BURST_CAPACITY]>,
+    /// The beginning of a packet whose other buffers have yet to come.
+    partial: Option<Packet>,
+    /// The rest of a packet that was dropped has yet to come.
+    skipping: bool,
+    counters: Arc<QueueCounters>,
+    polls: u32,
+    checked: Instant,
+    told: XdpStatistics,
+    failure: Option<String>,
+}
+
+/// What a receiving end is made of.
+pub(crate) struct Parts {
+    pub(crate) region: Region,
+    pub(crate) geometry: Geometry,
+    pub(crate) attachment: Arc<Attachment>,
+    pub(crate) fill: Producer<u64>,
+    pub(crate) ring: Consumer<Descriptor>,
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) name: String,
+    pub(crate) entries: u32,
+    pub(crate) busy_poll: bool,
+}
+
+impl XdpReceive {
+    /// Takes over, and posts the first buffers.
+    pub(crate) fn new(parts: Parts) -> Self {
+        // A pool is there for all queues and both directions.
+        let fair = (parts.region.buffers() / 8).max(1);
+        let mut receive = Self {
+            outstanding: Outstanding::new(parts.region.buffers()),
+            level: Level::new(LEVEL_MINIMUM.min(fair), LEVEL_INITIAL.min(fair), parts.entries),
+            region: parts.region,
+            geometry: parts.geometry,
+            _attachment: parts.attachment,
+            fill: parts.fill,
+            ring: parts.ring,
+            channel: parts.channel,
+            name: parts.name,
+            busy_poll: parts.busy_poll,
+            posted: 0,
+            spans: Box::new([Span::default(); BURST_CAPACITY]),
+            partial: None,
+            skipping: false,
+            counters: QueueCounters::new(ReceiveDrop::ALL),
+            polls: 0,
+            checked: Instant::now(),
+            told: XdpStatistics::default(),
+            failure: None,
+        };
+        receive.refill();
+        receive
+    }
+
+    /// Posts buffers up to the level.
+    #[inline]
+    fn refill(&mut self) {
+        let target = self.level.target();
+        let missing = target.saturating_sub(self.posted);
+        if missing >= REFILL.min(target / 4).max(1) {
+            self.post(missing);
+        }
+    }
+
+    fn post(&mut self, missing: u32) {
+        let Ok(room) = self.fill.room(missing) else {
+            self.fail_corrupt();
+            return;
+        };
+        let mut missing = missing.min(room) as usize;
+        while missing > 0 {
+            let mut fresh = Burst::with_limit(BURST_CAPACITY);
+            let taken = self.region.pool().take_burst(&mut fresh, missing.min(BURST_CAPACITY));
+            let count = self.region.hand_out(&mut fresh, &mut self.spans[..]);
+            for span in &self.spans[..count] {
+                self.outstanding.give(span.index);
+                self.fill.write(self.region.place(span.index) + self.geometry.start);
+            }
+            self.posted += count as u32;
+            missing -= count;
+            if taken == 0 || count < taken {
+                // The pool is empty.
+                break;
+            }
+        }
+        self.fill.publish();
+        if self.channel.zero_copy && self.fill.needs_wakeup() {
+            self.wake();
+        }
+    }
+
+    fn wake(&mut self) {
+        self.channel.receive_calls.add(1);
+        if let Err(error) = system::wake_receiver(&self.channel.fd)
+            && matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV))
+        {
+            self.failure.get_or_insert_with(|| gone(&self.name));
+        }
+    }
+
+    #[cold]
+    fn fail_corrupt(&mut self) {
+        self.failure.get_or_insert_with(|| {
+            format!("interface {:?}: the kernel's ring index is impossible; restart the program", self.name)
+        });
+    }
+
+    /// Where the data of a descriptor is, if that is in a buffer that the kernel has; the kernel no longer has it then.
+    #[inline(always)]
+    fn accept(&mut self, descriptor: Descriptor) -> Option<Span> {
+        let address = if self.geometry.unaligned {
+            (descriptor.address & CHUNK_MASK) + (descriptor.address >> DISTANCE_SHIFT)
+        } else {
+            descriptor.address
+        };
+        let (index, offset) = self.region.locate(address)?;
+        if !self.outstanding.end(index) {
+            return None;
+        }
+        let end = offset as u64 + u64::from(descriptor.length);
+        if offset < METADATA_BYTES || end > self.region.end() as u64 {
+            // SAFETY: the kernel had it, and has given it back.
+            unsafe { self.region.free(&[index]) };
+            return None;
+        }
+        Some(Span { index, offset: offset as u16, length: descriptor.length as u16 })
+    }
+
+    /// Takes `count` descriptors that wait, each a packet.
+    #[inline]
+    fn take_whole(&mut self, burst: &mut Burst, count: u32) {
+        let base = self.region.address().as_ptr();
+        let mut good = 0;
+        let mut bytes = 0;
+        for ahead in 0..count {
+            let descriptor = self.ring.read(ahead);
+            if let Some(span) = self.accept(descriptor) {
+                // The metadata is written soon, and the headers are read.
+                let start = base.wrapping_add(self.region.place(span.index) as usize);
+                prefetch::prefetch_read_at(start);
+                prefetch::prefetch_read_at(start.wrapping_add(usize::from(span.offset)));
+                bytes += u64::from(span.length);
+                self.spans[good] = span;
+                good += 1;
+            }
+        }
+        self.ring.release(count);
+        // SAFETY: `accept` saw that the kernel had each buffer and has it no longer, and that the span is inside; the
+        // caller left room in the burst.
+        unsafe { self.region.take_back(&self.spans[..good], burst) };
+        self.counters.packets.add(good as u64);
+        self.counters.bytes.add(bytes);
+        if good < count as usize {
+            let bad = u64::from(count) - good as u64;
+            self.counters.drops.count(ReceiveDrop::BadDescriptor.index(), bad);
+        }
+    }
+
+    /// Takes `count` descriptors that wait, some of which are pieces of packets.
+    #[cold]
+    fn take_pieces(&mut self, burst: &mut Burst, count: u32) {
+        for ahead in 0..count {
+            let descriptor = self.ring.read(ahead);
+            let is_last = descriptor.options & CONTINUES == 0;
+            let mut piece = Burst::with_limit(1);
+            if let Some(span) = self.accept(descriptor) {
+                // SAFETY: as in `take_whole`.
+                unsafe { self.region.take_back(&[span], &mut piece) };
+            }
+            if self.skipping {
+                self.skipping = !is_last;
+                continue;
+            }
+            let begun = self.partial.take();
+            let whole = match (begun, piece.pop()) {
+                (_, None) => Err(ReceiveDrop::BadDescriptor),
+                (None, Some(piece)) => Ok(piece),
+                (Some(mut packet), Some(piece)) => match packet.chain(piece) {
+                    Ok(()) => Ok(packet),
+                    Err(_) => Err(ReceiveDrop::TooManyBuffers),
+                },
+            };
+            match whole {
+                Err(reason) => {
+                    self.counters.drops.count(reason.index(), 1);
+                    self.skipping = !is_last;
+                }
+                Ok(packet) if is_last => {
+                    self.counters.packets.add(1);
+                    self.counters.bytes.add(packet.packet_length() as u64);
+                    // There is room: no more packets than descriptors come, and the caller left room for these.
+                    drop(burst.push(packet));
+                }
+                Ok(packet) => self.partial = Some(packet),
+            }
+        }
+        self.ring.release(count);
+    }
+
+    /// Whether packets of several buffers are under way.
+    #[inline]
+    fn has_pieces(&self, count: u32) -> bool {
+        self.channel.fragments
+            && (self.partial.is_some()
+                || self.skipping
+                || (0..count).any(|ahead| self.ring.read(ahead).options & CONTINUES != 0))
+    }
+
+    /// Asks the kernel now and then whether the interface is there, and what it dropped.
+    #[cold]
+    fn check(&mut self) {
+        if self.checked.elapsed() < TIME_PER_CHECK {
+            return;
+        }
+        self.checked = Instant::now();
+        self.wake();
+        self.count_losses();
+    }
+
+    fn count_losses(&mut self) {
+        let Some(now) = self.channel.statistics() else { return };
+        let since = |read: fn(&XdpStatistics) -> u64| read(&now).saturating_sub(read(&self.told));
+        let dropped = since(|statistics| statistics.receive_dropped);
+        // In copy mode a packet without a buffer is counted as both; without copies, the device drops it and we are
+        // only told that it looked for buffers.
+        let without_buffer = since(|statistics| statistics.fill_ring_empty).min(dropped);
+        for (reason, count) in [
+            (ReceiveDrop::RingFull, since(|statistics| statistics.receive_ring_full)),
+            (ReceiveDrop::NoBuffer, without_buffer),
+            (ReceiveDrop::Refused, dropped - without_buffer),
+        ] {
+            self.counters.drops.count(reason.index(), count);
+        }
+        if since(|statistics| statistics.fill_ring_empty) > 0 {
+            self.level.missed();
+        }
+        self.told = now;
+    }
+}
+
+impl ReceiveQueue for XdpReceive {
+    #[inline]
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        self.polls += 1;
+        if self.polls == POLLS_PER_CHECK {
+            self.polls = 0;
+            self.check();
+        }
+        let before = burst.len();
+        let Ok(ready) = self.ring.ready() else {
+            self.fail_corrupt();
+            return 0;
+        };
+        if ready == 0 {
+            self.level.nothing();
+            self.refill();
+            if self.busy_poll {
+                self.wake();
+            }
+            return 0;
+        }
+        self.level.found(ready);
+        let count = ready.min(burst.room().min(BURST_CAPACITY) as u32);
+        if self.has_pieces(count) {
+            self.take_pieces(burst, count);
+        } else {
+            self.take_whole(burst, count);
+        }
+        self.posted = self.posted.saturating_sub(count);
+        self.refill();
+        burst.len() - before
+    }
+
+    fn status(&self) -> QueueStatus {
+        match &self.failure {
+            Some(sentence) => QueueStatus::Failed(sentence.clone()),
+            None => QueueStatus::Running,
+        }
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+impl Drop for XdpReceive {
+    fn drop(&mut self) {
+        self.count_losses();
+        // SAFETY: they were handed out to this socket and not taken back, or they would not be in here; nobody else
+        // remembers them.
+        unsafe { self.channel.leave(&self.outstanding.take_all()) };
+    }
+}
+
+/// The sentence for an interface that went away.
+pub(crate) fn gone(name: &str) -> String {
+    format!(
+        "interface {name:?} was deleted or moved to another network namespace: bring it back and start again"
+    )
+}

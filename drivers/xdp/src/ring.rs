@@ -1,0 +1,306 @@
+//! The rings that an AF_XDP socket shares with the kernel (`net/xdp/xsk_queue.h`,
+//! `Documentation/networking/af_xdp.rst`).
+//!
+//! Each has one producer and one consumer, one of them us. Both count on without end; an index modulo the ring's size
+//! is an entry. The producer writes entries and then (release) its index; the consumer reads that index (acquire) and
+//! then entries, and later gives them back by its own index (release), which the producer reads (acquire) before it
+//! writes there again.
+//!
+//! What the kernel writes is checked before use: an index that claims more entries than there are ends the ring.
+
+use crate::system::Plain;
+use std::ffi::c_int;
+use std::io;
+use std::marker::PhantomData;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// A packet in the receive or transmit ring (`struct xdp_desc`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Descriptor {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) options: u32,
+}
+
+/// The packet goes on in the next descriptor (`XDP_PKT_CONTD`).
+pub(crate) const CONTINUES: u32 = 1;
+
+// SAFETY: integers only.
+unsafe impl Plain for Descriptor {}
+// SAFETY: an integer.
+unsafe impl Plain for u64 {}
+
+/// Where the parts of a ring are in its mapping (`struct xdp_ring_offset`).
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Offsets {
+    pub(crate) producer: u64,
+    pub(crate) consumer: u64,
+    pub(crate) entries: u64,
+    pub(crate) flags: u64,
+}
+
+/// The consumer wants to be woken up (`XDP_RING_NEED_WAKEUP`).
+const NEEDS_WAKEUP: u32 = 1;
+
+/// A mapped ring with entries of type `T`.
+struct Shared<T> {
+    memory: NonNull<u8>,
+    bytes: usize,
+    offsets: Offsets,
+    size: u32,
+    _entries: PhantomData<T>,
+}
+
+// SAFETY: the mapping is not tied to a thread; its indices are only touched as atomics, its entries only by the one
+// owner of our end, in the ranges that are ours.
+unsafe impl<T: Plain> Send for Shared<T> {}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: `memory` was mapped with this length in `map`, and nothing borrows from it any more.
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
+    }
+}
+
+impl<T: Plain> Shared<T> {
+    /// Maps the ring of `size` entries that the socket has at `place`.
+    fn map(socket: &OwnedFd, place: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
+        let bytes = offsets.entries as usize + size as usize * size_of::<T>();
+        let inside = |offset: u64| offset.is_multiple_of(4) && offset < offsets.entries;
+        if !(inside(offsets.producer) && inside(offsets.consumer) && inside(offsets.flags))
+            || !offsets.entries.is_multiple_of(8)
+            || !size.is_power_of_two()
+        {
+            return Err(io::Error::other(format!("the kernel describes a ring that can't be: {offsets:?}")));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice, of a file that we hold. Populated at once, so
+        // that no poll has to wait for a page fault.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                socket.as_raw_fd(),
+                place as libc::off_t,
+            )
+        };
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let memory = NonNull::new(memory.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        Ok(Self { memory, bytes, offsets, size, _entries: PhantomData })
+    }
+
+    #[inline(always)]
+    fn index(&self, offset: u64) -> &AtomicU32 {
+        // SAFETY: `map` checked that the offset is a multiple of 4 in front of the entries, which end with the mapping;
+        // that the kernel writes there, too, is what an atomic is for.
+        unsafe { &*self.memory.as_ptr().add(offset as usize).cast::<AtomicU32>() }
+    }
+
+    #[inline(always)]
+    fn entry(&self, number: u32) -> *mut T {
+        let place = (number & (self.size - 1)) as usize;
+        // SAFETY: place < size, a power of two, and the mapping has that many entries behind `offsets.entries`.
+        unsafe { self.memory.as_ptr().add(self.offsets.entries as usize).cast::<T>().add(place) }
+    }
+}
+
+/// The kernel's index can't be true: it has lost count, or somebody else wrote to the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Corrupt;
+
+/// Our end of a ring that we fill: the fill ring, the transmit ring.
+pub(crate) struct Producer<T> {
+    shared: Shared<T>,
+    /// Entries written so far; published up to `published`.
+    written: u32,
+    published: u32,
+    /// What the consumer had taken when we last looked.
+    taken: u32,
+}
+
+impl<T: Plain> Producer<T> {
+    pub(crate) fn map(socket: &OwnedFd, place: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
+        Ok(Self { shared: Shared::map(socket, place, offsets, size)?, written: 0, published: 0, taken: 0 })
+    }
+
+    /// How many entries there is room for; looks at the kernel's index only if it must to answer `wanted`.
+    #[inline]
+    pub(crate) fn room(&mut self, wanted: u32) -> Result<u32, Corrupt> {
+        let size = self.shared.size;
+        let mut room = size - self.written.wrapping_sub(self.taken);
+        if room < wanted {
+            self.look()?;
+            room = size - self.written.wrapping_sub(self.taken);
+        }
+        Ok(room)
+    }
+
+    fn look(&mut self) -> Result<(), Corrupt> {
+        // Acquire pairs with the kernel's release of its index: its reads of those entries are over.
+        let taken = self.shared.index(self.shared.offsets.consumer).load(Ordering::Acquire);
+        if self.published.wrapping_sub(taken) > self.shared.size {
+            return Err(Corrupt);
+        }
+        self.taken = taken;
+        Ok(())
+    }
+
+    /// Whether the kernel has yet to take entries that were published.
+    pub(crate) fn is_pending(&mut self) -> Result<bool, Corrupt> {
+        self.look()?;
+        Ok(self.taken != self.published)
+    }
+
+    /// Writes the next entry; [`room`](Self::room) must have said that there is room.
+    #[inline(always)]
+    pub(crate) fn write(&mut self, entry: T) {
+        debug_assert!(self.written.wrapping_sub(self.taken) < self.shared.size);
+        // SAFETY: the pointer is to an entry inside the mapping; the kernel only reads entries between its index and
+        // the published one, which this is not. (Without room it would be, and the kernel would read either value:
+        // no harm to our memory.)
+        unsafe { self.shared.entry(self.written).write(entry) };
+        self.written = self.written.wrapping_add(1);
+    }
+
+    /// Shows the kernel what was written.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self) {
+        if self.published != self.written {
+            self.published = self.written;
+            // Release pairs with the kernel's acquire: the entries are written before it sees the index.
+            self.shared.index(self.shared.offsets.producer).store(self.written, Ordering::Release);
+        }
+    }
+
+    /// Whether the kernel wants to be told that something was published.
+    #[inline]
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        // The kernel sets the flag and then looks at our index once more; we write the index and then look at the flag.
+        // A store and a later load of another place: only a sequentially consistent fence keeps these in order, and
+        // without it the last packet before a pause could wait until the next one.
+        fence(Ordering::SeqCst);
+        self.shared.index(self.shared.offsets.flags).load(Ordering::Relaxed) & NEEDS_WAKEUP != 0
+    }
+}
+
+/// Our end of a ring that the kernel fills: the receive ring, the completion ring.
+pub(crate) struct Consumer<T> {
+    shared: Shared<T>,
+    /// Entries taken so far.
+    taken: u32,
+}
+
+impl<T: Plain> Consumer<T> {
+    pub(crate) fn map(socket: &OwnedFd, place: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
+        Ok(Self { shared: Shared::map(socket, place, offsets, size)?, taken: 0 })
+    }
+
+    /// Entries that wait.
+    #[inline]
+    pub(crate) fn ready(&self) -> Result<u32, Corrupt> {
+        // Acquire pairs with the kernel's release of its index: the entries are written.
+        let written = self.shared.index(self.shared.offsets.producer).load(Ordering::Acquire);
+        let ready = written.wrapping_sub(self.taken);
+        if ready > self.shared.size { Err(Corrupt) } else { Ok(ready) }
+    }
+
+    /// The entry that is `ahead` behind the next one; must be among those that wait.
+    #[inline(always)]
+    pub(crate) fn read(&self, ahead: u32) -> T {
+        // SAFETY: the pointer is to an entry inside the mapping; any bytes are a T (Plain). The kernel doesn't write to
+        // entries that it published until they are released; read once and as a whole, whatever it does.
+        unsafe { self.shared.entry(self.taken.wrapping_add(ahead)).read_volatile() }
+    }
+
+    /// Gives the next `count` entries back to the kernel.
+    #[inline]
+    pub(crate) fn release(&mut self, count: u32) {
+        self.taken = self.taken.wrapping_add(count);
+        // Release pairs with the kernel's acquire: our reads of the entries are over.
+        self.shared.index(self.shared.offsets.consumer).store(self.taken, Ordering::Release);
+    }
+}
+
+/// Offsets as [`Offsets`] from the option of the socket that tells them.
+pub(crate) const OFFSETS_OPTION: c_int = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    const OFFSETS: Offsets = Offsets { producer: 0, consumer: 64, flags: 128, entries: 192 };
+    const SIZE: u32 = 8;
+
+    /// A ring in a file, both ends ours.
+    fn ring() -> (Producer<u64>, Consumer<u64>, OwnedFd) {
+        // SAFETY: a C string that lives through the call.
+        let fd = unsafe { libc::memfd_create(c"ring".as_ptr(), 0) };
+        // SAFETY: the descriptor was just made and nobody else has it.
+        let fd = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
+        File::from(fd.try_clone().unwrap()).set_len(4096).unwrap();
+        let producer = Producer::map(&fd, 0, OFFSETS, SIZE).unwrap();
+        (producer, Consumer::map(&fd, 0, OFFSETS, SIZE).unwrap(), fd)
+    }
+
+    #[test]
+    fn entries_go_round_and_round() {
+        let (mut producer, mut consumer, _fd) = ring();
+        let mut next = 0_u64;
+        for round in 0..100_u32 {
+            let count = 1 + round % SIZE;
+            assert_eq!(producer.room(SIZE), Ok(SIZE));
+            for number in 0..count {
+                producer.write(next + u64::from(number));
+            }
+            assert_eq!(consumer.ready(), Ok(0), "not yet published");
+            producer.publish();
+            assert_eq!(producer.is_pending(), Ok(true));
+            assert_eq!(consumer.ready(), Ok(count));
+            for number in 0..count {
+                assert_eq!(consumer.read(number), next + u64::from(number));
+            }
+            assert_eq!(producer.room(SIZE), Ok(SIZE - count));
+            consumer.release(count);
+            assert_eq!(producer.is_pending(), Ok(false));
+            next += u64::from(count);
+        }
+    }
+
+    #[test]
+    fn impossible_indices_are_noticed() {
+        let (mut producer, consumer, _fd) = ring();
+        consumer.shared.index(OFFSETS.producer).store(SIZE + 1, Ordering::Relaxed);
+        assert_eq!(consumer.ready(), Err(Corrupt));
+        consumer.shared.index(OFFSETS.consumer).store(1, Ordering::Relaxed);
+        assert_eq!(producer.is_pending(), Err(Corrupt));
+    }
+
+    #[test]
+    fn the_wakeup_flag_is_seen() {
+        let (producer, consumer, _fd) = ring();
+        assert!(!producer.needs_wakeup());
+        consumer.shared.index(OFFSETS.flags).store(NEEDS_WAKEUP, Ordering::Relaxed);
+        assert!(producer.needs_wakeup());
+    }
+
+    #[test]
+    fn impossible_offsets_are_refused() {
+        let (_, _, fd) = ring();
+        for offsets in [
+            Offsets { producer: 192, ..OFFSETS },
+            Offsets { consumer: 2, ..OFFSETS },
+            Offsets { entries: 12, ..OFFSETS },
+        ] {
+            assert!(Consumer::<u64>::map(&fd, 0, offsets, SIZE).is_err(), "{offsets:?}");
+        }
+    }
+}

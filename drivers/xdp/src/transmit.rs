@@ -1,0 +1,384 @@
+//! The sending end: hands packets to the kernel, and frees them when it is done with them.
+
+use crate::bpf::Attachment;
+use crate::checksum;
+use crate::drops::TransmitDrop;
+use crate::outstanding::Outstanding;
+use crate::receive::gone;
+use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
+use crate::socket::Channel;
+use crate::system;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Region, Span};
+use warmlane_port::{QueueCounters, QueueStatus, TransmitQueue};
+
+/// Bytes of an Ethernet header, and of a VLAN tag, which an interface carries on top of its MTU.
+pub(crate) const ETHERNET: u32 = 14;
+pub(crate) const TAG: u32 = 4;
+
+/// Types of frames that start with a VLAN tag (IEEE 802.1Q clause 9).
+const TAG_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+
+/// Pieces of one frame that the kernel takes at most (`CONFIG_MAX_SKB_FRAGS`, usually).
+const PIECES: usize = 17;
+
+/// How long the end of a queue waits for what is on its way.
+const LAST_WAIT: Duration = Duration::from_millis(200);
+
+pub(crate) struct XdpTransmit {
+    region: Region,
+    /// Fields are dropped in this order: the program no longer redirects here, the rings are unmapped, the socket is
+    /// closed.
+    _attachment: Arc<Attachment>,
+    ring: Producer<Descriptor>,
+    completion: Consumer<u64>,
+    channel: Arc<Channel>,
+    name: String,
+    mtu: u32,
+    /// Bytes that one descriptor may have.
+    piece: usize,
+    /// Frames up to here need no closer look.
+    plain: u32,
+    busy_poll: bool,
+    outstanding: Outstanding,
+    in_flight: u32,
+    /// The interface was down at the last attempt.
+    is_down: bool,
+    spans: Box<[Span; BURST_CAPACITY]>,
+    indices: Box<[u32; BURST_CAPACITY]>,
+    counters: Arc<QueueCounters>,
+    failure: Option<String>,
+}
+
+/// What a sending end is made of.
+pub(crate) struct Parts {
+    pub(crate) region: Region,
+    pub(crate) attachment: Arc<Attachment>,
+    pub(crate) ring: Producer<Descriptor>,
+    pub(crate) completion: Consumer<u64>,
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) name: String,
+    pub(crate) mtu: u32,
+    pub(crate) chunk: u32,
+    pub(crate) busy_poll: bool,
+}
+
+/// What became of the first packet of a burst.
+enum Odd {
+    /// It is in the ring: so many bytes.
+    Sent(u64),
+    Dropped(TransmitDrop),
+    /// The ring has no room for all its pieces.
+    NoRoom,
+}
+
+impl XdpTransmit {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            outstanding: Outstanding::new(parts.region.buffers()),
+            region: parts.region,
+            _attachment: parts.attachment,
+            ring: parts.ring,
+            completion: parts.completion,
+            channel: parts.channel,
+            name: parts.name,
+            mtu: parts.mtu,
+            piece: parts.chunk as usize,
+            plain: (parts.mtu + ETHERNET).min(parts.chunk),
+            busy_poll: parts.busy_poll,
+            in_flight: 0,
+            is_down: false,
+            spans: Box::new([Span::default(); BURST_CAPACITY]),
+            indices: Box::new([0; BURST_CAPACITY]),
+            counters: QueueCounters::new(TransmitDrop::ALL),
+            failure: None,
+        }
+    }
+
+    /// Frees what the kernel has sent.
+    #[inline]
+    fn reclaim(&mut self) {
+        if self.in_flight == 0 {
+            return;
+        }
+        let Ok(mut ready) = self.completion.ready() else {
+            self.fail_corrupt();
+            return;
+        };
+        while ready > 0 {
+            let count = ready.min(BURST_CAPACITY as u32);
+            let mut good = 0;
+            for ahead in 0..count {
+                let place = self.completion.read(ahead);
+                if let Some((index, _)) = self.region.locate(place)
+                    && self.outstanding.end(index)
+                {
+                    self.indices[good] = index;
+                    good += 1;
+                }
+            }
+            self.completion.release(count);
+            // SAFETY: the kernel had each (or it would not have been outstanding) and has given it back.
+            unsafe { self.region.free(&self.indices[..good]) };
+            self.in_flight = self.in_flight.saturating_sub(good as u32);
+            if good < count as usize {
+                let bad = u64::from(count) - good as u64;
+                self.counters.drops.count(TransmitDrop::BadCompletion.index(), bad);
+            }
+            ready -= count;
+        }
+    }
+
+    #[cold]
+    fn fail_corrupt(&mut self) {
+        self.failure.get_or_insert_with(|| {
+            format!("interface {:?}: the kernel's ring index is impossible; restart the program", self.name)
+        });
+    }
+
+    /// Room in the ring for up to `wanted` descriptors.
+    #[inline]
+    fn room(&mut self, wanted: usize) -> usize {
+        match self.ring.room(wanted as u32) {
+            Ok(room) => room as usize,
+            Err(_) => {
+                self.fail_corrupt();
+                0
+            }
+        }
+    }
+
+    /// Whether the packet can go into the ring as it is.
+    #[inline(always)]
+    fn is_plain(&self, packet: &Packet) -> bool {
+        let length = packet.len() as u32;
+        self.region.holds(packet)
+            && (ETHERNET..=self.plain).contains(&length)
+            && !matches!(packet.checksum(), Checksum::Partial { .. })
+    }
+
+    /// Writes what is in `spans` into the ring.
+    #[inline(always)]
+    fn write(&mut self, count: usize, options: u32) {
+        for span in &self.spans[..count] {
+            self.outstanding.give(span.index);
+            self.ring.write(Descriptor {
+                address: self.region.place(span.index) + u64::from(span.offset),
+                length: u32::from(span.length),
+                options,
+            });
+        }
+        self.in_flight += count as u32;
+    }
+
+    /// Handles the first packet of the burst, which can't go into the ring just so.
+    #[cold]
+    fn send_odd(&mut self, burst: &mut Burst) -> Odd {
+        let Some(packet) = burst.first_mut() else { return Odd::NoRoom };
+        let fit = self.examine(packet).and_then(|()| {
+            let must_copy = self.needs_copy(packet);
+            let room = self.region.room().min(self.piece);
+            let pieces = if must_copy { packet.packet_length().div_ceil(room) } else { packet.segments() };
+            match pieces {
+                1 => Ok((must_copy, pieces)),
+                _ if !self.channel.fragments => Err(TransmitDrop::TooLarge),
+                _ if pieces > PIECES => Err(TransmitDrop::TooManyPieces),
+                _ => Ok((must_copy, pieces)),
+            }
+        });
+        let bytes = packet.packet_length() as u64;
+        let (must_copy, pieces) = match fit {
+            Ok(fit) => fit,
+            Err(reason) => {
+                burst.free_front(1);
+                return Odd::Dropped(reason);
+            }
+        };
+        if self.room(pieces) < pieces {
+            return Odd::NoRoom;
+        }
+        let mut one = Burst::with_limit(1);
+        burst.move_to(&mut one);
+        if must_copy {
+            let Some(copy) = one.pop().and_then(|packet| self.copy(&packet)) else {
+                return Odd::Dropped(TransmitDrop::NoBuffer);
+            };
+            drop(one.push(copy));
+        }
+        while let Some(mut packet) = one.pop() {
+            let rest = packet.split_chain();
+            let options = if rest.is_some() { CONTINUES } else { 0 };
+            drop(one.push(packet));
+            let count = self.region.hand_out(&mut one, &mut self.spans[..1]);
+            self.write(count, options);
+            if let Some(rest) = rest {
+                drop(one.push(rest));
+            }
+        }
+        Odd::Sent(bytes)
+    }
+
+    /// Whether the packet may leave at all; completes its checksum.
+    fn examine(&self, packet: &mut Packet) -> Result<(), TransmitDrop> {
+        let length = packet.packet_length();
+        if packet.len() < ETHERNET as usize {
+            return Err(TransmitDrop::Malformed);
+        }
+        let is_tagged = packet.data().get(12..14).is_some_and(|kind| TAG_TYPES.iter().any(|tag| tag == kind));
+        let limit = self.mtu + ETHERNET + if is_tagged { TAG } else { 0 };
+        if length > limit as usize {
+            return Err(TransmitDrop::TooLarge);
+        }
+        checksum::make_complete(packet).map_err(|_| TransmitDrop::ChecksumUnknown)
+    }
+
+    /// Whether a buffer of the packet is not in the region, or the kernel would not take it: it refuses pieces of no
+    /// bytes, and packets of several where it was not told of them in time.
+    fn needs_copy(&self, packet: &Packet) -> bool {
+        !self.region.holds_chain(packet)
+            || packet.segments() > 1 && !self.channel.fragments
+            || packet.segment_data().any(|data| data.is_empty() || data.len() > self.piece)
+    }
+
+    /// A copy of the packet in buffers of the region, as few as it fits; `None` if the pool has not that many.
+    fn copy(&self, packet: &Packet) -> Option<Packet> {
+        let mut whole: Option<Packet> = None;
+        let mut last = self.region.pool().take()?;
+        for mut data in packet.segment_data() {
+            while !data.is_empty() {
+                let count = data.len().min(last.tailroom()).min(self.piece - last.len());
+                if count == 0 {
+                    let full = std::mem::replace(&mut last, self.region.pool().take()?);
+                    add(&mut whole, full)?;
+                    continue;
+                }
+                last.append(count).ok()?.copy_from_slice(&data[..count]);
+                data = &data[count..];
+            }
+        }
+        add(&mut whole, last)?;
+        self.channel.copied.add(1);
+        whole
+    }
+
+    /// Tells the kernel that there is something to send, if it wants to be told.
+    #[inline]
+    fn kick(&mut self) {
+        if !(self.ring.needs_wakeup() || self.busy_poll) {
+            return;
+        }
+        self.channel.transmit_calls.add(1);
+        self.is_down = false;
+        if let Err(error) = system::wake_sender(&self.channel.fd) {
+            match error.raw_os_error() {
+                Some(libc::ENETDOWN) => self.is_down = true,
+                Some(libc::ENXIO | libc::ENODEV) => {
+                    self.failure.get_or_insert_with(|| gone(&self.name));
+                }
+                // The kernel has sent a part, or has no memory now: the next burst or flush goes on.
+                _ => {}
+            }
+        }
+    }
+
+    fn drop_all(&self, burst: &mut Burst, reason: TransmitDrop) {
+        self.counters.drops.count(reason.index(), burst.len() as u64);
+        burst.clear();
+    }
+}
+
+/// Hangs a piece behind what there is.
+fn add(whole: &mut Option<Packet>, piece: Packet) -> Option<()> {
+    match whole {
+        Some(packet) => packet.chain(piece).ok(),
+        None => {
+            *whole = Some(piece);
+            Some(())
+        }
+    }
+}
+
+impl TransmitQueue for XdpTransmit {
+    #[inline]
+    fn transmit(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        if self.is_down {
+            // What is in the ring goes first.
+            self.kick();
+        }
+        let reason = match (&self.failure, self.is_down) {
+            (Some(_), _) => Some(TransmitDrop::Gone),
+            (None, true) => Some(TransmitDrop::LinkDown),
+            (None, false) => None,
+        };
+        if let Some(reason) = reason {
+            self.drop_all(burst, reason);
+            return before;
+        }
+        self.reclaim();
+        let (mut packets, mut bytes) = (0, 0);
+        while !burst.is_empty() {
+            let room = self.room(burst.len());
+            if room == 0 {
+                break;
+            }
+            let plain = burst.iter().take(room).take_while(|packet| self.is_plain(packet)).count();
+            if plain > 0 {
+                let count = self.region.hand_out(burst, &mut self.spans[..plain]);
+                bytes += self.spans[..count].iter().map(|span| u64::from(span.length)).sum::<u64>();
+                packets += count as u64;
+                self.write(count, 0);
+                continue;
+            }
+            match self.send_odd(burst) {
+                Odd::Sent(length) => {
+                    packets += 1;
+                    bytes += length;
+                }
+                Odd::Dropped(reason) => self.counters.drops.count(reason.index(), 1),
+                Odd::NoRoom => break,
+            }
+        }
+        self.ring.publish();
+        self.counters.packets.add(packets);
+        self.counters.bytes.add(bytes);
+        if self.in_flight > 0 {
+            self.kick();
+        }
+        before - burst.len()
+    }
+
+    fn flush(&mut self) {
+        self.reclaim();
+        if self.in_flight > 0 && self.ring.is_pending() == Ok(true) {
+            self.kick();
+            self.reclaim();
+        }
+    }
+
+    fn status(&self) -> QueueStatus {
+        match &self.failure {
+            Some(sentence) => QueueStatus::Failed(sentence.clone()),
+            None => QueueStatus::Running,
+        }
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+impl Drop for XdpTransmit {
+    fn drop(&mut self) {
+        let end = Instant::now() + LAST_WAIT;
+        self.flush();
+        while self.in_flight > 0 && self.failure.is_none() && !self.is_down && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(100));
+            self.flush();
+        }
+        // SAFETY: they were handed out to this socket and not taken back, or they would not be in here; nobody else
+        // remembers them.
+        unsafe { self.channel.leave(&self.outstanding.take_all()) };
+    }
+}

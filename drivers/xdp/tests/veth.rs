@@ -1,0 +1,313 @@
+//! Ports on virtual links, against packet sockets on the other ends.
+
+mod common;
+
+use common::{
+    Wire, all_of, bytes, drops, frame, in_namespace, ip, only, opened, pair, pool, receive, refused, run,
+    send, wait_for,
+};
+use std::time::Duration;
+use warmlane_mem::{Burst, PoolConfig};
+use warmlane_port::QueueStatus;
+use warmlane_xdp::{Steering, Umem, XdpConfig, XdpError, XdpMode};
+
+/// Sends frames of many lengths there and back.
+fn there_and_back(config: &XdpConfig, pool_config: PoolConfig, mtu: u32) -> warmlane_xdp::Obtained {
+    pair("v0", "v1", mtu);
+    let pool = pool(pool_config);
+    let umem = Umem::new(&pool).unwrap();
+    let port = opened(config, &umem);
+    assert_eq!(port.port.capabilities.mtu, Some(mtu));
+    let (mut incoming, mut outgoing, monitor) = only(port);
+    let wire = Wire::on("v1");
+    let longest = mtu as usize + 14;
+    for (number, length) in [14, 60, 64, 65, 1000, 1514, longest].into_iter().enumerate() {
+        let sent = frame(number, length.max(18));
+        wire.send(&sent);
+        let packets = receive(&mut incoming, 1);
+        assert_eq!(bytes(&packets[0]), sent);
+        send(&mut outgoing, packets);
+        assert_eq!(wire.expect(), sent);
+    }
+    // Round the rings, several times.
+    for round in 0..400 {
+        for number in 0..50 {
+            wire.send(&frame(round * 50 + number, 60));
+        }
+        let packets = receive(&mut incoming, 50);
+        for (number, packet) in packets.iter().enumerate() {
+            assert_eq!(packet.data(), frame(round * 50 + number, 60));
+        }
+        send(&mut outgoing, packets);
+        for number in 0..50 {
+            assert_eq!(wire.expect(), frame(round * 50 + number, 60));
+        }
+    }
+    assert_eq!((drops(incoming.counters()), drops(outgoing.counters())), (vec![], vec![]));
+    let effort = monitor.effort();
+    assert_eq!((incoming.counters().packets.get(), outgoing.counters().packets.get()), (20_007, 20_007));
+    assert_eq!(effort.copied, 0);
+    // One for each burst of 50, and for each of the first seven.
+    assert!(effort.transmit_calls <= 407, "{effort:?}");
+    outgoing.flush();
+    let before = run("ip link show dev v0");
+    assert!(before.contains("xdp"), "{before}");
+    drop((incoming, outgoing));
+    assert_eq!(pool.ledger().outstanding(), 0);
+    assert!(monitor.statistics().is_empty());
+    wait_for("detaching", || !run("ip link show dev v0").contains("xdp"));
+    monitor.obtained
+}
+
+#[test]
+fn packets_go_there_and_back() {
+    in_namespace("packets_go_there_and_back", || {
+        let obtained = there_and_back(&all_of("v0"), PoolConfig::default(), 1500);
+        assert!(obtained.native && obtained.planned_stride && !obtained.multi_buffer, "{obtained:?}");
+        assert!(!obtained.zero_copy && !obtained.shared_registration, "veth copies");
+    });
+}
+
+#[test]
+fn generic_mode_and_aligned_chunks_do_the_same() {
+    in_namespace("generic_mode_and_aligned_chunks_do_the_same", || {
+        let config = XdpConfig { mode: XdpMode::Generic, ..all_of("v0") };
+        let pool = PoolConfig { room: 1792, stride: Some(2048), ..PoolConfig::default() };
+        let obtained = there_and_back(&config, pool, 1500);
+        assert!(!obtained.native && !obtained.planned_stride, "{obtained:?}");
+    });
+}
+
+#[test]
+fn jumbo_frames_come_in_several_buffers() {
+    in_namespace("jumbo_frames_come_in_several_buffers", || {
+        let obtained = there_and_back(&all_of("v0"), PoolConfig::default(), 9000);
+        assert!(obtained.multi_buffer, "{obtained:?}");
+    });
+}
+
+#[test]
+fn two_ports_share_the_memory() {
+    in_namespace("two_ports_share_the_memory", || {
+        pair("a0", "a1", 1500);
+        pair("b0", "b1", 1500);
+        let pool = pool(PoolConfig::default());
+        let umem = Umem::new(&pool).unwrap();
+        let (mut from_a, to_a, monitor_a) = only(opened(&all_of("a0"), &umem));
+        let (from_b, mut to_b, monitor_b) = only(opened(&all_of("b0"), &umem));
+        assert!(!monitor_a.obtained.shared_registration && monitor_b.obtained.shared_registration);
+        let (wire_a, wire_b) = (Wire::on("a1"), Wire::on("b1"));
+        for number in 0..5000 {
+            wire_a.send(&frame(number, 100));
+            let mut packets = receive(&mut from_a, 1);
+            // In place: what is sent is the buffer that was received.
+            packets[0].data_mut()[20] = 0x99;
+            send(&mut to_b, packets);
+            let mut expected = frame(number, 100);
+            expected[20] = 0x99;
+            assert_eq!(wire_b.expect(), expected);
+        }
+        assert_eq!((monitor_a.effort().copied, monitor_b.effort().copied), (0, 0));
+        // One goes, the other stays and works.
+        drop((from_a, to_a));
+        wire_b.send(&frame(7, 100));
+        let mut from_b = from_b;
+        assert_eq!(bytes(&receive(&mut from_b, 1)[0]), frame(7, 100));
+        drop((from_b, to_b));
+        assert_eq!(pool.ledger().outstanding(), 0);
+    });
+}
+
+#[test]
+fn packets_of_other_pools_are_copied() {
+    in_namespace("packets_of_other_pools_are_copied", || {
+        pair("v0", "v1", 9000);
+        let ours = pool(PoolConfig::default());
+        let umem = Umem::new(&ours).unwrap();
+        let (incoming, mut outgoing, monitor) = only(opened(&all_of("v0"), &umem));
+        let wire = Wire::on("v1");
+        let other = pool(PoolConfig { buffers: 64, magazine: 4, room: 9216, ..PoolConfig::default() });
+        for length in [60, 1514, 5000, 9014] {
+            let mut packet = other.take().unwrap();
+            packet.fill(&frame(1, length)).unwrap();
+            send(&mut outgoing, [packet]);
+            assert_eq!(wire.expect(), frame(1, length));
+        }
+        // Half a packet from each pool.
+        let (mut packet, mut tail) = (ours.take().unwrap(), other.take().unwrap());
+        packet.fill(&frame(2, 700)).unwrap();
+        tail.fill(&[2; 800]).unwrap();
+        packet.chain(tail).unwrap();
+        send(&mut outgoing, [packet]);
+        assert_eq!(wire.expect(), frame(2, 1500));
+        assert_eq!(monitor.effort().copied, 5);
+        // Too long, too short.
+        let mut packet = other.take().unwrap();
+        packet.fill(&frame(1, 9019)).unwrap();
+        let mut runt = ours.take().unwrap();
+        runt.fill(&[1; 13]).unwrap();
+        send(&mut outgoing, [packet, runt]);
+        assert_eq!(drops(outgoing.counters()), [("too-large", 1), ("malformed", 1)]);
+        assert_eq!(outgoing.counters().packets.get(), 5);
+        drop((incoming, outgoing));
+        assert_eq!((ours.ledger().outstanding(), other.ledger().outstanding()), (0, 0));
+    });
+}
+
+#[test]
+fn what_nobody_takes_is_counted() {
+    in_namespace("what_nobody_takes_is_counted", || {
+        pair("v0", "v1", 1500);
+        let pool = pool(PoolConfig::default());
+        let umem = Umem::new(&pool).unwrap();
+        let config = XdpConfig { entries: 256, ..all_of("v0") };
+        let (mut incoming, outgoing, monitor) = only(opened(&config, &umem));
+        let wire = Wire::on("v1");
+        let sent = 5000;
+        for number in 0..sent {
+            wire.send(&frame(number, 60));
+        }
+        let mut received = 0;
+        wait_for("an account of all", || {
+            let mut burst = Burst::new();
+            received += incoming.receive(&mut burst) as u64;
+            received + incoming.counters().drops.total() == sent as u64
+        });
+        assert!((256..4000).contains(&received), "{received}");
+        let drops = drops(incoming.counters());
+        assert!(drops.iter().all(|(name, _)| ["ring-full", "no-buffer"].contains(name)), "{drops:?}");
+        assert_eq!(monitor.statistics().len(), 1);
+        drop((incoming, outgoing));
+        assert_eq!(pool.ledger().outstanding(), 0);
+    });
+}
+
+/// An ARP request for an address, and what else a host may send.
+fn arp_request(target: [u8; 4]) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend([2, 0, 0, 0, 0, 2, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 2, 192, 0, 2, 2]);
+    frame.extend([0; 6]);
+    frame.extend(target);
+    frame.resize(60, 0);
+    frame
+}
+
+fn udp(mac: [u8; 6], to: [u8; 4]) -> Vec<u8> {
+    let mut frame = mac.to_vec();
+    frame.extend([2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 2]);
+    frame.extend(to);
+    frame.extend([0, 9, 0, 9, 0, 8, 0, 0]);
+    frame.resize(60, 0);
+    frame
+}
+
+#[test]
+fn a_router_leaves_the_box_its_own() {
+    in_namespace("a_router_leaves_the_box_its_own", || {
+        pair("v0", "v1", 1500);
+        ip("address add 192.0.2.1/24 dev v0");
+        let pool = pool(PoolConfig::default());
+        let umem = Umem::new(&pool).unwrap();
+        let config = XdpConfig { steering: Steering::Router, ..all_of("v0") };
+        let port = opened(&config, &umem);
+        let mac = port.port.capabilities.mac.unwrap();
+        let (mut incoming, outgoing, monitor) = only(port);
+        let wire = Wire::on("v1");
+        wire.send(&arp_request([192, 0, 2, 1]));
+        let answer = wire.expect();
+        assert_eq!((&answer[12..14], answer[21]), (&[8, 6][..], 2), "the kernel answers: {answer:x?}");
+        // An address of the kernel's, then one that isn't.
+        wire.send(&udp(mac, [192, 0, 2, 1]));
+        wire.send(&udp(mac, [198, 51, 100, 1]));
+        assert_eq!(receive(&mut incoming, 1)[0].data()[30..34], [198, 51, 100, 1]);
+        // Addresses come and go.
+        ip("address add 198.51.100.1/32 dev lo");
+        assert_eq!(monitor.addresses.refresh().unwrap(), 1);
+        wire.send(&udp(mac, [198, 51, 100, 1]));
+        monitor.addresses.remove([192, 0, 2, 1].into()).unwrap();
+        wire.send(&udp(mac, [192, 0, 2, 1]));
+        assert_eq!(receive(&mut incoming, 1)[0].data()[30..34], [192, 0, 2, 1]);
+        monitor.addresses.insert([192, 0, 2, 1].into()).unwrap();
+        wire.send(&udp(mac, [192, 0, 2, 1]));
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(incoming.receive(&mut Burst::new()), 0);
+        // As long as the port is open, all of it is refused to nobody: but not by accident.
+        drop((incoming, outgoing));
+        let error = refused(&all_of("v0"), &umem);
+        assert!(
+            matches!(&error, XdpError::CutsOff { addresses, .. } if addresses.contains("192.0.2.1")),
+            "{error}"
+        );
+        drop(opened(&XdpConfig { take_all: true, ..all_of("v0") }, &umem));
+        assert_eq!(pool.ledger().outstanding(), 0);
+    });
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_the_remedy() {
+    in_namespace("what_cannot_work_is_refused_with_the_remedy", || {
+        let pool = pool(PoolConfig::default());
+        let umem = Umem::new(&pool).unwrap();
+        let told = |config: &XdpConfig, parts: &[&str]| {
+            let text = refused(config, &umem).to_string();
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+            assert_eq!(pool.ledger().outstanding(), 0);
+        };
+        told(&all_of("v0"), &["\"v0\"", "no interface"]);
+        pair("v0", "v1", 1500);
+        told(&XdpConfig { entries: 100, ..all_of("v0") }, &["100", "power of two"]);
+        told(&XdpConfig { queues: 2, ..all_of("v0") }, &["1 queue(s), and 2", "ethtool -L v0"]);
+        told(&XdpConfig { mode: XdpMode::ZeroCopy, ..all_of("v0") }, &["without copies", "mode=best"]);
+        ip("link set v0 down");
+        told(&all_of("v0"), &["down", "ip link set v0 up"]);
+        ip("link set v0 up");
+        ip("link add br0 type bridge");
+        ip("link set v0 master br0");
+        told(&all_of("v0"), &["member of bridge \"br0\"", "nomaster"]);
+        told(&all_of("br0"), &["\"br0\" is a bridge"]);
+        ip("link set v0 nomaster");
+        let first = opened(&all_of("v0"), &umem);
+        let text = refused(&all_of("v0"), &umem).to_string();
+        assert!(text.contains("another XDP program") && text.contains("bpftool"), "{text}");
+        drop(first);
+        drop(opened(&all_of("v0"), &umem));
+    });
+}
+
+#[test]
+fn an_interface_that_goes_away_is_a_failed_queue() {
+    in_namespace("an_interface_that_goes_away_is_a_failed_queue", || {
+        pair("v0", "v1", 1500);
+        let pool = pool(PoolConfig::default());
+        let umem = Umem::new(&pool).unwrap();
+        let (mut incoming, mut outgoing, _monitor) = only(opened(&all_of("v0"), &umem));
+        // Down and up again.
+        ip("link set v0 down");
+        let mut burst = Burst::new();
+        for _ in 0..3 {
+            pool.take_burst(&mut burst, 1);
+            burst[0].fill(&frame(1, 60)).unwrap();
+            assert_eq!(outgoing.transmit(&mut burst), 1);
+        }
+        // The first went into the ring before anyone knew.
+        assert_eq!(drops(outgoing.counters()), [("link-down", 2)]);
+        ip("link set v0 up");
+        let wire = Wire::on("v1");
+        outgoing.flush();
+        assert_eq!(wire.expect(), frame(1, 60));
+        assert_eq!(outgoing.status(), QueueStatus::Running);
+        ip("link delete v0");
+        wait_for("the failure", || {
+            incoming.receive(&mut Burst::new());
+            matches!(incoming.status(), QueueStatus::Failed(_))
+        });
+        let QueueStatus::Failed(sentence) = incoming.status() else { unreachable!() };
+        assert!(sentence.contains("\"v0\" was deleted"), "{sentence}");
+        pool.take_burst(&mut burst, 1);
+        burst[0].fill(&frame(1, 60)).unwrap();
+        outgoing.transmit(&mut burst);
+        assert!(matches!(outgoing.status(), QueueStatus::Failed(_)));
+        drop((incoming, outgoing));
+        assert_eq!(pool.ledger().outstanding(), 0);
+    });
+}
