@@ -32,7 +32,8 @@ pub(crate) struct Assembly {
 /// Opens the ports that `config` describes.
 pub(crate) fn open_ports(config: &Config, pool: &Pool) -> anyhow::Result<Vec<Port>> {
     drivers::check_captures(&config.ports)?;
-    config.ports.iter().map(|port| drivers::open(port, config.lanes, pool)).collect()
+    let mut opener = drivers::Opener::new(pool, config.lanes);
+    config.ports.iter().map(|port| opener.open(port)).collect()
 }
 
 /// Starts the lanes.

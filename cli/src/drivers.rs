@@ -8,6 +8,7 @@ use warmlane::drivers::kernel::packet::{self, PacketConfig};
 use warmlane::drivers::kernel::tap::{self, TapConfig};
 use warmlane::drivers::memory::{null, replay};
 use warmlane::drivers::pcap::{self, Format, LinkType, PcapConfig, Reader};
+use warmlane::drivers::xdp::{self, Steering, Umem, XdpConfig, XdpMode};
 use warmlane::functions::forward::control::config::PortConfig;
 use warmlane::mem::Pool;
 use warmlane::port::Port;
@@ -50,6 +51,72 @@ struct PacketOptions {
     interface: String,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct XdpOptions {
+    interface: String,
+    #[serde(default)]
+    mode: XdpModeName,
+    #[serde(default)]
+    steering: SteeringName,
+    #[serde(default)]
+    take_all: bool,
+    #[serde(default)]
+    busy_poll: bool,
+    ring: Option<u32>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum XdpModeName {
+    #[default]
+    Best,
+    ZeroCopy,
+    Copy,
+    Generic,
+}
+
+/// A forwarder has addresses of its own on its ports, and answers for them.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SteeringName {
+    #[default]
+    All,
+    Router,
+}
+
+impl XdpOptions {
+    fn config(self, lanes: usize) -> XdpConfig {
+        let usual = XdpConfig::default();
+        XdpConfig {
+            interface: self.interface,
+            queues: u32::try_from(lanes).unwrap_or(u32::MAX),
+            entries: self.ring.unwrap_or(usual.entries),
+            mode: match self.mode {
+                XdpModeName::Best => XdpMode::Best,
+                XdpModeName::ZeroCopy => XdpMode::ZeroCopy,
+                XdpModeName::Copy => XdpMode::Copy,
+                XdpModeName::Generic => XdpMode::Generic,
+            },
+            steering: match self.steering {
+                SteeringName::All => Steering::All,
+                SteeringName::Router => Steering::Router,
+            },
+            take_all: self.take_all,
+            busy_poll: self.busy_poll,
+            ..usual
+        }
+    }
+}
+
+/// What the ports of one program are opened with.
+pub(crate) struct Opener<'a> {
+    pool: &'a Pool,
+    lanes: usize,
+    /// The pool's memory as XDP ports share it, once there is one.
+    umem: Option<Umem>,
+}
+
 /// Refuses configurations that lose a capture: a file that is written is replaced when the run ends.
 pub(crate) fn check_captures(ports: &[PortConfig]) -> anyhow::Result<()> {
     let paths = |keys: &'static [&'static str]| {
@@ -83,62 +150,76 @@ fn place(path: &Path) -> Option<PathBuf> {
     Some(directory.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
 }
 
-/// Opens the port numbered `number` with one queue pair for each of `lanes` lanes, as far as its driver has them.
-pub(crate) fn open(config: &PortConfig, lanes: usize, pool: &Pool) -> anyhow::Result<Port> {
-    let named = || format!("port '{}' ({})", config.name, config.driver);
-    let mut port = open_driver(config, lanes, pool).with_context(named)?;
-    port.name.clone_from(&config.name);
-    Ok(port)
-}
+impl<'a> Opener<'a> {
+    pub(crate) fn new(pool: &'a Pool, lanes: usize) -> Self {
+        Self { pool, lanes, umem: None }
+    }
 
-fn open_driver(config: &PortConfig, lanes: usize, pool: &Pool) -> anyhow::Result<Port> {
-    let name = config.name.as_str();
-    match config.driver.as_str() {
-        "pcap" => {
-            let options: PcapOptions = options(config)?;
-            if options.read.is_none() && options.write.is_none() {
-                bail!("nothing to do: give it a file with read = or write =");
+    /// Opens a port with one queue pair for each lane, as far as its driver has them.
+    pub(crate) fn open(&mut self, config: &PortConfig) -> anyhow::Result<Port> {
+        let named = || format!("port '{}' ({})", config.name, config.driver);
+        let mut port = self.open_driver(config).with_context(named)?;
+        port.name.clone_from(&config.name);
+        Ok(port)
+    }
+
+    fn open_driver(&mut self, config: &PortConfig) -> anyhow::Result<Port> {
+        let (name, lanes, pool) = (config.name.as_str(), self.lanes, self.pool);
+        match config.driver.as_str() {
+            "pcap" => {
+                let options: PcapOptions = options(config)?;
+                if options.read.is_none() && options.write.is_none() {
+                    bail!("nothing to do: give it a file with read = or write =");
+                }
+                let format = options.format.map(|format| match format {
+                    PcapFormat::Pcap => Format::Pcap,
+                    PcapFormat::Pcapng => Format::Pcapng,
+                });
+                let pcap = PcapConfig {
+                    receive: options.read,
+                    transmit: options.write,
+                    format,
+                    ..PcapConfig::default()
+                };
+                Ok(pcap::open(&pcap, name, pool)?)
             }
-            let format = options.format.map(|format| match format {
-                PcapFormat::Pcap => Format::Pcap,
-                PcapFormat::Pcapng => Format::Pcapng,
-            });
-            let pcap = PcapConfig {
-                receive: options.read,
-                transmit: options.write,
-                format,
-                ..PcapConfig::default()
-            };
-            Ok(pcap::open(&pcap, name, pool)?)
+            "replay" => {
+                let options: ReplayOptions = options(config)?;
+                let frames = Arc::new(load(&options.file)?);
+                let replay = replay::ReplayConfig { rounds: options.rounds, queues: lanes };
+                let source = replay::open(name, &frames, pool, replay)?;
+                Ok(Port { transmit: null::sink(name, lanes).transmit, ..source })
+            }
+            "null" => {
+                let NullOptions {} = options(config)?;
+                Ok(null::sink(name, lanes))
+            }
+            "tap" => {
+                let options: TapOptions = options(config)?;
+                let tap = TapConfig {
+                    name: options.interface,
+                    mtu: Some(u32::from(config.mtu)),
+                    up: true,
+                    queues: u16::try_from(lanes).unwrap_or(u16::MAX),
+                    ..TapConfig::default()
+                };
+                Ok(tap::open(&tap, pool)?)
+            }
+            "packet" => {
+                let options: PacketOptions = options(config)?;
+                let packet = PacketConfig { interface: options.interface, ..PacketConfig::default() };
+                Ok(packet::open(&packet, pool)?)
+            }
+            "xdp" => {
+                let options: XdpOptions = options(config)?;
+                let umem = match &mut self.umem {
+                    Some(umem) => umem,
+                    none => none.insert(Umem::new(pool)?),
+                };
+                Ok(xdp::open(&options.config(lanes), umem)?.port)
+            }
+            other => bail!("unknown driver '{other}': known are pcap, replay, null, tap, packet, xdp"),
         }
-        "replay" => {
-            let options: ReplayOptions = options(config)?;
-            let frames = Arc::new(load(&options.file)?);
-            let replay = replay::ReplayConfig { rounds: options.rounds, queues: lanes };
-            let source = replay::open(name, &frames, pool, replay)?;
-            Ok(Port { transmit: null::sink(name, lanes).transmit, ..source })
-        }
-        "null" => {
-            let NullOptions {} = options(config)?;
-            Ok(null::sink(name, lanes))
-        }
-        "tap" => {
-            let options: TapOptions = options(config)?;
-            let tap = TapConfig {
-                name: options.interface,
-                mtu: Some(u32::from(config.mtu)),
-                up: true,
-                queues: u16::try_from(lanes).unwrap_or(u16::MAX),
-                ..TapConfig::default()
-            };
-            Ok(tap::open(&tap, pool)?)
-        }
-        "packet" => {
-            let options: PacketOptions = options(config)?;
-            let packet = PacketConfig { interface: options.interface, ..PacketConfig::default() };
-            Ok(packet::open(&packet, pool)?)
-        }
-        other => bail!("unknown driver '{other}': known are pcap, replay, null, tap, packet"),
     }
 }
 

@@ -15,7 +15,9 @@ pub(crate) struct ConfigFlags {
     /// A port: `NAME=DRIVER` or `NAME=DRIVER:KEY=VALUE,...`.
     ///
     /// Drivers: `pcap:read=FILE,write=FILE,format=pcap|pcapng`, `replay:file=FILE,rounds=N`, `null`,
-    /// `tap:interface=NAME`, `packet:interface=NAME`.
+    /// `tap:interface=NAME`, `packet:interface=NAME`, `xdp:interface=NAME,mode=best|zero-copy|copy|generic,
+    /// steering=all|router,take_all=true,busy_poll=true,ring=N`. A word without `=` is the interface's name, as in
+    /// `west=xdp:eth0`.
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<String>,
     /// An address of ours on a port, with the length of its prefix: `PORT=192.0.2.1/24`.
@@ -179,13 +181,13 @@ fn scalar(text: &str) -> Value {
         .unwrap_or_else(|_| Value::from(text))
 }
 
-/// `NAME=DRIVER` or `NAME=DRIVER:KEY=VALUE,...`
+/// `NAME=DRIVER` or `NAME=DRIVER:KEY=VALUE,...`; a word that is no pair is an interface's name
 fn port(text: &str) -> anyhow::Result<Table> {
     let (name, rest) = split(text, '=', "--port", "NAME=DRIVER[:KEY=VALUE,...]")?;
     let (driver, keys) = rest.split_once(':').unwrap_or((rest, ""));
     let mut options = Table::new();
     for pair in keys.split(',').filter(|pair| !pair.is_empty()) {
-        let (key, value) = split(pair, '=', "--port", "NAME=DRIVER:KEY=VALUE,...")?;
+        let (key, value) = pair.split_once('=').unwrap_or(("interface", pair));
         options.insert(key.to_owned(), scalar(value));
     }
     let mut port = Table::new();
@@ -235,7 +237,11 @@ mod tests {
     #[test]
     fn flags_say_what_the_file_says() {
         let flags = ConfigFlags {
-            ports: vec!["in=pcap:read=a.pcap".into(), "out=replay:file=b.pcap,rounds=3".into()],
+            ports: vec![
+                "in=pcap:read=a.pcap".into(),
+                "out=replay:file=b.pcap,rounds=3".into(),
+                "link=xdp:eth0,busy_poll=true".into(),
+            ],
             addresses: vec!["in=192.0.2.1/24".into(), "in=2001:db8::1/64".into()],
             macs: vec!["out=02:00:00:00:00:01".into()],
             mtus: vec!["out=1400".into()],
@@ -262,6 +268,10 @@ mod tests {
             options = { file = "b.pcap", rounds = 3 }
             mac = "02:00:00:00:00:01"
             mtu = 1400
+            [[port]]
+            name = "link"
+            driver = "xdp"
+            options = { interface = "eth0", busy_poll = true }
             [[neighbour]]
             address = "2001:db8::2"
             mac = "02:00:00:00:00:02"

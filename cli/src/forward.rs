@@ -31,8 +31,8 @@ Examples:
       --neighbour 192.0.2.1=02:00:00:00:02:01@a --neighbour 192.0.2.2=02:00:00:00:02:02@b \\
       --full-table 192.0.2.1,192.0.2.2
 
-  Between two interfaces (as root):
-    warmlane forward --port west=packet:interface=eth0 --port east=packet:interface=eth1 \\
+  Between two interfaces (as root), which keep their drivers:
+    warmlane forward --port west=xdp:eth0 --port east=xdp:eth1 \\
       --address west=192.0.2.1/24 --address east=198.51.100.1/24 \\
       --neighbour 192.0.2.2=02:00:00:00:00:02@west --neighbour 198.51.100.2=02:00:00:00:00:03@east";
 

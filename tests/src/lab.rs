@@ -12,7 +12,7 @@
 //! of its namespace has no addresses and forwards nothing, so whatever gets through went through warmlane.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use warmlane_testkit::namespace::{self, Namespace};
@@ -34,6 +34,8 @@ pub enum Driver {
     Packet,
     /// TAP devices whose kernel end belongs to the hosts.
     Tap,
+    /// AF_XDP sockets on the router's ends of virtual links.
+    Xdp,
 }
 
 /// The three namespaces, and the router at work.
@@ -61,9 +63,17 @@ impl Lab {
         for scope in ["all", "default"] {
             router.set(&format!("net.ipv6.conf.{scope}.disable_ipv6"), "1");
         }
-        if driver == Driver::Packet {
-            namespace::link((&router, "w0"), (&west, "w0"), 1500);
-            namespace::link((&router, "e0"), (&east, "e0"), 1500);
+        if driver != Driver::Tap {
+            let mtu = if driver == Driver::Xdp { east_mtu.max(1500) } else { 1500 };
+            for (interface, host) in [("w0", &west), ("e0", &east)] {
+                namespace::link((&router, interface), (host, interface), mtu);
+                if driver == Driver::Xdp {
+                    namespace::set_queues((&router, interface), (host, interface), lanes);
+                    // AF_XDP has no word for checksums that are left to hardware.
+                    let line = format!("ethtool -K {interface} tx off");
+                    host.run(&line).expect_success(&line);
+                }
+            }
         }
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("router.toml");
@@ -83,9 +93,11 @@ impl Lab {
                 router.ip(&format!("link set {interface} netns {}", host.name()));
             }
         }
+        let host_mtu = if driver == Driver::Xdp { east_mtu.max(1500) } else { 1500 };
         host(
             &west,
             "w0",
+            host_mtu,
             "02:00:00:00:00:02",
             ["192.0.2.2/24", "2001:db8:1::2/64"],
             ["192.0.2.1", "2001:db8:1::1"],
@@ -93,6 +105,7 @@ impl Lab {
         host(
             &east,
             "e0",
+            host_mtu,
             "02:00:00:00:00:03",
             ["198.51.100.2/24", "2001:db8:2::2/64"],
             ["198.51.100.1", "2001:db8:2::1"],
@@ -123,6 +136,49 @@ impl Lab {
         assert!(nowhere.output.contains("No route"), "{}", nowhere.text());
     }
 
+    /// Packets of the given IP length go through in one piece.
+    ///
+    /// # Panics
+    /// If they don't.
+    pub fn check_jumbo(&self, mtu: u32) {
+        for (address, headers) in [(EAST, 28), (EAST_IPV6, 48)] {
+            let line = format!("ping -n -c 3 -i 0.2 -W 10 -M do -s {} {address}", mtu - headers);
+            self.west.run(&line).expect_success(&line);
+        }
+        let mut server = self.east.spawn("iperf3 --server --forceflush");
+        server.wait_for("Server listening", SHORT);
+        self.check_tcp(EAST, "");
+        self.check_tcp(EAST_IPV6, "--reverse");
+    }
+
+    /// Kills the router in full traffic. Nothing of it is left on the links, and another one can start at once.
+    ///
+    /// # Panics
+    /// If that isn't so.
+    pub fn check_killing(self) {
+        let Self { west, router, east: _east, process, driver, _directory: directory } = self;
+        let _flood = west.spawn(&format!("ping -n -q -i 0.002 -W 1 {EAST}"));
+        std::thread::sleep(Duration::from_millis(300));
+        let links = || router.run("ip -details link show").output;
+        assert!(driver != Driver::Xdp || links().contains("prog/xdp"), "{}", links());
+        process.signal("KILL");
+        drop(process);
+        let end = Instant::now() + Duration::from_secs(1);
+        while links().contains("prog/xdp") {
+            assert!(Instant::now() < end, "still attached: {}", links());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let outside = forward(&directory.path().join("router.toml"));
+        let mut command = router.command(outside.get_program());
+        command.args(outside.get_args());
+        let mut process = Process::spawn(&mut command);
+        process.wait_for("note: port 'east'", SHORT);
+        west.run(&format!("ping -n -c 3 -i 0.2 -W 10 {EAST}")).expect_success("ping");
+        process.interrupt();
+        let finished = process.finish(SHORT);
+        Report::parse(finished.expect_success("warmlane forward")).assert_balanced();
+    }
+
     /// The router is a hop that a traceroute sees.
     ///
     /// # Panics
@@ -146,10 +202,12 @@ impl Lab {
     pub fn check_streams(&self) {
         let mut server = self.east.spawn("iperf3 --server --forceflush");
         server.wait_for("Server listening", SHORT);
-        for offloads in [true, false] {
+        // AF_XDP has no word for what is left to hardware.
+        let settings: &[bool] = if self.driver == Driver::Xdp { &[false] } else { &[true, false] };
+        for &offloads in settings {
             self.west.set_offloads("w0", offloads);
             self.east.set_offloads("e0", offloads);
-            if self.driver == Driver::Packet {
+            if self.driver != Driver::Tap {
                 self.router.set_offloads("w0", offloads);
                 self.router.set_offloads("e0", offloads);
             }
@@ -263,10 +321,12 @@ fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
     let (driver, macs) = match driver {
         // The port has the interface's address.
         Driver::Packet => ("packet", ["", ""]),
+        Driver::Xdp => ("xdp", ["", ""]),
         // The interface's address is the host's.
         Driver::Tap => ("tap", ["mac = \"02:00:00:00:01:01\"", "mac = \"02:00:00:00:01:02\""]),
     };
     let [west_mac, east_mac] = macs;
+    let west_mtu = east_mtu.max(1500);
     format!(
         r#"
         lanes = {lanes}
@@ -276,6 +336,7 @@ fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
         driver = "{driver}"
         options = {{ interface = "w0" }}
         addresses = ["192.0.2.1/24", "2001:db8:1::1/64"]
+        mtu = {west_mtu}
         {west_mac}
 
         [[port]]
@@ -310,9 +371,16 @@ fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
 }
 
 /// Gives a host its addresses and its way out.
-fn host(namespace: &Namespace, interface: &str, mac: &str, addresses: [&str; 2], gateways: [&str; 2]) {
+fn host(
+    namespace: &Namespace,
+    interface: &str,
+    mtu: u32,
+    mac: &str,
+    addresses: [&str; 2],
+    gateways: [&str; 2],
+) {
     namespace.ip(&format!("link set {interface} address {mac}"));
-    namespace.ip(&format!("link set {interface} mtu 1500 up"));
+    namespace.ip(&format!("link set {interface} mtu {mtu} up"));
     for address in addresses {
         namespace.ip(&format!("address add {address} dev {interface}"));
     }

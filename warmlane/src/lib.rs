@@ -18,6 +18,7 @@ pub mod drivers {
     pub use warmlane_kernel as kernel;
     pub use warmlane_memory as memory;
     pub use warmlane_pcap as pcap;
+    pub use warmlane_xdp as xdp;
 }
 
 /// Network functions.

@@ -163,6 +163,21 @@ pub fn link(one: (&Namespace, &str), other: (&Namespace, &str), mtu: u32) {
     other.0.ip(&format!("link set {other_name} up"));
 }
 
+/// Gives both ends of a virtual link so many receive and transmit queues.
+///
+/// # Panics
+/// If `ethtool` fails.
+#[track_caller]
+pub fn set_queues(one: (&Namespace, &str), other: (&Namespace, &str), count: usize) {
+    // A veth starts with one of each; being told so again would be an error.
+    if count > 1 {
+        for (namespace, interface) in [one, other] {
+            let line = format!("ethtool -L {interface} rx {count} tx {count}");
+            namespace.run(&line).expect_success(&line);
+        }
+    }
+}
+
 #[track_caller]
 fn ip(arguments: &[&str]) {
     let what = format!("ip {}", arguments.join(" "));
