@@ -5,16 +5,28 @@ use crate::system;
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What a port's steering takes for the kernel's own addresses; see [`Steering::Router`](crate::Steering).
 ///
-/// Whoever follows the kernel's addresses calls [`refresh`](Self::refresh) when they change, or adds and removes them
-/// one by one. Without anyone doing so, they are those of the moment when the port was opened.
+/// They are those of all interfaces of the network namespace, and follow the kernel's within milliseconds: an operator who
+/// gives the box an address can use it. Whoever knows of others (a prefix that is local, say) adds them.
 #[derive(Clone)]
 pub struct LocalAddresses {
     attachment: Weak<Attachment>,
-    known: Arc<Mutex<HashSet<IpAddr>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    kernel: HashSet<IpAddr>,
+    added: HashSet<IpAddr>,
+}
+
+impl Known {
+    fn contains(&self, address: &IpAddr) -> bool {
+        self.kernel.contains(address) || self.added.contains(address)
+    }
 }
 
 impl std::fmt::Debug for LocalAddresses {
@@ -24,7 +36,8 @@ impl std::fmt::Debug for LocalAddresses {
 }
 
 impl LocalAddresses {
-    pub(crate) fn new(attachment: &Arc<Attachment>, known: HashSet<IpAddr>) -> Self {
+    pub(crate) fn new(attachment: &Arc<Attachment>, kernel: HashSet<IpAddr>) -> Self {
+        let known = Known { kernel, added: HashSet::new() };
         Self { attachment: Arc::downgrade(attachment), known: Arc::new(Mutex::new(known)) }
     }
 
@@ -33,54 +46,71 @@ impl LocalAddresses {
         Ok(system::addresses()?.into_iter().map(|(_, address)| address).collect())
     }
 
-    /// What is taken for the kernel's.
-    pub fn addresses(&self) -> Vec<IpAddr> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().copied().collect()
+    /// Follows the kernel's addresses, from a thread of its own, until the port is closed.
+    pub(crate) fn follow(&self) -> io::Result<()> {
+        // Listening starts before reading, so that nothing falls in between.
+        let news = system::address_news()?;
+        self.refresh()?;
+        let addresses = self.clone();
+        let run = move || {
+            while addresses.attachment.strong_count() > 0 {
+                match system::hear(&news) {
+                    // What fails now is tried again at the next change.
+                    Ok(true) => drop(addresses.refresh()),
+                    Ok(false) => {}
+                    Err(_) => return,
+                }
+            }
+        };
+        std::thread::Builder::new().name("xdp addresses".to_owned()).spawn(run).map(drop)
     }
 
-    /// Packets to `address` stay with the kernel from now on.
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is taken for the kernel's.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let known = self.lock();
+        known.kernel.union(&known.added).copied().collect()
+    }
+
+    /// Packets to `address` stay with the kernel from now on, even if it is no interface's.
     ///
     /// # Errors
     /// The kernel refuses: more than 65,536 addresses of a family.
     pub fn insert(&self, address: IpAddr) -> io::Result<()> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.lock();
         self.set(address, true)?;
-        known.insert(address);
+        known.added.insert(address);
         Ok(())
     }
 
-    /// Packets to `address` are forwarded from now on.
+    /// Takes back what [`insert`](Self::insert) did. An address of an interface stays the kernel's.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn remove(&self, address: IpAddr) -> io::Result<()> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        self.set(address, false)?;
-        known.remove(&address);
-        Ok(())
+        let mut known = self.lock();
+        known.added.remove(&address);
+        if known.contains(&address) { Ok(()) } else { self.set(address, false) }
     }
 
-    /// Reads the kernel's addresses, of all interfaces of this thread's network namespace, and takes these and no
-    /// others from now on. Returns how many came or went.
-    ///
-    /// # Errors
-    /// The kernel does not tell, or refuses.
-    pub fn refresh(&self) -> io::Result<usize> {
+    /// Reads the kernel's addresses now.
+    fn refresh(&self) -> io::Result<()> {
+        let mut known = self.lock();
         let now = Self::of_the_kernel()?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changes = 0;
         // What is new comes first: in between, rather one packet too many stays with the kernel.
-        for address in now.difference(&known) {
+        for address in now.difference(&known.kernel) {
             self.set(*address, true)?;
-            changes += 1;
         }
-        for address in known.difference(&now) {
-            self.set(*address, false)?;
-            changes += 1;
+        let before = std::mem::replace(&mut known.kernel, now);
+        for address in &before {
+            if !known.contains(address) {
+                self.set(*address, false)?;
+            }
         }
-        *known = now;
-        Ok(changes)
+        Ok(())
     }
 
     fn set(&self, address: IpAddr, is_local: bool) -> io::Result<()> {

@@ -178,6 +178,9 @@ pub fn open(config: &XdpConfig, umem: &Umem) -> Result<XdpPort, XdpError> {
     let (attachment, way) = attach(config, &link, program, fragments, &mut notes)?;
     let attachment = Arc::new(attachment);
     let addresses = LocalAddresses::new(&attachment, local);
+    if config.steering == Steering::Router {
+        addresses.follow().map_err(system("follow the kernel's addresses"))?;
+    }
 
     let mut opener = Opener { config, umem, link: &link, fragments, zero_copy: None, shared: false };
     let (mut receive, mut transmit) = (Vec::new(), Vec::new());

@@ -16,6 +16,10 @@ pub(crate) unsafe trait Plain: Copy {}
 unsafe impl Plain for c_int {}
 // SAFETY: an integer.
 unsafe impl Plain for u32 {}
+// SAFETY: integers only.
+unsafe impl Plain for libc::timeval {}
+// SAFETY: integers only.
+unsafe impl Plain for libc::sockaddr_nl {}
 
 /// Turns the C convention (−1 and `errno`) into a `Result`.
 fn check(result: c_int) -> io::Result<c_int> {
@@ -103,6 +107,36 @@ pub(crate) fn ask(fd: &OwnedFd, request: &[u8], mut done: impl FnMut(&[u8]) -> b
         if length == 0 || done(&answer[..length.min(answer.len())]) {
             return Ok(());
         }
+    }
+}
+
+/// A socket that hears of addresses that come and go (rtnetlink(7)); it waits a second at most.
+pub(crate) fn address_news() -> io::Result<OwnedFd> {
+    let fd = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+    let second = libc::timeval { tv_sec: 1, tv_usec: 0 };
+    set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, second)?;
+    // SAFETY: all zero is a value of this plain C struct.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as u16;
+    address.nl_groups = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+    bind(&fd, address)?;
+    Ok(fd)
+}
+
+/// Waits for news, and takes them; `false` if there are none for now.
+pub(crate) fn hear(fd: &OwnedFd) -> io::Result<bool> {
+    let mut message = [0_u8; 4096];
+    // SAFETY: the kernel writes at most message.len() bytes to the array.
+    let length = unsafe { libc::recv(fd.as_raw_fd(), message.as_mut_ptr().cast(), message.len(), 0) };
+    if length >= 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // More came than was taken: that is news, too.
+        Some(libc::ENOBUFS) => Ok(true),
+        Some(libc::EAGAIN | libc::EINTR) => Ok(false),
+        _ => Err(error),
     }
 }
 
