@@ -3,10 +3,15 @@
 //! All posted buffers take their turn, so as many as are posted pass through the cache: the fewer the warmer. But a
 //! burst that comes while the lane is elsewhere must find buffers, or it is lost. So the level follows what was seen:
 //! it doubles when a poll finds half of the posted buffers used, and halves when they were far from needed for a while.
-//! After a pause it is deep again: what comes next is unknown, and the cache is cold anyway.
+//! After a pause it is deep again: what comes next is unknown, and the cache is cold anyway. Each packet that found no
+//! buffer makes it deep for longer: what keeps a lane away (the scheduler, an interrupt) comes again.
 
-/// Polls that found packets between two looks at whether fewer buffers would do.
-const WINDOW: u32 = 256;
+/// Packets between two looks at whether fewer buffers would do: some tenths of a second at a million a second, in which
+/// whatever keeps a lane from its work usually happens.
+const WINDOW: u32 = 1 << 18;
+
+/// Windows that go by after a miss before the level falls again, at most.
+const LONGEST_REST: u32 = 256;
 
 /// Empty polls in a row that count as a pause.
 const PAUSE: u32 = 4096;
@@ -24,15 +29,28 @@ pub(crate) struct Level {
     target: u32,
     /// The most that waited at a poll since the last look.
     peak: u32,
-    polls: u32,
+    packets: u32,
     empty: u32,
+    /// Windows to go before the level may fall, and how many after the next miss.
+    rest: u32,
+    patience: u32,
 }
 
 impl Level {
     /// Between `minimum` and `maximum`, from `initial`.
     pub(crate) fn new(minimum: u32, initial: u32, maximum: u32) -> Self {
         let initial = initial.clamp(minimum.min(maximum), maximum);
-        Self { minimum: minimum.min(maximum), initial, maximum, target: initial, peak: 0, polls: 0, empty: 0 }
+        Self {
+            minimum: minimum.min(maximum),
+            initial,
+            maximum,
+            target: initial,
+            peak: 0,
+            packets: 0,
+            empty: 0,
+            rest: 0,
+            patience: 1,
+        }
     }
 
     /// How many buffers should be posted.
@@ -49,13 +67,22 @@ impl Level {
             self.target = self.target.saturating_mul(2).min(self.maximum);
         }
         self.peak = self.peak.max(waiting);
-        self.polls += 1;
-        if self.polls == WINDOW {
-            let enough = self.peak.saturating_mul(MARGIN).max(self.target / 2);
-            self.target = enough.clamp(self.minimum, self.target.max(self.minimum));
-            self.peak = 0;
-            self.polls = 0;
+        self.packets = self.packets.saturating_add(waiting);
+        if self.packets >= WINDOW {
+            self.end_window();
         }
+    }
+
+    #[cold]
+    fn end_window(&mut self) {
+        self.packets = 0;
+        let peak = std::mem::take(&mut self.peak);
+        if self.rest > 0 {
+            self.rest -= 1;
+            return;
+        }
+        let enough = peak.saturating_mul(MARGIN).max(self.target / 2);
+        self.target = enough.clamp(self.minimum, self.target.max(self.minimum));
     }
 
     /// A poll found nothing.
@@ -70,6 +97,8 @@ impl Level {
     /// The kernel found no buffer for a packet.
     pub(crate) fn missed(&mut self) {
         self.target = self.maximum;
+        self.rest = self.patience;
+        self.patience = (self.patience * 2).min(LONGEST_REST);
     }
 }
 
@@ -81,7 +110,7 @@ mod tests {
     fn a_trickle_needs_few_and_a_burst_many() {
         let mut level = Level::new(64, 512, 2048);
         assert_eq!(level.target(), 512);
-        for _ in 0..10 * WINDOW {
+        for _ in 0..10 * WINDOW / 8 {
             level.found(8);
         }
         assert_eq!(level.target(), 64);
@@ -91,7 +120,7 @@ mod tests {
             level.found(1500);
         }
         assert_eq!(level.target(), 2048);
-        for _ in 0..10 * WINDOW {
+        for _ in 0..10 * WINDOW / 64 {
             level.found(64);
         }
         assert_eq!(level.target(), 4 * 64);
@@ -99,8 +128,18 @@ mod tests {
             level.nothing();
         }
         assert_eq!(level.target(), 512);
-        level.missed();
-        assert_eq!(level.target(), 2048);
+        // The second miss keeps it deep for twice as long.
+        for windows in [1, 2] {
+            level.missed();
+            for _ in 0..windows * WINDOW / 64 {
+                level.found(64);
+            }
+            assert_eq!(level.target(), 2048);
+        }
+        for _ in 0..WINDOW / 64 {
+            level.found(64);
+        }
+        assert_eq!(level.target(), 1024);
     }
 
     #[test]
