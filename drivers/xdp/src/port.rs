@@ -74,6 +74,7 @@ impl Default for XdpConfig {
 }
 
 /// What a port got of what it asked for.
+#[expect(clippy::struct_excessive_bools, reason = "a list of what may or may not have been obtained")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Obtained {
     /// The program runs in the interface's driver, and not in the network stack.
@@ -183,43 +184,7 @@ pub fn open(config: &XdpConfig, umem: &Umem) -> Result<XdpPort, XdpError> {
     }
 
     let mut opener = Opener { config, umem, link: &link, fragments, zero_copy: None, shared: false };
-    let (mut receive, mut transmit) = (Vec::new(), Vec::new());
-    let mut channels = Vec::new();
-    let mut busy_poll = config.busy_poll;
-    for queue in 0..link.receive_queues {
-        let (channel, rings) = opener.socket(queue, way, &mut notes)?;
-        umem.add(&channel);
-        if busy_poll && let Err(error) = socket::prefer_busy_poll(&channel.fd) {
-            notes.push(format!("no busy polling ({error}): that needs Linux 5.11 and CAP_NET_ADMIN"));
-            busy_poll = false;
-        }
-        let Rings { fill, receive: receive_ring, transmit: transmit_ring, completion } = rings;
-        receive.push(Box::new(XdpReceive::new(receive::Parts {
-            region: umem.region().clone(),
-            geometry: umem.geometry(),
-            attachment: Arc::clone(&attachment),
-            fill,
-            ring: receive_ring,
-            channel: Arc::clone(&channel),
-            name: name.clone(),
-            entries: config.entries,
-            busy_poll,
-        })) as Box<dyn ReceiveQueue>);
-        if queue < link.transmit_queues {
-            transmit.push(Box::new(XdpTransmit::new(transmit::Parts {
-                region: umem.region().clone(),
-                attachment: Arc::clone(&attachment),
-                ring: transmit_ring,
-                completion,
-                channel: Arc::clone(&channel),
-                name: name.clone(),
-                mtu: link.mtu,
-                chunk: umem.geometry().chunk,
-                busy_poll,
-            })) as Box<dyn TransmitQueue>);
-        }
-        channels.push(channel);
-    }
+    let Queues { receive, transmit, channels, busy_poll } = opener.queues(way, &attachment, &mut notes)?;
     // All is ready: from here on packets come.
     for (queue, channel) in (0..).zip(&channels) {
         attachment.program.set_socket(queue, &channel.fd).map_err(system("redirect a receive queue"))?;
@@ -357,7 +322,61 @@ struct Opener<'a> {
     shared: bool,
 }
 
+/// An interface's queues.
+struct Queues {
+    receive: Vec<Box<dyn ReceiveQueue>>,
+    transmit: Vec<Box<dyn TransmitQueue>>,
+    channels: Vec<Arc<Channel>>,
+    busy_poll: bool,
+}
+
 impl Opener<'_> {
+    /// A socket for each receive queue, with buffers posted; none is redirected to yet.
+    fn queues(
+        &mut self,
+        way: Way,
+        attachment: &Arc<Attachment>,
+        notes: &mut Vec<String>,
+    ) -> Result<Queues, XdpError> {
+        let (name, umem, link) = (&self.config.interface, self.umem, self.link);
+        let (mut receive, mut transmit, mut channels) = (Vec::new(), Vec::new(), Vec::new());
+        let mut busy_poll = self.config.busy_poll;
+        for queue in 0..link.receive_queues {
+            let (channel, rings) = self.socket(queue, way, notes)?;
+            umem.add(&channel);
+            if busy_poll && let Err(error) = socket::prefer_busy_poll(&channel.fd) {
+                notes.push(format!("no busy polling ({error}): that needs Linux 5.11 and CAP_NET_ADMIN"));
+                busy_poll = false;
+            }
+            receive.push(Box::new(XdpReceive::new(receive::Parts {
+                region: umem.region().clone(),
+                geometry: umem.geometry(),
+                attachment: Arc::clone(attachment),
+                fill: rings.fill,
+                ring: rings.receive,
+                channel: Arc::clone(&channel),
+                name: name.clone(),
+                entries: self.config.entries,
+                busy_poll,
+            })) as Box<dyn ReceiveQueue>);
+            if queue < link.transmit_queues {
+                transmit.push(Box::new(XdpTransmit::new(transmit::Parts {
+                    region: umem.region().clone(),
+                    attachment: Arc::clone(attachment),
+                    ring: rings.transmit,
+                    completion: rings.completion,
+                    channel: Arc::clone(&channel),
+                    name: name.clone(),
+                    mtu: link.mtu,
+                    chunk: umem.geometry().chunk,
+                    busy_poll,
+                })) as Box<dyn TransmitQueue>);
+            }
+            channels.push(channel);
+        }
+        Ok(Queues { receive, transmit, channels, busy_poll })
+    }
+
     fn socket(
         &mut self,
         queue: u32,

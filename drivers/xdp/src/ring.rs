@@ -72,10 +72,12 @@ impl<T: Plain> Shared<T> {
     fn map(socket: &OwnedFd, place: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
         let bytes = offsets.entries as usize + size as usize * size_of::<T>();
         let inside = |offset: u64| offset.is_multiple_of(4) && offset < offsets.entries;
-        if !(inside(offsets.producer) && inside(offsets.consumer) && inside(offsets.flags))
-            || !offsets.entries.is_multiple_of(8)
-            || !size.is_power_of_two()
-        {
+        let is_possible = inside(offsets.producer)
+            && inside(offsets.consumer)
+            && inside(offsets.flags)
+            && offsets.entries.is_multiple_of(8)
+            && size.is_power_of_two();
+        if !is_possible {
             return Err(io::Error::other(format!("the kernel describes a ring that can't be: {offsets:?}")));
         }
         // SAFETY: a new mapping at an address of the kernel's choice, of a file that we hold. Populated at once, so
@@ -87,7 +89,7 @@ impl<T: Plain> Shared<T> {
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_POPULATE,
                 socket.as_raw_fd(),
-                place as libc::off_t,
+                place.cast_signed() as libc::off_t,
             )
         };
         if memory == libc::MAP_FAILED {
@@ -98,6 +100,10 @@ impl<T: Plain> Shared<T> {
     }
 
     #[inline(always)]
+    #[expect(
+        clippy::cast_ptr_alignment,
+        reason = "a mapping starts with a page, and `map` checked the offset"
+    )]
     fn index(&self, offset: u64) -> &AtomicU32 {
         // SAFETY: `map` checked that the offset is a multiple of 4 in front of the entries, which end with the mapping;
         // that the kernel writes there, too, is what an atomic is for.

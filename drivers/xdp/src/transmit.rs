@@ -140,13 +140,11 @@ impl XdpTransmit {
     /// Room in the ring for up to `wanted` descriptors.
     #[inline]
     fn room(&mut self, wanted: usize) -> usize {
-        match self.ring.room(wanted as u32) {
-            Ok(room) => room as usize,
-            Err(_) => {
-                self.fail_corrupt();
-                0
-            }
+        if let Ok(room) = self.ring.room(wanted as u32) {
+            return room as usize;
         }
+        self.fail_corrupt();
+        0
     }
 
     /// Whether the packet can go into the ring as it is.
@@ -290,13 +288,11 @@ impl XdpTransmit {
 
 /// Hangs a piece behind what there is.
 fn add(whole: &mut Option<Packet>, piece: Packet) -> Option<()> {
-    match whole {
-        Some(packet) => packet.chain(piece).ok(),
-        None => {
-            *whole = Some(piece);
-            Some(())
-        }
+    if let Some(packet) = whole {
+        return packet.chain(piece).ok();
     }
+    *whole = Some(piece);
+    Some(())
 }
 
 impl TransmitQueue for XdpTransmit {

@@ -12,7 +12,7 @@ use warmlane_port::QueueStatus;
 use warmlane_xdp::{Steering, Umem, XdpConfig, XdpError, XdpMode};
 
 /// Sends frames of many lengths there and back.
-fn there_and_back(config: &XdpConfig, pool_config: PoolConfig, mtu: u32) -> warmlane_xdp::Obtained {
+fn there_and_back(config: &XdpConfig, pool_config: &PoolConfig, mtu: u32) -> warmlane_xdp::Obtained {
     pair("v0", "v1", mtu);
     let pool = pool(pool_config);
     let umem = Umem::new(&pool).unwrap();
@@ -62,7 +62,7 @@ fn there_and_back(config: &XdpConfig, pool_config: PoolConfig, mtu: u32) -> warm
 #[test]
 fn packets_go_there_and_back() {
     in_namespace("packets_go_there_and_back", || {
-        let obtained = there_and_back(&all_of("v0"), PoolConfig::default(), 1500);
+        let obtained = there_and_back(&all_of("v0"), &PoolConfig::default(), 1500);
         assert!(obtained.native && obtained.planned_stride && !obtained.multi_buffer, "{obtained:?}");
         assert!(!obtained.zero_copy && !obtained.shared_registration, "veth copies");
     });
@@ -73,7 +73,7 @@ fn generic_mode_and_aligned_chunks_do_the_same() {
     in_namespace("generic_mode_and_aligned_chunks_do_the_same", || {
         let config = XdpConfig { mode: XdpMode::Generic, ..all_of("v0") };
         let pool = PoolConfig { room: 1792, stride: Some(2048), ..PoolConfig::default() };
-        let obtained = there_and_back(&config, pool, 1500);
+        let obtained = there_and_back(&config, &pool, 1500);
         assert!(!obtained.native && !obtained.planned_stride, "{obtained:?}");
     });
 }
@@ -81,7 +81,7 @@ fn generic_mode_and_aligned_chunks_do_the_same() {
 #[test]
 fn jumbo_frames_come_in_several_buffers() {
     in_namespace("jumbo_frames_come_in_several_buffers", || {
-        let obtained = there_and_back(&all_of("v0"), PoolConfig::default(), 9000);
+        let obtained = there_and_back(&all_of("v0"), &PoolConfig::default(), 9000);
         assert!(obtained.multi_buffer, "{obtained:?}");
     });
 }
@@ -91,7 +91,7 @@ fn two_ports_share_the_memory() {
     in_namespace("two_ports_share_the_memory", || {
         pair("a0", "a1", 1500);
         pair("b0", "b1", 1500);
-        let pool = pool(PoolConfig::default());
+        let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
         let (mut from_a, to_a, monitor_a) = only(opened(&all_of("a0"), &umem));
         let (from_b, mut to_b, monitor_b) = only(opened(&all_of("b0"), &umem));
@@ -122,11 +122,11 @@ fn two_ports_share_the_memory() {
 fn packets_of_other_pools_are_copied() {
     in_namespace("packets_of_other_pools_are_copied", || {
         pair("v0", "v1", 9000);
-        let ours = pool(PoolConfig::default());
+        let ours = pool(&PoolConfig::default());
         let umem = Umem::new(&ours).unwrap();
         let (incoming, mut outgoing, monitor) = only(opened(&all_of("v0"), &umem));
         let wire = Wire::on("v1");
-        let other = pool(PoolConfig { buffers: 64, magazine: 4, room: 9216, ..PoolConfig::default() });
+        let other = pool(&PoolConfig { buffers: 64, magazine: 4, room: 9216, ..PoolConfig::default() });
         for length in [60, 1514, 5000, 9014] {
             let mut packet = other.take().unwrap();
             packet.fill(&frame(1, length)).unwrap();
@@ -158,7 +158,7 @@ fn packets_of_other_pools_are_copied() {
 fn what_nobody_takes_is_counted() {
     in_namespace("what_nobody_takes_is_counted", || {
         pair("v0", "v1", 1500);
-        let pool = pool(PoolConfig::default());
+        let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
         let config = XdpConfig { entries: 256, ..all_of("v0") };
         let (mut incoming, outgoing, monitor) = only(opened(&config, &umem));
@@ -206,7 +206,7 @@ fn a_router_leaves_the_box_its_own() {
     in_namespace("a_router_leaves_the_box_its_own", || {
         pair("v0", "v1", 1500);
         ip("address add 192.0.2.1/24 dev v0");
-        let pool = pool(PoolConfig::default());
+        let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
         let config = XdpConfig { steering: Steering::Router, ..all_of("v0") };
         let port = opened(&config, &umem);
@@ -253,7 +253,7 @@ fn a_router_leaves_the_box_its_own() {
 #[test]
 fn what_cannot_work_is_refused_with_the_remedy() {
     in_namespace("what_cannot_work_is_refused_with_the_remedy", || {
-        let pool = pool(PoolConfig::default());
+        let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
         let told = |config: &XdpConfig, parts: &[&str]| {
             let text = refused(config, &umem).to_string();
@@ -285,7 +285,7 @@ fn what_cannot_work_is_refused_with_the_remedy() {
 fn an_interface_that_goes_away_is_a_failed_queue() {
     in_namespace("an_interface_that_goes_away_is_a_failed_queue", || {
         pair("v0", "v1", 1500);
-        let pool = pool(PoolConfig::default());
+        let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
         let (mut incoming, mut outgoing, _monitor) = only(opened(&all_of("v0"), &umem));
         // Down and up again.

@@ -115,7 +115,7 @@ unsafe impl Attributes for LinkCreate {}
 
 fn map(kind: u32, key_bytes: u32, value_bytes: u32, entries: u32, title: &[u8]) -> io::Result<OwnedFd> {
     // A hash that allocates each entry when it comes: most boxes have a handful of addresses.
-    let flags = if kind == HASH { 1 } else { 0 };
+    let flags = u32::from(kind == HASH);
     let attributes =
         MapCreate { kind, key_bytes, value_bytes, entries, flags, inner: 0, node: 0, name: name(title) };
     descriptor(bpf(MAP_CREATE, &attributes))
@@ -149,7 +149,7 @@ fn remove(map: &OwnedFd, key: &[u8]) -> io::Result<()> {
 /// A program that the kernel's verifier has accepted, with its maps.
 #[derive(Debug)]
 pub(crate) struct Program {
-    program: OwnedFd,
+    descriptor: OwnedFd,
     sockets: OwnedFd,
     ipv4: OwnedFd,
     ipv6: OwnedFd,
@@ -165,8 +165,8 @@ impl Program {
         let maps = Maps { sockets: sockets.as_raw_fd(), ipv4: ipv4.as_raw_fd(), ipv6: ipv6.as_raw_fd() };
         let code = steering::program(choice, maps)
             .map_err(|_| XdpError::Program { log: "a label is not placed".to_owned() })?;
-        let program = load(&code, fragments)?;
-        Ok(Self { program, sockets, ipv4, ipv6 })
+        let descriptor = load(&code, fragments)?;
+        Ok(Self { descriptor, sockets, ipv4, ipv6 })
     }
 
     /// Packets of this receive queue are redirected to this socket from now on.
@@ -185,7 +185,7 @@ impl Program {
 
     #[cfg(test)]
     pub(crate) fn descriptor(&self) -> &OwnedFd {
-        &self.program
+        &self.descriptor
     }
 }
 
@@ -245,7 +245,7 @@ impl Attachment {
             Way::Generic => GENERIC,
         };
         let attributes = LinkCreate {
-            program: program.program.as_raw_fd().cast_unsigned(),
+            program: program.descriptor.as_raw_fd().cast_unsigned(),
             interface,
             attach: ATTACH_XDP,
             flags,

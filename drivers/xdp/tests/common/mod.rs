@@ -51,8 +51,8 @@ pub(crate) fn pair(ours: &str, other: &str, mtu: u32) {
     }
 }
 
-pub(crate) fn pool(config: PoolConfig) -> Pool {
-    Pool::new(&PoolConfig { name: "test".to_owned(), ..config }).unwrap()
+pub(crate) fn pool(config: &PoolConfig) -> Pool {
+    Pool::new(config).unwrap()
 }
 
 /// All packets of an interface.
@@ -154,7 +154,7 @@ impl Wire {
             let mut address: libc::sockaddr_ll = std::mem::zeroed();
             address.sll_family = libc::AF_PACKET as u16;
             address.sll_protocol = protocol;
-            address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
+            address.sll_ifindex = libc::if_nametoindex(name.as_ptr()).cast_signed();
             let size = size_of::<libc::sockaddr_ll>() as u32;
             assert_eq!(libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size), 0);
             let one: c_int = 1;
@@ -170,7 +170,7 @@ impl Wire {
     pub(crate) fn send(&self, frame: &[u8]) {
         // SAFETY: the kernel reads the frame, which lives through the call.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
+        assert_eq!(sent, frame.len().cast_signed(), "{}", io::Error::last_os_error());
     }
 
     /// The next frame, if one comes soon.
