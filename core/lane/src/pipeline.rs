@@ -11,7 +11,6 @@ use warmlane_sync::counter::Counter;
 const TRANSMIT_TRIES: u32 = 8;
 
 /// Where a pipeline's packets come from.
-#[expect(clippy::large_enum_variant, reason = "one per lane, and a box would be one more line to fetch")]
 pub enum Input {
     /// A port's queue.
     Queue(Box<dyn ReceiveQueue>),
@@ -32,7 +31,6 @@ impl From<PacketReceiver> for Input {
 }
 
 /// Where a pipeline's packets go.
-#[expect(clippy::large_enum_variant, reason = "one per lane, and a box would be one more line to fetch")]
 pub enum Output {
     /// A port's queue. What it refuses for long is dropped and counted, unless it is lossless.
     Queue {

@@ -22,6 +22,7 @@ use warmlane_sync::spin::SpinLock;
 /// threads without a lane cache, which take turns.
 const LENT: u32 = 3 * MAXIMUM_LANES + 1;
 
+#[expect(clippy::large_enum_variant, reason = "a pool has one, and reaches it without another pointer")]
 enum Order {
     Depot(Depot),
     Stack,
@@ -195,12 +196,11 @@ impl Home {
     /// Takes a magazine back from a lane, with `length` indices in it.
     pub(crate) fn give_back(&self, number: u32, length: usize) {
         self.empty(number, length);
-        match &self.order {
-            Order::Depot(depot) => depot.give_empty(number),
-            _ => {
-                let pushed = self.spare.push(number);
-                debug_assert!(pushed.is_ok());
-            }
+        if let Order::Depot(depot) = &self.order {
+            depot.give_empty(number);
+        } else {
+            let pushed = self.spare.push(number);
+            debug_assert!(pushed.is_ok());
         }
     }
 
@@ -223,7 +223,8 @@ impl Home {
         if wanted == 0 {
             return self.refuse();
         }
-        // SAFETY, all three: the caller owns the magazine.
+        // SAFETY: the caller owns the magazine, and what is asked for here is used up before it is asked for again.
+        let cells = || unsafe { &mut self.cells(number)[..wanted] };
         let count = match &self.order {
             Order::Depot(depot) if wanted == self.capacity => match depot.exchange_for_full(number) {
                 Some(full) => {
@@ -240,15 +241,14 @@ impl Home {
                 None => 0,
             },
             Order::LockFreeStack { indices, length } => {
-                let count = indices.pop_many(&mut unsafe { self.cells(number) }[..wanted]);
+                let count = indices.pop_many(cells());
                 length.fetch_sub(count as u32, Ordering::Relaxed);
                 count
             }
-            Order::Ring(ring) => ring.pop_burst(&mut unsafe { self.cells(number) }[..wanted]),
+            Order::Ring(ring) => ring.pop_burst(cells()),
             Order::Depot(_) | Order::Stack => 0,
         };
-        let count =
-            if count > 0 { count } else { self.take_loose(&mut unsafe { self.cells(number) }[..wanted]) };
+        let count = if count > 0 { count } else { self.take_loose(cells()) };
         self.note_level();
         if count == 0 {
             return self.refuse();
