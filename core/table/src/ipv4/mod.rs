@@ -155,7 +155,9 @@ impl Ipv4Table {
                 let _ = self.routes.set(prefix, before);
             }
         } else {
-            undo.iter().for_each(|(prefix, _)| self.routes.tidy(*prefix));
+            for (prefix, _) in undo {
+                self.routes.tidy(prefix);
+            }
         }
         result
     }

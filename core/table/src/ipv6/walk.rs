@@ -95,7 +95,7 @@ pub(super) unsafe fn lookup<S: Search>(lines: &[Line], address: u128) -> NextHop
 /// Which of all links is that for the bits in front of `rest`, in the field that `link` leads to
 #[inline(always)]
 fn slot_in(link: Link, rest: u64) -> usize {
-    link.line() * LINKS + (rest >> (u64::BITS - link.stride()) % u64::BITS) as usize
+    link.line() * LINKS + (rest >> ((u64::BITS - link.stride()) % u64::BITS)) as usize
 }
 
 /// Looks up many addresses; `answers[i]` becomes the answer to `addresses[i]`

@@ -36,7 +36,7 @@ impl Avx2 {
     fn not_below(node: &Node, half: usize, key: u16) -> usize {
         // SAFETY: a half has 32 bytes, and who uses this has AVX2.
         unsafe {
-            let lasts = _mm256_loadu_si256(node.0.as_ptr().cast::<__m256i>().add(half));
+            let lasts = _mm256_loadu_si256(std::ptr::from_ref(node).cast::<__m256i>().add(half));
             let greater = _mm256_max_epu16(lasts, _mm256_set1_epi16(key.cast_signed()));
             _mm256_movemask_epi8(_mm256_cmpeq_epi16(greater, lasts)).count_ones() as usize / 2
         }
@@ -58,7 +58,7 @@ impl Search for Avx2 {
     fn fan(node: &Node, key: u32) -> usize {
         // SAFETY: a node has more than 32 bytes, and who uses this has AVX2.
         let not_below = unsafe {
-            let lasts = _mm256_loadu_si256(node.0.as_ptr().cast::<__m256i>());
+            let lasts = _mm256_loadu_si256(std::ptr::from_ref(node).cast::<__m256i>());
             let greater = _mm256_max_epu32(lasts, _mm256_set1_epi32(key.cast_signed()));
             _mm256_movemask_epi8(_mm256_cmpeq_epi32(greater, lasts)).count_ones() as usize / 4
         };
@@ -76,7 +76,7 @@ impl Search for Avx2 {
                 let equal = _mm256_cmpeq_epi32(kinds, _mm256_set1_epi32(kind.cast_signed()));
                 _mm256_movemask_ps(_mm256_castsi256_ps(equal))
             };
-            all | u64::from(equal as u8) << (8 * index)
+            all | u64::from(equal.cast_unsigned()) << (8 * index)
         })
     }
 }
@@ -89,7 +89,7 @@ impl Avx512 {
     fn below(node: &Node, key: u16) -> u32 {
         // SAFETY: a node has 64 bytes, and who uses this has AVX-512 F and BW.
         unsafe {
-            let lasts = _mm512_loadu_si512(node.0.as_ptr().cast::<__m512i>());
+            let lasts = _mm512_loadu_si512(std::ptr::from_ref(node).cast::<__m512i>());
             _mm512_cmplt_epu16_mask(lasts, _mm512_set1_epi16(key.cast_signed()))
         }
     }
@@ -110,7 +110,7 @@ impl Search for Avx512 {
     fn fan(node: &Node, key: u32) -> usize {
         // SAFETY: as in `below`.
         let below = unsafe {
-            let lasts = _mm512_loadu_si512(node.0.as_ptr().cast::<__m512i>());
+            let lasts = _mm512_loadu_si512(std::ptr::from_ref(node).cast::<__m512i>());
             _mm512_cmplt_epu32_mask(lasts, _mm512_set1_epi32(key.cast_signed()))
         };
         (below as u8).count_ones() as usize
