@@ -13,6 +13,7 @@
 //! It must not know what a packet is, own what an element refers to, or start threads.
 
 mod backoff;
+#[cfg(not(loom))]
 mod copy;
 pub mod counter;
 pub mod ends;
