@@ -24,6 +24,7 @@ pub mod neighbour;
 pub mod tcp;
 pub mod udp;
 pub mod vlan;
+pub mod vxlan;
 
 mod error;
 mod protocol;
@@ -42,3 +43,4 @@ pub use protocol::IpProtocol;
 pub use tcp::{TcpError, TcpFields, TcpFlags, TcpHeader, TcpSegment};
 pub use udp::{UdpError, UdpHeader};
 pub use vlan::{LinkLayer, VlanTag};
+pub use vxlan::VxlanError;
