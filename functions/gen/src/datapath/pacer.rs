@@ -1,0 +1,250 @@
+//! When packets are due, by the cycle counter.
+
+use std::sync::Arc;
+
+use super::random::Random;
+
+/// The pattern of departures.
+#[derive(Clone, Debug)]
+pub enum Pattern {
+    /// As fast as the port takes them.
+    Unpaced,
+    /// Evenly spaced.
+    Constant,
+    /// Gaps are drawn from an exponential distribution: arrivals of many independent senders.
+    Poisson,
+    /// This many at once, then nothing until the mean rate is right again.
+    Bursts(u32),
+    /// At these cycles from the start, and over and over from the last one on, which is the length of a round.
+    Recorded(Arc<[u64]>),
+}
+
+/// Says how many packets are due.
+#[derive(Clone, Debug)]
+pub(crate) struct Pacer {
+    pattern: Pattern,
+    start: u64,
+    /// Departures (packets, or bursts of them) a cycle, with 64 binary places.
+    rate: u64,
+    /// Packets that leave together.
+    together: u64,
+    /// Packets that were due until now, given out or slipped.
+    given: u64,
+    /// Cycles between departures in the mean.
+    mean_gap: f64,
+    /// For patterns without a formula: when the next packet is due, in cycles from the start.
+    next: f64,
+    place: usize,
+    round_start: u64,
+    /// The most cycles of delay that are made up for.
+    patience: u64,
+    slipped: u64,
+    random: Random,
+}
+
+impl Pacer {
+    /// `packets_per_cycle` counts for all patterns but `Unpaced` and `Recorded`. Delays above `patience` cycles are not
+    /// made up for: the packets that were due then are counted as slipped.
+    #[expect(clippy::cast_sign_loss, reason = "rates are not negative, and a cast would make them zero")]
+    pub(crate) fn new(
+        pattern: Pattern,
+        packets_per_cycle: f64,
+        start: u64,
+        patience: u64,
+        seed: u64,
+    ) -> Self {
+        let together = match &pattern {
+            Pattern::Bursts(together) => u64::from(*together).max(1),
+            _ => 1,
+        };
+        let departures = packets_per_cycle / together as f64;
+        // Casting saturates, so a rate of one a cycle and above becomes nearly one a cycle.
+        let rate = (departures * 18_446_744_073_709_551_616.0) as u64;
+        let next = match &pattern {
+            Pattern::Recorded(offsets) => offsets.first().copied().unwrap_or(0) as f64,
+            _ => 0.0,
+        };
+        let mean_gap = 1.0 / packets_per_cycle;
+        let random = Random::new(seed);
+        Self {
+            pattern,
+            start,
+            rate,
+            together,
+            given: 0,
+            mean_gap,
+            next,
+            place: 0,
+            round_start: 0,
+            patience,
+            slipped: 0,
+            random,
+        }
+    }
+
+    /// How many packets, up to `limit`, are due at `now`; they count as given out.
+    #[inline(always)]
+    pub(crate) fn due(&mut self, now: u64, limit: u64) -> u64 {
+        let elapsed = now.saturating_sub(self.start);
+        match self.pattern {
+            Pattern::Unpaced => {
+                self.given += limit;
+                limit
+            }
+            Pattern::Constant | Pattern::Bursts(_) => self.due_by_formula(elapsed, limit),
+            Pattern::Poisson | Pattern::Recorded(_) => self.due_by_steps(elapsed as f64, limit),
+        }
+    }
+
+    /// Gives back packets that could not be built: they stay due.
+    pub(crate) const fn give_back(&mut self, packets: u64) {
+        match self.pattern {
+            // There is always more of these, and what isn't built was never owed.
+            Pattern::Unpaced | Pattern::Constant | Pattern::Bursts(_) => self.given -= packets,
+            // The steps can't be walked back.
+            Pattern::Poisson | Pattern::Recorded(_) => self.slipped += packets,
+        }
+    }
+
+    /// Packets that fell due until `elapsed` cycles after the start: the first one at the start itself.
+    #[inline(always)]
+    fn scheduled(&self, elapsed: u64) -> u64 {
+        let departures = ((u128::from(elapsed) * u128::from(self.rate)) >> 64) as u64;
+        (departures + 1) * self.together
+    }
+
+    #[inline(always)]
+    fn due_by_formula(&mut self, elapsed: u64, limit: u64) -> u64 {
+        let scheduled = self.scheduled(elapsed);
+        let mut due = scheduled - self.given;
+        if due > self.together {
+            due -= self.slip(elapsed);
+        }
+        let due = due.min(limit);
+        self.given += due;
+        due
+    }
+
+    /// Skips what has been due for longer than the patience; says how many.
+    #[cold]
+    fn slip(&mut self, elapsed: u64) -> u64 {
+        let too_old = match elapsed.checked_sub(self.patience) {
+            Some(then) => self.scheduled(then).saturating_sub(self.given),
+            None => 0,
+        };
+        self.given += too_old;
+        self.slipped += too_old;
+        too_old
+    }
+
+    fn due_by_steps(&mut self, elapsed: f64, limit: u64) -> u64 {
+        let oldest = elapsed - self.patience as f64;
+        let mut due = 0;
+        while self.next <= elapsed && due < limit {
+            if self.next < oldest {
+                self.slipped += 1;
+            } else {
+                due += 1;
+            }
+            self.given += 1;
+            self.step();
+        }
+        due
+    }
+
+    fn step(&mut self) {
+        match &self.pattern {
+            Pattern::Recorded(offsets) => {
+                self.place += 1;
+                // The last offset is where the next round starts, not a packet.
+                if self.place + 1 >= offsets.len() {
+                    self.place = 0;
+                    self.round_start += offsets.last().copied().unwrap_or(0).max(1);
+                }
+                let offset = offsets.get(self.place).copied().unwrap_or(0);
+                self.next = (self.round_start + offset) as f64;
+            }
+            // Poisson; the others never come here.
+            _ => self.next += -self.random.fraction().ln() * self.mean_gap,
+        }
+    }
+
+    /// Packets that were due until `now`, slipped ones and those that nobody could build among them.
+    pub(crate) fn offered(&self, now: u64) -> u64 {
+        match self.pattern {
+            Pattern::Constant | Pattern::Bursts(_) => self.scheduled(now.saturating_sub(self.start)),
+            Pattern::Unpaced | Pattern::Poisson | Pattern::Recorded(_) => self.given,
+        }
+    }
+
+    /// Packets that were due and not sent, because the lane was held up for longer than its patience.
+    pub(crate) const fn slipped(&self) -> u64 {
+        self.slipped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(mut pacer: Pacer, until: u64, step: u64) -> (u64, u64) {
+        let mut sent = 0;
+        for now in (0..until).step_by(step as usize) {
+            sent += pacer.due(now, 64);
+        }
+        (sent, pacer.slipped())
+    }
+
+    #[test]
+    fn constant_is_exact() {
+        let pacer = Pacer::new(Pattern::Constant, 0.001, 0, 100_000, 1);
+        // One at 0, 1000, ...; 10,000,000 is not reached.
+        let (sent, slipped) = run(pacer, 10_000_000, 70);
+        assert!(sent.abs_diff(10_000) <= 1 && slipped == 0, "{sent} {slipped}");
+    }
+
+    #[test]
+    fn poisson_has_its_mean_and_its_spread() {
+        let mut pacer = Pacer::new(Pattern::Poisson, 0.01, 0, u64::MAX >> 1, 3);
+        let mut counts = Vec::new();
+        let mut last = 0;
+        for window in 1..=10_000_u64 {
+            while pacer.due(window * 1_000, 64) > 0 {}
+            counts.push((pacer.given - last) as f64);
+            last = pacer.given;
+        }
+        let mean = counts.iter().sum::<f64>() / counts.len() as f64;
+        let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / counts.len() as f64;
+        // Both are 10 for a Poisson process; standard errors 0.03 and 0.14.
+        assert!((mean - 10.0).abs() < 0.2 && (variance - 10.0).abs() < 0.9, "{mean} {variance}");
+    }
+
+    #[test]
+    fn bursts_come_at_once_and_keep_the_mean() {
+        let mut pacer = Pacer::new(Pattern::Bursts(32), 0.01, 0, 1_000_000, 1);
+        assert_eq!((pacer.due(0, 64), pacer.due(3_100, 64), pacer.due(3_250, 64)), (32, 0, 32));
+    }
+
+    #[test]
+    fn long_delays_are_not_made_up_for() {
+        let mut pacer = Pacer::new(Pattern::Constant, 0.1, 0, 1_000, 1);
+        assert_eq!(pacer.due(0, 64), 1);
+        let mut sent = 0;
+        loop {
+            match pacer.due(100_000, 64) {
+                0 => break,
+                due => sent += due,
+            }
+        }
+        // What fell due in the last 1,000 cycles is sent, the 9,900 packets before are not.
+        assert_eq!((sent, pacer.slipped(), pacer.given), (100, 9_900, 10_001));
+    }
+
+    #[test]
+    fn recorded_gaps_are_kept_and_repeated() {
+        let offsets: Arc<[u64]> = [0, 10, 100, 150].into();
+        let mut pacer = Pacer::new(Pattern::Recorded(offsets), 0.0, 1_000, 1_000_000, 1);
+        let times: Vec<u64> = (1_000..1_310).flat_map(|now| vec![now; pacer.due(now, 64) as usize]).collect();
+        assert_eq!(times, [1_000, 1_010, 1_100, 1_150, 1_160, 1_250, 1_300]);
+    }
+}

@@ -1,0 +1,313 @@
+//! The lane that receives and checks.
+
+use std::sync::Arc;
+use warmlane_lane::{Poll, Task};
+use warmlane_mem::{Burst, Packet};
+use warmlane_port::{QueueStatus, ReceiveQueue};
+use warmlane_sync::counter::Counter;
+use warmlane_sys::clock;
+use warmlane_wire::{
+    Addresses, EtherType, Icmpv4Message, Icmpv6Message, IpProtocol, LinkLayer, ipv4, ipv6, tcp, udp, vxlan,
+};
+
+use super::orders::Orders;
+use super::signature::{self, Signature};
+use super::track::{StreamTrack, TrackConfig};
+
+/// What to expect.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveOrder {
+    /// The number that this trial's signatures carry.
+    pub trial: u8,
+    /// How many streams there are.
+    pub streams: usize,
+    /// Whether packets carry a signature. Without, every packet counts as received.
+    pub signed: bool,
+    /// Whether the checksums of IP, UDP, TCP and ICMP are checked too, so that damage outside the signature is found.
+    pub check_packets: bool,
+    /// How much to remember and measure of each stream.
+    pub track: TrackConfig,
+}
+
+/// What was received.
+#[derive(Clone, Debug)]
+pub struct ReceiveReport {
+    /// By stream.
+    pub streams: Vec<StreamTrack>,
+    /// Packets that look like the trial's and whose signature is damaged.
+    pub unreadable: u64,
+    /// Packets of another trial.
+    pub stale: u64,
+    /// Packets that are none of ours.
+    pub foreign: u64,
+    /// Packets of unsigned streams.
+    pub unsigned: u64,
+    /// Their bytes.
+    pub unsigned_bytes: u64,
+    /// Why nothing more can come, if a port broke or came to its end.
+    pub failure: Option<String>,
+}
+
+/// Orders for a [`Receiver`].
+pub type ReceiveOrders = Orders<ReceiveOrder, ReceiveReport>;
+
+/// What can be seen while a trial runs.
+#[derive(Debug, Default)]
+pub struct ReceiveProgress {
+    /// Packets received of the trials so far, whatever their state.
+    pub packets: Counter,
+    /// Their bytes.
+    pub bytes: Counter,
+}
+
+/// A [`Task`] that receives on one queue or several and checks what comes; between orders it drops it.
+pub struct Receiver {
+    queues: Vec<Box<dyn ReceiveQueue>>,
+    orders: Arc<ReceiveOrders>,
+    progress: Arc<ReceiveProgress>,
+    seen: u64,
+    burst: Burst,
+    trial: Option<Trial>,
+    stopping: bool,
+}
+
+struct Trial {
+    order: ReceiveOrder,
+    begin: u64,
+    report: ReceiveReport,
+    /// Where packets of several buffers are put together.
+    whole: Vec<u8>,
+}
+
+impl Receiver {
+    /// Receives on `queues`, as `orders` say.
+    pub fn new(
+        queues: Vec<Box<dyn ReceiveQueue>>,
+        orders: Arc<ReceiveOrders>,
+        progress: Arc<ReceiveProgress>,
+    ) -> Self {
+        Self { queues, orders, progress, seen: 0, burst: Burst::new(), trial: None, stopping: false }
+    }
+
+    #[cold]
+    fn begin(&mut self, order: ReceiveOrder) {
+        let streams = if order.signed { order.streams } else { 0 };
+        let report = ReceiveReport {
+            streams: (0..streams).map(|_| StreamTrack::new(&order.track)).collect(),
+            unreadable: 0,
+            stale: 0,
+            foreign: 0,
+            unsigned: 0,
+            unsigned_bytes: 0,
+            failure: None,
+        };
+        self.trial = Some(Trial { order, begin: clock::cycles(), report, whole: vec![0; 1 << 16] });
+    }
+
+    #[cold]
+    fn end(&mut self) {
+        let Some(trial) = self.trial.take() else { return };
+        let mut report = trial.report;
+        report.failure = self.queues.iter().find_map(|queue| match queue.status() {
+            QueueStatus::Failed(why) => Some(why),
+            QueueStatus::Running | QueueStatus::Finished => None,
+        });
+        self.orders.hand_in(self.seen, report);
+    }
+}
+
+impl Trial {
+    #[inline]
+    fn packet(&mut self, packet: &Packet, now: u64) {
+        if packet.segments() > 1 {
+            self.chain(packet, now);
+        } else {
+            check(&self.order, &mut self.report, self.begin, packet.data(), now);
+        }
+    }
+
+    #[cold]
+    fn chain(&mut self, packet: &Packet, now: u64) {
+        let length = packet.copy_to(&mut self.whole);
+        check(&self.order, &mut self.report, self.begin, &self.whole[..length], now);
+    }
+}
+
+/// Counts one packet.
+#[inline]
+fn check(order: &ReceiveOrder, report: &mut ReceiveReport, begin: u64, data: &[u8], now: u64) {
+    if !order.signed {
+        report.unsigned += 1;
+        report.unsigned_bytes += data.len() as u64;
+        return;
+    }
+    let signature = data.last_chunk().and_then(Signature::parse);
+    let Some(signature) = signature.or_else(|| inside_padding(data)) else {
+        return unsigned(order, report, begin, data, now);
+    };
+    if signature.trial != order.trial {
+        report.stale += 1;
+        return;
+    }
+    let Some(track) = report.streams.get_mut(usize::from(signature.stream)) else {
+        report.foreign += 1;
+        return;
+    };
+    if order.check_packets && !is_intact(data) {
+        track.corrupted += 1;
+        return;
+    }
+    track.arrived(&signature, now, data.len(), order.track.late_after);
+}
+
+/// The signature in front of bytes that a link has padded a short frame with.
+#[cold]
+fn inside_padding(data: &[u8]) -> Option<Signature> {
+    let link = LinkLayer::parse(data).ok()?;
+    let packet = match link.ethertype {
+        EtherType::IPV4 => {
+            let packet = ipv4::check_lengths(link.payload).ok()?;
+            packet.payload
+        }
+        EtherType::IPV6 => ipv6::check(link.payload).ok()?.payload,
+        _ => return None,
+    };
+    packet.last_chunk().and_then(Signature::parse)
+}
+
+/// A packet without a right signature: one of ours that was damaged, if most of the signature fits this trial.
+#[cold]
+fn unsigned(order: &ReceiveOrder, report: &mut ReceiveReport, begin: u64, data: &[u8], now: u64) {
+    let fits = data.last_chunk().map(Signature::read).is_some_and(|found| {
+        let age = signature::cycles_between(found.time, now);
+        let in_time = age > 0 && age <= now.saturating_sub(begin);
+        let known_stream = usize::from(found.stream) < order.streams;
+        [found.trial == order.trial, known_stream, in_time].iter().filter(|fits| **fits).count() >= 2
+    });
+    if fits {
+        report.unreadable += 1;
+    } else {
+        report.foreign += 1;
+    }
+}
+
+/// Whether the checksums that the packet has are right; of what is no IP packet nothing is known.
+#[inline]
+fn is_intact(data: &[u8]) -> bool {
+    match layer(data) {
+        Layer::Intact => true,
+        Layer::Damaged => false,
+        Layer::Tunnel(frame) => inner_is_intact(frame),
+    }
+}
+
+/// One tunnel deep: what a tunnel in a tunnel carries is left to that one's own receiver.
+#[cold]
+fn inner_is_intact(frame: &[u8]) -> bool {
+    !matches!(layer(frame), Layer::Damaged)
+}
+
+enum Layer<'a> {
+    Intact,
+    Damaged,
+    /// Intact so far, and this frame is inside.
+    Tunnel(&'a [u8]),
+}
+
+impl Layer<'_> {
+    fn of(is_intact: bool) -> Self {
+        if is_intact { Self::Intact } else { Self::Damaged }
+    }
+}
+
+#[inline]
+fn layer(data: &[u8]) -> Layer<'_> {
+    let Ok(link) = LinkLayer::parse(data) else { return Layer::Damaged };
+    match link.ethertype {
+        EtherType::IPV4 => {
+            let Ok(packet) = ipv4::check(link.payload) else { return Layer::Damaged };
+            let (source, destination) = (packet.header.source(), packet.header.destination());
+            let addresses = Addresses::V4 { source, destination };
+            match packet.header.protocol() {
+                _ if packet.header.is_fragment() => Layer::Intact,
+                IpProtocol::UDP => datagram(addresses, packet.payload),
+                IpProtocol::TCP => Layer::of(tcp::check(addresses, packet.payload).is_ok()),
+                IpProtocol::ICMP => Layer::of(Icmpv4Message::parse(packet.payload).is_ok()),
+                _ => Layer::Intact,
+            }
+        }
+        EtherType::IPV6 => {
+            let Ok(packet) = ipv6::check(link.payload) else { return Layer::Damaged };
+            let (source, destination) = (packet.header.source(), packet.header.destination());
+            let addresses = Addresses::V6 { source, destination };
+            match packet.header.next_header() {
+                IpProtocol::UDP => datagram(addresses, packet.payload),
+                IpProtocol::TCP => Layer::of(tcp::check(addresses, packet.payload).is_ok()),
+                IpProtocol::ICMPV6 => {
+                    Layer::of(Icmpv6Message::parse(source, destination, packet.payload).is_ok())
+                }
+                _ => Layer::Intact,
+            }
+        }
+        _ => Layer::Intact,
+    }
+}
+
+#[inline]
+fn datagram(addresses: Addresses, bytes: &[u8]) -> Layer<'_> {
+    let Ok((header, data)) = udp::parse(bytes) else { return Layer::Damaged };
+    let is_tunnel = header.destination_port() == vxlan::PORT;
+    // A tunnel may do without a checksum over IPv6 too (RFC 6935 section 5).
+    let has_none = header.checksum() == 0 && is_tunnel;
+    if !has_none && udp::check(addresses, bytes).is_err() {
+        return Layer::Damaged;
+    }
+    match vxlan::parse(data) {
+        _ if !is_tunnel => Layer::Intact,
+        Ok((_, frame)) => Layer::Tunnel(frame),
+        Err(_) => Layer::Damaged,
+    }
+}
+
+impl Task for Receiver {
+    #[inline]
+    fn poll(&mut self) -> Poll {
+        if let Some(order) = self.orders.newer(&mut self.seen) {
+            self.begin(order);
+            self.orders.started(self.seen);
+        }
+        let mut received = 0;
+        for queue in &mut self.queues {
+            let count = queue.receive(&mut self.burst);
+            if count == 0 {
+                continue;
+            }
+            received += count;
+            let now = clock::cycles();
+            if let Some(trial) = &mut self.trial {
+                for packet in self.burst.iter() {
+                    trial.packet(packet, now);
+                }
+                self.progress.packets.add(count as u64);
+                self.progress.bytes.add(self.burst.bytes());
+            }
+            self.burst.clear();
+        }
+        if received > 0 {
+            return Poll::Worked(received);
+        }
+        if self.trial.is_some() && self.orders.is_ended() {
+            self.end();
+        }
+        if self.stopping && self.trial.is_none() { Poll::Finished } else { Poll::Idle }
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+        self.end();
+    }
+
+    fn finish(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,294 @@
+//! The lane that sends.
+
+use std::sync::Arc;
+use warmlane_lane::{Poll, Task};
+use warmlane_mem::{Burst, Cursor, Pool};
+use warmlane_port::{QueueStatus, TransmitQueue};
+use warmlane_sys::clock;
+
+use super::histogram::Histogram;
+use super::orders::Orders;
+use super::pacer::{Pacer, Pattern};
+use super::plan::{Plan, StreamState};
+use super::random::Random;
+use super::write::{self, Stamp};
+
+/// What to send, and when.
+#[derive(Clone, Debug)]
+pub struct TransmitOrder {
+    /// The packets.
+    pub plan: Arc<Plan>,
+    /// Goes into every signature.
+    pub trial: u8,
+    /// When packets leave.
+    pub pattern: Pattern,
+    /// Packets a cycle of the cycle counter, for patterns that have a rate.
+    pub packets_per_cycle: f64,
+    /// Cycles that the trial lasts.
+    pub duration: u64,
+    /// Packets after which it ends, if it has not before.
+    pub count: u64,
+    /// Packets that are handed to the port at once, at most.
+    pub burst: usize,
+    /// Cycles of delay that are made up for; packets that were due longer ago are skipped and counted.
+    pub patience: u64,
+    /// Where random numbers start.
+    pub seed: u64,
+}
+
+/// What was sent.
+#[derive(Clone, Debug)]
+pub struct TransmitReport {
+    /// Packets that fell due.
+    pub offered: u64,
+    /// Packets that the port took and did not drop.
+    pub sent: u64,
+    /// Their bytes, without frame check sequence.
+    pub bytes: u64,
+    /// Packets skipped because the lane was held up.
+    pub slipped: u64,
+    /// Packets that the port had no room for until the end.
+    pub refused: u64,
+    /// Packets that the port took and dropped.
+    pub dropped: u64,
+    /// Times that the pool had no buffer.
+    pub starved: u64,
+    /// Packets handed to the port, by stream.
+    pub streams: Vec<u64>,
+    /// Cycles from one packet handed to the port to the next; those handed over together are 0 apart.
+    pub gaps: Histogram,
+    /// Cycles from the first packet handed over to the last.
+    pub span: u64,
+    /// Why the port takes nothing more, if it broke or came to its end.
+    pub failure: Option<String>,
+}
+
+/// Orders for a [`Transmitter`].
+pub type TransmitOrders = Orders<TransmitOrder, TransmitReport>;
+
+/// A [`Task`] that sends what it is ordered to. It owns one queue; between orders it idles.
+pub struct Transmitter {
+    queue: Box<dyn TransmitQueue>,
+    pool: Pool,
+    orders: Arc<TransmitOrders>,
+    seen: u64,
+    burst: Burst,
+    trial: Option<Box<Trial>>,
+    stopping: bool,
+    /// The port may have something left to push out.
+    unflushed: bool,
+}
+
+/// The order at hand.
+struct Trial {
+    plan: Arc<Plan>,
+    states: Box<[StreamState]>,
+    pacer: Pacer,
+    cursor: Cursor,
+    /// Place in the plan's schedule.
+    turn: usize,
+    random: Random,
+    number: u8,
+    end: u64,
+    left: u64,
+    count: u64,
+    limit: u64,
+    patience: u64,
+    sent: u64,
+    bytes: u64,
+    drops_before: u64,
+    starved: u64,
+    gaps: Histogram,
+    first: Option<u64>,
+    last: u64,
+}
+
+impl Transmitter {
+    /// Sends on `queue` packets from `pool`, as `orders` say.
+    pub fn new(queue: Box<dyn TransmitQueue>, pool: Pool, orders: Arc<TransmitOrders>) -> Self {
+        Self {
+            queue,
+            pool,
+            orders,
+            seen: 0,
+            burst: Burst::new(),
+            trial: None,
+            stopping: false,
+            unflushed: false,
+        }
+    }
+
+    /// Before the clock starts: here, and only here, memory is allocated.
+    #[cold]
+    fn begin(&mut self, order: TransmitOrder) {
+        let limit = order.burst.clamp(1, warmlane_mem::BURST_CAPACITY);
+        self.burst = Burst::with_limit(limit);
+        let states = order.plan.states();
+        let gaps = Histogram::new(7);
+        let drops_before = self.queue.counters().drops.total();
+        let start = clock::cycles();
+        self.trial = Some(Box::new(Trial {
+            pacer: Pacer::new(order.pattern, order.packets_per_cycle, start, order.patience, !order.seed),
+            plan: order.plan,
+            states,
+            cursor: Cursor::default(),
+            turn: 0,
+            random: Random::new(order.seed),
+            number: order.trial,
+            // The packet that falls due as the trial ends is the next one's.
+            end: start.saturating_add(order.duration),
+            left: order.count,
+            count: order.count,
+            limit: limit as u64,
+            patience: order.patience,
+            sent: 0,
+            bytes: 0,
+            drops_before,
+            starved: 0,
+            gaps,
+            first: None,
+            last: start,
+        }));
+    }
+
+    #[cold]
+    fn end(&mut self) {
+        self.queue.flush();
+        let Some(mut trial) = self.trial.take() else { return };
+        let refused = self.burst.len() as u64;
+        trial.forget_last(self.burst.len());
+        self.burst.clear();
+        let dropped = self.queue.counters().drops.total() - trial.drops_before;
+        let failure = match self.queue.status() {
+            QueueStatus::Running => None,
+            QueueStatus::Finished => Some("the port came to its end".to_owned()),
+            QueueStatus::Failed(why) => Some(why),
+        };
+        let over = clock::cycles().min(trial.end.saturating_sub(1));
+        let offered = trial.pacer.offered(over).min(trial.count);
+        let report = TransmitReport {
+            offered,
+            sent: trial.sent.saturating_sub(dropped),
+            bytes: trial.bytes,
+            slipped: trial.pacer.slipped(),
+            refused,
+            dropped,
+            starved: trial.starved,
+            streams: trial.states.iter().map(|state| state.sequence).collect(),
+            gaps: trial.gaps,
+            span: trial.first.map_or(0, |first| trial.last.saturating_sub(first)),
+            failure,
+        };
+        self.orders.hand_in(self.seen, report);
+    }
+}
+
+impl Trial {
+    /// Appends up to `due` packets to `burst`; says how many.
+    #[inline(always)]
+    fn build(&mut self, burst: &mut Burst, pool: &Pool, due: u64, now: u64) -> usize {
+        let stamp = Stamp::new(self.number, now);
+        let plan = &*self.plan;
+        if let ([stream], [state]) = (&*plan.streams, &mut *self.states) {
+            let copied = pool.take_copies(burst, &plan.frames, &mut self.cursor, due as usize);
+            self.bytes += copied.bytes;
+            let packets = &mut burst[..];
+            write::stream(packets, stream, state, &mut self.random, stamp);
+            return copied.packets;
+        }
+        let built = pool.take_burst(burst, due as usize);
+        self.bytes += write::turns(burst, plan, &mut self.states, &mut self.turn, &mut self.random, stamp);
+        built
+    }
+
+    /// The last `count` packets built were not sent.
+    fn forget_last(&mut self, count: usize) {
+        for back in 1..=count {
+            let stream = match self.plan.schedule.len() {
+                0 => 0,
+                turns => usize::from(self.plan.schedule[(self.turn + turns * back - back) % turns]),
+            };
+            if let Some(state) = self.states.get_mut(stream) {
+                state.sequence = state.sequence.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Notes that `sent` packets left at `now`.
+    #[inline(always)]
+    fn departed(&mut self, sent: u64, now: u64) {
+        self.sent += sent;
+        match self.first {
+            None => self.first = Some(now),
+            Some(_) => self.gaps.record(now.saturating_sub(self.last)),
+        }
+        self.gaps.record_many(0, sent - 1);
+        self.last = now;
+    }
+}
+
+impl Task for Transmitter {
+    #[inline]
+    fn poll(&mut self) -> Poll {
+        if let Some(order) = self.orders.newer(&mut self.seen) {
+            if self.trial.is_some() {
+                self.burst.clear();
+            }
+            self.begin(order);
+            self.orders.started(self.seen);
+        }
+        let Some(trial) = &mut self.trial else {
+            return if self.stopping { Poll::Finished } else { Poll::Idle };
+        };
+        let now = clock::cycles();
+        if self.burst.is_empty() {
+            let is_over = now >= trial.end || self.orders.is_ended() || self.stopping;
+            let due = trial.pacer.due(now.min(trial.end.saturating_sub(1)), trial.limit.min(trial.left));
+            // What an endless pattern has due at the end belongs to what comes after it.
+            if due == 0 || is_over {
+                if is_over || trial.left == 0 {
+                    trial.pacer.give_back(due);
+                    self.end();
+                } else if self.unflushed {
+                    self.queue.flush();
+                    self.unflushed = false;
+                } else if self.queue.status() != QueueStatus::Running {
+                    self.end();
+                }
+                return Poll::Idle;
+            }
+            let built = trial.build(&mut self.burst, &self.pool, due, now) as u64;
+            trial.left -= built;
+            if built < due {
+                trial.pacer.give_back(due - built);
+                trial.starved += 1;
+            }
+        } else if now > trial.end.saturating_add(trial.patience) || self.orders.is_ended() {
+            self.end();
+            return Poll::Idle;
+        }
+        if self.burst.is_empty() {
+            self.queue.flush();
+            return Poll::Idle;
+        }
+        let sent = self.queue.transmit(&mut self.burst);
+        if sent == 0 {
+            self.queue.flush();
+            if self.queue.status() != QueueStatus::Running {
+                self.end();
+            }
+            return Poll::Idle;
+        }
+        self.unflushed = true;
+        trial.departed(sent as u64, now);
+        Poll::Worked(sent)
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    fn finish(&mut self) {
+        self.end();
+    }
+}

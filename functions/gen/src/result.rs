@@ -1,0 +1,368 @@
+//! What a trial came to, for people and for scripts.
+
+use serde::Serialize;
+use warmlane_sys::clock::Clock;
+
+use crate::control::FCS;
+use crate::control::rate::WIRE_OVERHEAD;
+use crate::datapath::{Histogram, Pattern, ReceiveReport, StreamTrack, TransmitReport};
+use crate::trial::{TrialConfig, intact};
+
+/// Counts at a moment of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// Seconds since the trial began.
+    pub seconds: f64,
+    /// Packets that the port took since then.
+    pub sent: u64,
+    /// Packets received since then, of whatever kind.
+    pub received: u64,
+}
+
+/// A trial's books: offered = sent + unsent, and sent = received + corrupted + lost.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrialResult {
+    /// Why this is no result; `None` if it is one.
+    pub void: Option<String>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+    /// Packets a second that were asked for; `None` for as many as possible.
+    pub asked_packets_per_second: Option<f64>,
+    /// Seconds of sending.
+    pub seconds: f64,
+    /// Packets that fell due.
+    pub offered: u64,
+    /// Packets that the port took.
+    pub sent: u64,
+    /// Packets that fell due and did not leave.
+    pub unsent: Unsent,
+    /// Packets sent a second.
+    pub sent_packets_per_second: f64,
+    /// Bits sent a second in frames, frame check sequence counted.
+    pub sent_bits_per_second_l2: f64,
+    /// Bits sent a second on the wire, with preamble and gap.
+    pub sent_bits_per_second_l1: f64,
+    /// What arrived; `None` if nobody listened.
+    pub received: Option<Received>,
+    /// Gaps between packets as they were handed to the port, in nanoseconds.
+    pub departures: Departures,
+    /// By stream.
+    pub streams: Vec<StreamResult>,
+    /// Counts over time.
+    pub samples: Vec<Sample>,
+}
+
+/// Packets that did not leave, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unsent {
+    /// All of them.
+    pub total: u64,
+    /// Skipped because the sending lane was held up (by the system, or because it is too slow).
+    pub late: u64,
+    /// The port had no room for them until the end.
+    pub refused: u64,
+    /// The port took and dropped them.
+    pub dropped: u64,
+}
+
+/// What arrived.
+#[derive(Clone, Debug, Serialize)]
+pub struct Received {
+    /// Packets that arrived intact, each counted once.
+    pub packets: u64,
+    /// Their bytes, without frame check sequence.
+    pub bytes: u64,
+    /// The same a second of sending: RFC 2544's throughput if nothing was lost.
+    pub packets_per_second: f64,
+    /// Packets sent that did not arrive, not even damaged.
+    pub lost: u64,
+    /// (lost + corrupted) / sent.
+    pub loss_ratio: f64,
+    /// Packets that arrived again.
+    pub duplicated: u64,
+    /// Packets that arrived behind a later one (RFC 4737).
+    pub reordered: u64,
+    /// The most places that one of them was behind.
+    pub reorder_extent: u64,
+    /// Packets so far behind that nobody knows whether they had arrived before. They count as lost.
+    pub unjudged: u64,
+    /// Packets that arrived damaged.
+    pub corrupted: u64,
+    /// Packets that arrived later than they may; they count as arrived.
+    pub late: u64,
+    /// Packets of an earlier trial.
+    pub stale: u64,
+    /// Packets that are none of ours.
+    pub foreign: u64,
+    /// Latency of all streams together; `None` if nothing was measured.
+    pub latency: Option<Latency>,
+}
+
+/// Times from building a packet to receiving it, in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// The shortest.
+    pub minimum: u64,
+    /// The mean.
+    pub mean: f64,
+    /// Half took at most this long.
+    pub median: u64,
+    /// 99 in 100.
+    pub p99: u64,
+    /// 999 in 1,000.
+    pub p99_9: u64,
+    /// 9,999 in 10,000.
+    pub p99_99: u64,
+    /// The longest.
+    pub maximum: u64,
+    /// Interarrival jitter at the end (RFC 3550), the largest of all streams.
+    pub jitter: u64,
+    /// The histogram: upper ends of buckets in nanoseconds, and counts.
+    pub histogram: Vec<(u64, u64)>,
+}
+
+/// Gaps between departures in nanoseconds. Packets handed over together are 0 apart.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Departures {
+    /// What all gaps would be if packets were spaced evenly; `None` without a rate.
+    pub ideal: Option<f64>,
+    /// The mean.
+    pub mean: f64,
+    /// Half are at most this long.
+    pub median: u64,
+    /// 99 in 100.
+    pub p99: u64,
+    /// 999 in 1,000.
+    pub p99_9: u64,
+    /// The longest.
+    pub maximum: u64,
+    /// The part of packets that left together with the one before.
+    pub together: f64,
+    /// The histogram: upper ends of buckets in nanoseconds, and counts.
+    pub histogram: Vec<(u64, u64)>,
+}
+
+/// One stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamResult {
+    /// Its name.
+    pub name: String,
+    /// Packets handed to the port.
+    pub sent: u64,
+    /// Packets that arrived intact.
+    pub received: u64,
+    /// Packets that did not arrive with a readable signature.
+    pub lost: u64,
+    /// Packets that arrived again.
+    pub duplicated: u64,
+    /// Packets that arrived behind a later one.
+    pub reordered: u64,
+    /// Packets with damage outside their signature.
+    pub corrupted: u64,
+    /// Packets that arrived later than they may.
+    pub late: u64,
+    /// Its latency.
+    pub latency: Option<Latency>,
+}
+
+impl TrialResult {
+    pub(crate) fn new(
+        config: &TrialConfig,
+        sent: &TransmitReport,
+        received: Option<&ReceiveReport>,
+        samples: Vec<Sample>,
+        clock: &Clock,
+    ) -> Self {
+        let has_rate = !matches!(config.pattern, Pattern::Unpaced | Pattern::Recorded(_));
+        let seconds = seconds(config, sent, has_rate, clock);
+        let per_second = |count: f64| count / seconds.max(1e-9);
+        let bytes = sent.bytes as f64 / (sent.sent + sent.refused + sent.dropped).max(1) as f64;
+        let frame_bits = (bytes + FCS as f64) * 8.0;
+        let rate = per_second(sent.sent as f64);
+        let unsent = Unsent {
+            total: sent.offered.saturating_sub(sent.sent),
+            late: sent.slipped,
+            refused: sent.refused,
+            dropped: sent.dropped,
+        };
+        let arrived = received.map(|report| Received::new(report, sent, seconds, clock));
+        let mut result = Self {
+            void: None,
+            notes: Vec::new(),
+            asked_packets_per_second: has_rate.then_some(config.packets_per_second),
+            seconds,
+            offered: sent.offered,
+            sent: sent.sent,
+            unsent,
+            sent_packets_per_second: rate,
+            sent_bits_per_second_l2: rate * frame_bits,
+            sent_bits_per_second_l1: rate * (frame_bits + WIRE_OVERHEAD * 8.0),
+            received: arrived,
+            departures: Departures::new(
+                &sent.gaps,
+                has_rate.then_some(1e9 / config.packets_per_second),
+                clock,
+            ),
+            streams: streams(config, sent, received, clock),
+            samples,
+        };
+        result.judge(config, sent, received);
+        result
+    }
+
+    /// Says whether it is a result, and what is odd about it.
+    fn judge(&mut self, config: &TrialConfig, sent: &TransmitReport, received: Option<&ReceiveReport>) {
+        let unsent = self.unsent;
+        let part = unsent.total as f64 / self.offered.max(1) as f64;
+        if let Some(why) = &sent.failure
+            && (unsent.total > 0 || config.count.is_none_or(|count| sent.sent < count))
+        {
+            self.void = Some(format!("the transmitting port failed: {why}"));
+        } else if self.sent == 0 {
+            self.void = Some("nothing was sent: the port took no packet".to_owned());
+        } else if part > config.tolerance {
+            self.void = Some(format!(
+                "the generator did not keep the rate: {} of {} packets ({:.3} %) were not sent ({} skipped because the lane was held up, {} refused and {} dropped by the port); ask for less, or for a quieter machine",
+                unsent.total,
+                self.offered,
+                part * 100.0,
+                unsent.late,
+                unsent.refused,
+                unsent.dropped
+            ));
+        }
+        if sent.starved > 0 {
+            self.notes.push(format!(
+                "the pool had no buffer {} times: packets were held by ports for longer than the pool lasts; give it more buffers",
+                sent.starved
+            ));
+        }
+        let Some((report, arrived)) = received.zip(self.received.as_ref()) else { return };
+        if let Some(why) = &report.failure {
+            self.void.get_or_insert(format!("the receiving port failed: {why}"));
+        }
+        if self.sent > 0 && arrived.packets == 0 {
+            self.notes.push(format!(
+                "the receiver got nothing of {} packets sent ({} damaged, {} foreign): is the device under test up, does it know the way, and are the destination addresses right?",
+                self.sent, arrived.corrupted, arrived.foreign
+            ));
+        }
+        if arrived.unjudged > 0 {
+            self.notes.push(format!(
+                "{} packets came so far behind their order that nobody knows whether they are duplicates; they count as lost",
+                arrived.unjudged
+            ));
+        }
+        if !config.plan.is_signed() {
+            self.notes.push(
+                "packets carry no signature: received counts all packets, also those of others, and neither order nor latency is known".to_owned(),
+            );
+        }
+    }
+}
+
+/// How long was sent for.
+fn seconds(config: &TrialConfig, sent: &TransmitReport, has_rate: bool, clock: &Clock) -> f64 {
+    let span = clock.nanoseconds(sent.span) as f64 / 1e9;
+    if !has_rate {
+        return span;
+    }
+    // A count or a signal may have ended it early; a gap belongs to each packet.
+    let due = sent.offered as f64 / config.packets_per_second;
+    due.min(config.duration.as_secs_f64())
+}
+
+impl Received {
+    fn new(report: &ReceiveReport, sent: &TransmitReport, seconds: f64, clock: &Clock) -> Self {
+        let sum = |count: fn(&StreamTrack) -> u64| report.streams.iter().map(count).sum::<u64>();
+        let packets = intact(report);
+        let corrupted = report.unreadable + sum(|stream| stream.corrupted);
+        let missing = sent.sent.saturating_sub(packets);
+        let mut all: Option<Histogram> = None;
+        for latency in report.streams.iter().filter_map(|stream| stream.latency.as_ref()) {
+            all.get_or_insert_with(|| Histogram::new(7)).add(latency);
+        }
+        let jitter = report.streams.iter().map(StreamTrack::jitter).max().unwrap_or(0);
+        Self {
+            packets,
+            bytes: report.unsigned_bytes + sum(|stream| stream.bytes),
+            packets_per_second: packets as f64 / seconds.max(1e-9),
+            lost: missing.saturating_sub(corrupted),
+            loss_ratio: missing as f64 / sent.sent.max(1) as f64,
+            duplicated: sum(|stream| stream.duplicated),
+            reordered: sum(|stream| stream.reordered),
+            reorder_extent: report.streams.iter().map(|stream| stream.reorder_extent).max().unwrap_or(0),
+            unjudged: sum(|stream| stream.unjudged),
+            corrupted,
+            late: sum(|stream| stream.late),
+            stale: report.stale,
+            foreign: report.foreign,
+            latency: all.and_then(|all| Latency::new(&all, jitter, clock)),
+        }
+    }
+}
+
+impl Latency {
+    fn new(histogram: &Histogram, jitter: u64, clock: &Clock) -> Option<Self> {
+        let time = |cycles: u64| clock.nanoseconds(cycles);
+        let quantile = |part| histogram.quantile(part).map(time);
+        Some(Self {
+            minimum: time(histogram.minimum()?),
+            mean: histogram.mean()? * 1e9 / clock.cycles_per_second() as f64,
+            median: quantile(0.5)?,
+            p99: quantile(0.99)?,
+            p99_9: quantile(0.999)?,
+            p99_99: quantile(0.9999)?,
+            maximum: time(histogram.maximum()?),
+            jitter: time(jitter),
+            histogram: histogram.buckets().map(|(upper, count)| (time(upper), count)).collect(),
+        })
+    }
+}
+
+impl Departures {
+    fn new(gaps: &Histogram, ideal: Option<f64>, clock: &Clock) -> Self {
+        let time = |cycles: u64| clock.nanoseconds(cycles);
+        let quantile = |part| gaps.quantile(part).map_or(0, time);
+        let zeros = gaps.buckets().next().filter(|(upper, _)| *upper == 0).map_or(0, |(_, count)| count);
+        Self {
+            ideal,
+            mean: gaps.mean().unwrap_or(0.0) * 1e9 / clock.cycles_per_second() as f64,
+            median: quantile(0.5),
+            p99: quantile(0.99),
+            p99_9: quantile(0.999),
+            maximum: gaps.maximum().map_or(0, time),
+            together: zeros as f64 / gaps.count().max(1) as f64,
+            histogram: gaps.buckets().map(|(upper, count)| (time(upper), count)).collect(),
+        }
+    }
+}
+
+fn streams(
+    config: &TrialConfig,
+    sent: &TransmitReport,
+    received: Option<&ReceiveReport>,
+    clock: &Clock,
+) -> Vec<StreamResult> {
+    let stream = |(number, &sent): (usize, &u64)| {
+        let track = received.and_then(|report| report.streams.get(number));
+        let count = |count: fn(&StreamTrack) -> u64| track.map_or(0, count);
+        let arrived = count(|track| track.received);
+        let corrupted = count(|track| track.corrupted);
+        StreamResult {
+            name: config.plan.name(number).unwrap_or_default().to_owned(),
+            sent,
+            received: arrived,
+            lost: if track.is_some() { sent.saturating_sub(arrived + corrupted) } else { 0 },
+            duplicated: count(|track| track.duplicated),
+            reordered: count(|track| track.reordered),
+            corrupted,
+            late: count(|track| track.late),
+            latency: track.and_then(|track| {
+                let jitter = track.jitter();
+                track.latency.as_ref().and_then(|latency| Latency::new(latency, jitter, clock))
+            }),
+        }
+    };
+    sent.streams.iter().enumerate().map(stream).collect()
+}

@@ -1,0 +1,8 @@
+//! The generator as a user of the library sees it.
+
+#![forbid(unsafe_code)]
+
+mod common;
+mod config;
+mod frames;
+mod trials;
