@@ -8,7 +8,9 @@ mod held;
 mod index_cache;
 mod layout;
 mod lines;
+mod locks;
 mod pool_order;
+mod rcu;
 mod tx_free;
 mod zero_copy_ring;
 
@@ -21,7 +23,9 @@ pub(crate) const ALL: &[&Experiment] = &[
     &header::EXPERIMENT,
     &index_cache::EXPERIMENT,
     &layout::EXPERIMENT,
+    &locks::EXPERIMENT,
     &pool_order::EXPERIMENT,
+    &rcu::EXPERIMENT,
     &tx_free::EXPERIMENT,
     &zero_copy_ring::EXPERIMENT,
 ];
