@@ -182,7 +182,7 @@ fn scalar(text: &str) -> Value {
 }
 
 /// `NAME=DRIVER` or `NAME=DRIVER:KEY=VALUE,...`; a word that is no pair is an interface's name
-fn port(text: &str) -> anyhow::Result<Table> {
+pub(crate) fn port(text: &str) -> anyhow::Result<Table> {
     let (name, rest) = split(text, '=', "--port", "NAME=DRIVER[:KEY=VALUE,...]")?;
     let (driver, keys) = rest.split_once(':').unwrap_or((rest, ""));
     let mut options = Table::new();

@@ -10,6 +10,7 @@ mod doctor;
 mod drivers;
 mod flags;
 mod forward;
+mod generate;
 mod lab;
 mod pool;
 mod report;
@@ -32,6 +33,7 @@ struct Arguments {
 enum Command {
     Demo(demo::Arguments),
     Forward(forward::Arguments),
+    Gen(Box<generate::Arguments>),
     Pool(pool::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Forward(arguments) => forward::run(&arguments),
+        Command::Gen(arguments) => generate::run(&arguments),
         Command::Pool(arguments) => pool::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),

@@ -57,6 +57,11 @@ impl Signals {
         signal_hook::flag::register(SIGUSR1, Arc::clone(&signals.report))?;
         Ok(signals)
     }
+
+    /// Whether the process was asked to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
 
 /// Waits for the end, drains the lanes, prints the report.

@@ -24,6 +24,7 @@ pub mod drivers {
 /// Network functions.
 pub mod functions {
     pub use warmlane_forward as forward;
+    pub use warmlane_gen as generator;
 }
 
 /// What a network function of one's own usually needs.

@@ -1,0 +1,110 @@
+//! `warmlane gen --self-test`: what this machine generates, and how precisely.
+
+use super::{Arguments, Progress, flags::TrafficFlags, ports};
+use crate::run::Signals;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+use warmlane::drivers::memory::ring_pair;
+use warmlane::functions::generator::datapath::Pattern;
+use warmlane::functions::generator::{Tester, TrialConfig, TrialResult};
+
+/// Packets a second that are asked for.
+const RATES: [f64; 4] = [1e4, 1e5, 1e6, 5e6];
+
+/// Packets that the cable in memory holds: more than fall due while the receiving lane is held up for a moment.
+const RING: usize = 8_192;
+
+#[derive(Serialize)]
+struct SelfTest {
+    unpaced: TrialResult,
+    paced: Vec<TrialResult>,
+}
+
+pub(super) fn run(arguments: &Arguments, signals: &Signals) -> anyhow::Result<()> {
+    let config = if arguments.traffic.is_default() {
+        TrafficFlags::random_source().read()?
+    } else {
+        arguments.traffic.read()?
+    };
+    let plan = Arc::new(config.profile.plan()?);
+    let pool = ports::pool(&plan)?;
+    let [sender, receiver] = ring_pair::open(["sender", "receiver"], RING)?;
+    let cpus = ports::cpus(2)?;
+    if cpus.len() < 2 {
+        eprintln!("note: there is one CPU: sending and receiving take turns on it, and both suffer");
+    }
+    let mut transmit = sender.transmit;
+    let mut tester = Tester::start(transmit.swap_remove(0), receiver.receive, &pool, &cpus)?;
+    let mut progress = Progress::new(!arguments.quiet && !arguments.json);
+    let base = TrialConfig {
+        duration: arguments.trial.duration,
+        burst: usize::from(arguments.trial.burst),
+        patience: arguments.trial.patience,
+        drain: arguments.trial.drain,
+        tolerance: arguments.trial.tolerance,
+        ..TrialConfig::new(plan)
+    };
+    let mut trial = |config: &TrialConfig| {
+        let result = tester.run(config, &mut |sample| progress.show(sample) && !signals.is_stopped());
+        progress.end();
+        result
+    };
+    let short = arguments.trial.duration.min(Duration::from_secs(2));
+    let unpaced = trial(&TrialConfig { duration: short, ..base.clone() })?;
+    let mut paced = Vec::new();
+    for rate in RATES {
+        if signals.is_stopped() {
+            break;
+        }
+        paced.push(trial(&TrialConfig {
+            pattern: Pattern::Constant,
+            packets_per_second: rate,
+            ..base.clone()
+        })?);
+    }
+    let result = SelfTest { unpaced, paced };
+    arguments.deliver(&result, || text(&result))?;
+    let lossy = result.paced.iter().chain([&result.unpaced]).any(|trial| {
+        trial.received.as_ref().is_none_or(|received| received.loss_ratio > 0.0 || received.reordered > 0)
+    });
+    anyhow::ensure!(!lossy, "packets were lost in memory: this is a defect in Warmlane, please report it");
+    Ok(())
+}
+
+fn text(result: &SelfTest) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write(result, &mut text);
+    text
+}
+
+fn write(result: &SelfTest, text: &mut String) -> std::fmt::Result {
+    writeln!(
+        text,
+        "as fast as can be, sent, received and checked: {:.2} Mpps\n",
+        result.unpaced.sent_packets_per_second / 1e6
+    )?;
+    writeln!(
+        text,
+        "{:>12} {:>16} {:>10} {:>10} {:>12} {:>12} {:>12} {:>12}  verdict",
+        "asked pps", "sent pps", "error", "lost", "ideal gap", "median", "99 %", "longest"
+    )?;
+    for trial in &result.paced {
+        let asked = trial.asked_packets_per_second.unwrap_or(0.0);
+        let lost = trial.received.as_ref().map_or(0, |received| received.lost + received.corrupted);
+        writeln!(
+            text,
+            "{asked:>12.0} {:>16.2} {:>8.4} % {lost:>10} {:>9.0} ns {:>9} ns {:>9} ns {:>9} ns  {}",
+            trial.sent_packets_per_second,
+            (trial.sent_packets_per_second / asked - 1.0) * 100.0,
+            trial.departures.ideal.unwrap_or(0.0),
+            trial.departures.median,
+            trial.departures.p99,
+            trial.departures.maximum,
+            trial.void.as_deref().unwrap_or("kept")
+        )?;
+    }
+    Ok(())
+}
