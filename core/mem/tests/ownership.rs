@@ -496,5 +496,7 @@ fn a_pool_outlives_its_handle_while_a_packet_is_shared() {
         .map(|shared| std::thread::spawn(move || assert!(shared.is_empty())))
         .collect();
     drop(shared);
-    lanes.into_iter().for_each(|lane| lane.join().expect("no panic"));
+    for lane in lanes {
+        lane.join().expect("no panic");
+    }
 }

@@ -7,7 +7,7 @@ use crate::primitive::{AtomicU64, Ordering};
 
 /// The tail is synchronised less strictly, as in DPDK's RTS mode: a thread that is done counts itself off and goes; the
 /// one whose count finds all that have reserved done moves the tail, for all of them. So one that has lost its CPU in
-/// the middle delays what the others have published, but not the others: not until the head is [`AHEAD`] of the
+/// the middle delays what the others have published, but not the others: not until the head is `AHEAD` of the
 /// capacity before the tail, where they wait, since otherwise a tail that always lags would never catch up.
 ///
 /// Head and tail are a position and a count of moves each, 32 bits both, in one word.
