@@ -100,7 +100,9 @@ impl Locality {
                 Self::Zipf => {
                     // For exponent 1 the logarithm of the rank is about uniform.
                     let part = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
-                    scattered((prefixes.len() as f64).powf(part) as usize - 1).min(last)
+                    #[expect(clippy::cast_sign_loss, reason = "a power of a count is not negative")]
+                    let rank = (prefixes.len() as f64).powf(part) as usize;
+                    scattered(rank.saturating_sub(1)).min(last)
                 }
             };
             match prefixes.get(index) {

@@ -56,7 +56,7 @@ pub(crate) fn random_order(count: u64, bound: u64) -> impl Iterator<Item = u64> 
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) * bound >> 32
+        ((state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) * bound) >> 32
     })
 }
 

@@ -62,7 +62,7 @@ const IPV6_ADDRESSES: usize = 1 << 20;
 /// Lookups in a unit of work.
 const LOOKUPS: usize = 1 << 12;
 /// Changes a second.
-const CHANGES_PER_SECOND: f64 = 1e6;
+const CHANGES_PER_SECOND: u64 = 1_000_000;
 /// Routes that are changed together.
 const BATCH: usize = 64;
 
@@ -202,7 +202,7 @@ impl Live {
         addresses: Vec<u32>,
         burst: usize,
         second_cpu: usize,
-        per_second: f64,
+        per_second: u64,
     ) -> Result<Self, String> {
         let domain = Domain::new(1).map_err(|error| error.to_string())?;
         let (send, receive) = std::sync::mpsc::channel();
@@ -213,8 +213,8 @@ impl Live {
             let mut feed = feed()?;
             let lookup = feed.table.share(&shared).map_err(|error| error.to_string())?;
             send.send(lookup).map_err(|error| error.to_string())?;
-            let second = clock::Clock::calibrated().cycles_per_second() as f64;
-            let pause = (second * BATCH as f64 / per_second) as u64;
+            let second = clock::Clock::calibrated().cycles_per_second();
+            let pause = second * BATCH as u64 / per_second.max(1);
             let mut due = clock::cycles();
             Ok(move || {
                 let now = clock::cycles();

@@ -50,10 +50,10 @@ impl Histogram {
         self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
     }
 
-    /// The duration that so large a share of all stays below or at, and not more than an eighth above.
-    fn quantile(&self, share: f64) -> f64 {
+    /// The duration that so many in a thousand stay below or at, and not more than an eighth above.
+    fn quantile(&self, per_mille: u64) -> f64 {
         let all: u64 = self.counts.iter().sum();
-        let mut left = (all as f64 * share).ceil() as u64;
+        let mut left = (all * per_mille).div_ceil(1_000);
         for (step, count) in self.counts.iter().enumerate() {
             if left <= *count {
                 return (8 + step % 8) as f64 * (step as f64 / 8.0).floor().exp2();
@@ -132,7 +132,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
         for (name, crowd) in KINDS {
             progress(&format!("{name}, {threads} threads on {} CPUs", cpus.len()));
             let crowd = crowd(threads, &cpus, setting)?;
-            let quantiles = [0.5, 0.999].map(|share| crowd.durations.quantile(share));
+            let quantiles = [500, 999].map(|per_mille| crowd.durations.quantile(per_mille));
             rows.push(vec![
                 Cell::from(name),
                 threads.into(),
@@ -175,9 +175,9 @@ mod tests {
     fn quantiles_are_within_an_eighth() {
         let mut histogram = Histogram::new();
         (1..=1000_u64).for_each(|cycles| histogram.add(cycles * 100));
-        for (share, value) in [(0.5, 50_000.0), (0.999, 99_900.0)] {
-            let quantile = histogram.quantile(share);
-            assert!(quantile <= value && value < quantile * 1.125, "{share}: {quantile}");
+        for (per_mille, value) in [(500, 50_000.0), (999, 99_900.0)] {
+            let quantile = histogram.quantile(per_mille);
+            assert!(quantile <= value && value < quantile * 1.125, "{per_mille}: {quantile}");
         }
     }
 
