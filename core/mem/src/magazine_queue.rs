@@ -192,11 +192,9 @@ mod tests {
             side.position.store(start, Ordering::Relaxed);
             side.seen.store(start, Ordering::Relaxed);
         }
-        let mut empty = 50;
-        for full in 100..120 {
+        for (full, empty) in (100..120).zip(50..) {
             assert!(queue.put(full, 2).is_some());
             assert_eq!(queue.take(empty, 1), Some(full));
-            empty += 1;
         }
     }
 }
