@@ -159,7 +159,9 @@ pub(super) enum Detected {
 impl Detected {
     pub(super) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        if let Some(kernel) = X86::detect() {
+        if !cfg!(loom)
+            && let Some(kernel) = X86::detect()
+        {
             return Self::X86(kernel);
         }
         Self::Portable(Portable)

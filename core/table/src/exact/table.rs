@@ -276,14 +276,17 @@ impl<K: ExactKey> ExactTable<K> {
 
 #[cfg(test)]
 impl<K: ExactKey> ExactTable<K> {
+    #[cfg(not(loom))]
     pub(super) fn places_of(&self, key: &K) -> Places {
         self.places(&key.to_words())
     }
 
+    #[cfg(not(loom))]
     pub(super) fn use_portable_kernel(&mut self) {
         self.kernel = Detected::Portable(super::kernel::Portable);
     }
 
+    #[cfg(not(loom))]
     pub(super) fn headers(&self) -> impl Iterator<Item = super::bucket::Header> + '_ {
         self.shared.buckets.iter().map(Layout::header)
     }
