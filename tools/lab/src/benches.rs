@@ -1,6 +1,6 @@
 //! The benches: each is a name, a sentence, and how to prepare it. A file holds those of one subject.
 
-mod exact;
+pub(crate) mod exact;
 mod forward;
 mod locks;
 mod lpm;

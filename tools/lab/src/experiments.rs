@@ -3,6 +3,7 @@
 mod barriers;
 mod burst_depth;
 mod crowded_rings;
+mod exact_match;
 mod header;
 mod held;
 mod index_cache;
@@ -20,6 +21,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &barriers::EXPERIMENT,
     &burst_depth::EXPERIMENT,
     &crowded_rings::EXPERIMENT,
+    &exact_match::EXPERIMENT,
     &header::EXPERIMENT,
     &index_cache::EXPERIMENT,
     &layout::EXPERIMENT,

@@ -1,0 +1,265 @@
+//! What exact match costs by size, by locality, by burst, and for keys that aren't there.
+
+use std::hint::black_box;
+
+use warmlane_sys::clock;
+use warmlane_table::{ExactReader, ExactTable};
+
+use crate::bench::Measure;
+use crate::benches::exact::{Key, key};
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::plot::{Axis, Figure, Marks, Series};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "exact-match",
+    question: "What does an exact-match lookup cost by number of flows, by which flows come, and by burst?",
+    claim: Some(Claim {
+        source: "Joyce Kong and the DPDK team at Arm, article on the principles of DPDK optimisation on Arm",
+        says: "l3fwd finds the way of a packet by exact match (DPDK's hash library) or by longest prefix; the lock-free lookup of that \
+               hash needs an acquire load only where a key is compared, which is given without a figure",
+    }),
+    method: "Tables of 16-byte keys are filled one by one to what they were made for. Then three kinds of lookups take turns, in \
+             bursts of 64: each flow as likely as any other; few flows often and many seldom (Zipf's law, exponent 1); and \
+             keys that are not in the table. At a million flows and equally likely ones, the burst's size varies too.",
+    run,
+};
+
+const SIZES: &[u64] = &[1_000, 10_000, 100_000, 1_000_000, 4_000_000, 16_000_000];
+const BURSTS: &[usize] = &[1, 4, 8, 16, 32, 64, 256];
+const USUAL_BURST: usize = 64;
+/// The table of which the burst varies.
+const USUAL_SIZE: u64 = 1_000_000;
+/// Lookups until they repeat: so many that they don't touch only what a cache holds.
+const LOOKUPS: usize = 1 << 21;
+/// Bursts between two looks at the clock.
+const BURSTS_OF_WORK: usize = 64;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Locality {
+    Uniform,
+    Zipf,
+    Missing,
+}
+
+const LOCALITIES: [(Locality, &str); 3] =
+    [(Locality::Uniform, "uniform"), (Locality::Zipf, "Zipf"), (Locality::Missing, "missing keys")];
+
+/// The number of the flow that comes, from a random number of 32 bits.
+fn flow(locality: Locality, flows: u64, random: u64) -> u64 {
+    match locality {
+        Locality::Uniform => (random * flows) >> 32,
+        // With exponent 1, ranks are spread evenly over their logarithms, but for the rounding of the first few.
+        Locality::Zipf => {
+            let rank = (flows as f64).powf(random as f64 / (1_u64 << 32) as f64);
+            (rank as u64).clamp(1, flows) - 1
+        }
+        Locality::Missing => flows + ((random * flows) >> 32),
+    }
+}
+
+struct Lookups {
+    reader: ExactReader<Key>,
+    keys: Vec<Key>,
+    next: usize,
+    burst: usize,
+    values: Vec<u32>,
+}
+
+impl Lookups {
+    fn new(table: &ExactTable<Key>, locality: Locality, flows: u64, lookups: usize, burst: usize) -> Self {
+        // xorshift64* (Vigna 2016).
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let keys = (0..lookups.max(burst)).map(|_| {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            key(flow(locality, flows, state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32))
+        });
+        Self { reader: table.reader(), keys: keys.collect(), next: 0, burst, values: vec![0; burst] }
+    }
+}
+
+impl Measure for Lookups {
+    fn work(&mut self) -> u64 {
+        for _ in 0..BURSTS_OF_WORK {
+            if self.next + self.burst > self.keys.len() {
+                self.next = 0;
+            }
+            self.reader.lookup_burst(&self.keys[self.next..self.next + self.burst], &mut self.values);
+            black_box(&mut self.values);
+            self.next += self.burst;
+        }
+        (BURSTS_OF_WORK * self.burst) as u64
+    }
+}
+
+/// What was found out about one table.
+struct Point {
+    flows: u64,
+    bytes_of_flow: f64,
+    cycles_of_insertion: f64,
+    /// In the order of [`LOCALITIES`].
+    cycles: Vec<f64>,
+}
+
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+    let mut points = Vec::new();
+    let mut bursts = Vec::new();
+    for &flows in SIZES {
+        progress(&format!("{flows} flows"));
+        let (table, point) = measure(setting, flows, LOOKUPS)?;
+        points.push(point);
+        if flows == USUAL_SIZE {
+            progress("by burst");
+            bursts = by_burst(setting, &table, flows, LOOKUPS)?;
+        }
+    }
+    Ok(findings(&points, &bursts))
+}
+
+fn measure(
+    setting: &Setting,
+    flows: u64,
+    lookups: usize,
+) -> Result<(ExactTable<Key>, Point), ExperimentError> {
+    let mut table = ExactTable::new(flows as usize).map_err(ExperimentError::setup)?;
+    let start = clock::cycles_ordered();
+    for index in 0..flows {
+        table.insert(&key(index), index as u32).map_err(ExperimentError::setup)?;
+    }
+    let cycles_of_insertion = (clock::cycles_ordered() - start) as f64 / flows as f64;
+    let way = |(locality, _): &(Locality, &str)| -> Box<dyn Measure> {
+        Box::new(Lookups::new(&table, *locality, flows, lookups, USUAL_BURST))
+    };
+    let cycles = setting.take_turns(&mut LOCALITIES.iter().map(way).collect::<Vec<_>>())?.medians;
+    let bytes_of_flow = table.memory_bytes() as f64 / flows as f64;
+    Ok((table, Point { flows, bytes_of_flow, cycles_of_insertion, cycles }))
+}
+
+fn by_burst(
+    setting: &Setting,
+    table: &ExactTable<Key>,
+    flows: u64,
+    lookups: usize,
+) -> Result<Vec<(usize, f64)>, ExperimentError> {
+    let way = |burst: &usize| -> Box<dyn Measure> {
+        Box::new(Lookups::new(table, Locality::Uniform, flows, lookups, *burst))
+    };
+    let medians = setting.take_turns(&mut BURSTS.iter().map(way).collect::<Vec<_>>())?.medians;
+    Ok(BURSTS.iter().copied().zip(medians).collect())
+}
+
+fn findings(points: &[Point], bursts: &[(usize, f64)]) -> Findings {
+    let columns = vec![
+        Column::plain("flows"),
+        Column::plain("lookups"),
+        Column::plain("burst"),
+        Column::figures("lookup", "cycles"),
+        Column::figures("insertion", "cycles"),
+        Column::figures("memory", "bytes/flow"),
+    ];
+    let mut rows = Vec::new();
+    for point in points {
+        for ((_, name), cycles) in LOCALITIES.iter().zip(&point.cycles) {
+            rows.push(vec![
+                Cell::from(point.flows as usize),
+                (*name).into(),
+                USUAL_BURST.into(),
+                (*cycles).into(),
+                point.cycles_of_insertion.into(),
+                point.bytes_of_flow.into(),
+            ]);
+        }
+    }
+    for (burst, cycles) in bursts {
+        rows.push(vec![
+            Cell::from(USUAL_SIZE as usize),
+            LOCALITIES[0].1.into(),
+            (*burst).into(),
+            (*cycles).into(),
+            Cell::Missing,
+            Cell::Missing,
+        ]);
+    }
+    let line = |(way, (_, name)): (usize, &(Locality, &str))| Series {
+        name: (*name).to_owned(),
+        points: points.iter().map(|point| (point.flows as f64, point.cycles[way])).collect(),
+    };
+    let by_size = Figure {
+        title: "What a lookup costs, 64 at a time".to_owned(),
+        x: Axis::logarithmic("flows"),
+        y: Axis::linear("cycles per lookup"),
+        marks: Marks::Lines(LOCALITIES.iter().enumerate().map(line).collect()),
+    };
+    let by_burst = Figure {
+        title: "What a lookup costs among a million flows".to_owned(),
+        x: Axis::logarithmic("keys at a time"),
+        y: Axis::linear("cycles per lookup"),
+        marks: Marks::Lines(vec![Series {
+            name: LOCALITIES[0].1.to_owned(),
+            points: bursts.iter().map(|(burst, cycles)| (*burst as f64, *cycles)).collect(),
+        }]),
+    };
+    let figures = if bursts.is_empty() { vec![by_size] } else { vec![by_size, by_burst] };
+    Findings { columns, rows, figures, verdict: verdict(points, bursts) }
+}
+
+fn verdict(points: &[Point], bursts: &[(usize, f64)]) -> String {
+    let (Some(least), Some(most)) = (points.first(), points.last()) else { return String::new() };
+    let mut sentences = format!(
+        "From {} to {} flows a lookup goes from {:.0} to {:.0} cycles, with Zipf's law to {:.0}, and for missing keys to {:.0}: \
+         instructions where the table stays in the first caches, the rate of random lines where it doesn't. An insertion, \
+         whose line nothing asks for early, goes from {:.0} to {:.0}.",
+        least.flows,
+        most.flows,
+        least.cycles[0],
+        most.cycles[0],
+        most.cycles[1],
+        most.cycles[2],
+        least.cycles_of_insertion,
+        most.cycles_of_insertion,
+    );
+    if let (Some((_, single)), Some((_, usual))) =
+        (bursts.first(), bursts.iter().find(|(burst, _)| *burst == USUAL_BURST))
+    {
+        sentences += &format!(
+            " Among a million flows, {USUAL_BURST} keys at a time cost {:.1} times less than one at a time, because their lines \
+             are waited for together.",
+            single / usual
+        );
+    }
+    sentences
+        + " The article gives no figure for the hash; ours stand beside DPDK's in `cargo xtask compare exact`."
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use warmlane_sys::affinity;
+
+    use super::*;
+
+    #[test]
+    fn there_is_a_row_for_each_table_and_each_way() {
+        let cpus = affinity::allowed_cpus().unwrap();
+        let setting = Setting { cpu: cpus[0], second_cpu: None, length: Duration::from_millis(1), rounds: 1 };
+        let (table, point) = measure(&setting, 1000, 1000).unwrap();
+        let bursts = by_burst(&setting, &table, 1000, 1000).unwrap();
+        let findings = findings(&[point], &bursts);
+        assert_eq!(findings.rows.len(), LOCALITIES.len() + BURSTS.len());
+        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        assert_eq!(findings.figures.len(), 2);
+    }
+
+    #[test]
+    fn flows_are_drawn_as_the_names_say() {
+        let last = u64::from(u32::MAX);
+        for locality in [Locality::Uniform, Locality::Zipf] {
+            assert_eq!(flow(locality, 1000, 0), 0);
+            assert!(flow(locality, 1000, last) >= 998);
+        }
+        assert!(flow(Locality::Zipf, 1000, last / 2) < 32, "half of all lookups go to the first 31 of 1000");
+        assert!((1000..2000).contains(&flow(Locality::Missing, 1000, last)));
+    }
+}
