@@ -209,6 +209,11 @@ mod tests {
 ///
 /// | changed | what loom found |
 /// |---|---|
+/// | R1 or A1 relaxed | a slot taken and not yet its words: a missed key, another key's value |
+/// | R2 or A2 left out | the next owner's words under the old header: another key's value |
+/// | a value replaced by a relaxed store, or A2 left out | a value, and not yet what it stands for |
+/// | the home not looked at again | a key missed that came home meanwhile |
+/// | an entry taken from its old bucket first | a key missed in between |
 #[cfg(all(test, loom))]
 mod loom_tests {
     use loom::thread;
