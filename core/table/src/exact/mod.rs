@@ -214,6 +214,7 @@ mod tests {
 /// | a value replaced by a relaxed store, or A2 left out | a value, and not yet what it stands for |
 /// | the home not looked at again | a key missed that came home meanwhile |
 /// | an entry taken from its old bucket first | a key missed in between |
+/// | the version not advanced | another key's value, a missed key |
 #[cfg(all(test, loom))]
 mod loom_tests {
     use loom::thread;
