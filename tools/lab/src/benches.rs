@@ -3,7 +3,7 @@
 pub(crate) mod exact;
 mod forward;
 mod locks;
-mod lpm;
+pub(crate) mod lpm;
 mod pool;
 mod ports;
 mod rcu;

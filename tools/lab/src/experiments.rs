@@ -12,6 +12,7 @@ mod lines;
 mod locks;
 mod pool_order;
 mod rcu;
+mod tables;
 mod tx_free;
 mod zero_copy_ring;
 
@@ -28,6 +29,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &locks::EXPERIMENT,
     &pool_order::EXPERIMENT,
     &rcu::EXPERIMENT,
+    &tables::EXPERIMENT,
     &tx_free::EXPERIMENT,
     &zero_copy_ring::EXPERIMENT,
 ];

@@ -1,7 +1,7 @@
 //! Routes and addresses to measure tables with.
 
 use warmlane_forward::control::full_table::{self, FullTableError};
-use warmlane_table::{Address, Ipv4Prefix, Ipv6Prefix, NextHopId, Prefix};
+use warmlane_table::{Address, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHopId, Prefix, TableError};
 
 /// Next hops that routes are spread over.
 pub(crate) const HOPS: u32 = 64;
@@ -31,6 +31,21 @@ impl Random {
 
 /// A family that there is a full table of.
 pub(crate) trait Family: Address {
+    const NAME: &'static str;
+    /// An address as lookups take it.
+    type Key: Copy + 'static;
+    type Table: 'static;
+
+    fn key(self) -> Self::Key;
+    fn table(routes: impl IntoIterator<Item = (Prefix<Self>, NextHopId)>) -> Result<Self::Table, TableError>;
+    fn look_up(table: &Self::Table, keys: &[Self::Key], hops: &mut [NextHopId]);
+    fn apply(
+        table: &mut Self::Table,
+        changes: impl IntoIterator<Item = (Prefix<Self>, Option<NextHopId>)>,
+    ) -> Result<(), TableError>;
+    /// Bytes that lookups read, and all with the control side's.
+    fn bytes(table: &Self::Table) -> (usize, usize);
+
     fn full_table() -> Result<Vec<Prefix<Self>>, FullTableError>;
     /// Any address that routers may see: of IPv6 those given out so far, 2000::/3 (RFC 4291 section 2.4, IANA).
     fn uniform(random: &mut Random) -> Self;
@@ -39,6 +54,33 @@ pub(crate) trait Family: Address {
 }
 
 impl Family for u32 {
+    const NAME: &'static str = "IPv4";
+    type Key = Self;
+    type Table = Ipv4Table;
+
+    fn key(self) -> Self::Key {
+        self
+    }
+
+    fn table(routes: impl IntoIterator<Item = (Prefix<Self>, NextHopId)>) -> Result<Self::Table, TableError> {
+        Ipv4Table::from_routes(routes)
+    }
+
+    fn look_up(table: &Self::Table, keys: &[Self::Key], hops: &mut [NextHopId]) {
+        table.lookup_burst(keys, hops);
+    }
+
+    fn apply(
+        table: &mut Self::Table,
+        changes: impl IntoIterator<Item = (Prefix<Self>, Option<NextHopId>)>,
+    ) -> Result<(), TableError> {
+        table.apply(changes)
+    }
+
+    fn bytes(table: &Self::Table) -> (usize, usize) {
+        (table.lookup_bytes(), table.memory_bytes())
+    }
+
     fn full_table() -> Result<Vec<Ipv4Prefix>, FullTableError> {
         full_table::ipv4()
     }
@@ -53,6 +95,33 @@ impl Family for u32 {
 }
 
 impl Family for u128 {
+    const NAME: &'static str = "IPv6";
+    type Key = [u8; 16];
+    type Table = Ipv6Table;
+
+    fn key(self) -> Self::Key {
+        self.to_be_bytes()
+    }
+
+    fn table(routes: impl IntoIterator<Item = (Prefix<Self>, NextHopId)>) -> Result<Self::Table, TableError> {
+        Ipv6Table::from_routes(routes)
+    }
+
+    fn look_up(table: &Self::Table, keys: &[Self::Key], hops: &mut [NextHopId]) {
+        table.lookup_burst(keys, hops);
+    }
+
+    fn apply(
+        table: &mut Self::Table,
+        changes: impl IntoIterator<Item = (Prefix<Self>, Option<NextHopId>)>,
+    ) -> Result<(), TableError> {
+        table.apply(changes)
+    }
+
+    fn bytes(table: &Self::Table) -> (usize, usize) {
+        (table.lookup_bytes(), table.memory_bytes())
+    }
+
     fn full_table() -> Result<Vec<Ipv6Prefix>, FullTableError> {
         full_table::ipv6()
     }

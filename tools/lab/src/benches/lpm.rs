@@ -9,7 +9,7 @@ use crate::routes::{Family, Locality, Random};
 use warmlane_sync::rcu::{Domain, Reader};
 use warmlane_sys::clock;
 use warmlane_sys::simd::{self, Level};
-use warmlane_table::{Ipv4Lookup, Ipv4Prefix, Ipv4Table, Ipv6Table, NextHopId};
+use warmlane_table::{Ipv4Lookup, Ipv4Prefix, Ipv4Table, Ipv6Table, NextHopId, Prefix};
 
 pub(super) const BENCHES: &[Bench] = &[
     Bench {
@@ -61,8 +61,6 @@ const IPV4_ADDRESSES: usize = 1 << 22;
 const IPV6_ADDRESSES: usize = 1 << 20;
 /// Lookups in a unit of work.
 const LOOKUPS: usize = 1 << 12;
-/// Changes a second.
-const CHANGES_PER_SECOND: u64 = 1_000_000;
 /// Routes that are changed together.
 const BATCH: usize = 64;
 
@@ -84,7 +82,7 @@ impl<T> Turns<T> {
 }
 
 /// Bursts of lookups, as a measurement.
-fn lookups<A: 'static>(
+pub(crate) fn lookups<A: 'static>(
     addresses: Vec<A>,
     burst: usize,
     look_up: impl Fn(&[A], &mut [NextHopId]) + 'static,
@@ -142,22 +140,22 @@ fn live(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
     let (prefixes, table) = ipv4_table(name)?;
     let addresses = Locality::Inside.addresses(&prefixes, IPV4_ADDRESSES);
     let feed = move || Ok(Feed::new(table, prefixes));
-    let live = Live::start(feed, addresses, options.burst.unwrap_or(64), second_cpu, CHANGES_PER_SECOND);
+    let live = Live::start(feed, addresses, options.burst.unwrap_or(64), second_cpu, Pace::FEED);
     Ok(Box::new(live.map_err(|reason| BenchError::setup(name, reason))?))
 }
 
 /// The owner of a table, who changes it as a feed that starts anew does: in the order of addresses, all with another next
 /// hop, then gone, then back.
-pub(crate) struct Feed {
-    table: Ipv4Table,
-    prefixes: Vec<Ipv4Prefix>,
+pub(crate) struct Feed<A: Family> {
+    table: A::Table,
+    prefixes: Vec<Prefix<A>>,
     next: usize,
     phase: u32,
     random: Random,
 }
 
-impl Feed {
-    pub(crate) fn new(table: Ipv4Table, prefixes: Vec<Ipv4Prefix>) -> Self {
+impl<A: Family> Feed<A> {
+    pub(crate) fn new(table: A::Table, prefixes: Vec<Prefix<A>>) -> Self {
         Self { table, prefixes, next: 0, phase: 0, random: Random(Random::SEED) }
     }
 
@@ -166,7 +164,7 @@ impl Feed {
         let Self { table, prefixes, next, phase, random } = self;
         let batch = &prefixes[*next..(*next + count).min(prefixes.len())];
         let changes = batch.iter().map(|prefix| (*prefix, (*phase != 1).then(|| random.hop())));
-        table.apply(changes).map_err(|error| error.to_string())?;
+        A::apply(table, changes).map_err(|error| error.to_string())?;
         let count = batch.len();
         *phase = (*phase + 1) % 3;
         if *phase == 0 {
@@ -179,9 +177,38 @@ impl Feed {
 fn change(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
     let (prefixes, table) = ipv4_table("lpm4-change")?;
     let batch = options.burst.unwrap_or(BATCH);
-    let mut feed = Feed::new(table, prefixes);
+    let mut feed = Feed::<u32>::new(table, prefixes);
     // Memory that runs out ends the count, and so shows.
     Ok(Box::new(move || (0..12).map(|_| feed.step(batch).unwrap_or(0)).sum()))
+}
+
+/// How fast a table is changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Routes that are changed together.
+    pub(crate) batch: usize,
+    /// Changes a second: 0 for none, `u64::MAX` for as many as can be made.
+    pub(crate) per_second: u64,
+}
+
+impl Pace {
+    /// More than feeds bring.
+    pub(crate) const FEED: Self = Self { batch: BATCH, per_second: 1_000_000 };
+}
+
+/// What was done beside lookups, in all rounds together.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    changes: AtomicU64,
+    cycles: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn changes_per_second(&self) -> f64 {
+        let cycles = self.cycles.load(Ordering::Relaxed).max(1) as f64;
+        let second = clock::Clock::calibrated().cycles_per_second() as f64;
+        self.changes.load(Ordering::Relaxed) as f64 * second / cycles
+    }
 }
 
 /// Lookups in a table that the second lane changes.
@@ -190,32 +217,33 @@ pub(crate) struct Live {
     reader: Reader,
     addresses: Turns<u32>,
     hops: Vec<NextHopId>,
-    /// Made so far.
-    pub(crate) changes: Arc<AtomicU64>,
+    tally: Arc<Tally>,
+    begun: u64,
     partner: Partner,
 }
 
 impl Live {
-    /// With so many changes a second.
+    /// Takes the feed to `second_cpu` and starts it in `begin`.
     pub(crate) fn start(
-        feed: impl FnOnce() -> Result<Feed, String> + Send + 'static,
+        feed: impl FnOnce() -> Result<Feed<u32>, String> + Send + 'static,
         addresses: Vec<u32>,
         burst: usize,
         second_cpu: usize,
-        per_second: u64,
+        pace: Pace,
     ) -> Result<Self, String> {
         let domain = Domain::new(1).map_err(|error| error.to_string())?;
         let (send, receive) = std::sync::mpsc::channel();
         let shared = domain.clone();
-        let changes = Arc::new(AtomicU64::new(0));
-        let made = Arc::clone(&changes);
+        let tally = Arc::new(Tally::default());
+        let made = Arc::clone(&tally);
         let partner = Partner::start(second_cpu, move || {
             let mut feed = feed()?;
             let lookup = feed.table.share(&shared).map_err(|error| error.to_string())?;
             send.send(lookup).map_err(|error| error.to_string())?;
             let second = clock::Clock::calibrated().cycles_per_second();
-            let pause = second * BATCH as u64 / per_second.max(1);
-            let mut due = clock::cycles();
+            let pause = (second * pace.batch as u64).checked_div(pace.per_second);
+            let mut due = if pause.is_some() { clock::cycles() } else { u64::MAX };
+            let pause = pause.unwrap_or_default();
             Ok(move || {
                 let now = clock::cycles();
                 if now < due {
@@ -225,13 +253,18 @@ impl Live {
                 // A short delay is made up for; the time between rounds is not.
                 due = if now - due < 100 * pause { due } else { now } + pause;
                 // A table that is full answers lookups as before, and says so here.
-                made.fetch_add(feed.step(BATCH).unwrap_or(0), Ordering::Relaxed);
+                made.changes.fetch_add(feed.step(pace.batch).unwrap_or(0), Ordering::Relaxed);
             })
         })?;
         let lookup = receive.recv().map_err(|error| error.to_string())?;
         let reader = domain.reader("lookups").map_err(|error| error.to_string())?;
         let addresses = Turns { all: addresses, next: 0 };
-        Ok(Self { lookup, reader, addresses, hops: vec![NextHopId::NONE; burst], changes, partner })
+        let hops = vec![NextHopId::NONE; burst];
+        Ok(Self { lookup, reader, addresses, hops, tally, begun: 0, partner })
+    }
+
+    pub(crate) fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
     }
 }
 
@@ -251,10 +284,12 @@ impl Measure for Live {
     }
 
     fn begin(&mut self) {
+        self.begun = clock::cycles();
         self.partner.resume();
     }
 
     fn end(&mut self) {
         self.partner.pause();
+        self.tally.cycles.fetch_add(clock::cycles().saturating_sub(self.begun), Ordering::Relaxed);
     }
 }

@@ -1,0 +1,135 @@
+//! What tables cost by size, by what is asked, and while they change.
+
+mod lpm;
+
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "tables",
+    question: "what do lookups cost by size of the table, by addresses and by burst, and what do changes cost them?",
+    claim: Some(Claim {
+        source: "Arm's DPDK team, article on the internal principles of DPDK optimization on Arm",
+        says: "reclamation by quiescent states, which DPDK's LPM is integrated with, is for tables that are changed less often \
+               than read, like the routing table; no figure is given",
+    }),
+    method: "The prefixes of a full Internet table of each family, or every n-th of them, are looked up in bursts: addresses drawn evenly, inside \
+             prefixes drawn evenly, and inside prefixes of which the n-th most popular is drawn n times less often than the first. \
+             Changes go through the full table as a feed that starts anew: in the order of addresses each route gets another next hop, \
+             is taken away, and comes back, one by one or 64 at a time. With a second CPU, one lane looks up while \
+             the other one changes. What is compared takes turns.",
+    run,
+};
+
+const MEBIBYTE: f64 = 1_048_576.0;
+
+/// One measurement of a kind of table.
+struct Row {
+    table: &'static str,
+    operation: Operation,
+    /// Routes in the table.
+    entries: usize,
+    order: &'static str,
+    /// Lookups or changes at once.
+    burst: usize,
+    /// Cycles for each of them.
+    cycles: f64,
+    memory: Option<Memory>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Operation {
+    Lookup,
+    Change,
+    /// While another lane makes so many changes a second, so many of them at once.
+    LookupBeside {
+        changes: f64,
+        batch: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    lookup_bytes: usize,
+    all_bytes: usize,
+}
+
+impl Row {
+    fn columns() -> Vec<Column> {
+        vec![
+            Column::plain("table"),
+            Column::plain("operation"),
+            Column::plain("entries"),
+            Column::plain("order"),
+            Column::plain("at once"),
+            Column::figures("cost", "cycles"),
+            Column::figures("rate", "M/s"),
+            Column::figures("changes beside", "M/s"),
+            Column::figures("lookups read", "MiB"),
+            Column::figures("table takes", "MiB"),
+        ]
+    }
+
+    fn cells(&self, cycles_per_second: f64) -> Vec<Cell> {
+        let mebibytes =
+            |bytes: fn(&Memory) -> usize| self.memory.as_ref().map(|memory| bytes(memory) as f64 / MEBIBYTE);
+        let (operation, changes) = match self.operation {
+            Operation::Lookup => ("lookup".to_owned(), None),
+            Operation::Change => ("change".to_owned(), None),
+            Operation::LookupBeside { changes, batch } => {
+                (format!("lookup beside changes by {batch}"), Some(changes / 1e6))
+            }
+        };
+        vec![
+            self.table.into(),
+            operation.into(),
+            self.entries.into(),
+            self.order.into(),
+            self.burst.into(),
+            self.cycles.into(),
+            (cycles_per_second / self.cycles / 1e6).into(),
+            changes.into(),
+            mebibytes(|memory| memory.lookup_bytes).into(),
+            mebibytes(|memory| memory.all_bytes).into(),
+        ]
+    }
+}
+
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+    // A further kind of table adds its rows, figures and sentences here.
+    Ok(findings(&lpm::rows(setting, &lpm::Sizes::FULL, progress)?))
+}
+
+fn findings(rows: &[Row]) -> Findings {
+    let second = warmlane_sys::clock::Clock::calibrated().cycles_per_second() as f64;
+    Findings {
+        columns: Row::columns(),
+        rows: rows.iter().map(|row| row.cells(second)).collect(),
+        figures: lpm::figures(rows, second),
+        verdict: lpm::verdict(rows, second),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use warmlane_sys::affinity;
+
+    #[test]
+    fn a_tiny_run_has_a_row_for_every_combination() {
+        let cpus = affinity::allowed_cpus().unwrap();
+        let second_cpu = cpus.get(1).copied();
+        let setting = Setting { cpu: cpus[0], second_cpu, length: Duration::from_millis(1), rounds: 1 };
+        let sizes = lpm::Sizes { routes: &[100, 1_000], addresses: [1 << 13; 2] };
+        let findings = findings(&lpm::rows(&setting, &sizes, &mut |_| ()).unwrap());
+        // By family: sizes by locality, other bursts, batches; then the paces beside which IPv4 is looked up.
+        let paces = if second_cpu.is_some() { 4 } else { 0 };
+        assert_eq!(findings.rows.len(), 2 * (2 * 3 + 4 + 2) + paces);
+        for row in &findings.rows {
+            assert_eq!(row.len(), findings.columns.len());
+            assert!(matches!(row[5], Cell::Figure(cycles) if cycles > 0.5), "{row:?}");
+        }
+        assert_eq!(findings.figures.len(), 5 + usize::from(second_cpu.is_some()));
+        assert!(findings.verdict.starts_with("Inside prefixes"), "{}", findings.verdict);
+    }
+}
