@@ -1,5 +1,6 @@
 //! What exact match costs by size, by locality, by burst, and for keys that aren't there.
 
+use std::fmt::Write as _;
 use std::hint::black_box;
 
 use warmlane_sys::clock;
@@ -51,7 +52,9 @@ fn flow(locality: Locality, flows: u64, random: u64) -> u64 {
         // With exponent 1, ranks are spread evenly over their logarithms, but for the rounding of the first few.
         Locality::Zipf => {
             let rank = (flows as f64).powf(random as f64 / (1_u64 << 32) as f64);
-            (rank as u64).clamp(1, flows) - 1
+            #[expect(clippy::cast_sign_loss, reason = "a power of a positive number is positive")]
+            let rank = rank as u64;
+            rank.clamp(1, flows) - 1
         }
         Locality::Missing => flows + ((random * flows) >> 32),
     }
@@ -222,7 +225,8 @@ fn verdict(points: &[Point], bursts: &[(usize, f64)]) -> String {
     if let (Some((_, single)), Some((_, usual))) =
         (bursts.first(), bursts.iter().find(|(burst, _)| *burst == USUAL_BURST))
     {
-        sentences += &format!(
+        let _ = write!(
+            sentences,
             " Among a million flows, {USUAL_BURST} keys at a time cost {:.1} times less than one at a time, because their lines \
              are waited for together.",
             single / usual
