@@ -186,7 +186,7 @@ mod tests {
         table[7] = 3;
         table.commit(0..1 << 20).unwrap();
         let resident = resident_bytes(address);
-        assert!(resident >= 8 << 20 && resident <= 10 << 20, "{resident}");
+        assert!((8 << 20..=10 << 20).contains(&resident), "{resident}");
         table[1 << 20] = 5;
         // SAFETY: nobody else has the table.
         unsafe { table.discard(1 << 10..4 << 20) };
