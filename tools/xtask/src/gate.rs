@@ -42,7 +42,12 @@ const PATHS: &[HotPath] = &[
     path("pool-one-lane", "packet", "avx2", 20),
     path("pool-one-lane", "packet", "portable", 20),
     path("ring-pair", "packet", "avx2", 20),
+    path("ring-spsc-one-lane", "element", "avx2", 20),
     path("replay-drop", "packet", "avx2", 20),
+    path("lpm4", "lookup", "avx2", 20),
+    path("lpm4", "lookup", "portable", 20),
+    path("lpm6", "lookup", "avx2", 20),
+    path("exact", "lookup", "avx2", 20),
     path("l3-forward", "packet", "avx2", 20),
     path("l3-forward", "packet", "portable", 20),
 ];
