@@ -173,8 +173,10 @@ impl Shared {
             let waited = start.elapsed();
             if waited >= timeout {
                 let readers = self.stuck(token);
-                // The last of them may have reported in between.
-                return if readers.is_empty() { Ok(()) } else { Err(StuckReaders { readers, waited }) };
+                // None, if the last of them has reported in between: then this looks again.
+                if !readers.is_empty() {
+                    return Err(StuckReaders { readers, waited });
+                }
             }
             backoff.wait();
         }
@@ -184,10 +186,9 @@ impl Shared {
     /// The names of the readers that have not come to `token`.
     fn stuck(&self, token: u64) -> Vec<String> {
         let names = self.names.lock();
-        // F2 and A2 as in `oldest_seen`: an empty answer means that the token is over.
-        fence(Ordering::SeqCst);
         let readers = self.seen.iter().zip(names.iter()).filter(|(seen, _)| {
-            let seen = seen.load(Ordering::Acquire);
+            // Relaxed: nothing is freed on the strength of this.
+            let seen = seen.load(Ordering::Relaxed);
             seen != OFFLINE && seen < token
         });
         readers.map(|(_, name)| name.as_deref().unwrap_or("a reader that just left").to_owned()).collect()
