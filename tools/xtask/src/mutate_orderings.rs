@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use self::benign::BENIGN;
-use self::mutant::{Mutant, find};
+use self::mutant::{CHOICE, find, with_all};
 use self::scratch::{Outcome, Scratch};
 use crate::workspace;
 
@@ -43,16 +43,19 @@ enum Fate {
     Survived,
 }
 
-/// Makes the mutants, one after the other; fails if one survives that is not known as benign, or too many do.
+/// Runs the tests with one mutant after the other; fails if one survives that is not known as benign, or too many do.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let workspace = workspace::metadata(None)?;
     let source = workspace.root.join("base/sync");
     let files = files(&source.join("src"), &arguments.files)?;
     let mut mutants = Vec::new();
+    let mut changed = Vec::new();
     for file in &files {
         let text = fs::read_to_string(source.join("src").join(file))
             .with_context(|| format!("cannot read {file}"))?;
-        mutants.extend(find(file, &text));
+        let found = find(file, &text);
+        changed.push((Path::new("src").join(file), with_all(&text, &found, mutants.len())));
+        mutants.extend(found);
     }
     if arguments.list {
         for mutant in &mutants {
@@ -61,17 +64,24 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return Ok(());
     }
     let limit = Duration::from_secs(arguments.limit);
-    let scratch =
+    let mut scratch =
         Scratch::copy(&workspace.root, &workspace.target_directory.join("mutate-orderings"), limit)?;
-    eprintln!("{} mutants; first the tests as they are", mutants.len());
-    for file in &files {
-        if let Some(name) = scratch.loom(file)?.noticed().or(scratch.stress(file)?.noticed()) {
-            bail!("the tests of {file} fail without a change ({name}), or need a longer --limit");
+    for (path, text) in &changed {
+        scratch.write(path, text)?;
+    }
+    scratch.append(Path::new("src/lib.rs"), CHOICE)?;
+    eprintln!("{} mutants; first the tests without one", mutants.len());
+    scratch.build()?;
+    for file in files.iter().filter(|&file| mutants.iter().any(|mutant| mutant.file == *file)) {
+        if let Some(name) = scratch.test(file, None)?.noticed() {
+            bail!("the {name} tests of {file} fail without a change, or need a longer --limit");
         }
     }
     let (start, mut fates) = (Instant::now(), Vec::new());
     for (number, mutant) in mutants.iter().enumerate() {
-        let fate = fate(&scratch, &source, mutant)?;
+        let known = || BENIGN.iter().find(|known| known.is(mutant)).map(|known| Fate::Benign(known.reason));
+        let noticed = scratch.test(&mutant.file, Some(number))?.noticed();
+        let fate = noticed.map(Fate::Caught).or_else(known).unwrap_or(Fate::Survived);
         match &fate {
             Fate::Caught(by) => println!("caught    {mutant}: {by}"),
             Fate::Benign(reason) => println!("benign    {mutant}: {reason}"),
@@ -81,19 +91,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         fates.push(fate);
     }
     judge(&fates)
-}
-
-fn fate(scratch: &Scratch, source: &Path, mutant: &Mutant) -> anyhow::Result<Fate> {
-    let path = Path::new("src").join(&mutant.file);
-    let text = fs::read_to_string(source.join(&path))?;
-    scratch.write(&path, &mutant.apply(&text))?;
-    let mut fate = scratch.loom(&mutant.file)?.noticed().map(Fate::Caught);
-    if fate.is_none() {
-        fate = scratch.stress(&mutant.file)?.noticed().map(Fate::Caught);
-    }
-    scratch.write(&path, &text)?;
-    let known = || BENIGN.iter().find(|known| known.is(mutant)).map(|known| Fate::Benign(known.reason));
-    Ok(fate.or_else(known).unwrap_or(Fate::Survived))
 }
 
 /// Prints the sum; an error if it is not good enough.

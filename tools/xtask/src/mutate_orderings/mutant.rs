@@ -64,14 +64,35 @@ fn next(code: &str) -> Option<(usize, &'static str, &'static [&'static str])> {
     FENCES.iter().chain(ACCESSES).filter_map(hit).min_by_key(|&(offset, ..)| offset)
 }
 
-impl Mutant {
-    /// The text with this one change.
-    pub(super) fn apply(&self, text: &str) -> String {
-        let mut changed = text.to_owned();
-        changed.replace_range(self.place.clone(), self.becomes);
-        changed
+/// `text` with all of its mutants inside, of which the environment picks one by its number when the program runs (Untch,
+/// Offutt and Harrold, "Mutation Analysis Using Mutant Schemata", ISSTA 1993): all of them for one build. `first` is the
+/// number of the first.
+pub(super) fn with_all(text: &str, mutants: &[Mutant], first: usize) -> String {
+    let mut changed = text.to_owned();
+    let mut last = mutants.len();
+    // From the back, so that places in front stay where they are. Those of one place stand together.
+    while let Some(mutant) = last.checked_sub(1).map(|index| &mutants[index]) {
+        let begin = mutants[..last].iter().position(|other| other.place == mutant.place).unwrap_or(last - 1);
+        let body = "crate::mutants::is";
+        let choice = (begin..last).fold(String::new(), |text, index| {
+            format!("{text}if {body}({}) {{ {} }} else ", first + index, mutants[index].becomes)
+        });
+        changed.replace_range(mutant.place.clone(), &format!("({choice}{{ {} }})", mutant.was));
+        last = begin;
+    }
+    changed
+}
+
+/// What a crate with mutants needs, and the variable that picks one.
+pub(super) const CHOICE: &str = r#"
+mod mutants {
+    pub(crate) fn is(number: usize) -> bool {
+        static CHOSEN: std::sync::OnceLock<Option<usize>> = std::sync::OnceLock::new();
+        *CHOSEN.get_or_init(|| std::env::var("ORDERING_MUTANT").ok()?.parse().ok()) == Some(number)
     }
 }
+"#;
+pub(super) const VARIABLE: &str = "ORDERING_MUTANT";
 
 impl fmt::Display for Mutant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,17 +142,22 @@ mod tests {
     }
 
     #[test]
-    fn a_mutant_changes_its_place_only() {
+    fn all_are_in_one_text_each_under_its_number() {
         let mutants = find("a.rs", TEXT);
-        let changed = mutants[5].apply(TEXT);
-        let different: Vec<_> = TEXT.lines().zip(changed.lines()).filter(|(old, new)| old != new).collect();
+        let changed = with_all(TEXT, &mutants, 10);
+        let different: Vec<_> = TEXT
+            .lines()
+            .zip(changed.lines())
+            .filter(|(old, new)| old != new)
+            .map(|(_, new)| new.trim())
+            .collect();
+        assert_eq!(different.len(), 5);
         assert_eq!(
-            different,
-            [(
-                "    a.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);",
-                "    a.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);"
-            )]
+            different[0],
+            "a.swap(1, (if crate::mutants::is(10) { Ordering::Acquire } else if crate::mutants::is(11) { \
+             Ordering::Release } else { Ordering::AcqRel })); // nor Ordering::Release here"
         );
+        assert_eq!(different[4], "(if crate::mutants::is(17) { () } else { fence(Ordering::Release) });");
         assert_eq!(
             mutants[7].to_string(),
             "a.rs:7: fence(Ordering::Release) -> () in `fence(Ordering::Release);`"

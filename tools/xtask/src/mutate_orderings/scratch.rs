@@ -1,4 +1,4 @@
-//! A copy of the crate to change and test, away from the working tree.
+//! A copy of the crate with all mutants in it, away from the working tree.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,22 +9,29 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
+use super::mutant::VARIABLE;
 use crate::workspace;
 
-/// The crate in a workspace of its own, with one target directory for each way to build it, so that a change costs one
-/// crate and its tests.
+/// The crate in a workspace of its own, and its test programs.
 pub(super) struct Scratch {
     root: PathBuf,
     target: PathBuf,
     limit: Duration,
+    /// Name of the test target and program, of those that loom runs and of the others.
+    programs: Vec<(Kind, String, PathBuf)>,
 }
+
+/// What kind of test.
+pub(super) type Kind = &'static str;
+const LOOM: Kind = "loom";
+const STRESS: Kind = "stress";
 
 /// What came of the tests.
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
     Passed,
-    Failed(&'static str),
-    TookTooLong(&'static str),
+    Failed(Kind),
+    TookTooLong(Kind),
 }
 
 const CRATE: &str = "base/sync";
@@ -32,7 +39,8 @@ const CRATE: &str = "base/sync";
 impl Scratch {
     /// Copies the crate of the workspace at `root` into `directory`.
     pub(super) fn copy(root: &Path, directory: &Path, limit: Duration) -> anyhow::Result<Self> {
-        let scratch = Self { root: directory.join("workspace"), target: directory.to_owned(), limit };
+        let root_of_copy = directory.join("workspace");
+        let scratch = Self { root: root_of_copy, target: directory.to_owned(), limit, programs: Vec::new() };
         let copy = scratch.root.join(CRATE);
         for folder in ["src", "tests"] {
             // What is no longer in the tree must not stay in the copy.
@@ -54,38 +62,46 @@ impl Scratch {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Runs the models that use what is in `file`.
-    pub(super) fn loom(&self, file: &str) -> anyhow::Result<Outcome> {
-        self.test("loom", file)
+    /// Adds to a file of the copy.
+    pub(super) fn append(&self, path: &Path, text: &str) -> anyhow::Result<()> {
+        let old = fs::read_to_string(self.root.join(CRATE).join(path))?;
+        self.write(path, &(old + text))
     }
 
-    /// Runs the other tests that use what is in `file`, on real threads.
-    pub(super) fn stress(&self, file: &str) -> anyhow::Result<Outcome> {
-        self.test("stress", file)
+    /// Builds the tests in both ways.
+    pub(super) fn build(&mut self) -> anyhow::Result<()> {
+        for kind in [LOOM, STRESS] {
+            let mut build = workspace::cargo();
+            build.args(["test", "--release", "--no-run", "--message-format=json", "--quiet", "--test", "*"]);
+            build.current_dir(&self.root).env("CARGO_TARGET_DIR", self.target.join(kind));
+            build.env("RUSTFLAGS", if kind == LOOM { "--cfg loom" } else { "" });
+            build.env_remove("CARGO_ENCODED_RUSTFLAGS");
+            let output = build.stderr(Stdio::piped()).output().context("cargo does not start")?;
+            if !output.status.success() {
+                bail!("the changed crate does not build:\n{}", String::from_utf8_lossy(&output.stderr));
+            }
+            self.programs.extend(programs(&output.stdout).map(|(name, program)| (kind, name, program)));
+        }
+        Ok(())
     }
 
-    fn test(&self, kind: &'static str, file: &str) -> anyhow::Result<Outcome> {
-        let mut build = workspace::cargo();
-        build.args(["test", "--release", "--no-run", "--message-format=json", "--quiet"]);
-        build.current_dir(&self.root).env("CARGO_TARGET_DIR", self.target.join(kind));
-        build.env("RUSTFLAGS", if kind == "loom" { "--cfg loom" } else { "" });
-        build.env_remove("CARGO_ENCODED_RUSTFLAGS");
-        for target in self.targets(kind == "loom", file)? {
-            build.args(["--test", &target]);
-        }
-        let output = build.stderr(Stdio::piped()).output().context("cargo does not start")?;
-        if !output.status.success() {
-            bail!("the changed crate does not build:\n{}", String::from_utf8_lossy(&output.stderr));
-        }
-        for program in programs(&output.stdout) {
-            let mut command = Command::new(program);
-            command.env("RUST_BACKTRACE", "0").stdin(Stdio::null());
-            command.stdout(Stdio::null()).stderr(Stdio::null());
-            let mut child = command.spawn().context("a test does not start")?;
-            match wait(&mut child, self.limit)? {
-                Some(true) => {}
-                Some(false) => return Ok(Outcome::Failed(kind)),
-                None => return Ok(Outcome::TookTooLong(kind)),
+    /// Runs the tests that use what is in `file`, the models first, with this mutant chosen.
+    pub(super) fn test(&self, file: &str, mutant: Option<usize>) -> anyhow::Result<Outcome> {
+        for kind in [LOOM, STRESS] {
+            let targets = self.targets(kind == LOOM, file)?;
+            let chosen =
+                |&&(of, ref name, _): &&(Kind, String, PathBuf)| of == kind && targets.contains(name);
+            for (_, _, program) in self.programs.iter().filter(chosen) {
+                let mut command = Command::new(program);
+                command.env("RUST_BACKTRACE", "0").env_remove(VARIABLE);
+                command.envs(mutant.map(|number| (VARIABLE, number.to_string())));
+                command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                let mut child = command.spawn().context("a test does not start")?;
+                match wait(&mut child, self.limit)? {
+                    Some(true) => {}
+                    Some(false) => return Ok(Outcome::Failed(kind)),
+                    None => return Ok(Outcome::TookTooLong(kind)),
+                }
             }
         }
         Ok(Outcome::Passed)
@@ -140,14 +156,21 @@ fn alone(manifest: &str) -> anyhow::Result<String> {
     Ok(text.replacen("[workspace]\n", &format!("[workspace]\nmembers = [\"{CRATE}\"]\n"), 1))
 }
 
-/// The test programs in what cargo says.
-fn programs(messages: &[u8]) -> Vec<PathBuf> {
+/// The test programs in what cargo says, with the names of their targets.
+fn programs(messages: &[u8]) -> impl Iterator<Item = (String, PathBuf)> {
     #[derive(Deserialize)]
     struct Message {
-        executable: Option<PathBuf>,
+        target: Target,
+        executable: PathBuf,
+    }
+    #[derive(Deserialize)]
+    struct Target {
+        name: String,
     }
     let lines = messages.split(|&byte| byte == b'\n');
-    lines.filter_map(|line| serde_json::from_slice::<Message>(line).ok()?.executable).collect()
+    lines
+        .filter_map(|line| serde_json::from_slice::<Message>(line).ok())
+        .map(|message| (message.target.name, message.executable))
 }
 
 /// Whether it ended well; `None` if it did not end in time and was ended.
@@ -203,8 +226,10 @@ mod tests {
 
     #[test]
     fn programs_are_read_from_messages() {
-        let messages = b"{\"reason\":\"x\"}\n{\"executable\":null}\nnoise\n{\"executable\":\"/t/loom-1\"}\n";
-        assert_eq!(programs(messages), [PathBuf::from("/t/loom-1")]);
+        let messages = b"{\"reason\":\"x\"}\n{\"target\":{\"name\":\"lib\"},\"executable\":null}\nnoise\n\
+                         {\"target\":{\"name\":\"loom\"},\"executable\":\"/t/loom-1\"}\n";
+        let found: Vec<_> = programs(messages).collect();
+        assert_eq!(found, [("loom".to_owned(), PathBuf::from("/t/loom-1"))]);
     }
 
     #[test]
