@@ -17,6 +17,7 @@
 #include "serve.h"
 
 #define LARGEST_BURST 256
+#define CHECKED 256
 #define NEXT_HOPS 64
 #define LOOKUPS (1 << 12)
 #define IPV4_ADDRESSES (1 << 22)
@@ -97,6 +98,58 @@ static struct round look_up(void *context)
 	state->next += LOOKUPS;
 	round.forwarded = round.packets;
 	return round;
+}
+
+/* Whether an address, or the start of one, lies in a prefix. */
+static bool lies_in(const uint8_t *address, const struct prefix *prefix)
+{
+	int bytes = prefix->length / 8, bits = prefix->length % 8;
+
+	return memcmp(address, prefix->address, bytes) == 0 &&
+	       (bits == 0 || (address[bytes] ^ prefix->address[bytes]) >> (8 - bits) == 0);
+}
+
+/* Some answers against those of a search through all prefixes: a table that holds half of them would be fast. */
+static void check_answers(const struct state *state, const struct prefix *prefixes, size_t count)
+{
+	uint64_t hops[CHECKED];
+	uint32_t short_hops[CHECKED];
+
+	if (state->lookup == LPM)
+		rte_lpm_lookup_bulk(state->lpm, state->ipv4, short_hops, CHECKED);
+	else if (state->lookup >= FIB6_SCALAR)
+		rte_fib6_lookup_bulk(state->fib6, state->ipv6, hops, CHECKED);
+	else
+		rte_fib_lookup_bulk(state->fib, state->ipv4, hops, CHECKED);
+	for (size_t i = 0; i < CHECKED; i++) {
+		uint64_t numbers = seed, answer = state->lookup == LPM ? short_hops[i] : hops[i], expected = NEXT_HOPS;
+		uint8_t address[IPV6_BYTES];
+		int longest = -1;
+
+		if (state->lookup >= FIB6_SCALAR) {
+			memcpy(address, state->ipv6[i], IPV6_BYTES);
+		} else {
+			uint32_t order = htonl(state->ipv4[i]);
+
+			memcpy(address, &order, sizeof(order));
+		}
+		for (size_t j = 0; j < count; j++) {
+			uint64_t hop = below(&numbers, NEXT_HOPS);
+
+			if (prefixes[j].length >= longest && lies_in(address, &prefixes[j])) {
+				longest = prefixes[j].length;
+				expected = hop;
+			}
+		}
+		if (state->lookup == LPM) {
+			/* Its other bits tell that there is one. */
+			bool found = (answer & RTE_LPM_LOOKUP_SUCCESS) != 0;
+
+			answer = found ? answer & 0xffffff : NEXT_HOPS;
+		}
+		if (answer != expected)
+			fail("address %zu leads to %" PRIu64 ", not to %" PRIu64, i, answer, expected);
+	}
 }
 
 /* The prefixes of one family, in the order of the file. */
@@ -296,6 +349,7 @@ int main(int argc, char **argv)
 		make_fib6(&state, prefixes, count);
 	else
 		make_fib(&state, prefixes, count);
+	check_answers(&state, prefixes, count);
 	free(prefixes);
 	serve(look_up, NULL, NULL, &state);
 	return EXIT_SUCCESS;

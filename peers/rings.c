@@ -299,8 +299,9 @@ static void crowd(struct rings *rings, unsigned int threads, unsigned int second
 		for (unsigned int step = 0; step < STEPS; step++)
 			counts[step] += workers[i].counts[step];
 	}
-	printf("{\"threads\":%u,\"cycles_per_element\":%.2f,\"median\":%.0f,\"p99.9\":%.0f}\n", threads,
-	       (double)(rte_rdtsc_precise() - start) / elements, quantile(counts, 0.5), quantile(counts, 0.999));
+	printf("{\"name\":\"rte-ring-%s-crowd-%u\",\"threads\":%u,\"cycles_per_element\":%.2f,\"median\":%.0f,\"p999\":%.0f}\n",
+	       sync_names[rings->sync], threads, threads, (double)(rte_rdtsc_precise() - start) / elements,
+	       quantile(counts, 0.5), quantile(counts, 0.999));
 	free(workers);
 }
 

@@ -24,6 +24,8 @@
 struct round {
 	uint64_t packets;
 	uint64_t forwarded; /* must equal `packets` in the end; the same number where nothing can be lost */
+	double cycles; /* that count, for work that keeps its own account of them; 0: all do */
+	const char *more; /* to be added to the round's line, with a comma in front; NULL if nothing is */
 };
 
 /* Some work on the main lane, less than a millisecond. */
@@ -57,6 +59,8 @@ static inline struct round run_round(work_function work, edge_function begin, ed
 
 		total.packets += part.packets;
 		total.forwarded += part.forwarded;
+		total.cycles += part.cycles;
+		total.more = part.more;
 		*cycles = rte_rdtsc_precise() - start;
 	} while (*cycles < wanted);
 	if (end != NULL)
@@ -81,8 +85,9 @@ static inline void serve(work_function work, edge_function begin, edge_function 
 			fail("'go SECONDS' was expected on standard input, not: %s", line);
 		round = run_round(work, begin, end, context, seconds, &cycles);
 		printf("{\"round\":%u,\"packets\":%" PRIu64 ",\"forwarded\":%" PRIu64 ",\"cycles\":%" PRIu64
-		       ",\"seconds\":%.9f}\n",
-		       number, round.packets, round.forwarded, cycles, (double)cycles / rte_get_tsc_hz());
+		       ",\"seconds\":%.9f%s}\n",
+		       number, round.packets, round.forwarded, round.cycles > 0 ? (uint64_t)round.cycles : cycles,
+		       (double)cycles / rte_get_tsc_hz(), round.more == NULL ? "" : round.more);
 		fflush(stdout);
 	}
 }

@@ -57,27 +57,7 @@ pub(crate) fn start(
     let views = ports.iter().map(view).collect();
     let cpus = place(config.lanes)?;
 
-    let mut shares: Vec<Vec<TaskPort>> = (0..config.lanes).map(|_| Vec::new()).collect();
-    for port in ports {
-        let (needed, has) = (config.lanes, port.transmit.len());
-        // A port that only receives is fine; one that transmits must do so from every lane.
-        if has > 0 && has < needed {
-            bail!(
-                "port '{}' ({}) has {has} transmit queue(s), and {needed} lanes need one each: use fewer lanes, or a driver with more queues",
-                port.name,
-                port.driver
-            );
-        }
-        let mut receive: Vec<Vec<_>> = (0..config.lanes).map(|_| Vec::new()).collect();
-        for (number, queue) in port.receive.into_iter().enumerate() {
-            receive[number % config.lanes].push(queue);
-        }
-        let mut transmit = port.transmit.into_iter();
-        for (share, receive) in shares.iter_mut().zip(receive) {
-            share.push(TaskPort { receive, transmit: transmit.next(), lossless: port.capabilities.lossless });
-        }
-    }
-
+    let shares = share_out(ports, config.lanes)?;
     let mut lanes = Lanes::new();
     let mut forwarders = Vec::new();
     let mut notes = Vec::new();
@@ -93,7 +73,32 @@ pub(crate) fn start(
     Ok(Assembly { pool, ports: views, forwarders, notes, lanes })
 }
 
-fn view(port: &Port) -> PortView {
+/// Deals out ports' queues to lanes: receive queues in turn, and one transmit queue for each.
+pub(crate) fn share_out(ports: Vec<Port>, lanes: usize) -> anyhow::Result<Vec<Vec<TaskPort>>> {
+    let mut shares: Vec<Vec<TaskPort>> = (0..lanes).map(|_| Vec::new()).collect();
+    for port in ports {
+        let (needed, has) = (lanes, port.transmit.len());
+        // A port that only receives is fine; one that transmits must do so from every lane.
+        if has > 0 && has < needed {
+            bail!(
+                "port '{}' ({}) has {has} transmit queue(s), and {needed} lanes need one each: use fewer lanes, or a driver with more queues",
+                port.name,
+                port.driver
+            );
+        }
+        let mut receive: Vec<Vec<_>> = (0..lanes).map(|_| Vec::new()).collect();
+        for (number, queue) in port.receive.into_iter().enumerate() {
+            receive[number % lanes].push(queue);
+        }
+        let mut transmit = port.transmit.into_iter();
+        for (share, receive) in shares.iter_mut().zip(receive) {
+            share.push(TaskPort { receive, transmit: transmit.next(), lossless: port.capabilities.lossless });
+        }
+    }
+    Ok(shares)
+}
+
+pub(crate) fn view(port: &Port) -> PortView {
     PortView {
         name: port.name.clone(),
         driver: port.driver,

@@ -230,26 +230,32 @@ fn options<T: for<'de> Deserialize<'de>>(config: &PortConfig) -> anyhow::Result<
 
 /// Reads a capture for replay.
 pub(crate) fn load(path: &Path) -> anyhow::Result<replay::Frames> {
-    let mut reader = Reader::open(path)?;
     let mut frames = replay::Frames::new();
+    read_frames(path, |_, frame| Ok(frames.push(frame)?))?;
+    Ok(frames)
+}
+
+/// Gives each frame of a capture, with nanoseconds since the epoch and without check sequence, to `take`.
+pub(crate) fn read_frames(
+    path: &Path,
+    mut take: impl FnMut(u64, &[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut reader = Reader::open(path)?;
+    let mut number = 0_u64;
     while let Some(frame) = reader.next_frame()? {
         if frame.link_type != LinkType::ETHERNET {
-            bail!(
-                "{}: frame {} is no Ethernet frame: record on an Ethernet interface",
-                path.display(),
-                frames.len()
-            );
+            bail!("{}: frame {number} is no Ethernet frame: record on an Ethernet interface", path.display());
         }
         if frame.is_snapped() {
             bail!(
-                "{}: frame {} is cut off by the snap length of the capture: record whole frames (tcpdump -s 0)",
-                path.display(),
-                frames.len()
+                "{}: frame {number} is cut off by the snap length of the capture: record whole frames (tcpdump -s 0)",
+                path.display()
             );
         }
-        frames.push(frame.without_fcs())?;
+        take(frame.timestamp_nanoseconds, frame.without_fcs())?;
+        number += 1;
     }
-    Ok(frames)
+    Ok(())
 }
 
 #[cfg(test)]

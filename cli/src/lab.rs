@@ -31,9 +31,14 @@ pub(crate) struct Arguments {
     /// Where "report" writes its page, one HTML file that needs nothing else.
     #[arg(long, value_name = "FILE", default_value = "warmlane-report.html")]
     output: PathBuf,
-    /// Show these comparisons with peers on the page: the lines that `cargo xtask compare --json` printed.
-    #[arg(long, value_name = "FILE")]
-    comparisons: Option<PathBuf>,
+    /// Show these comparisons with peers on the page: lines that `cargo xtask compare --json` printed, or files of
+    /// `cargo xtask record`.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    comparisons: Vec<PathBuf>,
+    /// Show these experiments, measured before, on the page: lines that `lab --json` printed, or files of
+    /// `cargo xtask record`. Of those that are not named, no others are done.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    records: Vec<PathBuf>,
     /// How many rounds count for each figure.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
@@ -58,7 +63,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let reports = arguments.names.first().is_some_and(|name| name == REPORT);
     let named = &arguments.names[usize::from(reports)..];
-    let experiments: Vec<&Experiment> = if reports && named.is_empty() {
+    let read = arguments.records.len() + arguments.comparisons.len();
+    if !reports && read > 0 {
+        bail!("--records and --comparisons are for the page: `warmlane lab report`");
+    }
+    let experiments: Vec<&Experiment> = if reports && named.is_empty() && arguments.records.is_empty() {
         experiment::list().collect()
     } else {
         named.iter().map(|name| Ok(experiment::find(name)?)).collect::<anyhow::Result<_>>()?
@@ -72,6 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         second_cpu,
         length: Duration::from_secs_f64(arguments.seconds),
         rounds: arguments.rounds as usize,
+        ..Setting::default()
     };
     if reports {
         return write_report(arguments, &experiments, &setting);
@@ -109,15 +119,19 @@ fn run_one(experiment: &Experiment, setting: &Setting) -> anyhow::Result<Record>
 
 /// Does the experiments that this machine allows, and writes the page.
 fn write_report(arguments: &Arguments, experiments: &[&Experiment], setting: &Setting) -> anyhow::Result<()> {
-    let comparisons = match &arguments.comparisons {
-        Some(path) => {
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("--comparisons {}", path.display()))?;
-            Comparison::read_lines(&text).with_context(|| format!("--comparisons {}", path.display()))?
-        }
-        None => Vec::new(),
+    let (mut comparisons, mut records) = (Vec::new(), Vec::new());
+    let read = |flag: &str, path: &PathBuf| {
+        std::fs::read_to_string(path).with_context(|| format!("{flag} {}", path.display()))
     };
-    let mut records = Vec::new();
+    for path in &arguments.comparisons {
+        let text = read("--comparisons", path)?;
+        let more = Comparison::read(&text).with_context(|| format!("--comparisons {}", path.display()))?;
+        comparisons.extend(more);
+    }
+    for path in &arguments.records {
+        let text = read("--records", path)?;
+        records.extend(report::read_records(&text).with_context(|| format!("--records {}", path.display()))?);
+    }
     let mut skipped = Vec::new();
     for experiment in experiments {
         match run_one(experiment, setting) {

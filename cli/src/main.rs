@@ -14,6 +14,7 @@ mod generate;
 mod lab;
 mod pool;
 mod report;
+mod router;
 mod run;
 
 use clap::{Parser, Subcommand};
@@ -33,6 +34,7 @@ struct Arguments {
 enum Command {
     Demo(demo::Arguments),
     Forward(forward::Arguments),
+    Router(router::Arguments),
     Gen(Box<generate::Arguments>),
     Pool(pool::Arguments),
     Doctor(doctor::Arguments),
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Forward(arguments) => forward::run(&arguments),
+        Command::Router(arguments) => router::run(&arguments),
         Command::Gen(arguments) => generate::run(&arguments),
         Command::Pool(arguments) => pool::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),

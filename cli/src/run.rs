@@ -21,7 +21,7 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "PACKETS")]
     pub(crate) count: Option<u64>,
     /// Print the final report as one JSON object on standard output, and nothing else there.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Print no progress line.
     #[arg(long)]
@@ -66,11 +66,21 @@ impl Signals {
 
 /// Waits for the end, drains the lanes, prints the report.
 pub(crate) fn to_the_end(assembly: Assembly, flags: &RunFlags, signals: &Signals) -> anyhow::Result<()> {
+    to_the_end_with(assembly, flags, signals, |_, patience| std::thread::sleep(patience))
+}
+
+/// The same, with something to do meanwhile, which returns after the time it is given at the latest.
+pub(crate) fn to_the_end_with(
+    assembly: Assembly,
+    flags: &RunFlags,
+    signals: &Signals,
+    mut meanwhile: impl FnMut(&Assembly, Duration),
+) -> anyhow::Result<()> {
     let begin = Instant::now();
     let mut progress = Progress::new(!flags.quiet && !flags.json);
     let mut told = 0;
     while !assembly.lanes.are_finished() {
-        std::thread::sleep(LOOK);
+        meanwhile(&assembly, LOOK);
         let elapsed = begin.elapsed();
         let received = || assembly.forwarders.iter().map(|counters| counters.received.get()).sum::<u64>();
         let done = signals.stop.load(Ordering::Relaxed)

@@ -4,6 +4,8 @@
 
 mod command;
 mod lab;
+mod router_lab;
 
 pub use command::{LONG, SHORT, assert_refused, forward};
 pub use lab::{Driver, Lab, PROGRAMS};
+pub use router_lab::RouterLab;

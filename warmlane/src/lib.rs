@@ -25,6 +25,7 @@ pub mod drivers {
 pub mod functions {
     pub use warmlane_forward as forward;
     pub use warmlane_gen as generator;
+    pub use warmlane_router as router;
 }
 
 /// What a network function of one's own usually needs.

@@ -1,11 +1,45 @@
 //! How long to spin for another thread before giving the CPU away.
 
-use crate::primitive::{AtomicU64, yield_now};
+#[cfg(all(target_arch = "aarch64", not(any(loom, miri))))]
+#[path = "backoff/aarch64.rs"]
+mod event;
+#[cfg(all(not(loom), any(miri, not(any(target_arch = "aarch64", target_arch = "x86_64")))))]
+#[path = "backoff/portable.rs"]
+mod event;
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+#[path = "backoff/x86_64.rs"]
+mod event;
+
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, yield_now};
 
 /// Pauses before each yield. On x86_64 a pause is up to 140 cycles, so this is at most a few microseconds: much longer
 /// than any critical section here takes unless its thread has lost the CPU.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;
+
+/// Something that another thread will write, to be watched.
+pub(crate) trait Watched {
+    /// What is in it.
+    type Value: Copy + PartialEq;
+
+    /// Looks, with no ordering: only to know whether waiting is still worth while.
+    fn look(&self) -> Self::Value;
+}
+
+macro_rules! watched {
+    ($($atomic:ty: $value:ty),+) => {$(
+        impl Watched for $atomic {
+            type Value = $value;
+
+            #[inline(always)]
+            fn look(&self) -> $value {
+                self.load(crate::primitive::Ordering::Relaxed)
+            }
+        }
+    )+};
+}
+
+watched!(AtomicBool: bool, AtomicU32: u32, AtomicU64: u64);
 
 /// Waiting for a thread that will be done in a moment, if it runs at all: spins first; then, because the other
 /// may wait for this very CPU, yields between looks.
@@ -35,45 +69,76 @@ impl Backoff {
     }
 
     /// Waits a moment, or until `place` is no longer `seen`. The caller looks again with the ordering that it needs.
+    ///
+    /// Where the CPU can sleep until a line is written, it does so at first (`wfe`), or after some pauses (`umwait`,
+    /// `mwaitx`), for a bounded time; then come yields as elsewhere.
+    #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn wait_for_change(&mut self, place: &AtomicU64, seen: u64) {
-        #[cfg(all(target_arch = "aarch64", not(any(loom, miri))))]
-        if self.spins < EVENTS {
-            self.spins += 1;
-            wait_for_event(place, seen);
-            return;
+    pub(crate) fn wait_for_change<W: Watched>(&mut self, place: &W, seen: W::Value) {
+        if (event::AFTER..SPINS).contains(&self.spins) {
+            self.sleep(place, seen);
+        } else {
+            self.wait();
         }
-        let _ = (place, seen);
+    }
+
+    /// Under loom as any wait.
+    #[cfg(loom)]
+    pub(crate) fn wait_for_change<W: Watched>(&mut self, _: &W, _: W::Value) {
         self.wait();
+    }
+
+    /// Each sleep that ends without a change stands for as many pauses as make the yields begin after [`event::TIMES`] of them.
+    #[cfg(not(loom))]
+    #[cold]
+    fn sleep<W: Watched>(&mut self, place: &W, seen: W::Value) {
+        if !event::sleep(place, seen) {
+            self.wait();
+        } else if place.look() == seen {
+            self.spins += (SPINS - event::AFTER).div_ceil(event::TIMES);
+        } else {
+            // Somebody is at work: no reason to give the CPU away soon.
+            self.spins += 1;
+        }
     }
 }
 
-/// Waits for an event before each yield. Linux makes one happen every 100 µs at the latest (its arch-timer event stream),
-/// so a thread that has lost its CPU is not waited for longer than twice that.
-#[cfg(all(target_arch = "aarch64", not(any(loom, miri))))]
-const EVENTS: u32 = 2;
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+    use std::time::{Duration, Instant};
 
-/// Sleeps until another core writes to the line of `place`, if it is `seen` now: the load-exclusive watches the line, and
-/// losing it is an event ("Wait for Event mechanism", Arm Architecture Reference Manual, D1.6). Linux waits for its locks
-/// so (`__cmpwait` in arch/arm64/include/asm/cmpxchg.h). The event that may be left from before is taken first.
-#[cfg(all(target_arch = "aarch64", not(any(loom, miri))))]
-#[inline(always)]
-fn wait_for_event(place: &AtomicU64, seen: u64) {
-    // SAFETY: loads from `place`, which is aligned and lives, as an atomic access of its size, and touches nothing but the
-    // register named, the flags and the monitor.
-    unsafe {
-        std::arch::asm!(
-            "sevl",
-            "wfe",
-            "ldxr {value}, [{place}]",
-            "cmp {value}, {seen}",
-            "b.ne 2f",
-            "wfe",
-            "2:",
-            value = out(reg) _,
-            place = in(reg) place.as_ptr(),
-            seen = in(reg) seen,
-            options(nostack, readonly)
-        );
+    /// Waits of a `Backoff` that end with its first yield.
+    const WAITS: u32 = SPINS + 1;
+
+    #[test]
+    fn nobody_writes_and_the_wait_ends_all_the_same() {
+        let place = AtomicU32::new(7);
+        let start = Instant::now();
+        let mut backoff = Backoff::default();
+        for _ in 0..WAITS {
+            backoff.wait_for_change(&place, 7);
+        }
+        assert!(backoff.spins >= SPINS, "it yields by now");
+        assert!(start.elapsed() < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_was_written_before_the_wait_is_seen() {
+        let place = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| place.store(1, Ordering::Release));
+            let mut backoff = Backoff::default();
+            while place.load(Ordering::Acquire) == 0 {
+                backoff.wait_for_change(&place, 0);
+            }
+        });
+        let flag = AtomicBool::new(true);
+        let mut backoff = Backoff::default();
+        for _ in 0..SPINS / 2 {
+            backoff.wait_for_change(&flag, false);
+        }
+        assert!(backoff.spins < SPINS, "changes are no reason to yield");
     }
 }

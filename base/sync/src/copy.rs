@@ -9,7 +9,8 @@
 //! register, and stored 16 bytes at once, which keeps the number of stores low. On the way out the stores are the
 //! other core's, and long done, or were made 16 bytes at once on this one: there the loads are wide too.
 //!
-//! Other sizes, and other architectures until somebody measures them, take what `memcpy` does.
+//! Other sizes, elements that need not be aligned to their size, and other architectures until somebody measures them take
+//! what `memcpy` does.
 
 /// Copies `count` elements that this thread may just have written.
 ///
@@ -18,11 +19,11 @@
 #[inline(always)]
 pub(crate) unsafe fn copy_in<T: Copy>(from: *const T, to: *mut T, count: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the caller's promise is passed on; the casts keep the size of an element.
+    // SAFETY: the caller's promise is passed on; the casts keep the size of an element and its alignment.
     unsafe {
-        match size_of::<T>() {
-            8 => return x86::gather_8(from.cast(), to.cast(), count),
-            4 => return x86::gather_4(from.cast(), to.cast(), count),
+        match (size_of::<T>(), align_of::<T>()) {
+            (8, 8) => return x86::gather_8(from.cast(), to.cast(), count),
+            (4, 4) => return x86::gather_4(from.cast(), to.cast(), count),
             _ => {}
         }
     }
@@ -37,11 +38,11 @@ pub(crate) unsafe fn copy_in<T: Copy>(from: *const T, to: *mut T, count: usize) 
 #[inline(always)]
 pub(crate) unsafe fn copy_out<T: Copy>(from: *const T, to: *mut T, count: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the caller's promise is passed on; the casts keep the size of an element.
+    // SAFETY: the caller's promise is passed on; the casts keep the size of an element and its alignment.
     unsafe {
-        match size_of::<T>() {
-            8 => return x86::wide::<u64>(from.cast(), to.cast(), count),
-            4 => return x86::wide::<u32>(from.cast(), to.cast(), count),
+        match (size_of::<T>(), align_of::<T>()) {
+            (8, 8) => return x86::wide::<u64>(from.cast(), to.cast(), count),
+            (4, 4) => return x86::wide::<u32>(from.cast(), to.cast(), count),
             _ => {}
         }
     }

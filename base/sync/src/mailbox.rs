@@ -2,7 +2,7 @@
 
 use crate::padded::CachePadded;
 use crate::primitive::{Arc, AtomicU64, Ordering, UnsafeCell, fence};
-use crate::ring::{MAXIMUM_CAPACITY, RingError};
+use crate::ring::{self, RingError};
 use std::fmt;
 use std::mem::MaybeUninit;
 
@@ -36,15 +36,7 @@ pub fn mailbox<T: Send>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), Rin
 }
 
 fn places<T>(capacity: usize) -> Result<Box<[Place<T>]>, RingError> {
-    if capacity == 0 {
-        return Err(RingError::Zero);
-    }
-    if capacity > MAXIMUM_CAPACITY {
-        return Err(RingError::TooLarge { capacity });
-    }
-    if !capacity.is_power_of_two() {
-        return Err(RingError::NotPowerOfTwo { capacity });
-    }
+    ring::check(capacity)?;
     let mut places = Vec::new();
     places
         .try_reserve_exact(capacity)
@@ -195,8 +187,11 @@ impl<T: Send> Receiver<T> {
 
 impl<T: Send> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // What is there goes now, not when the sender does.
-        while let Ok(message) = self.receive() {
+        // What is there goes now, not when the sender does. What is sent meanwhile goes then: there may be no end of it.
+        let sent = self.shared.sent.load(Ordering::Relaxed) & !GONE;
+        while self.received != sent
+            && let Ok(message) = self.receive()
+        {
             drop(message);
         }
         // R4: release, pairs with A4; see there.

@@ -39,6 +39,10 @@ unsafe impl<T: Send> Sync for McsLock<T> {}
 unsafe impl<T: Send> Send for McsLock<T> {}
 
 /// A place in the queue, in the frame of `with`. It stays there until its owner has left the queue.
+///
+/// Alone on its lines, as by [`CachePadded`](crate::padded::CachePadded): what else the frame holds would take the line away
+/// from whoever hands over.
+#[repr(align(128))]
 struct Place {
     /// Who comes after; null until it says so.
     next: AtomicPtr<Place>,
@@ -84,8 +88,8 @@ impl<T> McsLock<T> {
             .then(|| self.run(&place, section))
     }
 
-    /// Waits behind `last`.
-    #[cold]
+    /// Waits behind `last`. Not a call, which would write to the stack.
+    #[inline(always)]
     fn queue(last: *mut Place, place: &Place) {
         // R4: release, pairs with A4. Without it whoever unlocks could write to this place before it is made.
         // SAFETY: `last` was the queue's tail and is in the frame of a `with` that does not return before it has seen
@@ -95,7 +99,7 @@ impl<T> McsLock<T> {
         // A3: acquire, pairs with R5. Without it this thread could read what the value was before the one in front
         // changed it.
         while place.waiting.load(Ordering::Acquire) {
-            backoff.wait();
+            backoff.wait_for_change(&place.waiting, true);
         }
     }
 

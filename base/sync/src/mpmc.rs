@@ -183,9 +183,8 @@ impl<T, S> fmt::Debug for AnyRing<T, S> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn bulk_is_all_or_none_and_burst_what_fits() {
-        let ring = Ring::new(4).unwrap();
+    fn bulk_is_all_or_none_and_burst_what_fits<S: Concurrent>() {
+        let ring = AnyRing::<_, S>::new(4).unwrap();
         assert!(ring.push_bulk(&[1, 2, 3]));
         assert!(!ring.push_bulk(&[4, 5]));
         assert!(!ring.push_bulk(&[0; 5]));
@@ -200,5 +199,12 @@ mod tests {
         assert_eq!(ring.pop_burst(&mut values), 0);
         assert!(ring.is_empty());
         assert!(ring.push_bulk(&[]) && ring.pop_bulk(&mut []));
+    }
+
+    #[test]
+    fn bulk_is_all_or_none_and_burst_what_fits_of_each_kind() {
+        bulk_is_all_or_none_and_burst_what_fits::<Queued>();
+        bulk_is_all_or_none_and_burst_what_fits::<HeadTail>();
+        bulk_is_all_or_none_and_burst_what_fits::<RelaxedTail>();
     }
 }

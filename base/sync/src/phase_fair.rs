@@ -1,7 +1,7 @@
 //! A lock for many readers or one writer, in which neither starves.
 
 use crate::backoff::Backoff;
-use crate::primitive::{AtomicU32, Ordering, UnsafeCell};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
@@ -24,26 +24,27 @@ use std::ops::{Deref, DerefMut};
 /// ```
 pub struct PhaseFairLock<T> {
     /// Readers that came, in steps of `READER`; below that, whether a writer is there, and in which phase.
-    entries: AtomicU32,
-    /// Readers that went, in steps of `READER`. Both wrap, which is right for fewer than 2²⁴ readers at a time.
-    exits: AtomicU32,
+    entries: AtomicU64,
+    /// Readers that went, in steps of `READER`. Both wrap after 2⁵⁶ readers: even who leaks guards on purpose does not
+    /// live to see a writer let in beside them.
+    exits: AtomicU64,
     /// The ticket that the next writer gets, and the one that has its turn.
     next: AtomicU32,
     serving: AtomicU32,
     /// The phase of the last writer that came in, known to who has its turn. Not a bit of the ticket: a turn that ends
     /// without a writer (`try_write`) would leave two writers in a row with the same, and a reader that waits for the
     /// first would wait for the second, which waits for it.
-    phase: AtomicU32,
+    phase: AtomicU64,
     value: UnsafeCell<T>,
 }
 
 /// One reader.
-const READER: u32 = 0x100;
+const READER: u64 = 0x100;
 /// A writer is there.
-const PRESENT: u32 = 0b10;
+const PRESENT: u64 = 0b10;
 /// Differs from one writer to the next, so that a reader sees that it was another one.
-const PHASE: u32 = 0b01;
-const WRITER: u32 = PRESENT | PHASE;
+const PHASE: u64 = 0b01;
+const WRITER: u64 = PRESENT | PHASE;
 
 // SAFETY: `&PhaseFairLock` gives `&T` to many threads at once (T: Sync), or `&mut T` to one at a time, with releases
 // at unlock that the next lock acquires, which moves the T between threads (T: Send).
@@ -55,11 +56,11 @@ impl<T> PhaseFairLock<T> {
     /// An unlocked lock.
     pub fn new(value: T) -> Self {
         Self {
-            entries: AtomicU32::new(0),
-            exits: AtomicU32::new(0),
+            entries: AtomicU64::new(0),
+            exits: AtomicU64::new(0),
             next: AtomicU32::new(0),
             serving: AtomicU32::new(0),
-            phase: AtomicU32::new(0),
+            phase: AtomicU64::new(0),
             value: UnsafeCell::new(value),
         }
     }
@@ -73,8 +74,12 @@ impl<T> PhaseFairLock<T> {
         if writer != 0 {
             let mut backoff = Backoff::default();
             // A2: acquire, pairs with R1, as A1 does. Gone, or another one: that one waits for this reader.
-            while self.entries.load(Ordering::Acquire) & WRITER == writer {
-                backoff.wait();
+            loop {
+                let entries = self.entries.load(Ordering::Acquire);
+                if entries & WRITER != writer {
+                    break;
+                }
+                backoff.wait_for_change(&self.entries, entries);
             }
         }
         ReadGuard { lock: self }
@@ -108,8 +113,12 @@ impl<T> PhaseFairLock<T> {
         let mut backoff = Backoff::default();
         // A4: acquire, pairs with R2 in the writer's drop. Without it this thread could miss what the writer before
         // wrote, or see its bits still in `entries`.
-        while self.serving.load(Ordering::Acquire) != ticket {
-            backoff.wait();
+        loop {
+            let serving = self.serving.load(Ordering::Acquire);
+            if serving == ticket {
+                break;
+            }
+            backoff.wait_for_change(&self.serving, serving);
         }
         // Relaxed: readers that come from now on see the bits and wait, whatever else they see. It continues the release
         // sequence of R1 for those that wait for the writer before.
@@ -118,8 +127,12 @@ impl<T> PhaseFairLock<T> {
         self.phase.store(phase, Ordering::Relaxed);
         // A5: acquire, pairs with R3 in the readers' drop, all of them, since they are read-modify-writes. Without it a
         // read could still be going on.
-        while self.exits.load(Ordering::Acquire) != entered {
-            backoff.wait();
+        loop {
+            let exits = self.exits.load(Ordering::Acquire);
+            if exits == entered {
+                break;
+            }
+            backoff.wait_for_change(&self.exits, exits);
         }
         WriteGuard { lock: self, ticket }
     }
@@ -148,7 +161,7 @@ impl<T> PhaseFairLock<T> {
 
     /// The phase of a writer that comes in now; the caller has its turn.
     #[inline(always)]
-    fn next_phase(&self) -> u32 {
+    fn next_phase(&self) -> u64 {
         // Relaxed: only who has its turn reads or writes it, and turns are ordered by R2.
         self.phase.load(Ordering::Relaxed) ^ PHASE
     }
@@ -290,7 +303,7 @@ mod tests {
     #[test]
     fn counts_wrap() {
         let lock = PhaseFairLock::new(0);
-        let last = u32::MAX - 2 * READER + 1;
+        let last = u64::MAX - 2 * READER + 1;
         lock.entries.store(last, Ordering::Relaxed);
         lock.exits.store(last, Ordering::Relaxed);
         lock.next.store(u32::MAX, Ordering::Relaxed);

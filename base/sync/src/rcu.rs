@@ -81,7 +81,7 @@ mod reader;
 mod retired;
 
 pub use self::domain::{Domain, MAXIMUM_READERS, Token};
-pub use self::protected::{Protected, ReplaceError};
+pub use self::protected::{Protected, ReplaceError, Replaced};
 pub use self::reader::{OfflineReader, Reader};
 pub use self::retired::{Full, Reclaim, Retired};
 

@@ -32,6 +32,20 @@ pub enum RingError {
     },
 }
 
+/// Whether a ring, or a mailbox, can have this capacity.
+pub(crate) const fn check(capacity: usize) -> Result<(), RingError> {
+    if capacity == 0 {
+        return Err(RingError::Zero);
+    }
+    if capacity > MAXIMUM_CAPACITY {
+        return Err(RingError::TooLarge { capacity });
+    }
+    if !capacity.is_power_of_two() {
+        return Err(RingError::NotPowerOfTwo { capacity });
+    }
+    Ok(())
+}
+
 /// Why a staged ring could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {

@@ -2,7 +2,7 @@
 
 use crate::prefetch::{prefetch_to_read, prefetch_to_write};
 use crate::primitive::UnsafeCell;
-use crate::ring::{MAXIMUM_CAPACITY, RingError};
+use crate::ring::{self, RingError};
 use std::alloc::{Layout, alloc, dealloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -34,15 +34,7 @@ unsafe impl<T: Send> Send for Slots<T> {}
 
 impl<T> Slots<T> {
     pub(crate) fn new(capacity: usize) -> Result<Self, RingError> {
-        if capacity == 0 {
-            return Err(RingError::Zero);
-        }
-        if capacity > MAXIMUM_CAPACITY {
-            return Err(RingError::TooLarge { capacity });
-        }
-        if !capacity.is_power_of_two() {
-            return Err(RingError::NotPowerOfTwo { capacity });
-        }
+        ring::check(capacity)?;
         let no_memory = RingError::OutOfMemory { capacity, element_bytes: size_of::<T>() };
         let layout = Self::layout(capacity).ok_or(no_memory)?;
         let cells = if layout.size() == 0 {

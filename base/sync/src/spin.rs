@@ -46,7 +46,7 @@ impl<T> SpinLock<T> {
                 return guard;
             }
             loop {
-                backoff.wait();
+                backoff.wait_for_change(&self.locked, true);
                 // Relaxed: only a hint when to try again.
                 if !self.locked.load(Ordering::Relaxed) {
                     break;

@@ -181,7 +181,10 @@ impl<T, S: Concurrent> Clone for Stage<T, S> {
 }
 
 /// Elements to work on in place. Dropping this passes them on, as they are then, to the next stage: they can't stay behind,
-/// because those behind them would have to stay as well.
+/// because those behind them would have to stay as well. Leaking it (`mem::forget`) stops the stage for good.
+///
+/// A thread that has several, of clones of one stage, may wait for itself: it has to drop them in the order in which it got
+/// them, and with [`HeadTail`](crate::side::HeadTail) it can have one only.
 #[must_use = "the elements are passed on as they are"]
 pub struct Work<'a, T, S: Side> {
     slots: &'a Slots<T>,

@@ -1,6 +1,7 @@
 //! A fair spin lock: first come, first served.
 
 use crate::backoff::Backoff;
+use crate::prefetch::prefetch_to_write;
 use crate::primitive::{AtomicU32, Ordering, UnsafeCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -45,12 +46,21 @@ impl<T> TicketLock<T> {
         // Relaxed: a ticket gives no access yet.
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
         let mut backoff = Backoff::default();
-        // A1: acquire, pairs with R1 in the guard's drop. Without it this thread could read what the value was before
-        // the former holder changed it.
-        while self.serving.load(Ordering::Acquire) != ticket {
-            backoff.wait();
+        loop {
+            // A1: acquire, pairs with R1 in the guard's drop. Without it this thread could read what the value was before
+            // the former holder changed it.
+            let serving = self.serving.load(Ordering::Acquire);
+            if serving == ticket {
+                return TicketGuard { lock: self, ticket };
+            }
+            backoff.wait_for_change(&self.serving, serving);
+            // Whoever is next asks for the line to write it, and then looks: a look alone would leave a copy with the
+            // holder, and the first store of the section would have to wait for another trip between the cores. Those
+            // further behind only look, so that they don't fight over it.
+            if ticket.wrapping_sub(serving) == 1 {
+                prefetch_to_write(&raw const self.serving);
+            }
         }
-        TicketGuard { lock: self, ticket }
     }
 
     /// Takes the lock if it is free and nobody waits.

@@ -7,6 +7,7 @@
 use crate::shared::Shared;
 use crate::side::{Exclusive, Reserved, Side};
 use std::fmt;
+use std::marker::PhantomData;
 
 /// Slots to fill. [`commit`](Self::commit) puts them in; dropping this puts nothing in.
 #[must_use = "nothing is put in unless it is committed"]
@@ -104,10 +105,22 @@ impl<T, P: Exclusive, C> fmt::Debug for Reservation<'_, T, P, C> {
 }
 
 /// Elements to look at. [`release`](Self::release) takes them out; dropping this leaves them inside.
+///
+/// Threads can share it only if they can share the elements:
+///
+/// ```compile_fail,E0277
+/// fn shared(_: impl Sync) {}
+/// let (_producer, mut consumer) = warmlane_sync::spsc::ring::<NotShared>(8).unwrap();
+/// #[derive(Clone, Copy)]
+/// struct NotShared(std::marker::PhantomData<std::cell::Cell<u8>>);
+/// shared(consumer.peek_bulk(1));
+/// ```
 #[must_use = "nothing is taken out unless it is released"]
 pub struct Peek<'a, T, P, C: Exclusive> {
     shared: &'a Shared<T, P, C>,
     reserved: Reserved,
+    /// It gives `&T` to whoever has it, so threads may share it only if they may share a T.
+    elements: PhantomData<T>,
 }
 
 impl<'a, T: Copy, P: Side, C: Exclusive> Peek<'a, T, P, C> {
@@ -118,7 +131,7 @@ impl<'a, T: Copy, P: Side, C: Exclusive> Peek<'a, T, P, C> {
         // SAFETY: the caller's promise is passed on.
         let reserved = unsafe { shared.peek(wanted, minimum.max(1)) }?;
         shared.slots.fetch_to_read(reserved.position, reserved.count, reserved.room);
-        Some(Self { shared, reserved })
+        Some(Self { shared, reserved, elements: PhantomData })
     }
 
     /// How many elements: at least one.

@@ -8,49 +8,20 @@
 //! `LOOM_MAX_PREEMPTIONS` is 3, or 4 where there are few threads, as each model says; setting it overrides them.
 //! The rings have theirs in `loom_rings.rs`.
 //!
-//! The models can fail. Each of these changes to the code was made once, alone, and turned at least one model red:
-//!
-//! | changed | what loom found |
-//! |---|---|
-//! | `spin` A1 or R1 relaxed | two threads in the section |
-//! | `index_stack` A1 (load or failed exchange) or R1 relaxed | memory touched before its former owner is done |
-//! | `index_stack` tag not advanced | the same number with two owners |
+//! That all these models can fail shows `cargo xtask mutate-orderings`: it weakens one ordering after the other and says which
+//! test noticed.
 #![cfg(loom)]
 
-use loom::cell::UnsafeCell;
+mod models;
+#[path = "models/owned.rs"]
+mod owned;
+
 use loom::sync::Arc;
 use loom::thread;
+use models::model;
+use owned::Owned;
 use warmlane_sync::index_stack::IndexStack;
 use warmlane_sync::spin::SpinLock;
-
-/// Runs `body` through its interleavings with up to `preemptions` preemptions (`LOOM_MAX_PREEMPTIONS` overrides).
-fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(preemptions);
-    builder.check(body);
-}
-
-/// Memory that belongs to whoever has its number; loom reports two who touch it without an order between them.
-struct Owned(UnsafeCell<u32>);
-
-// SAFETY: the point of the tests: loom checks each access.
-unsafe impl Sync for Owned {}
-// SAFETY: an integer.
-unsafe impl Send for Owned {}
-
-impl Owned {
-    fn new() -> Self {
-        Self(UnsafeCell::new(0))
-    }
-
-    fn touch(&self) -> u32 {
-        // SAFETY: loom checks that nobody else has access.
-        self.0.with_mut(|value| unsafe {
-            *value += 1;
-            *value
-        })
-    }
-}
 
 /// What belongs to a number changes hands with it, also through other threads' pushes and pops on top of it.
 #[test]

@@ -5,37 +5,22 @@
 //! ```
 #![cfg(loom)]
 
-use loom::cell::UnsafeCell;
+mod models;
+#[path = "models/owned.rs"]
+mod owned;
+
 use loom::sync::Arc;
 use loom::thread;
+use models::model;
+use owned::Owned;
 use warmlane_sync::index_stack::IndexStack;
-
-/// Memory that belongs to whoever has its number; loom reports two who touch it without an order between them.
-struct Owned(UnsafeCell<u32>);
-
-// SAFETY: the point of the test: loom checks each access.
-unsafe impl Sync for Owned {}
-// SAFETY: an integer.
-unsafe impl Send for Owned {}
-
-impl Owned {
-    fn touch(&self) -> u32 {
-        // SAFETY: loom checks that nobody else has access.
-        self.0.with_mut(|value| unsafe {
-            *value += 1;
-            *value
-        })
-    }
-}
 
 /// What belongs to numbers changes hands with them, many at a time, also through another thread's push on top.
 #[test]
 fn memory_changes_hands_with_many_numbers() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(3);
-    builder.check(|| {
+    model(3, || {
         let stack = Arc::new(IndexStack::new(3));
-        let owned = Arc::new([0, 1, 2].map(|_| Owned(UnsafeCell::new(0))));
+        let owned = Arc::new([0, 1, 2].map(|_| Owned::new()));
         let push = |stack: &IndexStack, owned: &[Owned; 3], numbers: &[u32]| {
             for &number in numbers {
                 owned[number as usize].touch();

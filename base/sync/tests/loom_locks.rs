@@ -8,18 +8,15 @@
 //! the other without an order between them.
 #![cfg(loom)]
 
+mod models;
+
 use loom::sync::Arc;
 use loom::thread;
+use models::model;
 use warmlane_sync::mcs::McsLock;
 use warmlane_sync::phase_fair::PhaseFairLock;
 use warmlane_sync::sequence::SequenceLock;
 use warmlane_sync::ticket::TicketLock;
-
-fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(preemptions);
-    builder.check(body);
-}
 
 /// Runs `work` on so many threads and this one; they share `lock`.
 fn together<L: Send + Sync + 'static>(threads: usize, lock: L, work: fn(&L)) -> L {

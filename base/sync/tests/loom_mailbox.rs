@@ -5,17 +5,14 @@
 //! ```
 #![cfg(loom)]
 
+mod models;
+
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
+use models::model;
 use warmlane_sync::mailbox::{ReceiveError, mailbox};
-
-fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(preemptions);
-    builder.check(body);
-}
 
 /// A message with contents behind a pointer, and a count of drops.
 struct Message {

@@ -5,16 +5,13 @@
 //! ```
 #![cfg(loom)]
 
+mod models;
+
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
+use models::model;
 use warmlane_sync::rcu::{Domain, Protected, Reader, Retired};
-
-fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(preemptions);
-    builder.check(body);
-}
 
 /// A value that is written when it is made and when it is dropped, so that loom reports a read that comes before the
 /// one or after the other.

@@ -7,55 +7,21 @@
 //!
 //! `LOOM_MAX_PREEMPTIONS` is 2 to 4, fewer where there are more threads, as each model says; setting it overrides them.
 //!
-//! The models can fail. Each of these changes to the code was made once, alone, and turned at least one model red:
-//!
-//! | changed | what loom found |
-//! |---|---|
-//! | `single` A1 or R1 relaxed | an element read before it is written, a slot overwritten while it is read |
-//! | `ends` A3 or R3 relaxed | the end seen before the last element |
-//! | `ends` A4 or R4 relaxed | the consumer gone, what it did before not yet seen |
-//! | `queued` A1 or R1 relaxed | an element read before it is written, a slot overwritten while it is read |
-//! | `queued` A2 relaxed | a slot touched whose publication went through another thread |
-//! | `queued` A3 (load or failed exchange) or R3 relaxed | no room for an element that had just come out |
-//! | `queued` A4 or R4 relaxed | an element read before it is written, on the strength of a hint |
-//! | `queued` publishing without waiting | elements lost, a slot read before it is written |
+//! That they can fail shows `cargo xtask mutate-orderings --file side/queued` (or another part): it weakens one ordering after
+//! the other and says which test noticed.
 #![cfg(loom)]
 
-use loom::cell::UnsafeCell;
+mod models;
+#[path = "models/owned.rs"]
+mod owned;
+
 use loom::sync::Arc;
 use loom::thread;
+use models::model;
+use owned::Owned;
 use warmlane_sync::mpmc::{AnyRing, HtsRing, Ring, RtsRing};
 use warmlane_sync::side::{Concurrent, RelaxedTail, Single};
 use warmlane_sync::{mpsc, spsc, staged};
-
-/// Runs `body` through its interleavings with up to `preemptions` preemptions (`LOOM_MAX_PREEMPTIONS` overrides).
-fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(preemptions);
-    builder.check(body);
-}
-
-/// Memory that belongs to whoever has its number; loom reports two who touch it without an order between them.
-struct Owned(UnsafeCell<u32>);
-
-// SAFETY: the point of the tests: loom checks each access.
-unsafe impl Sync for Owned {}
-// SAFETY: an integer.
-unsafe impl Send for Owned {}
-
-impl Owned {
-    fn new() -> Self {
-        Self(UnsafeCell::new(0))
-    }
-
-    fn touch(&self) -> u32 {
-        // SAFETY: loom checks that nobody else has access.
-        self.0.with_mut(|value| unsafe {
-            *value += 1;
-            *value
-        })
-    }
-}
 
 #[test]
 fn spsc_elements_come_out_in_order_and_once() {

@@ -2,6 +2,7 @@
 //! once, and in the order promised.
 #![cfg(not(loom))]
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use warmlane_sync::spin::relax;
 use warmlane_sync::{mpmc, mpsc, spsc};
 
 /// How long each test keeps its threads busy.
-const DURATION: Duration = Duration::from_millis(500);
+const DURATION: Duration = Duration::from_millis(300);
 
 /// Lengths of bursts, so that they wrap at every place: xorshift (Marsaglia, Journal of Statistical Software 8(14),
 /// 2003).
@@ -34,7 +35,16 @@ struct Stamp {
     producer: u32,
 }
 
-impl Stamp {
+/// What says who made it, and which of that one's it is. Rings copy elements of 4, 8 and other numbers of bytes in ways of
+/// their own.
+trait Element: Copy + Default + Send + Sync + Debug + 'static {
+    fn new(producer: u32, number: u32) -> Self;
+    fn is_whole(self) -> bool;
+    fn producer(self) -> u32;
+    fn number(self) -> u32;
+}
+
+impl Element for Stamp {
     fn new(producer: u32, number: u32) -> Self {
         Self { number, inverse: !number ^ producer, producer }
     }
@@ -42,23 +52,68 @@ impl Stamp {
     fn is_whole(self) -> bool {
         self.inverse == !self.number ^ self.producer
     }
+
+    fn producer(self) -> u32 {
+        self.producer
+    }
+
+    fn number(self) -> u32 {
+        self.number
+    }
 }
 
-fn spsc_in_order(capacity: usize, longest: usize) {
-    let (mut producer, mut consumer) = spsc::ring::<Stamp>(capacity).unwrap();
+impl Element for u64 {
+    fn new(producer: u32, number: u32) -> Self {
+        (Self::from(producer) << 32) | Self::from(number)
+    }
+
+    fn is_whole(self) -> bool {
+        true
+    }
+
+    fn producer(self) -> u32 {
+        (self >> 32) as u32
+    }
+
+    fn number(self) -> u32 {
+        self as u32
+    }
+}
+
+/// Up to 8 producers; the numbers of a test don't get to the bits above.
+impl Element for u32 {
+    fn new(producer: u32, number: u32) -> Self {
+        assert!(number >> 29 == 0);
+        (producer << 29) | number
+    }
+
+    fn is_whole(self) -> bool {
+        true
+    }
+
+    fn producer(self) -> u32 {
+        self >> 29
+    }
+
+    fn number(self) -> u32 {
+        self & ((1 << 29) - 1)
+    }
+}
+
+fn spsc_in_order<E: Element>(capacity: usize, longest: usize) {
+    let (mut producer, mut consumer) = spsc::ring::<E>(capacity).unwrap();
     let sender = thread::spawn(move || {
         let (start, mut lengths, mut next) = (Instant::now(), Lengths(1), 0_u32);
-        while start.elapsed() < DURATION / 4 {
+        while start.elapsed() < DURATION / 8 {
             for _ in 0..64 {
-                let values: Vec<_> = (0..lengths.next(longest) as u32)
-                    .map(|offset| Stamp::new(0, next.wrapping_add(offset)))
-                    .collect();
+                let values: Vec<_> =
+                    (0..lengths.next(longest) as u32).map(|offset| E::new(0, next + offset)).collect();
                 let sent = if values.len() % 2 == 0 {
                     if producer.push_bulk(&values) { values.len() } else { 0 }
                 } else {
                     producer.push_burst(&values)
                 };
-                next = next.wrapping_add(sent as u32);
+                next += sent as u32;
                 if sent == 0 {
                     thread::yield_now();
                 }
@@ -69,15 +124,15 @@ fn spsc_in_order(capacity: usize, longest: usize) {
     let (mut lengths, mut expected) = (Lengths(2), 0_u32);
     loop {
         let last_look = consumer.is_disconnected();
-        let mut values = vec![Stamp::default(); lengths.next(longest)];
+        let mut values = vec![E::default(); lengths.next(longest)];
         let count = if values.len() % 2 == 0 && !last_look {
             if consumer.pop_bulk(&mut values) { values.len() } else { 0 }
         } else {
             consumer.pop_burst(&mut values)
         };
         for value in &values[..count] {
-            assert!(value.is_whole() && value.number == expected, "{value:?}, expected {expected}");
-            expected = expected.wrapping_add(1);
+            assert!(value.is_whole() && value.number() == expected, "{value:?}, expected {expected}");
+            expected += 1;
         }
         if count == 0 {
             if last_look {
@@ -93,7 +148,9 @@ fn spsc_in_order(capacity: usize, longest: usize) {
 #[test]
 fn spsc_elements_arrive_in_order_and_once() {
     for (capacity, longest) in [(1, 2), (8, 9), (64, 40), (1024, 256)] {
-        spsc_in_order(capacity, longest);
+        spsc_in_order::<Stamp>(capacity, longest);
+        spsc_in_order::<u64>(capacity, longest);
+        spsc_in_order::<u32>(capacity, longest);
     }
 }
 
@@ -154,9 +211,9 @@ struct Totals {
 }
 
 impl Totals {
-    fn add(&self, values: &[Stamp]) {
+    fn add<E: Element>(&self, values: &[E]) {
         self.count.fetch_add(values.len() as u64, Ordering::Relaxed);
-        self.sum.fetch_add(values.iter().map(|value| u64::from(value.number)).sum(), Ordering::Relaxed);
+        self.sum.fetch_add(values.iter().map(|value| u64::from(value.number())).sum(), Ordering::Relaxed);
     }
 
     fn get(self) -> (u64, u64) {
@@ -164,14 +221,14 @@ impl Totals {
     }
 }
 
-const LONGEST: usize = 24;
+const LONGEST: usize = 48;
 
 /// Pushes stamps of random burst lengths for `DURATION`.
-fn produce(producer: u32, totals: &Totals, mut push: impl FnMut(&[Stamp], bool) -> usize) {
+fn produce<E: Element>(producer: u32, totals: &Totals, mut push: impl FnMut(&[E], bool) -> usize) {
     let (start, mut lengths, mut next) = (Instant::now(), Lengths(producer + 1), 0_u32);
     while start.elapsed() < DURATION {
         let values: Vec<_> =
-            (0..lengths.next(LONGEST) as u32).map(|offset| Stamp::new(producer, next + offset)).collect();
+            (0..lengths.next(LONGEST) as u32).map(|offset| E::new(producer, next + offset)).collect();
         let sent = push(&values, values.len() % 2 == 0);
         totals.add(&values[..sent]);
         next += sent as u32;
@@ -182,19 +239,24 @@ fn produce(producer: u32, totals: &Totals, mut push: impl FnMut(&[Stamp], bool) 
 }
 
 /// Pops until `done` says so and nothing is left.
-fn consume(seed: u32, done: &AtomicBool, totals: &Totals, mut pop: impl FnMut(&mut [Stamp], bool) -> usize) {
+fn consume<E: Element>(
+    seed: u32,
+    done: &AtomicBool,
+    totals: &Totals,
+    mut pop: impl FnMut(&mut [E], bool) -> usize,
+) {
     let (mut lengths, mut next) = (Lengths(seed), [0_u32; 8]);
     loop {
         let last_look = done.load(Ordering::Acquire);
-        let mut values = vec![Stamp::default(); lengths.next(LONGEST)];
+        let mut values = vec![E::default(); lengths.next(LONGEST)];
         let bulk = values.len() % 2 == 0 && !last_look;
         let count = pop(&mut values, bulk);
         for value in &values[..count] {
             assert!(value.is_whole(), "{value:?}");
             // Another consumer may have taken some, but none comes late or twice.
-            let expected = &mut next[value.producer as usize];
-            assert!(value.number >= *expected, "{value:?}, expected {expected} or later");
-            *expected = value.number + 1;
+            let expected = &mut next[value.producer() as usize];
+            assert!(value.number() >= *expected, "{value:?}, expected {expected} or later");
+            *expected = value.number() + 1;
         }
         totals.add(&values[..count]);
         if count == 0 {
@@ -206,8 +268,11 @@ fn consume(seed: u32, done: &AtomicBool, totals: &Totals, mut pop: impl FnMut(&m
     }
 }
 
-fn elements_arrive_once_and_each_producers_in_order<S: Concurrent>(producers: u32, consumers: u32) {
-    let ring = AnyRing::<Stamp, S>::new(32).unwrap();
+fn elements_arrive_once_and_each_producers_in_order<E: Element, S: Concurrent>(
+    producers: u32,
+    consumers: u32,
+) {
+    let ring = AnyRing::<E, S>::new(64).unwrap();
     let (pushed, popped, done) = (Totals::default(), Totals::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         let (ring, pushed, popped, done) = (&ring, &pushed, &popped, &done);
@@ -248,17 +313,23 @@ fn elements_arrive_once_and_each_producers_in_order<S: Concurrent>(producers: u3
 
 #[test]
 fn mpmc_elements_arrive_once_and_each_producers_in_order() {
-    elements_arrive_once_and_each_producers_in_order::<Queued>(3, 2);
-    elements_arrive_once_and_each_producers_in_order::<HeadTail>(3, 2);
-    elements_arrive_once_and_each_producers_in_order::<RelaxedTail>(3, 2);
+    elements_arrive_once_and_each_producers_in_order::<Stamp, Queued>(3, 2);
+    elements_arrive_once_and_each_producers_in_order::<u64, Queued>(3, 2);
+    elements_arrive_once_and_each_producers_in_order::<u32, Queued>(3, 2);
+    elements_arrive_once_and_each_producers_in_order::<Stamp, HeadTail>(3, 2);
+    elements_arrive_once_and_each_producers_in_order::<u64, HeadTail>(3, 2);
+    elements_arrive_once_and_each_producers_in_order::<u32, HeadTail>(3, 2);
+    elements_arrive_once_and_each_producers_in_order::<Stamp, RelaxedTail>(3, 2);
+    elements_arrive_once_and_each_producers_in_order::<u64, RelaxedTail>(3, 2);
+    elements_arrive_once_and_each_producers_in_order::<u32, RelaxedTail>(3, 2);
 }
 
 /// Many more threads than a small machine has cores, so that threads lose theirs in the middle of a push.
 #[test]
 fn mpmc_with_more_threads_than_cores_elements_arrive_once_and_each_producers_in_order() {
-    elements_arrive_once_and_each_producers_in_order::<Queued>(5, 3);
-    elements_arrive_once_and_each_producers_in_order::<HeadTail>(5, 3);
-    elements_arrive_once_and_each_producers_in_order::<RelaxedTail>(5, 3);
+    elements_arrive_once_and_each_producers_in_order::<u64, Queued>(5, 3);
+    elements_arrive_once_and_each_producers_in_order::<u64, HeadTail>(5, 3);
+    elements_arrive_once_and_each_producers_in_order::<u64, RelaxedTail>(5, 3);
 }
 
 #[test]
@@ -313,7 +384,7 @@ fn hts_in_place_elements_arrive_once_and_each_producers_in_order() {
         let producers: Vec<_> = (0..3)
             .map(|producer| {
                 scope.spawn(move || {
-                    produce(producer, pushed, |values, bulk| {
+                    produce(producer, pushed, |values: &[Stamp], bulk| {
                         let Some(mut reservation) = ring.reserve_burst(values.len()) else { return 0 };
                         let (first, second) = reservation.as_mut_slices();
                         first.iter_mut().chain(second).zip(values).for_each(|(slot, &value)| *slot = value);

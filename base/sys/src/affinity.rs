@@ -81,6 +81,20 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
     Err(AffinityError::NotAllowed { cpu, allowed: obtainable_cpus()? })
 }
 
+/// Lets the calling thread run only while no other has anything to do on its CPU (`SCHED_IDLE`, sched(7): about a third of
+/// a percent of the time of a CPU that others want).
+///
+/// # Errors
+/// [`AffinityError::System`] if `sched_setscheduler` isn't permitted.
+pub fn run_current_thread_when_idle() -> Result<(), AffinityError> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads the parameters, which live; pid 0 is this thread.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) } == 0 {
+        return Ok(());
+    }
+    Err(AffinityError::System { call: "sched_setscheduler", source: io::Error::last_os_error() })
+}
+
 /// The CPU that the calling thread runs on at this moment; `None` where the kernel doesn't tell.
 pub fn current_cpu() -> Option<usize> {
     // SAFETY: takes no argument and only returns a number, negative if it failed.
@@ -114,6 +128,19 @@ fn set_bits(mask: &[u64]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_can_stand_back_behind_all_others() {
+        thread::spawn(|| {
+            run_current_thread_when_idle().unwrap();
+            // The 41st field, counted from after the name (proc_pid_stat(5)): 5 is SCHED_IDLE.
+            let statistics = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            let fields = statistics.rsplit_once(") ").unwrap().1;
+            assert_eq!(fields.split_whitespace().nth(41 - 3), Some("5"));
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn a_pinned_thread_stays_on_its_cpu() {

@@ -1,8 +1,9 @@
 //! What the machine is, and what it gives to a data plane.
 //!
 //! The bottom room: huge-page and shared memory ([`pages`]), the shape of processors, caches
-//! and NUMA nodes ([`topology`]), pinning ([`affinity`]), the cycle counter ([`clock`]), vector instruction
-//! levels ([`simd`]), cache-line hints ([`prefetch`]), and the facts that a measurement must carry
+//! and NUMA nodes ([`topology`]), pinning ([`affinity`]), priority ([`priority`]), the cycle counter ([`clock`]), vector
+//! instruction levels ([`simd`]) and work done with them ([`vector`], [`mod@copy`]), cache-line hints ([`prefetch`]), and the
+//! facts that a measurement must carry
 //! ([`machine`]).
 //!
 //! It promises that nothing here needs privilege: what can't be had is an error that names the remedy, or a
@@ -32,6 +33,7 @@
 
 pub mod affinity;
 pub mod clock;
+pub mod copy;
 #[cfg(target_arch = "x86_64")]
 mod cpuid;
 pub mod huge_pages;
@@ -39,6 +41,8 @@ pub mod machine;
 mod memory;
 pub mod pages;
 pub mod prefetch;
+pub mod priority;
 pub mod simd;
 mod text;
 pub mod topology;
+pub mod vector;

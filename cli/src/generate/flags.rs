@@ -26,10 +26,10 @@ pub(super) struct TrafficFlags {
     to: Option<String>,
     /// Source Ethernet address.
     #[arg(long, value_name = "MAC")]
-    from_mac: Option<String>,
+    pub(super) from_mac: Option<String>,
     /// Destination Ethernet address: the device under test's.
     #[arg(long, value_name = "MAC")]
-    to_mac: Option<String>,
+    pub(super) to_mac: Option<String>,
     /// `udp`, `tcp` or `icmp`.
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<String>,
@@ -54,6 +54,11 @@ impl TrafficFlags {
     /// Whether no flag was given.
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether the flags say how long frames are.
+    pub(super) const fn says_size(&self) -> bool {
+        self.size.is_some() || self.cable.is_some()
     }
 
     /// What a test of lookups sends: smallest packets from everywhere.

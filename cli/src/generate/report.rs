@@ -11,6 +11,35 @@ pub(super) fn text(result: &TrialResult) -> String {
     text
 }
 
+/// Intervals of a soak that are listed.
+const INTERVALS: usize = 60;
+
+/// The same, with what happened when.
+pub(super) fn soak(result: &TrialResult) -> String {
+    let mut text = self::text(result);
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "\n  {:>12} {:>14} {:>14} {:>24} {:>14} {:>14}",
+        "until second", "sent pps", "received pps", "not yet arrived, or lost", "mean latency", "worst"
+    );
+    for part in result.intervals(INTERVALS) {
+        let rate = |count: u64| count as f64 / part.length;
+        let latency = |known: Option<u64>| known.map_or_else(|| "-".to_owned(), time);
+        let _ = writeln!(
+            text,
+            "  {:>12.1} {:>14.0} {:>14.0} {:>24} {:>14} {:>14}",
+            part.seconds,
+            rate(part.sent),
+            rate(part.received),
+            part.missing,
+            latency(part.mean_latency),
+            latency(part.worst_latency)
+        );
+    }
+    text
+}
+
 /// Streams that are listed one by one.
 const LISTED: usize = 20;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use warmlane_mem::Pool;
+use warmlane_mem::{LaneCache, Pool};
 use warmlane_sys::{affinity, clock};
 
 /// How long a lane that was asked to stop may go without moving a packet before it is ended all the same.
@@ -179,13 +179,14 @@ fn run(
     let _ = ready.send(Ok(()));
     // Declared after the caches, so dropped before them: what the task still holds goes home through them.
     let mut task = task;
-    let cut_short = poll_until_done(&mut task, config.idle, stop, counters);
+    let cut_short = poll_until_done(&mut task, &mut caches, config.idle, stop, counters);
     task.finish();
     cut_short
 }
 
 fn poll_until_done(
     task: &mut impl Task,
+    caches: &mut [LaneCache],
     policy: IdlePolicy,
     stop: &AtomicBool,
     counters: &LaneCounters,
@@ -206,7 +207,13 @@ fn poll_until_done(
                 counters.busy_polls.add(1);
                 counters.packets.add(packets as u64);
             }
-            Poll::Idle => idle.rest(),
+            Poll::Idle => {
+                // Before it rests: another lane may be waiting for what this one keeps in reserve.
+                for cache in &mut *caches {
+                    cache.give_back_if_asked();
+                }
+                idle.rest();
+            }
             Poll::Finished => return false,
         }
         let now = clock::cycles();

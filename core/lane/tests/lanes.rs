@@ -197,3 +197,49 @@ fn lanes_run_where_they_are_put() {
     let error = lanes.spawn(config, Where(seen)).expect_err("no such CPU");
     assert!(matches!(&error, LaneError::Pin { lane, .. } if lane == "nowhere"), "{error}");
 }
+
+/// Takes and frees packets once, so that its lane keeps some in reserve, and has nothing to do after that.
+struct Hoarder {
+    pool: Pool,
+    worked: bool,
+    stopping: bool,
+}
+
+impl Task for Hoarder {
+    fn poll(&mut self) -> Poll {
+        if self.stopping {
+            return Poll::Finished;
+        }
+        if std::mem::replace(&mut self.worked, true) {
+            return Poll::Idle;
+        }
+        let mut burst = Burst::new();
+        Poll::Worked(self.pool.take_burst(&mut burst, 16))
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+    }
+}
+
+#[test]
+fn an_idle_lane_leaves_its_reserve_to_who_asks() {
+    let pool =
+        Pool::new(&PoolConfig { buffers: 32, magazine: 8, ..PoolConfig::default() }).expect("a small pool");
+    let mut lanes = Lanes::new();
+    let config = LaneConfig { name: "idle".to_owned(), pools: vec![pool.clone()], ..LaneConfig::default() };
+    let task = Hoarder { pool: pool.clone(), worked: false, stopping: false };
+    lanes.spawn(config, task).expect("a lane");
+    while lanes.views()[0].counters.packets.get() == 0 {
+        std::thread::yield_now();
+    }
+    let mut taken = Vec::new();
+    let start = std::time::Instant::now();
+    while taken.len() < 32 && start.elapsed() < Duration::from_secs(10) {
+        taken.extend(pool.take());
+        std::thread::yield_now();
+    }
+    assert_eq!(taken.len(), 32, "the lane kept {}", 32 - taken.len());
+    lanes.stop();
+    lanes.join().expect("no panic");
+}

@@ -1,5 +1,6 @@
 //! What can go wrong when pools are made, attached and grown into.
 
+use crate::plan::PlanError;
 use warmlane_sys::pages::MappingError;
 
 /// Why a pool cannot be made or attached.
@@ -44,7 +45,7 @@ pub enum PoolError {
     },
     /// The stride asked for does not hold a buffer, or is not a whole number of cache lines.
     #[error(
-        "pool '{pool}': a stride of {stride} bytes is not a multiple of 64 that holds a buffer of {needed} bytes"
+        "pool '{pool}': a stride of {stride} bytes is not a multiple of 64 from {needed}, which a buffer needs, up to 65536"
     )]
     Stride {
         /// The pool's name.
@@ -53,6 +54,14 @@ pub enum PoolError {
         stride: usize,
         /// Header, headroom and room.
         needed: usize,
+    },
+    /// The ports that share the memory demand what cannot be met.
+    #[error("pool '{pool}' cannot meet what its ports demand")]
+    Plan {
+        /// The pool's name.
+        pool: String,
+        /// What cannot be met, and what helps.
+        source: PlanError,
     },
     /// A lane exchanges magazines of at most 4,096 indices.
     #[error("pool '{pool}': a magazine of {magazine} buffers is too large: use at most 4096, or 0 for none")]

@@ -102,7 +102,13 @@ impl Cursor {
     /// Steps over one of `count` frames.
     #[inline(always)]
     pub const fn advance(&mut self, count: usize) {
-        self.0 += 1;
+        self.advance_by(1, count);
+    }
+
+    /// Steps over `steps` of `count` frames, of which as many come before the end.
+    #[inline(always)]
+    pub(crate) const fn advance_by(&mut self, steps: usize, count: usize) {
+        self.0 += steps;
         self.wrap(count);
     }
 

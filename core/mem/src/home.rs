@@ -221,7 +221,7 @@ impl Home {
             wanted = wanted.min(self.level().saturating_sub(others) as usize);
         }
         if wanted == 0 {
-            return self.refuse();
+            return None;
         }
         // SAFETY: the caller owns the magazine, and what is asked for here is used up before it is asked for again.
         let cells = || unsafe { &mut self.cells(number)[..wanted] };
@@ -234,8 +234,9 @@ impl Home {
                     return Some(Held {
                         number: full.number,
                         length: self.capacity,
-                        foreign: true,
+                        far: self.capacity,
                         hot: full.hot,
+                        only_taken_from: true,
                     });
                 }
                 None => 0,
@@ -251,15 +252,15 @@ impl Home {
         let count = if count > 0 { count } else { self.take_loose(cells()) };
         self.note_level();
         if count == 0 {
-            return self.refuse();
+            return None;
         }
-        Some(Held { number, length: count, foreign: true, hot: false })
+        Some(Held { number, length: count, far: count, hot: false, only_taken_from: true })
     }
 
+    /// Notes that a lane has got fewer buffers than it wants.
     #[cold]
-    fn refuse(&self) -> Option<Held> {
+    pub(crate) fn refuse(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        None
     }
 
     /// Exchanges the full magazine `number` for an empty one.

@@ -3,21 +3,23 @@
 use crate::burst::Burst;
 use crate::error::PoolError;
 use crate::frames::{Copied, Cursor, Frames};
-use crate::header::{Header, Identity, NO_NEXT, Volatile};
+use crate::header::{FIRST_WORD_PER_BYTE, Header, Identity, NO_NEXT, Volatile};
 use crate::home::Home;
 use crate::id::BufferId;
 use crate::ledger::LaneCounters;
 use crate::magazines::{Held, Magazines};
-use crate::packet::{LINE_BYTES, Packet};
+use crate::packet::{LINE_BYTES, Line, Packet};
 use crate::pool::Pool;
 use crate::register::{self, MAXIMUM_POOLS};
 use crate::shared::Shared;
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::_mm256_store_si256;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_sys::clock;
-use warmlane_sys::prefetch::{prefetch_read, prefetch_write_at};
+use warmlane_sys::prefetch::{prefetch_read_at, prefetch_write_at};
 #[cfg(target_arch = "x86_64")]
 use warmlane_sys::simd::{self, Level};
 
@@ -40,7 +42,7 @@ struct Cache {
     /// What the identity of a single buffer of this pool looks like, but for the index.
     single: u64,
     base: NonNull<u8>,
-    stride: usize,
+    stride: u32,
     room: usize,
     clean: Volatile,
     /// The processor has registers of 32 bytes.
@@ -96,7 +98,7 @@ impl LaneCache {
             capacity: home.capacity(),
             single: Identity::single(BufferId::new(shared.slot, 0)).bits(),
             base: shared.mapping.as_ptr(),
-            stride: shared.stride,
+            stride: shared.stride as u32,
             room: shared.config.room,
             clean: shared.clean,
             #[cfg(target_arch = "x86_64")]
@@ -223,8 +225,8 @@ pub(crate) fn take_copies(
 }
 
 impl Cache {
-    /// As [`take`](Self::take), but each header is written once, with its packet's length in it, and the frame behind
-    /// it: half the work of taking first and filling then.
+    /// As [`take`](Self::take), but each header is written with its packet's length in it, and the frame behind it:
+    /// half the work of taking first and filling then.
     #[inline]
     fn take_copies(
         &mut self,
@@ -238,7 +240,9 @@ impl Cache {
             // SAFETY: `wide` says that this processor has what the function is compiled for.
             return unsafe { self.take_copies_wide(burst, frames, cursor, wanted) };
         }
-        self.take_copies_by(burst, frames, cursor, wanted)
+        let clean = self.clean;
+        // SAFETY: the function's own condition.
+        self.take_copies_by(burst, frames, cursor, wanted, |header| unsafe { header.write(clean) })
     }
 
     /// The same, compiled for registers of 32 bytes: a line is two stores and not four, a header one and not two.
@@ -251,9 +255,14 @@ impl Cache {
         cursor: &mut Cursor,
         wanted: usize,
     ) -> Copied {
-        self.take_copies_by(burst, frames, cursor, wanted)
+        let clean = self.clean.in_register();
+        // SAFETY: the function's own condition; a `Volatile` has the size and the alignment of a register.
+        self.take_copies_by(burst, frames, cursor, wanted, |header| unsafe {
+            _mm256_store_si256(header.cast(), clean);
+        })
     }
 
+    /// `reset` writes a clean header's first half to where it is told, which is in a buffer that this lane owns.
     #[inline(always)]
     fn take_copies_by(
         &mut self,
@@ -261,55 +270,46 @@ impl Cache {
         frames: &Frames,
         cursor: &mut Cursor,
         wanted: usize,
+        reset: impl Fn(*mut Volatile),
     ) -> Copied {
-        let (base, stride, clean) = (self.base, self.stride, self.clean);
         let room_lines = self.room / LINE_BYTES;
-        let data_offset = usize::from(clean.data_offset);
+        let (data_offset, empty) = (usize::from(self.clean.data_offset), self.clean.first_word(0));
         let (stored, entries) = (frames.lines.as_slice(), frames.entries.as_slice());
         let mut copied = Copied::default();
         while copied.packets < wanted {
-            let Some(indices) = self.load(wanted - copied.packets) else { break };
-            let chunk = indices.len();
-            let mut place = *cursor;
-            let mut bytes = 0;
-            let packets = indices.iter().map(|&index| {
-                let entry = entries[place.next()];
-                place.advance(entries.len());
-                bytes += u64::from(entry.length);
-                let range = entry.lines();
-                // The set is usually larger than the private caches.
-                if let Some(ahead) = stored.get(range.end + LINES_AHEAD) {
-                    prefetch_read(ahead);
-                }
-                let lines = &stored[range];
-                let fits = lines.len() <= room_lines;
-                let length = if fits { entry.length } else { 0 };
-                // SAFETY: cells below a held magazine's length are indices of buffers that this lane owns, so
-                // base + index × stride is a header inside the mapping and nobody else's; at most room_lines lines
-                // are written behind the headroom, which end inside the buffer.
-                unsafe {
-                    let header = base.add(index as usize * stride);
-                    header.cast::<Volatile>().write(clean);
-                    header.cast::<u64>().write(clean.first_word(length as u16));
-                    let data = header.add(data_offset);
-                    // A buffer's room may be shorter than one line.
-                    if let [line] = lines
-                        && fits
-                    {
-                        data.cast::<[u8; LINE_BYTES]>().write_unaligned(line.0);
-                    } else if fits {
-                        for (number, line) in lines.iter().enumerate() {
-                            data.add(number * LINE_BYTES).cast::<[u8; LINE_BYTES]>().write_unaligned(line.0);
+            let packets = self.take_chunk(burst, wanted - copied.packets);
+            if packets.is_empty() {
+                break;
+            }
+            copied.packets += packets.len();
+            let mut rest = &*packets;
+            while !rest.is_empty() {
+                // As many as there are frames up to the last.
+                let run = &entries[cursor.next()..];
+                let (now, later) = rest.split_at(run.len().min(rest.len()));
+                for (packet, entry) in now.iter().zip(run) {
+                    copied.bytes += u64::from(entry.length);
+                    let range = entry.lines();
+                    // The set is usually larger than the private caches.
+                    prefetch_read_at(stored.as_ptr().wrapping_add(range.end + LINES_AHEAD).cast());
+                    // SAFETY: entries are made by `Frames::push` alone, for lines that it appended just before.
+                    let lines = unsafe { stored.get_unchecked(range) };
+                    let fits = lines.len() <= room_lines;
+                    let length = if fits { entry.length } else { 0 };
+                    // SAFETY: the packet was just taken, so this lane owns the buffer; at most room_lines lines are
+                    // written behind the headroom, which end inside the buffer.
+                    unsafe {
+                        let header = packet.as_header().as_ptr();
+                        reset(header.cast());
+                        header.cast::<u64>().write(empty + u64::from(length) * FIRST_WORD_PER_BYTE);
+                        if fits {
+                            copy_lines(header.cast::<u8>().add(data_offset), lines);
                         }
                     }
-                    Packet::from_header(header.cast())
                 }
-            });
-            // SAFETY: the burst has room, because wanted is at most that.
-            unsafe { burst.extend_unchecked(packets) };
-            *cursor = place;
-            copied.packets += chunk;
-            copied.bytes += bytes;
+                cursor.advance_by(now.len(), entries.len());
+                rest = later;
+            }
         }
         self.count_taken(copied.packets, wanted);
         copied
@@ -322,38 +322,58 @@ impl Cache {
             // SAFETY: `wide` says that this processor has what the function is compiled for.
             return unsafe { self.take_wide(burst, wanted) };
         }
-        self.take_by(burst, wanted)
+        let clean = self.clean;
+        // SAFETY: the function's own condition.
+        self.take_by(burst, wanted, |header| unsafe { header.write(clean) })
     }
 
     /// The same, compiled for registers of 32 bytes: a header is reset by one store.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2")]
     fn take_wide(&mut self, burst: &mut Burst, wanted: usize) -> usize {
-        self.take_by(burst, wanted)
+        let clean = self.clean.in_register();
+        // SAFETY: the function's own condition; a `Volatile` has the size and the alignment of a register.
+        self.take_by(burst, wanted, |header| unsafe { _mm256_store_si256(header.cast(), clean) })
     }
 
+    /// `reset` writes a clean header's first half to where it is told, which is in a buffer that this lane owns.
     #[inline(always)]
-    fn take_by(&mut self, burst: &mut Burst, wanted: usize) -> usize {
+    fn take_by(&mut self, burst: &mut Burst, wanted: usize, reset: impl Fn(*mut Volatile)) -> usize {
         let mut count = 0;
         while count < wanted {
-            let (base, stride, clean) = (self.base, self.stride, self.clean);
-            let Some(indices) = self.load(wanted - count) else { break };
-            let chunk = indices.len();
-            let packets = indices.iter().map(|&index| {
-                // SAFETY: cells below a held magazine's length are indices of buffers that this lane owns, so
-                // base + index × stride is a header inside the mapping and nobody else's.
-                unsafe {
-                    let header = base.add(index as usize * stride).cast::<Header>();
-                    header.cast::<Volatile>().write(clean);
-                    Packet::from_header(header)
-                }
-            });
-            // SAFETY: the burst has room, because wanted is at most that.
-            unsafe { burst.extend_unchecked(packets) };
-            count += chunk;
+            let packets = self.take_chunk(burst, wanted - count);
+            if packets.is_empty() {
+                break;
+            }
+            for packet in &*packets {
+                reset(packet.as_header().as_ptr().cast());
+            }
+            count += packets.len();
         }
         self.count_taken(count, wanted);
         count
+    }
+
+    /// Appends packets to `burst` whose headers are still to be reset: up to `wanted`, at least one unless there are
+    /// none to be had.
+    ///
+    /// Addresses first and headers in a second pass: the addresses are computed and stored several at a time.
+    #[inline(always)]
+    fn take_chunk<'a>(&mut self, burst: &'a mut Burst, wanted: usize) -> &'a mut [Packet] {
+        let (base, stride) = (self.base, self.stride);
+        let before = burst.len();
+        if let Some(indices) = self.load(wanted) {
+            // SAFETY: cells below a held magazine's length are indices of buffers that this lane owns, so base +
+            // index × stride is a header inside the mapping and nobody else's. The burst has room, because the
+            // callers want no more.
+            unsafe {
+                burst.extend_unchecked(indices.iter().map(|&index| {
+                    let offset = u64::from(index) * u64::from(stride);
+                    Packet::from_header(base.add(offset as usize).cast::<Header>())
+                }));
+            }
+        }
+        &mut burst[before..]
     }
 
     #[inline(always)]
@@ -385,17 +405,30 @@ impl Cache {
                 std::slice::from_raw_parts(cells, loaded.length),
             )
         };
-        if loaded.foreign {
-            // The lines of these buffers are elsewhere: have those of the next burst under way while this one is
-            // worked on. That is the header and, behind the usual headroom, the first line of data.
-            let data = usize::from(self.clean.start_offset);
-            for &index in &rest[rest.len().saturating_sub(chunk)..] {
-                let header = self.base.as_ptr().wrapping_add(index as usize * self.stride);
-                prefetch_write_at(header);
-                prefetch_write_at(header.wrapping_add(data));
-            }
+        // Once for each buffer: a lane that takes what it has just freed fetches nothing.
+        let below = loaded.length.saturating_sub(chunk);
+        let loaded_runs_out = loaded.length < chunk && loaded.only_taken_from;
+        if below < loaded.far {
+            let fetched = loaded.far.min(loaded.length);
+            loaded.far = below;
+            self.fetch(&rest[below..fetched]);
+        }
+        if loaded_runs_out {
+            self.look_ahead(chunk);
         }
         Some(indices)
+    }
+
+    /// Has the lines of buffers that another lane had last under way while the burst before them is worked on: of
+    /// each the header and, behind the usual headroom, the first line of data.
+    #[inline(always)]
+    fn fetch(&self, indices: &[u32]) {
+        let data = usize::from(self.clean.start_offset);
+        for &index in indices {
+            let header = self.base.as_ptr().wrapping_add(index as usize * self.stride as usize);
+            prefetch_write_at(header);
+            prefetch_write_at(header.wrapping_add(data));
+        }
     }
 
     /// Gets indices into the empty loaded magazine; `false` if there are none to be had.
@@ -411,8 +444,31 @@ impl Cache {
         self.find_cells();
         if let Some(held) = exchanged {
             self.time(held);
+        } else if !refilled {
+            self.pool.shared().home.refuse();
         }
         refilled
+    }
+
+    /// Fetches the next magazine while the last burst of this one is worked on, and of its buffers as many as the burst
+    /// has: without that, the first burst of each magazine waits for every line. Only for a lane that takes and does not
+    /// free: another may well live on the two magazines that it has.
+    #[cold]
+    fn look_ahead(&mut self, burst: usize) {
+        let previous = self.magazines.previous;
+        if previous.length > 0 || self.uncached {
+            return;
+        }
+        let home = &self.pool.shared().home;
+        let Some(mut next) = home.exchange_for_full(previous.number, self.capacity, self.share) else {
+            return;
+        };
+        // SAFETY: the exchange gave this lane the magazine, and the slice is not used beyond this function.
+        let cells = unsafe { &home.cells(next.number)[..next.length] };
+        next.far = next.length.saturating_sub(burst);
+        self.fetch(&cells[next.far..]);
+        self.magazines.previous = next;
+        self.time(next);
     }
 
     /// Tells the depot how long this lane took for a magazine of its hot set; see `hot_bound`.
@@ -467,22 +523,25 @@ impl Cache {
             // SAFETY: `cells` are those of the loaded magazine, `capacity` of them, which this lane owns.
             let target =
                 unsafe { std::slice::from_raw_parts_mut(self.cells.as_ptr().add(loaded.length), chunk) };
-            // No branch in the loop: any packet that is not plain shows in `odd`, and then nothing was committed.
-            let mut odd = 0;
+            // No branch in the loop: of a plain packet the difference is the index, and a bit above it in any other
+            // shows in `odd`; then nothing was committed.
+            let (mut odd, single) = (0, self.single);
             for (cell, packet) in target.iter_mut().zip(&packets[freed..freed + chunk]) {
-                let identity = packet.identity();
-                *cell = identity.id().index();
-                odd |= identity.bits() ^ self.single;
+                let difference = packet.identity().bits() ^ single;
+                *cell = difference as u32;
+                odd |= difference;
             }
             if odd & Identity::POOL_MASK != 0 {
                 let is_plain =
                     |packet: &&Packet| (packet.identity().bits() ^ self.single) & Identity::POOL_MASK == 0;
                 let plain = packets[freed..].iter().take(chunk).take_while(is_plain).count();
                 loaded.length += plain;
+                loaded.only_taken_from = false;
                 freed += plain;
                 break;
             }
             loaded.length += chunk;
+            loaded.only_taken_from = false;
             freed += chunk;
         }
         self.counters.freed.add(freed as u64);
@@ -500,10 +559,29 @@ impl Cache {
         // SAFETY: `cells` are those of the loaded magazine, which this lane owns and which has room.
         unsafe { self.cells.as_ptr().add(loaded.length).write(index) };
         loaded.length += 1;
+        loaded.only_taken_from = false;
         self.counters.freed.add(1);
         if self.uncached {
             self.give_back();
         }
+    }
+}
+
+/// Copies `lines` to `target`, which may stand at any address.
+///
+/// # Safety
+/// There is room for them, and nobody else touches it meanwhile.
+#[inline(always)]
+unsafe fn copy_lines(target: *mut u8, lines: &[Line]) {
+    // Nearly all frames of the rates that matter have one line.
+    if let [line] = lines {
+        // SAFETY: passed on to the caller.
+        unsafe { target.cast::<[u8; LINE_BYTES]>().write_unaligned(line.0) };
+        return;
+    }
+    for (number, line) in lines.iter().enumerate() {
+        // SAFETY: passed on to the caller.
+        unsafe { target.add(number * LINE_BYTES).cast::<[u8; LINE_BYTES]>().write_unaligned(line.0) };
     }
 }
 

@@ -8,15 +8,18 @@
 pub(crate) struct Held {
     pub(crate) number: u32,
     pub(crate) length: usize,
-    /// Another lane may have filled it: its buffers are not in this lane's private cache.
-    pub(crate) foreign: bool,
+    /// Cells below this one name buffers that another lane may have had last and that nobody has fetched into this
+    /// lane's private cache since.
+    pub(crate) far: usize,
     /// It went round in the depot's hot set.
     pub(crate) hot: bool,
+    /// It came from the pool, and nothing was freed into it since.
+    pub(crate) only_taken_from: bool,
 }
 
 impl Held {
     pub(crate) const fn empty(number: u32) -> Self {
-        Self { number, length: 0, foreign: false, hot: false }
+        Self { number, length: 0, far: 0, hot: false, only_taken_from: false }
     }
 }
 

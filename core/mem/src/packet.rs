@@ -84,6 +84,12 @@ impl Packet {
         Self { header }
     }
 
+    /// Where the first segment's header is.
+    #[inline(always)]
+    pub(crate) const fn as_header(&self) -> NonNull<Header> {
+        self.header
+    }
+
     /// # Safety
     /// `id` came from [`into_id`](Self::into_id), and is turned back once.
     #[inline(always)]

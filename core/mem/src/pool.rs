@@ -8,12 +8,15 @@ use crate::id::MAXIMUM_BUFFERS;
 use crate::lane_cache::{self, LaneCache};
 use crate::ledger::Ledger;
 use crate::packet::Packet;
-use crate::plan::Plan;
+use crate::plan::{CacheShape, Demands, Plan, PlanError, Request};
 use crate::shared::Shared;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_sys::pages::{PagePreference, PageSize};
 use warmlane_sys::topology::{CacheKind, Topology};
+
+/// The farthest that buffers can stand apart: what the offsets inside a buffer reach.
+const MAXIMUM_STRIDE: usize = 1 << u16::BITS;
 
 /// In which order a pool gives out the buffers that came home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +54,8 @@ pub struct PoolConfig {
     pub pages: PagePreference,
     /// Bytes from one buffer to the next; `None` lets the planner choose for this machine's caches.
     pub stride: Option<usize>,
+    /// What the ports that share the memory demand of it; [`Demands::POOL`] if none does.
+    pub demands: Demands,
 }
 
 impl Default for PoolConfig {
@@ -65,6 +70,7 @@ impl Default for PoolConfig {
             magazine: 128,
             pages: PagePreference::Best,
             stride: None,
+            demands: Demands::POOL,
         }
     }
 }
@@ -97,13 +103,35 @@ impl PoolConfig {
             return Err(PoolError::Magazine { pool: pool(), magazine: self.magazine });
         }
         let needed = self.buffer_bytes();
-        match self.stride {
-            Some(stride) if !stride.is_multiple_of(HEADER_BYTES) || stride < needed => {
-                Err(PoolError::Stride { pool: pool(), stride, needed })
-            }
-            Some(stride) => Ok(stride),
-            None => Ok(Plan::for_this_machine(needed, self.headroom).stride),
+        if let Some(stride) = self.stride
+            && (!stride.is_multiple_of(HEADER_BYTES) || stride < needed || stride > MAXIMUM_STRIDE)
+        {
+            return Err(PoolError::Stride { pool: pool(), stride, needed });
         }
+        let stride = match self.stride {
+            Some(stride) if self.demands == Demands::POOL => stride,
+            None if self.demands == Demands::POOL => Plan::for_this_machine(needed, self.headroom).stride,
+            _ => self.plan(needed).map_err(|source| PoolError::Plan { pool: pool(), source })?,
+        };
+        // A port may demand more than the offsets inside a buffer reach.
+        if stride > MAXIMUM_STRIDE {
+            Err(PoolError::Stride { pool: pool(), stride, needed })
+        } else {
+            Ok(stride)
+        }
+    }
+
+    /// The stride that meets what ports demand.
+    fn plan(&self, needed: usize) -> Result<usize, PlanError> {
+        let caches = CacheShape::of_this_machine();
+        let demands = self.demands.and(Demands::POOL);
+        let request = Request { needed, headroom: self.headroom, caches: &caches, memory: None, demands };
+        let plan = match self.stride {
+            Some(stride) => Plan::given(&request, stride)?,
+            None => Plan::new(&request)?,
+        };
+        plan.region_bytes(self.buffers)?;
+        Ok(plan.stride)
     }
 }
 

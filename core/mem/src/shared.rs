@@ -63,7 +63,7 @@ impl Shared {
         let lanes = Mutex::new(Vec::with_capacity(MAXIMUM_LANES as usize));
         let shared = Self { config: config.clone(), slot, stride, clean, mapping, home, holders, lanes };
         let shared = NonNull::from(Box::leak(Box::new(shared)));
-        register::publish(slot, base, stride, shared);
+        register::publish(slot, base, stride, start_offset, shared);
         Ok(shared)
     }
 

@@ -3,6 +3,7 @@
 #![cfg(not(loom))]
 
 use std::collections::HashSet;
+use warmlane_mem::plan::{Demands, PlanError};
 use warmlane_mem::{
     BURST_CAPACITY, Burst, Checksum, Cursor, Frames, MAXIMUM_BUFFERS, Packet, Pool, PoolConfig, PoolError,
     PoolKind, channel,
@@ -399,6 +400,23 @@ fn bad_wishes_get_clear_errors() {
     assert!(matches!(refused(|c| c.magazine = 4_097), PoolError::Magazine { .. }));
     assert!(matches!(refused(|c| c.stride = Some(2_239)), PoolError::Stride { .. }));
     assert!(matches!(refused(|c| c.stride = Some(64)), PoolError::Stride { .. }));
+    assert!(matches!(refused(|c| c.stride = Some(65_600)), PoolError::Stride { .. }));
+    let error = refused(|c| c.demands = Demands::XDP_UNALIGNED);
+    assert!(
+        matches!(error, PoolError::Plan { source: PlanError::Headroom { headroom: 128, demanded: 256 }, .. }),
+        "{error}"
+    );
+    let error = refused(|c| {
+        (c.headroom, c.demands) = (256, Demands::xdp_aligned(2_048).expect("a chunk of the kernel's"));
+    });
+    assert!(matches!(error, PoolError::Plan { source: PlanError::NoStride { .. }, .. }), "{error}");
+    let error = refused(|c| {
+        (c.headroom, c.stride) = (256, Some(4_160));
+        c.demands = Demands::xdp_aligned(4_096).expect("a chunk of the kernel's");
+    });
+    assert!(matches!(error, PoolError::Plan { .. }), "{error}");
+    let error = refused(|c| (c.buffers, c.room, c.demands) = (100_000, 60_000, Demands::MEMIF));
+    assert!(matches!(error, PoolError::Plan { source: PlanError::Region { .. }, .. }), "{error}");
     let error = refused(|c| (c.buffers, c.room) = (MAXIMUM_BUFFERS, 60_000));
     assert!(matches!(error, PoolError::Memory { .. }), "{error}");
 
@@ -407,6 +425,20 @@ fn bad_wishes_get_clear_errors() {
     assert!(matches!(pool.attach(), Err(PoolError::AlreadyAttached { .. })));
     drop(lane);
     drop(pool.attach().expect("free again"));
+}
+
+#[test]
+fn what_ports_demand_is_met() {
+    let aligned = Demands::xdp_aligned(4_096).expect("a chunk of the kernel's").and(Demands::VHOST_USER);
+    for (demands, stride) in [(aligned, Some(4_096)), (Demands::XDP_UNALIGNED.and(Demands::MEMIF), None)] {
+        let config = PoolConfig { headroom: 256, demands, ..config(PoolKind::Depot, 16) };
+        let pool = Pool::new(&config).expect("can be met");
+        assert!(stride.is_none_or(|stride| stride == pool.stride()), "{}", pool.stride());
+        assert!(pool.stride() >= config.buffer_bytes() && pool.stride() <= 4_096, "{}", pool.stride());
+        let region = pool.region();
+        assert!(region.place(7).is_multiple_of(demands.alignment as u64));
+        assert!(region.address().addr().get().is_multiple_of(demands.alignment));
+    }
 }
 
 #[test]

@@ -23,7 +23,6 @@ pub fn wrap(queue: Box<dyn ReceiveQueue>, packets_per_second: f64, burst: u32) -
         depth: f64::from(burst),
         tokens: f64::from(burst),
         last: clock::cycles(),
-        intake: Burst::new(),
         counters: QueueCounters::new(LimitDrop::ALL),
     })
 }
@@ -34,7 +33,6 @@ struct Limited {
     depth: f64,
     tokens: f64,
     last: u64,
-    intake: Burst,
     counters: Arc<QueueCounters>,
 }
 
@@ -44,20 +42,15 @@ impl ReceiveQueue for Limited {
         let elapsed = now.saturating_sub(self.last);
         self.last = now;
         self.tokens = (self.tokens + elapsed as f64 * self.per_cycle).min(self.depth);
-        self.queue.receive(&mut self.intake);
-        let (mut count, mut bytes, mut dropped) = (0_usize, 0, 0);
-        for packet in self.intake.drain() {
-            if self.tokens < 1.0 || burst.room() == 0 {
-                dropped += 1;
-                continue;
-            }
-            self.tokens -= 1.0;
-            bytes += packet.packet_length() as u64;
-            count += 1;
-            // There is room.
-            let _ = burst.push(packet);
-        }
-        self.counters.drops.count(LimitDrop::Rate.index(), dropped);
+        let before = burst.len();
+        let arrived = self.queue.receive(burst);
+        #[expect(clippy::cast_sign_loss, reason = "tokens are not negative")]
+        let count = arrived.min(self.tokens as usize);
+        self.tokens -= count as f64;
+        // What came first passes.
+        burst.truncate(before + count);
+        let bytes = burst[before..].iter().map(|packet| packet.packet_length() as u64).sum();
+        self.counters.drops.count(LimitDrop::Rate.index(), (arrived - count) as u64);
         self.counters.packets.add(count as u64);
         self.counters.bytes.add(bytes);
         count

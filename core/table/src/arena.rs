@@ -2,8 +2,8 @@
 //!
 //! Readers on other threads hold on to the memory, so it never moves: addresses are reserved once, and memory is taken in
 //! steps as the end grows. A run is written while no reader knows of it, comes into sight with one store of a word
-//! that leads to it, and is not written again before it has been out of sight for a grace period. So what a
-//! reader finds in a run is never being written.
+//! that leads to it, and is not given to another use before it has been out of sight for a grace period. So what a
+//! reader finds in a run is what it was looking for, whether or not a slot of it is replaced meanwhile.
 //!
 //! Freed runs wait in a list for their own size. When many do, neighbours are merged into extents, which then serve all
 //! sizes, and the end moves back over what is free before it.
@@ -65,6 +65,8 @@ pub(crate) struct Arena<T: TableEntry> {
     waiting: VecDeque<(Token, Vec<Run>)>,
     /// Whose readers must have reported before a run is used again; none before the table is shared
     domain: Option<Domain>,
+    #[cfg(test)]
+    refuses: bool,
 }
 
 impl<T: TableEntry> Arena<T> {
@@ -92,6 +94,8 @@ impl<T: TableEntry> Arena<T> {
             retired: Vec::new(),
             waiting: VecDeque::new(),
             domain: None,
+            #[cfg(test)]
+            refuses: false,
         };
         arena.commit(fixed)?;
         Ok(arena)
@@ -166,6 +170,10 @@ impl<T: TableEntry> Arena<T> {
 
     fn commit(&mut self, end: usize) -> Result<(), NoRoom> {
         let bytes = (end * size_of::<T>()).next_multiple_of(STEP);
+        #[cfg(test)]
+        if self.refuses {
+            return Err(NoRoom::Memory { bytes });
+        }
         let target = (bytes / size_of::<T>()).min(self.memory.len());
         let result = self.memory.commit(self.committed..target);
         result.map_err(|_| NoRoom::Memory { bytes })?;
@@ -272,16 +280,31 @@ impl<T: TableEntry> Arena<T> {
         self.end - self.free_slots
     }
 
-    /// Bytes handed out so far, in use or free, with the lists that say which
-    pub(crate) fn memory_bytes(&self) -> usize {
+    /// Bytes handed out so far, in use or free
+    pub(crate) fn extent_bytes(&self) -> usize {
         self.end * size_of::<T>()
+    }
+
+    /// Bytes taken from the system, with the lists that say what is free
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let waiting = self.waiting.iter().map(|(_, batch)| batch.capacity()).sum::<usize>();
+        let runs = self.extents.capacity() + self.retired.capacity() + waiting;
+        self.committed * size_of::<T>()
+            + self.free.capacity() * size_of::<Vec<u32>>()
             + self.free.iter().map(|list| list.capacity() * size_of::<u32>()).sum::<usize>()
-            + self.extents.capacity() * size_of::<Run>()
+            + runs * size_of::<Run>()
+            + self.waiting.capacity() * size_of::<(Token, Vec<Run>)>()
     }
 
     #[cfg(test)]
     pub(crate) fn set_limit(&mut self, slots: usize) {
         self.limit = slots.min(self.memory.len() - PADDING);
+    }
+
+    /// From now on, the system gives no more memory
+    #[cfg(test)]
+    pub(crate) fn refuse_memory(&mut self, refuses: bool) {
+        self.refuses = refuses;
     }
 
     #[cfg(test)]

@@ -13,8 +13,8 @@ impl NextHopId {
     /// No route. Its [index](Self::index) is beyond that of every next hop.
     pub const NONE: Self = Self(0xffff);
 
-    /// The largest number a next hop may have
-    pub const MAXIMUM: u32 = Self::NONE.0 - 1;
+    /// The largest number a next hop may have. The one after it is for tables' own use.
+    pub const MAXIMUM: u32 = Self::NONE.0 - 2;
 
     /// The next hop with this number, or `None` above [`NextHopId::MAXIMUM`]
     pub const fn new(number: u32) -> Option<Self> {
@@ -25,6 +25,9 @@ impl NextHopId {
     pub(crate) const fn from_stored(stored: u16) -> Self {
         Self(stored as u32)
     }
+
+    /// What no next hop is stored as: tables may give it a meaning
+    pub(crate) const UNUSED: u16 = Self::MAXIMUM as u16 + 1;
 
     /// As tables store it
     pub(crate) const fn stored(self) -> u16 {
@@ -71,5 +74,7 @@ mod tests {
         assert_eq!(NextHopId::new(NextHopId::MAXIMUM + 1), None);
         assert_eq!(NextHopId::new(7).map(NextHopId::index), Some(7));
         assert!(NextHopId::NONE.index() > NextHopId::MAXIMUM as usize);
+        assert!(u32::from(NextHopId::UNUSED) > NextHopId::MAXIMUM);
+        assert_ne!(NextHopId::UNUSED, NextHopId::NONE.stored());
     }
 }

@@ -5,7 +5,8 @@
 //! side inserts and removes routes one by one or builds a table from all of them.
 //!
 //! It promises that every kernel (portable and vector code alike) gives the same answers, that a change which fails
-//! leaves the table as it was, and that removing all routes gives their memory back.
+//! leaves the table as it was, and that removing all routes gives their memory back: with readers, once they have
+//! reported and [`Ipv4Table::reclaim`] or [`Ipv6Table::reclaim`] was called.
 //!
 //! It must not know what a next hop is, read packets, or talk to the kernel: that is the forwarder's work.
 

@@ -17,7 +17,13 @@ trait Table: Sized {
     fn burst(&self, addresses: &[Self::A]) -> Vec<NextHopId>;
     fn use_level(&mut self, level: Level) -> bool;
     fn routes(&self) -> Vec<(Prefix<Self::A>, NextHopId)>;
-    fn bytes(&self) -> (usize, usize);
+    fn apply(
+        &mut self,
+        changes: impl Iterator<Item = (Prefix<Self::A>, Option<NextHopId>)>,
+    ) -> Result<(), TableError>;
+    fn longest_match(&self, address: Self::A) -> Option<(Prefix<Self::A>, NextHopId)>;
+    fn lookup_bytes(&self) -> usize;
+    fn memory_bytes(&self) -> usize;
     fn before(address: Self::A) -> Self::A;
 }
 
@@ -56,8 +62,20 @@ macro_rules! table {
             fn routes(&self) -> Vec<(Prefix<$address>, NextHopId)> {
                 self.routes().collect()
             }
-            fn bytes(&self) -> (usize, usize) {
-                (self.lookup_bytes(), self.memory_bytes())
+            fn apply(
+                &mut self,
+                changes: impl Iterator<Item = (Prefix<$address>, Option<NextHopId>)>,
+            ) -> Result<(), TableError> {
+                self.apply(changes)
+            }
+            fn longest_match(&self, address: $address) -> Option<(Prefix<$address>, NextHopId)> {
+                self.longest_match(address)
+            }
+            fn lookup_bytes(&self) -> usize {
+                self.lookup_bytes()
+            }
+            fn memory_bytes(&self) -> usize {
+                self.memory_bytes()
             }
             fn before(address: $address) -> $address {
                 address.wrapping_sub(1)
@@ -68,12 +86,18 @@ macro_rules! table {
 table!(Ipv4Table, u32, |address| *address);
 table!(Ipv6Table, u128, |address: &u128| address.to_be_bytes());
 
-fn expected<A: Address>(model: &HashMap<Prefix<A>, NextHopId>, address: A) -> NextHopId {
-    (0..=A::BITS)
-        .rev()
-        .find_map(|length| model.get(&Prefix::containing(address, length)))
-        .copied()
-        .unwrap_or_default()
+fn expected<A: Address>(model: &HashMap<Prefix<A>, NextHopId>, address: A) -> Option<(Prefix<A>, NextHopId)> {
+    let mut around = (0..=A::BITS).rev().map(|length| Prefix::containing(address, length));
+    around.find_map(|prefix| Some((prefix, *model.get(&prefix)?)))
+}
+
+/// Room that an empty table may keep for the next changes
+const ROOM: usize = 256 << 10;
+
+fn assert_empty<T: Table>(table: &T) {
+    let empty = T::from_routes(&[]).unwrap();
+    assert_eq!(table.lookup_bytes(), empty.lookup_bytes());
+    assert!(table.memory_bytes() <= empty.memory_bytes() + ROOM, "{}", table.memory_bytes());
 }
 
 /// The ends of each prefix and their neighbours
@@ -87,9 +111,11 @@ fn boundaries<T: Table>(prefixes: impl Iterator<Item = Prefix<T::A>>) -> Vec<T::
 }
 
 fn check<T: Table>(table: &mut T, model: &HashMap<Prefix<T::A>, NextHopId>, addresses: &[T::A]) {
-    let answers: Vec<_> = addresses.iter().map(|&address| expected(model, address)).collect();
-    for (&address, &answer) in addresses.iter().zip(&answers) {
+    let matches: Vec<_> = addresses.iter().map(|&address| expected(model, address)).collect();
+    let answers: Vec<_> = matches.iter().map(|found| found.map_or(NextHopId::NONE, |(_, hop)| hop)).collect();
+    for ((&address, &answer), &found) in addresses.iter().zip(&answers).zip(&matches) {
         assert_eq!(table.lookup(address), answer, "{}", Prefix::containing(address, T::A::BITS));
+        assert_eq!(table.longest_match(address), found, "{}", Prefix::containing(address, T::A::BITS));
     }
     for kernel in Level::available().iter().copied() {
         assert!(table.use_level(kernel));
@@ -102,7 +128,6 @@ fn check<T: Table>(table: &mut T, model: &HashMap<Prefix<T::A>, NextHopId>, addr
 /// Applies changes (with `None` for a removal), comparing what each returns, then everything at the end, then takes
 /// all routes away
 fn apply<T: Table>(start: &[(Prefix<T::A>, NextHopId)], changes: &[(Prefix<T::A>, Option<NextHopId>)]) {
-    let empty = T::from_routes(&[]).unwrap().bytes();
     let mut model: HashMap<_, _> = start.iter().copied().collect();
     let mut table = T::from_routes(start).unwrap();
     let prefixes = start.iter().map(|(prefix, _)| *prefix).chain(changes.iter().map(|(prefix, _)| *prefix));
@@ -126,7 +151,50 @@ fn apply<T: Table>(start: &[(Prefix<T::A>, NextHopId)], changes: &[(Prefix<T::A>
         table.remove(prefix).unwrap();
     }
     check(&mut table, &model, &addresses);
-    assert_eq!(table.bytes(), empty);
+    assert_empty(&table);
+}
+
+/// Applies the changes as batches of this size. Those that remove what is not there must leave everything as it was.
+fn apply_in_batches<T: Table>((start, changes): &Changes<T::A>, size: usize) {
+    let mut model: HashMap<_, _> = start.iter().copied().collect();
+    let mut table = T::from_routes(start).unwrap();
+    let prefixes = start.iter().map(|(prefix, _)| *prefix).chain(changes.iter().map(|(prefix, _)| *prefix));
+    let addresses = boundaries::<T>(prefixes);
+    for batch in changes.chunks(size) {
+        let mut changed = model.clone();
+        let missing = batch.iter().find(|(prefix, hop)| match hop {
+            Some(hop) => {
+                changed.insert(*prefix, *hop);
+                false
+            }
+            None => changed.remove(prefix).is_none(),
+        });
+        let result = table.apply(batch.iter().copied());
+        match missing {
+            None => model = changed,
+            Some((prefix, _)) => {
+                assert_eq!(result, Err(TableError::NotFound { prefix: T::A::either(*prefix) }));
+                // Without those that failed, so that the rest is tried as well.
+                let mut left = model.clone();
+                let valid = batch.iter().copied().filter(|(prefix, hop)| match hop {
+                    Some(hop) => {
+                        left.insert(*prefix, *hop);
+                        true
+                    }
+                    None => left.remove(prefix).is_some(),
+                });
+                let valid: Vec<_> = valid.collect();
+                check(&mut table, &model, &addresses);
+                assert_eq!(table.apply(valid.into_iter()), Ok(()));
+                model = left;
+            }
+        }
+        check(&mut table, &model, &addresses);
+    }
+    let removals: Vec<_> = model.drain().map(|(prefix, _)| (prefix, None)).collect();
+    assert_eq!(table.apply(removals.into_iter()), Ok(()));
+    check(&mut table, &model, &addresses);
+    assert_empty(&table);
 }
 
 /// Prefixes that lie in each other and side by side: a few places, and near them changes of single bits
@@ -170,6 +238,22 @@ proptest! {
     #[test]
     fn ipv4_answers_as_the_model_does((start, changes) in changes(|bit| 1u32 << (31 - bit))) {
         apply::<Ipv4Table>(&start, &changes);
+    }
+
+    #[test]
+    fn ipv4_batches_answer_as_the_model_does(
+        changes in changes(|bit| 1u32 << (31 - bit)),
+        size in 5_usize..40,
+    ) {
+        apply_in_batches::<Ipv4Table>(&changes, size);
+    }
+
+    #[test]
+    fn ipv6_batches_answer_as_the_model_does(
+        changes in changes(|bit| 1u128 << (127 - bit)),
+        size in 5_usize..40,
+    ) {
+        apply_in_batches::<Ipv6Table>(&changes, size);
     }
 
     #[test]
@@ -218,12 +302,11 @@ fn large<T: Table>(prefix: impl Fn(&mut Random) -> Prefix<T::A>, count: usize, c
     }
     let addresses: Vec<_> = addresses.into_iter().chain(some(&model)).collect();
     check(&mut table, &model, &addresses);
-    let empty = T::from_routes(&[]).unwrap().bytes();
     for prefix in std::mem::take(&mut model).into_keys() {
         table.remove(prefix).unwrap();
     }
     check(&mut table, &model, &addresses);
-    assert_eq!(table.bytes(), empty);
+    assert_empty(&table);
 }
 
 #[test]
@@ -309,6 +392,11 @@ fn errors_leave_the_table_as_it_was() {
     assert_eq!(table.remove(longer), Err(TableError::NotFound { prefix: u32::either(longer) }));
     assert_eq!(table.insert(ten, NextHopId::NONE), Err(TableError::NoNextHop { prefix: u32::either(ten) }));
     assert_eq!((table.len(), table.lookup(0x0a00_0001)), (1, hop));
+    let before = table.memory_bytes();
+    let sites = (0..100_000).map(|site| (Ipv4Prefix::containing(site << 13, 24), Some(hop)));
+    assert!(matches!(table.apply(sites.chain([(longer, None)])), Err(TableError::NotFound { .. })));
+    assert!(table.memory_bytes() <= before + ROOM, "{} after {before}", table.memory_bytes());
+    assert_eq!((table.len(), table.lookup(0x0a00_0001), table.lookup(0)), (1, hop, NextHopId::NONE));
     assert_eq!(
         Ipv4Table::from_routes([(ten, NextHopId::NONE)]).unwrap_err().to_string(),
         "the route to 10.0.0.0/8 has no next hop: give one, or remove the route"

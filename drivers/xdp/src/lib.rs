@@ -35,6 +35,6 @@ pub use addresses::LocalAddresses;
 pub use bpf::Steering;
 pub use drops::{ReceiveDrop, TransmitDrop};
 pub use error::XdpError;
-pub use port::{Effort, Monitor, Obtained, XdpConfig, XdpMode, XdpPort, open};
+pub use port::{Effort, Monitor, Obtained, XdpConfig, XdpMode, XdpPort, check, open};
 pub use socket::XdpStatistics;
 pub use umem::Umem;

@@ -159,7 +159,7 @@ pub fn open(config: &XdpConfig, umem: &Umem) -> Result<XdpPort, XdpError> {
         return Err(XdpError::RingEntries { entries: config.entries });
     }
     let link = Link::find(name)?;
-    check(config, &link)?;
+    check_link(config, &link)?;
     let fragments = link.mtu + ETHERNET + TAG > umem.geometry().frame;
     let choice = Choice::new(config.steering, config.pass_expiring);
     let program = Program::load(choice, link.receive_queues, fragments)?;
@@ -213,8 +213,16 @@ pub fn open(config: &XdpConfig, umem: &Umem) -> Result<XdpPort, XdpError> {
     Ok(XdpPort { port, monitor })
 }
 
+/// Whether [`open`] would refuse this interface out of hand. Changes nothing.
+///
+/// # Errors
+/// [`XdpError`] says what is wrong with the interface or the configuration, and the remedy.
+pub fn check(config: &XdpConfig) -> Result<(), XdpError> {
+    check_link(config, &Link::find(&config.interface)?)
+}
+
 /// Refuses interfaces that can't work, or where it would do harm, before anything is changed.
-fn check(config: &XdpConfig, link: &Link) -> Result<(), XdpError> {
+fn check_link(config: &XdpConfig, link: &Link) -> Result<(), XdpError> {
     let name = config.interface.clone();
     if !ETHERNET_HARDWARE.contains(&link.hardware) {
         return Err(XdpError::NotEthernet { name, hardware: link.hardware });

@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The full table over a neighbour on each port.
 fn routes(ports: usize) -> Result<Routes, Box<dyn Error>> {
-    let port = || RouterPort { mac: Some(STATION), mtu: 1500, addresses: Vec::new() };
+    let port = || RouterPort { mac: Some(STATION), mtu: 1500, addresses: Vec::new(), table: 0, vlans: None };
     let mut builder = RoutesBuilder::new((0..ports).map(|_| port()).collect());
     let mut hops = Vec::new();
     for port in 0..ports {

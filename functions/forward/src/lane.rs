@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use warmlane_lane::{Poll, Task};
-use warmlane_mem::{BURST_CAPACITY, Burst};
+use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_port::{QueueStatus, ReceiveQueue, TransmitQueue};
 use warmlane_sync::counter::Counter;
 
+use crate::control::{TableNumber, Unresolved};
 use crate::datapath::{Forwarder, Outputs};
 
 /// Empty polls between two looks at whether an idle queue has ended, and at what transmit queues still hold: asking
@@ -77,17 +78,70 @@ impl Sink {
     }
 }
 
-struct Sinks(Vec<Sink>);
+/// What becomes of packets that the forwarder can't send on by itself. By default: nothing.
+pub trait Exceptions: Send {
+    /// Takes a packet that isn't for the forwarder; see [`Outputs::punt`].
+    ///
+    /// # Errors
+    /// The packet, if nobody wants it.
+    fn punt(&mut self, packet: Packet, table: TableNumber) -> Result<(), Packet> {
+        let _ = table;
+        Err(packet)
+    }
 
-impl Outputs for Sinks {
+    /// Takes a packet whose next station's Ethernet address is to be found out; see [`Outputs::hold`].
+    ///
+    /// # Errors
+    /// The packet, if it can't wait.
+    fn hold(&mut self, packet: Packet, whom: Unresolved) -> Result<(), Packet> {
+        let _ = whom;
+        Err(packet)
+    }
+
+    /// Called in each poll, with the routes' version. Gives back packets that were held: in `again` those to try once
+    /// more, in `lost` those to give up.
+    #[inline]
+    fn release(&mut self, version: u64, again: &mut Burst, lost: &mut Burst) {
+        let _ = (version, again, lost);
+    }
+
+    /// Called when there is time: pushes out what waits.
+    fn flush(&mut self) {}
+
+    /// Called last: gives back in `lost` what is still held, as far as there is room. Called again until that's nothing.
+    fn finish(&mut self, lost: &mut Burst) {
+        let _ = lost;
+    }
+}
+
+/// Nobody takes exceptions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoExceptions;
+
+impl Exceptions for NoExceptions {}
+
+struct Sinks<E> {
+    ports: Vec<Sink>,
+    exceptions: E,
+}
+
+impl<E: Exceptions> Outputs for Sinks<E> {
+    fn punt(&mut self, packet: Packet, table: TableNumber) -> Result<(), Packet> {
+        self.exceptions.punt(packet, table)
+    }
+
+    fn hold(&mut self, packet: Packet, whom: Unresolved) -> Result<(), Packet> {
+        self.exceptions.hold(packet, whom)
+    }
+
     #[inline]
     fn burst(&mut self, port: u16) -> Option<&mut Burst> {
-        self.0.get_mut(usize::from(port)).filter(|sink| sink.queue.is_some()).map(|sink| &mut sink.burst)
+        self.ports.get_mut(usize::from(port)).filter(|sink| sink.queue.is_some()).map(|sink| &mut sink.burst)
     }
 
     #[cold]
     fn make_room(&mut self, port: u16) -> bool {
-        self.0.get_mut(usize::from(port)).is_some_and(|sink| sink.transmit() > 0)
+        self.ports.get_mut(usize::from(port)).is_some_and(|sink| sink.transmit() > 0)
     }
 }
 
@@ -95,11 +149,13 @@ impl Outputs for Sinks {
 ///
 /// What a port does not take at once waits in front of it, up to a burst of 256 packets; what comes on top is dropped
 /// under its reason, unless the port is lossless: then nothing is received until it has taken what waits.
-pub struct ForwardTask {
+pub struct ForwardTask<E: Exceptions = NoExceptions> {
     forwarder: Forwarder,
     sources: Vec<Source>,
-    sinks: Sinks,
+    sinks: Sinks<E>,
     burst: Burst,
+    /// Packets that were held, and are given up.
+    lost: Burst,
     /// Empty polls in a row.
     idle: u32,
     /// Polls that moved packets since the last look round.
@@ -111,6 +167,13 @@ pub struct ForwardTask {
 impl ForwardTask {
     /// A task that forwards between `ports`, in the order of the configuration, up to `burst` packets at a time.
     pub fn new(forwarder: Forwarder, ports: Vec<TaskPort>, burst: usize) -> Self {
+        Self::with_exceptions(forwarder, ports, burst, NoExceptions)
+    }
+}
+
+impl<E: Exceptions> ForwardTask<E> {
+    /// The same, with somebody who takes what the forwarder can't send on.
+    pub fn with_exceptions(forwarder: Forwarder, ports: Vec<TaskPort>, burst: usize, exceptions: E) -> Self {
         let mut sources = Vec::new();
         let mut sinks = Vec::new();
         for (number, port) in ports.into_iter().enumerate() {
@@ -125,8 +188,9 @@ impl ForwardTask {
         Self {
             forwarder,
             sources,
-            sinks: Sinks(sinks),
+            sinks: Sinks { ports: sinks, exceptions },
             burst: Burst::with_limit(burst),
+            lost: Burst::with_limit(burst),
             idle: 0,
             busy: 0,
             stopping: false,
@@ -143,7 +207,7 @@ impl ForwardTask {
     #[inline]
     fn transmit(&mut self) -> bool {
         let mut waits = false;
-        for sink in self.sinks.0.iter_mut().filter(|sink| !sink.burst.is_empty()) {
+        for sink in self.sinks.ports.iter_mut().filter(|sink| !sink.burst.is_empty()) {
             sink.transmit();
             waits |= sink.lossless && !sink.burst.is_empty();
         }
@@ -162,7 +226,8 @@ impl ForwardTask {
                 false
             }
         });
-        for sink in &mut self.sinks.0 {
+        self.sinks.exceptions.flush();
+        for sink in &mut self.sinks.ports {
             let Some(queue) = &mut sink.queue else { continue };
             queue.flush();
             sink.unflushed = false;
@@ -182,25 +247,34 @@ impl ForwardTask {
             }
         }
         let done = self.sources.is_empty() || self.stopping;
-        done && self.sinks.0.iter().all(|sink| sink.burst.is_empty())
+        done && self.sinks.ports.iter().all(|sink| sink.burst.is_empty())
     }
 
     fn rest(&mut self) -> Poll {
         self.idle = self.idle.saturating_add(1);
-        let unflushed = self.idle == 1 && self.sinks.0.iter().any(|sink| sink.unflushed);
+        let unflushed = self.idle == 1 && self.sinks.ports.iter().any(|sink| sink.unflushed);
         let look =
             unflushed || self.stopping || self.sources.is_empty() || self.idle.is_multiple_of(POLLS_PER_LOOK);
         if look && self.look_round() { Poll::Finished } else { Poll::Idle }
     }
 }
 
-impl Task for ForwardTask {
+impl<E: Exceptions> Task for ForwardTask<E> {
     fn poll(&mut self) -> Poll {
-        let waiting: usize = self.sinks.0.iter().map(|sink| sink.burst.len()).sum();
+        self.forwarder.rest();
+        let waiting: usize = self.sinks.ports.iter().map(|sink| sink.burst.len()).sum();
         if waiting > 0 && self.transmit() {
             // A lossless port is full: whether it moved decides whether this was work.
-            let left: usize = self.sinks.0.iter().map(|sink| sink.burst.len()).sum();
+            let left: usize = self.sinks.ports.iter().map(|sink| sink.burst.len()).sum();
             return if left < waiting { Poll::Worked(0) } else { self.rest() };
+        }
+        let version = self.forwarder.routes().version();
+        self.sinks.exceptions.release(version, &mut self.burst, &mut self.lost);
+        if !self.burst.is_empty() {
+            self.forwarder.resume(&mut self.burst, &mut self.sinks);
+        }
+        if !self.lost.is_empty() {
+            self.forwarder.give_up(&mut self.lost, &mut self.sinks);
         }
         let mut received = 0;
         if !self.stopping {
@@ -234,8 +308,16 @@ impl Task for ForwardTask {
     }
 
     fn finish(&mut self) {
+        loop {
+            self.sinks.exceptions.finish(&mut self.lost);
+            if self.lost.is_empty() {
+                break;
+            }
+            self.forwarder.give_up(&mut self.lost, &mut self.sinks);
+        }
+        self.transmit();
         self.look_round();
-        for sink in &mut self.sinks.0 {
+        for sink in &mut self.sinks.ports {
             self.notes.unsent.add(sink.burst.len() as u64);
             sink.burst.clear();
         }

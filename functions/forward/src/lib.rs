@@ -4,11 +4,12 @@
 //! with new addresses, lower TTL and the right MTU (RFC 1812, RFC 8200). What cannot go on is answered with the ICMP
 //! message its sender is owed, at a limited rate, or dropped under a named reason.
 //!
-//! - [`control`] turns a configuration into [`Routes`](control::Routes), which all lanes share and none changes.
+//! - [`control`] turns a configuration into [`Routes`](control::Routes), which all lanes share and none changes, or
+//!   keeps [`LiveRoutes`](control::LiveRoutes), which change while lanes forward by them.
 //! - [`datapath`] holds the [`Forwarder`](datapath::Forwarder), of which each lane has its own.
 //! - [`ForwardTask`] is a lane's work: queues, a forwarder, queues.
 //!
-//! It promises that received = forwarded + answered + punted + dropped at any time, that no input makes it panic, and
+//! It promises that received = forwarded + answered + punted + dropped, and what is held, at any time, that no input makes it panic, and
 //! that nothing on the data path allocates, locks or calls the system. It must not know a driver by name.
 
 #![forbid(unsafe_code)]
@@ -17,4 +18,4 @@ pub mod control;
 pub mod datapath;
 mod lane;
 
-pub use lane::{ForwardTask, TaskNotes, TaskPort};
+pub use lane::{Exceptions, ForwardTask, NoExceptions, TaskNotes, TaskPort};

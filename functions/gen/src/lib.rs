@@ -1,7 +1,7 @@
 //! A traffic generator and tester as a network function.
 //!
-//! - [`control`] turns a description of traffic (streams of packets by protocol, sizes, rules for fields) into a
-//!   [`Plan`](datapath::Plan).
+//! - [`control`] turns a description of traffic (streams of packets by protocol, sizes, rules for fields; or a recording)
+//!   into a [`Plan`](datapath::Plan).
 //! - [`datapath`] sends what a plan says, exactly when it is due, each packet with a signature, and finds out at the
 //!   other end what was lost, duplicated, reordered, damaged or late.
 //!
@@ -16,9 +16,12 @@
 
 pub mod control;
 pub mod datapath;
+mod judge;
 pub mod methods;
 mod result;
+mod samples;
 mod trial;
 
-pub use result::{Departures, Latency, Received, Sample, StreamResult, TrialResult, Unsent};
+pub use result::{Departures, Latency, Received, StreamResult, TrialResult, Unsent};
+pub use samples::{Interval, Sample};
 pub use trial::{Tester, TrialConfig, TrialError};

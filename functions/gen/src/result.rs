@@ -1,23 +1,16 @@
 //! What a trial came to, for people and for scripts.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use warmlane_sys::clock::Clock;
 
 use crate::control::FCS;
 use crate::control::rate::WIRE_OVERHEAD;
 use crate::datapath::{Histogram, Pattern, ReceiveReport, StreamTrack, TransmitReport};
-use crate::trial::{TrialConfig, intact};
-
-/// Counts at a moment of a trial.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Sample {
-    /// Seconds since the trial began.
-    pub seconds: f64,
-    /// Packets that the port took since then.
-    pub sent: u64,
-    /// Packets received since then, of whatever kind.
-    pub received: u64,
-}
+use crate::judge;
+use crate::samples::{self, Interval, Sample};
+use crate::trial::TrialConfig;
 
 /// A trial's books: offered = sent + unsent, and sent = received + corrupted + lost.
 #[derive(Clone, Debug, Serialize)]
@@ -28,7 +21,7 @@ pub struct TrialResult {
     pub notes: Vec<String>,
     /// Packets a second that were asked for; `None` for as many as possible.
     pub asked_packets_per_second: Option<f64>,
-    /// Seconds of sending.
+    /// Seconds of sending, by the clock; 0 if all packets left at once.
     pub seconds: f64,
     /// Packets that fell due.
     pub offered: u64,
@@ -147,7 +140,7 @@ pub struct Departures {
 pub struct StreamResult {
     /// Its name.
     pub name: String,
-    /// Packets handed to the port.
+    /// Packets handed to the port, without those that it dropped if there is only this stream.
     pub sent: u64,
     /// Packets that arrived intact.
     pub received: u64,
@@ -174,11 +167,10 @@ impl TrialResult {
         clock: &Clock,
     ) -> Self {
         let has_rate = !matches!(config.pattern, Pattern::Unpaced | Pattern::Recorded(_));
-        let seconds = seconds(config, sent, has_rate, clock);
-        let per_second = |count: f64| count / seconds.max(1e-9);
-        let bytes = sent.bytes as f64 / (sent.sent + sent.refused + sent.dropped).max(1) as f64;
+        let seconds = judge::seconds(config, sent, clock);
+        let bytes = sent.bytes as f64 / sent.built.max(1) as f64;
         let frame_bits = (bytes + FCS as f64) * 8.0;
-        let rate = per_second(sent.sent as f64);
+        let rate = per_second(sent.sent, seconds);
         let unsent = Unsent {
             total: sent.offered.saturating_sub(sent.sent),
             late: sent.slipped,
@@ -206,79 +198,34 @@ impl TrialResult {
             streams: streams(config, sent, received, clock),
             samples,
         };
-        result.judge(config, sent, received);
+        result.judge(config, sent, received, clock);
         result
     }
 
-    /// Says whether it is a result, and what is odd about it.
-    fn judge(&mut self, config: &TrialConfig, sent: &TransmitReport, received: Option<&ReceiveReport>) {
-        let unsent = self.unsent;
-        let part = unsent.total as f64 / self.offered.max(1) as f64;
-        if let Some(why) = &sent.failure
-            && (unsent.total > 0 || config.count.is_none_or(|count| sent.sent < count))
-        {
-            self.void = Some(format!("the transmitting port failed: {why}"));
-        } else if self.sent == 0 {
-            self.void = Some("nothing was sent: the port took no packet".to_owned());
-        } else if part > config.tolerance {
-            self.void = Some(format!(
-                "the generator did not keep the rate: {} of {} packets ({:.3} %) were not sent ({} skipped because the lane was held up, {} refused and {} dropped by the port); ask for less, or for a quieter machine",
-                unsent.total,
-                self.offered,
-                part * 100.0,
-                unsent.late,
-                unsent.refused,
-                unsent.dropped
-            ));
-        }
-        if sent.starved > 0 {
-            self.notes.push(format!(
-                "the pool had no buffer {} times: packets were held by ports for longer than the pool lasts; give it more buffers",
-                sent.starved
-            ));
-        }
-        let Some((report, arrived)) = received.zip(self.received.as_ref()) else { return };
-        if let Some(why) = &report.failure {
-            self.void.get_or_insert(format!("the receiving port failed: {why}"));
-        }
-        if self.sent > 0 && arrived.packets == 0 {
-            self.notes.push(format!(
-                "the receiver got nothing of {} packets sent ({} damaged, {} foreign): is the device under test up, does it know the way, and are the destination addresses right?",
-                self.sent, arrived.corrupted, arrived.foreign
-            ));
-        }
-        if arrived.unjudged > 0 {
-            self.notes.push(format!(
-                "{} packets came so far behind their order that nobody knows whether they are duplicates; they count as lost",
-                arrived.unjudged
-            ));
-        }
-        if !config.plan.is_signed() {
-            self.notes.push(
-                "packets carry no signature: received counts all packets, also those of others, and neither order nor latency is known".to_owned(),
-            );
-        }
+    /// What happened when, in at most so many intervals of about the same length.
+    pub fn intervals(&self, most: usize) -> Vec<Interval> {
+        samples::intervals(&self.samples, most)
     }
 }
 
-/// How long was sent for.
-fn seconds(config: &TrialConfig, sent: &TransmitReport, has_rate: bool, clock: &Clock) -> f64 {
-    let span = clock.nanoseconds(sent.span) as f64 / 1e9;
-    if !has_rate {
-        return span;
-    }
-    // A count or a signal may have ended it early; a gap belongs to each packet.
-    let due = sent.offered as f64 / config.packets_per_second;
-    due.min(config.duration.as_secs_f64())
+/// 0 if it took no time that anybody could measure.
+fn per_second(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+/// Packets that arrived intact, of all streams.
+fn intact(report: &ReceiveReport) -> u64 {
+    report.unsigned + report.streams.iter().map(|stream| stream.received).sum::<u64>()
 }
 
 impl Received {
     fn new(report: &ReceiveReport, sent: &TransmitReport, seconds: f64, clock: &Clock) -> Self {
         let sum = |count: fn(&StreamTrack) -> u64| report.streams.iter().map(count).sum::<u64>();
         let packets = intact(report);
-        let corrupted = report.unreadable + sum(|stream| stream.corrupted);
         let missing = sent.sent.saturating_sub(packets);
-        let mut all: Option<Histogram> = None;
+        // Of packets with a damaged signature nobody knows which ones they are; what is too many were copies.
+        let corrupted = (report.unreadable + sum(|stream| stream.corrupted)).min(missing);
+        let mut all: Option<Histogram> = report.latency.clone();
         for latency in report.streams.iter().filter_map(|stream| stream.latency.as_ref()) {
             all.get_or_insert_with(|| Histogram::new(7)).add(latency);
         }
@@ -286,8 +233,8 @@ impl Received {
         Self {
             packets,
             bytes: report.unsigned_bytes + sum(|stream| stream.bytes),
-            packets_per_second: packets as f64 / seconds.max(1e-9),
-            lost: missing.saturating_sub(corrupted),
+            packets_per_second: per_second(packets, seconds),
+            lost: missing - corrupted,
             loss_ratio: missing as f64 / sent.sent.max(1) as f64,
             duplicated: sum(|stream| stream.duplicated),
             reordered: sum(|stream| stream.reordered),
@@ -320,6 +267,41 @@ impl Latency {
     }
 }
 
+impl Latency {
+    /// That of all packets of several trials together; `None` of none.
+    pub fn merged(parts: &[Self]) -> Option<Self> {
+        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+        for &(upper, count) in parts.iter().flat_map(|part| &part.histogram) {
+            *counts.entry(upper).or_default() += count;
+        }
+        let total: u64 = counts.values().sum();
+        let minimum = parts.iter().map(|part| part.minimum).min()?;
+        let maximum = parts.iter().map(|part| part.maximum).max()?;
+        let weighted =
+            |part: &Self| part.mean * part.histogram.iter().map(|(_, count)| *count as f64).sum::<f64>();
+        let quantile = |part: f64| {
+            let wanted = part * total as f64;
+            let mut seen = 0;
+            let found = counts.iter().find(|(_, count)| {
+                seen += **count;
+                seen as f64 >= wanted
+            });
+            found.map_or(maximum, |(upper, _)| (*upper).clamp(minimum, maximum))
+        };
+        Some(Self {
+            minimum,
+            mean: parts.iter().map(weighted).sum::<f64>() / total.max(1) as f64,
+            median: quantile(0.5),
+            p99: quantile(0.99),
+            p99_9: quantile(0.999),
+            p99_99: quantile(0.9999),
+            maximum,
+            jitter: parts.iter().map(|part| part.jitter).max()?,
+            histogram: counts.into_iter().collect(),
+        })
+    }
+}
+
 impl Departures {
     fn new(gaps: &Histogram, ideal: Option<f64>, clock: &Clock) -> Self {
         let time = |cycles: u64| clock.nanoseconds(cycles);
@@ -344,7 +326,9 @@ fn streams(
     received: Option<&ReceiveReport>,
     clock: &Clock,
 ) -> Vec<StreamResult> {
+    let dropped = if sent.streams.len() == 1 { sent.dropped } else { 0 };
     let stream = |(number, &sent): (usize, &u64)| {
+        let sent = sent.saturating_sub(dropped);
         let track = received.and_then(|report| report.streams.get(number));
         let count = |count: fn(&StreamTrack) -> u64| track.map_or(0, count);
         let arrived = count(|track| track.received);
@@ -365,4 +349,35 @@ fn streams(
         }
     };
     sent.streams.iter().enumerate().map(stream).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_add_up_to_one_latency() {
+        let of = |times: &[u64]| {
+            let mut histogram = Histogram::new(10);
+            for &time in times {
+                histogram.record(time);
+            }
+            Latency {
+                minimum: histogram.minimum().unwrap(),
+                mean: histogram.mean().unwrap(),
+                median: 0,
+                p99: 0,
+                p99_9: 0,
+                p99_99: 0,
+                maximum: histogram.maximum().unwrap(),
+                jitter: times[0],
+                histogram: histogram.buckets().collect(),
+            }
+        };
+        let all = Latency::merged(&[of(&[10, 20, 30]), of(&[20; 6]), of(&[500])]).unwrap();
+        assert_eq!((all.minimum, all.median, all.p99, all.maximum, all.jitter), (10, 20, 500, 500, 500));
+        assert!((all.mean - 68.0).abs() < 1e-9, "{}", all.mean);
+        assert_eq!(all.histogram, [(10, 1), (20, 7), (30, 1), (500, 1)]);
+        assert!(Latency::merged(&[]).is_none());
+    }
 }

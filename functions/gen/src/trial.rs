@@ -1,6 +1,7 @@
 //! One trial: send for a while, wait for the last packets, compare.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -8,12 +9,14 @@ use warmlane_lane::{IdlePolicy, LaneConfig, LaneError, Lanes, Poll, Task};
 use warmlane_mem::Pool;
 use warmlane_port::{QueueCounters, ReceiveQueue, TransmitQueue};
 use warmlane_sys::clock::Clock;
+use warmlane_sys::priority;
 
 use crate::datapath::{
-    Pattern, Plan, ReceiveOrder, ReceiveOrders, ReceiveProgress, ReceiveReport, Receiver, TrackConfig,
-    TransmitOrder, TransmitOrders, TransmitReport, Transmitter,
+    Pattern, Plan, ReceiveOrder, ReceiveOrders, ReceiveProgress, Receiver, TrackConfig, TransmitOrder,
+    TransmitOrders, TransmitReport, Transmitter,
 };
-use crate::result::{Sample, TrialResult};
+use crate::result::TrialResult;
+use crate::samples::{SAMPLE, Sample, Sampler};
 
 /// How a trial goes.
 #[derive(Clone, Debug)]
@@ -35,6 +38,9 @@ pub struct TrialConfig {
     pub patience: Duration,
     /// How long to wait for packets under way after the last was sent (RFC 2544 section 23 wants 2 seconds).
     pub drain: Duration,
+    /// How long to leave the device alone before this trial if there was one before, so that its queues are as empty as they
+    /// were then (RFC 2544 section 23 wants 5 seconds).
+    pub settle: Duration,
     /// Latency from which on a packet is late.
     pub late_after: Duration,
     /// The part of the offered packets that may be unsent; with more the trial is void.
@@ -57,6 +63,7 @@ impl TrialConfig {
             burst: 64,
             patience: Duration::from_millis(1),
             drain: Duration::from_secs(2),
+            settle: Duration::ZERO,
             late_after: Duration::from_secs(1),
             tolerance: 0.001,
             check_packets: true,
@@ -91,25 +98,35 @@ pub struct Tester {
     transmit_counters: Arc<QueueCounters>,
     receive: Option<(Arc<ReceiveOrders>, Arc<ReceiveProgress>)>,
     lanes: Lanes,
+    /// The number of the last trial, which goes round past 0.
     trials: u8,
+    has_run: bool,
     room: usize,
 }
 
 /// How often progress is looked at.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often it is noted.
-const SAMPLE: Duration = Duration::from_millis(100);
 /// How long a lane may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Sequence numbers that are remembered, of all streams together.
 const MEMORY_BITS: usize = 1 << 29;
 
 impl Tester {
-    /// Starts the lanes: two if there are two CPUs in `cpus`, else one that sends and receives in turn.
+    /// Starts the lanes: two if there are two CPUs in `cpus`, else one that sends and receives in turn. They go before
+    /// other threads on their CPUs, if this process may ask for that.
     ///
     /// # Errors
     /// [`LaneError`], if a lane can't be started.
     pub fn start(
+        transmit: Box<dyn TransmitQueue>,
+        receive: Vec<Box<dyn ReceiveQueue>>,
+        pool: &Pool,
+        cpus: &[usize],
+    ) -> Result<Self, LaneError> {
+        priority::first_in_line(|| Self::start_lanes(transmit, receive, pool, cpus)).0
+    }
+
+    fn start_lanes(
         transmit: Box<dyn TransmitQueue>,
         receive: Vec<Box<dyn ReceiveQueue>>,
         pool: &Pool,
@@ -147,6 +164,7 @@ impl Tester {
             receive: receive_side,
             lanes,
             trials: 0,
+            has_run: false,
             room: pool.room(),
         })
     }
@@ -169,15 +187,18 @@ impl Tester {
         if length > self.room {
             return Err(TrialError::FrameTooLong { length, room: self.room });
         }
-        self.trials = self.trials.wrapping_add(1);
+        if self.has_run {
+            rest(config.settle, progress);
+        }
+        self.has_run = true;
+        self.trials = next_trial(self.trials);
         let clock = Clock::calibrated();
         let cycles = |time: Duration| clock.cycles_for(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         if let Some((orders, _)) = &self.receive {
             orders.give(self.receive_order(config, cycles(config.late_after)));
             wait("receive", || orders.is_taken().then_some(()))?;
         }
-        let received_before = self.received();
-        let sent_before = self.transmit_counters.packets.get();
+        let before = self.counts();
         self.transmit.give(TransmitOrder {
             plan: Arc::clone(&config.plan),
             trial: self.trials,
@@ -189,9 +210,10 @@ impl Tester {
             patience: cycles(config.patience),
             seed: config.seed,
         });
-        let mut samples = Vec::new();
-        let sent = self.watch(config, (sent_before, received_before), &mut samples, progress)?;
-        self.drain(config, sent.sent, received_before);
+        let mut sampler = Sampler::new();
+        let (sent, elapsed) = self.watch(config, &before, &mut sampler, progress)?;
+        self.drain(config, sent.sent, before.received);
+        let samples = sampler.finish(&self.sample(elapsed, &before));
         let received = self.receive.as_ref().map(|(orders, _)| {
             orders.end();
             wait("receive", || orders.report())
@@ -201,8 +223,8 @@ impl Tester {
 
     fn receive_order(&self, config: &TrialConfig, late_after: u64) -> ReceiveOrder {
         let streams = config.plan.streams();
-        // A fixed memory for all streams together: each remembers as much as its share of it, up to 65,536 packets.
-        let words = (MEMORY_BITS / streams.max(1) / 64).clamp(16, 1024);
+        // A fixed memory for all streams together: each remembers as much as its share of it, up to 2^21 packets.
+        let words = (MEMORY_BITS / streams.max(1) / 64).clamp(16, 1 << 15);
         let words = 1 << words.ilog2();
         let latency_bits = match streams {
             0..=256 => Some(7),
@@ -218,24 +240,46 @@ impl Tester {
         }
     }
 
-    fn received(&self) -> u64 {
-        self.receive.as_ref().map_or(0, |(_, progress)| progress.packets.get())
+    /// What both sides have counted so far.
+    fn counts(&self) -> Sample {
+        let mut counts = Sample { sent: self.transmit_counters.packets.get(), ..Sample::default() };
+        if let Some((_, progress)) = &self.receive {
+            counts.received = progress.packets.get();
+            counts.timed = progress.timed.get();
+            counts.latency = progress.latency.get();
+            counts.worst = progress.worst.swap(0, Ordering::Relaxed);
+        }
+        counts
     }
 
-    /// Waits until everything is sent.
+    /// What they have counted since `before`, in a trial that is so old.
+    fn sample(&self, elapsed: Duration, before: &Sample) -> Sample {
+        let now = self.counts();
+        let clock = Clock::calibrated();
+        Sample {
+            seconds: elapsed.as_secs_f64(),
+            sent: now.sent - before.sent,
+            received: now.received - before.received,
+            timed: now.timed - before.timed,
+            latency: clock.nanoseconds(now.latency - before.latency),
+            worst: clock.nanoseconds(now.worst),
+        }
+    }
+
+    /// Waits until everything is sent; says how long that took.
     fn watch(
         &self,
         config: &TrialConfig,
-        before: (u64, u64),
-        samples: &mut Vec<Sample>,
+        before: &Sample,
+        sampler: &mut Sampler,
         progress: &mut dyn FnMut(&Sample) -> bool,
-    ) -> Result<TransmitReport, TrialError> {
+    ) -> Result<(TransmitReport, Duration), TrialError> {
         let begin = Instant::now();
         let patience = config.duration.saturating_add(config.patience).saturating_add(ANSWER);
         let mut last = Duration::ZERO;
         loop {
             if let Some(report) = self.transmit.report() {
-                return Ok(report);
+                return Ok((report, begin.elapsed()));
             }
             std::thread::sleep(LOOK.min(config.duration / 4).max(Duration::from_micros(100)));
             let elapsed = begin.elapsed();
@@ -246,29 +290,40 @@ impl Tester {
                 continue;
             }
             last = elapsed;
-            let sample = Sample {
-                seconds: elapsed.as_secs_f64(),
-                sent: self.transmit_counters.packets.get() - before.0,
-                received: self.received() - before.1,
-            };
-            samples.push(sample);
+            let sample = self.sample(elapsed, before);
+            sampler.look(&sample);
             if !progress(&sample) {
                 self.transmit.end();
             }
         }
     }
 
-    /// Waits until everything has arrived, or the time is up.
+    fn received(&self) -> u64 {
+        self.receive.as_ref().map_or(0, |(_, progress)| progress.packets.get())
+    }
+
+    /// Waits until everything has arrived, intact or not, or the time is up.
     fn drain(&self, config: &TrialConfig, sent: u64, before: u64) {
         let begin = Instant::now();
         while self.receive.is_some() && begin.elapsed() < config.drain {
-            // Duplicates can make up for losses here; a moment longer for stragglers shows most of them.
+            // A moment longer shows most copies that come behind.
             if self.received() - before >= sent {
                 std::thread::sleep(LOOK.min(config.drain));
                 return;
             }
             std::thread::sleep(Duration::from_millis(1).min(config.drain));
         }
+    }
+}
+
+/// Lets the device come to rest, unless `progress` wants to end.
+fn rest(settle: Duration, progress: &mut dyn FnMut(&Sample) -> bool) {
+    let begin = Instant::now();
+    while let Some(left) = settle.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
+        if !progress(&Sample::default()) {
+            return;
+        }
+        std::thread::sleep(left.min(SAMPLE));
     }
 }
 
@@ -282,6 +337,11 @@ fn wait<T>(lane: &'static str, mut answer: impl FnMut() -> Option<T>) -> Result<
         std::thread::sleep(Duration::from_micros(100));
     }
     Err(TrialError::NoAnswer { lane })
+}
+
+/// The number after `last`. 0 is what plans' frames carry before they are sent.
+const fn next_trial(last: u8) -> u8 {
+    last % u8::MAX + 1
 }
 
 /// A sender and a receiver that take turns on one lane.
@@ -311,7 +371,12 @@ impl Task for Both {
     }
 }
 
-/// What the receiving side said, summed up over streams.
-pub(crate) fn intact(report: &ReceiveReport) -> u64 {
-    report.unsigned + report.streams.iter().map(|stream| stream.received).sum::<u64>()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_trial_has_the_number_of_a_plan() {
+        assert_eq!((next_trial(0), next_trial(254), next_trial(255)), (1, 255, 1));
+    }
 }

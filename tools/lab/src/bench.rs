@@ -1,10 +1,14 @@
 //! Rounds of measurement.
 
 use crate::benches;
-use serde::Serialize;
+use crate::counters;
+use crate::statistics::Spread;
+use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
+use warmlane_sys::affinity;
 use warmlane_sys::clock::{self, Clock};
 use warmlane_sys::machine::MachineFacts;
 
@@ -32,6 +36,17 @@ pub trait Measure {
     /// Comes after a round, outside the time that counts. From here to `begin`, nothing of this may run: a peer is
     /// measured in between.
     fn end(&mut self) {}
+
+    /// The cycles since `begin` that count, for work that keeps its own account of them; else all do.
+    fn counted_cycles(&self) -> Option<u64> {
+        None
+    }
+
+    /// How many units since `begin` went all the way, for work that can lose some on it: all must, or the cycles are those
+    /// of something else.
+    fn forwarded(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl<F: FnMut() -> u64> Measure for F {
@@ -75,6 +90,14 @@ pub enum BenchError {
         /// What is missing.
         reason: String,
     },
+    /// A round of it did no work.
+    #[error("bench '{name}' moved nothing in a round of {milliseconds} ms: take longer ones")]
+    Nothing {
+        /// The bench.
+        name: &'static str,
+        /// The round's length.
+        milliseconds: u128,
+    },
     /// The side that asks for rounds is gone or does not keep to the protocol.
     #[error("serving rounds: {0}")]
     Serve(#[from] std::io::Error),
@@ -108,6 +131,9 @@ pub struct Round {
     pub cycles: u64,
     /// The same in seconds.
     pub seconds: f64,
+    /// How many of the units went all the way, where the bench knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forwarded: Option<u64>,
 }
 
 /// All rounds together: time-stamp-counter cycles per unit.
@@ -129,12 +155,14 @@ pub struct Summary {
     pub maximum: f64,
     /// Units per second at the median.
     pub per_second: f64,
+    /// What the hardware counted for each unit, and what it could not.
+    pub counters: counters::Report,
     /// Where this was measured.
     pub machine: Machine,
 }
 
-/// The machine in short, for results.
-#[derive(Clone, Debug, Serialize)]
+/// The machine and the sources, for results.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: Option<String>,
@@ -142,14 +170,50 @@ pub struct Machine {
     pub microcode: Option<String>,
     /// How many CPUs there are.
     pub cpus: Option<usize>,
+    /// Whether cores run two threads.
+    #[serde(default)]
+    pub simultaneous_threads: Option<bool>,
     /// The kernel's release.
     pub kernel: Option<String>,
     /// The hypervisor's name, if this is a virtual machine.
     pub hypervisor: Option<String>,
+    /// Maker and model of the computer.
+    #[serde(default)]
+    pub product: Option<String>,
     /// The frequency governor.
     pub governor: Option<String>,
+    /// Whether the frequency may rise above the nominal one.
+    #[serde(default)]
+    pub boost: Option<bool>,
+    /// Bytes of memory.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+    /// Huge pages that are set aside.
+    #[serde(default)]
+    pub huge_pages: Vec<HugePages>,
+    /// When the kernel uses huge pages by itself: `always`, `madvise` or `never`.
+    #[serde(default)]
+    pub transparent_huge_pages: Option<String>,
     /// Time-stamp-counter cycles per second.
     pub cycles_per_second: u64,
+    /// The CPUs that were measured on.
+    #[serde(default)]
+    pub measured_on_cpus: Vec<usize>,
+    /// The sources' commit, where they were built in a repository that is still there.
+    #[serde(default)]
+    pub commit: Option<String>,
+    /// Whether they had changed since.
+    #[serde(default)]
+    pub changed_since_commit: Option<bool>,
+}
+
+/// Huge pages of one size.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct HugePages {
+    /// Bytes of one.
+    pub page_bytes: u64,
+    /// How many are set aside.
+    pub total: u64,
 }
 
 impl Machine {
@@ -160,11 +224,50 @@ impl Machine {
             cpu: facts.cpu_model,
             microcode: facts.microcode,
             cpus: facts.cpus,
+            simultaneous_threads: facts.simultaneous_threads,
             kernel: facts.kernel,
             hypervisor: facts.hypervisor,
+            product: facts.product,
             governor: facts.governor,
+            boost: facts.boost,
+            memory_bytes: facts.memory,
+            huge_pages: facts
+                .huge_pages
+                .iter()
+                .map(|pool| HugePages { page_bytes: pool.page_bytes, total: pool.total })
+                .collect(),
+            transparent_huge_pages: facts.transparent.private,
             cycles_per_second: facts.cycles_per_second,
+            ..Self::default()
         }
+    }
+
+    /// This machine, with these of its CPUs and the sources that this was built from, for a record.
+    pub fn measuring(cpus: &[usize]) -> Self {
+        let mut machine = Self { measured_on_cpus: cpus.to_vec(), ..Self::this() };
+        machine.add_sources(Path::new(env!("CARGO_MANIFEST_DIR")));
+        machine
+    }
+
+    fn add_sources(&mut self, folder: &Path) {
+        let git = |arguments: &[&str]| {
+            let output = Command::new("git").arg("-C").arg(folder).args(arguments).output().ok()?;
+            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        };
+        self.commit = git(&["rev-parse", "HEAD"]);
+        let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
+        self.changed_since_commit = changed.map(|files| !files.is_empty());
+    }
+
+    /// The sources, shortened, and whether they had changed since that commit.
+    pub fn sources(&self) -> Option<String> {
+        let commit = self.commit.as_ref()?;
+        let short = commit.get(..12).unwrap_or(commit);
+        Some(if self.changed_since_commit == Some(true) {
+            format!("{short} and changes")
+        } else {
+            short.to_owned()
+        })
     }
 }
 
@@ -208,23 +311,30 @@ impl Bench {
     /// # Errors
     /// [`BenchError::Setup`].
     pub fn run(&self, options: &Options, rounds: usize, length: Duration) -> Result<Summary, BenchError> {
+        let cpus: Vec<usize> = affinity::current_cpu().into_iter().chain(options.second_cpu).collect();
+        let machine = Machine::measuring(&cpus);
         let mut measure = (self.prepare)(options)?;
         measure_round(&mut *measure, 0, length);
-        let mut cycles: Vec<f64> = (0..rounds.max(1) as u64)
-            .map(|number| measure_round(&mut *measure, number, length))
-            .map(|round| round.cycles as f64 / round.packets as f64)
-            .collect();
-        cycles.sort_by(f64::total_cmp);
-        let median = cycles[cycles.len() / 2];
+        let (cycles, counters) = counters::gather(|| {
+            (0..rounds.max(1) as u64)
+                .map(|number| measure_round(&mut *measure, number, length))
+                .map(|round| round.cycles_per_unit())
+                .collect::<Vec<_>>()
+        });
+        let Some(spread) = Spread::of(&cycles).filter(|spread| spread.max.is_finite()) else {
+            return Err(BenchError::Nothing { name: self.name, milliseconds: length.as_millis() });
+        };
+        let median = spread.median;
         Ok(Summary {
             name: self.name,
             unit: format!("cycles per {}", self.unit),
             rounds: cycles.len(),
-            minimum: cycles[0],
+            minimum: spread.min,
             median,
-            maximum: cycles[cycles.len() - 1],
+            maximum: spread.max,
             per_second: Clock::calibrated().cycles_per_second() as f64 / median,
-            machine: Machine::this(),
+            counters,
+            machine,
         })
     }
 
@@ -272,25 +382,71 @@ impl Bench {
     }
 }
 
+impl Round {
+    /// Infinite, if nothing was done.
+    fn cycles_per_unit(&self) -> f64 {
+        self.cycles as f64 / self.packets as f64
+    }
+}
+
 /// One round of `length`: the cycles per unit.
 pub(crate) fn measure_once(measure: &mut dyn Measure, length: Duration) -> f64 {
-    let round = measure_round(measure, 0, length);
-    round.cycles as f64 / round.packets as f64
+    measure_round(measure, 0, length).cycles_per_unit()
 }
 
 fn measure_round(measure: &mut dyn Measure, round: u64, length: Duration) -> Round {
     let clock = Clock::calibrated();
-    measure.begin();
     let wanted = clock.cycles_for(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+    measure.begin();
+    counters::start();
     let begin = clock::cycles_ordered();
     let mut packets = 0;
     loop {
         packets += measure.work();
         let cycles = clock::cycles_ordered().saturating_sub(begin);
         if cycles >= wanted {
+            counters::stop(packets);
             measure.end();
             let seconds = cycles as f64 / clock.cycles_per_second() as f64;
-            return Round { round, packets: packets.max(1), cycles: cycles.max(1), seconds };
+            let cycles = measure.counted_cycles().unwrap_or(cycles);
+            return Round { round, packets, cycles: cycles.max(1), seconds, forwarded: measure.forwarded() };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_s_machine_has_all_that_a_figure_depends_on() {
+        let machine = Machine::measuring(&[0]);
+        assert!(machine.cpu.is_some() && machine.kernel.is_some() && machine.cycles_per_second > 0);
+        assert_eq!(
+            (machine.measured_on_cpus.as_slice(), machine.commit.is_some()),
+            (&[0][..], machine.changed_since_commit.is_some())
+        );
+        let mut elsewhere = Machine::default();
+        elsewhere.add_sources(tempfile::tempdir().unwrap().path());
+        assert_eq!(elsewhere.sources(), None);
+        let changed = Some(true);
+        let machine = Machine {
+            commit: Some("0123456789abcdef".to_owned()),
+            changed_since_commit: changed,
+            ..elsewhere
+        };
+        assert_eq!(machine.sources().unwrap(), "0123456789ab and changes");
+    }
+
+    #[test]
+    fn rounds_that_moved_nothing_are_no_result() {
+        static IDLE: Bench =
+            Bench { name: "idle", unit: "wish", sentence: "", prepare: |_| Ok(Box::new(|| 0)) };
+        let length = Duration::from_millis(1);
+        let error = IDLE.run(&Options::default(), 3, length).err().unwrap().to_string();
+        assert_eq!(error, "bench 'idle' moved nothing in a round of 1 ms: take longer ones");
+        let mut output = Vec::new();
+        IDLE.serve(&Options::default(), &b"go 0.001\n"[..], &mut output).unwrap();
+        assert!(String::from_utf8(output).unwrap().contains("\"packets\":0"));
     }
 }

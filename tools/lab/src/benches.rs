@@ -1,9 +1,12 @@
 //! The benches: each is a name, a sentence, and how to prepare it. A file holds those of one subject.
 
+pub(crate) mod copy;
 pub(crate) mod exact;
 mod forward;
+mod generate;
 mod locks;
 pub(crate) mod lpm;
+mod pcap;
 mod pool;
 mod ports;
 mod rcu;
@@ -14,12 +17,15 @@ use crate::bench::Bench;
 
 pub(crate) const GROUPS: &[&[Bench]] = &[
     forward::BENCHES,
+    generate::BENCHES,
     replay::BENCHES,
     pool::BENCHES,
     ports::BENCHES,
+    pcap::BENCHES,
     rings::BENCHES,
     locks::BENCHES,
     rcu::BENCHES,
     lpm::BENCHES,
     exact::BENCHES,
+    copy::BENCHES,
 ];

@@ -4,11 +4,17 @@
 //! promise of ours rests on, on the machine that it is run on.
 
 use crate::bench::{self, Machine, Measure};
+use crate::counters;
+use crate::disturbance::{self, Snapshot};
 use crate::experiments;
-use crate::hop;
 use crate::plot::{Figure, PlotError, figures};
-use serde::Serialize;
+use crate::statistics::{self, Spread, median};
+use crate::turns::{self, Round, Taken};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
+use warmlane_sys::affinity::AffinityError;
 
 /// An experiment that can be asked for by name.
 pub struct Experiment {
@@ -28,16 +34,35 @@ pub struct Experiment {
 pub type Run = fn(&Setting, &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError>;
 
 /// A figure that somebody gave, and who.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Claim {
     /// Who says it: an article or talk, by author and title.
-    pub source: &'static str,
+    #[serde(deserialize_with = "kept")]
+    pub source: Words,
     /// What they say, with the figure.
-    pub says: &'static str,
+    #[serde(deserialize_with = "kept")]
+    pub says: Words,
+}
+
+/// Words that stay until the program ends. (By this name serde does not take them for a part of what it reads.)
+pub type Words = &'static str;
+
+/// Words that a program was built with, or that it has read and keeps until it ends: records are read once.
+fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Words, D::Error> {
+    String::deserialize(deserializer).map(|words| &*words.leak())
+}
+
+/// How many CPUs what takes turns keeps busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lanes {
+    /// The first lane's.
+    One,
+    /// Both lanes', with lines that move between them.
+    Two,
 }
 
 /// What can be chosen about an experiment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Setting {
     /// The first lane's CPU; the caller's thread is bound to it.
     pub cpu: usize,
@@ -47,6 +72,29 @@ pub struct Setting {
     pub length: Duration,
     /// Rounds for each figure.
     pub rounds: usize,
+    /// Where it is kept how steady each measurement was.
+    pub journal: Journal,
+}
+
+/// How steady the measurements of an experiment were.
+#[derive(Clone, Debug, Default)]
+pub struct Journal(Rc<RefCell<Vec<Steadiness>>>);
+
+/// How steady one measurement was: some ways that took turns.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Steadiness {
+    /// The step of the experiment, in its own words.
+    pub step: String,
+    /// How many ways took turns.
+    pub ways: usize,
+    /// How many turns there were.
+    pub turns: usize,
+    /// How many of them count.
+    pub counted: usize,
+    /// How many times longer than its fastest round the slowest one of a way took, where that is most.
+    pub spread: Option<f64>,
+    /// Why figures of it don't count, if so: those of the ways in question are missing in the table.
+    pub void: Vec<String>,
 }
 
 /// What an experiment came to.
@@ -63,12 +111,13 @@ pub struct Findings {
 }
 
 /// A column of a table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Column {
     /// What it holds.
     pub name: String,
     /// In which unit; empty for names.
-    pub unit: &'static str,
+    #[serde(deserialize_with = "kept")]
+    pub unit: Words,
 }
 
 impl Column {
@@ -84,7 +133,7 @@ impl Column {
 }
 
 /// A cell of a table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Cell {
     /// A name.
@@ -135,40 +184,65 @@ impl From<usize> for Cell {
     }
 }
 
+/// What is not finite was not measured.
 impl From<f64> for Cell {
     fn from(figure: f64) -> Self {
-        Self::Figure(figure)
+        if figure.is_finite() { Self::Figure(figure) } else { Self::Missing }
     }
 }
 
 impl From<Option<f64>> for Cell {
     fn from(figure: Option<f64>) -> Self {
-        figure.map_or(Self::Missing, Self::Figure)
+        figure.map_or(Self::Missing, Self::from)
     }
 }
 
 /// A finished experiment, with all that is needed to judge it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct Record {
     /// The experiment's name.
-    pub name: &'static str,
+    #[serde(deserialize_with = "kept")]
+    pub name: Words,
     /// What it finds out.
-    pub question: &'static str,
+    #[serde(deserialize_with = "kept")]
+    pub question: Words,
     /// What was claimed before.
     pub claim: Option<Claim>,
     /// How it was measured.
-    pub method: &'static str,
+    #[serde(deserialize_with = "kept")]
+    pub method: Words,
     /// The columns of the table.
     pub columns: Vec<Column>,
     /// Its rows.
     pub rows: Vec<Vec<Cell>>,
     /// What follows.
     pub verdict: String,
+    /// How steady each measurement was.
+    #[serde(default)]
+    pub steadiness: Vec<Steadiness>,
+    /// Why the result doesn't count, if so.
+    #[serde(default)]
+    pub void: Option<String>,
+    /// What the hardware counted for each unit, and what it could not.
+    #[serde(default)]
+    pub counters: counters::Report,
     /// Where it was measured.
     pub machine: Machine,
     /// The pictures' content; the table has the same figures.
-    #[serde(skip)]
+    #[serde(default)]
     pub figures: Vec<Figure>,
+    /// When and how, if `cargo xtask record` has kept it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
+}
+
+/// What `cargo xtask record` adds to a result.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Measured {
+    /// The command.
+    pub command: String,
+    /// The day.
+    pub date: String,
 }
 
 /// Why an experiment can't be done.
@@ -189,6 +263,12 @@ pub enum ExperimentError {
     /// It needs two lanes.
     #[error("the experiment needs a second CPU, and this process may use only one")]
     OneCpu,
+}
+
+impl From<AffinityError> for ExperimentError {
+    fn from(error: AffinityError) -> Self {
+        Self::setup(error)
+    }
 }
 
 impl ExperimentError {
@@ -220,7 +300,16 @@ impl Experiment {
     /// # Errors
     /// [`ExperimentError`].
     pub fn run(&self, setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Record, ExperimentError> {
-        let Findings { columns, rows, figures, verdict } = (self.run)(setting, progress)?;
+        let setting = Setting { journal: Journal::default(), ..setting.clone() };
+        // Before the experiment adds huge pages or work.
+        let machine = Machine::measuring(&setting.all_cpus());
+        let mut step = |name: &str| {
+            counters::step(name);
+            progress(name);
+        };
+        let (findings, counters) = counters::gather(|| (self.run)(&setting, &mut step));
+        let Findings { columns, rows, figures, verdict } = findings?;
+        let steadiness = setting.journal.0.take();
         Ok(Record {
             name: self.name,
             question: self.question,
@@ -228,12 +317,28 @@ impl Experiment {
             method: self.method,
             columns,
             rows,
-            verdict,
-            machine: Machine::this(),
+            // What doesn't count is a dash, as in the table.
+            verdict: verdict.replace("NaN", "–"),
+            void: void(&steadiness),
+            steadiness,
+            counters,
+            machine,
             figures,
+            measured: None,
         })
     }
 }
+
+/// Why an experiment doesn't count as a whole, if so. Of many figures a few may be missing.
+fn void(steadiness: &[Steadiness]) -> Option<String> {
+    let all: usize = steadiness.iter().map(|measurement| measurement.ways).sum();
+    let reasons: Vec<&String> = steadiness.iter().flat_map(|measurement| &measurement.void).collect();
+    let first = reasons.first().filter(|_| reasons.len() * MOST_MISSING > all)?;
+    Some(format!("{} of {all} figures do not count; of the first, {first}", reasons.len()))
+}
+
+/// One in so many figures of an experiment may be missing.
+const MOST_MISSING: usize = 10;
 
 impl Column {
     /// Its name and unit.
@@ -266,74 +371,105 @@ impl Setting {
         self.second_cpu.ok_or(ExperimentError::OneCpu)
     }
 
-    /// Measures several ways to do a thing in turns, [`rounds`](Self::rounds) of each, and gives the medians.
+    fn all_cpus(&self) -> Vec<usize> {
+        [self.cpu].into_iter().chain(self.second_cpu).collect()
+    }
+
+    /// Measures several ways to do a thing in turns until there are [`rounds`](Self::rounds) of each that count, and gives
+    /// the medians.
     ///
     /// # Errors
-    /// [`ExperimentError::Setup`], if a CPU can't be used.
-    pub fn take_turns(&self, ways: &mut [Box<dyn Measure>]) -> Result<Turns, ExperimentError> {
-        let second = self.second_cpu;
-        let look = || {
-            second.map(|second| hop::measure(self.cpu, second)).transpose().map_err(ExperimentError::setup)
-        };
-        let mut turns: Vec<(Vec<f64>, Option<f64>)> = Vec::with_capacity(self.rounds);
-        for _ in 0..self.rounds.max(1) {
-            let before = look()?;
-            let cycles =
-                ways.iter_mut().map(|way| bench::measure_once(&mut **way, self.length)).collect::<Vec<_>>();
-            let after = look()?;
-            let steady = before
-                .zip(after)
-                .is_none_or(|(before, after)| before.max(after) <= before.min(after) * STEADY);
-            // A turn in which the regime changed is worth nothing if there are others.
-            let hop = before.zip(after).map(|(before, after)| f64::midpoint(before, after));
-            turns.push((cycles, hop.map(|hop| if steady { hop } else { f64::INFINITY })));
+    /// [`ExperimentError::Setup`], if a CPU can't be used; [`ExperimentError::OneCpu`], if there is none for a second lane.
+    pub fn take_turns(&self, lanes: Lanes, ways: &mut [Box<dyn Measure>]) -> Result<Turns, ExperimentError> {
+        counters::uncounted(|| {
+            for way in &mut *ways {
+                bench::measure_once(&mut **way, self.length);
+            }
+        });
+        let process = std::process::id();
+        let taken = self.turns(lanes, ways.len(), |way| {
+            self.watch(lanes, process, || Ok(bench::measure_once(&mut *ways[way], self.length)))
+        })?;
+        Ok(Turns::of(&taken))
+    }
+
+    /// The same for what is measured otherwise, by [`watch`](Self::watch); also notes how steady it was.
+    pub(crate) fn turns(
+        &self,
+        lanes: Lanes,
+        ways: usize,
+        mut measure: impl FnMut(usize) -> Result<Round, ExperimentError>,
+    ) -> Result<Taken, ExperimentError> {
+        let taken = turns::take(&self.cpus(lanes)?, ways, self.rounds.max(1), |way| {
+            counters::way(way);
+            measure(way)
+        })?;
+        self.journal.0.borrow_mut().push(Steadiness::of(&taken));
+        Ok(taken)
+    }
+
+    /// One round of a process's, with what the machine did to it.
+    pub(crate) fn watch(
+        &self,
+        lanes: Lanes,
+        process: u32,
+        work: impl FnOnce() -> Result<f64, ExperimentError>,
+    ) -> Result<Round, ExperimentError> {
+        let cpus = self.cpus(lanes)?;
+        let before = Snapshot::take(&cpus, process);
+        let cycles_per_unit = work()?;
+        let after = Snapshot::take(&cpus, process);
+        Ok(Round { cycles_per_unit, disturbed: disturbance::between(&before, &after, self.length) })
+    }
+
+    fn cpus(&self, lanes: Lanes) -> Result<Vec<usize>, ExperimentError> {
+        match lanes {
+            Lanes::One => Ok(vec![self.cpu]),
+            Lanes::Two => Ok(vec![self.cpu, self.second_cpu()?]),
         }
-        Ok(Turns::of(turns))
     }
 }
-
-/// The cost of a line may change so much within a turn.
-const STEADY: f64 = 1.5;
-/// A cost so many times the lowest of the run belongs to a slower regime.
-const SLOWER: f64 = 2.0;
 
 /// What ways to do a thing cost that took turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turns {
-    /// The median of each way, in cycles per unit, over turns of one regime.
+    /// The median of each way, in cycles per unit, over turns of one regime; `NaN` where it doesn't count.
     pub medians: Vec<f64>,
-    /// What a line cost from CPU to CPU in these turns, in cycles ([`hop`]); `None` with one CPU.
+    /// What a line cost from CPU to CPU in these turns, in cycles ([`crate::hop`]); `None` with one lane.
     pub hop: Option<f64>,
-    /// How many turns these are; the others were of another regime.
-    pub counted: usize,
+    /// Which turns count, from 0.
+    pub counted: Vec<usize>,
 }
 
 impl Turns {
-    fn of(turns: Vec<(Vec<f64>, Option<f64>)>) -> Self {
-        let all = turns.len();
-        let lowest = turns.iter().filter_map(|(_, hop)| *hop).fold(f64::INFINITY, f64::min);
-        let (slow, fast): (Vec<_>, Vec<_>) =
-            turns.into_iter().partition(|(_, hop)| hop.is_some_and(|hop| hop >= lowest * SLOWER));
-        let (steady, torn): (Vec<_>, Vec<_>) =
-            slow.into_iter().partition(|(_, hop)| hop.is_none_or(f64::is_finite));
-        // Not enough of one kind: the larger group tells more.
-        let chosen = [fast, steady, torn].into_iter().max_by_key(Vec::len).unwrap_or_default();
-        let ways = chosen.first().map_or(0, |(cycles, _)| cycles.len());
-        let hops: Vec<f64> = chosen.iter().filter_map(|(_, hop)| *hop).collect();
-        debug_assert!(chosen.len() <= all);
-        Self {
-            medians: (0..ways)
-                .map(|way| median(chosen.iter().map(|(cycles, _)| cycles[way]).collect()))
-                .collect(),
-            hop: (!hops.is_empty()).then(|| median(hops)),
-            counted: chosen.len(),
-        }
+    fn of(taken: &Taken) -> Self {
+        let medians = taken
+            .ways
+            .iter()
+            .enumerate()
+            .map(|(number, way)| if doubt(taken, number).is_none() { median(way) } else { f64::NAN });
+        Self { medians: medians.collect(), hop: taken.hop, counted: taken.counted.clone() }
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+/// Why the figure of a way doesn't count, if so.
+pub(crate) fn doubt(taken: &Taken, way: usize) -> Option<String> {
+    let unsteady = || statistics::unsteady(&format!("way {}", way + 1), &taken.ways[way]);
+    taken.void.clone().or_else(unsteady)
+}
+
+impl Steadiness {
+    fn of(taken: &Taken) -> Self {
+        let spreads = taken.ways.iter().filter_map(|way| Spread::of(way));
+        Self {
+            step: counters::current_step(),
+            ways: taken.ways.len(),
+            turns: taken.turns,
+            counted: if taken.void.is_some() { 0 } else { taken.counted.len() },
+            spread: spreads.map(|spread| spread.max / spread.min).reduce(f64::max),
+            void: (0..taken.ways.len()).filter_map(|way| doubt(taken, way)).collect(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -341,14 +477,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_of_one_regime_make_the_medians() {
-        let fast = |cycles: f64| (vec![cycles, 2.0 * cycles], Some(170.0));
-        let slow = (vec![90.0, 90.0], Some(700.0));
-        let torn = (vec![50.0, 50.0], Some(f64::INFINITY));
-        let turns = Turns::of(vec![fast(1.0), slow.clone(), fast(3.0), torn, fast(2.0), slow]);
-        assert_eq!(turns, Turns { medians: vec![2.0, 4.0], hop: Some(170.0), counted: 3 });
-        let alone = Turns::of(vec![(vec![5.0], None), (vec![7.0], None), (vec![6.0], None)]);
-        assert_eq!(alone, Turns { medians: vec![6.0], hop: None, counted: 3 });
+    fn figures_that_do_not_count_are_missing() {
+        let steady = vec![5.0, 7.0, 6.0];
+        let mut taken = Taken {
+            ways: vec![steady, vec![5.0, 6.0, 20.0]],
+            counted: vec![0, 2, 3],
+            turns: 5,
+            ..Taken::default()
+        };
+        let turns = Turns::of(&taken);
+        assert!((turns.medians[0] - 6.0).abs() < 1e-9 && turns.medians[1].is_nan(), "{turns:?}");
+        assert_eq!(Cell::from(turns.medians[1]), Cell::Missing);
+        let steadiness = Steadiness::of(&taken);
+        assert_eq!((steadiness.turns, steadiness.counted, steadiness.spread), (5, 3, Some(4.0)));
+        assert!(
+            matches!(&steadiness.void[..], [reason] if reason.starts_with("way 2 varies from 5.0 to 20.0"))
+        );
+        taken.void = Some("9 turns of 12 were disturbed".to_owned());
+        assert!(Turns::of(&taken).medians.iter().all(|median| median.is_nan()));
+        assert_eq!((Steadiness::of(&taken).void.len(), Steadiness::of(&taken).counted), (2, 0));
+    }
+
+    #[test]
+    fn an_experiment_of_which_too_much_is_missing_is_void() {
+        let measurement = |ways, void: &[&str]| Steadiness {
+            step: String::new(),
+            ways,
+            turns: 9,
+            counted: 9,
+            spread: None,
+            void: void.iter().map(|&reason| reason.to_owned()).collect(),
+        };
+        assert_eq!(void(&[]), None);
+        assert_eq!(void(&[measurement(9, &[]), measurement(11, &["a storm", "a flood"])]), None);
+        assert_eq!(
+            void(&[measurement(9, &["a storm"])]).unwrap(),
+            "1 of 9 figures do not count; of the first, a storm"
+        );
     }
 
     #[test]

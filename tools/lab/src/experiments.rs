@@ -2,6 +2,7 @@
 
 mod barriers;
 mod burst_depth;
+mod copy;
 mod crowded_rings;
 mod exact_match;
 mod header;
@@ -10,10 +11,12 @@ mod index_cache;
 mod layout;
 mod lines;
 mod locks;
+mod mac_swap;
 mod pool_order;
 mod rcu;
 mod tables;
 mod tx_free;
+mod vector_rx;
 mod zero_copy_ring;
 
 use crate::experiment::Experiment;
@@ -21,15 +24,18 @@ use crate::experiment::Experiment;
 pub(crate) const ALL: &[&Experiment] = &[
     &barriers::EXPERIMENT,
     &burst_depth::EXPERIMENT,
+    &copy::EXPERIMENT,
     &crowded_rings::EXPERIMENT,
     &exact_match::EXPERIMENT,
     &header::EXPERIMENT,
     &index_cache::EXPERIMENT,
     &layout::EXPERIMENT,
     &locks::EXPERIMENT,
+    &mac_swap::EXPERIMENT,
     &pool_order::EXPERIMENT,
     &rcu::EXPERIMENT,
     &tables::EXPERIMENT,
     &tx_free::EXPERIMENT,
+    &vector_rx::EXPERIMENT,
     &zero_copy_ring::EXPERIMENT,
 ];

@@ -7,7 +7,8 @@ const STYLE: &str = "
 :root { color-scheme: light; }
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; }
 h1, h2 { line-height: 1.2; }
-h2 { margin-top: 3rem; border-top: 2px solid #1a1a1a; padding-top: 1rem; }
+h3 { break-after: avoid; }
+h2 { margin-top: 3rem; break-after: avoid; border-top: 2px solid #1a1a1a; padding-top: 1rem; }
 table { border-collapse: collapse; font-size: 0.9rem; margin: 1rem 0; }
 th, td { padding: 0.25rem 0.75rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; }
 th { border-bottom-color: #1a1a1a; }
@@ -18,8 +19,20 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.25rem 1rem; }
 dt { font-weight: 600; }
 dd { margin: 0; }
 .kept { color: #00664a; } .not-kept { color: #a33c00; font-weight: 600; } .void { color: #666; }
-nav a { margin-right: 1rem; }
-@media print { section { break-before: page; } .scroll { overflow: visible; } body { margin: 0; max-width: none; } nav { display: none; } }
+nav a { margin-right: 1rem; white-space: nowrap; display: inline-block; }
+.note { color: #555; font-size: 0.85rem; }
+code { font-size: 0.85em; overflow-wrap: anywhere; }
+figure { margin: 1rem 0; }
+@page { size: A4; margin: 15mm; }
+@media print {
+  section { break-before: page; }
+  .scroll { overflow: visible; }
+  body { margin: 0; padding: 0; max-width: none; font-size: 10.5pt; }
+  nav { display: none; }
+  table { font-size: 8.5pt; }
+  th, td { padding: 0.15rem 0.4rem; }
+  tr, figure { break-inside: avoid; }
+}
 ";
 
 /// A whole page. `data` is put into it as JSON, for programs that want the figures; it must be JSON.

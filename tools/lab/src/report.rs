@@ -1,11 +1,14 @@
 //! One page with all that the lab found out on a machine.
 
 use crate::bench::Machine;
-use crate::experiment::{Cell, Column, Record, three_digits};
+use crate::counters::Report;
+use crate::experiment::{Cell, Column, Measured, Record, Steadiness};
 use crate::page;
 use crate::plot::PlotError;
+use crate::statistics::Spread;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A line of `cargo xtask compare --json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -30,39 +33,44 @@ pub struct Comparison {
     pub rounds: usize,
     /// Why the result doesn't count.
     pub void: Option<String>,
+    /// Where it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+    /// When and how, if `cargo xtask record` has kept it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
 }
 
-/// The middle and the ends of a side's rounds.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub struct Spread {
-    /// Half of the rounds were faster.
-    pub median: f64,
-    /// The fastest round.
-    pub min: f64,
-    /// The slowest round.
-    pub max: f64,
-}
-
-/// A line that is no comparison.
+/// Text that holds something else than results.
 #[derive(Debug, thiserror::Error)]
-#[error("line {line} is no result of a comparison: {source}")]
-pub struct NoComparison {
-    line: usize,
+#[error("{what} was expected: {source}")]
+pub struct NoResult {
+    what: &'static str,
     source: serde_json::Error,
 }
 
+fn read_all<T: serde::de::DeserializeOwned>(text: &str, what: &'static str) -> Result<Vec<T>, NoResult> {
+    serde_json::Deserializer::from_str(text)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .map_err(|source| NoResult { what, source })
+}
+
+/// The experiments in a text: lines of `warmlane lab --json`, or records of `cargo xtask record`.
+///
+/// # Errors
+/// [`NoResult`], with the place of the first that is none.
+pub fn read_records(text: &str) -> Result<Vec<Record>, NoResult> {
+    read_all(text, "an experiment's record, as `warmlane lab --json` prints it,")
+}
+
 impl Comparison {
-    /// Reads one comparison a line; empty lines are skipped.
+    /// The comparisons in a text: lines of `cargo xtask compare --json`, or records of `cargo xtask record`.
     ///
     /// # Errors
-    /// [`NoComparison`] with the first line that is none.
-    pub fn read_lines(text: &str) -> Result<Vec<Self>, NoComparison> {
-        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        lines
-            .map(|(number, line)| {
-                serde_json::from_str(line).map_err(|source| NoComparison { line: number + 1, source })
-            })
-            .collect()
+    /// [`NoResult`], with the place of the first that is none.
+    pub fn read(text: &str) -> Result<Vec<Self>, NoResult> {
+        read_all(text, "a comparison, as `cargo xtask compare --json` prints it,")
     }
 
     /// The verdict in a word, and as a class of the page's style.
@@ -84,11 +92,25 @@ pub fn page(
     records: &[Record],
     skipped: &[(&str, String)],
 ) -> Result<String, PlotError> {
-    let sections = records.iter().map(section).collect::<Result<Vec<_>, _>>()?;
+    let mut machines: Vec<&Machine> = Vec::new();
+    let all = records.iter().map(|record| &record.machine);
+    for machine in all.chain(comparisons.iter().filter_map(|comparison| comparison.machine.as_ref())) {
+        if machines.iter().all(|known| known.to_string() != machine.to_string()) {
+            machines.push(machine);
+        }
+    }
+    let names: Vec<String> = machines.iter().map(ToString::to_string).collect();
+    let mixed = names.len() > 1;
+    let sections = records.iter().map(|record| section(record, mixed)).collect::<Result<Vec<_>, _>>()?;
     let body = html! {
-        p { "Measured on " (Machine::this()) ". Cycles are those of the time-stamp counter." }
+        p {
+            @if !names.is_empty() { "Measured on " (names.join("; and on ")) ". " }
+            @if mixed { strong { "Figures of one machine can't be set beside those of another." } " " }
+            "Cycles are those of the time-stamp counter."
+        }
         nav { @for record in records { a href={ "#" (record.name) } { (record.name) } } }
-        @if !comparisons.is_empty() { (compared(comparisons)) }
+        @if !comparisons.is_empty() { (compared(comparisons, mixed)) }
+        @for machine in &machines { (facts(machine, comparisons, records)) }
         @for section in &sections { (section) }
         @if !skipped.is_empty() {
             section {
@@ -101,10 +123,58 @@ pub fn page(
     Ok(page::document("Warmlane on this machine", &body, &data.to_string()))
 }
 
-fn compared(comparisons: &[Comparison]) -> Markup {
+/// A machine, in full; the sources and days of what was measured on it, where that is known.
+fn facts(machine: &Machine, comparisons: &[Comparison], records: &[Record]) -> Markup {
+    let unknown = || "not told".to_owned();
+    let mut facts = vec![
+        ("processor", machine.cpu.clone().unwrap_or_else(unknown)),
+        ("CPUs", machine.cpus.map_or_else(unknown, |cpus| cpus.to_string())),
+        ("microcode", machine.microcode.clone().unwrap_or_else(unknown)),
+        ("kernel", machine.kernel.clone().unwrap_or_else(unknown)),
+        ("hypervisor", machine.hypervisor.clone().unwrap_or_else(|| "none".to_owned())),
+        ("frequency governor", machine.governor.clone().unwrap_or_else(unknown)),
+        ("huge pages", huge_pages(machine)),
+        ("cycle counter", format!("{:.3} GHz", machine.cycles_per_second as f64 / 1e9)),
+    ];
+    let here = |other: &Machine| other.to_string() == machine.to_string();
+    let records = records.iter().map(|record| (Some(&record.machine), &record.measured));
+    let comparisons =
+        comparisons.iter().map(|comparison| (comparison.machine.as_ref(), &comparison.measured));
+    let (mut days, mut commits) = (BTreeSet::new(), BTreeSet::new());
+    for (machine, measured) in records.chain(comparisons) {
+        if let Some(machine) = machine.filter(|machine| here(machine)) {
+            commits.extend(machine.sources());
+            days.extend(measured.as_ref().map(|measured| measured.date.clone()));
+        }
+    }
+    for (name, values) in [("measured on", days), ("commits", commits)] {
+        if !values.is_empty() {
+            facts.push((name, values.into_iter().collect::<Vec<_>>().join(", ")));
+        }
+    }
     html! {
-        section {
-            h2 { "Against peers" }
+        div.part {
+            h2.part { "The machine" }
+            dl { @for (name, value) in &facts { dt { (name) } dd { (value) } } }
+        }
+    }
+}
+
+fn huge_pages(machine: &Machine) -> String {
+    let reserved = machine.huge_pages.iter().filter(|pool| pool.total > 0);
+    let reserved = reserved.map(|pool| format!("{} of {} MiB", pool.total, pool.page_bytes >> 20));
+    let reserved: Vec<String> = reserved.collect();
+    let reserved = if reserved.is_empty() { "none set aside".to_owned() } else { reserved.join(", ") };
+    match &machine.transparent_huge_pages {
+        Some(when) => format!("{reserved}; transparent ones: {when}"),
+        None => reserved,
+    }
+}
+
+fn compared(comparisons: &[Comparison], mixed: bool) -> Markup {
+    html! {
+        div.part {
+            h2.part { "Against peers" }
             p { "Medians of rounds that took turns on the same CPUs of this machine; a ratio above 1 is better than the peer." }
             div.scroll { table {
                 thead { tr {
@@ -115,9 +185,10 @@ fn compared(comparisons: &[Comparison]) -> Markup {
                     @let (verdict, class) = comparison.verdict();
                     tr {
                         td.text { (comparison.name) } td.text { (comparison.peer_name) } td.text { (comparison.unit) }
-                        td { (three_digits(comparison.ours.median)) }
-                        td { (Cell::from(comparison.peer.map(|peer| peer.median))) }
-                        td { (comparison.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))) }
+                        @let counts = comparison.void.is_none();
+                        td { (Cell::from(counts.then_some(comparison.ours.median))) }
+                        td { (Cell::from(comparison.peer.filter(|_| counts).map(|peer| peer.median))) }
+                        td { (comparison.ratio.filter(|_| counts).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))) }
                         td { (format!("{:.2}", comparison.promise)) }
                         td.text { span class=(class) { (verdict) } @if let Some(reason) = &comparison.void { ": " (reason) } }
                     }
@@ -125,11 +196,17 @@ fn compared(comparisons: &[Comparison]) -> Markup {
             } }
             h3 { "Bounds" }
             dl { @for comparison in comparisons { dt { (comparison.name) } dd { (comparison.bound) } } }
+            @if mixed {
+                h3 { "Machines" }
+                dl { @for comparison in comparisons {
+                    dt { (comparison.name) } dd { (comparison.machine.as_ref().map_or_else(|| "not told".to_owned(), Machine::to_string)) }
+                } }
+            }
         }
     }
 }
 
-fn section(record: &Record) -> Result<Markup, PlotError> {
+fn section(record: &Record, mixed: bool) -> Result<Markup, PlotError> {
     let heads: Vec<String> = record.columns.iter().map(Column::head).collect();
     let rows: Vec<Vec<String>> =
         record.rows.iter().map(|row| row.iter().map(Cell::to_string).collect()).collect();
@@ -141,17 +218,68 @@ fn section(record: &Record) -> Result<Markup, PlotError> {
             dl {
                 @if let Some(claim) = &record.claim { dt { "Claimed" } dd { (claim.says) " (" (claim.source) ")" } }
                 dt { "Method" } dd { (record.method) }
+                @if let Some(reason) = &record.void { dt { "Void" } dd { strong { "This does not count: " } (reason) } }
                 dt { "Verdict" } dd { (record.verdict) }
+                @if let Some(sentence) = steadiness(&record.steadiness) { dt { "Steadiness" } dd { (sentence) } }
+                @if mixed { dt { "Machine" } dd { (record.machine) } }
+                @if let Some(measured) = &record.measured {
+                    dt { "Measured" } dd {
+                        (measured.date) " by " code { (measured.command) }
+                        @if let Some(commit) = record.machine.sources() { ", commit " (commit) }
+                    }
+                }
             }
-            (page::picture(&plot))
+            @if !record.figures.is_empty() { (page::picture(&plot)) }
             (page::table(&heads, &rows, |column| record.is_text(column)))
+            (counted(&record.counters))
         }
     })
+}
+
+/// How many turns figures come from, how far their rounds are apart, and which of them don't count; `None` if that was not noted.
+fn steadiness(measurements: &[Steadiness]) -> Option<String> {
+    let counting = || measurements.iter().filter(|measurement| measurement.counted > 0);
+    let fewest = counting().map(|measurement| measurement.counted).min();
+    let widest = counting().filter_map(|measurement| measurement.spread).reduce(f64::max);
+    let mut sentences: Vec<String> = fewest
+        .zip(widest)
+        .map(|(fewest, widest)| {
+            format!("Each figure is the middle of {fewest} turns or more; the slowest round of a way took at most {widest:.2} times its fastest.")
+        })
+        .into_iter()
+        .collect();
+    let void = measurements.iter().flat_map(|measurement| {
+        measurement.void.iter().map(|reason| format!("{}: {reason}", measurement.step))
+    });
+    let void: Vec<String> = void.collect();
+    if !void.is_empty() {
+        sentences.push(format!("{} figures do not count and are left out: {}.", void.len(), void.join("; ")));
+    }
+    (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// What the hardware counted; where it counts nothing, one sentence that says so.
+fn counted(report: &Report) -> Markup {
+    let events = report.hardware_events();
+    let rows = report.counted.iter().map(|row| {
+        let cells = events.iter().map(|event| Cell::from(row.per_unit.get(*event).copied()).to_string());
+        [row.step.clone(), row.way.to_string()].into_iter().chain(cells).collect()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    let heads = ["step", "way"].iter().chain(&events).map(|head| (*head).to_owned()).collect::<Vec<_>>();
+    html! {
+        @if !events.is_empty() {
+            h3 { "Hardware counters, for each unit" }
+            (page::table(&heads, &rows, |column| column == 0))
+        }
+        @if let Some(sentence) = report.sentence() { p.note { "Hardware counters. " (sentence) } }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::{Absent, Counted};
     use crate::plot::{Axis, Figure, Marks, Series};
 
     const LINE: &str = r#"{"name":"ring-spsc","unit":"cycles/element","ours":{"median":4.0,"min":3.5,"max":5.0},"peer_name":"rte_ring","peer":{"median":8.0,"min":7.0,"max":9.0},"ratio":2.0,"promise":1.5,"bound":"lines","rounds":15,"void":null}"#;
@@ -167,6 +295,13 @@ mod tests {
             columns: vec![Column::plain("pool"), Column::figures("cost", "cycles")],
             rows: vec![vec!["depot".into(), 12.34.into()]],
             verdict: "The depot <wins>.".to_owned(),
+            steadiness: Vec::new(),
+            void: None,
+            counters: Report {
+                counted: Vec::new(),
+                absent: vec![Absent { name: "cycles".to_owned(), reason: "a virtual machine".to_owned() }],
+            },
+            measured: None,
             machine: Machine::this(),
             figures: vec![Figure {
                 title: "Pools".to_owned(),
@@ -179,7 +314,7 @@ mod tests {
 
     #[test]
     fn the_page_has_all_figures_and_needs_nothing_else() {
-        let comparisons = Comparison::read_lines(&format!("{LINE}\n\n")).unwrap();
+        let comparisons = Comparison::read(&format!("{LINE}\n\n")).unwrap();
         let skipped = [("rings", "it needs a second CPU".to_owned())];
         let page = page(&comparisons, &[record()], &skipped).unwrap();
         for text in
@@ -196,8 +331,104 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_comparison_is_told_by_line() {
-        let error = Comparison::read_lines(&format!("{LINE}\nnonsense\n")).unwrap_err().to_string();
-        assert!(error.starts_with("line 2 is no result of a comparison"), "{error}");
+    fn what_is_no_result_is_told_with_its_place() {
+        let error = Comparison::read(&format!("{LINE}\nnonsense\n")).unwrap_err().to_string();
+        assert!(
+            error.starts_with("a comparison, as `cargo xtask compare --json` prints it, was expected"),
+            "{error}"
+        );
+        assert!(error.contains("line 2"), "{error}");
+        assert!(read_records(LINE).unwrap_err().to_string().starts_with("an experiment's record"));
+    }
+
+    #[test]
+    fn a_record_that_was_written_makes_the_same_page() {
+        let mut first = record();
+        first.figures[0].marks = Marks::HeatMap {
+            columns: vec!["a".to_owned()],
+            rows: vec!["b".to_owned(), "c".to_owned()],
+            values: vec![vec![1.5], vec![f64::NAN]],
+        };
+        let text = serde_json::to_string_pretty(&first).unwrap();
+        let again = read_records(&format!("{text}\n{text}")).unwrap();
+        assert_eq!(again.len(), 2);
+        assert_eq!(page(&[], &again[..1], &[]).unwrap(), page(&[], &[first], &[]).unwrap());
+    }
+
+    #[test]
+    fn counters_are_a_table_or_a_sentence() {
+        let absent = page(&[], &[record()], &[]).unwrap();
+        assert!(absent.contains("Not counted on this machine: cycles (a virtual machine)."));
+        assert!(!absent.contains("for each unit"));
+        let mut counting = record();
+        let per_unit = [("cycles".to_owned(), 3.25)].into();
+        counting.counters = Report {
+            counted: vec![Counted { step: "64 flows".to_owned(), way: 1, units: 9, per_unit }],
+            absent: vec![],
+        };
+        let page = page(&[], &[counting], &[]).unwrap();
+        assert!(
+            page.contains("Hardware counters, for each unit") && page.contains("<td>3.25</td>"),
+            "{page}"
+        );
+        assert!(!page.contains("Not counted"));
+    }
+
+    #[test]
+    fn the_first_page_has_the_machine_and_when_it_was_measured() {
+        let mut record = record();
+        record.measured = Some(Measured { command: "a < b".to_owned(), date: "2026-01-02".to_owned() });
+        (record.machine.commit, record.machine.changed_since_commit) =
+            (Some("0123456789abcdef".to_owned()), Some(true));
+        record.machine.huge_pages = vec![crate::bench::HugePages { page_bytes: 2 << 20, total: 512 }];
+        record.machine.transparent_huge_pages = Some("madvise".to_owned());
+        let page = page(&[], &[record], &[]).unwrap();
+        for text in [
+            "<dd>2026-01-02</dd>",
+            "0123456789ab and changes",
+            "512 of 2 MiB; transparent ones: madvise",
+            "<code>a &lt; b</code>",
+        ] {
+            assert!(page.contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_void_has_no_figures() {
+        let void = LINE.replace(r#""void":null"#, r#""void":"ours has two modes""#);
+        let mut record = record();
+        let measurement = |step: &str, counted, void: &[&str]| Steadiness {
+            step: step.to_owned(),
+            ways: 2,
+            turns: 12,
+            counted,
+            spread: Some(1.25),
+            void: void.iter().map(|&reason| reason.to_owned()).collect(),
+        };
+        record.steadiness = vec![measurement("one", 9, &[]), measurement("two", 0, &["a storm passed"])];
+        record.void = Some("1 of 4 figures do not count".to_owned());
+        let page = page(&Comparison::read(&void).unwrap(), &[record], &[]).unwrap();
+        assert!(page.contains("<td>-</td><td>-</td><td>-</td><td>1.50</td>"), "{page}");
+        for text in [
+            ": ours has two modes",
+            "This does not count: </strong>1 of 4 figures",
+            "the middle of 9 turns or more; the slowest round of a way took at most 1.25 times",
+            "1 figures do not count and are left out: two: a storm passed.",
+        ] {
+            assert!(page.contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn machines_are_not_mixed_silently() {
+        let (first, mut second) = (record(), record());
+        second.machine.cpu = Some("Another CPU".to_owned());
+        let mixed = page(&[], &[first, second], &[]).unwrap();
+        assert!(
+            mixed.contains("can't be set beside")
+                && mixed.matches("<h2 class=\"part\">The machine").count() == 2
+        );
+        assert!(mixed.contains("<dt>Machine</dt><dd>Another CPU"));
+        assert!(!page(&[], &[record(), record()], &[]).unwrap().contains("can't be set beside"));
     }
 }

@@ -39,6 +39,8 @@ pub(crate) trait Family: Address {
     fn key(self) -> Self::Key;
     fn table(routes: impl IntoIterator<Item = (Prefix<Self>, NextHopId)>) -> Result<Self::Table, TableError>;
     fn look_up(table: &Self::Table, keys: &[Self::Key], hops: &mut [NextHopId]);
+    /// What the control side answers.
+    fn longest_match(table: &Self::Table, address: Self) -> NextHopId;
     fn apply(
         table: &mut Self::Table,
         changes: impl IntoIterator<Item = (Prefix<Self>, Option<NextHopId>)>,
@@ -68,6 +70,10 @@ impl Family for u32 {
 
     fn look_up(table: &Self::Table, keys: &[Self::Key], hops: &mut [NextHopId]) {
         table.lookup_burst(keys, hops);
+    }
+
+    fn longest_match(table: &Self::Table, address: Self) -> NextHopId {
+        table.longest_match(address).map_or(NextHopId::NONE, |(_, hop)| hop)
     }
 
     fn apply(
@@ -109,6 +115,10 @@ impl Family for u128 {
 
     fn look_up(table: &Self::Table, keys: &[Self::Key], hops: &mut [NextHopId]) {
         table.lookup_burst(keys, hops);
+    }
+
+    fn longest_match(table: &Self::Table, address: Self) -> NextHopId {
+        table.longest_match(address).map_or(NextHopId::NONE, |(_, hop)| hop)
     }
 
     fn apply(

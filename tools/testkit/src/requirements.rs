@@ -40,6 +40,17 @@ pub fn cpus(test: &str, count: usize) -> bool {
     met(test, &missing)
 }
 
+/// Whether a test that runs this Python with this module can run here; the rest as with [`namespaces_and`].
+///
+/// # Panics
+/// If one is missing and the environment variable `CI` is set.
+pub fn python_module(test: &str, python: &str, module: &str) -> bool {
+    let line = format!("import {module}");
+    let output = std::process::Command::new(python).args(["-c", &line]).output();
+    let is_there = output.is_ok_and(|output| output.status.success());
+    met(test, &if is_there { Vec::new() } else { vec![format!("{python} with the module {module}")] })
+}
+
 fn met(test: &str, missing: &[String]) -> bool {
     if missing.is_empty() {
         return true;

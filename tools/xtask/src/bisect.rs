@@ -13,15 +13,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use warmlane_lab::statistics::median;
 use warmlane_sys::affinity;
 
-use crate::compare::{Side, Spread, Taken, take_turns};
+use crate::compare::{self, Side, Taken, take_turns};
 use crate::workspace::{self, Metadata};
 use checkout::{Built, Checkouts};
 
 /// The chance below which a difference is believed.
 const CHANCE: f64 = 0.001;
-/// How often a commit is measured anew when it stands between the two sides, each time with more rounds.
+/// How often the ends are measured anew while their difference may be chance, and a commit while it stands between the two
+/// sides, each time with more rounds.
 const ATTEMPTS: usize = 4;
 
 /// Options of the task.
@@ -37,13 +39,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "REV", default_value = "HEAD")]
     bad: String,
     /// The smallest slowdown worth looking for, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
     least: f64,
     /// Rounds of each side
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u64).range(9..=10_000))]
     rounds: u64,
     /// Length of a round in seconds
-    #[arg(long, value_name = "S", default_value_t = 0.2)]
+    #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = compare::seconds)]
     seconds: f64,
     /// The CPU to measure on; the last one that this process may use if not given
     #[arg(long, value_name = "N")]
@@ -60,6 +62,13 @@ pub(crate) struct Arguments {
     program: String,
 }
 
+fn percent(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|percent| (0.1..=1_000.0).contains(percent))
+        .ok_or_else(|| "a slowdown worth looking for is 0.1 to 1000 percent".to_owned())
+}
+
 /// Finds the commit and prints it.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Metadata { root, target_directory: target, .. } = workspace::metadata(None)?;
@@ -74,9 +83,18 @@ fn find(arguments: &Arguments, checkouts: &Checkouts) -> anyhow::Result<String> 
     let measuring = Measuring::new(arguments)?;
     let good = program(checkouts.build(&checkouts.resolve(&arguments.good)?)?, &arguments.good)?;
     let mut bad = program(checkouts.build(&checkouts.resolve(&arguments.bad)?)?, &arguments.bad)?;
-    let ends = measuring.turns(measuring.rounds, &bad, &[&good])?;
-    let total = slowdown(&ends.peers[0], &ends.ours);
     let (bench, Arguments { good: from, bad: to, .. }) = (&arguments.bench, arguments);
+    let mut total = Slowdown { ratio: f64::NAN, chance: 1.0 };
+    for attempt in 0..ATTEMPTS {
+        let ends = measuring.turns(measuring.rounds << attempt, &bad, &[&good])?;
+        if let Some(reason) = ends.void {
+            bail!("the two ends could not be measured: {reason}");
+        }
+        total = slowdown(&ends.peers[0], &ends.ours);
+        if total.chance < CHANCE {
+            break;
+        }
+    }
     if total.chance > CHANCE || total.ratio < 1.0 + arguments.least / 100.0 {
         bail!("{bench} is not slower at {to} than at {from}: {total}");
     }
@@ -84,36 +102,56 @@ fn find(arguments: &Arguments, checkouts: &Checkouts) -> anyhow::Result<String> 
     // Those before `low` are fast, the one at `high` and those after it slow.
     let (mut low, mut high) = (0, commits.len() - 1);
     let mut parent = good.clone();
-    let mut skipped = Vec::new();
+    // What can't be judged, with the place that it had: before the commit that now has this number.
+    let mut skipped: Vec<(usize, String)> = Vec::new();
     while low < high {
         let middle = usize::midpoint(low, high);
-        let Built::Program(candidate) = checkouts.build(&commits[middle])? else {
-            // It can't be judged; its neighbours may.
-            skipped.push(checkouts.describe(&commits.remove(middle))?);
-            high -= 1;
-            continue;
+        let description = checkouts.describe(&commits[middle])?;
+        let judged = match checkouts.build(&commits[middle])? {
+            Built::Program(candidate) => {
+                measuring.is_slow(&candidate, &good, &bad)?.map(|slow| (slow, candidate))
+            }
+            Built::Failed => Err("it does not build".to_owned()),
         };
-        let slow = measuring.is_slow(&candidate, &good, &bad)?;
-        eprintln!(
-            "xtask: {} is {}",
-            checkouts.describe(&commits[middle])?,
-            if slow { "slow" } else { "fast" }
-        );
-        if slow {
-            (high, bad) = (middle, candidate);
-        } else {
-            (low, parent) = (middle + 1, candidate);
+        match judged {
+            Ok((slow, candidate)) => {
+                eprintln!("xtask: {description} is {}", if slow { "slow" } else { "fast" });
+                if slow {
+                    (high, bad) = (middle, candidate);
+                } else {
+                    (low, parent) = (middle + 1, candidate);
+                }
+            }
+            // Its neighbours may be judged.
+            Err(reason) => {
+                eprintln!("xtask: {description} could not be judged: {reason}");
+                commits.remove(middle);
+                skipped.iter_mut().filter(|(place, _)| *place > middle).for_each(|(place, _)| *place -= 1);
+                skipped.push((middle, format!("{description} ({reason})")));
+                high -= 1;
+            }
         }
     }
     let step = measuring.turns(measuring.rounds, &bad, &[&parent])?;
+    let void = step.void.as_ref().map(|reason| format!("\nthat last figure does not count: {reason}"));
     let step = slowdown(&step.peers[0], &step.ours);
     let mut answer =
         format!("first slow commit: {}\nagainst the one before: {step}", checkouts.describe(&commits[high])?);
+    answer += &void.unwrap_or_default();
     if step.ratio < total.ratio.sqrt() {
         let _ = write!(answer, "\nonly a part of the slowdown ({total}): other commits have a share in it");
     }
-    if !skipped.is_empty() {
-        let _ = write!(answer, "\nskipped, since they do not build: {}", skipped.join("; "));
+    // Those between the last fast commit and the first slow one may be it as well.
+    let (suspects, others): (Vec<_>, Vec<_>) = skipped.into_iter().partition(|(place, _)| *place == high);
+    let list = |skipped: Vec<(usize, String)>| {
+        skipped.into_iter().map(|(_, description)| description).collect::<Vec<_>>().join("; ")
+    };
+    if !suspects.is_empty() {
+        let _ =
+            write!(answer, "\nor one of those right before it that could not be judged: {}", list(suspects));
+    }
+    if !others.is_empty() {
+        let _ = write!(answer, "\nnot judged: {}", list(others));
     }
     Ok(answer)
 }
@@ -143,7 +181,6 @@ impl std::fmt::Display for Slowdown {
 }
 
 fn slowdown(before: &[f64], after: &[f64]) -> Slowdown {
-    let median = |rounds| Spread::of(rounds).map_or(f64::NAN, |spread| spread.median);
     Slowdown { ratio: median(after) / median(before), chance: ranks::chance_that_slower(before, after) }
 }
 
@@ -173,33 +210,42 @@ impl Measuring {
         let start = |file: &Path| {
             let mut command = Command::new(file);
             command.args(["bench", &self.bench, "--serve", "--cpu", &self.cpu.to_string()]);
-            Side::start(&file.display().to_string(), &command, &cpus)
+            Side::start(&file.display().to_string(), &command, &cpus).with_context(|| {
+                format!("the bench '{}' does not run there; does that commit have it?", self.bench)
+            })
         };
         let mut first = start(first)?;
         let mut others = others.iter().map(|file| start(file)).collect::<anyhow::Result<Vec<_>>>()?;
         let taken = take_turns(&mut first, &mut others, &cpus, rounds, self.length)?;
-        if let Some(reason) = &taken.void {
-            eprintln!("xtask: note: {reason}");
-        }
         Ok(taken)
     }
 
-    /// Whether a program is as slow as `bad` rather than as fast as `good`.
-    fn is_slow(&self, candidate: &Path, good: &Path, bad: &Path) -> anyhow::Result<bool> {
-        let mut slow = false;
+    /// Whether a program is as slow as `bad` rather than as fast as `good`, or why that can't be told.
+    fn is_slow(&self, candidate: &Path, good: &Path, bad: &Path) -> anyhow::Result<Result<bool, String>> {
+        let mut doubt = String::new();
         for attempt in 0..ATTEMPTS {
             let taken = self.turns(self.rounds << attempt, candidate, &[good, bad])?;
-            let (from_good, to_bad) =
-                (slowdown(&taken.peers[0], &taken.ours), slowdown(&taken.ours, &taken.peers[1]));
-            slow = from_good.ratio > to_bad.ratio;
-            // One of the two differences is believed, and the other one is much smaller: it stands on that side.
-            let (far, near) = if slow { (&from_good, &to_bad) } else { (&to_bad, &from_good) };
-            if far.chance < CHANCE && (near.ratio - 1.0) < (far.ratio - 1.0) / 2.0 {
-                break;
+            if let Some(reason) = taken.void {
+                doubt = reason;
+                continue;
+            }
+            match verdict(&taken) {
+                Some(slow) => return Ok(Ok(slow)),
+                None => doubt = String::from("it stands between the fast and the slow side"),
             }
         }
-        Ok(slow)
+        Ok(Err(doubt))
     }
+}
+
+/// Whether what was measured against the fast and the slow side stands on the slow one; `None` between them.
+fn verdict(taken: &Taken) -> Option<bool> {
+    let (from_good, to_bad) =
+        (slowdown(&taken.peers[0], &taken.ours), slowdown(&taken.ours, &taken.peers[1]));
+    let slow = from_good.ratio > to_bad.ratio;
+    // One of the two differences is believed, and the other one is much smaller: it stands on that side.
+    let (far, near) = if slow { (&from_good, &to_bad) } else { (&to_bad, &from_good) };
+    (far.chance < CHANCE && (near.ratio - 1.0) < (far.ratio - 1.0) / 2.0).then_some(slow)
 }
 
 #[cfg(test)]
@@ -208,7 +254,7 @@ mod tests {
     use std::fs;
 
     /// A repository of commits whose benches take so many cycles, or don't build.
-    fn repository(costs: &[Option<f64>]) -> tempfile::TempDir {
+    fn repository(costs: &[Option<f64>], seed: u64) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let git = |arguments: &[&str]| {
             let status = Command::new("git")
@@ -222,7 +268,7 @@ mod tests {
         };
         git(&["init", "--quiet"]);
         for (number, cost) in costs.iter().enumerate() {
-            let text = cost.map_or_else(String::new, bench);
+            let text = cost.map_or_else(String::new, |cost| bench(cost, seed));
             fs::write(folder.path().join("bench.py"), format!("{text}# {number}\n")).unwrap();
             git(&["add", "."]);
             git(&["commit", "--quiet", "--message", &format!("change {number}")]);
@@ -230,10 +276,11 @@ mod tests {
         folder
     }
 
-    /// A program that answers rounds at once with a cost that has noise of 3 % in it, now and then more.
-    fn bench(cost: f64) -> String {
+    /// A program that answers rounds at once with a cost that has noise of 3 % in it, now and then more; the same noise on every
+    /// run for the same cost and seed.
+    fn bench(cost: f64, seed: u64) -> String {
         format!(
-            "#!/usr/bin/env python3\nimport random, sys\nprint('ready', flush=True)\nfor line in sys.stdin:\n    \
+            "#!/usr/bin/env python3\nimport random, sys\nrandom.seed('{cost} {seed}')\nprint('ready', flush=True)\nfor line in sys.stdin:\n    \
              noise = random.gauss(1, 0.03) * (1.2 if random.random() < 0.05 else 1)\n    \
              print('{{\"packets\":1000,\"cycles\":%d}}' % ({cost} * 1000 * noise), flush=True)\n"
         )
@@ -255,7 +302,11 @@ mod tests {
     }
 
     fn bisect(costs: &[Option<f64>], arguments: &Arguments) -> anyhow::Result<String> {
-        let repository = repository(costs);
+        bisect_seeded(costs, arguments, 0)
+    }
+
+    fn bisect_seeded(costs: &[Option<f64>], arguments: &Arguments, seed: u64) -> anyhow::Result<String> {
+        let repository = repository(costs, seed);
         let folder = tempfile::tempdir().unwrap();
         let checkouts =
             Checkouts::new(repository.path(), folder.path(), &arguments.build, &arguments.program)?;
@@ -270,16 +321,65 @@ mod tests {
         assert!(!answer.contains("only a part"), "{answer}");
     }
 
+    /// The promise in full, each time with other noise and another place.
+    #[test]
+    fn the_planted_commit_is_named_in_nineteen_of_twenty_tries() {
+        let tries = 20;
+        let mut found = 0;
+        for number in 0..tries {
+            let planted = 1 + number % 11;
+            let costs: Vec<_> =
+                (0..12).map(|commit| Some(if commit < planted { 100.0 } else { 105.0 })).collect();
+            let answer = bisect_seeded(&costs, &arguments("HEAD~11", "HEAD"), number);
+            let right = answer.as_ref().is_ok_and(|answer| answer.contains(&format!("change {planted}\n")));
+            found += usize::from(right);
+            println!("try {number}: planted at {planted}, {}", if right { "found" } else { "NOT found" });
+            if !right {
+                println!("{answer:?}");
+            }
+        }
+        println!("found in {found} of {tries}");
+        assert!(found >= 19, "{found} of {tries}");
+    }
+
     #[test]
     fn commits_that_do_not_build_are_skipped_and_told() {
         let mut costs: Vec<_> = (0..9).map(|number| Some(if number < 6 { 100.0 } else { 120.0 })).collect();
         (costs[4], costs[5]) = (None, None);
         let answer = bisect(&costs, &arguments("HEAD~8", "HEAD")).unwrap();
         assert!(answer.contains("first slow commit") && answer.contains("change 6\n"), "{answer}");
+        let (_, suspects) =
+            answer.split_once("or one of those right before it that could not be judged: ").unwrap();
         assert!(
-            answer.contains("skipped, since they do not build") && answer.contains("change 4"),
+            suspects.contains("change 4 (it does not build)") && suspects.contains("change 5"),
             "{answer}"
         );
+        // Far from the slow one, they are no suspects.
+        let mut costs: Vec<_> = (0..9).map(|number| Some(if number < 6 { 100.0 } else { 120.0 })).collect();
+        costs[4] = None;
+        let answer = bisect(&costs, &arguments("HEAD~8", "HEAD")).unwrap();
+        assert!(!answer.contains("or one of") && answer.contains("change 6\n"), "{answer}");
+    }
+
+    #[test]
+    fn what_stands_between_the_sides_is_not_guessed() {
+        let rounds = |cost: f64| (0..15).map(|round| cost + 0.01 * f64::from(round)).collect::<Vec<_>>();
+        let taken = |cost| Taken {
+            ours: rounds(cost),
+            peers: vec![rounds(100.0), rounds(110.0)],
+            ..Taken::default()
+        };
+        assert_eq!([100.0, 105.0, 110.0].map(|cost| verdict(&taken(cost))), [Some(false), None, Some(true)]);
+        let costs: Vec<_> = [100.0, 100.0, 150.0, 220.0, 220.0].map(Some).into();
+        let answer = bisect(&costs, &Arguments { rounds: 9, ..arguments("HEAD~4", "HEAD") }).unwrap();
+        assert!(answer.contains("first slow commit") && answer.contains("change 3\n"), "{answer}");
+        assert!(answer.contains("change 2 (it stands between the fast and the slow side)"), "{answer}");
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        assert_eq!(percent("2"), Ok(2.0));
+        assert!(["0", "-2", "nan", "x"].iter().all(|text| percent(text).is_err()));
     }
 
     #[test]
@@ -289,9 +389,17 @@ mod tests {
         assert!(error("HEAD~1", "HEAD").contains("example is not slower at HEAD than at HEAD~1"));
         assert!(error("HEAD", "HEAD").contains("nothing in between"));
         assert!(error("nonsense", "HEAD").contains("git rev-parse"));
+        // A program that knows no such bench ends before it is ready, and says so itself.
+        let unknown = Arguments {
+            build: "printf '#!/bin/sh\necho no such bench >&2; exit 1' > bench.py; chmod +x bench.py"
+                .to_owned(),
+            ..arguments("HEAD~1", "HEAD")
+        };
+        let unknown = bisect(&same, &unknown).unwrap_err().to_string();
+        assert!(unknown.contains("example") && unknown.contains("does not run"), "{unknown}");
         let broken = bisect(&[None, Some(1.0)], &arguments("HEAD~1", "HEAD")).unwrap_err().to_string();
         assert!(broken.starts_with("HEAD~1 does not build"), "{broken}");
-        let repository = repository(&same);
+        let repository = repository(&same, 0);
         fs::write(repository.path().join("bench.py"), "changed").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let dirty = Checkouts::new(repository.path(), folder.path(), "true", "bench.py").err().unwrap();

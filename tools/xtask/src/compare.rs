@@ -4,14 +4,11 @@
 //! repeated, and a result that still depends on chance is marked void instead of being printed as a figure to rely on.
 
 mod catalogue;
-mod disturbance;
 mod dpdk;
 mod huge_pages;
-mod machine;
 mod outcome;
 mod setting;
 mod side;
-mod statistics;
 mod traffic;
 mod turns;
 
@@ -19,14 +16,15 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use warmlane_lab::bench::Machine;
 use warmlane_sys::affinity;
 
+use crate::gate;
 use crate::workspace::{self, Metadata};
 use catalogue::{Comparison, Lanes};
 use outcome::Outcome;
 use setting::{Setting, Sides};
 pub(crate) use side::Side;
-pub(crate) use statistics::Spread;
 pub(crate) use turns::{Taken, take as take_turns};
 
 /// Fewer rounds than this say nothing about noise.
@@ -58,7 +56,7 @@ pub(crate) struct Arguments {
     second_cpu: Option<usize>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|seconds| (0.01..=600.0).contains(seconds))
@@ -76,28 +74,46 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let directory = target.join("compare");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let mut setting = Setting::new(root, target, directory);
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());
     for comparison in comparisons {
-        setting.cpus = cpus(comparison.lanes, arguments)?;
-        let default = if comparison.lanes == Lanes::One { ONE_LANE } else { TWO_LANES };
-        let length = Duration::from_secs_f64(arguments.seconds.unwrap_or(default));
-        let sides = (comparison.prepare)(&setting)?;
-        // Now, since preparing may have added huge pages.
-        let machine = serde_json::to_string_pretty(&machine::fingerprint(&setting.root, &setting.cpus))?;
-        fs::write(setting.directory.join("machine.json"), machine + "\n")
-            .context("cannot write machine.json")?;
-        let outcome = compare(comparison, sides, &setting.cpus, arguments.rounds as usize, length)?;
-        if arguments.json {
-            println!("{}", serde_json::to_string(&outcome)?);
-        } else {
-            print!("{}", outcome.table());
+        match one(comparison, &mut setting, arguments) {
+            Ok(outcome) if arguments.json => println!("{}", serde_json::to_string(&outcome)?),
+            Ok(outcome) => {
+                print!("{}", outcome.table());
+                outcomes.push(outcome);
+            }
+            // What nobody asked for by name may be impossible here; the others are not.
+            Err(error) => {
+                eprintln!("xtask: {}: skipped, {error:#}", comparison.name);
+                skipped.push((comparison.name, format!("{error:#}")));
+            }
         }
-        outcomes.push(outcome);
     }
-    if !arguments.json && outcomes.len() > 1 {
-        print!("\n{}", outcome::summary(&outcomes));
+    if !arguments.json && outcomes.len() + skipped.len() > 1 {
+        print!("\n{}", outcome::summary(&outcomes, &skipped));
+    }
+    if !arguments.names.is_empty() && !skipped.is_empty() {
+        bail!("{} of {} comparisons could not be made", skipped.len(), arguments.names.len());
     }
     Ok(())
+}
+
+/// Makes one comparison.
+fn one(
+    comparison: &'static Comparison,
+    setting: &mut Setting,
+    arguments: &Arguments,
+) -> anyhow::Result<Outcome> {
+    setting.cpus = cpus(comparison.lanes, arguments)?;
+    // With the huge pages as they are before some are added for the comparison.
+    let machine = Machine::measuring(&setting.cpus);
+    let one_lane = comparison.lanes == Lanes::One;
+    let length =
+        Duration::from_secs_f64(arguments.seconds.unwrap_or(if one_lane { ONE_LANE } else { TWO_LANES }));
+    let sides = (comparison.prepare)(setting)?;
+    let outcome = compare(comparison, sides, &setting.cpus, arguments.rounds as usize, length, machine)?;
+    let instructions = if one_lane { gate::instructions(&setting.root, comparison.name) } else { Ok(None) };
+    Ok(outcome.beside_instructions(instructions))
 }
 
 /// The CPUs for a comparison, the first lane's first.
@@ -123,6 +139,7 @@ fn compare(
     cpus: &[usize],
     rounds: usize,
     length: Duration,
+    machine: Machine,
 ) -> anyhow::Result<Outcome> {
     let mut ours = Side::start("ours", &sides.ours, cpus)?;
     let (names, commands): (Vec<_>, Vec<_>) = sides.peers.into_iter().unzip();
@@ -132,7 +149,7 @@ fn compare(
         .map(|(name, command)| Side::start(name, command, cpus))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let taken = turns::take(&mut ours, &mut peers, cpus, rounds, length)?;
-    Outcome::new(comparison, &names, taken, sides.missing.or_else(|| sides.pages.unfair.clone()))
+    Outcome::new(comparison, &names, taken, sides.missing.or_else(|| sides.pages.unfair.clone()), machine)
 }
 
 #[cfg(test)]
@@ -171,7 +188,8 @@ mod tests {
         };
         let cpu = affinity::allowed_cpus().unwrap()[0];
         // These programs answer at once, so hardly any time can be lost of what is allowed for a minute.
-        let outcome = compare(&EXAMPLE, sides, &[cpu], 9, Duration::from_secs(60)).unwrap();
+        let outcome =
+            compare(&EXAMPLE, sides, &[cpu], 9, Duration::from_secs(60), Machine::default()).unwrap();
         assert_eq!((outcome.peer_name.as_str(), outcome.ratio, outcome.void), ("fast", Some(2.5), None));
         assert_eq!(outcome.others.len(), 1);
     }

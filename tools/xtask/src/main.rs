@@ -4,16 +4,19 @@
 //! - `compare` measures us against a peer on this machine, taking turns.
 //! - `gate` counts the hot paths' instructions and compares them with what is allowed.
 //! - `bisect` finds the commit that made a bench slower.
+//! - `record` keeps what a command measured, and `figures` checks that documents quote it as it is.
 //! - `fuzz` builds and runs the fuzz targets with a stable compiler.
 //! - `mutate-orderings` weakens each memory ordering of `base/sync` and sees whether a test notices.
 //!
-//! It promises that standard output carries results only. It must not change the working tree outside `target/` and the
-//! ignored folders of `fuzz/`.
+//! It promises that standard output carries results only. Except for the
+//! files that `gate --accept`, `record` and `figures --refill` are there to write, it does not change the working tree outside
+//! `target/` and the ignored folders of `fuzz/`.
 
 #![forbid(unsafe_code)]
 
 mod bisect;
 mod compare;
+mod figures;
 mod fuzz;
 mod gate;
 mod layers;
@@ -42,6 +45,10 @@ enum Task {
     Gate(gate::Arguments),
     /// Find the commit that made a bench slower
     Bisect(bisect::Arguments),
+    /// Keep what a command measured in perf/figures, for documents to quote
+    Record(figures::RecordArguments),
+    /// Check that figures quoted in documents are those of their records
+    Figures(figures::Arguments),
     /// Build and run fuzz targets
     Fuzz(fuzz::Arguments),
     /// Weaken each memory ordering of base/sync in turn and see whether a test notices
@@ -54,6 +61,8 @@ fn main() -> ExitCode {
         Task::Compare(arguments) => compare::run(&arguments),
         Task::Gate(arguments) => gate::run(&arguments),
         Task::Bisect(arguments) => bisect::run(&arguments),
+        Task::Record(arguments) => figures::record(&arguments),
+        Task::Figures(arguments) => figures::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::MutateOrderings(arguments) => mutate_orderings::run(&arguments),
     };

@@ -1,4 +1,4 @@
-//! `cargo xtask mutate-orderings`: weakens each memory ordering of `base/sync` in turn and sees whether a test notices.
+//! `cargo xtask mutate-orderings`: weakens each memory ordering of `base/sync`, or of the depot, in turn and sees whether a test notices.
 //!
 //! An ordering that can be weakened without any test failing is either stronger than needed or not tested. Those that
 //! are known to be of neither kind are in `benign`, each with the reason.
@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 
 use self::benign::BENIGN;
 use self::mutant::{CHOICE, find, with_all};
-use self::scratch::{Outcome, Scratch};
+use self::scratch::{Outcome, SUBJECTS, Scratch, Subject};
 use crate::workspace;
 
 /// At least so many of a hundred must be caught by a test, known ones included.
@@ -24,7 +24,10 @@ const LEAST_CAUGHT: usize = 90;
 /// Options of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only these files of base/sync/src, such as `mcs` or `rcu/domain`
+    /// Whose orderings: `sync` for base/sync, `mem` for the depot's queue in core/mem
+    #[arg(long = "crate", value_name = "NAME", default_value = "sync", value_parser = subject)]
+    subject: &'static Subject,
+    /// Only these files of the crate's src, such as `mcs` or `rcu/domain`
     #[arg(long = "file", value_name = "NAME")]
     files: Vec<String>,
     /// Only say what would be changed
@@ -33,6 +36,12 @@ pub(crate) struct Arguments {
     /// Seconds for each test program; one that takes longer has noticed
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
+}
+
+fn subject(name: &str) -> Result<&'static Subject, String> {
+    let known = || SUBJECTS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or ");
+    let found = SUBJECTS.iter().find(|(known, _)| *known == name).map(|(_, subject)| subject);
+    found.ok_or_else(|| format!("there are no models of {name}: it is {}", known()))
 }
 
 /// How a mutant fared.
@@ -46,8 +55,10 @@ enum Fate {
 /// Runs the tests with one mutant after the other; fails if one survives that is not known as benign, or too many do.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let workspace = workspace::metadata(None)?;
-    let source = workspace.root.join("base/sync");
-    let files = files(&source.join("src"), &arguments.files)?;
+    let source = workspace.root.join(arguments.subject.folder);
+    let usual = arguments.subject.files.iter().map(|&file| file.to_owned());
+    let wanted = if arguments.files.is_empty() { usual.collect() } else { arguments.files.clone() };
+    let files = files(&source.join("src"), &wanted)?;
     let mut mutants = Vec::new();
     let mut changed = Vec::new();
     for file in &files {
@@ -64,8 +75,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return Ok(());
     }
     let limit = Duration::from_secs(arguments.limit);
-    let mut scratch =
-        Scratch::copy(&workspace.root, &workspace.target_directory.join("mutate-orderings"), limit)?;
+    let mut scratch = Scratch::copy(
+        arguments.subject,
+        &workspace.root,
+        &workspace.target_directory.join("mutate-orderings"),
+        limit,
+    )?;
     for (path, text) in &changed {
         scratch.write(path, text)?;
     }

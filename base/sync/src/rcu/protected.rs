@@ -57,7 +57,7 @@ impl<T: Send + Sync + 'static> Protected<T> {
     ///
     /// # Errors
     /// [`ReplaceError`] with `value`, if the queue is full or waits for readers of another domain.
-    pub fn replace(&self, value: T, replaced: &mut Retired<Box<T>>) -> Result<(), ReplaceError<T>> {
+    pub fn replace(&self, value: T, replaced: &mut Retired<Replaced<T>>) -> Result<(), ReplaceError<T>> {
         if !self.domain.is_same(replaced.domain()) {
             return Err(ReplaceError::ForeignQueue { value });
         }
@@ -67,11 +67,31 @@ impl<T: Send + Sync + 'static> Protected<T> {
         // R5: release, pairs with A5; and acquire, pairs with the R5 of the replacement before, which may have been
         // another thread's: without it what that wrote could be dropped before it is there.
         let old = self.value.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
-        // SAFETY: from a box, by `new` or `replace`, and just taken out by whoever swapped it: nobody else makes a box
-        // of it again. Readers may still have it; the queue keeps it as long as that.
-        let old = unsafe { Box::from_raw(old) };
-        replaced.put(old);
+        replaced.put(Replaced(old));
         Ok(())
+    }
+}
+
+/// A value that was replaced, and that readers may still refer to: so nobody can look into it until it is handed back.
+///
+/// No box yet, because a box claims that nobody else has a reference.
+pub struct Replaced<T>(*mut T);
+
+// SAFETY: it owns the T, as a box does; readers' references are to a T that is Sync (see `replace`).
+unsafe impl<T: Send> Send for Replaced<T> {}
+
+impl<T> Drop for Replaced<T> {
+    fn drop(&mut self) {
+        // SAFETY: from a box, by `new` or `replace`, and taken out by the one who swapped it: nobody else makes a box of it
+        // again. What is dropped was handed back by a queue of the value's domain, or left to the domain: no reader can
+        // refer to it any more.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+impl<T> fmt::Debug for Replaced<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replaced").finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,8 @@ use std::fmt;
 use std::time::Duration;
 
 /// A bounded queue of unlinked items (boxes, runs of slots, indices) that hands each back when no reader can refer to
-/// it any more, in the order in which they came. Nothing is allocated after construction.
+/// it any more, in the order in which they came. Nothing is allocated
+/// after construction but when a queue is dropped with items inside.
 ///
 /// [`retire`](Self::retire) only puts an item in; [`reclaim`](Self::reclaim) hands back what is safe and starts *one*
 /// grace period for all that came since it was called last. So call it after each batch of updates, and when idle.

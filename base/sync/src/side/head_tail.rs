@@ -45,7 +45,7 @@ impl Side for HeadTail {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             if state & TAKEN == TAKEN {
-                backoff.wait_for_change(&self.state, state);
+                backoff.wait_for_change(&*self.state, state);
                 state = self.state.load(Ordering::Acquire);
                 continue;
             }

@@ -1,6 +1,6 @@
 //! A side with any number of threads that publish in the order in which they reserved.
 
-use super::{Concurrent, Reserved, Side, distance};
+use super::{Concurrent, Reserved, Side};
 use crate::backoff::Backoff;
 use crate::padded::CachePadded;
 use crate::primitive::{AtomicU64, Ordering};
@@ -54,12 +54,12 @@ impl Side for Queued {
             // A4: acquire, pairs with R4 of whoever left the hint. It had acquired the tail; without this edge the
             // slots could be touched while the other side still is.
             let limit = self.reserve.limit.load(Ordering::Acquire);
-            // An old hint may be behind the head. A head that is out of date may be behind the hint by more than the
-            // capacity, but then the exchange fails.
-            let mut room = distance(head, limit);
+            // An old hint may be behind the head, by any distance, if who left it had lost its CPU in between. A head that
+            // is out of date may be behind the hint by more than the capacity, but then the exchange fails.
+            let mut room = room_to(head, limit);
             if room < wanted {
                 let seen = look();
-                room = distance(head, seen);
+                room = room_to(head, seen);
                 // Only if it is news, or pollers of a ring that is empty would fight over the line.
                 if seen != limit {
                     // R4: release, pairs with A4. Two threads may leave theirs in the wrong order; an old one only
@@ -94,7 +94,7 @@ impl Side for Queued {
             if tail == reserved.position {
                 break;
             }
-            backoff.wait_for_change(&self.tail, tail);
+            backoff.wait_for_change(&*self.tail, tail);
         }
         // R1: release, pairs with A1 and with A2 of the thread behind on this side.
         self.tail.store(reserved.position + count as u64, Ordering::Release);
@@ -102,3 +102,28 @@ impl Side for Queued {
 }
 
 impl Concurrent for Queued {}
+
+/// Positions from `head` to `limit`, 0 if the head is ahead. All 64 bits count, unlike in [`distance`](super::distance): a
+/// hint may be older than 2³¹ positions. The other side of a ring with this one counts in 64 bits too.
+#[inline(always)]
+#[expect(clippy::cast_sign_loss, reason = "not below 0")]
+fn room_to(head: u64, limit: u64) -> usize {
+    (limit.wrapping_sub(head).cast_signed()).max(0) as usize
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_however_old_is_no_room() {
+        for behind in [1, 1 << 31, (1 << 31) + 1, 3 << 30, 1 << 32, 1 << 40] {
+            assert_eq!(room_to(behind, 0), 0, "{behind}");
+        }
+        assert_eq!((room_to(5, 5), room_to(5, 12)), (0, 7));
+        let side = Queued::new(1, 8);
+        side.reserve.head.store(3 << 30, Ordering::Relaxed);
+        // SAFETY: the side is not `Single`.
+        assert!(unsafe { side.reserve(|| 3 << 30, 1, 1) }.is_none());
+    }
+}

@@ -65,18 +65,18 @@ impl Side for RelaxedTail {
     #[inline(always)]
     unsafe fn reserve(&self, look: impl Fn() -> u64, wanted: usize, minimum: usize) -> Option<Reserved> {
         let mut backoff = Backoff::default();
-        // A3: acquire, pairs with R3 of whoever moved the head here. It had seen the other side's tail far enough
-        // for its own slots; without this edge the look at that tail below could give an older one, behind the
-        // head, and there would seem to be no room where there is.
-        let mut word = self.head.load(Ordering::Acquire);
+        // Relaxed, all that concerns the head: whoever reserves next need not know what those before saw. It may look at an
+        // older tail of the other side then, even one behind the head, and find less room than there is, or none. The room
+        // that it does find it has acquired itself, by A1.
+        let mut word = self.head.load(Ordering::Relaxed);
         loop {
             let head = Mark::from_word(word);
             // Relaxed: only to keep the distance.
             let tail_word = self.tail.load(Ordering::Relaxed);
             let tail = Mark::from_word(tail_word);
             if distance(tail.position.into(), head.position.into()) > self.ahead as usize {
-                backoff.wait_for_change(&self.tail, tail_word);
-                word = self.head.load(Ordering::Acquire);
+                backoff.wait_for_change(&*self.tail, tail_word);
+                word = self.head.load(Ordering::Relaxed);
                 continue;
             }
             let room = distance(head.position.into(), look());
@@ -88,8 +88,7 @@ impl Side for RelaxedTail {
                 position: head.position.wrapping_add(count as u32),
                 moves: head.moves.wrapping_add(1),
             };
-            // R3: release, pairs with A3. A failure loads a newer head, hence acquire as there.
-            match self.head.compare_exchange_weak(word, moved.word(), Ordering::Release, Ordering::Acquire) {
+            match self.head.compare_exchange_weak(word, moved.word(), Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some(Reserved { position: head.position.into(), count, room }),
                 Err(newer) => word = newer,
             }

@@ -8,16 +8,21 @@ use super::bucket::Layout;
 #[cfg(not(loom))]
 mod real {
     use std::marker::PhantomData;
-    use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicU8, AtomicU64};
 
-    use warmlane_sys::pages::TableMemory;
+    use warmlane_sys::pages::{TableEntry, TableMemory};
 
     use super::{Deref, ExactError, Layout};
 
     /// A cache line, as the memory knows it
     type Line = [AtomicU64; 8];
-    /// No page is smaller
-    const LINES_OF_A_PAGE: usize = 4096 / size_of::<Line>();
+
+    /// All of its pages are there, so that no reader waits for the kernel to find one, and none finds that there is none.
+    fn committed<T: TableEntry>(count: usize) -> Option<TableMemory<T>> {
+        let memory = TableMemory::zeroed(count).ok()?;
+        memory.commit(0..count).ok()?;
+        Some(memory)
+    }
 
     /// Buckets in huge pages. Never moved or given back before all that read them are gone.
     pub(in crate::exact) struct Buckets<B> {
@@ -35,11 +40,7 @@ mod real {
             const { Self::FITS };
             let lines = count.saturating_mul(size_of::<B>() / size_of::<Line>());
             let bytes = lines.saturating_mul(size_of::<Line>());
-            let lines = TableMemory::<Line>::zeroed(lines).map_err(|_| ExactError::Memory { bytes })?;
-            // So that no reader waits for the kernel to find a page.
-            for line in lines.iter().step_by(LINES_OF_A_PAGE) {
-                line[0].store(0, Ordering::Relaxed);
-            }
+            let lines = committed(lines).ok_or(ExactError::Memory { bytes })?;
             Ok(Self { lines, count, owned: PhantomData })
         }
 
@@ -67,12 +68,7 @@ mod real {
     impl Ages {
         /// `count` ages of 0
         pub(in crate::exact) fn new(count: usize) -> Result<Self, ExactError> {
-            let ages =
-                TableMemory::<AtomicU8>::zeroed(count).map_err(|_| ExactError::Memory { bytes: count })?;
-            for age in ages.iter().step_by(LINES_OF_A_PAGE * size_of::<Line>()) {
-                age.store(0, Ordering::Relaxed);
-            }
-            Ok(Self(ages))
+            committed(count).map(Self).ok_or(ExactError::Memory { bytes: count })
         }
     }
 

@@ -233,17 +233,52 @@ mod loom_tests {
         number.to_le_bytes()
     }
 
-    #[test]
-    fn an_entry_that_moves_is_never_missed() {
-        // Away from home, back, and away again.
-        model(3, || {
+    /// Moves an entry away from home, back, and away again while another thread looks it up.
+    fn an_entry_that_moves_is_never_missed(
+        preemptions: usize,
+        look_up: impl Fn(&ExactReader<Key>) -> u32 + Copy + Send + Sync + 'static,
+    ) {
+        model(preemptions, move || {
             let mut table = ExactTable::<Key>::with_buckets(2, Seed::from_number(1), false).unwrap();
             table.insert(&key(1), 11).unwrap();
             let reader = table.reader();
-            let lookup = thread::spawn(move || assert_eq!(reader.lookup(&key(1)), Some(11)));
+            let lookup = thread::spawn(move || assert_eq!(look_up(&reader), 11));
             for _ in 0..3 {
                 table.shift(&key(1));
             }
+            lookup.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn an_entry_that_moves_is_never_missed_by_one_lookup() {
+        an_entry_that_moves_is_never_missed(3, |reader| reader.lookup(&key(1)).unwrap_or(NO_VALUE));
+    }
+
+    #[test]
+    fn an_entry_that_moves_is_never_missed_by_a_burst() {
+        an_entry_that_moves_is_never_missed(3, |reader| {
+            let mut values = [0];
+            reader.lookup_burst(&[key(1)], &mut values);
+            values[0]
+        });
+    }
+
+    #[test]
+    fn a_slot_with_a_tag_and_a_new_owner_is_not_taken_for_the_old_one() {
+        // Keys of five words stand in buckets of several lines.
+        let key = |number: u8| [number; 40];
+        model(2, move || {
+            let mut table = ExactTable::<[u8; 40]>::with_buckets(2, Seed::from_number(1), false).unwrap();
+            table.insert(&key(1), 11).unwrap();
+            let reader = table.reader();
+            let lookup = thread::spawn(move || {
+                let mut values = [0; 2];
+                reader.lookup_burst(&[key(1), key(2)], &mut values);
+                assert!([11, NO_VALUE].contains(&values[0]) && [22, NO_VALUE].contains(&values[1]));
+            });
+            table.remove(&key(1)).unwrap();
+            table.insert(&key(2), 22).unwrap();
             lookup.join().unwrap();
         });
     }

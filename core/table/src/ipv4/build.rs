@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use super::routes::{Routes, slot_of};
-use super::{CONTINUES, HOP_NUMBERS, HOST_WORDS, Ipv4Table, ROOT_LENGTH, ROOT_WORDS, UNITS};
-use crate::TableError;
+use super::{DIVIDED, HOP_NUMBERS, HOST_WORDS, Ipv4Table, ROOT_LENGTH, ROOT_WORDS, UNITS, portable};
 use crate::arena::{Arena, NoRoom};
 use crate::prefix::Ipv4Prefix;
+use crate::{NextHopId, TableError};
 
 /// The length of the prefix that a unit of a root word stands for
 const UNIT_LENGTH: u8 = 24;
@@ -14,20 +14,21 @@ const UNIT_LENGTH: u8 = 24;
 const HOSTS: usize = 1 << (32 - UNIT_LENGTH);
 /// All units of a /19
 const ALL_UNITS: u32 = u32::MAX;
-/// Words that addresses are reserved for, 128 MiB: enough for two thirds of all /19s to continue
+/// Words that addresses are reserved for, 128 MiB: enough for an eighth of all /24s to have longer routes
 const MOST_WORDS: usize = 1 << 24;
 /// Hops that addresses are reserved for: 64 MiB
 const MOST_HOPS: usize = 1 << 25;
-// Places of hops are gathered as signed 32-bit numbers.
-const _: () = assert!(MOST_HOPS < i32::MAX as usize);
+/// Changes that room is kept for
+pub(super) const KEPT_CHANGES: usize = 4096;
+/// Hops of a run that a stretch has no need of, so that it may be written in place. More are left only as long as they
+/// are fewer than those needed.
+const SPARE_HOPS: u32 = 8;
 
-/// What a word was before, to give its runs back or to take a failed change back
+/// What was before, to give runs back or to take a failed change back
 #[derive(Debug)]
-pub(super) struct Change {
-    slot: usize,
-    before: u64,
-    /// Of the prefix that the word stands for
-    length: u8,
+pub(super) enum Change {
+    Word { slot: u32, before: u64 },
+    Hop { place: u32, before: u16 },
 }
 
 /// Arenas for an empty table: the words of the root lead to no next hop, and the first hops stand for themselves
@@ -40,6 +41,8 @@ pub(super) fn arenas() -> Result<(Arena<AtomicU64>, Arena<AtomicU16>), NoRoom> {
     for (number, hop) in (0..=u16::MAX).zip(hops.memory().iter()) {
         hop.store(number, Ordering::Relaxed);
     }
+    // Nobody's number; so that the one who finds it in a run knows that there is a block.
+    hops.memory()[usize::from(DIVIDED)].store(NextHopId::NONE.stored(), Ordering::Relaxed);
     Ok((words, hops))
 }
 
@@ -78,6 +81,38 @@ impl Division {
     }
 }
 
+/// What the units of a word lead to
+struct Units {
+    /// [`DIVIDED`] if there is a block
+    hops: [u16; UNITS],
+    blocks: [u32; UNITS],
+}
+
+impl Units {
+    fn without_blocks(hops: &[u16; UNITS]) -> Self {
+        Self { hops: *hops, blocks: [0; UNITS] }
+    }
+
+    /// The units at which the next hop changes. One with a block always counts, so that each has its own.
+    fn bitmap(&self) -> u32 {
+        let changes = |unit: &usize| self.hops[*unit] != self.hops[unit - 1] || self.hops[*unit] == DIVIDED;
+        (1..UNITS).filter(changes).fold(0, |bitmap, unit| bitmap | 1 << unit)
+    }
+
+    /// Whether they all have one next hop, and this bitmap of theirs says so
+    fn is_single(&self, bitmap: u32) -> bool {
+        bitmap == 0 && self.hops[0] != DIVIDED
+    }
+
+    /// What the run of this bitmap holds, which has all units of their own
+    fn run(&self, bitmap: u32) -> impl Iterator<Item = u16> + '_ {
+        let starts = move |unit: &usize| (bitmap | 1) & 1 << unit != 0;
+        let divided = (0..UNITS).filter(|unit| self.hops[*unit] == DIVIDED);
+        let halves = |unit: usize| [self.blocks[unit] as u16, (self.blocks[unit] >> 16) as u16];
+        (0..UNITS).filter(starts).map(|unit| self.hops[unit]).chain(divided.flat_map(halves))
+    }
+}
+
 impl Ipv4Table {
     /// Brings the words in line with the routes after those to `prefixes`, which are sorted, changed
     pub(super) fn refresh(&mut self, prefixes: &[Ipv4Prefix]) -> Result<(), TableError> {
@@ -85,29 +120,36 @@ impl Ipv4Table {
         let result = self.refresh_all(prefixes, &mut changes);
         match result {
             Ok(()) => {
-                for Change { before, length, .. } in changes.drain(..) {
-                    self.release(before, length);
+                for change in changes.drain(..) {
+                    if let Change::Word { slot, before } = change {
+                        self.release(before, self.word_at(slot as usize));
+                    }
                 }
                 self.words.shrink_if_unused();
                 self.hops.shrink_if_unused();
             }
-            // The last one first, for it may be inside what an earlier one made.
             Err(_) => {
-                while let Some(Change { slot, before, length }) = changes.pop() {
-                    let word = self.word_at(slot);
-                    self.publish(slot, before);
-                    self.release(word, length);
+                while let Some(change) = changes.pop() {
+                    match change {
+                        Change::Word { slot, before } => {
+                            let word = self.word_at(slot as usize);
+                            self.publish(slot as usize, before);
+                            self.release(word, before);
+                        }
+                        Change::Hop { place, before } => self.publish_hop(place as usize, before),
+                    }
                 }
             }
         }
-        // Its room serves the next change.
+        // Its room serves the next change, but not that of a change to half of all words.
+        changes.shrink_to(KEPT_CHANGES);
         self.changes = changes;
         result.map_err(TableError::from)
     }
 
     fn refresh_all(&mut self, prefixes: &[Ipv4Prefix], changes: &mut Vec<Change>) -> Result<(), NoRoom> {
         let mut rest = prefixes;
-        // Slots before this one are done.
+        // Slots before this one are done, so that each word changes once at most.
         let mut done = 0;
         while let [prefix, others @ ..] = rest {
             rest = others;
@@ -132,32 +174,55 @@ impl Ipv4Table {
         Ok(())
     }
 
-    /// Replaces the word of a /19, or if it continues and has to go on doing so, the words of `units` only
+    /// Brings the word of a /19 and the blocks of `units` in line with the routes
     fn refresh_slot(&mut self, slot: usize, units: u32, changes: &mut Vec<Change>) -> Result<(), NoRoom> {
         let division = Division::of(&self.routes, slot);
-        let before = self.word_at(slot);
-        if division.divided == 0 {
-            if !self.says(before, &division.hops) {
-                let word = self.run(&division.hops)?;
-                self.publish(slot, word);
-                changes.push(Change { slot, before, length: ROOT_LENGTH });
+        let mut now = Units::without_blocks(&division.hops);
+        let mut made = Vec::new();
+        let result = self.divide(&division, slot, units, &mut now, &mut made, changes);
+        match result.and_then(|()| self.refresh_word(slot, &now, changes)) {
+            Ok(()) => Ok(()),
+            Err(no_room) => {
+                for block in made {
+                    self.release_block(block);
+                }
+                Err(no_room)
             }
-            return Ok(());
         }
-        if before & CONTINUES == 0 {
-            let word = self.block(&division, slot)?;
-            self.publish(slot, word);
-            changes.push(Change { slot, before, length: ROOT_LENGTH });
-            return Ok(());
-        }
-        let block = (before >> 32) as usize;
-        for unit in (0..UNITS).filter(|unit| units & 1 << unit != 0) {
-            let before = self.word_at(block + unit);
-            let word = self.unit(&division, slot, unit)?;
-            if word != before {
-                self.publish(block + unit, word);
-                changes.push(Change { slot: block + unit, before, length: UNIT_LENGTH });
+    }
+
+    /// Sees to it that each divided /24 has a block, and that those of `units` are as the routes say; notes in `made` which
+    /// are new
+    fn divide(
+        &mut self,
+        division: &Division,
+        slot: usize,
+        units: u32,
+        now: &mut Units,
+        made: &mut Vec<u32>,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), NoRoom> {
+        for unit in (0..UNITS).filter(|unit| division.divided & 1 << unit != 0) {
+            let block = self.block_of(self.word_at(slot), unit);
+            if let Some(block) = block.filter(|_| units & 1 << unit == 0) {
+                (now.hops[unit], now.blocks[unit]) = (DIVIDED, block);
+                continue;
             }
+            let hosts = division.hosts(&self.routes, slot, unit);
+            if hosts.iter().all(|hop| *hop == hosts[0]) {
+                now.hops[unit] = hosts[0];
+                continue;
+            }
+            let (words, _) = hosts.as_chunks();
+            now.hops[unit] = DIVIDED;
+            now.blocks[unit] = if let Some(block) = block {
+                self.refresh_block(block, words, changes)?;
+                block
+            } else {
+                let block = self.new_block(words)?;
+                made.push(block);
+                block
+            };
         }
         Ok(())
     }
@@ -173,88 +238,151 @@ impl Ipv4Table {
         self.words.memory()[slot].store(word, Ordering::Release);
     }
 
-    /// Whether `word` already gives these next hops
-    fn says(&self, word: u64, hops: &[u16; UNITS]) -> bool {
-        let place = (word >> 32) as usize;
-        let run = &self.hops.memory()[place..];
-        word & CONTINUES == 0
-            && word as u32 == bitmap(hops)
-            && starts(hops).zip(run).all(|(hop, stored)| hop == stored.load(Ordering::Relaxed))
+    fn publish_hop(&self, place: usize, hop: u16) {
+        // Release: a reader that finds this hop finds what its user made it stand for.
+        self.hops.memory()[place].store(hop, Ordering::Release);
     }
 
-    /// A word whose units have these next hops
-    fn run(&mut self, hops: &[u16; UNITS]) -> Result<u64, NoRoom> {
-        let bitmap = bitmap(hops);
-        if bitmap == 0 {
-            return Ok(single(hops[0]));
+    /// Sees to it that the word in `slot` leads to these units
+    fn refresh_word(&mut self, slot: usize, units: &Units, changes: &mut Vec<Change>) -> Result<(), NoRoom> {
+        let before = self.word_at(slot);
+        if self.write_in_place(before, units, changes) {
+            return Ok(());
         }
-        let place = self.hops.take(bitmap.count_ones() as usize + 1)?;
-        for (hop, slot) in starts(hops).zip(&self.hops.memory()[place as usize..]) {
+        let word = self.word(units)?;
+        if word != before {
+            self.publish(slot, word);
+            changes.push(Change::Word { slot: slot as u32, before });
+        }
+        Ok(())
+    }
+
+    /// Writes the hops that differ into the run of a word, if these units can be told by its bitmap. Lookups then wait for one line
+    /// that was written, rather than for the word's and for that of a run in another place.
+    fn write_in_place(&self, word: u64, units: &Units, changes: &mut Vec<Change>) -> bool {
+        let (present, needed) = (word as u32, units.bitmap());
+        let spare = (present & !needed).count_ones();
+        if !has_run(word)
+            || needed & !present != 0
+            || units.is_single(needed)
+            || spare > SPARE_HOPS.max(needed.count_ones())
+        {
+            return false;
+        }
+        // Each change of a hop is seen by itself, so blocks stay what and where they are.
+        let run = (word >> 32) as usize..;
+        let hops = &self.hops.memory()[run.clone()];
+        let stored = || hops.iter().map(|hop| hop.load(Ordering::Relaxed));
+        let count = present.count_ones() as usize + 1;
+        if units
+            .run(present)
+            .take(count)
+            .zip(stored())
+            .any(|(hop, stored)| (hop == DIVIDED) != (stored == DIVIDED))
+        {
+            return false;
+        }
+        for ((hop, before), place) in units.run(present).zip(stored()).zip(run) {
+            if hop != before {
+                self.publish_hop(place, hop);
+                changes.push(Change::Hop { place: place as u32, before });
+            }
+        }
+        true
+    }
+
+    /// A word that leads to these units, with a new run if they need one
+    fn word(&mut self, units: &Units) -> Result<u64, NoRoom> {
+        let bitmap = units.bitmap();
+        if units.is_single(bitmap) {
+            return Ok(single(units.hops[0]));
+        }
+        let place = self.hops.take(units.run(bitmap).count())?;
+        for (hop, slot) in units.run(bitmap).zip(&self.hops.memory()[place as usize..]) {
             // Relaxed: the word that leads here is published with release.
             slot.store(hop, Ordering::Relaxed);
         }
         Ok(u64::from(place) << 32 | u64::from(bitmap))
     }
 
-    /// A word that continues in a word for each of its /24s
-    fn block(&mut self, division: &Division, slot: usize) -> Result<u64, NoRoom> {
-        let first = self.words.take(UNITS)?;
-        self.fill_block(first, UNITS, UNIT_LENGTH, |table, unit| table.unit(division, slot, unit))
-    }
-
-    /// The word of a /24
-    fn unit(&mut self, division: &Division, slot: usize, unit: usize) -> Result<u64, NoRoom> {
-        if division.divided & 1 << unit == 0 {
-            return Ok(single(division.hops[unit]));
-        }
-        let hosts = division.hosts(&self.routes, slot, unit);
-        if hosts.iter().all(|hop| *hop == hosts[0]) {
-            return Ok(single(hosts[0]));
-        }
-        let first = self.words.take(HOST_WORDS)?;
-        let (words, _) = hosts.as_chunks();
-        self.fill_block(first, HOST_WORDS, UNIT_LENGTH + 3, |table, index| table.run(&words[index]))
-    }
-
-    /// A word that continues in `size` words, each for a prefix of `length` bits
-    fn fill_block(
-        &mut self,
-        first: u32,
-        size: usize,
-        length: u8,
-        word: impl Fn(&mut Self, usize) -> Result<u64, NoRoom>,
-    ) -> Result<u64, NoRoom> {
-        for index in 0..size {
-            match word(self, index) {
-                Ok(word) => self.publish(first as usize + index, word),
+    /// A block in which a /24 has these next hops
+    fn new_block(&mut self, hosts: &[[u16; UNITS]]) -> Result<u32, NoRoom> {
+        let block = self.words.take(HOST_WORDS)?;
+        for (index, hops) in hosts.iter().enumerate() {
+            match self.word(&Units::without_blocks(hops)) {
+                Ok(word) => self.publish(block as usize + index, word),
                 Err(no_room) => {
-                    self.release_block(first, index, length);
-                    self.words.give_unused(first, size);
+                    for index in 0..index {
+                        self.release_run(self.word_at(block as usize + index));
+                    }
+                    self.words.give_unused(block, HOST_WORDS);
                     return Err(no_room);
                 }
             }
         }
-        Ok(u64::from(first) << 32 | CONTINUES)
+        Ok(block)
     }
 
-    /// Gives back what the word of a prefix of `length` bits led to
-    fn release(&mut self, word: u64, length: u8) {
-        let base = (word >> 32) as u32;
-        if word & CONTINUES != 0 {
-            let size = if length == ROOT_LENGTH { UNITS } else { HOST_WORDS };
-            self.release_block(base, size, length + size.trailing_zeros() as u8);
-            self.words.retire(base, size);
-        } else if word as u32 != 0 {
-            self.hops.retire(base, (word as u32).count_ones() as usize + 1);
+    /// Replaces the words of a block that differ from these next hops
+    fn refresh_block(
+        &mut self,
+        block: u32,
+        hosts: &[[u16; UNITS]],
+        changes: &mut Vec<Change>,
+    ) -> Result<(), NoRoom> {
+        for (slot, hops) in (block as usize..).zip(hosts) {
+            self.refresh_word(slot, &Units::without_blocks(hops), changes)?;
         }
+        Ok(())
     }
 
-    /// Gives back what the first `count` words of a block led to, each of a prefix of `length` bits
-    fn release_block(&mut self, first: u32, count: usize, length: u8) {
-        for slot in first as usize..first as usize + count {
-            self.release(self.word_at(slot), length);
+    /// The block of a unit of the word, if it has one
+    fn block_of(&self, word: u64, unit: usize) -> Option<u32> {
+        let hops = self.hops.memory();
+        let place = portable::place(word, unit as u32);
+        (hops[place].load(Ordering::Relaxed) == DIVIDED).then(|| portable::block(hops, word, place))
+    }
+
+    /// The blocks that the word leads to
+    fn blocks(&self, word: u64) -> Vec<u32> {
+        if !has_run(word) {
+            return Vec::new();
+        }
+        let starts = (0..UNITS).filter(|unit| (word | 1) & 1 << unit != 0);
+        starts.filter_map(|unit| self.block_of(word, unit)).collect()
+    }
+
+    /// Gives back what one word led to and another one in its place does not
+    fn release(&mut self, word: u64, other: u64) {
+        let blocks = self.blocks(word);
+        if !blocks.is_empty() {
+            let kept = self.blocks(other);
+            blocks
+                .into_iter()
+                .filter(|block| !kept.contains(block))
+                .for_each(|block| self.release_block(block));
+        }
+        self.release_run(word);
+    }
+
+    fn release_block(&mut self, block: u32) {
+        for index in 0..HOST_WORDS {
+            self.release_run(self.word_at(block as usize + index));
+        }
+        self.words.retire(block, HOST_WORDS);
+    }
+
+    fn release_run(&mut self, word: u64) {
+        if has_run(word) {
+            let count = (word as u32).count_ones() as usize + 1;
+            self.hops.retire((word >> 32) as u32, count + 2 * self.blocks(word).len());
         }
     }
+}
+
+/// Whether a word has a run of its own. One without has a next hop for a base, and hops up there stand for themselves.
+fn has_run(word: u64) -> bool {
+    word >> 32 >= HOP_NUMBERS as u64
 }
 
 /// The word of one next hop
@@ -273,21 +401,9 @@ fn units_of(prefix: Ipv4Prefix) -> u32 {
     ALL_UNITS << first & ALL_UNITS >> (UNITS - 1 - last)
 }
 
-/// The units whose next hop differs from that of the unit before
-fn bitmap(hops: &[u16; UNITS]) -> u32 {
-    (1..UNITS).fold(0, |bitmap, unit| bitmap | u32::from(hops[unit] != hops[unit - 1]) << unit)
-}
-
-/// The next hops without repetitions side by side
-fn starts(hops: &[u16; UNITS]) -> impl Iterator<Item = u16> + '_ {
-    (0..UNITS).filter(|&unit| unit == 0 || hops[unit] != hops[unit - 1]).map(|unit| hops[unit])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NextHopId;
-
     #[test]
     fn without_room_the_table_stays_as_it_is() {
         let prefix = |text: &str| text.parse::<Ipv4Prefix>().unwrap();
@@ -306,9 +422,12 @@ mod tests {
             (table.len(), table.lookup(0x0b00_0101), table.lookup(0x0a01_0001)),
             (2, NextHopId::NONE, hop(2))
         );
-        // Halfway through the root words: 10.0.0.0/19 is changed by then, the run in 10.1.0.0/19 cannot be written anew.
-        let full = TableError::Full { bytes: (end + 2) * size_of::<u16>() };
-        assert_eq!(table.remove(prefix("10.0.0.0/8")), Err(full));
+        // Halfway through the root words: 10.0.0.0/19 is changed by then and the run in 10.1.0.0/19 written in place; there is no
+        // room for that of 11.0.0.0/19.
+        let full = TableError::Full { bytes: (end + 3) * size_of::<u16>() };
+        let batch =
+            [("10.0.0.0/8", None), ("11.0.1.0/24", Some(hop(3)))].map(|(text, hop)| (prefix(text), hop));
+        assert_eq!(table.apply(batch), Err(full));
         // A batch, of which the last change has no room.
         let batch =
             [("10.1.0.0/24", Some(hop(1))), ("12.0.0.0/8", Some(hop(4))), ("13.0.1.0/24", Some(hop(5)))];
@@ -323,5 +442,72 @@ mod tests {
         table.hops.set_limit(usize::MAX);
         assert_eq!(table.insert(prefix("11.0.1.1/32"), hop(3)), Ok(None));
         assert_eq!(table.lookup(0x0b00_0101), hop(3));
+    }
+
+    #[test]
+    fn what_the_bitmap_can_tell_is_written_in_place() {
+        let site = |number: u32| Ipv4Prefix::containing(0x0a00_0000 | number << 8, 24);
+        let host = |number: u32| Ipv4Prefix::containing(0x0a00_0001 | number << 8, 32);
+        let hop = |number| NextHopId::new(number).unwrap();
+        let hosts = [(host(9), hop(90))];
+        let mut table =
+            Ipv4Table::from_routes((0..20).map(|number| (site(number), hop(number))).chain(hosts)).unwrap();
+        let slot = slot_of(0x0a00_0000);
+        let state = |table: &Ipv4Table| (table.word_at(slot), table.words.used(), table.hops.used());
+        let before = state(&table);
+        let answers = |table: &Ipv4Table, number: u32| {
+            [0, 1, 2].map(|address| table.lookup(site(number).first() + address))
+        };
+        for number in [0, 3, 9, 19] {
+            let others = answers(&table, number + 1);
+            let at_host = if number == 9 { hop(90) } else { hop(50) };
+            table.insert(site(number), hop(50)).unwrap();
+            assert_eq!(answers(&table, number), [hop(50), at_host, hop(50)]);
+            assert_eq!(state(&table), before);
+            if number != 9 {
+                table.remove(site(number)).unwrap();
+                assert_eq!(answers(&table, number), [NextHopId::NONE; 3]);
+                assert_eq!(state(&table), before);
+            }
+            assert_eq!(answers(&table, number + 1), others);
+            table.insert(site(number), hop(number)).unwrap();
+            assert_eq!(state(&table), before);
+        }
+        // A batch that fails takes back what it has written.
+        table.hops.set_limit(table.hops.end());
+        let batch = [(site(3), hop(50)), (host(9), hop(91)), (site(100), hop(51))];
+        assert!(table.apply(batch.map(|(prefix, hop)| (prefix, Some(hop)))).is_err());
+        assert_eq!(
+            (answers(&table, 3), answers(&table, 9)[1], state(&table)),
+            ([hop(3); 3], hop(90), before)
+        );
+        // When most routes have gone, a run that is too long does not stay.
+        table.hops.set_limit(usize::MAX);
+        for number in 2..20 {
+            table.remove(site(number)).unwrap();
+        }
+        assert!(state(&table).2 < before.2 - 8, "{} of {}", state(&table).2, before.2);
+    }
+
+    #[test]
+    fn without_memory_the_table_stays_as_it_is() {
+        let prefix = |text: &str| text.parse::<Ipv4Prefix>().unwrap();
+        let hop = |number| NextHopId::new(number).unwrap();
+        let mut table = Ipv4Table::from_routes([(prefix("10.0.0.0/8"), hop(1))]).unwrap();
+        table.words.refuse_memory(true);
+        let site = |number: u32| Ipv4Prefix::containing(0x0a00_0001 + (number << 8), 32);
+        let routes = || (0..1 << 16).map(|number| (site(number), Some(hop(2))));
+        // As many blocks as need more than the memory that is there.
+        assert!(matches!(table.apply(routes()), Err(TableError::Memory { .. })));
+        assert_eq!((table.len(), table.lookup(0x0a00_0001), table.words.used()), (1, hop(1), ROOT_WORDS));
+        table.words.refuse_memory(false);
+        assert_eq!(table.apply(routes()), Ok(()));
+        assert_eq!(
+            (table.len(), table.lookup(0x0aff_ff01), table.lookup(0x0aff_ff02)),
+            (1 + (1 << 16), hop(2), hop(1))
+        );
+        let removals: Vec<_> = routes().map(|(prefix, _)| (prefix, None)).collect();
+        assert_eq!(table.apply(removals), Ok(()));
+        assert_eq!((table.len(), table.words.used(), table.hops.used()), (1, ROOT_WORDS, HOP_NUMBERS));
     }
 }

@@ -5,30 +5,22 @@
 //! stand, one after the other, 16 bits each. So the answer is `hops[base + popcount(bitmap up to the unit)]`:
 //!
 //! ```text
-//! bit 63           32 31                                      1   0
-//!     | base          | the next hop changes at unit 31 … 1     | 0 |   hops[base + …] is the answer
-//!     | first word    |                                       0 | 1 |   words[first + unit] continues
+//! bit 63    32 31                                      1   0
+//!     | base  | the next hop changes at unit 31 … 1     | 0 |
 //! ```
 //!
-//! A /19 with a single next hop needs no run of its own: the first 65,536 hops are the numbers themselves, so its
-//! base is its next hop. Only a /19 with prefixes longer than /24 continues: in 32 words for its /24s, which are of one next hop
-//! or continue in 8 words (one cache line) whose units are single addresses.
+//! A /19 with a single next hop needs no run of its own: the first hops stand for themselves, so its base is its next hop.
+//! A /24 with longer routes has [`DIVIDED`] in place of a next hop. The run of its /19 then has, after the hops, the number of a
+//! block for each such /24: 8 words (one cache line) whose units are single addresses.
 //!
 //! Why this one: a lookup touches two lines of 6 MiB that mostly stay in the second- and third-level cache, and
-//! 16 of them go side by side in a vector register. DIR-24-8 with 2-byte entries touches one line of 32 MiB. Prototypes of
-//! both on an EPYC (Zen 4, 2.6 GHz TSC, 1 MiB L2, 32 MiB L3 shared with neighbours), with the 901,899 prefixes of the BGP
-//! table, 64 next hops and bursts of 64, in cycles per lookup:
+//! all but the loads is done for 16 of them side by side in a vector register. DIR-24-8 with 2-byte entries touches one line of
+//! 32 MiB, which is faster only where it has the third-level cache to itself; a router that also moves packets does not
+//! grant that. `cargo xtask compare lpm4` has the figures.
 //!
-//! | addresses | this, AVX-512 | this, one by one | with 32-bit hops, AVX-512 | DIR-24-8, one by one |
-//! |---|---|---|---|---|
-//! | uniform | 3.5 | 6.8 | 4.0 | 10.9 |
-//! | inside random prefixes | 4.1 | 6.8 | 4.6 | 3.3 |
-//!
-//! DIR-24-8 wins only where its table has the third-level cache to itself, which a router that also moves packets does not
-//! grant: with 5,000 next hops and a busy neighbour it took 9.3 where this took 8.0. The table as it stands here, with a
-//! neighbour at work, takes 5.1 and 5.2 with AVX-512 and 6.6 with the x86-64-v3 kernel.
-//!
-//! A change writes new runs and words aside, then puts each into effect with one word of the root or of a block.
+//! A change that the present bitmap of a /19 can express writes the hops that differ in place, so lookups
+//! wait for a single line. Any other one writes new runs and words aside, then puts each into effect with one word of the root or
+//! of a block.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -55,14 +47,14 @@ const ROOT_BITS: u32 = 19;
 const ROOT_LENGTH: u8 = ROOT_BITS as u8;
 /// Words of the root
 const ROOT_WORDS: usize = 1 << ROOT_BITS;
-/// Units of a word, and words in which a /19 continues
+/// Units of a word
 const UNITS: usize = 32;
-/// Words in which a /24 continues, each for 32 addresses
+/// Words of a block, each for 32 addresses of a /24
 const HOST_WORDS: usize = 8;
 /// The first hops stand for themselves
 const HOP_NUMBERS: usize = 1 << 16;
-/// In bit 0 of a word: its lower half is not a bitmap, its upper half is where words continue
-const CONTINUES: u64 = 1;
+/// In place of a next hop: the /24 has longer routes, and a block for them
+const DIVIDED: u16 = NextHopId::UNUSED;
 
 /// IPv4 routes, found by longest match
 ///
@@ -72,8 +64,11 @@ pub struct Ipv4Table {
     routes: Routes,
     words: Arena<AtomicU64>,
     hops: Arena<AtomicU16>,
-    /// Empty between changes, to have room without asking for it each time
+    /// This and the next two are empty between changes, to have room without asking for it each time
     changes: Vec<Change>,
+    /// What routes were before
+    undo: Vec<(Ipv4Prefix, Option<NextHopId>)>,
+    touched: Vec<Ipv4Prefix>,
     level: Level,
     domain: Option<Domain>,
 }
@@ -100,7 +95,8 @@ impl Ipv4Table {
         }
         let (words, hops) = build::arenas()?;
         let level = simd::detected();
-        let mut table = Self { routes, words, hops, changes: Vec::new(), level, domain: None };
+        let (changes, undo, touched) = (Vec::new(), Vec::new(), Vec::new());
+        let mut table = Self { routes, words, hops, changes, undo, touched, level, domain: None };
         table.refresh(&[Ipv4Prefix::all()])?;
         Ok(table)
     }
@@ -113,9 +109,7 @@ impl Ipv4Table {
     /// # Errors
     /// [`TableError::NoNextHop`], [`TableError::Memory`], [`TableError::Full`]; the table is then unchanged.
     pub fn insert(&mut self, prefix: Ipv4Prefix, hop: NextHopId) -> Result<Option<NextHopId>, TableError> {
-        let before = self.routes.get(prefix);
-        self.apply([(prefix, Some(hop))])?;
-        Ok(before)
+        self.apply_all([(prefix, Some(hop))])
     }
 
     /// Takes a route away; returns the next hop it had
@@ -124,10 +118,8 @@ impl Ipv4Table {
     /// [`TableError::NotFound`] when this very prefix has no route, [`TableError::Memory`], [`TableError::Full`]; the table
     /// is then unchanged.
     pub fn remove(&mut self, prefix: Ipv4Prefix) -> Result<NextHopId, TableError> {
-        let before = self.routes.get(prefix);
-        self.apply([(prefix, None)])?;
-        // `apply` refuses to remove what is not there.
-        Ok(before.unwrap_or_default())
+        // What is not there is refused.
+        self.apply_all([(prefix, None)]).map(Option::unwrap_or_default)
     }
 
     /// Makes several changes, each a prefix and its new next hop, or `None` to remove its route; all of them or, with an error,
@@ -143,30 +135,45 @@ impl Ipv4Table {
         &mut self,
         changes: impl IntoIterator<Item = (Ipv4Prefix, Option<NextHopId>)>,
     ) -> Result<(), TableError> {
-        let mut undo = Vec::new();
-        let result = self.change_routes(changes, &mut undo).and_then(|()| {
-            let mut touched: Vec<_> = undo.iter().map(|(prefix, _)| *prefix).collect();
+        self.apply_all(changes).map(drop)
+    }
+
+    /// The same; returns what the last prefix had before
+    fn apply_all(
+        &mut self,
+        changes: impl IntoIterator<Item = (Ipv4Prefix, Option<NextHopId>)>,
+    ) -> Result<Option<NextHopId>, TableError> {
+        let (mut undo, mut touched) = (std::mem::take(&mut self.undo), std::mem::take(&mut self.touched));
+        let result = self.change_routes(changes, &mut undo).and_then(|before| {
+            touched.extend(undo.iter().map(|(prefix, _)| *prefix));
             touched.sort_unstable();
-            self.refresh(&touched)
+            self.refresh(&touched).map(|()| before)
         });
         if result.is_err() {
-            for (prefix, before) in undo.into_iter().rev() {
+            for (prefix, before) in undo.iter().rev() {
                 // Needs no room, so cannot fail.
-                let _ = self.routes.set(prefix, before);
-            }
-        } else {
-            for (prefix, _) in undo {
-                self.routes.tidy(prefix);
+                let _ = self.routes.set(*prefix, *before);
             }
         }
+        // Only now, since lists that are given back earlier would need room again.
+        for (prefix, _) in undo.drain(..) {
+            self.routes.tidy(prefix);
+        }
+        touched.clear();
+        // Their room serves the next change.
+        undo.shrink_to(build::KEPT_CHANGES);
+        touched.shrink_to(build::KEPT_CHANGES);
+        (self.undo, self.touched) = (undo, touched);
         result
     }
 
+    /// Returns what the last prefix had before
     fn change_routes(
         &mut self,
         changes: impl IntoIterator<Item = (Ipv4Prefix, Option<NextHopId>)>,
         undo: &mut Vec<(Ipv4Prefix, Option<NextHopId>)>,
-    ) -> Result<(), TableError> {
+    ) -> Result<Option<NextHopId>, TableError> {
+        let mut last = None;
         for (prefix, hop) in changes {
             if hop.is_some_and(NextHopId::is_none) {
                 return Err(TableError::NoNextHop { prefix: u32::either(prefix) });
@@ -178,8 +185,9 @@ impl Ipv4Table {
             if before != hop {
                 undo.push((prefix, before));
             }
+            last = before;
         }
-        Ok(())
+        Ok(last)
     }
 
     /// A handle for lanes, whose readers are of `domain`; clone it for more. Ask for it before the lanes start: from then
@@ -256,12 +264,17 @@ impl Ipv4Table {
 
     /// Bytes that lookups read
     pub fn lookup_bytes(&self) -> usize {
-        self.words.memory_bytes() + self.hops.memory_bytes()
+        self.words.extent_bytes() + self.hops.extent_bytes()
     }
 
     /// Bytes the table takes, control side included (estimated where the standard library does not say)
     pub fn memory_bytes(&self) -> usize {
-        self.routes.memory_bytes() + self.lookup_bytes()
+        self.routes.memory_bytes()
+            + self.words.memory_bytes()
+            + self.hops.memory_bytes()
+            + self.changes.capacity() * size_of::<Change>()
+            + self.undo.capacity() * size_of::<(Ipv4Prefix, Option<NextHopId>)>()
+            + self.touched.capacity() * size_of::<Ipv4Prefix>()
     }
 
     /// Whether there is no route
@@ -315,15 +328,15 @@ impl Ipv4View<'_> {
         let (words, runs) = (self.words, self.hops);
         match self.level {
             // SAFETY: only levels that this processor has are chosen. The slices are those of a table that `build` maintains, so
-            // every base in `words` leads to a run inside `runs`. Runs that words lead to are not written as long as
-            // this view lives: it borrows either the table, or a reader without whose report they are not used again.
+            // every base in `words` leads to a run inside `runs`.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { avx512::lookup_burst(words, runs, addresses, hops) },
             // SAFETY: as above, this processor has the instructions.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { portable::lookup_burst_x86_v3(words, runs, addresses, hops) },
             // On Arm, where every 64-bit processor has NEON, the compiler uses it here.
-            _ => portable::lookup_burst(words, runs, addresses, hops),
+            // SAFETY: the slices are as above.
+            _ => unsafe { portable::lookup_burst(words, runs, addresses, hops) },
         }
     }
 }

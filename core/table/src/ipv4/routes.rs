@@ -150,7 +150,7 @@ impl Routes {
         let slot = slot_of(prefix.first());
         let wanted = Route::new(prefix, hop.unwrap_or_default());
         let place = self.place(slot, wanted);
-        let before = self.inside(slot).nth(place).filter(|found| found.order() == wanted.order());
+        let before = self.at(slot, place).filter(|found| found.order() == wanted.order());
         match (before, hop) {
             (Some(_), Some(_)) => self.slots(slot)[place].store(wanted.0, Ordering::Relaxed),
             (Some(_), None) => self.remove_at(slot, place),
@@ -177,6 +177,11 @@ impl Routes {
     fn place(&self, slot: usize, route: Route) -> usize {
         let routes = &self.slots(slot)[..usize::from(self.lists[slot].count)];
         routes.partition_point(|other| Route(other.load(Ordering::Relaxed)).order() < route.order())
+    }
+
+    fn at(&self, slot: usize, place: usize) -> Option<Route> {
+        let routes = &self.slots(slot)[..usize::from(self.lists[slot].count)];
+        routes.get(place).map(|route| Route(route.load(Ordering::Relaxed)))
     }
 
     fn slots(&self, slot: usize) -> &[AtomicU32] {
@@ -250,7 +255,7 @@ impl Routes {
         }
         let slot = slot_of(prefix.first());
         let wanted = Route::new(prefix, NextHopId::NONE);
-        let found = self.inside(slot).nth(self.place(slot, wanted))?;
+        let found = self.at(slot, self.place(slot, wanted))?;
         (found.order() == wanted.order()).then(|| found.hop())
     }
 

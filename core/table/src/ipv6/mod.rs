@@ -218,12 +218,14 @@ impl Ipv6Table {
 
     /// Bytes that lookups read
     pub fn lookup_bytes(&self) -> usize {
-        self.lines.memory_bytes()
+        self.lines.extent_bytes()
     }
 
     /// Bytes the table takes, control side included (estimated where the standard library does not say)
     pub fn memory_bytes(&self) -> usize {
-        self.rib.memory_bytes() + self.lookup_bytes()
+        self.rib.memory_bytes()
+            + self.lines.memory_bytes()
+            + self.patience.capacity() * size_of::<(u32, u32)>()
     }
 
     /// Whether there is no route

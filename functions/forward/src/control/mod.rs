@@ -3,11 +3,15 @@
 pub mod config;
 pub mod full_table;
 pub mod groups;
+mod hops;
+mod live;
 mod next_hop;
 mod routes;
 
 pub use config::Config;
+pub(crate) use hops::{Admission, Place};
+pub use hops::{Hops, RouterPort, VlanInterface};
+pub use live::{LaneRoutes, LiveError, LiveRoutes, TableChange, TableNumber};
 pub(crate) use next_hop::{ALWAYS_TOO_LARGE, Rewrite};
-pub use next_hop::{Adjacency, NextHop};
-pub(crate) use routes::Admission;
-pub use routes::{RouterPort, Routes, RoutesBuilder, RoutesError};
+pub use next_hop::{Adjacency, NextHop, Unresolved};
+pub use routes::{Routes, RoutesBuilder, RoutesError};

@@ -1,5 +1,7 @@
 //! Next hops: what a route leads to, and the form of it that the data path reads.
 
+use std::net::IpAddr;
+
 use warmlane_wire::MacAddress;
 
 use super::groups::Group;
@@ -19,6 +21,15 @@ pub struct Adjacency {
     pub vlan: Option<u16>,
 }
 
+/// Whose Ethernet address is to be found out, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Unresolved {
+    /// The link, by a number that means something to who finds it out.
+    pub link: u32,
+    /// The gateway; `None` for the packet's own destination.
+    pub gateway: Option<IpAddr>,
+}
+
 /// What a route leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextHop {
@@ -30,12 +41,17 @@ pub enum NextHop {
     Local,
     /// A station on one of our links whose Ethernet address isn't known.
     NoNeighbour,
+    /// A station whose Ethernet address is yet to be found out. Packets are held until then, where somebody does that;
+    /// else it is as [`NoNeighbour`](Self::NoNeighbour).
+    Unresolved(Unresolved),
     /// The first or last address of an IPv4 link, which means all its stations (RFC 1812 section 5.3.5.2).
     DirectedBroadcast,
     /// Nowhere, without a word.
     Drop,
     /// Nowhere, and the sender is told.
     Unreachable,
+    /// Nowhere, and the sender is told that it is forbidden.
+    Prohibited,
     /// Not our business: to whoever takes punted packets.
     Punt,
 }

@@ -1,6 +1,6 @@
 //! Everything that lanes look up: both tables, next hops, our own addresses. Built once, then only read.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use thiserror::Error;
 use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHopId, Prefix, TableError};
@@ -9,93 +9,15 @@ use warmlane_wire::{MacAddress, martian};
 use super::config::{Config, FullTableConfig, InterfaceAddress, NeighbourConfig, RouteTarget};
 use super::full_table::{self, FullTableError};
 use super::groups::{Group, GroupError, Member};
-use super::next_hop::{Adjacency, NextHop, Rewrite};
-
-/// A port as the forwarder sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouterPort {
-    /// Our Ethernet address there. `None`: take unicast frames whoever they are for, as from a capture file.
-    pub mac: Option<MacAddress>,
-    /// Largest IP packet that the link carries, in bytes.
-    pub mtu: u16,
-    /// Our addresses there.
-    pub addresses: Vec<InterfaceAddress>,
-}
-
-impl RouterPort {
-    /// The address that our frames come from: the port's own, or one made of the port's number in the range for
-    /// local use (IEEE 802 section 8.4.2).
-    pub fn station(&self, number: u16) -> MacAddress {
-        let [high, low] = number.to_be_bytes();
-        self.mac.unwrap_or(MacAddress([0x02, 0, 0, 0, high, low]))
-    }
-
-    /// Whether an address is ours, on this port.
-    pub fn has_address(&self, address: IpAddr) -> bool {
-        self.addresses.iter().any(|own| own.address == address)
-    }
-
-    pub(crate) fn ipv4_address(&self) -> Option<Ipv4Addr> {
-        self.addresses.iter().find_map(|own| match own.address {
-            IpAddr::V4(address) => Some(address),
-            IpAddr::V6(_) => None,
-        })
-    }
-
-    /// One of our addresses, if possible one that is good beyond the link.
-    pub(crate) fn ipv6_address(&self) -> Option<Ipv6Addr> {
-        let own = || {
-            self.addresses.iter().filter_map(|own| match own.address {
-                IpAddr::V6(address) => Some(address),
-                IpAddr::V4(_) => None,
-            })
-        };
-        own().find(|address| !martian::ipv6_stays_on_link(*address)).or_else(|| own().next())
-    }
-}
-
-/// What the first pass over a burst needs of the port that a packet came in by.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Admission {
-    /// The destination address that frames to us have, in the low 48 bits, first byte lowest.
-    pub(crate) station: u64,
-    /// Which bits must be as in `station`.
-    pub(crate) mask: u64,
-}
-
-/// Bit 0 of a frame's first byte tells groups from stations (IEEE 802.3 clause 3.2.3).
-const GROUP_BIT: u64 = 1;
-
-impl Admission {
-    fn of(port: &RouterPort) -> Self {
-        match port.mac {
-            Some(MacAddress([a, b, c, d, e, f])) => {
-                Self { station: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), mask: (1 << 48) - 1 }
-            }
-            None => Self { station: 0, mask: GROUP_BIT },
-        }
-    }
-
-    /// For packets from ports that don't exist: no frame is admitted.
-    pub(crate) const NONE: Self = Self { station: 1, mask: 0 };
-
-    /// Whether a frame that starts with these 8 bytes is for us.
-    #[inline(always)]
-    pub(crate) fn admits(self, first_bytes: u64) -> bool {
-        first_bytes & self.mask == self.station
-    }
-}
+use super::hops::{Hops, RouterPort};
+use super::next_hop::{Adjacency, NextHop};
 
 /// Tables and next hops, shared by all lanes through an [`Arc`](std::sync::Arc).
 #[derive(Debug)]
 pub struct Routes {
     ipv4: Ipv4Table,
     ipv6: Ipv6Table,
-    hops: Vec<NextHop>,
-    rewrites: Vec<Rewrite>,
-    ports: Vec<RouterPort>,
-    admissions: Vec<Admission>,
-    hash_seed: u64,
+    hops: Hops,
 }
 
 /// Why routes could not be built.
@@ -137,6 +59,8 @@ impl Routes {
             mac: port.mac,
             mtu: port.mtu,
             addresses: port.addresses.clone(),
+            table: 0,
+            vlans: None,
         });
         let mut builder = RoutesBuilder::new(ports.collect());
         let neighbours = config.neighbours.iter().map(|neighbour| builder.neighbour(neighbour));
@@ -177,38 +101,26 @@ impl Routes {
         &self.ipv6
     }
 
+    /// Ports and next hops.
+    pub fn hops(&self) -> &Hops {
+        &self.hops
+    }
+
     /// The ports, by their numbers.
     pub fn ports(&self) -> &[RouterPort] {
-        &self.ports
+        self.hops.ports()
     }
 
     /// What a next hop is; `None` for [`NextHopId::NONE`].
     pub fn next_hop(&self, id: NextHopId) -> Option<&NextHop> {
-        self.hops.get(id.index())
+        self.hops.next_hop(id)
     }
 
     /// The member of a group that a flow goes to, by the hash that `hash` makes from the seed; any other next hop is
     /// itself. Groups don't nest.
     #[inline]
     pub fn member(&self, id: NextHopId, hash: impl FnOnce(u64) -> u32) -> NextHopId {
-        match self.next_hop(id) {
-            Some(NextHop::Group(group)) => group.pick(hash(self.hash_seed)),
-            _ => id,
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn rewrites(&self) -> &[Rewrite] {
-        &self.rewrites
-    }
-
-    #[inline(always)]
-    pub(crate) fn admission(&self, port: u16) -> Admission {
-        self.admissions.get(usize::from(port)).copied().unwrap_or(Admission::NONE)
-    }
-
-    pub(crate) fn port(&self, number: u16) -> Option<&RouterPort> {
-        self.ports.get(usize::from(number))
+        self.hops.member(id, hash)
     }
 }
 
@@ -374,11 +286,7 @@ impl RoutesBuilder {
         Ok(Routes {
             ipv4: Ipv4Table::from_routes(ipv4)?,
             ipv6: Ipv6Table::from_routes(ipv6)?,
-            rewrites: hops.iter().map(Rewrite::of).collect(),
-            hops,
-            admissions: ports.iter().map(Admission::of).collect(),
-            ports,
-            hash_seed,
+            hops: Hops::new(ports, hops, hash_seed),
         })
     }
 }

@@ -9,7 +9,7 @@ use super::reason::Reason;
 
 /// The books of one lane's forwarder. Only its lane writes.
 ///
-/// Between two bursts, `received = forwarded + answered + punted + drops.total()`. What the forwarder made itself
+/// Between two bursts, `received + resumed = forwarded + answered + punted + held + drops.total()`. What the forwarder made itself
 /// (`errors_sent`, `extra_fragments`) its ports send on top of `forwarded` and `answered`.
 #[derive(Debug)]
 pub struct ForwardCounters {
@@ -21,6 +21,10 @@ pub struct ForwardCounters {
     pub answered: Counter,
     /// Packets given to whoever takes what isn't for us.
     pub punted: Counter,
+    /// Packets held until their next station's Ethernet address is known.
+    pub held: Counter,
+    /// Packets that were held and came here once more. At rest these are all that were held.
+    pub resumed: Counter,
     /// Packets that were cut into fragments.
     pub fragmented: Counter,
     /// Fragments beyond the first of each packet that was cut.
@@ -44,6 +48,8 @@ impl ForwardCounters {
             forwarded: Counter::default(),
             answered: Counter::default(),
             punted: Counter::default(),
+            held: Counter::default(),
+            resumed: Counter::default(),
             fragmented: Counter::default(),
             extra_fragments: Counter::default(),
             fragments_lost: Counter::default(),
@@ -61,8 +67,12 @@ impl ForwardCounters {
 
     /// Whether every packet received is accounted for: true between bursts.
     pub fn balanced(&self) -> bool {
-        let accounted = self.forwarded.get() + self.answered.get() + self.punted.get() + self.drops.total();
-        self.received.get() == accounted
+        let accounted = self.forwarded.get()
+            + self.answered.get()
+            + self.punted.get()
+            + self.held.get()
+            + self.drops.total();
+        self.received.get() + self.resumed.get() == accounted
     }
 
     /// How many packets were handed to ports: forwarded, answered and made here.

@@ -18,7 +18,7 @@ use super::rate_limit::TokenBucket;
 use super::reason::Reason;
 use super::validate::{Finding, validate};
 use crate::control::config::IcmpLimits;
-use crate::control::{ALWAYS_TOO_LARGE, Admission, Rewrite, Routes};
+use crate::control::{ALWAYS_TOO_LARGE, Admission, Hops, LaneRoutes, Rewrite, TableNumber, Unresolved};
 
 /// Where packets go: one burst for each port.
 pub trait Outputs {
@@ -31,11 +31,22 @@ pub trait Outputs {
         false
     }
 
-    /// Takes a packet that isn't for the forwarder, as it came in.
+    /// Takes a packet that isn't for the forwarder, as it came in; it would be looked up in `table`.
     ///
     /// # Errors
     /// The packet, if nobody wants it; it is then dropped and counted.
-    fn punt(&mut self, packet: Packet) -> Result<(), Packet> {
+    fn punt(&mut self, packet: Packet, table: TableNumber) -> Result<(), Packet> {
+        let _ = table;
+        Err(packet)
+    }
+
+    /// Takes a packet whose next station's Ethernet address is to be found out, and asks for that. It comes back by
+    /// [`Forwarder::resume`] or [`Forwarder::give_up`].
+    ///
+    /// # Errors
+    /// The packet, if it can't wait; it is then dropped and counted, and its sender is told.
+    fn hold(&mut self, packet: Packet, whom: Unresolved) -> Result<(), Packet> {
+        let _ = whom;
         Err(packet)
     }
 }
@@ -108,6 +119,8 @@ struct Scratch {
     ports: [u16; BURST_CAPACITY],
     /// What to do with packets that aren't ready.
     verdicts: [Verdict; BURST_CAPACITY],
+    /// Which table the gathered addresses are looked up in.
+    table: TableNumber,
     ipv4: Gathered<u32>,
     ipv6: Gathered<[u8; 16]>,
 }
@@ -126,7 +139,7 @@ impl Scratch {
 
 /// Forwards bursts. Each lane has one of its own.
 pub struct Forwarder {
-    pub(super) routes: Arc<Routes>,
+    pub(super) routes: LaneRoutes,
     pub(super) pool: Pool,
     pub(super) limiter: TokenBucket,
     pub(super) counters: Arc<ForwardCounters>,
@@ -137,15 +150,16 @@ pub struct Forwarder {
 
 impl Forwarder {
     /// A forwarder by these routes. ICMP errors and fragments come from `pool`, the former no faster than `limits`.
-    pub fn new(routes: Arc<Routes>, pool: Pool, limits: IcmpLimits) -> Self {
+    pub fn new(routes: impl Into<LaneRoutes>, pool: Pool, limits: IcmpLimits) -> Self {
         let scratch = Scratch {
             ports: [ODD; BURST_CAPACITY],
             verdicts: [Verdict::Arp; BURST_CAPACITY],
+            table: 0,
             ipv4: Gathered::new(0),
             ipv6: Gathered::new([0; 16]),
         };
         Self {
-            routes,
+            routes: routes.into(),
             pool,
             limiter: TokenBucket::new(limits.rate, limits.burst, Clock::calibrated().cycles_per_second()),
             counters: ForwardCounters::new(),
@@ -160,23 +174,59 @@ impl Forwarder {
     }
 
     /// Goes on by other routes, from the next burst.
-    pub fn set_routes(&mut self, routes: Arc<Routes>) {
-        self.routes = routes;
+    pub fn set_routes(&mut self, routes: impl Into<LaneRoutes>) {
+        self.routes = routes.into();
+    }
+
+    /// What it forwards by.
+    pub fn routes(&self) -> &LaneRoutes {
+        &self.routes
+    }
+
+    /// To be called once a poll, when no burst is at work: routes that were used until now may go.
+    #[inline]
+    pub fn rest(&mut self) {
+        self.routes.rest();
     }
 
     /// Forwards all packets of `burst`, which is empty afterwards. [`Packet::port`] is the port that each came in by.
+    #[inline]
     pub fn process<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
+        self.counters.received.add(burst.len() as u64);
+        self.forward(burst, outputs);
+    }
+
+    /// The same for packets that were held: perhaps they can go on now.
+    #[cold]
+    pub fn resume<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
+        self.counters.resumed.add(burst.len() as u64);
+        self.forward(burst, outputs);
+    }
+
+    /// Drops packets that were held in vain, and tells their senders.
+    #[cold]
+    pub fn give_up<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
+        for packet in burst.drain() {
+            self.counters.resumed.add(1);
+            self.counters.drop_one(Reason::NoNeighbour);
+            self.report_unreachable(&packet, outputs);
+        }
+    }
+
+    fn forward<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
         self.examine(burst);
-        let Scratch { ipv4, ipv6, .. } = &mut *self.scratch;
+        let Scratch { ipv4, ipv6, table, .. } = &mut *self.scratch;
         if let (Some(addresses), Some(hops)) =
             (ipv4.addresses.get(..ipv4.count), ipv4.hops.get_mut(..ipv4.count))
+            && !addresses.is_empty()
         {
-            self.routes.ipv4().lookup_burst(addresses, hops);
+            self.routes.lookup_ipv4(*table, addresses, hops);
         }
         if let (Some(addresses), Some(hops)) =
             (ipv6.addresses.get(..ipv6.count), ipv6.hops.get_mut(..ipv6.count))
+            && !addresses.is_empty()
         {
-            self.routes.ipv6().lookup_burst(addresses, hops);
+            self.routes.lookup_ipv6(*table, addresses, hops);
         }
         self.rewrite(burst);
         self.hand_out(burst, outputs);
@@ -188,20 +238,26 @@ impl Forwarder {
         for packet in burst.iter() {
             packet.prefetch();
         }
-        let scratch = &mut *self.scratch;
+        let (scratch, routes) = (&mut *self.scratch, &self.routes);
+        let hops = routes.hops();
         (scratch.ipv4.count, scratch.ipv6.count) = (0, 0);
+        // Packets of one lane's poll came in by one port. Those that are for another table than the first are odd.
+        let first = burst.first().and_then(|packet| hops.port(packet.port()));
+        scratch.table = first.map_or(0, |port| port.table);
         let mut place = 0;
         // Packets of one kind come in runs: one loop for each kind, as long as its run lasts.
         while let Some(packet) = burst.get(place) {
             let port = packet.port();
-            let admission = self.routes.admission(port);
             let start = place;
-            place = gather_ipv4(burst, place, port, admission, &mut scratch.ipv4);
-            place = gather_ipv6(burst, place, port, admission, &mut scratch.ipv6);
+            if hops.port(port).is_some_and(|known| known.table == scratch.table) {
+                let admission = hops.admission(port);
+                place = gather_ipv4(burst, place, port, admission, &mut scratch.ipv4);
+                place = gather_ipv6(burst, place, port, admission, &mut scratch.ipv6);
+            }
             if place == start
                 && let Some(packet) = burst.get_mut(place)
             {
-                examine_odd(packet, place, &self.routes, scratch);
+                examine_odd(packet, place, routes, scratch);
                 place += 1;
             }
         }
@@ -210,16 +266,17 @@ impl Forwarder {
     /// Pass three: rewrites what is plain and fits the next link.
     #[inline(always)]
     fn rewrite(&mut self, burst: &mut Burst) {
-        let Scratch { ports, verdicts, ipv4, ipv6 } = &mut *self.scratch;
-        rewrite_all::<Ipv4, _, IPV4_HEADERS>(burst, &self.routes, ipv4, ports, verdicts);
-        rewrite_all::<Ipv6, _, IPV6_HEADERS>(burst, &self.routes, ipv6, ports, verdicts);
+        let Scratch { ports, verdicts, ipv4, ipv6, .. } = &mut *self.scratch;
+        // After the lookups: what they found is in there.
+        let hops = self.routes.hops();
+        rewrite_all::<Ipv4, _, IPV4_HEADERS>(burst, hops, ipv4, ports, verdicts);
+        rewrite_all::<Ipv6, _, IPV6_HEADERS>(burst, hops, ipv6, ports, verdicts);
     }
 
     /// Pass four: moves each packet to its port's burst, and takes the long way with those that need it.
     #[inline(always)]
     fn hand_out<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
         let count = burst.len();
-        self.counters.received.add(count as u64);
         if let Some(port) = self.scratch.common_port(count)
             && let Some(output) = outputs.burst(port)
             && output.room() >= count
@@ -338,28 +395,48 @@ fn gather_ipv6(
 /// Looks closely at one packet that isn't plain.
 #[cold]
 #[inline(never)]
-fn examine_odd(packet: &mut Packet, place: usize, routes: &Routes, scratch: &mut Scratch) {
-    let Scratch { ports, verdicts, ipv4, ipv6 } = scratch;
-    let known = routes.port(packet.port()).is_some();
-    let admission = known.then(|| routes.admission(packet.port()));
-    let verdict = match validate(packet, admission) {
-        Finding::Ipv4(address) => {
-            ipv4.put(ipv4.count, place, address.to_bits(), ALWAYS_TOO_LARGE);
-            ipv4.count += 1;
+fn examine_odd(packet: &mut Packet, place: usize, routes: &LaneRoutes, scratch: &mut Scratch) {
+    let hops = routes.hops();
+    let known = hops.port(packet.port()).is_some();
+    let admission = known.then(|| hops.admission(packet.port()));
+    let finding = validate(packet, admission);
+    let table = hops.place(packet).map(|place| place.table);
+    let verdict = match (finding, table) {
+        (Finding::Ipv4(address), Some(table)) if table == scratch.table => {
+            scratch.ipv4.put(scratch.ipv4.count, place, address.to_bits(), ALWAYS_TOO_LARGE);
+            scratch.ipv4.count += 1;
             return;
         }
-        Finding::Ipv6(address) => {
-            ipv6.put(ipv6.count, place, address.octets(), ALWAYS_TOO_LARGE);
-            ipv6.count += 1;
+        (Finding::Ipv6(address), Some(table)) if table == scratch.table => {
+            scratch.ipv6.put(scratch.ipv6.count, place, address.octets(), ALWAYS_TOO_LARGE);
+            scratch.ipv6.count += 1;
             return;
         }
-        Finding::Arp => Verdict::Arp,
-        Finding::Ipv6OnLink(reason) => Verdict::Ipv6OnLink(reason),
-        Finding::Punt(reason) => Verdict::Punt(reason),
-        Finding::Drop(reason) => Verdict::Drop(reason),
+        (Finding::Ipv4(address), Some(table)) => {
+            let mut found = [NextHopId::NONE];
+            routes.lookup_ipv4(table, &[address.to_bits()], &mut found);
+            member_of::<Ipv4, IPV4_HEADERS>(packet, routes, found[0])
+        }
+        (Finding::Ipv6(address), Some(table)) => {
+            let mut found = [NextHopId::NONE];
+            routes.lookup_ipv6(table, &[address.octets()], &mut found);
+            member_of::<Ipv6, IPV6_HEADERS>(packet, routes, found[0])
+        }
+        (Finding::Ipv4(_) | Finding::Ipv6(_), None) => Verdict::Drop(Reason::UnknownVlan),
+        (Finding::Arp, _) => Verdict::Arp,
+        (Finding::Ipv6OnLink(reason), _) => Verdict::Ipv6OnLink(reason),
+        (Finding::Punt(reason), _) => Verdict::Punt(reason),
+        (Finding::Drop(reason), _) => Verdict::Drop(reason),
     };
-    ports[place % BURST_CAPACITY] = ODD;
-    verdicts[place % BURST_CAPACITY] = verdict;
+    scratch.ports[place % BURST_CAPACITY] = ODD;
+    scratch.verdicts[place % BURST_CAPACITY] = verdict;
+}
+
+/// The verdict on a packet whose layer 3 offset and next hop, or group of next hops, are known.
+fn member_of<F: Family<N>, const N: usize>(packet: &Packet, routes: &LaneRoutes, hop: NextHopId) -> Verdict {
+    F::verdict(routes.hops().member(hop, |seed| {
+        F::flow_hash(seed, packet.data().get(usize::from(packet.l3_offset())..).unwrap_or_default())
+    }))
 }
 
 /// What pass three does differently for the two families; `N` is the length of their headers.
@@ -407,7 +484,7 @@ impl Family<IPV6_HEADERS> for Ipv6 {
 #[inline(never)]
 fn rewrite_all<F: Family<N>, A, const N: usize>(
     packets: &mut [Packet],
-    routes: &Routes,
+    routes: &Hops,
     gathered: &Gathered<A>,
     ports: &mut [u16; BURST_CAPACITY],
     verdicts: &mut [Verdict; BURST_CAPACITY],
@@ -438,7 +515,7 @@ fn rewrite_all<F: Family<N>, A, const N: usize>(
 #[inline(never)]
 fn rewrite_member<F: Family<N>, const N: usize>(
     packet: &mut Packet,
-    routes: &Routes,
+    routes: &Hops,
     hop: NextHopId,
     length: u16,
 ) -> Result<u16, Verdict> {

@@ -8,13 +8,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use warmlane_mem::Packet;
 use warmlane_sys::clock;
+use warmlane_table::NextHopId;
 use warmlane_wire::checksum::ipv4_header_checksum20;
 use warmlane_wire::icmpv4::{self, Icmpv4Message};
 use warmlane_wire::icmpv6::{self, Icmpv6Message};
 use warmlane_wire::{IpProtocol, Ipv4Header, Ipv4Packet, MacAddress, ethernet, ipv4, ipv6};
 
 use super::forward::{Forwarder, Outputs, ipv6_packet, offer};
-use crate::control::{NextHop, RouterPort, Routes};
+use crate::control::{LaneRoutes, NextHop, Place};
 
 /// Longest link-layer header: two tags.
 const LONGEST_LINK_LAYER: usize = 22;
@@ -40,11 +41,11 @@ impl Forwarder {
         let count = packet.copy_to(&mut look);
         let Some(frame) = look.get(..count) else { return };
         let Some(ip) = frame.get(offset..).and_then(ipv4_packet) else { return };
-        if !icmpv4::may_answer(&ip) || !came_from_one_host(&self.routes, ip.header.source()) {
+        if !icmpv4::may_answer(&ip) || !came_from_one_host(&self.routes, packet, ip.header.source()) {
             return;
         }
         // What can't be sent for want of an address takes no token from the other family.
-        let Some(source) = self.ipv4_source(packet.port()) else { return self.count_error(false) };
+        let Some(source) = self.ipv4_source(packet) else { return self.count_error(false) };
         if !self.limiter.take(clock::cycles()) {
             return self.counters.errors_limited.add(1);
         }
@@ -72,7 +73,7 @@ impl Forwarder {
         if !icmpv6::may_answer(&ip, &message) {
             return;
         }
-        let Some(source) = self.ipv6_source(packet.port()) else { return self.count_error(false) };
+        let Some(source) = self.ipv6_source(packet) else { return self.count_error(false) };
         if !self.limiter.take(clock::cycles()) {
             return self.counters.errors_limited.add(1);
         }
@@ -91,16 +92,18 @@ impl Forwarder {
         counter.add(1);
     }
 
-    /// Our address on a port, or else on any port.
-    fn ipv4_source(&self, port: u16) -> Option<Ipv4Addr> {
-        let mut ports = self.routes.port(port).into_iter().chain(self.routes.ports());
-        ports.find_map(RouterPort::ipv4_address)
+    /// Our address where a packet came in, or else on any port.
+    fn ipv4_source(&self, packet: &Packet) -> Option<Ipv4Addr> {
+        let hops = self.routes.hops();
+        let mut places = hops.place(packet).into_iter().chain(hops.ports().iter().map(Place::of_port));
+        places.find_map(|place| place.ipv4_address())
     }
 
-    /// Our address on a port, or else on any port.
-    fn ipv6_source(&self, port: u16) -> Option<Ipv6Addr> {
-        let mut ports = self.routes.port(port).into_iter().chain(self.routes.ports());
-        ports.find_map(RouterPort::ipv6_address)
+    /// The same for IPv6.
+    fn ipv6_source(&self, packet: &Packet) -> Option<Ipv6Addr> {
+        let hops = self.routes.hops();
+        let mut places = hops.place(packet).into_iter().chain(hops.ports().iter().map(Place::of_port));
+        places.find_map(|place| place.ipv6_address())
     }
 
     /// Sends a new packet to where a frame with this link-layer header came from.
@@ -118,7 +121,9 @@ impl Forwarder {
         for (byte, value) in frame.iter_mut().zip(bytes) {
             *byte = *value;
         }
-        let Some(station) = self.routes.port(port).map(|known| known.station(port)) else { return false };
+        let Some(station) = self.routes.hops().port(port).map(|known| known.station(port)) else {
+            return false;
+        };
         packet.set_port(port);
         packet.set_l3_offset(link_layer.len() as u8);
         turn_around(packet.data_mut(), station) && offer(packet, port, outputs).is_ok()
@@ -135,9 +140,11 @@ pub(super) fn turn_around(frame: &mut [u8], station: MacAddress) -> bool {
 }
 
 /// Whether an address isn't the broadcast address of a link of ours (RFC 1812 section 4.3.2.7).
-fn came_from_one_host(routes: &Routes, source: Ipv4Addr) -> bool {
-    let hop = routes.ipv4().lookup(source.to_bits());
-    !matches!(routes.next_hop(hop), Some(NextHop::DirectedBroadcast))
+fn came_from_one_host(routes: &LaneRoutes, packet: &Packet, source: Ipv4Addr) -> bool {
+    let table = routes.hops().place(packet).map_or(0, |place| place.table);
+    let mut hops = [NextHopId::NONE];
+    routes.lookup_ipv4(table, &[source.to_bits()], &mut hops);
+    !matches!(routes.hops().next_hop(hops[0]), Some(NextHop::DirectedBroadcast))
 }
 
 /// A view of a valid IPv4 packet that may be cut short.

@@ -30,7 +30,7 @@ impl Forwarder {
 
     /// Our station address on a port; the port is known, or the packet would not have come this far.
     fn station(&self, port: u16) -> MacAddress {
-        self.routes.port(port).map_or(MacAddress::ZERO, |known| known.station(port))
+        self.routes.hops().port(port).map_or(MacAddress::ZERO, |known| known.station(port))
     }
 
     /// Answers an ARP request for an address of the port it came in by.
@@ -41,7 +41,7 @@ impl Forwarder {
         let ours = |arp: &ArpPacket| {
             let address = IpAddr::V4(arp.target_ip);
             arp.operation == ArpOperation::Request
-                && self.routes.port(port).is_some_and(|known| known.has_address(address))
+                && self.routes.hops().port(port).is_some_and(|known| known.has_address(address))
         };
         let Some(request) = request.filter(ours) else {
             return self.punt(packet, Reason::NeighbourMessage, outputs);
@@ -76,7 +76,7 @@ impl Forwarder {
     ) {
         let ip = packet.data().get(usize::from(packet.l3_offset())..).and_then(|bytes| bytes.first_chunk());
         let destination = ip.map_or(Ipv6Addr::UNSPECIFIED, |header| Ipv6Header(header).destination());
-        let port = self.routes.port(packet.port());
+        let port = self.routes.hops().port(packet.port());
         let ours = port.is_some_and(|port| port.has_address(IpAddr::V6(destination)));
         if ours || neighbour::is_solicited_node(destination) {
             let reason = if ours { Reason::NotHandledLocally } else { reason };
@@ -105,7 +105,11 @@ impl Forwarder {
                 self.answer(packet, outputs);
             }
             Some(Question::WhoHas { target, asker })
-                if self.routes.port(port).is_some_and(|known| known.has_address(IpAddr::V6(target))) =>
+                if self
+                    .routes
+                    .hops()
+                    .port(port)
+                    .is_some_and(|known| known.has_address(IpAddr::V6(target))) =>
             {
                 if advertise(&mut packet, station, target, asker) {
                     return self.answer(packet, outputs);

@@ -9,7 +9,21 @@ use warmlane_wire::{EtherType, Ipv4Header, Ipv6Header, MacAddress, ethernet, ipv
 use super::forward::{Forwarder, Outputs, Verdict};
 use super::fragment::Cut;
 use super::reason::Reason;
-use crate::control::{Adjacency, NextHop};
+use crate::control::{Adjacency, NextHop, Unresolved};
+
+/// A [`NextHop`] that isn't a group, by value.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    Forward(Adjacency),
+    Local,
+    NoNeighbour,
+    Unresolved(Unresolved),
+    DirectedBroadcast,
+    Drop,
+    Unreachable,
+    Prohibited,
+    Punt,
+}
 
 impl Forwarder {
     /// Does with a packet what the verdict says; counts it, whatever that is.
@@ -33,9 +47,39 @@ impl Forwarder {
 
     /// Gives a packet away, or drops it for this reason.
     pub(super) fn punt<O: Outputs + ?Sized>(&mut self, packet: Packet, reason: Reason, outputs: &mut O) {
-        match outputs.punt(packet) {
+        let table = self.routes.hops().place(&packet).map_or(0, |place| place.table);
+        match outputs.punt(packet, table) {
             Ok(()) => self.counters.punted.add(1),
             Err(_) => self.counters.drop_one(reason),
+        }
+    }
+
+    /// A copy of what is known of a next hop that isn't a group.
+    fn target(&self, hop: NextHopId) -> Option<Target> {
+        Some(match self.routes.hops().next_hop(hop)? {
+            NextHop::Forward(adjacency) => Target::Forward(*adjacency),
+            NextHop::Group(_) => return None,
+            NextHop::Local => Target::Local,
+            NextHop::NoNeighbour => Target::NoNeighbour,
+            NextHop::Unresolved(whom) => Target::Unresolved(*whom),
+            NextHop::DirectedBroadcast => Target::DirectedBroadcast,
+            NextHop::Drop => Target::Drop,
+            NextHop::Unreachable => Target::Unreachable,
+            NextHop::Prohibited => Target::Prohibited,
+            NextHop::Punt => Target::Punt,
+        })
+    }
+
+    /// Tells the sender of a packet, whose layer 3 offset is known, that the next station can't be found.
+    pub(super) fn report_unreachable<O: Outputs + ?Sized>(&mut self, packet: &Packet, outputs: &mut O) {
+        let first = packet.data().get(usize::from(packet.l3_offset())).copied().unwrap_or_default();
+        match first >> 4 {
+            4 => self.report_ipv4(packet, unreachable_ipv4(icmpv4::unreachable::HOST), outputs),
+            6 => {
+                let code = icmpv6::unreachable::ADDRESS;
+                self.report_ipv6(packet, Icmpv6Message::Unreachable { code }, outputs);
+            }
+            _ => {}
         }
     }
 
@@ -46,39 +90,46 @@ impl Forwarder {
         };
         let ip = Ipv4Header(header);
         let (total, ttl, dont_fragment) = (ip.total_length(), ip.ttl(), ip.dont_fragment());
-        let routes = std::sync::Arc::clone(&self.routes);
-        let (reason, message) = match routes.next_hop(hop) {
-            Some(NextHop::Local) => return self.finish_local_ipv4(packet, outputs),
-            Some(NextHop::Punt) => return self.punt(packet, Reason::NotHandledLocally, outputs),
-            Some(NextHop::DirectedBroadcast) => return self.punt(packet, Reason::Ipv4Broadcast, outputs),
-            Some(NextHop::Drop) => return self.counters.drop_one(Reason::RouteDrop),
+        let (reason, message) = match self.target(hop) {
+            Some(Target::Local) => return self.finish_local_ipv4(packet, outputs),
+            Some(Target::Punt) => return self.punt(packet, Reason::NotHandledLocally, outputs),
+            Some(Target::DirectedBroadcast) => return self.punt(packet, Reason::Ipv4Broadcast, outputs),
+            Some(Target::Drop) => return self.counters.drop_one(Reason::RouteDrop),
             // RFC 1812 section 5.2.7.1: network unreachable if there is no route, host unreachable if there is one
             // that leads nowhere.
-            None | Some(NextHop::Group(_)) => {
-                (Reason::NoRoute, unreachable_ipv4(icmpv4::unreachable::NETWORK))
-            }
-            Some(NextHop::NoNeighbour) => (Reason::NoNeighbour, unreachable_ipv4(icmpv4::unreachable::HOST)),
-            Some(NextHop::Unreachable) => {
+            None => (Reason::NoRoute, unreachable_ipv4(icmpv4::unreachable::NETWORK)),
+            Some(Target::Unresolved(whom)) => match outputs.hold(packet, whom) {
+                Ok(()) => return self.counters.held.add(1),
+                Err(back) => {
+                    packet = back;
+                    (Reason::NoNeighbour, unreachable_ipv4(icmpv4::unreachable::HOST))
+                }
+            },
+            Some(Target::NoNeighbour) => (Reason::NoNeighbour, unreachable_ipv4(icmpv4::unreachable::HOST)),
+            Some(Target::Unreachable) => {
                 (Reason::RouteUnreachable, unreachable_ipv4(icmpv4::unreachable::HOST))
             }
+            Some(Target::Prohibited) => {
+                (Reason::RouteProhibited, unreachable_ipv4(icmpv4::unreachable::PROHIBITED))
+            }
             // RFC 1812 section 5.3.1: the packet is not for us, so with a TTL of 1 it ends here.
-            Some(NextHop::Forward(_)) if ttl <= 1 => {
+            Some(Target::Forward(_)) if ttl <= 1 => {
                 let code = icmpv4::time_exceeded::IN_TRANSIT;
                 (Reason::TtlExpired, Icmpv4Message::TimeExceeded { code })
             }
-            Some(NextHop::Forward(adjacency)) if total > adjacency.mtu && dont_fragment => {
+            Some(Target::Forward(adjacency)) if total > adjacency.mtu && dont_fragment => {
                 let code = icmpv4::unreachable::FRAGMENTATION_NEEDED;
                 (Reason::MtuExceeded, Icmpv4Message::Unreachable { code, mtu: adjacency.mtu })
             }
-            Some(NextHop::Forward(adjacency)) => {
+            Some(Target::Forward(adjacency)) => {
                 if let Some(header) = packet.data_mut().get_mut(offset..).and_then(|ip| ip.first_chunk_mut())
                 {
                     ipv4::decrement_ttl(header);
                 }
                 if total > adjacency.mtu {
-                    return self.finish_fragments(packet, adjacency, outputs);
+                    return self.finish_fragments(packet, &adjacency, outputs);
                 }
-                return self.finish_forward(packet, EtherType::IPV4, adjacency, outputs);
+                return self.finish_forward(packet, EtherType::IPV4, &adjacency, outputs);
             }
         };
         self.counters.drop_one(reason);
@@ -93,40 +144,49 @@ impl Forwarder {
         let ip = Ipv6Header(header);
         let total = ipv6::HEADER_LENGTH + usize::from(ip.payload_length());
         let (hop_limit, from_link_local) = (ip.hop_limit(), martian::ipv6_stays_on_link(ip.source()));
-        let routes = std::sync::Arc::clone(&self.routes);
         let unreachable = |code| Icmpv6Message::Unreachable { code };
-        let (reason, message) = match routes.next_hop(hop) {
-            Some(NextHop::Local) => {
+        let (reason, message) = match self.target(hop) {
+            Some(Target::Local) => {
                 return self.finish_local_ipv6(packet, Reason::NotHandledLocally, outputs);
             }
-            Some(NextHop::Punt) => return self.punt(packet, Reason::NotHandledLocally, outputs),
-            Some(NextHop::Drop | NextHop::DirectedBroadcast) => {
+            Some(Target::Punt) => return self.punt(packet, Reason::NotHandledLocally, outputs),
+            Some(Target::Drop | Target::DirectedBroadcast) => {
                 return self.counters.drop_one(Reason::RouteDrop);
             }
             // RFC 4443 section 3.1.
-            None | Some(NextHop::Group(_)) => (Reason::NoRoute, unreachable(icmpv6::unreachable::NO_ROUTE)),
-            Some(NextHop::NoNeighbour) => (Reason::NoNeighbour, unreachable(icmpv6::unreachable::ADDRESS)),
-            Some(NextHop::Unreachable) => {
-                (Reason::RouteUnreachable, unreachable(icmpv6::unreachable::NO_ROUTE))
-            }
+            None => (Reason::NoRoute, unreachable(icmpv6::unreachable::NO_ROUTE)),
             // RFC 4007 section 9: a packet doesn't leave the zone of its source.
-            Some(NextHop::Forward(_)) if from_link_local => {
+            Some(Target::Forward(_) | Target::Unresolved(_)) if from_link_local => {
                 (Reason::Ipv6LinkLocal, unreachable(icmpv6::unreachable::BEYOND_SCOPE))
             }
-            Some(NextHop::Forward(_)) if hop_limit <= 1 => {
+            Some(Target::Unresolved(whom)) => match outputs.hold(packet, whom) {
+                Ok(()) => return self.counters.held.add(1),
+                Err(back) => {
+                    packet = back;
+                    (Reason::NoNeighbour, unreachable(icmpv6::unreachable::ADDRESS))
+                }
+            },
+            Some(Target::NoNeighbour) => (Reason::NoNeighbour, unreachable(icmpv6::unreachable::ADDRESS)),
+            Some(Target::Unreachable) => {
+                (Reason::RouteUnreachable, unreachable(icmpv6::unreachable::NO_ROUTE))
+            }
+            Some(Target::Prohibited) => {
+                (Reason::RouteProhibited, unreachable(icmpv6::unreachable::PROHIBITED))
+            }
+            Some(Target::Forward(_)) if hop_limit <= 1 => {
                 let code = icmpv6::time_exceeded::IN_TRANSIT;
                 (Reason::HopLimitExpired, Icmpv6Message::TimeExceeded { code })
             }
             // Routers don't fragment (RFC 8200 section 4.5).
-            Some(NextHop::Forward(adjacency)) if total > usize::from(adjacency.mtu) => {
+            Some(Target::Forward(adjacency)) if total > usize::from(adjacency.mtu) => {
                 (Reason::MtuExceeded, Icmpv6Message::PacketTooBig { mtu: u32::from(adjacency.mtu) })
             }
-            Some(NextHop::Forward(adjacency)) => {
+            Some(Target::Forward(adjacency)) => {
                 if let Some(header) = packet.data_mut().get_mut(offset..).and_then(|ip| ip.first_chunk_mut())
                 {
                     ipv6::decrement_hop_limit(header);
                 }
-                return self.finish_forward(packet, EtherType::IPV6, adjacency, outputs);
+                return self.finish_forward(packet, EtherType::IPV6, &adjacency, outputs);
             }
         };
         self.counters.drop_one(reason);

@@ -13,6 +13,8 @@ drop_reasons! {
         OtherHost: "other-host", Notice, "the frame is addressed to another station";
         /// Neither IPv4 nor IPv6 nor ARP.
         UnknownEthertype: "unknown-ethertype", Notice, "the frame carries neither IPv4 nor IPv6 nor ARP";
+        /// A VLAN that the port has no interface for.
+        UnknownVlan: "unknown-vlan", Notice, "the frame is of a VLAN that the port has no interface for";
         /// More than two tags.
         TooManyTags: "too-many-vlan-tags", Warning, "the frame has more than two VLAN tags";
         /// An IP packet to one station in a frame to many (RFC 1812 section 5.3.4).
@@ -70,6 +72,8 @@ drop_reasons! {
         RouteDrop: "route-drop", Notice, "the route to the destination says drop";
         /// The route says so.
         RouteUnreachable: "route-unreachable", Notice, "the route to the destination says unreachable";
+        /// The route says so.
+        RouteProhibited: "route-prohibited", Notice, "the route to the destination says prohibited";
         /// On a link of ours, but where?
         NoNeighbour: "no-neighbour", Notice, "the destination is on a link of ours, but its Ethernet address is not known";
         /// Larger than the next link carries, and may not be cut.

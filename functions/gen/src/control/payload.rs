@@ -34,3 +34,22 @@ impl Payload {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_what_the_name_says() {
+        assert_eq!(Payload::Zeros.bytes(3), [0; 3]);
+        assert_eq!(Payload::Ones.bytes(3), [0xff; 3]);
+        let counting = Payload::Counting.bytes(258);
+        assert_eq!((counting[0], counting[255], counting[256], counting[257]), (0, 255, 0, 1));
+        assert_eq!(Payload::Repeated(b"ab".to_vec()).bytes(5), b"ababa");
+        assert_eq!(Payload::Repeated(Vec::new()).bytes(2), [0; 2]);
+        let random = Payload::Random(7).bytes(1_000);
+        assert_eq!(random, Payload::Random(7).bytes(1_000));
+        assert_ne!(random, Payload::Random(8).bytes(1_000));
+        assert!((0..=u8::MAX).filter(|byte| random.contains(byte)).count() > 200);
+    }
+}

@@ -194,9 +194,9 @@ impl Profile {
         let mut frames = Frames::new();
         // A stream alone has a frame for each place of its round, so that a lane can copy them in one sweep.
         let alone = self.streams.len() == 1;
-        let streams = (0_u16..)
-            .zip(&self.streams)
-            .map(|(number, stream)| stream.plan(number, alone, &mut frames))
+        // There are no more than a signature has numbers for.
+        let streams = (self.streams.iter().enumerate())
+            .map(|(number, stream)| stream.plan(number as u16, alone, &mut frames))
             .collect::<Result<Box<[_]>, _>>()?;
         let schedule = if alone { Vec::new() } else { spread(&shares) };
         let weighted: f64 =

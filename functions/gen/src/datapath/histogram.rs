@@ -115,12 +115,6 @@ impl Histogram {
         let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(bucket, &count)| (self.upper(bucket), count))
     }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.counts.fill(0);
-        (self.total, self.sum, self.minimum, self.maximum) = (0, 0, u64::MAX, 0);
-    }
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ pub(crate) struct Pacer {
     together: u64,
     /// Packets that were due until now, given out or slipped.
     given: u64,
+    /// Packets that are ever due.
+    count: u64,
     /// Cycles between departures in the mean.
     mean_gap: f64,
     /// For patterns without a formula: when the next packet is due, in cycles from the start.
@@ -44,13 +46,15 @@ pub(crate) struct Pacer {
 
 impl Pacer {
     /// `packets_per_cycle` counts for all patterns but `Unpaced` and `Recorded`. Delays above `patience` cycles are not
-    /// made up for: the packets that were due then are counted as slipped.
+    /// made up for: the packets that were due then are counted as slipped. After `count` packets, given out or slipped,
+    /// nothing is due any more.
     #[expect(clippy::cast_sign_loss, reason = "rates are not negative, and a cast would make them zero")]
     pub(crate) fn new(
         pattern: Pattern,
         packets_per_cycle: f64,
         start: u64,
         patience: u64,
+        count: u64,
         seed: u64,
     ) -> Self {
         let together = match &pattern {
@@ -72,6 +76,7 @@ impl Pacer {
             rate,
             together,
             given: 0,
+            count,
             mean_gap,
             next,
             place: 0,
@@ -88,8 +93,9 @@ impl Pacer {
         let elapsed = now.saturating_sub(self.start);
         match self.pattern {
             Pattern::Unpaced => {
-                self.given += limit;
-                limit
+                let due = limit.min(self.left());
+                self.given += due;
+                due
             }
             Pattern::Constant | Pattern::Bursts(_) => self.due_by_formula(elapsed, limit),
             Pattern::Poisson | Pattern::Recorded(_) => self.due_by_steps(elapsed as f64, limit),
@@ -116,11 +122,12 @@ impl Pacer {
     #[inline(always)]
     fn due_by_formula(&mut self, elapsed: u64, limit: u64) -> u64 {
         let scheduled = self.scheduled(elapsed);
-        let mut due = scheduled - self.given;
+        // A clock that steps back owes nothing.
+        let mut due = scheduled.saturating_sub(self.given);
         if due > self.together {
             due -= self.slip(elapsed);
         }
-        let due = due.min(limit);
+        let due = due.min(limit).min(self.left());
         self.given += due;
         due
     }
@@ -132,6 +139,7 @@ impl Pacer {
             Some(then) => self.scheduled(then).saturating_sub(self.given),
             None => 0,
         };
+        let too_old = too_old.min(self.left());
         self.given += too_old;
         self.slipped += too_old;
         too_old
@@ -140,7 +148,7 @@ impl Pacer {
     fn due_by_steps(&mut self, elapsed: f64, limit: u64) -> u64 {
         let oldest = elapsed - self.patience as f64;
         let mut due = 0;
-        while self.next <= elapsed && due < limit {
+        while self.next <= elapsed && due < limit && self.given < self.count {
             if self.next < oldest {
                 self.slipped += 1;
             } else {
@@ -169,12 +177,33 @@ impl Pacer {
         }
     }
 
-    /// Packets that were due until `now`, slipped ones and those that nobody could build among them.
-    pub(crate) fn offered(&self, now: u64) -> u64 {
-        match self.pattern {
-            Pattern::Constant | Pattern::Bursts(_) => self.scheduled(now.saturating_sub(self.start)),
-            Pattern::Unpaced | Pattern::Poisson | Pattern::Recorded(_) => self.given,
+    /// Takes what is due at `now` and was not given out, since nobody will ask for it any more; says how many packets that
+    /// are, slipped ones apart.
+    pub(crate) fn give_up(&mut self, now: u64) -> u64 {
+        let mut taken = 0;
+        while !self.is_endless() {
+            match self.due(now, 64) {
+                0 => break,
+                due => taken += due,
+            }
         }
+        taken
+    }
+
+    /// Packets that are still to fall due.
+    #[inline(always)]
+    pub(crate) const fn left(&self) -> u64 {
+        self.count - self.given
+    }
+
+    /// Whether there is always more, so that nothing is ever owed.
+    pub(crate) const fn is_endless(&self) -> bool {
+        matches!(self.pattern, Pattern::Unpaced)
+    }
+
+    /// Packets that were given out or slipped.
+    pub(crate) const fn given(&self) -> u64 {
+        self.given
     }
 
     /// Packets that were due and not sent, because the lane was held up for longer than its patience.
@@ -187,6 +216,10 @@ impl Pacer {
 mod tests {
     use super::*;
 
+    fn pacer(pattern: Pattern, packets_per_cycle: f64, patience: u64, count: u64) -> Pacer {
+        Pacer::new(pattern, packets_per_cycle, 0, patience, count, 1)
+    }
+
     fn run(mut pacer: Pacer, until: u64, step: u64) -> (u64, u64) {
         let mut sent = 0;
         for now in (0..until).step_by(step as usize) {
@@ -197,7 +230,7 @@ mod tests {
 
     #[test]
     fn constant_is_exact() {
-        let pacer = Pacer::new(Pattern::Constant, 0.001, 0, 100_000, 1);
+        let pacer = pacer(Pattern::Constant, 0.001, 100_000, u64::MAX);
         // One at 0, 1000, ...; 10,000,000 is not reached.
         let (sent, slipped) = run(pacer, 10_000_000, 70);
         assert!(sent.abs_diff(10_000) <= 1 && slipped == 0, "{sent} {slipped}");
@@ -205,7 +238,7 @@ mod tests {
 
     #[test]
     fn poisson_has_its_mean_and_its_spread() {
-        let mut pacer = Pacer::new(Pattern::Poisson, 0.01, 0, u64::MAX >> 1, 3);
+        let mut pacer = Pacer::new(Pattern::Poisson, 0.01, 0, u64::MAX >> 1, u64::MAX, 3);
         let mut counts = Vec::new();
         let mut last = 0;
         for window in 1..=10_000_u64 {
@@ -221,13 +254,13 @@ mod tests {
 
     #[test]
     fn bursts_come_at_once_and_keep_the_mean() {
-        let mut pacer = Pacer::new(Pattern::Bursts(32), 0.01, 0, 1_000_000, 1);
+        let mut pacer = pacer(Pattern::Bursts(32), 0.01, 1_000_000, u64::MAX);
         assert_eq!((pacer.due(0, 64), pacer.due(3_100, 64), pacer.due(3_250, 64)), (32, 0, 32));
     }
 
     #[test]
     fn long_delays_are_not_made_up_for() {
-        let mut pacer = Pacer::new(Pattern::Constant, 0.1, 0, 1_000, 1);
+        let mut pacer = pacer(Pattern::Constant, 0.1, 1_000, u64::MAX);
         assert_eq!(pacer.due(0, 64), 1);
         let mut sent = 0;
         loop {
@@ -241,9 +274,47 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_asks_for_any_more_is_counted() {
+        for (pattern, rate) in [(Pattern::Constant, 0.1), (Pattern::Recorded([0, 10].into()), 0.0)] {
+            let mut pacer = pacer(pattern, rate, 1_000_000, 1_007);
+            assert_eq!(pacer.due(0, 64), 1);
+            assert_eq!((pacer.give_up(9_995), pacer.given()), (999, 1_000));
+            assert_eq!((pacer.give_up(20_000), pacer.given()), (7, 1_007));
+            assert_eq!(pacer.slipped(), 0);
+        }
+        let mut pacer = pacer(Pattern::Unpaced, 0.0, 1_000_000, u64::MAX);
+        assert_eq!((pacer.give_up(9_995), pacer.given()), (0, 0));
+    }
+
+    #[test]
+    fn after_the_last_packet_nothing_is_due_nor_slips() {
+        let patterns = [
+            (Pattern::Constant, 0.1),
+            (Pattern::Bursts(30), 0.1),
+            (Pattern::Poisson, 0.1),
+            (Pattern::Recorded([0, 10].into()), 0.0),
+            (Pattern::Unpaced, 0.0),
+        ];
+        for (pattern, rate) in patterns {
+            let name = format!("{pattern:?}");
+            let mut pacer = pacer(pattern, rate, 1_000, 100);
+            let mut sent = 0;
+            // Held up between the packets, and again when all are out.
+            for now in [0, 500, 400, 700, 1_000_000, 2_000_000] {
+                sent += pacer.due(now, 64);
+            }
+            assert_eq!((pacer.given(), pacer.left()), (100, 0), "{name}");
+            assert_eq!(sent + pacer.slipped(), 100, "{name}");
+            assert_eq!(pacer.give_up(3_000_000), 0, "{name}");
+        }
+        let mut pacer = pacer(Pattern::Constant, 0.1, 1_000, 7);
+        assert_eq!((pacer.due(100, 64), pacer.due(1_000_000, 64), pacer.slipped()), (7, 0, 0));
+    }
+
+    #[test]
     fn recorded_gaps_are_kept_and_repeated() {
         let offsets: Arc<[u64]> = [0, 10, 100, 150].into();
-        let mut pacer = Pacer::new(Pattern::Recorded(offsets), 0.0, 1_000, 1_000_000, 1);
+        let mut pacer = Pacer::new(Pattern::Recorded(offsets), 0.0, 1_000, 1_000_000, u64::MAX, 1);
         let times: Vec<u64> = (1_000..1_310).flat_map(|now| vec![now; pacer.due(now, 64) as usize]).collect();
         assert_eq!(times, [1_000, 1_010, 1_100, 1_150, 1_160, 1_250, 1_300]);
     }

@@ -22,7 +22,7 @@ pub struct Plan {
     /// The order in which streams send: numbers of streams. Empty if there is one stream, whose frames then stand in
     /// its own order.
     pub(crate) schedule: Box<[u16]>,
-    /// Mean bits of a frame on the wire without and with preamble and gap.
+    /// Mean bytes of a frame, the frame check sequence counted.
     pub(crate) mean_size: f64,
 }
 

@@ -1,6 +1,7 @@
 //! The lane that receives and checks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_lane::{Poll, Task};
 use warmlane_mem::{Burst, Packet};
 use warmlane_port::{QueueStatus, ReceiveQueue};
@@ -10,6 +11,7 @@ use warmlane_wire::{
     Addresses, EtherType, Icmpv4Message, Icmpv6Message, IpProtocol, LinkLayer, ipv4, ipv6, tcp, udp, vxlan,
 };
 
+use super::histogram::Histogram;
 use super::orders::Orders;
 use super::signature::{self, Signature};
 use super::track::{StreamTrack, TrackConfig};
@@ -44,6 +46,8 @@ pub struct ReceiveReport {
     pub unsigned: u64,
     /// Their bytes.
     pub unsigned_bytes: u64,
+    /// Cycles from building to reception of all streams together, if there is no histogram for each.
+    pub latency: Option<Histogram>,
     /// Why nothing more can come, if a port broke or came to its end.
     pub failure: Option<String>,
 }
@@ -54,10 +58,15 @@ pub type ReceiveOrders = Orders<ReceiveOrder, ReceiveReport>;
 /// What can be seen while a trial runs.
 #[derive(Debug, Default)]
 pub struct ReceiveProgress {
-    /// Packets received of the trials so far, whatever their state.
+    /// Packets of the trials so far, intact or damaged, each counted once. Those of others count only where packets carry no
+    /// signature.
     pub packets: Counter,
-    /// Their bytes.
-    pub bytes: Counter,
+    /// Those of them whose latency is known.
+    pub timed: Counter,
+    /// Cycles that these took, all together.
+    pub latency: Counter,
+    /// Cycles that the slowest took since somebody set this to zero.
+    pub worst: AtomicU64,
 }
 
 /// A [`Task`] that receives on one queue or several and checks what comes; between orders it drops it.
@@ -77,6 +86,58 @@ struct Trial {
     report: ReceiveReport,
     /// Where packets of several buffers are put together.
     whole: Vec<u8>,
+    /// Polls that may still find packets once the trial is to end.
+    polls_left: u32,
+}
+
+/// Polls after which a trial ends though packets keep coming: enough for what waits in a port.
+const LAST_POLLS: u32 = 1_024;
+
+/// What a packet was.
+enum Arrival {
+    /// The trial's, intact, for the first time; the cycles that it took are known if it carries its time.
+    Intact(Option<u64>),
+    /// The trial's, damaged, for the first time as far as one can tell.
+    Damaged,
+    /// A copy, or not the trial's.
+    Other,
+}
+
+/// What a burst brought.
+#[derive(Default)]
+struct Sums {
+    packets: u64,
+    timed: u64,
+    latency: u64,
+    worst: u64,
+}
+
+impl Sums {
+    #[inline]
+    fn add(&mut self, arrival: &Arrival) {
+        match arrival {
+            Arrival::Intact(Some(transit)) => {
+                self.packets += 1;
+                self.timed += 1;
+                self.latency += transit;
+                self.worst = self.worst.max(*transit);
+            }
+            Arrival::Intact(None) | Arrival::Damaged => self.packets += 1,
+            Arrival::Other => {}
+        }
+    }
+}
+
+impl ReceiveProgress {
+    #[inline]
+    fn add(&self, sums: &Sums) {
+        self.packets.add(sums.packets);
+        self.timed.add(sums.timed);
+        self.latency.add(sums.latency);
+        if sums.worst > self.worst.load(Ordering::Relaxed) {
+            self.worst.fetch_max(sums.worst, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Receiver {
@@ -92,6 +153,7 @@ impl Receiver {
     #[cold]
     fn begin(&mut self, order: ReceiveOrder) {
         let streams = if order.signed { order.streams } else { 0 };
+        let has_one_latency = order.signed && order.track.latency_bits.is_none();
         let report = ReceiveReport {
             streams: (0..streams).map(|_| StreamTrack::new(&order.track)).collect(),
             unreadable: 0,
@@ -99,9 +161,16 @@ impl Receiver {
             foreign: 0,
             unsigned: 0,
             unsigned_bytes: 0,
+            latency: has_one_latency.then(|| Histogram::new(7)),
             failure: None,
         };
-        self.trial = Some(Trial { order, begin: clock::cycles(), report, whole: vec![0; 1 << 16] });
+        self.trial = Some(Trial {
+            order,
+            begin: clock::cycles(),
+            report,
+            whole: vec![0; 1 << 16],
+            polls_left: LAST_POLLS,
+        });
     }
 
     #[cold]
@@ -118,28 +187,28 @@ impl Receiver {
 
 impl Trial {
     #[inline]
-    fn packet(&mut self, packet: &Packet, now: u64) {
+    fn packet(&mut self, packet: &Packet, now: u64) -> Arrival {
         if packet.segments() > 1 {
-            self.chain(packet, now);
+            self.chain(packet, now)
         } else {
-            check(&self.order, &mut self.report, self.begin, packet.data(), now);
+            check(&self.order, &mut self.report, self.begin, packet.data(), now)
         }
     }
 
     #[cold]
-    fn chain(&mut self, packet: &Packet, now: u64) {
+    fn chain(&mut self, packet: &Packet, now: u64) -> Arrival {
         let length = packet.copy_to(&mut self.whole);
-        check(&self.order, &mut self.report, self.begin, &self.whole[..length], now);
+        check(&self.order, &mut self.report, self.begin, &self.whole[..length], now)
     }
 }
 
 /// Counts one packet.
 #[inline]
-fn check(order: &ReceiveOrder, report: &mut ReceiveReport, begin: u64, data: &[u8], now: u64) {
+fn check(order: &ReceiveOrder, report: &mut ReceiveReport, begin: u64, data: &[u8], now: u64) -> Arrival {
     if !order.signed {
         report.unsigned += 1;
         report.unsigned_bytes += data.len() as u64;
-        return;
+        return Arrival::Intact(None);
     }
     let signature = data.last_chunk().and_then(Signature::parse);
     let Some(signature) = signature.or_else(|| inside_padding(data)) else {
@@ -147,17 +216,22 @@ fn check(order: &ReceiveOrder, report: &mut ReceiveReport, begin: u64, data: &[u
     };
     if signature.trial != order.trial {
         report.stale += 1;
-        return;
+        return Arrival::Other;
     }
     let Some(track) = report.streams.get_mut(usize::from(signature.stream)) else {
         report.foreign += 1;
-        return;
+        return Arrival::Other;
     };
     if order.check_packets && !is_intact(data) {
-        track.corrupted += 1;
-        return;
+        return if track.arrived_damaged(&signature) { Arrival::Damaged } else { Arrival::Other };
     }
-    track.arrived(&signature, now, data.len(), order.track.late_after);
+    let Some(transit) = track.arrived(&signature, now, data.len(), order.track.late_after) else {
+        return Arrival::Other;
+    };
+    if let Some(all) = &mut report.latency {
+        all.record(transit);
+    }
+    Arrival::Intact(Some(transit))
 }
 
 /// The signature in front of bytes that a link has padded a short frame with.
@@ -177,7 +251,7 @@ fn inside_padding(data: &[u8]) -> Option<Signature> {
 
 /// A packet without a right signature: one of ours that was damaged, if most of the signature fits this trial.
 #[cold]
-fn unsigned(order: &ReceiveOrder, report: &mut ReceiveReport, begin: u64, data: &[u8], now: u64) {
+fn unsigned(order: &ReceiveOrder, report: &mut ReceiveReport, begin: u64, data: &[u8], now: u64) -> Arrival {
     let fits = data.last_chunk().map(Signature::read).is_some_and(|found| {
         let age = signature::cycles_between(found.time, now);
         let in_time = age > 0 && age <= now.saturating_sub(begin);
@@ -186,8 +260,10 @@ fn unsigned(order: &ReceiveOrder, report: &mut ReceiveReport, begin: u64, data: 
     });
     if fits {
         report.unreadable += 1;
+        Arrival::Damaged
     } else {
         report.foreign += 1;
+        Arrival::Other
     }
 }
 
@@ -285,21 +361,27 @@ impl Task for Receiver {
             received += count;
             let now = clock::cycles();
             if let Some(trial) = &mut self.trial {
+                let mut sums = Sums::default();
                 for packet in self.burst.iter() {
-                    trial.packet(packet, now);
+                    sums.add(&trial.packet(packet, now));
                 }
-                self.progress.packets.add(count as u64);
-                self.progress.bytes.add(self.burst.bytes());
+                self.progress.add(&sums);
             }
             self.burst.clear();
         }
-        if received > 0 {
-            return Poll::Worked(received);
+        if let Some(trial) = &mut self.trial
+            && self.orders.is_ended()
+        {
+            // Others may keep sending for ever.
+            trial.polls_left = trial.polls_left.saturating_sub(1);
+            if received == 0 || trial.polls_left == 0 {
+                self.end();
+            }
         }
-        if self.trial.is_some() && self.orders.is_ended() {
-            self.end();
+        if self.stopping && self.trial.is_none() {
+            return Poll::Finished;
         }
-        if self.stopping && self.trial.is_none() { Poll::Finished } else { Poll::Idle }
+        if received > 0 { Poll::Worked(received) } else { Poll::Idle }
     }
 
     fn stop(&mut self) {

@@ -18,7 +18,7 @@ pub struct StreamTrack {
     pub reorder_extent: u64,
     /// Packets behind the largest sequence number by more than is remembered: reordered, or duplicates.
     pub unjudged: u64,
-    /// Packets with the stream's signature, and damage elsewhere.
+    /// Packets with the stream's signature, and damage elsewhere; each counted once.
     pub corrupted: u64,
     /// Packets that took longer than they may; they count as received too.
     pub late: u64,
@@ -69,16 +69,17 @@ impl StreamTrack {
         self.jitter >> 4
     }
 
-    /// One above the largest sequence number that arrived.
-    pub const fn expected(&self) -> u64 {
-        self.expected
-    }
-
-    /// An intact packet of `length` bytes arrived at `now`.
+    /// An intact packet of `length` bytes arrived at `now`. Gives the cycles that it took, if it had not arrived before.
     #[inline(always)]
-    pub(crate) fn arrived(&mut self, packet: &Signature, now: u64, length: usize, late_after: u64) {
+    pub(crate) fn arrived(
+        &mut self,
+        packet: &Signature,
+        now: u64,
+        length: usize,
+        late_after: u64,
+    ) -> Option<u64> {
         if !self.is_first(packet.sequence) {
-            return;
+            return None;
         }
         self.received += 1;
         self.bytes += length as u64;
@@ -94,6 +95,15 @@ impl StreamTrack {
             self.jitter = self.jitter + transit.abs_diff(last) - ((self.jitter + 8) >> 4);
         }
         self.last_transit = Some(transit);
+        Some(transit)
+    }
+
+    /// A damaged packet arrived that still says which one it is. Whether it had not arrived before.
+    #[cold]
+    pub(crate) fn arrived_damaged(&mut self, packet: &Signature) -> bool {
+        let is_first = self.is_first(packet.sequence);
+        self.corrupted += u64::from(is_first);
+        is_first
     }
 
     /// Whether this is the packet's first arrival; notes its order.
@@ -214,6 +224,18 @@ mod tests {
         arrive(&mut track, 19_990);
         arrive(&mut track, 19_990);
         assert_eq!((track.reordered, track.duplicated, track.reorder_extent), (1, 1, 10));
+    }
+
+    #[test]
+    fn a_damaged_packet_counts_once_however_often_it_comes() {
+        let mut track = track(4);
+        let packet = |sequence| Signature { stream: 0, trial: 0, sequence, time: 0 };
+        arrive(&mut track, 0);
+        assert!(track.arrived_damaged(&packet(1)) && !track.arrived_damaged(&packet(1)));
+        assert!(!track.arrived_damaged(&packet(0)));
+        arrive(&mut track, 1);
+        arrive(&mut track, 2);
+        assert_eq!((track.received, track.corrupted, track.duplicated), (2, 1, 3));
     }
 
     #[test]

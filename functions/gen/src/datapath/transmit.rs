@@ -43,6 +43,8 @@ pub struct TransmitReport {
     pub offered: u64,
     /// Packets that the port took and did not drop.
     pub sent: u64,
+    /// Packets that were built: those that left, and those that the port had no room for.
+    pub built: u64,
     /// Their bytes, without frame check sequence.
     pub bytes: u64,
     /// Packets skipped because the lane was held up.
@@ -59,6 +61,10 @@ pub struct TransmitReport {
     pub gaps: Histogram,
     /// Cycles from the first packet handed over to the last.
     pub span: u64,
+    /// Packets that were handed over together with the last: what left in the span is all but these.
+    pub last_burst: u64,
+    /// Whether it went on until its duration or its count was reached.
+    pub is_whole: bool,
     /// Why the port takes nothing more, if it broke or came to its end.
     pub failure: Option<String>,
 }
@@ -75,8 +81,6 @@ pub struct Transmitter {
     burst: Burst,
     trial: Option<Box<Trial>>,
     stopping: bool,
-    /// The port may have something left to push out.
-    unflushed: bool,
 }
 
 /// The order at hand.
@@ -90,32 +94,26 @@ struct Trial {
     random: Random,
     number: u8,
     end: u64,
-    left: u64,
-    count: u64,
     limit: u64,
     patience: u64,
     sent: u64,
     bytes: u64,
     drops_before: u64,
+    /// Packets that the lane came too late for, as the trial ended.
+    given_up: u64,
+    /// Packets that fell due while the port had no room for those before them, as the trial ended.
+    refused: u64,
     starved: u64,
     gaps: Histogram,
     first: Option<u64>,
     last: u64,
+    last_burst: u64,
 }
 
 impl Transmitter {
     /// Sends on `queue` packets from `pool`, as `orders` say.
     pub fn new(queue: Box<dyn TransmitQueue>, pool: Pool, orders: Arc<TransmitOrders>) -> Self {
-        Self {
-            queue,
-            pool,
-            orders,
-            seen: 0,
-            burst: Burst::new(),
-            trial: None,
-            stopping: false,
-            unflushed: false,
-        }
+        Self { queue, pool, orders, seen: 0, burst: Burst::new(), trial: None, stopping: false }
     }
 
     /// Before the clock starts: here, and only here, memory is allocated.
@@ -128,7 +126,14 @@ impl Transmitter {
         let drops_before = self.queue.counters().drops.total();
         let start = clock::cycles();
         self.trial = Some(Box::new(Trial {
-            pacer: Pacer::new(order.pattern, order.packets_per_cycle, start, order.patience, !order.seed),
+            pacer: Pacer::new(
+                order.pattern,
+                order.packets_per_cycle,
+                start,
+                order.patience,
+                order.count,
+                !order.seed,
+            ),
             plan: order.plan,
             states,
             cursor: Cursor::default(),
@@ -137,25 +142,28 @@ impl Transmitter {
             number: order.trial,
             // The packet that falls due as the trial ends is the next one's.
             end: start.saturating_add(order.duration),
-            left: order.count,
-            count: order.count,
             limit: limit as u64,
             patience: order.patience,
             sent: 0,
             bytes: 0,
             drops_before,
+            given_up: 0,
+            refused: 0,
             starved: 0,
             gaps,
             first: None,
             last: start,
+            last_burst: 0,
         }));
     }
 
+    /// Hands in the report. What the port has left to push out then, idle polls give it time for.
     #[cold]
-    fn end(&mut self) {
+    fn end(&mut self, is_whole: bool) {
         self.queue.flush();
         let Some(mut trial) = self.trial.take() else { return };
-        let refused = self.burst.len() as u64;
+        let left = self.burst.len() as u64;
+        let refused = trial.refused + left;
         trial.forget_last(self.burst.len());
         self.burst.clear();
         let dropped = self.queue.counters().drops.total() - trial.drops_before;
@@ -164,19 +172,20 @@ impl Transmitter {
             QueueStatus::Finished => Some("the port came to its end".to_owned()),
             QueueStatus::Failed(why) => Some(why),
         };
-        let over = clock::cycles().min(trial.end.saturating_sub(1));
-        let offered = trial.pacer.offered(over).min(trial.count);
         let report = TransmitReport {
-            offered,
+            offered: trial.pacer.given(),
             sent: trial.sent.saturating_sub(dropped),
+            built: trial.sent + left,
             bytes: trial.bytes,
-            slipped: trial.pacer.slipped(),
+            slipped: trial.pacer.slipped() + trial.given_up,
             refused,
             dropped,
             starved: trial.starved,
             streams: trial.states.iter().map(|state| state.sequence).collect(),
             gaps: trial.gaps,
             span: trial.first.map_or(0, |first| trial.last.saturating_sub(first)),
+            last_burst: trial.last_burst,
+            is_whole,
             failure,
         };
         self.orders.hand_in(self.seen, report);
@@ -224,6 +233,7 @@ impl Trial {
         }
         self.gaps.record_many(0, sent - 1);
         self.last = now;
+        self.last_burst = sent;
     }
 }
 
@@ -238,33 +248,47 @@ impl Task for Transmitter {
             self.orders.started(self.seen);
         }
         let Some(trial) = &mut self.trial else {
+            // A kernel may take only a part of what it is told of at once.
+            if self.seen > 0 {
+                self.queue.flush();
+            }
             return if self.stopping { Poll::Finished } else { Poll::Idle };
         };
         let now = clock::cycles();
+        let is_stopped = self.orders.is_ended() || self.stopping;
         if self.burst.is_empty() {
-            let is_over = now >= trial.end || self.orders.is_ended() || self.stopping;
-            let due = trial.pacer.due(now.min(trial.end.saturating_sub(1)), trial.limit.min(trial.left));
-            // What an endless pattern has due at the end belongs to what comes after it.
-            if due == 0 || is_over {
-                if is_over || trial.left == 0 {
-                    trial.pacer.give_back(due);
-                    self.end();
-                } else if self.unflushed {
+            let is_over = now >= trial.end;
+            // A lane that was held up across the end still owes what was due before it, as long as it would be made up
+            // for at any other time.
+            let owes =
+                is_over && !trial.pacer.is_endless() && now <= trial.end.saturating_add(trial.patience);
+            let last = now.min(trial.end.saturating_sub(1));
+            let due = if is_stopped || is_over && !owes { 0 } else { trial.pacer.due(last, trial.limit) };
+            if due == 0 {
+                if is_stopped || is_over || trial.pacer.left() == 0 {
+                    if is_over && !is_stopped {
+                        trial.given_up += trial.pacer.give_up(last);
+                    }
+                    self.end(!is_stopped);
+                } else {
                     self.queue.flush();
-                    self.unflushed = false;
-                } else if self.queue.status() != QueueStatus::Running {
-                    self.end();
+                    if self.queue.status() != QueueStatus::Running {
+                        self.end(false);
+                    }
                 }
                 return Poll::Idle;
             }
             let built = trial.build(&mut self.burst, &self.pool, due, now) as u64;
-            trial.left -= built;
             if built < due {
                 trial.pacer.give_back(due - built);
                 trial.starved += 1;
             }
-        } else if now > trial.end.saturating_add(trial.patience) || self.orders.is_ended() {
-            self.end();
+        } else if is_stopped {
+            self.end(false);
+            return Poll::Idle;
+        } else if now > trial.end.saturating_add(trial.patience) {
+            trial.refused += trial.pacer.give_up(trial.end.saturating_sub(1));
+            self.end(true);
             return Poll::Idle;
         }
         if self.burst.is_empty() {
@@ -275,11 +299,10 @@ impl Task for Transmitter {
         if sent == 0 {
             self.queue.flush();
             if self.queue.status() != QueueStatus::Running {
-                self.end();
+                self.end(false);
             }
             return Poll::Idle;
         }
-        self.unflushed = true;
         trial.departed(sent as u64, now);
         Poll::Worked(sent)
     }
@@ -289,6 +312,6 @@ impl Task for Transmitter {
     }
 
     fn finish(&mut self) {
-        self.end();
+        self.end(false);
     }
 }

@@ -255,12 +255,13 @@ impl Searching<'_> {
         Ok(measured)
     }
 
-    /// First trials at the maximum, and at what arrived of it: near what the device carries.
+    /// First trials at the maximum, and at what arrived of it: near what the device carries. A device that the maximum
+    /// overwhelms may carry the minimum; if that does not arrive either, it is dead.
     fn begin(&mut self, seconds: f64) -> Result<(), MethodError> {
         let mut rate = self.maximum;
         for _ in 0..2 {
             let measured = self.run(rate, seconds)?;
-            if measured.received == 0 && rate >= self.maximum {
+            if measured.received == 0 && self.run(self.minimum, seconds)?.received == 0 {
                 return Err(MethodError::Silence { packets_per_second: rate });
             }
             let forwarded = rate * (1.0 - measured.loss_ratio());
@@ -326,9 +327,17 @@ mod tests {
     use super::*;
 
     fn trial(packets_per_second: f64, seconds: f64, loss: f64) -> Measured {
-        let offered = (packets_per_second * seconds) as u64;
-        let received = offered - (offered as f64 * loss) as u64;
-        Measured { packets_per_second, seconds, offered, received, void: None, latency: None }
+        let sent = (packets_per_second * seconds) as u64;
+        let received = sent - (sent as f64 * loss) as u64;
+        Measured {
+            packets_per_second,
+            sent_packets_per_second: packets_per_second,
+            seconds,
+            sent,
+            received,
+            void: None,
+            latency: None,
+        }
     }
 
     #[test]
@@ -371,6 +380,13 @@ mod tests {
             |request: &Request| Ok(trial(request.packets_per_second, request.duration.as_secs_f64(), 0.0));
         let found = search(&mut perfect, &[Goal::NDR], 1e3, 1e6).unwrap();
         assert_eq!((found.goals[0].lower, found.goals[0].upper), (Some(1e6), None));
+        let mut livelock = |request: &Request| {
+            let rate = request.packets_per_second;
+            let loss = if rate < 300_000.0 { 0.0 } else { 1.0 };
+            Ok(trial(rate, request.duration.as_secs_f64(), loss))
+        };
+        let found = search(&mut livelock, &[Goal::NDR], 1e3, 1e6).unwrap();
+        assert!((found.goals[0].throughput.unwrap() - 3e5).abs() < 3_000.0, "{:?}", found.goals);
         let mut dead =
             |request: &Request| Ok(trial(request.packets_per_second, request.duration.as_secs_f64(), 1.0));
         assert!(matches!(search(&mut dead, &[Goal::NDR], 1e3, 1e6), Err(MethodError::Silence { .. })));

@@ -4,6 +4,10 @@
 
 pub mod mlrsearch;
 pub mod rfc2544;
+pub mod suite;
+mod trials;
+
+pub use trials::{Trials, Watch};
 
 use std::time::Duration;
 
@@ -28,10 +32,13 @@ pub struct Request {
 pub struct Measured {
     /// Packets a second that were asked for.
     pub packets_per_second: f64,
-    /// Seconds that were asked for.
+    /// Packets a second that left, by the clock; a trial that is not void may be a little slower than asked.
+    pub sent_packets_per_second: f64,
+    /// Seconds of sending.
     pub seconds: f64,
-    /// Packets that fell due.
-    pub offered: u64,
+    /// Packets that left. Those that fell due and did not are the generator's failure and no loss of the device: too
+    /// many of them make the trial void.
+    pub sent: u64,
     /// Packets that arrived intact, each counted once.
     pub received: u64,
     /// Why the trial does not count, if it doesn't.
@@ -42,14 +49,19 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The part of the offered packets that did not arrive: unsent ones count as lost.
+    /// The rate that the trial stands for: what was asked for, unless that was not reached.
+    pub const fn rate(&self) -> f64 {
+        self.packets_per_second.min(self.sent_packets_per_second)
+    }
+
+    /// The part of the sent packets that did not arrive.
     pub fn loss_ratio(&self) -> f64 {
-        self.offered.saturating_sub(self.received) as f64 / self.offered.max(1) as f64
+        self.sent.saturating_sub(self.received) as f64 / self.sent.max(1) as f64
     }
 
     /// Whether every packet arrived.
     pub const fn is_lossless(&self) -> bool {
-        self.received >= self.offered
+        self.received >= self.sent
     }
 }
 
@@ -110,6 +122,22 @@ pub enum MethodError {
         /// The most.
         maximum: f64,
     },
+    /// A description that gives no packets of this size.
+    #[error("frames of {size} bytes: {problem}")]
+    Size {
+        /// The size.
+        size: u16,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Packets that can't be told from others.
+    #[error(
+        "packets without a signature can't be told from others, and a method has to: leave the signature on"
+    )]
+    Unsigned,
+    /// No rate to measure latency at.
+    #[error("even the lowest rate lost packets, so there is no throughput to measure latency at")]
+    NoRate,
     /// The user wants to stop.
     #[error("stopped before there was a result")]
     Stopped,

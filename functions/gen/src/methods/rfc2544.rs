@@ -39,15 +39,12 @@ pub struct Throughput {
 pub fn throughput(measure: &mut dyn Measure, config: &ThroughputConfig) -> Result<Throughput, MethodError> {
     let mut lossless: Option<f64> = None;
     let mut lossy: Option<f64> = None;
-    let mut trials = Vec::new();
+    let mut trials: Vec<Measured> = Vec::new();
     let mut rate = config.maximum;
     let lowest = config.maximum * config.width.max(1e-6);
     loop {
         let request = Request { packets_per_second: rate, duration: config.duration, count: None };
         let measured = valid(measure, &request)?;
-        if measured.received == 0 {
-            return Err(MethodError::Silence { packets_per_second: rate });
-        }
         if measured.is_lossless() {
             lossless = Some(rate);
         } else {
@@ -61,7 +58,24 @@ pub fn throughput(measure: &mut dyn Measure, config: &ThroughputConfig) -> Resul
         }
         rate = f64::midpoint(lower, upper);
     }
-    Ok(Throughput { packets_per_second: lossless, lossy_packets_per_second: lossy, trials })
+    // A device that a fast trial overwhelms may carry something at a slow one; only when none gets through is it dead.
+    heard(trials.iter())?;
+    // Rates are asked for only once but where a void trial was repeated, and that one is not here.
+    let sent = |asked: Option<f64>| {
+        let trial = trials.iter().find(|trial| Some(trial.packets_per_second) == asked);
+        trial.map(Measured::rate)
+    };
+    let (packets_per_second, lossy_packets_per_second) = (sent(lossless), sent(lossy));
+    Ok(Throughput { packets_per_second, lossy_packets_per_second, trials })
+}
+
+/// Refuses trials of which none has received anything.
+fn heard<'a>(mut trials: impl Iterator<Item = &'a Measured>) -> Result<(), MethodError> {
+    let Some(first) = trials.next() else { return Ok(()) };
+    if first.received > 0 || trials.any(|trial| trial.received > 0) {
+        return Ok(());
+    }
+    Err(MethodError::Silence { packets_per_second: first.packets_per_second })
 }
 
 /// Latency at a rate, over several trials (section 26.2 wants 20 of 120 seconds at the throughput).
@@ -69,10 +83,12 @@ pub fn throughput(measure: &mut dyn Measure, config: &ThroughputConfig) -> Resul
 pub struct LatencyTest {
     /// The rate in packets a second.
     pub packets_per_second: f64,
-    /// Mean over the trials of the mean latency in nanoseconds.
+    /// Mean over the trials of the mean latency in nanoseconds: what section 26.2 reports.
     pub mean: f64,
-    /// Each trial's.
-    pub trials: Vec<Latency>,
+    /// All packets of all trials together.
+    pub all: Latency,
+    /// Each trial's mean in nanoseconds.
+    pub trials: Vec<f64>,
 }
 
 /// Measures latency at a rate, which should be the throughput.
@@ -90,8 +106,10 @@ pub fn latency(
         let measured = valid(measure, &Request { packets_per_second, duration, count: None })?;
         results.push(measured.latency.ok_or(MethodError::Silence { packets_per_second })?);
     }
-    let mean = results.iter().map(|latency| latency.mean).sum::<f64>() / results.len() as f64;
-    Ok(LatencyTest { packets_per_second, mean, trials: results })
+    let trials: Vec<f64> = results.iter().map(|latency| latency.mean).collect();
+    let mean = trials.iter().sum::<f64>() / trials.len() as f64;
+    let all = Latency::merged(&results).ok_or(MethodError::Silence { packets_per_second })?;
+    Ok(LatencyTest { packets_per_second, mean, all, trials })
 }
 
 /// A point of the loss curve.
@@ -109,7 +127,7 @@ pub struct LossPoint {
 /// nothing (section 26.3).
 ///
 /// # Errors
-/// [`MethodError`].
+/// [`MethodError`]: also if nothing arrives at any rate.
 pub fn frame_loss(
     measure: &mut dyn Measure,
     maximum: f64,
@@ -131,6 +149,7 @@ pub fn frame_loss(
         }
         percent -= step;
     }
+    heard(points.iter().map(|point| &point.trial))?;
     Ok(points)
 }
 
@@ -149,7 +168,7 @@ pub struct BackToBack {
 /// 5): bursts of up to `seconds` of traffic, `repetitions` times.
 ///
 /// # Errors
-/// [`MethodError`].
+/// [`MethodError`]: also if nothing arrives of the longest burst.
 #[expect(clippy::cast_sign_loss, reason = "rates and times are not negative")]
 pub fn back_to_back(
     measure: &mut dyn Measure,
@@ -166,7 +185,11 @@ pub fn back_to_back(
         while bad - good > 1 {
             let duration = Duration::from_secs_f64(length as f64 / maximum + 1.0);
             let request = Request { packets_per_second: maximum, duration, count: Some(length) };
-            if valid(measure, &request)?.is_lossless() {
+            let measured = valid(measure, &request)?;
+            if length == longest && measured.received == 0 {
+                return Err(MethodError::Silence { packets_per_second: maximum });
+            }
+            if measured.is_lossless() {
                 good = length;
             } else {
                 bad = length;
@@ -190,13 +213,14 @@ mod tests {
             let seconds = request
                 .count
                 .map_or(request.duration.as_secs_f64(), |count| count as f64 / request.packets_per_second);
-            let offered = (request.packets_per_second * seconds).round() as u64;
+            let sent = (request.packets_per_second * seconds).round() as u64;
             let carried = (capacity * seconds + buffer).floor() as u64;
             Ok(Measured {
                 packets_per_second: request.packets_per_second,
+                sent_packets_per_second: request.packets_per_second,
                 seconds,
-                offered,
-                received: offered.min(carried),
+                sent,
+                received: sent.min(carried),
                 void: None,
                 latency: None,
             })
@@ -224,6 +248,10 @@ mod tests {
         let config = ThroughputConfig { maximum: 1e6, duration: Duration::from_secs(1), width: 0.001 };
         let error = throughput(&mut device(0.0, 0.0), &config).unwrap_err();
         assert!(matches!(error, MethodError::Silence { .. }), "{error}");
+        let error = frame_loss(&mut device(0.0, 0.0), 1e6, Duration::from_secs(1), 10.0).unwrap_err();
+        assert!(matches!(error, MethodError::Silence { .. }), "{error}");
+        let error = back_to_back(&mut device(0.0, 0.0), 1e6, 2.0, 1).unwrap_err();
+        assert!(matches!(error, MethodError::Silence { .. }), "{error}");
         let mut runs = 0;
         let mut void = |request: &Request| {
             runs += 1;
@@ -234,6 +262,31 @@ mod tests {
         let error = throughput(&mut void, &config).unwrap_err().to_string();
         assert!(error.contains("too slow") && error.contains("lower maximum"), "{error}");
         assert_eq!(runs, 3);
+    }
+
+    #[test]
+    fn a_device_that_much_traffic_silences_still_has_a_throughput() {
+        let mut livelock = |request: &Request| match request.packets_per_second {
+            0.0..300_000.0 => device(2e5, 0.0)(request),
+            _ => device(0.0, 0.0)(request),
+        };
+        let config = ThroughputConfig { maximum: 1e6, duration: Duration::from_secs(60), width: 0.001 };
+        let found = throughput(&mut livelock, &config).unwrap();
+        assert!((found.packets_per_second.unwrap() - 2e5).abs() < 400.0, "{found:?}");
+        let points = frame_loss(&mut livelock, 1e6, Duration::from_secs(10), 10.0).unwrap();
+        assert!((points[0].loss_percent - 100.0).abs() < 1e-9 && points[9].trial.is_lossless());
+    }
+
+    #[test]
+    fn the_rate_is_what_was_sent_and_not_what_was_asked_for() {
+        let mut slow = |request: &Request| {
+            let mut measured = device(1e9, 0.0)(request)?;
+            measured.sent_packets_per_second = 0.9995 * request.packets_per_second;
+            Ok(measured)
+        };
+        let config = ThroughputConfig { maximum: 1e6, duration: Duration::from_secs(1), width: 0.001 };
+        let found = throughput(&mut slow, &config).unwrap();
+        assert!((found.packets_per_second.unwrap() - 999_500.0).abs() < 1e-3, "{found:?}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What the tests of this crate share: ports without drivers, and streams.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use warmlane_gen::control::{Network, Payload, Profile, Rule, Sizes, Stream, Template, Transport};
-use warmlane_mem::{Burst, PacketReceiver, PacketSender, Pool, PoolConfig, channel};
+use warmlane_mem::{Burst, Packet, PacketReceiver, PacketSender, Pool, PoolConfig, channel};
 use warmlane_port::{QueueCounters, QueueStatus, ReceiveQueue, TransmitQueue};
 use warmlane_wire::{EtherType, MacAddress};
 
@@ -81,7 +82,9 @@ struct Receive {
 
 impl ReceiveQueue for Receive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
-        self.receiver.receive(burst)
+        let count = self.receiver.receive(burst);
+        self.counters.packets.add(count as u64);
+        count
     }
 
     fn status(&self) -> QueueStatus {
@@ -90,6 +93,110 @@ impl ReceiveQueue for Receive {
 
     fn counters(&self) -> &Arc<QueueCounters> {
         &self.counters
+    }
+}
+
+warmlane_port::drop_reasons! {
+    /// Why an awkward port drops.
+    enum AwkwardDrop {
+        Tenth: "tenth", Notice, "every tenth packet is dropped";
+    }
+}
+
+/// How a port makes it hard to send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awkward {
+    /// It takes so many packets, and then has no room.
+    Takes(usize),
+    /// It takes everything and drops every tenth packet.
+    DropsTenths,
+    /// It takes everything and sends 8 packets whenever it is asked to, as a kernel that has no more room.
+    SendsEights,
+}
+
+/// Puts an awkward port before another.
+pub(crate) fn awkward(queue: Box<dyn TransmitQueue>, how: Awkward) -> Box<dyn TransmitQueue> {
+    let counters = QueueCounters::new(AwkwardDrop::ALL);
+    Box::new(AwkwardPort { queue, how, taken: 0, waiting: VecDeque::new(), counters })
+}
+
+struct AwkwardPort {
+    queue: Box<dyn TransmitQueue>,
+    how: Awkward,
+    taken: usize,
+    waiting: VecDeque<Packet>,
+    counters: Arc<QueueCounters>,
+}
+
+impl AwkwardPort {
+    fn push_out(&mut self, count: usize) {
+        let mut burst = Burst::new();
+        for packet in self.waiting.drain(..count.min(self.waiting.len())) {
+            burst.push(packet).unwrap();
+        }
+        self.queue.transmit(&mut burst);
+        assert!(burst.is_empty(), "the cable is long enough");
+    }
+}
+
+impl TransmitQueue for AwkwardPort {
+    fn transmit(&mut self, burst: &mut Burst) -> usize {
+        let room = match self.how {
+            Awkward::Takes(most) => most - self.taken,
+            Awkward::DropsTenths | Awkward::SendsEights => burst.len(),
+        };
+        let count = room.min(burst.len());
+        let packets: Vec<Packet> = burst.drain().collect();
+        for (place, packet) in packets.into_iter().enumerate() {
+            if place >= count {
+                burst.push(packet).unwrap();
+                continue;
+            }
+            self.taken += 1;
+            if self.how == Awkward::DropsTenths && self.taken.is_multiple_of(10) {
+                self.counters.drops.count(AwkwardDrop::Tenth.index(), 1);
+            } else {
+                self.counters.packets.add(1);
+                self.waiting.push_back(packet);
+            }
+        }
+        self.push_out(if self.how == Awkward::SendsEights { 8 } else { count });
+        count
+    }
+
+    fn flush(&mut self) {
+        self.push_out(8);
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Running
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        &self.counters
+    }
+}
+
+/// A receiving port with a neighbour who never stops talking.
+pub(crate) struct Noisy {
+    pub(crate) queue: Box<dyn ReceiveQueue>,
+    pub(crate) pool: Pool,
+}
+
+impl ReceiveQueue for Noisy {
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        let count = self.queue.receive(burst);
+        let mut noise = self.pool.take().unwrap();
+        noise.append(60).unwrap().fill(0);
+        count + usize::from(burst.push(noise).is_ok())
+    }
+
+    fn status(&self) -> QueueStatus {
+        self.queue.status()
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        self.queue.counters()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Descriptions of traffic: what is understood, and what is said of those that aren't.
 
+use crate::common::{profile, stream, template};
 use warmlane_gen::control::{Config, Network, PatternName, Rate, RuleOrder, Transport};
 
 const GOOD: &str = r#"
@@ -94,4 +95,13 @@ fn faults_are_told_with_their_place_and_what_was_expected() {
     }
     assert!(Config::from_toml("[[stream").unwrap_err().to_string().starts_with("line 1, column 9"));
     assert!(Config::from_toml("").unwrap_err().to_string().contains("add at least one [[stream]]"));
+}
+
+#[test]
+fn as_many_streams_as_a_signature_has_numbers_for() {
+    let streams =
+        |count: usize| profile((0..count).map(|_| stream("one", template(), "64", vec![])).collect());
+    assert_eq!(streams(1 << 16).plan().unwrap().streams(), 1 << 16);
+    let error = streams((1 << 16) + 1).plan().unwrap_err().to_string();
+    assert!(error.contains("65537"), "{error}");
 }

@@ -5,4 +5,5 @@
 mod common;
 mod config;
 mod frames;
+mod oracle;
 mod trials;

@@ -1,13 +1,13 @@
 //! Trials over a cable in memory: the books are right, whatever the cable does.
 
-use crate::common::{cable, pool, profile, stream, template};
+use crate::common::{Awkward, Noisy, awkward, cable, pool, profile, stream, template};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use warmlane_gen::control::Stream;
 use warmlane_gen::datapath::Pattern;
 use warmlane_gen::methods::rfc2544::{ThroughputConfig, throughput};
-use warmlane_gen::methods::{Measured, MethodError, Request, mlrsearch};
-use warmlane_gen::{Tester, TrialConfig, TrialResult};
+use warmlane_gen::methods::{Request, Trials, Watch, mlrsearch};
+use warmlane_gen::{Interval, Sample, Tester, TrialConfig, TrialResult};
 use warmlane_mem::Pool;
 use warmlane_port::fault::{Fault, FaultPlan};
 use warmlane_port::rate_limit;
@@ -30,6 +30,17 @@ fn tester(
     Tester::start(transmit, vec![device(receive)], pool, &cpus).unwrap()
 }
 
+/// Looks at nothing.
+struct Nobody;
+
+impl Watch for Nobody {
+    fn goes(&mut self, _: &Request, _: &Sample) -> bool {
+        true
+    }
+
+    fn ended(&mut self, _: &Request, _: &TrialResult) {}
+}
+
 fn streams() -> Vec<Stream> {
     vec![stream("a", template(), "imix", vec![]), stream("b", template(), "128", vec![])]
 }
@@ -47,11 +58,23 @@ fn config(streams: Vec<Stream>, packets: u64) -> TrialConfig {
     }
 }
 
+/// Runs a trial and checks its books against each other.
 fn run(tester: &mut Tester, config: &TrialConfig) -> TrialResult {
     let result = tester.run(config, &mut |_| true).unwrap();
-    assert_eq!(result.offered, result.sent + result.unsent.total);
+    let unsent = result.unsent;
+    assert_eq!(unsent.late + unsent.refused + unsent.dropped, unsent.total);
+    assert_eq!(result.offered, result.sent + unsent.total);
     let received = result.received.as_ref().unwrap();
     assert_eq!(result.sent, received.packets + received.corrupted + received.lost);
+    // Whatever the intervals, nothing is missing from them.
+    for most in [1, 7, 1_000] {
+        let intervals = result.intervals(most);
+        let sum = |count: fn(&Interval) -> u64| intervals.iter().map(count).sum::<u64>();
+        assert_eq!(sum(|part| part.sent), result.sent);
+        assert_eq!(sum(|part| part.received), received.packets + received.corrupted);
+        let worst = intervals.iter().filter_map(|part| part.worst_latency).max();
+        assert_eq!(worst.is_some(), received.latency.is_some());
+    }
     result
 }
 
@@ -59,11 +82,18 @@ fn run(tester: &mut Tester, config: &TrialConfig) -> TrialResult {
 fn a_perfect_cable_loses_nothing() {
     let _alone = alone();
     let pool = pool();
-    let mut tester = tester(&pool, |queue| queue);
-    for _ in 0..3 {
+    let mut port = None;
+    let mut tester = tester(&pool, |queue| {
+        port = Some(Arc::clone(queue.counters()));
+        queue
+    });
+    for trial in 1..=3 {
         let result = run(&mut tester, &config(streams(), 10_000));
-        assert_eq!((result.void, result.offered), (None, 10_000));
+        assert_eq!((&result.void, result.offered), (&None, 10_000));
+        // The last one leaves 199.98 ms after the first; and the port has its own books.
+        assert!(result.seconds > 0.1999 && result.sent_packets_per_second < 50_025.0, "{}", result.seconds);
         let received = result.received.unwrap();
+        assert_eq!(port.as_ref().map(|port| port.packets.get()), Some(trial * received.packets));
         assert_eq!((received.packets, received.loss_ratio), (10_000, 0.0));
         let odd = [received.duplicated, received.reordered, received.stale, received.foreign];
         assert_eq!(odd, [0; 4]);
@@ -140,6 +170,124 @@ fn a_generator_that_is_too_slow_says_so() {
 }
 
 #[test]
+fn a_count_that_takes_longer_than_its_rate_allows_is_void() {
+    let _alone = alone();
+    let pool = pool();
+    let mut tester = tester(&pool, |queue| queue);
+    for pattern in [Pattern::Constant, Pattern::Poisson, Pattern::Bursts(64)] {
+        let fast = TrialConfig { pattern, packets_per_second: 9e8, ..config(streams(), 1_000) };
+        let result = run(&mut tester, &fast);
+        assert_eq!(result.sent, 1_000);
+        let why = result.void.unwrap();
+        assert!(why.contains("did not keep the rate") && why.contains("took"), "{why}");
+        assert!(result.sent_packets_per_second < 5e8, "{}", result.sent_packets_per_second);
+    }
+    // A burst at once has no rate.
+    let at_once = TrialConfig { pattern: Pattern::Unpaced, ..config(streams(), 10) };
+    let result = run(&mut tester, &at_once);
+    assert_eq!((result.void, result.sent_packets_per_second), (None, 0.0));
+    assert!(result.notes[0].contains("tells no rate"), "{:?}", result.notes);
+}
+
+#[test]
+fn a_trial_that_is_stopped_says_so() {
+    let _alone = alone();
+    let pool = pool();
+    let mut tester = tester(&pool, |queue| queue);
+    let long = TrialConfig { count: None, tolerance: 0.5, ..config(streams(), 0) };
+    let result = tester.run(&long, &mut |sample| sample.seconds < 0.2).unwrap();
+    assert!(result.seconds < 5.0 && result.void.is_none(), "{:?}", result.void);
+    assert!(result.notes[0].contains("ended early: after 0.") && result.notes[0].contains("of 10"));
+}
+
+#[test]
+fn what_the_sending_port_does_not_take_or_drops_is_unsent() {
+    let _alone = alone();
+    let pool = pool();
+    let start = |how| {
+        let (transmit, receive) = cable(4_096);
+        let cpus = affinity::allowed_cpus().unwrap();
+        Tester::start(awkward(transmit, how), vec![receive], &pool, &cpus).unwrap()
+    };
+    let one = || vec![stream("only", template(), "128", vec![])];
+    let short = TrialConfig {
+        count: None,
+        duration: Duration::from_millis(20),
+        patience: Duration::from_millis(5),
+        tolerance: 1.0,
+        ..config(one(), 0)
+    };
+    let result = run(&mut start(Awkward::Takes(100)), &short);
+    assert_eq!((result.offered, result.sent, result.unsent.dropped), (1_000, 100, 0));
+    assert!(result.unsent.refused > 0, "{:?}", result.unsent);
+    // Rates in bits are those of whole frames, whatever was built in vain or never.
+    let frame = result.sent_bits_per_second_l2 / result.sent_packets_per_second / 8.0;
+    assert!((frame - 128.0).abs() < 1e-6, "{frame}");
+
+    let mut tester = start(Awkward::DropsTenths);
+    let result = run(&mut tester, &TrialConfig { tolerance: 0.2, ..config(one(), 1_000) });
+    assert_eq!((result.void, result.sent, result.unsent.dropped), (None, 900, 100));
+    let stream = &result.streams[0];
+    assert_eq!((stream.sent, stream.received, stream.lost), (900, 900, 0));
+    let result = run(&mut tester, &TrialConfig { tolerance: 0.05, ..config(streams(), 1_000) });
+    assert!(result.void.unwrap().contains("100 dropped by the port"));
+    assert!(result.notes[0].contains("dropped 100 packets"), "{:?}", result.notes);
+}
+
+#[test]
+fn what_a_port_sends_only_in_parts_arrives_whole() {
+    let _alone = alone();
+    let pool = pool();
+    let (transmit, receive) = cable(4_096);
+    let cpus = affinity::allowed_cpus().unwrap();
+    let transmit = awkward(transmit, Awkward::SendsEights);
+    let mut tester = Tester::start(transmit, vec![receive], &pool, &cpus).unwrap();
+    let result = run(&mut tester, &TrialConfig { pattern: Pattern::Unpaced, ..config(streams(), 1_000) });
+    assert_eq!((result.sent, result.received.unwrap().packets), (1_000, 1_000));
+}
+
+#[test]
+fn others_traffic_neither_ends_a_trial_early_nor_keeps_it_from_ending() {
+    let _alone = alone();
+    let pool = pool();
+    let mut faults = FaultPlan::new();
+    for late in 995..1_000 {
+        faults = faults.with(late, Fault::HoldCycles(Clock::calibrated().cycles_per_second() / 10));
+    }
+    let mut tester =
+        tester(&pool, |queue| Box::new(Noisy { queue: faults.wrap(queue, &pool), pool: pool.clone() }));
+    let patient = TrialConfig { drain: Duration::from_secs(5), ..config(streams(), 1_000) };
+    let result = run(&mut tester, &patient);
+    let received = result.received.unwrap();
+    assert_eq!((received.packets, received.lost), (1_000, 0));
+    assert!(received.foreign > 1_000, "{}", received.foreign);
+}
+
+#[test]
+fn a_packet_a_hundred_thousand_places_behind_is_not_lost() {
+    let _alone = alone();
+    let pool = pool();
+    let faults = FaultPlan::new().with(10, Fault::HoldPackets(100_000));
+    let mut tester = tester(&pool, |queue| faults.wrap(queue, &pool));
+    let one = vec![stream("only", template(), "64", vec![])];
+    let result = run(&mut tester, &TrialConfig { pattern: Pattern::Unpaced, ..config(one, 120_000) });
+    let received = result.received.unwrap();
+    assert_eq!((received.lost, received.reordered, received.reorder_extent), (0, 1, 100_000));
+}
+
+#[test]
+fn thousands_of_streams_share_a_latency() {
+    let _alone = alone();
+    let pool = pool();
+    let mut tester = tester(&pool, |queue| queue);
+    let many = (0..5_000).map(|number| stream(&number.to_string(), template(), "64", vec![])).collect();
+    let result = run(&mut tester, &config(many, 10_000));
+    let received = result.received.unwrap();
+    assert_eq!(received.latency.unwrap().histogram.iter().map(|(_, count)| count).sum::<u64>(), 10_000);
+    assert!(result.streams.iter().all(|stream| stream.received == 2 && stream.latency.is_none()));
+}
+
+#[test]
 fn a_receiver_that_gets_nothing_says_so() {
     let _alone = alone();
     let pool = pool();
@@ -164,29 +312,14 @@ fn methods_find_a_known_capacity() {
     let pool = pool();
     let mut tester = tester(&pool, |queue| rate_limit::wrap(queue, CAPACITY, BUCKET));
     let plan = Arc::new(profile(streams()).plan().unwrap());
-    let mut measure = |request: &Request| -> Result<Measured, MethodError> {
-        let config = TrialConfig {
-            pattern: Pattern::Constant,
-            packets_per_second: request.packets_per_second,
-            duration: request.duration,
-            count: request.count,
-            // On a busy machine lanes are held up; what the generator makes up for then, the bucket takes.
-            patience: Duration::from_secs(10),
-            tolerance: 0.02,
-            drain: Duration::from_millis(20),
-            ..TrialConfig::new(Arc::clone(&plan))
-        };
-        let result = tester.run(&config, &mut |_| true).unwrap();
-        let received = result.received.unwrap();
-        Ok(Measured {
-            packets_per_second: request.packets_per_second,
-            seconds: request.duration.as_secs_f64(),
-            offered: result.sent,
-            received: received.packets,
-            void: result.void,
-            latency: received.latency,
-        })
+    let base = TrialConfig {
+        // On a busy machine lanes are held up; what the generator makes up for then, the bucket takes.
+        patience: Duration::from_secs(10),
+        tolerance: 0.02,
+        drain: Duration::from_millis(20),
+        ..TrialConfig::new(plan)
     };
+    let mut measure = Trials { tester: &mut tester, config: base, watch: &mut Nobody };
     let duration = Duration::from_millis(500);
     let config = ThroughputConfig { maximum: 5_000.0, duration, width: 0.02 };
     let found = throughput(&mut measure, &config).unwrap();

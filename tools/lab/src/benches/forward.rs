@@ -10,6 +10,7 @@ use warmlane_forward::{ForwardTask, TaskPort};
 use warmlane_lane::{Poll, Task};
 use warmlane_mem::{LaneCache, Pool, PoolConfig};
 use warmlane_memory::{null, replay};
+use warmlane_port::QueueCounters;
 
 pub(super) const BENCHES: &[Bench] = &[Bench {
     name: "l3-forward",
@@ -26,6 +27,9 @@ const NEIGHBOURS: usize = 32;
 /// The task that `warmlane forward` runs on its lanes.
 struct Forward {
     task: ForwardTask,
+    sink: Arc<QueueCounters>,
+    /// What the sink had when the round began.
+    before: u64,
     _lane: LaneCache,
 }
 
@@ -41,19 +45,28 @@ fn l3_forward(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
     };
     let source =
         replay::open(NAME, &frames, &pool, replay::ReplayConfig::default()).map_err(|error| setup(&error))?;
-    let sink = null::sink(NAME, 1);
+    let out =
+        null::sink(NAME, 1).transmit.into_iter().next().ok_or_else(|| setup(&"the sink has no queue"))?;
+    let sink = Arc::clone(out.counters());
     let lane = pool.attach().map_err(|error| setup(&error))?;
     let forwarder = Forwarder::new(Arc::new(routes), pool, config.icmp);
-    let port =
-        TaskPort { receive: source.receive, transmit: sink.transmit.into_iter().next(), lossless: true };
+    let port = TaskPort { receive: source.receive, transmit: Some(out), lossless: true };
     let task = ForwardTask::new(forwarder, vec![port], options.burst.unwrap_or(64));
-    Ok(Box::new(Forward { task, _lane: lane }))
+    Ok(Box::new(Forward { task, sink, before: 0, _lane: lane }))
 }
 
 impl Measure for Forward {
     fn work(&mut self) -> u64 {
         let moved = |poll| if let Poll::Worked(packets) = poll { packets as u64 } else { 0 };
         (0..100).map(|_| moved(self.task.poll())).sum()
+    }
+
+    fn begin(&mut self) {
+        self.before = self.sink.packets.get();
+    }
+
+    fn forwarded(&self) -> Option<u64> {
+        Some(self.sink.packets.get() - self.before)
     }
 }
 
@@ -77,4 +90,27 @@ fn configuration() -> String {
     }
     let _ = writeln!(text, "[full_table]\nipv4 = {ipv4:?}\nipv6 = {ipv6:?}");
     text + "[[port]]\nname = \"out\"\ndriver = \"null\"\nmac = \"02:00:00:00:00:01\"\n" + &neighbours
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_arrive_is_seen() {
+        // A hundred frames that are forwarded, and one of zeros that can't be.
+        let mut frames = traffic::generate(&Mix::shortest(100)).unwrap();
+        let forwarded = |frames: &warmlane_memory::replay::Frames| {
+            let options = Options { frames: Some(Arc::new(frames.clone())), ..Options::default() };
+            let mut measure = l3_forward(&options).unwrap();
+            measure.work();
+            measure.begin();
+            (measure.work(), measure.forwarded())
+        };
+        let (packets, arrived) = forwarded(&frames);
+        assert!(packets > 0 && arrived == Some(packets), "{packets} {arrived:?}");
+        frames.push(&[0; 60]).unwrap();
+        let (packets, arrived) = forwarded(&frames);
+        assert!(arrived < Some(packets), "{packets} {arrived:?}");
+    }
 }

@@ -1,13 +1,14 @@
 //! What the longest match costs, with the full tables of the Internet.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::bench::{Bench, BenchError, Measure, Options};
 use crate::partner::Partner;
 use crate::routes::{Family, Locality, Random};
 use warmlane_sync::rcu::{Domain, Reader};
 use warmlane_sys::clock;
+use warmlane_sys::pages::TableMemory;
 use warmlane_sys::simd::{self, Level};
 use warmlane_table::{Ipv4Lookup, Ipv4Prefix, Ipv4Table, Ipv6Table, NextHopId, Prefix};
 
@@ -34,7 +35,13 @@ pub(super) const BENCHES: &[Bench] = &[
         name: "lpm4-live",
         unit: "lookup",
         sentence: "the same as lpm4, while another lane makes a million changes a second in the order of a feed",
-        prepare: live,
+        prepare: |options| live("lpm4-live", options, Pace::FEED),
+    },
+    Bench {
+        name: "lpm4-live-idle",
+        unit: "lookup",
+        sentence: "the same as lpm4-live, while the other lane makes no change",
+        prepare: |options| live("lpm4-live-idle", options, Pace::IDLE),
     },
     Bench {
         name: "lpm4-change",
@@ -54,13 +61,21 @@ pub(super) const BENCHES: &[Bench] = &[
         sentence: "look up random IPv6 addresses of 2000::/3 in the full table",
         prepare: |options| ipv6("lpm6-uniform", options, Locality::Uniform),
     },
+    Bench {
+        name: "random-lines",
+        unit: "line",
+        sentence: "load random cache lines of 6 MiB that don't depend on each other: what bounds lookups in tables",
+        prepare: random_lines,
+    },
 ];
 
 /// Addresses that are asked for in turn: 16 MiB, so that neither what they lead to stays in the cache nor they do.
-const IPV4_ADDRESSES: usize = 1 << 22;
-const IPV6_ADDRESSES: usize = 1 << 20;
+pub(crate) const IPV4_ADDRESSES: usize = 1 << 22;
+pub(crate) const IPV6_ADDRESSES: usize = 1 << 20;
 /// Lookups in a unit of work.
 const LOOKUPS: usize = 1 << 12;
+/// Answers that are compared before a measurement.
+const CHECKED: usize = 256;
 /// Routes that are changed together.
 const BATCH: usize = 64;
 
@@ -82,12 +97,13 @@ impl<T> Turns<T> {
 }
 
 /// Bursts of lookups, as a measurement.
-pub(crate) fn lookups<A: 'static>(
+pub(crate) fn lookups<A: 'static, V: Clone + 'static>(
     addresses: Vec<A>,
     burst: usize,
-    look_up: impl Fn(&[A], &mut [NextHopId]) + 'static,
+    empty: V,
+    look_up: impl Fn(&[A], &mut [V]) + 'static,
 ) -> Box<dyn Measure> {
-    let mut hops = vec![NextHopId::NONE; burst];
+    let mut hops = vec![empty; burst];
     let mut turns = Turns { all: addresses, next: 0 };
     Box::new(move || {
         let mut count = 0;
@@ -98,6 +114,23 @@ pub(crate) fn lookups<A: 'static>(
         }
         count
     })
+}
+
+/// Compares some answers with those of the control side, as peers do with those of a search: a table that holds half of
+/// the routes would be fast.
+fn answers_are_right<A: Family>(
+    name: &'static str,
+    table: &A::Table,
+    addresses: &[A],
+) -> Result<(), BenchError> {
+    let some = &addresses[..addresses.len().min(CHECKED)];
+    let keys: Vec<_> = some.iter().map(|address| A::key(*address)).collect();
+    let mut hops = vec![NextHopId::NONE; keys.len()];
+    A::look_up(table, &keys, &mut hops);
+    match some.iter().zip(hops).find(|(address, hop)| A::longest_match(table, **address) != *hop) {
+        None => Ok(()),
+        Some((address, hop)) => Err(BenchError::setup(name, format!("{address:?} leads to {hop:?}"))),
+    }
 }
 
 fn ipv4_table(name: &'static str) -> Result<(Vec<Ipv4Prefix>, Ipv4Table), BenchError> {
@@ -119,8 +152,9 @@ fn ipv4(
         return Err(BenchError::setup(name, format!("this processor has no {level}")));
     }
     let addresses = locality.addresses(&prefixes, IPV4_ADDRESSES);
+    answers_are_right(name, &table, &addresses)?;
     let look_up = move |addresses: &[u32], hops: &mut [NextHopId]| table.lookup_burst(addresses, hops);
-    Ok(lookups(addresses, options.burst.unwrap_or(64), look_up))
+    Ok(lookups(addresses, options.burst.unwrap_or(64), NextHopId::NONE, look_up))
 }
 
 fn ipv6(name: &'static str, options: &Options, locality: Locality) -> Result<Box<dyn Measure>, BenchError> {
@@ -128,19 +162,36 @@ fn ipv6(name: &'static str, options: &Options, locality: Locality) -> Result<Box
     let mut random = Random(Random::SEED);
     let table = Ipv6Table::from_routes(prefixes.iter().map(|prefix| (*prefix, random.hop())))
         .map_err(|error| BenchError::setup(name, error))?;
-    let addresses =
-        locality.addresses(&prefixes, IPV6_ADDRESSES).into_iter().map(u128::to_be_bytes).collect();
+    let addresses = locality.addresses(&prefixes, IPV6_ADDRESSES);
+    answers_are_right(name, &table, &addresses)?;
+    let addresses = addresses.into_iter().map(u128::to_be_bytes).collect();
     let look_up = move |addresses: &[[u8; 16]], hops: &mut [NextHopId]| table.lookup_burst(addresses, hops);
-    Ok(lookups(addresses, options.burst.unwrap_or(64), look_up))
+    Ok(lookups(addresses, options.burst.unwrap_or(64), NextHopId::NONE, look_up))
 }
 
-fn live(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "lpm4-live";
+/// 64-bit words in a cache line.
+const WORDS: usize = 8;
+/// As many as lookups of IPv4 read.
+const LINES: usize = (6 << 20) / (8 * WORDS);
+
+fn random_lines(_: &Options) -> Result<Box<dyn Measure>, BenchError> {
+    let mut lines = TableMemory::<u64>::zeroed(LINES * WORDS)
+        .map_err(|error| BenchError::setup("random-lines", error))?;
+    lines.fill(1);
+    let mut random = Random(Random::SEED);
+    let mut turns = Turns { all: (0..IPV4_ADDRESSES).map(|_| random.below(LINES) as u32).collect(), next: 0 };
+    Ok(Box::new(move || {
+        let sum: u64 = turns.piece(LOOKUPS).iter().map(|line| lines[*line as usize * WORDS]).sum();
+        std::hint::black_box(sum)
+    }))
+}
+
+fn live(name: &'static str, options: &Options, pace: Pace) -> Result<Box<dyn Measure>, BenchError> {
     let second_cpu = BenchError::second_cpu(name, options)?;
     let (prefixes, table) = ipv4_table(name)?;
     let addresses = Locality::Inside.addresses(&prefixes, IPV4_ADDRESSES);
     let feed = move || Ok(Feed::new(table, prefixes));
-    let live = Live::start(feed, addresses, options.burst.unwrap_or(64), second_cpu, Pace::FEED);
+    let live = Live::start(feed, addresses, options.burst.unwrap_or(64), second_cpu, pace);
     Ok(Box::new(live.map_err(|reason| BenchError::setup(name, reason))?))
 }
 
@@ -189,11 +240,15 @@ pub(crate) struct Pace {
     pub(crate) batch: usize,
     /// Changes a second: 0 for none, `u64::MAX` for as many as can be made.
     pub(crate) per_second: u64,
+    /// Lookups beside fewer changes a second count for nothing.
+    pub(crate) least: u64,
 }
 
 impl Pace {
-    /// More than feeds bring.
-    pub(crate) const FEED: Self = Self { batch: BATCH, per_second: 1_000_000 };
+    /// More than feeds bring. The lane has to wake up at the start of a round, so it aims higher than it must come.
+    pub(crate) const FEED: Self = Self { batch: BATCH, per_second: 1_030_000, least: 1_000_000 };
+    /// The lane is there, but changes nothing.
+    pub(crate) const IDLE: Self = Self { batch: BATCH, per_second: 0, least: 0 };
 }
 
 /// What was done beside lookups, in all rounds together.
@@ -201,14 +256,19 @@ impl Pace {
 pub(crate) struct Tally {
     changes: AtomicU64,
     cycles: AtomicU64,
+    /// A change could not be made, and none were tried since.
+    failed: AtomicBool,
 }
 
 impl Tally {
     pub(crate) fn changes_per_second(&self) -> f64 {
-        let cycles = self.cycles.load(Ordering::Relaxed).max(1) as f64;
-        let second = clock::Clock::calibrated().cycles_per_second() as f64;
-        self.changes.load(Ordering::Relaxed) as f64 * second / cycles
+        per_second(self.changes.load(Ordering::Relaxed), self.cycles.load(Ordering::Relaxed))
     }
+}
+
+fn per_second(count: u64, cycles: u64) -> f64 {
+    let second = clock::Clock::calibrated().cycles_per_second() as f64;
+    count as f64 * second / cycles.max(1) as f64
 }
 
 /// Lookups in a table that the second lane changes.
@@ -218,7 +278,11 @@ pub(crate) struct Live {
     addresses: Turns<u32>,
     hops: Vec<NextHopId>,
     tally: Arc<Tally>,
-    begun: u64,
+    /// When the round began, and after how many changes.
+    begun: (u64, u64),
+    least: u64,
+    /// The last complete round had too few changes.
+    too_slow: bool,
     partner: Partner,
 }
 
@@ -250,17 +314,23 @@ impl Live {
                     std::hint::spin_loop();
                     return;
                 }
-                // A short delay is made up for; the time between rounds is not.
-                due = if now - due < 100 * pause { due } else { now } + pause;
-                // A table that is full answers lookups as before, and says so here.
-                made.changes.fetch_add(feed.step(pace.batch).unwrap_or(0), Ordering::Relaxed);
+                // A delay is made up for; the time between rounds is not.
+                due = if now - due < second / 50 { due } else { now } + pause;
+                // A table that is full answers lookups as before, so only this tells.
+                if let Ok(count) = feed.step(pace.batch) {
+                    made.changes.fetch_add(count, Ordering::Relaxed);
+                } else {
+                    made.failed.store(true, Ordering::Relaxed);
+                    due = u64::MAX;
+                }
             })
         })?;
         let lookup = receive.recv().map_err(|error| error.to_string())?;
         let reader = domain.reader("lookups").map_err(|error| error.to_string())?;
         let addresses = Turns { all: addresses, next: 0 };
         let hops = vec![NextHopId::NONE; burst];
-        Ok(Self { lookup, reader, addresses, hops, tally, begun: 0, partner })
+        let (begun, too_slow) = ((0, 0), false);
+        Ok(Self { lookup, reader, addresses, hops, tally, begun, least: pace.least, too_slow, partner })
     }
 
     pub(crate) fn tally(&self) -> Arc<Tally> {
@@ -270,6 +340,10 @@ impl Live {
 
 impl Measure for Live {
     fn work(&mut self) -> u64 {
+        // What makes no changes could not slow lookups down, so it must not pass.
+        if self.too_slow || self.tally.failed.load(Ordering::Relaxed) {
+            return 0;
+        }
         let mut count = 0;
         let size = self.hops.len();
         for burst in self.addresses.piece(LOOKUPS).chunks(size) {
@@ -284,12 +358,51 @@ impl Measure for Live {
     }
 
     fn begin(&mut self) {
-        self.begun = clock::cycles();
+        self.begun = (clock::cycles(), self.tally.changes.load(Ordering::Relaxed));
         self.partner.resume();
     }
 
     fn end(&mut self) {
         self.partner.pause();
-        self.tally.cycles.fetch_add(clock::cycles().saturating_sub(self.begun), Ordering::Relaxed);
+        let (begin, before) = self.begun;
+        let cycles = clock::cycles().saturating_sub(begin);
+        self.tally.cycles.fetch_add(cycles, Ordering::Relaxed);
+        let made = self.tally.changes.load(Ordering::Relaxed) - before;
+        self.too_slow = per_second(made, cycles) < self.least as f64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use warmlane_sys::affinity;
+
+    /// Lookups in each of two rounds beside a lane that changes 1,024 routes at this pace, or tries to where `phase` of the feed
+    /// asks for something impossible.
+    fn lookups_beside(pace: Pace, phase: u32) -> Option<[u64; 2]> {
+        let second_cpu = *affinity::allowed_cpus().unwrap().get(1)?;
+        let prefixes = (0..1024_u32).map(|site| Ipv4Prefix::containing(site << 12, 24)).collect();
+        let feed = Feed { phase, ..Feed::new(Ipv4Table::new().unwrap(), prefixes) };
+        let mut live = Live::start(move || Ok(feed), vec![0; LOOKUPS], 64, second_cpu, pace).unwrap();
+        Some([(); 2].map(|()| {
+            live.begin();
+            let count = live.work();
+            std::thread::sleep(Duration::from_millis(20));
+            live.end();
+            count
+        }))
+    }
+
+    #[test]
+    fn lookups_count_only_beside_changes() {
+        let all = [LOOKUPS as u64; 2];
+        let slow = Pace { per_second: 100_000, least: 1_000, ..Pace::FEED };
+        let Some(counts) = lookups_beside(slow, 0) else { return };
+        assert_eq!(counts, all);
+        assert_eq!(lookups_beside(Pace { least: 200_000, ..slow }, 0), Some([LOOKUPS as u64, 0]));
+        // An empty table has nothing to be removed.
+        assert_eq!(lookups_beside(Pace { least: 0, ..slow }, 1).map(|counts| counts[1]), Some(0));
+        assert_eq!(lookups_beside(Pace::IDLE, 1), Some(all));
     }
 }

@@ -2,8 +2,9 @@
 
 use super::held::AT_ONCE;
 use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
 use crate::plot::{Axis, Figure, Marks};
+use crate::statistics::median;
 use std::cell::{Cell as Shared, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -105,11 +106,10 @@ struct Tally {
 }
 
 impl Tally {
-    /// Per cent dropped in the middle one of the rounds: one in which the host took the CPU away says nothing.
-    fn median(&self) -> f64 {
-        let mut shares = self.shares.borrow().clone();
-        shares.sort_by(f64::total_cmp);
-        shares.get(shares.len() / 2).copied().unwrap_or(f64::NAN)
+    /// Per cent dropped in the middle one of these turns; the first round of all warmed up.
+    fn median(&self, turns: &[usize]) -> f64 {
+        let shares = self.shares.borrow();
+        median(&turns.iter().filter_map(|turn| shares.get(turn + 1).copied()).collect::<Vec<_>>())
     }
 }
 
@@ -237,11 +237,13 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
             .into_iter()
             .map(|burst| Ok(Box::new(Forwarding::new(burst, depth, Always)?) as Box<dyn Measure>))
             .collect::<Result<Vec<_>, ExperimentError>>()?;
-        cycles.extend(setting.take_turns(&mut ways)?.medians);
+        cycles.extend(setting.take_turns(Lanes::One, &mut ways)?.medians);
     }
     let usual = grid().position(|cell| cell == USUAL).map_or(f64::NAN, |place| cycles[place]);
     if !usual.is_finite() || usual <= 0.0 {
-        return Err(ExperimentError::setup("nothing was forwarded"));
+        return Err(ExperimentError::setup(
+            "the trains' pace follows from what the usual burst and ring cost, which was not steady enough to count",
+        ));
     }
     let mut drops = Vec::new();
     for depth in DEPTHS {
@@ -252,8 +254,11 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
             .collect::<Result<Vec<_>, ExperimentError>>()?;
         let tallies: Vec<Rc<Tally>> = lanes.iter().map(|lane| Rc::clone(&lane.tally)).collect();
         let mut ways: Vec<_> = lanes.into_iter().map(|lane| Box::new(lane) as Box<dyn Measure>).collect();
-        setting.take_turns(&mut ways)?;
-        drops.extend(tallies.iter().map(|tally| tally.median()));
+        let turns = setting.take_turns(Lanes::One, &mut ways)?;
+        let counts = |(tally, cycles): (&Rc<Tally>, &f64)| {
+            if cycles.is_finite() { tally.median(&turns.counted) } else { f64::NAN }
+        };
+        drops.extend(tallies.iter().zip(&turns.medians).map(counts));
     }
     let rows =
         grid().zip(cycles.iter().zip(&drops)).map(|((burst, depth), (&cycles, &dropped))| -> Vec<Cell> {
@@ -375,7 +380,13 @@ mod tests {
 
     #[test]
     fn a_tiny_run_fills_both_maps() {
-        let setting = Setting { cpu: 0, second_cpu: None, length: Duration::from_millis(1), rounds: 1 };
+        let setting = Setting {
+            cpu: 0,
+            second_cpu: None,
+            length: Duration::from_millis(1),
+            rounds: 1,
+            ..Setting::default()
+        };
         let findings = run(&setting, &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), BURSTS.len() * DEPTHS.len());
         assert_eq!(findings.figures.len(), 2);

@@ -8,7 +8,7 @@ use warmlane_table::{ExactReader, ExactTable};
 
 use crate::bench::Measure;
 use crate::benches::exact::{Key, key};
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
 use crate::plot::{Axis, Figure, Marks, Series};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -134,7 +134,7 @@ fn measure(
     let way = |(locality, _): &(Locality, &str)| -> Box<dyn Measure> {
         Box::new(Lookups::new(&table, *locality, flows, lookups, USUAL_BURST))
     };
-    let cycles = setting.take_turns(&mut LOCALITIES.iter().map(way).collect::<Vec<_>>())?.medians;
+    let cycles = setting.take_turns(Lanes::One, &mut LOCALITIES.iter().map(way).collect::<Vec<_>>())?.medians;
     let bytes_of_flow = table.memory_bytes() as f64 / flows as f64;
     Ok((table, Point { flows, bytes_of_flow, cycles_of_insertion, cycles }))
 }
@@ -148,7 +148,7 @@ fn by_burst(
     let way = |burst: &usize| -> Box<dyn Measure> {
         Box::new(Lookups::new(table, Locality::Uniform, flows, lookups, *burst))
     };
-    let medians = setting.take_turns(&mut BURSTS.iter().map(way).collect::<Vec<_>>())?.medians;
+    let medians = setting.take_turns(Lanes::One, &mut BURSTS.iter().map(way).collect::<Vec<_>>())?.medians;
     Ok(BURSTS.iter().copied().zip(medians).collect())
 }
 
@@ -247,7 +247,13 @@ mod tests {
     #[test]
     fn there_is_a_row_for_each_table_and_each_way() {
         let cpus = affinity::allowed_cpus().unwrap();
-        let setting = Setting { cpu: cpus[0], second_cpu: None, length: Duration::from_millis(1), rounds: 1 };
+        let setting = Setting {
+            cpu: cpus[0],
+            second_cpu: None,
+            length: Duration::from_millis(1),
+            rounds: 1,
+            ..Setting::default()
+        };
         let (table, point) = measure(&setting, 1000, 1000).unwrap();
         let bursts = by_burst(&setting, &table, 1000, 1000).unwrap();
         let findings = findings(&[point], &bursts);

@@ -3,7 +3,7 @@
 use super::held::AT_ONCE;
 use super::lines::lines;
 use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
 use crate::plot::{Axis, Figure, Marks};
 use warmlane_sys::pages::TableMemory;
 
@@ -187,7 +187,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
             way::<15, 5, 6, true>(ring)?,
             way::<15, 13, 14, true>(ring)?,
         ];
-        let medians = setting.take_turns(&mut ways)?.medians;
+        let medians = setting.take_turns(Lanes::One, &mut ways)?.medians;
         let [a, b, c, d, e, f] = medians[..] else { return Err(ExperimentError::setup("a way is missing")) };
         costs.push([[a, b, c], [d, e, f]]);
     }
@@ -274,7 +274,13 @@ mod tests {
 
     #[test]
     fn a_tiny_run_has_a_row_for_each_case() {
-        let setting = Setting { cpu: 0, second_cpu: None, length: Duration::from_millis(1), rounds: 1 };
+        let setting = Setting {
+            cpu: 0,
+            second_cpu: None,
+            length: Duration::from_millis(1),
+            rounds: 1,
+            ..Setting::default()
+        };
         let findings = run(&setting, &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), RINGS.len() * PATHS.len() * LAYOUTS.len());
         assert!(findings.verdict.contains("The claim says +28 %"));

@@ -2,7 +2,7 @@
 
 use super::held::HoldingQueue;
 use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
 use crate::plot::{Axis, Figure, Marks, Series};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
                 Ok(Box::new(forward) as Box<dyn Measure>)
             })
             .collect::<Result<Vec<_>, ExperimentError>>()?;
-        cycles.push(setting.take_turns(&mut measures)?.medians);
+        cycles.push(setting.take_turns(Lanes::One, &mut measures)?.medians);
     }
     for (in_flight, cycles) in IN_FLIGHT.into_iter().zip(&cycles) {
         for (way, &cost) in ways.iter().zip(cycles) {
@@ -283,7 +283,13 @@ mod tests {
 
     #[test]
     fn a_tiny_run_has_a_row_for_each_stride_and_depth() {
-        let setting = Setting { cpu: 0, second_cpu: None, length: Duration::from_millis(1), rounds: 1 };
+        let setting = Setting {
+            cpu: 0,
+            second_cpu: None,
+            length: Duration::from_millis(1),
+            rounds: 1,
+            ..Setting::default()
+        };
         let findings = run(&setting, &mut |_| ()).unwrap();
         let strides = ways(&CacheShape::of_this_machine()).len();
         assert_eq!(findings.rows.len(), strides * IN_FLIGHT.len());

@@ -3,6 +3,7 @@
 use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
 use crate::locked::LockedCount;
 use crate::plot::{Axis, Figure, Marks, Series};
+use crate::statistics::median;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -30,6 +31,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 /// So many threads.
 const THREADS: [usize; 4] = [1, 2, 4, 8];
+/// The most locks of a thread over the fewest that still count as even.
+const EVEN: f64 = 1.1;
 /// Shorter, a thread may not get a CPU at all.
 const SHORTEST: Duration = Duration::from_millis(20);
 
@@ -94,13 +97,9 @@ fn round<L: LockedCount>(
         done.push(count.map_err(|_| ExperimentError::setup("a thread failed"))??);
     }
     let (most, least) = (done.iter().max().copied(), done.iter().min().copied());
-    let fairness = most.unwrap_or(0) as f64 / least.unwrap_or(0) as f64;
-    Ok((cycles as f64 / done.iter().sum::<u64>() as f64, fairness))
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    // One that got nothing stands for one that got a single lock.
+    let fairness = most.unwrap_or(0).max(1) as f64 / least.unwrap_or(0).max(1) as f64;
+    Ok((cycles as f64 / done.iter().sum::<u64>().max(1) as f64, fairness))
 }
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
@@ -119,7 +118,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
                 fairness.push(even);
             }
         }
-        for (lock, (cycles, fairness)) in rounds.iter_mut().enumerate() {
+        for (lock, (cycles, fairness)) in rounds.iter().enumerate() {
             let (cycles, fairness) = (median(cycles), median(fairness));
             rows.push(vec![threads.into(), LOCKS[lock].0.into(), cycles.into(), Cell::from(fairness)]);
             costs[lock].push((threads as f64, cycles));
@@ -158,11 +157,15 @@ fn verdict(costs: &[Vec<(f64, f64)>], fairest: &[Vec<f64>]) -> String {
             )
         })
         .collect();
+    let even = LOCKS.iter().zip(fairest).filter(|(_, fairness)| fairness[two] <= EVEN);
+    let even: Vec<_> = even.map(|((name, _), _)| *name).collect();
     format!(
-        "{}. The claim has no figures to stand beside these. A fair lock pays for its order with a line from CPU to CPU for \
+        "{}. Between two threads, the most locks of one are within {EVEN} of the fewest of the other with: {}. The claim has no \
+         figures to stand beside these. A fair lock pays for its order with a line from CPU to CPU for \
          each lock, and, with more threads than CPUs, with a wait for the next in line to get its CPU; an unfair one is \
          cheaper because it mostly stays where it is.",
-        lines.join("; ")
+        lines.join("; "),
+        even.join(", "),
     )
 }
 
@@ -174,7 +177,7 @@ mod tests {
     fn every_lock_is_tried_with_every_number_of_threads() {
         let cpu = affinity::allowed_cpus().unwrap()[0];
         let length = Duration::from_millis(1);
-        let setting = Setting { cpu, second_cpu: Some(cpu), length, rounds: 1 };
+        let setting = Setting { cpu, second_cpu: Some(cpu), length, rounds: 1, ..Setting::default() };
         let findings = run(&setting, &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), LOCKS.len() * THREADS.len());
         assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));

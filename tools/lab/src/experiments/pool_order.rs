@@ -1,7 +1,7 @@
 //! In which order a pool should give its buffers out.
 
 use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
 use crate::plot::{Axis, Figure, Marks};
 use crate::two_lanes::{Shape, TwoLanes};
 use warmlane_mem::PoolKind;
@@ -94,7 +94,7 @@ fn run(
                 for way in &mut ways {
                     crate::bench::measure_once(&mut **way, setting.length * 4);
                 }
-                let turns = setting.take_turns(&mut ways)?;
+                let turns = setting.take_turns(Lanes::Two, &mut ways)?;
                 rows.push(row(buffers, frames, under_way, &turns.medians, turns.hop));
                 labels.push(label);
                 values.push(turns.medians);
@@ -137,13 +137,17 @@ fn verdict(labels: &[String], values: &[Vec<f64>]) -> String {
     // Of each kind: the most that choosing it costs against the best other kind of the row.
     let worst = |kind: usize| {
         let ratios = values.iter().map(|medians| medians[kind] / best_other(medians).1);
-        ratios.zip(labels).max_by(|(first, _), (second, _)| first.total_cmp(second))
+        ratios
+            .zip(labels)
+            .filter(|(ratio, _)| ratio.is_finite())
+            .max_by(|(first, _), (second, _)| first.total_cmp(second))
     };
-    let Some((depot, row)) = worst(DEPOT) else { return String::from("Nothing was measured.") };
+    let Some((depot, row)) = worst(DEPOT) else { return String::from("No row of the depot counts.") };
     let others: Vec<String> = (0..DEPOT)
         .filter_map(|kind| worst(kind).map(|(ratio, _)| format!("{} {ratio:.2}", KINDS[kind].0)))
         .collect();
-    let gains: Vec<f64> = values.iter().map(|medians| medians[0] / medians[3]).collect();
+    let gains = values.iter().map(|medians| medians[0] / medians[3]);
+    let gains: Vec<f64> = gains.filter(|gain| gain.is_finite()).collect();
     let better = gains.iter().filter(|&&gain| gain > 1.0).count();
     let largest = gains.iter().copied().fold(f64::NAN, f64::max);
     format!(
@@ -183,13 +187,27 @@ mod tests {
     fn a_small_matrix_has_every_row() {
         let cpus = warmlane_sys::affinity::allowed_cpus().unwrap();
         let [cpu, second_cpu, ..] = cpus[..] else { return };
-        let setting =
-            Setting { cpu, second_cpu: Some(second_cpu), length: Duration::from_millis(1), rounds: 1 };
+        let setting = Setting {
+            cpu,
+            second_cpu: Some(second_cpu),
+            length: Duration::from_millis(1),
+            rounds: 1,
+            ..Setting::default()
+        };
         let findings = run(&setting, &mut |_| {}, &[1_024, 4_096], &[256, 2_000]).unwrap();
         // 2,000 do not fit between the lanes of the smaller pool.
         assert_eq!(findings.rows.len(), 3 + 6);
         assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
-        assert!(findings.verdict.contains("of 9 rows"), "{}", findings.verdict);
+    }
+
+    #[test]
+    fn rows_that_do_not_count_are_no_worst_case() {
+        let labels = ["first", "second", "third"].map(str::to_owned);
+        let row = |depot| vec![9.0, 8.0, 7.0, 6.0, 5.0, 4.0, depot];
+        let verdict = verdict(&labels, &[row(f64::NAN), row(6.0), row(4.4)]);
+        assert!(verdict.starts_with("At worst the depot takes 1.50 of"), "{verdict}");
+        assert!(verdict.contains("(second)") && verdict.contains("in 3 of 3 rows"), "{verdict}");
+        assert_eq!(super::verdict(&labels, &[row(f64::NAN)]), "No row of the depot counts.");
     }
 
     #[test]

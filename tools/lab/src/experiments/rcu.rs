@@ -1,7 +1,7 @@
 //! What a reader pays for quiescent-state RCU, with and without updates, and what it would pay for locks.
 
 use crate::bench::Measure;
-use crate::experiment::{Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::experiment::{Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
 use crate::partner::Partner;
 use crate::plot::{Axis, Figure, Marks};
 use std::hint::black_box;
@@ -111,7 +111,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
         measures.push(make(None)?);
         measures.push(make(Some(cpu))?);
     }
-    let turns = setting.take_turns(&mut measures)?;
+    let turns = setting.take_turns(Lanes::Two, &mut measures)?;
     let cost = |way: usize| (turns.medians[2 * way], turns.medians[2 * way + 1]);
     let rows = WAYS.iter().enumerate().map(|(way, (name, _))| {
         let (alone, updated) = cost(way);
@@ -154,7 +154,13 @@ mod tests {
     #[test]
     fn every_way_is_measured_with_and_without_a_writer() {
         let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
-        let setting = Setting { cpu, second_cpu: Some(cpu), length: Duration::from_millis(1), rounds: 1 };
+        let setting = Setting {
+            cpu,
+            second_cpu: Some(cpu),
+            length: Duration::from_millis(1),
+            rounds: 1,
+            ..Setting::default()
+        };
         let findings = run(&setting, &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), WAYS.len());
         assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));

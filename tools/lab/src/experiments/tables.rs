@@ -15,7 +15,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     method: "The prefixes of a full Internet table of each family, or every n-th of them, are looked up in bursts: addresses drawn evenly, inside \
              prefixes drawn evenly, and inside prefixes of which the n-th most popular is drawn n times less often than the first. \
              Changes go through the full table as a feed that starts anew: in the order of addresses each route gets another next hop, \
-             is taken away, and comes back, one by one or 64 at a time. With a second CPU, one lane looks up while \
+             is taken away, and comes back, one by one or 64 at a time. A load makes the table of all routes. With a second CPU, one lane looks up while \
              the other one changes. What is compared takes turns.",
     run,
 };
@@ -39,11 +39,15 @@ struct Row {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Operation {
     Lookup,
+    /// All routes at once, into a new table.
+    Load,
     Change,
     /// While another lane makes so many changes a second, so many of them at once.
     LookupBeside {
         changes: f64,
         batch: usize,
+        /// In no order, rather than that of the addresses.
+        scattered: bool,
     },
 }
 
@@ -74,9 +78,11 @@ impl Row {
             |bytes: fn(&Memory) -> usize| self.memory.as_ref().map(|memory| bytes(memory) as f64 / MEBIBYTE);
         let (operation, changes) = match self.operation {
             Operation::Lookup => ("lookup".to_owned(), None),
+            Operation::Load => ("load".to_owned(), None),
             Operation::Change => ("change".to_owned(), None),
-            Operation::LookupBeside { changes, batch } => {
-                (format!("lookup beside changes by {batch}"), Some(changes / 1e6))
+            Operation::LookupBeside { changes, batch, scattered } => {
+                let kind = if scattered { "scattered changes" } else { "changes" };
+                (format!("lookup beside {kind} by {batch}"), Some(changes / 1e6))
             }
         };
         vec![
@@ -95,7 +101,6 @@ impl Row {
 }
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
-    // A further kind of table adds its rows, figures and sentences here.
     Ok(findings(&lpm::rows(setting, &lpm::Sizes::FULL, progress)?))
 }
 
@@ -119,15 +124,24 @@ mod tests {
     fn a_tiny_run_has_a_row_for_every_combination() {
         let cpus = affinity::allowed_cpus().unwrap();
         let second_cpu = cpus.get(1).copied();
-        let setting = Setting { cpu: cpus[0], second_cpu, length: Duration::from_millis(1), rounds: 1 };
+        let setting = Setting {
+            cpu: cpus[0],
+            second_cpu,
+            length: Duration::from_millis(1),
+            rounds: 1,
+            ..Setting::default()
+        };
         let sizes = lpm::Sizes { routes: &[100, 1_000], addresses: [1 << 13; 2] };
         let findings = findings(&lpm::rows(&setting, &sizes, &mut |_| ()).unwrap());
-        // By family: sizes by locality, other bursts, batches; then the paces beside which IPv4 is looked up.
-        let paces = if second_cpu.is_some() { 4 } else { 0 };
-        assert_eq!(findings.rows.len(), 2 * (2 * 3 + 4 + 2) + paces);
+        // By family: sizes by locality, the load, other bursts, batches; then the paces beside which IPv4 is looked up.
+        let paces = if second_cpu.is_some() { 5 } else { 0 };
+        assert_eq!(findings.rows.len(), 2 * (2 * 3 + 1 + 4 + 2) + paces);
         for row in &findings.rows {
             assert_eq!(row.len(), findings.columns.len());
-            assert!(matches!(row[5], Cell::Figure(cycles) if cycles > 0.5), "{row:?}");
+            // Between two lanes no turn may be of one regime.
+            let beside = matches!(&row[1], Cell::Text(operation) if operation.starts_with("lookup beside"));
+            let counts = matches!(row[5], Cell::Figure(cycles) if cycles > 0.5);
+            assert!(counts || beside && row[5] == Cell::Missing, "{row:?}");
         }
         assert_eq!(findings.figures.len(), 5 + usize::from(second_cpu.is_some()));
         assert!(findings.verdict.starts_with("Inside prefixes"), "{}", findings.verdict);

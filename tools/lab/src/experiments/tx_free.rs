@@ -3,7 +3,7 @@
 use super::held::{AT_ONCE, Held};
 use super::lines::lines;
 use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
 use crate::plot::{Axis, Figure, Marks};
 use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
 use warmlane_sys::pages::TableMemory;
@@ -284,7 +284,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
             own(Way::Bulk)?,
             own(Way::BulkUnrolled)?,
         ];
-        costs.push(setting.take_turns(&mut ways)?.medians);
+        costs.push(setting.take_turns(Lanes::One, &mut ways)?.medians);
     }
     let rows = RINGS.into_iter().zip(&costs).flat_map(|(ring, costs)| {
         WAYS.into_iter().enumerate().map(move |(number, way)| -> Vec<Cell> {
@@ -373,7 +373,13 @@ mod tests {
 
     #[test]
     fn a_tiny_run_has_a_row_for_each_way_and_ring() {
-        let setting = Setting { cpu: 0, second_cpu: None, length: Duration::from_millis(1), rounds: 1 };
+        let setting = Setting {
+            cpu: 0,
+            second_cpu: None,
+            length: Duration::from_millis(1),
+            rounds: 1,
+            ..Setting::default()
+        };
         let findings = run(&setting, &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), RINGS.len() * WAYS.len());
         assert!(findings.verdict.contains("claim: +18.4 %"), "{}", findings.verdict);

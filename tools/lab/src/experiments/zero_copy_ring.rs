@@ -1,7 +1,7 @@
 //! Copy into and out of a ring, or work in its memory.
 
 use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
 use crate::partner::Partner;
 use crate::plot::{Axis, Figure, Marks};
 use warmlane_sync::spin::relax;
@@ -152,13 +152,16 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
     for (lanes, cpu) in [("one", None), ("two", Some(setting.second_cpu()?))] {
         for size in SIZES {
             progress(&format!("{lanes} lanes, bursts of {size}"));
-            let turns = setting.take_turns(&mut [way(size, false, cpu)?, way(size, true, cpu)?])?;
+            let turns = setting.take_turns(
+                if cpu.is_some() { Lanes::Two } else { Lanes::One },
+                &mut [way(size, false, cpu)?, way(size, true, cpu)?],
+            )?;
             results.push(Row {
                 lanes,
                 size,
                 copied: turns.medians[0],
                 in_place: turns.medians[1],
-                hop: cpu.and(turns.hop),
+                hop: turns.hop,
             });
         }
     }
@@ -235,6 +238,7 @@ mod tests {
             second_cpu: cpus.last().copied(),
             length: Duration::from_millis(1),
             rounds: 1,
+            ..Setting::default()
         };
         if cpus.len() < 2 {
             return;

@@ -3,9 +3,10 @@
 use super::{COLOURS, FONT, PlotError, WIDTH};
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// One picture.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Figure {
     /// Above it.
     pub title: String,
@@ -18,7 +19,7 @@ pub struct Figure {
 }
 
 /// A direction of a picture.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Axis {
     /// What it shows, and in which unit.
     pub label: String,
@@ -39,7 +40,7 @@ impl Axis {
 }
 
 /// How values lie along an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Scale {
     /// Even steps are even differences.
     Linear,
@@ -48,7 +49,7 @@ pub enum Scale {
 }
 
 /// What a picture shows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Marks {
     /// Points joined by lines, one line a series.
     Lines(Vec<Series>),
@@ -57,6 +58,7 @@ pub enum Marks {
         /// What stands under each group.
         groups: Vec<String>,
         /// Of each series, its name and its bar in each group; one that isn't finite isn't drawn.
+        #[serde(deserialize_with = "gaps_in_series")]
         series: Vec<(String, Vec<f64>)>,
     },
     /// Coloured fields with their figures.
@@ -66,17 +68,39 @@ pub enum Marks {
         /// What stands beside each row, the lowest first.
         rows: Vec<String>,
         /// The fields, row by row; one that isn't finite stays empty.
+        #[serde(deserialize_with = "gaps_in_rows")]
         values: Vec<Vec<f64>>,
     },
 }
 
 /// A line.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Series {
     /// What the key says.
     pub name: String,
-    /// Its points, from left to right.
+    /// Its points, from left to right; one that isn't finite isn't drawn.
+    #[serde(deserialize_with = "gaps_in_points")]
     pub points: Vec<(f64, f64)>,
+}
+
+/// What is not finite is null in JSON.
+fn gaps(values: Vec<Option<f64>>) -> Vec<f64> {
+    values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect()
+}
+
+fn gaps_in_points<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(f64, f64)>, D::Error> {
+    let points: Vec<(f64, Option<f64>)> = Deserialize::deserialize(deserializer)?;
+    Ok(points.into_iter().map(|(x, y)| (x, y.unwrap_or(f64::NAN))).collect())
+}
+
+fn gaps_in_rows<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<f64>>, D::Error> {
+    let rows: Vec<Vec<Option<f64>>> = Deserialize::deserialize(deserializer)?;
+    Ok(rows.into_iter().map(gaps).collect())
+}
+
+fn gaps_in_series<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, Vec<f64>)>, D::Error> {
+    let series: Vec<(String, Vec<Option<f64>>)> = Deserialize::deserialize(deserializer)?;
+    Ok(series.into_iter().map(|(name, bars)| (name, gaps(bars))).collect())
 }
 
 const HEIGHT: u32 = 420;
@@ -213,7 +237,8 @@ fn draw_bars<B: DrawingBackend>(
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(60)
-        .build_cartesian_2d((0..groups.len().max(1)).into_segmented(), height.clone())?;
+        // The last segment is the range's end itself.
+        .build_cartesian_2d((0..groups.len().saturating_sub(1)).into_segmented(), height.clone())?;
     chart
         .configure_mesh()
         .disable_x_mesh()

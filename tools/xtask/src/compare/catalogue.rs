@@ -1,7 +1,9 @@
 //! What we promise to do better than others, subject by subject.
 
+mod copy;
 mod exact;
 mod forward;
+mod generate;
 mod locks;
 mod lpm;
 mod pool;
@@ -39,12 +41,14 @@ pub(crate) enum Lanes {
 
 const SUBJECTS: &[&[Comparison]] = &[
     forward::COMPARISONS,
+    generate::COMPARISONS,
     pool::COMPARISONS,
     rings::COMPARISONS,
     locks::COMPARISONS,
     rcu::COMPARISONS,
     lpm::COMPARISONS,
     exact::COMPARISONS,
+    copy::COMPARISONS,
 ];
 
 /// All comparisons.

@@ -63,10 +63,11 @@ impl Dpdk {
         command
             .args(["-l", &list.join(","), "-m", &program.mebibytes.to_string()])
             .args(cpus.first().map(|cpu| format!("--main-lcore={cpu}")))
-            .args(["--no-pci", "--no-telemetry", "--in-memory", "--log-level=4"])
+            .args(["--no-pci", "--no-telemetry", "--log-level=4"])
             .arg("--force-max-simd-bitwidth=512")
             .args(program.environment)
-            .args(if huge { &[][..] } else { &["--no-huge"][..] })
+            // Normal pages and `--in-memory` exclude each other.
+            .args(if huge { &["--in-memory"][..] } else { &["--no-huge", "--no-shconf"][..] })
             .arg("--")
             .args(program.arguments);
         (format!("DPDK {} {}", self.version, program.name), command)

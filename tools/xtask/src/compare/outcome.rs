@@ -2,10 +2,14 @@
 
 use anyhow::Context;
 use serde::Serialize;
+use warmlane_lab::bench::Machine;
+use warmlane_lab::statistics::Spread;
 
 use super::catalogue::{Comparison, Lanes};
-use super::statistics::Spread;
 use super::turns::Taken;
+
+/// Instructions that a core starts in a cycle at most: of Zen 3 to 4, and of Golden Cove.
+const ISSUE_WIDTH: f64 = 6.0;
 
 /// One line of the result. Names and order of the fields are a contract with those who read it.
 #[derive(Debug, Serialize)]
@@ -16,13 +20,15 @@ pub(crate) struct Outcome {
     /// The best of the peers.
     pub(crate) peer_name: String,
     pub(crate) peer: Option<Spread>,
-    /// How many times better ours is.
+    /// How many times better ours is, if the result counts.
     pub(crate) ratio: Option<f64>,
     pub(crate) promise: f64,
     pub(crate) bound: String,
     pub(crate) rounds: usize,
     /// Why the result doesn't count.
     pub(crate) void: Option<String>,
+    /// Where it was measured, with the sources.
+    pub(crate) machine: Machine,
     /// The other peers, for people.
     #[serde(skip)]
     pub(crate) others: Vec<(String, Spread)>,
@@ -35,12 +41,15 @@ impl Outcome {
         names: &[String],
         taken: Taken,
         missing: Option<String>,
+        machine: Machine,
     ) -> anyhow::Result<Self> {
         let ours = Spread::of(&taken.ours).context("there was no round")?;
         let best = taken.best_peer();
         let spreads: Vec<Option<Spread>> = taken.peers.iter().map(|rounds| Spread::of(rounds)).collect();
         let peer = best.and_then(|best| spreads[best]);
         let others = names.iter().zip(&spreads).enumerate().filter(|(place, _)| Some(*place) != best);
+        let bound = bound(comparison, &taken, ours.median);
+        let void = missing.or(taken.void);
         Ok(Self {
             name: comparison.name,
             unit: comparison.unit,
@@ -48,13 +57,36 @@ impl Outcome {
             peer_name: best.map_or_else(|| "no peer".to_owned(), |best| names[best].clone()),
             peer,
             // Fewer cycles are better.
-            ratio: peer.map(|peer| peer.median / ours.median),
+            ratio: peer.filter(|_| void.is_none()).map(|peer| peer.median / ours.median),
             promise: comparison.promise,
-            bound: bound(comparison, &taken, ours.median),
+            bound,
             rounds: taken.ours.len(),
             others: others.filter_map(|(_, (name, spread))| Some((name.clone(), (*spread)?))).collect(),
-            void: missing.or(taken.void),
+            void,
+            machine,
         })
+    }
+
+    /// Adds to the bound what so many instructions per unit take at least, and how far ours is from it.
+    pub(crate) fn beside_instructions(mut self, instructions: anyhow::Result<Option<f64>>) -> Self {
+        let words = match instructions {
+            Ok(None) => return self,
+            Ok(Some(instructions)) => {
+                let least = instructions / ISSUE_WIDTH;
+                let floor = format!(
+                    "{instructions:.1} instructions per unit (cargo xtask gate), {ISSUE_WIDTH} a cycle, are {least:.1} cycles where the \
+                     core runs as fast as the time-stamp counter"
+                );
+                if self.void.is_none() {
+                    format!("{floor}: ours takes {:.2} times that", self.ours.median / least)
+                } else {
+                    floor
+                }
+            }
+            Err(error) => format!("how many instructions a unit takes is not known: {error:#}"),
+        };
+        self.bound = format!("{}; {words}", self.bound);
+        self
     }
 
     fn verdict(&self) -> String {
@@ -71,8 +103,10 @@ impl Outcome {
 
     /// For people.
     pub(crate) fn table(&self) -> String {
+        // What doesn't count has no middle, only ends that show what happened.
         let row = |who: &str, spread: &Spread| {
-            format!("  {who:<10} {:>9.2} {:>9.2} {:>9.2}", spread.min, spread.median, spread.max)
+            let median = or_dash(self.void.is_none().then_some(spread.median));
+            format!("  {who:<10} {:>9.2} {median:>9} {:>9.2}", spread.min, spread.max)
         };
         let mut lines = vec![
             format!("{} against {}, {} rounds", self.name, self.peer_name, self.rounds),
@@ -95,30 +129,36 @@ impl Outcome {
     }
 }
 
-/// All results below each other, for people.
-pub(crate) fn summary(outcomes: &[Outcome]) -> String {
+fn or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+}
+
+/// All results below each other, then what bounds them and what was skipped, for people.
+pub(crate) fn summary(outcomes: &[Outcome], skipped: &[(&str, String)]) -> String {
     let mut lines = vec![format!(
         "{:<26} {:<16} {:>9} {:>9} {:>6} {:>7}  {}",
         "comparison", "unit", "ours", "peer", "ratio", "promise", "verdict"
     )];
     lines.extend(outcomes.iter().map(|outcome| {
-        let or_dash =
-            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+        let counts = outcome.void.is_none();
         let verdict = match (&outcome.void, outcome.ratio) {
             (None, Some(ratio)) if ratio >= outcome.promise => "kept",
             (None, Some(_)) => "NOT kept",
             _ => "void",
         };
         format!(
-            "{:<26} {:<16} {:>9.2} {:>9} {:>6} {:>7.2}  {verdict}",
+            "{:<26} {:<16} {:>9} {:>9} {:>6} {:>7.2}  {verdict}",
             outcome.name,
             outcome.unit,
-            outcome.ours.median,
-            or_dash(outcome.peer.map(|peer| peer.median)),
+            or_dash(counts.then_some(outcome.ours.median)),
+            or_dash(outcome.peer.filter(|_| counts).map(|peer| peer.median)),
             or_dash(outcome.ratio),
             outcome.promise,
         )
     }));
+    lines.extend(skipped.iter().map(|(name, reason)| format!("{name:<26} skipped, {reason}")));
+    lines.push("\nbounds".to_owned());
+    lines.extend(outcomes.iter().map(|outcome| format!("{:<26} {}", outcome.name, outcome.bound)));
     lines.join("\n") + "\n"
 }
 
@@ -128,12 +168,16 @@ fn bound(comparison: &Comparison, taken: &Taken, ours: f64) -> String {
     match (comparison.lanes, taken.hop) {
         (Lanes::Two { lines }, Some(hop)) => {
             let least = lines * hop;
-            format!(
-                "{words}; {lines} lines per unit move between the CPUs, one at a time {hop:.0} cycles each ({} regime \
-                 of this run), together {least:.1}: ours takes {:.2} times that",
-                if taken.slow { "slower" } else { "fastest" },
-                ours / least
-            )
+            let regime = if taken.slow { "slower" } else { "fastest" };
+            let floor = format!(
+                "{words}; {lines} lines per unit move between the CPUs, one at a time {hop:.0} cycles each ({regime} regime \
+                 of this run), together {least:.1}"
+            );
+            if taken.void.is_none() {
+                format!("{floor}: ours takes {:.2} times that", ours / least)
+            } else {
+                floor
+            }
         }
         _ => words.to_owned(),
     }
@@ -163,10 +207,45 @@ mod tests {
     }
 
     #[test]
+    fn instructions_make_a_bound() {
+        let outcome = || Outcome::new(&EXAMPLE, &names(), taken(), None, Machine::default()).unwrap();
+        assert_eq!(outcome().beside_instructions(Ok(None)).bound, "the speed of light");
+        let bound = outcome().beside_instructions(Ok(Some(60.0))).bound;
+        assert!(
+            bound.contains("are 10.0 cycles") && bound.ends_with("ours takes 2.00 times that"),
+            "{bound}"
+        );
+        let broken = outcome().beside_instructions(Err(anyhow::anyhow!("no baseline"))).bound;
+        assert!(broken.ends_with("a unit takes is not known: no baseline"), "{broken}");
+    }
+
+    #[test]
+    fn a_void_result_has_no_ratio_and_no_medians() {
+        let void = Taken { void: Some("ours has two modes".to_owned()), hop: Some(160.0), ..taken() };
+        let outcome = Outcome::new(&PAIR, &names(), void, None, Machine::default()).unwrap();
+        assert_eq!((outcome.ratio, outcome.peer.is_some()), (None, true));
+        let outcome = outcome.beside_instructions(Ok(Some(60.0)));
+        assert!(!outcome.bound.contains("ours takes"), "{}", outcome.bound);
+        for text in [outcome.table(), summary(&[outcome], &[])] {
+            assert!(!text.contains("50.00  ") || text.contains("  50.00         -     50.00"), "{text}");
+            assert!(text.contains("void") && text.contains(" - ") && !text.contains("2.50"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_summary_has_bounds_and_what_was_skipped() {
+        let outcome = Outcome::new(&EXAMPLE, &names(), taken(), None, Machine::default()).unwrap();
+        let text = summary(&[outcome], &[("pool-two-lanes", "there is one CPU".to_owned())]);
+        assert!(text.contains("pool-two-lanes             skipped, there is one CPU\n"), "{text}");
+        assert!(text.ends_with("\nbounds\nexample                    the speed of light\n"), "{text}");
+    }
+
+    #[test]
     fn the_object_has_the_promised_shape() {
-        let outcome = Outcome::new(&EXAMPLE, &names(), taken(), None).unwrap();
+        let outcome = Outcome::new(&EXAMPLE, &names(), taken(), None, Machine::default()).unwrap();
+        let text = serde_json::to_string(&outcome).unwrap();
         assert_eq!(
-            serde_json::to_string(&outcome).unwrap(),
+            text.split_once(r#","machine":{"cpu":null,"#).unwrap().0.to_owned() + "}",
             r#"{"name":"example","unit":"cycles/packet","ours":{"median":20.0,"min":20.0,"max":20.0},"peer_name":"a peer","peer":{"median":50.0,"min":50.0,"max":50.0},"ratio":2.5,"promise":2.0,"bound":"the speed of light","rounds":9,"void":null}"#
         );
     }
@@ -174,7 +253,9 @@ mod tests {
     #[test]
     fn a_missing_peer_makes_it_void() {
         let alone = Taken { peers: Vec::new(), ..taken() };
-        let outcome = Outcome::new(&EXAMPLE, &[], alone, Some("it is not installed".into())).unwrap();
+        let outcome =
+            Outcome::new(&EXAMPLE, &[], alone, Some("it is not installed".into()), Machine::default())
+                .unwrap();
         assert_eq!(outcome.void.as_deref(), Some("it is not installed"));
         assert!(outcome.peer.is_none() && outcome.ratio.is_none());
         assert!((outcome.ours.median - 20.0).abs() < 1e-9);
@@ -183,21 +264,30 @@ mod tests {
 
     #[test]
     fn the_table_gives_the_verdict() {
-        let mut outcome = Outcome::new(&EXAMPLE, &names(), taken(), None).unwrap();
+        let mut outcome = Outcome::new(&EXAMPLE, &names(), taken(), None, Machine::default()).unwrap();
         let text = outcome.table();
         assert!(
             text.contains("2.50 times better, promised 2.00: kept") && text.contains("a slow peer"),
             "{text}"
         );
-        assert!(summary(&[outcome]).contains(" kept"));
-        outcome = Outcome::new(&EXAMPLE, &names(), Taken { ours: vec![30.0; 9], ..taken() }, None).unwrap();
+        assert!(summary(&[outcome], &[]).contains(" kept"));
+        outcome = Outcome::new(
+            &EXAMPLE,
+            &names(),
+            Taken { ours: vec![30.0; 9], ..taken() },
+            None,
+            Machine::default(),
+        )
+        .unwrap();
         assert!(outcome.table().contains("1.67 times better, promised 2.00: NOT kept"));
-        assert!(summary(&[outcome]).contains("NOT kept"));
+        assert!(summary(&[outcome], &[]).contains("NOT kept"));
     }
 
     #[test]
     fn the_bound_of_two_lanes_has_this_run_s_figures() {
-        let outcome = Outcome::new(&PAIR, &names(), Taken { hop: Some(160.0), ..taken() }, None).unwrap();
+        let outcome =
+            Outcome::new(&PAIR, &names(), Taken { hop: Some(160.0), ..taken() }, None, Machine::default())
+                .unwrap();
         assert!(outcome.bound.starts_with("the speed of light; 0.25 lines per unit"), "{}", outcome.bound);
         assert!(outcome.bound.contains("together 40.0: ours takes 0.50 times that"), "{}", outcome.bound);
     }

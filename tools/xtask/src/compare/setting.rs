@@ -71,6 +71,14 @@ impl Setting {
         Ok(Sides { ours, peers: programs.iter().map(start).collect(), missing: None, pages })
     }
 
+    /// Ours against other benches of ours, to find out what a difference between them costs: each a name to show and the
+    /// bench's name.
+    pub(crate) fn against_ours(&self, ours: Command, benches: &[(&str, &str)]) -> anyhow::Result<Sides> {
+        let bench = |&(shown, name): &(&str, &str)| Ok((shown.to_owned(), self.bench(name, &[])?));
+        let peers = benches.iter().map(bench).collect::<anyhow::Result<_>>()?;
+        Ok(Sides { ours, peers, missing: None, pages: Pages::provide(0) })
+    }
+
     /// Ours, which takes so much huge-page memory, against benches of `peers/crates`: each a name to show, the bench's
     /// name, and more arguments.
     pub(crate) fn against_crates(

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use super::disturbance::{self, Snapshot};
+use warmlane_lab::disturbance::{self, Snapshot};
+use warmlane_lab::turns::Round as Measured;
 
 /// How long a program may take to fill its tables.
 const START: Duration = Duration::from_secs(300);
@@ -23,14 +24,6 @@ struct Round {
     cycles: u64,
     /// How many of them went where they should, if the program knows.
     forwarded: Option<u64>,
-}
-
-/// What a round came to.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Measured {
-    pub(crate) cycles_per_unit: f64,
-    /// Why it doesn't count, if so.
-    pub(crate) disturbed: Option<String>,
 }
 
 /// A running program that measures a round when it is asked to. It is ended when dropped.

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 use warmlane_forward::control::config::FullTableConfig;
 use warmlane_forward::control::full_table;
+use warmlane_lab::traffic::Random;
 use warmlane_table::Ipv4Prefix;
 use warmlane_wire::builder::Frame;
 use warmlane_wire::ethernet::MacAddress;
@@ -37,7 +38,7 @@ pub(crate) fn write_routes(path: &Path) -> anyhow::Result<()> {
 /// Writes UDP packets to addresses inside random prefixes of the full table, from random sources.
 pub(crate) fn write_capture(path: &Path) -> anyhow::Result<()> {
     let prefixes = full_table::ipv4()?;
-    let mut random = Random(SEED);
+    let mut random = Random::new(SEED);
     let frames = (0..FRAMES).map(|_| frame(&prefixes, &mut random)).collect::<anyhow::Result<Vec<_>>>()?;
     fs::write(path, capture(&frames)).with_context(|| format!("cannot write {}", path.display()))
 }
@@ -77,19 +78,6 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Numbers that look random, the same ones each time (splitmix64: Steele, Lea and Flood, OOPSLA 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,7 +86,7 @@ mod tests {
     fn frames_are_what_both_sides_forward() {
         let prefixes: Vec<Ipv4Prefix> =
             vec!["203.0.113.0/24".parse().unwrap(), "198.51.100.7/32".parse().unwrap()];
-        let mut random = Random(SEED);
+        let mut random = Random::new(SEED);
         for _ in 0..1_000 {
             let frame = frame(&prefixes, &mut random).unwrap();
             assert_eq!(frame.len(), 60);

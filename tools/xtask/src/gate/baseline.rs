@@ -38,35 +38,43 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Of counts over so many units.
-    pub(crate) fn new(counts: &Counts, units: u64, unit: &str) -> Self {
+    /// Of counts over so many units; fails if there are none, which would pass every gate.
+    pub(crate) fn new(counts: &Counts, units: u64, unit: &str) -> anyhow::Result<Self> {
+        anyhow::ensure!(units > 0, "no {unit} was done, so that there is nothing to count");
+        anyhow::ensure!(
+            counts.instructions > 0,
+            "callgrind counted no instruction of {units} units: is the work's function collected?"
+        );
         // Three decimals: finer differences are none.
-        let per_unit = |count: u64| (count as f64 / units.max(1) as f64 * 1e3).round() / 1e3;
+        let per_unit = |count: u64| (count as f64 / units as f64 * 1e3).round() / 1e3;
         let least = counts.instructions as f64 * SMALLEST_SHARE;
         let functions = counts.functions.iter().filter(|(_, count)| **count as f64 >= least);
-        Self {
+        Ok(Self {
             unit: unit.to_owned(),
             instructions: per_unit(counts.instructions),
             first_level_misses: per_unit(counts.first_level_misses),
             last_level_misses: per_unit(counts.last_level_misses),
             reason: String::new(),
             functions: functions.map(|(name, count)| (name.clone(), per_unit(*count))).collect(),
-        }
+        })
     }
 
-    /// Why a path may not take `self` where it took `before`, if so.
+    /// Why a path may not take `self` where it took `before`, if so. What takes less is to be accepted, too: else it could
+    /// rise again unseen.
     pub(crate) fn complaint(&self, before: &Self) -> Option<String> {
-        let share = self.instructions / before.instructions - 1.0;
         let mut complaint = String::new();
-        if share > TOLERATED {
+        let (rose, fell) = (self.rose(before), self.instructions < before.instructions * (1.0 - TOLERATED));
+        if rose || fell {
             let _ = write!(
                 complaint,
                 "{:.2} instructions per {} instead of {:.2}, {:+.1} %",
                 self.instructions,
                 self.unit,
                 before.instructions,
-                100.0 * share
+                100.0 * (self.instructions / before.instructions - 1.0)
             );
+        }
+        if rose {
             for (name, now, then) in self.risen(before).into_iter().take(5) {
                 let _ = write!(complaint, "\n    {name}: {now:.2} instead of {then:.2}");
             }
@@ -89,8 +97,13 @@ impl Cost {
         (!complaint.is_empty()).then_some(complaint)
     }
 
+    /// Whether it takes more instructions than it may.
+    pub(crate) fn rose(&self, before: &Self) -> bool {
+        self.instructions > before.instructions * (1.0 + TOLERATED)
+    }
+
     /// The functions that take more than before, the largest rise first.
-    fn risen<'a>(&'a self, before: &Self) -> Vec<(&'a str, f64, f64)> {
+    pub(crate) fn risen<'a>(&'a self, before: &Self) -> Vec<(&'a str, f64, f64)> {
         let then = |name: &str| before.functions.get(name).copied().unwrap_or(0.0);
         let mut risen: Vec<(&str, f64, f64)> = self
             .functions
@@ -100,11 +113,6 @@ impl Cost {
             .collect();
         risen.sort_by(|a, b| (b.1 - b.2).total_cmp(&(a.1 - a.2)));
         risen
-    }
-
-    /// Whether a path got so much better that its baseline should follow.
-    pub(crate) fn is_better(&self, before: &Self) -> bool {
-        self.instructions < before.instructions * (1.0 - TOLERATED)
     }
 }
 
@@ -119,7 +127,7 @@ mod tests {
             last_level_misses: 0,
             functions: functions.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         };
-        Cost::new(&counts, 100, "packet")
+        Cost::new(&counts, 100, "packet").unwrap()
     }
 
     #[test]
@@ -138,8 +146,19 @@ mod tests {
             complaint,
             "10.21 instructions per packet instead of 10.00, +2.1 %\n    free: 5.31 instead of 5.00"
         );
-        assert!(cost(&[("take", 500), ("free", 479)], 50).is_better(&before));
-        assert!(!cost(&[("take", 500), ("free", 481)], 50).is_better(&before));
+        assert_eq!(cost(&[("take", 500), ("free", 481)], 50).complaint(&before), None);
+        let better = cost(&[("take", 500), ("free", 470)], 50).complaint(&before).unwrap();
+        assert_eq!(better, "9.70 instructions per packet instead of 10.00, -3.0 %");
+        assert!(cost(&[("take", 500)], 0).complaint(&Cost::default()).is_some(), "a baseline of nothing");
+    }
+
+    #[test]
+    fn nothing_is_no_figure() {
+        let counts = |instructions| Counts { instructions, ..Counts::default() };
+        let error =
+            |instructions, units| Cost::new(&counts(instructions), units, "packet").unwrap_err().to_string();
+        assert!(error(0, 5).contains("counted no instruction of 5 units"));
+        assert!(error(5, 0).contains("no packet was done"));
     }
 
     #[test]

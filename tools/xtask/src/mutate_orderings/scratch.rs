@@ -12,8 +12,48 @@ use serde::Deserialize;
 use super::mutant::VARIABLE;
 use crate::workspace;
 
+/// A crate whose orderings are tested.
+#[derive(Debug)]
+pub(super) struct Subject {
+    /// Its folder in the workspace.
+    pub(super) folder: &'static str,
+    /// The workspace's other crates that it needs.
+    needs: &'static [&'static str],
+    /// The files that are weakened unless others are asked for; none: all.
+    pub(super) files: &'static [&'static str],
+    /// Its models and its stress tests, where they are not those of its folder `tests` that use a file's module.
+    tests: Option<[Test; 2]>,
+}
+
+/// A test program: what cargo builds it for, its target's name, and which of its tests to run.
+#[derive(Clone, Copy, Debug)]
+struct Test {
+    build: &'static [&'static str],
+    target: &'static str,
+    filter: &'static [&'static str],
+}
+
+/// The crates that can be tested, by their names on the command line.
+pub(super) const SUBJECTS: &[(&str, Subject)] = &[
+    ("sync", Subject { folder: "base/sync", needs: &[], files: &[], tests: None }),
+    (
+        "mem",
+        Subject {
+            folder: "core/mem",
+            needs: &["base/sync", "base/sys"],
+            files: &["magazine_queue.rs"],
+            tests: Some([
+                // The models of the depot are those of its queue; the crate's other unit tests are not for loom.
+                Test { build: &["--lib"], target: "warmlane_mem", filter: &["depot"] },
+                Test { build: &["--test", "lanes"], target: "lanes", filter: &[] },
+            ]),
+        },
+    ),
+];
+
 /// The crate in a workspace of its own, and its test programs.
 pub(super) struct Scratch {
+    subject: &'static Subject,
     root: PathBuf,
     target: PathBuf,
     limit: Duration,
@@ -34,46 +74,58 @@ pub(super) enum Outcome {
     TookTooLong(Kind),
 }
 
-const CRATE: &str = "base/sync";
-
 impl Scratch {
     /// Copies the crate of the workspace at `root` into `directory`.
-    pub(super) fn copy(root: &Path, directory: &Path, limit: Duration) -> anyhow::Result<Self> {
-        let root_of_copy = directory.join("workspace");
-        let scratch = Self { root: root_of_copy, target: directory.to_owned(), limit, programs: Vec::new() };
-        let copy = scratch.root.join(CRATE);
-        for folder in ["src", "tests"] {
-            // What is no longer in the tree must not stay in the copy.
-            if copy.join(folder).exists() {
-                fs::remove_dir_all(copy.join(folder))?;
+    pub(super) fn copy(
+        subject: &'static Subject,
+        root: &Path,
+        directory: &Path,
+        limit: Duration,
+    ) -> anyhow::Result<Self> {
+        let target = directory.to_owned();
+        let scratch =
+            Self { subject, root: directory.join("workspace"), target, limit, programs: Vec::new() };
+        let crates: Vec<&str> = subject.needs.iter().copied().chain([subject.folder]).collect();
+        for name in &crates {
+            let copy = scratch.root.join(name);
+            for folder in ["src", "tests"] {
+                // What is no longer in the tree must not stay in the copy.
+                if copy.join(folder).exists() {
+                    fs::remove_dir_all(copy.join(folder))?;
+                }
+                if root.join(name).join(folder).exists() {
+                    copy_folder(&root.join(name).join(folder), &copy.join(folder))?;
+                }
             }
-            copy_folder(&root.join(CRATE).join(folder), &copy.join(folder))?;
+            fs::copy(root.join(name).join("Cargo.toml"), copy.join("Cargo.toml"))?;
         }
-        fs::copy(root.join(CRATE).join("Cargo.toml"), copy.join("Cargo.toml"))?;
         let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
-        fs::write(scratch.root.join("Cargo.toml"), alone(&manifest)?)?;
+        fs::write(scratch.root.join("Cargo.toml"), alone(&manifest, &crates)?)?;
         fs::copy(root.join("Cargo.lock"), scratch.root.join("Cargo.lock"))?;
         Ok(scratch)
     }
 
     /// Writes a file of the copy.
     pub(super) fn write(&self, path: &Path, text: &str) -> anyhow::Result<()> {
-        let path = self.root.join(CRATE).join(path);
+        let path = self.root.join(self.subject.folder).join(path);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Adds to a file of the copy.
     pub(super) fn append(&self, path: &Path, text: &str) -> anyhow::Result<()> {
-        let old = fs::read_to_string(self.root.join(CRATE).join(path))?;
+        let old = fs::read_to_string(self.root.join(self.subject.folder).join(path))?;
         self.write(path, &(old + text))
     }
 
     /// Builds the tests in both ways.
     pub(super) fn build(&mut self) -> anyhow::Result<()> {
-        for kind in [LOOM, STRESS] {
+        for (place, kind) in [LOOM, STRESS].into_iter().enumerate() {
             let mut build = workspace::cargo();
-            build.args(["test", "--release", "--no-run", "--message-format=json", "--quiet", "--test", "*"]);
-            build.current_dir(&self.root).env("CARGO_TARGET_DIR", self.target.join(kind));
+            build.args(["test", "--release", "--no-run", "--message-format=json", "--quiet"]);
+            build.args(self.subject.tests.map_or(&["--test", "*"][..], |tests| tests[place].build));
+            build
+                .current_dir(self.root.join(self.subject.folder))
+                .env("CARGO_TARGET_DIR", self.target.join(kind));
             build.env("RUSTFLAGS", if kind == LOOM { "--cfg loom" } else { "" });
             build.env_remove("CARGO_ENCODED_RUSTFLAGS");
             let output = build.stderr(Stdio::piped()).output().context("cargo does not start")?;
@@ -87,12 +139,17 @@ impl Scratch {
 
     /// Runs the tests that use what is in `file`, the models first, with this mutant chosen.
     pub(super) fn test(&self, file: &str, mutant: Option<usize>) -> anyhow::Result<Outcome> {
-        for kind in [LOOM, STRESS] {
-            let targets = self.targets(kind == LOOM, file)?;
+        for (place, kind) in [LOOM, STRESS].into_iter().enumerate() {
+            let named = self.subject.tests.map(|tests| tests[place]);
+            let targets = match named {
+                Some(test) => BTreeSet::from([test.target.to_owned()]),
+                None => self.targets(kind == LOOM, file)?,
+            };
             let chosen =
                 |&&(of, ref name, _): &&(Kind, String, PathBuf)| of == kind && targets.contains(name);
             for (_, _, program) in self.programs.iter().filter(chosen) {
                 let mut command = Command::new(program);
+                command.args(named.map_or(&[][..], |test| test.filter));
                 command.env("RUST_BACKTRACE", "0").env_remove(VARIABLE);
                 command.envs(mutant.map(|number| (VARIABLE, number.to_string())));
                 command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -109,7 +166,7 @@ impl Scratch {
 
     /// The test targets that use the module of `file`, or all if none names it, since what they use may use it.
     fn targets(&self, loom: bool, file: &str) -> anyhow::Result<BTreeSet<String>> {
-        let folder = self.root.join(CRATE).join("tests");
+        let folder = self.root.join(self.subject.folder).join("tests");
         let module = file.split(['/', '.']).next().unwrap_or(file);
         let (mut all, mut naming) = (BTreeSet::new(), BTreeSet::new());
         for entry in fs::read_dir(&folder)? {
@@ -134,8 +191,8 @@ fn uses(text: &str, module: &str) -> bool {
         .any(|path| path.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == module))
 }
 
-/// A workspace's manifest with this crate as the only member.
-fn alone(manifest: &str) -> anyhow::Result<String> {
+/// A workspace's manifest with these crates as the only members.
+fn alone(manifest: &str, crates: &[&str]) -> anyhow::Result<String> {
     let mut text = String::new();
     let mut skipping = false;
     for line in manifest.lines() {
@@ -153,7 +210,7 @@ fn alone(manifest: &str) -> anyhow::Result<String> {
     if !text.contains("[workspace]\n") {
         bail!("the workspace's manifest has no [workspace]");
     }
-    Ok(text.replacen("[workspace]\n", &format!("[workspace]\nmembers = [\"{CRATE}\"]\n"), 1))
+    Ok(text.replacen("[workspace]\n", &format!("[workspace]\nmembers = {crates:?}\n"), 1))
 }
 
 /// The test programs in what cargo says, with the names of their targets.
@@ -213,8 +270,8 @@ mod tests {
                         exclude = [\"fuzz\"]\n\n[workspace.dependencies]\nloom = \"0.7\"\n";
         let expected = "[workspace]\nmembers = [\"base/sync\"]\nresolver = \"3\"\n# Why.\nexclude = [\"fuzz\"]\n\n\
                         [workspace.dependencies]\nloom = \"0.7\"\n";
-        assert_eq!(alone(manifest).unwrap(), expected);
-        assert!(alone("[package]\n").is_err());
+        assert_eq!(alone(manifest, &["base/sync"]).unwrap(), expected);
+        assert!(alone("[package]\n", &["base/sync"]).is_err());
     }
 
     #[test]

@@ -3,12 +3,14 @@
 use super::{MEBIBYTE, Memory, Operation, Row};
 use crate::bench::Measure;
 use crate::benches::lpm::{Feed, Live, Pace, lookups};
-use crate::experiment::{ExperimentError, Setting};
+use crate::experiment::{ExperimentError, Lanes, Setting};
 use crate::plot::{Axis, Figure, Marks, Series};
 use crate::routes::{Family, Locality, Random};
+use crate::statistics::median;
 use std::fmt::Write as _;
 use std::rc::Rc;
-use warmlane_table::Prefix;
+use warmlane_sys::clock;
+use warmlane_table::{NextHopId, Prefix};
 
 /// How much is measured.
 pub(super) struct Sizes {
@@ -30,14 +32,28 @@ const BURSTS: [usize; 4] = [8, 32, 64, 256];
 const BATCHES: [usize; 2] = [1, 64];
 /// Steps of a feed in a piece of work.
 const STEPS: usize = 12;
+/// How often a table is made of all its routes at most.
+const MOST_LOADS: usize = 9;
+/// That of a feed, or as near as the lane comes: what it makes is said.
+const BESIDE: Pace = Pace { least: 0, ..Pace::FEED };
 /// Beside lookups.
-const PACES: [Pace; 4] = [
-    Pace { batch: 64, per_second: 0 },
-    Pace::FEED,
-    Pace { batch: 1, per_second: u64::MAX },
-    Pace { batch: 64, per_second: u64::MAX },
+const PACES: [(Pace, Order); 5] = [
+    (Pace::IDLE, Order::Feed),
+    (BESIDE, Order::Feed),
+    (Pace { batch: 1, ..BESIDE }, Order::Feed),
+    (Pace { batch: 1, ..BESIDE }, Order::Scattered),
+    (Pace { per_second: u64::MAX, ..BESIDE }, Order::Feed),
 ];
 const FEED: &str = "feed";
+
+/// In which order routes are changed.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    /// That of the addresses.
+    Feed,
+    /// None.
+    Scattered,
+}
 
 pub(super) fn rows(
     setting: &Setting,
@@ -85,7 +101,9 @@ fn of_family<A: Family>(
     let way = |table: &Rc<A::Table>, prefixes: &[Prefix<A>], locality: Locality, burst| {
         let keys = locality.addresses(prefixes, addresses).into_iter().map(A::key).collect();
         let table = Rc::clone(table);
-        lookups(keys, burst, move |keys: &[A::Key], hops| A::look_up(&table, keys, hops))
+        lookups(keys, burst, NextHopId::NONE, move |keys: &[A::Key], hops: &mut [NextHopId]| {
+            A::look_up(&table, keys, hops);
+        })
     };
     for &size in sizes {
         let prefixes = some(&all, size);
@@ -95,17 +113,20 @@ fn of_family<A: Family>(
         let (lookup_bytes, all_bytes) = A::bytes(&table);
         let memory = Some(Memory { lookup_bytes, all_bytes });
         let mut ways = Locality::ALL.map(|locality| way(&table, &prefixes, locality, BURST));
-        let medians = setting.take_turns(&mut ways)?.medians;
+        let medians = setting.take_turns(Lanes::One, &mut ways)?.medians;
         for (locality, cycles) in Locality::ALL.into_iter().zip(medians) {
             rows.push(row(Operation::Lookup, entries, locality.name(), BURST, cycles, memory));
         }
     }
     let prefixes = some(&all, sizes.iter().copied().max().unwrap_or_default());
     let entries = prefixes.len();
+    progress(&format!("{}, loads", A::NAME));
+    let (cycles, memory) = load(setting, &prefixes)?;
+    rows.push(row(Operation::Load, entries, "sorted", entries, cycles, Some(memory)));
     progress(&format!("{}, bursts", A::NAME));
     let shared = Rc::new(table(&prefixes)?);
     let mut ways = BURSTS.map(|burst| way(&shared, &prefixes, Locality::Inside, burst));
-    for (burst, cycles) in BURSTS.into_iter().zip(setting.take_turns(&mut ways)?.medians) {
+    for (burst, cycles) in BURSTS.into_iter().zip(setting.take_turns(Lanes::One, &mut ways)?.medians) {
         rows.push(row(Operation::Lookup, entries, Locality::Inside.name(), burst, cycles, None));
     }
     progress(&format!("{}, changes", A::NAME));
@@ -116,10 +137,22 @@ fn of_family<A: Family>(
         let step = move || (0..STEPS).map(|_| feed.step(batch).unwrap_or(0)).sum();
         ways.push(Box::new(step) as Box<dyn Measure>);
     }
-    for (batch, cycles) in BATCHES.into_iter().zip(setting.take_turns(&mut ways)?.medians) {
+    for (batch, cycles) in BATCHES.into_iter().zip(setting.take_turns(Lanes::One, &mut ways)?.medians) {
         rows.push(row(Operation::Change, entries, FEED, batch, cycles, None));
     }
     Ok(rows)
+}
+
+/// Cycles for each route to make the table of all of them, the middle of so many rounds, and what it takes.
+fn load<A: Family>(setting: &Setting, prefixes: &[Prefix<A>]) -> Result<(f64, Memory), ExperimentError> {
+    let (mut cycles, mut memory) = (Vec::new(), Memory { lookup_bytes: 0, all_bytes: 0 });
+    for _ in 0..setting.rounds.clamp(1, MOST_LOADS) {
+        let begin = clock::cycles_ordered();
+        let table = table(prefixes)?;
+        cycles.push((clock::cycles_ordered() - begin) as f64 / prefixes.len().max(1) as f64);
+        (memory.lookup_bytes, memory.all_bytes) = A::bytes(&table);
+    }
+    Ok((median(&cycles), memory))
 }
 
 fn beside_changes(setting: &Setting, cpu: usize, sizes: &Sizes) -> Result<Vec<Row>, ExperimentError> {
@@ -127,17 +160,26 @@ fn beside_changes(setting: &Setting, cpu: usize, sizes: &Sizes) -> Result<Vec<Ro
     let prefixes = some(&all, sizes.routes.iter().copied().max().unwrap_or_default());
     let addresses = Locality::Inside.addresses(&prefixes, sizes.addresses[0]);
     let (mut ways, mut tallies) = (Vec::new(), Vec::new());
-    for pace in PACES {
-        let (feed_table, feed_prefixes) = (table(&prefixes)?, prefixes.clone());
+    for (pace, order) in PACES {
+        let (feed_table, mut feed_prefixes) = (table(&prefixes)?, prefixes.clone());
+        if order == Order::Scattered {
+            let mut random = Random(Random::SEED);
+            // Fisher and Yates.
+            (1..feed_prefixes.len()).rev().for_each(|last| feed_prefixes.swap(last, random.below(last + 1)));
+        }
         let feed = move || Ok(Feed::new(feed_table, feed_prefixes));
         let live = Live::start(feed, addresses.clone(), BURST, cpu, pace).map_err(ExperimentError::setup)?;
         tallies.push(live.tally());
         ways.push(Box::new(live) as Box<dyn Measure>);
     }
-    let medians = setting.take_turns(&mut ways)?.medians;
-    let rows = PACES.into_iter().zip(tallies).zip(medians).map(|((pace, tally), cycles)| Row {
+    let medians = setting.take_turns(Lanes::Two, &mut ways)?.medians;
+    let rows = PACES.into_iter().zip(tallies).zip(medians).map(|(((pace, order), tally), cycles)| Row {
         table: u32::NAME,
-        operation: Operation::LookupBeside { changes: tally.changes_per_second(), batch: pace.batch },
+        operation: Operation::LookupBeside {
+            changes: tally.changes_per_second(),
+            batch: pace.batch,
+            scattered: order == Order::Scattered,
+        },
         entries: prefixes.len(),
         order: Locality::Inside.name(),
         burst: BURST,
@@ -149,7 +191,19 @@ fn beside_changes(setting: &Setting, cpu: usize, sizes: &Sizes) -> Result<Vec<Ro
 
 /// Rows about the size of a family's table: those with what it takes.
 fn by_size<'a>(rows: &'a [Row], name: &'a str, locality: Locality) -> impl Iterator<Item = &'a Row> {
-    rows.iter().filter(move |row| row.table == name && row.order == locality.name() && row.memory.is_some())
+    let lookup = |row: &Row| row.operation == Operation::Lookup && row.memory.is_some();
+    rows.iter().filter(move |row| row.table == name && row.order == locality.name() && lookup(row))
+}
+
+/// How long it took to make the tables of all routes, in seconds, and what they take.
+fn loads(rows: &[Row], second: f64) -> (f64, Vec<String>) {
+    let loads = || rows.iter().filter(|row| row.operation == Operation::Load);
+    let seconds = loads().map(|row| row.cycles * row.entries as f64 / second).sum();
+    let takes = |row: &Row| {
+        let bytes = row.memory.map_or(f64::NAN, |memory| memory.all_bytes as f64);
+        format!("{} {:.1} MiB", row.table, bytes / MEBIBYTE)
+    };
+    (seconds, loads().map(takes).collect())
 }
 
 fn by_burst<'a>(rows: &'a [Row], name: &'a str) -> impl Iterator<Item = &'a Row> {
@@ -161,11 +215,14 @@ fn changes(rows: &[Row]) -> impl Iterator<Item = &Row> {
     rows.iter().filter(|row| row.operation == Operation::Change)
 }
 
-/// Of lookups beside changes: how many changes a second, how many at once, cycles for a lookup.
-fn beside(rows: &[Row]) -> Vec<(f64, usize, f64)> {
+/// Of lookups beside changes: how many changes a second, how they come, cycles for a lookup.
+fn beside(rows: &[Row]) -> Vec<(f64, String, f64)> {
     let beside = |row: &Row| match row.operation {
-        Operation::LookupBeside { changes, batch } => Some((changes, batch, row.cycles)),
-        Operation::Lookup | Operation::Change => None,
+        Operation::LookupBeside { changes, batch, scattered } => {
+            let order = if scattered { ", scattered" } else { "" };
+            Some((changes, format!("by {batch}{order}"), row.cycles))
+        }
+        Operation::Lookup | Operation::Change | Operation::Load => None,
     };
     rows.iter().filter_map(beside).collect()
 }
@@ -231,7 +288,7 @@ pub(super) fn figures(rows: &[Row], second: f64) -> Vec<Figure> {
             marks: Marks::Bars {
                 groups: beside
                     .iter()
-                    .map(|(changes, batch, _)| format!("{:.2} M/s by {batch}", changes / 1e6))
+                    .map(|(changes, order, _)| format!("{:.2} M/s {order}", changes / 1e6))
                     .collect(),
                 series: vec![("lookups".to_owned(), beside.iter().map(|(.., cycles)| *cycles).collect())],
             },
@@ -263,10 +320,10 @@ pub(super) fn verdict(rows: &[Row], second: f64) -> String {
     match beside(rows)[..] {
         [(_, _, alone), ref others @ ..] => {
             text.push_str(". Beside an IPv4 lookup lane another one makes");
-            for (changes, batch, cycles) in others {
+            for (changes, order, cycles) in others {
                 let _ = write!(
                     text,
-                    " {:.2} million changes a second by {batch}, and lookups take {:+.1} %;",
+                    " {:.2} million changes a second {order}, and lookups take {:+.1} %;",
                     changes / 1e6,
                     (cycles / alone - 1.0) * 100.0
                 );
@@ -276,9 +333,16 @@ pub(super) fn verdict(rows: &[Row], second: f64) -> String {
         [] => text
             .push_str(". What changes cost a lane that looks up was not measured for want of a second CPU"),
     }
+    let (seconds, takes) = loads(rows, second);
+    let _ = write!(
+        text,
+        ". Both tables are made of all their routes in {seconds:.2} s and take, with their control side: {}",
+        takes.join(", ")
+    );
     text.push_str(
         ". The claim has no figure to set beside these. Readers take no lock: each reports once a burst, and beyond that pays \
-         only for lines of the table that the writer has just changed and for the memory's time that it takes.",
+         only for lines of the table that the writer has just changed and for the memory's time that it takes. Exact match, \
+         from a thousand to sixteen million flows, is an experiment of its own: exact-match.",
     );
     text
 }

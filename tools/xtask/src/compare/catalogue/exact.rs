@@ -30,7 +30,36 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         lanes: Lanes::One,
         prepare: insert,
     },
+    Comparison {
+        name: "exact-crates",
+        unit: "cycles/lookup",
+        promise: 1.5,
+        bound: "as for exact; the peer has no bulk lookup and can't be read while it changes",
+        lanes: Lanes::One,
+        prepare: crate_lookup,
+    },
+    Comparison {
+        name: "exact-insert-crates",
+        unit: "cycles/insertion",
+        promise: 0.5,
+        bound: "as for exact-insert; the peer has no readers to be told, so ours may take twice as long",
+        lanes: Lanes::One,
+        prepare: crate_insert,
+    },
 ];
+
+fn crate_lookup(setting: &Setting) -> anyhow::Result<Sides> {
+    setting.against_crates(
+        setting.bench("exact", &[])?,
+        OUR_MEBIBYTES,
+        &[("hashbrown", "exact-hashbrown", &[])],
+    )
+}
+
+fn crate_insert(setting: &Setting) -> anyhow::Result<Sides> {
+    let peers: &[(&str, &str, &[&str])] = &[("hashbrown", "exact-insert-hashbrown", &[])];
+    setting.against_crates(setting.bench("exact-insert", &[])?, OUR_MEBIBYTES, peers)
+}
 
 /// For a table of a million slots, its key store, and the keys.
 const PEER_MEBIBYTES: u64 = 192;
@@ -57,6 +86,8 @@ fn insert(setting: &Setting) -> anyhow::Result<Sides> {
     let ours = setting.bench("exact-insert", &[])?;
     let peers = [
         peer("add_key_data", &["--operation", "insert"]),
+        // With room to spare it seldom has to move a key; ours has a fifth of its slots to spare.
+        peer("add_key_data, half full", &["--operation", "insert", "--slots", "2097152"]),
         peer("add_key_data, lock-free", &["--operation", "insert", "--concurrent", "1"]),
     ];
     setting.against_dpdk(ours, OUR_MEBIBYTES, &peers)

@@ -20,7 +20,7 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         name: "pool-one-lane",
         unit: "cycles/packet",
         promise: 2.0,
-        bound: "some 14 instructions a packet over issue width; nothing leaves the first-level cache",
+        bound: "instructions a packet over issue width; nothing leaves the first-level cache",
         lanes: Lanes::One,
         prepare: one_lane,
     },
@@ -62,8 +62,7 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         name: "tx-null",
         unit: "cycles/packet",
         promise: 1.5,
-        bound: "two lines written a packet, header and frame, both in the first-level cache: some 20 instructions over \
-                issue width",
+        bound: "two lines written a packet, header and frame, both in the first-level cache: instructions over issue width",
         lanes: Lanes::One,
         prepare: tx_null,
     },

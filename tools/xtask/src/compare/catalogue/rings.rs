@@ -12,30 +12,11 @@ const BOUND: &str = "each line of 8 elements moves twice: 0.25 lines per element
                      both directions overlap";
 
 pub(super) const COMPARISONS: &[Comparison] = &[
-    Comparison {
-        name: "ring-spsc",
-        unit: "cycles/element",
-        promise: 1.5,
-        bound: BOUND,
-        lanes: Lanes::Two { lines: LINES },
-        prepare: |setting| two_lanes(setting, "ring-spsc", "sp-sc", "32"),
-    },
-    Comparison {
-        name: "ring-spsc-bulk-8",
-        unit: "cycles/element",
-        promise: 1.5,
-        bound: BOUND,
-        lanes: Lanes::Two { lines: LINES },
-        prepare: |setting| two_lanes(setting, "ring-spsc-bulk-8", "sp-sc", "8"),
-    },
-    Comparison {
-        name: "ring-spsc-in-place",
-        unit: "cycles/element",
-        promise: 1.2,
-        bound: BOUND,
-        lanes: Lanes::Two { lines: LINES },
-        prepare: |setting| two_lanes(setting, "ring-spsc-in-place", "zero-copy", "32"),
-    },
+    between_lanes("ring-spsc", 1.5, |setting| two_lanes(setting, "ring-spsc", "sp-sc", "32")),
+    between_lanes("ring-spsc-bulk-8", 1.5, |setting| two_lanes(setting, "ring-spsc-bulk-8", "sp-sc", "8")),
+    between_lanes("ring-spsc-in-place", 1.2, |setting| {
+        two_lanes(setting, "ring-spsc-in-place", "zero-copy", "32")
+    }),
     Comparison {
         name: "ring-spsc-one-lane",
         unit: "cycles/element",
@@ -44,39 +25,21 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         lanes: Lanes::One,
         prepare: one_lane,
     },
-    Comparison {
-        name: "ring-spsc-crates",
-        unit: "cycles/element",
-        promise: 1.5,
-        bound: BOUND,
-        lanes: Lanes::Two { lines: LINES },
-        prepare: crates,
-    },
-    Comparison {
-        name: "ring-mpmc",
-        unit: "cycles/element",
-        promise: 1.5,
-        bound: BOUND,
-        lanes: Lanes::Two { lines: LINES },
-        prepare: |setting| two_lanes(setting, "ring-mpmc", "mp-mc", "32"),
-    },
-    Comparison {
-        name: "ring-hts",
-        unit: "cycles/element",
-        promise: 1.0,
-        bound: BOUND,
-        lanes: Lanes::Two { lines: LINES },
-        prepare: |setting| two_lanes(setting, "ring-hts", "hts", "32"),
-    },
-    Comparison {
-        name: "ring-rts",
-        unit: "cycles/element",
-        promise: 1.0,
-        bound: BOUND,
-        lanes: Lanes::Two { lines: LINES },
-        prepare: |setting| two_lanes(setting, "ring-rts", "rts", "32"),
-    },
+    between_lanes("ring-spsc-crates", 1.5, crates),
+    between_lanes("ring-mpmc", 1.5, |setting| two_lanes(setting, "ring-mpmc", "mp-mc", "32")),
+    between_lanes("ring-hts", 1.0, |setting| two_lanes(setting, "ring-hts", "hts", "32")),
+    between_lanes("ring-rts", 1.0, |setting| two_lanes(setting, "ring-rts", "rts", "32")),
 ];
+
+/// Elements that go from one lane to another.
+const fn between_lanes(
+    name: &'static str,
+    promise: f64,
+    prepare: fn(&Setting) -> anyhow::Result<Sides>,
+) -> Comparison {
+    let lanes = Lanes::Two { lines: LINES };
+    Comparison { name, unit: "cycles/element", promise, bound: BOUND, lanes, prepare }
+}
 
 /// Memory of the peer: the ring is small, DPDK itself is not.
 const MEBIBYTES: u64 = 64;

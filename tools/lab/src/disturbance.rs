@@ -2,8 +2,8 @@
 //!
 //! Three clocks run beside the time-stamp counter: the time that the hypervisor took from the CPU (steal) and the time
 //! that other CPUs worked, both in `/proc/stat`, and the time that the side's threads were ready to run but did not
-//! (the second field of `/proc/PID/task/TID/schedstat`, in nanoseconds). Documentation: the kernel's
-//! `filesystems/proc.rst` and `scheduler/sched-stats.rst`.
+//! (the second field of `/proc/PID/task/TID/schedstat`, in nanoseconds), but those that only want what nobody else does.
+//! Documentation: the kernel's `filesystems/proc.rst` and `scheduler/sched-stats.rst`, and proc_pid_stat(5).
 
 use std::fs;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// The clocks at one moment. Those that can't be read stand still.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Snapshot {
+pub struct Snapshot {
     stolen_ticks: u32,
     busy_ticks_elsewhere: u32,
     waited: Duration,
@@ -27,11 +27,14 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     /// Reads them, for some CPUs and the threads of a process.
-    pub(crate) fn take(cpus: &[usize], process: u32) -> Self {
+    pub fn take(cpus: &[usize], process: u32) -> Self {
         let statistics = fs::read_to_string("/proc/stat").unwrap_or_default();
         let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
         let waited = threads
-            .filter_map(|thread| waited(&fs::read_to_string(thread.path().join("schedstat")).ok()?))
+            .filter_map(|thread| {
+                let read = |name| fs::read_to_string(thread.path().join(name)).ok();
+                if runs_when_idle(&read("stat")?) { None } else { waited(&read("schedstat")?) }
+            })
             .sum();
         Self {
             stolen_ticks: cpus.iter().filter_map(|&cpu| stolen(&statistics, cpu)).sum(),
@@ -69,8 +72,17 @@ fn waited(schedstat: &str) -> Option<Duration> {
     schedstat.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
-/// Why a round between two moments doesn't count, if so.
-pub(crate) fn between(before: &Snapshot, after: &Snapshot, length: Duration) -> Option<String> {
+/// Whether a thread runs only when nobody else wants its CPU: the policy, 41st field, counted from after the name, is
+/// `SCHED_IDLE`.
+fn runs_when_idle(stat: &str) -> bool {
+    stat.rsplit_once(") ").and_then(|(_, fields)| fields.split_whitespace().nth(41 - 3)) == Some("5")
+}
+
+/// Why a round between two moments doesn't count, if so. Of one that is shorter than a tick nothing can be said.
+pub fn between(before: &Snapshot, after: &Snapshot, length: Duration) -> Option<String> {
+    if length < TICK {
+        return None;
+    }
     let share = |time: Duration| time.as_secs_f64() / length.as_secs_f64();
     let stolen = share(TICK * after.stolen_ticks.saturating_sub(before.stolen_ticks));
     let waited = share(after.waited.saturating_sub(before.waited));
@@ -108,6 +120,8 @@ mod tests {
         assert_eq!(busy_elsewhere(STATISTICS, &[1, 10]), 0);
         assert_eq!(waited("83152107 154665842 217\n"), Some(Duration::from_nanos(154_665_842)));
         assert_eq!(waited("0"), None);
+        let stat = |policy| format!("7 (a) b) S{} {policy} 0 0", " 1".repeat(37));
+        assert!(runs_when_idle(&stat("5")) && !runs_when_idle(&stat("0")) && !runs_when_idle(""));
     }
 
     #[test]
@@ -129,6 +143,7 @@ mod tests {
             |busy_ticks_elsewhere| between(&before, &Snapshot { busy_ticks_elsewhere, ..before }, length);
         assert_eq!(elsewhere(70), None);
         assert!(elsewhere(71).unwrap().ends_with("worked for 51 % of a round"));
+        assert_eq!(between(&before, &at(8, 1_000), Duration::from_millis(1)), None);
         // An ended process has no threads.
         assert_eq!(between(&before, &Snapshot::default(), length), None);
     }

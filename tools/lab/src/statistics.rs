@@ -1,6 +1,6 @@
 //! From rounds to a result, and when there is none.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A side that is this much slower at its worst than at its best was not measured, but something around it.
 const WIDEST: f64 = 1.6;
@@ -10,16 +10,19 @@ const GAP: f64 = 1.2;
 const SMALLEST_GROUP: usize = 5;
 
 /// The middle and the ends of a side's rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Spread {
+    /// Half of the rounds were faster.
+    pub median: f64,
+    /// The fastest round.
+    pub min: f64,
+    /// The slowest round.
+    pub max: f64,
 }
 
 impl Spread {
     /// `None` without rounds.
-    pub(crate) fn of(rounds: &[f64]) -> Option<Self> {
+    pub fn of(rounds: &[f64]) -> Option<Self> {
         let sorted = sorted(rounds);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let middle = sorted.len() / 2;
@@ -32,6 +35,11 @@ impl Spread {
     }
 }
 
+/// The middle of some values, `NaN` of none.
+pub fn median(values: &[f64]) -> f64 {
+    Spread::of(values).map_or(f64::NAN, |spread| spread.median)
+}
+
 fn sorted(rounds: &[f64]) -> Vec<f64> {
     let mut sorted = rounds.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -39,7 +47,7 @@ fn sorted(rounds: &[f64]) -> Vec<f64> {
 }
 
 /// Why a side's rounds don't make a result, if so: its median would depend on chance.
-pub(crate) fn unsteady(side: &str, rounds: &[f64]) -> Option<String> {
+pub fn unsteady(side: &str, rounds: &[f64]) -> Option<String> {
     let spread = Spread::of(rounds)?;
     if spread.max > spread.min * WIDEST {
         return Some(format!(
@@ -49,14 +57,11 @@ pub(crate) fn unsteady(side: &str, rounds: &[f64]) -> Option<String> {
     }
     let sorted = sorted(rounds);
     let least = sorted.len().div_ceil(SMALLEST_GROUP).max(2);
-    // The pair of neighbours that are furthest apart divides the rounds in two groups.
-    let (split, gap) = sorted
-        .windows(2)
-        .map(|pair| pair[1] / pair[0])
-        .enumerate()
-        .max_by(|(_, a), (_, b)| a.total_cmp(b))
-        .map(|(before, gap)| (before + 1, gap))?;
-    (gap > GAP && split >= least && sorted.len() - split >= least).then(|| {
+    // Of the neighbours that divide the rounds in two groups, those that are furthest apart; an outlier is no group.
+    let (split, gap) = (least..(sorted.len() + 1).saturating_sub(least))
+        .map(|split| (split, sorted[split] / sorted[split - 1]))
+        .max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    (gap > GAP).then(|| {
         format!(
             "{side} has two modes: {split} rounds up to {:.1}, {} from {:.1}",
             sorted[split - 1],
@@ -105,6 +110,10 @@ mod tests {
             unsteady("ours", &rounds).unwrap(),
             "ours has two modes: 6 rounds up to 10.2, 3 from 13.0"
         );
+        // One that is further away than the modes are from each other hides them no more.
+        let with_outlier = [10.0, 12.5, 10.1, 12.4, 10.2, 12.5, 10.0, 10.1, 15.8];
+        let told = unsteady("ours", &with_outlier).unwrap();
+        assert_eq!(told, "ours has two modes: 5 rounds up to 10.2, 4 from 12.4");
         let mirrored: Vec<f64> = rounds.iter().map(|round| 23.0 - round).collect();
         assert!(unsteady("ours", &mirrored).unwrap().starts_with("ours has two modes: 3 rounds"));
     }

@@ -1,6 +1,6 @@
 //! What generating a packet costs: cycles a packet into a port that frees what it gets.
 //!
-//! `cargo run --release -p warmlane-gen --example cost [SECONDS]`
+//! `cargo run --release -p warmlane-gen --example cost_of_sending [SECONDS]`
 
 use std::sync::Arc;
 use std::time::Duration;

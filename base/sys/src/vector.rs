@@ -1,0 +1,165 @@
+//! Vector instructions chosen once for much work.
+//!
+//! [`run`] looks at the processor once and compiles the work for what it finds: what [`Vector`] offers, and the loops
+//! around it, use those instructions without another look or a call.
+
+use crate::copy::by_words;
+use crate::simd::{self, Level};
+
+/// What can be done with vector instructions, on bytes. There is one for each set of them; [`run`] chooses.
+pub trait Vector: Copy + sealed::Sealed {
+    /// Copies from the front as many bytes as both have, and says how many these were ([`mod@crate::copy`]).
+    fn copy(self, destination: &mut [u8], source: &[u8]) -> usize;
+
+    /// Sixteen bytes of which each is the one that `order` names, or 0 where `order` has [`ZERO`].
+    fn shuffle(self, bytes: [u8; 16], order: [u8; 16]) -> [u8; 16];
+}
+
+/// In an order of bytes: no byte but 0.
+pub const ZERO: u8 = 0x80;
+
+/// Some work for vector instructions.
+///
+/// Mark `run` as `#[inline(always)]`: only then is it compiled for what was chosen. It is right in any case.
+pub trait Work {
+    /// What comes of it.
+    type Output;
+
+    /// Does the work.
+    fn run<V: Vector>(self, vector: V) -> Self::Output;
+}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "sealed: nobody outside may add instructions")]
+    pub trait Sealed {}
+}
+
+/// What every processor of the architecture has; on Arm, words of 16 bytes are the NEON registers.
+#[derive(Clone, Copy, Debug)]
+struct Portable;
+
+impl sealed::Sealed for Portable {}
+
+impl Vector for Portable {
+    #[inline(always)]
+    fn copy(self, destination: &mut [u8], source: &[u8]) -> usize {
+        by_words::<16>(destination, source)
+    }
+
+    #[inline(always)]
+    fn shuffle(self, bytes: [u8; 16], order: [u8; 16]) -> [u8; 16] {
+        order.map(|place| if place & ZERO == 0 { bytes[usize::from(place & 15)] } else { 0 })
+    }
+}
+
+/// AVX2 and what comes with it. A value of this exists only inside [`run_avx2`].
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+struct Avx2;
+
+#[cfg(target_arch = "x86_64")]
+impl sealed::Sealed for Avx2 {}
+
+#[cfg(target_arch = "x86_64")]
+impl Vector for Avx2 {
+    #[inline(always)]
+    fn copy(self, destination: &mut [u8], source: &[u8]) -> usize {
+        by_words::<32>(destination, source)
+    }
+
+    #[inline(always)]
+    fn shuffle(self, bytes: [u8; 16], order: [u8; 16]) -> [u8; 16] {
+        use std::arch::x86_64::{__m128i, _mm_shuffle_epi8};
+        use std::mem::transmute;
+        // SAFETY: both types are 16 bytes of plain data.
+        let [bytes, order] = [bytes, order].map(|bytes| unsafe { transmute::<[u8; 16], __m128i>(bytes) });
+        // SAFETY: `self` exists, so this runs below `run_avx2`, whose caller has seen that the processor has AVX2 and
+        // with it SSSE3.
+        let shuffled = unsafe { _mm_shuffle_epi8(bytes, order) };
+        // SAFETY: as above, both are 16 bytes of plain data.
+        unsafe { transmute::<__m128i, [u8; 16]>(shuffled) }
+    }
+}
+
+/// NEON. A value of this exists only where the processor was asked for it.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug)]
+struct Neon;
+
+#[cfg(target_arch = "aarch64")]
+impl sealed::Sealed for Neon {}
+
+#[cfg(target_arch = "aarch64")]
+impl Vector for Neon {
+    #[inline(always)]
+    fn copy(self, destination: &mut [u8], source: &[u8]) -> usize {
+        by_words::<16>(destination, source)
+    }
+
+    #[inline(always)]
+    fn shuffle(self, bytes: [u8; 16], order: [u8; 16]) -> [u8; 16] {
+        use std::arch::aarch64::{uint8x16_t, vqtbl1q_u8};
+        use std::mem::transmute;
+        // SAFETY: both types are 16 bytes of plain data.
+        let [bytes, order] = [bytes, order].map(|bytes| unsafe { transmute::<[u8; 16], uint8x16_t>(bytes) });
+        // SAFETY: `self` exists, so the processor has NEON (`run_at`). Places above 15 give 0, as ZERO does.
+        let shuffled = unsafe { vqtbl1q_u8(bytes, order) };
+        // SAFETY: as above, both are 16 bytes of plain data.
+        unsafe { transmute::<uint8x16_t, [u8; 16]>(shuffled) }
+    }
+}
+
+/// Does the work with the best instructions of this processor, or those that `WARMLANE_SIMD` asks for.
+#[inline]
+pub fn run<W: Work>(work: W) -> W::Output {
+    run_at(simd::detected(), work)
+}
+
+/// The same with those of a level; one that this processor lacks is replaced by the portable one. There is nothing of its own for AVX-512: words of 64
+/// bytes were slower ([`mod@crate::copy`]).
+#[inline]
+pub fn run_at<W: Work>(level: Level, work: W) -> W::Output {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 if Level::available().contains(&Level::Avx2) => {
+            // SAFETY: the processor was asked for all of them, in the line above.
+            unsafe { run_avx2(work) }
+        }
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon if Level::available().contains(&Level::Neon) => work.run(Neon),
+        _ => work.run(Portable),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn run_avx2<W: Work>(work: W) -> W::Output {
+    work.run(Avx2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Shuffle([u8; 16]);
+
+    impl Work for Shuffle {
+        type Output = [u8; 16];
+        #[inline(always)]
+        fn run<V: Vector>(self, vector: V) -> [u8; 16] {
+            vector.shuffle([10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25], self.0)
+        }
+    }
+
+    #[test]
+    fn all_levels_shuffle_alike() {
+        let order = [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, ZERO, 13, ZERO, 15];
+        for level in [Level::Portable, Level::Avx2, Level::Avx512, Level::Neon] {
+            assert_eq!(
+                run_at(level, Shuffle(order)),
+                [16, 17, 18, 19, 20, 21, 10, 11, 12, 13, 14, 15, 0, 23, 0, 25],
+                "{level}"
+            );
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! `warmlane router`
+
+mod ask;
+mod settings;
+
+use crate::assembly::{self, Assembly};
+use crate::report::Report;
+use crate::run::{self, RunFlags, Signals};
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+use serde::Deserialize;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use warmlane::drivers::kernel::tap::{self, TapConfig};
+use warmlane::drivers::xdp::{self, Steering, Umem, XdpConfig, XdpMode};
+use warmlane::functions::forward::ForwardTask;
+use warmlane::functions::forward::control::config::IcmpLimits;
+use warmlane::functions::forward::datapath::Forwarder;
+use warmlane::functions::router::control::{Follower, Server};
+use warmlane::functions::router::datapath::PuntPort;
+use warmlane::lane::{IdlePolicy, LaneConfig, Lanes, place};
+use warmlane::mem::{Pool, PoolConfig};
+use warmlane::port::{Port, TransmitQueue};
+use warmlane::wire::MacAddress;
+
+/// Take over forwarding from the kernel, by the kernel's own routes.
+///
+/// Packets between the given interfaces are forwarded by warm lanes. The kernel stays the control plane: addresses, routes,
+/// neighbours, VLANs and VRFs are its own and are followed as they change, so FRR, BIRD and `ip route` work as before, and
+/// everything that is for the box itself goes on: SSH, ping, ARP, neighbour discovery, BGP, OSPF. No driver is changed.
+/// When this ends, however it does, the kernel forwards again.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES, subcommand_negates_reqs = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    question: Option<ask::Question>,
+    /// Where a running router is asked: a Unix socket that only its owner can open.
+    #[arg(long, value_name = "PATH", global = true, default_value = "/run/warmlane/router.sock")]
+    socket: PathBuf,
+    /// A TOML file with `interfaces`, `lanes`, `mode`, `buffers`, `icmp-rate`, `spin`; flags count more.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: settings::Settings,
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Mode {
+    /// Without copies if the driver can, in the driver if it can.
+    #[default]
+    Best,
+    /// Without copies, or not at all.
+    ZeroCopy,
+    /// With copies, in the driver.
+    Copy,
+    /// With copies, in the network stack: works on any interface, and is the slowest.
+    Generic,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Forward between two interfaces (as root), by the kernel's routes, until Ctrl-C:
+    warmlane router eth0 eth1
+
+  Ask a running router:
+    warmlane router status
+    warmlane router routes 203.0.113.7
+    warmlane router verify
+
+  See what it follows:
+    ip route; ip neighbour; birdc show protocols; vtysh -c 'show bgp summary'";
+
+/// The interface by which the kernel gets what only it can forward.
+const PUNT_INTERFACE: &str = "warmlane%d";
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    match &arguments.question {
+        Some(question) => ask::run(question, &arguments.socket, arguments.run.json),
+        None => route(arguments),
+    }
+}
+
+fn route(arguments: &Arguments) -> anyhow::Result<()> {
+    let asked = arguments.settings.with_file(arguments.config.as_deref())?;
+    let lane_count = asked.lanes.unwrap_or(1);
+    let signals = Signals::catch()?;
+    let settings = |name: &String| XdpConfig {
+        interface: name.clone(),
+        queues: u32::try_from(lane_count).unwrap_or(u32::MAX),
+        mode: match asked.mode.unwrap_or_default() {
+            Mode::Best => XdpMode::Best,
+            Mode::ZeroCopy => XdpMode::ZeroCopy,
+            Mode::Copy => XdpMode::Copy,
+            Mode::Generic => XdpMode::Generic,
+        },
+        steering: Steering::Router,
+        ..XdpConfig::default()
+    };
+    let settings: Vec<XdpConfig> = asked.interfaces.iter().map(settings).collect();
+    for (number, config) in settings.iter().enumerate() {
+        if settings[..number].contains(config) {
+            bail!("interface '{}' is there twice: name each once", config.interface);
+        }
+        xdp::check(config)?;
+    }
+    check_forwarding()?;
+
+    let cpus = place(lane_count)?;
+    let mut pool = PoolConfig { name: "packets".to_owned(), ..PoolConfig::default() };
+    pool.buffers = asked.buffers.unwrap_or(pool.buffers);
+    let pool = Pool::new(&pool)?;
+    if let Some(fallback) = pool.fallback() {
+        eprintln!("note: packet memory: {fallback}");
+    }
+    let mut server = Server::new(&arguments.socket)?;
+    let (punt_name, punts) = open_punt(lane_count, &pool)?;
+    let mut follower = Follower::start(&asked.interfaces, lane_count, hash_seed())?;
+    let punt_mac = follower.view().link_by_name(&punt_name).and_then(|link| link.mac);
+    let (ipv4, ipv6) = follower.fib().route_counts();
+    eprintln!("note: {ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel");
+
+    // The tables are full: from here on packets come.
+    let umem = Umem::new(&pool)?;
+    let ports: Vec<Port> =
+        settings.iter().map(|config| Ok(xdp::open(config, &umem)?.port)).collect::<anyhow::Result<_>>()?;
+    for port in &ports {
+        for note in &port.capabilities.notes {
+            eprintln!("note: interface '{}': {note}", port.name);
+        }
+    }
+    let views = ports.iter().map(assembly::view).collect();
+    let shares = assembly::share_out(ports, lane_count)?;
+    let mut lanes = Lanes::new();
+    let (mut forwarders, mut notes) = (Vec::new(), Vec::new());
+    let limits =
+        IcmpLimits { rate: asked.icmp_rate.unwrap_or(IcmpLimits::default().rate), ..IcmpLimits::default() };
+    let idle = if asked.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
+    for (number, ((share, cpu), queue)) in shares.into_iter().zip(cpus).zip(punts).enumerate() {
+        let name = format!("lane{number}");
+        let punt = punt_mac.map(|mac| PuntPort { queue, mac: MacAddress(mac) });
+        let (routes, exceptions) = follower.lane(&name, punt)?;
+        let forwarder = Forwarder::new(routes, pool.clone(), limits);
+        forwarders.push(Arc::clone(forwarder.counters()));
+        let task = ForwardTask::with_exceptions(forwarder, share, BURST, exceptions);
+        notes.push(Arc::clone(task.notes()));
+        lanes.spawn(LaneConfig { name, cpu: Some(cpu), idle, pools: vec![pool.clone()] }, task)?;
+    }
+    let assembly = Assembly { pool, ports: views, forwarders, notes, lanes };
+    eprintln!("note: forwarding between {}", asked.interfaces.join(", "));
+    for warning in follower.warnings() {
+        eprintln!("note: {warning}");
+    }
+    let begin = Instant::now();
+    run::to_the_end_with(assembly, &arguments.run, &signals, |assembly, patience| {
+        follower.turn(patience, &server.descriptors());
+        server.serve(&mut follower, &mut || {
+            serde_json::to_value(Report::of(assembly, begin.elapsed())).unwrap_or_default()
+        });
+        for remark in follower.take_remarks() {
+            eprintln!("warmlane: {remark}");
+        }
+    })
+}
+
+/// Packets that a lane gathers at once.
+const BURST: usize = 64;
+
+/// Flows are spread differently by each router, or routers in a row would all choose alike.
+fn hash_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
+}
+
+/// The kernel must be a router, or nothing would be forwarded when Warmlane ends.
+fn check_forwarding() -> anyhow::Result<()> {
+    let is_on = |path: &str| fs::read_to_string(path).is_ok_and(|text| text.trim() == "1");
+    let ipv4 = is_on("/proc/sys/net/ipv4/ip_forward");
+    let ipv6 = is_on("/proc/sys/net/ipv6/conf/all/forwarding");
+    let remedy = "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1";
+    if !ipv4 && !ipv6 {
+        bail!("the kernel here is no router, so there is nothing to take over: `{remedy}`");
+    }
+    for (family, on) in [("IPv4", ipv4), ("IPv6", ipv6)] {
+        if !on {
+            eprintln!("note: the kernel forwards no {family}, Warmlane does: `{remedy}` makes that the same");
+        }
+    }
+    Ok(())
+}
+
+/// Makes the interface by which the kernel gets what only it can forward: its name, and a queue for each lane.
+fn open_punt(lanes: usize, pool: &Pool) -> anyhow::Result<(String, Vec<Box<dyn TransmitQueue>>)> {
+    let config = TapConfig {
+        name: Some(PUNT_INTERFACE.to_owned()),
+        queues: u16::try_from(lanes).unwrap_or(u16::MAX),
+        offloads: false,
+        ..TapConfig::default()
+    };
+    let port = tap::open(&config, pool).context("the interface by which the kernel gets packets")?;
+    let name = port.name;
+    let set = |parameter: String, value: &str| {
+        // A kernel without IPv6 has no such file.
+        let _ = fs::write(format!("/proc/sys/net/{parameter}"), value);
+    };
+    // Packets come in there from everywhere; a strict check of their sources would drop them. The stricter of this and
+    // what is said for all interfaces counts, but loose (2) counts more than strict (1).
+    let all = fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
+    set(format!("ipv4/conf/{name}/rp_filter"), if all.trim() == "0" { "0" } else { "2" });
+    set(format!("ipv4/conf/{name}/forwarding"), "1");
+    set(format!("ipv6/conf/{name}/forwarding"), "1");
+    Ok((name, port.transmit))
+}

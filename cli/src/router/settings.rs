@@ -1,0 +1,89 @@
+//! What a router is started with: from flags, from a file, or from both.
+
+use super::Mode;
+use anyhow::{Context as _, bail};
+use serde::Deserialize;
+use std::fs;
+use std::path::Path;
+
+/// The file's keys are the flags' names. What a flag says, counts more.
+#[derive(clap::Args, Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct Settings {
+    /// The interfaces to forward between.
+    #[arg(value_name = "INTERFACE")]
+    pub(super) interfaces: Vec<String>,
+    /// Lanes: threads that forward, each pinned to a CPU of its own. Interfaces need as many queues. Usually 1.
+    #[arg(long, value_name = "COUNT")]
+    pub(super) lanes: Option<usize>,
+    /// How packets are exchanged with the kernel.
+    #[arg(long, value_enum)]
+    pub(super) mode: Option<Mode>,
+    /// Packet buffers.
+    #[arg(long, value_name = "COUNT")]
+    pub(super) buffers: Option<u32>,
+    /// ICMP errors that each lane may send in a second. Usually 1000.
+    #[arg(long, value_name = "COUNT")]
+    pub(super) icmp_rate: Option<u32>,
+    /// Poll without rest, also when there is no traffic: the lowest latency, and a whole core for each lane.
+    #[arg(long)]
+    pub(super) spin: bool,
+}
+
+impl Settings {
+    /// What the file says, if there is one, where the flags say nothing.
+    pub(super) fn with_file(&self, file: Option<&Path>) -> anyhow::Result<Self> {
+        let from_file = match file {
+            Some(path) => {
+                let text =
+                    fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
+                toml::from_str(&text)
+                    .with_context(|| format!("{} is no router's configuration", path.display()))?
+            }
+            None => Self::default(),
+        };
+        let flags = self.clone();
+        let interfaces = if flags.interfaces.is_empty() { from_file.interfaces } else { flags.interfaces };
+        let settings = Self {
+            interfaces,
+            lanes: flags.lanes.or(from_file.lanes),
+            mode: flags.mode.or(from_file.mode),
+            buffers: flags.buffers.or(from_file.buffers),
+            icmp_rate: flags.icmp_rate.or(from_file.icmp_rate),
+            spin: flags.spin || from_file.spin,
+        };
+        if settings.interfaces.is_empty() {
+            bail!("say which interfaces to forward between, as in `warmlane router eth0 eth1`");
+        }
+        if settings.lanes == Some(0) {
+            bail!("a router needs at least one lane: say --lanes 1 or more");
+        }
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_count_more_than_the_file_and_typos_are_named() {
+        let directory = std::env::temp_dir().join(format!("warmlane-settings-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("router.toml");
+        fs::write(&file, "interfaces = [\"a\", \"b\"]\nlanes = 2\nmode = \"zero-copy\"\nicmp-rate = 7\n")
+            .unwrap();
+        let flags = Settings { lanes: Some(1), ..Settings::default() };
+        let both = flags.with_file(Some(&file)).unwrap();
+        assert_eq!((both.interfaces.len(), both.lanes, both.icmp_rate), (2, Some(1), Some(7)));
+        fs::write(&file, "interfaces = [\"a\"]\nlane = 2\n").unwrap();
+        let error = format!("{:#}", Settings::default().with_file(Some(&file)).unwrap_err());
+        assert!(
+            error.contains("router.toml") && error.contains("`lane`") && error.contains("lanes"),
+            "{error}"
+        );
+        let nothing = Settings::default().with_file(None).unwrap_err().to_string();
+        assert!(nothing.contains("which interfaces"), "{nothing}");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,210 @@
+//! Ports and next hops by their numbers: what lanes read besides the tables. Made once, then only read; when something
+//! changes, a new set takes the place of the old one.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use warmlane_mem::Packet;
+use warmlane_table::NextHopId;
+use warmlane_wire::{EtherType, LinkLayer, MacAddress, martian};
+
+use super::config::InterfaceAddress;
+use super::live::TableNumber;
+use super::next_hop::{NextHop, Rewrite};
+
+/// A port as the forwarder sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouterPort {
+    /// Our Ethernet address there. `None`: take unicast frames whoever they are for, as from a capture file.
+    pub mac: Option<MacAddress>,
+    /// Largest IP packet that the link carries, in bytes.
+    pub mtu: u16,
+    /// Our addresses there.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Which of the tables packets that come in untagged are looked up in.
+    pub table: TableNumber,
+    /// The VLANs on it; packets of others are not taken. `None`: tags are looked through, and packets are treated as
+    /// if they had come in untagged.
+    pub vlans: Option<Vec<VlanInterface>>,
+}
+
+/// A VLAN on a port, with addresses of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VlanInterface {
+    /// The VLAN's number (IEEE 802.1Q), 1 to 4094.
+    pub vlan: u16,
+    /// Our addresses there.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Which of the tables its packets are looked up in.
+    pub table: TableNumber,
+}
+
+impl RouterPort {
+    /// The address that our frames come from: the port's own, or one made of the port's number in the range for
+    /// local use (IEEE 802 section 8.4.2).
+    pub fn station(&self, number: u16) -> MacAddress {
+        let [high, low] = number.to_be_bytes();
+        self.mac.unwrap_or(MacAddress([0x02, 0, 0, 0, high, low]))
+    }
+
+    /// Whether an address is ours, on this port.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.address == address)
+    }
+}
+
+/// The interface that a packet came in by: a port, or a VLAN on one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// Which of the tables its packets are looked up in.
+    pub(crate) table: TableNumber,
+    addresses: &'a [InterfaceAddress],
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn of_port(port: &'a RouterPort) -> Self {
+        Self { table: port.table, addresses: &port.addresses }
+    }
+
+    /// Our first IPv4 address there.
+    pub(crate) fn ipv4_address(&self) -> Option<Ipv4Addr> {
+        self.addresses.iter().find_map(|own| match own.address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    /// One of our IPv6 addresses there, if possible one that is good beyond the link.
+    pub(crate) fn ipv6_address(&self) -> Option<Ipv6Addr> {
+        let own = || {
+            self.addresses.iter().filter_map(|own| match own.address {
+                IpAddr::V6(address) => Some(address),
+                IpAddr::V4(_) => None,
+            })
+        };
+        own().find(|address| !martian::ipv6_stays_on_link(*address)).or_else(|| own().next())
+    }
+}
+
+/// What the first pass over a burst needs of the port that a packet came in by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Admission {
+    /// The destination address that frames to us have, in the low 48 bits, first byte lowest.
+    pub(crate) station: u64,
+    /// Which bits must be as in `station`.
+    pub(crate) mask: u64,
+}
+
+/// Bit 0 of a frame's first byte tells groups from stations (IEEE 802.3 clause 3.2.3).
+const GROUP_BIT: u64 = 1;
+
+impl Admission {
+    fn of(port: &RouterPort) -> Self {
+        match port.mac {
+            Some(MacAddress([a, b, c, d, e, f])) => {
+                Self { station: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), mask: (1 << 48) - 1 }
+            }
+            None => Self { station: 0, mask: GROUP_BIT },
+        }
+    }
+
+    /// For packets from ports that don't exist: no frame is admitted.
+    pub(crate) const NONE: Self = Self { station: 1, mask: 0 };
+
+    /// Whether a frame that starts with these 8 bytes is for us.
+    #[inline(always)]
+    pub(crate) fn admits(self, first_bytes: u64) -> bool {
+        first_bytes & self.mask == self.station
+    }
+}
+
+/// Ports and next hops.
+#[derive(Debug, Default)]
+pub struct Hops {
+    entries: Vec<NextHop>,
+    rewrites: Vec<Rewrite>,
+    ports: Vec<RouterPort>,
+    admissions: Vec<Admission>,
+    hash_seed: u64,
+}
+
+impl Hops {
+    pub(crate) const fn nothing() -> Self {
+        Self {
+            entries: Vec::new(),
+            rewrites: Vec::new(),
+            ports: Vec::new(),
+            admissions: Vec::new(),
+            hash_seed: 0,
+        }
+    }
+
+    /// These ports and next hops, numbered in this order. Flow hashes start from `hash_seed`.
+    pub fn new(ports: Vec<RouterPort>, next_hops: Vec<NextHop>, hash_seed: u64) -> Self {
+        Self {
+            rewrites: next_hops.iter().map(Rewrite::of).collect(),
+            entries: next_hops,
+            admissions: ports.iter().map(Admission::of).collect(),
+            ports,
+            hash_seed,
+        }
+    }
+
+    /// The ports, by their numbers.
+    pub fn ports(&self) -> &[RouterPort] {
+        &self.ports
+    }
+
+    /// The next hops, by their numbers.
+    pub fn next_hops(&self) -> &[NextHop] {
+        &self.entries
+    }
+
+    /// What a next hop is; `None` for [`NextHopId::NONE`].
+    #[inline]
+    pub fn next_hop(&self, id: NextHopId) -> Option<&NextHop> {
+        self.entries.get(id.index())
+    }
+
+    /// The member of a group that a flow goes to, by the hash that `hash` makes from the seed; any other next hop is
+    /// itself. Groups don't nest.
+    #[inline]
+    pub fn member(&self, id: NextHopId, hash: impl FnOnce(u64) -> u32) -> NextHopId {
+        match self.next_hop(id) {
+            Some(NextHop::Group(group)) => group.pick(hash(self.hash_seed)),
+            _ => id,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn rewrites(&self) -> &[Rewrite] {
+        &self.rewrites
+    }
+
+    #[inline(always)]
+    pub(crate) fn admission(&self, port: u16) -> Admission {
+        self.admissions.get(usize::from(port)).copied().unwrap_or(Admission::NONE)
+    }
+
+    /// The interface that a packet came in by; `None` for an unknown port, or a VLAN that the port has no interface for.
+    pub(crate) fn place(&self, packet: &Packet) -> Option<Place<'_>> {
+        let port = self.port(packet.port())?;
+        let whole = Place::of_port(port);
+        let Some(vlans) = &port.vlans else { return Some(whole) };
+        let link = LinkLayer::parse(packet.data()).ok()?;
+        match (link.outer, link.inner) {
+            // A tag with number 0 is there for its priority only (IEEE 802.1Q clause 6.9).
+            (None, _) => Some(whole),
+            (Some(tag), None) if tag.id() == 0 => Some(whole),
+            (Some(tag), None) if tag.protocol == EtherType::VLAN => vlans
+                .iter()
+                .find(|vlan| vlan.vlan == tag.id())
+                .map(|vlan| Place { table: vlan.table, addresses: &vlan.addresses }),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn port(&self, number: u16) -> Option<&RouterPort> {
+        self.ports.get(usize::from(number))
+    }
+}

@@ -1,0 +1,438 @@
+//! Keeps lanes' tables like the kernel's: from what has changed in the [`View`], works out what changes in the tables.
+//!
+//! A route leads to a next hop that stands for its target, whatever that is at the time. So when a neighbour's address
+//! changes, or a member of a group goes, next hops change and no route does.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use warmlane_forward::control::groups::{Group, Member};
+use warmlane_forward::control::{LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort};
+use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHopId};
+
+use super::kernel::{Changes, KernelTable, LinkIndex, RouteList, Target, View};
+use super::protocol::words;
+use super::resolve::{
+    Content, HopKey, PortSettings, Resolver, Standing, TableSource, USUAL_TABLES, host, host_prefix,
+};
+
+/// A next hop in use.
+struct Slot {
+    key: HopKey,
+    /// Prefixes and groups that lead here.
+    uses: u32,
+    /// Members of the group, if it is one, that are held for it.
+    members: Vec<NextHopId>,
+}
+
+/// A prefix whose next hop changes.
+struct Difference<P> {
+    prefix: P,
+    before: Option<NextHopId>,
+    wanted: Option<NextHopId>,
+}
+
+/// Lanes' tables, and how they came about.
+pub struct Fib {
+    live: LiveRoutes,
+    ports: Vec<PortSettings>,
+    sources: Vec<TableSource>,
+    by_key: HashMap<HopKey, NextHopId>,
+    slots: Vec<Option<Slot>>,
+    contents: Vec<NextHop>,
+    router_ports: Vec<RouterPort>,
+    /// Something in `contents` or `router_ports` isn't with the lanes yet.
+    unpublished: bool,
+    /// Neighbours that may have a route of their own.
+    hosts: BTreeSet<IpAddr>,
+    /// What each target was when links and objects were looked at last.
+    standing: HashMap<Arc<Target>, Standing>,
+}
+
+impl Fib {
+    /// Empty tables for up to this many lanes, which forward by these ports.
+    ///
+    /// # Errors
+    /// [`LiveError`].
+    pub fn new(ports: Vec<PortSettings>, lanes: usize, hash_seed: u64) -> Result<Self, LiveError> {
+        Ok(Self {
+            live: LiveRoutes::new(lanes, hash_seed)?,
+            ports,
+            sources: vec![TableSource { number: 0, kernel: USUAL_TABLES.to_vec(), is_vrf: false }],
+            by_key: HashMap::new(),
+            slots: Vec::new(),
+            contents: Vec::new(),
+            router_ports: Vec::new(),
+            unpublished: true,
+            hosts: BTreeSet::new(),
+            standing: HashMap::new(),
+        })
+    }
+
+    /// A lane's end of the tables.
+    ///
+    /// # Errors
+    /// [`LiveError::Rcu`]: more lanes than this was made for.
+    pub fn lane(&self, name: &str) -> Result<LaneRoutes, LiveError> {
+        self.live.lane(name)
+    }
+
+    /// The ports.
+    pub fn ports(&self) -> &[PortSettings] {
+        &self.ports
+    }
+
+    pub(crate) fn sources(&self) -> &[TableSource] {
+        &self.sources
+    }
+
+    pub(crate) fn live(&self) -> &LiveRoutes {
+        &self.live
+    }
+
+    /// What a number in a table is.
+    pub(crate) fn next_hop(&self, id: NextHopId) -> Option<&NextHop> {
+        self.contents.get(id.index())
+    }
+
+    /// What a next hop is, in words; of a group, what its members are.
+    pub(crate) fn describe(&self, hop: &NextHop) -> String {
+        match hop {
+            NextHop::Group(group) => words(group.buckets().iter().filter_map(|&id| self.next_hop(id))),
+            plain => words(std::iter::once(plain)),
+        }
+    }
+
+    /// How many next hops are in use.
+    pub fn next_hop_count(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// How many routes are in the tables, IPv4 and IPv6.
+    pub fn route_counts(&self) -> (usize, usize) {
+        let numbers = || self.sources.iter().map(|source| source.number);
+        let ipv4 = numbers().filter_map(|number| self.live.ipv4(number)).map(Ipv4Table::len).sum();
+        let ipv6 = numbers().filter_map(|number| self.live.ipv6(number)).map(Ipv6Table::len).sum();
+        (ipv4, ipv6)
+    }
+
+    /// Brings the tables up to what `view` is now, of which `changes` is what is new.
+    ///
+    /// # Errors
+    /// [`LiveError`]: a table has no room or no memory, or a lane hangs. What could not be changed is as before.
+    pub fn update(&mut self, view: &View, changes: &Changes) -> Result<(), LiveError> {
+        let mut dirty: Vec<HashSet<IpPrefix>> = vec![HashSet::new(); self.sources.len()];
+        if changes.links {
+            self.find_tables(view, &mut dirty)?;
+        }
+        self.mark_routes(view, changes, &mut dirty);
+        if changes.links || changes.objects {
+            self.mark_flipped(view, &mut dirty);
+        }
+        self.forget_targets(changes);
+        self.mark_neighbours(view, changes, &mut dirty);
+        if changes.links || changes.objects || !changes.neighbours.is_empty() {
+            self.refresh(view)?;
+        }
+        let result = self.change(view, dirty);
+        // Also after a failure: what lanes do find has to be right.
+        self.publish()?;
+        self.live.reclaim();
+        result
+    }
+
+    /// Adds tables for VRFs that our interfaces are in.
+    fn find_tables(&mut self, view: &View, dirty: &mut Vec<HashSet<IpPrefix>>) -> Result<(), LiveError> {
+        let links = view.links().keys();
+        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
+        let ours = links.filter(|&&link| resolver.place(link).is_some());
+        let kernel: BTreeSet<u32> = ours.filter_map(|&link| resolver.vrf_of(link)).collect();
+        for table in kernel {
+            if self.sources.iter().any(|source| source.is_vrf && source.kernel == [table]) {
+                continue;
+            }
+            let number = self.live.add_table()?;
+            self.sources.push(TableSource { number, kernel: vec![table], is_vrf: true });
+            let mut all: HashSet<IpPrefix> =
+                view.table(table).into_iter().flat_map(KernelTable::prefixes).map(|(p, _)| p).collect();
+            all.insert(IpPrefix::V4(Ipv4Prefix::all()));
+            all.insert(IpPrefix::V6(Ipv6Prefix::all()));
+            dirty.push(all);
+            self.unpublished = true;
+        }
+        Ok(())
+    }
+
+    /// Routes that changed, and neighbours inside them.
+    fn mark_routes(&mut self, view: &View, changes: &Changes, dirty: &mut [HashSet<IpPrefix>]) {
+        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
+        for key in &changes.routes {
+            let list = view.table(key.table).and_then(|table| table.get(key.prefix));
+            for route in list.into_iter().flat_map(RouteList::as_slice) {
+                // Known from now on, so that it isn't taken for one that has changed.
+                if !self.standing.contains_key(&route.target) {
+                    self.standing.insert(Arc::clone(&route.target), resolver.standing(&route.target));
+                }
+            }
+            for (source, dirty) in self.sources.iter().zip(&mut *dirty) {
+                if source.kernel.contains(&key.table) && dirty.insert(key.prefix) {
+                    self.mark_hosts(key.prefix, dirty);
+                }
+            }
+        }
+    }
+
+    /// Forgets targets that no route leads to any more: one copy is the view's, one is ours.
+    fn forget_targets(&mut self, changes: &Changes) {
+        if self.standing.len() > 64 && !changes.routes.is_empty() {
+            self.standing.retain(|target, _| Arc::strong_count(target) > 2);
+        }
+    }
+
+    fn mark_hosts(&self, prefix: IpPrefix, dirty: &mut HashSet<IpPrefix>) {
+        let (first, last): (IpAddr, IpAddr) = match prefix {
+            IpPrefix::V4(prefix) => {
+                (prefix.address().into(), std::net::Ipv4Addr::from_bits(prefix.last()).into())
+            }
+            IpPrefix::V6(prefix) => {
+                (prefix.address().into(), std::net::Ipv6Addr::from_bits(prefix.last()).into())
+            }
+        };
+        dirty.extend(self.hosts.range(first..=last).map(|&host| host_prefix(host)));
+    }
+
+    /// Routes whose targets the kernel began or ceased to use, or that lead onto a link now, or no more.
+    fn mark_flipped(&mut self, view: &View, dirty: &mut [HashSet<IpPrefix>]) {
+        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
+        let now: HashMap<Arc<Target>, Standing> =
+            view.targets().map(|target| (Arc::clone(target), resolver.standing(target))).collect();
+        let flipped: HashSet<&Arc<Target>> = now
+            .iter()
+            .filter(|(target, standing)| self.standing.get(*target) != Some(*standing))
+            .map(|(target, _)| target)
+            .collect();
+        if !flipped.is_empty() {
+            for (source, dirty) in self.sources.iter().zip(&mut *dirty) {
+                for table in source.kernel.iter().filter_map(|&number| view.table(number)) {
+                    for (prefix, list) in table.prefixes() {
+                        if list.as_slice().iter().any(|route| flipped.contains(&route.target))
+                            && dirty.insert(prefix)
+                        {
+                            self.mark_hosts(prefix, dirty);
+                        }
+                    }
+                }
+            }
+        }
+        self.standing = now;
+    }
+
+    /// Neighbours that came, went or changed. In all tables: a VRF's route may lead onto a link outside of it.
+    fn mark_neighbours(&mut self, view: &View, changes: &Changes, dirty: &mut [HashSet<IpPrefix>]) {
+        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
+        let is_ours = |link: LinkIndex| resolver.place(link).is_some();
+        let changed: Vec<IpAddr> = changes
+            .neighbours
+            .iter()
+            .filter(|&&(link, _)| is_ours(link))
+            .map(|&(_, address)| address)
+            .collect();
+        self.hosts.extend(&changed);
+        let mut mark = |address: IpAddr| {
+            for dirty in &mut *dirty {
+                dirty.insert(host_prefix(address));
+            }
+        };
+        changed.into_iter().for_each(&mut mark);
+        if changes.links {
+            // An interface may have become one of ours, or be one no more.
+            let all = view.neighbours().filter(|neighbour| is_ours(neighbour.link));
+            self.hosts.extend(all.map(|neighbour| neighbour.address));
+            self.hosts.iter().copied().for_each(&mut mark);
+        }
+    }
+
+    /// Works out anew what all next hops are.
+    fn refresh(&mut self, view: &View) -> Result<(), LiveError> {
+        let used: Vec<NextHopId> = self.by_key.values().copied().collect();
+        for id in used {
+            // A group may have let the last use of another one go.
+            if self.slots.get(id.index()).is_some_and(Option::is_some) {
+                self.fill(view, id)?;
+            }
+        }
+        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
+        let ports = resolver.router_ports();
+        if ports != self.router_ports {
+            self.router_ports = ports;
+            self.unpublished = true;
+        }
+        Ok(())
+    }
+
+    /// Works out what a next hop is.
+    fn fill(&mut self, view: &View, id: NextHopId) -> Result<(), LiveError> {
+        let Some(Some(slot)) = self.slots.get(id.index()) else { return Ok(()) };
+        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
+        let content = resolver.content(&slot.key);
+        let before = slot.members.clone();
+        let (content, members) = match content {
+            Content::Plain(hop) => (hop, Vec::new()),
+            Content::Group(paths) => {
+                let mut members = Vec::new();
+                for (link, gateway, weight) in paths {
+                    let hop = self.take(view, HopKey::Path(link, gateway))?;
+                    members.push(Member { hop, weight });
+                }
+                // Flows stay where they are, as far as that is possible.
+                let group = match self.contents.get(id.index()) {
+                    Some(NextHop::Group(old)) => {
+                        let mut group = old.clone();
+                        group.set_members(&members).map(|()| group)
+                    }
+                    _ => Group::new(&members),
+                };
+                let ids = members.iter().map(|member| member.hop).collect();
+                (group.map_or(NextHop::Punt, NextHop::Group), ids)
+            }
+        };
+        if let Some(Some(slot)) = self.slots.get_mut(id.index()) {
+            slot.members = members;
+        }
+        if let Some(known) = self.contents.get_mut(id.index())
+            && *known != content
+        {
+            *known = content;
+            self.unpublished = true;
+        }
+        for member in before {
+            self.let_go(member);
+        }
+        Ok(())
+    }
+
+    /// The number of a next hop, which is used once more from now on.
+    fn take(&mut self, view: &View, key: HopKey) -> Result<NextHopId, LiveError> {
+        if let Some(&id) = self.by_key.get(&key) {
+            if let Some(Some(slot)) = self.slots.get_mut(id.index()) {
+                slot.uses += 1;
+            }
+            return Ok(id);
+        }
+        let id = self.live.take_number()?;
+        if self.slots.len() <= id.index() {
+            self.slots.resize_with(id.index() + 1, || None);
+            self.contents.resize(id.index() + 1, NextHop::Drop);
+        }
+        self.slots[id.index()] = Some(Slot { key: key.clone(), uses: 1, members: Vec::new() });
+        self.contents[id.index()] = NextHop::Drop;
+        self.by_key.insert(key, id);
+        self.unpublished = true;
+        self.fill(view, id)?;
+        Ok(id)
+    }
+
+    /// A next hop is used once less.
+    fn let_go(&mut self, id: NextHopId) {
+        let Some(place) = self.slots.get_mut(id.index()) else { return };
+        let Some(slot) = place else { return };
+        slot.uses = slot.uses.saturating_sub(1);
+        if slot.uses > 0 {
+            return;
+        }
+        if let Some(slot) = place.take() {
+            self.by_key.remove(&slot.key);
+            // What it was stays until the number is used again: a lane may be about to ask.
+            self.live.give_number(id);
+            for member in slot.members {
+                self.let_go(member);
+            }
+        }
+    }
+
+    /// Puts what should be there into the tables.
+    fn change(&mut self, view: &View, dirty: Vec<HashSet<IpPrefix>>) -> Result<(), LiveError> {
+        let mut result = Ok(());
+        for (place, dirty) in dirty.into_iter().enumerate() {
+            let Some(source) = self.sources.get(place).cloned() else { continue };
+            let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
+            for prefix in dirty {
+                match self.difference(view, &source, prefix) {
+                    Ok(None) => {}
+                    Ok(Some((before, wanted))) => match prefix {
+                        IpPrefix::V4(prefix) => ipv4.push(Difference { prefix, before, wanted }),
+                        IpPrefix::V6(prefix) => ipv6.push(Difference { prefix, before, wanted }),
+                    },
+                    Err(error) => result = Err(error),
+                }
+            }
+            // A lane that finds a next hop in a table must know it.
+            self.publish()?;
+            if !ipv4.is_empty() {
+                let changes = ipv4.iter().map(|change| (change.prefix, change.wanted));
+                let done = self.live.change_ipv4(source.number, changes);
+                self.settle(&ipv4, done.is_ok());
+                result = done.and(result);
+            }
+            if !ipv6.is_empty() {
+                let changes = ipv6.iter().map(|change| (change.prefix, change.wanted));
+                let done = self.live.change_ipv6(source.number, changes);
+                self.settle(&ipv6, done.is_ok());
+                result = done.and(result);
+            }
+        }
+        result
+    }
+
+    /// What a prefix leads to and what it should lead to, if that is not the same. The latter is in use from now on.
+    #[expect(clippy::type_complexity, reason = "before and after")]
+    fn difference(
+        &mut self,
+        view: &View,
+        source: &TableSource,
+        prefix: IpPrefix,
+    ) -> Result<Option<(Option<NextHopId>, Option<NextHopId>)>, LiveError> {
+        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
+        let wanted = resolver.choose(source, prefix);
+        if wanted.is_none()
+            && let Some(address) = host(prefix)
+            && !view.neighbours_at(address).any(|state| state.mac().is_some())
+        {
+            self.hosts.remove(&address);
+        }
+        let before = match prefix {
+            IpPrefix::V4(prefix) => self.live.ipv4(source.number).and_then(|table| table.route(prefix)),
+            IpPrefix::V6(prefix) => self.live.ipv6(source.number).and_then(|table| table.route(prefix)),
+        };
+        let key_before = before.and_then(|id| self.slots.get(id.index())?.as_ref());
+        if wanted.as_ref() == key_before.map(|slot| &slot.key) {
+            return Ok(None);
+        }
+        let wanted = wanted.map(|key| self.take(view, key)).transpose()?;
+        Ok(Some((before, wanted)))
+    }
+
+    /// After a change of a table, or an attempt: lets go of the next hops that its prefixes don't lead to.
+    fn settle<P>(&mut self, changes: &[Difference<P>], done: bool) {
+        for change in changes {
+            if let Some(id) = if done { change.before } else { change.wanted } {
+                self.let_go(id);
+            }
+        }
+    }
+
+    fn publish(&mut self) -> Result<(), LiveError> {
+        if self.unpublished {
+            self.live.set_hops(self.router_ports.clone(), self.contents.clone())?;
+            self.unpublished = false;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Fib {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fib").field("routes", &self.route_counts()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,386 @@
+//! Reads the kernel's messages (rtnetlink(7)). What is malformed, or not for us, gives no event.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use netlink_packet_core::{NlasIterator, Parseable};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVlan, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState as Nud,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHop, RouteNextHopFlags, RouteType,
+    RouteVia,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use warmlane_table::{IpPrefix, Prefix};
+
+use super::event::{
+    Address, Event, Link, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route, RouteKey, Rule,
+    Target,
+};
+
+/// Kinds of messages (`include/uapi/linux/rtnetlink.h`).
+pub(super) mod kind {
+    pub(crate) const NEW_LINK: u16 = 16;
+    pub(crate) const DEL_LINK: u16 = 17;
+    pub(crate) const GET_LINK: u16 = 18;
+    pub(crate) const NEW_ADDRESS: u16 = 20;
+    pub(crate) const DEL_ADDRESS: u16 = 21;
+    pub(crate) const GET_ADDRESS: u16 = 22;
+    pub(crate) const NEW_ROUTE: u16 = 24;
+    pub(crate) const DEL_ROUTE: u16 = 25;
+    pub(crate) const GET_ROUTE: u16 = 26;
+    pub(crate) const NEW_NEIGHBOUR: u16 = 28;
+    pub(crate) const DEL_NEIGHBOUR: u16 = 29;
+    pub(crate) const GET_NEIGHBOUR: u16 = 30;
+    pub(crate) const NEW_RULE: u16 = 32;
+    pub(crate) const DEL_RULE: u16 = 33;
+    pub(crate) const GET_RULE: u16 = 34;
+    pub(crate) const NEW_NEXT_HOP: u16 = 104;
+    pub(crate) const DEL_NEXT_HOP: u16 = 105;
+    pub(crate) const GET_NEXT_HOP: u16 = 106;
+}
+
+/// Flags of messages (`include/uapi/linux/netlink.h`).
+pub(super) const FLAG_REPLACE: u16 = 0x100;
+pub(super) const FLAG_APPEND: u16 = 0x800;
+
+/// Reads one message's body.
+pub fn decode(kind: u16, flags: u16, body: &[u8]) -> Option<Event> {
+    match kind {
+        kind::NEW_LINK => link(&LinkMessage::parse(body).ok()?).map(Event::Link),
+        kind::DEL_LINK => link(&LinkMessage::parse(body).ok()?).map(|link| Event::LinkGone(link.index)),
+        kind::NEW_ADDRESS => address(&AddressMessage::parse(body).ok()?).map(Event::Address),
+        kind::DEL_ADDRESS => address(&AddressMessage::parse(body).ok()?).map(Event::AddressGone),
+        kind::NEW_NEIGHBOUR => neighbour(&NeighbourMessage::parse(body).ok()?).map(Event::Neighbour),
+        kind::DEL_NEIGHBOUR => {
+            let gone = neighbour(&NeighbourMessage::parse(body).ok()?)?;
+            Some(Event::NeighbourGone(gone.link, gone.address))
+        }
+        kind::NEW_ROUTE => {
+            let (key, route) = route(&RouteMessage::parse(body).ok()?)?;
+            let placement = if flags & FLAG_REPLACE != 0 {
+                Placement::Replace
+            } else if flags & FLAG_APPEND != 0 {
+                Placement::Append
+            } else {
+                Placement::Insert
+            };
+            Some(Event::Route(key, route, placement))
+        }
+        kind::DEL_ROUTE => {
+            let (key, route) = route(&RouteMessage::parse(body).ok()?)?;
+            Some(Event::RouteGone(key, route))
+        }
+        kind::NEW_NEXT_HOP => object(body).map(|(number, object)| Event::Object(number, object)),
+        kind::DEL_NEXT_HOP => object(body).map(|(number, _)| Event::ObjectGone(number)),
+        kind::NEW_RULE => rule(&RuleMessage::parse(body).ok()?).map(Event::Rule),
+        kind::DEL_RULE => rule(&RuleMessage::parse(body).ok()?).map(Event::RuleGone),
+        _ => None,
+    }
+}
+
+fn link(message: &LinkMessage) -> Option<Link> {
+    // Bridges tell of their ports in messages of their own family.
+    if message.header.interface_family != AddressFamily::Unspec {
+        return None;
+    }
+    let mut link = Link {
+        index: message.header.index,
+        name: String::new(),
+        kind: String::new(),
+        is_up: message.header.flags.contains(LinkFlags::Up),
+        mac: None,
+        mtu: 0,
+        master: None,
+        lower: None,
+        vlan: None,
+        vrf_table: None,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Address(bytes) => link.mac = bytes.as_slice().try_into().ok(),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Controller(master) => link.master = (*master != 0).then_some(*master),
+            LinkAttribute::Link(lower) => link.lower = Some(*lower),
+            LinkAttribute::LinkInfo(infos) => {
+                for info in infos {
+                    link_info(&mut link, info);
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+fn link_info(link: &mut Link, info: &LinkInfo) {
+    match info {
+        LinkInfo::Kind(kind) => {
+            link.kind = match kind {
+                InfoKind::Other(name) => name.clone(),
+                known => known.to_string(),
+            };
+        }
+        LinkInfo::Data(InfoData::Vlan(vlan)) => {
+            let mut customer = true;
+            for part in vlan {
+                match part {
+                    InfoVlan::Id(number) => link.vlan = Some(*number),
+                    InfoVlan::Protocol(protocol) => customer = *protocol == VlanProtocol::Ieee8021Q,
+                    _ => {}
+                }
+            }
+            if !customer {
+                link.vlan = None;
+            }
+        }
+        LinkInfo::Data(InfoData::Vrf(vrf)) => {
+            for part in vrf {
+                if let InfoVrf::TableId(table) = part {
+                    link.vrf_table = Some(*table);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn address(message: &AddressMessage) -> Option<Address> {
+    let (mut local, mut address) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Local(ip) => local = Some(*ip),
+            AddressAttribute::Address(ip) => address = Some(*ip),
+            _ => {}
+        }
+    }
+    // On a point-to-point link, "address" is the other end.
+    let address = local.or(address)?;
+    Some(Address { link: message.header.index, address, length: message.header.prefix_len })
+}
+
+fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
+    let (mut address, mut mac) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => address = Some(IpAddr::V4(*ip)),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => address = Some(IpAddr::V6(*ip)),
+            NeighbourAttribute::LinkLayerAddress(bytes) => mac = <[u8; 6]>::try_from(bytes.as_slice()).ok(),
+            _ => {}
+        }
+    }
+    if !matches!(message.header.family, AddressFamily::Inet | AddressFamily::Inet6) {
+        // Bridges keep their stations in the same place.
+        return None;
+    }
+    let state = match (message.header.state, mac) {
+        (Nud::Reachable | Nud::Permanent | Nud::Delay | Nud::Probe, Some(mac)) => NeighbourState::Known(mac),
+        (Nud::Stale, Some(mac)) => NeighbourState::Stale(mac),
+        // Groups and broadcasts: nobody to send to by a route.
+        (Nud::Noarp, _) => return None,
+        _ => NeighbourState::Unknown,
+    };
+    Some(Neighbour { link: message.header.ifindex, address: address?, state })
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(ip) => Some(IpAddr::V4(*ip)),
+        RouteAddress::Inet6(ip) => Some(IpAddr::V6(*ip)),
+        _ => None,
+    }
+}
+
+/// What the attributes of a route, or of one of its paths, say of the way.
+#[derive(Default)]
+struct Way {
+    gateway: Option<IpAddr>,
+    link: u32,
+    /// Something that only the kernel can do: encapsulation, MPLS.
+    special: bool,
+}
+
+impl Way {
+    fn read(&mut self, attribute: &RouteAttribute) {
+        match attribute {
+            RouteAttribute::Gateway(gateway) => self.gateway = ip(gateway),
+            RouteAttribute::Via(RouteVia::Inet(gateway)) => self.gateway = Some(IpAddr::V4(*gateway)),
+            RouteAttribute::Via(RouteVia::Inet6(gateway)) => self.gateway = Some(IpAddr::V6(*gateway)),
+            RouteAttribute::Oif(link) => self.link = *link,
+            RouteAttribute::Via(_)
+            | RouteAttribute::EncapType(_)
+            | RouteAttribute::Encap(_)
+            | RouteAttribute::NewDestination(_)
+            | RouteAttribute::NewDestinationAddress(_) => self.special = true,
+            _ => {}
+        }
+    }
+}
+
+fn path(next_hop: &RouteNextHop) -> Option<Path> {
+    let mut way = Way { link: next_hop.interface_index, ..Way::default() };
+    next_hop.attributes.iter().for_each(|attribute| way.read(attribute));
+    (!way.special).then_some(Path {
+        link: way.link,
+        gateway: way.gateway,
+        weight: u16::from(next_hop.hops) + 1,
+        is_dead: next_hop.flags.contains(RouteNextHopFlags::Dead),
+    })
+}
+
+fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
+    let header = &message.header;
+    // Entries of the IPv6 route cache, and routes by source.
+    if header.flags.contains(RouteFlags::Cloned) || header.source_prefix_length != 0 {
+        return None;
+    }
+    let mut table = u32::from(header.table);
+    let (mut destination, mut metric, mut object, mut several) = (None, 0, None, None);
+    let mut way = Way::default();
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Table(number) => table = *number,
+            RouteAttribute::Destination(address) => destination = ip(address),
+            RouteAttribute::Priority(number) => metric = *number,
+            RouteAttribute::NhId(number) => object = Some(*number),
+            RouteAttribute::MultiPath(list) => several = Some(list),
+            other => way.read(other),
+        }
+    }
+    let length = header.destination_prefix_length;
+    let prefix = match (header.address_family, destination) {
+        (AddressFamily::Inet, None) => IpPrefix::V4(Prefix::containing(0, length)),
+        (AddressFamily::Inet6, None) => IpPrefix::V6(Prefix::containing(0, length)),
+        (AddressFamily::Inet, Some(IpAddr::V4(ip))) => IpPrefix::V4(Prefix::containing(ip.to_bits(), length)),
+        (AddressFamily::Inet6, Some(IpAddr::V6(ip))) => {
+            IpPrefix::V6(Prefix::containing(ip.to_bits(), length))
+        }
+        _ => return None,
+    };
+    let target = match header.kind {
+        RouteType::Unicast => match (object, several) {
+            (Some(number), _) if number != 0 => Target::Object(number),
+            (_, Some(list)) => {
+                let paths: Option<Vec<Path>> = list.iter().map(path).collect();
+                paths.map_or(Target::KernelOnly, Target::Paths)
+            }
+            _ if way.special => Target::KernelOnly,
+            _ => {
+                let is_dead = header.flags.contains(RouteFlags::Dead);
+                Target::Paths(vec![Path { link: way.link, gateway: way.gateway, weight: 1, is_dead }])
+            }
+        },
+        RouteType::Local | RouteType::Anycast => Target::Local,
+        RouteType::Broadcast => Target::Broadcast,
+        RouteType::BlackHole => Target::Blackhole,
+        RouteType::Unreachable => Target::Unreachable,
+        RouteType::Prohibit => Target::Prohibit,
+        // Groups never get as far as a lookup.
+        RouteType::Multicast => return None,
+        _ => Target::KernelOnly,
+    };
+    Some((RouteKey { table, prefix }, Route { metric, tos: header.tos, target: Arc::new(target) }))
+}
+
+/// Attributes of nexthop objects (`include/uapi/linux/nexthop.h`).
+const NHA_ID: u16 = 1;
+const NHA_GROUP: u16 = 2;
+const NHA_GROUP_TYPE: u16 = 3;
+const NHA_BLACKHOLE: u16 = 4;
+const NHA_OIF: u16 = 5;
+const NHA_GATEWAY: u16 = 6;
+const NHA_ENCAP_TYPE: u16 = 7;
+const NHA_FDB: u16 = 11;
+
+/// `struct nhmsg`, and a member in an `NHA_GROUP`.
+const OBJECT_HEADER: usize = 8;
+const MEMBER: usize = 8;
+
+/// `RTNH_F_DEAD` among the flags of a nexthop object.
+const DEAD: u32 = 1;
+
+fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+/// Reads a nexthop object; the crate that reads the rest doesn't know these messages.
+fn object(body: &[u8]) -> Option<(u32, NextHopObject)> {
+    let (header, attributes) = body.split_first_chunk::<OBJECT_HEADER>()?;
+    let flags = number(&header[4..])?;
+    let (mut id, mut group, mut blackhole, mut special) = (None, None, false, false);
+    let mut path = Path { link: 0, gateway: None, weight: 1, is_dead: flags & DEAD != 0 };
+    for attribute in NlasIterator::new(attributes) {
+        let attribute = attribute.ok()?;
+        let value = attribute.value();
+        match attribute.kind() {
+            NHA_ID => id = number(value),
+            NHA_GROUP => {
+                let members = value.chunks_exact(MEMBER).map(|member| {
+                    let id = u32::from_ne_bytes([member[0], member[1], member[2], member[3]]);
+                    // One less than the weight, the upper byte of which came with Linux 6.12.
+                    (id, u16::from_le_bytes([member[4], member[5]]).saturating_add(1))
+                });
+                group = Some(members.collect());
+            }
+            // Buckets that stay with their member as long as that is there ("resilient"): ours do that anyway.
+            NHA_GROUP_TYPE | NHA_BLACKHOLE => blackhole |= attribute.kind() == NHA_BLACKHOLE,
+            NHA_OIF => path.link = number(value)?,
+            NHA_GATEWAY => {
+                path.gateway = match value.len() {
+                    4 => Some(IpAddr::from(<[u8; 4]>::try_from(value).ok()?)),
+                    16 => Some(IpAddr::from(<[u8; 16]>::try_from(value).ok()?)),
+                    _ => return None,
+                };
+            }
+            NHA_ENCAP_TYPE | NHA_FDB => special = true,
+            _ => {}
+        }
+    }
+    let object = match group {
+        _ if special => NextHopObject::KernelOnly,
+        Some(members) => NextHopObject::Group(members),
+        None if blackhole => NextHopObject::Blackhole,
+        None => NextHopObject::Path(path),
+    };
+    Some((id?, object))
+}
+
+fn rule(message: &RuleMessage) -> Option<Rule> {
+    let header = &message.header;
+    let is_ipv6 = match header.family {
+        AddressFamily::Inet => false,
+        AddressFamily::Inet6 => true,
+        _ => return None,
+    };
+    let mut rule = Rule {
+        priority: 0,
+        is_ipv6,
+        table: (header.action == RuleAction::ToTable).then_some(u32::from(header.table)),
+        is_vrf: false,
+        is_selective: header.dst_len != 0 || header.src_len != 0 || header.tos != 0,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Priority(priority) => rule.priority = *priority,
+            RuleAttribute::Table(table) if rule.table.is_some() => rule.table = Some(*table),
+            RuleAttribute::L3MDev(is) => rule.is_vrf = *is,
+            RuleAttribute::Iifname(_)
+            | RuleAttribute::Oifname(_)
+            | RuleAttribute::FwMark(_)
+            | RuleAttribute::IpProtocol(_)
+            | RuleAttribute::UidRange(_)
+            | RuleAttribute::SourcePortRange(_)
+            | RuleAttribute::DestinationPortRange(_)
+            | RuleAttribute::TunId(_) => rule.is_selective = true,
+            _ => {}
+        }
+    }
+    Some(rule)
+}

@@ -1,0 +1,199 @@
+//! What the kernel says of its network, in plain values.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use warmlane_table::IpPrefix;
+
+/// A network interface, by the kernel's number.
+pub type LinkIndex = u32;
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The kernel's number.
+    pub index: LinkIndex,
+    /// Its name at present.
+    pub name: String,
+    /// What the kernel calls its kind: `veth`, `vlan`, `bridge`; empty for hardware.
+    pub kind: String,
+    /// Set up by the operator.
+    pub is_up: bool,
+    /// The Ethernet address, if it has one.
+    pub mac: Option<[u8; 6]>,
+    /// Largest IP packet, in bytes.
+    pub mtu: u32,
+    /// The interface that it belongs to: a bridge, a bond, a VRF.
+    pub master: Option<LinkIndex>,
+    /// The interface that it stands on: a VLAN's parent.
+    pub lower: Option<LinkIndex>,
+    /// For a VLAN with customer tags (IEEE 802.1Q): its number.
+    pub vlan: Option<u16>,
+    /// For a VRF: its routing table.
+    pub vrf_table: Option<u32>,
+}
+
+/// An address of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// Whose.
+    pub link: LinkIndex,
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the prefix that is on the link.
+    pub length: u8,
+}
+
+/// A station on a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Which link.
+    pub link: LinkIndex,
+    /// Its address.
+    pub address: IpAddr,
+    /// What is known of it.
+    pub state: NeighbourState,
+}
+
+/// What the kernel knows of a station.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NeighbourState {
+    /// Its Ethernet address.
+    Known([u8; 6]),
+    /// Its Ethernet address of a while ago: to be asked again if it is used.
+    Stale([u8; 6]),
+    /// Nothing yet, or no longer.
+    Unknown,
+}
+
+impl NeighbourState {
+    /// The Ethernet address.
+    pub fn mac(self) -> Option<[u8; 6]> {
+        match self {
+            Self::Known(mac) | Self::Stale(mac) => Some(mac),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// One way that packets can go.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Path {
+    /// Out of this interface.
+    pub link: LinkIndex,
+    /// To this station; `None` for the packet's own destination.
+    pub gateway: Option<IpAddr>,
+    /// Its share among several paths.
+    pub weight: u16,
+    /// The kernel doesn't use it at present.
+    pub is_dead: bool,
+}
+
+/// What a route leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// Out of interfaces.
+    Paths(Vec<Path>),
+    /// A nexthop object, by its number.
+    Object(u32),
+    /// The box itself.
+    Local,
+    /// All stations of a link of ours.
+    Broadcast,
+    /// Nowhere.
+    Blackhole,
+    /// Nowhere, and the sender is told.
+    Unreachable,
+    /// Nowhere, and the sender is told that it's forbidden.
+    Prohibit,
+    /// Something that only the kernel can do.
+    KernelOnly,
+}
+
+/// Where a route is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RouteKey {
+    /// The kernel's number of the table.
+    pub table: u32,
+    /// What addresses it is for.
+    pub prefix: IpPrefix,
+}
+
+/// One of the routes to a prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The lowest is used.
+    pub metric: u32,
+    /// Type of service; others than 0 are left to the kernel.
+    pub tos: u8,
+    /// Where to.
+    pub target: Arc<Target>,
+}
+
+/// How a new route goes with those that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// In the place of the first with its metric.
+    Replace,
+    /// Behind those with its metric.
+    Append,
+    /// Before those with its metric.
+    Insert,
+}
+
+/// A nexthop object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextHopObject {
+    /// A path.
+    Path(Path),
+    /// Other objects and their weights.
+    Group(Vec<(u32, u16)>),
+    /// Nowhere.
+    Blackhole,
+    /// Something that only the kernel can do.
+    KernelOnly,
+}
+
+/// A rule that says which table is asked.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rule {
+    /// Rules are asked from low to high.
+    pub priority: u32,
+    /// For IPv6.
+    pub is_ipv6: bool,
+    /// The table to ask; `None` if it does something else.
+    pub table: Option<u32>,
+    /// It is the kernel's own for VRFs.
+    pub is_vrf: bool,
+    /// It isn't for all packets.
+    pub is_selective: bool,
+}
+
+/// Something that the kernel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// An interface is there, or has changed.
+    Link(Link),
+    /// An interface is gone.
+    LinkGone(LinkIndex),
+    /// An address is there.
+    Address(Address),
+    /// An address is gone.
+    AddressGone(Address),
+    /// A neighbour is there, or has changed.
+    Neighbour(Neighbour),
+    /// A neighbour is gone.
+    NeighbourGone(LinkIndex, IpAddr),
+    /// A nexthop object is there, or has changed.
+    Object(u32, NextHopObject),
+    /// A nexthop object is gone.
+    ObjectGone(u32),
+    /// A route is there.
+    Route(RouteKey, Route, Placement),
+    /// A route is gone.
+    RouteGone(RouteKey, Route),
+    /// A rule is there.
+    Rule(Rule),
+    /// A rule is gone.
+    RuleGone(Rule),
+}

@@ -1,0 +1,14 @@
+//! The kernel's view of the network, by netlink.
+
+mod decode;
+mod event;
+mod socket;
+mod view;
+
+pub use decode::decode;
+pub use event::{
+    Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route,
+    RouteKey, Rule, Target,
+};
+pub use socket::{Heard, News, Questions};
+pub use view::{Changes, KernelTable, RouteList, View};

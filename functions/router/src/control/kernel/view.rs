@@ -1,0 +1,398 @@
+//! The kernel's network as we know it: a plain model that events change, apart from where they come from.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+
+use super::event::{
+    Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey,
+    Rule, Target,
+};
+
+/// The routes to one prefix, the lowest metric first. Nearly always there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteList {
+    /// The usual case.
+    One(Route),
+    /// In the order in which the kernel tries them.
+    Several(Vec<Route>),
+}
+
+impl RouteList {
+    /// In the order in which the kernel tries them.
+    pub fn as_slice(&self) -> &[Route] {
+        match self {
+            Self::One(route) => std::slice::from_ref(route),
+            Self::Several(routes) => routes,
+        }
+    }
+
+    fn into_vec(self) -> Vec<Route> {
+        match self {
+            Self::One(route) => vec![route],
+            Self::Several(routes) => routes,
+        }
+    }
+
+    fn from_vec(mut routes: Vec<Route>) -> Option<Self> {
+        match routes.len() {
+            0 => None,
+            1 => routes.pop().map(Self::One),
+            _ => Some(Self::Several(routes)),
+        }
+    }
+}
+
+/// The routes of one of the kernel's tables.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KernelTable {
+    /// IPv4.
+    pub ipv4: HashMap<Ipv4Prefix, RouteList>,
+    /// IPv6.
+    pub ipv6: HashMap<Ipv6Prefix, RouteList>,
+}
+
+impl KernelTable {
+    /// The routes to exactly this prefix.
+    pub fn get(&self, prefix: IpPrefix) -> Option<&RouteList> {
+        match prefix {
+            IpPrefix::V4(prefix) => self.ipv4.get(&prefix),
+            IpPrefix::V6(prefix) => self.ipv6.get(&prefix),
+        }
+    }
+
+    fn take(&mut self, prefix: IpPrefix) -> Vec<Route> {
+        let list = match prefix {
+            IpPrefix::V4(prefix) => self.ipv4.remove(&prefix),
+            IpPrefix::V6(prefix) => self.ipv6.remove(&prefix),
+        };
+        list.map(RouteList::into_vec).unwrap_or_default()
+    }
+
+    fn put(&mut self, prefix: IpPrefix, routes: Vec<Route>) {
+        let Some(list) = RouteList::from_vec(routes) else { return };
+        match prefix {
+            IpPrefix::V4(prefix) => drop(self.ipv4.insert(prefix, list)),
+            IpPrefix::V6(prefix) => drop(self.ipv6.insert(prefix, list)),
+        }
+    }
+
+    /// All prefixes with a route.
+    pub fn prefixes(&self) -> impl Iterator<Item = (IpPrefix, &RouteList)> {
+        let ipv4 = self.ipv4.iter().map(|(prefix, list)| (IpPrefix::V4(*prefix), list));
+        ipv4.chain(self.ipv6.iter().map(|(prefix, list)| (IpPrefix::V6(*prefix), list)))
+    }
+}
+
+/// What has changed since it was asked last.
+#[expect(clippy::struct_excessive_bools, reason = "a list of what may have changed")]
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Links, addresses, VRFs.
+    pub links: bool,
+    /// Nexthop objects.
+    pub objects: bool,
+    /// Rules.
+    pub rules: bool,
+    /// Neighbours, by link and address.
+    pub neighbours: HashSet<(LinkIndex, IpAddr)>,
+    /// Routes, by table and prefix.
+    pub routes: HashSet<RouteKey>,
+    /// The kernel may have taken routes away without a word.
+    pub in_doubt: bool,
+}
+
+impl Changes {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        !self.links
+            && !self.objects
+            && !self.rules
+            && self.neighbours.is_empty()
+            && self.routes.is_empty()
+            && !self.in_doubt
+    }
+}
+
+/// The kernel's network as we know it.
+#[derive(Debug, Default)]
+pub struct View {
+    links: BTreeMap<LinkIndex, Link>,
+    addresses: BTreeSet<Address>,
+    neighbours: HashMap<(LinkIndex, IpAddr), NeighbourState>,
+    objects: HashMap<u32, NextHopObject>,
+    tables: HashMap<u32, KernelTable>,
+    rules: BTreeSet<Rule>,
+    /// One copy of each target that routes lead to.
+    targets: HashSet<Arc<Target>>,
+    changes: Changes,
+}
+
+impl View {
+    /// Interfaces, by the kernel's number.
+    pub fn links(&self) -> &BTreeMap<LinkIndex, Link> {
+        &self.links
+    }
+
+    /// An interface by its name.
+    pub fn link_by_name(&self, name: &str) -> Option<&Link> {
+        self.links.values().find(|link| link.name == name)
+    }
+
+    /// Addresses of an interface.
+    pub fn addresses(&self, link: LinkIndex) -> impl Iterator<Item = &Address> {
+        let of_link = move |address: &&Address| address.link == link;
+        self.addresses.iter().skip_while(move |address| address.link < link).take_while(of_link)
+    }
+
+    /// What is known of a neighbour.
+    pub fn neighbour(&self, link: LinkIndex, address: IpAddr) -> Option<NeighbourState> {
+        self.neighbours.get(&(link, address)).copied()
+    }
+
+    /// All neighbours.
+    pub fn neighbours(&self) -> impl Iterator<Item = Neighbour> {
+        let each = |(&(link, address), &state): (&(LinkIndex, IpAddr), &NeighbourState)| Neighbour {
+            link,
+            address,
+            state,
+        };
+        self.neighbours.iter().map(each)
+    }
+
+    /// What is known of the neighbours with this address, on all links.
+    pub fn neighbours_at(&self, address: IpAddr) -> impl Iterator<Item = NeighbourState> {
+        self.links.keys().filter_map(move |&link| self.neighbour(link, address))
+    }
+
+    /// All that routes lead to, once each, and perhaps some that no route leads to any more.
+    pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        self.targets.iter()
+    }
+
+    /// A nexthop object.
+    pub fn object(&self, number: u32) -> Option<&NextHopObject> {
+        self.objects.get(&number)
+    }
+
+    /// A table by the kernel's number.
+    pub fn table(&self, number: u32) -> Option<&KernelTable> {
+        self.tables.get(&number)
+    }
+
+    /// All tables.
+    pub fn tables(&self) -> impl Iterator<Item = (u32, &KernelTable)> {
+        self.tables.iter().map(|(number, table)| (*number, table))
+    }
+
+    /// Rules, in the order in which the kernel asks them, IPv4 and IPv6 mixed.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter()
+    }
+
+    /// How many routes there are, in all tables.
+    pub fn route_count(&self) -> usize {
+        self.tables.values().map(|table| table.ipv4.len() + table.ipv6.len()).sum()
+    }
+
+    /// Hands over what has changed since the last time.
+    pub fn take_changes(&mut self) -> Changes {
+        if self.targets.len() > 64 && !self.changes.routes.is_empty() {
+            self.targets.retain(|target| Arc::strong_count(target) > 1);
+        }
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Whether something has changed.
+    pub fn has_changed(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Takes everything for changed.
+    pub fn doubt_everything(&mut self) {
+        let (changes, tables) = (&mut self.changes, &self.tables);
+        (changes.links, changes.objects, changes.rules) = (true, true, true);
+        changes.neighbours.extend(self.neighbours.keys().copied());
+        for (&table, routes) in tables {
+            changes.routes.extend(routes.prefixes().map(|(prefix, _)| RouteKey { table, prefix }));
+        }
+    }
+
+    /// Takes an event in.
+    pub fn apply(&mut self, event: Event) {
+        match event {
+            Event::Link(link) => {
+                let before = self.links.insert(link.index, link.clone());
+                if before.as_ref() != Some(&link) {
+                    self.changes.links = true;
+                    let went_down = before.is_some_and(|before| before.is_up && !link.is_up);
+                    self.changes.in_doubt |= went_down;
+                }
+            }
+            Event::LinkGone(index) => {
+                if self.links.remove(&index).is_some() {
+                    self.changes.links = true;
+                    self.changes.in_doubt = true;
+                }
+                self.addresses.retain(|address| address.link != index);
+                let gone: Vec<_> = self.neighbours.keys().filter(|key| key.0 == index).copied().collect();
+                for key in gone {
+                    self.neighbours.remove(&key);
+                    self.changes.neighbours.insert(key);
+                }
+            }
+            Event::Address(address) => self.changes.links |= self.addresses.insert(address),
+            Event::AddressGone(address) => {
+                if self.addresses.remove(&address) {
+                    self.changes.links = true;
+                    // Routes that prefer it as their source go with it (`fib_sync_down_addr`).
+                    self.changes.in_doubt = true;
+                }
+            }
+            Event::Neighbour(Neighbour { link, address, state }) => {
+                if self.neighbours.insert((link, address), state) != Some(state) {
+                    self.changes.neighbours.insert((link, address));
+                }
+            }
+            Event::NeighbourGone(link, address) => {
+                if self.neighbours.remove(&(link, address)).is_some() {
+                    self.changes.neighbours.insert((link, address));
+                }
+            }
+            Event::Object(number, object) => {
+                let before = self.objects.insert(number, object.clone());
+                self.changes.objects |= before.as_ref() != Some(&object);
+            }
+            Event::ObjectGone(number) => {
+                if self.objects.remove(&number).is_some() {
+                    self.changes.objects = true;
+                    // And all routes that lead there (`net/ipv4/nexthop.c: __remove_nexthop_fib`).
+                    self.changes.in_doubt = true;
+                }
+            }
+            Event::Route(key, route, placement) => self.add_route(key, route, placement),
+            Event::RouteGone(key, route) => self.remove_route(key, &route),
+            Event::Rule(rule) => self.changes.rules |= self.rules.insert(rule),
+            Event::RuleGone(rule) => self.changes.rules |= self.rules.remove(&rule),
+        }
+    }
+
+    fn add_route(&mut self, key: RouteKey, mut route: Route, placement: Placement) {
+        route.target = share(&mut self.targets, route.target);
+        let table = self.tables.entry(key.table).or_default();
+        let mut routes = table.take(key.prefix);
+        let before = routes.clone();
+        let alike = |other: &Route| (other.metric, other.tos) == (route.metric, route.tos);
+        let is_ipv6 = matches!(key.prefix, IpPrefix::V6(_));
+        // Of IPv6 routes with the same metric, the kernel tells all the paths at once.
+        let merges = |other: &Route| {
+            is_ipv6
+                && alike(other)
+                && matches!((&*other.target, &*route.target), (Target::Paths(_), Target::Paths(_)))
+        };
+        if routes.contains(&route) {
+            // Told twice: by a dump and as news.
+        } else if let Some(place) =
+            routes.iter().position(|other| merges(other) || (placement == Placement::Replace && alike(other)))
+        {
+            routes[place] = route;
+        } else {
+            let order = |other: &Route| (other.metric, other.tos.cmp(&0).reverse());
+            let place = match placement {
+                Placement::Insert => routes.iter().position(|other| order(other) >= order(&route)),
+                _ => routes.iter().position(|other| order(other) > order(&route)),
+            };
+            routes.insert(place.unwrap_or(routes.len()), route);
+        }
+        if routes != before {
+            self.changes.routes.insert(key);
+        }
+        table.put(key.prefix, routes);
+    }
+
+    fn remove_route(&mut self, key: RouteKey, gone: &Route) {
+        let Entry::Occupied(mut entry) = self.tables.entry(key.table) else { return };
+        let table = entry.get_mut();
+        let mut routes = table.take(key.prefix);
+        let before = routes.clone();
+        let alike = |other: &Route| (other.metric, other.tos) == (gone.metric, gone.tos);
+        let same = |other: &Route| alike(other) && *other.target == *gone.target;
+        if let Some(place) = routes.iter().position(same) {
+            routes.remove(place);
+        } else if let Some(place) =
+            routes.iter().position(|other| alike(other) && leaves_paths(other, gone).is_some())
+        {
+            // Some of an IPv6 route's paths.
+            if let Some(rest) = leaves_paths(&routes[place], gone) {
+                routes[place].target = share(&mut self.targets, Arc::new(rest));
+            }
+        } else if let [place] = routes
+            .iter()
+            .enumerate()
+            .filter(|(_, other)| alike(other))
+            .map(|(n, _)| n)
+            .collect::<Vec<_>>()[..]
+        {
+            // It was told with other flags than when it came.
+            routes.remove(place);
+        } else if routes.iter().any(alike) {
+            self.changes.in_doubt = true;
+        }
+        if routes != before {
+            self.changes.routes.insert(key);
+        }
+        table.put(key.prefix, routes);
+    }
+
+    /// Becomes `fresh`, which was listed anew, and notes what is different.
+    pub fn become_like(&mut self, mut fresh: Self) {
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.in_doubt = false;
+        changes.links |= self.links != fresh.links || self.addresses != fresh.addresses;
+        changes.objects |= self.objects != fresh.objects;
+        changes.rules |= self.rules != fresh.rules;
+        for (key, state) in &fresh.neighbours {
+            if self.neighbours.get(key) != Some(state) {
+                changes.neighbours.insert(*key);
+            }
+        }
+        changes
+            .neighbours
+            .extend(self.neighbours.keys().filter(|key| !fresh.neighbours.contains_key(key)).copied());
+        let nothing = KernelTable::default();
+        for (&table, now) in &fresh.tables {
+            let before = self.tables.get(&table).unwrap_or(&nothing);
+            let different = now.prefixes().filter(|(prefix, list)| before.get(*prefix) != Some(list));
+            changes.routes.extend(different.map(|(prefix, _)| RouteKey { table, prefix }));
+        }
+        for (&table, before) in &self.tables {
+            let now = fresh.tables.get(&table).unwrap_or(&nothing);
+            let gone = before.prefixes().filter(|(prefix, _)| now.get(*prefix).is_none());
+            changes.routes.extend(gone.map(|(prefix, _)| RouteKey { table, prefix }));
+        }
+        fresh.changes = changes;
+        *self = fresh;
+    }
+}
+
+/// The one copy of a target.
+fn share(targets: &mut HashSet<Arc<Target>>, target: Arc<Target>) -> Arc<Target> {
+    if let Some(known) = targets.get(&target) {
+        return Arc::clone(known);
+    }
+    targets.insert(Arc::clone(&target));
+    target
+}
+
+/// What is left of a route with several paths when those of `gone` are taken away; `None` if that is not what it means.
+fn leaves_paths(route: &Route, gone: &Route) -> Option<Target> {
+    let (Target::Paths(all), Target::Paths(gone)) = (&*route.target, &*gone.target) else { return None };
+    let is_gone = |path: &super::event::Path| {
+        gone.iter().any(|other| (other.link, other.gateway) == (path.link, path.gateway))
+    };
+    let rest: Vec<_> = all.iter().filter(|path| !is_gone(path)).cloned().collect();
+    (!rest.is_empty() && rest.len() < all.len()).then_some(Target::Paths(rest))
+}

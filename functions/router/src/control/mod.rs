@@ -1,0 +1,18 @@
+//! What is decided apart from packets: what the kernel's network is, and what that means for lanes.
+
+mod fib;
+mod follow;
+pub mod kernel;
+#[cfg(test)]
+mod model_tests;
+mod protocol;
+mod resolve;
+mod server;
+mod verify;
+
+pub use fib::Fib;
+pub use follow::{FollowCounters, Follower, StartError};
+pub use protocol::Question;
+pub use resolve::PortSettings;
+pub use server::{Server, ServerError};
+pub use verify::Verdict;

@@ -1,0 +1,257 @@
+//! Whatever the kernel says, in whatever order: the tables are what they would be if made at once.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use warmlane_forward::control::NextHop;
+use warmlane_table::IpPrefix;
+
+use super::fib::Fib;
+use super::kernel::{
+    Address, Event, Link, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route, RouteKey, Target,
+    View,
+};
+use super::resolve::PortSettings;
+use super::verify::compare;
+
+const MAIN: u32 = 254;
+const VRF_TABLE: u32 = 10;
+
+fn link(index: u32, is_up: bool) -> Link {
+    Link {
+        index,
+        name: format!("link{index}"),
+        kind: String::new(),
+        is_up,
+        mac: Some([2, 0, 0, 0, 0, index as u8]),
+        mtu: 1500,
+        master: None,
+        lower: None,
+        vlan: None,
+        vrf_table: None,
+    }
+}
+
+/// Two ports, another interface, a VLAN on a port, a VRF that the VLAN may be in.
+fn links() -> impl Strategy<Value = Link> {
+    (1_u32..=5, any::<bool>(), any::<bool>(), 0_u8..2).prop_map(|(index, is_up, in_vrf, mac)| {
+        let mut link = link(index, is_up);
+        link.mac = Some([2, 0, 0, 0, mac, index as u8]);
+        match index {
+            4 => (link.lower, link.vlan, link.master) = (Some(1), Some(7), in_vrf.then_some(5)),
+            5 => link.vrf_table = Some(VRF_TABLE),
+            _ => {}
+        }
+        link
+    })
+}
+
+fn prefix() -> impl Strategy<Value = IpPrefix> {
+    prop::sample::select(vec![
+        "0.0.0.0/0",
+        "10.0.0.0/8",
+        "10.1.0.0/16",
+        "10.1.1.0/24",
+        "10.1.1.128/25",
+        "10.1.1.2/32",
+        "::/0",
+        "2001:db8::/32",
+        "2001:db8::/64",
+        "2001:db8::2/128",
+    ])
+    .prop_map(|text| text.parse().unwrap())
+}
+
+fn address() -> impl Strategy<Value = IpAddr> {
+    prop::sample::select(vec!["10.1.1.2", "10.1.1.3", "10.1.1.130", "2001:db8::2", "2001:db8::3"])
+        .prop_map(|text| text.parse().unwrap())
+}
+
+fn path() -> impl Strategy<Value = Path> {
+    (1_u32..=4, prop::option::of(address()), 1_u16..4, prop::bool::weighted(0.2))
+        .prop_map(|(link, gateway, weight, is_dead)| Path { link, gateway, weight, is_dead })
+}
+
+fn target() -> impl Strategy<Value = Target> {
+    prop_oneof![
+        4 => prop::collection::vec(path(), 1..4).prop_map(Target::Paths),
+        3 => (1_u32..=4).prop_map(Target::Object),
+        1 => prop::sample::select(vec![
+            Target::Local, Target::Broadcast, Target::Blackhole, Target::Unreachable, Target::Prohibit,
+            Target::KernelOnly,
+        ]),
+    ]
+}
+
+fn object() -> impl Strategy<Value = NextHopObject> {
+    prop_oneof![
+        4 => path().prop_map(NextHopObject::Path),
+        2 => prop::collection::vec((1_u32..=4, 1_u16..3), 1..3).prop_map(NextHopObject::Group),
+        1 => Just(NextHopObject::Blackhole),
+        1 => Just(NextHopObject::KernelOnly),
+    ]
+}
+
+fn key() -> impl Strategy<Value = RouteKey> {
+    (prop::sample::select(vec![MAIN, 255, VRF_TABLE]), prefix())
+        .prop_map(|(table, prefix)| RouteKey { table, prefix })
+}
+
+fn route() -> impl Strategy<Value = Route> {
+    (0_u32..3, prop::sample::select(vec![0_u8, 0, 0, 8]), target()).prop_map(|(metric, tos, target)| Route {
+        metric,
+        tos,
+        target: Arc::new(target),
+    })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let state = prop_oneof![
+        (0_u8..3).prop_map(|last| NeighbourState::Known([4, 0, 0, 0, 0, last])),
+        (0_u8..3).prop_map(|last| NeighbourState::Stale([4, 0, 0, 0, 0, last])),
+        Just(NeighbourState::Unknown),
+    ];
+    let placement = prop::sample::select(vec![Placement::Replace, Placement::Append, Placement::Insert]);
+    prop_oneof![
+        3 => links().prop_map(Event::Link),
+        1 => (1_u32..=5).prop_map(Event::LinkGone),
+        1 => (1_u32..=4, address())
+            .prop_map(|(link, address)| Event::Address(Address { link, address, length: 24 })),
+        1 => (1_u32..=4, address())
+            .prop_map(|(link, address)| Event::AddressGone(Address { link, address, length: 24 })),
+        4 => (1_u32..=4, address(), state)
+            .prop_map(|(link, address, state)| Event::Neighbour(Neighbour { link, address, state })),
+        1 => (1_u32..=4, address()).prop_map(|(link, address)| Event::NeighbourGone(link, address)),
+        3 => (1_u32..=4, object()).prop_map(|(number, object)| Event::Object(number, object)),
+        1 => (1_u32..=4).prop_map(Event::ObjectGone),
+        8 => (key(), route(), placement).prop_map(|(key, route, placement)| Event::Route(key, route, placement)),
+        4 => (key(), route()).prop_map(|(key, route)| Event::RouteGone(key, route)),
+    ]
+}
+
+fn fib() -> Fib {
+    let port = |link| PortSettings { link, mtu_limit: 1500 };
+    Fib::new(vec![port(1), port(2)], 1, 0).unwrap()
+}
+
+fn check(view: &View, fib: &Fib) {
+    let (differences, _) = compare(view, fib);
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// News, some at a time, and a list of everything in between.
+    #[test]
+    fn the_tables_follow(
+        batches in prop::collection::vec(prop::collection::vec(event(), 1..12), 1..12),
+        fresh in prop::collection::vec(event(), 0..40),
+    ) {
+        let (mut view, mut fib) = (View::default(), fib());
+        for index in 1..=3 {
+            view.apply(Event::Link(link(index, true)));
+        }
+        for batch in batches {
+            for event in batch {
+                view.apply(event);
+            }
+            let changes = view.take_changes();
+            fib.update(&view, &changes).unwrap();
+            check(&view, &fib);
+        }
+        let mut other = View::default();
+        for event in fresh {
+            other.apply(event);
+        }
+        view.become_like(other);
+        let changes = view.take_changes();
+        fib.update(&view, &changes).unwrap();
+        check(&view, &fib);
+        // All gone: nothing is left over.
+        view.become_like(View::default());
+        let changes = view.take_changes();
+        fib.update(&view, &changes).unwrap();
+        check(&view, &fib);
+        let (ipv4, ipv6) = fib.route_counts();
+        // VRFs' defaults lead to the kernel.
+        prop_assert!(ipv4 <= 1 && ipv6 <= 1 && fib.next_hop_count() <= 1, "{} {}", ipv4, ipv6);
+    }
+}
+
+fn found(fib: &Fib, address: &str) -> Option<NextHop> {
+    let IpAddr::V4(ip) = address.parse().unwrap() else { panic!("an IPv4 address") };
+    let (_, id) = fib.live().ipv4(0)?.longest_match(ip.to_bits())?;
+    fib.next_hop(id).cloned()
+}
+
+fn update(view: &mut View, fib: &mut Fib, events: Vec<Event>) {
+    for event in events {
+        view.apply(event);
+    }
+    let changes = view.take_changes();
+    fib.update(view, &changes).unwrap();
+    check(view, fib);
+}
+
+fn add(prefix: &str, target: Target) -> Event {
+    let key = RouteKey { table: MAIN, prefix: prefix.parse().unwrap() };
+    Event::Route(key, Route { metric: 0, tos: 0, target: Arc::new(target) }, Placement::Append)
+}
+
+fn via(link: u32, gateway: &str) -> Path {
+    Path { link, gateway: Some(gateway.parse().unwrap()), weight: 1, is_dead: false }
+}
+
+#[test]
+fn a_route_is_held_until_its_link_is_known() {
+    let (mut view, mut fib) = (View::default(), fib());
+    update(&mut view, &mut fib, vec![add("10.1.0.0/16", Target::Paths(vec![via(1, "10.9.0.2")]))]);
+    assert_eq!(found(&fib, "10.1.0.1"), None);
+    update(&mut view, &mut fib, vec![Event::Link(link(1, true))]);
+    assert!(matches!(found(&fib, "10.1.0.1"), Some(NextHop::Unresolved(_))));
+}
+
+#[test]
+fn a_neighbour_behind_a_longer_route_gets_none_of_its_own() {
+    let (mut view, mut fib) = (View::default(), fib());
+    let on_link = Path { gateway: None, ..via(1, "10.0.0.1") };
+    let state = NeighbourState::Known([4, 0, 0, 0, 0, 1]);
+    let neighbour = Neighbour { link: 1, address: "10.1.1.2".parse().unwrap(), state };
+    update(
+        &mut view,
+        &mut fib,
+        vec![
+            Event::Link(link(1, true)),
+            Event::Link(link(2, true)),
+            add("10.1.1.0/24", Target::Paths(vec![on_link])),
+            Event::Neighbour(neighbour),
+        ],
+    );
+    assert!(matches!(found(&fib, "10.1.1.2"), Some(NextHop::Forward(to)) if to.port == 0));
+    update(&mut view, &mut fib, vec![add("10.1.1.0/28", Target::Paths(vec![via(2, "10.2.0.2")]))]);
+    assert!(matches!(found(&fib, "10.1.1.2"), Some(NextHop::Unresolved(whom)) if whom.link == 2));
+}
+
+#[test]
+fn a_group_changes_without_its_routes() {
+    let (mut view, mut fib) = (View::default(), fib());
+    let events = vec![
+        Event::Link(link(1, true)),
+        Event::Link(link(2, true)),
+        Event::Object(1, NextHopObject::Path(via(1, "10.9.0.2"))),
+        Event::Object(2, NextHopObject::Path(via(2, "10.8.0.2"))),
+        Event::Object(7, NextHopObject::Group(vec![(1, 1), (2, 3)])),
+        add("10.1.0.0/16", Target::Object(7)),
+    ];
+    update(&mut view, &mut fib, events);
+    assert!(matches!(found(&fib, "10.1.0.1"), Some(NextHop::Group(_))));
+    // One member's link goes down: all to the other, at once.
+    update(&mut view, &mut fib, vec![Event::Link(link(2, false))]);
+    assert!(matches!(found(&fib, "10.1.0.1"), Some(NextHop::Unresolved(whom)) if whom.link == 1));
+    assert!(!view.has_changed());
+    // The object is deleted: so is what the kernel doesn't tell.
+    view.apply(Event::ObjectGone(7));
+    assert!(view.take_changes().in_doubt);
+}

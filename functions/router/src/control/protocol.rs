@@ -1,0 +1,210 @@
+//! What the control socket understands: one JSON object a line in, one a line out. docs/router.md describes it.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use warmlane_table::IpPrefix;
+
+use super::follow::Follower;
+use super::kernel::NeighbourState;
+use super::verify::describe;
+
+/// Longest question, in bytes.
+pub(crate) const LONGEST_QUESTION: usize = 4096;
+
+/// Routes and neighbours in an answer, unless the question says otherwise, and at most.
+const USUAL_LIMIT: usize = 1000;
+const HIGHEST_LIMIT: usize = 2_000_000;
+
+/// A question to a running router.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "ask", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Question {
+    /// How it is.
+    Status {},
+    /// What was counted.
+    Counters {},
+    /// What the tables hold: all prefixes, or what one address finds.
+    Routes {
+        /// Only what packets to this address would find.
+        address: Option<IpAddr>,
+        /// At most so many.
+        limit: Option<usize>,
+        /// Which table; 0 is the one outside of VRFs.
+        table: Option<u16>,
+    },
+    /// Stations on the interfaces.
+    Neighbours {
+        /// At most so many.
+        limit: Option<usize>,
+    },
+    /// Whether the tables are what the kernel's are.
+    Verify {},
+}
+
+impl Question {
+    /// Reads a question.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong, and what would be right.
+    pub fn parse(line: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(line).map_err(|error| {
+            format!("that is no question ({error}): ask like {{\"ask\":\"status\"}}, see docs/router.md")
+        })
+    }
+
+    /// Answers it. `counters` gives what lanes and ports have counted.
+    pub fn answer(&self, follower: &mut Follower, counters: &mut dyn FnMut() -> Value) -> Value {
+        match self {
+            Self::Status {} => status(follower),
+            Self::Counters {} => {
+                let mut all = counters();
+                if let Value::Object(map) = &mut all {
+                    map.insert("kernel".to_owned(), json!(follower.counters()));
+                }
+                all
+            }
+            Self::Routes { address, limit, table } => routes(
+                follower,
+                *address,
+                limit.unwrap_or(USUAL_LIMIT).min(HIGHEST_LIMIT),
+                table.unwrap_or(0),
+            ),
+            Self::Neighbours { limit } => {
+                neighbours(follower, limit.unwrap_or(USUAL_LIMIT).min(HIGHEST_LIMIT))
+            }
+            Self::Verify {} => match follower.verify() {
+                Ok(verdict) => json!(verdict),
+                Err(error) => json!({ "error": format!("the kernel's routes can't be listed: {error}") }),
+            },
+        }
+    }
+}
+
+fn status(follower: &Follower) -> Value {
+    let (view, fib) = (follower.view(), follower.fib());
+    let (ipv4, ipv6) = fib.route_counts();
+    let ports: Vec<Value> = fib
+        .ports()
+        .iter()
+        .map(|port| match view.links().get(&port.link) {
+            Some(link) => json!({
+                "interface": link.name,
+                "up": link.is_up,
+                "mtu": link.mtu.min(u32::from(port.mtu_limit)),
+                "mac": link.mac.map(|mac| warmlane_wire::MacAddress(mac).to_string()),
+                "addresses": view.addresses(link.index)
+                    .map(|own| format!("{}/{}", own.address, own.length)).collect::<Vec<_>>(),
+            }),
+            None => json!({ "interface": null, "gone": true }),
+        })
+        .collect();
+    let tables: Vec<Value> = fib
+        .sources()
+        .iter()
+        .map(|source| json!({ "table": source.number, "kernel": source.kernel, "vrf": source.is_vrf }))
+        .collect();
+    json!({
+        "ports": ports,
+        "tables": tables,
+        "routes": { "ipv4": ipv4, "ipv6": ipv6 },
+        "next_hops": fib.next_hop_count(),
+        "kernel_routes": view.route_count(),
+        "warnings": follower.warnings(),
+    })
+}
+
+fn routes(follower: &Follower, address: Option<IpAddr>, limit: usize, table: u16) -> Value {
+    let live = follower.fib().live();
+    let (Some(ipv4), Some(ipv6)) = (live.ipv4(table), live.ipv6(table)) else {
+        return json!({ "error": format!("there is no table {table}: \"status\" lists them") });
+    };
+    let found: Vec<_> = match address {
+        Some(IpAddr::V4(ip)) => ipv4
+            .longest_match(ip.to_bits())
+            .map(|(prefix, id)| (IpPrefix::V4(prefix), id))
+            .into_iter()
+            .collect(),
+        Some(IpAddr::V6(ip)) => ipv6
+            .longest_match(ip.to_bits())
+            .map(|(prefix, id)| (IpPrefix::V6(prefix), id))
+            .into_iter()
+            .collect(),
+        None => ipv4
+            .routes()
+            .map(|(prefix, id)| (IpPrefix::V4(prefix), id))
+            .chain(ipv6.routes().map(|(prefix, id)| (IpPrefix::V6(prefix), id)))
+            .take(limit)
+            .collect(),
+    };
+    let total = ipv4.len() + ipv6.len();
+    let list: Vec<Value> = found
+        .into_iter()
+        .map(|(prefix, id)| {
+            let leads_to = follower.fib().next_hop(id).map(|hop| follower.fib().describe(hop));
+            json!({ "prefix": prefix.to_string(), "leads_to": leads_to })
+        })
+        .collect();
+    json!({ "total": total, "routes": list })
+}
+
+fn neighbours(follower: &Follower, limit: usize) -> Value {
+    let view = follower.view();
+    let mut all: Vec<_> = view.neighbours().filter(|known| follower.is_ours(known.link)).collect();
+    all.sort_by_key(|known| (known.link, known.address));
+    let total = all.len();
+    let list: Vec<Value> = all
+        .into_iter()
+        .take(limit)
+        .map(|known| {
+            let state = match known.state {
+                NeighbourState::Known(_) => "known",
+                NeighbourState::Stale(_) => "stale",
+                NeighbourState::Unknown => "unknown",
+            };
+            json!({
+                "interface": view.links().get(&known.link).map(|link| &link.name),
+                "address": known.address,
+                "mac": known.state.mac().map(|mac| warmlane_wire::MacAddress(mac).to_string()),
+                "state": state,
+            })
+        })
+        .collect();
+    json!({ "total": total, "neighbours": list })
+}
+
+/// What a group's members are, or a next hop is, in words.
+pub(crate) fn words<'a>(hops: impl Iterator<Item = &'a warmlane_forward::control::NextHop>) -> String {
+    let mut all: Vec<String> = hops.map(describe).collect();
+    all.sort();
+    all.dedup();
+    all.join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn questions_are_read() {
+        assert_eq!(Question::parse(br#"{"ask":"status"}"#), Ok(Question::Status {}));
+        let routes = Question::parse(br#"{"ask":"routes","address":"2001:db8::1","limit":7}"#).unwrap();
+        let address = Some("2001:db8::1".parse().unwrap());
+        assert_eq!(routes, Question::Routes { address, limit: Some(7), table: None });
+        for wrong in
+            [&b"status"[..], br#"{"ask":"reboot"}"#, br#"{"ask":"routes","address":"x"}"#, b"", b"\xff"]
+        {
+            assert!(Question::parse(wrong).unwrap_err().contains("docs/router.md"));
+        }
+        assert!(Question::parse(br#"{"ask":"routes","adress":"192.0.2.1"}"#).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Question::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Packets that wait for their next station's Ethernet address, so that the first one of a connection isn't lost.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use warmlane_forward::control::Unresolved;
+use warmlane_mem::{Burst, Packet};
+use warmlane_wire::{Ipv4Header, Ipv6Header};
+
+/// Packets that a lane holds at most, and for one station (RFC 1122 section 2.3.2.2 asks for at least one).
+const PACKETS: usize = 1024;
+const PACKETS_PER_STATION: u16 = 128;
+
+/// Stations that are waited for at a time.
+const STATIONS: usize = 512;
+
+/// How long the kernel asks before it gives up: three times, a second each (RFC 4861 section 10), and a little.
+const PATIENCE_MILLISECONDS: u64 = 3_300;
+
+/// A station that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Station {
+    /// The kernel's number of the link.
+    pub link: u32,
+    /// The station's address.
+    pub address: IpAddr,
+}
+
+struct Waiting {
+    station: Station,
+    /// Since when, in cycles.
+    since: u64,
+    packets: u16,
+}
+
+struct Held {
+    packet: Packet,
+    station: Station,
+}
+
+/// What became of a packet that should be held.
+pub(crate) enum Kept {
+    /// It waits, as others do for the same station.
+    Waits,
+    /// It waits as the first: the station is to be asked for.
+    First(Station),
+    /// There is no room, or it is no IP packet.
+    Refused(Packet),
+}
+
+/// One lane's packets that wait.
+pub(crate) struct Hold {
+    held: VecDeque<Held>,
+    waiting: Vec<Waiting>,
+    cycles_per_millisecond: u64,
+    /// The routes' version that the packets were tried with last.
+    version: u64,
+    /// Packets, from the front, to try with this version.
+    untried: usize,
+    /// When was looked for packets that waited too long.
+    looked: u64,
+}
+
+impl Hold {
+    pub(crate) fn new(cycles_per_second: u64) -> Self {
+        Self {
+            held: VecDeque::with_capacity(PACKETS),
+            waiting: Vec::with_capacity(STATIONS),
+            cycles_per_millisecond: (cycles_per_second / 1000).max(1),
+            version: 0,
+            untried: 0,
+            looked: 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Keeps a packet.
+    #[cold]
+    pub(crate) fn keep(&mut self, packet: Packet, whom: Unresolved, now: u64) -> Kept {
+        let Some(address) = whom.gateway.or_else(|| destination(&packet)) else {
+            return Kept::Refused(packet);
+        };
+        let station = Station { link: whom.link, address };
+        if self.held.len() == PACKETS {
+            return Kept::Refused(packet);
+        }
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.station == station) {
+            if waiting.packets == PACKETS_PER_STATION {
+                return Kept::Refused(packet);
+            }
+            waiting.packets += 1;
+            self.held.push_back(Held { packet, station });
+            return Kept::Waits;
+        }
+        if self.waiting.len() == STATIONS {
+            return Kept::Refused(packet);
+        }
+        self.waiting.push(Waiting { station, since: now, packets: 1 });
+        self.held.push_back(Held { packet, station });
+        Kept::First(station)
+    }
+
+    /// Gives back packets: in `again` those that may go on since routes have changed, in `lost` those that waited too
+    /// long.
+    #[cold]
+    pub(crate) fn release(&mut self, version: u64, now: u64, again: &mut Burst, lost: &mut Burst) {
+        if now.saturating_sub(self.looked) >= self.cycles_per_millisecond {
+            self.looked = now;
+            self.expire(now, lost);
+            // Not more often than this, however often routes change.
+            if version != self.version {
+                self.version = version;
+                self.untried = self.held.len();
+            }
+        }
+        while self.untried > 0 && again.room() > 0 {
+            self.untried -= 1;
+            let Some(Held { packet, station }) = self.held.pop_front() else { break };
+            self.forget(station);
+            drop(again.push(packet));
+        }
+    }
+
+    fn forget(&mut self, station: Station) {
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.station == station) {
+            waiting.packets = waiting.packets.saturating_sub(1);
+        }
+    }
+
+    fn expire(&mut self, now: u64, lost: &mut Burst) {
+        let patience = PATIENCE_MILLISECONDS * self.cycles_per_millisecond;
+        let late = |waiting: &Waiting| now.saturating_sub(waiting.since) > patience;
+        let mut place = 0;
+        if self.waiting.iter().any(|waiting| late(waiting) && waiting.packets > 0) {
+            while place < self.held.len() && lost.room() > 0 {
+                let station = self.held[place].station;
+                let is_late = self.waiting.iter().any(|waiting| waiting.station == station && late(waiting));
+                if !is_late {
+                    place += 1;
+                    continue;
+                }
+                self.untried -= usize::from(place < self.untried);
+                self.forget(station);
+                if let Some(held) = self.held.remove(place) {
+                    drop(lost.push(held.packet));
+                }
+            }
+        }
+        self.waiting.retain(|waiting| waiting.packets > 0 || !late(waiting));
+    }
+
+    /// Gives back all that is held, as far as there is room.
+    pub(crate) fn finish(&mut self, lost: &mut Burst) {
+        while lost.room() > 0
+            && let Some(held) = self.held.pop_front()
+        {
+            drop(lost.push(held.packet));
+        }
+        if self.held.is_empty() {
+            self.waiting.clear();
+        }
+    }
+}
+
+/// Where an IP packet goes whose layer 3 offset is known.
+fn destination(packet: &Packet) -> Option<IpAddr> {
+    let ip = packet.data().get(usize::from(packet.l3_offset())..)?;
+    match ip.first()? >> 4 {
+        4 => ip.first_chunk().map(|header| IpAddr::V4(Ipv4Header(header).destination())),
+        6 => ip.first_chunk().map(|header| IpAddr::V6(Ipv6Header(header).destination())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warmlane_mem::{Pool, PoolConfig};
+
+    const SECOND: u64 = 1_000_000;
+
+    fn packet(pool: &Pool, last: u8) -> Packet {
+        let mut packet = pool.take().unwrap();
+        let mut frame = [0; 60];
+        frame[14] = 0x45;
+        frame[30..34].copy_from_slice(&[192, 0, 2, last]);
+        packet.fill(&frame).unwrap();
+        packet.set_l3_offset(14);
+        packet
+    }
+
+    const ON_LINK: Unresolved = Unresolved { link: 7, gateway: None };
+
+    fn release(hold: &mut Hold, version: u64, now: u64) -> (usize, usize) {
+        let (mut again, mut lost) = (Burst::new(), Burst::new());
+        hold.release(version, now, &mut again, &mut lost);
+        (again.len(), lost.len())
+    }
+
+    #[test]
+    fn packets_wait_for_a_change_and_not_for_ever() {
+        let pool = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).unwrap();
+        let mut hold = Hold::new(SECOND);
+        let station = |last: u8| Station { link: 7, address: IpAddr::from([192, 0, 2, last]) };
+        assert!(matches!(hold.keep(packet(&pool, 1), ON_LINK, 0), Kept::First(first) if first == station(1)));
+        assert!(matches!(hold.keep(packet(&pool, 1), ON_LINK, 10), Kept::Waits));
+        assert!(matches!(hold.keep(packet(&pool, 2), ON_LINK, SECOND), Kept::First(_)));
+        assert_eq!(release(&mut hold, 0, 2 * SECOND), (0, 0));
+        assert_eq!(release(&mut hold, 1, 2 * SECOND + 5_000), (3, 0));
+        // Tried in vain: it waits on, and no longer for that.
+        assert!(matches!(hold.keep(packet(&pool, 1), ON_LINK, 3 * SECOND), Kept::Waits));
+        assert_eq!(release(&mut hold, 1, 3 * SECOND + 100), (0, 0));
+        assert_eq!(release(&mut hold, 1, 4 * SECOND), (0, 1));
+        assert_eq!(release(&mut hold, 1, 5 * SECOND), (0, 0));
+        assert!(hold.is_empty());
+        assert_eq!(pool.ledger().outstanding(), 0);
+    }
+
+    #[test]
+    fn there_is_a_bound() {
+        let pool = Pool::new(&PoolConfig { buffers: 2048, ..PoolConfig::default() }).unwrap();
+        let mut hold = Hold::new(SECOND);
+        let gateway = |last: u8| Unresolved { link: 7, gateway: Some(IpAddr::from([192, 0, 2, last])) };
+        let mut kept = 0;
+        for _ in 0..200 {
+            kept += usize::from(!matches!(hold.keep(packet(&pool, 9), gateway(1), 0), Kept::Refused(_)));
+        }
+        assert_eq!(kept, usize::from(PACKETS_PER_STATION));
+        for last in 2..30 {
+            for _ in 0..100 {
+                kept +=
+                    usize::from(!matches!(hold.keep(packet(&pool, 9), gateway(last), 0), Kept::Refused(_)));
+            }
+        }
+        assert_eq!(kept, PACKETS);
+        let mut lost = Burst::new();
+        let mut given = 0;
+        while !hold.is_empty() {
+            hold.finish(&mut lost);
+            given += lost.len();
+            lost.clear();
+        }
+        assert_eq!(given, PACKETS);
+    }
+}

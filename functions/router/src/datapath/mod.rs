@@ -1,0 +1,8 @@
+//! What lanes do besides forwarding.
+
+mod exceptions;
+mod hold;
+
+pub(crate) use exceptions::Bell;
+pub use exceptions::{PuntPort, RouterExceptions};
+pub use hold::Station;

@@ -1,0 +1,45 @@
+"""Sends 2,000 flows of ten numbered UDP packets each, or receives and counts them, and whether they are in order."""
+
+import json
+import random
+import resource
+import socket
+import struct
+import sys
+import time
+
+TARGET = ("203.0.113.1", 5000)
+FLOWS, PACKETS = 2000, 10
+
+if sys.argv[1] == "send":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+    order = [flow for flow in range(FLOWS) for _ in range(PACKETS)]
+    random.Random(1).shuffle(order)
+    sent = [0] * FLOWS
+    sockets = []
+    for flow in range(FLOWS):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sender.bind(("0.0.0.0", 10000 + flow))
+        sockets.append(sender)
+    for number, flow in enumerate(order):
+        sockets[flow].sendto(struct.pack("!HH", flow, sent[flow]), TARGET)
+        sent[flow] += 1
+        if number % 20 == 0:
+            time.sleep(0.001)
+else:
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+    receiver.bind(TARGET)
+    receiver.settimeout(30)
+    print("ready", flush=True)
+    last, packets, reordered = {}, 0, 0
+    try:
+        while True:
+            flow, number = struct.unpack("!HH", receiver.recv(100))
+            reordered += last.get(flow, -1) >= number
+            last[flow] = number
+            packets += 1
+            receiver.settimeout(3)
+    except TimeoutError:
+        pass
+    print(json.dumps({"packets": packets, "flows": len(last), "reordered": reordered}))

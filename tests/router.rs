@@ -1,0 +1,213 @@
+//! `warmlane router` between two of the kernel's hosts: what the kernel's own router does must go on, and faster.
+
+#![forbid(unsafe_code)]
+
+use serde_json::Value;
+use warmlane_system_tests::{RouterLab, SHORT};
+use warmlane_testkit::namespace::{self, Namespace};
+use warmlane_testkit::process::Process;
+
+const FAR: [&str; 4] = ["198.51.100.2", "2001:db8:2::2", "198.51.100.3", "2001:db8:2::3"];
+
+#[test]
+fn hosts_reach_each_other_and_the_kernel_gets_it_back() {
+    let Some(lab) = RouterLab::new("router: hosts_reach_each_other", 1500, &[]) else { return };
+    let process = lab.start("w0 e0", "");
+    // Nobody knows anybody: the first packet of each waits for the neighbour, and none is lost.
+    RouterLab::check_ping(&lab.west, &FAR);
+    RouterLab::check_ping(&lab.east, &["192.0.2.2", "2001:db8:1::2"]);
+    // The box itself.
+    RouterLab::check_ping(&lab.west, &["192.0.2.1", "198.51.100.1", "2001:db8:1::1", "2001:db8:2::1"]);
+    for (options, hop, target) in
+        [("-4", "192.0.2.1", "198.51.100.2"), ("-6", "2001:db8:1::1", "2001:db8:2::2")]
+    {
+        let trace = lab.west.run(&format!("traceroute {options} -n -q 2 -w 10 -m 5 {target}"));
+        let hops: Vec<&str> = trace.output.lines().skip(1).map(str::trim).collect();
+        let seen = |number: usize, address: &str| {
+            hops.get(number - 1).is_some_and(|line| line.starts_with(&format!("{number}  {address} ")))
+        };
+        assert!(seen(1, hop) && seen(2, target) && hops.len() == 2, "{}", trace.text());
+    }
+    // A station that isn't there.
+    let nobody = lab.west.run("ping -n -c 1 -W 10 198.51.100.77");
+    assert!(nobody.output.contains("From 192.0.2.1"), "{}", nobody.text());
+    assert!(nobody.output.contains("Destination Host Unreachable"), "{}", nobody.text());
+    let nobody = lab.west.run("ping -n -c 1 -W 10 2001:db8:2::77");
+    assert!(nobody.output.contains("From 2001:db8:1::1"), "{}", nobody.text());
+
+    let report = RouterLab::finish(process);
+    // Six ways of three pings, and their answers.
+    assert!(report.number("/forward/forwarded") >= 6 * 6, "{:#}", report.value());
+    assert!(!lab.router.run("ip -details link show").output.contains("prog/xdp"));
+    RouterLab::check_ping(&lab.west, &FAR);
+}
+
+#[test]
+fn routes_are_followed() {
+    let Some(lab) = RouterLab::new("router: routes_are_followed", 1500, &[]) else { return };
+    for address in ["203.0.113.1/32", "2001:db8:3::1/128"] {
+        lab.east.ip(&format!("address add {address} dev lo"));
+    }
+    let process = lab.start("w0 e0", "");
+    let reaches = |address: &str| lab.west.run(&format!("ping -n -c 1 -W 1 {address}"));
+    for (address, prefix, gateway, second) in [
+        ("203.0.113.1", "203.0.113.0/24", "198.51.100.2", "198.51.100.3"),
+        ("2001:db8:3::1", "2001:db8:3::/48", "2001:db8:2::2", "2001:db8:2::3"),
+    ] {
+        let nowhere = reaches(address);
+        assert!(!nowhere.status.success() && nowhere.output.contains("nreachable"), "{}", nowhere.text());
+        lab.router.ip(&format!("route add {prefix} via {gateway}"));
+        RouterLab::check_ping(&lab.west, &[address]);
+        lab.router.ip(&format!("route replace {prefix} via {second}"));
+        RouterLab::check_ping(&lab.west, &[address]);
+        for _ in 0..50 {
+            lab.router.ip(&format!("route del {prefix}"));
+            lab.router.ip(&format!("route add {prefix} via {gateway}"));
+        }
+        RouterLab::check_ping(&lab.west, &[address]);
+        for (kind, says) in
+            [("unreachable", "nreachable"), ("prohibit", "prohibited"), ("blackhole", "100% packet loss")]
+        {
+            lab.router.ip(&format!("route del {prefix}"));
+            lab.router.ip(&format!("route add {kind} {prefix}"));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let refused = reaches(address);
+            let text = refused.text();
+            let right = match (kind, address.contains(':')) {
+                ("prohibit", true) => text.contains("rohibited"),
+                ("prohibit", false) => text.contains("filtered"),
+                _ => text.contains(says),
+            };
+            assert!(right, "{kind}: {text}");
+        }
+    }
+    RouterLab::finish(process);
+}
+
+#[test]
+fn streams_and_large_packets_go_through() {
+    const MTU: u32 = 9000;
+    let Some(lab) = RouterLab::new("router: streams", MTU, &[]) else { return };
+    let process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &FAR);
+    for (address, headers) in [("198.51.100.2", 28), ("2001:db8:2::2", 48)] {
+        let line = format!("ping -n -c 3 -i 0.2 -W 10 -M do -s {} {address}", MTU - headers);
+        lab.west.run(&line).expect_success(&line);
+    }
+    for host in [(&lab.west, "w0"), (&lab.east, "e0"), (&lab.router, "w0"), (&lab.router, "e0")] {
+        host.0.set_offloads(host.1, false);
+    }
+    for address in ["198.51.100.2", "2001:db8:2::2"] {
+        // Bound, for this host has two addresses, and an unbound server answers datagrams from the one that it likes.
+        let mut server = lab.east.spawn(&format!("iperf3 --server --forceflush --bind {address}"));
+        server.wait_for("Server listening", SHORT);
+        for options in ["", "--reverse", "--udp --bitrate 20M --length 1200"] {
+            let line = format!("iperf3 --client {address} --time 1 --json {options}");
+            let finished = lab.west.run(&line);
+            let result: serde_json::Value =
+                serde_json::from_str(finished.expect_success(&line)).expect("iperf3 prints JSON");
+            let number =
+                |path: &str| result.pointer(path).and_then(serde_json::Value::as_f64).unwrap_or(-1.0);
+            if options.contains("udp") {
+                let (packets, lost) = (number("/end/sum/packets"), number("/end/sum/lost_packets"));
+                assert!(
+                    packets > 1000.0 && lost < packets / 4.0,
+                    "{line}: {lost} of {packets} lost: {result:#}"
+                );
+            } else {
+                assert!(number("/end/sum_received/bytes") > 1e6, "{line}: {result:#}");
+            }
+        }
+    }
+    RouterLab::finish(process);
+}
+
+#[test]
+fn a_smaller_link_is_found_out() {
+    let Some(lab) = RouterLab::new("router: a_smaller_link", 1500, &[]) else { return };
+    lab.router.ip("link set e0 mtu 1400");
+    lab.east.ip("link set e0 mtu 1400");
+    let process = lab.start("w0 e0", "");
+    // Before the sender knows: its fragments are cut again.
+    lab.west.run("ping -n -c 3 -i 0.2 -W 10 -M dont -s 3000 198.51.100.2").expect_success("fragments");
+    let too_big = lab.west.run("ping -n -c 2 -i 0.2 -W 10 -M do -s 1472 198.51.100.2");
+    assert!(too_big.text().contains("From 192.0.2.1"), "{}", too_big.text());
+    assert!(too_big.text().contains("mtu = 1400"), "{}", too_big.text());
+    let too_big = lab.west.run("ping -n -c 2 -i 0.2 -W 10 -M do -s 1452 2001:db8:2::2");
+    assert!(too_big.text().contains("Packet too big: mtu=1400"), "{}", too_big.text());
+    let report = RouterLab::finish(process);
+    assert!(report.number("/forward/fragmented") > 0, "{:#}", report.value());
+}
+
+/// Two hosts that a group of nexthop objects leads to, and a third member with a weight. Flows keep their path and their order.
+#[test]
+fn flows_are_spread_over_next_hops() {
+    let Some(lab) = RouterLab::new("router: flows_are_spread", 1500, &["python3"]) else { return };
+    let other = Namespace::new("other");
+    namespace::link((&lab.router, "x0"), (&other, "x0"), 1500);
+    other.run("ethtool -K x0 tx off").expect_success("ethtool");
+    lab.router.ip("address add 192.0.3.1/24 dev x0");
+    other.ip("address add 192.0.3.2/24 dev x0");
+    other.ip("route add default via 192.0.3.1");
+    for host in [&lab.east, &other] {
+        host.ip("address add 203.0.113.1/32 dev lo");
+    }
+    for line in [
+        "nexthop add id 1 via 198.51.100.2 dev e0",
+        "nexthop add id 2 via 192.0.3.2 dev x0",
+        "nexthop add id 10 group 1/2",
+        "route add 203.0.113.0/24 nhid 10",
+    ] {
+        lab.router.ip(line);
+    }
+    let process = lab.start("w0 e0 x0", "");
+    let spread = |what: &str, share: std::ops::Range<f64>| {
+        let counts: Vec<Value> = {
+            let mut receivers: Vec<Process> =
+                [&lab.east, &other].map(|host| host.spawn(&format!("python3 {} receive", flows()))).into();
+            for receiver in &mut receivers {
+                receiver.wait_for("ready", SHORT);
+            }
+            lab.west.run(&format!("python3 {} send", flows())).expect_success("send");
+            let counts = receivers.into_iter().map(|receiver| {
+                let finished = receiver.finish(SHORT);
+                let text = finished.expect_success("receive").replace("ready\n", "");
+                serde_json::from_str(&text).expect("one JSON object")
+            });
+            counts.collect()
+        };
+        let number = |host: usize, name: &str| counts[host][name].as_u64().expect("a number");
+        let (first, second) = (number(0, "packets"), number(1, "packets"));
+        assert_eq!(first + second, 20_000, "{what}: {counts:?}");
+        assert!(share.contains(&(first as f64 / 20_000.0)), "{what}: {counts:?}");
+        for host in 0..2 {
+            assert_eq!(number(host, "reordered"), 0, "{what}: {counts:?}");
+            // Each flow came whole, to one of them.
+            assert_eq!(number(host, "packets"), number(host, "flows") * 10, "{what}: {counts:?}");
+        }
+    };
+    spread("equal weights", 0.45..0.55);
+    // The group changes, the route doesn't: nobody tells of it.
+    lab.router.ip("nexthop replace id 10 group 1,3/2,1");
+    lab.verify();
+    spread("three to one", 0.70..0.80);
+    // A multipath route of the old kind.
+    lab.router
+        .ip("route replace 203.0.113.0/24 nexthop via 198.51.100.2 weight 1 nexthop via 192.0.3.2 weight 3");
+    lab.verify();
+    spread("one to three", 0.20..0.30);
+    // Of two members one goes with its link, without a word on the route; when it comes back, the group is gone.
+    lab.router.ip("route replace 203.0.113.0/24 nhid 10");
+    lab.router.ip("link set x0 down");
+    RouterLab::wait_until("all goes the other way", SHORT, || {
+        lab.ask("verify")["equal"] == true && lab.west.run("ping -n -c 1 -W 1 203.0.113.1").status.success()
+    });
+    lab.router.ip("link set x0 up");
+    lab.verify();
+    RouterLab::finish(process);
+}
+
+/// Where the program is that sends flows and counts them.
+fn flows() -> String {
+    format!("{}/flows.py", env!("CARGO_MANIFEST_DIR"))
+}

@@ -1,0 +1,277 @@
+//! `warmlane router` in trouble: what it says, what it refuses, what is left of it, and whether its tables are right.
+
+#![forbid(unsafe_code)]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
+use warmlane_testkit::namespace::{self, Namespace};
+use warmlane_testkit::process::{Process, warmlane};
+
+const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:2::2"];
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn it_says_how_it_is() {
+    let Some(lab) = RouterLab::new("router: it_says_how_it_is", 1500, &[]) else { return };
+    let process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &FAR);
+    let mode = std::fs::metadata(lab.socket()).expect("the control socket is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let status = lab.ask("status");
+    assert_eq!(status["ports"][0]["interface"], "w0", "{status:#}");
+    assert_eq!(status["ports"][1]["mtu"], 1500, "{status:#}");
+    let neighbours = lab.ask("neighbours");
+    let known = neighbours["neighbours"].as_array().expect("a list");
+    assert!(known.iter().any(|each| each["address"] == "198.51.100.2" && each["interface"] == "e0"));
+    let route = lab.ask("routes 198.51.100.2");
+    assert_eq!(route["routes"][0]["prefix"], "198.51.100.2/32", "{route:#}");
+    let counters = lab.ask("counters");
+    assert!(counters["forward"]["forwarded"].as_u64() >= Some(12), "{counters:#}");
+    assert!(counters["kernel"]["resolve_requests"].as_u64() >= Some(1), "{counters:#}");
+    lab.verify();
+    // A table that isn't there, and a second router.
+    assert_refused(&lab.try_ask("routes --table 7"), &["no table 7"]);
+    let second = lab.spawn("w0 e0", "").finish(SHORT);
+    assert_refused(&second, &["w0"]);
+    RouterLab::finish(process);
+    assert!(!lab.socket().exists());
+    assert_refused(&lab.try_ask("status"), &["no router answers"]);
+}
+
+#[test]
+fn the_kernel_forwards_again_at_once_when_it_is_killed() {
+    let Some(lab) = RouterLab::new("router: killed", 1500, &[]) else { return };
+    let process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &FAR);
+    let flood = lab.west.spawn("ping -n -q -i 0.01 198.51.100.2");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(lab.router.run("ip -details link show").output.contains("prog/xdp"));
+    process.signal("KILL");
+    drop(process);
+    std::thread::sleep(SECOND);
+    let before = Instant::now();
+    RouterLab::check_ping(&lab.west, &FAR);
+    assert!(before.elapsed() < 4 * SECOND);
+    flood.interrupt();
+    let text = flood.finish(SHORT).output;
+    // All that got lost, got lost within a second: at a hundred a second.
+    let line = text.lines().find(|line| line.contains("packets transmitted")).expect("a summary");
+    let mut numbers = line.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
+    let (sent, received) = (numbers.next().expect("sent"), numbers.next().expect("received"));
+    assert!(sent - received < 100, "{line}");
+    let links = lab.router.run("ip -details link show").output;
+    assert!(!links.contains("prog/xdp") && !links.contains("warmlane"), "{links}");
+    // The socket that it left behind is no obstacle.
+    assert!(lab.socket().exists());
+    let process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &FAR);
+    lab.verify();
+    RouterLab::finish(process);
+}
+
+#[test]
+fn links_change_and_the_rest_goes_on() {
+    let Some(lab) = RouterLab::new("router: links_change", 1500, &[]) else { return };
+    let other = Namespace::new("other");
+    namespace::link((&lab.router, "x0"), (&other, "x0"), 1500);
+    other.run("ethtool -K x0 tx off").expect_success("ethtool");
+    lab.router.ip("address add 203.0.113.1/24 dev x0");
+    other.ip("address add 203.0.113.2/24 dev x0");
+    other.ip("route add default via 203.0.113.1");
+    let mut process = lab.start("w0 e0 x0", "");
+    RouterLab::check_ping(&lab.west, &["198.51.100.2", "203.0.113.2"]);
+
+    lab.router.ip("link set e0 down");
+    process.wait_for("interface e0 was set down", SHORT);
+    let gone = lab.west.run("ping -n -c 1 -W 2 198.51.100.2");
+    assert!(!gone.status.success() && gone.output.contains("nreachable"), "{}", gone.text());
+    RouterLab::check_ping(&lab.west, &["203.0.113.2"]);
+    lab.verify();
+    lab.router.ip("link set e0 up");
+    process.wait_for("interface e0 was set up again", SHORT);
+    // The kernel has dropped the interface's IPv6 address and its routes meanwhile.
+    RouterLab::wait_until("e0 works again", SHORT, || {
+        lab.west.run("ping -n -c 1 -W 1 198.51.100.2").status.success()
+    });
+    lab.verify();
+
+    lab.router.ip("link set e0 mtu 1400");
+    process.wait_for("interface e0 has an MTU of 1400", SHORT);
+    lab.west.ip("route flush cache");
+    let large = lab.west.run("ping -n -c 1 -W 2 -M do -s 1472 198.51.100.2");
+    assert!(large.text().contains("mtu = 1400"), "{}", large.text());
+
+    lab.router.ip("link set w0 down");
+    lab.router.ip("link set w0 name west9");
+    lab.router.ip("link set west9 up");
+    process.wait_for("interface w0 is now called west9", SHORT);
+    RouterLab::wait_until("west9 works", SHORT, || {
+        lab.west.run("ping -n -c 1 -W 1 203.0.113.2").status.success()
+    });
+    assert_eq!(lab.ask("status")["ports"][0]["interface"], "west9");
+
+    lab.router.ip("link delete x0");
+    process.wait_for("interface x0 is gone; the others go on", SHORT);
+    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+    lab.verify();
+    process.interrupt();
+    let finished = process.finish(SHORT);
+    let told = finished.errors.matches("x0 is gone").count();
+    assert_eq!(told, 1, "{}", finished.errors);
+}
+
+#[test]
+fn what_goes_by_other_interfaces_is_left_to_the_kernel() {
+    let Some(lab) = RouterLab::new("router: other_interfaces", 1500, &[]) else { return };
+    let other = Namespace::new("other");
+    namespace::link((&lab.router, "x0"), (&other, "x0"), 1500);
+    lab.router.ip("address add 203.0.113.1/24 dev x0");
+    lab.router.ip("address add 2001:db8:4::1/64 dev x0");
+    other.ip("address add 203.0.113.2/24 dev x0");
+    other.ip("address add 2001:db8:4::2/64 dev x0");
+    other.ip("route add default via 203.0.113.1");
+    other.ip("route add default via 2001:db8:4::1");
+    let process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &["203.0.113.2", "2001:db8:4::2"]);
+    RouterLab::check_ping(&other, &["192.0.2.2", "2001:db8:1::2"]);
+    lab.verify();
+    let report = RouterLab::finish(process);
+    assert!(report.number("/forward/punted") >= 6, "{:#}", report.value());
+}
+
+#[test]
+fn what_can_not_work_is_refused_before_anything_changes() {
+    let Some(lab) = RouterLab::new("router: refusals", 1500, &["setpriv"]) else { return };
+    let refused = |interfaces: &str, options: &str, parts: &[&str]| {
+        assert_refused(&lab.spawn(interfaces, options).finish(SHORT), parts);
+        assert!(!lab.router.run("ip -details link show").output.contains("prog/xdp"));
+    };
+    refused("w0 e7", "", &["e7"]);
+    refused("w0 w0", "", &["w0", "twice"]);
+    refused("w0 e0", "--lanes 0", &["at least one lane"]);
+    refused("w0 e0", "--lanes 2", &["w0", "queue"]);
+    lab.router.ip("link add br0 type bridge");
+    lab.router.ip("link set e0 master br0");
+    refused("w0 e0", "", &["e0", "bridge", "br0"]);
+    refused("w0 br0", "", &["br0", "bridge"]);
+    lab.router.ip("link set e0 nomaster");
+    lab.router.ip("link set e0 down");
+    refused("w0 e0", "", &["e0", "up"]);
+    lab.router.ip("link set e0 up");
+    lab.router.set("net.ipv4.ip_forward", "0");
+    lab.router.set("net.ipv6.conf.all.forwarding", "0");
+    refused("w0 e0", "", &["sysctl -w net.ipv4.ip_forward=1"]);
+    lab.router.set("net.ipv4.ip_forward", "1");
+    std::fs::write(lab.socket(), "a file").expect("a writable directory");
+    refused("w0 e0", "", &["no socket", "--socket"]);
+    std::fs::remove_file(lab.socket()).expect("it is there");
+
+    // Without privilege.
+    let copy = lab.directory().join("warmlane");
+    std::fs::copy(warmlane(), &copy).expect("a writable directory");
+    for path in [lab.directory(), &copy] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("our own");
+    }
+    let mut command = lab.router.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
+    command.arg(&copy).args(["router", "w0", "e0", "--socket", "/tmp/warmlane-refused.sock"]);
+    assert_refused(&Process::run(&mut command, SHORT), &["CAP_"]);
+    let mut command = Command::new(warmlane());
+    command.args(["router"]);
+    let nothing = Process::run(&mut command, SHORT);
+    assert_refused(&nothing, &["which interfaces"]);
+    let file = lab.directory().join("router.toml");
+    std::fs::write(&file, "interfaces = [\"w0\", \"e0\"]\nlane = 2\n").expect("a writable directory");
+    refused("", &format!("--config {}", file.display()), &["router.toml", "line 2, column 1"]);
+}
+
+/// As a service it is no root: it has the capabilities of its unit file, and no others.
+#[test]
+fn it_runs_with_the_capabilities_of_its_service() {
+    let Some(lab) = RouterLab::new("router: capabilities", 1500, &["setpriv"]) else { return };
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/warmlane-router.service");
+    let unit = std::fs::read_to_string(unit).expect("the unit file");
+    let granted =
+        unit.lines().find_map(|line| line.strip_prefix("AmbientCapabilities=")).expect("capabilities");
+    let set: Vec<String> = granted
+        .split_whitespace()
+        .map(|name| format!("+{}", name.trim_start_matches("CAP_").to_lowercase()))
+        .collect();
+    let set = set.join(",");
+    let copy = lab.directory().join("warmlane");
+    std::fs::copy(warmlane(), &copy).expect("a writable directory");
+    for path in [lab.directory(), &copy] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("our own");
+    }
+    let mut command = lab.router.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]);
+    command.arg(format!("--inh-caps=-all,{set}")).arg(format!("--ambient-caps=-all,{set}"));
+    command.arg(format!("--bounding-set=-all,{set}"));
+    command.arg(&copy).args(["router", "w0", "e0", "--json", "--quiet", "--socket"]).arg(lab.socket());
+    let mut process = Process::spawn(&mut command);
+    process.wait_for("note: forwarding between", SHORT);
+    RouterLab::check_ping(&lab.west, &FAR);
+    lab.verify();
+    RouterLab::finish(process);
+}
+
+/// Kernels may be built without VLANs or VRFs; then there is nothing to test.
+fn can(lab: &RouterLab, line: &str) -> bool {
+    let finished = lab.router.run(&format!("ip {line}"));
+    if !finished.status.success() {
+        eprintln!("skipped: this kernel can't `ip {line}`: {}", finished.text());
+    }
+    finished.status.success()
+}
+
+#[test]
+fn vlans_are_interfaces() {
+    let Some(lab) = RouterLab::new("router: vlans", 1500, &[]) else { return };
+    if !can(&lab, "link add link e0 name e0.7 type vlan id 7") {
+        return;
+    }
+    lab.router.ip("link set e0.7 up");
+    lab.router.ip("address add 203.0.113.1/24 dev e0.7");
+    lab.east.ip("link add link e0 name e0.7 type vlan id 7");
+    lab.east.ip("link set e0.7 up");
+    lab.east.ip("address add 203.0.113.2/24 dev e0.7");
+    let process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &["203.0.113.2", "198.51.100.2"]);
+    lab.verify();
+    let report = RouterLab::finish(process);
+    assert!(report.number("/forward/forwarded") >= 12, "{:#}", report.value());
+}
+
+#[test]
+fn vrfs_have_tables_of_their_own() {
+    let Some(lab) = RouterLab::new("router: vrfs", 1500, &[]) else { return };
+    if !can(&lab, "link add red type vrf table 10") {
+        return;
+    }
+    let (one, other) = (Namespace::new("one"), Namespace::new("other"));
+    lab.router.ip("link set red up");
+    for (host, interface, ours, theirs) in
+        [(&one, "r0", "192.0.2.1", "192.0.2.2"), (&other, "r1", "198.51.100.1", "198.51.100.2")]
+    {
+        // The same addresses as outside of the VRF.
+        namespace::link((&lab.router, interface), (host, interface), 1500);
+        host.run(&format!("ethtool -K {interface} tx off")).expect_success("ethtool");
+        lab.router.ip(&format!("link set {interface} master red"));
+        lab.router.ip(&format!("address add {ours}/24 dev {interface}"));
+        host.ip(&format!("address add {theirs}/24 dev {interface}"));
+        host.ip(&format!("route add default via {ours}"));
+    }
+    let process = lab.start("w0 e0 r0 r1", "");
+    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+    RouterLab::check_ping(&one, &["198.51.100.2"]);
+    lab.verify();
+    // What is only in one of them is not in the other.
+    lab.east.ip("address add 203.0.113.1/32 dev lo");
+    lab.router.ip("route add 203.0.113.0/24 via 198.51.100.2");
+    RouterLab::check_ping(&lab.west, &["203.0.113.1"]);
+    lab.verify();
+    RouterLab::finish(process);
+}

@@ -1,0 +1,127 @@
+//! CPUs that never sleep while they are measured.
+//!
+//! A virtual CPU that has nothing to do is taken off its core, and comes back on the one that the host finds best for who
+//! woke it: mostly close to the waker. Programs wake their second lane in different ways, and in the rounds of one the two
+//! CPUs were neighbours, in the rounds of the other they were not, turn after turn, with nothing to see of it in the hops
+//! between the rounds. A thread that spins on each CPU whenever nobody else wants it keeps them where they are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use warmlane_sys::affinity::{self, AffinityError};
+
+const SPIN: u8 = 0;
+const REST: u8 = 1;
+const END: u8 = 2;
+
+/// From the request for rest to it: time for the lanes that are to have the CPUs to start.
+const HANDOVER: Duration = Duration::from_millis(1);
+
+/// Keeps CPUs awake until it is dropped.
+#[derive(Debug)]
+pub struct Awake {
+    state: Arc<AtomicU8>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Awake {
+    /// Starts one thread for each CPU, behind all others that want it.
+    ///
+    /// # Errors
+    /// [`AffinityError`], if this process may not use one of the CPUs.
+    pub fn start(cpus: &[usize]) -> Result<Self, AffinityError> {
+        let mut awake = Self { state: Arc::new(AtomicU8::new(SPIN)), threads: Vec::new() };
+        for &cpu in cpus {
+            let (ready, answer) = std::sync::mpsc::channel();
+            let state = Arc::clone(&awake.state);
+            awake.threads.push(thread::spawn(move || {
+                let result =
+                    affinity::pin_current_thread(cpu).and_then(|()| affinity::run_current_thread_when_idle());
+                let refused = result.is_err();
+                if ready.send(result).is_ok() && !refused {
+                    keep_awake(&state);
+                }
+            }));
+            // A thread that fails without an answer keeps nothing awake, which the steadiness of the hops will tell.
+            answer.recv().unwrap_or(Ok(()))?;
+        }
+        Ok(awake)
+    }
+
+    /// Rests while `work` keeps the CPUs busy by itself: also a thread behind all others gets a little time of a CPU, and
+    /// whole ticks at once.
+    pub fn rest_during<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.state.store(REST, Ordering::Relaxed);
+        let result = work();
+        self.tell(SPIN);
+        result
+    }
+
+    fn tell(&self, state: u8) {
+        self.state.store(state, Ordering::Relaxed);
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
+    }
+}
+
+fn keep_awake(state: &AtomicU8) {
+    loop {
+        match state.load(Ordering::Relaxed) {
+            SPIN => std::hint::spin_loop(),
+            REST => {
+                let begin = Instant::now();
+                while begin.elapsed() < HANDOVER {
+                    std::hint::spin_loop();
+                }
+                while state.load(Ordering::Relaxed) == REST {
+                    thread::park();
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.tell(END);
+        for thread in self.threads.drain(..) {
+            // A panic in there was printed there.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn others_hardly_notice() {
+        let cpu = affinity::allowed_cpus().unwrap()[0];
+        let awake = Awake::start(&[cpu]).unwrap();
+        let work = || {
+            let start = Instant::now();
+            (0..2_000_000_u64).for_each(|number| {
+                std::hint::black_box(number);
+            });
+            start.elapsed()
+        };
+        assert_eq!(awake.rest_during(|| 7), 7);
+        thread::spawn(move || {
+            affinity::pin_current_thread(cpu).unwrap();
+            assert!((0..5).map(|_| work()).min().unwrap_or_default() < Duration::from_secs(1));
+        })
+        .join()
+        .unwrap();
+        let state = Arc::clone(&awake.state);
+        drop(awake);
+        assert_eq!(Arc::strong_count(&state), 1, "the threads have ended");
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_told() {
+        assert!(Awake::start(&[100_000]).is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! What copies cost, by size, and from and to where.
+
+use crate::bench::{Bench, BenchError, Measure};
+use std::hint::black_box;
+use warmlane_sys::clock;
+use warmlane_sys::pages::{MappingError, TableMemory};
+use warmlane_sys::vector::{self, Vector, Work};
+
+pub(super) const BENCHES: &[Bench] = &[
+    Bench {
+        name: "copy",
+        unit: "copy",
+        sentence: "copy 1 to 8,192 bytes from cache to cache, the geometric mean over 37 sizes",
+        prepare: |_| prepare("copy", COLUMNS[0]),
+    },
+    Bench {
+        name: "copy-to-memory",
+        unit: "copy",
+        sentence: "the same from cache to memory",
+        prepare: |_| prepare("copy-to-memory", COLUMNS[1]),
+    },
+    Bench {
+        name: "copy-from-memory",
+        unit: "copy",
+        sentence: "the same from memory to cache",
+        prepare: |_| prepare("copy-from-memory", COLUMNS[2]),
+    },
+    Bench {
+        name: "copy-in-memory",
+        unit: "copy",
+        sentence: "the same from memory to memory",
+        prepare: |_| prepare("copy-in-memory", COLUMNS[3]),
+    },
+];
+
+/// The sizes of DPDK's own measurement, `app/test/test_memcpy_perf.c`, from which the talk's table comes; but 0.
+pub(crate) const SIZES: [usize; 37] = [
+    1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 320, 384, 511, 512, 513,
+    1023, 1024, 1025, 1518, 1522, 1600, 2048, 3072, 4096, 5120, 6144, 7168, 8192,
+];
+const LARGEST: usize = 8_192;
+/// Copies begin at a multiple of so many bytes, as in the talk's table.
+const ALIGNMENT: usize = 32;
+/// So many such places are in no cache.
+const PLACES: usize = 1 << 22;
+/// Bytes from the first place to the end of a copy at the last.
+const MEMORY: usize = PLACES * ALIGNMENT + LARGEST;
+/// Copies between two looks at the clock, each elsewhere.
+pub(crate) const BATCH: usize = 100;
+
+/// Where copies go from and to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The word for it in tables.
+    pub(crate) name: &'static str,
+    /// The words for it on the peer's command line.
+    pub(crate) argument: &'static str,
+    from_memory: bool,
+    to_memory: bool,
+}
+
+/// The columns of the talk's table.
+pub(crate) const COLUMNS: [Place; 4] = [
+    Place { name: "cache to cache", argument: "cache-cache", from_memory: false, to_memory: false },
+    Place { name: "cache to memory", argument: "cache-memory", from_memory: false, to_memory: true },
+    Place { name: "memory to cache", argument: "memory-cache", from_memory: true, to_memory: false },
+    Place { name: "memory to memory", argument: "memory-memory", from_memory: true, to_memory: true },
+];
+
+/// What copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// [`Vector::copy`].
+    Ours,
+    /// The C library's `memcpy`.
+    Library,
+}
+
+/// The memory that copies take place in. Only random places in much of it are cold, so all of it is written once.
+pub(crate) struct Memory {
+    destination: TableMemory<[u8; MEMORY]>,
+    source: TableMemory<[u8; MEMORY]>,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Result<Self, MappingError> {
+        let (mut destination, mut source) =
+            (TableMemory::<[u8; MEMORY]>::zeroed(1)?, TableMemory::<[u8; MEMORY]>::zeroed(1)?);
+        destination[0].fill(1);
+        source[0].fill(2);
+        Ok(Self { destination, source })
+    }
+}
+
+/// Copies of all sizes.
+pub(crate) struct Copies {
+    place: Place,
+    way: Way,
+    random: u64,
+    /// The cycles of all batches, size by size, since the round began.
+    cycles: [u64; SIZES.len()],
+    sweeps: u64,
+    counted: f64,
+}
+
+impl Copies {
+    pub(crate) fn new(place: Place, way: Way) -> Self {
+        let random = 0x9e37_79b9_7f4a_7c15;
+        Self { place, way, random, cycles: [0; SIZES.len()], sweeps: 0, counted: 0.0 }
+    }
+
+    pub(crate) fn begin(&mut self) {
+        (self.cycles, self.sweeps, self.counted) = ([0; SIZES.len()], 0, 0.0);
+    }
+
+    /// One batch of each size; returns how many copies these were.
+    pub(crate) fn sweep(&mut self, memory: &mut Memory) -> u64 {
+        let mut logarithms = 0.0;
+        for (place, &size) in SIZES.iter().enumerate() {
+            let cycles = self.batch(memory, black_box(size));
+            self.cycles[place] += cycles;
+            logarithms += (cycles.max(1) as f64).ln();
+        }
+        self.sweeps += 1;
+        let copies = (SIZES.len() * BATCH) as f64;
+        // The geometric mean of what a batch takes, for each batch.
+        self.counted += (logarithms / SIZES.len() as f64).exp() / BATCH as f64 * copies;
+        (SIZES.len() * BATCH) as u64
+    }
+
+    fn batch(&mut self, memory: &mut Memory, size: usize) -> u64 {
+        let mut places = [(0, 0); BATCH];
+        for (from, to) in &mut places {
+            *from = if self.place.from_memory { self.anywhere() } else { 0 };
+            *to = if self.place.to_memory { self.anywhere() } else { 0 };
+        }
+        let Memory { destination, source } = memory;
+        let (destination, source) = (&mut destination[0], &source[0]);
+        let begin = clock::cycles_ordered();
+        let batch = Batch { destination, source, places: &places, size };
+        match self.way {
+            Way::Ours => vector::run(batch),
+            Way::Library => library(batch),
+        }
+        clock::cycles_ordered() - begin
+    }
+
+    /// A random place (xorshift64*, Vigna 2016).
+    fn anywhere(&mut self) -> usize {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        let random = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+        random as usize % PLACES
+    }
+
+    /// Cycles a copy of each size since the round began.
+    pub(crate) fn of_sizes(&self) -> Vec<f64> {
+        let copies = self.sweeps.max(1) * BATCH as u64;
+        self.cycles.iter().map(|cycles| *cycles as f64 / copies as f64).collect()
+    }
+}
+
+struct Batch<'a> {
+    destination: &'a mut [u8; MEMORY],
+    source: &'a [u8; MEMORY],
+    places: &'a [(usize, usize); BATCH],
+    size: usize,
+}
+
+impl Work for Batch<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self, vector: V) {
+        let size = self.size.min(LARGEST);
+        for &(from, to) in self.places {
+            // The compiler sees that these are inside, and checks nothing, as the peers don't.
+            let (from, to) = (from % PLACES * ALIGNMENT, to % PLACES * ALIGNMENT);
+            vector.copy(&mut self.destination[to..to + size], &self.source[from..from + size]);
+        }
+    }
+}
+
+#[inline(never)]
+fn library(batch: Batch<'_>) {
+    let Batch { destination, source, places, size } = batch;
+    let size = size.min(LARGEST);
+    for &(from, to) in places {
+        let (from, to) = (from % PLACES * ALIGNMENT, to % PLACES * ALIGNMENT);
+        // A slice's copy of unknown length is a call of `memcpy`.
+        destination[to..to + size].copy_from_slice(&source[from..from + size]);
+    }
+}
+
+/// Copies with the memory for them.
+struct Bound {
+    copies: Copies,
+    memory: Memory,
+}
+
+impl Measure for Bound {
+    fn work(&mut self) -> u64 {
+        self.copies.sweep(&mut self.memory)
+    }
+
+    fn begin(&mut self) {
+        self.copies.begin();
+    }
+
+    #[expect(clippy::cast_sign_loss, reason = "a sum of cycles is positive")]
+    fn counted_cycles(&self) -> Option<u64> {
+        Some(self.copies.counted.round() as u64)
+    }
+}
+
+fn prepare(name: &'static str, place: Place) -> Result<Box<dyn Measure>, BenchError> {
+    let memory = Memory::new().map_err(|error| BenchError::setup(name, error))?;
+    Ok(Box::new(Bound { copies: Copies::new(place, Way::Ours), memory }))
+}

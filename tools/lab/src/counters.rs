@@ -1,0 +1,314 @@
+//! What the hardware counts while something is measured: cycles, instructions, misses, traffic of memory.
+//!
+//! Events of the core are counted for the calling thread, in user space; those of the last-level cache's complex and of the memory
+//! controllers for all that use them. What a machine doesn't have or doesn't permit is [`Absent`] with its reason, and no
+//! figure: a count of 0 always means that it was counted. Page faults, which the kernel counts, are there on every machine.
+//!
+//! Measurements happen deep inside experiments, while whoever wants the counts is far outside; so a thread has one
+//! `Session` at a time that gathers them.
+
+mod events;
+
+use events::{EVENTS, Event};
+use perf_event::{CountAndTime, Counter};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// An event that can't be counted here.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Absent {
+    /// What would be counted.
+    pub name: String,
+    /// Why it isn't.
+    pub reason: String,
+}
+
+/// Counts of one thing that was measured, for each unit.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Counted {
+    /// Which step of the experiment, in its own words; empty for a bench.
+    pub step: String,
+    /// Which of the ways that took turns, from 1, in the order of the table's columns or rows.
+    pub way: usize,
+    /// Units that were done.
+    pub units: u64,
+    /// By event, for each unit. An event that the hardware had no time for is missing.
+    pub per_unit: BTreeMap<String, f64>,
+}
+
+/// All counts of an experiment or a bench.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Report {
+    /// What was counted.
+    pub counted: Vec<Counted>,
+    /// What could not be.
+    pub absent: Vec<Absent>,
+}
+
+impl Report {
+    /// The hardware's events that were counted, in their usual order. Page faults are the kernel's.
+    pub fn hardware_events(&self) -> Vec<&'static str> {
+        let counted = |name: &&str| self.counted.iter().any(|row| row.per_unit.contains_key(*name));
+        EVENTS.iter().filter(|event| event.hardware).map(|event| event.name).filter(counted).collect()
+    }
+
+    /// One sentence on what isn't counted; `None` if all is.
+    pub fn sentence(&self) -> Option<String> {
+        let same = |a: &Absent, b: &Absent| a.reason == b.reason;
+        let groups = self.absent.chunk_by(same).map(|group| {
+            let names: Vec<&str> = group.iter().map(|absent| absent.name.as_str()).collect();
+            format!("{} ({})", names.join(", "), group[0].reason)
+        });
+        let groups: Vec<String> = groups.collect();
+        (!groups.is_empty()).then(|| format!("Not counted on this machine: {}.", groups.join("; ")))
+    }
+}
+
+/// A counter, and what it said when it was last started.
+type Started = (Counter, Option<CountAndTime>);
+
+/// Counters that are open.
+struct Open {
+    events: Vec<(&'static Event, Vec<Started>)>,
+    absent: Vec<Absent>,
+}
+
+impl Open {
+    fn new(events: &'static [Event]) -> Self {
+        let mut open = Self { events: Vec::new(), absent: Vec::new() };
+        for event in events {
+            match (event.open)() {
+                Ok(counters) => {
+                    let counters = counters.into_iter().map(|counter| (counter, None));
+                    open.events.push((event, counters.collect()));
+                }
+                Err(error) => {
+                    open.absent.push(Absent { name: event.name.to_owned(), reason: events::reason(&error) });
+                }
+            }
+        }
+        open
+    }
+
+    fn start(&mut self) {
+        for (counter, before) in self.events.iter_mut().flat_map(|(_, counters)| counters) {
+            *before = counter.read_count_and_time().ok().filter(|_| counter.enable().is_ok());
+        }
+    }
+
+    /// What each event came to since `start`, `None` for one that never had a place in the hardware.
+    fn stop(&mut self) -> Vec<(&'static str, Option<f64>)> {
+        let sums = self.events.iter_mut().map(|(event, counters)| {
+            let counts = counters.iter_mut().map(|(counter, before)| {
+                counter.disable().ok()?;
+                let (before, after) = (before.take()?, counter.read_count_and_time().ok()?);
+                scaled(
+                    after.count.saturating_sub(before.count),
+                    after.time_enabled.saturating_sub(before.time_enabled),
+                    after.time_running.saturating_sub(before.time_running),
+                )
+            });
+            (event.name, counts.sum::<Option<f64>>().map(|sum| sum * event.factor))
+        });
+        sums.collect()
+    }
+}
+
+/// A count for the whole time, if the event shared its place with others (perf_event_open(2), "time_running").
+fn scaled(count: u64, enabled: u64, running: u64) -> Option<f64> {
+    (running > 0).then(|| count as f64 * (enabled as f64 / running as f64))
+}
+
+/// What one thing came to so far.
+struct Row {
+    step: String,
+    way: usize,
+    units: u64,
+    /// By event, and of how many units.
+    sums: BTreeMap<&'static str, (f64, u64)>,
+}
+
+struct Session {
+    open: Open,
+    step: String,
+    way: usize,
+    rows: Vec<Row>,
+}
+
+thread_local! {
+    static SESSION: RefCell<Option<Session>> = const { RefCell::new(None) };
+}
+
+fn with_session(act: impl FnOnce(&mut Session)) {
+    SESSION.with_borrow_mut(|session| session.as_mut().map(act));
+}
+
+/// Counts all that this thread measures inside `work`.
+pub(crate) fn gather<T>(work: impl FnOnce() -> T) -> (T, Report) {
+    gather_events(EVENTS, work)
+}
+
+fn gather_events<T>(events: &'static [Event], work: impl FnOnce() -> T) -> (T, Report) {
+    let session = Session { open: Open::new(events), step: String::new(), way: 1, rows: Vec::new() };
+    let outer = SESSION.replace(Some(session));
+    let result = work();
+    let report = SESSION.replace(outer).map(Session::report).unwrap_or_default();
+    (result, report)
+}
+
+/// What is measured inside `work` is not counted.
+pub(crate) fn uncounted<T>(work: impl FnOnce() -> T) -> T {
+    let session = SESSION.take();
+    let result = work();
+    SESSION.set(session);
+    result
+}
+
+/// The step that was told last; empty outside an experiment.
+pub(crate) fn current_step() -> String {
+    SESSION.with_borrow(|session| session.as_ref().map_or_else(String::new, |session| session.step.clone()))
+}
+
+/// What is measured from now on belongs to this step.
+pub(crate) fn step(name: &str) {
+    with_session(|session| {
+        name.clone_into(&mut session.step);
+        session.way = 1;
+    });
+}
+
+/// What is measured from now on is this way, counted from 0.
+pub(crate) fn way(number: usize) {
+    with_session(|session| session.way = number + 1);
+}
+
+/// A round begins.
+pub(crate) fn start() {
+    with_session(|session| session.open.start());
+}
+
+/// A round of so many units has ended.
+pub(crate) fn stop(units: u64) {
+    with_session(|session| {
+        let counts = session.open.stop();
+        let (step, way) = (&session.step, session.way);
+        let known = session.rows.iter().position(|row| row.step == *step && row.way == way);
+        let place = known.unwrap_or(session.rows.len());
+        if known.is_none() {
+            session.rows.push(Row { step: step.clone(), way, units: 0, sums: BTreeMap::new() });
+        }
+        let row = &mut session.rows[place];
+        row.units += units;
+        for (name, count) in counts.into_iter().filter_map(|(name, count)| Some((name, count?))) {
+            let sum = row.sums.entry(name).or_default();
+            sum.0 += count;
+            sum.1 += units;
+        }
+    });
+}
+
+impl Session {
+    fn report(self) -> Report {
+        let counted = self.rows.into_iter().map(|row| Counted {
+            step: row.step,
+            way: row.way,
+            units: row.units,
+            per_unit: row
+                .sums
+                .into_iter()
+                .filter(|(_, (_, units))| *units > 0)
+                .map(|(name, (sum, units))| (name.to_owned(), sum / units as f64))
+                .collect(),
+        });
+        Report { counted: counted.collect(), absent: self.open.absent }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes to as many pages that were never touched.
+    fn touch(pages: usize) {
+        let memory = warmlane_sys::pages::TableMemory::<[u8; 4096]>::zeroed(pages).unwrap();
+        let mut memory = memory;
+        for page in memory.iter_mut() {
+            page[0] = 1;
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_counts_is_counted_by_step_and_way() {
+        let ((), report) = gather(|| {
+            for (step_name, ways) in [("one", 1), ("two", 2)] {
+                step(step_name);
+                for number in 0..ways {
+                    way(number);
+                    for _ in 0..2 {
+                        start();
+                        // 2 MiB and more, so that there is a fault even where pages are huge.
+                        touch(1_024);
+                        stop(8);
+                    }
+                }
+            }
+        });
+        let ((), uncounted) = gather(|| uncounted(|| stop(8)));
+        assert!(uncounted.counted.is_empty(), "{uncounted:?}");
+        let rows: Vec<_> = report.counted.iter().map(|row| (row.step.as_str(), row.way, row.units)).collect();
+        assert_eq!(rows, [("one", 1, 16), ("two", 1, 16), ("two", 2, 16)]);
+        assert!(report.counted.iter().all(|row| row.per_unit["page faults"] >= 0.1), "{report:?}");
+    }
+
+    #[test]
+    fn an_event_is_counted_or_absent_with_its_reason() {
+        let ((), report) = gather(|| {
+            start();
+            stop(1);
+        });
+        for event in EVENTS {
+            let counted = report.counted[0].per_unit.contains_key(event.name);
+            let absent =
+                report.absent.iter().any(|absent| absent.name == event.name && !absent.reason.is_empty());
+            assert!(counted != absent, "{}: {report:?}", event.name);
+        }
+    }
+
+    static NEVER: [Event; 1] = [Event {
+        name: "wonders",
+        hardware: true,
+        factor: 1.0,
+        open: || Err(std::io::Error::from_raw_os_error(libc::ENOENT)),
+    }];
+
+    #[test]
+    fn what_is_absent_is_said_and_no_figure() {
+        let ((), report) = gather_events(&NEVER, || {
+            start();
+            stop(5);
+        });
+        assert!(report.counted[0].per_unit.is_empty() && report.hardware_events().is_empty());
+        assert_eq!(
+            report.sentence().unwrap(),
+            "Not counted on this machine: wonders (this processor, or its hypervisor, does not offer it)."
+        );
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["counted"][0]["per_unit"], serde_json::json!({}));
+    }
+
+    #[test]
+    fn outside_a_session_nothing_is_counted() {
+        start();
+        stop(1);
+        let ((), report) = gather(|| ());
+        assert!(report.counted.is_empty());
+    }
+
+    #[test]
+    fn counts_are_for_the_whole_time_or_none() {
+        assert_eq!(scaled(100, 10, 5), Some(200.0));
+        assert_eq!(scaled(0, 10, 10), Some(0.0));
+        assert_eq!(scaled(0, 10, 0), None);
+    }
+}

@@ -1,0 +1,241 @@
+//! Copies by size, from and to cache and memory.
+
+use crate::benches::copy::{COLUMNS, Copies, Memory, Place, SIZES, Way};
+use crate::counters;
+use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting, doubt};
+use crate::peer::Peer;
+use crate::plot::{Axis, Figure, Marks, Series};
+use crate::statistics::median;
+use std::fmt::Write as _;
+use std::time::Instant;
+use warmlane_sys::simd;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "copy",
+    question: "What does a copy cost by size, from and to cache and memory, and who copies best?",
+    claim: Some(Claim {
+        source: "Intel's talk on DPDK's performance at the DPDK summit, San Francisco 2014",
+        says: "rte_memcpy rewritten for AVX2 is on the average of selected sizes 1.85 times as fast as glibc from cache to cache, 4.57 from cache to \
+               memory, 1.26 from memory to cache, 2.62 from memory to memory (1.24, 4.06, 1.14, 2.41 before the rewrite)",
+    }),
+    method: "The method of DPDK's own measurement: batches of 100 copies of one size that the compiler doesn't know, at addresses that 32 divides, \
+             each at a random place of 128 MiB (memory) or all at one place (cache), on transparent huge pages. A batch of each size follows the other; ours, \
+             glibc's memcpy and rte_memcpy take turns. The averages are geometric means over all sizes of how many times faster a size is, as in \
+             `cargo xtask compare copy`. rte_memcpy runs in a program of its own, peers/copy.c.",
+    run,
+};
+
+/// Ours, glibc, rte_memcpy: cycles by size.
+type Cycles = [Option<Vec<f64>>; 3];
+const NAMES: [&str; 3] = ["ours", "glibc", "rte_memcpy"];
+const OURS: usize = 0;
+const LIBRARY: usize = 1;
+const RTE: usize = 2;
+
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+    let mut memory = Memory::new().map_err(ExperimentError::setup)?;
+    let mut found = Vec::new();
+    let mut missing = None;
+    for place in COLUMNS {
+        progress(place.name);
+        let peer = Peer::start("copy", setting.cpu, &["rte", place.argument]);
+        let mut peer = peer.map_err(|reason| missing = Some(reason.to_string())).ok();
+        found.push(measure(setting, place, &mut memory, peer.as_mut())?);
+    }
+    Ok(findings(&found, missing.as_deref()))
+}
+
+fn measure(
+    setting: &Setting,
+    place: Place,
+    memory: &mut Memory,
+    mut peer: Option<&mut Peer>,
+) -> Result<Cycles, ExperimentError> {
+    let mut ways = [Way::Ours, Way::Library].map(|way| Copies::new(place, way));
+    let count = if peer.is_some() { NAMES.len() } else { ways.len() };
+    let mut rounds: [Vec<Vec<f64>>; 3] = Default::default();
+    let own = std::process::id();
+    let mut measure = |number: usize| {
+        let process = peer.as_ref().filter(|_| number == RTE).map_or(own, |peer| peer.process());
+        setting.watch(Lanes::One, process, || {
+            let sizes = match (&mut peer, ways.get_mut(number)) {
+                (_, Some(way)) => {
+                    way.begin();
+                    let (start, mut copies) = (Instant::now(), 0);
+                    counters::start();
+                    while start.elapsed() < setting.length {
+                        copies += way.sweep(memory);
+                    }
+                    counters::stop(copies);
+                    way.of_sizes()
+                }
+                (Some(peer), None) => peer.sizes(setting.length).map_err(ExperimentError::setup)?,
+                (None, None) => Vec::new(),
+            };
+            let mean = geometric_mean(sizes.iter().copied());
+            rounds[number].push(sizes);
+            Ok(mean)
+        })
+    };
+    // One round of each to warm up.
+    counters::uncounted(|| (0..count).try_for_each(|number| measure(number).map(drop)))?;
+    let taken = setting.turns(Lanes::One, count, measure)?;
+    // Of each size the middle of its rounds that count.
+    let middle = |number: usize, size: usize| {
+        let round = |turn: &usize| rounds[number].get(turn + 1)?.get(size).copied();
+        median(&taken.counted.iter().filter_map(round).collect::<Vec<_>>())
+    };
+    Ok([OURS, LIBRARY, RTE].map(|number| {
+        (number < count && doubt(&taken, number).is_none())
+            .then(|| (0..SIZES.len()).map(|size| middle(number, size)).collect())
+    }))
+}
+
+fn geometric_mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len() as f64;
+    (values.map(f64::ln).sum::<f64>() / count).exp()
+}
+
+/// How many times faster than the other, on the geometric mean of the sizes.
+fn average(cycles: &[f64], other: &[f64]) -> f64 {
+    geometric_mean(cycles.iter().zip(other).map(|(cycles, other)| other / cycles))
+}
+
+fn findings(found: &[Cycles], missing: Option<&str>) -> Findings {
+    let mut columns = vec![Column::plain("bytes")];
+    for place in COLUMNS {
+        columns.extend(NAMES.map(|name| Column::figures(&format!("{name}, {}", place.name), "cycles")));
+    }
+    let cell = |cycles: &Cycles, way: usize, size: usize| {
+        Cell::from(cycles[way].as_ref().map(|cycles| cycles[size]))
+    };
+    let mut rows: Vec<Vec<Cell>> = (0..SIZES.len())
+        .map(|size| {
+            let cells =
+                found.iter().flat_map(|cycles| (0..NAMES.len()).map(move |way| cell(cycles, way, size)));
+            [Cell::from(SIZES[size])].into_iter().chain(cells).collect()
+        })
+        .collect();
+    let times = |cycles: &Cycles, way: usize, other: usize| {
+        Some(average(cycles[way].as_ref()?, cycles[other].as_ref()?))
+    };
+    let summary = |name: &str, other: usize| -> Vec<Cell> {
+        let cells = found
+            .iter()
+            .flat_map(|cycles| (0..NAMES.len()).map(move |way| Cell::from(times(cycles, way, other))));
+        [Cell::from(name)].into_iter().chain(cells).collect()
+    };
+    rows.push(summary("average, times glibc", LIBRARY));
+    if found.iter().any(|cycles| cycles[RTE].is_some()) {
+        rows.push(summary("average, times rte_memcpy", RTE));
+    }
+    Findings { columns, rows, figures: figures(found), verdict: verdict(found, missing) }
+}
+
+fn verdict(found: &[Cycles], missing: Option<&str>) -> String {
+    let mut text = format!("With {} instructions, on the average of the sizes, ours is", simd::detected());
+    let mut behind = Vec::new();
+    for (place, cycles) in COLUMNS.iter().zip(found) {
+        for other in [LIBRARY, RTE] {
+            if let [Some(ours), Some(theirs)] = [&cycles[OURS], &cycles[other]] {
+                let times = average(ours, theirs);
+                let _ = write!(text, " {times:.2} times {} from {};", NAMES[other], place.name);
+                if times < 1.0 {
+                    behind.push(format!("{} from {}", NAMES[other], place.name));
+                }
+            }
+        }
+        if let [Some(theirs), Some(library)] = [&cycles[RTE], &cycles[LIBRARY]] {
+            let _ = write!(text, " rte_memcpy {:.2} times glibc;", average(theirs, library));
+        }
+    }
+    let _ = text.pop();
+    text.push('.');
+    if behind.is_empty() {
+        text.push_str(" It is behind nowhere.");
+    } else {
+        let _ = write!(
+            text,
+            " It is behind {}. The talk's large factors were against a glibc of 2014 without AVX2; today's has it, so that only short \
+             copies, which are mostly call and branches there, leave much to gain, and memory bounds long ones for everybody.",
+            behind.join(", ")
+        );
+    }
+    if let Some(reason) = missing {
+        let _ = write!(text, " rte_memcpy was not measured: {reason}.");
+    }
+    text
+}
+
+fn figures(found: &[Cycles]) -> Vec<Figure> {
+    COLUMNS
+        .iter()
+        .zip(found)
+        .map(|(place, cycles)| {
+            let series = cycles.iter().zip(NAMES).filter_map(|(cycles, name)| {
+                let points = SIZES.iter().zip(cycles.as_ref()?).map(|(size, cycles)| (*size as f64, *cycles));
+                Some(Series { name: name.to_owned(), points: points.collect() })
+            });
+            Figure {
+                title: format!("Copies from {}", place.name),
+                x: Axis::logarithmic("bytes"),
+                y: Axis::logarithmic("cycles per copy"),
+                marks: Marks::Lines(series.collect()),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_weigh_sizes_and_sides_alike() {
+        let (ours, theirs) = ([1.0, 100.0], [4.0, 100.0]);
+        assert!((average(&ours, &theirs) - 2.0).abs() < 1e-9);
+        assert!((average(&theirs, &ours) - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_tiny_run_has_rounds_of_both_ways() {
+        let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
+        let length = std::time::Duration::from_millis(1);
+        let setting = Setting { cpu, length, rounds: 1, ..Setting::default() };
+        let mut memory = Memory::new().unwrap();
+        let [ours, library, rte] = measure(&setting, COLUMNS[0], &mut memory, None).unwrap();
+        for sizes in [ours, library] {
+            assert!(sizes.unwrap().iter().all(|cycles| *cycles > 0.0));
+        }
+        assert_eq!(rte, None);
+    }
+
+    #[test]
+    fn findings_have_a_row_for_each_size_and_say_what_is_missing() {
+        let ways = |ours: f64, rte: Option<f64>| -> Cycles {
+            [
+                Some(vec![ours; SIZES.len()]),
+                Some(vec![4.0; SIZES.len()]),
+                rte.map(|rte| vec![rte; SIZES.len()]),
+            ]
+        };
+        let findings = super::findings(&[2.0, 5.0, 2.0, 2.0].map(|ours| ways(ours, Some(3.0))), None);
+        assert_eq!(findings.rows.len(), SIZES.len() + 2);
+        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        let Cell::Figure(average) = findings.rows[SIZES.len()][1] else { panic!("no average") };
+        assert!((average - 2.0).abs() < 1e-9);
+        assert!(
+            findings
+                .verdict
+                .contains("behind glibc from cache to memory, rte_memcpy from cache to memory. The talk's")
+        );
+        let findings = super::findings(&[2.0; 4].map(|ours| ways(ours, None)), Some("there is no DPDK"));
+        assert_eq!(findings.rows.len(), SIZES.len() + 1);
+        assert_eq!(findings.rows[0][3], Cell::Missing);
+        assert!(
+            findings.verdict.ends_with("behind nowhere. rte_memcpy was not measured: there is no DPDK."),
+            "{}",
+            findings.verdict
+        );
+    }
+}

@@ -1,0 +1,262 @@
+//! Ways to do a thing that take turns, until there are enough rounds that count.
+//!
+//! A turn is one round of each way. One that lost time to others doesn't count and is repeated, nor does one in which the
+//! core's clock changed, which is measured between the rounds ([`core_clock`]). With two lanes, the cost of moving a cache
+//! line between their CPUs is measured before, between and after the rounds of a turn: one in which it changed doesn't count
+//! either, and the result is made of turns of one regime only ([`hop`]). The CPUs of two lanes never sleep meanwhile ([`Awake`]).
+
+use crate::awake::Awake;
+use crate::statistics::Spread;
+use crate::{core_clock, hop};
+use warmlane_sys::affinity::AffinityError;
+
+/// The cost of a line may change so much within a turn.
+const STEADY: f64 = 1.5;
+/// The core's clock may change so much within a turn.
+const STEADY_CLOCK: f64 = 1.1;
+/// A cost so many times the lowest of the run belongs to a slower regime.
+const SLOWER: f64 = 2.0;
+/// How many turns there may be for each one that is wanted, when the regimes change all the time.
+const PATIENCE: usize = 8;
+/// So many disturbed turns are borne, however few are wanted.
+const LEAST_PATIENCE: usize = 9;
+
+/// One round of one way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Round {
+    /// What it cost.
+    pub cycles_per_unit: f64,
+    /// Why it doesn't count, if so.
+    pub disturbed: Option<String>,
+}
+
+/// One round of each way.
+#[derive(Clone, Debug, Default)]
+struct Turn {
+    /// The cycles per unit of each.
+    ways: Vec<f64>,
+    /// Cycles for a line from CPU to CPU, with two lanes.
+    hop: Option<f64>,
+    /// Why it doesn't count, if so.
+    disturbed: Option<String>,
+}
+
+/// What the turns came to.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// The cycles per unit of each way in each round that counts; in all rounds, if the result is void.
+    pub ways: Vec<Vec<f64>>,
+    /// Which turns these are, from 0.
+    pub counted: Vec<usize>,
+    /// How many turns there were.
+    pub turns: usize,
+    /// The cycles for a line from CPU to CPU, with two lanes.
+    pub hop: Option<f64>,
+    /// Whether these turns are of a slower regime than others of the run.
+    pub slow: bool,
+    /// Why there are not enough of them, if so.
+    pub void: Option<String>,
+}
+
+/// Measures one way after the other, on one CPU or two, until `wanted` turns count or too many don't. `measure` is told which
+/// way, from 0.
+///
+/// # Errors
+/// Those of `measure`, or [`AffinityError`] if a CPU can't be used.
+pub fn take<E: From<AffinityError>>(
+    cpus: &[usize],
+    ways: usize,
+    wanted: usize,
+    mut measure: impl FnMut(usize) -> Result<Round, E>,
+) -> Result<Taken, E> {
+    let mut turns = Vec::new();
+    // With one lane nothing moves between CPUs, and the other one may sleep.
+    let awake = (cpus.len() > 1).then(|| Awake::start(cpus)).transpose()?;
+    let mut measure = |way| match &awake {
+        Some(awake) => awake.rest_during(|| measure(way)),
+        None => measure(way),
+    };
+    loop {
+        turns.push(take_one(cpus, ways, &mut measure)?);
+        if let Some(taken) = judge(&turns, wanted) {
+            return Ok(taken);
+        }
+    }
+}
+
+fn take_one<E: From<AffinityError>>(
+    cpus: &[usize],
+    ways: usize,
+    measure: &mut impl FnMut(usize) -> Result<Round, E>,
+) -> Result<Turn, E> {
+    let (mut hops, mut clocks) = (Vec::new(), Vec::new());
+    let mut look = || {
+        if let Some(first) = cpus.first() {
+            clocks.push(core_clock::measure(*first)?);
+        }
+        if let [first, second] = cpus {
+            hops.push(hop::measure(*first, *second)?);
+        }
+        Ok::<_, AffinityError>(())
+    };
+    look()?;
+    let mut turn = Turn::default();
+    for way in 0..ways {
+        let round = measure(way)?;
+        look()?;
+        turn.ways.push(round.cycles_per_unit);
+        turn.disturbed = turn.disturbed.or(round.disturbed);
+    }
+    turn.disturbed = turn.disturbed.or_else(|| clock_changed(&clocks));
+    if let Some(spread) = Spread::of(&hops) {
+        turn.hop = Some(spread.median);
+        if spread.max > spread.min * STEADY {
+            let change = format!(
+                "the cost of moving a line between the CPUs changed from {:.0} to {:.0} cycles in a turn",
+                spread.min, spread.max
+            );
+            turn.disturbed = turn.disturbed.or(Some(change));
+        }
+    }
+    Ok(turn)
+}
+
+/// Why a turn doesn't count in which the core's clock was measured as these, if so.
+fn clock_changed(clocks: &[f64]) -> Option<String> {
+    let spread = Spread::of(clocks)?;
+    (spread.max > spread.min * STEADY_CLOCK).then(|| {
+        format!(
+            "the core's clock changed by {:.0} % in a turn: a governor, or other load of the host",
+            100.0 * (spread.max / spread.min - 1.0)
+        )
+    })
+}
+
+/// The result, if there are enough turns for one.
+fn judge(turns: &[Turn], wanted: usize) -> Option<Taken> {
+    let (good, bad): (Vec<usize>, Vec<usize>) =
+        (0..turns.len()).partition(|&turn| turns[turn].disturbed.is_none());
+    let lowest = good.iter().filter_map(|&turn| turns[turn].hop).fold(f64::INFINITY, f64::min);
+    let (slow, fast): (Vec<usize>, Vec<usize>) =
+        good.iter().partition(|&&turn| turns[turn].hop.is_some_and(|hop| hop >= lowest * SLOWER));
+    for (group, is_slow) in [(&fast, false), (&slow, true)] {
+        if group.len() >= wanted {
+            return Some(Taken { slow: is_slow, ..collect(turns, group) });
+        }
+    }
+    let two_lanes = turns.iter().any(|turn| turn.hop.is_some());
+    let enough =
+        if two_lanes { turns.len() >= PATIENCE * wanted } else { bad.len() >= wanted.max(LEAST_PATIENCE) };
+    // Without enough good turns there is no result, but figures that show what happened.
+    enough.then(|| {
+        let last = bad.last().and_then(|&turn| turns[turn].disturbed.clone());
+        let reason = last.map_or_else(String::new, |reason| format!("; in the last one, {reason}"));
+        let reason = if bad.is_empty() || (two_lanes && good.len() >= wanted) {
+            format!(
+                "the cost of moving a line between the CPUs kept changing: {} turns with a low and {} with a high one",
+                fast.len(),
+                slow.len()
+            )
+        } else {
+            format!("{} turns of {} were disturbed{reason}", bad.len(), turns.len())
+        };
+        Taken { void: Some(reason), ..collect(turns, &(0..turns.len()).collect::<Vec<_>>()) }
+    })
+}
+
+fn collect(turns: &[Turn], counted: &[usize]) -> Taken {
+    let ways = turns.first().map_or(0, |turn| turn.ways.len());
+    let hops: Vec<f64> = counted.iter().filter_map(|&turn| turns[turn].hop).collect();
+    Taken {
+        ways: (0..ways).map(|way| counted.iter().map(|&turn| turns[turn].ways[way]).collect()).collect(),
+        counted: counted.to_vec(),
+        turns: turns.len(),
+        hop: Spread::of(&hops).map(|spread| spread.median),
+        slow: false,
+        void: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(cycles: f64, hop: Option<f64>) -> Turn {
+        Turn { ways: vec![cycles, 9.0, 5.0], hop, disturbed: None }
+    }
+
+    fn disturbed() -> Turn {
+        Turn { disturbed: Some("a storm passed".to_owned()), ..turn(7.0, None) }
+    }
+
+    #[test]
+    fn turns_are_taken_until_enough_count() {
+        let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
+        let mut rounds = Vec::new();
+        let taken = take::<AffinityError>(&[cpu], 2, 3, |way| {
+            rounds.push(way);
+            let disturbed = (rounds.len() == 1).then(|| "a storm passed".to_owned());
+            Ok(Round { cycles_per_unit: way as f64, disturbed })
+        });
+        let taken = taken.unwrap();
+        assert!(taken.turns >= 4 && !taken.counted.contains(&0) && taken.counted.len() == 3, "{taken:?}");
+        assert_eq!(taken.ways, [[0.0; 3], [1.0; 3]]);
+        assert_eq!(rounds, [0, 1].repeat(taken.turns));
+    }
+
+    #[test]
+    fn enough_good_turns_are_a_result() {
+        assert!(judge(&vec![turn(1.0, None); 8], 9).is_none());
+        let mut turns = vec![disturbed()];
+        turns.extend(vec![turn(1.0, None); 9]);
+        turns.extend(vec![disturbed(); 7]);
+        let taken = judge(&turns, 9).unwrap();
+        assert_eq!(
+            (taken.ways, taken.void, taken.hop),
+            (vec![vec![1.0; 9], vec![9.0; 9], vec![5.0; 9]], None, None)
+        );
+        assert_eq!((taken.counted, taken.turns), ((1..10).collect(), 17));
+    }
+
+    #[test]
+    fn a_clock_that_changes_is_told() {
+        assert_eq!(clock_changed(&[]), None);
+        assert_eq!(clock_changed(&[2.0, 2.1, 2.05]), None);
+        let told = clock_changed(&[2.0, 2.0, 2.6]).unwrap();
+        assert!(told.starts_with("the core's clock changed by 30 % in a turn"), "{told}");
+    }
+
+    #[test]
+    fn too_many_disturbed_turns_are_void() {
+        let mut turns = vec![turn(1.0, None); 3];
+        turns.extend(vec![disturbed(); 8]);
+        assert!(judge(&turns, 9).is_none());
+        turns.push(disturbed());
+        let taken = judge(&turns, 9).unwrap();
+        assert_eq!(taken.void.unwrap(), "9 turns of 12 were disturbed; in the last one, a storm passed");
+        assert_eq!(taken.ways[0].len(), 12);
+        assert!(judge(&vec![disturbed(); 8], 1).is_none() && judge(&vec![disturbed(); 9], 1).is_some());
+    }
+
+    #[test]
+    fn regimes_are_never_mixed() {
+        let mut turns: Vec<Turn> =
+            (0..8).flat_map(|_| [turn(1.0, Some(170.0)), turn(4.0, Some(700.0))]).collect();
+        assert!(judge(&turns, 9).is_none());
+        turns.push(turn(4.0, Some(690.0)));
+        let slow = judge(&turns, 9).unwrap();
+        assert_eq!((&slow.ways[0], slow.slow, slow.hop), (&vec![4.0; 9], true, Some(700.0)));
+        turns.pop();
+        turns.push(turn(1.0, Some(180.0)));
+        let fast = judge(&turns, 9).unwrap();
+        assert_eq!((&fast.ways[0], fast.slow, fast.hop), (&vec![1.0; 9], false, Some(170.0)));
+    }
+
+    #[test]
+    fn regimes_that_never_last_are_void() {
+        // Neither regime gets enough turns, because a lower one keeps turning up.
+        let turns: Vec<Turn> =
+            (0..72).map(|i| if i < 71 { disturbed() } else { turn(1.0, Some(1.0)) }).collect();
+        assert!(judge(&turns, 9).unwrap().void.unwrap().starts_with("71 turns of 72"));
+    }
+}

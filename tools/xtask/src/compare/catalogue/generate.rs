@@ -1,0 +1,40 @@
+//! Generating packets against testpmd.
+
+use super::{Comparison, Lanes};
+use crate::compare::dpdk::Program;
+use crate::compare::setting::{Setting, Sides};
+
+pub(super) const COMPARISONS: &[Comparison] = &[Comparison {
+    name: "gen-null",
+    unit: "cycles/packet",
+    promise: 1.5,
+    bound: "two lines written a packet, header and frame, both in the first-level cache: some 60 instructions (a random \
+            number, two checksums, a signature) over issue width",
+    lanes: Lanes::One,
+    prepare: |setting| gen_null(setting),
+}];
+
+/// testpmd itself, with bursts of the size that serves it best.
+fn gen_null(setting: &Setting) -> anyhow::Result<Sides> {
+    let options = |burst: &'static str| {
+        [
+            "-i",
+            "--forward-mode=txonly",
+            "--txonly-multi-flow",
+            "--txpkts=60",
+            burst,
+            "--mbcache=512",
+            "--total-num-mbufs=16383",
+        ]
+    };
+    let (small, large) = (options("--burst=64"), options("--burst=256"));
+    let peer = |arguments: &'static str, options| Program {
+        name: format!("testpmd txonly, multi-flow, net_null, {arguments}"),
+        file: "testpmd_txonly",
+        mebibytes: 64,
+        environment: &["--vdev=net_null0"],
+        arguments: options,
+    };
+    let ours = setting.bench("gen-null", &[])?;
+    setting.against_dpdk(ours, 64, &[peer("bursts of 64", &small), peer("bursts of 256", &large)])
+}
