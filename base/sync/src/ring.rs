@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn memory_that_cannot_be_had_is_an_error() {
-        type Page = [u8; 1 << 40];
+        type Page = [u8; 1 << 18];
         let error = RingError::OutOfMemory { capacity: 1 << 30, element_bytes: size_of::<Page>() };
         assert_eq!(spsc::ring::<Page>(1 << 30).err(), Some(error));
     }

@@ -27,7 +27,7 @@ fn what_cannot_be_made_is_refused_with_the_reason() {
     assert!(Domain::new(MAXIMUM_READERS + 1).is_err());
     let domain = Domain::new(1).unwrap();
     assert_eq!(Retired::<u8>::new(&domain, 0).err(), Some(RcuError::NoCapacity));
-    let error = Retired::<[u8; 1 << 20]>::new(&domain, 1 << 42).err();
+    let error = Retired::<[u8; 1 << 16]>::new(&domain, 1 << 42).err();
     assert!(matches!(error, Some(RcuError::OutOfMemory { count, .. }) if count == 1 << 42), "{error:?}");
     let first = domain.reader("lane 0").unwrap();
     let error = domain.reader("lane 1").unwrap_err();
