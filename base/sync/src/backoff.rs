@@ -14,7 +14,6 @@ use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, yield_now};
 
 /// Pauses before each yield. On x86_64 a pause is up to 140 cycles, so this is at most a few microseconds: much longer
 /// than any critical section here takes unless its thread has lost the CPU.
-#[cfg(not(loom))]
 const SPINS: u32 = 64;
 
 /// Something that another thread will write, to be watched.
@@ -45,7 +44,6 @@ watched!(AtomicBool: bool, AtomicU32: u32, AtomicU64: u64);
 /// may wait for this very CPU, yields between looks.
 #[derive(Default)]
 pub(crate) struct Backoff {
-    #[cfg(not(loom))]
     spins: u32,
 }
 
@@ -65,7 +63,14 @@ impl Backoff {
     /// Under loom spinning would never let the other thread go on.
     #[cfg(loom)]
     pub(crate) fn wait(&mut self) {
+        self.spins = SPINS;
         yield_now();
+    }
+
+    /// Whether the wait was so long that the CPU was given away, or is about to be.
+    #[inline]
+    pub(crate) fn has_yielded(&self) -> bool {
+        self.spins >= SPINS
     }
 
     /// Waits a moment, or until `place` is no longer `seen`. The caller looks again with the ordering that it needs.

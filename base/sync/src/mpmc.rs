@@ -4,13 +4,13 @@
 //!
 //! | ring | a thread that loses its CPU in the middle of a push holds up | take it |
 //! |---|---|---|
-//! | [`Ring`] | the pushes that began after it, where they publish | if each thread has a core |
-//! | [`HtsRing`] | all other pushes, before they begin | if threads share cores, or for zero copy |
-//! | [`RtsRing`] | no push, until an eighth of the capacity is waiting behind it | if threads share cores |
+//! | [`Ring`] | the pushes that began after it, where they publish; in a crowd as in an [`HtsRing`] | unless you know better |
+//! | [`HtsRing`] | all other pushes, before they begin | for zero copy |
+//! | [`RtsRing`] | no push, until an eighth of the capacity is waiting behind it | if no push may wait for another |
 //!
-//! (Pops likewise, with each other.) None of them is lock-free: what was pushed after an unfinished push can't be popped
-//! before that is done, since order is kept. Who waits spins for a few microseconds and then yields its CPU between
-//! looks.
+//! (Pops likewise, with each other.) A [`Ring`] notices by itself when its threads share cores (`side/queued.rs`). None of
+//! them is lock-free: what was pushed after an unfinished push can't be popped before that is done, since order is kept.
+//! Who waits spins for a few microseconds and then yields its CPU between looks.
 //!
 //! The edges are labelled in `side/queued.rs`, `side/head_tail.rs` and `side/relaxed_tail.rs`; each goes both ways
 //! round.

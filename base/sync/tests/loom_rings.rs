@@ -20,7 +20,7 @@ use loom::thread;
 use models::model;
 use owned::Owned;
 use warmlane_sync::mpmc::{AnyRing, HtsRing, Ring, RtsRing};
-use warmlane_sync::side::{Concurrent, RelaxedTail, Single};
+use warmlane_sync::side::{Concurrent, HeadTail, Queued, RelaxedTail, Single};
 use warmlane_sync::{mpsc, spsc, staged};
 
 #[test]
@@ -210,7 +210,6 @@ fn what_came_out_always_fits_in_again<S: Concurrent + 'static>() {
 
 mod queued {
     use super::*;
-    use warmlane_sync::side::Queued;
 
     #[test]
     fn every_element_of_two_producers_comes_out_once() {
@@ -230,6 +229,30 @@ mod queued {
     #[test]
     fn what_came_out_always_fits_in_again() {
         super::what_came_out_always_fits_in_again::<Queued>();
+    }
+
+    /// Whoever has waited leaves word that it is crowded, and those after it wait before they reserve.
+    #[test]
+    fn a_crowd_gets_through() {
+        model(2, || {
+            let ring = Arc::new(Ring::<u32>::new(4).unwrap());
+            let producers = [1, 3].map(|value| {
+                let ring = ring.clone();
+                thread::spawn(move || {
+                    assert!(ring.push_bulk(&[value]));
+                    assert!(ring.push_bulk(&[value + 1]));
+                })
+            });
+            for producer in producers {
+                producer.join().unwrap();
+            }
+            let mut values = [0; 4];
+            assert!(ring.pop_bulk(&mut values));
+            let place = |value| values.iter().position(|&other| other == value);
+            assert!(place(1) < place(2) && place(3) < place(4), "{values:?}");
+            values.sort_unstable();
+            assert_eq!(values, [1, 2, 3, 4]);
+        });
     }
 
     /// The other saw too little for itself and took nothing, so that only the hint carries it along.
@@ -260,7 +283,6 @@ mod queued {
 
 mod head_tail {
     use super::*;
-    use warmlane_sync::side::HeadTail;
 
     #[test]
     fn every_element_of_two_producers_comes_out_once() {
@@ -315,7 +337,6 @@ mod head_tail {
 
 mod relaxed_tail {
     use super::*;
-    use warmlane_sync::side::RelaxedTail;
 
     #[test]
     fn every_element_of_two_producers_comes_out_once() {
@@ -450,11 +471,10 @@ fn staged_each_stage_sees_what_the_one_before_did() {
     });
 }
 
-/// Two workers of one stage: whoever is done last passes both bursts on, in order.
-#[test]
-fn staged_workers_of_one_stage_keep_the_order() {
-    model(2, || {
-        let (mut producer, mut stages, mut consumer) = staged::ring::<u32, RelaxedTail>(16, 1).unwrap();
+/// Two workers of one stage: what either has done is passed on, in order.
+fn staged_workers_of_one_stage_keep_the_order<S: Concurrent + 'static>(capacity: usize) {
+    model(2, move || {
+        let (mut producer, mut stages, mut consumer) = staged::ring::<u32, S>(capacity, 1).unwrap();
         assert!(producer.push_bulk(&[1, 2]));
         let stage = stages.pop().unwrap();
         let workers = [stage.clone(), stage]
@@ -467,6 +487,21 @@ fn staged_workers_of_one_stage_keep_the_order() {
         count += consumer.pop_burst(&mut values[count..]);
         assert_eq!((count, values), (2, [11, 12]));
     });
+}
+
+#[test]
+fn staged_workers_keep_the_order_queued() {
+    staged_workers_of_one_stage_keep_the_order::<Queued>(2);
+}
+
+#[test]
+fn staged_workers_keep_the_order_head_and_tail_synchronised() {
+    staged_workers_of_one_stage_keep_the_order::<HeadTail>(2);
+}
+
+#[test]
+fn staged_workers_keep_the_order_relaxed_tail() {
+    staged_workers_of_one_stage_keep_the_order::<RelaxedTail>(16);
 }
 
 #[test]

@@ -3,13 +3,19 @@
 use super::{Concurrent, Reserved, Side};
 use crate::backoff::Backoff;
 use crate::padded::CachePadded;
-use crate::primitive::{AtomicU64, Ordering};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// A thread reserves by moving the *head*, works, waits until those who reserved earlier have published, and publishes by
 /// moving the *tail*: the side of DPDK's rte_ring in its multi-producer, multi-consumer mode. Two things differ. The
 /// side keeps the other's tail as somebody last saw it beside its own head, and looks again only when that is not
 /// enough. And head and tail lie on lines of their own, so that the other side, polling for the next tail, does not
 /// take the head away.
+///
+/// Among more threads than cores such a queue turns into a convoy: who publishes at last and goes on reserves behind all
+/// the others, which have lost their CPUs while they wait, so that each turn takes as many switches as there are threads.
+/// So once a thread has waited until it gave its CPU away, threads reserve only when nobody else is in the queue, for the
+/// next [`CROWDED`] times: then only one that loses its CPU in the middle of its copy holds up others, as in
+/// [`HeadTail`](super::HeadTail).
 pub struct Queued {
     reserve: CachePadded<Reserve>,
     /// Slots up to here are given to the other side.
@@ -22,12 +28,26 @@ struct Reserve {
     head: AtomicU64,
     /// How far the head may go, as somebody last saw it.
     limit: AtomicU64,
+    /// How many times more a thread waits for an empty queue before it reserves.
+    crowded: AtomicU32,
 }
+
+/// Reservations until a queue that was crowded is tried again: so many that the switches of one more convoy don't count,
+/// and few enough that a crowd that has gone is forgotten within a millisecond.
+const CROWDED: u32 = 1024;
+
+/// Waits for an empty queue before a thread reserves all the same: it may be the thread's own reservation that stands
+/// there (of a clone of a [`Stage`](crate::staged::Stage), say).
+const PATIENCE: u32 = if cfg!(loom) { 2 } else { 256 };
 
 impl Side for Queued {
     fn new(limit: u64, _: usize) -> Self {
         Self {
-            reserve: CachePadded::new(Reserve { head: AtomicU64::new(0), limit: AtomicU64::new(limit) }),
+            reserve: CachePadded::new(Reserve {
+                head: AtomicU64::new(0),
+                limit: AtomicU64::new(limit),
+                crowded: AtomicU32::new(0),
+            }),
             tail: CachePadded::new(AtomicU64::new(0)),
         }
     }
@@ -46,6 +66,10 @@ impl Side for Queued {
 
     #[inline(always)]
     unsafe fn reserve(&self, look: impl Fn() -> u64, wanted: usize, minimum: usize) -> Option<Reserved> {
+        // Relaxed, as all that concerns the crowd: it decides when to reserve, and no more.
+        if self.reserve.crowded.load(Ordering::Relaxed) > 0 {
+            self.wait_for_an_empty_queue();
+        }
         // A3: acquire, pairs with R3 of whoever moved the head here. It had seen the other side's tail far enough
         // for its own slots; without this edge the look at that tail below could give an older one, behind the
         // head, and there would seem to be no room where there is.
@@ -98,6 +122,26 @@ impl Side for Queued {
         }
         // R1: release, pairs with A1 and with A2 of the thread behind on this side.
         self.tail.store(reserved.position + count as u64, Ordering::Release);
+        if backoff.has_yielded() {
+            self.reserve.crowded.store(CROWDED, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Queued {
+    #[cold]
+    fn wait_for_an_empty_queue(&self) {
+        // Two threads may count one time as one. It is an estimate.
+        let crowded = self.reserve.crowded.load(Ordering::Relaxed);
+        self.reserve.crowded.store(crowded.saturating_sub(1), Ordering::Relaxed);
+        let mut backoff = Backoff::default();
+        for _ in 0..PATIENCE {
+            let tail = self.tail.load(Ordering::Relaxed);
+            if tail == self.reserve.head.load(Ordering::Relaxed) {
+                break;
+            }
+            backoff.wait_for_change(&*self.tail, tail);
+        }
     }
 }
 
@@ -125,5 +169,30 @@ mod tests {
         side.reserve.head.store(3 << 30, Ordering::Relaxed);
         // SAFETY: the side is not `Single`.
         assert!(unsafe { side.reserve(|| 3 << 30, 1, 1) }.is_none());
+    }
+
+    #[test]
+    fn who_waited_long_leaves_word_and_nobody_waits_for_ever() {
+        let side = Queued::new(8, 8);
+        let reserve = || {
+            // SAFETY: the side is not `Single`.
+            unsafe { side.reserve(|| 8, 1, 1) }.unwrap()
+        };
+        let (first, second) = (reserve(), reserve());
+        let crowded = || side.reserve.crowded.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            // SAFETY: what one call of `reserve` gave, once.
+            scope.spawn(|| unsafe { side.publish(second, 1) });
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert_eq!((side.tail(), crowded()), (0, 0));
+            // SAFETY: as above.
+            unsafe { side.publish(first, 1) };
+        });
+        assert_eq!((side.tail(), crowded()), (2, CROWDED));
+        let third = reserve();
+        assert_eq!(crowded(), CROWDED - 1);
+        // The third is never published while this one waits for it.
+        let fourth = reserve();
+        assert_eq!((third.position, fourth.position, crowded()), (2, 3, CROWDED - 2));
     }
 }
