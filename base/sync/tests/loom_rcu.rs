@@ -113,6 +113,30 @@ fn a_value_stays_until_its_reader_is_gone() {
     });
 }
 
+/// The next reader has the place of the one that left: the writer may see either there, or nobody.
+#[test]
+fn a_reader_in_the_place_of_another_is_seen_or_finds_the_new_one() {
+    model(3, || {
+        let domain = Domain::new(1).unwrap();
+        let value = Arc::new(Protected::new(&domain, Value::new(1)));
+        let first = domain.reader("first").unwrap();
+        let thread = thread::spawn({
+            let (domain, value) = (domain.clone(), value.clone());
+            move || {
+                read(&value, &first);
+                drop(first);
+                let second = domain.reader("second").unwrap();
+                read(&value, &second);
+            }
+        });
+        let mut replaced = Retired::new(&domain, 1).unwrap();
+        value.replace(Value::new(2), &mut replaced).unwrap();
+        replaced.reclaim().for_each(drop);
+        replaced.reclaim().for_each(drop);
+        thread.join().unwrap();
+    });
+}
+
 /// Meet: the reader comes online just when the writer looks.
 #[test]
 fn a_reader_that_comes_online_finds_the_old_value_and_is_seen_or_finds_the_new_one() {

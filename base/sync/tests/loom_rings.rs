@@ -356,8 +356,18 @@ mod relaxed_tail {
     /// Three at work at once: the tail must not move for those who are done while one in between is not.
     #[test]
     fn one_who_is_late_holds_the_tail_back() {
-        model(2, || {
-            let ring = Arc::new(RtsRing::<u32>::new(16).unwrap());
+        three_producers(16);
+    }
+
+    /// The same where each but the first waits for the one before: the head may not be further ahead.
+    #[test]
+    fn who_is_too_far_ahead_waits() {
+        three_producers(8);
+    }
+
+    fn three_producers(capacity: usize) {
+        model(2, move || {
+            let ring = Arc::new(RtsRing::<u32>::new(capacity).unwrap());
             let producers = [1, 2].map(|value| {
                 let ring = ring.clone();
                 thread::spawn(move || assert_eq!(ring.push_burst(&[value]), 1))

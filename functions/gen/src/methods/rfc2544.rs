@@ -17,7 +17,8 @@ pub struct ThroughputConfig {
     pub maximum: f64,
     /// How long each trial sends; section 24 wants 60 seconds.
     pub duration: Duration,
-    /// The search ends when the lowest rate with loss is above the highest one without by at most this part of itself.
+    /// The search ends when the lowest rate with loss is above the highest one without by at most this part of itself: the
+    /// rates that were asked for. What was sent, and is reported, may differ from them by the trials' tolerance.
     pub width: f64,
 }
 
