@@ -1,10 +1,10 @@
 //! `warmlane router`
 
 mod ask;
+mod reload;
 mod settings;
 
 use crate::assembly::{self, Assembly};
-use crate::report::Report;
 use crate::run::{self, RunFlags, Signals};
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
@@ -16,9 +16,8 @@ use std::time::Instant;
 use warmlane::drivers::kernel::tap::{self, TapConfig};
 use warmlane::drivers::xdp::{self, Steering, Umem, XdpConfig, XdpMode};
 use warmlane::functions::forward::ForwardTask;
-use warmlane::functions::forward::control::config::IcmpLimits;
 use warmlane::functions::forward::datapath::Forwarder;
-use warmlane::functions::router::control::{Follower, Server};
+use warmlane::functions::router::control::{Follower, Host as _, Server};
 use warmlane::functions::router::datapath::PuntPort;
 use warmlane::lane::{IdlePolicy, LaneConfig, Lanes, place};
 use warmlane::mem::{Pool, PoolConfig};
@@ -39,7 +38,8 @@ pub(crate) struct Arguments {
     /// Where a running router is asked: a Unix socket that only its owner can open.
     #[arg(long, value_name = "PATH", global = true, default_value = "/run/warmlane/router.sock")]
     socket: PathBuf,
-    /// A TOML file with `interfaces`, `lanes`, `mode`, `buffers`, `icmp-rate`, `spin`; flags count more.
+    /// A TOML file with `interfaces`, `lanes`, `mode`, `buffers`, `icmp-rate`, `urpf`, `spin`; flags count more. It is read
+    /// again on SIGHUP and by `warmlane router reload`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -72,6 +72,10 @@ Examples:
     warmlane router routes 203.0.113.7
     warmlane router verify
 
+  Drop packets whose sources are not reached by the interface that they come in by (RFC 3704), but on eth1 only those that
+  are not reached at all:
+    warmlane router eth0 eth1 --urpf strict --urpf eth1=loose
+
   See what it follows:
     ip route; ip neighbour; birdc show protocols; vtysh -c 'show bgp summary'";
 
@@ -87,9 +91,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let asked = arguments.settings.with_file(arguments.config.as_deref())?;
-    let lane_count = asked.lanes.unwrap_or(1);
+    let lane_count = asked.lane_count();
+    let settings = asked.changeable()?;
     let signals = Signals::catch()?;
-    let settings = |name: &String| XdpConfig {
+    if arguments.config.is_some() {
+        signals.catch_reload()?;
+    }
+    let port = |name: &String| XdpConfig {
         interface: name.clone(),
         queues: u32::try_from(lane_count).unwrap_or(u32::MAX),
         mode: match asked.mode.unwrap_or_default() {
@@ -101,9 +109,9 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         steering: Steering::Router,
         ..XdpConfig::default()
     };
-    let settings: Vec<XdpConfig> = asked.interfaces.iter().map(settings).collect();
-    for (number, config) in settings.iter().enumerate() {
-        if settings[..number].contains(config) {
+    let configs: Vec<XdpConfig> = asked.interfaces.iter().map(port).collect();
+    for (number, config) in configs.iter().enumerate() {
+        if configs[..number].contains(config) {
             bail!("interface '{}' is there twice: name each once", config.interface);
         }
         xdp::check(config)?;
@@ -119,7 +127,8 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let mut server = Server::new(&arguments.socket)?;
     let (punt_name, punts) = open_punt(lane_count, &pool)?;
-    let mut follower = Follower::start(&asked.interfaces, lane_count, hash_seed())?;
+    let mut follower = Follower::start(&asked.interfaces, lane_count, hash_seed(), &settings)?;
+    reload::check_names(&follower, &settings)?;
     let punt_mac = follower.view().link_by_name(&punt_name).and_then(|link| link.mac);
     let (ipv4, ipv6) = follower.fib().route_counts();
     eprintln!("note: {ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel");
@@ -127,7 +136,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     // The tables are full: from here on packets come.
     let umem = Umem::new(&pool)?;
     let ports: Vec<Port> =
-        settings.iter().map(|config| Ok(xdp::open(config, &umem)?.port)).collect::<anyhow::Result<_>>()?;
+        configs.iter().map(|config| Ok(xdp::open(config, &umem)?.port)).collect::<anyhow::Result<_>>()?;
     for port in &ports {
         for note in &port.capabilities.notes {
             eprintln!("note: interface '{}': {note}", port.name);
@@ -137,14 +146,12 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let shares = assembly::share_out(ports, lane_count)?;
     let mut lanes = Lanes::new();
     let (mut forwarders, mut notes) = (Vec::new(), Vec::new());
-    let limits =
-        IcmpLimits { rate: asked.icmp_rate.unwrap_or(IcmpLimits::default().rate), ..IcmpLimits::default() };
     let idle = if asked.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
     for (number, ((share, cpu), queue)) in shares.into_iter().zip(cpus).zip(punts).enumerate() {
         let name = format!("lane{number}");
         let punt = punt_mac.map(|mac| PuntPort { queue, mac: MacAddress(mac) });
         let (routes, exceptions) = follower.lane(&name, punt)?;
-        let forwarder = Forwarder::new(routes, pool.clone(), limits);
+        let forwarder = Forwarder::new(routes, pool.clone(), settings.icmp);
         forwarders.push(Arc::clone(forwarder.counters()));
         let task = ForwardTask::with_exceptions(forwarder, share, BURST, exceptions);
         notes.push(Arc::clone(task.notes()));
@@ -155,12 +162,18 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     for warning in follower.warnings() {
         eprintln!("note: {warning}");
     }
-    let begin = Instant::now();
+    let mut running = reload::Running { arguments, now: asked, begin: Instant::now() };
     run::to_the_end_with(assembly, &arguments.run, &signals, |assembly, patience| {
         follower.turn(patience, &server.descriptors());
-        server.serve(&mut follower, &mut || {
-            serde_json::to_value(Report::of(assembly, begin.elapsed())).unwrap_or_default()
-        });
+        let mut host = running.with(assembly);
+        if signals.take_reload() {
+            match host.reload(&mut follower) {
+                Ok(changed) if changed.is_empty() => eprintln!("note: read again, nothing is different"),
+                Ok(changed) => changed.iter().for_each(|change| eprintln!("note: read again, {change}")),
+                Err(sentence) => eprintln!("warmlane: {sentence}"),
+            }
+        }
+        server.serve(&mut follower, &mut host);
         for remark in follower.take_remarks() {
             eprintln!("warmlane: {remark}");
         }

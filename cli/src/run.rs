@@ -4,7 +4,7 @@ use crate::assembly::Assembly;
 use crate::report::Report;
 use anyhow::bail;
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,22 +40,34 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How often progress is printed.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// Signals that have arrived: `stop` for SIGINT and SIGTERM, `report` for SIGUSR1. A second SIGINT or SIGTERM ends
-/// the process at once.
+/// Signals that have arrived: `stop` for SIGINT and SIGTERM, `report` for SIGUSR1, `reload` for SIGHUP where that is
+/// asked for. A second SIGINT or SIGTERM ends the process at once.
 pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
     report: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
 }
 
 impl Signals {
     pub(crate) fn catch() -> anyhow::Result<Self> {
-        let signals = Self { stop: Arc::default(), report: Arc::default() };
+        let signals = Self { stop: Arc::default(), report: Arc::default(), reload: Arc::default() };
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&signals.stop))?;
             signal_hook::flag::register(signal, Arc::clone(&signals.stop))?;
         }
         signal_hook::flag::register(SIGUSR1, Arc::clone(&signals.report))?;
         Ok(signals)
+    }
+
+    /// From now on SIGHUP doesn't end the process, but asks for the configuration to be read again.
+    pub(crate) fn catch_reload(&self) -> anyhow::Result<()> {
+        signal_hook::flag::register(SIGHUP, Arc::clone(&self.reload))?;
+        Ok(())
+    }
+
+    /// Whether that was asked for since the last time.
+    pub(crate) fn take_reload(&self) -> bool {
+        self.reload.swap(false, Ordering::Relaxed)
     }
 
     /// Whether the process was asked to end.

@@ -33,6 +33,8 @@ pub(crate) enum Question {
     },
     /// Lists the kernel's routes anew, and compares. The exit status is 0 only if all is equal.
     Verify,
+    /// Read the configuration file again. What can't be changed while it runs is named, and then nothing is changed.
+    Reload,
 }
 
 pub(crate) fn run(question: &Question, socket: &Path, as_json: bool) -> anyhow::Result<()> {
@@ -44,6 +46,7 @@ pub(crate) fn run(question: &Question, socket: &Path, as_json: bool) -> anyhow::
         }
         Question::Neighbours { limit } => json!({ "ask": "neighbours", "limit": limit }),
         Question::Verify => json!({ "ask": "verify" }),
+        Question::Reload => json!({ "ask": "reload" }),
     };
     let at = || format!("no router answers at {}: start one, or say --socket", socket.display());
     let mut stream = UnixStream::connect(socket).with_context(at)?;
@@ -91,6 +94,12 @@ fn text(question: &Question, value: &Value) -> String {
             lines.extend(list("first").iter().map(word));
             if value["equal"] == true {
                 lines.push(format!("equal: {} routes are as the kernel's", value["routes"]));
+            }
+        }
+        Question::Reload => {
+            lines.extend(list("changed").iter().map(word));
+            if lines.is_empty() {
+                lines.push("nothing is different".to_owned());
             }
         }
         Question::Status | Question::Counters => lines.push(format!("{value:#}")),

@@ -2,9 +2,13 @@
 
 use super::Mode;
 use anyhow::{Context as _, bail};
+use clap::ValueEnum as _;
 use serde::Deserialize;
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
+use warmlane::functions::forward::control::config::IcmpLimits;
+use warmlane::functions::router::control::{RouterSettings, SourceChecks};
 
 /// The file's keys are the flags' names. What a flag says, counts more.
 #[derive(clap::Args, Clone, Debug, Default, Deserialize)]
@@ -25,6 +29,12 @@ pub(super) struct Settings {
     /// ICMP errors that each lane may send in a second. Usually 1000.
     #[arg(long, value_name = "COUNT")]
     pub(super) icmp_rate: Option<u32>,
+    /// Drop packets whose sources are not where they come from (reverse path forwarding, RFC 3704): strict if the route
+    /// back leads elsewhere, loose only if there is none, off. For all interfaces, or for the one that is named; may be
+    /// given several times. Usually off.
+    #[arg(long, value_name = "[INTERFACE=]MODE")]
+    #[serde(deserialize_with = "one_or_several")]
+    pub(super) urpf: Vec<String>,
     /// Poll without rest, also when there is no traffic: the lowest latency, and a whole core for each lane.
     #[arg(long)]
     pub(super) spin: bool,
@@ -50,6 +60,7 @@ impl Settings {
             mode: flags.mode.or(from_file.mode),
             buffers: flags.buffers.or(from_file.buffers),
             icmp_rate: flags.icmp_rate.or(from_file.icmp_rate),
+            urpf: if flags.urpf.is_empty() { from_file.urpf } else { flags.urpf },
             spin: flags.spin || from_file.spin,
         };
         if settings.interfaces.is_empty() {
@@ -58,8 +69,81 @@ impl Settings {
         if settings.lanes == Some(0) {
             bail!("a router needs at least one lane: say --lanes 1 or more");
         }
+        settings.changeable()?;
         Ok(settings)
     }
+
+    /// What can be changed while packets flow.
+    pub(super) fn changeable(&self) -> anyhow::Result<RouterSettings> {
+        let usual = IcmpLimits::default();
+        Ok(RouterSettings {
+            icmp: IcmpLimits { rate: self.icmp_rate.unwrap_or(usual.rate), ..usual },
+            source_checks: SourceChecks::parse(self.urpf.iter().map(String::as_str))?,
+        })
+    }
+
+    /// How many lanes there are.
+    pub(super) fn lane_count(&self) -> usize {
+        self.lanes.unwrap_or(1)
+    }
+
+    /// What is different in `new`, a sentence each.
+    ///
+    /// # Errors
+    /// Names what can't be changed while packets flow.
+    pub(super) fn changes(&self, new: &Self) -> anyhow::Result<Vec<String>> {
+        let list = |settings: &Self| settings.interfaces.join(" ");
+        let mode = |settings: &Self| {
+            let mode = settings.mode.unwrap_or_default().to_possible_value();
+            mode.map_or(String::new(), |value| value.get_name().to_owned())
+        };
+        let buffers =
+            |settings: &Self| settings.buffers.map_or("as usual".to_owned(), |count| count.to_string());
+        let fixed = [
+            ("interfaces", list(self), list(new)),
+            ("lanes", self.lane_count().to_string(), new.lane_count().to_string()),
+            ("mode", mode(self), mode(new)),
+            ("buffers", buffers(self), buffers(new)),
+            ("spin", self.spin.to_string(), new.spin.to_string()),
+        ];
+        let fixed: Vec<String> = fixed
+            .into_iter()
+            .filter(|(_, now, new)| now != new)
+            .map(|(name, now, new)| format!("{name} (now {now}, then {new})"))
+            .collect();
+        if !fixed.is_empty() {
+            bail!("the router has to be started again for {}", fixed.join(" and "));
+        }
+        let (before, after) = (self.changeable()?, new.changeable()?);
+        let say = |name: &str, before: &dyn Display, after: &dyn Display| {
+            format!("{name} was {before}, is {after}")
+        };
+        let mut changed = Vec::new();
+        if before.icmp != after.icmp {
+            changed.push(say("icmp-rate", &before.icmp.rate, &after.icmp.rate));
+        }
+        if before.source_checks != after.source_checks {
+            changed.push(say("urpf", &before.source_checks, &after.source_checks));
+        }
+        Ok(changed)
+    }
+}
+
+/// A word, or a list of words.
+fn one_or_several<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "a word like \"strict\", or a list of words like [\"strict\", \"eth1=loose\"]"
+    )]
+    enum Words {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(match Words::deserialize(from)? {
+        Words::One(word) => vec![word],
+        Words::Several(words) => words,
+    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use warmlane_forward::control::config::{FullTableConfig, IcmpLimits, NeighbourConfig};
-use warmlane_forward::control::{RouterPort, Routes, RoutesBuilder};
+use warmlane_forward::control::{RouterPort, Routes, RoutesBuilder, SourceCheck};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_mem::{Burst, Line, Pool, PoolConfig};
 use warmlane_sys::clock::cycles;
@@ -74,7 +74,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The full table over a neighbour on each port.
 fn routes(ports: usize) -> Result<Routes, Box<dyn Error>> {
-    let port = || RouterPort { mac: Some(STATION), mtu: 1500, addresses: Vec::new(), table: 0, vlans: None };
+    let port = || RouterPort {
+        mac: Some(STATION),
+        mtu: 1500,
+        addresses: Vec::new(),
+        table: 0,
+        source_check: SourceCheck::Off,
+        vlans: None,
+    };
     let mut builder = RoutesBuilder::new((0..ports).map(|_| port()).collect());
     let mut hops = Vec::new();
     for port in 0..ports {

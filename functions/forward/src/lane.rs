@@ -80,6 +80,9 @@ impl Sink {
 
 /// What becomes of packets that the forwarder can't send on by itself. By default: nothing.
 pub trait Exceptions: Send {
+    /// See [`Outputs::CHECKS_SOURCES`].
+    const CHECKS_SOURCES: bool = false;
+
     /// Takes a packet that isn't for the forwarder; see [`Outputs::punt`].
     ///
     /// # Errors
@@ -126,6 +129,8 @@ struct Sinks<E> {
 }
 
 impl<E: Exceptions> Outputs for Sinks<E> {
+    const CHECKS_SOURCES: bool = E::CHECKS_SOURCES;
+
     fn punt(&mut self, packet: Packet, table: TableNumber) -> Result<(), Packet> {
         self.exceptions.punt(packet, table)
     }

@@ -7,9 +7,10 @@ use warmlane_mem::Packet;
 use warmlane_table::NextHopId;
 use warmlane_wire::{EtherType, LinkLayer, MacAddress, martian};
 
-use super::config::InterfaceAddress;
+use super::config::{IcmpLimits, InterfaceAddress};
 use super::live::TableNumber;
 use super::next_hop::{NextHop, Rewrite};
+use super::source_check::SourceCheck;
 
 /// A port as the forwarder sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct RouterPort {
     pub addresses: Vec<InterfaceAddress>,
     /// Which of the tables packets that come in untagged are looked up in.
     pub table: TableNumber,
+    /// How sources of packets that come in untagged are checked.
+    pub source_check: SourceCheck,
     /// The VLANs on it; packets of others are not taken. `None`: tags are looked through, and packets are treated as
     /// if they had come in untagged.
     pub vlans: Option<Vec<VlanInterface>>,
@@ -36,6 +39,8 @@ pub struct VlanInterface {
     pub addresses: Vec<InterfaceAddress>,
     /// Which of the tables its packets are looked up in.
     pub table: TableNumber,
+    /// How its packets' sources are checked.
+    pub source_check: SourceCheck,
 }
 
 impl RouterPort {
@@ -44,6 +49,11 @@ impl RouterPort {
     pub fn station(&self, number: u16) -> MacAddress {
         let [high, low] = number.to_be_bytes();
         self.mac.unwrap_or(MacAddress([0x02, 0, 0, 0, high, low]))
+    }
+
+    fn checks_sources(&self) -> bool {
+        let vlans = self.vlans.iter().flatten().map(|vlan| vlan.source_check);
+        vlans.chain([self.source_check]).any(|check| check != SourceCheck::Off)
     }
 
     /// Whether an address is ours, on this port.
@@ -57,12 +67,14 @@ impl RouterPort {
 pub(crate) struct Place<'a> {
     /// Which of the tables its packets are looked up in.
     pub(crate) table: TableNumber,
+    pub(crate) source_check: SourceCheck,
+    pub(crate) vlan: Option<u16>,
     addresses: &'a [InterfaceAddress],
 }
 
 impl<'a> Place<'a> {
     pub(crate) fn of_port(port: &'a RouterPort) -> Self {
-        Self { table: port.table, addresses: &port.addresses }
+        Self { table: port.table, source_check: port.source_check, vlan: None, addresses: &port.addresses }
     }
 
     /// Our first IPv4 address there.
@@ -124,6 +136,8 @@ pub struct Hops {
     rewrites: Vec<Rewrite>,
     ports: Vec<RouterPort>,
     admissions: Vec<Admission>,
+    checks_sources: bool,
+    icmp: Option<IcmpLimits>,
     hash_seed: u64,
 }
 
@@ -134,6 +148,8 @@ impl Hops {
             rewrites: Vec::new(),
             ports: Vec::new(),
             admissions: Vec::new(),
+            checks_sources: false,
+            icmp: None,
             hash_seed: 0,
         }
     }
@@ -144,9 +160,21 @@ impl Hops {
             rewrites: next_hops.iter().map(Rewrite::of).collect(),
             entries: next_hops,
             admissions: ports.iter().map(Admission::of).collect(),
+            checks_sources: ports.iter().any(RouterPort::checks_sources),
             ports,
+            icmp: None,
             hash_seed,
         }
+    }
+
+    /// The same, with limits for ICMP errors that take the place of what the forwarder was made with.
+    #[must_use]
+    pub fn with_icmp_limits(self, limits: Option<IcmpLimits>) -> Self {
+        Self { icmp: limits, ..self }
+    }
+
+    pub(crate) fn icmp_limits(&self) -> Option<IcmpLimits> {
+        self.icmp
     }
 
     /// The ports, by their numbers.
@@ -185,6 +213,12 @@ impl Hops {
         self.admissions.get(usize::from(port)).copied().unwrap_or(Admission::NONE)
     }
 
+    /// Whether the sources of any interface's packets are checked.
+    #[inline]
+    pub(crate) fn checks_sources(&self) -> bool {
+        self.checks_sources
+    }
+
     /// The interface that a packet came in by; `None` for an unknown port, or a VLAN that the port has no interface for.
     pub(crate) fn place(&self, packet: &Packet) -> Option<Place<'_>> {
         let port = self.port(packet.port())?;
@@ -195,10 +229,14 @@ impl Hops {
             // A tag with number 0 is there for its priority only (IEEE 802.1Q clause 6.9).
             (None, _) => Some(whole),
             (Some(tag), None) if tag.id() == 0 => Some(whole),
-            (Some(tag), None) if tag.protocol == EtherType::VLAN => vlans
-                .iter()
-                .find(|vlan| vlan.vlan == tag.id())
-                .map(|vlan| Place { table: vlan.table, addresses: &vlan.addresses }),
+            (Some(tag), None) if tag.protocol == EtherType::VLAN => {
+                vlans.iter().find(|vlan| vlan.vlan == tag.id()).map(|vlan| Place {
+                    table: vlan.table,
+                    source_check: vlan.source_check,
+                    vlan: Some(vlan.vlan),
+                    addresses: &vlan.addresses,
+                })
+            }
             _ => None,
         }
     }

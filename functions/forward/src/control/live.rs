@@ -16,6 +16,7 @@ use warmlane_table::{
     Ipv4Lookup, Ipv4Prefix, Ipv4Table, Ipv6Lookup, Ipv6Prefix, Ipv6Table, NextHopId, TableError,
 };
 
+use super::config::IcmpLimits;
 use super::hops::{Hops, RouterPort};
 use super::next_hop::NextHop;
 use super::routes::Routes;
@@ -94,6 +95,7 @@ pub struct LiveRoutes {
     fresh: u32,
     free: Vec<NextHopId>,
     given_back: Retired<NextHopId>,
+    icmp: Option<IcmpLimits>,
     hash_seed: u64,
 }
 
@@ -114,6 +116,7 @@ impl LiveRoutes {
             fresh: 0,
             free: Vec::new(),
             given_back: Retired::new(&domain, NextHopId::MAXIMUM as usize + 1)?,
+            icmp: None,
             hash_seed,
             domain,
         })
@@ -191,14 +194,20 @@ impl LiveRoutes {
             self.replaced.synchronize(PATIENCE)?;
             self.replaced.reclaim().for_each(drop);
         }
-        let snapshot =
-            Snapshot { tables: lookups(&self.tables), hops: Hops::new(ports, hops, self.hash_seed) };
+        let hops = Hops::new(ports, hops, self.hash_seed).with_icmp_limits(self.icmp);
+        let snapshot = Snapshot { tables: lookups(&self.tables), hops };
         match self.shared.snapshot.replace(snapshot, &mut self.replaced) {
             // The queue is of the same domain, and has room.
             Ok(()) | Err(ReplaceError::Full { .. } | ReplaceError::ForeignQueue { .. }) => {}
         }
         self.touch();
         Ok(())
+    }
+
+    /// How many ICMP errors each lane may send, from the next [`set_hops`](Self::set_hops) on; before that, what its forwarder
+    /// was made with.
+    pub fn set_icmp_limits(&mut self, limits: IcmpLimits) {
+        self.icmp = Some(limits);
     }
 
     /// A number for a new next hop.

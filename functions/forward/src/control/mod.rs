@@ -7,6 +7,7 @@ mod hops;
 mod live;
 mod next_hop;
 mod routes;
+mod source_check;
 
 pub use config::Config;
 pub(crate) use hops::{Admission, Place};
@@ -15,3 +16,4 @@ pub use live::{LaneRoutes, LiveError, LiveRoutes, TableChange, TableNumber};
 pub(crate) use next_hop::{ALWAYS_TOO_LARGE, Rewrite};
 pub use next_hop::{Adjacency, NextHop, Unresolved};
 pub use routes::{Routes, RoutesBuilder, RoutesError};
+pub use source_check::{SourceCheck, SourceCheckError};

@@ -28,6 +28,10 @@ pub struct Unresolved {
     pub link: u32,
     /// The gateway; `None` for the packet's own destination.
     pub gateway: Option<IpAddr>,
+    /// Number of the port that the link is, or is on.
+    pub port: u16,
+    /// Its VLAN there.
+    pub vlan: Option<u16>,
 }
 
 /// What a route leads to.
@@ -54,6 +58,8 @@ pub enum NextHop {
     Prohibited,
     /// Not our business: to whoever takes punted packets.
     Punt,
+    /// An address of ours, but whoever takes punted packets answers for it.
+    LocalPunt,
 }
 
 /// The 16 bytes that the data path reads for each packet; four next hops share a cache line.

@@ -11,6 +11,7 @@ use super::full_table::{self, FullTableError};
 use super::groups::{Group, GroupError, Member};
 use super::hops::{Hops, RouterPort};
 use super::next_hop::{Adjacency, NextHop};
+use super::source_check::SourceCheck;
 
 /// Tables and next hops, shared by all lanes through an [`Arc`](std::sync::Arc).
 #[derive(Debug)]
@@ -60,6 +61,7 @@ impl Routes {
             mtu: port.mtu,
             addresses: port.addresses.clone(),
             table: 0,
+            source_check: SourceCheck::Off,
             vlans: None,
         });
         let mut builder = RoutesBuilder::new(ports.collect());

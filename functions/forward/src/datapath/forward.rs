@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool};
-use warmlane_sys::clock::Clock;
 use warmlane_table::NextHopId;
 use warmlane_wire::ethernet;
 use warmlane_wire::ipv6::Ipv6Packet;
@@ -14,14 +13,19 @@ use warmlane_wire::ipv6::Ipv6Packet;
 use super::counters::ForwardCounters;
 use super::fast::{self, IPV4_HEADERS, IPV6_HEADERS};
 use super::flow_hash;
+use super::icmp_error::limiter;
 use super::rate_limit::TokenBucket;
 use super::reason::Reason;
+use super::source_check::{self, Sources};
 use super::validate::{Finding, validate};
 use crate::control::config::IcmpLimits;
 use crate::control::{ALWAYS_TOO_LARGE, Admission, Hops, LaneRoutes, Rewrite, TableNumber, Unresolved};
 
 /// Where packets go: one burst for each port.
 pub trait Outputs {
+    /// Whether sources may have to be checked ([`SourceCheck`](crate::control::SourceCheck)). Else not even that is asked.
+    const CHECKS_SOURCES: bool = false;
+
     /// The burst of packets that leave by this port; `None` if the lane doesn't send there.
     fn burst(&mut self, port: u16) -> Option<&mut Burst>;
 
@@ -76,13 +80,13 @@ pub(super) enum Verdict {
 }
 
 /// The packets of one family in a burst, gathered for the lookup.
-struct Gathered<A> {
-    count: usize,
+pub(super) struct Gathered<A> {
+    pub(super) count: usize,
     /// The packet's place in the burst.
-    places: [u8; BURST_CAPACITY],
+    pub(super) places: [u8; BURST_CAPACITY],
     /// Bytes of the IP packet, or [`ALWAYS_TOO_LARGE`] if it takes the long way whatever its next hop.
-    lengths: [u16; BURST_CAPACITY],
-    addresses: [A; BURST_CAPACITY],
+    pub(super) lengths: [u16; BURST_CAPACITY],
+    pub(super) addresses: [A; BURST_CAPACITY],
     hops: [NextHopId; BURST_CAPACITY],
 }
 
@@ -111,18 +115,18 @@ impl<A: Copy> Gathered<A> {
 const _: () = assert!(BURST_CAPACITY == 256, "places are bytes");
 
 /// Stands for "not ready to leave" where a port is expected.
-const ODD: u16 = u16::MAX;
+pub(super) const ODD: u16 = u16::MAX;
 
 /// What the passes tell each other about one burst.
-struct Scratch {
+pub(super) struct Scratch {
     /// The port by which the packet at each place is ready to leave, or [`ODD`].
-    ports: [u16; BURST_CAPACITY],
+    pub(super) ports: [u16; BURST_CAPACITY],
     /// What to do with packets that aren't ready.
-    verdicts: [Verdict; BURST_CAPACITY],
+    pub(super) verdicts: [Verdict; BURST_CAPACITY],
     /// Which table the gathered addresses are looked up in.
-    table: TableNumber,
-    ipv4: Gathered<u32>,
-    ipv6: Gathered<[u8; 16]>,
+    pub(super) table: TableNumber,
+    pub(super) ipv4: Gathered<u32>,
+    pub(super) ipv6: Gathered<[u8; 16]>,
 }
 
 impl Scratch {
@@ -141,11 +145,13 @@ impl Scratch {
 pub struct Forwarder {
     pub(super) routes: LaneRoutes,
     pub(super) pool: Pool,
+    pub(super) limits: IcmpLimits,
     pub(super) limiter: TokenBucket,
     pub(super) counters: Arc<ForwardCounters>,
     /// The identification of the next IPv4 packet that we make ourselves.
     pub(super) identification: u16,
-    scratch: Box<Scratch>,
+    pub(super) scratch: Box<Scratch>,
+    pub(super) sources: Box<Sources>,
 }
 
 impl Forwarder {
@@ -161,10 +167,12 @@ impl Forwarder {
         Self {
             routes: routes.into(),
             pool,
-            limiter: TokenBucket::new(limits.rate, limits.burst, Clock::calibrated().cycles_per_second()),
+            limits,
+            limiter: limiter(limits),
             counters: ForwardCounters::new(),
             identification: 0,
             scratch: Box::new(scratch),
+            sources: Box::new(Sources::new()),
         }
     }
 
@@ -215,6 +223,9 @@ impl Forwarder {
 
     fn forward<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
         self.examine(burst);
+        if O::CHECKS_SOURCES && self.routes.hops().checks_sources() {
+            self.check_sources(burst);
+        }
         let Scratch { ipv4, ipv6, table, .. } = &mut *self.scratch;
         if let (Some(addresses), Some(hops)) =
             (ipv4.addresses.get(..ipv4.count), ipv4.hops.get_mut(..ipv4.count))
@@ -411,6 +422,12 @@ fn examine_odd(packet: &mut Packet, place: usize, routes: &LaneRoutes, scratch: 
             scratch.ipv6.put(scratch.ipv6.count, place, address.octets(), ALWAYS_TOO_LARGE);
             scratch.ipv6.count += 1;
             return;
+        }
+        (Finding::Ipv4(_), Some(table)) if !source_check::accepts_ipv4(routes, packet, table) => {
+            Verdict::Drop(Reason::Ipv4ReversePath)
+        }
+        (Finding::Ipv6(_), Some(table)) if !source_check::accepts_ipv6(routes, packet, table) => {
+            Verdict::Drop(Reason::Ipv6ReversePath)
         }
         (Finding::Ipv4(address), Some(table)) => {
             let mut found = [NextHopId::NONE];

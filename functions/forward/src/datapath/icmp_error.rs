@@ -7,7 +7,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use warmlane_mem::Packet;
-use warmlane_sys::clock;
+use warmlane_sys::clock::{self, Clock};
 use warmlane_table::NextHopId;
 use warmlane_wire::checksum::ipv4_header_checksum20;
 use warmlane_wire::icmpv4::{self, Icmpv4Message};
@@ -15,6 +15,8 @@ use warmlane_wire::icmpv6::{self, Icmpv6Message};
 use warmlane_wire::{IpProtocol, Ipv4Header, Ipv4Packet, MacAddress, ethernet, ipv4, ipv6};
 
 use super::forward::{Forwarder, Outputs, ipv6_packet, offer};
+use super::rate_limit::TokenBucket;
+use crate::control::config::IcmpLimits;
 use crate::control::{LaneRoutes, NextHop, Place};
 
 /// Longest link-layer header: two tags.
@@ -28,6 +30,11 @@ pub(super) const OWN_TTL: u8 = 64;
 
 /// Precedence "internetwork control" (RFC 1812 section 4.3.2.5).
 const CONTROL_PRECEDENCE: u8 = 0xc0;
+
+/// A full bucket of errors.
+pub(super) fn limiter(limits: IcmpLimits) -> TokenBucket {
+    TokenBucket::new(limits.rate, limits.burst, Clock::calibrated().cycles_per_second())
+}
 
 impl Forwarder {
     /// Tells the sender of an IPv4 packet what became of it, if it is owed that.
@@ -46,7 +53,7 @@ impl Forwarder {
         }
         // What can't be sent for want of an address takes no token from the other family.
         let Some(source) = self.ipv4_source(packet) else { return self.count_error(false) };
-        if !self.limiter.take(clock::cycles()) {
+        if !self.may_send_error() {
             return self.counters.errors_limited.add(1);
         }
         let end = frame.len().min(offset + usize::from(ip.header.total_length()));
@@ -74,7 +81,7 @@ impl Forwarder {
             return;
         }
         let Some(source) = self.ipv6_source(packet) else { return self.count_error(false) };
-        if !self.limiter.take(clock::cycles()) {
+        if !self.may_send_error() {
             return self.counters.errors_limited.add(1);
         }
         let end = frame.len().min(offset + ipv6::HEADER_LENGTH + usize::from(ip.header.payload_length()));
@@ -85,6 +92,15 @@ impl Forwarder {
         let parts = [&header[..], &message.header(source, destination, quote), quote];
         let sent = self.send_back(frame.get(..offset).unwrap_or_default(), &parts, packet.port(), outputs);
         self.count_error(sent);
+    }
+
+    /// Takes a token for one more error, of the limits that hold now.
+    fn may_send_error(&mut self) -> bool {
+        if let Some(limits) = self.routes.hops().icmp_limits().filter(|limits| *limits != self.limits) {
+            self.limits = limits;
+            self.limiter = limiter(limits);
+        }
+        self.limiter.take(clock::cycles())
     }
 
     fn count_error(&self, sent: bool) {

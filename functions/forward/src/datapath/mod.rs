@@ -10,6 +10,7 @@ mod local;
 mod odd;
 mod rate_limit;
 mod reason;
+mod source_check;
 mod validate;
 
 pub use counters::ForwardCounters;

@@ -66,7 +66,7 @@ impl Forwarder {
             NextHop::Drop => Target::Drop,
             NextHop::Unreachable => Target::Unreachable,
             NextHop::Prohibited => Target::Prohibited,
-            NextHop::Punt => Target::Punt,
+            NextHop::Punt | NextHop::LocalPunt => Target::Punt,
         })
     }
 

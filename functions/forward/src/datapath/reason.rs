@@ -32,6 +32,9 @@ drop_reasons! {
         Ipv4Checksum: "ipv4-checksum", Warning, "the IPv4 header checksum is wrong";
         /// A source that no host has (RFC 1812 section 5.3.7).
         Ipv4MartianSource: "ipv4-martian-source", Warning, "the IPv4 source is an address that no host may send from";
+        /// A source that isn't reached the way that the packet came (RFC 3704), where that is checked.
+        Ipv4ReversePath: "ipv4-reverse-path", Warning,
+            "there is no route back to the IPv4 source, or not by the interface that the packet came in by";
         /// A destination that no host has (RFC 1812 section 5.3.7).
         Ipv4MartianDestination: "ipv4-martian-destination", Warning,
             "the IPv4 destination is an address that nothing may be sent to";
@@ -56,6 +59,9 @@ drop_reasons! {
         Ipv6PayloadLength: "ipv6-payload-length", Warning, "the IPv6 payload length is beyond the frame, or a jumbogram's";
         /// A source that no host has.
         Ipv6MartianSource: "ipv6-martian-source", Warning, "the IPv6 source is an address that no host may send from";
+        /// A source that isn't reached the way that the packet came (RFC 3704), where that is checked.
+        Ipv6ReversePath: "ipv6-reverse-path", Warning,
+            "there is no route back to the IPv6 source, or not by the interface that the packet came in by";
         /// A destination that no host has.
         Ipv6MartianDestination: "ipv6-martian-destination", Warning,
             "the IPv6 destination is an address that nothing may be sent to";

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use warmlane_forward::control::groups::{Group, Member};
-use warmlane_forward::control::{LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort};
+use warmlane_forward::control::{LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort, SourceCheck};
 use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHopId};
 
 use super::kernel::{Changes, KernelTable, LinkIndex, RouteList, Target, View};
@@ -16,6 +16,7 @@ use super::protocol::words;
 use super::resolve::{
     Content, HopKey, PortSettings, Resolver, Standing, TableSource, USUAL_TABLES, host, host_prefix,
 };
+use super::settings::{RouterSettings, SourceChecks};
 
 /// A next hop in use.
 struct Slot {
@@ -37,6 +38,7 @@ struct Difference<P> {
 pub struct Fib {
     live: LiveRoutes,
     ports: Vec<PortSettings>,
+    source_checks: SourceChecks,
     sources: Vec<TableSource>,
     by_key: HashMap<HopKey, NextHopId>,
     slots: Vec<Option<Slot>>,
@@ -59,6 +61,7 @@ impl Fib {
         Ok(Self {
             live: LiveRoutes::new(lanes, hash_seed)?,
             ports,
+            source_checks: SourceChecks::default(),
             sources: vec![TableSource { number: 0, kernel: USUAL_TABLES.to_vec(), is_vrf: false }],
             by_key: HashMap::new(),
             slots: Vec::new(),
@@ -76,6 +79,24 @@ impl Fib {
     /// [`LiveError::Rcu`]: more lanes than this was made for.
     pub fn lane(&self, name: &str) -> Result<LaneRoutes, LiveError> {
         self.live.lane(name)
+    }
+
+    /// Goes on with these settings.
+    ///
+    /// # Errors
+    /// [`LiveError::Stuck`]: a lane hangs.
+    pub fn set(&mut self, view: &View, settings: &RouterSettings) -> Result<(), LiveError> {
+        self.live.set_icmp_limits(settings.icmp);
+        self.source_checks.clone_from(&settings.source_checks);
+        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
+        self.router_ports = resolver.router_ports(&self.source_checks);
+        self.unpublished = true;
+        self.publish()
+    }
+
+    /// How sources are checked on an interface of this name.
+    pub(crate) fn source_check(&self, name: &str) -> SourceCheck {
+        self.source_checks.of(name)
     }
 
     /// The ports.
@@ -263,7 +284,7 @@ impl Fib {
             }
         }
         let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
-        let ports = resolver.router_ports();
+        let ports = resolver.router_ports(&self.source_checks);
         if ports != self.router_ports {
             self.router_ports = ports;
             self.unpublished = true;

@@ -18,6 +18,7 @@ use warmlane_sync::ring::RingError;
 use super::fib::Fib;
 use super::kernel::{Event, Heard, LinkIndex, NeighbourState, News, Questions, View};
 use super::resolve::{PortSettings, Resolver, USUAL_TABLES};
+use super::settings::RouterSettings;
 use super::verify::{Differences, Verdict, compare};
 use crate::datapath::{Bell, PuntPort, RouterExceptions, Station};
 
@@ -110,7 +111,12 @@ impl Follower {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(ports: &[String], lanes: usize, hash_seed: u64) -> Result<Self, StartError> {
+    pub fn start(
+        ports: &[String],
+        lanes: usize,
+        hash_seed: u64,
+        settings: &RouterSettings,
+    ) -> Result<Self, StartError> {
         let netlink = |action| move |source| StartError::Netlink { action, source };
         // First listen, then read, so that nothing falls in between.
         let news = News::new().map_err(netlink("listen to the kernel"))?;
@@ -119,7 +125,12 @@ impl Follower {
         let ports = ports.iter().map(|name| {
             let link =
                 view.link_by_name(name).ok_or_else(|| StartError::NoInterface { name: name.clone() })?;
-            Ok(PortSettings { link: link.index, mtu_limit: u16::try_from(link.mtu).unwrap_or(u16::MAX) })
+            let name = name.clone();
+            Ok(PortSettings {
+                name,
+                link: link.index,
+                mtu_limit: u16::try_from(link.mtu).unwrap_or(u16::MAX),
+            })
         });
         let ports = ports.collect::<Result<Vec<_>, StartError>>()?;
         let mut fib = Fib::new(ports, lanes, hash_seed)?;
@@ -127,6 +138,7 @@ impl Follower {
         changes.links = true;
         changes.objects = true;
         fib.update(&view, &changes)?;
+        fib.set(&view, settings)?;
         let (woken, end) = UnixStream::pair().map_err(netlink("make a socket"))?;
         woken.set_nonblocking(true).map_err(netlink("make a socket"))?;
         end.set_nonblocking(true).map_err(netlink("make a socket"))?;
@@ -146,6 +158,14 @@ impl Follower {
             counters: FollowCounters::default(),
             remarks: Vec::new(),
         })
+    }
+
+    /// Goes on with these settings, from the next bursts on.
+    ///
+    /// # Errors
+    /// [`StartError::Live`]: a lane hangs.
+    pub fn set(&mut self, settings: &RouterSettings) -> Result<(), StartError> {
+        Ok(self.fib.set(&self.view, settings)?)
     }
 
     /// What a lane needs: the tables, and who takes what can't be sent on. `punt` leads to the kernel.
@@ -187,6 +207,12 @@ impl Follower {
     pub(crate) fn is_ours(&self, link: LinkIndex) -> bool {
         let resolver = Resolver { view: &self.view, ports: self.fib.ports(), sources: self.fib.sources() };
         resolver.place(link).is_some()
+    }
+
+    /// Whether an interface of this name is a port, or a VLAN on one.
+    pub fn knows(&self, name: &str) -> bool {
+        self.fib.ports().iter().any(|port| port.name == name)
+            || self.view.link_by_name(name).is_some_and(|link| self.is_ours(link.index))
     }
 
     /// What is not as an operator may think, a sentence each.

@@ -8,11 +8,13 @@ mod model_tests;
 mod protocol;
 mod resolve;
 mod server;
+mod settings;
 mod verify;
 
 pub use fib::Fib;
 pub use follow::{FollowCounters, Follower, StartError};
-pub use protocol::Question;
+pub use protocol::{Host, Question};
 pub use resolve::PortSettings;
 pub use server::{Server, ServerError};
+pub use settings::{RouterSettings, SourceChecks, SourceChecksError};
 pub use verify::Verdict;

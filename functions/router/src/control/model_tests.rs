@@ -131,7 +131,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn fib() -> Fib {
-    let port = |link| PortSettings { link, mtu_limit: 1500 };
+    let port = |link| PortSettings { name: format!("link{link}"), link, mtu_limit: 1500 };
     Fib::new(vec![port(1), port(2)], 1, 0).unwrap()
 }
 

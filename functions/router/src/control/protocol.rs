@@ -17,6 +17,18 @@ pub(crate) const LONGEST_QUESTION: usize = 4096;
 const USUAL_LIMIT: usize = 1000;
 const HIGHEST_LIMIT: usize = 2_000_000;
 
+/// The program that a router runs in: what it can tell and do.
+pub trait Host {
+    /// What lanes and ports have counted.
+    fn counters(&mut self) -> Value;
+
+    /// Reads the configuration again and goes on by it. Says what is different now, a sentence each.
+    ///
+    /// # Errors
+    /// A sentence that says why nothing was changed.
+    fn reload(&mut self, follower: &mut Follower) -> Result<Vec<String>, String>;
+}
+
 /// A question to a running router.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase", deny_unknown_fields)]
@@ -41,6 +53,8 @@ pub enum Question {
     },
     /// Whether the tables are what the kernel's are.
     Verify {},
+    /// To read the configuration again.
+    Reload {},
 }
 
 impl Question {
@@ -54,12 +68,12 @@ impl Question {
         })
     }
 
-    /// Answers it. `counters` gives what lanes and ports have counted.
-    pub fn answer(&self, follower: &mut Follower, counters: &mut dyn FnMut() -> Value) -> Value {
+    /// Answers it.
+    pub fn answer(&self, follower: &mut Follower, host: &mut dyn Host) -> Value {
         match self {
             Self::Status {} => status(follower),
             Self::Counters {} => {
-                let mut all = counters();
+                let mut all = host.counters();
                 if let Value::Object(map) = &mut all {
                     map.insert("kernel".to_owned(), json!(follower.counters()));
                 }
@@ -78,6 +92,10 @@ impl Question {
                 Ok(verdict) => json!(verdict),
                 Err(error) => json!({ "error": format!("the kernel's routes can't be listed: {error}") }),
             },
+            Self::Reload {} => match host.reload(follower) {
+                Ok(changed) => json!({ "changed": changed }),
+                Err(sentence) => json!({ "error": sentence }),
+            },
         }
     }
 }
@@ -94,6 +112,7 @@ fn status(follower: &Follower) -> Value {
                 "up": link.is_up,
                 "mtu": link.mtu.min(u32::from(port.mtu_limit)),
                 "mac": link.mac.map(|mac| warmlane_wire::MacAddress(mac).to_string()),
+                "urpf": fib.source_check(&port.name).to_string(),
                 "addresses": view.addresses(link.index)
                     .map(|own| format!("{}/{}", own.address, own.length)).collect::<Vec<_>>(),
             }),

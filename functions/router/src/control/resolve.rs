@@ -9,6 +9,7 @@ use warmlane_table::{IpPrefix, Prefix};
 use warmlane_wire::MacAddress;
 
 use super::kernel::{Address, LinkIndex, NeighbourState, NextHopObject, Path, Target, View};
+use super::settings::SourceChecks;
 
 /// The kernel's tables that packets go through outside of VRFs, in this order (`include/uapi/linux/rtnetlink.h`).
 pub(crate) const USUAL_TABLES: [u32; 3] = [255, 254, 253];
@@ -16,6 +17,8 @@ pub(crate) const USUAL_TABLES: [u32; 3] = [255, 254, 253];
 /// An interface that lanes forward by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSettings {
+    /// The name that it was opened by.
+    pub name: String,
     /// The kernel's number of the interface.
     pub link: LinkIndex,
     /// Largest IP packet that the port was opened for, in bytes.
@@ -37,6 +40,8 @@ pub(crate) struct TableSource {
 pub(crate) enum HopKey {
     /// To the kernel.
     Punt,
+    /// To the kernel, whose own address it is.
+    Local,
     /// Stations of a link of ours, all of them.
     Broadcast,
     Drop,
@@ -170,7 +175,8 @@ impl Resolver<'_> {
         let host = host(prefix);
         if let Some(target) = self.best(source, prefix) {
             return Some(match &**target {
-                Target::Local | Target::KernelOnly => HopKey::Punt,
+                Target::Local => HopKey::Local,
+                Target::KernelOnly => HopKey::Punt,
                 Target::Broadcast => HopKey::Broadcast,
                 Target::Blackhole => HopKey::Drop,
                 Target::Unreachable => HopKey::Unreachable,
@@ -200,7 +206,7 @@ impl Resolver<'_> {
             return NextHop::Punt;
         };
         let station = gateway.and_then(|gateway| self.view.neighbour(link, gateway)?.mac());
-        let Some(mac) = station else { return NextHop::Unresolved(Unresolved { link, gateway }) };
+        let Some(mac) = station else { return NextHop::Unresolved(Unresolved { link, gateway, port, vlan }) };
         let limit = self.ports.get(usize::from(port)).map_or(0, |port| port.mtu_limit);
         NextHop::Forward(Adjacency {
             destination: MacAddress(mac),
@@ -251,6 +257,7 @@ impl Resolver<'_> {
     pub(crate) fn content(&self, key: &HopKey) -> Content {
         Content::Plain(match key {
             HopKey::Punt => NextHop::Punt,
+            HopKey::Local => NextHop::LocalPunt,
             HopKey::Broadcast => NextHop::DirectedBroadcast,
             HopKey::Drop => NextHop::Drop,
             HopKey::Unreachable => NextHop::Unreachable,
@@ -274,7 +281,7 @@ impl Resolver<'_> {
     }
 
     /// The ports as lanes see them.
-    pub(crate) fn router_ports(&self) -> Vec<RouterPort> {
+    pub(crate) fn router_ports(&self, checks: &SourceChecks) -> Vec<RouterPort> {
         let port = |settings: &PortSettings| {
             let link = self.view.links().get(&settings.link);
             let on_it = self
@@ -287,6 +294,7 @@ impl Resolver<'_> {
                     vlan: link.vlan?,
                     addresses: self.addresses(link.index),
                     table: self.table_of(link.index)?,
+                    source_check: checks.of(&link.name),
                 })
             });
             RouterPort {
@@ -296,6 +304,7 @@ impl Resolver<'_> {
                     .min(settings.mtu_limit),
                 addresses: self.addresses(settings.link),
                 table: self.table_of(settings.link).unwrap_or(0),
+                source_check: checks.of(&settings.name),
                 vlans: Some(vlans.collect()),
             }
         };

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::follow::Follower;
-use super::protocol::{LONGEST_QUESTION, Question};
+use super::protocol::{Host, LONGEST_QUESTION, Question};
 
 /// Connections at a time; more wait.
 const CONNECTIONS: usize = 16;
@@ -95,7 +95,7 @@ impl Server {
     }
 
     /// Answers what has been asked. Never waits.
-    pub fn serve(&mut self, follower: &mut Follower, counters: &mut dyn FnMut() -> Value) {
+    pub fn serve(&mut self, follower: &mut Follower, host: &mut dyn Host) {
         while self.connections.len() < CONNECTIONS
             && let Ok((stream, _)) = self.listener.accept()
         {
@@ -104,7 +104,7 @@ impl Server {
                 self.connections.push(connection);
             }
         }
-        self.connections.retain_mut(|connection| connection.serve(follower, counters));
+        self.connections.retain_mut(|connection| connection.serve(follower, host));
     }
 }
 
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Server {
 
 impl Connection {
     /// Does what can be done without waiting; `false` when the connection is over.
-    fn serve(&mut self, follower: &mut Follower, counters: &mut dyn FnMut() -> Value) -> bool {
+    fn serve(&mut self, follower: &mut Follower, host: &mut dyn Host) -> bool {
         if !self.write() {
             return false;
         }
@@ -141,7 +141,7 @@ impl Connection {
                 && let Some(end) = self.input.iter().position(|byte| *byte == b'\n')
             {
                 let line: Vec<u8> = self.input.drain(..=end).collect();
-                self.answer(&line, follower, counters);
+                self.answer(&line, follower, host);
             }
             if self.input.len() > LONGEST_QUESTION {
                 let sentence =
@@ -157,9 +157,9 @@ impl Connection {
         !(self.is_over && self.output.is_empty())
     }
 
-    fn answer(&mut self, line: &[u8], follower: &mut Follower, counters: &mut dyn FnMut() -> Value) {
+    fn answer(&mut self, line: &[u8], follower: &mut Follower, host: &mut dyn Host) {
         let answer = match Question::parse(line) {
-            Ok(question) => question.answer(follower, counters),
+            Ok(question) => question.answer(follower, host),
             Err(sentence) => json!({ "error": sentence }),
         };
         self.say(&answer);

@@ -96,6 +96,7 @@ pub(crate) fn describe(hop: &NextHop) -> String {
         NextHop::Unreachable => "nowhere, and the sender is told".to_owned(),
         NextHop::Prohibited => "nowhere, and the sender is told that it's prohibited".to_owned(),
         NextHop::Punt => "the kernel".to_owned(),
+        NextHop::LocalPunt => "the kernel, whose address it is".to_owned(),
     }
 }
 

@@ -69,6 +69,8 @@ impl RouterExceptions {
 }
 
 impl Exceptions for RouterExceptions {
+    const CHECKS_SOURCES: bool = true;
+
     #[cold]
     fn punt(&mut self, mut packet: Packet, table: TableNumber) -> Result<(), Packet> {
         // The kernel would look packets of a VRF up in the wrong table if they came in outside of it.

@@ -192,7 +192,7 @@ mod tests {
         packet
     }
 
-    const ON_LINK: Unresolved = Unresolved { link: 7, gateway: None };
+    const ON_LINK: Unresolved = Unresolved { link: 7, gateway: None, port: 0, vlan: None };
 
     fn release(hold: &mut Hold, version: u64, now: u64) -> (usize, usize) {
         let (mut again, mut lost) = (Burst::new(), Burst::new());
@@ -223,7 +223,7 @@ mod tests {
     fn there_is_a_bound() {
         let pool = Pool::new(&PoolConfig { buffers: 2048, ..PoolConfig::default() }).unwrap();
         let mut hold = Hold::new(SECOND);
-        let gateway = |last: u8| Unresolved { link: 7, gateway: Some(IpAddr::from([192, 0, 2, last])) };
+        let gateway = |last: u8| Unresolved { gateway: Some(IpAddr::from([192, 0, 2, last])), ..ON_LINK };
         let mut kept = 0;
         for _ in 0..200 {
             kept += usize::from(!matches!(hold.keep(packet(&pool, 9), gateway(1), 0), Kept::Refused(_)));

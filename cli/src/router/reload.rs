@@ -1,0 +1,63 @@
+//! Reads the configuration again while packets flow.
+
+use super::Arguments;
+use super::settings::Settings;
+use crate::assembly::Assembly;
+use crate::report::Report;
+use anyhow::bail;
+use serde_json::Value;
+use std::time::Instant;
+use warmlane::functions::router::control::{Follower, Host, RouterSettings};
+
+/// What a running router goes by.
+pub(super) struct Running<'a> {
+    pub(super) arguments: &'a Arguments,
+    pub(super) now: Settings,
+    pub(super) begin: Instant,
+}
+
+impl<'a> Running<'a> {
+    /// Together with what is counted.
+    pub(super) fn with<'b>(&'b mut self, assembly: &'b Assembly) -> RunningHost<'a, 'b> {
+        RunningHost { running: self, assembly }
+    }
+
+    fn reload(&mut self, follower: &mut Follower) -> anyhow::Result<Vec<String>> {
+        let Some(file) = &self.arguments.config else {
+            bail!("there is nothing to read again: the router was started without --config");
+        };
+        let new = self.arguments.settings.with_file(Some(file))?;
+        let settings = new.changeable()?;
+        check_names(follower, &settings)?;
+        let changed = self.now.changes(&new)?;
+        follower.set(&settings)?;
+        self.now = new;
+        Ok(changed)
+    }
+}
+
+/// Refuses settings for interfaces that the router doesn't have.
+pub(super) fn check_names(follower: &Follower, settings: &RouterSettings) -> anyhow::Result<()> {
+    match settings.source_checks.names().find(|name| !follower.knows(name)) {
+        Some(name) => bail!(
+            "urpf names '{name}', which is neither an interface of this router nor a VLAN on one: `ip link` lists them"
+        ),
+        None => Ok(()),
+    }
+}
+
+/// What the control socket asks of the program.
+pub(super) struct RunningHost<'a, 'b> {
+    running: &'b mut Running<'a>,
+    assembly: &'b Assembly,
+}
+
+impl Host for RunningHost<'_, '_> {
+    fn counters(&mut self) -> Value {
+        serde_json::to_value(Report::of(self.assembly, self.running.begin.elapsed())).unwrap_or_default()
+    }
+
+    fn reload(&mut self, follower: &mut Follower) -> Result<Vec<String>, String> {
+        self.running.reload(follower).map_err(|error| format!("nothing was changed: {error:#}"))
+    }
+}

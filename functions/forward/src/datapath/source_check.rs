@@ -1,0 +1,152 @@
+//! Where packets say that they come from, looked up like where they go to: unicast reverse path forwarding (RFC 3704).
+//!
+//! Only where it is switched on: then a second burst lookup, before the first, so that what is dropped isn't looked up twice.
+
+use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
+use warmlane_table::NextHopId;
+use warmlane_wire::{Ipv4Header, Ipv6Header, ethernet, ipv4, ipv6, martian};
+
+use super::forward::{Forwarder, Gathered, ODD, Verdict};
+use super::reason::Reason;
+use crate::control::{ALWAYS_TOO_LARGE, Hops, LaneRoutes, SourceCheck, TableNumber};
+
+/// What is looked up of each family.
+pub(super) struct Sources {
+    ipv4: [u32; BURST_CAPACITY],
+    ipv6: [[u8; 16]; BURST_CAPACITY],
+    ways_back: [NextHopId; BURST_CAPACITY],
+}
+
+impl Sources {
+    pub(super) const fn new() -> Self {
+        Self {
+            ipv4: [0; BURST_CAPACITY],
+            ipv6: [[0; 16]; BURST_CAPACITY],
+            ways_back: [NextHopId::NONE; BURST_CAPACITY],
+        }
+    }
+}
+
+impl Forwarder {
+    /// Takes packets whose sources may not come in by their interfaces out of what was gathered.
+    #[inline(never)]
+    pub(super) fn check_sources(&mut self, burst: &Burst) {
+        let (scratch, routes) = (&mut *self.scratch, &self.routes);
+        let Sources { ipv4, ipv6, ways_back } = &mut *self.sources;
+        for (place, source) in scratch.ipv4.places.iter().take(scratch.ipv4.count).zip(&mut *ipv4) {
+            *source = burst.get(usize::from(*place)).map_or(0, ipv4_source);
+        }
+        for (place, source) in scratch.ipv6.places.iter().take(scratch.ipv6.count).zip(&mut *ipv6) {
+            *source = burst.get(usize::from(*place)).map_or([0; 16], ipv6_source);
+        }
+        let mut refuse = |place: u8, reason| {
+            scratch.ports[usize::from(place)] = ODD;
+            scratch.verdicts[usize::from(place)] = Verdict::Drop(reason);
+        };
+        if let (Some(sources), Some(hops)) =
+            (ipv4.get(..scratch.ipv4.count), ways_back.get_mut(..scratch.ipv4.count))
+            && !sources.is_empty()
+        {
+            routes.lookup_ipv4(scratch.table, sources, hops);
+            scratch.ipv4.retain(|index, place, length| {
+                let way_back = ways_back[index % BURST_CAPACITY];
+                let packet = burst.get(usize::from(place));
+                let fits = packet.is_some_and(|packet| accepts(routes.hops(), packet, length, way_back));
+                if !fits {
+                    refuse(place, Reason::Ipv4ReversePath);
+                }
+                fits
+            });
+        }
+        if let (Some(sources), Some(hops)) =
+            (ipv6.get(..scratch.ipv6.count), ways_back.get_mut(..scratch.ipv6.count))
+            && !sources.is_empty()
+        {
+            routes.lookup_ipv6(scratch.table, sources, hops);
+            scratch.ipv6.retain(|index, place, length| {
+                let way_back = ways_back[index % BURST_CAPACITY];
+                let packet = burst.get(usize::from(place));
+                let fits = packet.is_some_and(|packet| {
+                    stays_on_link(sources.get(index)) || accepts(routes.hops(), packet, length, way_back)
+                });
+                if !fits {
+                    refuse(place, Reason::Ipv6ReversePath);
+                }
+                fits
+            });
+        }
+    }
+}
+
+/// A link-local source is looked after where it is known whether the packet would leave its link.
+fn stays_on_link(source: Option<&[u8; 16]>) -> bool {
+    source.is_some_and(|source| martian::ipv6_stays_on_link((*source).into()))
+}
+
+/// Whether a packet that was gathered may come from a source with this way back.
+fn accepts(hops: &Hops, packet: &Packet, length: u16, way_back: NextHopId) -> bool {
+    let port = packet.port();
+    if length != ALWAYS_TOO_LARGE {
+        // Plain, hence untagged.
+        let check = hops.port(port).map_or(SourceCheck::Off, |port| port.source_check);
+        return hops.accepts_source(check, way_back, port, None);
+    }
+    // An unknown VLAN is not gathered.
+    hops.place(packet).is_none_or(|place| hops.accepts_source(place.source_check, way_back, port, place.vlan))
+}
+
+/// The same for a single packet, whose layer 3 offset is known, before it is looked up in `table`.
+#[cold]
+pub(super) fn accepts_ipv4(routes: &LaneRoutes, packet: &Packet, table: TableNumber) -> bool {
+    if !routes.hops().checks_sources() {
+        return true;
+    }
+    let mut way_back = [NextHopId::NONE];
+    routes.lookup_ipv4(table, &[ipv4_source(packet)], &mut way_back);
+    accepts(routes.hops(), packet, ALWAYS_TOO_LARGE, way_back[0])
+}
+
+/// As [`accepts_ipv4`].
+#[cold]
+pub(super) fn accepts_ipv6(routes: &LaneRoutes, packet: &Packet, table: TableNumber) -> bool {
+    if !routes.hops().checks_sources() {
+        return true;
+    }
+    let source = ipv6_source(packet);
+    let mut way_back = [NextHopId::NONE];
+    routes.lookup_ipv6(table, &[source], &mut way_back);
+    stays_on_link(Some(&source)) || accepts(routes.hops(), packet, ALWAYS_TOO_LARGE, way_back[0])
+}
+
+/// Where the IP header begins: plain packets have no note of it.
+fn ip(packet: &Packet) -> &[u8] {
+    let offset = usize::from(packet.l3_offset()).max(ethernet::HEADER_LENGTH);
+    packet.data().get(offset..).unwrap_or_default()
+}
+
+fn ipv4_source(packet: &Packet) -> u32 {
+    ip(packet)
+        .first_chunk::<{ ipv4::HEADER_LENGTH }>()
+        .map_or(0, |header| Ipv4Header(header).source().to_bits())
+}
+
+fn ipv6_source(packet: &Packet) -> [u8; 16] {
+    let header = ip(packet).first_chunk::<{ ipv6::HEADER_LENGTH }>();
+    header.map_or([0; 16], |header| Ipv6Header(header).source().octets())
+}
+
+impl<A: Copy> Gathered<A> {
+    /// Keeps what `keep` wants, in order. It is asked with the index, the place in the burst and the length.
+    fn retain(&mut self, mut keep: impl FnMut(usize, u8, u16) -> bool) {
+        let mut kept = 0;
+        for index in 0..self.count.min(BURST_CAPACITY) {
+            if keep(index, self.places[index], self.lengths[index]) {
+                self.places[kept] = self.places[index];
+                self.lengths[kept] = self.lengths[index];
+                self.addresses[kept] = self.addresses[index];
+                kept += 1;
+            }
+        }
+        self.count = kept;
+    }
+}
