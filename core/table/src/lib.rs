@@ -20,7 +20,7 @@ mod prefix;
 mod rib;
 
 pub use error::TableError;
-pub use exact::{ExactError, ExactKey, ExactReader, ExactTable, KeyWords, NO_VALUE, Sweep};
+pub use exact::{ExactBurstError, ExactError, ExactKey, ExactReader, ExactTable, KeyWords, NO_VALUE, Sweep};
 pub use hop::NextHopId;
 pub use ipv4::{Ipv4Lookup, Ipv4Table, Ipv4View};
 pub use ipv6::{Ipv6Lookup, Ipv6Table, Ipv6View};

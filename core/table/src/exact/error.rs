@@ -40,3 +40,14 @@ pub enum ExactError {
         value: u32,
     },
 }
+
+/// Why a burst of insertions ended early
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("after {inserted} of a burst: {cause}")]
+pub struct ExactBurstError {
+    /// How many entries, from the first on, are in the table
+    pub inserted: usize,
+    /// Why the next one is not, nor any after it
+    #[source]
+    pub cause: ExactError,
+}

@@ -32,7 +32,7 @@ mod memory;
 mod primitive;
 mod table;
 
-pub use error::ExactError;
+pub use error::{ExactBurstError, ExactError};
 pub use key::{ExactKey, KeyWords};
 pub use lookup::ExactReader;
 pub use table::{ExactTable, Sweep};
@@ -54,6 +54,9 @@ struct Places {
 }
 
 impl Places {
+    /// Before they are known: places that every table has.
+    const NONE: Self = Self { home: 0, other: 1, tag: 0 };
+
     /// Among `count` buckets
     #[inline(always)]
     fn new(hash: Hash, count: u32) -> Self {
@@ -161,6 +164,41 @@ mod tests {
         assert_eq!(table.insert(&keys[0], 9), Ok(Some(0)));
         table.remove(&keys[3]).unwrap();
         assert_eq!(table.insert(&keys[6], 6), Ok(None));
+    }
+
+    #[test]
+    fn a_burst_inserts_as_one_by_one_does() {
+        let keys: Vec<Key> = (0..2500_u128).map(u128::to_le_bytes).collect();
+        let values: Vec<u32> = (0..2500).collect();
+        let (mut one_by_one, mut at_once) = (table(1), table(1));
+        for (key, value) in keys.iter().zip(&values) {
+            one_by_one.insert(key, *value).unwrap();
+        }
+        at_once.insert_burst(&keys, &values).unwrap();
+        assert!(one_by_one.iter().eq(at_once.iter()));
+        assert_eq!(at_once.len(), 2500);
+        // Again, with other values, and a key twice: the last value counts.
+        at_once.insert_burst(&[keys[3], keys[4], keys[3]], &[7, 8, 9, 10]).unwrap();
+        assert_eq!((at_once.get(&keys[3]), at_once.get(&keys[4]), at_once.len()), (Some(9), Some(8), 2500));
+    }
+
+    #[test]
+    fn a_burst_that_does_not_fit_says_how_far_it_came() {
+        let keys = colliding(1, 7);
+        let mut table = table(1);
+        let slots = table.slots();
+        let error = table.insert_burst(&keys, &[1; 7]).unwrap_err();
+        let cause = ExactError::Full { entries: 6, slots };
+        assert_eq!((error, table.len()), (ExactBurstError { inserted: 6, cause }, 6));
+        let other: Vec<Key> = (1..70_u128).map(|number| (number << 64).to_le_bytes()).collect();
+        let mut values = [5; 69];
+        values[65] = NO_VALUE;
+        let error = table.insert_burst(&other, &values).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "after 65 of a burst: the value 0xffffffff means that there is no entry: give another, or remove the entry"
+        );
+        assert_eq!((table.len(), table.get(&other[64]), table.get(&other[65])), (6 + 65, Some(5), None));
     }
 
     #[test]

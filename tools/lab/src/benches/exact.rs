@@ -24,6 +24,12 @@ pub(super) const BENCHES: &[Bench] = &[
         sentence: "fill an empty table with 1,000,000 flows of 16-byte keys, one by one; emptying it again is not counted",
         prepare: insert,
     },
+    Bench {
+        name: "exact-insert-burst",
+        unit: "insertion",
+        sentence: "the same, 64 at once",
+        prepare: insert_burst,
+    },
 ];
 
 /// Keys of 16 bytes: an IPv4 5-tuple with padding.
@@ -119,14 +125,23 @@ struct Insert {
     table: ExactTable<Key>,
     keys: Vec<Key>,
     next: usize,
+    /// How many at once; one by one if not given.
+    burst: Option<usize>,
     /// Cycles of the insertions in this round.
     cycles: u64,
 }
 
 fn insert(_: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "exact-insert";
+    insert_by("exact-insert", None)
+}
+
+fn insert_burst(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+    insert_by("exact-insert-burst", Some(options.burst.unwrap_or(64)))
+}
+
+fn insert_by(name: &'static str, burst: Option<usize>) -> Result<Box<dyn Measure>, BenchError> {
     let table = ExactTable::new(FLOWS as usize).map_err(|error| BenchError::setup(name, error))?;
-    Ok(Box::new(Insert { table, keys: (0..FLOWS).map(key).collect(), next: 0, cycles: 0 }))
+    Ok(Box::new(Insert { table, keys: (0..FLOWS).map(key).collect(), next: 0, burst, cycles: 0 }))
 }
 
 impl Measure for Insert {
@@ -137,10 +152,22 @@ impl Measure for Insert {
             self.next = 0;
         }
         let end = self.keys.len().min(self.next + INSERTIONS);
+        let keys = &self.keys[self.next..end];
         let begin = clock::cycles_ordered();
-        for (index, key) in self.keys[self.next..end].iter().enumerate() {
-            // A table takes what it was made for; should it not, `len` says so.
-            let _ = self.table.insert(key, (self.next + index) as u32);
+        // A table takes what it was made for; should it not, `len` says so.
+        match self.burst {
+            None => {
+                for (index, key) in keys.iter().enumerate() {
+                    let _ = self.table.insert(key, (self.next + index) as u32);
+                }
+            }
+            Some(burst) => {
+                let mut values = [0; INSERTIONS];
+                values.iter_mut().zip(self.next as u32..).for_each(|(value, number)| *value = number);
+                for (keys, values) in keys.chunks(burst).zip(values.chunks(burst)) {
+                    let _ = self.table.insert_burst(keys, values);
+                }
+            }
         }
         self.cycles += clock::cycles_ordered().saturating_sub(begin);
         let inserted = end - self.next;

@@ -31,6 +31,14 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         prepare: insert,
     },
     Comparison {
+        name: "exact-insert-burst",
+        unit: "cycles/insertion",
+        promise: 1.5,
+        bound: "as for exact-insert, the lines of 64 insertions asked for at once; the peer has no such call",
+        lanes: Lanes::One,
+        prepare: insert_burst,
+    },
+    Comparison {
         name: "exact-crates",
         unit: "cycles/lookup",
         promise: 1.5,
@@ -83,7 +91,15 @@ fn concurrent_lookup(setting: &Setting) -> anyhow::Result<Sides> {
 }
 
 fn insert(setting: &Setting) -> anyhow::Result<Sides> {
-    let ours = setting.bench("exact-insert", &[])?;
+    insert_against(setting, "exact-insert")
+}
+
+fn insert_burst(setting: &Setting) -> anyhow::Result<Sides> {
+    insert_against(setting, "exact-insert-burst")
+}
+
+fn insert_against(setting: &Setting, bench: &str) -> anyhow::Result<Sides> {
+    let ours = setting.bench(bench, &[])?;
     let peers = [
         peer("add_key_data", &["--operation", "insert"]),
         // With room to spare it seldom has to move a key; ours has a fifth of its slots to spare.
