@@ -1,6 +1,7 @@
 //! The writer's end
 
 use std::fmt;
+use std::hint::select_unpredictable;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
@@ -125,6 +126,16 @@ impl<K: ExactKey> ExactTable<K> {
             for (key, places) in keys.iter().zip(&mut places) {
                 *places = self.places(&key.to_words());
                 prefetch_write(self.shared.bucket(places.home));
+            }
+            for places in &places[..keys.len()] {
+                let header = self.shared.bucket(places.home).header();
+                let elsewhere = header.away() > 0 || header.free_slot::<BucketOf<K>>().is_none();
+                // Without a branch: nobody can foresee which.
+                prefetch_write(self.shared.bucket(select_unpredictable(
+                    elsewhere,
+                    places.other,
+                    places.home,
+                )));
             }
             for ((key, value), places) in keys.iter().zip(values).zip(places) {
                 if let Err(cause) = self.insert_at(&key.to_words(), places, *value) {
