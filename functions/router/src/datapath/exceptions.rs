@@ -59,6 +59,12 @@ impl RouterExceptions {
         }
     }
 
+    fn request(requests: &mut Sender<Station>, bell: &Bell, station: Station) {
+        // If there is no room, control has hundreds to ask for: this one is given up in time.
+        let _ = requests.send(station);
+        bell.ring();
+    }
+
     fn send_punted(&mut self) {
         if let Some(port) = &mut self.punt {
             port.queue.transmit(&mut self.punted);
@@ -102,9 +108,7 @@ impl Exceptions for RouterExceptions {
         match self.hold.keep(packet, whom, clock::cycles()) {
             Kept::Waits => Ok(()),
             Kept::First(station) => {
-                // If there is no room, control has hundreds to ask for: this one is given up in time.
-                let _ = self.requests.send(station);
-                self.bell.ring();
+                Self::request(&mut self.requests, &self.bell, station);
                 Ok(())
             }
             Kept::Refused(packet) => Err(packet),
@@ -117,7 +121,9 @@ impl Exceptions for RouterExceptions {
             self.send_punted();
         }
         if !self.hold.is_empty() {
-            self.hold.release(version, clock::cycles(), again, lost);
+            let (requests, bell) = (&mut self.requests, &self.bell);
+            let ask = |station| Self::request(requests, bell, station);
+            self.hold.release(version, clock::cycles(), again, lost, ask);
         }
     }
 

@@ -17,6 +17,10 @@ const STATIONS: usize = 512;
 /// How long the kernel asks before it gives up: three times, a second each (RFC 4861 section 10), and a little.
 const PATIENCE_MILLISECONDS: u64 = 3_300;
 
+/// How long until a station is asked for again: the kernel may have been unable to ask just then, as while a link comes up.
+/// A little more than how long control takes a request for a repetition.
+const ASK_AGAIN_MILLISECONDS: u64 = 1_100;
+
 /// A station that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Station {
@@ -30,6 +34,8 @@ struct Waiting {
     station: Station,
     /// Since when, in cycles.
     since: u64,
+    /// When it was asked for last, in cycles.
+    asked: u64,
     packets: u16,
 }
 
@@ -98,18 +104,26 @@ impl Hold {
         if self.waiting.len() == STATIONS {
             return Kept::Refused(packet);
         }
-        self.waiting.push(Waiting { station, since: now, packets: 1 });
+        self.waiting.push(Waiting { station, since: now, asked: now, packets: 1 });
         self.held.push_back(Held { packet, station });
         Kept::First(station)
     }
 
     /// Gives back packets: in `again` those that may go on since routes have changed, in `lost` those that waited too
-    /// long.
+    /// long. Says which stations are to be asked for once more.
     #[cold]
-    pub(crate) fn release(&mut self, version: u64, now: u64, again: &mut Burst, lost: &mut Burst) {
+    pub(crate) fn release(
+        &mut self,
+        version: u64,
+        now: u64,
+        again: &mut Burst,
+        lost: &mut Burst,
+        ask: impl FnMut(Station),
+    ) {
         if now.saturating_sub(self.looked) >= self.cycles_per_millisecond {
             self.looked = now;
             self.expire(now, lost);
+            self.insist(now, ask);
             // Not more often than this, however often routes change.
             if version != self.version {
                 self.version = version;
@@ -150,6 +164,16 @@ impl Hold {
             }
         }
         self.waiting.retain(|waiting| waiting.packets > 0 || !late(waiting));
+    }
+
+    fn insist(&mut self, now: u64, mut ask: impl FnMut(Station)) {
+        let interval = ASK_AGAIN_MILLISECONDS * self.cycles_per_millisecond;
+        for waiting in &mut self.waiting {
+            if waiting.packets > 0 && now.saturating_sub(waiting.asked) >= interval {
+                waiting.asked = now;
+                ask(waiting.station);
+            }
+        }
     }
 
     /// Gives back all that is held, as far as there is room.
@@ -196,7 +220,7 @@ mod tests {
 
     fn release(hold: &mut Hold, version: u64, now: u64) -> (usize, usize) {
         let (mut again, mut lost) = (Burst::new(), Burst::new());
-        hold.release(version, now, &mut again, &mut lost);
+        hold.release(version, now, &mut again, &mut lost, |_| ());
         (again.len(), lost.len())
     }
 
@@ -217,6 +241,22 @@ mod tests {
         assert_eq!(release(&mut hold, 1, 5 * SECOND), (0, 0));
         assert!(hold.is_empty());
         assert_eq!(pool.ledger().outstanding(), 0);
+    }
+
+    #[test]
+    fn stations_are_asked_for_again() {
+        let pool = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).unwrap();
+        let mut hold = Hold::new(SECOND);
+        assert!(matches!(hold.keep(packet(&pool, 1), ON_LINK, 0), Kept::First(_)));
+        let mut asked = Vec::new();
+        for tenths in 1..33 {
+            let (mut again, mut lost) = (Burst::new(), Burst::new());
+            hold.release(0, tenths * SECOND / 10, &mut again, &mut lost, |_| asked.push(tenths));
+        }
+        assert_eq!(asked, [11, 22]);
+        // Whoever has nothing to wait for is not asked.
+        assert_eq!(release(&mut hold, 1, 33 * SECOND / 10), (1, 0));
+        hold.release(1, 45 * SECOND / 10, &mut Burst::new(), &mut Burst::new(), |_| panic!("asked"));
     }
 
     #[test]
