@@ -7,12 +7,12 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use warmlane::functions::forward::control::full_table;
-use warmlane_system_tests::{RouterLab, SHORT};
+use warmlane_system_tests::RouterLab;
 use warmlane_testkit::random::Random;
 
-/// How long routes flap: a minute where time is no object (`WARMLANE_LONG=1`), else a few seconds.
+/// How long routes flap: a minute in CI (`CI=true`), where nobody waits for it, else a few seconds.
 fn flap_time() -> Duration {
-    Duration::from_secs(if std::env::var_os("WARMLANE_LONG").is_some() { 60 } else { 5 })
+    Duration::from_secs(if std::env::var_os("CI").is_some() { 60 } else { 5 })
 }
 
 /// Flaps in a second: a route taken away, and added again with another next hop.
@@ -67,11 +67,14 @@ fn a_full_table_is_mirrored_and_stays_right_when_it_flaps() {
         let ahead = Duration::from_secs_f64(flaps as f64 / FLAPS as f64).saturating_sub(begin.elapsed());
         std::thread::sleep(ahead);
     }
-    eprintln!("{flaps} flaps in {:?}", begin.elapsed());
+    let rate = flaps as f64 / begin.elapsed().as_secs_f64();
+    eprintln!("{flaps} flaps in {:?}: {rate:.0} a second", begin.elapsed());
+    // A machine may be slow, but far fewer would be another test.
+    assert!(rate > FLAPS as f64 / 4.0, "{rate}");
     let verdict = lab.verify();
     let counters = lab.ask("counters");
     eprintln!("{} {}", verdict["routes"], counters["kernel"]);
     RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
-    process.interrupt();
-    process.finish(2 * SHORT).expect_success("warmlane router");
+    assert_eq!(counters["kernel"]["table_errors"], 0, "{counters:#}");
+    RouterLab::finish(process);
 }
