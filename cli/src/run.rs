@@ -90,7 +90,7 @@ pub(crate) fn to_the_end_with(
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
     let mut progress = Progress::new(!flags.quiet && !flags.json);
-    let mut told = 0;
+    let mut told = Vec::new();
     while !assembly.lanes.are_finished() {
         meanwhile(&assembly, LOOK);
         let elapsed = begin.elapsed();
@@ -106,16 +106,28 @@ pub(crate) fn to_the_end_with(
             eprint!("{}", Report::of(&assembly, elapsed).text());
         }
         // What broke while the rest goes on is said at once; the exit status says it again at the end.
-        let failures: Vec<String> = assembly.notes.iter().flat_map(|notes| notes.failures()).collect();
-        for failure in failures.iter().skip(told) {
-            progress.clear();
-            eprintln!("warmlane: {failure}");
+        for failure in failures(&assembly) {
+            if !told.contains(&failure) {
+                progress.clear();
+                eprintln!("warmlane: {failure}");
+                told.push(failure);
+            }
         }
-        told = failures.len();
         progress.show(&assembly, elapsed);
     }
     progress.clear();
     finish(assembly, flags, begin)
+}
+
+/// What broke so far, each once however many lanes had to do with it.
+fn failures(assembly: &Assembly) -> Vec<String> {
+    let mut all = Vec::new();
+    for failure in assembly.notes.iter().flat_map(|notes| notes.failures()) {
+        if !all.contains(&failure) {
+            all.push(failure);
+        }
+    }
+    all
 }
 
 fn finish(mut assembly: Assembly, flags: &RunFlags, begin: Instant) -> anyhow::Result<()> {
@@ -133,7 +145,7 @@ fn finish(mut assembly: Assembly, flags: &RunFlags, begin: Instant) -> anyhow::R
             "warmlane: {name} was ended with packets that did not leave for two seconds; they are counted as drops"
         );
     }
-    let failures: Vec<String> = assembly.notes.iter().flat_map(|notes| notes.failures()).collect();
+    let failures = failures(&assembly);
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));
     }

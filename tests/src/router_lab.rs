@@ -15,7 +15,7 @@ use warmlane_testkit::namespace::{self, Namespace};
 use warmlane_testkit::process::{Finished, Process, warmlane};
 use warmlane_testkit::{Report, requirements};
 
-use crate::command::SHORT;
+use crate::command::{SHORT, assert_refused};
 
 /// The programs that the lab runs.
 const PROGRAMS: [&str; 6] = ["ip", "sysctl", "ping", "traceroute", "iperf3", "ethtool"];
@@ -168,5 +168,18 @@ impl RouterLab {
         let report = Report::parse(finished.expect_success("warmlane router"));
         report.assert_balanced();
         report
+    }
+
+    /// Ends a router that has lost an interface, and checks its books; returns what it said on standard error, too.
+    ///
+    /// # Panics
+    /// If something is missing, or its exit status says nothing of the loss.
+    pub fn finish_without(interface: &str, process: Process) -> (Report, String) {
+        process.interrupt();
+        let finished = process.finish(SHORT);
+        assert_refused(&finished, &[&format!("interface {interface:?} was deleted")]);
+        let report = Report::parse(&finished.output);
+        report.assert_balanced();
+        (report, finished.errors)
     }
 }

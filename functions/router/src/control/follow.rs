@@ -436,7 +436,7 @@ pub(crate) fn list(questions: &mut Questions) -> io::Result<View> {
     Ok(view.into_inner())
 }
 
-/// What people should know of an event, before it is taken in.
+/// What people should know of an event, before it is taken in. That a port is gone says its driver.
 fn remark(view: &View, ports: &[PortSettings], event: &Event, remarks: &mut Vec<String>) {
     let is_port = |index: LinkIndex| ports.iter().any(|port| port.link == index);
     match event {
@@ -460,11 +460,6 @@ fn remark(view: &View, ports: &[PortSettings], event: &Event, remarks: &mut Vec<
                     "interface {} has an MTU of {} now, after {}{beyond}",
                     now.name, now.mtu, before.mtu
                 ));
-            }
-        }
-        Event::LinkGone(index) if is_port(*index) => {
-            if let Some(before) = view.links().get(index) {
-                remarks.push(format!("interface {} is gone; the others go on", before.name));
             }
         }
         _ => {}

@@ -1,0 +1,134 @@
+//! `warmlane router` when its surroundings change under it: what stays, what it says, and whether its tables and books are right.
+
+#![forbid(unsafe_code)]
+
+use std::fmt::Write as _;
+use std::fs;
+
+use warmlane_system_tests::{RouterLab, SHORT};
+use warmlane_testkit::namespace::{self, Namespace};
+
+/// A third host beside the two of the lab, on the router's interface x0, of which an MTU, a name and the far end change.
+#[test]
+fn what_happens_to_a_link_is_said_once_and_the_rest_goes_on() {
+    let Some(lab) = RouterLab::new("router: what_happens_to_a_link", 1500, &[]) else { return };
+    let other = Namespace::new("other");
+    namespace::link((&lab.router, "x0"), (&other, "x0"), 1500);
+    other.run("ethtool -K x0 tx off").expect_success("ethtool");
+    lab.router.ip("address add 203.0.113.1/24 dev x0");
+    other.ip("address add 203.0.113.2/24 dev x0");
+    other.ip("route add default via 203.0.113.1");
+    let mut process = lab.start("w0 e0 x0", "");
+    RouterLab::check_ping(&lab.west, &["198.51.100.2", "203.0.113.2"]);
+    // Between the two others, all the time.
+    let others = lab.west.spawn("ping -n -q -i 0.01 198.51.100.2");
+    // To the one that goes; while it is asked for, no more than can be held.
+    let stubborn = lab.west.spawn("ping -n -q -i 0.05 203.0.113.2");
+
+    lab.router.ip("link set x0 mtu 1400");
+    process.wait_for("interface x0 has an MTU of 1400 now, after 1500", SHORT);
+    let large = lab.west.run("ping -n -c 1 -W 5 -M do -s 1472 203.0.113.2");
+    assert!(large.text().contains("mtu = 1400"), "{}", large.text());
+
+    lab.router.ip("link set x0 down");
+    process.wait_for("interface x0 was set down", SHORT);
+    lab.router.ip("link set x0 name far9");
+    lab.router.ip("link set far9 up");
+    process.wait_for("interface far9 was set up again", SHORT);
+    RouterLab::wait_until("far9 works", SHORT, || {
+        lab.west.run("ping -n -c 1 -W 1 203.0.113.2").status.success()
+    });
+    assert_eq!(lab.ask("status")["ports"][2]["interface"], "far9");
+    lab.verify();
+
+    // With the namespace goes its end of the link, and with that the router's.
+    let resyncs = lab.ask("counters")["kernel"]["resyncs"].as_u64();
+    drop(other);
+    process.wait_for("interface \"x0\" was deleted", SHORT);
+    RouterLab::wait_until("the route is gone", SHORT, || {
+        lab.west.run("ping -n -c 1 -W 1 203.0.113.2").text().contains("nreachable")
+    });
+    assert_eq!(lab.ask("status")["ports"][2]["gone"], true);
+    RouterLab::wait_until("everything is listed anew", SHORT, || {
+        lab.ask("counters")["kernel"]["resyncs"].as_u64() > resyncs
+    });
+    lab.verify();
+
+    for (ping, loses) in [(others, false), (stubborn, true)] {
+        ping.interrupt();
+        let finished = ping.finish(SHORT);
+        assert_eq!(finished.output.contains(" 0% packet loss"), !loses, "{}", finished.text());
+    }
+    let (report, errors) = RouterLab::finish_without("x0", process);
+    // When the link was up again, packets waited for the station, and it was found in time.
+    assert!(!report.drops("/forward/drops").contains_key("no-neighbour"), "{:#}", report.value());
+    let said: Vec<&str> =
+        errors.lines().filter_map(|line| line.strip_prefix("warmlane: interface ")).collect();
+    // Ports keep the name that they were started with.
+    let gone = "\"x0\" was deleted or moved to another network namespace: bring it back and start again";
+    assert_eq!(
+        said,
+        [
+            "x0 has an MTU of 1400 now, after 1500",
+            "x0 was set down",
+            "x0 is now called far9",
+            "far9 was set up again",
+            "far9 was set down",
+            gone,
+            // Once more as the reason of the exit status.
+            gone,
+        ],
+        "{errors}"
+    );
+}
+
+/// While the router is stopped, the kernel runs out of room for its news.
+#[test]
+fn news_that_the_kernel_had_no_room_for_are_made_up_for() {
+    const ROUTES: usize = 20_000;
+    let Some(lab) = RouterLab::new("router: news_that_the_kernel", 1500, &[]) else { return };
+    let process = lab.start("w0 e0", "");
+    let batch = |verb: &str, gateway: &str, step: usize| {
+        let file = lab.directory().join("batch");
+        let mut lines = String::new();
+        for number in (0..ROUTES).step_by(step) {
+            let prefix = format!("10.{}.{}.0/24", number / 256, number % 256);
+            writeln!(lines, "route {verb} {prefix}{gateway}").expect("a string takes all");
+        }
+        fs::write(&file, lines).expect("a writable directory");
+        lab.router.ip(&format!("-batch {}", file.display()));
+    };
+    batch("add", " via 198.51.100.2", 1);
+    let has_lost = || {
+        // sk, protocol, port, groups, and, before the last: datagrams dropped. Only the router listens to groups here.
+        let sockets = lab.router.run("cat /proc/net/netlink").output;
+        sockets.lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            matches!(fields[..], [_, "0", _, groups, .., drops, _]
+                if groups != "00000000" && drops.parse::<u64>().is_ok_and(|count| count > 0))
+        })
+    };
+    assert_eq!(lab.ask("counters")["kernel"]["overruns"], 0);
+    process.signal("STOP");
+    // All that comes behind the loss is heard only by listing everything.
+    RouterLab::wait_until("the kernel's news overflow", 2 * SHORT, || {
+        batch("replace", " via 198.51.100.3", 1);
+        batch("replace", " via 198.51.100.2", 1);
+        has_lost()
+    });
+    batch("replace", " via 198.51.100.3", 2);
+    batch("del", "", 3);
+    process.signal("CONT");
+    let mut kernel = serde_json::Value::Null;
+    RouterLab::wait_until("the loss is noticed", SHORT, || {
+        kernel = lab.ask("counters")["kernel"].take();
+        kernel["overruns"].as_u64() >= Some(1) && kernel["resyncs"].as_u64() >= Some(1)
+    });
+    lab.verify();
+    let leads_to = |address: &str| lab.ask(&format!("routes {address}"))["routes"].to_string();
+    assert!(leads_to("10.0.2.1").contains("198.51.100.3"), "{}", leads_to("10.0.2.1"));
+    assert!(leads_to("10.0.1.1").contains("198.51.100.2"), "{}", leads_to("10.0.1.1"));
+    assert!(!leads_to("10.0.3.1").contains("198.51.100"), "{}", leads_to("10.0.3.1"));
+    RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
+    RouterLab::finish(process);
+}
