@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+pub mod daemons;
 mod lab;
 mod router_lab;
 
