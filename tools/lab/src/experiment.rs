@@ -430,6 +430,21 @@ impl Setting {
     }
 }
 
+#[cfg(test)]
+impl Setting {
+    /// One short round on the first two CPUs, or the first: enough to see that all parts work, and nothing to believe.
+    pub(crate) fn tiny() -> Self {
+        let cpus = warmlane_sys::affinity::allowed_cpus().unwrap();
+        Self {
+            cpu: cpus[0],
+            second_cpu: cpus.get(1).copied(),
+            length: Duration::from_millis(1),
+            rounds: 1,
+            ..Self::default()
+        }
+    }
+}
+
 /// What ways to do a thing cost that took turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turns {

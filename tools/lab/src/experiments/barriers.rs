@@ -233,8 +233,6 @@ fn verdict(medians: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-    use warmlane_sys::affinity;
 
     #[test]
     fn descriptors_arrive_as_they_were_filled() {
@@ -253,13 +251,10 @@ mod tests {
 
     #[test]
     fn there_is_a_row_for_each_way() {
-        let cpus = affinity::allowed_cpus().unwrap();
-        if cpus.len() < 2 {
+        let setting = Setting::tiny();
+        if setting.second_cpu.is_none() {
             return;
         }
-        let (length, rounds) = (Duration::from_millis(1), 1);
-        let setting =
-            Setting { cpu: cpus[0], second_cpu: cpus.last().copied(), length, rounds, ..Setting::default() };
         let findings = run(&setting, &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), WAYS.len());
         assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));

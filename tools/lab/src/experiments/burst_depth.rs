@@ -343,7 +343,6 @@ fn verdict(cycles: &[f64], drops: &[f64], usual: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn trains_arrive_by_the_clock() {
@@ -380,14 +379,7 @@ mod tests {
 
     #[test]
     fn a_tiny_run_fills_both_maps() {
-        let setting = Setting {
-            cpu: 0,
-            second_cpu: None,
-            length: Duration::from_millis(1),
-            rounds: 1,
-            ..Setting::default()
-        };
-        let findings = run(&setting, &mut |_| ()).unwrap();
+        let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), BURSTS.len() * DEPTHS.len());
         assert_eq!(findings.figures.len(), 2);
         for row in &findings.rows {

@@ -183,14 +183,7 @@ mod tests {
 
     #[test]
     fn there_is_a_row_for_each_ring_and_crowd() {
-        let cpu = affinity::allowed_cpus().unwrap()[0];
-        let setting = Setting {
-            cpu,
-            second_cpu: None,
-            length: Duration::from_millis(5),
-            rounds: 1,
-            ..Setting::default()
-        };
+        let setting = Setting { length: Duration::from_millis(5), ..Setting::tiny() };
         let findings = run(&setting, &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), 6);
         assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));

@@ -238,22 +238,12 @@ fn verdict(points: &[Point], bursts: &[(usize, f64)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use warmlane_sys::affinity;
 
     use super::*;
 
     #[test]
     fn there_is_a_row_for_each_table_and_each_way() {
-        let cpus = affinity::allowed_cpus().unwrap();
-        let setting = Setting {
-            cpu: cpus[0],
-            second_cpu: None,
-            length: Duration::from_millis(1),
-            rounds: 1,
-            ..Setting::default()
-        };
+        let setting = Setting::tiny();
         let (table, point) = measure(&setting, 1000, 1000).unwrap();
         let bursts = by_burst(&setting, &table, 1000, 1000).unwrap();
         let findings = findings(&[point], &bursts);

@@ -254,7 +254,6 @@ fn verdict(costs: &[Costs]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn no_buffer_is_lost_on_either_path() {
@@ -274,14 +273,7 @@ mod tests {
 
     #[test]
     fn a_tiny_run_has_a_row_for_each_case() {
-        let setting = Setting {
-            cpu: 0,
-            second_cpu: None,
-            length: Duration::from_millis(1),
-            rounds: 1,
-            ..Setting::default()
-        };
-        let findings = run(&setting, &mut |_| ()).unwrap();
+        let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), RINGS.len() * PATHS.len() * LAYOUTS.len());
         assert!(findings.verdict.contains("The claim says +28 %"));
         assert_eq!(findings.figures.len(), 2);

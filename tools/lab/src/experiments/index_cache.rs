@@ -330,22 +330,13 @@ fn verdict(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-    use warmlane_sys::affinity;
 
     #[test]
     fn a_tiny_run_compares_every_case() {
-        let cpus = affinity::allowed_cpus().unwrap();
-        let second_cpu = cpus.get(1).copied();
-        let setting = Setting {
-            cpu: cpus[0],
-            second_cpu,
-            length: Duration::from_millis(1),
-            rounds: 1,
-            ..Setting::default()
-        };
+        let setting = Setting::tiny();
         let findings = run(&setting, &mut |_| ()).unwrap();
-        let lanes = if second_cpu.is_some() { ONE_LANE.len() + TWO_LANES.len() } else { ONE_LANE.len() };
+        let lanes =
+            if setting.second_cpu.is_some() { ONE_LANE.len() + TWO_LANES.len() } else { ONE_LANE.len() };
         assert_eq!(findings.rows.len(), 2 * lanes);
         assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
         assert!(findings.verdict.starts_with("Indices move 0.125 lines"), "{}", findings.verdict);

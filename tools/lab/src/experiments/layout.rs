@@ -279,18 +279,10 @@ fn frames() -> Result<Frames, ExperimentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_tiny_run_has_a_row_for_each_stride_and_depth() {
-        let setting = Setting {
-            cpu: 0,
-            second_cpu: None,
-            length: Duration::from_millis(1),
-            rounds: 1,
-            ..Setting::default()
-        };
-        let findings = run(&setting, &mut |_| ()).unwrap();
+        let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
         let strides = ways(&CacheShape::of_this_machine()).len();
         assert_eq!(findings.rows.len(), strides * IN_FLIGHT.len());
         assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));

@@ -175,9 +175,8 @@ mod tests {
 
     #[test]
     fn every_lock_is_tried_with_every_number_of_threads() {
-        let cpu = affinity::allowed_cpus().unwrap()[0];
-        let length = Duration::from_millis(1);
-        let setting = Setting { cpu, second_cpu: Some(cpu), length, rounds: 1, ..Setting::default() };
+        let tiny = Setting::tiny();
+        let setting = Setting { second_cpu: Some(tiny.cpu), ..tiny };
         let findings = run(&setting, &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), LOCKS.len() * THREADS.len());
         assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));

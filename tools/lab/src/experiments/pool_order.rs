@@ -181,19 +181,13 @@ fn picture(labels: Vec<String>, values: &[Vec<f64>]) -> Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_small_matrix_has_every_row() {
-        let cpus = warmlane_sys::affinity::allowed_cpus().unwrap();
-        let [cpu, second_cpu, ..] = cpus[..] else { return };
-        let setting = Setting {
-            cpu,
-            second_cpu: Some(second_cpu),
-            length: Duration::from_millis(1),
-            rounds: 1,
-            ..Setting::default()
-        };
+        let setting = Setting::tiny();
+        if setting.second_cpu.is_none() {
+            return;
+        }
         let findings = run(&setting, &mut |_| {}, &[1_024, 4_096], &[256, 2_000]).unwrap();
         // 2,000 do not fit between the lanes of the smaller pool.
         assert_eq!(findings.rows.len(), 3 + 6);

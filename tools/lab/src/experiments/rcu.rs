@@ -149,18 +149,11 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn every_way_is_measured_with_and_without_a_writer() {
-        let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
-        let setting = Setting {
-            cpu,
-            second_cpu: Some(cpu),
-            length: Duration::from_millis(1),
-            rounds: 1,
-            ..Setting::default()
-        };
+        let tiny = Setting::tiny();
+        let setting = Setting { second_cpu: Some(tiny.cpu), ..tiny };
         let findings = run(&setting, &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), WAYS.len());
         assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));

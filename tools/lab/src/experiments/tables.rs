@@ -117,24 +117,14 @@ fn findings(rows: &[Row]) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-    use warmlane_sys::affinity;
 
     #[test]
     fn a_tiny_run_has_a_row_for_every_combination() {
-        let cpus = affinity::allowed_cpus().unwrap();
-        let second_cpu = cpus.get(1).copied();
-        let setting = Setting {
-            cpu: cpus[0],
-            second_cpu,
-            length: Duration::from_millis(1),
-            rounds: 1,
-            ..Setting::default()
-        };
+        let setting = Setting::tiny();
         let sizes = lpm::Sizes { routes: &[100, 1_000], addresses: [1 << 13; 2] };
         let findings = findings(&lpm::rows(&setting, &sizes, &mut |_| ()).unwrap());
         // By family: sizes by locality, the load, other bursts, batches; then the paces beside which IPv4 is looked up.
-        let paces = if second_cpu.is_some() { 5 } else { 0 };
+        let paces = if setting.second_cpu.is_some() { 5 } else { 0 };
         assert_eq!(findings.rows.len(), 2 * (2 * 3 + 1 + 4 + 2) + paces);
         for row in &findings.rows {
             assert_eq!(row.len(), findings.columns.len());
@@ -143,7 +133,7 @@ mod tests {
             let counts = matches!(row[5], Cell::Figure(cycles) if cycles > 0.5);
             assert!(counts || beside && row[5] == Cell::Missing, "{row:?}");
         }
-        assert_eq!(findings.figures.len(), 5 + usize::from(second_cpu.is_some()));
+        assert_eq!(findings.figures.len(), 5 + usize::from(setting.second_cpu.is_some()));
         assert!(findings.verdict.starts_with("Inside prefixes"), "{}", findings.verdict);
     }
 }

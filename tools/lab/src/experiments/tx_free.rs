@@ -355,7 +355,6 @@ fn verdict(costs: &[Vec<f64>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn no_way_loses_a_buffer() {
@@ -373,14 +372,7 @@ mod tests {
 
     #[test]
     fn a_tiny_run_has_a_row_for_each_way_and_ring() {
-        let setting = Setting {
-            cpu: 0,
-            second_cpu: None,
-            length: Duration::from_millis(1),
-            rounds: 1,
-            ..Setting::default()
-        };
-        let findings = run(&setting, &mut |_| ()).unwrap();
+        let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), RINGS.len() * WAYS.len());
         assert!(findings.verdict.contains("claim: +18.4 %"), "{}", findings.verdict);
     }
