@@ -14,6 +14,7 @@ mod locks;
 mod mac_swap;
 mod pool_order;
 mod rcu;
+mod scalar_and_vector;
 mod tables;
 mod tx_free;
 mod vector_rx;

@@ -1,8 +1,8 @@
 //! Swapping the two addresses of Ethernet headers, one by one and with vector instructions.
 
+use super::scalar_and_vector::{bars, gain};
 use crate::bench::Measure;
 use crate::experiment::{Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
-use crate::plot::{Axis, Figure, Marks};
 use crate::traffic;
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -171,7 +171,6 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
 
 /// `alone`: one by one, vector; `path`: without, one by one, vector.
 fn findings(alone: &[f64], path: &[f64]) -> Findings {
-    let gain = |scalar: f64, vector: f64| 100.0 * (scalar / vector - 1.0);
     let rows: [(&str, Option<f64>, f64, f64); 2] = [
         ("the swap alone", None, alone[0], alone[1]),
         ("receive, swap, send", Some(path[0]), path[1], path[2]),
@@ -203,18 +202,11 @@ fn findings(alone: &[f64], path: &[f64]) -> Findings {
                 vec![what.into(), without.into(), scalar.into(), vector.into(), gain(scalar, vector).into()]
             })
             .collect(),
-        figures: vec![Figure {
-            title: "Swapping addresses".to_owned(),
-            x: Axis::linear("what is done"),
-            y: Axis::linear("cycles per packet"),
-            marks: Marks::Bars {
-                groups: rows.iter().map(|row| row.0.to_owned()).collect(),
-                series: vec![
-                    ("one by one".to_owned(), rows.iter().map(|row| row.2).collect()),
-                    ("vector".to_owned(), rows.iter().map(|row| row.3).collect()),
-                ],
-            },
-        }],
+        figures: vec![bars(
+            "Swapping addresses",
+            "what is done",
+            rows.iter().map(|&(what, _, scalar, vector)| (what, scalar, vector)),
+        )],
         verdict,
     }
 }
@@ -222,7 +214,6 @@ fn findings(alone: &[f64], path: &[f64]) -> Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn both_ways_swap_and_touch_nothing_else() {
@@ -248,15 +239,7 @@ mod tests {
 
     #[test]
     fn there_is_a_row_for_each_combination() {
-        let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
-        let setting = Setting {
-            cpu,
-            second_cpu: None,
-            length: Duration::from_millis(1),
-            rounds: 1,
-            ..Setting::default()
-        };
-        let findings = run(&setting, &mut |_| ()).unwrap();
+        let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), 2);
         assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
     }
