@@ -39,6 +39,9 @@ pub(crate) const SIZES: [usize; 37] = [
     1023, 1024, 1025, 1518, 1522, 1600, 2048, 3072, 4096, 5120, 6144, 7168, 8192,
 ];
 const LARGEST: usize = 8_192;
+/// Where the walk through memory begins, in every round anew and in `peers/copy.c` alike: so all ways take the same places in the
+/// same order, however many copies they came to in the round before.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Copies begin at a multiple of so many bytes, as in the talk's table.
 const ALIGNMENT: usize = 32;
 /// So many such places are in no cache.
@@ -105,12 +108,11 @@ pub(crate) struct Copies {
 
 impl Copies {
     pub(crate) fn new(place: Place, way: Way) -> Self {
-        let random = 0x9e37_79b9_7f4a_7c15;
-        Self { place, way, random, cycles: [0; SIZES.len()], sweeps: 0, counted: 0.0 }
+        Self { place, way, random: SEED, cycles: [0; SIZES.len()], sweeps: 0, counted: 0.0 }
     }
 
     pub(crate) fn begin(&mut self) {
-        (self.cycles, self.sweeps, self.counted) = ([0; SIZES.len()], 0, 0.0);
+        *self = Self::new(self.place, self.way);
     }
 
     /// One batch of each size; returns how many copies these were.
@@ -128,12 +130,18 @@ impl Copies {
         (SIZES.len() * BATCH) as u64
     }
 
-    fn batch(&mut self, memory: &mut Memory, size: usize) -> u64 {
+    /// Where the copies of a batch go from and to.
+    fn places(&mut self) -> [(usize, usize); BATCH] {
         let mut places = [(0, 0); BATCH];
         for (from, to) in &mut places {
             *from = if self.place.from_memory { self.anywhere() } else { 0 };
             *to = if self.place.to_memory { self.anywhere() } else { 0 };
         }
+        places
+    }
+
+    fn batch(&mut self, memory: &mut Memory, size: usize) -> u64 {
+        let places = self.places();
         let Memory { destination, source } = memory;
         let (destination, source) = (&mut destination[0], &source[0]);
         let begin = clock::cycles_ordered();
@@ -217,4 +225,20 @@ impl Measure for Bound {
 fn prepare(name: &'static str, place: Place) -> Result<Box<dyn Measure>, BenchError> {
     let memory = Memory::new().map_err(|error| BenchError::setup(name, error))?;
     Ok(Box::new(Bound { copies: Copies::new(place, Way::Ours), memory }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_ways_walk_through_memory_alike_in_every_round() {
+        let mut ways = [Way::Ours, Way::Library].map(|way| Copies::new(COLUMNS[3], way));
+        let first = ways.each_mut().map(Copies::places);
+        assert_eq!(first[0], first[1]);
+        assert!(first[0].windows(2).all(|pair| pair[0] != pair[1]) && first[0] != ways[0].places());
+        // One of them came to more copies in this round.
+        ways.iter_mut().for_each(Copies::begin);
+        assert_eq!(ways.each_mut().map(Copies::places), first);
+    }
 }

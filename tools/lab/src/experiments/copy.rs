@@ -19,7 +19,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
                memory, 1.26 from memory to cache, 2.62 from memory to memory (1.24, 4.06, 1.14, 2.41 before the rewrite)",
     }),
     method: "The method of DPDK's own measurement: batches of 100 copies of one size that the compiler doesn't know, at addresses that 32 divides, \
-             each at a random place of 128 MiB (memory) or all at one place (cache), on transparent huge pages. A batch of each size follows the other; ours, \
+             each at a random place of 128 MiB (memory; the same places in the same order for all) or all at one place (cache), on transparent huge pages. A batch of each size follows the other; ours, \
              glibc's memcpy and rte_memcpy take turns. The averages are geometric means over all sizes of how many times faster a size is, as in \
              `cargo xtask compare copy`. rte_memcpy runs in a program of its own, peers/copy.c.",
     run,
@@ -199,9 +199,7 @@ mod tests {
 
     #[test]
     fn a_tiny_run_has_rounds_of_both_ways() {
-        let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
-        let length = std::time::Duration::from_millis(1);
-        let setting = Setting { cpu, length, rounds: 1, ..Setting::default() };
+        let setting = Setting::tiny();
         let mut memory = Memory::new().unwrap();
         let [ours, library, rte] = measure(&setting, COLUMNS[0], &mut memory, None).unwrap();
         for sizes in [ours, library] {
