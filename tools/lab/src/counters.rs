@@ -208,8 +208,45 @@ pub(crate) fn stop(units: u64) {
     });
 }
 
+/// Events that every round has some of: where they stand still, so does all that the same hardware is said to count.
+const ALWAYS_MOVE: [&str; 2] = ["cycles", "instructions"];
+const STANDS_STILL: &str =
+    "there is a counter, but it stands still; the hypervisor does not offer it in earnest";
+const NO_PLACE: &str = "other counters had its place in the hardware all the time";
+
 impl Session {
-    fn report(self) -> Report {
+    /// Takes out what was opened and still not counted, with the reason.
+    fn drop_dead_events(&mut self) {
+        let rows = &mut self.rows;
+        if rows.is_empty() {
+            return;
+        }
+        let totals: Vec<(&Event, Option<f64>)> = self
+            .open
+            .events
+            .iter()
+            .map(|(event, _)| {
+                let sums = rows.iter().filter_map(|row| row.sums.get(event.name));
+                (*event, sums.map(|(sum, _)| *sum).reduce(|a, b| a + b))
+            })
+            .collect();
+        let still =
+            totals.iter().any(|(event, total)| ALWAYS_MOVE.contains(&event.name) && *total == Some(0.0));
+        for (event, total) in totals {
+            let reason = match total {
+                None => NO_PLACE,
+                Some(0.0) if still && event.hardware => STANDS_STILL,
+                Some(_) => continue,
+            };
+            self.open.absent.push(Absent { name: event.name.to_owned(), reason: reason.to_owned() });
+            for row in &mut *rows {
+                row.sums.remove(event.name);
+            }
+        }
+    }
+
+    fn report(mut self) -> Report {
+        self.drop_dead_events();
         let counted = self.rows.into_iter().map(|row| Counted {
             step: row.step,
             way: row.way,
@@ -295,6 +332,56 @@ mod tests {
         );
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["counted"][0]["per_unit"], serde_json::json!({}));
+    }
+
+    /// Counters that can be had everywhere and stay at 0.
+    static STILL: [Event; 3] = [
+        Event { name: "cycles", hardware: true, factor: 1.0, open: never_moves },
+        Event { name: "L1 misses", hardware: true, factor: 1.0, open: never_moves },
+        Event { name: "page faults", hardware: false, factor: 1.0, open: never_moves },
+    ];
+    static MOVING: [Event; 2] = [
+        Event { name: "cycles", hardware: true, factor: 1.0, open: moves },
+        Event { name: "L1 misses", hardware: true, factor: 1.0, open: never_moves },
+    ];
+
+    fn never_moves() -> std::io::Result<Vec<Counter>> {
+        Ok(vec![perf_event::Builder::new(perf_event::events::Software::EMULATION_FAULTS).build()?])
+    }
+
+    fn moves() -> std::io::Result<Vec<Counter>> {
+        Ok(vec![perf_event::Builder::new(perf_event::events::Software::PAGE_FAULTS).build()?])
+    }
+
+    #[test]
+    fn a_counter_that_stands_still_is_absent_and_no_zero() {
+        let round = || {
+            start();
+            touch(1_024);
+            stop(8);
+        };
+        let ((), report) = gather_events(&STILL, round);
+        assert_eq!(report.counted[0].per_unit.keys().collect::<Vec<_>>(), ["page faults"]);
+        let sentence = report.sentence().unwrap();
+        assert_eq!(sentence, format!("Not counted on this machine: cycles, L1 misses ({STANDS_STILL})."));
+        // Where others move, a zero is a count.
+        let ((), report) = gather_events(&MOVING, round);
+        assert_eq!(report.counted[0].per_unit.get("L1 misses"), Some(&0.0));
+        assert_eq!(report.sentence(), None);
+    }
+
+    #[test]
+    fn a_counter_without_a_place_is_absent() {
+        let ((), report) = gather_events(&MOVING, || {
+            start();
+            stop(8);
+            with_session(|session| {
+                for row in &mut session.rows {
+                    row.sums.remove("L1 misses");
+                }
+            });
+        });
+        assert!(report.sentence().unwrap().ends_with(&format!("L1 misses ({NO_PLACE}).")), "{report:?}");
     }
 
     #[test]
