@@ -93,8 +93,12 @@ fn kept(line: &str, measured: &Value) -> anyhow::Result<Kept> {
     Ok(Kept::Record { place, record: Value::Object(record) })
 }
 
-/// The command as one would type it.
+/// The command as one would type it: without the folder that the program lies in, which is another one on each machine.
 fn shown(command: &[String]) -> String {
+    let program = |word: &String| {
+        let name = Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
+        name.unwrap_or_else(|| word.clone())
+    };
     let plain = |word: &String| {
         if word.contains(|letter: char| letter.is_whitespace() || letter == '\'') {
             format!("'{}'", word.replace('\'', r"'\''"))
@@ -102,7 +106,8 @@ fn shown(command: &[String]) -> String {
             word.clone()
         }
     };
-    command.iter().map(plain).collect::<Vec<_>>().join(" ")
+    let [first, rest @ ..] = command else { return String::new() };
+    [program(first)].iter().chain(rest).map(plain).collect::<Vec<_>>().join(" ")
 }
 
 /// Reads a record.
@@ -150,6 +155,16 @@ mod tests {
     fn commands_are_shown_as_typed() {
         let words = ["sh", "-c", "echo it's"].map(str::to_owned);
         assert_eq!(shown(&words), r"sh -c 'echo it'\''s'");
+    }
+
+    #[test]
+    fn a_program_s_own_folder_is_not_recorded() {
+        for program in
+            ["/home/me/my target/release/warmlane", "target/release/warmlane", "./warmlane", "warmlane"]
+        {
+            let words = [program, "lab", "copy", "--pcap", "./frames.pcap"].map(str::to_owned);
+            assert_eq!(shown(&words), "warmlane lab copy --pcap ./frames.pcap");
+        }
     }
 
     #[test]
