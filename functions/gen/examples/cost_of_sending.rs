@@ -2,17 +2,15 @@
 //!
 //! `cargo run --release -p warmlane-gen --example cost_of_sending [SECONDS]`
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
-use warmlane_gen::control::{
-    Network, Payload, Profile, Rule, RuleOrder, RuleValues, Sizes, Stream, Template, Transport,
-};
+use warmlane_gen::control::Config;
 use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders, Transmitter};
 use warmlane_lane::{Poll, Task};
 use warmlane_mem::{Burst, Pool, PoolConfig};
 use warmlane_port::{QueueCounters, QueueStatus, TransmitQueue};
 use warmlane_sys::clock::{self, Clock};
-use warmlane_wire::{EtherType, MacAddress};
 
 /// Frees what it gets, as a null port does.
 struct Sink(Arc<QueueCounters>);
@@ -35,43 +33,20 @@ impl TransmitQueue for Sink {
     }
 }
 
-fn stream(number: u32, sizes: &str, rules: Vec<Rule>) -> Stream {
-    Stream {
-        name: format!("stream{number}"),
-        share: 1,
-        template: Template {
-            source: MacAddress([2, 0, 0, 0, 0, 1]),
-            destination: MacAddress([2, 0, 0, 0, 0, 2]),
-            ethertype: EtherType(0x88b5),
-            tags: Vec::new(),
-            network: Network::Ipv4 {
-                source: [198, 18, 0, 0].into(),
-                destination: [198, 19, 0, 1].into(),
-                traffic_class: 0,
-                ttl: 64,
-                identification: 0,
-                dont_fragment: false,
-            },
-            transport: Transport::Udp { source: 1024, destination: 9 },
-        },
-        sizes: sizes.parse().unwrap_or_else(|_| Sizes::fixed(64)),
-        payload: Payload::Zeros,
-        signed: true,
-        rules,
+/// A stream of UDP, as a configuration file has it, of which these fields vary in this order.
+fn stream(size: &str, order: &str, fields: &[&str]) -> String {
+    let mut stream = format!(
+        "[[stream]]\nsize = {size}\n[stream.packet]\nipv4 = {{ source = '198.18.0.0', destination = '198.19.0.1' }}\n\
+         udp = {{ source = 1024, destination = 9 }}\n"
+    );
+    for field in fields {
+        let _ = writeln!(stream, "[[stream.vary]]\nfield = '{field}'\norder = '{order}'\ncount = 65536");
     }
+    stream
 }
 
-fn rule(field: &str, order: RuleOrder) -> Rule {
-    Rule { field: field.to_owned(), values: RuleValues::Steps { count: 65_536, step: 1 }, order }
-}
-
-fn measure(
-    name: &str,
-    streams: Vec<Stream>,
-    burst: usize,
-    seconds: f64,
-) -> Result<(), Box<dyn std::error::Error>> {
-    let plan = Arc::new(Profile { streams }.plan()?);
+fn measure(name: &str, streams: &str, burst: usize, seconds: f64) -> Result<(), Box<dyn std::error::Error>> {
+    let plan = Arc::new(Config::from_toml(streams)?.profile.plan()?);
     let pool = Pool::new(&PoolConfig { buffers: 4_096, ..PoolConfig::default() })?;
     let _lane = pool.attach()?;
     let counters = QueueCounters::new(&[]);
@@ -109,29 +84,24 @@ fn measure(
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0.5);
-    let source = |order| vec![rule("ipv4.source", order)];
+    let source = &["ipv4.source"][..];
     for burst in [32, 64, 128] {
-        measure(
-            "64 bytes, random source, signed",
-            vec![stream(0, "64", source(RuleOrder::Random))],
-            burst,
-            seconds,
-        )?;
+        measure("64 bytes, random source, signed", &stream("64", "random", source), burst, seconds)?;
     }
-    let unsigned = Stream { signed: false, ..stream(0, "64", Vec::new()) };
-    measure("64 bytes, nothing varies, unsigned", vec![unsigned], 64, seconds)?;
-    measure("64 bytes, nothing varies, signed", vec![stream(0, "64", Vec::new())], 64, seconds)?;
-    measure("64 bytes, counted source, signed", vec![stream(0, "64", source(RuleOrder::Turn))], 64, seconds)?;
-    let both = vec![rule("ipv4.source", RuleOrder::Random), rule("ipv4.destination", RuleOrder::Random)];
-    measure("64 bytes, random source and destination, signed", vec![stream(0, "64", both)], 64, seconds)?;
-    measure("imix, random source, signed", vec![stream(0, "imix", source(RuleOrder::Random))], 64, seconds)?;
-    measure(
-        "cable mix, random source, signed",
-        vec![stream(0, "cable", source(RuleOrder::Random))],
-        64,
-        seconds,
-    )?;
-    let many = (0..1_000).map(|number| stream(number, "64", Vec::new())).collect();
-    measure("1,000 streams of 64 bytes, signed", many, 64, seconds)?;
+    let plain = stream("64", "count", &[]);
+    let unsigned = plain.replace("size = 64", "size = 64\nsignature = false");
+    let both = stream("64", "random", &["ipv4.source", "ipv4.destination"]);
+    let cases = [
+        ("64 bytes, nothing varies, unsigned", unsigned),
+        ("64 bytes, nothing varies, signed", plain.clone()),
+        ("64 bytes, counted source, signed", stream("64", "count", source)),
+        ("64 bytes, random source and destination, signed", both),
+        ("imix, random source, signed", stream("'imix'", "random", source)),
+        ("cable mix, random source, signed", stream("'cable'", "random", source)),
+        ("1,000 streams of 64 bytes, signed", plain.repeat(1_000)),
+    ];
+    for (name, streams) in cases {
+        measure(name, &streams, 64, seconds)?;
+    }
     Ok(())
 }
