@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use warmlane_lab::bench;
 use warmlane_lab::statistics::median;
 use warmlane_sys::affinity;
 
@@ -25,6 +26,9 @@ const CHANCE: f64 = 0.001;
 /// How often the ends are measured anew while their difference may be chance, and a commit while it stands between the two
 /// sides, each time with more rounds.
 const ATTEMPTS: usize = 4;
+
+/// What is measured unless something else is asked for.
+const PROGRAM: &str = "release/warmlane";
 
 /// Options of the task.
 #[derive(Debug, clap::Args)]
@@ -58,7 +62,7 @@ pub(crate) struct Arguments {
     )]
     build: String,
     /// What was built, below the folder that cargo builds in, or below the commit's folder
-    #[arg(long, value_name = "FILE", default_value = "release/warmlane")]
+    #[arg(long, value_name = "FILE", default_value = PROGRAM)]
     program: String,
 }
 
@@ -72,6 +76,10 @@ fn percent(text: &str) -> Result<f64, String> {
 /// Finds the commit and prints it.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Metadata { root, target_directory: target, .. } = workspace::metadata(None)?;
+    // Before minutes go into builds; benches of another program are its own affair.
+    if arguments.program == PROGRAM {
+        bench::find(&arguments.bench)?;
+    }
     let checkouts = Checkouts::new(&root, &target.join("bisect"), &arguments.build, &arguments.program)?;
     println!("{}", find(arguments, &checkouts)?);
     Ok(())
@@ -403,6 +411,6 @@ mod tests {
         fs::write(repository.path().join("bench.py"), "changed").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let dirty = Checkouts::new(repository.path(), folder.path(), "true", "bench.py").err().unwrap();
-        assert!(dirty.to_string().contains("commit or stash them"), "{dirty}");
+        assert!(dirty.to_string().ends_with("commit or stash them:\n M bench.py"), "{dirty}");
     }
 }
