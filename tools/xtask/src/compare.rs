@@ -158,7 +158,7 @@ mod tests {
     use huge_pages::Pages;
     use std::process::Command;
 
-    static EXAMPLE: Comparison = Comparison {
+    pub(super) static EXAMPLE: Comparison = Comparison {
         name: "example",
         unit: "cycles/packet",
         promise: 2.0,

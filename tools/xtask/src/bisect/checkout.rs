@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use crate::workspace::run_quietly;
+use crate::workspace::{MEASURED_BUILD, run_quietly};
 
 /// The folders of the commits that were needed. They are removed when this is dropped; what cargo built stays for the next time.
 pub(super) struct Checkouts {
@@ -49,7 +49,8 @@ impl Checkouts {
         if !output.status.success() {
             bail!("git {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
         }
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        // Not what comes first: a line of `git status` may begin with a space.
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }
 
     /// A revision's commit.
@@ -86,7 +87,8 @@ impl Checkouts {
         }
         let target = self.folder.join("target");
         let mut build = Command::new("sh");
-        build.args(["-c", &self.build]).current_dir(&tree).env("CARGO_TARGET_DIR", &target);
+        let (name, value) = MEASURED_BUILD;
+        build.args(["-c", &self.build]).current_dir(&tree).env("CARGO_TARGET_DIR", &target).env(name, value);
         if !run_quietly(&mut build)?.success() {
             eprintln!("xtask: {} does not build", self.describe(commit)?);
             return Ok(Built::Failed);

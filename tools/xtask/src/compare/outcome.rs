@@ -185,17 +185,9 @@ fn bound(comparison: &Comparison, taken: &Taken, ours: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::EXAMPLE;
     use super::*;
-    use anyhow::bail;
 
-    static EXAMPLE: Comparison = Comparison {
-        name: "example",
-        unit: "cycles/packet",
-        promise: 2.0,
-        bound: "the speed of light",
-        lanes: Lanes::One,
-        prepare: |_| bail!("not to be run"),
-    };
     static PAIR: Comparison = Comparison { lanes: Lanes::Two { lines: 0.25 }, ..EXAMPLE };
 
     fn names() -> Vec<String> {

@@ -45,8 +45,8 @@ impl Setting {
     /// `warmlane bench NAME --serve` with more arguments, on the CPUs of the comparison.
     pub(crate) fn bench(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Command> {
         let file = once(&self.ours, || {
-            let mut build = workspace::cargo();
-            build.args(["build", "--release", "--package", "warmlane-cli"]);
+            let mut build = workspace::release_build();
+            build.args(["--package", "warmlane-cli"]);
             built(&mut build, "warmlane", &self.target.join("release/warmlane"))
         })?;
         let mut command = Command::new(file);
@@ -90,9 +90,9 @@ impl Setting {
         let pages = Pages::provide(our_mebibytes << 20);
         let file = once(&self.crates, || {
             let target = self.target.join("peers/crates");
-            let mut build = workspace::cargo();
+            let mut build = workspace::release_build();
             build
-                .args(["build", "--release", "--locked", "--manifest-path"])
+                .args(["--locked", "--manifest-path"])
                 .arg(self.root.join("peers/crates/Cargo.toml"))
                 .arg("--target-dir")
                 .arg(&target);
