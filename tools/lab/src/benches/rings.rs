@@ -33,7 +33,19 @@ pub(super) const BENCHES: &[Bench] = &[
         name: "ring-spsc-one-lane",
         unit: "element",
         sentence: "single-producer single-consumer ring, bulk 32 in and out on one lane",
-        prepare: one_lane,
+        prepare: one_lane_spsc,
+    },
+    Bench {
+        name: "ring-mpsc-one-lane",
+        unit: "element",
+        sentence: "multi-producer single-consumer ring, bulk 32 in and out on one lane",
+        prepare: one_lane_mpsc,
+    },
+    Bench {
+        name: "ring-mpmc-one-lane",
+        unit: "element",
+        sentence: "multi-producer multi-consumer ring, bulk 32 in and out on one lane",
+        prepare: one_lane_mpmc,
     },
     Bench {
         name: "ring-mpsc",
@@ -226,25 +238,51 @@ fn in_place(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
     Ok(Box::new(TwoLanes { pop: work, size, producer: partner }))
 }
 
-fn one_lane(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "ring-spsc-one-lane";
-    let size = burst(name, 32, options)?;
-    let (mut producer, mut consumer) =
-        spsc::ring::<u64>(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
-    Ok(Box::new(move || {
+/// A ring that one lane fills and empties in turns.
+fn one_lane(
+    size: usize,
+    mut push: impl FnMut(&[u64]) -> bool + 'static,
+    mut pop: impl FnMut(&mut [u64]) -> bool + 'static,
+) -> Box<dyn Measure> {
+    Box::new(move || {
         let (mut values, mut sum, mut done) = ([0; LONGEST], 0_u64, 0);
         let values = &mut values[..size];
         for stamp in 0..BURSTS {
             values[0] = stamp;
             values[size - 1] = stamp;
-            if producer.push_bulk(values) && consumer.pop_bulk(values) {
+            if push(values) && pop(values) {
                 sum = sum.wrapping_add(values[0]).wrapping_add(values[size - 1]);
                 done += size as u64;
             }
         }
         std::hint::black_box(sum);
         done
-    }))
+    })
+}
+
+fn one_lane_spsc(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+    let name = "ring-spsc-one-lane";
+    let size = burst(name, 32, options)?;
+    let (mut producer, mut consumer) =
+        spsc::ring(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
+    Ok(one_lane(size, move |values| producer.push_bulk(values), move |values| consumer.pop_bulk(values)))
+}
+
+fn one_lane_mpsc(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+    let name = "ring-mpsc-one-lane";
+    let size = burst(name, 32, options)?;
+    let (mut producer, mut consumer) =
+        mpsc::ring(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
+    Ok(one_lane(size, move |values| producer.push_bulk(values), move |values| consumer.pop_bulk(values)))
+}
+
+fn one_lane_mpmc(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+    let name = "ring-mpmc-one-lane";
+    let size = burst(name, 32, options)?;
+    let ring = AnyRing::<u64, Queued>::new(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
+    let ring = std::sync::Arc::new(ring);
+    let producers = ring.clone();
+    Ok(one_lane(size, move |values| producers.push_bulk(values), move |values| ring.pop_bulk(values)))
 }
 
 #[cfg(test)]

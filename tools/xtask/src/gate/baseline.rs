@@ -71,7 +71,7 @@ impl Cost {
                 self.instructions,
                 self.unit,
                 before.instructions,
-                100.0 * (self.instructions / before.instructions - 1.0)
+                self.percent_above(before)
             );
         }
         if rose {
@@ -95,6 +95,11 @@ impl Cost {
             }
         }
         (!complaint.is_empty()).then_some(complaint)
+    }
+
+    /// How many percent more instructions than before.
+    pub(crate) fn percent_above(&self, before: &Self) -> f64 {
+        100.0 * (self.instructions / before.instructions - 1.0)
     }
 
     /// Whether it takes more instructions than it may.
