@@ -115,6 +115,14 @@ pub fn run<W: Work>(work: W) -> W::Output {
     run_at(simd::detected(), work)
 }
 
+/// The instructions that [`run`] uses: those of AVX2 where the processor has AVX-512, too.
+pub fn level() -> Level {
+    match simd::detected() {
+        Level::Avx512 => Level::Avx2,
+        level => level,
+    }
+}
+
 /// The same with those of a level; one that this processor lacks is replaced by the portable one. There is nothing of its own for AVX-512: words of 64
 /// bytes were slower ([`mod@crate::copy`]).
 #[inline]
@@ -149,6 +157,22 @@ mod tests {
         fn run<V: Vector>(self, vector: V) -> [u8; 16] {
             vector.shuffle([10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25], self.0)
         }
+    }
+
+    struct Name;
+
+    impl Work for Name {
+        type Output = &'static str;
+        #[inline(always)]
+        fn run<V: Vector>(self, _: V) -> &'static str {
+            std::any::type_name::<V>()
+        }
+    }
+
+    #[test]
+    fn the_level_is_that_of_what_runs() {
+        let name = run(Name).rsplit("::").next().map(str::to_lowercase);
+        assert_eq!(name.as_deref(), Some(level().name()));
     }
 
     #[test]

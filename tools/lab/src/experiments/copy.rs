@@ -8,7 +8,7 @@ use crate::plot::{Axis, Figure, Marks, Series};
 use crate::statistics::median;
 use std::fmt::Write as _;
 use std::time::Instant;
-use warmlane_sys::simd;
+use warmlane_sys::vector;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "copy",
@@ -133,7 +133,7 @@ fn findings(found: &[Cycles], missing: Option<&str>) -> Findings {
 }
 
 fn verdict(found: &[Cycles], missing: Option<&str>) -> String {
-    let mut text = format!("With {} instructions, on the average of the sizes, ours is", simd::detected());
+    let mut text = format!("With {} instructions, on the average of the sizes, ours is", vector::level());
     let mut behind = Vec::new();
     for (place, cycles) in COLUMNS.iter().zip(found) {
         for other in [LIBRARY, RTE] {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use warmlane_mem::{Burst, LaneCache, Packet, Pool, PoolConfig};
 use warmlane_memory::{null, replay};
 use warmlane_port::{ReceiveQueue, TransmitQueue};
-use warmlane_sys::simd;
 use warmlane_sys::vector::{self, Vector, Work};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -177,7 +176,7 @@ fn findings(alone: &[f64], path: &[f64]) -> Findings {
     ];
     let mut verdict = format!(
         "With {} instructions the whole path does {:+.0} % packets in the same time (claimed: +20 % with NEON), the swap alone {:+.0} %.",
-        simd::detected(),
+        vector::level(),
         gain(path[1], path[2]),
         gain(alone[0], alone[1])
     );

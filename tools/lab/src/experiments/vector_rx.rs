@@ -8,7 +8,6 @@ use std::hint::black_box;
 use std::sync::atomic::{Ordering, fence};
 use warmlane_sys::clock;
 use warmlane_sys::pages::TableMemory;
-use warmlane_sys::simd;
 use warmlane_sys::vector::{self, Vector, Work, ZERO};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -259,7 +258,7 @@ fn findings(rows: &[(&str, usize, f64, f64)]) -> Findings {
         "With {} instructions, receiving takes {}. The claim's 54 cycles are those of a whole forwarder with a card on Sandy Bridge (sending, lookup \
          and the card's traffic included), so that these, which are the driver's receiving part alone, can't be set against it; what the whole costs \
          here is `l3-forward` on the first page.",
-        simd::detected(),
+        vector::level(),
         said.join(" and ")
     );
     Findings {
