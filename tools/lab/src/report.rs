@@ -25,6 +25,9 @@ pub struct Comparison {
     pub peer: Option<Spread>,
     /// How many times better ours is.
     pub ratio: Option<f64>,
+    /// The same turn by turn; records of before November 2026 have it not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratios: Option<Spread>,
     /// The ratio that was promised.
     pub promise: f64,
     /// What physics allows.

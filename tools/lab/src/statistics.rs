@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A side that is this much slower at its worst than at its best was not measured, but something around it.
+/// Rounds that are this far apart did not measure the program, but something around it.
 const WIDEST: f64 = 1.6;
+/// One in so many rounds at each end doesn't count for that: a median withstands them.
+const ASIDE: usize = 10;
 /// Two groups of rounds this far apart are two modes, not noise around one value.
 const GAP: f64 = 1.2;
 /// A group has at least one in so many of the rounds; fewer are outliers, which a median withstands.
@@ -48,13 +50,24 @@ fn sorted(rounds: &[f64]) -> Vec<f64> {
 
 /// Why a side's rounds don't make a result, if so: its median would depend on chance.
 pub fn unsteady(side: &str, rounds: &[f64]) -> Option<String> {
-    let spread = Spread::of(rounds)?;
-    if spread.max > spread.min * WIDEST {
-        return Some(format!(
-            "{side} varies from {:.1} to {:.1}, more than {WIDEST} times: something else ran beside it",
-            spread.min, spread.max
-        ));
-    }
+    too_wide(side, rounds).or_else(|| two_modes(side, rounds))
+}
+
+/// Says so if rounds are too far apart, but for a few.
+pub fn too_wide(what: &str, rounds: &[f64]) -> Option<String> {
+    let sorted = sorted(rounds);
+    let aside = sorted.len() / ASIDE;
+    let counted = &sorted[aside..sorted.len() - aside];
+    let (min, max) = (*counted.first()?, *counted.last()?);
+    (max > min * WIDEST).then(|| {
+        format!(
+            "{what} varies from {min:.1} to {max:.1}, more than {WIDEST} times: something else ran beside it"
+        )
+    })
+}
+
+/// Says so if rounds come in two groups.
+pub fn two_modes(what: &str, rounds: &[f64]) -> Option<String> {
     let sorted = sorted(rounds);
     let least = sorted.len().div_ceil(SMALLEST_GROUP).max(2);
     // Of the neighbours that divide the rounds in two groups, those that are furthest apart; an outlier is no group.
@@ -63,7 +76,7 @@ pub fn unsteady(side: &str, rounds: &[f64]) -> Option<String> {
         .max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     (gap > GAP).then(|| {
         format!(
-            "{side} has two modes: {split} rounds up to {:.1}, {} from {:.1}",
+            "{what} has two modes: {split} rounds up to {:.1}, {} from {:.1}",
             sorted[split - 1],
             sorted.len() - split,
             sorted[split]
@@ -101,6 +114,15 @@ mod tests {
             reason,
             "the peer varies from 10.0 to 16.5, more than 1.6 times: something else ran beside it"
         );
+    }
+
+    #[test]
+    fn one_in_ten_at_each_end_may_be_anything() {
+        let mut rounds = vec![10.0; 20];
+        (rounds[3], rounds[4], rounds[11], rounds[12]) = (1.0, 1.0, 90.0, 90.0);
+        assert_eq!(unsteady("ours", &rounds), None);
+        rounds[13] = 90.0;
+        assert!(unsteady("ours", &rounds).unwrap().starts_with("ours varies from 10.0 to 90.0"));
     }
 
     #[test]

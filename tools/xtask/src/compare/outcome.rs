@@ -20,8 +20,10 @@ pub(crate) struct Outcome {
     /// The best of the peers.
     pub(crate) peer_name: String,
     pub(crate) peer: Option<Spread>,
-    /// How many times better ours is, if the result counts.
+    /// How many times better ours is, if the result counts: the middle of the turns.
     pub(crate) ratio: Option<f64>,
+    /// The same with the turns that were furthest from it.
+    pub(crate) ratios: Option<Spread>,
     pub(crate) promise: f64,
     pub(crate) bound: String,
     pub(crate) rounds: usize,
@@ -49,15 +51,17 @@ impl Outcome {
         let peer = best.and_then(|best| spreads[best]);
         let others = names.iter().zip(&spreads).enumerate().filter(|(place, _)| Some(*place) != best);
         let bound = bound(comparison, &taken, ours.median);
+        let ratios = taken.ratios();
         let void = missing.or(taken.void);
+        let ratios = Spread::of(&ratios).filter(|_| void.is_none());
         Ok(Self {
             name: comparison.name,
             unit: comparison.unit,
             ours,
             peer_name: best.map_or_else(|| "no peer".to_owned(), |best| names[best].clone()),
             peer,
-            // Fewer cycles are better.
-            ratio: peer.filter(|_| void.is_none()).map(|peer| peer.median / ours.median),
+            ratio: ratios.map(|ratios| ratios.median),
+            ratios,
             promise: comparison.promise,
             bound,
             rounds: taken.ours.len(),
@@ -90,12 +94,12 @@ impl Outcome {
     }
 
     fn verdict(&self) -> String {
-        match (&self.void, self.ratio) {
+        match (&self.void, self.ratios) {
             (Some(reason), _) => format!("void: {reason}"),
-            (None, Some(ratio)) => format!(
-                "{ratio:.2} times better, promised {:.2}: {}",
+            (None, Some(Spread { median, min, max })) => format!(
+                "{median:.2} times better ({min:.2} to {max:.2}, turn by turn), promised {:.2}: {}",
                 self.promise,
-                if ratio >= self.promise { "kept" } else { "NOT kept" }
+                if median >= self.promise { "kept" } else { "NOT kept" }
             ),
             (None, None) => "no ratio".to_owned(),
         }
@@ -238,7 +242,7 @@ mod tests {
         let text = serde_json::to_string(&outcome).unwrap();
         assert_eq!(
             text.split_once(r#","machine":{"cpu":null,"#).unwrap().0.to_owned() + "}",
-            r#"{"name":"example","unit":"cycles/packet","ours":{"median":20.0,"min":20.0,"max":20.0},"peer_name":"a peer","peer":{"median":50.0,"min":50.0,"max":50.0},"ratio":2.5,"promise":2.0,"bound":"the speed of light","rounds":9,"void":null}"#
+            r#"{"name":"example","unit":"cycles/packet","ours":{"median":20.0,"min":20.0,"max":20.0},"peer_name":"a peer","peer":{"median":50.0,"min":50.0,"max":50.0},"ratio":2.5,"ratios":{"median":2.5,"min":2.5,"max":2.5},"promise":2.0,"bound":"the speed of light","rounds":9,"void":null}"#
         );
     }
 
@@ -259,7 +263,8 @@ mod tests {
         let mut outcome = Outcome::new(&EXAMPLE, &names(), taken(), None, Machine::default()).unwrap();
         let text = outcome.table();
         assert!(
-            text.contains("2.50 times better, promised 2.00: kept") && text.contains("a slow peer"),
+            text.contains("2.50 times better (2.50 to 2.50, turn by turn), promised 2.00: kept")
+                && text.contains("a slow peer"),
             "{text}"
         );
         assert!(summary(&[outcome], &[]).contains(" kept"));
@@ -271,7 +276,7 @@ mod tests {
             Machine::default(),
         )
         .unwrap();
-        assert!(outcome.table().contains("1.67 times better, promised 2.00: NOT kept"));
+        assert!(outcome.table().contains("1.67 to 1.67, turn by turn), promised 2.00: NOT kept"));
         assert!(summary(&[outcome], &[]).contains("NOT kept"));
     }
 

@@ -46,12 +46,23 @@ impl Taken {
         taken
     }
 
+    /// What counts is the ratio. The two sides of a turn stand beside each other, so what changes slowly around them, such as
+    /// neighbours in the third-level cache, changes both; but two modes of a side are the side's own.
     fn unsteady(&self) -> Option<String> {
-        statistics::unsteady("ours", &self.ours).or_else(|| {
-            // Only the best peer's rounds make the result.
-            let best = self.best_peer()?;
-            statistics::unsteady("the peer", &self.peers[best])
-        })
+        let ratios = self.ratios();
+        statistics::unsteady("the ratio", &ratios)
+            .or_else(|| statistics::two_modes("ours", &self.ours))
+            .or_else(|| {
+                // Only the best peer's rounds make the result.
+                let best = self.best_peer()?;
+                statistics::two_modes("the peer", &self.peers[best])
+            })
+    }
+
+    /// How many times better ours is than the best peer, turn by turn. Fewer cycles are better.
+    pub(crate) fn ratios(&self) -> Vec<f64> {
+        let Some(best) = self.best_peer() else { return Vec::new() };
+        self.ours.iter().zip(&self.peers[best]).map(|(ours, peer)| peer / ours).collect()
     }
 
     /// The peer with the lowest median.
@@ -74,7 +85,20 @@ mod tests {
         };
         let steady = ways(1.0, 1.0);
         assert_eq!((steady.ours.len(), steady.best_peer(), &steady.void), (9, Some(1), &None));
-        assert!(ways(2.0, 1.0).void.unwrap().starts_with("ours varies from 1.0 to 2.0"));
-        assert!(ways(1.0, 2.0).void.unwrap().starts_with("the peer varies from 1.0 to 2.0"));
+        assert!(ways(2.0, 1.0).void.unwrap().starts_with("the ratio varies from 0.5 to 1.0"));
+        assert!(ways(1.0, 2.0).void.unwrap().starts_with("the ratio varies from 1.0 to 2.0"));
+    }
+
+    #[test]
+    fn what_changes_both_sides_of_a_turn_leaves_the_ratio() {
+        let drift = |start: f64| (0..15).map(|turn| start * 1.07_f64.powi(turn)).collect::<Vec<f64>>();
+        let both =
+            Taken::of(turns::Taken { ways: vec![drift(10.0), drift(20.0)], ..turns::Taken::default() });
+        assert_eq!(both.void, None);
+        assert!(both.ratios().iter().all(|ratio| (ratio - 2.0).abs() < 1e-9));
+        let modes =
+            |slow: f64| (0..15).map(|turn| if turn % 2 == 0 { 1.0 } else { slow }).collect::<Vec<f64>>();
+        let both = Taken::of(turns::Taken { ways: vec![modes(1.5), modes(1.5)], ..turns::Taken::default() });
+        assert!(both.void.unwrap().starts_with("ours has two modes"));
     }
 }
