@@ -6,9 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use warmlane_system_tests::daemons::{ANNOUNCED, Bird, DAEMONS, End, Frr, HOLD, Speaker, address_in};
-use warmlane_system_tests::{LONG, RouterLab, SHORT};
-use warmlane_testkit::namespace::Namespace;
-use warmlane_testkit::process::Process;
+use warmlane_system_tests::{Flood, LONG, RouterLab, SHORT};
 
 const NEAR: End = End { autonomous_system: 65_001, ipv4: "198.51.100.1", ipv6: "2001:db8:2::1" };
 const FAR: End = End { autonomous_system: 65_002, ipv4: "198.51.100.2", ipv6: "2001:db8:2::2" };
@@ -76,8 +74,8 @@ fn learn_and_forget<N: Speaker, F: Speaker>(
 
     let begin = Instant::now();
     let floods = |rate| {
-        let eastward = flood(&lab.west, rate, &["198.51.100.3", "198.51.100.2", probes[0], probes[1]]);
-        [eastward, flood(&lab.east, rate, &["192.0.2.2"])]
+        let eastward = Flood::start(&lab.west, rate, &["198.51.100.3", "198.51.100.2", probes[0], probes[1]]);
+        [eastward, Flood::start(&lab.east, rate, &["192.0.2.2"])]
     };
     let both = floods(RATE);
     let asked = Instant::now();
@@ -115,12 +113,12 @@ fn learn_and_forget<N: Speaker, F: Speaker>(
     eprintln!("Warmlane forgot {lag:?} after the kernel");
     assert!(lag < LAG, "{lag:?}");
 
-    let mut sent: u64 = both.map(stop).iter().sum();
+    let mut sent: u64 = both.map(Flood::stop).iter().sum();
     // More than can be forwarded, for longer than either end waits for a word from the other.
     let both = floods(0);
     std::thread::sleep(HOLD + Duration::from_secs(1));
     assert_eq!(near.sessions().zip(far.sessions()), sessions);
-    sent += both.map(stop).iter().sum::<u64>();
+    sent += both.map(Flood::stop).iter().sum::<u64>();
     lab.verify();
     let nowhere = lab.west.run(&format!("ping -n -c 1 -W 1 {}", probes[0]));
     assert!(nowhere.output.contains("nreachable"), "{}", nowhere.text());
@@ -156,20 +154,4 @@ fn table_routes(lab: &RouterLab) -> [usize; 2] {
         let count = status["routes"][family].as_u64();
         usize::try_from(count.unwrap_or_else(|| panic!("{status:#}"))).expect("a count fits")
     })
-}
-
-/// Starts to flood these addresses.
-fn flood(host: &Namespace, rate: u32, addresses: &[&str]) -> Process {
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/flood.py");
-    let mut process = host.spawn(&format!("python3 {program} {rate} {}", addresses.join(" ")));
-    process.wait_for("ready", SHORT);
-    process
-}
-
-/// Ends a flood, and says how many packets it was.
-fn stop(process: Process) -> u64 {
-    process.interrupt();
-    let finished = process.finish(SHORT);
-    let number = finished.expect_success("flood").lines().nth(1).and_then(|line| line.parse().ok());
-    number.unwrap_or_else(|| panic!("no number: {}", finished.text()))
 }

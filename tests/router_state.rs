@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
+use warmlane_system_tests::{Flood, RouterLab, SHORT, assert_refused};
 use warmlane_testkit::namespace::{self, Namespace};
 use warmlane_testkit::process::{Process, warmlane};
 
@@ -43,10 +43,12 @@ fn it_says_how_it_is() {
 
 #[test]
 fn the_kernel_forwards_again_at_once_when_it_is_killed() {
-    let Some(lab) = RouterLab::new("router: killed", 1500, &[]) else { return };
+    let Some(lab) = RouterLab::new("router: killed", 1500, &["python3"]) else { return };
     let process = lab.start("w0 e0", "");
     RouterLab::check_ping(&lab.west, &FAR);
-    let flood = lab.west.spawn("ping -n -q -i 0.01 198.51.100.2");
+    let floods = [(&lab.west, "198.51.100.3"), (&lab.east, "192.0.2.2")]
+        .map(|(host, address)| Flood::start(host, 20_000, &[address]));
+    let pings = lab.west.spawn("ping -n -q -i 0.01 198.51.100.2");
     std::thread::sleep(Duration::from_millis(500));
     assert!(lab.router.run("ip -details link show").output.contains("prog/xdp"));
     process.signal("KILL");
@@ -55,8 +57,8 @@ fn the_kernel_forwards_again_at_once_when_it_is_killed() {
     let before = Instant::now();
     RouterLab::check_ping(&lab.west, &FAR);
     assert!(before.elapsed() < 4 * SECOND);
-    flood.interrupt();
-    let text = flood.finish(SHORT).output;
+    pings.interrupt();
+    let text = pings.finish(SHORT).output;
     // All that got lost, got lost within a second: at a hundred a second.
     let line = text.lines().find(|line| line.contains("packets transmitted")).expect("a summary");
     let mut numbers = line.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
@@ -67,6 +69,9 @@ fn the_kernel_forwards_again_at_once_when_it_is_killed() {
     // The socket that it left behind is no obstacle.
     assert!(lab.socket().exists());
     let process = lab.start("w0 e0", "");
+    for flood in floods {
+        flood.stop();
+    }
     RouterLab::check_ping(&lab.west, &FAR);
     lab.verify();
     RouterLab::finish(process);

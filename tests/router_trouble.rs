@@ -82,6 +82,27 @@ fn what_happens_to_a_link_is_said_once_and_the_rest_goes_on() {
     );
 }
 
+/// An interface that is given to another namespace is as good as deleted, and the last one that goes leaves a router that still answers.
+#[test]
+fn interfaces_may_move_away_one_by_one() {
+    let Some(lab) = RouterLab::new("router: interfaces_may_move", 1500, &[]) else { return };
+    let elsewhere = Namespace::new("elsewhere");
+    let mut process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+    for (place, interface) in ["e0", "w0"].into_iter().enumerate() {
+        lab.router.ip(&format!("link set {interface} netns {}", elsewhere.name()));
+        process.wait_for(&format!("interface {interface:?} was deleted or moved"), SHORT);
+        RouterLab::wait_until("it is gone", SHORT, || lab.ask("status")["ports"][1 - place]["gone"] == true);
+        lab.verify();
+        if interface == "e0" {
+            let gone = lab.west.run("ping -n -c 1 -W 2 198.51.100.2");
+            assert!(gone.output.contains("nreachable"), "{}", gone.text());
+            RouterLab::check_ping(&lab.west, &["192.0.2.1"]);
+        }
+    }
+    RouterLab::finish_without("w0", process);
+}
+
 /// While the router is stopped, the kernel runs out of room for its news.
 #[test]
 fn news_that_the_kernel_had_no_room_for_are_made_up_for() {

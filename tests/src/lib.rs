@@ -4,9 +4,11 @@
 
 mod command;
 pub mod daemons;
+mod flood;
 mod lab;
 mod router_lab;
 
 pub use command::{LONG, SHORT, assert_refused, forward};
+pub use flood::Flood;
 pub use lab::{Driver, Lab, PROGRAMS};
 pub use router_lab::RouterLab;
