@@ -1,28 +1,26 @@
 //! `warmlane router`
 
 mod ask;
+mod punt;
 mod reload;
 mod settings;
 
 use crate::assembly::{self, Assembly};
 use crate::run::{self, RunFlags, Signals};
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::ValueEnum;
 use serde::Deserialize;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use warmlane::drivers::kernel::tap::{self, TapConfig};
-use warmlane::drivers::xdp::{self, Steering, Umem, XdpConfig, XdpMode};
+use warmlane::drivers::xdp::{self, Steering, Umem, XdpConfig, XdpMode, XdpPort};
 use warmlane::functions::forward::ForwardTask;
 use warmlane::functions::forward::datapath::Forwarder;
 use warmlane::functions::router::control::{Follower, Host as _, Server};
-use warmlane::functions::router::datapath::PuntPort;
 use warmlane::lane::{IdlePolicy, LaneConfig, Lanes, place};
 use warmlane::mem::{Pool, PoolConfig};
-use warmlane::port::{Port, TransmitQueue};
-use warmlane::wire::MacAddress;
+use warmlane::port::Port;
 
 /// Take over forwarding from the kernel, by the kernel's own routes.
 ///
@@ -79,9 +77,6 @@ Examples:
   See what it follows:
     ip route; ip neighbour; birdc show protocols; vtysh -c 'show bgp summary'";
 
-/// The interface by which the kernel gets what only it can forward.
-const PUNT_INTERFACE: &str = "warmlane%d";
-
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.question {
         Some(question) => ask::run(question, &arguments.socket, arguments.run.json),
@@ -126,17 +121,18 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         eprintln!("note: packet memory: {fallback}");
     }
     let mut server = Server::new(&arguments.socket)?;
-    let (punt_name, punts) = open_punt(lane_count, &pool)?;
+    let punts = punt::open(configs.len(), lane_count, &pool)?;
     let mut follower = Follower::start(&asked.interfaces, lane_count, hash_seed(), &settings)?;
     reload::check_names(&follower, &settings)?;
-    let punt_mac = follower.view().link_by_name(&punt_name).and_then(|link| link.mac);
     let (ipv4, ipv6) = follower.fib().route_counts();
     eprintln!("note: {ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel");
 
     // The tables are full: from here on packets come.
     let umem = Umem::new(&pool)?;
-    let ports: Vec<Port> =
-        configs.iter().map(|config| Ok(xdp::open(config, &umem)?.port)).collect::<anyhow::Result<_>>()?;
+    let ports: Vec<XdpPort> =
+        configs.iter().map(|config| Ok(xdp::open(config, &umem)?)).collect::<anyhow::Result<_>>()?;
+    let (punts, _reentries) = punt::connect(punts, &ports, lane_count);
+    let ports: Vec<Port> = ports.into_iter().map(|port| port.port).collect();
     for port in &ports {
         for note in &port.capabilities.notes {
             eprintln!("note: interface '{}': {note}", port.name);
@@ -147,10 +143,9 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let mut lanes = Lanes::new();
     let (mut forwarders, mut notes) = (Vec::new(), Vec::new());
     let idle = if asked.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
-    for (number, ((share, cpu), queue)) in shares.into_iter().zip(cpus).zip(punts).enumerate() {
+    for (number, ((share, cpu), punts)) in shares.into_iter().zip(cpus).zip(punts).enumerate() {
         let name = format!("lane{number}");
-        let punt = punt_mac.map(|mac| PuntPort { queue, mac: MacAddress(mac) });
-        let (routes, exceptions) = follower.lane(&name, punt)?;
+        let (routes, exceptions) = follower.lane(&name, punts)?;
         let forwarder = Forwarder::new(routes, pool.clone(), settings.icmp);
         forwarders.push(Arc::clone(forwarder.counters()));
         let task = ForwardTask::with_exceptions(forwarder, share, BURST, exceptions);
@@ -204,27 +199,4 @@ fn check_forwarding() -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Makes the interface by which the kernel gets what only it can forward: its name, and a queue for each lane.
-fn open_punt(lanes: usize, pool: &Pool) -> anyhow::Result<(String, Vec<Box<dyn TransmitQueue>>)> {
-    let config = TapConfig {
-        name: Some(PUNT_INTERFACE.to_owned()),
-        queues: u16::try_from(lanes).unwrap_or(u16::MAX),
-        offloads: false,
-        ..TapConfig::default()
-    };
-    let port = tap::open(&config, pool).context("the interface by which the kernel gets packets")?;
-    let name = port.name;
-    let set = |parameter: String, value: &str| {
-        // A kernel without IPv6 has no such file.
-        let _ = fs::write(format!("/proc/sys/net/{parameter}"), value);
-    };
-    // Packets come in there from everywhere; a strict check of their sources would drop them. The stricter of this and
-    // what is said for all interfaces counts, but loose (2) counts more than strict (1).
-    let all = fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
-    set(format!("ipv4/conf/{name}/rp_filter"), if all.trim() == "0" { "0" } else { "2" });
-    set(format!("ipv4/conf/{name}/forwarding"), "1");
-    set(format!("ipv6/conf/{name}/forwarding"), "1");
-    Ok((name, port.transmit))
 }

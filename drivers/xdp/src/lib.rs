@@ -10,6 +10,8 @@
 //! counted. Whatever the kernel writes is checked: a buffer that it did not have, or a place outside one, is a counted
 //! drop.
 //!
+//! What was taken and is the kernel's after all goes back by a [`Reentry`].
+//!
 //! Must not: touch other interfaces, or the settings of this one; know what the packets are for.
 //!
 //! On a veth pair, the other end must compute its checksums itself (`ethtool -K OTHER tx off`): AF_XDP has no word for
@@ -25,6 +27,7 @@ mod link;
 mod outstanding;
 mod port;
 mod receive;
+mod reentry;
 mod ring;
 mod socket;
 mod system;
@@ -36,5 +39,6 @@ pub use bpf::Steering;
 pub use drops::{ReceiveDrop, TransmitDrop};
 pub use error::XdpError;
 pub use port::{Effort, Monitor, Obtained, XdpConfig, XdpMode, XdpPort, check, open};
+pub use reentry::Reentry;
 pub use socket::XdpStatistics;
 pub use umem::Umem;

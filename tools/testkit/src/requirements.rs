@@ -51,15 +51,36 @@ pub fn python_module(test: &str, python: &str, module: &str) -> bool {
     met(test, &if is_there { Vec::new() } else { vec![format!("{python} with the module {module}")] })
 }
 
+/// Whether this kernel has interfaces of a kind, as `ip link add NAME LINE` makes them; LINE is like
+/// `link eth0 type vlan id 7`.
+///
+/// If not, it says so as the others do, but not only where `CI` isn't set: nothing that could be installed makes up for
+/// a kernel. So a test that needs this must not be the only one of its kind.
+pub fn interface_kind(test: &str, namespace: &crate::namespace::Namespace, line: &str) -> bool {
+    let added = namespace.run(&format!("ip link add probe {line}"));
+    let is_there = added.status.success();
+    if is_there {
+        namespace.ip("link delete probe");
+    } else {
+        let kind = line.split_whitespace().skip_while(|word| *word != "type").nth(1).unwrap_or(line);
+        skip(test, &format!("a kernel with {kind} interfaces"));
+    }
+    is_there
+}
+
 fn met(test: &str, missing: &[String]) -> bool {
     if missing.is_empty() {
         return true;
     }
     let missing = missing.join(", ");
     assert!(std::env::var_os("CI").is_none(), "{test} needs {missing}, and in CI nothing may be missing");
-    // Not eprintln!, which the test harness captures.
-    let _ = writeln!(std::io::stderr(), "SKIPPED (needs {missing}): {test}");
+    skip(test, &missing);
     false
+}
+
+/// Says it past the test harness, which captures what `eprintln!` writes.
+fn skip(test: &str, missing: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED (needs {missing}): {test}");
 }
 
 fn is_privileged() -> bool {

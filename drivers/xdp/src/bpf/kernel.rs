@@ -15,8 +15,10 @@ const PROGRAM_LOAD: c_int = 5;
 const LINK_CREATE: c_int = 28;
 const HASH: u32 = 1;
 const SOCKETS: u32 = 17;
+const PROGRAM_CLASSIFIER: u32 = 3;
 const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+const ATTACH_INGRESS: u32 = 46;
 const HAS_FRAGMENTS: u32 = 1 << 5;
 const GENERIC: u32 = 1 << 1;
 const NATIVE: u32 = 1 << 2;
@@ -190,10 +192,15 @@ impl Program {
 }
 
 fn load(code: &[Instruction], fragments: bool) -> Result<OwnedFd, XdpError> {
+    let flags = if fragments { HAS_FRAGMENTS } else { 0 };
+    load_as(PROGRAM_XDP, ATTACH_XDP, code, flags)
+}
+
+fn load_as(kind: u32, attach: u32, code: &[Instruction], flags: u32) -> Result<OwnedFd, XdpError> {
     let mut log = Vec::new();
     let attempt = |log: &mut Vec<u8>| {
         let attributes = ProgramLoad {
-            kind: PROGRAM_XDP,
+            kind,
             count: code.len() as u32,
             instructions: code.as_ptr().addr() as u64,
             license: c"Dual MIT/GPL".as_ptr().addr() as u64,
@@ -201,16 +208,16 @@ fn load(code: &[Instruction], fragments: bool) -> Result<OwnedFd, XdpError> {
             log_bytes: log.len() as u32,
             log: if log.is_empty() { 0 } else { log.as_mut_ptr().expose_provenance() as u64 },
             version: 0,
-            flags: if fragments { HAS_FRAGMENTS } else { 0 },
+            flags,
             name: name(b"warmlane"),
             interface: 0,
-            attach: ATTACH_XDP,
+            attach,
         };
         descriptor(bpf(PROGRAM_LOAD, &attributes))
     };
     attempt(&mut log).or_else(|source| {
         if source.kind() == io::ErrorKind::PermissionDenied && source.raw_os_error() == Some(libc::EPERM) {
-            return Err(XdpError::bpf("load an XDP program".to_owned())(source));
+            return Err(XdpError::bpf("load a BPF program".to_owned())(source));
         }
         // Once more, for the verifier's reasons.
         log.resize(LOG_BYTES, 0);
@@ -254,6 +261,31 @@ impl Attachment {
             Ok(link) => Ok(Self { _link: link, program }),
             Err(error) => Err((program, error)),
         }
+    }
+}
+
+/// A program that leads packets from the entrance of one interface into that of another. It ends when this is dropped, or
+/// when the process ends, however it does.
+#[derive(Debug)]
+pub(crate) struct Redirection {
+    _link: OwnedFd,
+}
+
+impl Redirection {
+    /// From and into the interfaces of these numbers.
+    pub(crate) fn new(from: u32, into: u32) -> Result<Self, XdpError> {
+        let code = steering::redirection(into)
+            .map_err(|_| XdpError::Program { log: "a label is not placed".to_owned() })?;
+        let program = load_as(PROGRAM_CLASSIFIER, ATTACH_INGRESS, &code, 0)?;
+        let attributes = LinkCreate {
+            program: program.as_raw_fd().cast_unsigned(),
+            interface: from,
+            attach: ATTACH_INGRESS,
+            flags: 0,
+        };
+        // The link holds the program.
+        let link = descriptor(bpf(LINK_CREATE, &attributes));
+        Ok(Self { _link: link.map_err(XdpError::bpf("attach a BPF program".to_owned()))? })
     }
 }
 

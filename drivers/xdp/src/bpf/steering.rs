@@ -18,6 +18,10 @@ pub(super) const CONTEXT_QUEUE: i16 = 16;
 pub(super) const MAP_LOOKUP: i32 = 1;
 pub(super) const REDIRECT_MAP: i32 = 51;
 
+/// `BPF_FUNC_redirect`, and its flag `BPF_F_INGRESS`: to the entrance of an interface, not out of it.
+pub(super) const REDIRECT: i32 = 23;
+pub(super) const INTO: i32 = 1;
+
 /// `enum xdp_action`: give the packet to the kernel.
 pub(super) const XDP_PASS: i32 = 2;
 
@@ -98,6 +102,20 @@ pub(crate) fn program(choice: Choice, maps: Maps) -> Result<Vec<Instruction>, Ba
     code.load(Word, R2, R9, CONTEXT_QUEUE);
     code.set(R3, choice.without_socket);
     code.call(REDIRECT_MAP);
+    code.exit();
+    code.finish()
+}
+
+/// Assembles the program that leads all packets into the interface of this number.
+///
+/// # Errors
+/// Never; it has no labels.
+pub(crate) fn redirection(into: u32) -> Result<Vec<Instruction>, BadLabel> {
+    let mut code = Assembler::default();
+    // return bpf_redirect(into, BPF_F_INGRESS)
+    code.set(R1, into.cast_signed());
+    code.set(R2, INTO);
+    code.call(REDIRECT);
     code.exit();
     code.finish()
 }

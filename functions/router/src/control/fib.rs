@@ -8,15 +8,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use warmlane_forward::control::groups::{Group, Member};
-use warmlane_forward::control::{LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort, SourceCheck};
-use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHopId};
-
-use super::kernel::{Changes, KernelTable, LinkIndex, RouteList, Target, View};
-use super::protocol::words;
-use super::resolve::{
-    Content, HopKey, PortSettings, Resolver, Standing, TableSource, USUAL_TABLES, host, host_prefix,
+use warmlane_forward::control::{
+    LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort, SourceCheck, TableNumber,
 };
+use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
+
+use super::kernel::{Changes, KernelTable, LinkIndex, RouteKey, RouteList, Target, View, shortened};
+use super::policy::{Policy, StepAction, contains, length};
+use super::protocol::words;
+use super::resolve::{Content, HopKey, PortSettings, Resolver, Standing, TableSource, host, host_prefix};
 use super::settings::{RouterSettings, SourceChecks};
+use super::verify::lanes_prefixes;
 
 /// A next hop in use.
 struct Slot {
@@ -62,7 +64,11 @@ impl Fib {
             live: LiveRoutes::new(lanes, hash_seed)?,
             ports,
             source_checks: SourceChecks::default(),
-            sources: vec![TableSource { number: 0, kernel: USUAL_TABLES.to_vec(), is_vrf: false }],
+            sources: vec![TableSource {
+                number: 0,
+                policy: Policy::of(&View::default(), None),
+                is_idle: false,
+            }],
             by_key: HashMap::new(),
             slots: Vec::new(),
             contents: Vec::new(),
@@ -88,8 +94,7 @@ impl Fib {
     pub fn set(&mut self, view: &View, settings: &RouterSettings) -> Result<(), LiveError> {
         self.live.set_icmp_limits(settings.icmp);
         self.source_checks.clone_from(&settings.source_checks);
-        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
-        self.router_ports = resolver.router_ports(&self.source_checks);
+        self.renew_ports(view);
         self.unpublished = true;
         self.publish()
     }
@@ -106,6 +111,17 @@ impl Fib {
 
     pub(crate) fn sources(&self) -> &[TableSource] {
         &self.sources
+    }
+
+    /// Lanes' table for packets that come in by an interface of ours.
+    pub(crate) fn table_in_use(&self, port: u16, vlan: Option<u16>) -> Option<TableNumber> {
+        let port = self.router_ports.get(usize::from(port))?;
+        match vlan {
+            None => Some(port.table),
+            Some(vlan) => {
+                port.vlans.iter().flatten().find(|known| known.vlan == vlan).map(|known| known.table)
+            }
+        }
     }
 
     pub(crate) fn live(&self) -> &LiveRoutes {
@@ -144,62 +160,141 @@ impl Fib {
     /// [`LiveError`]: a table has no room or no memory, or a lane hangs. What could not be changed is as before.
     pub fn update(&mut self, view: &View, changes: &Changes) -> Result<(), LiveError> {
         let mut dirty: Vec<HashSet<IpPrefix>> = vec![HashSet::new(); self.sources.len()];
-        if changes.links {
+        if changes.links || changes.rules {
             self.find_tables(view, &mut dirty)?;
         }
-        self.mark_routes(view, changes, &mut dirty);
+        self.empty_idle(&mut dirty);
+        let mut changed: HashSet<RouteKey> = changes.routes.clone();
+        self.know_targets(view, changes);
         if changes.links || changes.objects {
-            self.mark_flipped(view, &mut dirty);
+            self.find_flipped(view, &mut changed);
         }
+        self.mark_routes(view, &changed, &mut dirty);
         self.forget_targets(changes);
         self.mark_neighbours(view, changes, &mut dirty);
         if changes.links || changes.objects || !changes.neighbours.is_empty() {
             self.refresh(view)?;
         }
         let result = self.change(view, dirty);
+        if changes.links || changes.rules {
+            // Only now: an interface's packets may go by a table that had to be filled first.
+            self.renew_ports(view);
+            self.find_idle(view);
+        }
         // Also after a failure: what lanes do find has to be right.
         self.publish()?;
         self.live.reclaim();
         result
     }
 
-    /// Adds tables for VRFs that our interfaces are in.
+    /// Sees that there is a table for each way through the kernel's that our interfaces' packets go. One that nobody needs
+    /// any more becomes another.
     fn find_tables(&mut self, view: &View, dirty: &mut Vec<HashSet<IpPrefix>>) -> Result<(), LiveError> {
-        let links = view.links().keys();
-        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
-        let ours = links.filter(|&&link| resolver.place(link).is_some());
-        let kernel: BTreeSet<u32> = ours.filter_map(|&link| resolver.vrf_of(link)).collect();
-        for table in kernel {
-            if self.sources.iter().any(|source| source.is_vrf && source.kernel == [table]) {
+        let wanted = Resolver { view, ports: &self.ports, sources: &self.sources }.policies();
+        for (place, policy) in wanted.iter().enumerate() {
+            // The first table stays that of interfaces which nothing is said of: packets that are punted may come in by one.
+            let is_there = |source: &TableSource| source.policy == *policy;
+            if self.sources.iter().take(if place == 0 { 1 } else { usize::MAX }).any(is_there) {
                 continue;
             }
-            let number = self.live.add_table()?;
-            self.sources.push(TableSource { number, kernel: vec![table], is_vrf: true });
-            let mut all: HashSet<IpPrefix> =
-                view.table(table).into_iter().flat_map(KernelTable::prefixes).map(|(p, _)| p).collect();
-            all.insert(IpPrefix::V4(Ipv4Prefix::all()));
-            all.insert(IpPrefix::V6(Ipv6Prefix::all()));
-            dirty.push(all);
-            self.unpublished = true;
+            let unused = |source: &TableSource| source.number != 0 && !wanted.contains(&source.policy);
+            let unused = if place == 0 { Some(0) } else { self.sources.iter().position(unused) };
+            let place = if let Some(place) = unused {
+                place
+            } else {
+                let number = self.live.add_table()?;
+                self.sources.push(TableSource { number, policy: policy.clone(), is_idle: false });
+                dirty.push(HashSet::new());
+                self.unpublished = true;
+                self.sources.len() - 1
+            };
+            let Some(source) = self.sources.get_mut(place) else { continue };
+            source.policy = policy.clone();
+            let source = source.clone();
+            let Some(dirty) = dirty.get_mut(place) else { continue };
+            let tables = policy.tables();
+            let of_kernel =
+                tables.iter().filter_map(|&table| view.table(table)).flat_map(KernelTable::prefixes);
+            dirty.extend(of_kernel.map(|(prefix, _)| prefix));
+            dirty.extend(policy.boundaries());
+            dirty.extend(self.hosts.iter().map(|&host| host_prefix(host)));
+            dirty.extend(lanes_prefixes(self, &source));
+        }
+        for source in &mut self.sources {
+            source.is_idle &= !wanted.contains(&source.policy);
         }
         Ok(())
     }
 
-    /// Routes that changed, and neighbours inside them.
-    fn mark_routes(&mut self, view: &View, changes: &Changes, dirty: &mut [HashSet<IpPrefix>]) {
+    /// Empties tables that nobody has needed since the last update. Not earlier: until then lanes went by them.
+    fn empty_idle(&mut self, dirty: &mut [HashSet<IpPrefix>]) {
+        for place in 0..self.sources.len() {
+            let Some(source) = self.sources.get_mut(place) else { continue };
+            if source.is_idle && source.policy != Policy::default() {
+                source.policy = Policy::default();
+                let source = source.clone();
+                if let Some(dirty) = dirty.get_mut(place) {
+                    dirty.extend(lanes_prefixes(self, &source));
+                }
+            }
+        }
+    }
+
+    /// Notes which tables nobody needs from now on.
+    fn find_idle(&mut self, view: &View) {
+        let wanted = Resolver { view, ports: &self.ports, sources: &self.sources }.policies();
+        for source in &mut self.sources {
+            source.is_idle = source.number != 0 && !wanted.contains(&source.policy);
+        }
+    }
+
+    /// Notes how the targets of new routes are, so that they aren't taken for ones that have changed.
+    fn know_targets(&mut self, view: &View, changes: &Changes) {
         let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
         for key in &changes.routes {
             let list = view.table(key.table).and_then(|table| table.get(key.prefix));
             for route in list.into_iter().flat_map(RouteList::as_slice) {
-                // Known from now on, so that it isn't taken for one that has changed.
                 if !self.standing.contains_key(&route.target) {
                     self.standing.insert(Arc::clone(&route.target), resolver.standing(&route.target));
                 }
             }
-            for (source, dirty) in self.sources.iter().zip(&mut *dirty) {
-                if source.kernel.contains(&key.table) && dirty.insert(key.prefix) {
-                    self.mark_hosts(key.prefix, dirty);
+        }
+    }
+
+    /// Routes that changed, neighbours inside them, and what they hide of tables that are asked later.
+    fn mark_routes(&self, view: &View, changed: &HashSet<RouteKey>, dirty: &mut [HashSet<IpPrefix>]) {
+        for (source, dirty) in self.sources.iter().zip(&mut *dirty) {
+            for steps in source.policy.families() {
+                let mut hiding: HashSet<IpPrefix> = HashSet::new();
+                let mut asked: HashSet<u32> = HashSet::new();
+                for step in steps {
+                    let StepAction::Table(table) = step.action else { continue };
+                    if !asked.insert(table) {
+                        continue;
+                    }
+                    if !hiding.is_empty()
+                        && let Some(later) = view.table(table)
+                    {
+                        let lengths: BTreeSet<u8> = hiding.iter().map(|&prefix| length(prefix)).collect();
+                        let is_hidden = |prefix: IpPrefix| {
+                            let around = lengths.range(..length(prefix));
+                            around.into_iter().any(|&length| hiding.contains(&shortened(prefix, length)))
+                        };
+                        dirty.extend(
+                            later.prefixes().map(|(prefix, _)| prefix).filter(|&prefix| is_hidden(prefix)),
+                        );
+                    }
+                    for key in changed.iter().filter(|key| key.table == table) {
+                        if dirty.insert(key.prefix) {
+                            self.mark_hosts(key.prefix, dirty);
+                        }
+                        if host(key.prefix).is_none() {
+                            hiding.insert(key.prefix);
+                        }
+                    }
                 }
+                let inside = |boundary: &IpPrefix| hiding.iter().any(|&wide| contains(wide, *boundary));
+                dirty.extend(source.policy.boundaries().filter(inside));
             }
         }
     }
@@ -224,7 +319,7 @@ impl Fib {
     }
 
     /// Routes whose targets the kernel began or ceased to use, or that lead onto a link now, or no more.
-    fn mark_flipped(&mut self, view: &View, dirty: &mut [HashSet<IpPrefix>]) {
+    fn find_flipped(&mut self, view: &View, changed: &mut HashSet<RouteKey>) {
         let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
         let now: HashMap<Arc<Target>, Standing> =
             view.targets().map(|target| (Arc::clone(target), resolver.standing(target))).collect();
@@ -234,16 +329,11 @@ impl Fib {
             .map(|(target, _)| target)
             .collect();
         if !flipped.is_empty() {
-            for (source, dirty) in self.sources.iter().zip(&mut *dirty) {
-                for table in source.kernel.iter().filter_map(|&number| view.table(number)) {
-                    for (prefix, list) in table.prefixes() {
-                        if list.as_slice().iter().any(|route| flipped.contains(&route.target))
-                            && dirty.insert(prefix)
-                        {
-                            self.mark_hosts(prefix, dirty);
-                        }
-                    }
-                }
+            for (table, routes) in view.tables() {
+                let has_flipped =
+                    |list: &RouteList| list.as_slice().iter().any(|route| flipped.contains(&route.target));
+                let all = routes.prefixes().filter(|(_, list)| has_flipped(list));
+                changed.extend(all.map(|(prefix, _)| RouteKey { table, prefix }));
             }
         }
         self.standing = now;
@@ -283,13 +373,17 @@ impl Fib {
                 self.fill(view, id)?;
             }
         }
+        Ok(())
+    }
+
+    /// Works out anew what the ports are.
+    fn renew_ports(&mut self, view: &View) {
         let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
         let ports = resolver.router_ports(&self.source_checks);
         if ports != self.router_ports {
             self.router_ports = ports;
             self.unpublished = true;
         }
-        Ok(())
     }
 
     /// Works out what a next hop is.

@@ -16,8 +16,8 @@ use warmlane_sync::mailbox::{Receiver, mailbox};
 use warmlane_sync::ring::RingError;
 
 use super::fib::Fib;
-use super::kernel::{Event, Heard, LinkIndex, NeighbourState, News, Questions, View};
-use super::resolve::{PortSettings, Resolver, USUAL_TABLES};
+use super::kernel::{Event, Heard, LinkIndex, NeighbourState, News, Questions, RuleAction, View};
+use super::resolve::{PortSettings, Resolver};
 use super::settings::RouterSettings;
 use super::verify::{Differences, Verdict, compare};
 use crate::datapath::{Bell, PuntPort, RouterExceptions, Station};
@@ -168,19 +168,19 @@ impl Follower {
         Ok(self.fib.set(&self.view, settings)?)
     }
 
-    /// What a lane needs: the tables, and who takes what can't be sent on. `punt` leads to the kernel.
+    /// What a lane needs: the tables, and who takes what can't be sent on. `punts` lead to the kernel, one for each port.
     ///
     /// # Errors
     /// [`StartError::Live`]: more lanes than the router was started for.
     pub fn lane(
         &mut self,
         name: &str,
-        punt: Option<PuntPort>,
+        punts: Vec<PuntPort>,
     ) -> Result<(LaneRoutes, RouterExceptions), StartError> {
         let (sender, receiver) = mailbox(REQUESTS)?;
         let routes = self.fib.lane(name)?;
         self.requests.push(receiver);
-        Ok((routes, RouterExceptions::new(sender, self.bell.clone(), punt)))
+        Ok((routes, RouterExceptions::new(sender, self.bell.clone(), punts)))
     }
 
     /// The kernel's network as it is known.
@@ -469,15 +469,14 @@ fn remark(view: &View, ports: &[PortSettings], event: &Event, remarks: &mut Vec<
 /// What of the kernel's network is not followed.
 fn warnings(view: &View, ports: &[PortSettings]) -> Vec<String> {
     let mut warnings = Vec::new();
-    for rule in view.rules() {
-        let usual = rule.is_vrf || rule.table.is_some_and(|table| USUAL_TABLES.contains(&table));
-        if rule.is_selective || !usual {
-            let family = if rule.is_ipv6 { "-6 " } else { "" };
-            warnings.push(format!(
-                "`ip {family}rule` {} is not followed: packets it is about go by the usual tables",
-                rule.priority
-            ));
-        }
+    for rule in view.rules().filter(|rule| rule.looks_at_more || rule.action == RuleAction::Other) {
+        let family = if rule.is_ipv6 { "-6 " } else { "" };
+        let whom = rule.to.map_or(String::new(), |to| format!(" to {to}"));
+        let from = rule.comes_in_by.as_ref().map_or(String::new(), |name| format!(" from interface {name}"));
+        warnings.push(format!(
+            "`ip {family}rule` {} looks at more than interfaces and destinations: packets{whom}{from} that get as far as it are left to the kernel, which is slower",
+            rule.priority
+        ));
     }
     for port in ports {
         let Some(link) = view.links().get(&port.link) else { continue };

@@ -5,11 +5,16 @@ mod follow;
 pub mod kernel;
 #[cfg(test)]
 mod model_tests;
+mod policy;
+#[cfg(test)]
+mod policy_tests;
 mod protocol;
 mod resolve;
 mod server;
 mod settings;
 mod verify;
+#[cfg(test)]
+mod vlan_tests;
 
 pub use fib::Fib;
 pub use follow::{FollowCounters, Follower, StartError};

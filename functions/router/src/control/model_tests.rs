@@ -9,16 +9,18 @@ use warmlane_table::IpPrefix;
 
 use super::fib::Fib;
 use super::kernel::{
-    Address, Event, Link, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route, RouteKey, Target,
-    View,
+    Address, Changes, Event, Link, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route,
+    RouteKey, Rule, RuleAction, Target, View,
 };
 use super::resolve::PortSettings;
 use super::verify::compare;
 
-const MAIN: u32 = 254;
-const VRF_TABLE: u32 = 10;
+pub(super) const MAIN: u32 = 254;
+pub(super) const VRF_TABLE: u32 = 10;
+/// A table that only rules lead to.
+pub(super) const OTHER_TABLE: u32 = 20;
 
-fn link(index: u32, is_up: bool) -> Link {
+pub(super) fn link(index: u32, is_up: bool) -> Link {
     Link {
         index,
         name: format!("link{index}"),
@@ -47,7 +49,7 @@ fn links() -> impl Strategy<Value = Link> {
     })
 }
 
-fn prefix() -> impl Strategy<Value = IpPrefix> {
+pub(super) fn prefix() -> impl Strategy<Value = IpPrefix> {
     prop::sample::select(vec![
         "0.0.0.0/0",
         "10.0.0.0/8",
@@ -94,7 +96,7 @@ fn object() -> impl Strategy<Value = NextHopObject> {
 }
 
 fn key() -> impl Strategy<Value = RouteKey> {
-    (prop::sample::select(vec![MAIN, 255, VRF_TABLE]), prefix())
+    (prop::sample::select(vec![MAIN, MAIN, 255, 253, OTHER_TABLE, VRF_TABLE]), prefix())
         .prop_map(|(table, prefix)| RouteKey { table, prefix })
 }
 
@@ -106,7 +108,36 @@ fn route() -> impl Strategy<Value = Route> {
     })
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn rule() -> impl Strategy<Value = Rule> {
+    let action = prop::sample::select(vec![
+        RuleAction::Table(255),
+        RuleAction::Table(MAIN),
+        RuleAction::Table(MAIN),
+        RuleAction::Table(253),
+        RuleAction::Table(OTHER_TABLE),
+        RuleAction::Table(OTHER_TABLE),
+        RuleAction::Vrf,
+        RuleAction::Vrf,
+        RuleAction::Blackhole,
+        RuleAction::Unreachable,
+        RuleAction::Prohibit,
+        RuleAction::Nothing,
+        RuleAction::Other,
+    ]);
+    let interface =
+        prop::option::weighted(0.3, prop::sample::select(vec!["link1", "link2", "link4", "link9"]));
+    let to = prop::option::weighted(0.3, prefix());
+    let (output, more) = (prop::bool::weighted(0.1), prop::bool::weighted(0.1));
+    (0_u32..4, any::<bool>(), action, interface, to, output, more).prop_map(
+        |(priority, is_ipv6, action, interface, to, is_for_output, looks_at_more)| {
+            let is_ipv6 = to.map_or(is_ipv6, |to| matches!(to, IpPrefix::V6(_)));
+            let comes_in_by = interface.map(str::to_owned);
+            Rule { priority, is_ipv6, action, comes_in_by, is_for_output, to, looks_at_more }
+        },
+    )
+}
+
+pub(super) fn event() -> impl Strategy<Value = Event> {
     let state = prop_oneof![
         (0_u8..3).prop_map(|last| NeighbourState::Known([4, 0, 0, 0, 0, last])),
         (0_u8..3).prop_map(|last| NeighbourState::Stale([4, 0, 0, 0, 0, last])),
@@ -127,15 +158,17 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (1_u32..=4).prop_map(Event::ObjectGone),
         8 => (key(), route(), placement).prop_map(|(key, route, placement)| Event::Route(key, route, placement)),
         4 => (key(), route()).prop_map(|(key, route)| Event::RouteGone(key, route)),
+        2 => rule().prop_map(Event::Rule),
+        1 => rule().prop_map(Event::RuleGone),
     ]
 }
 
-fn fib() -> Fib {
+pub(super) fn fib() -> Fib {
     let port = |link| PortSettings { name: format!("link{link}"), link, mtu_limit: 1500 };
     Fib::new(vec![port(1), port(2)], 1, 0).unwrap()
 }
 
-fn check(view: &View, fib: &Fib) {
+pub(super) fn check(view: &View, fib: &Fib) {
     let (differences, _) = compare(view, fib);
     assert!(differences.is_empty(), "{differences:#?}");
 }
@@ -174,8 +207,10 @@ proptest! {
         let changes = view.take_changes();
         fib.update(&view, &changes).unwrap();
         check(&view, &fib);
+        // Tables that nobody needs are empty one update later.
+        fib.update(&view, &Changes::default()).unwrap();
+        check(&view, &fib);
         let (ipv4, ipv6) = fib.route_counts();
-        // VRFs' defaults lead to the kernel.
         prop_assert!(ipv4 <= 1 && ipv6 <= 1 && fib.next_hop_count() <= 1, "{} {}", ipv4, ipv6);
     }
 }
@@ -186,7 +221,7 @@ fn found(fib: &Fib, address: &str) -> Option<NextHop> {
     fib.next_hop(id).cloned()
 }
 
-fn update(view: &mut View, fib: &mut Fib, events: Vec<Event>) {
+pub(super) fn update(view: &mut View, fib: &mut Fib, events: Vec<Event>) {
     for event in events {
         view.apply(event);
     }
@@ -200,7 +235,7 @@ fn add(prefix: &str, target: Target) -> Event {
     Event::Route(key, Route { metric: 0, tos: 0, target: Arc::new(target) }, Placement::Append)
 }
 
-fn via(link: u32, gateway: &str) -> Path {
+pub(super) fn via(link: u32, gateway: &str) -> Path {
     Path { link, gateway: Some(gateway.parse().unwrap()), weight: 1, is_dead: false }
 }
 

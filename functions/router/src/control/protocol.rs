@@ -106,12 +106,14 @@ fn status(follower: &Follower) -> Value {
     let ports: Vec<Value> = fib
         .ports()
         .iter()
-        .map(|port| match view.links().get(&port.link) {
+        .enumerate()
+        .map(|(number, port)| match view.links().get(&port.link) {
             Some(link) => json!({
                 "interface": link.name,
                 "up": link.is_up,
                 "mtu": link.mtu.min(u32::from(port.mtu_limit)),
                 "mac": link.mac.map(|mac| warmlane_wire::MacAddress(mac).to_string()),
+                "table": fib.table_in_use(number as u16, None),
                 "urpf": fib.source_check(&port.name).to_string(),
                 "addresses": view.addresses(link.index)
                     .map(|own| format!("{}/{}", own.address, own.length)).collect::<Vec<_>>(),
@@ -122,7 +124,7 @@ fn status(follower: &Follower) -> Value {
     let tables: Vec<Value> = fib
         .sources()
         .iter()
-        .map(|source| json!({ "table": source.number, "kernel": source.kernel, "vrf": source.is_vrf }))
+        .map(|source| json!({ "table": source.number, "kernel": source.policy.tables(), "vrf": source.policy.vrf.is_some() }))
         .collect();
     json!({
         "ports": ports,

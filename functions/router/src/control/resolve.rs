@@ -8,11 +8,9 @@ use warmlane_forward::control::{Adjacency, NextHop, RouterPort, TableNumber, Unr
 use warmlane_table::{IpPrefix, Prefix};
 use warmlane_wire::MacAddress;
 
-use super::kernel::{Address, LinkIndex, NeighbourState, NextHopObject, Path, Target, View};
+use super::kernel::{Address, LinkIndex, NextHopObject, Path, RouteList, Target, View};
+use super::policy::{Policy, StepAction};
 use super::settings::SourceChecks;
-
-/// The kernel's tables that packets go through outside of VRFs, in this order (`include/uapi/linux/rtnetlink.h`).
-pub(crate) const USUAL_TABLES: [u32; 3] = [255, 254, 253];
 
 /// An interface that lanes forward by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,14 +23,25 @@ pub struct PortSettings {
     pub mtu_limit: u16,
 }
 
-/// Which of our tables is filled from which of the kernel's.
+/// Which of our tables packets with this way through the kernel's are looked up in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableSource {
     pub(crate) number: TableNumber,
-    /// Asked in this order.
-    pub(crate) kernel: Vec<u32>,
-    /// For a VRF: where it has no route, other tables may have one, by the kernel's rules.
-    pub(crate) is_vrf: bool,
+    pub(crate) policy: Policy,
+    /// No interface's packets go by it since the last update.
+    pub(crate) is_idle: bool,
+}
+
+/// What the kernel would do with packets to all of a prefix.
+pub(crate) struct Decision<'a> {
+    found: Found<'a>,
+    /// It has a route to exactly this prefix that says so. Else it is the same for the prefix around this one.
+    is_exact: bool,
+}
+
+enum Found<'a> {
+    Target(&'a Arc<Target>),
+    Settled(HopKey),
 }
 
 /// What a prefix leads to, by what it is rather than by number.
@@ -90,17 +99,23 @@ impl Resolver<'_> {
         number(lower).map(|port| (port, Some(vlan)))
     }
 
-    /// The table of the VRF that an interface is in, as the kernel numbers it; `None` outside of VRFs.
-    pub(crate) fn vrf_of(&self, link: LinkIndex) -> Option<u32> {
-        let master = self.view.links().get(&link)?.master?;
-        self.view.links().get(&master)?.vrf_table
-    }
-
     /// Our table for packets that come in by an interface.
     pub(crate) fn table_of(&self, link: LinkIndex) -> Option<TableNumber> {
-        let Some(kernel) = self.vrf_of(link) else { return Some(0) };
-        let source = self.sources.iter().find(|source| source.is_vrf && source.kernel == [kernel]);
-        source.map(|source| source.number)
+        let policy = Policy::of(self.view, Some(link));
+        self.sources.iter().find(|source| source.policy == policy).map(|source| source.number)
+    }
+
+    /// All ways through the kernel's tables: first that of packets that come in by no interface in particular, then those
+    /// of our interfaces' packets.
+    pub(crate) fn policies(&self) -> Vec<Policy> {
+        let mut all = vec![Policy::of(self.view, None)];
+        for &link in self.view.links().keys().filter(|&&link| self.place(link).is_some()) {
+            let policy = Policy::of(self.view, Some(link));
+            if !all.contains(&policy) {
+                all.push(policy);
+            }
+        }
+        all
     }
 
     fn is_usable_path(&self, path: &Path) -> bool {
@@ -128,30 +143,29 @@ impl Resolver<'_> {
         Standing { is_usable: self.is_usable(target), on_link: self.single_link(target) }
     }
 
-    /// The route that the kernel would use, of those to exactly this prefix.
-    fn best(&self, source: &TableSource, prefix: IpPrefix) -> Option<&Arc<Target>> {
-        source.kernel.iter().find_map(|&table| self.best_in(table, prefix))
+    /// What the kernel does with packets to a prefix whose routes these are; `None` if it goes on with the prefix around it.
+    fn best<'a>(&self, list: &'a RouteList) -> Option<Found<'a>> {
+        let mut usable = list.as_slice().iter().filter(|route| self.is_usable(&route.target));
+        let best = usable.clone().find(|route| route.tos == 0).map(|route| Found::Target(&route.target));
+        // Some packets by one route, some by another.
+        if usable.any(|route| route.tos != 0) { Some(Found::Settled(HopKey::Punt)) } else { best }
     }
 
-    fn best_in(&self, table: u32, prefix: IpPrefix) -> Option<&Arc<Target>> {
-        let list = self.view.table(table)?.get(prefix)?.as_slice();
-        let mut usable = list.iter().filter(|route| route.tos == 0 && self.is_usable(&route.target));
-        usable.next().map(|route| &route.target)
-    }
-
-    /// The link that packets to an address are put on as they are, by the longest match.
-    fn on_link(&self, source: &TableSource, address: IpAddr) -> Option<LinkIndex> {
-        let at = |length: u8| match address {
-            IpAddr::V4(ip) => IpPrefix::V4(Prefix::containing(ip.to_bits(), length)),
-            IpAddr::V6(ip) => IpPrefix::V6(Prefix::containing(ip.to_bits(), length)),
-        };
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        let lengths = || (0..=bits).rev();
-        let mut found = source
-            .kernel
-            .iter()
-            .flat_map(|&table| lengths().filter_map(move |length| self.best_in(table, at(length))));
-        self.single_link(found.next()?)
+    /// What the kernel would do with packets to all of a prefix in which there are no longer ones.
+    pub(crate) fn decide(&self, source: &TableSource, prefix: IpPrefix) -> Option<Decision<'_>> {
+        source.policy.steps(prefix).iter().filter(|step| step.covers(prefix)).find_map(|step| {
+            match &step.action {
+                StepAction::Table(table) => {
+                    let mut around = self.view.table(*table)?.around(prefix);
+                    around.find_map(|(at, list)| {
+                        Some(Decision { found: self.best(list)?, is_exact: at == prefix })
+                    })
+                }
+                StepAction::Settle(key) => {
+                    Some(Decision { found: Found::Settled(key.clone()), is_exact: false })
+                }
+            }
+        })
     }
 
     /// The link of a target that is a single link of ours without a gateway.
@@ -170,10 +184,16 @@ impl Resolver<'_> {
         (path.gateway.is_none() && self.place(path.link).is_some()).then_some(path.link)
     }
 
-    /// Where a prefix should lead in one of our tables; `None` if it should not be in there.
+    /// Where a prefix should lead in one of our tables; `None` if it should not be in there, as packets to it are led right
+    /// by the prefix around it.
     pub(crate) fn choose(&self, source: &TableSource, prefix: IpPrefix) -> Option<HopKey> {
         let host = host(prefix);
-        if let Some(target) = self.best(source, prefix) {
+        let decision = self.decide(source, prefix)?;
+        if decision.is_exact || source.policy.is_boundary(prefix) {
+            let target = match decision.found {
+                Found::Settled(key) => return Some(key),
+                Found::Target(target) => target,
+            };
             return Some(match &**target {
                 Target::Local => HopKey::Local,
                 Target::KernelOnly => HopKey::Punt,
@@ -187,16 +207,9 @@ impl Resolver<'_> {
                 },
             });
         }
-        if let Some(address) = host
-            && let Some(link) = self.on_link(source, address)
-            && self.view.neighbour(link, address).and_then(NeighbourState::mac).is_some()
-        {
-            return Some(HopKey::Path(link, Some(address)));
-        }
-        let is_default = matches!(prefix, IpPrefix::V4(p) if p.length() == 0)
-            || matches!(prefix, IpPrefix::V6(p) if p.length() == 0);
-        // The kernel knows what its rules say next.
-        (source.is_vrf && is_default).then_some(HopKey::Punt)
+        let (Some(address), Found::Target(target)) = (host, decision.found) else { return None };
+        let link = self.single_link(target)?;
+        self.view.neighbour(link, address)?.mac().map(|_| HopKey::Path(link, Some(address)))
     }
 
     /// What a path is at present.
@@ -265,6 +278,12 @@ impl Resolver<'_> {
             HopKey::Path(link, gateway) => self.path(*link, *gateway),
             HopKey::Target(target) => match self.paths(target) {
                 Err(instead) => instead,
+                // Stations of a link have routes of their own, but only where that is the one way to them.
+                Ok(paths)
+                    if self.single_link(target).is_none() && paths.iter().any(|path| path.1.is_none()) =>
+                {
+                    NextHop::Punt
+                }
                 Ok(paths) => match paths[..] {
                     // Until its prefixes are gone from the table.
                     [] => NextHop::Unreachable,

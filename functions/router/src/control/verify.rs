@@ -1,13 +1,15 @@
 //! Compares the kernel's routes, listed anew, with lanes' tables, without regard to how those came about.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
 use serde::Serialize;
-use warmlane_forward::control::NextHop;
-use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv6Prefix, NextHopId};
+use warmlane_forward::control::{NextHop, TableNumber};
+use warmlane_table::{IpPrefix, NextHopId};
 
 use super::fib::Fib;
 use super::kernel::View;
+use super::policy::Policy;
 use super::resolve::{Content, HopKey, Resolver, TableSource, host_prefix};
 
 /// Differences that are spelled out.
@@ -133,16 +135,29 @@ pub(crate) fn compare(view: &View, fib: &Fib) -> (Differences, usize) {
     let resolver = Resolver { view, ports: fib.ports(), sources: fib.sources() };
     let mut differences = Differences::new();
     let mut routes = 0;
+    for (&link, known) in view.links() {
+        let Some((port, vlan)) = resolver.place(link).filter(|_| known.is_up) else { continue };
+        let number = fib.table_in_use(port, vlan);
+        let in_use = fib.sources().iter().find(|source| Some(source.number) == number);
+        let policy = Policy::of(view, Some(link));
+        if in_use.is_none_or(|source| source.policy != policy) {
+            let sentence = format!("packets that come in by {} should go by other tables", known.name);
+            differences.insert(
+                (number.unwrap_or(TableNumber::MAX), host_prefix(IpAddr::from(link.to_be_bytes()))),
+                sentence,
+            );
+        }
+    }
     for source in fib.sources() {
         let mut wanted: HashMap<HopKey, Described> = HashMap::new();
         let mut there: HashMap<NextHopId, Option<Described>> = HashMap::new();
         let mut seen: HashSet<IpPrefix> = HashSet::new();
-        let of_kernel = source.kernel.iter().filter_map(|&number| view.table(number));
+        let tables = source.policy.tables();
+        let of_kernel = tables.iter().filter_map(|&number| view.table(number));
         let of_kernel = of_kernel.flat_map(|table| table.prefixes().map(|(prefix, _)| prefix));
         let of_neighbours = view.neighbours().map(|neighbour| host_prefix(neighbour.address));
-        let defaults = [IpPrefix::V4(Ipv4Prefix::all()), IpPrefix::V6(Ipv6Prefix::all())];
         let of_lanes = lanes_prefixes(fib, source);
-        for prefix in of_kernel.chain(of_neighbours).chain(defaults).chain(of_lanes) {
+        for prefix in of_kernel.chain(of_neighbours).chain(source.policy.boundaries()).chain(of_lanes) {
             if !seen.insert(prefix) {
                 continue;
             }
@@ -169,7 +184,11 @@ pub(crate) fn compare(view: &View, fib: &Fib) -> (Differences, usize) {
     (differences, routes)
 }
 
-fn lanes_prefixes<'a>(fib: &'a Fib, source: &TableSource) -> impl Iterator<Item = IpPrefix> + use<'a> {
+/// The prefixes of one of lanes' tables.
+pub(crate) fn lanes_prefixes<'a>(
+    fib: &'a Fib,
+    source: &TableSource,
+) -> impl Iterator<Item = IpPrefix> + use<'a> {
     let (ipv4, ipv6) = (fib.live().ipv4(source.number), fib.live().ipv6(source.number));
     let ipv4 = ipv4.into_iter().flat_map(|table| table.routes().map(|(prefix, _)| IpPrefix::V4(prefix)));
     let ipv6 = ipv6.into_iter().flat_map(|table| table.routes().map(|(prefix, _)| IpPrefix::V6(prefix)));

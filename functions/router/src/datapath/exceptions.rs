@@ -31,12 +31,36 @@ impl Bell {
     }
 }
 
-/// Where punted packets go: an interface through which the kernel takes them as if they had come in by it.
+/// Where punted packets of one port go.
 pub struct PuntPort {
     /// The queue that takes them.
     pub queue: Box<dyn TransmitQueue>,
-    /// The interface's own address, without which the kernel would take them for somebody else's.
-    pub mac: MacAddress,
+    /// How the kernel gets them.
+    pub entrance: Entrance,
+}
+
+/// How the kernel gets a punted packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entrance {
+    /// By the port that it came in by, as it was.
+    Port,
+    /// By another interface, with this address, without which the kernel would take it for somebody else's. Packets that
+    /// are looked up in tables of their own because of where they came in can't go that way: they would be routed by others.
+    Other(MacAddress),
+}
+
+/// A port, and what waits for it.
+struct Punt {
+    port: PuntPort,
+    packets: Burst,
+}
+
+impl Punt {
+    fn send(&mut self) {
+        self.port.queue.transmit(&mut self.packets);
+        // What it doesn't take now would be late anyway; its queue counts it.
+        self.packets.clear();
+    }
 }
 
 /// Holds packets while the kernel finds out where they go, and punts others to it.
@@ -44,18 +68,21 @@ pub struct RouterExceptions {
     hold: Hold,
     requests: Sender<Station>,
     bell: Bell,
-    punt: Option<PuntPort>,
-    punted: Burst,
+    /// By the number of the port that packets came in by.
+    punts: Vec<Punt>,
+    /// Something waits for one of them.
+    has_punted: bool,
 }
 
 impl RouterExceptions {
-    pub(crate) fn new(requests: Sender<Station>, bell: Bell, punt: Option<PuntPort>) -> Self {
+    pub(crate) fn new(requests: Sender<Station>, bell: Bell, punts: Vec<PuntPort>) -> Self {
+        let punt = |port| Punt { port, packets: Burst::with_limit(BURST_CAPACITY) };
         Self {
             hold: Hold::new(Clock::calibrated().cycles_per_second()),
             requests,
             bell,
-            punt,
-            punted: Burst::with_limit(BURST_CAPACITY),
+            punts: punts.into_iter().map(punt).collect(),
+            has_punted: false,
         }
     }
 
@@ -65,12 +92,10 @@ impl RouterExceptions {
         bell.ring();
     }
 
+    #[cold]
     fn send_punted(&mut self) {
-        if let Some(port) = &mut self.punt {
-            port.queue.transmit(&mut self.punted);
-            // What it doesn't take now would be late anyway; its queue counts it.
-            self.punted.clear();
-        }
+        self.has_punted = false;
+        self.punts.iter_mut().filter(|punt| !punt.packets.is_empty()).for_each(Punt::send);
     }
 }
 
@@ -79,28 +104,18 @@ impl Exceptions for RouterExceptions {
 
     #[cold]
     fn punt(&mut self, mut packet: Packet, table: TableNumber) -> Result<(), Packet> {
-        // The kernel would look packets of a VRF up in the wrong table if they came in outside of it.
-        let Some(port) = self.punt.as_ref().filter(|_| table == 0) else { return Err(packet) };
-        // Tags are the interface's that it came in by; the kernel gets it without.
-        let Some(surplus) = usize::from(packet.l3_offset()).checked_sub(ETHERNET) else { return Err(packet) };
-        let ethertype = match packet.data().get(usize::from(packet.l3_offset())).map(|byte| byte >> 4) {
-            Some(4) => [0x08, 0x00],
-            Some(6) => [0x86, 0xdd],
-            _ => return Err(packet),
-        };
-        if packet.trim_front(surplus).is_err() {
-            return Err(packet);
+        let Some(punt) = self.punts.get_mut(usize::from(packet.port())) else { return Err(packet) };
+        if let Entrance::Other(mac) = punt.port.entrance {
+            if table != 0 {
+                return Err(packet);
+            }
+            packet = readdressed(packet, mac)?;
         }
-        packet.set_l3_offset(ETHERNET as u8);
-        if let Some(header) = packet.data_mut().first_chunk_mut::<ETHERNET>() {
-            let [a, b, c, d, e, f] = port.mac.0;
-            [header[0], header[1], header[2], header[3], header[4], header[5]] = [a, b, c, d, e, f];
-            [header[12], header[13]] = ethertype;
+        if punt.packets.room() == 0 {
+            punt.send();
         }
-        if self.punted.room() == 0 {
-            self.send_punted();
-        }
-        self.punted.push(packet)
+        self.has_punted = true;
+        punt.packets.push(packet)
     }
 
     #[cold]
@@ -117,7 +132,7 @@ impl Exceptions for RouterExceptions {
 
     #[inline]
     fn release(&mut self, version: u64, again: &mut Burst, lost: &mut Burst) {
-        if !self.punted.is_empty() {
+        if self.has_punted {
             self.send_punted();
         }
         if !self.hold.is_empty() {
@@ -129,14 +144,32 @@ impl Exceptions for RouterExceptions {
 
     fn flush(&mut self) {
         self.send_punted();
-        if let Some(port) = &mut self.punt {
-            port.queue.flush();
-        }
+        self.punts.iter_mut().for_each(|punt| punt.port.queue.flush());
     }
 
     fn finish(&mut self, lost: &mut Burst) {
         self.hold.finish(lost);
     }
+}
+
+/// For another interface: without tags, which are the interface's that it came in by, and addressed to that one.
+fn readdressed(mut packet: Packet, mac: MacAddress) -> Result<Packet, Packet> {
+    let Some(surplus) = usize::from(packet.l3_offset()).checked_sub(ETHERNET) else { return Err(packet) };
+    let ethertype = match packet.data().get(usize::from(packet.l3_offset())).map(|byte| byte >> 4) {
+        Some(4) => [0x08, 0x00],
+        Some(6) => [0x86, 0xdd],
+        _ => return Err(packet),
+    };
+    if packet.trim_front(surplus).is_err() {
+        return Err(packet);
+    }
+    packet.set_l3_offset(ETHERNET as u8);
+    if let Some(header) = packet.data_mut().first_chunk_mut::<ETHERNET>() {
+        let [a, b, c, d, e, f] = mac.0;
+        [header[0], header[1], header[2], header[3], header[4], header[5]] = [a, b, c, d, e, f];
+        [header[12], header[13]] = ethertype;
+    }
+    Ok(packet)
 }
 
 /// Bytes of an Ethernet header.

@@ -4,5 +4,5 @@ mod exceptions;
 mod hold;
 
 pub(crate) use exceptions::Bell;
-pub use exceptions::{PuntPort, RouterExceptions};
+pub use exceptions::{Entrance, PuntPort, RouterExceptions};
 pub use hold::Station;

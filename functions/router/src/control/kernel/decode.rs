@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netlink_packet_core::{NlasIterator, Parseable};
+use netlink_packet_core::{Nla as _, NlasIterator, Parseable};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
@@ -16,12 +16,12 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHop, RouteNextHopFlags, RouteType,
     RouteVia,
 };
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::rule::{RuleAction as Action, RuleAttribute, RuleFlags, RuleMessage};
 use warmlane_table::{IpPrefix, Prefix};
 
 use super::event::{
     Address, Event, Link, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route, RouteKey, Rule,
-    Target,
+    RuleAction, Target,
 };
 
 /// Kinds of messages (`include/uapi/linux/rtnetlink.h`).
@@ -352,6 +352,11 @@ fn object(body: &[u8]) -> Option<(u32, NextHopObject)> {
     Some((id?, object))
 }
 
+/// What a rule's attribute says if it is not given (`FIB_RULE_...: suppress_prefixlen, suppress_ifgroup` of -1), and
+/// `FRA_PAD`, which says nothing.
+const NOT_GIVEN: u32 = u32::MAX;
+const FRA_PAD: u16 = 18;
+
 fn rule(message: &RuleMessage) -> Option<Rule> {
     let header = &message.header;
     let is_ipv6 = match header.family {
@@ -359,28 +364,57 @@ fn rule(message: &RuleMessage) -> Option<Rule> {
         AddressFamily::Inet6 => true,
         _ => return None,
     };
+    let inverted = header.flags.contains(RuleFlags::Invert);
     let mut rule = Rule {
         priority: 0,
         is_ipv6,
-        table: (header.action == RuleAction::ToTable).then_some(u32::from(header.table)),
-        is_vrf: false,
-        is_selective: header.dst_len != 0 || header.src_len != 0 || header.tos != 0,
+        action: match header.action {
+            Action::ToTable => RuleAction::Table(u32::from(header.table)),
+            Action::Blackhole => RuleAction::Blackhole,
+            Action::Unreachable => RuleAction::Unreachable,
+            Action::Prohibit => RuleAction::Prohibit,
+            Action::Nop => RuleAction::Nothing,
+            _ => RuleAction::Other,
+        },
+        comes_in_by: None,
+        is_for_output: false,
+        to: None,
+        looks_at_more: inverted || header.src_len != 0 || header.tos != 0,
     };
+    let mut to_vrf = false;
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
-            RuleAttribute::Table(table) if rule.table.is_some() => rule.table = Some(*table),
-            RuleAttribute::L3MDev(is) => rule.is_vrf = *is,
-            RuleAttribute::Iifname(_)
-            | RuleAttribute::Oifname(_)
-            | RuleAttribute::FwMark(_)
-            | RuleAttribute::IpProtocol(_)
-            | RuleAttribute::UidRange(_)
-            | RuleAttribute::SourcePortRange(_)
-            | RuleAttribute::DestinationPortRange(_)
-            | RuleAttribute::TunId(_) => rule.is_selective = true,
-            _ => {}
+            RuleAttribute::Table(table) if header.action == Action::ToTable => {
+                rule.action = RuleAction::Table(*table);
+            }
+            RuleAttribute::L3MDev(is) => to_vrf = *is,
+            RuleAttribute::Iifname(name) => rule.comes_in_by = Some(name.clone()),
+            RuleAttribute::Oifname(_) => rule.is_for_output = true,
+            RuleAttribute::Destination(IpAddr::V4(to)) => {
+                rule.to = Some(IpPrefix::V4(Prefix::containing(to.to_bits(), header.dst_len)));
+            }
+            RuleAttribute::Destination(IpAddr::V6(to)) => {
+                rule.to = Some(IpPrefix::V6(Prefix::containing(to.to_bits(), header.dst_len)));
+            }
+            RuleAttribute::SuppressPrefixLen(NOT_GIVEN)
+            | RuleAttribute::SuppressIfGroup(NOT_GIVEN)
+            | RuleAttribute::Table(_)
+            | RuleAttribute::Source(_)
+            | RuleAttribute::Goto(_)
+            | RuleAttribute::Realm(_)
+            | RuleAttribute::Protocol(_) => {}
+            RuleAttribute::Other(other) if other.kind() == FRA_PAD => {}
+            // Marks, protocols, ports, users, tunnels, suppressed answers, and what is yet to come.
+            _ => rule.looks_at_more = true,
         }
+    }
+    if to_vrf && header.action == Action::ToTable {
+        rule.action = RuleAction::Vrf;
+    }
+    if inverted {
+        // For all others than it says.
+        (rule.comes_in_by, rule.is_for_output, rule.to) = (None, false, None);
     }
     Some(rule)
 }

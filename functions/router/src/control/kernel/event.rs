@@ -154,19 +154,42 @@ pub enum NextHopObject {
     KernelOnly,
 }
 
+/// What a rule does with packets that it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleAction {
+    /// Asks a table.
+    Table(u32),
+    /// Asks the table of the VRF that the packet is in, if it is in one.
+    Vrf,
+    /// Drops them.
+    Blackhole,
+    /// Drops them, and tells the sender.
+    Unreachable,
+    /// Drops them, and tells the sender that it's forbidden.
+    Prohibit,
+    /// Goes on with the next.
+    Nothing,
+    /// Something else.
+    Other,
+}
+
 /// A rule that says which table is asked.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Rules are asked from low to high.
     pub priority: u32,
     /// For IPv6.
     pub is_ipv6: bool,
-    /// The table to ask; `None` if it does something else.
-    pub table: Option<u32>,
-    /// It is the kernel's own for VRFs.
-    pub is_vrf: bool,
-    /// It isn't for all packets.
-    pub is_selective: bool,
+    /// What it does.
+    pub action: RuleAction,
+    /// Only for packets that come in by the interface of this name.
+    pub comes_in_by: Option<String>,
+    /// Only for packets that would go out by some interface.
+    pub is_for_output: bool,
+    /// Only for packets to these addresses.
+    pub to: Option<IpPrefix>,
+    /// Only for some packets, by their source, mark, ports or whatever else.
+    pub looks_at_more: bool,
 }
 
 /// Something that the kernel says.

@@ -8,7 +8,8 @@ mod view;
 pub use decode::decode;
 pub use event::{
     Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route,
-    RouteKey, Rule, Target,
+    RouteKey, Rule, RuleAction, Target,
 };
 pub use socket::{Heard, News, Questions};
+pub(crate) use view::shortened;
 pub use view::{Changes, KernelTable, RouteList, View};

@@ -1,11 +1,10 @@
 //! The kernel's network as we know it: a plain model that events change, apart from where they come from.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map, hash_map};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
+use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use super::event::{
     Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey,
@@ -53,6 +52,8 @@ pub struct KernelTable {
     pub ipv4: HashMap<Ipv4Prefix, RouteList>,
     /// IPv6.
     pub ipv6: HashMap<Ipv6Prefix, RouteList>,
+    /// How many prefixes there are of each length.
+    lengths: [BTreeMap<u8, usize>; 2],
 }
 
 impl KernelTable {
@@ -64,16 +65,37 @@ impl KernelTable {
         }
     }
 
+    /// The routes to a prefix and to those around it, the longest first.
+    pub fn around(&self, prefix: IpPrefix) -> impl Iterator<Item = (IpPrefix, &RouteList)> {
+        let (family, length) = place(prefix);
+        let lengths = self.lengths[family].range(..=length).rev();
+        lengths.filter_map(move |(&length, _)| {
+            let wider = shortened(prefix, length);
+            Some((wider, self.get(wider)?))
+        })
+    }
+
     fn take(&mut self, prefix: IpPrefix) -> Vec<Route> {
         let list = match prefix {
             IpPrefix::V4(prefix) => self.ipv4.remove(&prefix),
             IpPrefix::V6(prefix) => self.ipv6.remove(&prefix),
         };
+        let (family, length) = place(prefix);
+        if list.is_some()
+            && let btree_map::Entry::Occupied(mut entry) = self.lengths[family].entry(length)
+        {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
         list.map(RouteList::into_vec).unwrap_or_default()
     }
 
     fn put(&mut self, prefix: IpPrefix, routes: Vec<Route>) {
         let Some(list) = RouteList::from_vec(routes) else { return };
+        let (family, length) = place(prefix);
+        *self.lengths[family].entry(length).or_default() += 1;
         match prefix {
             IpPrefix::V4(prefix) => drop(self.ipv4.insert(prefix, list)),
             IpPrefix::V6(prefix) => drop(self.ipv6.insert(prefix, list)),
@@ -84,6 +106,22 @@ impl KernelTable {
     pub fn prefixes(&self) -> impl Iterator<Item = (IpPrefix, &RouteList)> {
         let ipv4 = self.ipv4.iter().map(|(prefix, list)| (IpPrefix::V4(*prefix), list));
         ipv4.chain(self.ipv6.iter().map(|(prefix, list)| (IpPrefix::V6(*prefix), list)))
+    }
+}
+
+/// The number of a prefix's family, and its length.
+fn place(prefix: IpPrefix) -> (usize, u8) {
+    match prefix {
+        IpPrefix::V4(prefix) => (0, prefix.length()),
+        IpPrefix::V6(prefix) => (1, prefix.length()),
+    }
+}
+
+/// The prefix of this length around another one.
+pub(crate) fn shortened(prefix: IpPrefix, length: u8) -> IpPrefix {
+    match prefix {
+        IpPrefix::V4(prefix) => IpPrefix::V4(Prefix::containing(prefix.address().to_bits(), length)),
+        IpPrefix::V6(prefix) => IpPrefix::V6(Prefix::containing(prefix.address().to_bits(), length)),
     }
 }
 
@@ -125,7 +163,8 @@ pub struct View {
     neighbours: HashMap<(LinkIndex, IpAddr), NeighbourState>,
     objects: HashMap<u32, NextHopObject>,
     tables: HashMap<u32, KernelTable>,
-    rules: BTreeSet<Rule>,
+    /// In the order in which the kernel asks them, those of IPv4 first.
+    rules: Vec<Rule>,
     /// One copy of each target that routes lead to.
     targets: HashSet<Arc<Target>>,
     changes: Changes,
@@ -188,7 +227,7 @@ impl View {
         self.tables.iter().map(|(number, table)| (*number, table))
     }
 
-    /// Rules, in the order in which the kernel asks them, IPv4 and IPv6 mixed.
+    /// Rules, in the order in which the kernel asks them, those of IPv4 first.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
     }
@@ -275,9 +314,26 @@ impl View {
             }
             Event::Route(key, route, placement) => self.add_route(key, route, placement),
             Event::RouteGone(key, route) => self.remove_route(key, &route),
-            Event::Rule(rule) => self.changes.rules |= self.rules.insert(rule),
-            Event::RuleGone(rule) => self.changes.rules |= self.rules.remove(&rule),
+            Event::Rule(rule) => self.add_rule(rule),
+            Event::RuleGone(gone) => {
+                if let Some(place) = self.rules.iter().position(|rule| *rule == gone) {
+                    self.rules.remove(place);
+                    self.changes.rules = true;
+                }
+            }
         }
+    }
+
+    /// Among those of the same priority, the newest is asked last (`net/core/fib_rules.c: fib_nl_newrule`).
+    fn add_rule(&mut self, rule: Rule) {
+        // Told twice, by a dump and as news; the kernel has none twice.
+        if self.rules.contains(&rule) {
+            return;
+        }
+        let order = |rule: &Rule| (rule.is_ipv6, rule.priority);
+        let place = self.rules.iter().position(|other| order(other) > order(&rule));
+        self.rules.insert(place.unwrap_or(self.rules.len()), rule);
+        self.changes.rules = true;
     }
 
     fn add_route(&mut self, key: RouteKey, mut route: Route, placement: Placement) {
@@ -314,7 +370,7 @@ impl View {
     }
 
     fn remove_route(&mut self, key: RouteKey, gone: &Route) {
-        let Entry::Occupied(mut entry) = self.tables.entry(key.table) else { return };
+        let hash_map::Entry::Occupied(mut entry) = self.tables.entry(key.table) else { return };
         let table = entry.get_mut();
         let mut routes = table.take(key.prefix);
         let before = routes.clone();

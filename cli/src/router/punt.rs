@@ -1,0 +1,88 @@
+//! The interfaces by which the kernel gets what only it can forward.
+
+use anyhow::Context as _;
+use std::fs;
+use warmlane::drivers::kernel::tap::{self, TapConfig};
+use warmlane::drivers::xdp::{Reentry, XdpPort};
+use warmlane::functions::router::datapath::{Entrance, PuntPort};
+use warmlane::mem::Pool;
+use warmlane::port::TransmitQueue;
+use warmlane::wire::MacAddress;
+
+/// Their names: the kernel puts a number in.
+const NAME: &str = "warmlane%d";
+
+/// A TAP interface for the packets of one port, with a queue for each lane.
+pub(super) struct PuntInterface {
+    name: String,
+    mac: MacAddress,
+    queues: Vec<Box<dyn TransmitQueue>>,
+}
+
+/// Makes one for each port.
+pub(super) fn open(ports: usize, lanes: usize, pool: &Pool) -> anyhow::Result<Vec<PuntInterface>> {
+    (0..ports).map(|_| PuntInterface::open(lanes, pool)).collect()
+}
+
+impl PuntInterface {
+    fn open(lanes: usize, pool: &Pool) -> anyhow::Result<Self> {
+        let config = TapConfig {
+            name: Some(NAME.to_owned()),
+            queues: u16::try_from(lanes).unwrap_or(u16::MAX),
+            offloads: false,
+            ..TapConfig::default()
+        };
+        let port = tap::open(&config, pool).context("the interface by which the kernel gets packets")?;
+        let name = port.name;
+        let set = |parameter: String, value: &str| {
+            // A kernel without IPv6 has no such file.
+            let _ = fs::write(format!("/proc/sys/net/{parameter}"), value);
+        };
+        // Where packets come in there from everywhere, a strict check of their sources would drop them. The stricter of
+        // this and what is said for all interfaces counts, but loose (2) counts more than strict (1).
+        let all = fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
+        set(format!("ipv4/conf/{name}/rp_filter"), if all.trim() == "0" { "0" } else { "2" });
+        set(format!("ipv4/conf/{name}/forwarding"), "1");
+        set(format!("ipv6/conf/{name}/forwarding"), "1");
+        let address = fs::read_to_string(format!("/sys/class/net/{name}/address")).unwrap_or_default();
+        let mac = address.trim().parse().with_context(|| format!("the address of interface {name}"))?;
+        Ok(Self { name, mac, queues: port.transmit })
+    }
+}
+
+/// Leads what is punted back to the ports that it came from. The [`Reentry`]s are to be kept as long as that is to last.
+///
+/// Returns a punt port for each lane and port.
+pub(super) fn connect(
+    interfaces: Vec<PuntInterface>,
+    ports: &[XdpPort],
+    lanes: usize,
+) -> (Vec<Vec<PuntPort>>, Vec<Reentry>) {
+    let mut of_lanes: Vec<Vec<PuntPort>> = (0..lanes).map(|_| Vec::new()).collect();
+    let mut reentries = Vec::new();
+    for (interface, port) in interfaces.into_iter().zip(ports) {
+        let name = &port.port.name;
+        let reentry = if port.monitor.obtained.native {
+            Reentry::new(&interface.name, name).map_err(|error| error.to_string())
+        } else {
+            Err("its XDP program is in generic mode".to_owned())
+        };
+        let entrance = match reentry {
+            Ok(reentry) => {
+                reentries.push(reentry);
+                Entrance::Port
+            }
+            Err(reason) => {
+                eprintln!(
+                    "note: what only the kernel can forward of interface '{name}' reaches it by {} ({reason}): rules and filters of the kernel's that look at the interface don't see '{name}', and packets of VRFs and of such rules are dropped instead; Linux 6.6 and native XDP avoid that",
+                    interface.name
+                );
+                Entrance::Other(interface.mac)
+            }
+        };
+        for (punts, queue) in of_lanes.iter_mut().zip(interface.queues) {
+            punts.push(PuntPort { queue, entrance });
+        }
+    }
+    (of_lanes, reentries)
+}
