@@ -120,10 +120,10 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(fallback) = pool.fallback() {
         eprintln!("note: packet memory: {fallback}");
     }
-    let mut server = Server::new(&arguments.socket)?;
-    let punts = punt::open(configs.len(), lane_count, &pool)?;
     let mut follower = Follower::start(&asked.interfaces, lane_count, hash_seed(), &settings)?;
     reload::check_names(&follower, &settings)?;
+    let mut server = Server::new(&arguments.socket)?;
+    let punts = punt::open(configs.len(), lane_count, &pool)?;
     let (ipv4, ipv6) = follower.fib().route_counts();
     eprintln!("note: {ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel");
 

@@ -14,7 +14,7 @@ use warmlane_forward::control::{
 use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
 
 use super::kernel::{Changes, KernelTable, LinkIndex, RouteKey, RouteList, Target, View, shortened};
-use super::policy::{Policy, StepAction, contains, length};
+use super::policy::{Policy, Step, StepAction, all, contains, length};
 use super::protocol::words;
 use super::resolve::{Content, HopKey, PortSettings, Resolver, Standing, TableSource, host, host_prefix};
 use super::settings::{RouterSettings, SourceChecks};
@@ -164,12 +164,9 @@ impl Fib {
             self.find_tables(view, &mut dirty)?;
         }
         self.empty_idle(&mut dirty);
-        let mut changed: HashSet<RouteKey> = changes.routes.clone();
         self.know_targets(view, changes);
-        if changes.links || changes.objects {
-            self.find_flipped(view, &mut changed);
-        }
-        self.mark_routes(view, &changed, &mut dirty);
+        let flipped = if changes.links || changes.objects { self.find_flipped(view) } else { HashSet::new() };
+        self.mark_routes(view, [&changes.routes, &flipped], &mut dirty);
         self.forget_targets(changes);
         self.mark_neighbours(view, changes, &mut dirty);
         if changes.links || changes.objects || !changes.neighbours.is_empty() {
@@ -262,36 +259,43 @@ impl Fib {
     }
 
     /// Routes that changed, neighbours inside them, and what they hide of tables that are asked later.
-    fn mark_routes(&self, view: &View, changed: &HashSet<RouteKey>, dirty: &mut [HashSet<IpPrefix>]) {
+    fn mark_routes(&self, view: &View, changed: [&HashSet<RouteKey>; 2], dirty: &mut [HashSet<IpPrefix>]) {
         for (source, dirty) in self.sources.iter().zip(&mut *dirty) {
-            for steps in source.policy.families() {
+            let tables = source.policy.tables();
+            for key in changed.into_iter().flatten().filter(|key| tables.contains(&key.table)) {
+                if dirty.insert(key.prefix) {
+                    self.mark_hosts(key.prefix, dirty);
+                }
+            }
+            for (steps, all) in source.policy.families().into_iter().zip(all()) {
+                let has_boundaries = source.policy.boundaries().next().is_some();
+                let has_routes = |step: &Step| match step.action {
+                    StepAction::Table(table) => view.table(table).is_some_and(|table| table.has(all)),
+                    StepAction::Settle(_) => false,
+                };
+                // Nothing can be hidden behind the last table that has a route, but for boundaries.
+                let last = steps.iter().rposition(has_routes).unwrap_or(0);
                 let mut hiding: HashSet<IpPrefix> = HashSet::new();
-                let mut asked: HashSet<u32> = HashSet::new();
-                for step in steps {
+                for (number, step) in steps.iter().enumerate() {
                     let StepAction::Table(table) = step.action else { continue };
-                    if !asked.insert(table) {
-                        continue;
-                    }
                     if !hiding.is_empty()
                         && let Some(later) = view.table(table)
                     {
                         let lengths: BTreeSet<u8> = hiding.iter().map(|&prefix| length(prefix)).collect();
                         let is_hidden = |prefix: IpPrefix| {
-                            let around = lengths.range(..length(prefix));
-                            around.into_iter().any(|&length| hiding.contains(&shortened(prefix, length)))
+                            let mut around = lengths.range(..length(prefix));
+                            around.any(|&length| hiding.contains(&shortened(prefix, length)))
                         };
-                        dirty.extend(
-                            later.prefixes().map(|(prefix, _)| prefix).filter(|&prefix| is_hidden(prefix)),
-                        );
+                        let all = later.prefixes().map(|(prefix, _)| prefix);
+                        dirty.extend(all.filter(|&prefix| is_hidden(prefix)));
                     }
-                    for key in changed.iter().filter(|key| key.table == table) {
-                        if dirty.insert(key.prefix) {
-                            self.mark_hosts(key.prefix, dirty);
-                        }
-                        if host(key.prefix).is_none() {
-                            hiding.insert(key.prefix);
-                        }
+                    if number >= last && !has_boundaries {
+                        break;
                     }
+                    let hides = |key: &&RouteKey| {
+                        key.table == table && contains(all, key.prefix) && host(key.prefix).is_none()
+                    };
+                    hiding.extend(changed.into_iter().flatten().filter(hides).map(|key| key.prefix));
                 }
                 let inside = |boundary: &IpPrefix| hiding.iter().any(|&wide| contains(wide, *boundary));
                 dirty.extend(source.policy.boundaries().filter(inside));
@@ -319,7 +323,8 @@ impl Fib {
     }
 
     /// Routes whose targets the kernel began or ceased to use, or that lead onto a link now, or no more.
-    fn find_flipped(&mut self, view: &View, changed: &mut HashSet<RouteKey>) {
+    fn find_flipped(&mut self, view: &View) -> HashSet<RouteKey> {
+        let mut changed = HashSet::new();
         let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
         let now: HashMap<Arc<Target>, Standing> =
             view.targets().map(|target| (Arc::clone(target), resolver.standing(target))).collect();
@@ -337,6 +342,7 @@ impl Fib {
             }
         }
         self.standing = now;
+        changed
     }
 
     /// Neighbours that came, went or changed. In all tables: a VRF's route may lead onto a link outside of it.

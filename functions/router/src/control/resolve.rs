@@ -145,6 +145,11 @@ impl Resolver<'_> {
 
     /// What the kernel does with packets to a prefix whose routes these are; `None` if it goes on with the prefix around it.
     fn best<'a>(&self, list: &'a RouteList) -> Option<Found<'a>> {
+        if let [only] = list.as_slice()
+            && only.tos == 0
+        {
+            return self.is_usable(&only.target).then_some(Found::Target(&only.target));
+        }
         let mut usable = list.as_slice().iter().filter(|route| self.is_usable(&route.target));
         let best = usable.clone().find(|route| route.tos == 0).map(|route| Found::Target(&route.target));
         // Some packets by one route, some by another.

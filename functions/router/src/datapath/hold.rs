@@ -21,6 +21,10 @@ const PATIENCE_MILLISECONDS: u64 = 3_300;
 /// A little more than how long control takes a request for a repetition.
 const ASK_AGAIN_MILLISECONDS: u64 = 1_100;
 
+/// Packets that are tried again in vain are back within this time; what comes later is new, and the station is asked for
+/// anew.
+const BACK_MILLISECONDS: u64 = 10;
+
 /// A station that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Station {
@@ -37,6 +41,8 @@ struct Waiting {
     /// When it was asked for last, in cycles.
     asked: u64,
     packets: u16,
+    /// When the last of them was taken out to be tried again.
+    emptied: u64,
 }
 
 struct Held {
@@ -97,14 +103,20 @@ impl Hold {
             if waiting.packets == PACKETS_PER_STATION {
                 return Kept::Refused(packet);
             }
+            let back = BACK_MILLISECONDS * self.cycles_per_millisecond;
+            let is_new = waiting.packets == 0 && now.saturating_sub(waiting.emptied) > back;
             waiting.packets += 1;
             self.held.push_back(Held { packet, station });
+            if is_new {
+                (waiting.since, waiting.asked) = (now, now);
+                return Kept::First(station);
+            }
             return Kept::Waits;
         }
         if self.waiting.len() == STATIONS {
             return Kept::Refused(packet);
         }
-        self.waiting.push(Waiting { station, since: now, asked: now, packets: 1 });
+        self.waiting.push(Waiting { station, since: now, asked: now, packets: 1, emptied: now });
         self.held.push_back(Held { packet, station });
         Kept::First(station)
     }
@@ -133,14 +145,15 @@ impl Hold {
         while self.untried > 0 && again.room() > 0 {
             self.untried -= 1;
             let Some(Held { packet, station }) = self.held.pop_front() else { break };
-            self.forget(station);
+            self.forget(station, now);
             drop(again.push(packet));
         }
     }
 
-    fn forget(&mut self, station: Station) {
+    fn forget(&mut self, station: Station, now: u64) {
         if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.station == station) {
             waiting.packets = waiting.packets.saturating_sub(1);
+            waiting.emptied = now;
         }
     }
 
@@ -157,7 +170,7 @@ impl Hold {
                     continue;
                 }
                 self.untried -= usize::from(place < self.untried);
-                self.forget(station);
+                self.forget(station, now);
                 if let Some(held) = self.held.remove(place) {
                     drop(lost.push(held.packet));
                 }
@@ -235,12 +248,26 @@ mod tests {
         assert_eq!(release(&mut hold, 0, 2 * SECOND), (0, 0));
         assert_eq!(release(&mut hold, 1, 2 * SECOND + 5_000), (3, 0));
         // Tried in vain: it waits on, and no longer for that.
-        assert!(matches!(hold.keep(packet(&pool, 1), ON_LINK, 3 * SECOND), Kept::Waits));
+        let back = 2 * SECOND + 5_100;
+        assert!(matches!(hold.keep(packet(&pool, 1), ON_LINK, back), Kept::Waits));
         assert_eq!(release(&mut hold, 1, 3 * SECOND + 100), (0, 0));
         assert_eq!(release(&mut hold, 1, 4 * SECOND), (0, 1));
         assert_eq!(release(&mut hold, 1, 5 * SECOND), (0, 0));
         assert!(hold.is_empty());
         assert_eq!(pool.ledger().outstanding(), 0);
+    }
+
+    /// A station that was found, and lost again soon, is asked for again: its first packet is not one that was tried in vain.
+    #[test]
+    fn a_station_that_is_lost_again_is_asked_for_again() {
+        let pool = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).unwrap();
+        let mut hold = Hold::new(SECOND);
+        assert!(matches!(hold.keep(packet(&pool, 1), ON_LINK, 0), Kept::First(_)));
+        assert_eq!(release(&mut hold, 1, 5_000), (1, 0));
+        assert!(matches!(hold.keep(packet(&pool, 1), ON_LINK, 3 * SECOND), Kept::First(_)));
+        assert!(matches!(hold.keep(packet(&pool, 1), ON_LINK, 3 * SECOND + 100), Kept::Waits));
+        assert_eq!(release(&mut hold, 1, 4 * SECOND), (0, 0));
+        assert_eq!(release(&mut hold, 1, 7 * SECOND), (0, 2));
     }
 
     #[test]

@@ -75,6 +75,14 @@ impl KernelTable {
         })
     }
 
+    /// Whether there is a route of this prefix's family.
+    pub fn has(&self, family: IpPrefix) -> bool {
+        match family {
+            IpPrefix::V4(_) => !self.ipv4.is_empty(),
+            IpPrefix::V6(_) => !self.ipv6.is_empty(),
+        }
+    }
+
     fn take(&mut self, prefix: IpPrefix) -> Vec<Route> {
         let list = match prefix {
             IpPrefix::V4(prefix) => self.ipv4.remove(&prefix),
@@ -267,8 +275,9 @@ impl View {
                 let before = self.links.insert(link.index, link.clone());
                 if before.as_ref() != Some(&link) {
                     self.changes.links = true;
-                    let went_down = before.is_some_and(|before| before.is_up && !link.is_up);
-                    self.changes.in_doubt |= went_down;
+                    // Down: nexthop objects and routes go. Up: paths of routes with several are alive again
+                    // (`net/ipv4/fib_semantics.c: fib_sync_up`).
+                    self.changes.in_doubt |= before.is_some_and(|before| before.is_up != link.is_up);
                 }
             }
             Event::LinkGone(index) => {
