@@ -14,7 +14,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 /// Among more threads than cores such a queue turns into a convoy: who publishes at last and goes on reserves behind all
 /// the others, which have lost their CPUs while they wait, so that each turn takes as many switches as there are threads.
 /// So once a thread has waited until it gave its CPU away, threads reserve only when nobody else is in the queue, for the
-/// next [`CROWDED`] times: then only one that loses its CPU in the middle of its copy holds up others, as in
+/// next 1,024 times: then only one that loses its CPU in the middle of its copy holds up others, as in
 /// [`HeadTail`](super::HeadTail).
 pub struct Queued {
     reserve: CachePadded<Reserve>,
