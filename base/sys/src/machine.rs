@@ -10,7 +10,8 @@ use crate::text::{kilobyte_field, read_list, read_number, read_text};
 /// What a benchmark report says about the machine. Whatever can't be found out is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineFacts {
-    /// The processor's name; on Arm, where it has none, implementer and part number.
+    /// The processor's name with family and model, since virtual machines tend to hide the name; on Arm, where it has none,
+    /// implementer and part number.
     pub cpu_model: Option<String>,
     /// Who made it.
     pub cpu_vendor: Option<String>,
@@ -55,9 +56,7 @@ impl MachineFacts {
         let firmware = root.join("sys/class/dmi/id");
         let flag = |path: &str| read_number(&cpus.join(path)).map(|value| value == 1);
         Self {
-            cpu_model: field("model name").or_else(|| {
-                Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?))
-            }),
+            cpu_model: cpu_model(&processors),
             cpu_vendor: field("vendor_id").or_else(|| field("CPU implementer")),
             microcode: field("microcode"),
             cpus: read_list(&cpus.join("online")).map(|list| list.len()),
@@ -84,6 +83,17 @@ fn join(maker: Option<String>, model: Option<String>) -> Option<String> {
         (Some(maker), Some(model)) => Some(format!("{maker} {model}")),
         (one, other) => one.or(other),
     }
+}
+
+fn cpu_model(processors: &str) -> Option<String> {
+    let field = |name| cpuinfo_field(processors, name);
+    let Some(name) = field("model name") else {
+        return Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?));
+    };
+    Some(match (field("cpu family"), field("model")) {
+        (Some(family), Some(model)) => format!("{name} (family {family} model {model})"),
+        _ => name,
+    })
 }
 
 /// The value of the first `name : value` line.
@@ -137,7 +147,7 @@ mod tests {
         write(
             at,
             "proc/cpuinfo",
-            "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon 1\nmicrocode\t: 0xd\n",
+            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 173\nmodel name\t: Xeon 1\nmicrocode\t: 0xd\n",
         );
         write(at, "proc/meminfo", "MemTotal:  2048 kB\n");
         write(at, "proc/sys/kernel/osrelease", "6.12.1\n");
@@ -149,7 +159,7 @@ mod tests {
         write(at, "sys/class/dmi/id/product_name", "R1\n");
         write(at, "sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
         let facts = MachineFacts::from_root(at, Some("Microsoft Hv".to_owned()), Clock::calibrated());
-        assert_eq!(facts.cpu_model.as_deref(), Some("Xeon 1"));
+        assert_eq!(facts.cpu_model.as_deref(), Some("Xeon 1 (family 6 model 173)"));
         assert_eq!(facts.cpu_vendor.as_deref(), Some("GenuineIntel"));
         assert_eq!(facts.microcode.as_deref(), Some("0xd"));
         assert_eq!(

@@ -1,9 +1,10 @@
 //! `cargo xtask figures`: figures quoted in documents are those of the records that they come from.
 //!
 //! A quoted figure is a link whose target is its record and where in it the figure stands, so that readers can follow it too:
-//! `[2.14](../perf/figures/compare/l3-forward.json#ratio)`. The check fails on any that differs from its record at the
-//! precision that is shown, on tables of figures without a record in those documents that readers start with, and if the
-//! report is another one than the records give; `--refill` writes what the records say. `cargo xtask record -- COMMAND` makes records.
+//! `[2.14](../perf/figures/zen5/compare/l3-forward.json#ratio)`. The check fails on any that differs from its record at the
+//! precision that is shown, on tables of figures without a record in those documents that readers start with, and if a
+//! machine's report is another one than its records give; `--refill` writes what the records say. `cargo xtask record` makes
+//! records.
 
 mod quotation;
 mod record;
@@ -20,8 +21,8 @@ pub(crate) use record::{Arguments as RecordArguments, run as record};
 
 /// Documents whose tables quote records.
 const WITH_TABLES: [&str; 2] = ["README.md", "docs/performance.md"];
-/// The page of all records.
-const REPORT: &str = "docs/report.html";
+/// The folder of the pages of all records, one for each machine.
+const REPORTS: &str = "docs";
 
 /// Options of the task.
 #[derive(Debug, clap::Args)]
@@ -50,20 +51,24 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             println!("{shown}: refilled");
         }
     }
-    let page = page(&root)?;
-    let report = root.join(REPORT);
-    if fs::read_to_string(&report).ok().as_ref() != Some(&page) {
-        complaints.push(format!("{REPORT}: {} another page", quotation::DIFFERS));
-        if arguments.refill {
-            fs::write(&report, page).with_context(|| format!("cannot write {REPORT}"))?;
-            println!("{REPORT}: made anew");
+    for machine in machines(&root)? {
+        let page = page(&machine)?;
+        let name = machine.file_name().unwrap_or_default().to_string_lossy();
+        let shown = format!("{REPORTS}/report-{name}.html");
+        let report = root.join(&shown);
+        if fs::read_to_string(&report).ok().as_ref() != Some(&page) {
+            complaints.push(format!("{shown}: {} another page", quotation::DIFFERS));
+            if arguments.refill {
+                fs::write(&report, page).with_context(|| format!("cannot write {shown}"))?;
+                println!("{shown}: made anew");
+            }
         }
     }
     // What refilling can't repair stays a complaint.
     complaints.retain(|complaint| !arguments.refill || !complaint.contains(quotation::DIFFERS));
     if !complaints.is_empty() {
         bail!(
-            "{}\n{} complaints about {quoted} quoted figures, tables and the report; if the records are right: \
+            "{}\n{} complaints about {quoted} quoted figures, tables and reports; if the records are right: \
              cargo xtask figures --refill",
             complaints.join("\n"),
             complaints.len()
@@ -73,15 +78,25 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `warmlane lab report --records perf/figures/lab/*.json --comparisons perf/figures/compare/*.json` writes.
-fn page(root: &Path) -> anyhow::Result<String> {
+/// The folders of machines that there are records of.
+fn machines(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    entries(&root.join(record::FOLDER))
+}
+
+fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut entries = fs::read_dir(folder)
+        .with_context(|| format!("cannot read {}", folder.display()))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    entries.sort();
+    Ok(entries)
+}
+
+/// What `warmlane lab report --records lab/*.json --comparisons compare/*.json` writes of a machine's records.
+fn page(machine: &Path) -> anyhow::Result<String> {
     let texts = |kind: &str| {
-        let folder = root.join(record::FOLDER).join(kind);
-        let mut files = fs::read_dir(&folder)
-            .with_context(|| format!("cannot read {}", folder.display()))?
-            .map(|entry| Ok(entry?.path()))
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        files.sort();
+        let folder = machine.join(kind);
+        let files = if folder.exists() { entries(&folder)? } else { Vec::new() };
         files.iter().map(|file| Ok(fs::read_to_string(file)?)).collect::<anyhow::Result<String>>()
     };
     let comparisons = report::Comparison::read(&texts("compare")?)?;

@@ -1,4 +1,5 @@
-//! `cargo xtask record -- COMMAND`: what a command measured, kept in `perf/figures` with the command and the machine.
+//! `cargo xtask record --machine NAME -- COMMAND`: what a command measured, kept in `perf/figures/NAME` with the command and
+//! the machine.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +10,15 @@ use serde_json::{Map, Value, json};
 
 use crate::workspace::{self, Metadata};
 
-/// The folder of the records, below the repository's root.
+/// The folder of the records, below the repository's root: in it one for each machine.
 pub(super) const FOLDER: &str = "perf/figures";
 
 /// Options of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
+    /// What this machine is called: the folder of its records below perf/figures, such as zen5
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    machine: String,
     /// A command that prints one JSON object a line, such as `cargo xtask compare lpm4 --json`
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -42,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         match kept(line, &measured)? {
             Kept::Record { place, record } => {
-                let file = root.join(FOLDER).join(place).with_extension("json");
+                let file = root.join(FOLDER).join(&arguments.machine).join(place).with_extension("json");
                 if let Some(folder) = file.parent() {
                     fs::create_dir_all(folder)
                         .with_context(|| format!("cannot make {}", folder.display()))?;
@@ -69,14 +73,19 @@ enum Kept {
     Void(String),
 }
 
+/// A name of a file or folder, which needs no quoting in documents.
+fn name(name: &str) -> anyhow::Result<String> {
+    if name.is_empty() || name.contains(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-') {
+        bail!("'{name}' can't be a file's name");
+    }
+    Ok(name.to_owned())
+}
+
 fn kept(line: &str, measured: &Value) -> anyhow::Result<Kept> {
     let result: Map<String, Value> = serde_json::from_str(line)
         .with_context(|| format!("a JSON object a line was expected (--json?), not: {line}"))?;
     let name = result.get("name").and_then(Value::as_str);
-    let name = name.with_context(|| format!("the result has no name: {line}"))?;
-    if name.is_empty() || name.contains(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-') {
-        bail!("'{name}' can't be a file's name");
-    }
+    let name = self::name(name.with_context(|| format!("the result has no name: {line}"))?)?;
     if let Some(reason) = result.get("void").and_then(Value::as_str) {
         return Ok(Kept::Void(format!("{name} is void, {reason}")));
     }
