@@ -1,12 +1,13 @@
 //! What stands between a lane and the pool: two magazines of buffer indices that no other lane touches.
 
 mod copies;
+mod gathered;
 
 pub(crate) use copies::take_copies;
 
 use crate::burst::Burst;
 use crate::error::PoolError;
-use crate::header::{Header, Identity, NO_NEXT, Volatile};
+use crate::header::{Header, Identity, Volatile};
 use crate::home::Home;
 use crate::id::BufferId;
 use crate::ledger::LaneCounters;
@@ -14,7 +15,7 @@ use crate::magazines::{Held, Magazines};
 use crate::packet::Packet;
 use crate::pool::Pool;
 use crate::register::{self, MAXIMUM_POOLS};
-use crate::shared::Shared;
+use gathered::free_gathered;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::_mm256_store_si256;
 use std::cell::Cell;
@@ -409,9 +410,9 @@ impl Cache {
                 odd |= difference;
             }
             if odd & Identity::POOL_MASK != 0 {
-                let is_plain =
-                    |packet: &&Packet| (packet.identity().bits() ^ self.single) & Identity::POOL_MASK == 0;
-                let plain = packets[freed..].iter().take(chunk).take_while(is_plain).count();
+                let is_single = |packet: &&Packet| self.is_single(packet);
+                let plain = packets[freed..].iter().take(chunk).take_while(is_single).count();
+                let loaded = &mut self.magazines.loaded;
                 loaded.length += plain;
                 loaded.only_taken_from = false;
                 freed += plain;
@@ -428,16 +429,29 @@ impl Cache {
         freed
     }
 
-    fn free_index(&mut self, index: u32) {
-        if self.magazines.loaded.length == self.capacity {
-            self.make_room();
+    /// Whether it is a packet of this pool and of one segment.
+    fn is_single(&self, packet: &Packet) -> bool {
+        (packet.identity().bits() ^ self.single) & Identity::POOL_MASK == 0
+    }
+
+    /// Frees buffers of this pool by their indices.
+    fn free_indices(&mut self, indices: &[u32]) {
+        let mut rest = indices;
+        while !rest.is_empty() {
+            if self.magazines.loaded.length == self.capacity {
+                self.make_room();
+            }
+            let loaded = &mut self.magazines.loaded;
+            let (now, later) = rest.split_at((self.capacity - loaded.length).min(rest.len()));
+            // SAFETY: `cells` are those of the loaded magazine, which this lane owns and which has room for so many.
+            let target =
+                unsafe { std::slice::from_raw_parts_mut(self.cells.as_ptr().add(loaded.length), now.len()) };
+            target.copy_from_slice(now);
+            loaded.length += now.len();
+            loaded.only_taken_from = false;
+            rest = later;
         }
-        let loaded = &mut self.magazines.loaded;
-        // SAFETY: `cells` are those of the loaded magazine, which this lane owns and which has room.
-        unsafe { self.cells.as_ptr().add(loaded.length).write(index) };
-        loaded.length += 1;
-        loaded.only_taken_from = false;
-        self.counters.freed.add(1);
+        self.counters.freed.add(indices.len() as u64);
         if self.uncached {
             self.give_back();
         }
@@ -452,58 +466,13 @@ impl Cache {
 pub(crate) unsafe fn free(packets: &[Packet]) {
     let mut rest = packets;
     while let Some(first) = rest.first() {
-        let slot = first.id().slot();
-        let cache = CACHES.with(|caches| caches[usize::from(slot)].get());
+        let cache = CACHES.with(|caches| caches[usize::from(first.id().slot())].get());
         // SAFETY: as in `take`.
-        let freed = unsafe { cache.as_mut() }.map_or(0, |cache| cache.free_plain(rest));
+        let mut freed = unsafe { cache.as_mut() }.map_or(0, |cache| cache.free_plain(rest));
         if freed == 0 {
-            // SAFETY: the first packet is the caller's, and is skipped below.
-            unsafe { free_chain(first) };
-            rest = &rest[1..];
-        } else {
-            rest = &rest[freed..];
+            // SAFETY: the packets are the caller's, and those that are freed are skipped below.
+            freed = unsafe { free_gathered(rest) };
         }
+        rest = &rest[freed..];
     }
-}
-
-/// Frees one packet, segment by segment, each to the pool that it came from.
-///
-/// # Safety
-/// The caller owns the packet and does not touch it afterwards.
-#[cold]
-unsafe fn free_chain(packet: &Packet) {
-    let mut id = packet.id();
-    loop {
-        // SAFETY: the caller owns the chain, whose links name live buffers that belong to it, so this segment is the
-        // caller's; it is not touched after it is given up here. At home a buffer has no next segment.
-        let next = unsafe {
-            let identity = &raw mut (*register::header(id).as_ptr()).identity;
-            let next = (*identity).next();
-            if next != NO_NEXT {
-                identity.write((*identity).with_next(NO_NEXT));
-            }
-            free_buffer(id);
-            next
-        };
-        if next == NO_NEXT {
-            return;
-        }
-        id = BufferId::from_bits(next);
-    }
-}
-
-/// Frees one buffer.
-///
-/// # Safety
-/// The caller owns the buffer and does not touch it afterwards.
-unsafe fn free_buffer(id: BufferId) {
-    let cache = CACHES.with(|caches| caches[usize::from(id.slot())].get());
-    // SAFETY: as in `take`.
-    if let Some(cache) = unsafe { cache.as_mut() } {
-        cache.free_index(id.index());
-        return;
-    }
-    // SAFETY: a pool lives as long as one of its buffers is out, so the pointer is good until the buffer is home;
-    // the buffer is the caller's.
-    unsafe { Shared::free_unattached(register::pointer(id.slot()), &[id.index()]) };
 }

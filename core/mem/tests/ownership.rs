@@ -178,6 +178,50 @@ fn chains_are_freed_whole_and_cut_where_asked() {
 }
 
 #[test]
+fn chains_over_two_pools_among_plain_packets_come_home_once() {
+    // More segments than are brought home together, of pools that the thread is attached to, or not, or only to one.
+    for (first_attached, second_attached) in [(false, false), (true, false), (false, true), (true, true)] {
+        let pools = [pool(PoolKind::Depot, 400), pool(PoolKind::Depot, 400)];
+        let lanes: Vec<_> = pools
+            .iter()
+            .zip([first_attached, second_attached])
+            .filter(|(_, attached)| *attached)
+            .map(|(pool, _)| pool.attach().expect("first attachment"))
+            .collect();
+        for round in 0..20 {
+            let mut burst = Burst::new();
+            for number in 0..6 {
+                let mut packet = pools[number % 2].take().expect("a buffer");
+                let segments = [0, 1, 90, 3, 0, 30][(number + round) % 6];
+                for segment in 0..segments {
+                    // Runs of one pool, and changes within a chain.
+                    let from = &pools[segment / 5 % 2];
+                    packet.chain(from.take().expect("a buffer")).expect("below 255 segments");
+                }
+                burst.push(packet).expect("room");
+            }
+            burst.clear();
+            for pool in &pools {
+                assert_eq!(pool.ledger().outstanding(), 0, "round {round}");
+            }
+        }
+        drop(lanes);
+        // All are there, each once, and none is chained to another.
+        for pool in &pools {
+            let mut all = Vec::new();
+            while let Some(packet) = pool.take() {
+                assert_eq!((packet.segments(), packet.segment_data().count()), (1, 1));
+                all.push(packet);
+            }
+            assert_eq!(all.len(), 400);
+            all.sort_by_key(|packet| packet.id().index());
+            all.dedup_by_key(|packet| packet.id().index());
+            assert_eq!(all.len(), 400);
+        }
+    }
+}
+
+#[test]
 fn filling_a_chain_frees_its_tail() {
     let pool = pool(PoolKind::Depot, 2);
     let mut packet = pool.take().expect("a buffer");

@@ -35,11 +35,6 @@ fn belongs(hop: NextHopId, site: u64) -> bool {
     hop.index() == AROUND as usize || (hop.index().wrapping_sub(1000)) / 4 == site as usize
 }
 
-/// How many changes a test makes, for this many in a release build
-fn changes(release: usize) -> usize {
-    if cfg!(debug_assertions) { release / 30 } else { release }
-}
-
 /// Changes routes while two lanes look up in bursts that `burst` checks; then removes all routes
 fn changes_under_readers<P: Copy + Ord>(
     domain: &Domain,
@@ -106,7 +101,7 @@ fn ipv4_answers_are_old_or_new() {
     let first = |site: u64| 0x0a00_0000 | (site as u32) << 8;
     changes_under_readers(
         &domain,
-        changes(2_000_000),
+        2_000_000,
         |site, random| {
             let length = [24, 24, 24, 24, 25, 26, 27, 32][random.below(8) as usize];
             Ipv4Prefix::containing(first(site) | random.below(256) as u32 & 0xe3, length)
@@ -145,7 +140,7 @@ fn ipv6_answers_are_old_or_new() {
     let host = |random: &mut Random| u128::from(random.next()) & 0x3_0000_0000_0000_0007;
     changes_under_readers(
         &domain,
-        changes(600_000),
+        600_000,
         |site, random| {
             let length = [48, 48, 48, 48, 48, 64, 64, 128][random.below(8) as usize];
             Ipv6Prefix::containing(first(site) | host(random), length)
