@@ -68,6 +68,9 @@ pub(crate) struct PoolReport {
     pub(crate) taken: u64,
     pub(crate) freed: u64,
     pub(crate) outstanding: u64,
+    pub(crate) available: u32,
+    pub(crate) lowest: u32,
+    pub(crate) refused: u64,
     pub(crate) pages: String,
 }
 
@@ -172,8 +175,16 @@ impl Report {
         for pool in &self.pools {
             writeln!(
                 text,
-                "pool '{}': {} buffers in {}; taken {}, freed {}, outstanding {}",
-                pool.name, pool.buffers, pool.pages, pool.taken, pool.freed, pool.outstanding
+                "pool '{}': {} buffers in {}; taken {}, freed {}, outstanding {}; available {}, at the lowest {}, refused {}",
+                pool.name,
+                pool.buffers,
+                pool.pages,
+                pool.taken,
+                pool.freed,
+                pool.outstanding,
+                pool.available,
+                pool.lowest,
+                pool.refused
             )?;
         }
         Ok(())
@@ -224,13 +235,16 @@ fn lane(view: &LaneView) -> LaneReport {
 }
 
 fn pool(pool: &Pool) -> PoolReport {
-    let ledger = pool.ledger();
+    let (ledger, occupancy) = (pool.ledger(), pool.occupancy());
     PoolReport {
         name: pool.name().to_owned(),
         buffers: ledger.buffers,
         taken: ledger.taken,
         freed: ledger.freed,
         outstanding: ledger.outstanding(),
+        available: occupancy.available,
+        lowest: occupancy.lowest,
+        refused: occupancy.refused,
         pages: pool.page_size().to_string(),
     }
 }
@@ -238,6 +252,7 @@ fn pool(pool: &Pool) -> PoolReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warmlane::mem::PoolConfig;
 
     #[test]
     fn every_count_is_shown_and_in_line() {
@@ -256,5 +271,24 @@ mod tests {
         let counts: Vec<_> = packets.trim_end().lines().collect();
         assert_eq!(counts.len(), 10, "{text}");
         assert!(counts.iter().all(|line| line.len() == counts[0].len()), "{text}");
+    }
+
+    #[test]
+    fn a_pool_that_ran_dry_says_so_afterwards() {
+        let small = PoolConfig { buffers: 64, ..PoolConfig::default() };
+        let made = Pool::new(&small).unwrap();
+        let held: Vec<_> = std::iter::from_fn(|| made.take()).collect();
+        assert_eq!((held.len(), pool(&made).available), (64, 0));
+        drop(held);
+        let after = pool(&made);
+        assert_eq!((after.available, after.lowest, after.refused), (64, 0, 1));
+        let report = Report {
+            seconds: 1.0,
+            ports: vec![],
+            forward: ForwardReport::default(),
+            lanes: vec![],
+            pools: vec![after],
+        };
+        assert!(report.text().contains("; available 64, at the lowest 0, refused 1\n"), "{}", report.text());
     }
 }
