@@ -189,14 +189,10 @@ fn check_forwarding() -> anyhow::Result<()> {
     let is_on = |path: &str| fs::read_to_string(path).is_ok_and(|text| text.trim() == "1");
     let ipv4 = is_on("/proc/sys/net/ipv4/ip_forward");
     let ipv6 = is_on("/proc/sys/net/ipv6/conf/all/forwarding");
-    let remedy = "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1";
     if !ipv4 && !ipv6 {
-        bail!("the kernel here is no router, so there is nothing to take over: `{remedy}`");
-    }
-    for (family, on) in [("IPv4", ipv4), ("IPv6", ipv6)] {
-        if !on {
-            eprintln!("note: the kernel forwards no {family}, Warmlane does: `{remedy}` makes that the same");
-        }
+        bail!(
+            "the kernel here is no router, so there is nothing to take over: `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`"
+        );
     }
     Ok(())
 }

@@ -16,10 +16,11 @@ use warmlane_sync::mailbox::{Receiver, mailbox};
 use warmlane_sync::ring::RingError;
 
 use super::fib::Fib;
-use super::kernel::{Event, Heard, LinkIndex, NeighbourState, News, Questions, RuleAction, View};
+use super::kernel::{Event, Heard, LinkIndex, NeighbourState, News, Questions, View};
 use super::resolve::{PortSettings, Resolver};
 use super::settings::RouterSettings;
 use super::verify::{Differences, Verdict, compare};
+use super::warnings;
 use crate::datapath::{Bell, PuntPort, RouterExceptions, Station};
 
 /// Datagrams of news that are taken in before the tables follow.
@@ -217,7 +218,7 @@ impl Follower {
 
     /// What is not as an operator may think, a sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        warnings(&self.view, self.fib.ports())
+        warnings::all(&self.view, self.fib.ports())
     }
 
     /// Lists the kernel's routes and compares. What differs only because something changes meanwhile doesn't count.
@@ -464,30 +465,4 @@ fn remark(view: &View, ports: &[PortSettings], event: &Event, remarks: &mut Vec<
         }
         _ => {}
     }
-}
-
-/// What of the kernel's network is not followed.
-fn warnings(view: &View, ports: &[PortSettings]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for rule in view.rules().filter(|rule| rule.looks_at_more || rule.action == RuleAction::Other) {
-        let family = if rule.is_ipv6 { "-6 " } else { "" };
-        let whom = rule.to.map_or(String::new(), |to| format!(" to {to}"));
-        let from = rule.comes_in_by.as_ref().map_or(String::new(), |name| format!(" from interface {name}"));
-        warnings.push(format!(
-            "`ip {family}rule` {} looks at more than interfaces and destinations: packets{whom}{from} that get as far as it are left to the kernel, which is slower",
-            rule.priority
-        ));
-    }
-    for port in ports {
-        let Some(link) = view.links().get(&port.link) else { continue };
-        for other in view.links().values().filter(|other| other.lower == Some(link.index)) {
-            if other.vlan.is_none() && other.kind != "veth" {
-                warnings.push(format!(
-                    "interface {} ({}) stands on {}: what comes in for it there stays with the kernel only if it is for the box itself",
-                    other.name, other.kind, link.name
-                ));
-            }
-        }
-    }
-    warnings
 }

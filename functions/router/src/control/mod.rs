@@ -15,6 +15,7 @@ mod settings;
 mod verify;
 #[cfg(test)]
 mod vlan_tests;
+mod warnings;
 
 pub use fib::Fib;
 pub use follow::{FollowCounters, Follower, StartError};

@@ -2,6 +2,7 @@
 
 mod decode;
 mod event;
+mod hooks;
 mod socket;
 mod view;
 
@@ -10,6 +11,7 @@ pub use event::{
     Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route,
     RouteKey, Rule, RuleAction, Target,
 };
+pub use hooks::Hooks;
 pub use socket::{Heard, News, Questions};
 pub(crate) use view::shortened;
 pub use view::{Changes, KernelTable, RouteList, View};

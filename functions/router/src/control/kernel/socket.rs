@@ -11,7 +11,9 @@ use netlink_packet_route::neighbour::{
 };
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{self, AddressFamily as Domain, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    self, AddressFamily as Domain, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt,
+};
 
 use super::decode::{FLAG_APPEND, decode, kind};
 use super::event::{Event, LinkIndex};
@@ -51,14 +53,9 @@ const GROUPS: u32 = {
     groups
 };
 
-fn open(groups: u32) -> io::Result<OwnedFd> {
-    let socket = net::socket_with(
-        Domain::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        // NETLINK_ROUTE is the first.
-        None,
-    )?;
+/// A socket for one of the kernel's subsystems; `None` is the first, NETLINK_ROUTE.
+fn open(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
+    let socket = net::socket_with(Domain::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
     // Beyond the system's limit needs CAP_NET_ADMIN.
     if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
@@ -125,7 +122,7 @@ impl News {
     /// # Errors
     /// The kernel refuses.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { socket: open(GROUPS)?, buffer: vec![0; DATAGRAM] })
+        Ok(Self { socket: open(None, GROUPS)?, buffer: vec![0; DATAGRAM] })
     }
 
     /// What to wait on.
@@ -170,7 +167,12 @@ impl Questions {
     /// # Errors
     /// The kernel refuses.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { socket: open(0)?, buffer: vec![0; DATAGRAM], sequence: 0 })
+        Self::of(None)
+    }
+
+    /// The same, to another of the kernel's subsystems than that of routes.
+    pub(super) fn of(protocol: Option<Protocol>) -> io::Result<Self> {
+        Ok(Self { socket: open(protocol, 0)?, buffer: vec![0; DATAGRAM], sequence: 0 })
     }
 
     /// Lists all that there is, and says whether that is one moment's state. If not (the kernel changed it meanwhile,
@@ -214,7 +216,28 @@ impl Questions {
     ) -> io::Result<bool> {
         let mut body = vec![0; header];
         body[0] = family;
-        self.send(kind, NLM_F_REQUEST | NLM_F_DUMP, &body)?;
+        let listed = self.list(kind, &body, |kind, body| {
+            // What a dump lists is in the kernel's order.
+            if let Some(event) = decode(kind, FLAG_APPEND, body) {
+                each(event);
+            }
+        });
+        match listed.as_ref().map_err(io::Error::raw_os_error) {
+            // Kernels without nexthop objects, or without IPv6.
+            Err(Some(libc_error::OPNOTSUPP | libc_error::AFNOSUPPORT)) => Ok(true),
+            _ => listed,
+        }
+    }
+
+    /// Gives each the kind and body of the messages that the kernel answers a request for a list with, and says whether that
+    /// is one moment's state.
+    pub(super) fn list(
+        &mut self,
+        kind: u16,
+        body: &[u8],
+        mut each: impl FnMut(u16, &[u8]),
+    ) -> io::Result<bool> {
+        self.send(kind, NLM_F_REQUEST | NLM_F_DUMP, body)?;
         let mut whole = true;
         loop {
             let datagram = match receive(&self.socket, &mut self.buffer, RecvFlags::empty()) {
@@ -228,17 +251,11 @@ impl Questions {
                     OVERRUN => return Err(io::Error::other("the kernel lost part of its answer")),
                     ERROR => {
                         return match error_number(message.body) {
-                            // Kernels without nexthop objects, or without IPv6.
-                            libc_error::OPNOTSUPP | libc_error::AFNOSUPPORT | 0 => Ok(whole),
+                            0 => Ok(whole),
                             number => Err(io::Error::from_raw_os_error(number)),
                         };
                     }
-                    _ => {
-                        // What a dump lists is in the kernel's order.
-                        if let Some(event) = decode(message.kind, FLAG_APPEND, message.body) {
-                            each(event);
-                        }
-                    }
+                    _ => each(message.kind, message.body),
                 }
             }
         }
