@@ -267,7 +267,7 @@ impl Follower {
 
     /// Waits until something is to be done, at most `patience`, and does it. `others` are looked at, too; says whether any of
     /// them is ready.
-    pub fn turn(&mut self, patience: Duration, others: &[std::os::fd::BorrowedFd<'_>]) -> bool {
+    pub fn turn(&mut self, patience: Duration, others: &[PollFd<'_>]) -> bool {
         self.bell.sleeps.store(true, Ordering::SeqCst);
         let requested = self.answer_requests();
         let patience =
@@ -288,10 +288,10 @@ impl Follower {
         ready
     }
 
-    fn wait(&mut self, patience: Duration, others: &[std::os::fd::BorrowedFd<'_>]) -> bool {
+    fn wait(&mut self, patience: Duration, others: &[PollFd<'_>]) -> bool {
         let descriptors = [self.news.descriptor(), self.woken.as_fd()];
-        let all = descriptors.into_iter().chain(others.iter().copied());
-        let mut all: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let ours = descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut all: Vec<PollFd<'_>> = ours.chain(others.iter().cloned()).collect();
         let timeout = Timespec::try_from(patience).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
         // Interrupted by a signal: the caller looks what it was.
         let _ = poll(&mut all, Some(&timeout));

@@ -1,5 +1,6 @@
 //! What is decided apart from packets: what the kernel's network is, and what that means for lanes.
 
+mod connection;
 mod fib;
 mod follow;
 pub mod kernel;
@@ -17,6 +18,7 @@ mod verify;
 mod vlan_tests;
 mod warnings;
 
+pub use connection::Connection;
 pub use fib::Fib;
 pub use follow::{FollowCounters, Follower, StartError};
 pub use protocol::{Host, Question};

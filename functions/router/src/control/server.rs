@@ -1,16 +1,18 @@
 //! The control socket: a Unix socket that only its owner can open, served between the kernel's news.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use rustix::event::{PollFd, PollFlags};
+use serde_json::json;
 use thiserror::Error;
 
+use super::connection::Connection;
 use super::follow::Follower;
-use super::protocol::{Host, LONGEST_QUESTION, Question};
+use super::protocol::{Host, Question};
 
 /// Connections at a time; more wait.
 const CONNECTIONS: usize = 16;
@@ -40,14 +42,6 @@ pub enum ServerError {
         /// What the system said.
         source: io::Error,
     },
-}
-
-struct Connection {
-    stream: UnixStream,
-    input: Vec<u8>,
-    output: Vec<u8>,
-    /// No more questions come.
-    is_over: bool,
 }
 
 /// Answers questions.
@@ -87,24 +81,30 @@ impl Server {
         Ok(Self { listener, path: path.to_owned(), connections: Vec::new() })
     }
 
-    /// What to wait on.
-    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+    /// What to wait for.
+    pub fn descriptors(&self) -> Vec<PollFd<'_>> {
         let room = self.connections.len() < CONNECTIONS;
-        let listener = room.then(|| self.listener.as_fd());
-        listener.into_iter().chain(self.connections.iter().map(|each| each.stream.as_fd())).collect()
+        let listener = room.then(|| PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
+        listener.into_iter().chain(self.connections.iter().map(Connection::wait)).collect()
     }
 
     /// Answers what has been asked. Never waits.
     pub fn serve(&mut self, follower: &mut Follower, host: &mut dyn Host) {
+        self.accept();
+        self.connections.retain_mut(|connection| {
+            connection.serve(&mut |line| match Question::parse(line) {
+                Ok(question) => question.answer(follower, host),
+                Err(sentence) => json!({ "error": sentence }),
+            })
+        });
+    }
+
+    fn accept(&mut self) {
         while self.connections.len() < CONNECTIONS
             && let Ok((stream, _)) = self.listener.accept()
         {
-            if stream.set_nonblocking(true).is_ok() {
-                let connection = Connection { stream, input: Vec::new(), output: Vec::new(), is_over: false };
-                self.connections.push(connection);
-            }
+            self.connections.extend(Connection::new(stream).ok());
         }
-        self.connections.retain_mut(|connection| connection.serve(follower, host));
     }
 }
 
@@ -121,69 +121,37 @@ impl std::fmt::Debug for Server {
     }
 }
 
-impl Connection {
-    /// Does what can be done without waiting; `false` when the connection is over.
-    fn serve(&mut self, follower: &mut Follower, host: &mut dyn Host) -> bool {
-        if !self.write() {
-            return false;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead as _, BufReader, Write as _};
+
+    #[test]
+    fn the_seventeenth_waits_until_another_has_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("router.sock");
+        let mut server = Server::new(&path).unwrap();
+        let mut clients: Vec<_> = (0..17).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        for client in &mut clients {
+            client.write_all(b"how are you\n").unwrap();
+            client.set_nonblocking(true).unwrap();
         }
-        // Whoever doesn't read answers gets no more of them.
-        while self.output.is_empty() && !self.is_over {
-            let mut bytes = [0; LONGEST_QUESTION];
-            match self.stream.read(&mut bytes) {
-                Ok(0) => self.is_over = true,
-                Ok(count) => self.input.extend(bytes.get(..count).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-            while self.output.is_empty()
-                && let Some(end) = self.input.iter().position(|byte| *byte == b'\n')
-            {
-                let line: Vec<u8> = self.input.drain(..=end).collect();
-                self.answer(&line, follower, host);
-            }
-            if self.input.len() > LONGEST_QUESTION {
-                let sentence =
-                    format!("a question has at most {LONGEST_QUESTION} bytes, and ends with a newline");
-                self.say(&json!({ "error": sentence }));
-                self.input.clear();
-                self.is_over = true;
-            }
-            if !self.write() {
-                return false;
-            }
-        }
-        !(self.is_over && self.output.is_empty())
-    }
-
-    fn answer(&mut self, line: &[u8], follower: &mut Follower, host: &mut dyn Host) {
-        let answer = match Question::parse(line) {
-            Ok(question) => question.answer(follower, host),
-            Err(sentence) => json!({ "error": sentence }),
+        // As `serve` does, without a router.
+        let turn = |server: &mut Server| {
+            server.accept();
+            server.connections.retain_mut(|connection| connection.serve(&mut |_| json!("well")));
         };
-        self.say(&answer);
-    }
-
-    fn say(&mut self, answer: &Value) {
-        self.output.extend(answer.to_string().into_bytes());
-        self.output.push(b'\n');
-    }
-
-    /// Writes what can be written; `false` when nobody listens any more.
-    fn write(&mut self) -> bool {
-        let mut written = 0;
-        let alive = loop {
-            let Some(rest) = self.output.get(written..).filter(|rest| !rest.is_empty()) else { break true };
-            match self.stream.write(rest) {
-                Ok(0) => break false,
-                Ok(count) => written += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break false,
-            }
+        let answered = |client: &UnixStream| {
+            let mut line = String::new();
+            BufReader::new(client).read_line(&mut line).is_ok_and(|_| line == "\"well\"\n")
         };
-        self.output.drain(..written);
-        alive
+        turn(&mut server);
+        assert_eq!((server.connections.len(), server.descriptors().len()), (CONNECTIONS, CONNECTIONS));
+        assert_eq!(clients.iter().filter(|client| answered(client)).count(), CONNECTIONS);
+        drop(clients.remove(3));
+        turn(&mut server);
+        turn(&mut server);
+        assert!(answered(clients.last().unwrap()));
+        assert!(UnixStream::connect(&path).is_ok(), "and more may wait");
     }
 }

@@ -53,7 +53,7 @@ fn not_passed(hooks: io::Result<Hooks>, legacy: io::Result<String>) -> Vec<Strin
             }
             if hooks.ipsec_policies > 0 {
                 warnings.push(format!(
-                    "forwarded packets don't pass IPsec, which has {} policies for them (`ip xfrm policy`): they are sent unencrypted",
+                    "forwarded packets don't pass IPsec, which has policies for them ({}, `ip xfrm policy` lists them): they are sent unencrypted",
                     hooks.ipsec_policies
                 ));
             }

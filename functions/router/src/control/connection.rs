@@ -1,0 +1,223 @@
+//! One connection of the control socket: a question on a line in, an answer on a line out.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+
+use rustix::event::{PollFd, PollFlags};
+use serde_json::{Value, json};
+
+use super::protocol::LONGEST_QUESTION;
+
+/// Questions that are answered before others have their turn.
+const AT_ONCE: usize = 64;
+
+/// Takes questions as they come, in whatever pieces, and never waits: neither for the rest of a question, nor for whoever
+/// does not read the answer.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// No more questions come.
+    is_over: bool,
+}
+
+impl Connection {
+    /// Takes over a connected socket.
+    ///
+    /// # Errors
+    /// The system can't make it one that never waits.
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, input: Vec::new(), output: Vec::new(), is_over: false })
+    }
+
+    /// What to wait for: until the other end reads if there is something for it, else until it asks.
+    pub fn wait(&self) -> PollFd<'_> {
+        let has_work = !self.output.is_empty() || self.end_of_line().is_some();
+        let flags = if has_work { PollFlags::OUT } else { PollFlags::IN };
+        PollFd::from_borrowed_fd(self.stream.as_fd(), flags)
+    }
+
+    /// Does what can be done without waiting, and asks `answer` about each question, without its newline; `false` when the
+    /// connection is over.
+    pub fn serve(&mut self, answer: &mut dyn FnMut(&[u8]) -> Value) -> bool {
+        for _ in 0..AT_ONCE {
+            if !self.write() {
+                return false;
+            }
+            // Whoever doesn't read answers gets no more of them.
+            if !self.output.is_empty() {
+                return true;
+            }
+            match self.end_of_line() {
+                Some(end) if end <= LONGEST_QUESTION => {
+                    let line: Vec<u8> = self.input.drain(..=end).collect();
+                    self.say(&answer(line.get(..end).unwrap_or_default()));
+                }
+                None if self.input.len() <= LONGEST_QUESTION => {
+                    if self.is_over {
+                        return false;
+                    }
+                    match self.read() {
+                        Ok(()) => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                        Err(_) => return false,
+                    }
+                }
+                _ => {
+                    let sentence =
+                        format!("a question has at most {LONGEST_QUESTION} bytes, and ends with a newline");
+                    self.say(&json!({ "error": sentence }));
+                    self.input.clear();
+                    self.is_over = true;
+                }
+            }
+        }
+        true
+    }
+
+    fn end_of_line(&self) -> Option<usize> {
+        self.input.iter().position(|byte| *byte == b'\n')
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut bytes = [0; LONGEST_QUESTION];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => self.is_over = true,
+            Ok(count) => self.input.extend(bytes.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, answer: &Value) {
+        self.output.extend(answer.to_string().into_bytes());
+        self.output.push(b'\n');
+    }
+
+    /// Writes what can be written; `false` when nobody listens any more.
+    fn write(&mut self) -> bool {
+        let mut written = 0;
+        let alive = loop {
+            let Some(rest) = self.output.get(written..).filter(|rest| !rest.is_empty()) else { break true };
+            match self.stream.write(rest) {
+                Ok(0) => break false,
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break false,
+            }
+        };
+        self.output.drain(..written);
+        alive
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::Shutdown;
+
+    /// What the other end reads in all, if it sends `text` in pieces of these sizes and, after each, reads as many bytes
+    /// as the other number says, and the rest when all has been sent. A question is answered with its length, a thousand
+    /// times if it starts with 'L'.
+    fn talk(text: &[u8], pieces: &[(usize, usize)]) -> Vec<String> {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(server).unwrap();
+        let mut answer =
+            |line: &[u8]| json!(vec![line.len(); if line.first() == Some(&b'L') { 100_000 } else { 1 }]);
+        client.set_nonblocking(true).unwrap();
+        let (mut sent, mut received) = (0, Vec::new());
+        let mut alive = true;
+        for &(send, read) in pieces.iter().cycle() {
+            let piece = &text[sent..(sent + send).min(text.len())];
+            // The connection is over for who said too much, and full for who doesn't read.
+            sent += client.write(piece).unwrap_or(if alive { 0 } else { piece.len() });
+            alive = alive && connection.serve(&mut answer);
+            assert!(connection.input.len() <= 2 * LONGEST_QUESTION);
+            let mut bytes = vec![0; read];
+            let count = client.read(&mut bytes).unwrap_or(0);
+            received.extend(&bytes[..count]);
+            if sent == text.len() {
+                break;
+            }
+        }
+        let _ = client.shutdown(Shutdown::Write);
+        while alive {
+            alive = connection.serve(&mut answer);
+            let mut bytes = vec![0; 65_536];
+            let count = client.read(&mut bytes).unwrap_or(0);
+            received.extend(&bytes[..count]);
+        }
+        drop(connection);
+        client.set_nonblocking(false).unwrap();
+        // Reset, if it had not read all that was said.
+        let _ = client.read_to_end(&mut received);
+        String::from_utf8(received).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn expected(lines: &[Vec<u8>]) -> Vec<String> {
+        let mut all = Vec::new();
+        for line in lines {
+            if line.len() > LONGEST_QUESTION {
+                let sentence = "a question has at most 4096 bytes, and ends with a newline";
+                all.push(json!({ "error": sentence }).to_string());
+                break;
+            }
+            let times = if line.first() == Some(&b'L') { 100_000 } else { 1 };
+            all.push(json!(vec![line.len(); times]).to_string());
+        }
+        all
+    }
+
+    fn line() -> impl Strategy<Value = Vec<u8>> {
+        let length = prop_oneof![6 => 0..60_usize, 1 => 4090..4100_usize, 1 => 9000..9010_usize];
+        (prop_oneof![9 => Just(b'x'), 1 => Just(b'L')], length).prop_map(|(byte, length)| vec![byte; length])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn each_question_is_answered_once_and_in_order_however_it_comes(
+            lines in prop::collection::vec(line(), 0..12),
+            pieces in prop::collection::vec((1..6000_usize, 1..100_000_usize), 1..8),
+        ) {
+            let text: Vec<u8> = lines.iter().flat_map(|line| [&line[..], b"\n"].concat()).collect();
+            prop_assert_eq!(talk(&text, &pieces), expected(&lines));
+        }
+    }
+
+    #[test]
+    fn several_questions_in_one_write_are_all_answered_at_once() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(server).unwrap();
+        client.write_all(b"one\ntwo\nthree").unwrap();
+        let mut asked = Vec::new();
+        assert!(connection.serve(&mut |line| {
+            asked.push(line.to_vec());
+            json!(1)
+        }));
+        assert_eq!(asked, [b"one", b"two"]);
+    }
+
+    #[test]
+    fn who_does_not_read_is_not_answered_on_and_on() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(server).unwrap();
+        client.write_all(&b"q\n".repeat(2000)).unwrap();
+        let mut answered = 0;
+        for _ in 0..100 {
+            assert!(connection.serve(&mut |_| {
+                answered += 1;
+                json!("x".repeat(100_000))
+            }));
+        }
+        // As many as the socket has room for, and one.
+        assert!((1..20).contains(&answered), "{answered}");
+        assert!(connection.output.len() <= 100_003);
+    }
+}
