@@ -53,7 +53,7 @@ fn policies_of_ipsec_are_no_longer_applied_and_that_is_said() {
     lab.router.ip(&format!("xfrm policy add {between} dir fwd action block"));
     lab.router.ip(&format!("xfrm policy add {between} dir out action block"));
     let [one] = &warnings(&lab, "IPsec")[..] else { panic!("{:#}", lab.ask("status")) };
-    assert!(one.contains("has 2 policies"), "{one}");
+    assert!(one.contains("policies for them (2,"), "{one}");
     RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
     RouterLab::finish(process);
     assert!(!lab.west.run("ping -n -c 1 -W 1 198.51.100.2").status.success(), "the kernel blocks it");
@@ -87,4 +87,45 @@ fn it_says_how_full_its_pool_is() {
     let report = RouterLab::finish(process);
     assert_eq!(report.number("/pools/0/available"), 8192, "{:#}", report.value());
     assert!(report.number("/pools/0/lowest") < 8192, "{:#}", report.value());
+}
+
+#[test]
+fn it_polls_the_interfaces_itself_if_asked() {
+    let Some(lab) = RouterLab::new("router: busy_poll", 1500, &[]) else { return };
+    let file = lab.directory().join("router.toml");
+    std::fs::write(&file, "interfaces = [\"w0\", \"e0\"]\nbusy-poll = true\n").expect("a writable directory");
+    let mut process = lab.spawn("", &format!("--config {}", file.display()));
+    process.wait_for("busy polling", SHORT);
+    process.wait_for("note: forwarding between", SHORT);
+    RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
+    RouterLab::finish(process);
+}
+
+/// More in one answer than a socket holds, and questions behind it.
+#[test]
+fn questions_in_one_write_are_all_answered_also_to_who_reads_slowly() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let Some(lab) = RouterLab::new("router: questions", 1500, &[]) else { return };
+    let file = lab.directory().join("routes");
+    let route =
+        |number: u32| format!("route add 203.{}.{}.0/24 via 198.51.100.2\n", number / 250, number % 250);
+    let routes: Vec<String> = (0..20_000).map(route).collect();
+    std::fs::write(&file, routes.concat()).expect("a writable directory");
+    lab.router.ip(&format!("-batch {}", file.display()));
+    let process = lab.start("w0 e0", "");
+    let mut client = std::os::unix::net::UnixStream::connect(lab.socket()).expect("it listens");
+    client
+        .write_all(b"{\"ask\":\"routes\",\"limit\":100000}\n{\"ask\":\"status\"}\n{\"ask\":\"verify\"}\n")
+        .expect("it reads");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    // Meanwhile others are answered.
+    lab.verify();
+    let lines: Vec<serde_json::Value> = BufReader::new(client)
+        .lines()
+        .take(3)
+        .map(|line| serde_json::from_str(&line.expect("it answers")).expect("JSON"))
+        .collect();
+    assert!(lines[0]["routes"].as_array().is_some_and(|routes| routes.len() > 20_000));
+    assert!(lines[1]["ports"].is_array() && lines[2]["equal"] == true);
+    RouterLab::finish(process);
 }

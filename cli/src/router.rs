@@ -8,8 +8,7 @@ mod settings;
 use crate::assembly::{self, Assembly};
 use crate::run::{self, RunFlags, Signals};
 use anyhow::bail;
-use clap::ValueEnum;
-use serde::Deserialize;
+use settings::Mode;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +35,8 @@ pub(crate) struct Arguments {
     /// Where a running router is asked: a Unix socket that only its owner can open.
     #[arg(long, value_name = "PATH", global = true, default_value = "/run/warmlane/router.sock")]
     socket: PathBuf,
-    /// A TOML file with `interfaces`, `lanes`, `mode`, `buffers`, `icmp-rate`, `urpf`, `spin`; flags count more. It is read
+    /// A TOML file with `interfaces`, `lanes`, `mode`, `buffers`, `icmp-rate`, `urpf`,
+    /// `spin`, `busy-poll`, `pass-expiring`; flags count more. It is read
     /// again on SIGHUP and by `warmlane router reload`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -44,20 +44,6 @@ pub(crate) struct Arguments {
     settings: settings::Settings,
     #[command(flatten)]
     run: RunFlags,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-enum Mode {
-    /// Without copies if the driver can, in the driver if it can.
-    #[default]
-    Best,
-    /// Without copies, or not at all.
-    ZeroCopy,
-    /// With copies, in the driver.
-    Copy,
-    /// With copies, in the network stack: works on any interface, and is the slowest.
-    Generic,
 }
 
 const EXAMPLES: &str = "\
@@ -95,6 +81,8 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let port = |name: &String| XdpConfig {
         interface: name.clone(),
         queues: u32::try_from(lane_count).unwrap_or(u32::MAX),
+        pass_expiring: asked.pass_expiring,
+        busy_poll: asked.busy_poll,
         mode: match asked.mode.unwrap_or_default() {
             Mode::Best => XdpMode::Best,
             Mode::ZeroCopy => XdpMode::ZeroCopy,

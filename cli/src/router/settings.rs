@@ -1,14 +1,28 @@
 //! What a router is started with: from flags, from a file, or from both.
 
-use super::Mode;
 use anyhow::{Context as _, bail};
-use clap::ValueEnum as _;
+use clap::ValueEnum;
 use serde::Deserialize;
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 use warmlane::functions::forward::control::config::IcmpLimits;
 use warmlane::functions::router::control::{RouterSettings, SourceChecks};
+
+/// How packets are exchanged with the kernel.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Mode {
+    /// Without copies if the driver can, in the driver if it can.
+    #[default]
+    Best,
+    /// Without copies, or not at all.
+    ZeroCopy,
+    /// With copies, in the driver.
+    Copy,
+    /// With copies, in the network stack: works on any interface, and is the slowest.
+    Generic,
+}
 
 /// The file's keys are the flags' names. What a flag says, counts more.
 #[derive(clap::Args, Clone, Debug, Default, Deserialize)]
@@ -38,16 +52,33 @@ pub(super) struct Settings {
     /// Poll without rest, also when there is no traffic: the lowest latency, and a whole core for each lane.
     #[arg(long)]
     pub(super) spin: bool,
+    /// Let the lanes' own system calls do the interfaces' work instead of interrupts. It only helps where these are deferred:
+    /// `napi_defer_hard_irqs` and `gro_flush_timeout` in /sys/class/net/INTERFACE.
+    #[arg(long)]
+    pub(super) busy_poll: bool,
+    /// Leave packets whose time to live ends here to the kernel, so that it is the kernel that answers traceroute.
+    #[arg(long)]
+    pub(super) pass_expiring: bool,
 }
 
 impl Settings {
+    /// What a file of this text says.
+    ///
+    /// # Errors
+    /// Names the place of what is wrong.
+    pub(super) fn from_toml(text: &str) -> anyhow::Result<Self> {
+        let settings: Self = toml::from_str(text)?;
+        settings.changeable()?;
+        Ok(settings)
+    }
+
     /// What the file says, if there is one, where the flags say nothing.
     pub(super) fn with_file(&self, file: Option<&Path>) -> anyhow::Result<Self> {
         let from_file = match file {
             Some(path) => {
                 let text =
                     fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
-                toml::from_str(&text)
+                Self::from_toml(&text)
                     .with_context(|| format!("{} is no router's configuration", path.display()))?
             }
             None => Self::default(),
@@ -62,6 +93,8 @@ impl Settings {
             icmp_rate: flags.icmp_rate.or(from_file.icmp_rate),
             urpf: if flags.urpf.is_empty() { from_file.urpf } else { flags.urpf },
             spin: flags.spin || from_file.spin,
+            busy_poll: flags.busy_poll || from_file.busy_poll,
+            pass_expiring: flags.pass_expiring || from_file.pass_expiring,
         };
         if settings.interfaces.is_empty() {
             bail!("say which interfaces to forward between, as in `warmlane router eth0 eth1`");
@@ -105,6 +138,8 @@ impl Settings {
             ("mode", mode(self), mode(new)),
             ("buffers", buffers(self), buffers(new)),
             ("spin", self.spin.to_string(), new.spin.to_string()),
+            ("busy-poll", self.busy_poll.to_string(), new.busy_poll.to_string()),
+            ("pass-expiring", self.pass_expiring.to_string(), new.pass_expiring.to_string()),
         ];
         let fixed: Vec<String> = fixed
             .into_iter()

@@ -78,6 +78,40 @@ fn generic_mode_and_aligned_chunks_do_the_same() {
     });
 }
 
+/// Our own system calls do the interface's work, also where its interrupts are deferred for longer than anyone waits.
+#[test]
+fn busy_polling_does_the_same() {
+    in_namespace("busy_polling_does_the_same", || {
+        let config = XdpConfig { busy_poll: true, ..all_of("v0") };
+        let obtained = there_and_back(&config, &PoolConfig::default(), 1500);
+        assert!(obtained.busy_poll && obtained.native, "{obtained:?}");
+    });
+}
+
+/// What the kernel has sent comes back to the pool when the queue is flushed, also if nothing is sent any more.
+#[test]
+fn buffers_that_were_sent_come_back_by_a_flush() {
+    in_namespace("buffers_that_were_sent_come_back_by_a_flush", || {
+        pair("v0", "v1", 1500);
+        let pool = pool(&PoolConfig::default());
+        let umem = Umem::new(&pool).unwrap();
+        let (incoming, mut outgoing, _) = only(opened(&all_of("v0"), &umem));
+        let before = pool.ledger().outstanding();
+        let mut packets = Vec::new();
+        for number in 0..50 {
+            let mut packet = pool.take().unwrap();
+            packet.fill(&frame(number, 60)).unwrap();
+            packets.push(packet);
+        }
+        send(&mut outgoing, packets);
+        wait_for("reclaiming", || {
+            outgoing.flush();
+            pool.ledger().outstanding() == before
+        });
+        drop(incoming);
+    });
+}
+
 #[test]
 fn jumbo_frames_come_in_several_buffers() {
     in_namespace("jumbo_frames_come_in_several_buffers", || {
