@@ -1,6 +1,7 @@
 //! A whole lane: queues in, queues out, and where each packet went.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bench::{Bench, ipv4, udp4};
 use warmlane_forward::control::config::IcmpLimits;
@@ -39,6 +40,23 @@ impl ReceiveQueue for Source {
     }
 }
 
+/// Gives out frames, and may have more later.
+struct Endless(Source);
+
+impl ReceiveQueue for Endless {
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        self.0.receive(burst)
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Running
+    }
+
+    fn counters(&self) -> &Arc<QueueCounters> {
+        self.0.counters()
+    }
+}
+
 /// Takes up to `each` packets a call, on every `pause`th call.
 struct Sink {
     each: usize,
@@ -46,6 +64,7 @@ struct Sink {
     calls: usize,
     status: QueueStatus,
     counters: Arc<QueueCounters>,
+    flushed: Arc<AtomicU64>,
 }
 
 impl TransmitQueue for Sink {
@@ -58,6 +77,10 @@ impl TransmitQueue for Sink {
         burst.free_front(count);
         self.counters.packets.add(count as u64);
         count
+    }
+
+    fn flush(&mut self) {
+        self.flushed.fetch_add(1, Ordering::Relaxed);
     }
 
     fn status(&self) -> QueueStatus {
@@ -95,7 +118,8 @@ fn run(frames: Vec<Vec<u8>>, sink: Sink, lossless: bool) -> (u64, u64) {
 }
 
 fn sink(each: usize, pause: usize) -> Sink {
-    Sink { each, pause, calls: 0, status: QueueStatus::Running, counters: QueueCounters::new(&[]) }
+    let (counters, flushed) = (QueueCounters::new(&[]), Arc::default());
+    Sink { each, pause, calls: 0, status: QueueStatus::Running, counters, flushed }
 }
 
 #[test]
@@ -130,4 +154,26 @@ fn a_stopped_lane_takes_nothing_new() {
     assert!(polls < 100);
     assert_eq!((counters.received.get(), counters.sent()), (32, 32));
     assert_eq!(bench.pool.ledger().outstanding(), 0);
+}
+
+/// A driver such as AF_XDP's gives buffers back that the hardware has sent when it is flushed: a lane that has nothing to do
+/// must not sit on them.
+#[test]
+fn what_was_sent_is_reclaimed_when_the_lane_is_idle() {
+    let frames = vec![udp4(ipv4("203.0.113.5"), b"")];
+    let sink = sink(256, 1);
+    let flushed = Arc::clone(&sink.flushed);
+    let bench = Bench::new();
+    let source = Endless(Source { frames, pool: bench.pool.clone(), counters: QueueCounters::new(&[]) });
+    let forwarder = Forwarder::new(Arc::clone(&bench.routes), bench.pool.clone(), IcmpLimits::default());
+    let left = TaskPort { receive: vec![Box::new(source)], ..TaskPort::default() };
+    let right = TaskPort { transmit: Some(Box::new(sink)), ..TaskPort::default() };
+    let mut task = ForwardTask::new(forwarder, vec![left, right], 32);
+    assert_eq!(task.poll(), Poll::Worked(1));
+    assert_eq!(flushed.load(Ordering::Relaxed), 0);
+    // At the first idle poll, and not again and again.
+    assert_eq!(task.poll(), Poll::Idle);
+    assert_eq!(flushed.load(Ordering::Relaxed), 1);
+    assert_eq!(task.poll(), Poll::Idle);
+    assert_eq!(flushed.load(Ordering::Relaxed), 1);
 }
