@@ -191,36 +191,6 @@ fn what_can_not_work_is_refused_before_anything_changes() {
     refused("", &format!("--config {}", file.display()), &["router.toml", "line 2, column 1"]);
 }
 
-/// As a service it is no root: it has the capabilities of its unit file, and no others.
-#[test]
-fn it_runs_with_the_capabilities_of_its_service() {
-    let Some(lab) = RouterLab::new("router: capabilities", 1500, &["setpriv"]) else { return };
-    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/warmlane-router.service");
-    let unit = std::fs::read_to_string(unit).expect("the unit file");
-    let granted =
-        unit.lines().find_map(|line| line.strip_prefix("AmbientCapabilities=")).expect("capabilities");
-    let set: Vec<String> = granted
-        .split_whitespace()
-        .map(|name| format!("+{}", name.trim_start_matches("CAP_").to_lowercase()))
-        .collect();
-    let set = set.join(",");
-    let copy = lab.directory().join("warmlane");
-    std::fs::copy(warmlane(), &copy).expect("a writable directory");
-    for path in [lab.directory(), &copy] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("our own");
-    }
-    let mut command = lab.router.command("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]);
-    command.arg(format!("--inh-caps=-all,{set}")).arg(format!("--ambient-caps=-all,{set}"));
-    command.arg(format!("--bounding-set=-all,{set}"));
-    command.arg(&copy).args(["router", "w0", "e0", "--json", "--quiet", "--socket"]).arg(lab.socket());
-    let mut process = Process::spawn(&mut command);
-    process.wait_for("note: forwarding between", SHORT);
-    RouterLab::check_ping(&lab.west, &FAR);
-    lab.verify();
-    RouterLab::finish(process);
-}
-
 #[test]
 fn vlans_are_interfaces() {
     let Some(lab) = RouterLab::new("router: vlans", 1500, &[]) else { return };
