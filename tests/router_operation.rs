@@ -90,6 +90,28 @@ fn it_says_how_full_its_pool_is() {
 }
 
 #[test]
+fn expiring_packets_are_the_kernels_if_it_is_to_answer() {
+    let Some(lab) = RouterLab::new("router: pass_expiring", 1500, &[]) else { return };
+    // Everybody answers all that they are asked.
+    for namespace in [&lab.router, &lab.east] {
+        namespace.set("net.ipv4.icmp_ratelimit", "0");
+        namespace.set("net.ipv6.icmp.ratelimit", "0");
+    }
+    for (options, by_us) in [("", 2), ("--pass-expiring", 0)] {
+        let process = lab.start("w0 e0", options);
+        for (address, hop) in [("198.51.100.2", "192.0.2.1"), ("2001:db8:2::2", "2001:db8:1::1")] {
+            let line = format!("traceroute -n -q 1 -w 5 {address}");
+            let trace = lab.west.run(&line).output;
+            let hops: Vec<_> =
+                trace.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+            assert_eq!(hops, [hop, address], "{options}: {trace}");
+        }
+        let report = RouterLab::finish(process);
+        assert_eq!(report.number("/forward/icmp_errors"), by_us, "{options}: {:#}", report.value());
+    }
+}
+
+#[test]
 fn it_polls_the_interfaces_itself_if_asked() {
     let Some(lab) = RouterLab::new("router: busy_poll", 1500, &[]) else { return };
     let file = lab.directory().join("router.toml");
