@@ -13,6 +13,8 @@
 //!   Without it a reader could see the next owner's words and not yet that the slot was freed. (Boehm: "Can seqlocks
 //!   get along with programming language memory models?", MSPC 2012, which has the same two fences.)
 
+use std::hint::select_unpredictable;
+
 use super::NO_VALUE;
 use super::kernel::{Kernel, holds};
 use super::key::KeyWords;
@@ -72,17 +74,31 @@ impl Header {
         Self(self.0 & !(1 << (slot * B::SLOT_STEP)))
     }
 
-    pub(super) fn free_slot<B: Layout>(self) -> Option<usize> {
-        (0..B::SLOTS).find(|slot| !self.has::<B>(*slot))
+    #[inline(always)]
+    pub(super) fn is_full<B: Layout>(self) -> bool {
+        self.taken() == B::EVERY_SLOT
     }
 
+    #[inline(always)]
+    pub(super) fn free_slot<B: Layout>(self) -> Option<usize> {
+        let free = !self.0 & B::EVERY_SLOT;
+        (free != 0).then_some(free.trailing_zeros() as usize / B::SLOT_STEP)
+    }
+
+    #[inline(always)]
     pub(super) fn one_more_away(self) -> Self {
-        if self.away() == MOST_AWAY { self } else { Self(self.0 + (1 << TAKEN_BITS)) }
+        Self(self.0 + (u32::from(self.away() != MOST_AWAY) << TAKEN_BITS))
     }
 
     pub(super) fn one_less_away(self) -> Self {
         // Zero isn't met: each entry away was counted.
         if matches!(self.away(), 0 | MOST_AWAY) { self } else { Self(self.0 - (1 << TAKEN_BITS)) }
+    }
+
+    /// One of two, without a branch
+    #[inline(always)]
+    pub(super) fn select(condition: bool, yes: Self, no: Self) -> Self {
+        Self(select_unpredictable(condition, yes.0, no.0))
     }
 
     /// No slot taken and none away
@@ -122,8 +138,8 @@ impl Probe {
     /// After looking at a key's home: whether it may yet be elsewhere, or must be looked for again
     #[inline(always)]
     pub(super) fn leaves_open(&self) -> bool {
-        let missing = u32::from(!self.found()).wrapping_neg();
-        missing & self.header.away_bits() | self.changed != 0
+        let away = select_unpredictable(self.found(), 0, self.header.away_bits());
+        away | self.changed != 0
     }
 }
 
@@ -149,6 +165,8 @@ pub unsafe trait Layout: Send + Sync + 'static {
     /// How many bits of the header are between those of two slots. Those of keys of two words are two apart, as in the
     /// result of a vector comparison.
     const SLOT_STEP: usize;
+    /// The bits of all slots, by `SLOT_STEP`
+    const EVERY_SLOT: u32;
     /// Whether it has more than one cache line, and so tags
     const TAGGED: bool;
 
@@ -163,6 +181,9 @@ pub unsafe trait Layout: Send + Sync + 'static {
 
     /// Looks for a key whose hash has this tag
     fn probe(&self, kernel: impl Kernel, key: &Self::Words, tag: u8) -> Probe;
+
+    /// For the writer: whether no slot has this key
+    fn lacks(&self, kernel: impl Kernel, key: &Self::Words, tag: u8) -> bool;
 
     /// Asks for the line of the key that likely is the one, once the first line is there
     fn prefetch_key(&self, kernel: impl Kernel, tag: u8);
@@ -190,6 +211,14 @@ where
     type Words = [u64; WORDS];
     const SLOTS: usize = SLOTS;
     const SLOT_STEP: usize = if TAG_WORDS == 0 { WORDS } else { 1 };
+    const EVERY_SLOT: u32 = {
+        let (mut slots, mut slot) = (0, 0);
+        while slot < SLOTS {
+            slots |= 1 << (slot * Self::SLOT_STEP);
+            slot += 1;
+        }
+        slots
+    };
     const TAGGED: bool = TAG_WORDS > 0;
 
     #[cfg(loom)]
@@ -225,6 +254,12 @@ where
         let missing = u32::from(matching == 0).wrapping_neg();
         let value = self.values[slot].load(Ordering::Relaxed) | missing;
         Probe { value, slot, header, changed: self.changed_since(header) }
+    }
+
+    #[inline(always)]
+    fn lacks(&self, kernel: impl Kernel, key: &[u64; WORDS], tag: u8) -> bool {
+        let taken = self.header().taken();
+        taken & self.matching(kernel, key, taken, tag) == 0
     }
 
     #[inline(always)]

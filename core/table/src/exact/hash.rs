@@ -13,13 +13,13 @@
 use std::hash::{BuildHasher, RandomState};
 
 /// Rounds after each block
-const ROUNDS: usize = 4;
+pub(super) const ROUNDS: usize = 4;
 
 /// What makes a table's hash its own
 #[derive(Clone)]
 pub struct Seed {
     /// Where the state starts, then the key of each round
-    keys: [[u64; 2]; 1 + ROUNDS],
+    pub(super) keys: [[u64; 2]; 1 + ROUNDS],
 }
 
 impl Seed {
@@ -50,26 +50,7 @@ impl Seed {
 /// 128 bits, the lower half first
 pub(super) type Hash = [u64; 2];
 
-/// The hash by the AES instructions of x86_64
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "aes,avx2,bmi1,bmi2,popcnt,lzcnt")]
-#[inline]
-pub(super) fn by_aes_ni(seed: &Seed, key: &[u64]) -> Hash {
-    use std::arch::x86_64::{__m128i, _mm_aesenc_si128, _mm_set_epi64x, _mm_xor_si128};
-
-    let vector = |words: [u64; 2]| _mm_set_epi64x(words[1].cast_signed(), words[0].cast_signed());
-    let mut state = vector(seed.keys[0]);
-    for block in key.chunks(2) {
-        state = _mm_xor_si128(state, vector([block[0], block.get(1).copied().unwrap_or(0)]));
-        for round in 1..=ROUNDS {
-            state = _mm_aesenc_si128(state, vector(seed.keys[round]));
-        }
-    }
-    // SAFETY: both are 128 bits of integers, the lower half first.
-    unsafe { std::mem::transmute::<__m128i, Hash>(state) }
-}
-
-/// The same hash in plain Rust
+/// The hash in plain Rust
 pub(super) fn by_table(seed: &Seed, key: &[u64]) -> Hash {
     let mut state = seed.keys[0];
     for block in key.chunks(2) {
@@ -175,7 +156,7 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn instructions_and_table_agree() {
-        let Some(kernel) = crate::exact::kernel::X86::detect() else {
+        let Some(kernel) = crate::exact::x86::X86::detect() else {
             eprintln!("skipped: this processor has no AES instructions");
             return;
         };

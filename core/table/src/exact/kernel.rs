@@ -1,13 +1,30 @@
 //! The parts of a lookup that depend on the processor: the hash, and finding a key in a cache line
 
+use super::Places;
 use super::hash::{self, Hash, Seed};
+use super::key::{ExactKey, KeyWords};
 use super::primitive::{AtomicU64, Ordering};
+#[cfg(target_arch = "x86_64")]
+use super::x86::{Avx512, X86};
 use warmlane_sys::prefetch::prefetch_read;
+#[cfg(target_arch = "x86_64")]
+use warmlane_sys::simd::{self, Level};
+
+/// Keys that are hashed together
+pub(super) const BLOCK: usize = 8;
 
 /// Instructions to look up with; all kinds give the same answers
 pub trait Kernel: Copy {
     /// The keyed hash of a key
     fn hash(self, seed: &Seed, key: &[u64]) -> Hash;
+
+    /// The places of up to [`BLOCK`] keys in a table of `count` buckets
+    #[inline(always)]
+    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut [Places; BLOCK]) {
+        for (key, places) in keys.iter().zip(places) {
+            *places = Places::new(self.hash(seed, key.to_words().as_slice()), count);
+        }
+    }
 
     /// Asks for the line of a bucket, to be read some dozens of lookups later
     fn prefetch<T>(self, value: &T);
@@ -63,108 +80,38 @@ pub(super) fn holds<const WORDS: usize>(stored: &[AtomicU64; WORDS], key: &[u64;
     difference == 0
 }
 
-/// AES and AVX2 on x86_64. A value of it exists only where the processor has them.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy, Debug)]
-pub(super) struct X86(());
-
-#[cfg(target_arch = "x86_64")]
-impl X86 {
-    /// Also asks for BMI, with which the code around it is compiled
-    pub(super) fn detect() -> Option<Self> {
-        let has_all = is_x86_feature_detected!("aes")
-            && is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("popcnt")
-            && is_x86_feature_detected!("lzcnt");
-        has_all.then_some(Self(()))
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Kernel for X86 {
-    #[inline(always)]
-    fn hash(self, seed: &Seed, key: &[u64]) -> Hash {
-        // SAFETY: `self` exists, so `detect` has found what the function was compiled for.
-        unsafe { hash::by_aes_ni(seed, key) }
-    }
-
-    #[inline(always)]
-    fn prefetch<T>(self, value: &T) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-
-        // Into the second level only. The first can wait for fewer lines at once than the second (on Zen 4, 24): where
-        // buckets come from memory this is a fifth faster, and where they don't the way from the second level is short.
-        // SAFETY: PREFETCHT1 is part of SSE and never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(value).cast()) };
-    }
-
-    #[inline(always)]
-    unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
-        self,
-        line: &Line,
-        _keys: &[[AtomicU64; WORDS]; SLOTS],
-        key: &[u64; WORDS],
-    ) -> u32 {
-        // SAFETY: `self` exists, so the processor has AVX2 and BMI2; the line has 64 bytes, as the caller promises.
-        let equal = unsafe { equal_words(std::ptr::from_ref(line).cast(), [key[0], key[WORDS - 1]]) };
-        // Without the words before the keys
-        let equal = equal >> (8 - WORDS * SLOTS);
-        // Of two words, both must be equal.
-        if WORDS == 1 { equal } else { equal & equal >> 1 }
-    }
-}
-
-/// A bit for each of the eight words of a line that equals the wanted one: `wanted[0]` for even words, `wanted[1]` for odd
-///
-/// # Safety
-/// There must be 64 readable bytes at `line`, which may change meanwhile.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-#[inline]
-unsafe fn equal_words(line: *const u8, wanted: [u64; 2]) -> u32 {
-    use std::arch::x86_64::{__m256i, _mm256_castsi256_pd, _mm256_movemask_pd, _mm256_set_epi64x};
-
-    let [even, odd] = wanted.map(u64::cast_signed);
-    let wanted = _mm256_set_epi64x(odd, even, odd, even);
-    let (low, high): (__m256i, __m256i);
-    // SAFETY: reads the bytes that the caller promises. It is written in assembly because the writer may change them meanwhile, which
-    // for a load of the language would be a data race; for the processor each aligned word of the load is one atomic load, in
-    // order with the loads before and after (Intel SDM volume 3, section 9.2.2; AMD APM volume 2, section 7.1.1). What is torn between
-    // words, the reader finds out by the bucket's version.
-    unsafe {
-        std::arch::asm!(
-            "vpcmpeqq {low}, {wanted}, ymmword ptr [{line}]",
-            "vpcmpeqq {high}, {wanted}, ymmword ptr [{line} + 32]",
-            line = in(reg) line,
-            wanted = in(ymm_reg) wanted,
-            low = out(ymm_reg) low,
-            high = lateout(ymm_reg) high,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    let mask = |vector| _mm256_movemask_pd(_mm256_castsi256_pd(vector)).cast_unsigned();
-    mask(low) | mask(high) << 4
-}
-
 /// The fastest that this processor has. As a kernel itself it asks each time which one it is: good enough for single keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Detected {
     Portable(Portable),
     #[cfg(target_arch = "x86_64")]
     X86(X86),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
 }
 
 impl Detected {
     pub(super) fn detect() -> Self {
+        // The model checker knows no vectors.
         #[cfg(target_arch = "x86_64")]
-        if !cfg!(loom)
-            && let Some(kernel) = X86::detect()
-        {
-            return Self::X86(kernel);
+        if !cfg!(loom) {
+            let avx512 = (simd::detected() == Level::Avx512).then(Avx512::detect).flatten().map(Self::Avx512);
+            if let Some(kernel) = avx512.or_else(|| X86::detect().map(Self::X86)) {
+                return kernel;
+            }
         }
         Self::Portable(Portable)
+    }
+
+    /// All that this processor has
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn available() -> Vec<Self> {
+        let mut kernels = vec![Self::Portable(Portable)];
+        #[cfg(target_arch = "x86_64")]
+        kernels.extend(X86::detect().map(Self::X86));
+        #[cfg(target_arch = "x86_64")]
+        kernels.extend(Avx512::detect().map(Self::Avx512));
+        kernels
     }
 }
 
@@ -175,6 +122,8 @@ impl Kernel for Detected {
             Self::Portable(kernel) => kernel.hash(seed, key),
             #[cfg(target_arch = "x86_64")]
             Self::X86(kernel) => kernel.hash(seed, key),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(kernel) => kernel.hash(seed, key),
         }
     }
 

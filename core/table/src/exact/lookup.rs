@@ -5,15 +5,15 @@ use std::hint::select_unpredictable;
 use std::sync::Arc;
 
 use super::bucket::{Header, Layout};
-use super::kernel::{Detected, Kernel};
+use super::kernel::{BLOCK, Detected, Kernel};
 use super::key::{ExactKey, KeyWords};
 use super::primitive::Ordering;
+#[cfg(target_arch = "x86_64")]
+use super::x86::{Avx512, X86};
 use super::{NO_VALUE, Places, Shared};
 
 /// Lookups that are under way at once
 const BURST: usize = 64;
-/// Keys that are hashed together
-const BLOCK: usize = 8;
 
 type BucketOf<K> = <<K as ExactKey>::Words as KeyWords>::Bucket;
 
@@ -34,7 +34,7 @@ impl<K: ExactKey> ExactReader<K> {
     #[inline]
     pub fn lookup(&self, key: &K) -> Option<u32> {
         let words = key.to_words();
-        let value = self.shared.lookup(self.kernel, &words, self.shared.places(self.kernel, &words));
+        let value = self.shared.lookup(self.kernel, &words, &self.shared.places(self.kernel, &words));
         (value != NO_VALUE).then_some(value)
     }
 
@@ -53,13 +53,22 @@ impl<K: ExactKey> ExactReader<K> {
                 // SAFETY: the kernel exists, so the processor has what it was compiled for.
                 #[cfg(target_arch = "x86_64")]
                 Detected::X86(kernel) => unsafe { self.burst_x86(kernel, keys, values) },
+                // SAFETY: as before.
+                #[cfg(target_arch = "x86_64")]
+                Detected::Avx512(kernel) => unsafe { self.burst_avx512(kernel, keys, values) },
             }
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "aes,avx2,bmi1,bmi2,popcnt,lzcnt")]
-    fn burst_x86(&self, kernel: super::kernel::X86, keys: &[K], values: &mut [u32]) {
+    fn burst_x86(&self, kernel: X86, keys: &[K], values: &mut [u32]) {
+        self.burst(kernel, keys, values);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "aes,vaes,avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+    fn burst_avx512(&self, kernel: Avx512, keys: &[K], values: &mut [u32]) {
         self.burst(kernel, keys, values);
     }
 
@@ -82,92 +91,75 @@ impl<B: Layout> Shared<B> {
         values: &mut [u32],
     ) {
         let buckets = &*self.buckets;
-        // SAFETY: all places come from `find_places` for this table, which has buckets beyond them.
+        // SAFETY: all places come from `places_of` for this table, which has buckets beyond them.
         let bucket = |place: u32| unsafe { buckets.get_unchecked(place as usize) };
-        let (mut homes, mut others, mut tags) = ([0; BURST], [0; BURST], [0; BURST]);
-        let blocks = homes.chunks_mut(BLOCK).zip(others.chunks_mut(BLOCK)).zip(tags.chunks_mut(BLOCK));
-        for (keys, ((homes, others), tags)) in keys.chunks(BLOCK).zip(blocks) {
-            self.find_places(kernel, keys, homes, others, tags);
-            for home in &homes[..keys.len()] {
-                kernel.prefetch(bucket(*home));
+        let mut places = [[Places::NONE; BLOCK]; BURST / BLOCK];
+        for (keys, places) in keys.chunks(BLOCK).zip(&mut places) {
+            self.places_of(kernel, keys, places);
+            for (places, _) in places.iter().zip(keys) {
+                kernel.prefetch(bucket(places.home));
                 if MARK {
-                    self.prefetch_ages(kernel, *home);
+                    self.prefetch_ages(kernel, places.home);
                 }
             }
         }
+        let places = places.as_flattened();
         if B::TAGGED {
-            for (home, tag) in homes[..keys.len()].iter().zip(&tags) {
-                bucket(*home).prefetch_key(kernel, *tag);
+            for places in &places[..keys.len()] {
+                bucket(places.home).prefetch_key(kernel, places.tag());
             }
         }
-        // Which keys are not done with, and the headers of all homes
-        let (mut open, mut open_count) = ([0_u8; BURST], 0);
-        let mut headers = [Header::EMPTY; BURST];
-        let places = homes.iter().zip(&others).zip(&tags).zip(&mut headers);
-        for (index, ((key, value), (((home, other), tag), header))) in
-            keys.iter().zip(&mut *values).zip(places).enumerate()
-        {
-            let probe = bucket(*home).probe(kernel, &key.to_words(), *tag);
-            (*value, *header) = (probe.value, probe.header);
+        // Which keys are not done with, and the headers of their homes
+        let (mut open, mut open_count) = ([(0, Header::EMPTY); BURST], 0);
+        for (index, ((key, value), places)) in keys.iter().zip(&mut *values).zip(places).enumerate() {
+            let probe = bucket(places.home).probe(kernel, &key.to_words(), places.tag());
+            *value = probe.value;
             if MARK && probe.is_stable() & probe.found() {
-                self.mark(*home, probe.slot);
+                self.mark(places.home, probe.slot);
             }
             // Without a branch: one key in four or five is elsewhere, and nobody can foresee which.
             let is_open = probe.leaves_open();
-            open[open_count % BURST] = index as u8;
+            open[open_count % BURST] = (index as u32, probe.header);
             open_count += usize::from(is_open);
-            kernel.prefetch(bucket(select_unpredictable(is_open, *other, *home)));
+            kernel.prefetch(bucket(select_unpredictable(is_open, places.other, places.home)));
         }
-        let open = open.iter().take(open_count).map(|index| usize::from(*index) % BURST);
+        let open = open.iter().take(open_count).map(|(index, header)| (*index as usize % BURST, *header));
         if B::TAGGED {
-            for index in open.clone() {
-                bucket(others[index]).prefetch_key(kernel, tags[index]);
+            for (index, _) in open.clone() {
+                bucket(places[index].other).prefetch_key(kernel, places[index].tag());
             }
         }
-        for index in open {
+        for (index, header) in open {
             let (Some(key), Some(value)) = (keys.get(index), values.get_mut(index)) else { continue };
-            let places = Places { home: homes[index], other: others[index], tag: tags[index] };
-            let probe = bucket(places.other).probe(kernel, &key.to_words(), places.tag);
+            let places = &places[index];
+            let probe = bucket(places.other).probe(kernel, &key.to_words(), places.tag());
             *value = probe.value;
             // If the home has changed, the key may have come home meanwhile, or what was read there means nothing.
-            if !probe.is_stable() | (bucket(places.home).changed_since(headers[index]) != 0) {
-                *value = self.lookup(kernel, &key.to_words(), places);
+            if !probe.is_stable() | (bucket(places.home).changed_since(header) != 0) {
+                *value = self.lookup_again(kernel, key, places);
             } else if MARK && probe.found() {
                 self.mark(places.other, probe.slot);
             }
         }
     }
 
-    /// The places of up to [`BLOCK`] keys: so many that the compiler computes them side by side
-    #[inline(always)]
-    fn find_places<K: ExactKey<Words = B::Words>>(
+    #[cold]
+    #[inline(never)]
+    fn lookup_again<K: ExactKey<Words = B::Words>>(
         &self,
         kernel: impl Kernel,
-        keys: &[K],
-        homes: &mut [u32],
-        others: &mut [u32],
-        tags: &mut [u8],
-    ) {
-        let mut hashes = [[0; 2]; BLOCK];
-        for (key, hash) in keys.iter().zip(&mut hashes) {
-            *hash = kernel.hash(&self.seed, key.to_words().as_slice());
-        }
-        let count = self.count();
-        for (((hash, home), other), tag) in hashes.iter().zip(homes).zip(others).zip(tags) {
-            let places = Places::new(*hash, count);
-            (*home, *other) = (places.home, places.other);
-            if B::TAGGED {
-                *tag = places.tag;
-            }
-        }
+        key: &K,
+        places: &Places,
+    ) -> u32 {
+        self.lookup(kernel, &key.to_words(), places)
     }
 
     /// One lookup, repeated as long as what it reads changes
-    #[inline(never)]
-    pub(super) fn lookup(&self, kernel: impl Kernel, key: &B::Words, places: Places) -> u32 {
+    #[inline]
+    pub(super) fn lookup(&self, kernel: impl Kernel, key: &B::Words, places: &Places) -> u32 {
         let (home, other) = (self.bucket(places.home), self.bucket(places.other));
         loop {
-            let first = home.probe(kernel, key, places.tag);
+            let first = home.probe(kernel, key, places.tag());
             if !first.is_stable() {
                 continue;
             }
@@ -178,7 +170,7 @@ impl<B: Layout> Shared<B> {
             if first.header.away() == 0 {
                 return NO_VALUE;
             }
-            let second = other.probe(kernel, key, places.tag);
+            let second = other.probe(kernel, key, places.tag());
             if second.is_stable() && second.found() {
                 self.mark(places.other, second.slot);
                 return second.value;

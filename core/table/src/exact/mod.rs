@@ -31,6 +31,8 @@ mod lookup;
 mod memory;
 mod primitive;
 mod table;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use error::{ExactBurstError, ExactError};
 pub use key::{ExactKey, KeyWords};
@@ -39,23 +41,27 @@ pub use table::{ExactTable, Sweep};
 
 use bucket::Layout;
 use hash::{Hash, Seed};
-use kernel::Kernel;
+use kernel::{BLOCK, Kernel};
 use memory::{Ages, Buckets};
 
 /// What a lookup answers where there is no entry; no entry has this value
 pub const NO_VALUE: u32 = u32::MAX;
 
-/// The two buckets of a key, and the tag that it has there
+/// The two buckets of a key, and the tag that it has there. In the order in which vectors come to have them.
 #[derive(Clone, Copy, Debug)]
-struct Places {
+#[repr(C, align(16))]
+pub struct Places {
+    /// The lowest eight bits count
+    tag: u32,
     home: u32,
+    /// Means nothing
+    rest: u32,
     other: u32,
-    tag: u8,
 }
 
 impl Places {
     /// Before they are known: places that every table has.
-    const NONE: Self = Self { home: 0, other: 1, tag: 0 };
+    const NONE: Self = Self { tag: 0, home: 0, rest: 0, other: 0 };
 
     /// Among `count` buckets
     #[inline(always)]
@@ -68,7 +74,12 @@ impl Places {
         let other = home + 1 + range(hash[1], count - 1);
         // Less than `count`, or else less than it by wrapping
         let other = other.min(other.wrapping_sub(count));
-        Self { home, other, tag: (hash[0] >> 32) as u8 }
+        Self { tag: (hash[0] >> 32) as u32, home, rest: 0, other }
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> u8 {
+        self.tag as u8
     }
 }
 
@@ -84,6 +95,17 @@ impl<B: Layout> Shared<B> {
     #[inline(always)]
     fn places(&self, kernel: impl Kernel, key: &B::Words) -> Places {
         Places::new(kernel.hash(&self.seed, key.as_slice()), self.count())
+    }
+
+    /// The same of up to [`BLOCK`] keys
+    #[inline(always)]
+    fn places_of<K: ExactKey<Words = B::Words>>(
+        &self,
+        kernel: impl Kernel,
+        keys: &[K],
+        places: &mut [Places; BLOCK],
+    ) {
+        kernel.places(&self.seed, self.count(), keys, places);
     }
 
     /// How many buckets there are: 2 to 2^31
@@ -105,6 +127,7 @@ impl<B: Layout> Shared<B> {
 mod tests {
     use std::collections::HashMap;
 
+    use super::kernel::Detected;
     use super::*;
 
     type Key = [u8; 16];
@@ -204,20 +227,53 @@ mod tests {
     #[test]
     fn all_kernels_find_the_same() {
         for seed in 0..4 {
-            let mut table = table(seed);
-            let keys: Vec<Key> = (0..3000_u128).map(|number| (number << (seed * 9)).to_le_bytes()).collect();
-            for (value, key) in keys.iter().enumerate().take(2500) {
-                table.insert(key, value as u32).unwrap();
+            for kernel in Detected::available() {
+                let mut table = table(seed);
+                table.use_kernel(kernel);
+                let keys: Vec<Key> =
+                    (0..3000_u128).map(|number| (number << (seed * 9)).to_le_bytes()).collect();
+                for (value, key) in keys.iter().enumerate().take(1200) {
+                    table.insert(key, value as u32).unwrap();
+                }
+                let values: Vec<u32> = (0..2500).collect();
+                table.insert_burst(&keys[1200..2500], &values[1200..]).unwrap();
+                for other in Detected::available() {
+                    table.use_kernel(other);
+                    let mut found = vec![0; keys.len()];
+                    table.reader().lookup_burst(&keys, &mut found);
+                    assert_eq!(found[..2500], values, "filled by {kernel:?}, looked up by {other:?}");
+                    assert!(found[2500..].iter().all(|value| *value == NO_VALUE));
+                }
             }
-            let mut best = vec![0; keys.len()];
-            table.reader().lookup_burst(&keys, &mut best);
-            let mut portable = vec![0; keys.len()];
-            table.use_portable_kernel();
-            table.reader().lookup_burst(&keys, &mut portable);
-            assert_eq!(best, portable);
-            assert!(best.iter().take(2500).enumerate().all(|(value, found)| value as u32 == *found));
-            assert!(best[2500..].iter().all(|value| *value == NO_VALUE));
         }
+    }
+
+    #[test]
+    fn all_kernels_put_keys_of_all_lengths_in_the_same_places() {
+        fn check<K: ExactKey + From<[u8; N]>, const N: usize>() {
+            for kernel in Detected::available() {
+                for count in [1_u8, 3, 7, 8] {
+                    let keys: Vec<K> = (0..count)
+                        .map(|key| {
+                            K::from(std::array::from_fn(|byte| key.wrapping_mul(91) ^ (byte as u8 * 7)))
+                        })
+                        .collect();
+                    let mut table = ExactTable::<K>::with_buckets(999, Seed::from_number(3), false).unwrap();
+                    table.use_kernel(Detected::Portable(kernel::Portable));
+                    let want: Vec<_> = keys.iter().map(|key| table.places_of(key)).collect();
+                    table.use_kernel(kernel);
+                    for (have, want) in table.places_of_burst(&keys).iter().zip(want) {
+                        let compared = |places: &Places| (places.home, places.other, places.tag());
+                        assert_eq!(compared(have), compared(&want), "{kernel:?}, {N} bytes");
+                    }
+                }
+            }
+        }
+        check::<[u8; 8], 8>();
+        check::<[u8; 16], 16>();
+        check::<[u8; 24], 24>();
+        check::<[u8; 32], 32>();
+        check::<[u8; 40], 40>();
     }
 
     #[test]
@@ -333,6 +389,28 @@ mod loom_tests {
             });
             table.remove(&key(1)).unwrap();
             table.insert(&key(2), 22).unwrap();
+            lookup.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn an_insertion_into_the_other_bucket_hides_nobody() {
+        model(2, || {
+            let mut table = ExactTable::<Key>::with_buckets(2, Seed::from_number(1), false).unwrap();
+            let home = table.places_of(&key(1)).home;
+            let keys: Vec<Key> =
+                (1..).map(key).filter(|key| table.places_of(key).home == home).take(6).collect();
+            for key in &keys[..5] {
+                table.insert(key, 11).unwrap();
+            }
+            let (reader, last) = (table.reader(), keys[5]);
+            let first = keys[0];
+            let lookup = thread::spawn(move || {
+                assert_eq!(reader.lookup(&first), Some(11));
+                assert!(matches!(reader.lookup(&last), None | Some(22)));
+            });
+            table.insert(&last, 22).unwrap();
+            assert_eq!((table.get(&last), table.get(&first)), (Some(22), Some(11)));
             lookup.join().unwrap();
         });
     }

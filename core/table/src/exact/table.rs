@@ -5,13 +5,15 @@ use std::hint::select_unpredictable;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
-use super::bucket::{Layout, Probe};
+use super::bucket::{Header, Layout, Probe};
 use super::displace::{Move, Search};
 use super::hash::Seed;
-use super::kernel::Detected;
+use super::kernel::{BLOCK, Detected, Kernel};
 use super::key::{ExactKey, KeyWords};
 use super::memory::{Ages, Buckets};
 use super::primitive::Ordering;
+#[cfg(target_arch = "x86_64")]
+use super::x86::{Avx512, X86};
 use super::{ExactBurstError, ExactError, ExactReader, NO_VALUE, Places, Shared};
 use warmlane_sys::prefetch::prefetch_write;
 
@@ -109,8 +111,32 @@ impl<K: ExactKey> ExactTable<K> {
     /// # Errors
     /// [`ExactError::ReservedValue`] for [`NO_VALUE`], [`ExactError::Full`]; the table is then unchanged.
     pub fn insert(&mut self, key: &K, value: u32) -> Result<Option<u32>, ExactError> {
-        let words = key.to_words();
-        self.insert_at(&words, self.places(&words), value)
+        match self.kernel {
+            Detected::Portable(kernel) => self.insert_by(kernel, key, value),
+            // SAFETY: the kernel exists, so the processor has what it was compiled for.
+            #[cfg(target_arch = "x86_64")]
+            Detected::X86(kernel) => unsafe { self.insert_x86(kernel, key, value) },
+            // SAFETY: as before.
+            #[cfg(target_arch = "x86_64")]
+            Detected::Avx512(kernel) => unsafe { self.insert_avx512(kernel, key, value) },
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "aes,avx2,bmi1,bmi2,popcnt,lzcnt")]
+    fn insert_x86(&mut self, kernel: X86, key: &K, value: u32) -> Result<Option<u32>, ExactError> {
+        self.insert_by(kernel, key, value)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "aes,vaes,avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+    fn insert_avx512(&mut self, kernel: Avx512, key: &K, value: u32) -> Result<Option<u32>, ExactError> {
+        self.insert_by(kernel, key, value)
+    }
+
+    #[inline(always)]
+    fn insert_by(&mut self, kernel: impl Kernel, key: &K, value: u32) -> Result<Option<u32>, ExactError> {
+        self.insert_at(kernel, key, self.shared.places(kernel, &key.to_words()), value)
     }
 
     /// Adds many entries or gives them other values, one after the other: as [`insert`](Self::insert) does, in a fraction of
@@ -122,44 +148,111 @@ impl<K: ExactKey> ExactTable<K> {
     pub fn insert_burst(&mut self, keys: &[K], values: &[u32]) -> Result<(), ExactBurstError> {
         let mut inserted = 0;
         for (keys, values) in keys.chunks(BURST).zip(values.chunks(BURST)) {
-            let mut places = [Places::NONE; BURST];
-            for (key, places) in keys.iter().zip(&mut places) {
-                *places = self.places(&key.to_words());
-                prefetch_write(self.shared.bucket(places.home));
-            }
-            for places in &places[..keys.len()] {
-                let header = self.shared.bucket(places.home).header();
-                let elsewhere = header.away() > 0 || header.free_slot::<BucketOf<K>>().is_none();
-                // Without a branch: nobody can foresee which.
-                prefetch_write(self.shared.bucket(select_unpredictable(
-                    elsewhere,
-                    places.other,
-                    places.home,
-                )));
-            }
-            for ((key, value), places) in keys.iter().zip(values).zip(places) {
-                if let Err(cause) = self.insert_at(&key.to_words(), places, *value) {
-                    return Err(ExactBurstError { inserted, cause });
-                }
-                inserted += 1;
-            }
+            let length = keys.len().min(values.len());
+            let (keys, values) = (&keys[..length], &values[..length]);
+            let ended = match self.kernel {
+                Detected::Portable(kernel) => self.insert_all(kernel, keys, values),
+                // SAFETY: the kernel exists, so the processor has what it was compiled for.
+                #[cfg(target_arch = "x86_64")]
+                Detected::X86(kernel) => unsafe { self.insert_all_x86(kernel, keys, values) },
+                // SAFETY: as before.
+                #[cfg(target_arch = "x86_64")]
+                Detected::Avx512(kernel) => unsafe { self.insert_all_avx512(kernel, keys, values) },
+            };
+            ended.map_err(|error| ExactBurstError { inserted: inserted + error.inserted, ..error })?;
+            inserted += length;
         }
         Ok(())
     }
 
-    #[inline]
-    fn insert_at(&mut self, words: &K::Words, places: Places, value: u32) -> Result<Option<u32>, ExactError> {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "aes,avx2,bmi1,bmi2,popcnt,lzcnt")]
+    fn insert_all_x86(&mut self, kernel: X86, keys: &[K], values: &[u32]) -> Result<(), ExactBurstError> {
+        self.insert_all(kernel, keys, values)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "aes,vaes,avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+    fn insert_all_avx512(
+        &mut self,
+        kernel: Avx512,
+        keys: &[K],
+        values: &[u32],
+    ) -> Result<(), ExactBurstError> {
+        self.insert_all(kernel, keys, values)
+    }
+
+    /// Up to [`BURST`] insertions, in steps that each ask for what the next one reads
+    #[inline(always)]
+    fn insert_all(&mut self, kernel: impl Kernel, keys: &[K], values: &[u32]) -> Result<(), ExactBurstError> {
+        let mut places = [[Places::NONE; BLOCK]; BURST / BLOCK];
+        for (keys, places) in keys.chunks(BLOCK).zip(&mut places) {
+            self.shared.places_of(kernel, keys, places);
+            places[..keys.len()].iter().for_each(|places| prefetch_write(self.shared.bucket(places.home)));
+        }
+        let places = &places.as_flattened()[..keys.len()];
+        for places in places {
+            let header = self.shared.bucket(places.home).header();
+            let elsewhere = (header.away() > 0) | header.is_full::<BucketOf<K>>();
+            // Without a branch: nobody can foresee which.
+            let next = select_unpredictable(elsewhere, places.other, places.home);
+            prefetch_write(self.shared.bucket(next));
+        }
+        for (inserted, ((key, value), places)) in keys.iter().zip(values).zip(places).enumerate() {
+            self.insert_at(kernel, key, *places, *value)
+                .map_err(|cause| ExactBurstError { inserted, cause })?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn insert_at(
+        &mut self,
+        kernel: impl Kernel,
+        key: &K,
+        places: Places,
+        value: u32,
+    ) -> Result<Option<u32>, ExactError> {
+        // Most keys are new, and their homes have room and sent none away. The fewer instructions this takes, the more insertions
+        // the processor has under way: it goes on to the next while the line of this one comes.
+        let words = key.to_words();
+        let home = self.shared.bucket(places.home);
+        let header = home.header();
+        if home.lacks(kernel, &words, places.tag())
+            && header.away() == 0
+            && value != NO_VALUE
+            && let Some(slot) = header.free_slot::<BucketOf<K>>()
+        {
+            home.fill(slot, &words, places.tag(), value);
+            self.shared.set_age(places.home, slot, 0);
+            home.publish(header.with::<BucketOf<K>>(slot));
+            self.entries += 1;
+            return Ok(None);
+        }
+        self.insert_anywhere(kernel, key, value)
+    }
+
+    /// The same without any such luck. What it needs it finds out again, so that the usual way is spared it.
+    #[inline(never)]
+    fn insert_anywhere(
+        &mut self,
+        kernel: impl Kernel,
+        key: &K,
+        value: u32,
+    ) -> Result<Option<u32>, ExactError> {
         if value == NO_VALUE {
             return Err(ExactError::ReservedValue { value });
         }
-        if let Some((bucket, probe)) = self.find(words, places) {
+        let words = key.to_words();
+        let places = self.shared.places(kernel, &words);
+        if let Some((bucket, probe)) = self.find(kernel, &words, places) {
             self.shared.bucket(bucket).set_value(probe.slot, value);
             self.shared.set_age(bucket, probe.slot, 0);
             return Ok(Some(probe.value));
         }
-        if !self.put(words, places, value) {
+        if !self.put(&words, places, value) {
             self.make_room(places)?;
-            self.put(words, places, value);
+            self.put(&words, places, value);
         }
         self.entries += 1;
         Ok(None)
@@ -172,7 +265,7 @@ impl<K: ExactKey> ExactTable<K> {
     pub fn remove(&mut self, key: &K) -> Result<u32, ExactError> {
         let words = key.to_words();
         let places = self.places(&words);
-        let (bucket, probe) = self.find(&words, places).ok_or(ExactError::NotFound)?;
+        let (bucket, probe) = self.find(self.kernel, &words, places).ok_or(ExactError::NotFound)?;
         self.take(bucket, probe.slot, places);
         Ok(probe.value)
     }
@@ -188,7 +281,7 @@ impl<K: ExactKey> ExactTable<K> {
     /// The value of `key`; not a hit for aging
     pub fn get(&self, key: &K) -> Option<u32> {
         let words = key.to_words();
-        self.find(&words, self.places(&words)).map(|(_, probe)| probe.value)
+        self.find(self.kernel, &words, self.places(&words)).map(|(_, probe)| probe.value)
     }
 
     /// All entries, in no order that means anything
@@ -263,37 +356,36 @@ impl<K: ExactKey> ExactTable<K> {
         self.shared.places(self.kernel, words)
     }
 
-    #[inline]
-    fn find(&self, words: &K::Words, places: Places) -> Option<(u32, Probe)> {
-        let home = self.shared.bucket(places.home).probe(self.kernel, words, places.tag);
+    /// Where a key is. Without a branch that depends on what is read, but for whether the key is there, which users know
+    /// beforehand: while its line is under way, the processor goes on to the next key and asks for that one's.
+    #[inline(always)]
+    fn find(&self, kernel: impl Kernel, words: &K::Words, places: Places) -> Option<(u32, Probe)> {
+        let home = self.shared.bucket(places.home).probe(kernel, words, places.tag());
+        // If none is away, at home once more
+        let next = select_unpredictable(home.header.away() > 0, places.other, places.home);
+        let other = self.shared.bucket(next).probe(kernel, words, places.tag());
         if home.found() {
             return Some((places.home, home));
         }
-        if home.header.away() == 0 {
-            return None;
-        }
-        let other = self.shared.bucket(places.other).probe(self.kernel, words, places.tag);
-        other.found().then_some((places.other, other))
+        other.found().then_some((next, other))
     }
 
-    /// Writes a new entry to the first of its buckets that has a free slot
-    #[inline]
+    /// Writes a new entry to the first of its buckets that has a free slot. Without a branch, as [`find`](Self::find).
+    #[inline(always)]
     fn put(&self, words: &K::Words, places: Places, value: u32) -> bool {
         let home = self.shared.bucket(places.home);
         let header = home.header();
-        if let Some(slot) = header.free_slot::<BucketOf<K>>() {
-            home.fill(slot, words, places.tag, value);
-            self.shared.set_age(places.home, slot, 0);
-            home.publish(header.with::<BucketOf<K>>(slot));
-            return true;
-        }
-        let other = self.shared.bucket(places.other);
-        let Some(slot) = other.header().free_slot::<BucketOf<K>>() else { return false };
-        other.fill(slot, words, places.tag, value);
-        self.shared.set_age(places.other, slot, 0);
-        other.publish(other.header().with::<BucketOf<K>>(slot));
-        // Readers look there from now on.
-        home.publish(header.one_more_away());
+        let goes_away = header.is_full::<BucketOf<K>>();
+        let place = select_unpredictable(goes_away, places.other, places.home);
+        let bucket = self.shared.bucket(place);
+        let before = bucket.header();
+        let Some(slot) = before.free_slot::<BucketOf<K>>() else { return false };
+        bucket.fill(slot, words, places.tag(), value);
+        self.shared.set_age(place, slot, 0);
+        let after = before.with::<BucketOf<K>>(slot);
+        bucket.publish(after);
+        // Readers look in the other bucket from now on. If it went home, this writes there once more what was just written.
+        home.publish(Header::select(goes_away, header.one_more_away(), after));
         true
     }
 
@@ -318,14 +410,27 @@ impl<K: ExactKey> ExactTable<K> {
 
 #[cfg(test)]
 impl<K: ExactKey> ExactTable<K> {
-    #[cfg(not(loom))]
     pub(super) fn places_of(&self, key: &K) -> Places {
         self.places(&key.to_words())
     }
 
+    /// The same of up to eight keys at once
     #[cfg(not(loom))]
-    pub(super) fn use_portable_kernel(&mut self) {
-        self.kernel = Detected::Portable(super::kernel::Portable);
+    pub(super) fn places_of_burst(&self, keys: &[K]) -> [Places; BLOCK] {
+        let mut places = [Places::NONE; BLOCK];
+        match self.kernel {
+            Detected::Portable(kernel) => self.shared.places_of(kernel, keys, &mut places),
+            #[cfg(target_arch = "x86_64")]
+            Detected::X86(kernel) => self.shared.places_of(kernel, keys, &mut places),
+            #[cfg(target_arch = "x86_64")]
+            Detected::Avx512(kernel) => self.shared.places_of(kernel, keys, &mut places),
+        }
+        places
+    }
+
+    #[cfg(not(loom))]
+    pub(super) fn use_kernel(&mut self, kernel: Detected) {
+        self.kernel = kernel;
     }
 
     #[cfg(not(loom))]
@@ -338,7 +443,7 @@ impl<K: ExactKey> ExactTable<K> {
     pub(super) fn shift(&self, key: &K) {
         let words = key.to_words();
         let places = self.places(&words);
-        let Some((from, probe)) = self.find(&words, places) else { return };
+        let Some((from, probe)) = self.find(self.kernel, &words, places) else { return };
         let to = if from == places.home { places.other } else { places.home };
         self.shared.relocate(self.kernel, Move { from, from_slot: probe.slot, to });
     }
@@ -352,7 +457,7 @@ impl<B: Layout> Shared<B> {
         let places = self.places(kernel, &words);
         // The search ends at a bucket with a free slot, and each move frees one in the bucket of the next.
         let Some(slot) = to.header().free_slot::<B>() else { return };
-        to.fill(slot, &words, places.tag, value);
+        to.fill(slot, &words, places.tag(), value);
         self.copy_age((step.from, step.from_slot), (step.to, slot));
         // The count of entries away changes with the store of the home, whichever of the two that is.
         if step.to == places.home {
