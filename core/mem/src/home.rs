@@ -30,6 +30,14 @@ enum Order {
     Ring(mpmc::Ring<u32>),
 }
 
+/// Cells of one magazine that share a pair of cache lines, so that no two lanes ever write to the same one.
+#[derive(Default)]
+#[repr(C, align(128))]
+struct Cells([UnsafeCell<u32>; CELLS]);
+
+/// How many there are in a pair of lines.
+const CELLS: usize = 32;
+
 /// What is kept under the lock. Its vector has room for every buffer of the pool, so it never grows.
 pub(crate) struct Loose {
     indices: Vec<u32>,
@@ -47,8 +55,8 @@ pub(crate) struct Home {
     capacity: usize,
     /// Lanes keep nothing: what they free goes home at once.
     uncached: bool,
-    /// All magazines, `capacity` cells each; who has the number owns the cells.
-    cells: Box<[UnsafeCell<u32>]>,
+    /// All magazines, room for `capacity` each; who has the number owns the cells.
+    cells: Box<[Cells]>,
     order: Order,
     /// Empty magazines to lend, but for those of a depot, which has its own.
     spare: IndexStack,
@@ -110,7 +118,7 @@ impl Home {
         let home = Self {
             capacity,
             uncached,
-            cells: (0..magazines as usize * capacity).map(|_| UnsafeCell::new(0)).collect(),
+            cells: (0..magazines as usize * capacity.div_ceil(CELLS)).map(|_| Cells::default()).collect(),
             order,
             spare,
             loose: SpinLock::new(Loose {
@@ -179,9 +187,11 @@ impl Home {
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "the magazine's number is the permission to write its cells")]
     pub(crate) unsafe fn cells(&self, number: u32) -> &mut [u32] {
-        let start = number as usize * self.capacity;
-        let cells = &self.cells[start..start + self.capacity];
-        // SAFETY: UnsafeCell<u32> has the layout of u32; the caller is the only one to touch these cells.
+        let lines = self.capacity.div_ceil(CELLS);
+        let start = number as usize * lines;
+        let cells = &self.cells[start..start + lines];
+        // SAFETY: the lines have CELLS cells each, one behind the other, so at least `capacity`, and UnsafeCell<u32>
+        // has the layout of u32; the caller is the only one to touch them.
         unsafe { std::slice::from_raw_parts_mut(cells.as_ptr().cast_mut().cast(), self.capacity) }
     }
 

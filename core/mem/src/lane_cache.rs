@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::id::BufferId;
 use crate::ledger::LaneCounters;
 use crate::magazines::{Held, Magazines};
-use crate::packet::Packet;
+use crate::packet::{LINE_BYTES, Packet};
 use crate::pool::Pool;
 use crate::register::{self, MAXIMUM_POOLS};
 use gathered::free_gathered;
@@ -23,7 +23,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_sys::clock;
-use warmlane_sys::prefetch::prefetch_write_at;
+use warmlane_sys::prefetch::{prefetch_read_at, prefetch_write_at};
 #[cfg(target_arch = "x86_64")]
 use warmlane_sys::simd::{self, Level};
 
@@ -343,6 +343,10 @@ impl Cache {
         };
         // SAFETY: the exchange gave this lane the magazine, and the slice is not used beyond this function.
         let cells = unsafe { &home.cells(next.number)[..next.length] };
+        // The other lane wrote them: they come together, and not two lines a burst.
+        for line in cells.chunks(LINE_BYTES / size_of::<u32>()) {
+            prefetch_read_at(line.as_ptr().cast());
+        }
         next.far = next.length.saturating_sub(burst);
         self.fetch(&cells[next.far..]);
         self.magazines.previous = next;
@@ -364,6 +368,10 @@ impl Cache {
         let home = &self.pool.shared().home;
         self.magazines.make_room(self.capacity, |number| home.exchange_for_empty(number));
         self.find_cells();
+        // Another lane read them, and a store that finds no room in the store buffer waits for its line.
+        for line in (0..self.capacity * size_of::<u32>()).step_by(LINE_BYTES) {
+            prefetch_write_at(self.cells.as_ptr().cast::<u8>().wrapping_add(line));
+        }
     }
 
     fn find_cells(&mut self) {

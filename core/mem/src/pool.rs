@@ -173,15 +173,18 @@ impl Drop for Handle {
     }
 }
 
-/// Bytes of buffers that go round at first: half of the last data cache, of which other cores use their part.
+/// Bytes of buffers that go round at first: half of the last data cache, of which other cores use their part, but no
+/// more than [`MOST`].
 fn hot_bytes() -> usize {
+    /// Where many cores share hundreds of megabytes, most of that is far from this core, and takes long to fill.
+    const MOST: usize = 16 << 20;
     /// If the machine does not tell.
     const USUAL: u64 = 32 << 20;
     let largest = |topology: Topology| {
         let caches = topology.cpus.into_iter().next()?.caches;
         caches.iter().filter(|cache| cache.kind != CacheKind::Instruction).map(|cache| cache.size).max()
     };
-    Topology::read().ok().and_then(largest).unwrap_or(USUAL) as usize / 2
+    (Topology::read().ok().and_then(largest).unwrap_or(USUAL) as usize / 2).min(MOST)
 }
 
 impl Pool {

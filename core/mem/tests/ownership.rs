@@ -342,6 +342,36 @@ fn a_channel_carries_packets_to_another_lane() {
 }
 
 #[test]
+fn a_channel_carries_bursts_of_any_size_in_order() {
+    let pool = pool(PoolKind::Depot, 1_024);
+    let (mut sender, mut receiver) = channel(256).expect("a power of two");
+    let (mut stamped, mut next) = (0_u32, 0_u32);
+    let mut burst = Burst::with_limit(BURST_CAPACITY);
+    for (sent, limit) in [(1, 33), (31, 1), (33, 64), (200, 7), (256, 256), (97, 32), (64, 65)].repeat(9) {
+        pool.take_burst(&mut burst, sent);
+        for packet in burst.iter_mut() {
+            packet.fill(&stamped.to_le_bytes()).expect("fits");
+            stamped += 1;
+        }
+        // What finds no room stays behind and goes with the next burst.
+        let mut received = Burst::with_limit(limit);
+        while !burst.is_empty() {
+            sender.send(&mut burst);
+            receiver.receive(&mut received);
+            for packet in &*received {
+                assert_eq!(packet.data(), next.to_le_bytes());
+                next += 1;
+            }
+            received.clear();
+        }
+        assert_eq!(
+            (next as usize + receiver.len(), receiver.counters().received.get()),
+            (stamped as usize, next.into())
+        );
+    }
+}
+
+#[test]
 fn what_is_left_in_a_channel_is_freed_whichever_end_goes_first() {
     for receiver_first in [false, true] {
         let pool = pool(PoolKind::Depot, 16);
