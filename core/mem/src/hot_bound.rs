@@ -9,7 +9,7 @@
 //! lanes, cycles a packet first in, first out over 1,023 / 2,047 / 4,095 / 8,191 / 12,287 / 16,383 / 65,535 buffers:
 //! 44 / 45 / 43 / 34 / 27 / 26 / 28 with 64 bytes touched, 158 / 110 / 111 / 128 / 270 / 380 / 518 with 1,520.
 //! On a Granite Rapids (2 MiB and 480 MiB) a line comes sooner from the other core's private cache than from the shared
-//! one: 259 / 305 / 530 over 1,024 / 8,192 / 32,768 buffers with 1,520 bytes touched, 45 to 48 over all with 64.
+//! one: 259 / 305 over 1,024 / 8,192 buffers with 1,520 bytes touched, 45 to 48 with 64; a ring of 32,768 took 530.
 //! (How long a write to a buffer's header takes, alone or 32 together, says much less: 64 bytes, 140 to 90 cycles.)
 
 /// Magazines that make one measurement.
