@@ -1,9 +1,14 @@
-//! The configuration of a router, in any text: routes, or an error that says something.
+//! The configurations of `warmlane forward` and of `warmlane router`, in any text: what they say, or an error that says something.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use warmlane_forward::control::{Config, Routes};
+
+/// The command's own: a program has no library to take it from.
+#[path = "../../cli/src/router/settings.rs"]
+#[allow(dead_code, reason = "what only the command does with them")]
+mod settings;
 
 fuzz_target!(|text: &str| {
     match Config::from_toml(text) {
@@ -13,6 +18,10 @@ fuzz_target!(|text: &str| {
                 let _ = Routes::from_config(&config);
             }
         }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    match settings::Settings::from_toml(text) {
+        Ok(settings) => assert!(settings.changes(&settings).is_ok_and(|changes| changes.is_empty())),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 });
