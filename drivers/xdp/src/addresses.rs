@@ -1,6 +1,8 @@
-//! The addresses that are the kernel's own: packets to them stay with it.
+//! The addresses that are the kernel's own: packets to them stay with it. And the interface's Ethernet address: packets to
+//! another one do, too.
 
 use crate::bpf::Attachment;
+use crate::link::Link;
 use crate::system;
 use std::collections::HashSet;
 use std::io;
@@ -46,17 +48,19 @@ impl LocalAddresses {
         Ok(system::addresses()?.into_iter().map(|(_, address)| address).collect())
     }
 
-    /// Follows the kernel's addresses, from a thread of its own, until the port is closed.
-    pub(crate) fn follow(&self) -> io::Result<()> {
+    /// Follows the kernel's addresses and the Ethernet address of this interface, from a thread of its own, until the port is
+    /// closed.
+    pub(crate) fn follow(&self, interface: u32) -> io::Result<()> {
         // Listening starts before reading, so that nothing falls in between.
         let news = system::address_news()?;
         self.refresh()?;
+        self.refresh_station(interface)?;
         let addresses = self.clone();
         let run = move || {
             while addresses.attachment.strong_count() > 0 {
                 match system::hear(&news) {
                     // What fails now is tried again at the next change.
-                    Ok(true) => drop(addresses.refresh()),
+                    Ok(true) => drop((addresses.refresh(), addresses.refresh_station(interface))),
                     Ok(false) => {}
                     Err(_) => return,
                 }
@@ -111,6 +115,14 @@ impl LocalAddresses {
             }
         }
         Ok(())
+    }
+
+    /// Reads the interface's Ethernet address now.
+    fn refresh_station(&self, interface: u32) -> io::Result<()> {
+        let (Some(attachment), Some(link)) = (self.attachment.upgrade(), Link::ask(interface)?) else {
+            return Ok(());
+        };
+        attachment.program.set_station(link.station())
     }
 
     fn set(&self, address: IpAddr, is_local: bool) -> io::Result<()> {

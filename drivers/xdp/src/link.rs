@@ -39,7 +39,7 @@ pub(crate) struct Link {
     /// What kind of virtual interface it is, such as `veth`; empty for others.
     pub(crate) kind: String,
     /// What kind of interface it is enslaved to, such as `bridge`; empty if none.
-    pub(crate) master_kind: String,
+    master_kind: String,
     pub(crate) master: u32,
     /// The XDP program at work on it: its number (0 if unknown).
     pub(crate) program: Option<u32>,
@@ -67,7 +67,8 @@ impl Link {
         Ok(link)
     }
 
-    fn ask(index: u32) -> io::Result<Option<Self>> {
+    /// What the kernel tells of an interface now; `None` if it is gone. Says nothing of queues and offloads.
+    pub(crate) fn ask(index: u32) -> io::Result<Option<Self>> {
         let fd = system::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
         let mut request = Vec::with_capacity(MESSAGE_HEADER + LINK_HEADER);
         request.extend(((MESSAGE_HEADER + LINK_HEADER) as u32).to_ne_bytes());
@@ -160,6 +161,17 @@ impl Link {
         // SAFETY: ETHTOOL_GFLAGS reads and writes a struct ethtool_value, which this is.
         let known = unsafe { system::ethtool(name, &mut flags) }.is_ok();
         self.strips_tags = known && flags.data & STRIPS_TAGS != 0;
+    }
+
+    /// What kind of interface takes all that comes in here: a bridge, a bond, a team. A VRF doesn't: its members stay
+    /// interfaces of their own.
+    pub(crate) fn taker(&self) -> Option<&str> {
+        Some(self.master_kind.as_str()).filter(|kind| !["", "vrf"].contains(kind))
+    }
+
+    /// The Ethernet address of frames that are for this interface itself. If another one takes them, there is none: that of a group.
+    pub(crate) fn station(&self) -> [u8; 6] {
+        if self.taker().is_some() { [0xff; 6] } else { self.mac }
     }
 
     /// The interface that it is enslaved to, by name.

@@ -174,13 +174,14 @@ pub fn open(config: &XdpConfig, umem: &Umem) -> Result<XdpPort, XdpError> {
         for address in &local {
             program.set_address(*address, true).map_err(system("set the kernel's addresses"))?;
         }
+        program.set_station(link.station()).map_err(system("set the Ethernet address"))?;
     }
     let mut notes = Vec::new();
     let (attachment, way) = attach(config, &link, program, fragments, &mut notes)?;
     let attachment = Arc::new(attachment);
     let addresses = LocalAddresses::new(&attachment, local);
     if config.steering == Steering::Router {
-        addresses.follow().map_err(system("follow the kernel's addresses"))?;
+        addresses.follow(link.index).map_err(system("follow the kernel's addresses"))?;
     }
 
     let mut opener = Opener { config, umem, link: &link, fragments, zero_copy: None, shared: false };
@@ -230,9 +231,8 @@ fn check_link(config: &XdpConfig, link: &Link) -> Result<(), XdpError> {
     if AGGREGATES.contains(&link.kind.as_str()) {
         return Err(XdpError::Aggregate { name, kind: link.kind.clone() });
     }
-    // Members of a VRF are interfaces of their own.
-    if AGGREGATES.contains(&link.master_kind.as_str()) {
-        let (master, kind) = (link.master_name(), link.master_kind.clone());
+    if let Some(kind) = link.taker() {
+        let (master, kind) = (link.master_name(), kind.to_owned());
         return Err(XdpError::Enslaved { name, master, kind });
     }
     if !link.is_up {

@@ -110,7 +110,7 @@ pub(crate) fn ask(fd: &OwnedFd, request: &[u8], mut done: impl FnMut(&[u8]) -> b
     }
 }
 
-/// A socket that hears of addresses that come and go (rtnetlink(7)); it waits a second at most.
+/// A socket that hears of addresses that come and go, and of changed interfaces (rtnetlink(7)); it waits a second at most.
 pub(crate) fn address_news() -> io::Result<OwnedFd> {
     let fd = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
     let second = libc::timeval { tv_sec: 1, tv_usec: 0 };
@@ -118,7 +118,7 @@ pub(crate) fn address_news() -> io::Result<OwnedFd> {
     // SAFETY: all zero is a value of this plain C struct.
     let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
     address.nl_family = libc::AF_NETLINK as u16;
-    address.nl_groups = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+    address.nl_groups = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
     bind(&fd, address)?;
     Ok(fd)
 }

@@ -284,6 +284,43 @@ fn a_router_leaves_the_box_its_own() {
     });
 }
 
+/// The interface's own Ethernet address may change while the port is open, and a bridge may take it.
+#[test]
+fn a_router_takes_what_is_for_its_own_station() {
+    in_namespace("a_router_takes_what_is_for_its_own_station", || {
+        pair("v0", "v1", 1500);
+        let pool = pool(&PoolConfig::default());
+        let umem = Umem::new(&pool).unwrap();
+        let config = XdpConfig { steering: Steering::Router, ..all_of("v0") };
+        let port = opened(&config, &umem);
+        let first = port.port.capabilities.mac.unwrap();
+        let (mut incoming, outgoing, _monitor) = only(port);
+        let wire = Wire::on("v1");
+        let mut number = 0;
+        // Whether a frame comes to us; a thread follows the kernel.
+        let mut comes = |station: [u8; 6]| {
+            number += 1;
+            wire.send(&udp(station, [198, 51, 100, number]));
+            std::thread::sleep(Duration::from_millis(5));
+            let mut burst = Burst::new();
+            incoming.receive(&mut burst);
+            burst.iter().any(|packet| packet.data()[33] == number)
+        };
+        let other = [2, 0, 0, 0, 7, 7];
+        assert!(comes(first) && !comes(other));
+        ip("link set v0 address 02:00:00:00:07:07");
+        wait_for("hearing of the address", || comes(other));
+        assert!(!comes(first));
+        ip("link add br0 type bridge");
+        ip("link set v0 master br0");
+        wait_for("hearing of the bridge", || !comes(other));
+        ip("link set v0 nomaster");
+        wait_for("hearing that it is gone", || comes(other));
+        drop((incoming, outgoing));
+        assert_eq!(pool.ledger().outstanding(), 0);
+    });
+}
+
 #[test]
 fn what_cannot_work_is_refused_with_the_remedy() {
     in_namespace("what_cannot_work_is_refused_with_the_remedy", || {

@@ -60,6 +60,8 @@ pub(super) const CALL: u8 = 0x85;
 pub(super) const EXIT: u8 = 0x95;
 /// Marks the immediate of [`LOAD_WIDE`] as a map's file descriptor (`BPF_PSEUDO_MAP_FD`).
 const MAP_DESCRIPTOR: u8 = 1;
+/// Marks it as that of an array of one entry, and means where that entry's value is (`BPF_PSEUDO_MAP_VALUE`).
+const MAP_VALUE: u8 = 2;
 
 /// A place to jump to.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +120,12 @@ impl Assembler {
     pub(crate) fn map(&mut self, register: Register, descriptor: i32) {
         self.push(LOAD_WIDE, register as u8, MAP_DESCRIPTOR, 0, descriptor);
         // A 64-bit immediate takes two slots.
+        self.push(0, 0, 0, 0, 0);
+    }
+
+    /// `register = where the map's only value is`; the map is an array of one entry.
+    pub(crate) fn value(&mut self, register: Register, descriptor: i32) {
+        self.push(LOAD_WIDE, register as u8, MAP_VALUE, 0, descriptor);
         self.push(0, 0, 0, 0, 0);
     }
 

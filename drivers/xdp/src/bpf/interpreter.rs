@@ -11,6 +11,7 @@ const CONTEXT: u64 = 0x1000;
 const PACKET: u64 = 0x10_0000;
 const MAP: u64 = 1 << 40;
 const MAP_VALUE: u64 = 2 << 40;
+const STATION: u64 = 3 << 40;
 
 /// More steps than a program without loops can need.
 const STEPS: usize = 1000;
@@ -27,12 +28,14 @@ pub(crate) enum Outcome {
 /// The machine: maps, and a receive queue that packets come from.
 pub(crate) struct Machine {
     queue: u32,
+    /// The only value of the only map that programs look into without a call.
+    station: [u8; 8],
     keys: HashSet<(i32, Vec<u8>)>,
 }
 
 impl Machine {
-    pub(crate) fn new(queue: u32) -> Self {
-        Self { queue, keys: HashSet::new() }
+    pub(crate) fn new(queue: u32, [a, b, c, d, e, f]: [u8; 6]) -> Self {
+        Self { queue, station: [a, b, c, d, e, f, 0, 0], keys: HashSet::new() }
     }
 
     pub(crate) fn insert(&mut self, map: i32, key: &[u8]) {
@@ -60,8 +63,11 @@ impl Machine {
                 ALU_ADD => registers[to] = registers[to].wrapping_add(immediate),
                 ALU_AND => registers[to] &= immediate,
                 LOAD_WIDE => {
-                    assert_eq!(from, 1, "a map");
-                    registers[to] = MAP + immediate;
+                    registers[to] = match (from, one.immediate) {
+                        (1, _) => MAP + immediate,
+                        (2, map) if map == super::steering::tests::MAPS.station => STATION,
+                        other => panic!("neither a map nor a value: {other:?}"),
+                    };
                     next += 1;
                 }
                 0x61 if registers[from] == CONTEXT => {
@@ -72,14 +78,21 @@ impl Machine {
                         other => panic!("unknown field {other} of the context"),
                     };
                 }
-                0x69 | 0x71 => {
-                    let width = if one.code == 0x69 { 2 } else { 1 };
+                0x61 | 0x69 | 0x71 => {
+                    let width = match one.code {
+                        0x61 => 4,
+                        0x69 => 2,
+                        _ => 1,
+                    };
                     let at = registers[from].wrapping_add_signed(i64::from(one.offset));
-                    let bytes = read(packet, at, width);
-                    registers[to] = if let [high, low] = *bytes {
-                        u64::from(u16::from_ne_bytes([high, low]))
-                    } else {
-                        u64::from(bytes[0])
+                    let bytes = match at.checked_sub(STATION) {
+                        Some(offset) => &self.station[offset as usize..offset as usize + width],
+                        None => read(packet, at, width),
+                    };
+                    registers[to] = match *bytes {
+                        [a, b, c, d] => u64::from(u32::from_ne_bytes([a, b, c, d])),
+                        [a, b] => u64::from(u16::from_ne_bytes([a, b])),
+                        _ => u64::from(bytes[0]),
                     };
                 }
                 JUMP_ALWAYS => next = jump(next),

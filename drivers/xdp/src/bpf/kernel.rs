@@ -14,6 +14,7 @@ const MAP_DELETE: c_int = 3;
 const PROGRAM_LOAD: c_int = 5;
 const LINK_CREATE: c_int = 28;
 const HASH: u32 = 1;
+const ARRAY: u32 = 2;
 const SOCKETS: u32 = 17;
 const PROGRAM_CLASSIFIER: u32 = 3;
 const PROGRAM_XDP: u32 = 6;
@@ -153,6 +154,7 @@ fn remove(map: &OwnedFd, key: &[u8]) -> io::Result<()> {
 pub(crate) struct Program {
     descriptor: OwnedFd,
     sockets: OwnedFd,
+    station: OwnedFd,
     ipv4: OwnedFd,
     ipv6: OwnedFd,
 }
@@ -162,18 +164,29 @@ impl Program {
     pub(crate) fn load(choice: Choice, queues: u32, fragments: bool) -> Result<Self, XdpError> {
         let error = |action: &str| XdpError::bpf(action.to_owned());
         let sockets = map(SOCKETS, 4, 4, queues.max(1), b"warmlane_sock").map_err(error("make a BPF map"))?;
+        let station = map(ARRAY, 4, 8, 1, b"warmlane_mac").map_err(error("make a BPF map"))?;
         let ipv4 = map(HASH, 4, 4, ADDRESSES, b"warmlane_ipv4").map_err(error("make a BPF map"))?;
         let ipv6 = map(HASH, 16, 4, ADDRESSES, b"warmlane_ipv6").map_err(error("make a BPF map"))?;
-        let maps = Maps { sockets: sockets.as_raw_fd(), ipv4: ipv4.as_raw_fd(), ipv6: ipv6.as_raw_fd() };
+        let maps = Maps {
+            sockets: sockets.as_raw_fd(),
+            station: station.as_raw_fd(),
+            ipv4: ipv4.as_raw_fd(),
+            ipv6: ipv6.as_raw_fd(),
+        };
         let code = steering::program(choice, maps)
             .map_err(|_| XdpError::Program { log: "a label is not placed".to_owned() })?;
         let descriptor = load(&code, fragments)?;
-        Ok(Self { descriptor, sockets, ipv4, ipv6 })
+        Ok(Self { descriptor, sockets, station, ipv4, ipv6 })
     }
 
     /// Packets of this receive queue are redirected to this socket from now on.
     pub(crate) fn set_socket(&self, queue: u32, socket: &OwnedFd) -> io::Result<()> {
         put(&self.sockets, &queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
+    }
+
+    /// Frames to this Ethernet address are the interface's own from now on, and no others.
+    pub(crate) fn set_station(&self, [a, b, c, d, e, f]: [u8; 6]) -> io::Result<()> {
+        put(&self.station, &0_u32.to_ne_bytes(), &[a, b, c, d, e, f, 0, 0])
     }
 
     /// An address that is the kernel's, or no longer.
@@ -346,7 +359,20 @@ mod tests {
             frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
             frame[22] = 64;
             frame[30..34].copy_from_slice(&[198, 51, 100, 1]);
+            // The interface's address is all zero at first.
             assert_eq!(run(&router, &frame), XDP_TX);
+            router.set_station([2, 0, 0, 0, 0, 1]).unwrap();
+            for (station, verdict) in [
+                ([2, 0, 0, 0, 0, 1], XDP_TX),
+                ([2, 0, 0, 0, 0, 2], XDP_PASS),
+                ([2, 0, 0, 0, 1, 1], XDP_PASS),
+                ([2, 0, 0, 1, 0, 1], XDP_PASS),
+                ([6, 0, 0, 0, 0, 1], XDP_PASS),
+            ] {
+                frame[..6].copy_from_slice(&station);
+                assert_eq!(run(&router, &frame), verdict, "{station:x?}");
+            }
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
             router.set_address([198, 51, 100, 1].into(), true).unwrap();
             assert_eq!(run(&router, &frame), XDP_PASS);
             router.set_address([198, 51, 100, 1].into(), false).unwrap();
@@ -358,11 +384,15 @@ mod tests {
             frame[0] = 0xff;
             assert_eq!(run(&router, &frame), XDP_PASS);
             let mut tagged = vec![0_u8; 80];
+            tagged[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
             tagged[12..20].copy_from_slice(&[0x81, 0, 0, 5, 0x86, 0xdd, 0x60, 0]);
             tagged[25] = 64;
             let to: std::net::Ipv6Addr = "2001:db8::7".parse().unwrap();
             tagged[42..58].copy_from_slice(&to.octets());
             assert_eq!(run(&router, &tagged), XDP_TX);
+            tagged[12..14].copy_from_slice(&[0x88, 0xa8]);
+            assert_eq!(run(&router, &tagged), XDP_PASS);
+            tagged[12..14].copy_from_slice(&[0x81, 0]);
             router.set_address(to.into(), true).unwrap();
             assert_eq!(run(&router, &tagged), XDP_PASS);
         }

@@ -33,17 +33,15 @@ const TAG: i32 = 4;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const CUSTOMER_TAG: u16 = 0x8100;
-const SERVICE_TAG: u16 = 0x88a8;
-
-/// VLAN tags that are looked through; what has more stays with the kernel.
-const TAGS: usize = 2;
 
 /// What packets come to the sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steering {
     /// What a router forwards, and nothing else. For the box itself, and hence the kernel's: everything to a group
-    /// (ARP requests, neighbour discovery, OSPF, IS-IS, LLDP), everything that is not IP, all that goes to one of the
-    /// kernel's addresses (see [`LocalAddresses`](crate::LocalAddresses)) or a link-local one.
+    /// (ARP requests, neighbour discovery, OSPF, IS-IS, LLDP), to another station than the interface itself (macvlan
+    /// interfaces on it, virtual machines, VLANs with Ethernet addresses of their own), everything that is not IP or has
+    /// another tag than one of IEEE 802.1Q, all that goes to one of the kernel's addresses (see
+    /// [`LocalAddresses`](crate::LocalAddresses)) or a link-local one.
     #[default]
     Router,
     /// Everything that comes in.
@@ -55,6 +53,8 @@ pub enum Steering {
 pub(crate) struct Maps {
     /// The sockets, by receive queue.
     pub(crate) sockets: i32,
+    /// The interface's Ethernet address, and two bytes.
+    pub(crate) station: i32,
     /// The kernel's addresses.
     pub(crate) ipv4: i32,
     pub(crate) ipv6: i32,
@@ -135,19 +135,23 @@ fn steer(
     code.load(Byte, R3, R6, 0);
     code.and(R3, 1);
     code.jump_if(R3, If::NotEqual, 0, pass);
+    // To another station: an interface on this one with an address of its own, a virtual machine, or another host, if
+    // somebody listens to all.
+    code.value(R1, maps.station);
+    for (width, offset) in [(Word, 0), (Half, 4)] {
+        code.load(width, R2, R6, offset);
+        code.load(width, R3, R1, offset);
+        code.jump_if_register(R2, If::NotEqual, R3, pass);
+    }
     code.load(Half, R8, R6, 12);
     code.add(R6, ETHERNET);
 
+    // Behind a second tag, or a provider's, are interfaces that we know nothing of.
     let untagged = code.label();
-    for _ in 0..TAGS {
-        let tagged = code.label();
-        code.jump_if(R8, If::Equal, network(CUSTOMER_TAG), tagged);
-        code.jump_if(R8, If::NotEqual, network(SERVICE_TAG), untagged);
-        code.place(tagged);
-        need(code, TAG, pass);
-        code.load(Half, R8, R6, 2);
-        code.add(R6, TAG);
-    }
+    code.jump_if(R8, If::NotEqual, network(CUSTOMER_TAG), untagged);
+    need(code, TAG, pass);
+    code.load(Half, R8, R6, 2);
+    code.add(R6, TAG);
     code.place(untagged);
     let ipv6 = code.label();
     code.jump_if(R8, If::Equal, network(IPV6), ipv6);
@@ -222,13 +226,15 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    pub(crate) const MAPS: Maps = Maps { sockets: 101, ipv4: 104, ipv6: 106 };
+    pub(crate) const MAPS: Maps = Maps { sockets: 101, station: 102, ipv4: 104, ipv6: 106 };
+    const SERVICE_TAG: u16 = 0x88a8;
+    const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
     const OURS_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
 
     fn run(steering: Steering, pass_expiring: bool, frame: &[u8]) -> Outcome {
         let program = program(Choice::new(steering, pass_expiring), MAPS).unwrap();
-        let mut machine = Machine::new(3);
+        let mut machine = Machine::new(3, STATION);
         machine.insert(MAPS.ipv4, &ipv4_key(OURS));
         machine.insert(MAPS.ipv6, &ipv6_key(OURS_6));
         machine.run(&program, frame)
@@ -238,7 +244,8 @@ pub(crate) mod tests {
     const PASSED: Outcome = Outcome::Returned(XDP_PASS as u64);
 
     fn frame(tags: &[u16], kind: u16, payload: &[u8]) -> Vec<u8> {
-        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        let mut frame = STATION.to_vec();
+        frame.extend([2, 0, 0, 0, 0, 2]);
         for tag in tags {
             frame.extend(tag.to_be_bytes());
             frame.extend([0, 100]);
@@ -270,7 +277,7 @@ pub(crate) mod tests {
     fn what_is_forwarded_is_redirected() {
         let far = Ipv4Addr::new(203, 0, 113, 7);
         let far_6: Ipv6Addr = "2001:db8:9::7".parse().unwrap();
-        for tags in [&[][..], &[CUSTOMER_TAG], &[SERVICE_TAG, CUSTOMER_TAG], &[CUSTOMER_TAG, CUSTOMER_TAG]] {
+        for tags in [&[][..], &[CUSTOMER_TAG]] {
             let packet = frame(tags, IPV4, &ipv4(far, 64));
             assert_eq!(run(Steering::Router, true, &packet), REDIRECTED, "{tags:x?}");
             let packet = frame(tags, IPV6, &ipv6(OURS_6, far_6, 64));
@@ -287,8 +294,11 @@ pub(crate) mod tests {
             frame(&[], 0x88cc, &[0; 40]),
             // IS-IS: a length, not a type.
             frame(&[], 60, &[0xfe, 0xfe, 3]),
-            frame(&[CUSTOMER_TAG; 3], IPV4, &ipv4(Ipv4Addr::new(203, 0, 113, 7), 64)),
         ];
+        for tags in [&[SERVICE_TAG][..], &[SERVICE_TAG, CUSTOMER_TAG], &[CUSTOMER_TAG; 2]] {
+            packets.push(frame(tags, IPV4, &ipv4(Ipv4Addr::new(203, 0, 113, 7), 64)));
+            packets.push(frame(tags, IPV6, &ipv6(far_6, far_6, 64)));
+        }
         for to in [
             OURS,
             Ipv4Addr::LOCALHOST,
@@ -308,7 +318,7 @@ pub(crate) mod tests {
             (far_6, "ff02::5".parse().unwrap()),
         ] {
             packets.push(frame(&[], IPV6, &ipv6(from, to, 64)));
-            packets.push(frame(&[SERVICE_TAG, CUSTOMER_TAG], IPV6, &ipv6(from, to, 64)));
+            packets.push(frame(&[CUSTOMER_TAG], IPV6, &ipv6(from, to, 64)));
         }
         let mut group = frame(&[], IPV4, &ipv4(Ipv4Addr::new(203, 0, 113, 7), 64));
         group[0] = 1;
@@ -316,6 +326,22 @@ pub(crate) mod tests {
         for packet in packets {
             assert_eq!(run(Steering::Router, false, &packet), PASSED, "{packet:x?}");
             assert_eq!(run(Steering::All, false, &packet), REDIRECTED);
+        }
+    }
+
+    /// Each byte of the address counts.
+    #[test]
+    fn what_is_for_another_station_passes() {
+        let far = Ipv4Addr::new(203, 0, 113, 7);
+        for tags in [&[][..], &[CUSTOMER_TAG]] {
+            let ours = frame(tags, IPV4, &ipv4(far, 64));
+            assert_eq!(run(Steering::Router, false, &ours), REDIRECTED);
+            for place in 0..6 {
+                let mut other = ours.clone();
+                other[place] ^= 0x40;
+                assert_eq!(run(Steering::Router, false, &other), PASSED, "{place}");
+                assert_eq!(run(Steering::All, false, &other), REDIRECTED);
+            }
         }
     }
 
