@@ -1,6 +1,6 @@
 //! Packets that wait for their next station's Ethernet address, so that the first one of a connection isn't lost.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use warmlane_forward::control::Unresolved;
@@ -26,7 +26,7 @@ const ASK_AGAIN_MILLISECONDS: u64 = 1_100;
 const BACK_MILLISECONDS: u64 = 10;
 
 /// A station that is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Station {
     /// The kernel's number of the link.
     pub link: u32,
@@ -34,6 +34,7 @@ pub struct Station {
     pub address: IpAddr,
 }
 
+#[derive(Clone, Copy)]
 struct Waiting {
     station: Station,
     /// Since when, in cycles.
@@ -43,11 +44,14 @@ struct Waiting {
     packets: u16,
     /// When the last of them was taken out to be tried again.
     emptied: u64,
+    /// It is waited for no longer.
+    is_late: bool,
 }
 
 struct Held {
     packet: Packet,
-    station: Station,
+    /// The place of its station.
+    place: u16,
 }
 
 /// What became of a packet that should be held.
@@ -60,10 +64,15 @@ pub(crate) enum Kept {
     Refused(Packet),
 }
 
-/// One lane's packets that wait.
+/// One lane's packets that wait. None of its work grows with packets times stations: whoever scans a network fills both.
 pub(crate) struct Hold {
     held: VecDeque<Held>,
-    waiting: Vec<Waiting>,
+    /// Stations by place.
+    waiting: Vec<Option<Waiting>>,
+    /// Places without a station.
+    free: Vec<u16>,
+    /// Where each station is. It never grows: with less than half of its room in use, it is tidied up where it is.
+    places: HashMap<Station, u16>,
     cycles_per_millisecond: u64,
     /// The routes' version that the packets were tried with last.
     version: u64,
@@ -77,7 +86,9 @@ impl Hold {
     pub(crate) fn new(cycles_per_second: u64) -> Self {
         Self {
             held: VecDeque::with_capacity(PACKETS),
-            waiting: Vec::with_capacity(STATIONS),
+            waiting: vec![None; STATIONS],
+            free: (0..STATIONS as u16).collect(),
+            places: HashMap::with_capacity(2 * STATIONS),
             cycles_per_millisecond: (cycles_per_second / 1000).max(1),
             version: 0,
             untried: 0,
@@ -86,7 +97,7 @@ impl Hold {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.waiting.is_empty()
+        self.held.is_empty() && self.places.is_empty()
     }
 
     /// Keeps a packet.
@@ -99,25 +110,29 @@ impl Hold {
         if self.held.len() == PACKETS {
             return Kept::Refused(packet);
         }
-        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.station == station) {
+        if let Some(&place) = self.places.get(&station)
+            && let Some(Some(waiting)) = self.waiting.get_mut(usize::from(place))
+        {
             if waiting.packets == PACKETS_PER_STATION {
                 return Kept::Refused(packet);
             }
             let back = BACK_MILLISECONDS * self.cycles_per_millisecond;
             let is_new = waiting.packets == 0 && now.saturating_sub(waiting.emptied) > back;
             waiting.packets += 1;
-            self.held.push_back(Held { packet, station });
+            self.held.push_back(Held { packet, place });
             if is_new {
                 (waiting.since, waiting.asked) = (now, now);
                 return Kept::First(station);
             }
             return Kept::Waits;
         }
-        if self.waiting.len() == STATIONS {
-            return Kept::Refused(packet);
+        let Some(place) = self.free.pop() else { return Kept::Refused(packet) };
+        if let Some(waiting) = self.waiting.get_mut(usize::from(place)) {
+            *waiting =
+                Some(Waiting { station, since: now, asked: now, packets: 1, emptied: now, is_late: false });
         }
-        self.waiting.push(Waiting { station, since: now, asked: now, packets: 1, emptied: now });
-        self.held.push_back(Held { packet, station });
+        self.places.insert(station, place);
+        self.held.push_back(Held { packet, place });
         Kept::First(station)
     }
 
@@ -144,14 +159,14 @@ impl Hold {
         }
         while self.untried > 0 && again.room() > 0 {
             self.untried -= 1;
-            let Some(Held { packet, station }) = self.held.pop_front() else { break };
-            self.forget(station, now);
+            let Some(Held { packet, place }) = self.held.pop_front() else { break };
+            self.forget(place, now);
             drop(again.push(packet));
         }
     }
 
-    fn forget(&mut self, station: Station, now: u64) {
-        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.station == station) {
+    fn forget(&mut self, place: u16, now: u64) {
+        if let Some(Some(waiting)) = self.waiting.get_mut(usize::from(place)) {
             waiting.packets = waiting.packets.saturating_sub(1);
             waiting.emptied = now;
         }
@@ -159,29 +174,41 @@ impl Hold {
 
     fn expire(&mut self, now: u64, lost: &mut Burst) {
         let patience = PATIENCE_MILLISECONDS * self.cycles_per_millisecond;
-        let late = |waiting: &Waiting| now.saturating_sub(waiting.since) > patience;
-        let mut place = 0;
-        if self.waiting.iter().any(|waiting| late(waiting) && waiting.packets > 0) {
-            while place < self.held.len() && lost.room() > 0 {
-                let station = self.held[place].station;
-                let is_late = self.waiting.iter().any(|waiting| waiting.station == station && late(waiting));
-                if !is_late {
-                    place += 1;
+        let mut has_late_packets = false;
+        for waiting in self.waiting.iter_mut().flatten() {
+            waiting.is_late = now.saturating_sub(waiting.since) > patience;
+            has_late_packets |= waiting.is_late && waiting.packets > 0;
+        }
+        if has_late_packets {
+            // Once round, so that the order stays.
+            let untried = self.untried;
+            for number in 0..self.held.len() {
+                let Some(held) = self.held.pop_front() else { break };
+                let waiting = self.waiting.get(usize::from(held.place)).copied().flatten();
+                if lost.room() == 0 || !waiting.is_some_and(|waiting| waiting.is_late) {
+                    self.held.push_back(held);
                     continue;
                 }
-                self.untried -= usize::from(place < self.untried);
-                self.forget(station, now);
-                if let Some(held) = self.held.remove(place) {
-                    drop(lost.push(held.packet));
-                }
+                self.untried -= usize::from(number < untried);
+                self.forget(held.place, now);
+                drop(lost.push(held.packet));
             }
         }
-        self.waiting.retain(|waiting| waiting.packets > 0 || !late(waiting));
+        for (place, slot) in (0..).zip(&mut self.waiting) {
+            if let Some(waiting) = slot
+                && waiting.is_late
+                && waiting.packets == 0
+            {
+                self.places.remove(&waiting.station);
+                self.free.push(place);
+                *slot = None;
+            }
+        }
     }
 
     fn insist(&mut self, now: u64, mut ask: impl FnMut(Station)) {
         let interval = ASK_AGAIN_MILLISECONDS * self.cycles_per_millisecond;
-        for waiting in &mut self.waiting {
+        for waiting in self.waiting.iter_mut().flatten() {
             if waiting.packets > 0 && now.saturating_sub(waiting.asked) >= interval {
                 waiting.asked = now;
                 ask(waiting.station);
@@ -197,7 +224,10 @@ impl Hold {
             drop(lost.push(held.packet));
         }
         if self.held.is_empty() {
-            self.waiting.clear();
+            self.waiting.fill(None);
+            self.places.clear();
+            self.free.clear();
+            self.free.extend(0..STATIONS as u16);
         }
     }
 }
@@ -311,5 +341,36 @@ mod tests {
             lost.clear();
         }
         assert_eq!(given, PACKETS);
+    }
+
+    /// A scan: hundreds of stations that nobody is, all full, and new ones all the time.
+    #[test]
+    fn a_scan_is_given_up_in_order_and_leaves_room() {
+        let pool = Pool::new(&PoolConfig { buffers: 2048, ..PoolConfig::default() }).unwrap();
+        let mut hold = Hold::new(SECOND);
+        let gateway = |number: u16| Unresolved {
+            gateway: Some(IpAddr::from([10, 0, (number >> 8) as u8, number as u8])),
+            ..ON_LINK
+        };
+        for round in 0..3_u64 {
+            let begin = round * 10 * SECOND;
+            for number in 0..600 {
+                let kept = hold.keep(packet(&pool, number as u8), gateway(number), begin + u64::from(number));
+                assert_eq!(matches!(kept, Kept::First(_)), usize::from(number) < STATIONS, "{number}");
+            }
+            assert!(matches!(hold.keep(packet(&pool, 7), gateway(7), begin + 700), Kept::Waits));
+            let mut order = Vec::new();
+            for millisecond in 3_300..3_320 {
+                let (mut again, mut lost) = (Burst::new(), Burst::with_limit(64));
+                hold.release(0, begin + millisecond * SECOND / 1000, &mut again, &mut lost, |_| ());
+                order.extend(lost.iter().map(|packet| packet.data()[33]));
+            }
+            let in_turn = (0..STATIONS).map(|number| number as u8).chain([7]);
+            assert_eq!(order, in_turn.collect::<Vec<_>>());
+            assert!(hold.is_empty());
+            assert_eq!(hold.free.len(), STATIONS);
+        }
+        assert_eq!(pool.ledger().outstanding(), 0);
+        assert!(hold.places.capacity() < 4 * STATIONS);
     }
 }
