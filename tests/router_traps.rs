@@ -138,6 +138,52 @@ fn paths_that_die_with_their_link() {
     RouterLab::finish(process);
 }
 
+/// A cable that is pulled at its other end takes nexthop objects along, and, where `ignore_routes_with_linkdown` asks for it,
+/// paths: without a word, as if the interface were set down.
+#[test]
+fn what_goes_with_a_cable_that_is_pulled() {
+    let Some((lab, third)) = lab("router: cable_is_pulled") else { return };
+    for family in ["ipv4", "ipv6"] {
+        lab.router.set(&format!("net.{family}.conf.x0.ignore_routes_with_linkdown"), "1");
+    }
+    for line in [
+        "nexthop add id 1 via 198.51.100.2 dev e0",
+        "nexthop add id 2 via 192.0.3.2 dev x0",
+        "nexthop add id 10 group 1/2",
+        "route add 203.0.113.0/25 nhid 2",
+        "route add 203.0.113.0/24 nhid 10",
+        "route add 10.0.0.0/8 nexthop via 198.51.100.2 nexthop via 192.0.3.2",
+        "route add 2001:db8:5::/48 nexthop via 2001:db8:2::2 nexthop via 2001:db8:3::2",
+    ] {
+        lab.router.ip(line);
+    }
+    let mut process = lab.start("w0 e0 x0", "");
+    RouterLab::check_ping(&lab.west, &FAR);
+    let route = |address: &str| lab.ask(&format!("routes {address}"))["routes"][0].clone();
+    let prefix = |address: &str| route(address)["prefix"].as_str().unwrap_or("-").to_owned();
+    let ways =
+        |address: &str| route(address)["leads_to"].as_str().map_or(0, |text| text.split(" or ").count());
+    let several = ["203.0.113.129", "10.0.0.1", FAR[1]];
+    assert_eq!(several.map(ways), [2; 3]);
+    assert_eq!(prefix(FAR[0]), "203.0.113.0/25");
+    third.ip("link set x0 down");
+    process.wait_for("interface x0 has lost its carrier", SHORT);
+    for address in several {
+        RouterLab::wait_until("one way", SHORT, || ways(address) == 1);
+    }
+    RouterLab::wait_until("the route is gone", SHORT, || prefix(FAR[0]) == "203.0.113.0/24");
+    lab.verify();
+    RouterLab::check_ping(&lab.west, &FAR);
+    third.ip("link set x0 up");
+    process.wait_for("interface x0 has a carrier again", SHORT);
+    // Paths are used again, objects don't come back.
+    for (address, count) in several.into_iter().zip([1, 2, 2]) {
+        RouterLab::wait_until("its ways", SHORT, || ways(address) == count);
+    }
+    lab.verify();
+    RouterLab::finish(process);
+}
+
 /// An address that is removed takes the routes along that prefer it as their source; not all kernels tell of them.
 #[test]
 fn routes_that_go_with_an_address() {

@@ -450,6 +450,19 @@ fn remark(view: &View, ports: &[PortSettings], event: &Event, remarks: &mut Vec<
                 let what = if now.is_up { "up again" } else { "down" };
                 remarks.push(format!("interface {} was set {what}", now.name));
             }
+            if before.is_up && now.is_up && before.has_carrier != now.has_carrier {
+                let what = if now.has_carrier { "has a carrier again" } else { "has lost its carrier" };
+                remarks.push(format!("interface {} {what}", now.name));
+            }
+            let master = now.master.filter(|_| before.master != now.master);
+            if let Some(master) = master.and_then(|master| view.links().get(&master))
+                && master.vrf_table.is_none()
+            {
+                remarks.push(format!(
+                    "interface {} is a member of {} now: what comes in there is left to the kernel",
+                    now.name, master.name
+                ));
+            }
             if before.mtu != now.mtu {
                 let limit = ports.iter().find(|port| port.link == now.index).map_or(0, |port| port.mtu_limit);
                 let beyond = if now.mtu > u32::from(limit) {

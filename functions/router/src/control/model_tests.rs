@@ -26,6 +26,7 @@ pub(super) fn link(index: u32, is_up: bool) -> Link {
         name: format!("link{index}"),
         kind: String::new(),
         is_up,
+        has_carrier: is_up,
         mac: Some([2, 0, 0, 0, 0, index as u8]),
         mtu: 1500,
         master: None,
@@ -35,14 +36,16 @@ pub(super) fn link(index: u32, is_up: bool) -> Link {
     }
 }
 
-/// Two ports, another interface, a VLAN on a port, a VRF that the VLAN may be in.
+/// Two ports, another interface, a VLAN on a port, a VRF or a bridge that the VLAN may be in.
 fn links() -> impl Strategy<Value = Link> {
-    (1_u32..=5, any::<bool>(), any::<bool>(), 0_u8..2).prop_map(|(index, is_up, in_vrf, mac)| {
+    (1_u32..=5, any::<[bool; 3]>(), 0_u8..2).prop_map(|(index, [is_up, has_carrier, in_vrf], mac)| {
         let mut link = link(index, is_up);
+        link.has_carrier = is_up && has_carrier;
         link.mac = Some([2, 0, 0, 0, mac, index as u8]);
         match index {
             4 => (link.lower, link.vlan, link.master) = (Some(1), Some(7), in_vrf.then_some(5)),
-            5 => link.vrf_table = Some(VRF_TABLE),
+            // Or a bridge.
+            5 => link.vrf_table = (mac == 0).then_some(VRF_TABLE),
             _ => {}
         }
         link
@@ -289,4 +292,53 @@ fn a_group_changes_without_its_routes() {
     // The object is deleted: so is what the kernel doesn't tell.
     view.apply(Event::ObjectGone(7));
     assert!(view.take_changes().in_doubt);
+}
+
+/// Whether the kernel may have taken routes away without a word, after this event.
+fn is_in_doubt_after(view: &mut View, event: Event) -> bool {
+    view.apply(event);
+    view.take_changes().in_doubt
+}
+
+/// A pulled cable is no `ip link set down`, but the kernel takes nexthop objects away all the same.
+#[test]
+fn a_carrier_that_goes_or_comes_is_a_reason_for_doubt() {
+    let mut view = View::default();
+    let with = |has_carrier| Event::Link(Link { has_carrier, ..link(1, true) });
+    assert!(!is_in_doubt_after(&mut view, with(true)));
+    assert!(!is_in_doubt_after(&mut view, with(true)));
+    assert!(is_in_doubt_after(&mut view, with(false)));
+    assert!(is_in_doubt_after(&mut view, with(true)));
+}
+
+/// Daemons delete objects that they don't use any more all the time: to list a full table for each would be too much.
+#[test]
+fn an_object_that_nobody_uses_leaves_no_doubt() {
+    let mut view = View::default();
+    let path = Path { link: 1, gateway: None, weight: 1, is_dead: false };
+    for number in 1..=4 {
+        view.apply(Event::Object(number, NextHopObject::Path(path.clone())));
+    }
+    view.apply(Event::Object(10, NextHopObject::Group(vec![(1, 1), (2, 1)])));
+    let route = |number| Route { metric: 0, tos: 0, target: Arc::new(Target::Object(number)) };
+    for (table, number) in [(MAIN, 3), (OTHER_TABLE, 3), (MAIN, 10)] {
+        let prefix = format!("10.{number}.0.0/16").parse().unwrap();
+        view.apply(Event::Route(RouteKey { table, prefix }, route(number), Placement::Append));
+    }
+    view.take_changes();
+    assert!(!is_in_doubt_after(&mut view, Event::ObjectGone(4)));
+    // One that is a member, one that routes of two tables lead to, and one after those are gone.
+    assert!(is_in_doubt_after(&mut view, Event::ObjectGone(1)));
+    let [first, second] =
+        [MAIN, OTHER_TABLE].map(|table| RouteKey { table, prefix: "10.3.0.0/16".parse().unwrap() });
+    view.apply(Event::RouteGone(first, route(3)));
+    assert!(is_in_doubt_after(&mut view, Event::ObjectGone(3)));
+    view.apply(Event::Object(3, NextHopObject::Path(path)));
+    view.apply(Event::RouteGone(second, route(3)));
+    assert!(!is_in_doubt_after(&mut view, Event::ObjectGone(3)));
+    // First the group, then what it consists of, as routing daemons do it.
+    let group = RouteKey { table: MAIN, prefix: "10.10.0.0/16".parse().unwrap() };
+    view.apply(Event::RouteGone(group, route(10)));
+    assert!(!is_in_doubt_after(&mut view, Event::ObjectGone(10)));
+    assert!(!is_in_doubt_after(&mut view, Event::ObjectGone(2)));
 }

@@ -122,10 +122,16 @@ impl Resolver<'_> {
         !path.is_dead && self.view.links().get(&path.link).is_some_and(|link| link.is_up)
     }
 
+    /// The same for a nexthop object: those whose link has lost its carrier are gone, and nobody says so.
+    fn is_usable_object(&self, path: &Path) -> bool {
+        let has_carrier = self.view.links().get(&path.link).is_some_and(|link| link.has_carrier);
+        has_carrier && self.is_usable_path(path)
+    }
+
     /// Whether the kernel would use a route to this at present; if not, it goes on with the next.
     pub(crate) fn is_usable(&self, target: &Target) -> bool {
         let object = |number: u32| match self.view.object(number) {
-            Some(NextHopObject::Path(path)) => self.is_usable_path(path),
+            Some(NextHopObject::Path(path)) => self.is_usable_object(path),
             Some(NextHopObject::Blackhole | NextHopObject::KernelOnly) => true,
             Some(NextHopObject::Group(_)) | None => false,
         };
@@ -238,8 +244,8 @@ impl Resolver<'_> {
     /// The usable paths of a target and their weights, or what it is instead.
     fn paths(&self, target: &Target) -> Result<Vec<(LinkIndex, Option<IpAddr>, u16)>, NextHop> {
         let mut all: Vec<(LinkIndex, Option<IpAddr>, u16)> = Vec::new();
-        let mut add = |path: &Path, weight: u16| {
-            if !self.is_usable_path(path) {
+        let mut add = |path: &Path, weight: u16, is_usable: bool| {
+            if !is_usable {
                 return;
             }
             match all.iter_mut().find(|known| (known.0, known.1) == (path.link, path.gateway)) {
@@ -248,13 +254,19 @@ impl Resolver<'_> {
             }
         };
         match target {
-            Target::Paths(paths) => paths.iter().for_each(|path| add(path, path.weight)),
+            Target::Paths(paths) => {
+                for path in paths {
+                    add(path, path.weight, self.is_usable_path(path));
+                }
+            }
             Target::Object(number) => match self.view.object(*number) {
-                Some(NextHopObject::Path(path)) => add(path, 1),
+                Some(NextHopObject::Path(path)) => add(path, 1, self.is_usable_object(path)),
                 Some(NextHopObject::Group(members)) => {
                     for &(member, weight) in members {
                         match self.view.object(member) {
-                            Some(NextHopObject::Path(path)) => add(path, weight),
+                            Some(NextHopObject::Path(path)) => {
+                                add(path, weight, self.is_usable_object(path));
+                            }
                             Some(NextHopObject::Blackhole | NextHopObject::KernelOnly) => {
                                 return Err(NextHop::Punt);
                             }

@@ -90,11 +90,14 @@ fn link(message: &LinkMessage) -> Option<Link> {
     if message.header.interface_family != AddressFamily::Unspec {
         return None;
     }
+    let flags = message.header.flags;
     let mut link = Link {
         index: message.header.index,
         name: String::new(),
         kind: String::new(),
-        is_up: message.header.flags.contains(LinkFlags::Up),
+        is_up: flags.contains(LinkFlags::Up),
+        // Neither of them is what the kernel takes for no carrier (`net/ipv4/nexthop.c: nh_netdev_event`).
+        has_carrier: flags.intersects(LinkFlags::Running | LinkFlags::LowerUp),
         mac: None,
         mtu: 0,
         master: None,
@@ -264,10 +267,12 @@ fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
         }
         _ => return None,
     };
-    let target = match header.kind {
-        RouteType::Unicast => match (object, several) {
-            (Some(number), _) if number != 0 => Target::Object(number),
-            (_, Some(list)) => {
+    let target = match (header.kind, object) {
+        // The kernel calls those to a blackhole object blackhole routes (`net/ipv4/fib_semantics.c: fib_dump_info`); they go
+        // with the object all the same.
+        (RouteType::Unicast | RouteType::BlackHole, Some(number)) if number != 0 => Target::Object(number),
+        (RouteType::Unicast, _) => match several {
+            Some(list) => {
                 let paths: Option<Vec<Path>> = list.iter().map(path).collect();
                 paths.map_or(Target::KernelOnly, Target::Paths)
             }
@@ -277,13 +282,13 @@ fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
                 Target::Paths(vec![Path { link: way.link, gateway: way.gateway, weight: 1, is_dead }])
             }
         },
-        RouteType::Local | RouteType::Anycast => Target::Local,
-        RouteType::Broadcast => Target::Broadcast,
-        RouteType::BlackHole => Target::Blackhole,
-        RouteType::Unreachable => Target::Unreachable,
-        RouteType::Prohibit => Target::Prohibit,
+        (RouteType::Local | RouteType::Anycast, _) => Target::Local,
+        (RouteType::Broadcast, _) => Target::Broadcast,
+        (RouteType::BlackHole, _) => Target::Blackhole,
+        (RouteType::Unreachable, _) => Target::Unreachable,
+        (RouteType::Prohibit, _) => Target::Prohibit,
         // Groups never get as far as a lookup.
-        RouteType::Multicast => return None,
+        (RouteType::Multicast, _) => return None,
         _ => Target::KernelOnly,
     };
     Some((RouteKey { table, prefix }, Route { metric, tos: header.tos, target: Arc::new(target) }))

@@ -19,6 +19,8 @@ pub struct Link {
     pub kind: String,
     /// Set up by the operator.
     pub is_up: bool,
+    /// Somebody is at the other end of the cable.
+    pub has_carrier: bool,
     /// The Ethernet address, if it has one.
     pub mac: Option<[u8; 6]>,
     /// Largest IP packet, in bytes.

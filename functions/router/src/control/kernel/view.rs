@@ -54,6 +54,8 @@ pub struct KernelTable {
     pub ipv6: HashMap<Ipv6Prefix, RouteList>,
     /// How many prefixes there are of each length.
     lengths: [BTreeMap<u8, usize>; 2],
+    /// How many routes lead to each nexthop object.
+    objects: HashMap<u32, usize>,
 }
 
 impl KernelTable {
@@ -97,10 +99,22 @@ impl KernelTable {
                 entry.remove();
             }
         }
-        list.map(RouteList::into_vec).unwrap_or_default()
+        let routes = list.map(RouteList::into_vec).unwrap_or_default();
+        for number in objects(&routes) {
+            if let hash_map::Entry::Occupied(mut entry) = self.objects.entry(number) {
+                *entry.get_mut() -= 1;
+                if *entry.get() == 0 {
+                    entry.remove();
+                }
+            }
+        }
+        routes
     }
 
     fn put(&mut self, prefix: IpPrefix, routes: Vec<Route>) {
+        for number in objects(&routes) {
+            *self.objects.entry(number).or_default() += 1;
+        }
         let Some(list) = RouteList::from_vec(routes) else { return };
         let (family, length) = place(prefix);
         *self.lengths[family].entry(length).or_default() += 1;
@@ -115,6 +129,14 @@ impl KernelTable {
         let ipv4 = self.ipv4.iter().map(|(prefix, list)| (IpPrefix::V4(*prefix), list));
         ipv4.chain(self.ipv6.iter().map(|(prefix, list)| (IpPrefix::V6(*prefix), list)))
     }
+}
+
+/// The nexthop objects that routes lead to.
+fn objects(routes: &[Route]) -> impl Iterator<Item = u32> {
+    routes.iter().filter_map(|route| match *route.target {
+        Target::Object(number) => Some(number),
+        _ => None,
+    })
 }
 
 /// The number of a prefix's family, and its length.
@@ -275,9 +297,10 @@ impl View {
                 let before = self.links.insert(link.index, link.clone());
                 if before.as_ref() != Some(&link) {
                     self.changes.links = true;
-                    // Down: nexthop objects and routes go. Up: paths of routes with several are alive again
-                    // (`net/ipv4/fib_semantics.c: fib_sync_up`).
-                    self.changes.in_doubt |= before.is_some_and(|before| before.is_up != link.is_up);
+                    // Down, or a pulled cable: nexthop objects go, and with the former routes. Up: paths of routes with
+                    // several are alive again (`net/ipv4/fib_semantics.c: fib_sync_up`).
+                    let state = |link: &Link| (link.is_up, link.has_carrier);
+                    self.changes.in_doubt |= before.is_some_and(|before| state(&before) != state(&link));
                 }
             }
             Event::LinkGone(index) => {
@@ -317,8 +340,8 @@ impl View {
             Event::ObjectGone(number) => {
                 if self.objects.remove(&number).is_some() {
                     self.changes.objects = true;
-                    // And all routes that lead there (`net/ipv4/nexthop.c: __remove_nexthop_fib`).
-                    self.changes.in_doubt = true;
+                    // And all routes that lead there go (`net/ipv4/nexthop.c: __remove_nexthop_fib`).
+                    self.changes.in_doubt |= self.is_object_used(number);
                 }
             }
             Event::Route(key, route, placement) => self.add_route(key, route, placement),
@@ -331,6 +354,13 @@ impl View {
                 }
             }
         }
+    }
+
+    /// Whether a route, or a group of objects, leads to an object.
+    fn is_object_used(&self, number: u32) -> bool {
+        let has_member = |object: &NextHopObject| matches!(object, NextHopObject::Group(members) if members.iter().any(|&(member, _)| member == number));
+        self.tables.values().any(|table| table.objects.contains_key(&number))
+            || self.objects.values().any(has_member)
     }
 
     /// Among those of the same priority, the newest is asked last (`net/core/fib_rules.c: fib_nl_newrule`).
