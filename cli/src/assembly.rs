@@ -24,6 +24,8 @@ pub(crate) struct PortView {
 pub(crate) struct Assembly {
     pub(crate) pool: Pool,
     pub(crate) ports: Vec<PortView>,
+    /// By which punted packets leave.
+    pub(crate) punts: Vec<PortView>,
     pub(crate) forwarders: Vec<Arc<ForwardCounters>>,
     pub(crate) notes: Vec<Arc<TaskNotes>>,
     pub(crate) lanes: Lanes,
@@ -70,7 +72,7 @@ pub(crate) fn start(
             LaneConfig { name: format!("lane{number}"), cpu: Some(cpu), idle, pools: vec![pool.clone()] };
         lanes.spawn(lane, task)?;
     }
-    Ok(Assembly { pool, ports: views, forwarders, notes, lanes })
+    Ok(Assembly { pool, ports: views, punts: Vec::new(), forwarders, notes, lanes })
 }
 
 /// Deals out ports' queues to lanes: receive queues in turn, and one transmit queue for each.

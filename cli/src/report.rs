@@ -15,6 +15,9 @@ use warmlane::port::{DropCounters, QueueCounters};
 pub(crate) struct Report {
     pub(crate) seconds: f64,
     pub(crate) ports: Vec<PortReport>,
+    /// The interfaces by which punted packets leave.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) punts: Vec<PortReport>,
     pub(crate) forward: ForwardReport,
     pub(crate) lanes: Vec<LaneReport>,
     pub(crate) pools: Vec<PoolReport>,
@@ -96,6 +99,7 @@ impl Report {
         Self {
             seconds: elapsed.as_secs_f64(),
             ports: assembly.ports.iter().map(port).collect(),
+            punts: assembly.punts.iter().map(port).collect(),
             forward,
             lanes,
             pools: vec![pool(&assembly.pool)],
@@ -116,7 +120,7 @@ impl Report {
             "{:<12} {:<8} {:>14} {:>10} {:>14} {:>10}",
             "port", "driver", "received", "Mpps", "transmitted", "Mpps"
         )?;
-        for port in &self.ports {
+        for port in self.ports.iter().chain(&self.punts) {
             writeln!(
                 text,
                 "{:<12} {:<8} {:>14} {:>10.2} {:>14} {:>10.2}",
@@ -265,7 +269,8 @@ mod tests {
             fragmented: 6,
             ..ForwardReport::default()
         };
-        let report = Report { seconds: 1.0, ports: vec![], forward, lanes: vec![], pools: vec![] };
+        let report =
+            Report { seconds: 1.0, ports: vec![], punts: vec![], forward, lanes: vec![], pools: vec![] };
         let text = report.text();
         let (_, packets) = text.split_once("packets\n").unwrap();
         let counts: Vec<_> = packets.trim_end().lines().collect();
@@ -285,6 +290,7 @@ mod tests {
         let report = Report {
             seconds: 1.0,
             ports: vec![],
+            punts: vec![],
             forward: ForwardReport::default(),
             lanes: vec![],
             pools: vec![after],

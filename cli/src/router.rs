@@ -119,6 +119,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let umem = Umem::new(&pool)?;
     let ports: Vec<XdpPort> =
         configs.iter().map(|config| Ok(xdp::open(config, &umem)?)).collect::<anyhow::Result<_>>()?;
+    let punt_views = punts.iter().map(punt::PuntInterface::view).collect();
     let (punts, _reentries) = punt::connect(punts, &ports, lane_count);
     let ports: Vec<Port> = ports.into_iter().map(|port| port.port).collect();
     for port in &ports {
@@ -140,7 +141,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         notes.push(Arc::clone(task.notes()));
         lanes.spawn(LaneConfig { name, cpu: Some(cpu), idle, pools: vec![pool.clone()] }, task)?;
     }
-    let assembly = Assembly { pool, ports: views, forwarders, notes, lanes };
+    let assembly = Assembly { pool, ports: views, punts: punt_views, forwarders, notes, lanes };
     eprintln!("note: forwarding between {}", asked.interfaces.join(", "));
     for warning in follower.warnings() {
         eprintln!("note: {warning}");

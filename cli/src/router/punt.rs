@@ -1,7 +1,9 @@
 //! The interfaces by which the kernel gets what only it can forward.
 
+use crate::assembly::PortView;
 use anyhow::Context as _;
 use std::fs;
+use std::sync::Arc;
 use warmlane::drivers::kernel::tap::{self, TapConfig};
 use warmlane::drivers::xdp::{Reentry, XdpPort};
 use warmlane::functions::router::datapath::{Entrance, PuntPort};
@@ -47,6 +49,17 @@ impl PuntInterface {
         let address = fs::read_to_string(format!("/sys/class/net/{name}/address")).unwrap_or_default();
         let mac = address.trim().parse().with_context(|| format!("the address of interface {name}"))?;
         Ok(Self { name, mac, queues: port.transmit })
+    }
+
+    /// What stays readable of it.
+    pub(super) fn view(&self) -> PortView {
+        PortView {
+            name: self.name.clone(),
+            driver: "tap",
+            notes: Vec::new(),
+            receive: Vec::new(),
+            transmit: self.queues.iter().map(|queue| Arc::clone(queue.counters())).collect(),
+        }
     }
 }
 

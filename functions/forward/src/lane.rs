@@ -8,7 +8,7 @@ use warmlane_port::{QueueStatus, ReceiveQueue, TransmitQueue};
 use warmlane_sync::counter::Counter;
 
 use crate::control::{TableNumber, Unresolved};
-use crate::datapath::{Forwarder, Outputs};
+use crate::datapath::{Forwarder, Outputs, Punted};
 
 /// Empty polls between two looks at whether an idle queue has ended, and at what transmit queues still hold: asking
 /// costs a system call with some drivers.
@@ -84,12 +84,9 @@ pub trait Exceptions: Send {
     const CHECKS_SOURCES: bool = false;
 
     /// Takes a packet that isn't for the forwarder; see [`Outputs::punt`].
-    ///
-    /// # Errors
-    /// The packet, if nobody wants it.
-    fn punt(&mut self, packet: Packet, table: TableNumber) -> Result<(), Packet> {
-        let _ = table;
-        Err(packet)
+    fn punt(&mut self, packet: Packet, table: Option<TableNumber>) -> Punted {
+        let _ = (packet, table);
+        Punted::Unwanted
     }
 
     /// Takes a packet whose next station's Ethernet address is to be found out; see [`Outputs::hold`].
@@ -131,7 +128,7 @@ struct Sinks<E> {
 impl<E: Exceptions> Outputs for Sinks<E> {
     const CHECKS_SOURCES: bool = E::CHECKS_SOURCES;
 
-    fn punt(&mut self, packet: Packet, table: TableNumber) -> Result<(), Packet> {
+    fn punt(&mut self, packet: Packet, table: Option<TableNumber>) -> Punted {
         self.exceptions.punt(packet, table)
     }
 

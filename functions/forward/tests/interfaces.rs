@@ -6,7 +6,7 @@ use warmlane_forward::control::config::{IcmpLimits, InterfaceAddress};
 use warmlane_forward::control::{
     Adjacency, LiveRoutes, NextHop, RouterPort, SourceCheck, TableNumber, VlanInterface,
 };
-use warmlane_forward::datapath::{Forwarder, Outputs, Reason};
+use warmlane_forward::datapath::{Forwarder, Outputs, Punted, Reason};
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
 use warmlane_table::IpPrefix;
 use warmlane_wire::{MacAddress, checksum};
@@ -16,7 +16,9 @@ const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// Keeps what is sent and what is punted.
 struct Ports {
     bursts: [Burst; 2],
-    punted: Vec<(TableNumber, Vec<u8>)>,
+    punted: Vec<(Option<TableNumber>, Vec<u8>)>,
+    /// How many it punts at most.
+    room: usize,
 }
 
 impl Outputs for Ports {
@@ -26,9 +28,12 @@ impl Outputs for Ports {
         self.bursts.get_mut(usize::from(port))
     }
 
-    fn punt(&mut self, packet: Packet, table: TableNumber) -> Result<(), Packet> {
+    fn punt(&mut self, packet: Packet, table: Option<TableNumber>) -> Punted {
+        if self.punted.len() == self.room {
+            return Punted::Refused;
+        }
         self.punted.push((table, packet.data().to_vec()));
-        Ok(())
+        Punted::Taken
     }
 }
 
@@ -95,7 +100,7 @@ impl World {
         let lane = live.lane("lane0").unwrap();
         let forwarder = Forwarder::new(lane, pool.clone(), IcmpLimits { rate: 0, burst: 0 });
         let bursts = [(); 2].map(|()| Burst::with_limit(256));
-        Self { pool, live, forwarder, outputs: Ports { bursts, punted: Vec::new() } }
+        Self { pool, live, forwarder, outputs: Ports { bursts, punted: Vec::new(), room: usize::MAX } }
     }
 
     /// Forwards frames that come in by port 0, all in one burst.
@@ -186,7 +191,42 @@ fn each_vlan_has_the_routes_of_its_table() {
     ]);
     assert_eq!(world.sent(0), [(3, Some(7), 6)]);
     assert_eq!(world.sent(1), [(1, None, 1), (2, Some(9), 2), (1, None, 3), (2, Some(9), 5), (1, None, 7)]);
-    assert_eq!((world.dropped(Reason::UnknownVlan), world.dropped(Reason::NoRoute)), (1, 2));
+    assert_eq!(world.dropped(Reason::NoRoute), 2);
+    // Somebody else's VLAN.
+    assert_eq!(world.outputs.punted, [(None, ipv4(Some(8), HERE, FAR, 4))]);
+}
+
+#[test]
+fn what_cannot_be_punted_is_dropped_for_that_reason() {
+    let mut world = World::new(SourceCheck::Off, SourceCheck::Off);
+    world.outputs.room = 2;
+    world.process(&[1, 2, 3].map(|mark| ipv4(None, HERE, [10, 5, 0, 1], mark)));
+    let counters = world.forwarder.counters();
+    assert_eq!(
+        (counters.punted.get(), counters.dropped(Reason::PuntRefused), counters.drops.total()),
+        (2, 1, 1)
+    );
+}
+
+/// Whatever is in them, even what would be dropped elsewhere: this is not the place to judge.
+#[test]
+fn packets_of_other_vlans_are_punted() {
+    let mut world = World::new(SourceCheck::Off, SourceCheck::Off);
+    let mut expired = ipv4(Some(8), HERE, FAR, 1);
+    expired[26] = 1;
+    let mut broken = ipv4(Some(8), HERE, FAR, 2);
+    broken[28] ^= 1;
+    let martian = ipv4(Some(8), [127, 0, 0, 1], FAR, 3);
+    let mut of_a_provider = ipv4(Some(7), HERE_7, FAR, 4);
+    of_a_provider[12..14].copy_from_slice(&[0x88, 0xa8]);
+    let frames = [expired, broken, martian, of_a_provider];
+    world.process(&frames);
+    assert_eq!(world.outputs.punted, frames.map(|frame| (None, frame)));
+    // Of our own VLAN, it is.
+    let mut broken = ipv4(Some(7), HERE_7, FAR, 2);
+    broken[28] ^= 1;
+    world.process(&[broken]);
+    assert_eq!(world.dropped(Reason::Ipv4Checksum), 1);
 }
 
 #[test]
@@ -194,7 +234,7 @@ fn what_is_punted_is_as_it_came_in_and_of_a_known_table() {
     let mut world = World::new(SourceCheck::Off, SourceCheck::Off);
     let frames = [ipv4(None, HERE, [10, 5, 0, 1], 1), ipv4(Some(7), HERE_7, [10, 5, 0, 1], 2)];
     world.process(&frames);
-    assert_eq!(world.outputs.punted, [(0, frames[0].clone()), (1, frames[1].clone())]);
+    assert_eq!(world.outputs.punted, [(Some(0), frames[0].clone()), (Some(1), frames[1].clone())]);
 }
 
 #[test]

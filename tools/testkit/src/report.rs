@@ -81,6 +81,15 @@ impl Report {
             .map(|port| self.number(&format!("/ports/{port}/received/packets")))
             .sum();
         assert_eq!(received, self.number("/forward/received"), "packets are missing:\n{:#}", self.0);
+        // What was punted has left by the interfaces for that, or says why not.
+        let punted: u64 = (0..self.list("punts").len())
+            .map(|punt| {
+                let path = format!("/punts/{punt}/transmitted");
+                let drops: u64 = self.drops(&format!("{path}/drops")).values().sum();
+                self.number(&format!("{path}/packets")) + drops
+            })
+            .sum();
+        assert_eq!(punted, self.number("/forward/punted"), "punted packets are missing:\n{:#}", self.0);
     }
 
     fn list(&self, name: &str) -> &[Value] {
@@ -93,10 +102,15 @@ mod tests {
     use super::*;
 
     fn report(outstanding: u64, dropped: u64) -> Report {
+        report_with(outstanding, dropped, 2)
+    }
+
+    fn report_with(outstanding: u64, dropped: u64, punt_drops: u64) -> Report {
         Report::parse(&format!(
             r#"{{"seconds":1.5,
                 "ports":[{{"name":"a","driver":"null","received":{{"packets":9,"bytes":900,"drops":{{}}}}}}],
-                "forward":{{"received":9,"forwarded":5,"answered":1,"punted":0,"dropped":{dropped},
+                "punts":[{{"name":"p0","driver":"tap","transmitted":{{"packets":1,"bytes":60,"drops":{{"refused":{punt_drops}}}}}}}],
+                "forward":{{"received":9,"forwarded":2,"answered":1,"punted":3,"dropped":{dropped},
                     "drops":{{"truncated":3,"no-route":0}}}},
                 "pools":[{{"name":"p","taken":20,"freed":20,"outstanding":{outstanding}}}]}}"#
         ))
@@ -121,5 +135,11 @@ mod tests {
     #[should_panic(expected = "packets are missing")]
     fn lost_packets_are_found() {
         report(0, 2).assert_balanced();
+    }
+
+    #[test]
+    #[should_panic(expected = "punted packets are missing")]
+    fn lost_punted_packets_are_found() {
+        report_with(0, 3, 1).assert_balanced();
     }
 }

@@ -21,6 +21,17 @@ use super::validate::{Finding, validate};
 use crate::control::config::IcmpLimits;
 use crate::control::{ALWAYS_TOO_LARGE, Admission, Hops, LaneRoutes, Rewrite, TableNumber, Unresolved};
 
+/// What became of a packet that isn't for the forwarder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Punted {
+    /// Somebody has it.
+    Taken,
+    /// Nobody wants it: it is dropped for the reason that it is not for the forwarder.
+    Unwanted,
+    /// Somebody wants it, but has no room: [`Reason::PuntRefused`].
+    Refused,
+}
+
 /// Where packets go: one burst for each port.
 pub trait Outputs {
     /// Whether sources may have to be checked ([`SourceCheck`](crate::control::SourceCheck)). Else not even that is asked.
@@ -35,13 +46,11 @@ pub trait Outputs {
         false
     }
 
-    /// Takes a packet that isn't for the forwarder, as it came in; it would be looked up in `table`.
-    ///
-    /// # Errors
-    /// The packet, if nobody wants it; it is then dropped and counted.
-    fn punt(&mut self, packet: Packet, table: TableNumber) -> Result<(), Packet> {
-        let _ = table;
-        Err(packet)
+    /// Takes a packet that isn't for the forwarder, as it came in; it would be looked up in `table`, or is of a VLAN that the
+    /// port has no interface for.
+    fn punt(&mut self, packet: Packet, table: Option<TableNumber>) -> Punted {
+        let _ = (packet, table);
+        Punted::Unwanted
     }
 
     /// Takes a packet whose next station's Ethernet address is to be found out, and asks for that. It comes back by
@@ -413,6 +422,11 @@ fn examine_odd(packet: &mut Packet, place: usize, routes: &LaneRoutes, scratch: 
     let finding = validate(packet, admission);
     let table = hops.place(packet).map(|place| place.table);
     let verdict = match (finding, table) {
+        (Finding::Drop(reason @ (Reason::Truncated | Reason::UnknownPort | Reason::OtherHost)), None) => {
+            Verdict::Drop(reason)
+        }
+        // Somebody else's VLAN, whatever is in the packet: a bridge's, or another network namespace's.
+        (_, None) => Verdict::Punt(Reason::UnknownVlan),
         (Finding::Ipv4(address), Some(table)) if table == scratch.table => {
             scratch.ipv4.put(scratch.ipv4.count, place, address.to_bits(), ALWAYS_TOO_LARGE);
             scratch.ipv4.count += 1;
@@ -439,7 +453,6 @@ fn examine_odd(packet: &mut Packet, place: usize, routes: &LaneRoutes, scratch: 
             routes.lookup_ipv6(table, &[address.octets()], &mut found);
             member_of::<Ipv6, IPV6_HEADERS>(packet, routes, found[0])
         }
-        (Finding::Ipv4(_) | Finding::Ipv6(_), None) => Verdict::Drop(Reason::UnknownVlan),
         (Finding::Arp, _) => Verdict::Arp,
         (Finding::Ipv6OnLink(reason), _) => Verdict::Ipv6OnLink(reason),
         (Finding::Punt(reason), _) => Verdict::Punt(reason),

@@ -14,6 +14,6 @@ mod source_check;
 mod validate;
 
 pub use counters::ForwardCounters;
-pub use forward::{Forwarder, Outputs};
+pub use forward::{Forwarder, Outputs, Punted};
 pub use rate_limit::TokenBucket;
 pub use reason::Reason;

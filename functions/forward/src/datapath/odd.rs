@@ -6,7 +6,7 @@ use warmlane_wire::icmpv4::{self, Icmpv4Message};
 use warmlane_wire::icmpv6::{self, Icmpv6Message};
 use warmlane_wire::{EtherType, Ipv4Header, Ipv6Header, MacAddress, ethernet, ipv4, ipv6, martian, vlan};
 
-use super::forward::{Forwarder, Outputs, Verdict};
+use super::forward::{Forwarder, Outputs, Punted, Verdict};
 use super::fragment::Cut;
 use super::reason::Reason;
 use crate::control::{Adjacency, NextHop, Unresolved};
@@ -47,10 +47,11 @@ impl Forwarder {
 
     /// Gives a packet away, or drops it for this reason.
     pub(super) fn punt<O: Outputs + ?Sized>(&mut self, packet: Packet, reason: Reason, outputs: &mut O) {
-        let table = self.routes.hops().place(&packet).map_or(0, |place| place.table);
+        let table = self.routes.hops().place(&packet).map(|place| place.table);
         match outputs.punt(packet, table) {
-            Ok(()) => self.counters.punted.add(1),
-            Err(_) => self.counters.drop_one(reason),
+            Punted::Taken => self.counters.punted.add(1),
+            Punted::Unwanted => self.counters.drop_one(reason),
+            Punted::Refused => self.counters.drop_one(Reason::PuntRefused),
         }
     }
 

@@ -91,6 +91,8 @@ drop_reasons! {
         /// An ARP or neighbour message that isn't a question about us.
         NeighbourMessage: "neighbour-message", Notice, "an ARP or neighbour discovery message that needs no answer from us";
 
+        /// Whoever takes what isn't for us doesn't keep up.
+        PuntRefused: "punt-refused", Loss, "the packet is for the kernel, which did not take it";
         /// Out of buffers.
         NoBuffer: "no-buffer", Loss, "the pool had no buffer for a fragment or a tag";
         /// A next hop's port that isn't there.

@@ -8,7 +8,7 @@ use warmlane_forward::control::{Adjacency, NextHop, RouterPort, TableNumber, Unr
 use warmlane_table::{IpPrefix, Prefix};
 use warmlane_wire::MacAddress;
 
-use super::kernel::{Address, LinkIndex, NextHopObject, Path, RouteList, Target, View};
+use super::kernel::{Address, Link, LinkIndex, NextHopObject, Path, RouteList, Target, View};
 use super::policy::{Policy, StepAction};
 use super::settings::SourceChecks;
 
@@ -88,9 +88,12 @@ pub(crate) struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// The port, and the VLAN on it, that an interface is.
+    /// The port, and the VLAN on it, that an interface is; `None` if neither, or if what comes in there is for a bridge.
     pub(crate) fn place(&self, link: LinkIndex) -> Option<(u16, Option<u16>)> {
         let number = |link| self.ports.iter().position(|port| port.link == link).map(|n| n as u16);
+        if taker(self.view, link).is_some() {
+            return None;
+        }
         if let Some(port) = number(link) {
             return Some((port, None));
         }
@@ -324,7 +327,8 @@ impl Resolver<'_> {
                 .view
                 .links()
                 .values()
-                .filter(|link| link.lower == Some(settings.link) && link.vlan.is_some() && link.is_up);
+                .filter(|link| link.lower == Some(settings.link) && link.vlan.is_some() && link.is_up)
+                .filter(|link| taker(self.view, link.index).is_none());
             let vlans = on_it.filter_map(|link| {
                 Some(VlanInterface {
                     vlan: link.vlan?,
@@ -346,6 +350,13 @@ impl Resolver<'_> {
         };
         self.ports.iter().map(port).collect()
     }
+}
+
+/// The interface that takes all that comes in by a link: a bridge, a bond, whatever has members. A VRF doesn't: its members stay
+/// interfaces of their own.
+pub(crate) fn taker(view: &View, link: LinkIndex) -> Option<&Link> {
+    let master = view.links().get(&link)?.master?;
+    view.links().get(&master).filter(|master| master.vrf_table.is_none())
 }
 
 /// The address of a prefix of full length.

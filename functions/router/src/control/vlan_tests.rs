@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use warmlane_forward::control::TableNumber;
 use warmlane_forward::control::config::IcmpLimits;
-use warmlane_forward::datapath::{Forwarder, Outputs, Reason};
+use warmlane_forward::datapath::{Forwarder, Outputs, Punted};
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
 use warmlane_wire::checksum;
 
@@ -19,6 +19,7 @@ use super::kernel::{
     decode,
 };
 use super::resolve::PortSettings;
+use super::warnings::not_followed;
 
 const NEW_LINK: u16 = 16;
 
@@ -43,6 +44,10 @@ const VETH_IN_VRF_10: [u8; 36] = [
     0x00, 0x04, 0x00, 0x76, 0x72, 0x66, 0x00, 0x0c, 0x00, 0x05, 0x00, 0x08, 0x00, 0x01, 0x00, 0x0a, 0x00,
     0x00, 0x00,
 ];
+
+/// The same of a bridge, as far as it says what it is.
+const BRIDGE: [u8; 16] =
+    [0x10, 0x00, 0x12, 0x00, 0x0b, 0x00, 0x01, 0x00, 0x62, 0x72, 0x69, 0x64, 0x67, 0x65, 0x00, 0x00];
 
 /// Interfaces' numbers, and names.
 const WEST: u32 = 35;
@@ -106,7 +111,7 @@ fn rule(priority: u32, action: RuleAction) -> Event {
 #[derive(Default)]
 struct Ports {
     bursts: [Burst; 2],
-    punted: Vec<(TableNumber, Vec<u8>)>,
+    punted: Vec<(Option<TableNumber>, Vec<u8>)>,
 }
 
 impl Outputs for Ports {
@@ -114,9 +119,9 @@ impl Outputs for Ports {
         self.bursts.get_mut(usize::from(port))
     }
 
-    fn punt(&mut self, packet: Packet, table: TableNumber) -> Result<(), Packet> {
+    fn punt(&mut self, packet: Packet, table: Option<TableNumber>) -> Punted {
         self.punted.push((table, packet.data().to_vec()));
-        Ok(())
+        Punted::Taken
     }
 }
 
@@ -201,13 +206,54 @@ fn a_vlan_of_the_kernels_is_an_interface() {
     assert_eq!(world.send(1, None, FAR), Some((0, 7, Some(101))));
     assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), Some((1, 8, None)));
     assert_eq!(world.send(0, Some(101), FAR), Some((0, 7, Some(101))));
-    // Others don't exist, on this port or on the other one.
+    // Others are the kernel's, on this port or on the other one.
+    assert!(world.outputs.punted.is_empty());
     assert_eq!(world.send(0, Some(102), FAR), None);
     assert_eq!(world.send(1, Some(101), FAR), None);
-    assert_eq!(world.forwarder.counters().dropped(Reason::UnknownVlan), 2);
     world.apply(Event::LinkGone(WEST_101));
     assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), None);
-    assert_eq!(world.forwarder.counters().dropped(Reason::UnknownVlan), 3);
+    let tables: Vec<_> = world.outputs.punted.iter().map(|(table, _)| *table).collect();
+    assert_eq!(tables, [None; 3]);
+}
+
+/// What comes in by a VLAN that is a member of a bridge is the bridge's, and what leaves by it leaves by the bridge.
+#[test]
+fn a_vlan_in_a_bridge_is_the_kernels() {
+    let mut world = World::new(vec![
+        link(VRF, "br0", None, None, &BRIDGE),
+        link(WEST, "w0", None, None, &[]),
+        link(EAST, "e0", None, None, &[]),
+        link(WEST_101, "w0.101", None, Some(WEST), &VLAN_101),
+        route(254, "203.0.113.0/24", WEST_101, "198.51.100.7"),
+        route(254, "10.0.0.0/8", EAST, "192.0.2.7"),
+        neighbour(WEST_101, "198.51.100.7", 7),
+        neighbour(EAST, "192.0.2.7", 8),
+    ]);
+    assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), Some((1, 8, None)));
+    // The kernel has both: such a VLAN's frames may come to the port's address, too.
+    let warned = not_followed(&world.view, world.fib.ports());
+    assert!(
+        matches!(&warned[..], [one] if one.contains("w0.101 (vlan) has an Ethernet address of its own")),
+        "{warned:?}"
+    );
+    world.apply(link(WEST_101, "w0.101", Some(VRF), Some(WEST), &VLAN_101));
+    assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), None);
+    assert_eq!(world.send(1, None, FAR), None);
+    let tables: Vec<_> = world.outputs.punted.iter().map(|(table, _)| *table).collect();
+    assert_eq!(tables, [None, Some(0)]);
+    let warned = not_followed(&world.view, world.fib.ports());
+    assert!(
+        matches!(&warned[..], [one] if one.contains("w0.101") && one.contains("member of br0")),
+        "{warned:?}"
+    );
+    // The port itself.
+    world.apply(link(EAST, "e0", Some(VRF), None, &[]));
+    assert_eq!(world.send(0, None, [10, 0, 0, 1]), None);
+    let warned = not_followed(&world.view, world.fib.ports());
+    assert!(warned.iter().any(|one| one.contains("e0 is a member of br0")), "{warned:?}");
+    world.apply(link(EAST, "e0", None, None, &[]));
+    world.apply(link(WEST_101, "w0.101", None, Some(WEST), &VLAN_101));
+    assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), Some((1, 8, None)));
 }
 
 #[test]
@@ -233,7 +279,7 @@ fn a_vrf_of_the_kernels_has_a_table_of_its_own() {
     assert!(world.outputs.punted.is_empty());
     assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), None);
     let (table, frame) = world.outputs.punted.pop().unwrap();
-    assert_ne!(table, 0);
+    assert!(table > Some(0));
     assert_eq!(frame[12..16], [0x81, 0, 0, 101]);
     // A member that leaves goes by the table of the others.
     world.apply(link(WEST_101, "w0.101", None, Some(WEST), &VLAN_101));

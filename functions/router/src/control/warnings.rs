@@ -3,7 +3,7 @@
 use std::{fs, io};
 
 use super::kernel::{Hooks, RuleAction, View};
-use super::resolve::PortSettings;
+use super::resolve::{PortSettings, taker};
 
 /// All of it, a sentence each.
 pub(crate) fn all(view: &View, ports: &[PortSettings]) -> Vec<String> {
@@ -77,7 +77,7 @@ fn not_passed(hooks: io::Result<Hooks>, legacy: io::Result<String>) -> Vec<Strin
 }
 
 /// What of the kernel's network is not followed.
-fn not_followed(view: &View, ports: &[PortSettings]) -> Vec<String> {
+pub(super) fn not_followed(view: &View, ports: &[PortSettings]) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule in view.rules().filter(|rule| rule.looks_at_more || rule.action == RuleAction::Other) {
         let family = if rule.is_ipv6 { "-6 " } else { "" };
@@ -90,13 +90,28 @@ fn not_followed(view: &View, ports: &[PortSettings]) -> Vec<String> {
     }
     for port in ports {
         let Some(link) = view.links().get(&port.link) else { continue };
-        for other in view.links().values().filter(|other| other.lower == Some(link.index)) {
-            if other.vlan.is_none() && other.kind != "veth" {
+        let on_it =
+            view.links().values().filter(|other| other.lower == Some(link.index) && other.kind != "veth");
+        for other in on_it.chain([link]) {
+            let (name, kind) = (&other.name, &other.kind);
+            let what = if let Some(master) = taker(view, other.index) {
+                format!("is a member of {}", master.name)
+            } else if other.index == link.index {
+                continue;
+            } else if other.mac != link.mac {
+                format!("({kind}) has an Ethernet address of its own on {}", link.name)
+            } else if other.vlan.is_none() {
                 warnings.push(format!(
-                    "interface {} ({}) stands on {}: what comes in for it there stays with the kernel only if it is for the box itself",
-                    other.name, other.kind, link.name
+                    "interface {name} ({kind}) stands on {}, and has its Ethernet address: what comes in for it there stays with the kernel only if it is for the box itself",
+                    link.name
                 ));
-            }
+                continue;
+            } else {
+                continue;
+            };
+            warnings.push(format!(
+                "interface {name} {what}: what comes in for it is left to the kernel, which is slower"
+            ));
         }
     }
     warnings

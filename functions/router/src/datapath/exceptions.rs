@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use warmlane_forward::Exceptions;
 use warmlane_forward::control::{TableNumber, Unresolved};
-use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
+use warmlane_forward::datapath::Punted;
+use warmlane_mem::{Burst, Packet};
 use warmlane_port::TransmitQueue;
 use warmlane_sync::mailbox::Sender;
 use warmlane_sys::clock::{self, Clock};
@@ -49,41 +50,21 @@ pub enum Entrance {
     Other(MacAddress),
 }
 
-/// A port, and what waits for it.
-struct Punt {
-    port: PuntPort,
-    packets: Burst,
-}
-
-impl Punt {
-    fn send(&mut self) {
-        self.port.queue.transmit(&mut self.packets);
-        // What it doesn't take now would be late anyway; its queue counts it.
-        self.packets.clear();
-    }
-}
-
 /// Holds packets while the kernel finds out where they go, and punts others to it.
 pub struct RouterExceptions {
     hold: Hold,
     requests: Sender<Station>,
     bell: Bell,
     /// By the number of the port that packets came in by.
-    punts: Vec<Punt>,
-    /// Something waits for one of them.
-    has_punted: bool,
+    punts: Vec<PuntPort>,
+    /// Room for one packet on its way there.
+    punted: Burst,
 }
 
 impl RouterExceptions {
     pub(crate) fn new(requests: Sender<Station>, bell: Bell, punts: Vec<PuntPort>) -> Self {
-        let punt = |port| Punt { port, packets: Burst::with_limit(BURST_CAPACITY) };
-        Self {
-            hold: Hold::new(Clock::calibrated().cycles_per_second()),
-            requests,
-            bell,
-            punts: punts.into_iter().map(punt).collect(),
-            has_punted: false,
-        }
+        let hold = Hold::new(Clock::calibrated().cycles_per_second());
+        Self { hold, requests, bell, punts, punted: Burst::with_limit(1) }
     }
 
     fn request(requests: &mut Sender<Station>, bell: &Bell, station: Station) {
@@ -91,31 +72,32 @@ impl RouterExceptions {
         let _ = requests.send(station);
         bell.ring();
     }
-
-    #[cold]
-    fn send_punted(&mut self) {
-        self.has_punted = false;
-        self.punts.iter_mut().filter(|punt| !punt.packets.is_empty()).for_each(Punt::send);
-    }
 }
 
 impl Exceptions for RouterExceptions {
     const CHECKS_SOURCES: bool = true;
 
+    /// One at a time, as the kernel takes them: so what it refuses is known at once, and would be late anyway if it waited.
     #[cold]
-    fn punt(&mut self, mut packet: Packet, table: TableNumber) -> Result<(), Packet> {
-        let Some(punt) = self.punts.get_mut(usize::from(packet.port())) else { return Err(packet) };
-        if let Entrance::Other(mac) = punt.port.entrance {
-            if table != 0 {
-                return Err(packet);
+    fn punt(&mut self, mut packet: Packet, table: Option<TableNumber>) -> Punted {
+        let Some(port) = self.punts.get_mut(usize::from(packet.port())) else { return Punted::Unwanted };
+        if let Entrance::Other(mac) = port.entrance {
+            // Without its tag, a packet of an unknown VLAN would get where it must not.
+            if table != Some(0) {
+                return Punted::Unwanted;
             }
-            packet = readdressed(packet, mac)?;
+            match readdressed(packet, mac) {
+                Some(changed) => packet = changed,
+                None => return Punted::Unwanted,
+            }
         }
-        if punt.packets.room() == 0 {
-            punt.send();
+        drop(self.punted.push(packet));
+        port.queue.transmit(&mut self.punted);
+        if self.punted.is_empty() {
+            return Punted::Taken;
         }
-        self.has_punted = true;
-        punt.packets.push(packet)
+        self.punted.clear();
+        Punted::Refused
     }
 
     #[cold]
@@ -132,9 +114,6 @@ impl Exceptions for RouterExceptions {
 
     #[inline]
     fn release(&mut self, version: u64, again: &mut Burst, lost: &mut Burst) {
-        if self.has_punted {
-            self.send_punted();
-        }
         if !self.hold.is_empty() {
             let (requests, bell) = (&mut self.requests, &self.bell);
             let ask = |station| Self::request(requests, bell, station);
@@ -143,8 +122,7 @@ impl Exceptions for RouterExceptions {
     }
 
     fn flush(&mut self) {
-        self.send_punted();
-        self.punts.iter_mut().for_each(|punt| punt.port.queue.flush());
+        self.punts.iter_mut().for_each(|port| port.queue.flush());
     }
 
     fn finish(&mut self, lost: &mut Burst) {
@@ -153,24 +131,102 @@ impl Exceptions for RouterExceptions {
 }
 
 /// For another interface: without tags, which are the interface's that it came in by, and addressed to that one.
-fn readdressed(mut packet: Packet, mac: MacAddress) -> Result<Packet, Packet> {
-    let Some(surplus) = usize::from(packet.l3_offset()).checked_sub(ETHERNET) else { return Err(packet) };
+fn readdressed(mut packet: Packet, mac: MacAddress) -> Option<Packet> {
+    let surplus = usize::from(packet.l3_offset()).checked_sub(ETHERNET)?;
     let ethertype = match packet.data().get(usize::from(packet.l3_offset())).map(|byte| byte >> 4) {
         Some(4) => [0x08, 0x00],
         Some(6) => [0x86, 0xdd],
-        _ => return Err(packet),
+        _ => return None,
     };
-    if packet.trim_front(surplus).is_err() {
-        return Err(packet);
-    }
+    packet.trim_front(surplus).ok()?;
     packet.set_l3_offset(ETHERNET as u8);
     if let Some(header) = packet.data_mut().first_chunk_mut::<ETHERNET>() {
         let [a, b, c, d, e, f] = mac.0;
         [header[0], header[1], header[2], header[3], header[4], header[5]] = [a, b, c, d, e, f];
         [header[12], header[13]] = ethertype;
     }
-    Ok(packet)
+    Some(packet)
 }
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warmlane_mem::{Pool, PoolConfig};
+    use warmlane_port::{QueueCounters, QueueStatus};
+    use warmlane_sync::mailbox::mailbox;
+
+    /// Takes so many packets, and no more.
+    struct Narrow {
+        room: usize,
+        taken: Arc<QueueCounters>,
+    }
+
+    impl TransmitQueue for Narrow {
+        fn transmit(&mut self, burst: &mut Burst) -> usize {
+            let count = burst.len().min(self.room);
+            self.room -= count;
+            burst.free_front(count);
+            self.taken.packets.add(count as u64);
+            count
+        }
+
+        fn status(&self) -> QueueStatus {
+            QueueStatus::Running
+        }
+
+        fn counters(&self) -> &Arc<QueueCounters> {
+            &self.taken
+        }
+    }
+
+    fn exceptions(entrance: Entrance, room: usize) -> (RouterExceptions, Arc<QueueCounters>) {
+        let (sender, _) = mailbox(8).unwrap();
+        let end = Arc::new(UnixStream::pair().unwrap().0);
+        let bell = Bell { sleeps: Arc::new(AtomicBool::new(false)), end };
+        let taken = QueueCounters::new(&[]);
+        let queue = Box::new(Narrow { room, taken: Arc::clone(&taken) });
+        (RouterExceptions::new(sender, bell, vec![PuntPort { queue, entrance }]), taken)
+    }
+
+    fn packet(pool: &Pool, tag: bool) -> Packet {
+        let mut frame = vec![0; 12];
+        frame.extend(if tag { &[0x81, 0, 0, 7, 8, 0][..] } else { &[8, 0] });
+        let offset = frame.len() as u8;
+        frame.extend([0x45; 46]);
+        let mut packet = pool.take().unwrap();
+        packet.fill(&frame).unwrap();
+        packet.set_l3_offset(offset);
+        packet
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_take_is_known_at_once() {
+        let pool = Pool::new(&PoolConfig { buffers: 8, ..PoolConfig::default() }).unwrap();
+        let (mut exceptions, taken) = exceptions(Entrance::Port, 2);
+        let punted = [0; 4].map(|_| exceptions.punt(packet(&pool, false), Some(0)));
+        assert_eq!(punted, [Punted::Taken, Punted::Taken, Punted::Refused, Punted::Refused]);
+        assert_eq!(taken.packets.get(), 2);
+        assert_eq!(pool.ledger().outstanding(), 0);
+    }
+
+    /// Behind another entrance, the kernel would take a packet of a table of its own, or of an unknown VLAN, for another one.
+    #[test]
+    fn only_plain_packets_go_by_another_entrance() {
+        let pool = Pool::new(&PoolConfig { buffers: 8, ..PoolConfig::default() }).unwrap();
+        for (entrance, taken) in [
+            (Entrance::Port, [Punted::Taken; 3]),
+            (
+                Entrance::Other(MacAddress([2, 0, 0, 0, 0, 9])),
+                [Punted::Taken, Punted::Unwanted, Punted::Unwanted],
+            ),
+        ] {
+            let (mut exceptions, _) = exceptions(entrance, 8);
+            let punted = [Some(0), Some(1), None].map(|table| exceptions.punt(packet(&pool, true), table));
+            assert_eq!(punted, taken, "{entrance:?}");
+        }
+        assert_eq!(pool.ledger().outstanding(), 0);
+    }
+}
