@@ -1,4 +1,4 @@
-"""Sends 2,000 flows of ten numbered UDP packets each, or receives and counts them, and whether they are in order."""
+"""flows.py send|receive [ADDRESS]: sends 2,000 flows of ten numbered UDP packets each, or receives and counts them, and whether they are in order."""
 
 import json
 import random
@@ -8,7 +8,8 @@ import struct
 import sys
 import time
 
-TARGET = ("203.0.113.1", 5000)
+TARGET = (sys.argv[2] if len(sys.argv) > 2 else "203.0.113.1", 5000)
+FAMILY = socket.AF_INET6 if ":" in TARGET[0] else socket.AF_INET
 FLOWS, PACKETS = 2000, 10
 
 if sys.argv[1] == "send":
@@ -18,8 +19,8 @@ if sys.argv[1] == "send":
     sent = [0] * FLOWS
     sockets = []
     for flow in range(FLOWS):
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        sender.bind(("0.0.0.0", 10000 + flow))
+        sender = socket.socket(FAMILY, socket.SOCK_DGRAM)
+        sender.bind(("", 10000 + flow))
         sockets.append(sender)
     for number, flow in enumerate(order):
         sockets[flow].sendto(struct.pack("!HH", flow, sent[flow]), TARGET)
@@ -27,7 +28,7 @@ if sys.argv[1] == "send":
         if number % 20 == 0:
             time.sleep(0.001)
 else:
-    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver = socket.socket(FAMILY, socket.SOCK_DGRAM)
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
     receiver.bind(TARGET)
     receiver.settimeout(30)

@@ -139,72 +139,94 @@ fn a_smaller_link_is_found_out() {
     assert!(report.number("/forward/fragmented") > 0, "{:#}", report.value());
 }
 
-/// Two hosts that a group of nexthop objects leads to, and a third member with a weight. Flows keep their path and their order.
+/// Two hosts that a group of nexthop objects leads to, in both families, with equal weights and others. Flows keep their path and
+/// their order.
 #[test]
 fn flows_are_spread_over_next_hops() {
     let Some(lab) = RouterLab::new("router: flows_are_spread", 1500, &["python3"]) else { return };
     let other = Namespace::new("other");
     namespace::link((&lab.router, "x0"), (&other, "x0"), 1500);
     other.run("ethtool -K x0 tx off").expect_success("ethtool");
-    lab.router.ip("address add 192.0.3.1/24 dev x0");
-    other.ip("address add 192.0.3.2/24 dev x0");
+    for (host, last) in [(&lab.router, 1), (&other, 2)] {
+        host.ip(&format!("address add 192.0.3.{last}/24 dev x0"));
+        host.ip(&format!("address add 2001:db8:3::{last}/64 dev x0 nodad"));
+    }
     other.ip("route add default via 192.0.3.1");
-    for host in [&lab.east, &other] {
-        host.ip("address add 203.0.113.1/32 dev lo");
-    }
-    for line in [
-        "nexthop add id 1 via 198.51.100.2 dev e0",
-        "nexthop add id 2 via 192.0.3.2 dev x0",
-        "nexthop add id 10 group 1/2",
-        "route add 203.0.113.0/24 nhid 10",
-    ] {
-        lab.router.ip(line);
-    }
+    other.ip("route add default via 2001:db8:3::1");
     let process = lab.start("w0 e0 x0", "");
-    let spread = |what: &str, share: std::ops::Range<f64>| {
-        let counts: Vec<Value> = {
-            let mut receivers: Vec<Process> =
-                [&lab.east, &other].map(|host| host.spawn(&format!("python3 {} receive", flows()))).into();
-            for receiver in &mut receivers {
-                receiver.wait_for("ready", SHORT);
-            }
-            lab.west.run(&format!("python3 {} send", flows())).expect_success("send");
-            let counts = receivers.into_iter().map(|receiver| {
-                let finished = receiver.finish(SHORT);
-                let text = finished.expect_success("receive").replace("ready\n", "");
-                serde_json::from_str(&text).expect("one JSON object")
-            });
-            counts.collect()
-        };
-        let number = |host: usize, name: &str| counts[host][name].as_u64().expect("a number");
-        let (first, second) = (number(0, "packets"), number(1, "packets"));
-        assert_eq!(first + second, 20_000, "{what}: {counts:?}");
-        assert!(share.contains(&(first as f64 / 20_000.0)), "{what}: {counts:?}");
-        for host in 0..2 {
-            assert_eq!(number(host, "reordered"), 0, "{what}: {counts:?}");
-            // Each flow came whole, to one of them.
-            assert_eq!(number(host, "packets"), number(host, "flows") * 10, "{what}: {counts:?}");
+    for (family, far, prefix, gateways) in [
+        (4, "203.0.113.1", "203.0.113.0/24", ["198.51.100.2", "192.0.3.2"]),
+        (6, "2001:db8:5::1", "2001:db8:5::/48", ["2001:db8:2::2", "2001:db8:3::2"]),
+    ] {
+        let hosts = [&lab.east, &other];
+        for host in hosts {
+            host.ip(&format!("address add {far}/{} dev lo", if family == 4 { 32 } else { 128 }));
         }
-    };
-    spread("equal weights", 0.45..0.55);
-    // The group changes, the route doesn't: nobody tells of it.
-    lab.router.ip("nexthop replace id 10 group 1,3/2,1");
-    lab.verify();
-    spread("three to one", 0.70..0.80);
-    // A multipath route of the old kind.
-    lab.router
-        .ip("route replace 203.0.113.0/24 nexthop via 198.51.100.2 weight 1 nexthop via 192.0.3.2 weight 3");
-    lab.verify();
-    spread("one to three", 0.20..0.30);
-    // Of two members one goes with its link, without a word on the route; when it comes back, the group is gone.
-    lab.router.ip("route replace 203.0.113.0/24 nhid 10");
+        for (number, (interface, gateway)) in (1..).zip(["e0", "x0"].into_iter().zip(gateways)) {
+            lab.router.ip(&format!("nexthop add id {family}{number} via {gateway} dev {interface}"));
+        }
+        lab.router.ip(&format!("nexthop add id {family}0 group {family}1/{family}2"));
+        lab.router.ip(&format!("route add {prefix} nhid {family}0"));
+        let check = |what: &str, share: std::ops::Range<f64>| {
+            lab.verify();
+            check_spread(&lab.west, hosts, far, &format!("{far}, {what}"), share);
+        };
+        check("equal weights", 0.45..0.55);
+        // The group changes, the route doesn't: nobody tells of it.
+        lab.router.ip(&format!("nexthop replace id {family}0 group {family}1,3/{family}2,1"));
+        check("three to one", 0.70..0.80);
+        // A multipath route of the old kind.
+        lab.router.ip(&format!("route del {prefix}"));
+        let [first, second] = gateways;
+        lab.router
+            .ip(&format!("route add {prefix} nexthop via {first} weight 1 nexthop via {second} weight 3"));
+        check("one to three", 0.20..0.30);
+        // Of two members one goes with its link, without a word on the route; when it comes back, the group is gone.
+        lab.router.ip(&format!("route del {prefix}"));
+        lab.router.ip(&format!("route add {prefix} nhid {family}0"));
+    }
     lab.router.ip("link set x0 down");
-    RouterLab::wait_until("all goes the other way", SHORT, || {
-        lab.ask("verify")["equal"] == true && lab.west.run("ping -n -c 1 -W 1 203.0.113.1").status.success()
-    });
+    for far in ["203.0.113.1", "2001:db8:5::1"] {
+        RouterLab::wait_until("all goes the other way", SHORT, || {
+            lab.ask("verify")["equal"] == true
+                && lab.west.run(&format!("ping -n -c 1 -W 1 {far}")).status.success()
+        });
+    }
     lab.router.ip("link set x0 up");
     lab.verify();
     RouterLab::finish(process);
+}
+
+/// Sends flows, and checks which share of them the first of two hosts gets.
+#[track_caller]
+fn check_spread(
+    from: &Namespace,
+    hosts: [&Namespace; 2],
+    far: &str,
+    what: &str,
+    share: std::ops::Range<f64>,
+) {
+    let mut receivers: Vec<Process> =
+        hosts.map(|host| host.spawn(&format!("python3 {} receive {far}", flows()))).into();
+    for receiver in &mut receivers {
+        receiver.wait_for("ready", SHORT);
+    }
+    from.run(&format!("python3 {} send {far}", flows())).expect_success("send");
+    let counts = receivers.into_iter().map(|receiver| {
+        let finished = receiver.finish(SHORT);
+        let text = finished.expect_success("receive").replace("ready\n", "");
+        serde_json::from_str(&text).expect("one JSON object")
+    });
+    let counts: Vec<Value> = counts.collect();
+    let number = |host: usize, name: &str| counts[host][name].as_u64().expect("a number");
+    let (first, second) = (number(0, "packets"), number(1, "packets"));
+    assert_eq!(first + second, 20_000, "{what}: {counts:?}");
+    assert!(share.contains(&(first as f64 / 20_000.0)), "{what}: {counts:?}");
+    for host in 0..2 {
+        assert_eq!(number(host, "reordered"), 0, "{what}: {counts:?}");
+        // Each flow came whole, to one of them.
+        assert_eq!(number(host, "packets"), number(host, "flows") * 10, "{what}: {counts:?}");
+    }
 }
 
 /// Where the program is that sends flows and counts them.

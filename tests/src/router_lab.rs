@@ -38,6 +38,14 @@ impl RouterLab {
     /// # Panics
     /// If something that should work doesn't.
     pub fn new(test: &str, mtu: u32, programs: &[&str]) -> Option<Self> {
+        Self::with_queues(test, mtu, 1, programs)
+    }
+
+    /// The same, with so many queues each way of each interface.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn with_queues(test: &str, mtu: u32, queues: usize, programs: &[&str]) -> Option<Self> {
         if !requirements::namespaces_and(test, &[&PROGRAMS[..], programs].concat()) {
             return None;
         }
@@ -46,6 +54,7 @@ impl RouterLab {
         router.set("net.ipv6.conf.all.forwarding", "1");
         for (interface, host) in [("w0", &west), ("e0", &east)] {
             namespace::link((&router, interface), (host, interface), mtu);
+            namespace::set_queues((&router, interface), (host, interface), queues);
             // AF_XDP has no word for what is left to hardware.
             let line = format!("ethtool -K {interface} tx off txvlan off");
             host.run(&line).expect_success(&line);
