@@ -4,7 +4,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use warmlane_system_tests::{Flood, RouterLab, SHORT, assert_refused};
 use warmlane_testkit::namespace::{self, Namespace};
@@ -48,23 +48,16 @@ fn the_kernel_forwards_again_at_once_when_it_is_killed() {
     let process = lab.start("w0 e0", "");
     RouterLab::check_ping(&lab.west, &FAR);
     let floods = [(&lab.west, "198.51.100.3"), (&lab.east, "192.0.2.2")]
-        .map(|(host, address)| Flood::start(host, 20_000, &[address]));
-    let pings = lab.west.spawn("ping -n -q -i 0.01 198.51.100.2");
+        .map(|(host, address)| Flood::start(host, 0, &[address]));
     std::thread::sleep(Duration::from_millis(500));
     assert!(lab.router.run("ip -details link show").output.contains("prog/xdp"));
     process.signal("KILL");
+    // One ping may get lost in the flood, but not all of a second's.
+    let back = RouterLab::wait_until("the kernel forwards again", SECOND, || {
+        lab.west.run("ping -n -q -c 50 -i 0.002 -W 0.1 198.51.100.2").status.success()
+    });
+    eprintln!("the kernel forwards again after {back:?}, at most");
     drop(process);
-    std::thread::sleep(SECOND);
-    let before = Instant::now();
-    RouterLab::check_ping(&lab.west, &FAR);
-    assert!(before.elapsed() < 4 * SECOND);
-    pings.interrupt();
-    let text = pings.finish(SHORT).output;
-    // All that got lost, got lost within a second: at a hundred a second.
-    let line = text.lines().find(|line| line.contains("packets transmitted")).expect("a summary");
-    let mut numbers = line.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
-    let (sent, received) = (numbers.next().expect("sent"), numbers.next().expect("received"));
-    assert!(sent - received < 100, "{line}");
     let links = lab.router.run("ip -details link show").output;
     assert!(!links.contains("prog/xdp") && !links.contains("warmlane"), "{links}");
     // The socket that it left behind is no obstacle.
