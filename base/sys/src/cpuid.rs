@@ -75,6 +75,18 @@ pub(crate) fn caches() -> Vec<CacheLeaf> {
     if intel.is_empty() && amd { list(0x8000_001d) } else { intel }
 }
 
+/// The processor's maker in twelve letters, such as `GenuineIntel` or `AuthenticAMD` (leaf 0).
+pub(crate) fn vendor() -> [u8; 12] {
+    let mut letters = [0; 12];
+    if let Some(registers) = leaf(0, 0) {
+        let parts = [registers.ebx, registers.edx, registers.ecx];
+        for (place, letter) in letters.iter_mut().zip(parts.into_iter().flat_map(u32::to_le_bytes)) {
+            *place = letter;
+        }
+    }
+    letters
+}
+
 /// The hypervisor's twelve-letter signature, if there is a hypervisor that says so (leaf 1 ECX bit 31).
 pub(crate) fn hypervisor_signature() -> Option<String> {
     if leaf(1, 0)?.ecx >> 31 & 1 == 0 {

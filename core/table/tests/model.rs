@@ -216,7 +216,9 @@ fn clustered<A: Address>(bits: impl Fn(u8) -> A + Clone + 'static) -> impl Strat
 }
 
 fn hop() -> impl Strategy<Value = NextHopId> {
-    prop_oneof![4 => 0u32..4, 1 => 0..=NextHopId::MAXIMUM].prop_map(|number| NextHopId::new(number).unwrap())
+    // Small ones, those around the largest that IPv4 stores in a byte, and any.
+    prop_oneof![4 => 0u32..4, 1 => 252u32..257, 1 => 0..=NextHopId::MAXIMUM]
+        .prop_map(|number| NextHopId::new(number).unwrap())
 }
 
 type Changes<A> = (Vec<(Prefix<A>, NextHopId)>, Vec<(Prefix<A>, Option<NextHopId>)>);

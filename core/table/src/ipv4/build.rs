@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
+use super::hops::{self, NUMBER, Place, SINGLES};
 use super::routes::{Routes, slot_of};
-use super::{DIVIDED, HOP_NUMBERS, HOST_WORDS, Ipv4Table, ROOT_LENGTH, ROOT_WORDS, UNITS, portable};
+use super::{DIVIDED, HOST_WORDS, Ipv4Table, ROOT_LENGTH, ROOT_WORDS, UNITS, portable};
+use crate::TableError;
 use crate::arena::{Arena, NoRoom};
 use crate::prefix::Ipv4Prefix;
-use crate::{NextHopId, TableError};
 
 /// The length of the prefix that a unit of a root word stands for
 const UNIT_LENGTH: u8 = 24;
@@ -16,7 +17,7 @@ const HOSTS: usize = 1 << (32 - UNIT_LENGTH);
 const ALL_UNITS: u32 = u32::MAX;
 /// Words that addresses are reserved for, 128 MiB: enough for an eighth of all /24s to have longer routes
 const MOST_WORDS: usize = 1 << 24;
-/// Hops that addresses are reserved for: 64 MiB
+/// Pairs of bytes for next hops that addresses are reserved for, 64 MiB: less than places can tell apart
 const MOST_HOPS: usize = 1 << 25;
 /// Changes that room is kept for
 pub(super) const KEPT_CHANGES: usize = 4096;
@@ -28,21 +29,17 @@ const SPARE_HOPS: u32 = 8;
 #[derive(Debug)]
 pub(super) enum Change {
     Word { slot: u32, before: u64 },
-    Hop { place: u32, before: u16 },
+    Hop { place: Place, before: u16 },
 }
 
 /// Arenas for an empty table: the words of the root lead to no next hop, and the first hops stand for themselves
 pub(super) fn arenas() -> Result<(Arena<AtomicU64>, Arena<AtomicU16>), NoRoom> {
     let words = Arena::<AtomicU64>::new(ROOT_WORDS, MOST_WORDS)?;
-    let hops = Arena::<AtomicU16>::new(HOP_NUMBERS, MOST_HOPS)?;
+    let hops = Arena::<AtomicU16>::new(SINGLES, MOST_HOPS)?;
     for word in &words.memory()[..ROOT_WORDS] {
         word.store(single(u16::MAX), Ordering::Relaxed);
     }
-    for (number, hop) in (0..=u16::MAX).zip(hops.memory().iter()) {
-        hop.store(number, Ordering::Relaxed);
-    }
-    // Nobody's number; so that the one who finds it in a run knows that there is a block.
-    hops.memory()[usize::from(DIVIDED)].store(NextHopId::NONE.stored(), Ordering::Relaxed);
+    hops::fill_singles(hops.memory());
     Ok((words, hops))
 }
 
@@ -104,13 +101,22 @@ impl Units {
         bitmap == 0 && self.hops[0] != DIVIDED
     }
 
-    /// What the run of this bitmap holds, which has all units of their own
+    /// The next hops in the run of this bitmap, which has all units of their own
     fn run(&self, bitmap: u32) -> impl Iterator<Item = u16> + '_ {
         let starts = move |unit: &usize| (bitmap | 1) & 1 << unit != 0;
-        let divided = (0..UNITS).filter(|unit| self.hops[*unit] == DIVIDED);
-        let halves = |unit: usize| [self.blocks[unit] as u16, (self.blocks[unit] >> 16) as u16];
-        (0..UNITS).filter(starts).map(|unit| self.hops[unit]).chain(divided.flat_map(halves))
+        (0..UNITS).filter(starts).map(|unit| self.hops[unit])
     }
+
+    /// The blocks whose numbers follow in the run
+    fn run_blocks(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..UNITS).filter(|unit| self.hops[*unit] == DIVIDED).map(|unit| self.blocks[unit])
+    }
+}
+
+/// Pairs of bytes in a run of so many next hops and numbers of blocks
+fn run_pairs(is_wide: bool, hops: u32, blocks: usize) -> usize {
+    let hops = hops as usize;
+    (if is_wide { 2 * hops } else { hops } + blocks * NUMBER).div_ceil(2)
 }
 
 impl Ipv4Table {
@@ -136,7 +142,7 @@ impl Ipv4Table {
                             self.publish(slot as usize, before);
                             self.release(word, before);
                         }
-                        Change::Hop { place, before } => self.publish_hop(place as usize, before),
+                        Change::Hop { place, before } => self.publish_hop(place, before),
                     }
                 }
             }
@@ -238,9 +244,15 @@ impl Ipv4Table {
         self.words.memory()[slot].store(word, Ordering::Release);
     }
 
-    fn publish_hop(&self, place: usize, hop: u16) {
-        // Release: a reader that finds this hop finds what its user made it stand for.
-        self.hops.memory()[place].store(hop, Ordering::Release);
+    fn hop_at(&self, place: Place) -> u16 {
+        // SAFETY: only places that this table's words lead to are asked for.
+        unsafe { hops::load(self.hops.memory(), place) }
+    }
+
+    /// Into the run of a word, or one that no word leads to yet
+    fn publish_hop(&self, place: Place, hop: u16) {
+        // SAFETY: a run has one width from when it was taken, which its places tell; whoever has the table is its only writer.
+        unsafe { hops::store(self.hops.memory(), place, hop) };
     }
 
     /// Sees to it that the word in `slot` leads to these units
@@ -269,23 +281,21 @@ impl Ipv4Table {
         {
             return false;
         }
-        // Each change of a hop is seen by itself, so blocks stay what and where they are.
-        let run = (word >> 32) as usize..;
-        let hops = &self.hops.memory()[run.clone()];
-        let stored = || hops.iter().map(|hop| hop.load(Ordering::Relaxed));
-        let count = present.count_ones() as usize + 1;
-        if units
-            .run(present)
-            .take(count)
-            .zip(stored())
-            .any(|(hop, stored)| (hop == DIVIDED) != (stored == DIVIDED))
-        {
+        // Each change of a hop is seen by itself, so blocks stay what and where they are; and a run its width.
+        let base = portable::base(word);
+        let places = || (0..).map(|rank| base.after(rank));
+        let fits = |(hop, place): (u16, Place)| {
+            (hop == DIVIDED) == (self.hop_at(place) == DIVIDED)
+                && (base.is_wide() || hops::narrow(hop).is_some())
+        };
+        if !units.run(present).zip(places()).all(fits) {
             return false;
         }
-        for ((hop, before), place) in units.run(present).zip(stored()).zip(run) {
+        for (hop, place) in units.run(present).zip(places()) {
+            let before = self.hop_at(place);
             if hop != before {
                 self.publish_hop(place, hop);
-                changes.push(Change::Hop { place: place as u32, before });
+                changes.push(Change::Hop { place, before });
             }
         }
         true
@@ -297,12 +307,18 @@ impl Ipv4Table {
         if units.is_single(bitmap) {
             return Ok(single(units.hops[0]));
         }
-        let place = self.hops.take(units.run(bitmap).count())?;
-        for (hop, slot) in units.run(bitmap).zip(&self.hops.memory()[place as usize..]) {
-            // Relaxed: the word that leads here is published with release.
-            slot.store(hop, Ordering::Relaxed);
+        let is_wide = units.run(bitmap).any(|hop| hops::narrow(hop).is_none());
+        let count = bitmap.count_ones() + 1;
+        let pairs = run_pairs(is_wide, count, units.run_blocks().count());
+        let base = Place::in_run(self.hops.take(pairs)?, is_wide);
+        for (hop, rank) in units.run(bitmap).zip(0..) {
+            self.publish_hop(base.after(rank), hop);
         }
-        Ok(u64::from(place) << 32 | u64::from(bitmap))
+        for (block, at) in units.run_blocks().zip((base.after(count).byte()..).step_by(NUMBER)) {
+            // SAFETY: room was taken for it, and no word leads there yet.
+            unsafe { hops::store_number(self.hops.memory(), at, block) };
+        }
+        Ok(u64::from(base.0) << 32 | u64::from(bitmap))
     }
 
     /// A block in which a /24 has these next hops
@@ -338,9 +354,9 @@ impl Ipv4Table {
 
     /// The block of a unit of the word, if it has one
     fn block_of(&self, word: u64, unit: usize) -> Option<u32> {
-        let hops = self.hops.memory();
         let place = portable::place(word, unit as u32);
-        (hops[place].load(Ordering::Relaxed) == DIVIDED).then(|| portable::block(hops, word, place))
+        // SAFETY: a word of this table.
+        (self.hop_at(place) == DIVIDED).then(|| unsafe { portable::block(self.hops.memory(), word, place) })
     }
 
     /// The blocks that the word leads to
@@ -374,20 +390,21 @@ impl Ipv4Table {
 
     fn release_run(&mut self, word: u64) {
         if has_run(word) {
-            let count = (word as u32).count_ones() as usize + 1;
-            self.hops.retire((word >> 32) as u32, count + 2 * self.blocks(word).len());
+            let (base, count) = (portable::base(word), (word as u32).count_ones() + 1);
+            let pairs = run_pairs(base.is_wide(), count, self.blocks(word).len());
+            self.hops.retire(base.pair() as u32, pairs);
         }
     }
 }
 
-/// Whether a word has a run of its own. One without has a next hop for a base, and hops up there stand for themselves.
+/// Whether a word has a run of its own
 fn has_run(word: u64) -> bool {
-    word >> 32 >= HOP_NUMBERS as u64
+    portable::base(word).is_in_run()
 }
 
 /// The word of one next hop
 fn single(hop: u16) -> u64 {
-    u64::from(hop) << 32
+    u64::from(Place::of_single(hop).0) << 32
 }
 
 /// Which /24 of its /19 an address lies in
@@ -404,6 +421,7 @@ fn units_of(prefix: Ipv4Prefix) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NextHopId;
     #[test]
     fn without_room_the_table_stays_as_it_is() {
         let prefix = |text: &str| text.parse::<Ipv4Prefix>().unwrap();
@@ -413,10 +431,10 @@ mod tests {
                 .unwrap();
         let end = table.hops.end();
         table.hops.set_limit(end);
-        let full = TableError::Full { bytes: (end + 3) * size_of::<u16>() };
+        let full = TableError::Full { bytes: (end + 2) * size_of::<u16>() };
         assert_eq!(table.insert(prefix("11.0.1.0/24"), hop(3)), Err(full));
         // Halfway through a block of words.
-        let full = TableError::Full { bytes: (end + 3) * size_of::<u16>() };
+        let full = TableError::Full { bytes: (end + 2) * size_of::<u16>() };
         assert_eq!(table.insert(prefix("11.0.1.1/32"), hop(3)), Err(full));
         assert_eq!(
             (table.len(), table.lookup(0x0b00_0101), table.lookup(0x0a01_0001)),
@@ -424,7 +442,7 @@ mod tests {
         );
         // Halfway through the root words: 10.0.0.0/19 is changed by then and the run in 10.1.0.0/19 written in place; there is no
         // room for that of 11.0.0.0/19.
-        let full = TableError::Full { bytes: (end + 3) * size_of::<u16>() };
+        let full = TableError::Full { bytes: (end + 2) * size_of::<u16>() };
         let batch =
             [("10.0.0.0/8", None), ("11.0.1.0/24", Some(hop(3)))].map(|(text, hop)| (prefix(text), hop));
         assert_eq!(table.apply(batch), Err(full));
@@ -486,7 +504,33 @@ mod tests {
         for number in 2..20 {
             table.remove(site(number)).unwrap();
         }
-        assert!(state(&table).2 < before.2 - 8, "{} of {}", state(&table).2, before.2);
+        assert!(state(&table).2 < before.2 - 4, "{} of {}", state(&table).2, before.2);
+    }
+
+    #[test]
+    fn a_run_becomes_wide_with_the_first_large_number() {
+        let site = |number: u32| Ipv4Prefix::containing(0x0a00_0000 | number << 8, 24);
+        let hop = |number| NextHopId::new(number).unwrap();
+        let mut table = Ipv4Table::from_routes((0..20).map(|number| (site(number), hop(number)))).unwrap();
+        let slot = slot_of(0x0a00_0000);
+        let base = |table: &Ipv4Table| portable::base(table.word_at(slot));
+        let narrow = base(&table);
+        // The last number that has a byte goes in place, and the next one into a new run.
+        table.insert(site(3), hop(253)).unwrap();
+        assert_eq!((base(&table), table.lookup(site(3).first())), (narrow, hop(253)));
+        let used = table.hops.used();
+        table.insert(site(3), hop(254)).unwrap();
+        assert!(!narrow.is_wide() && base(&table).is_wide());
+        // 20 hops and what comes after them: each takes a byte more.
+        assert_eq!(table.hops.used(), used + 10);
+        let wide = base(&table);
+        for (number, other) in [(3, 60_000), (3, 3), (4, NextHopId::MAXIMUM)] {
+            table.insert(site(number), hop(other)).unwrap();
+            assert_eq!((base(&table), table.lookup(site(number).first())), (wide, hop(other)));
+            assert_eq!(table.lookup(site(5).last()), hop(5));
+        }
+        table.remove(site(19)).unwrap();
+        assert_eq!(table.lookup(site(19).first()), NextHopId::NONE);
     }
 
     #[test]
@@ -508,6 +552,6 @@ mod tests {
         );
         let removals: Vec<_> = routes().map(|(prefix, _)| (prefix, None)).collect();
         assert_eq!(table.apply(removals), Ok(()));
-        assert_eq!((table.len(), table.words.used(), table.hops.used()), (1, ROOT_WORDS, HOP_NUMBERS));
+        assert_eq!((table.len(), table.words.used(), table.hops.used()), (1, ROOT_WORDS, SINGLES));
     }
 }

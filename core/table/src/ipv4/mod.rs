@@ -2,18 +2,20 @@
 //!
 //! Bits 0 to 18 of an address index a root of 2^19 *words* of 64 bits (4 MiB). A word describes its /19 as 32 units of a
 //! /24: a bitmap of the units whose next hop differs from the unit before, and the place where the next hops of these stretches
-//! stand, one after the other, 16 bits each. So the answer is `hops[base + popcount(bitmap up to the unit)]`:
+//! stand, one after the other: one byte each, or two where a number of them is above 253. So the answer is `hops[base +
+//! popcount(bitmap up to the unit)]`:
 //!
 //! ```text
-//! bit 63    32 31                                      1   0
-//!     | base  | the next hop changes at unit 31 … 1     | 0 |
+//! bit 63     62    32 31                                      1   0
+//!     | two | base   | the next hop changes at unit 31 … 1     | 0 |
+//!     | bytes?
 //! ```
 //!
 //! A /19 with a single next hop needs no run of its own: the first hops stand for themselves, so its base is its next hop.
 //! A /24 with longer routes has [`DIVIDED`] in place of a next hop. The run of its /19 then has, after the hops, the number of a
 //! block for each such /24: 8 words (one cache line) whose units are single addresses.
 //!
-//! Why this one: a lookup touches two lines of 6 MiB that mostly stay in the second- and third-level cache, and
+//! Why this one: a lookup touches two lines of 5 MiB that mostly stay in the second- and third-level cache, and
 //! all but the loads is done for 16 of them side by side in a vector register. DIR-24-8 with 2-byte entries touches one line of
 //! 32 MiB, which is faster only where it has the third-level cache to itself; a router that also moves packets does not
 //! grant that. `cargo xtask compare lpm4` has the figures.
@@ -25,6 +27,7 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod build;
+mod hops;
 mod portable;
 mod routes;
 
@@ -51,8 +54,6 @@ const ROOT_WORDS: usize = 1 << ROOT_BITS;
 const UNITS: usize = 32;
 /// Words of a block, each for 32 addresses of a /24
 const HOST_WORDS: usize = 8;
-/// The first hops stand for themselves
-const HOP_NUMBERS: usize = 1 << 16;
 /// In place of a next hop: the /24 has longer routes, and a block for them
 const DIVIDED: u16 = NextHopId::UNUSED;
 
@@ -317,7 +318,8 @@ pub struct Ipv4View<'a> {
 impl Ipv4View<'_> {
     /// The next hop of the longest route that `address` (host order) lies in
     pub fn lookup(&self, address: u32) -> NextHopId {
-        portable::lookup(self.words, self.hops, address)
+        // SAFETY: the slices are those of a table that `build` maintains, so every word leads to a run inside `hops`.
+        unsafe { portable::lookup(self.words, self.hops, address) }
     }
 
     /// Looks up many addresses at once, the way of the data path; `hops[i]` becomes the answer to `addresses[i]`

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-use warmlane_sys::prefetch::prefetch_read_at;
+use warmlane_sys::prefetch::prefetch_read;
 
+use super::hops::{self, NUMBER, Place};
 use super::{DIVIDED, HOST_WORDS, ROOT_BITS, ROOT_WORDS};
 use crate::NextHopId;
 
-/// Addresses that are under way together
-const TOGETHER: usize = 64;
+/// Addresses in a step
+const TOGETHER: usize = 16;
 
 /// Acquire, pairs with the release when a word is published: what it leads to is there as well. On x86 a plain load.
 #[inline(always)]
@@ -16,17 +17,10 @@ pub(super) fn load(word: &AtomicU64) -> u64 {
     word.load(Ordering::Acquire)
 }
 
-/// Acquire, pairs with the release when a hop is written in place: whoever finds it finds what its user made it stand for. On
-/// x86 a plain load.
-#[inline(always)]
-pub(super) fn hop(stored: &AtomicU16) -> u16 {
-    stored.load(Ordering::Acquire)
-}
-
 /// Where the run of a word starts
 #[inline(always)]
-fn base(word: u64) -> u32 {
-    (word >> 32) as u32
+pub(super) fn base(word: u64) -> Place {
+    Place((word >> 32) as u32)
 }
 
 /// The bits of a word's bitmap up to that of a unit, moved to the upper end
@@ -38,8 +32,8 @@ fn up_to(word: u64, unit: u32) -> u32 {
 
 /// The place of the next hop of a unit
 #[inline(always)]
-pub(super) fn place(word: u64, unit: u32) -> usize {
-    (base(word) + up_to(word, unit).count_ones()) as usize
+pub(super) fn place(word: u64, unit: u32) -> Place {
+    base(word).after(up_to(word, unit).count_ones())
 }
 
 #[inline(always)]
@@ -47,43 +41,49 @@ pub(super) fn root_word(root: &[AtomicU64; ROOT_WORDS], address: u32) -> &Atomic
     &root[(address >> (32 - ROOT_BITS)) as usize]
 }
 
-#[inline(always)]
-fn hop_at(hops: &[AtomicU16], place: usize) -> u16 {
-    hops.get(place).map_or(NextHopId::NONE.stored(), hop)
-}
-
 /// The block of the /24 for which the run of `word` has [`DIVIDED`] at `place`
-pub(super) fn block(hops: &[AtomicU16], word: u64, place: usize) -> u32 {
-    let first = base(word) as usize;
-    let count = (word as u32).count_ones() as usize + 1;
-    let earlier = (first..place).filter(|earlier| hop_at(hops, *earlier) == DIVIDED).count();
-    let at = first + count + 2 * earlier;
-    u32::from(hop_at(hops, at)) | u32::from(hop_at(hops, at + 1)) << 16
+///
+/// # Safety
+/// The word must be one of a table, and `hops` that table's.
+pub(super) unsafe fn block(hops: &[AtomicU16], word: u64, place: Place) -> u32 {
+    let count = (word as u32).count_ones() + 1;
+    let ranks = (0..count).map(|rank| base(word).after(rank)).take_while(|earlier| *earlier != place);
+    // SAFETY: the word's own places (caller).
+    let earlier = ranks.filter(|earlier| unsafe { hops::load(hops, *earlier) } == DIVIDED).count();
+    // SAFETY: there are as many numbers after the hops as of these are DIVIDED.
+    unsafe { hops::load_number(hops, base(word).after(count).byte() + earlier * NUMBER) }
 }
 
 /// The next hop of an address in a /24 with longer routes
+///
+/// # Safety
+/// As for [`block`].
 #[cold]
-fn hop_in_block(words: &[AtomicU64], hops: &[AtomicU16], word: u64, address: u32) -> NextHopId {
-    let block = block(hops, word, place(word, address >> 8)) as usize;
-    let word = words.get(block + (address >> 5) as usize % HOST_WORDS).map_or(0, load);
-    NextHopId::from_stored(hop_at(hops, place(word, address)))
+unsafe fn hop_in_block(words: &[AtomicU64], hops: &[AtomicU16], word: u64, address: u32) -> NextHopId {
+    // SAFETY: as the caller promises.
+    let block = unsafe { block(hops, word, place(word, address >> 8)) } as usize;
+    let Some(word) = words.get(block + (address >> 5) as usize % HOST_WORDS) else { return NextHopId::NONE };
+    // SAFETY: as above.
+    NextHopId::from_stored(unsafe { hops::load(hops, place(load(word), address)) })
 }
 
+/// # Safety
+/// `words` and `hops` must be those of a table, so that its words lead to runs in `hops`.
 #[inline(always)]
-pub(super) fn lookup(words: &[AtomicU64], hops: &[AtomicU16], address: u32) -> NextHopId {
+pub(super) unsafe fn lookup(words: &[AtomicU64], hops: &[AtomicU16], address: u32) -> NextHopId {
     // A table always has its root.
     let Some(root) = words.first_chunk() else { return NextHopId::NONE };
     let word = load(root_word(root, address));
-    match hop_at(hops, place(word, address >> 8)) {
-        DIVIDED => hop_in_block(words, hops, word, address),
+    // SAFETY: the place of a word (caller).
+    match unsafe { hops::load(hops, place(word, address >> 8)) } {
+        // SAFETY: as the caller promises.
+        DIVIDED => unsafe { hop_in_block(words, hops, word, address) },
         hop => NextHopId::from_stored(hop),
     }
 }
 
-/// Loads all words, then asks for all hops, and only then for the answers: the processor waits for many lines at once
-///
 /// # Safety
-/// `words` and `hops` must be those of a table: each base plus its bitmap's population is the index of one of `hops`.
+/// As for [`lookup`].
 #[inline(always)]
 pub(super) unsafe fn lookup_burst(
     words: &[AtomicU64],
@@ -92,29 +92,83 @@ pub(super) unsafe fn lookup_burst(
     answers: &mut [NextHopId],
 ) {
     let Some(root) = words.first_chunk() else { return };
-    for (addresses, answers) in addresses.chunks(TOGETHER).zip(answers.chunks_mut(TOGETHER)) {
-        let (mut places, mut bits) = ([0u32; TOGETHER], [0u32; TOGETHER]);
-        for ((place, bits), &address) in places.iter_mut().zip(&mut bits).zip(addresses) {
+    let count = addresses.len().min(answers.len());
+    let (bursts, addresses) = addresses[..count].as_chunks::<{ 4 * TOGETHER }>();
+    let (burst_answers, answers) = answers[..count].as_chunks_mut();
+    for (addresses, answers) in bursts.iter().zip(burst_answers) {
+        // SAFETY: as the caller promises; so it is below.
+        unsafe { look_up(words, root, hops, addresses, answers) };
+    }
+    let (parts, addresses) = addresses.as_chunks::<TOGETHER>();
+    let (part_answers, answers) = answers.as_chunks_mut();
+    for (addresses, answers) in parts.iter().zip(part_answers) {
+        // SAFETY: as above.
+        unsafe { look_up(words, root, hops, addresses, answers) };
+    }
+    for (&address, answer) in addresses.iter().zip(answers) {
+        // SAFETY: as above.
+        *answer = unsafe { lookup(words, hops, address) };
+    }
+}
+
+/// Asks for all words, then loads them, and only then the next hops: the processor waits for many lines at once
+///
+/// Loops are of [`TOGETHER`] steps each, which compilers write out: the fewer instructions there are between loads, the more loads are in
+/// the processor's window.
+///
+/// # Safety
+/// As for [`lookup`]; `root` must be what `words` begin with.
+#[inline(always)]
+unsafe fn look_up<const COUNT: usize>(
+    words: &[AtomicU64],
+    root: &[AtomicU64; ROOT_WORDS],
+    hops: &[AtomicU16],
+    addresses: &[u32; COUNT],
+    answers: &mut [NextHopId; COUNT],
+) {
+    // A load keeps what comes after it in the processor's window until it is done, and this does not.
+    for &address in addresses {
+        prefetch_read(root_word(root, address));
+    }
+    let (mut places, mut bits) = ([0u32; COUNT], [0u32; COUNT]);
+    let parts = places.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(bits.as_chunks_mut::<TOGETHER>().0);
+    for ((places, bits), addresses) in parts.zip(addresses.as_chunks::<TOGETHER>().0) {
+        for ((place, bits), &address) in places.iter_mut().zip(bits).zip(addresses) {
             let word = load(root_word(root, address));
-            (*place, *bits) = (base(word), up_to(word, address >> 8));
+            (*place, *bits) = (base(word).0, up_to(word, address >> 8));
         }
-        // By itself, so that compilers make vector instructions of it.
-        for (place, bits) in places.iter_mut().zip(&bits) {
-            *place += bits.count_ones();
+    }
+    // By itself, so that compilers make vector instructions of it.
+    let mut widths = 0;
+    for (place, bits) in places.iter_mut().zip(&bits) {
+        widths |= *place;
+        *place = Place(*place).after(bits.count_ones()).0;
+    }
+    if Place(widths).is_wide() {
+        for (answer, place) in answers.iter_mut().zip(places) {
+            // SAFETY: a place that a word gives (caller).
+            *answer = NextHopId::from_stored(unsafe { hops::load(hops, Place(place)) });
         }
-        for &place in &places[..addresses.len()] {
-            prefetch_read_at(hops.as_ptr().wrapping_add(place as usize).cast());
+    } else {
+        for (answers, places) in
+            answers.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(places.as_chunks::<TOGETHER>().0)
+        {
+            for (answer, &place) in answers.iter_mut().zip(places) {
+                // SAFETY: as above, and no place is wide. Acquire as in `hops::load`.
+                let byte = unsafe { hops::byte(hops, place as usize) }.load(Ordering::Acquire);
+                *answer = NextHopId::from_stored(byte.into());
+            }
         }
-        for (answer, &place) in answers.iter_mut().zip(&places[..addresses.len()]) {
-            // SAFETY: a place that a word gives is the index of a hop (caller).
-            *answer = NextHopId::from_stored(hop(unsafe { hops.get_unchecked(place as usize) }));
+        for answer in &mut *answers {
+            *answer = NextHopId::from_stored(hops::widen(answer.stored() as u8));
         }
-        // Without a branch for each, so that compilers make vector instructions of this as well.
-        if answers.iter().fold(false, |any, answer| any | (answer.stored() == DIVIDED)) {
-            for (answer, &address) in answers.iter_mut().zip(addresses) {
-                if answer.stored() == DIVIDED {
-                    *answer = lookup(words, hops, address);
-                }
+    }
+    // Without a branch for each, so that compilers make vector instructions of this as well.
+    if answers.iter().fold(false, |any, answer| any | (answer.stored() == DIVIDED)) {
+        for (answer, &address) in answers.iter_mut().zip(addresses) {
+            if answer.stored() == DIVIDED {
+                // SAFETY: as the caller promises.
+                *answer = unsafe { lookup(words, hops, address) };
             }
         }
     }

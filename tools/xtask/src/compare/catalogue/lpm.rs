@@ -13,7 +13,7 @@ use super::{Comparison, Lanes};
 use crate::compare::dpdk::Program;
 use crate::compare::setting::{Setting, Sides};
 
-const IPV4_BOUND: &str = "two random lines per lookup, of a root of 4 MiB and hops of 2 MiB, which L2 does not hold: the latency of \
+const IPV4_BOUND: &str = "two random lines per lookup, of a root of 4 MiB and hops of 1 MiB, which L2 does not hold: the latency of \
                           L3 over the misses that a core has under way at once";
 
 const IPV6_BOUND: &str = "up to four lines per lookup: the root's from L1, a field's, then of three in five a branch's and a leaf's, of \
