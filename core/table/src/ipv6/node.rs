@@ -42,11 +42,13 @@ impl Link {
     pub(super) const LEAF: u32 = 3;
     /// A line of 32 last values of the next 16 bits, and after it as many leaves for the same bits
     pub(super) const BRANCH: u32 = 4;
+    /// As many as there may be
+    pub(super) const KINDS: usize = 1 << (u32::BITS - Self::KIND_SHIFT);
 
     pub(super) const KIND_SHIFT: u32 = 29;
-    const STRIDE_SHIFT: u32 = 24;
-    const STRIDE_MASK: u32 = 0x1f;
-    const LINE_MASK: u32 = 0x00ff_ffff;
+    pub(super) const STRIDE_SHIFT: u32 = 24;
+    pub(super) const STRIDE_MASK: u32 = 0x1f;
+    pub(super) const LINE_MASK: u32 = 0x00ff_ffff;
     /// Lines that links can tell apart
     pub(super) const LINES: usize = Self::LINE_MASK as usize + 1;
 

@@ -20,6 +20,27 @@ pub(super) trait Search {
     fn fan(node: &Node, key: u32) -> usize;
     /// Which of 64 links are of a kind, as bits
     fn of_kind(links: &[u32; TOGETHER], kind: u32) -> u64;
+
+    /// As the [`enter`] below
+    ///
+    /// # Safety
+    /// As for that one.
+    #[inline(always)]
+    unsafe fn enter(lines: &[Line], addresses: &[[u8; 16]], burst: &mut Burst) {
+        // SAFETY: as the caller promises.
+        unsafe { enter(lines, addresses, burst, 0) };
+    }
+}
+
+/// Up to 64 addresses on their way
+#[repr(align(64))]
+pub(super) struct Burst {
+    /// The link that each has come to
+    pub(super) found: [u32; TOGETHER],
+    /// The bits after those that led there, from the top: 16 at least, which is as many as any step needs but one by a fan
+    pub(super) next: [u32; TOGETHER],
+    /// How many bits led there
+    pub(super) used: [u8; TOGETHER],
 }
 
 /// In plain Rust, which compilers turn into the vector instructions they may use
@@ -67,7 +88,7 @@ pub(super) unsafe fn lookup<S: Search>(lines: &[Line], address: u128) -> NextHop
         match link.kind() {
             Link::HOP => return link.next_hop(),
             Link::FIELD => {
-                let slot = slot_in(link, (rest >> 64) as u64);
+                let slot = slot_in(link, (rest >> 96) as u32);
                 rest <<= link.stride();
                 // SAFETY: a field has a link for each value of `stride` bits (caller).
                 link = Link::load(unsafe { links.get_unchecked(slot) });
@@ -92,10 +113,10 @@ pub(super) unsafe fn lookup<S: Search>(lines: &[Line], address: u128) -> NextHop
     }
 }
 
-/// Which of all links is that for the bits in front of `rest`, in the field that `link` leads to
+/// Which of all links is that for the bits in front of `next`, in the field that `link` leads to
 #[inline(always)]
-fn slot_in(link: Link, rest: u64) -> usize {
-    link.line() * LINKS + (rest >> ((u64::BITS - link.stride()) % u64::BITS)) as usize
+fn slot_in(link: Link, next: u32) -> usize {
+    link.line() * LINKS + (next >> ((u32::BITS - link.stride()) % u32::BITS)) as usize
 }
 
 /// Looks up many addresses; `answers[i]` becomes the answer to `addresses[i]`
@@ -135,18 +156,52 @@ fn first_half(address: &[u8; 16]) -> u64 {
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The 64 bits of an address after those `used`, which are not all
+/// The 32 bits of an address after those `used`
 #[inline(always)]
-fn bits_after(used: u32, address: &[u8; 16]) -> u64 {
-    // In most tables the bits that matter are in the first half; the second is not even read.
-    if used <= u64::BITS - KEY_BITS {
-        first_half(address) << used
-    } else {
-        (u128::from_be_bytes(*address) << (used % u128::BITS) >> u64::BITS) as u64
+fn bits_after(used: u8, address: &[u8; 16]) -> u32 {
+    // After the last bit a link leads to a next hop, and what this returns does not matter.
+    (u128::from_be_bytes(*address) << (u32::from(used) % u128::BITS) >> (u128::BITS - u32::BITS)) as u32
+}
+
+/// The first steps of all addresses but the first `done`, along the root and a field
+///
+/// # Safety
+/// As for [`lookup`]. There must not be more addresses than places.
+#[inline(always)]
+pub(super) unsafe fn enter(lines: &[Line], addresses: &[[u8; 16]], burst: &mut Burst, done: usize) {
+    let links = lines.as_flattened();
+    for (place, address) in addresses.iter().enumerate().take(TOGETHER).skip(done) {
+        let high = first_half(address);
+        let root = (high >> (u64::BITS - ROOT_BITS)) as usize;
+        // SAFETY: the root is complete (caller).
+        let link = Link::load(unsafe { links.get_unchecked(root) });
+        // Most links of the root lead to fields. With another, the next step finds the same link again.
+        let field = link.kind() == Link::FIELD;
+        let slot = if field { slot_in(link, (high << ROOT_BITS >> 32) as u32) } else { root };
+        let stride = if field { link.stride() } else { 0 };
+        burst.found[place] = slot as u32;
+        burst.next[place] = (high << ROOT_BITS << stride >> 32) as u32;
+        burst.used[place] = (ROOT_BITS + stride) as u8;
+        prefetch_read_at(links.as_ptr().wrapping_add(slot).cast());
+    }
+    for found in burst.found[..addresses.len().min(TOGETHER)].iter_mut().skip(done) {
+        // SAFETY: a slot of the root or of a field (above).
+        *found = Link::load(unsafe { links.get_unchecked(*found as usize) }).bits();
     }
 }
 
+/// Asks for the line that a link leads to
+#[inline(always)]
+fn prefetch(lines: &[Line], link: Link) {
+    // What is no node has no line; the first of all is never far.
+    let line = if link.is_hop() { 0 } else { link.line() };
+    prefetch_read_at(lines.as_ptr().wrapping_add(line).cast());
+}
+
 /// Up to 64 lookups that take each step together, so that the lines of one step are under way at the same time
+///
+/// After the first two steps nothing is read as a vector that was written piece by piece: a processor of Intel waits then until
+/// all that was written before has left for the cache, and so for all lines under way.
 ///
 /// # Safety
 /// As for [`lookup`].
@@ -155,77 +210,64 @@ unsafe fn look_up<S: Search>(lines: &[Line], addresses: &[[u8; 16]], answers: &m
     let links = lines.as_flattened();
     let count = addresses.len().min(answers.len()).min(TOGETHER);
     let (addresses, answers) = (&addresses[..count], &mut answers[..count]);
-    // Bits used so far, the 64 bits after them, and the link that they led to.
-    let mut used = [0u8; TOGETHER];
-    let mut rest = [0u64; TOGETHER];
-    let mut found = [0u32; TOGETHER];
-
-    for (place, address) in addresses.iter().enumerate() {
-        let high = first_half(address);
-        let root = (high >> (u64::BITS - ROOT_BITS)) as usize;
-        // SAFETY: the root is complete (caller).
-        let link = Link::load(unsafe { links.get_unchecked(root) });
-        // Most links of the root lead to fields. With another, the next step finds the same link again.
-        let field = link.kind() == Link::FIELD;
-        let slot = if field { slot_in(link, high << ROOT_BITS) } else { root };
-        let stride = if field { link.stride() } else { 0 };
-        found[place] = slot as u32;
-        used[place] = (ROOT_BITS + stride) as u8;
-        rest[place] = high << ROOT_BITS << stride;
-        prefetch_read_at(links.as_ptr().wrapping_add(slot).cast());
+    let mut burst = Burst { found: [0; TOGETHER], next: [0; TOGETHER], used: [0; TOGETHER] };
+    // SAFETY: as the caller promises.
+    unsafe { S::enter(lines, addresses, &mut burst) };
+    let Burst { found, next, used } = &mut burst;
+    // The places at each kind of link, as bits
+    let mut at = [0; Link::KINDS];
+    for kind in [Link::FIELD, Link::FAN, Link::LEAF, Link::BRANCH] {
+        at[kind as usize] = S::of_kind(found, kind);
     }
-    for found in &mut found[..count] {
-        // SAFETY: a slot of the root or of a field (above).
-        let link = Link::load(unsafe { links.get_unchecked(*found as usize) });
-        // What is no node has no line; the first of all is never far.
-        let line = if link.is_hop() { 0 } else { link.line() };
-        prefetch_read_at(lines.as_ptr().wrapping_add(line).cast());
-        *found = link.bits();
+    for (answer, &found) in answers.iter_mut().zip(&*found) {
+        // Of those that are at nodes yet it is a number without meaning, to be replaced.
+        *answer = Link::from_bits(found).next_hop();
     }
-    let (mut fields, mut fans) = (S::of_kind(&found, Link::FIELD), S::of_kind(&found, Link::FAN));
-    while fields | fans != 0 {
+    for &found in &found[..count] {
+        prefetch(lines, Link::from_bits(found));
+    }
+    loop {
+        let fields = std::mem::take(&mut at[Link::FIELD as usize]);
+        let fans = std::mem::take(&mut at[Link::FAN as usize]);
+        if fields | fans == 0 {
+            break;
+        }
+        // Apart from each other, so that no branch waits for memory.
         for place in Places(fields) {
             let field = Link::from_bits(found[place]);
             // SAFETY: a field has a link for each value of `stride` bits (caller).
-            let link = Link::load(unsafe { links.get_unchecked(slot_in(field, rest[place])) });
-            let line = if link.is_hop() { 0 } else { link.line() };
-            prefetch_read_at(lines.as_ptr().wrapping_add(line).cast());
-            found[place] = link.bits();
+            let link = Link::load(unsafe { links.get_unchecked(slot_in(field, next[place])) });
             used[place] += field.stride() as u8;
-            rest[place] = bits_after(used[place].into(), &addresses[place]);
+            next[place] = bits_after(used[place], &addresses[place]);
+            prefetch(lines, link);
+            (found[place], answers[place]) = (link.bits(), link.next_hop());
+            at[link.kind() as usize % Link::KINDS] |= 1 << place;
         }
         for place in Places(fans) {
             // SAFETY: the line of a node lies in the memory and is not written (caller); so it is below.
             let node = unsafe { Node::of(lines.get_unchecked(Link::from_bits(found[place]).line())) };
-            // The 32 bits may begin in the first half and end in the second.
-            let bits = u128::from_be_bytes(addresses[place]) << used[place];
-            let link = node.link(S::fan(node, (bits >> (u128::BITS - FAN_BITS)) as u32));
-            let line = if link.is_hop() { 0 } else { link.line() };
-            prefetch_read_at(lines.as_ptr().wrapping_add(line).cast());
-            found[place] = link.bits();
-            // After the last bit a link leads to a next hop, and what is left of the address does not matter.
-            used[place] = (used[place] + FAN_BITS as u8) % u128::BITS as u8;
-            rest[place] = bits_after(used[place].into(), &addresses[place]);
+            let link = node.link(S::fan(node, bits_after(used[place], &addresses[place])));
+            used[place] += FAN_BITS as u8;
+            next[place] = bits_after(used[place], &addresses[place]);
+            prefetch(lines, link);
+            (found[place], answers[place]) = (link.bits(), link.next_hop());
+            at[link.kind() as usize % Link::KINDS] |= 1 << place;
         }
-        (fields, fans) = (S::of_kind(&found, Link::FIELD), S::of_kind(&found, Link::FAN));
     }
-    let branches = S::of_kind(&found, Link::BRANCH);
-    let leaves = S::of_kind(&found, Link::LEAF) | branches;
-    for (answer, &found) in answers.iter_mut().zip(&found) {
-        // Of those that are at nodes yet it is a number without meaning, to be replaced at once.
-        *answer = Link::from_bits(found).next_hop();
-    }
+    let key = |next: u32| (next >> (u32::BITS - KEY_BITS)) as u16;
+    let branches = at[Link::BRANCH as usize];
+    let leaves = at[Link::LEAF as usize] | branches;
     for place in Places(branches) {
         let line = Link::from_bits(found[place]).line();
         // SAFETY: as above.
         let node = unsafe { Node::of(lines.get_unchecked(line)) };
-        let leaf = line + 1 + S::branch(node, (rest[place] >> (u64::BITS - KEY_BITS)) as u16);
+        let leaf = line + 1 + S::branch(node, key(next[place]));
         prefetch_read_at(lines.as_ptr().wrapping_add(leaf).cast());
         found[place] = leaf as u32;
     }
     for place in Places(leaves) {
         // SAFETY: as above.
         let node = unsafe { Node::of(lines.get_unchecked(Link::from_bits(found[place]).line())) };
-        answers[place] = node.hop(S::leaf(node, (rest[place] >> (u64::BITS - KEY_BITS)) as u16));
+        answers[place] = node.hop(S::leaf(node, key(next[place])));
     }
 }
