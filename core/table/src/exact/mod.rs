@@ -255,7 +255,9 @@ mod tests {
                 for count in [1_u8, 3, 7, 8] {
                     let keys: Vec<K> = (0..count)
                         .map(|key| {
-                            K::from(std::array::from_fn(|byte| key.wrapping_mul(91) ^ (byte as u8 * 7)))
+                            K::from(std::array::from_fn(|byte| {
+                                key.wrapping_mul(91) ^ (byte as u8).wrapping_mul(7)
+                            }))
                         })
                         .collect();
                     let mut table = ExactTable::<K>::with_buckets(999, Seed::from_number(3), false).unwrap();
