@@ -4,7 +4,6 @@
 
 use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
 use warmlane_testkit::process::{Process, warmlane};
-use warmlane_testkit::requirements;
 
 /// What a router that refuses must not have changed: links, XDP programs, addresses, settings of the interfaces, the socket.
 fn state(lab: &RouterLab) -> String {
@@ -56,30 +55,12 @@ fn interfaces_that_can_not_are_named_with_the_remedy() {
     refused(&lab, "w0 e0", "", &["member of bridge \"br0\"", "ip link set e0 nomaster"]);
     refused(&lab, "w0 br0", "", &["\"br0\" is a bridge", "open its members"]);
     lab.router.ip("link set e0 nomaster");
-    if requirements::interface_kind("router: bonds", &lab.router, "type bond") {
-        lab.router.ip("link add bond0 type bond");
-        lab.router.ip("link set e0 down");
-        lab.router.ip("link set e0 master bond0");
-        refused(&lab, "w0 e0", "", &["member of bond \"bond0\"", "ip link set e0 nomaster"]);
-        lab.router.ip("link set e0 nomaster");
-        lab.router.ip("link set e0 up");
-    }
     refused(
         &lab,
         "w0 e0",
         "--mode zero-copy",
         &["\"w0\" can't exchange packets without copies", "mode=best"],
     );
-    // A driver that runs no XDP program.
-    if requirements::interface_kind("router: no XDP", &lab.router, "link e0 type macvlan") {
-        lab.router.ip("link add m0 link e0 type macvlan");
-        lab.router.ip("link set m0 up");
-        refused(&lab, "w0 m0", "--mode copy", &["\"m0\" can't run the XDP program", "mode=best"]);
-        // With the choice left open it works, and says what that costs.
-        let mut process = lab.start("w0 m0", "");
-        process.wait_for("the network stack does, which is slower", SHORT);
-        RouterLab::finish(process);
-    }
     lab.router.ip("link set e0 down");
     refused(&lab, "w0 e0", "", &["\"e0\" is down", "ip link set e0 up"]);
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use warmlane_system_tests::{Flood, RouterLab, SHORT, assert_refused};
 use warmlane_testkit::namespace::{self, Namespace};
 use warmlane_testkit::process::{Process, warmlane};
-use warmlane_testkit::requirements;
 
 const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:2::2"];
 const SECOND: Duration = Duration::from_secs(1);
@@ -182,56 +181,4 @@ fn what_can_not_work_is_refused_before_anything_changes() {
     let file = lab.directory().join("router.toml");
     std::fs::write(&file, "interfaces = [\"w0\", \"e0\"]\nlane = 2\n").expect("a writable directory");
     refused("", &format!("--config {}", file.display()), &["router.toml", "line 2, column 1"]);
-}
-
-#[test]
-fn vlans_are_interfaces() {
-    let Some(lab) = RouterLab::new("router: vlans", 1500, &[]) else { return };
-    // Without: functions/router/src/control/vlan_tests.rs, from recorded messages to frames.
-    if !requirements::interface_kind("router: vlans", &lab.router, "link e0 type vlan id 7") {
-        return;
-    }
-    lab.router.ip("link add link e0 name e0.7 type vlan id 7");
-    lab.router.ip("link set e0.7 up");
-    lab.router.ip("address add 203.0.113.1/24 dev e0.7");
-    lab.east.ip("link add link e0 name e0.7 type vlan id 7");
-    lab.east.ip("link set e0.7 up");
-    lab.east.ip("address add 203.0.113.2/24 dev e0.7");
-    let process = lab.start("w0 e0", "");
-    RouterLab::check_ping(&lab.west, &["203.0.113.2", "198.51.100.2"]);
-    lab.verify();
-    let report = RouterLab::finish(process);
-    assert!(report.number("/forward/forwarded") >= 12, "{:#}", report.value());
-}
-
-#[test]
-fn vrfs_have_tables_of_their_own() {
-    let Some(lab) = RouterLab::new("router: vrfs", 1500, &[]) else { return };
-    if !requirements::interface_kind("router: vrfs", &lab.router, "type vrf table 10") {
-        return;
-    }
-    lab.router.ip("link add red type vrf table 10");
-    let (one, other) = (Namespace::new("one"), Namespace::new("other"));
-    lab.router.ip("link set red up");
-    for (host, interface, ours, theirs) in
-        [(&one, "r0", "192.0.2.1", "192.0.2.2"), (&other, "r1", "198.51.100.1", "198.51.100.2")]
-    {
-        // The same addresses as outside of the VRF.
-        namespace::link((&lab.router, interface), (host, interface), 1500);
-        host.run(&format!("ethtool -K {interface} tx off")).expect_success("ethtool");
-        lab.router.ip(&format!("link set {interface} master red"));
-        lab.router.ip(&format!("address add {ours}/24 dev {interface}"));
-        host.ip(&format!("address add {theirs}/24 dev {interface}"));
-        host.ip(&format!("route add default via {ours}"));
-    }
-    let process = lab.start("w0 e0 r0 r1", "");
-    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
-    RouterLab::check_ping(&one, &["198.51.100.2"]);
-    lab.verify();
-    // What is only in one of them is not in the other.
-    lab.east.ip("address add 203.0.113.1/32 dev lo");
-    lab.router.ip("route add 203.0.113.0/24 via 198.51.100.2");
-    RouterLab::check_ping(&lab.west, &["203.0.113.1"]);
-    lab.verify();
-    RouterLab::finish(process);
 }

@@ -18,7 +18,7 @@ use warmlane_testkit::{Report, requirements};
 use crate::command::{SHORT, assert_refused};
 
 /// The programs that the lab runs.
-const PROGRAMS: [&str; 6] = ["ip", "sysctl", "ping", "traceroute", "iperf3", "ethtool"];
+pub const PROGRAMS: [&str; 6] = ["ip", "sysctl", "ping", "traceroute", "iperf3", "ethtool"];
 
 /// The three namespaces; the kernel routes between them until a router is started.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What a test needs of the machine, and what happens where that isn't there.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_SYS_ADMIN` (`include/uapi/linux/capability.h`): for interfaces, packet
 /// sockets and namespaces.
@@ -54,8 +54,8 @@ pub fn python_module(test: &str, python: &str, module: &str) -> bool {
 /// Whether this kernel has interfaces of a kind, as `ip link add NAME LINE` makes them; LINE is like
 /// `link eth0 type vlan id 7`.
 ///
-/// If not, it says so as the others do, but not only where `CI` isn't set: nothing that could be installed makes up for
-/// a kernel. So a test that needs this must not be the only one of its kind.
+/// If not, it says so as the others do, but not only where `CI` isn't set. So a test that needs this must also run in a
+/// guest with another kernel.
 pub fn interface_kind(test: &str, namespace: &crate::namespace::Namespace, line: &str) -> bool {
     let added = namespace.run(&format!("ip link add probe {line}"));
     let is_there = added.status.success();
@@ -66,6 +66,24 @@ pub fn interface_kind(test: &str, namespace: &crate::namespace::Namespace, line:
         skip(test, &format!("a kernel with {kind} interfaces"));
     }
     is_there
+}
+
+/// Says that a test can't run here, for want of something that the others of this module don't look for.
+///
+/// # Panics
+/// If the environment variable `CI` is set.
+pub fn missing(test: &str, what: &str) {
+    met(test, &[what.to_owned()]);
+}
+
+/// Where a program is.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // A user's path often lacks the directories where ip and ethtool are.
+    let system = ["/usr/sbin", "/sbin"].map(Into::into);
+    let mut places =
+        std::env::split_paths(&path).chain(system).map(|directory: PathBuf| directory.join(program));
+    places.find(|place| place.is_file())
 }
 
 fn met(test: &str, missing: &[String]) -> bool {
@@ -96,8 +114,5 @@ fn missing_programs(programs: &[&str]) -> Vec<String> {
 }
 
 fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // A user's path often lacks the directories where ip and ethtool are.
-    let system = ["/usr/sbin", "/sbin"].map(Into::into);
-    std::env::split_paths(&path).chain(system).any(|directory| Path::new(&directory).join(program).is_file())
+    find(program).is_some()
 }

@@ -1,8 +1,8 @@
 //! VLANs and VRFs from the kernel's messages to the frames that leave, for kernels that have neither.
 //!
 //! The link information in the messages was recorded from a kernel (it is that of netlink-packet-route's tests:
-//! `ip link add … type vlan id 101`, `ip link add … type vrf table 10`, `ip link set … master …`). What a kernel does with VLAN and VRF devices of its
-//! own is not proved here, but by `vlans_are_interfaces` and `vrfs_have_tables_of_their_own` in the system tests, where a kernel has them.
+//! `ip link add … type vlan id 101`, `ip link add … type vrf table 10`, `ip link set … master …`). VLAN and VRF devices
+//! themselves are tested by `tests/router_devices.rs`.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
