@@ -12,7 +12,7 @@ use crate::magazines::Held;
 use crate::pool::{PoolConfig, PoolKind};
 use crate::shared::MAXIMUM_LANES;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use warmlane_sync::index_stack::IndexStack;
 use warmlane_sync::mpmc;
 use warmlane_sync::padded::CachePadded;
@@ -21,6 +21,10 @@ use warmlane_sync::spin::SpinLock;
 /// Magazines that lanes hold at most: two each, and one more in the hands of each during an exchange; and one for
 /// threads without a lane cache, which take turns.
 const LENT: u32 = 3 * MAXIMUM_LANES + 1;
+
+/// Bytes of buffers that go round at first: more than a private cache of usual size holds, and far less than a shared one.
+/// Near the best for whole frames on all machines that were tried; see [`crate::hot_bound`] for how much that matters.
+const HOT_BYTES: usize = 4 << 20;
 
 #[expect(clippy::large_enum_variant, reason = "a pool has one, and reaches it without another pointer")]
 enum Order {
@@ -51,6 +55,7 @@ pub(crate) struct Loose {
 
 /// See the module.
 pub(crate) struct Home {
+    buffers: u32,
     /// Indices that fit a magazine.
     capacity: usize,
     /// Lanes keep nothing: what they free goes home at once.
@@ -70,6 +75,8 @@ pub(crate) struct Home {
     /// Advances when a lane gets fewer buffers than it wants: idle lanes give back what they hold then.
     asked: AtomicU32,
     hot_bound: SpinLock<HotBound>,
+    /// Cycles that a lane takes to fill a magazine with what it frees; 0 if none has said so since it was last read.
+    freeing: CachePadded<AtomicU64>,
 }
 
 // SAFETY: the only parts that are not Sync by themselves are the magazine cells, and each is touched only by the
@@ -80,15 +87,15 @@ unsafe impl Sync for Home {}
 unsafe impl Send for Home {}
 
 impl Home {
-    /// Puts every buffer in its first place. `hot_bytes` of buffers go round at first.
-    pub(crate) fn new(config: &PoolConfig, stride: usize, hot_bytes: usize) -> Result<Self, PoolError> {
+    /// Puts every buffer in its first place.
+    pub(crate) fn new(config: &PoolConfig, stride: usize) -> Result<Self, PoolError> {
         let uncached = config.magazine <= 1;
         let capacity = if uncached { BURST_CAPACITY } else { config.magazine as usize };
         let largest = (config.buffers / config.magazine.max(1)).max(1);
         let hot_bound = HotBound::new(
             1,
             largest.next_power_of_two(),
-            ((hot_bytes / stride / capacity).max(1) as u32).next_power_of_two(),
+            ((HOT_BYTES / stride / capacity).max(1) as u32).next_power_of_two(),
         );
         let (order, magazines) = match config.kind {
             // A depot of magazines of one is a stack.
@@ -116,6 +123,7 @@ impl Home {
             }
         }
         let home = Self {
+            buffers: config.buffers,
             capacity,
             uncached,
             cells: (0..magazines as usize * capacity.div_ceil(CELLS)).map(|_| Cells::default()).collect(),
@@ -133,6 +141,7 @@ impl Home {
             lowest: AtomicU32::new(config.buffers),
             asked: AtomicU32::new(0),
             hot_bound: SpinLock::new(hot_bound),
+            freeing: CachePadded::default(),
         };
         home.fill(config.buffers);
         Ok(home)
@@ -284,15 +293,24 @@ impl Home {
         number
     }
 
-    /// Takes in how many cycles a lane took for a magazine of the hot set; see [`HotBound`].
-    pub(crate) fn observe(&self, cycles: u64) {
+    /// Takes in how many cycles a lane takes for a magazine of the hot set; see [`HotBound`].
+    pub(crate) fn observe_taking(&self, cycles: u64) {
         // Whoever finds the lock taken has nothing to say that the other doesn't.
         if let Order::Depot(depot) = &self.order
             && let Some(mut hot_bound) = self.hot_bound.try_lock()
-            && let Some(bound) = hot_bound.observe(cycles)
         {
-            depot.set_bound(bound);
+            // What counts is the slower side, which the other one follows only when all between them is full or empty.
+            let freeing = self.freeing.swap(0, Ordering::Relaxed);
+            let under_way = self.buffers.saturating_sub(self.level()) / self.capacity as u32;
+            if let Some(bound) = hot_bound.observe(cycles.max(freeing), under_way) {
+                depot.set_bound(bound);
+            }
         }
+    }
+
+    /// Takes in how many cycles a lane takes to fill a magazine with what it frees.
+    pub(crate) fn observe_freeing(&self, cycles: u64) {
+        self.freeing.store(cycles, Ordering::Relaxed);
     }
 
     /// Brings indices home.
@@ -442,5 +460,25 @@ impl Home {
     /// Gives up what [`reserve`](Self::reserve) reserved.
     pub(crate) fn release(&self, share: u32) {
         self.reserved.fetch_sub(share, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slower_side_moves_the_hot_set() {
+        let bound_after = |freeing: u64| {
+            let home = Home::new(&PoolConfig { buffers: 65_536, ..PoolConfig::default() }, 2_240).unwrap();
+            for _ in 0..10_000 {
+                home.observe_freeing(freeing);
+                home.observe_taking(10_000 + 100 * u64::from(home.hot_set()));
+            }
+            home.hot_set()
+        };
+        let first = Home::new(&PoolConfig::default(), 2_240).unwrap().hot_set();
+        assert_eq!(bound_after(0), 128, "the smallest is best for the lane that takes");
+        assert_eq!(bound_after(1 << 40), first, "the lane that frees is no faster with it");
     }
 }

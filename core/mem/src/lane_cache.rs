@@ -9,6 +9,7 @@ use crate::burst::Burst;
 use crate::error::PoolError;
 use crate::header::{Header, Identity, Volatile};
 use crate::home::Home;
+use crate::hot_bound::Pace;
 use crate::id::BufferId;
 use crate::ledger::LaneCounters;
 use crate::magazines::{Held, Magazines};
@@ -55,8 +56,9 @@ struct Cache {
     share: u32,
     /// What [`Home::asked`] was when this lane last gave back what it held.
     answered: u32,
-    /// When this lane last got a magazine of the hot set, in cycles; 0 if it got another since.
-    last_hot: u64,
+    /// How long this lane takes for a magazine that it takes from, and for one that it fills.
+    taking: Pace,
+    freeing: Pace,
     counters: Arc<LaneCounters>,
     pool: Pool,
 }
@@ -108,7 +110,8 @@ impl LaneCache {
             slot: shared.slot,
             share,
             answered: home.asked(),
-            last_hot: 0,
+            taking: Pace::new(),
+            freeing: Pace::new(),
             counters,
             pool: pool.clone(),
         })));
@@ -353,12 +356,12 @@ impl Cache {
         self.time(next);
     }
 
-    /// Tells the depot how long this lane took for a magazine of its hot set; see `hot_bound`.
+    /// Tells the depot how long this lane takes for a magazine of its hot set; see `hot_bound`.
     fn time(&mut self, next: Held) {
-        let now = if next.hot { clock::cycles() } else { 0 };
-        let before = std::mem::replace(&mut self.last_hot, now);
-        if before != 0 && now > before {
-            self.pool.shared().home.observe(now - before);
+        if !next.hot {
+            self.taking.interrupt();
+        } else if let Some(cycles) = self.taking.lap(clock::cycles()) {
+            self.pool.shared().home.observe_taking(cycles);
         }
     }
 
@@ -366,7 +369,13 @@ impl Cache {
     #[cold]
     fn make_room(&mut self) {
         let home = &self.pool.shared().home;
-        self.magazines.make_room(self.capacity, |number| home.exchange_for_empty(number));
+        let freeing = &mut self.freeing;
+        self.magazines.make_room(self.capacity, |number| {
+            if let Some(cycles) = freeing.lap(clock::cycles()) {
+                home.observe_freeing(cycles);
+            }
+            home.exchange_for_empty(number)
+        });
         self.find_cells();
         // Another lane read them, and a store that finds no room in the store buffer waits for its line.
         for line in (0..self.capacity * size_of::<u32>()).step_by(LINE_BYTES) {

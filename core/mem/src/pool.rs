@@ -13,7 +13,6 @@ use crate::shared::Shared;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_sys::pages::{PagePreference, PageSize};
-use warmlane_sys::topology::{CacheKind, Topology};
 
 /// The farthest that buffers can stand apart: what the offsets inside a buffer reach.
 const MAXIMUM_STRIDE: usize = 1 << u16::BITS;
@@ -173,20 +172,6 @@ impl Drop for Handle {
     }
 }
 
-/// Bytes of buffers that go round at first: half of the last data cache, of which other cores use their part, but no
-/// more than [`MOST`].
-fn hot_bytes() -> usize {
-    /// Where many cores share hundreds of megabytes, most of that is far from this core, and takes long to fill.
-    const MOST: usize = 16 << 20;
-    /// If the machine does not tell.
-    const USUAL: u64 = 32 << 20;
-    let largest = |topology: Topology| {
-        let caches = topology.cpus.into_iter().next()?.caches;
-        caches.iter().filter(|cache| cache.kind != CacheKind::Instruction).map(|cache| cache.size).max()
-    };
-    (Topology::read().ok().and_then(largest).unwrap_or(USUAL) as usize / 2).min(MOST)
-}
-
 impl Pool {
     /// Makes a pool: maps its memory and touches all of it, so that nothing faults later.
     ///
@@ -194,7 +179,7 @@ impl Pool {
     /// [`PoolError`] says which of the wishes cannot be met, and what can.
     pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
         let stride = config.check()?;
-        let shared = Shared::create(config, stride, hot_bytes())?;
+        let shared = Shared::create(config, stride)?;
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 

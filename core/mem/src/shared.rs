@@ -29,11 +29,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn create(
-        config: &PoolConfig,
-        stride: usize,
-        hot_bytes: usize,
-    ) -> Result<NonNull<Self>, PoolError> {
+    pub(crate) fn create(config: &PoolConfig, stride: usize) -> Result<NonNull<Self>, PoolError> {
         let buffers = config.buffers as usize;
         let request = MappingRequest {
             name: config.name.clone(),
@@ -44,7 +40,7 @@ impl Shared {
         };
         let mapping = Mapping::new(&request)
             .map_err(|source| PoolError::Memory { pool: config.name.clone(), source })?;
-        let home = Home::new(config, stride, hot_bytes)?;
+        let home = Home::new(config, stride)?;
         let slot = register::claim().ok_or(PoolError::TooManyPools)?;
         let start_offset = (HEADER_BYTES + config.headroom) as u16;
         let clean = clean(start_offset, start_offset + config.room as u16);
