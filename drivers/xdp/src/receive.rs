@@ -180,6 +180,7 @@ impl XdpReceive {
         let base = self.region.address().as_ptr();
         let mut good = 0;
         let mut bytes = 0;
+        self.ring.prefetch(count);
         for ahead in 0..count {
             let descriptor = self.ring.read(ahead);
             if let Some(span) = self.accept(descriptor) {
@@ -295,7 +296,8 @@ impl ReceiveQueue for XdpReceive {
             self.check();
         }
         let before = burst.len();
-        let Ok(ready) = self.ring.ready() else {
+        let room = burst.room().min(BURST_CAPACITY) as u32;
+        let Ok(ready) = self.ring.ready(room) else {
             self.fail_corrupt();
             return 0;
         };
@@ -308,7 +310,7 @@ impl ReceiveQueue for XdpReceive {
             return 0;
         }
         self.level.found(ready);
-        let count = ready.min(burst.room().min(BURST_CAPACITY) as u32);
+        let count = ready.min(room);
         if self.has_pieces(count) {
             self.take_pieces(burst, count);
         } else {

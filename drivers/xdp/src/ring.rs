@@ -17,6 +17,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use warmlane_sys::prefetch;
+
 /// A packet in the receive or transmit ring (`struct xdp_desc`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -202,20 +204,39 @@ pub(crate) struct Consumer<T> {
     shared: Shared<T>,
     /// Entries taken so far.
     taken: u32,
+    /// What the producer had written when we last looked.
+    written: u32,
 }
 
 impl<T: Plain> Consumer<T> {
     pub(crate) fn map(socket: &OwnedFd, place: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
-        Ok(Self { shared: Shared::map(socket, place, offsets, size)?, taken: 0 })
+        Ok(Self { shared: Shared::map(socket, place, offsets, size)?, taken: 0, written: 0 })
     }
 
-    /// Entries that wait.
+    /// Entries that wait; looks at the kernel's index only if it must to answer `wanted`. While much waits, the line with
+    /// that index, which the kernel writes for each packet, stays with the kernel's CPU.
     #[inline]
-    pub(crate) fn ready(&self) -> Result<u32, Corrupt> {
+    pub(crate) fn ready(&mut self, wanted: u32) -> Result<u32, Corrupt> {
+        let known = self.written.wrapping_sub(self.taken);
+        if known >= wanted {
+            return Ok(known);
+        }
         // Acquire pairs with the kernel's release of its index: the entries are written.
         let written = self.shared.index(self.shared.offsets.producer).load(Ordering::Acquire);
         let ready = written.wrapping_sub(self.taken);
-        if ready > self.shared.size { Err(Corrupt) } else { Ok(ready) }
+        if ready > self.shared.size {
+            return Err(Corrupt);
+        }
+        self.written = written;
+        Ok(ready)
+    }
+
+    /// Asks for the cache lines of the next `count` entries.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, count: u32) {
+        for ahead in (0..count).step_by(64 / size_of::<T>()) {
+            prefetch::prefetch_read_at(self.shared.entry(self.taken.wrapping_add(ahead)).cast());
+        }
     }
 
     /// The entry that is `ahead` behind the next one; must be among those that wait.
@@ -267,10 +288,10 @@ mod tests {
             for number in 0..count {
                 producer.write(next + u64::from(number));
             }
-            assert_eq!(consumer.ready(), Ok(0), "not yet published");
+            assert_eq!(consumer.ready(SIZE), Ok(0), "not yet published");
             producer.publish();
             assert_eq!(producer.is_pending(), Ok(true));
-            assert_eq!(consumer.ready(), Ok(count));
+            assert_eq!(consumer.ready(SIZE), Ok(count));
             for number in 0..count {
                 assert_eq!(consumer.read(number), next + u64::from(number));
             }
@@ -282,10 +303,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_known_is_enough_until_it_is_used_up() {
+        let (mut producer, mut consumer, _fd) = ring();
+        let mut put = |count: u64| {
+            for number in 0..count {
+                producer.write(number);
+            }
+            producer.publish();
+        };
+        put(3);
+        assert_eq!(consumer.ready(1), Ok(3));
+        put(2);
+        assert_eq!((consumer.ready(3), consumer.ready(4)), (Ok(3), Ok(5)));
+        consumer.release(5);
+        assert_eq!(consumer.ready(1), Ok(0));
+    }
+
+    #[test]
     fn impossible_indices_are_noticed() {
-        let (mut producer, consumer, _fd) = ring();
+        let (mut producer, mut consumer, _fd) = ring();
         consumer.shared.index(OFFSETS.producer).store(SIZE + 1, Ordering::Relaxed);
-        assert_eq!(consumer.ready(), Err(Corrupt));
+        assert_eq!(consumer.ready(SIZE), Err(Corrupt));
         consumer.shared.index(OFFSETS.consumer).store(1, Ordering::Relaxed);
         assert_eq!(producer.is_pending(), Err(Corrupt));
     }

@@ -102,7 +102,7 @@ impl XdpTransmit {
         if self.in_flight == 0 {
             return;
         }
-        let Ok(mut ready) = self.completion.ready() else {
+        let Ok(mut ready) = self.completion.ready(1) else {
             self.fail_corrupt();
             return;
         };
