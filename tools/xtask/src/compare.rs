@@ -33,6 +33,8 @@ const FEWEST_ROUNDS: u64 = 9;
 const ONE_LANE: f64 = 0.5;
 /// The same on two: short, since the cost of moving a line may change at any time.
 const TWO_LANES: f64 = 0.1;
+/// The same where packets go through the kernel, beside seconds for the start of each round.
+const FED: f64 = 2.0;
 
 /// Options of the task.
 #[derive(Debug, clap::Args)]
@@ -45,7 +47,7 @@ pub(crate) struct Arguments {
     /// Undisturbed rounds of each side
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u64).range(FEWEST_ROUNDS..=10_000))]
     rounds: u64,
-    /// Length of a round in seconds; 0.5 if not given, or 0.1 with two lanes
+    /// Length of a round in seconds; 0.5 if not given, or 0.1 with two lanes, 2 for the router
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
     /// The CPU that all sides run on, one at a time; the last one that this process may use if not given
@@ -108,8 +110,12 @@ fn one(
     // With the huge pages as they are before some are added for the comparison.
     let machine = Machine::measuring(&setting.cpus);
     let one_lane = comparison.lanes == Lanes::One;
-    let length =
-        Duration::from_secs_f64(arguments.seconds.unwrap_or(if one_lane { ONE_LANE } else { TWO_LANES }));
+    let usual = match comparison.lanes {
+        Lanes::One => ONE_LANE,
+        Lanes::Two { .. } => TWO_LANES,
+        Lanes::Fed => FED,
+    };
+    let length = Duration::from_secs_f64(arguments.seconds.unwrap_or(usual));
     let sides = (comparison.prepare)(setting)?;
     let outcome = compare(comparison, sides, &setting.cpus, arguments.rounds as usize, length, machine)?;
     let instructions = if one_lane { gate::instructions(&setting.root, comparison.name) } else { Ok(None) };

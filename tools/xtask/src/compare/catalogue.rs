@@ -9,6 +9,7 @@ mod lpm;
 mod pool;
 mod rcu;
 mod rings;
+mod router;
 
 use anyhow::Context;
 
@@ -33,6 +34,8 @@ pub(crate) struct Comparison {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lanes {
     One,
+    /// One, to which a program on another CPU sends.
+    Fed,
     /// Two, between which so many cache lines must move for each unit, however it is done.
     Two {
         lines: f64,
@@ -49,6 +52,7 @@ const SUBJECTS: &[&[Comparison]] = &[
     lpm::COMPARISONS,
     exact::COMPARISONS,
     copy::COMPARISONS,
+    router::COMPARISONS,
 ];
 
 /// All comparisons.

@@ -38,6 +38,11 @@ impl Dpdk {
         (output.status.success() && !version.is_empty()).then_some(Self { version })
     }
 
+    /// Its version.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
     /// Builds the peers and says where they are.
     pub(crate) fn build_peers(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
         let directory = target.join("peers");

@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::bail;
+use warmlane_sys::clock::Clock;
 
 use super::dpdk::{self, Dpdk, Program};
 use super::huge_pages::Pages;
 use crate::workspace;
+
+/// What the router and its generator take, or testpmd and that generator.
+const ROUTER_BYTES: u64 = 320 << 20;
 
 /// Where a comparison takes place.
 pub(crate) struct Setting {
@@ -44,14 +48,54 @@ impl Setting {
 
     /// `warmlane bench NAME --serve` with more arguments, on the CPUs of the comparison.
     pub(crate) fn bench(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Command> {
-        let file = once(&self.ours, || {
+        let mut command = Command::new(self.ours()?);
+        command.args(["bench", name, "--serve"]).args(self.cpu_flags()).args(arguments);
+        Ok(command)
+    }
+
+    /// Our command.
+    fn ours(&self) -> anyhow::Result<&PathBuf> {
+        once(&self.ours, || {
             let mut build = workspace::release_build();
             build.args(["--package", "warmlane-cli"]);
             built(&mut build, "warmlane", &self.target.join("release/warmlane"))
-        })?;
-        let mut command = Command::new(file);
-        command.args(["bench", name, "--serve"]).args(self.cpu_flags()).args(arguments);
-        Ok(command)
+        })
+    }
+
+    /// `warmlane router` against others: each a name to show, and the one that `peers/router_side.sh` knows. `how` says what is
+    /// counted.
+    pub(crate) fn router(&self, how: &str, others: &[(&str, &str)]) -> anyhow::Result<Sides> {
+        let [cpu, generator_cpu] = self.cpus[..] else {
+            bail!("the router and who sends to it need two CPUs")
+        };
+        let ours = self.ours()?;
+        // What lies across the border of smaller pages would be copied once more. One side runs at a time.
+        let pages = Pages::provide(ROUTER_BYTES);
+        let dpdk = Dpdk::installed();
+        let needs_dpdk = |side: &str| !side.starts_with("kernel");
+        if dpdk.is_none() && others.iter().any(|(_, side)| needs_dpdk(side)) {
+            bail!(dpdk::MISSING);
+        }
+        let peers = match &dpdk {
+            Some(_) => once(&self.peers, || Dpdk::build_peers(&self.root, &self.target))?.clone(),
+            None => PathBuf::new(),
+        };
+        let clock = Clock::calibrated().cycles_per_second();
+        let start = |side: &str| {
+            let mut command = Command::new(self.root.join("peers/router_side.sh"));
+            command
+                .args([side, how])
+                .args([cpu as u64, generator_cpu as u64, clock].map(|number| number.to_string()));
+            command.arg(ours).arg(peers.join("l3_forward"));
+            command
+        };
+        let others = others.iter().map(|&(name, side)| {
+            let version = dpdk.as_ref().filter(|_| needs_dpdk(side));
+            let name =
+                version.map_or_else(|| name.to_owned(), |dpdk| format!("DPDK {} {name}", dpdk.version()));
+            (name, start(side))
+        });
+        Ok(Sides { ours: start("warmlane"), peers: others.collect(), missing: None, pages })
     }
 
     /// Ours, which takes so much huge-page memory, against programs on DPDK.

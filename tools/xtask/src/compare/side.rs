@@ -24,6 +24,8 @@ struct Round {
     cycles: u64,
     /// How many of them went where they should, if the program knows.
     forwarded: Option<u64>,
+    /// Why it doesn't count, or nothing, if the program is only in charge of others and has judged by their CPUs itself.
+    disturbed: Option<String>,
 }
 
 /// A running program that measures a round when it is asked to. It is ended when dropped.
@@ -87,10 +89,11 @@ impl Side {
                 round.packets
             );
         }
-        Ok(Measured {
-            cycles_per_unit: round.cycles as f64 / round.packets as f64,
-            disturbed: disturbance::between(&before, &after, length),
-        })
+        let disturbed = match round.disturbed {
+            Some(reason) => Some(reason).filter(|reason| !reason.is_empty()),
+            None => disturbance::between(&before, &after, length),
+        };
+        Ok(Measured { cycles_per_unit: round.cycles as f64 / round.packets as f64, disturbed })
     }
 
     /// Waits for a line that `wanted` takes; others are the program's own business.
@@ -166,6 +169,15 @@ mod tests {
         let id = side.process.id();
         drop(side);
         assert!(!std::path::Path::new(&format!("/proc/{id}")).exists(), "it was ended and waited for");
+    }
+
+    #[test]
+    fn a_program_may_judge_itself() {
+        let judged = |text: &str| {
+            round(&format!("{{\"packets\":10,\"cycles\":5,\"disturbed\":\"{text}\"}}")).unwrap().disturbed
+        };
+        assert_eq!(judged(""), None);
+        assert_eq!(judged("a storm passed").as_deref(), Some("a storm passed"));
     }
 
     #[test]
