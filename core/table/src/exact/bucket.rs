@@ -41,9 +41,6 @@ const MOST_AWAY: u32 = (1 << AWAY_BITS) - 1;
 const VERSION: u32 = 1 << (TAKEN_BITS + AWAY_BITS);
 
 impl Header {
-    /// The header of an empty bucket
-    pub(super) const EMPTY: Self = Self(0);
-
     /// Which slots are taken, by [`Layout::SLOT_STEP`]
     #[inline(always)]
     pub(super) fn taken(self) -> u32 {
@@ -77,6 +74,12 @@ impl Header {
     #[inline(always)]
     pub(super) fn is_full<B: Layout>(self) -> bool {
         self.taken() == B::EVERY_SLOT
+    }
+
+    /// Whether it is full or home to entries elsewhere
+    #[inline(always)]
+    pub(super) fn is_crowded<B: Layout>(self) -> bool {
+        self.is_full::<B>() | (self.away_bits() != 0)
     }
 
     #[inline(always)]

@@ -1,13 +1,14 @@
 //! Making room: which entries to move so that a full bucket gets a free slot
 //!
 //! The entries of a full bucket can each go to their other bucket; if that is full, its entries can, and so on. Searched in
-//! breadth, this finds a shortest way to a free slot (Li et al., EuroSys 2014, section 4.3.2), and asks for buckets long
+//! breadth, this finds a short way to a free slot (Li et al., EuroSys 2014, section 4.3.2), and asks for buckets long
 //! before it looks into them.
 
-use warmlane_sys::prefetch::prefetch_read;
+use warmlane_sys::prefetch::prefetch_write;
 
 use super::Shared;
 use super::bucket::Layout;
+use super::crowded::Crowded;
 use super::kernel::Kernel;
 
 /// Buckets that are looked at before the table counts as full. With three slots a bucket, a table with two choices
@@ -45,21 +46,22 @@ impl Search {
         Self { queue: Vec::with_capacity(MOST_BUCKETS + 8) }
     }
 
-    /// The moves that free a slot in one of two full buckets, in the order in which they are to be made, each into a bucket
-    /// that has a free slot by then; none if there is no way
-    pub(super) fn moves<B: Layout>(
+    /// Finds moves that free a slot in one of two full buckets. The place of the last of them, to [step](Self::step) back from;
+    /// none if there is no way.
+    pub(super) fn way<B: Layout>(
         &mut self,
         shared: &Shared<B>,
+        crowded: &Crowded,
         kernel: impl Kernel,
         roots: [u32; 2],
-    ) -> Option<impl Iterator<Item = Move>> {
+    ) -> Option<usize> {
         self.queue.clear();
         self.queue.extend(roots.map(|bucket| Node { bucket, from: ROOT, slot: 0 }));
         let mut next = 0;
         while let Some(&node) = self.queue.get(next) {
             let bucket = shared.bucket(node.bucket);
             if bucket.header().free_slot::<B>().is_some() {
-                return Some(self.way(next));
+                return Some(next);
             }
             if self.queue.len() + B::SLOTS <= MOST_BUCKETS {
                 for slot in 0..B::SLOTS {
@@ -68,9 +70,13 @@ impl Search {
                     let target = if places.home == node.bucket { places.other } else { places.home };
                     // A way that comes twice through a bucket could move what it has moved before.
                     if !self.leads_through(next, target) {
-                        prefetch_read(shared.bucket(target));
+                        prefetch_write(shared.bucket(target));
                         let slot = slot as u8;
                         self.queue.push(Node { bucket: target, from: next as u32, slot });
+                        // It has a free slot, and to know it nobody had to look.
+                        if !crowded.has(target) {
+                            return Some(self.queue.len() - 1);
+                        }
                     }
                 }
             }
@@ -92,14 +98,11 @@ impl Search {
         }
     }
 
-    /// The moves that led to a place in the queue, last first
-    fn way(&self, place: usize) -> impl Iterator<Item = Move> {
-        let mut node = self.queue[place];
-        std::iter::from_fn(move || {
-            let from = self.queue.get(node.from as usize)?;
-            let step = Move { from: from.bucket, from_slot: usize::from(node.slot), to: node.bucket };
-            node = *from;
-            Some(step)
-        })
+    /// The move that led to a place in the queue, and the place before it
+    pub(super) fn step(&self, place: usize) -> Option<(Move, usize)> {
+        let node = self.queue.get(place)?;
+        let from = self.queue.get(node.from as usize)?;
+        let step = Move { from: from.bucket, from_slot: usize::from(node.slot), to: node.bucket };
+        Some((step, node.from as usize))
     }
 }

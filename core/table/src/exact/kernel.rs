@@ -1,5 +1,7 @@
 //! The parts of a lookup that depend on the processor: the hash, and finding a key in a cache line
 
+use std::mem::MaybeUninit;
+
 use super::Places;
 use super::hash::{self, Hash, Seed};
 use super::key::{ExactKey, KeyWords};
@@ -12,17 +14,19 @@ use warmlane_sys::simd::{self, Level};
 
 /// Keys that are hashed together
 pub(super) const BLOCK: usize = 8;
+/// Room for their places
+pub(super) type BlockPlaces = [MaybeUninit<Places>; BLOCK];
 
 /// Instructions to look up with; all kinds give the same answers
 pub trait Kernel: Copy {
     /// The keyed hash of a key
     fn hash(self, seed: &Seed, key: &[u64]) -> Hash;
 
-    /// The places of up to [`BLOCK`] keys in a table of `count` buckets
+    /// The places of up to [`BLOCK`] keys in a table of `count` buckets. Writes one for each key.
     #[inline(always)]
-    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut [Places; BLOCK]) {
+    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
         for (key, places) in keys.iter().zip(places) {
-            *places = Places::new(self.hash(seed, key.to_words().as_slice()), count);
+            places.write(Places::new(self.hash(seed, key.to_words().as_slice()), count));
         }
     }
 
@@ -95,8 +99,14 @@ impl Detected {
         // The model checker knows no vectors.
         #[cfg(target_arch = "x86_64")]
         if !cfg!(loom) {
-            let avx512 = (simd::detected() == Level::Avx512).then(Avx512::detect).flatten().map(Self::Avx512);
-            if let Some(kernel) = avx512.or_else(|| X86::detect().map(Self::X86)) {
+            let avx512 = || Avx512::detect().map(Self::Avx512);
+            let x86 = || X86::detect().map(Self::X86);
+            let kernel = match simd::detected() {
+                Level::Avx512 => avx512().or_else(x86),
+                Level::Avx2 => x86(),
+                Level::Portable | Level::Neon => None,
+            };
+            if let Some(kernel) = kernel {
                 return kernel;
             }
         }

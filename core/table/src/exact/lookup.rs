@@ -2,20 +2,16 @@
 
 use std::fmt;
 use std::hint::select_unpredictable;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::bucket::{Header, Layout};
-use super::kernel::{BLOCK, Detected, Kernel};
-use super::key::{ExactKey, KeyWords};
+use super::bucket::Layout;
+use super::kernel::{Detected, Kernel};
+use super::key::ExactKey;
 use super::primitive::Ordering;
 #[cfg(target_arch = "x86_64")]
 use super::x86::{Avx512, X86};
-use super::{NO_VALUE, Places, Shared};
-
-/// Lookups that are under way at once
-const BURST: usize = 64;
-
-type BucketOf<K> = <<K as ExactKey>::Words as KeyWords>::Bucket;
+use super::{BURST, BucketOf, BurstPlaces, NO_VALUE, Places, Shared};
 
 /// Looks keys up in an [`ExactTable`](super::ExactTable); each lane has its own
 pub struct ExactReader<K: ExactKey> {
@@ -93,24 +89,20 @@ impl<B: Layout> Shared<B> {
         let buckets = &*self.buckets;
         // SAFETY: all places come from `places_of` for this table, which has buckets beyond them.
         let bucket = |place: u32| unsafe { buckets.get_unchecked(place as usize) };
-        let mut places = [[Places::NONE; BLOCK]; BURST / BLOCK];
-        for (keys, places) in keys.chunks(BLOCK).zip(&mut places) {
-            self.places_of(kernel, keys, places);
-            for (places, _) in places.iter().zip(keys) {
-                kernel.prefetch(bucket(places.home));
-                if MARK {
-                    self.prefetch_ages(kernel, places.home);
-                }
+        let mut places = BurstPlaces::new();
+        let places = places.fill(self, kernel, keys, |places| {
+            kernel.prefetch(bucket(places.home));
+            if MARK {
+                self.prefetch_ages(kernel, places.home);
             }
-        }
-        let places = places.as_flattened();
+        });
         if B::TAGGED {
-            for places in &places[..keys.len()] {
+            for places in places {
                 bucket(places.home).prefetch_key(kernel, places.tag());
             }
         }
         // Which keys are not done with, and the headers of their homes
-        let (mut open, mut open_count) = ([(0, Header::EMPTY); BURST], 0);
+        let (mut open, mut open_count) = ([const { MaybeUninit::uninit() }; BURST], 0);
         for (index, ((key, value), places)) in keys.iter().zip(&mut *values).zip(places).enumerate() {
             let probe = bucket(places.home).probe(kernel, &key.to_words(), places.tag());
             *value = probe.value;
@@ -119,11 +111,15 @@ impl<B: Layout> Shared<B> {
             }
             // Without a branch: one key in four or five is elsewhere, and nobody can foresee which.
             let is_open = probe.leaves_open();
-            open[open_count % BURST] = (index as u32, probe.header);
+            open[open_count % BURST].write((index as u32, probe.header));
             open_count += usize::from(is_open);
             kernel.prefetch(bucket(select_unpredictable(is_open, places.other, places.home)));
         }
-        let open = open.iter().take(open_count).map(|(index, header)| (*index as usize % BURST, *header));
+        let open = open.iter().take(open_count).map(|open| {
+            // SAFETY: the loop has written the first `open_count`.
+            let (index, header) = unsafe { open.assume_init() };
+            (index as usize % BURST, header)
+        });
         if B::TAGGED {
             for (index, _) in open.clone() {
                 bucket(places[index].other).prefetch_key(kernel, places[index].tag());

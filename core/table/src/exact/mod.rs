@@ -22,13 +22,16 @@
 //! to something new after removing its entry must first wait until no reader can have the old answer in hand.
 
 mod bucket;
+mod crowded;
 mod displace;
 mod error;
 mod hash;
+mod insert;
 mod kernel;
 mod key;
 mod lookup;
 mod memory;
+mod places;
 mod primitive;
 mod table;
 #[cfg(target_arch = "x86_64")]
@@ -40,48 +43,18 @@ pub use lookup::ExactReader;
 pub use table::{ExactTable, Sweep};
 
 use bucket::Layout;
-use hash::{Hash, Seed};
-use kernel::{BLOCK, Kernel};
+use hash::Seed;
+use kernel::Kernel;
 use memory::{Ages, Buckets};
+use places::{BurstPlaces, Places};
 
 /// What a lookup answers where there is no entry; no entry has this value
 pub const NO_VALUE: u32 = u32::MAX;
 
-/// The two buckets of a key, and the tag that it has there. In the order in which vectors come to have them.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(16))]
-pub struct Places {
-    /// The lowest eight bits count
-    tag: u32,
-    home: u32,
-    /// Means nothing
-    rest: u32,
-    other: u32,
-}
+/// Keys of a burst that are under way at once: more than a core can wait for lines
+const BURST: usize = 64;
 
-impl Places {
-    /// Before they are known: places that every table has.
-    const NONE: Self = Self { tag: 0, home: 0, rest: 0, other: 0 };
-
-    /// Among `count` buckets
-    #[inline(always)]
-    fn new(hash: Hash, count: u32) -> Self {
-        // Multiplying and keeping the upper half takes 32 random bits to a range without a division (Lemire: "Fast random
-        // integer generation in an interval", TOMACS 29(1), 2019).
-        let range = |bits: u64, count: u32| (((bits & 0xffff_ffff) * u64::from(count)) >> 32) as u32;
-        let home = range(hash[0], count);
-        // From 1 to count - 1, so that the two differ. Their sum is less than 2^32 for the most buckets there can be.
-        let other = home + 1 + range(hash[1], count - 1);
-        // Less than `count`, or else less than it by wrapping
-        let other = other.min(other.wrapping_sub(count));
-        Self { tag: (hash[0] >> 32) as u32, home, rest: 0, other }
-    }
-
-    #[inline(always)]
-    fn tag(&self) -> u8 {
-        self.tag as u8
-    }
-}
+type BucketOf<K> = <<K as ExactKey>::Words as KeyWords>::Bucket;
 
 /// What the writer and the readers have in common
 struct Shared<B> {
@@ -95,17 +68,6 @@ impl<B: Layout> Shared<B> {
     #[inline(always)]
     fn places(&self, kernel: impl Kernel, key: &B::Words) -> Places {
         Places::new(kernel.hash(&self.seed, key.as_slice()), self.count())
-    }
-
-    /// The same of up to [`BLOCK`] keys
-    #[inline(always)]
-    fn places_of<K: ExactKey<Words = B::Words>>(
-        &self,
-        kernel: impl Kernel,
-        keys: &[K],
-        places: &mut [Places; BLOCK],
-    ) {
-        kernel.places(&self.seed, self.count(), keys, places);
     }
 
     /// How many buckets there are: 2 to 2^31
@@ -276,6 +238,33 @@ mod tests {
         check::<[u8; 24], 24>();
         check::<[u8; 32], 32>();
         check::<[u8; 40], 40>();
+    }
+
+    #[test]
+    fn the_writer_knows_which_buckets_are_crowded() {
+        let mut table = table(1);
+        let check = |table: &ExactTable<Key>| {
+            for (bucket, header) in (0..).zip(table.headers()) {
+                let crowded = header.taken() == 0b10101 || header.away() > 0;
+                assert_eq!(table.crowded.has(bucket), crowded, "bucket {bucket}: {header:?}");
+            }
+        };
+        let keys: Vec<Key> = (0..2850_u128).map(u128::to_le_bytes).collect();
+        let (one_by_one, at_once) = keys.split_at(1500);
+        for key in one_by_one {
+            assert_eq!(table.insert(key, 1), Ok(None));
+        }
+        check(&table);
+        table.insert_burst(at_once, &[1; 1350]).unwrap();
+        check(&table);
+        for key in keys.iter().step_by(3) {
+            table.remove(key).unwrap();
+        }
+        check(&table);
+        table.clear();
+        check(&table);
+        assert_eq!(table.insert(&keys[0], 1), Ok(None));
+        check(&table);
     }
 
     #[test]

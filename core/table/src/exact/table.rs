@@ -6,27 +6,24 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use super::bucket::{Header, Layout, Probe};
-use super::displace::{Move, Search};
+use super::crowded::Crowded;
+#[cfg(all(test, loom))]
+use super::displace::Move;
+use super::displace::Search;
 use super::hash::Seed;
-use super::kernel::{BLOCK, Detected, Kernel};
-use super::key::{ExactKey, KeyWords};
+use super::kernel::{Detected, Kernel};
+use super::key::ExactKey;
 use super::memory::{Ages, Buckets};
 use super::primitive::Ordering;
-#[cfg(target_arch = "x86_64")]
-use super::x86::{Avx512, X86};
-use super::{ExactBurstError, ExactError, ExactReader, NO_VALUE, Places, Shared};
-use warmlane_sys::prefetch::prefetch_write;
-
-type BucketOf<K> = <<K as ExactKey>::Words as KeyWords>::Bucket;
+use super::{BucketOf, ExactError, ExactReader, Places, Shared};
 
 /// Of ten slots, how many entries a table is made for. It can hold 9.5, but then four keys in ten are away from home and
-/// insertions move many; at 8 it is two in ten, and the table as a whole is faster though it is larger.
-const FILLED_OF_TEN: usize = 8;
+/// insertions move many. At 7 it is three in twenty, and one new key in 25 finds both of its buckets full while the table
+/// fills, where at 8 it is one in 14: insertions take a quarter less, lookups no more though the table is larger.
+const FILLED_OF_TEN: usize = 7;
 /// And so many buckets more, because in a small table chance deals unevenly: with 8, none of a million tables for 1 to 300
 /// entries failed to take them.
 const SPARE_BUCKETS: usize = 8;
-/// Insertions whose homes are asked for together: more than a core can wait for lines at once
-const BURST: usize = 64;
 /// The hash chooses among at most so many buckets.
 const MOST_BUCKETS: usize = 1 << 31;
 
@@ -46,10 +43,11 @@ const MOST_BUCKETS: usize = 1 << 31;
 /// # Ok::<(), warmlane_table::ExactError>(())
 /// ```
 pub struct ExactTable<K: ExactKey> {
-    shared: Arc<Shared<BucketOf<K>>>,
-    kernel: Detected,
-    search: Search,
-    entries: usize,
+    pub(super) shared: Arc<Shared<BucketOf<K>>>,
+    pub(super) kernel: Detected,
+    pub(super) crowded: Crowded,
+    pub(super) search: Search,
+    pub(super) entries: usize,
     /// The bucket that the sweep comes to next
     sweep: usize,
 }
@@ -64,8 +62,8 @@ pub struct Sweep {
 }
 
 impl<K: ExactKey> ExactTable<K> {
-    /// A table with room for `capacity` entries, and usually for a sixth more. All of its memory is taken at once,
-    /// [`memory_bytes`](Self::memory_bytes): for a million keys of 16 bytes 25.4 MiB.
+    /// A table with room for `capacity` entries, and usually for a third more. All of its memory is taken at once,
+    /// [`memory_bytes`](Self::memory_bytes): for a million keys of 16 bytes 29.1 MiB.
     ///
     /// # Errors
     /// [`ExactError::Capacity`] for none or more than 2^31 buckets hold, [`ExactError::Memory`].
@@ -96,166 +94,13 @@ impl<K: ExactKey> ExactTable<K> {
         let ages = if aging { Some(Ages::new(buckets * BucketOf::<K>::SLOTS)?) } else { None };
         let shared = Shared { buckets: Buckets::new(buckets)?, seed, ages };
         let (shared, kernel) = (Arc::new(shared), Detected::detect());
-        Ok(Self { shared, kernel, search: Search::new(), entries: 0, sweep: 0 })
+        let crowded = Crowded::new(buckets)?;
+        Ok(Self { shared, kernel, crowded, search: Search::new(), entries: 0, sweep: 0 })
     }
 
     /// One that looks up in this table, for another lane
     pub fn reader(&self) -> ExactReader<K> {
         ExactReader::new(Arc::clone(&self.shared), self.kernel)
-    }
-
-    /// Adds an entry or gives it another value; returns the value it had before. Readers see the one or the other.
-    ///
-    /// Usually a few hundred cycles; in a table as good as full up to a few hundred microseconds.
-    ///
-    /// # Errors
-    /// [`ExactError::ReservedValue`] for [`NO_VALUE`], [`ExactError::Full`]; the table is then unchanged.
-    pub fn insert(&mut self, key: &K, value: u32) -> Result<Option<u32>, ExactError> {
-        match self.kernel {
-            Detected::Portable(kernel) => self.insert_by(kernel, key, value),
-            // SAFETY: the kernel exists, so the processor has what it was compiled for.
-            #[cfg(target_arch = "x86_64")]
-            Detected::X86(kernel) => unsafe { self.insert_x86(kernel, key, value) },
-            // SAFETY: as before.
-            #[cfg(target_arch = "x86_64")]
-            Detected::Avx512(kernel) => unsafe { self.insert_avx512(kernel, key, value) },
-        }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "aes,avx2,bmi1,bmi2,popcnt,lzcnt")]
-    fn insert_x86(&mut self, kernel: X86, key: &K, value: u32) -> Result<Option<u32>, ExactError> {
-        self.insert_by(kernel, key, value)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "aes,vaes,avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl")]
-    fn insert_avx512(&mut self, kernel: Avx512, key: &K, value: u32) -> Result<Option<u32>, ExactError> {
-        self.insert_by(kernel, key, value)
-    }
-
-    #[inline(always)]
-    fn insert_by(&mut self, kernel: impl Kernel, key: &K, value: u32) -> Result<Option<u32>, ExactError> {
-        self.insert_at(kernel, key, self.shared.places(kernel, &key.to_words()), value)
-    }
-
-    /// Adds many entries or gives them other values, one after the other: as [`insert`](Self::insert) does, in a fraction of
-    /// the time if the table is larger than the caches, because the buckets of all are asked for at once. Of slices of
-    /// different lengths, only the shorter length is processed.
-    ///
-    /// # Errors
-    /// [`ExactBurstError`]: an entry that can't be inserted ends the burst; those before it are in.
-    pub fn insert_burst(&mut self, keys: &[K], values: &[u32]) -> Result<(), ExactBurstError> {
-        let mut inserted = 0;
-        for (keys, values) in keys.chunks(BURST).zip(values.chunks(BURST)) {
-            let length = keys.len().min(values.len());
-            let (keys, values) = (&keys[..length], &values[..length]);
-            let ended = match self.kernel {
-                Detected::Portable(kernel) => self.insert_all(kernel, keys, values),
-                // SAFETY: the kernel exists, so the processor has what it was compiled for.
-                #[cfg(target_arch = "x86_64")]
-                Detected::X86(kernel) => unsafe { self.insert_all_x86(kernel, keys, values) },
-                // SAFETY: as before.
-                #[cfg(target_arch = "x86_64")]
-                Detected::Avx512(kernel) => unsafe { self.insert_all_avx512(kernel, keys, values) },
-            };
-            ended.map_err(|error| ExactBurstError { inserted: inserted + error.inserted, ..error })?;
-            inserted += length;
-        }
-        Ok(())
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "aes,avx2,bmi1,bmi2,popcnt,lzcnt")]
-    fn insert_all_x86(&mut self, kernel: X86, keys: &[K], values: &[u32]) -> Result<(), ExactBurstError> {
-        self.insert_all(kernel, keys, values)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "aes,vaes,avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl")]
-    fn insert_all_avx512(
-        &mut self,
-        kernel: Avx512,
-        keys: &[K],
-        values: &[u32],
-    ) -> Result<(), ExactBurstError> {
-        self.insert_all(kernel, keys, values)
-    }
-
-    /// Up to [`BURST`] insertions, in steps that each ask for what the next one reads
-    #[inline(always)]
-    fn insert_all(&mut self, kernel: impl Kernel, keys: &[K], values: &[u32]) -> Result<(), ExactBurstError> {
-        let mut places = [[Places::NONE; BLOCK]; BURST / BLOCK];
-        for (keys, places) in keys.chunks(BLOCK).zip(&mut places) {
-            self.shared.places_of(kernel, keys, places);
-            places[..keys.len()].iter().for_each(|places| prefetch_write(self.shared.bucket(places.home)));
-        }
-        let places = &places.as_flattened()[..keys.len()];
-        for places in places {
-            let header = self.shared.bucket(places.home).header();
-            let elsewhere = (header.away() > 0) | header.is_full::<BucketOf<K>>();
-            // Without a branch: nobody can foresee which.
-            let next = select_unpredictable(elsewhere, places.other, places.home);
-            prefetch_write(self.shared.bucket(next));
-        }
-        for (inserted, ((key, value), places)) in keys.iter().zip(values).zip(places).enumerate() {
-            self.insert_at(kernel, key, *places, *value)
-                .map_err(|cause| ExactBurstError { inserted, cause })?;
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn insert_at(
-        &mut self,
-        kernel: impl Kernel,
-        key: &K,
-        places: Places,
-        value: u32,
-    ) -> Result<Option<u32>, ExactError> {
-        // Most keys are new, and their homes have room and sent none away. The fewer instructions this takes, the more insertions
-        // the processor has under way: it goes on to the next while the line of this one comes.
-        let words = key.to_words();
-        let home = self.shared.bucket(places.home);
-        let header = home.header();
-        if home.lacks(kernel, &words, places.tag())
-            && header.away() == 0
-            && value != NO_VALUE
-            && let Some(slot) = header.free_slot::<BucketOf<K>>()
-        {
-            home.fill(slot, &words, places.tag(), value);
-            self.shared.set_age(places.home, slot, 0);
-            home.publish(header.with::<BucketOf<K>>(slot));
-            self.entries += 1;
-            return Ok(None);
-        }
-        self.insert_anywhere(kernel, key, value)
-    }
-
-    /// The same without any such luck. What it needs it finds out again, so that the usual way is spared it.
-    #[inline(never)]
-    fn insert_anywhere(
-        &mut self,
-        kernel: impl Kernel,
-        key: &K,
-        value: u32,
-    ) -> Result<Option<u32>, ExactError> {
-        if value == NO_VALUE {
-            return Err(ExactError::ReservedValue { value });
-        }
-        let words = key.to_words();
-        let places = self.shared.places(kernel, &words);
-        if let Some((bucket, probe)) = self.find(kernel, &words, places) {
-            self.shared.bucket(bucket).set_value(probe.slot, value);
-            self.shared.set_age(bucket, probe.slot, 0);
-            return Ok(Some(probe.value));
-        }
-        if !self.put(&words, places, value) {
-            self.make_room(places)?;
-            self.put(&words, places, value);
-        }
-        self.entries += 1;
-        Ok(None)
     }
 
     /// Takes an entry away; returns the value it had
@@ -275,6 +120,7 @@ impl<K: ExactKey> ExactTable<K> {
         for bucket in &*self.shared.buckets {
             bucket.publish(bucket.header().emptied());
         }
+        self.crowded.clear();
         (self.entries, self.sweep) = (0, 0);
     }
 
@@ -349,7 +195,9 @@ impl<K: ExactKey> ExactTable<K> {
 
     /// Bytes the table takes
     pub fn memory_bytes(&self) -> usize {
-        self.shared.buckets.bytes() + self.shared.ages.as_ref().map_or(0, |ages| ages.len())
+        self.shared.buckets.bytes()
+            + self.crowded.bytes()
+            + self.shared.ages.as_ref().map_or(0, |ages| ages.len())
     }
 
     fn places(&self, words: &K::Words) -> Places {
@@ -359,7 +207,7 @@ impl<K: ExactKey> ExactTable<K> {
     /// Where a key is. Without a branch that depends on what is read, but for whether the key is there, which users know
     /// beforehand: while its line is under way, the processor goes on to the next key and asks for that one's.
     #[inline(always)]
-    fn find(&self, kernel: impl Kernel, words: &K::Words, places: Places) -> Option<(u32, Probe)> {
+    pub(super) fn find(&self, kernel: impl Kernel, words: &K::Words, places: Places) -> Option<(u32, Probe)> {
         let home = self.shared.bucket(places.home).probe(kernel, words, places.tag());
         // If none is away, at home once more
         let next = select_unpredictable(home.header.away() > 0, places.other, places.home);
@@ -370,41 +218,19 @@ impl<K: ExactKey> ExactTable<K> {
         other.found().then_some((next, other))
     }
 
-    /// Writes a new entry to the first of its buckets that has a free slot. Without a branch, as [`find`](Self::find).
+    /// Makes visible what was filled or freed, and notes what it means for insertions
     #[inline(always)]
-    fn put(&self, words: &K::Words, places: Places, value: u32) -> bool {
-        let home = self.shared.bucket(places.home);
-        let header = home.header();
-        let goes_away = header.is_full::<BucketOf<K>>();
-        let place = select_unpredictable(goes_away, places.other, places.home);
-        let bucket = self.shared.bucket(place);
-        let before = bucket.header();
-        let Some(slot) = before.free_slot::<BucketOf<K>>() else { return false };
-        bucket.fill(slot, words, places.tag(), value);
-        self.shared.set_age(place, slot, 0);
-        let after = before.with::<BucketOf<K>>(slot);
-        bucket.publish(after);
-        // Readers look in the other bucket from now on. If it went home, this writes there once more what was just written.
-        home.publish(Header::select(goes_away, header.one_more_away(), after));
-        true
+    pub(super) fn publish(&mut self, bucket: u32, header: Header) {
+        self.shared.bucket(bucket).publish(header);
+        self.crowded.set(bucket, header.is_crowded::<BucketOf<K>>());
     }
 
     fn take(&mut self, bucket: u32, slot: usize, places: Places) {
-        let (home, holder) = (self.shared.bucket(places.home), self.shared.bucket(bucket));
-        holder.publish(holder.header().without::<BucketOf<K>>(slot));
+        self.publish(bucket, self.shared.bucket(bucket).header().without::<BucketOf<K>>(slot));
         if bucket != places.home {
-            home.publish(home.header().one_less_away());
+            self.publish(places.home, self.shared.bucket(places.home).header().one_less_away());
         }
         self.entries -= 1;
-    }
-
-    #[cold]
-    fn make_room(&mut self, places: Places) -> Result<(), ExactError> {
-        let roots = [places.home, places.other];
-        let full = ExactError::Full { entries: self.entries, slots: self.slots() };
-        let moves = self.search.moves(&self.shared, self.kernel, roots).ok_or(full)?;
-        moves.for_each(|step| self.shared.relocate(self.kernel, step));
-        Ok(())
     }
 }
 
@@ -414,18 +240,19 @@ impl<K: ExactKey> ExactTable<K> {
         self.places(&key.to_words())
     }
 
-    /// The same of up to eight keys at once
+    /// The same of a burst
     #[cfg(not(loom))]
-    pub(super) fn places_of_burst(&self, keys: &[K]) -> [Places; BLOCK] {
-        let mut places = [Places::NONE; BLOCK];
+    pub(super) fn places_of_burst(&self, keys: &[K]) -> Vec<Places> {
+        let mut places = super::BurstPlaces::new();
+        let shared = &self.shared;
         match self.kernel {
-            Detected::Portable(kernel) => self.shared.places_of(kernel, keys, &mut places),
+            Detected::Portable(kernel) => places.fill(shared, kernel, keys, |_| ()),
             #[cfg(target_arch = "x86_64")]
-            Detected::X86(kernel) => self.shared.places_of(kernel, keys, &mut places),
+            Detected::X86(kernel) => places.fill(shared, kernel, keys, |_| ()),
             #[cfg(target_arch = "x86_64")]
-            Detected::Avx512(kernel) => self.shared.places_of(kernel, keys, &mut places),
+            Detected::Avx512(kernel) => places.fill(shared, kernel, keys, |_| ()),
         }
-        places
+        .to_vec()
     }
 
     #[cfg(not(loom))]
@@ -440,43 +267,24 @@ impl<K: ExactKey> ExactTable<K> {
 
     /// Moves an entry to its other bucket, as making room does
     #[cfg(loom)]
-    pub(super) fn shift(&self, key: &K) {
+    pub(super) fn shift(&mut self, key: &K) {
         let words = key.to_words();
         let places = self.places(&words);
         let Some((from, probe)) = self.find(self.kernel, &words, places) else { return };
         let to = if from == places.home { places.other } else { places.home };
-        self.shared.relocate(self.kernel, Move { from, from_slot: probe.slot, to });
+        self.relocate(self.kernel, Move { from, from_slot: probe.slot, to });
     }
 }
 
 impl<B: Layout> Shared<B> {
-    /// Moves an entry to a bucket that has a free slot: first in there, then out of the old one
-    fn relocate(&self, kernel: Detected, step: Move) {
-        let (from, to) = (self.bucket(step.from), self.bucket(step.to));
-        let (words, value) = from.entry(step.from_slot);
-        let places = self.places(kernel, &words);
-        // The search ends at a bucket with a free slot, and each move frees one in the bucket of the next.
-        let Some(slot) = to.header().free_slot::<B>() else { return };
-        to.fill(slot, &words, places.tag(), value);
-        self.copy_age((step.from, step.from_slot), (step.to, slot));
-        // The count of entries away changes with the store of the home, whichever of the two that is.
-        if step.to == places.home {
-            to.publish(to.header().with::<B>(slot).one_less_away());
-            from.publish(from.header().without::<B>(step.from_slot));
-        } else {
-            to.publish(to.header().with::<B>(slot));
-            from.publish(from.header().without::<B>(step.from_slot).one_more_away());
-        }
-    }
-
     #[inline]
-    fn set_age(&self, bucket: u32, slot: usize, age: u8) {
+    pub(super) fn set_age(&self, bucket: u32, slot: usize, age: u8) {
         if let Some(ages) = &self.ages {
             ages[bucket as usize * B::SLOTS + slot].store(age, Ordering::Relaxed);
         }
     }
 
-    fn copy_age(&self, from: (u32, usize), to: (u32, usize)) {
+    pub(super) fn copy_age(&self, from: (u32, usize), to: (u32, usize)) {
         if let Some(ages) = &self.ages {
             let age = ages[from.0 as usize * B::SLOTS + from.1].load(Ordering::Relaxed);
             ages[to.0 as usize * B::SLOTS + to.1].store(age, Ordering::Relaxed);

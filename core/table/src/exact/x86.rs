@@ -11,7 +11,7 @@ use std::arch::x86_64::{
 
 use super::Places;
 use super::hash::{Hash, ROUNDS, Seed};
-use super::kernel::{BLOCK, Kernel};
+use super::kernel::{BLOCK, BlockPlaces, Kernel};
 use super::key::{ExactKey, KeyWords};
 use super::primitive::AtomicU64;
 
@@ -40,7 +40,7 @@ impl Kernel for X86 {
     }
 
     #[inline(always)]
-    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut [Places; BLOCK]) {
+    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
         // SAFETY: as in `hash`.
         unsafe { places_one_by_one(seed, count, keys, places) };
     }
@@ -90,7 +90,7 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut [Places; BLOCK]) {
+    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
         // SAFETY: `self` exists, so `detect` has found what the function was compiled for.
         unsafe {
             match <&[K; BLOCK]>::try_from(keys) {
@@ -155,7 +155,7 @@ fn pair(words: &[u64]) -> __m128i {
 /// [`Places::new`] for each key, in vectors of one
 #[target_feature(enable = "aes,avx2,bmi1,bmi2,popcnt,lzcnt")]
 #[inline]
-fn places_one_by_one<K: ExactKey>(seed: &Seed, count: u32, keys: &[K], places: &mut [Places; BLOCK]) {
+fn places_one_by_one<K: ExactKey>(seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
     let counts = _mm_set_epi64x(i64::from(count - 1), i64::from(count));
     let count = _mm_set1_epi32(count.cast_signed());
     for (key, places) in keys.iter().zip(places) {
@@ -168,14 +168,14 @@ fn places_one_by_one<K: ExactKey>(seed: &Seed, count: u32, keys: &[K], places: &
         let both = _mm_blend_epi32::<0b1000>(product, other);
         let all = _mm_blend_epi32::<0b0001>(both, _mm_shuffle_epi32::<0b01>(hash));
         // SAFETY: both are 128 bits of integers: the tag, the home, what means nothing, the other.
-        *places = unsafe { std::mem::transmute::<__m128i, Places>(all) };
+        places.write(unsafe { std::mem::transmute::<__m128i, Places>(all) });
     }
 }
 
 /// The same in vectors of four
 #[target_feature(enable = "aes,vaes,avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn places_by_four<K: ExactKey>(seed: &Seed, count: u32, keys: &[K; BLOCK], places: &mut [Places; BLOCK]) {
+fn places_by_four<K: ExactKey>(seed: &Seed, count: u32, keys: &[K; BLOCK], places: &mut BlockPlaces) {
     const FOUR: usize = 4;
     const { assert!(BLOCK.is_multiple_of(FOUR) && size_of::<[Places; FOUR]>() == size_of::<__m512i>()) };
     let counts = _mm512_broadcast_i32x4(_mm_set_epi64x(i64::from(count - 1), i64::from(count)));
