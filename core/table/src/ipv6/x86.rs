@@ -12,6 +12,7 @@ use std::arch::x86_64::{
     _mm512_srli_epi32, _mm512_srlv_epi32, _mm512_storeu_si512, _mm512_sub_epi32,
 };
 
+use warmlane_sys::prefetch::prefetch_read;
 use warmlane_sys::simd;
 
 use super::node::{FAN_LINKS, LEAF_HOPS, LINKS, Line, Link, Node, ROOT_BITS};
@@ -160,10 +161,17 @@ impl<const GATHERS: bool> Search for Avx512<GATHERS> {
     unsafe fn enter(lines: &[Line], addresses: &[[u8; 16]], burst: &mut Burst) {
         let mut done = 0;
         if GATHERS {
-            for addresses in addresses.as_chunks().0.iter().take(TOGETHER / LANES) {
+            let vectors = addresses.as_chunks().0;
+            if let Some(all) = vectors.first_chunk::<{ TOGETHER / LANES }>() {
                 // SAFETY: as the caller promises; whoever uses this has AVX-512.
-                unsafe { enter_vector(lines, addresses, burst, done) };
-                done += LANES;
+                unsafe { enter_vectors(lines, all, burst, 0) };
+                done = TOGETHER;
+            } else {
+                for vector in vectors {
+                    // SAFETY: as before.
+                    unsafe { enter_vectors(lines, std::array::from_ref(vector), burst, done) };
+                    done += LANES;
+                }
             }
         }
         // SAFETY: as the caller promises.
@@ -171,13 +179,61 @@ impl<const GATHERS: bool> Search for Avx512<GATHERS> {
     }
 }
 
-/// As [`walk::enter`] for the 16 places from `first` on, which `burst` must have, and one field further
+/// As [`walk::enter`] for `VECTORS` times 16 places from `first` on, which `burst` must have, and one field further. Each step is
+/// taken by all before the next, so that no step waits for lines that could have been asked for earlier.
 ///
 /// # Safety
 /// As for [`walk::lookup`].
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-unsafe fn enter_vector(lines: &[Line], addresses: &[[u8; 16]; LANES], burst: &mut Burst, first: usize) {
+unsafe fn enter_vectors<const VECTORS: usize>(
+    lines: &[Line],
+    addresses: &[[[u8; 16]; LANES]; VECTORS],
+    burst: &mut Burst,
+    first: usize,
+) {
+    for address in addresses.as_flattened().iter().step_by(4) {
+        prefetch_read(address);
+    }
+    // The first 64 bits of each address, of which a root and two fields leave 16 at least
+    let halves = addresses.each_ref().map(|addresses| first_half(addresses));
+    let set1 = |value: u32| _mm512_set1_epi32(value.cast_signed());
+    let mut used = [set1(ROOT_BITS); VECTORS];
+    let mut link = halves.map(|(head, _)| {
+        let root = _mm512_srli_epi32::<ROOT_BITS>(head);
+        // SAFETY: the root is complete (caller).
+        unsafe { gather(lines, root, root, u16::MAX) }
+    });
+    for _ in 0..2 {
+        for ((link, used), (head, tail)) in link.iter_mut().zip(&mut used).zip(halves) {
+            let fields =
+                _mm512_cmpeq_epi32_mask(_mm512_srli_epi32::<{ Link::KIND_SHIFT }>(*link), set1(Link::FIELD));
+            let stride =
+                _mm512_and_si512(_mm512_srli_epi32::<{ Link::STRIDE_SHIFT }>(*link), set1(Link::STRIDE_MASK));
+            let line = _mm512_and_si512(*link, set1(Link::LINE_MASK));
+            let index =
+                _mm512_srlv_epi32(bits_after(*used, head, tail), _mm512_sub_epi32(set1(u32::BITS), stride));
+            let slot = _mm512_add_epi32(_mm512_slli_epi32::<{ LINKS.ilog2() }>(line), index);
+            // SAFETY: fields have a link for each value of `stride` bits (caller).
+            *link = unsafe { gather(lines, slot, *link, fields) };
+            *used = _mm512_mask_add_epi32(*used, fields, *used, stride);
+        }
+    }
+    for (index, ((link, used), (head, tail))) in link.into_iter().zip(used).zip(halves).enumerate() {
+        let places = first + index * LANES..first + (index + 1) * LANES;
+        // SAFETY: 16 places of 32 and of 8 bits.
+        unsafe {
+            _mm512_storeu_si512(burst.found[places.clone()].as_mut_ptr().cast(), link);
+            _mm512_storeu_si512(burst.next[places.clone()].as_mut_ptr().cast(), bits_after(used, head, tail));
+            _mm_storeu_si128(burst.used[places].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(used));
+        }
+    }
+}
+
+/// The first 32 bits of 16 addresses, and the second
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn first_half(addresses: &[[u8; 16]; LANES]) -> (__m512i, __m512i) {
     // SAFETY: 16 addresses are four vectors.
     let quarters = unsafe {
         let quarter: *const __m512i = addresses.as_ptr().cast();
@@ -188,34 +244,7 @@ unsafe fn enter_vector(lines: &[Line], addresses: &[[u8; 16]; LANES], burst: &mu
             _mm512_loadu_si512(quarter.add(3)),
         ]
     };
-    // The first 64 bits of each address, of which a root and two fields leave 16 at least
-    let (head, tail) = (nth_word::<0>(quarters), nth_word::<1>(quarters));
-    let set1 = |value: u32| _mm512_set1_epi32(value.cast_signed());
-
-    let root = _mm512_srli_epi32::<ROOT_BITS>(head);
-    // SAFETY: the root is complete (caller).
-    let mut link = unsafe { gather(lines, root, root, u16::MAX) };
-    let mut used = set1(ROOT_BITS);
-    for _ in 0..2 {
-        let fields =
-            _mm512_cmpeq_epi32_mask(_mm512_srli_epi32::<{ Link::KIND_SHIFT }>(link), set1(Link::FIELD));
-        let stride =
-            _mm512_and_si512(_mm512_srli_epi32::<{ Link::STRIDE_SHIFT }>(link), set1(Link::STRIDE_MASK));
-        let line = _mm512_and_si512(link, set1(Link::LINE_MASK));
-        let index =
-            _mm512_srlv_epi32(bits_after(used, head, tail), _mm512_sub_epi32(set1(u32::BITS), stride));
-        let slot = _mm512_add_epi32(_mm512_slli_epi32::<{ LINKS.ilog2() }>(line), index);
-        // SAFETY: fields have a link for each value of `stride` bits (caller).
-        link = unsafe { gather(lines, slot, link, fields) };
-        used = _mm512_mask_add_epi32(used, fields, used, stride);
-    }
-    let places = first..first + LANES;
-    // SAFETY: 16 places of 32 and of 8 bits.
-    unsafe {
-        _mm512_storeu_si512(burst.found[places.clone()].as_mut_ptr().cast(), link);
-        _mm512_storeu_si512(burst.next[places.clone()].as_mut_ptr().cast(), bits_after(used, head, tail));
-        _mm_storeu_si128(burst.used[places].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(used));
-    }
+    (nth_word::<0>(quarters), nth_word::<1>(quarters))
 }
 
 /// The `N`th 32 bits of 16 addresses, four in each vector
