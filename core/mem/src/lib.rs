@@ -7,6 +7,12 @@
 //! it was sent; each pool's [`Ledger`] is zero at rest; taking and freeing on a lane that is
 //! [attached](Pool::attach) touches no shared line but once per magazine; no allocation and no panic on the way.
 //!
+//! When a lane dies: the guard that attached it gives back all that it held as its thread unwinds, the packets in
+//! its bursts go home as they are dropped, and a channel frees what is inside when its last end goes. Nothing panics between
+//! the two halves of an exchange with the depot, so only a thread that is stopped from outside can die there. That costs
+//! the pool the magazine in its hands and one slot of the depot's queue; where the others come to that slot, they turn to
+//! the stack behind the queue. No lane waits for the dead one or gets a buffer twice, and its handle keeps the memory mapped.
+//!
 //! Must not: know any protocol, any port or any driver. Unsafe code is confined to this room's own files; what it
 //! offers is safe.
 //!
