@@ -223,8 +223,13 @@ unsafe fn look_up<S: Search>(lines: &[Line], addresses: &[[u8; 16]], answers: &m
         // Of those that are at nodes yet it is a number without meaning, to be replaced.
         *answer = Link::from_bits(found).next_hop();
     }
-    for &found in &found[..count] {
-        prefetch(lines, Link::from_bits(found));
+    // Where in the memory the lines are that links lead to. What is no node has none; the first of all is never far.
+    let mut starts = found.map(|found| {
+        let link = Link::from_bits(found);
+        if link.is_hop() { 0 } else { start_of(link.line()) }
+    });
+    for &start in &starts[..count] {
+        prefetch_read_at(lines.as_ptr().cast::<u8>().wrapping_add(start as usize));
     }
     loop {
         let fields = std::mem::take(&mut at[Link::FIELD as usize]);
@@ -241,6 +246,7 @@ unsafe fn look_up<S: Search>(lines: &[Line], addresses: &[[u8; 16]], answers: &m
             next[place] = bits_after(used[place], &addresses[place]);
             prefetch(lines, link);
             (found[place], answers[place]) = (link.bits(), link.next_hop());
+            starts[place] = start_of(link.line());
             at[link.kind() as usize % Link::KINDS] |= 1 << place;
         }
         for place in Places(fans) {
@@ -251,6 +257,7 @@ unsafe fn look_up<S: Search>(lines: &[Line], addresses: &[[u8; 16]], answers: &m
             next[place] = bits_after(used[place], &addresses[place]);
             prefetch(lines, link);
             (found[place], answers[place]) = (link.bits(), link.next_hop());
+            starts[place] = start_of(link.line());
             at[link.kind() as usize % Link::KINDS] |= 1 << place;
         }
     }
@@ -258,16 +265,32 @@ unsafe fn look_up<S: Search>(lines: &[Line], addresses: &[[u8; 16]], answers: &m
     let branches = at[Link::BRANCH as usize];
     let leaves = at[Link::LEAF as usize] | branches;
     for place in Places(branches) {
-        let line = Link::from_bits(found[place]).line();
         // SAFETY: as above.
-        let node = unsafe { Node::of(lines.get_unchecked(line)) };
-        let leaf = line + 1 + S::branch(node, key(next[place]));
-        prefetch_read_at(lines.as_ptr().wrapping_add(leaf).cast());
-        found[place] = leaf as u32;
+        let node = unsafe { node_at(lines, starts[place]) };
+        let leaf = starts[place] + start_of(1 + S::branch(node, key(next[place])));
+        prefetch_read_at(lines.as_ptr().cast::<u8>().wrapping_add(leaf as usize));
+        starts[place] = leaf;
     }
     for place in Places(leaves) {
         // SAFETY: as above.
-        let node = unsafe { Node::of(lines.get_unchecked(Link::from_bits(found[place]).line())) };
+        let node = unsafe { node_at(lines, starts[place]) };
         answers[place] = node.hop(S::leaf(node, key(next[place])));
     }
+}
+
+/// How many bytes before a line there are
+#[inline(always)]
+fn start_of(line: usize) -> u32 {
+    const { assert!(Link::LINES <= (u32::MAX as usize + 1) / size_of::<Line>()) };
+    (line * size_of::<Line>()) as u32
+}
+
+/// The node so many bytes from the start
+///
+/// # Safety
+/// As for [`Node::of`], and it must be in `lines`.
+#[inline(always)]
+unsafe fn node_at(lines: &[Line], start: u32) -> &Node {
+    // SAFETY: as the caller promises.
+    unsafe { Node::of(&*lines.as_ptr().byte_add(start as usize)) }
 }
