@@ -240,26 +240,12 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
         cycles.extend(setting.take_turns(Lanes::One, &mut ways)?.medians);
     }
     let usual = grid().position(|cell| cell == USUAL).map_or(f64::NAN, |place| cycles[place]);
-    if !usual.is_finite() || usual <= 0.0 {
-        return Err(ExperimentError::setup(
-            "the trains' pace follows from what the usual burst and ring cost, which was not steady enough to count",
-        ));
-    }
-    let mut drops = Vec::new();
-    for depth in DEPTHS {
-        progress(&format!("in trains, rings of {depth}"));
-        let lanes = BURSTS
-            .into_iter()
-            .map(|burst| Forwarding::new(burst, depth, Trains::for_capacity(usual)))
-            .collect::<Result<Vec<_>, ExperimentError>>()?;
-        let tallies: Vec<Rc<Tally>> = lanes.iter().map(|lane| Rc::clone(&lane.tally)).collect();
-        let mut ways: Vec<_> = lanes.into_iter().map(|lane| Box::new(lane) as Box<dyn Measure>).collect();
-        let turns = setting.take_turns(Lanes::One, &mut ways)?;
-        let counts = |(tally, cycles): (&Rc<Tally>, &f64)| {
-            if cycles.is_finite() { tally.median(&turns.counted) } else { f64::NAN }
-        };
-        drops.extend(tallies.iter().zip(&turns.medians).map(counts));
-    }
+    // Without it there is no pace for trains, and their half of the table stays empty.
+    let drops = if usual.is_finite() {
+        dropped_in_trains(setting, progress, usual)?
+    } else {
+        vec![f64::NAN; cycles.len()]
+    };
     let rows =
         grid().zip(cycles.iter().zip(&drops)).map(|((burst, depth), (&cycles, &dropped))| -> Vec<Cell> {
             vec![burst.into(), depth.into(), cycles.into(), dropped.into()]
@@ -286,6 +272,30 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
     })
 }
 
+/// Per cent that each ring and burst loses of trains whose pace follows from what a packet usually costs.
+fn dropped_in_trains(
+    setting: &Setting,
+    progress: &mut dyn FnMut(&str),
+    usual: f64,
+) -> Result<Vec<f64>, ExperimentError> {
+    let mut drops = Vec::new();
+    for depth in DEPTHS {
+        progress(&format!("in trains, rings of {depth}"));
+        let lanes = BURSTS
+            .into_iter()
+            .map(|burst| Forwarding::new(burst, depth, Trains::for_capacity(usual)))
+            .collect::<Result<Vec<_>, ExperimentError>>()?;
+        let tallies: Vec<Rc<Tally>> = lanes.iter().map(|lane| Rc::clone(&lane.tally)).collect();
+        let mut ways: Vec<_> = lanes.into_iter().map(|lane| Box::new(lane) as Box<dyn Measure>).collect();
+        let turns = setting.take_turns(Lanes::One, &mut ways)?;
+        let counts = |(tally, cycles): (&Rc<Tally>, &f64)| {
+            if cycles.is_finite() { tally.median(&turns.counted) } else { f64::NAN }
+        };
+        drops.extend(tallies.iter().zip(&turns.medians).map(counts));
+    }
+    Ok(drops)
+}
+
 fn map(title: &str, values: &[f64]) -> Figure {
     Figure {
         title: title.to_owned(),
@@ -305,6 +315,11 @@ fn excess() -> f64 {
 }
 
 fn verdict(cycles: &[f64], drops: &[f64], usual: f64) -> String {
+    if !usual.is_finite() {
+        return "The trains' pace follows from what the usual burst and ring cost, which was not steady enough to count: \
+                there were no trains."
+            .to_owned();
+    }
     let least =
         |values: &[f64]| (0..values.len()).min_by(|&a, &b| values[a].total_cmp(&values[b])).unwrap_or(0);
     let column = |burst: usize| BURSTS.iter().position(|&other| other == burst).unwrap_or(0);
@@ -375,6 +390,14 @@ mod tests {
             lane.poll();
         }
         assert!(lane.sent.len() <= 64 && lane.posted.len() == 64);
+    }
+
+    #[test]
+    fn without_a_pace_there_is_a_word_instead_of_trains() {
+        let none = vec![f64::NAN; BURSTS.len() * DEPTHS.len()];
+        assert!(
+            verdict(&none, &none, f64::NAN).ends_with("not steady enough to count: there were no trains.")
+        );
     }
 
     #[test]
