@@ -24,16 +24,38 @@ impl Crowded {
         Ok(Self { words: words.into_boxed_slice() })
     }
 
+    /// # Safety
+    /// There must be such a bucket.
     #[inline(always)]
-    pub(super) fn has(&self, bucket: u32) -> bool {
-        self.words[bucket as usize / 64] >> (bucket % 64) & 1 == 1
+    pub(super) unsafe fn has(&self, bucket: u32) -> bool {
+        debug_assert!((bucket as usize) < 64 * self.words.len());
+        // SAFETY: as the caller promises; there is a bit for each.
+        let word = unsafe { self.words.get_unchecked(bucket as usize / 64) };
+        word >> (bucket % 64) & 1 == 1
     }
 
     /// Without a branch: what it is set to comes from the bucket's line, for which the next insertion need not wait.
+    ///
+    /// # Safety
+    /// There must be such a bucket.
     #[inline(always)]
-    pub(super) fn set(&mut self, bucket: u32, crowded: bool) {
-        let word = &mut self.words[bucket as usize / 64];
+    pub(super) unsafe fn set(&mut self, bucket: u32, crowded: bool) {
+        debug_assert!((bucket as usize) < 64 * self.words.len());
+        // SAFETY: as in `has`.
+        let word = unsafe { self.words.get_unchecked_mut(bucket as usize / 64) };
         *word = *word & !(1 << (bucket % 64)) | u64::from(crowded) << (bucket % 64);
+    }
+
+    /// The same of a bucket that was not crowded
+    ///
+    /// # Safety
+    /// There must be such a bucket.
+    #[inline(always)]
+    pub(super) unsafe fn set_if(&mut self, bucket: u32, crowded: bool) {
+        debug_assert!((bucket as usize) < 64 * self.words.len());
+        // SAFETY: as in `has`.
+        let word = unsafe { self.words.get_unchecked_mut(bucket as usize / 64) };
+        *word |= u64::from(crowded) << (bucket % 64);
     }
 
     pub(super) fn clear(&mut self) {

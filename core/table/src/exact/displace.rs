@@ -74,7 +74,8 @@ impl Search {
                         let slot = slot as u8;
                         self.queue.push(Node { bucket: target, from: next as u32, slot });
                         // It has a free slot, and to know it nobody had to look.
-                        if !crowded.has(target) {
+                        // SAFETY: a place of a key of this table
+                        if !unsafe { crowded.has(target) } {
                             return Some(self.queue.len() - 1);
                         }
                     }

@@ -97,8 +97,8 @@ impl<K: ExactKey> ExactTable<K> {
         let places = places.fill(&self.shared, kernel, keys, |places| {
             prefetch_write(self.shared.bucket(places.home));
             // The home once more if it will do
-            let crowded = self.crowded.has(places.home);
-            prefetch_write(self.shared.bucket(select_unpredictable(crowded, places.other, places.home)));
+            let next = select_unpredictable(self.is_crowded(places.home), places.other, places.home);
+            prefetch_write(self.shared.bucket(next));
         });
         for (inserted, ((key, value), places)) in keys.iter().zip(values).zip(places).enumerate() {
             self.insert_at(kernel, key, *places, *value)
@@ -118,20 +118,39 @@ impl<K: ExactKey> ExactTable<K> {
         // Most keys are new. No branch here depends on what comes from the buckets, but for that: while the lines of this
         // insertion are under way, the processor goes on to the next, and the fewer instructions it takes, the more it has under way.
         let words = key.to_words();
-        let home = self.shared.bucket(places.home);
-        let is_new = if !self.crowded.has(places.home) {
-            home.lacks(kernel, &words, places.tag())
-        } else if !self.crowded.has(places.other) {
-            let other = self.shared.bucket(places.other);
-            home.lacks(kernel, &words, places.tag()) & other.lacks(kernel, &words, places.tag())
-        } else {
-            false
-        };
-        if is_new && value != NO_VALUE && self.put(&words, places, value) {
-            self.entries += 1;
-            return Ok(None);
+        if !self.is_crowded(places.home) {
+            let Self { shared, crowded, entries, .. } = self;
+            let home = shared.bucket(places.home);
+            let header = home.header();
+            if home.lacks(kernel, &words, places.tag())
+                && value != NO_VALUE
+                && let Some(slot) = header.free_slot::<BucketOf<K>>()
+            {
+                home.fill(slot, &words, places.tag(), value);
+                shared.set_age(places.home, slot, 0);
+                let after = header.with::<BucketOf<K>>(slot);
+                home.publish(after);
+                // SAFETY: a place of this table
+                unsafe { crowded.set_if(places.home, after.is_full::<BucketOf<K>>()) };
+                *entries += 1;
+                return Ok(None);
+            }
+        } else if !self.is_crowded(places.other) {
+            let (home, other) = (self.shared.bucket(places.home), self.shared.bucket(places.other));
+            let is_new = home.lacks(kernel, &words, places.tag()) & other.lacks(kernel, &words, places.tag());
+            if is_new && value != NO_VALUE && self.put(&words, places, value) {
+                self.entries += 1;
+                return Ok(None);
+            }
         }
         self.insert_anywhere(kernel, key, value)
+    }
+
+    /// What the writer knows of one of the places of a key
+    #[inline(always)]
+    fn is_crowded(&self, place: u32) -> bool {
+        // SAFETY: places are those of this table's buckets.
+        unsafe { self.crowded.has(place) }
     }
 
     /// The same without any such luck. What it needs it finds out again, so that the usual way is spared it.
@@ -164,14 +183,6 @@ impl<K: ExactKey> ExactTable<K> {
     #[inline(always)]
     fn put(&mut self, words: &K::Words, places: Places, value: u32) -> bool {
         let home = self.shared.bucket(places.home);
-        if !self.crowded.has(places.home) {
-            let header = home.header();
-            let Some(slot) = header.free_slot::<BucketOf<K>>() else { return false };
-            home.fill(slot, words, places.tag(), value);
-            self.shared.set_age(places.home, slot, 0);
-            self.publish(places.home, header.with::<BucketOf<K>>(slot));
-            return true;
-        }
         let header = home.header();
         let goes_away = header.is_full::<BucketOf<K>>();
         let place = select_unpredictable(goes_away, places.other, places.home);

@@ -222,7 +222,8 @@ impl<K: ExactKey> ExactTable<K> {
     #[inline(always)]
     pub(super) fn publish(&mut self, bucket: u32, header: Header) {
         self.shared.bucket(bucket).publish(header);
-        self.crowded.set(bucket, header.is_crowded::<BucketOf<K>>());
+        // SAFETY: a bucket of this table, or the line above would have panicked or been wrong already.
+        unsafe { self.crowded.set(bucket, header.is_crowded::<BucketOf<K>>()) };
     }
 
     fn take(&mut self, bucket: u32, slot: usize, places: Places) {
