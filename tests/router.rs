@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use serde_json::Value;
-use warmlane_system_tests::{RouterLab, SHORT};
+use warmlane_system_tests::{RouterLab, SHORT, iperf};
 use warmlane_testkit::namespace::{self, Namespace};
 use warmlane_testkit::process::Process;
 
@@ -102,10 +102,8 @@ fn streams_and_large_packets_go_through() {
         let mut server = lab.east.spawn(&format!("iperf3 --server --forceflush --bind {address}"));
         server.wait_for("Server listening", SHORT);
         for options in ["", "--reverse", "--udp --bitrate 20M --length 1200"] {
-            let line = format!("iperf3 --client {address} --time 1 --json {options}");
-            let finished = lab.west.run(&line);
-            let result: serde_json::Value =
-                serde_json::from_str(finished.expect_success(&line)).expect("iperf3 prints JSON");
+            let line = format!("--client {address} --time 1 {options}");
+            let result = iperf(&lab.west, &line);
             let number =
                 |path: &str| result.pointer(path).and_then(serde_json::Value::as_f64).unwrap_or(-1.0);
             if options.contains("udp") {

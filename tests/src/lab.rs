@@ -20,6 +20,7 @@ use warmlane_testkit::process::Process;
 use warmlane_testkit::{Report, requirements};
 
 use crate::command::{SHORT, assert_refused, forward};
+use crate::iperf::iperf;
 
 /// The programs that the lab runs.
 pub const PROGRAMS: [&str; 6] = ["ip", "sysctl", "ping", "traceroute", "iperf3", "ethtool"];
@@ -221,24 +222,18 @@ impl Lab {
     }
 
     fn check_tcp(&self, address: &str, direction: &str) {
-        let result = self.iperf(&format!("--client {address} --time 1 --json {direction}"));
+        let result = iperf(&self.west, &format!("--client {address} --time 1 {direction}"));
         let bytes = number(&result, "/end/sum_received/bytes");
         // The slowest way there is makes 100 times that.
         assert!(bytes > 1e6, "only {bytes} bytes of TCP to {address} {direction}: {result:#}");
     }
 
     fn check_udp(&self, address: &str, direction: &str) {
-        let line =
-            format!("--client {address} --udp --bitrate 20M --length 1200 --time 1 --json {direction}");
-        let result = self.iperf(&line);
+        let line = format!("--client {address} --udp --bitrate 20M --length 1200 --time 1 {direction}");
+        let result = iperf(&self.west, &line);
         let (packets, lost) = (number(&result, "/end/sum/packets"), number(&result, "/end/sum/lost_packets"));
         // 20 Mbit/s for a second is 2,083 packets. A busy machine may take a lane's CPU away for a while.
         assert!(packets > 1000.0 && lost < packets / 4.0, "{lost} of {packets} lost: {result:#}");
-    }
-
-    fn iperf(&self, arguments: &str) -> Value {
-        let finished = self.west.run(&format!("iperf3 {arguments}"));
-        serde_json::from_str(finished.expect_success(arguments)).expect("iperf3 prints JSON")
     }
 
     /// Senders learn that the eastern link carries less, fragments are made where that is allowed, and TCP adapts.

@@ -6,11 +6,13 @@ mod command;
 pub mod daemons;
 mod flood;
 mod guest;
+mod iperf;
 mod lab;
 mod router_lab;
 
 pub use command::{LONG, SHORT, assert_refused, forward};
 pub use flood::Flood;
 pub use guest::run_this_test_in_a_guest;
+pub use iperf::iperf;
 pub use lab::{Driver, Lab, PROGRAMS};
 pub use router_lab::{PROGRAMS as ROUTER_PROGRAMS, RouterLab};
