@@ -96,7 +96,8 @@ fn a_full_table_is_mirrored_and_stays_right_when_it_flaps() {
 
     let rate = change(&lab, &format!("flap {FLAPS} {}", flap_time().as_secs()));
     assert!(rate > f64::from(FLAPS) * 0.98, "this machine's kernel took only {rate} flaps a second");
-    let after = check(&lab, least);
+    // Every hundredth is gone now.
+    let after = check(&lab, routes * 98 / 100);
     // Each was heard of, as two pieces of news, unless the kernel lost some and everything was listed anew.
     let [heard, overruns] = ["events", "overruns"].map(|name| {
         let [before, after] = [&before, &after].map(|counters| counters[name].as_u64().expect("a number"));
