@@ -222,7 +222,7 @@ impl<K: ExactKey> ExactTable<K> {
     #[inline(always)]
     pub(super) fn publish(&mut self, bucket: u32, header: Header) {
         self.shared.bucket(bucket).publish(header);
-        // SAFETY: a bucket of this table, or the line above would have panicked or been wrong already.
+        // SAFETY: all who call this have the bucket from a key's places, the search for room, or a sweep, which stays in the table.
         unsafe { self.crowded.set(bucket, header.is_crowded::<BucketOf<K>>()) };
     }
 
