@@ -1,5 +1,5 @@
 #!/bin/bash
-# One side of `cargo xtask compare router-kernel`, `router-dpdk` and `router-user-time`: who forwards between two virtual links, in
+# One side of the comparisons of `cargo xtask compare` whose names begin with "router": who forwards between two virtual links, in
 # namespaces of its own. As root; it measures a round for each line "go SECONDS" on its standard input, and ends with that.
 #
 #     peers/router_side.sh WHO HOW CPU GENERATOR_CPU CYCLES_A_SECOND WARMLANE L3_FORWARD
@@ -10,6 +10,11 @@
 # what the router's own system calls send is received on CPU. The kernel's forwarding is reception, too, so it takes
 # place on GENERATOR_CPU (kernel), unless it is told to take CPU (kernel-rps, receive packet steering).
 #
+# Three more do a part of what a router over AF_XDP does, and so bound it: drop (an XDP program throws all packets away at
+# the first link) and receive (`warmlane router` takes them from its AF_XDP socket there, and a blackhole route is all it has for
+# them), of which those are counted that the link took; and send (`warmlane gen` on CPU fills the second link over AF_XDP, and
+# there is no other generator).
+#
 # HOW says what is counted: "forwarding" the time-stamp counter's cycles that go by for each packet that arrives, by the kernel's own
 # counter at the last station; "saturated" those of CPU in user space. In that case somebody of higher priority has CPU for every
 # other millisecond, in which more packets come than can be caught up with in the next: whoever forwards finds full rings
@@ -18,6 +23,7 @@ set -euo pipefail
 who=$1 how=$2 cpu=$3 generator_cpu=$4 clock=$5 warmlane=$6 l3_forward=$7
 # What this script itself starts may hold the generator up, but not who is measured.
 taskset --pid --cpu-list "$generator_cpu" $$ >/dev/null
+here=$(dirname "$0")
 west=router-side-west-$$ middle=router-side-middle-$$ east=router-side-east-$$
 work=$(mktemp -d)
 # Who is at work in the background, to be ended whatever happens.
@@ -42,6 +48,9 @@ trap 'exit 130' INT TERM
 for name in "$west" "$middle" "$east"; do
 	ip netns add "$name"
 	ip netns exec "$name" sysctl -q -w net.ipv6.conf.default.disable_ipv6=1
+	# Who stays in it lets others look at its counters.
+	ip netns exec "$name" sleep infinity </dev/null >/dev/null &
+	process[$name]=$!
 done
 ip link add sender netns "$west" type veth peer name left netns "$middle"
 ip link add receiver netns "$east" type veth peer name right netns "$middle"
@@ -59,13 +68,24 @@ fi
 # The last station is nobody's address: the kernel there counts the packet, sees that it isn't for it, and drops it.
 station=02:00:00:00:00:99
 ip -n "$middle" route add 198.18.0.0/15 via 10.0.1.2
+if [ "$who" = receive ]; then ip -n "$middle" route replace blackhole 198.18.0.0/15; fi
 ip -n "$middle" neighbour add 10.0.1.2 lladdr $station dev right nud permanent
 left=$(ip netns exec "$middle" cat /sys/class/net/left/address)
 
-count() { ip netns exec "$1" cat "/sys/class/net/$2/statistics/$3"; }
-# What the generator handed over, taken or not.
-offered() { echo $(($(count "$west" sender tx_packets) + $(count "$west" sender tx_dropped))); }
-arrived() { count "$east" receiver rx_packets; }
+# All that is looked at during a round is read by this shell itself: a program takes tenths of a second to start on the generator's CPU.
+look_at() { read -r "$1" <"/proc/${process[$2]}/root/sys/class/net/$3/statistics/$4"; }
+# What the generator has handed over, taken or not, and what has arrived.
+look() {
+	local taken refused from=("$west" sender) to=("$east" receiver)
+	case $who in
+	send) from=("$middle" right) ;;
+	drop | receive) to=("$middle" left) ;;
+	esac
+	look_at taken "${from[@]}" tx_packets
+	look_at refused "${from[@]}" tx_dropped
+	look_at arrived "${to[@]}" rx_packets
+	offered=$((taken + refused)) now=${EPOCHREALTIME/./}
+}
 # In the background, in a namespace and on a CPU, under a name.
 start() {
 	local name=$1 space=$2 cpu=$3
@@ -78,34 +98,55 @@ fail() {
 	cat "$work/side" "$work/generator" >&2 2>/dev/null || true
 	exit 1
 }
+# `warmlane gen` in a namespace and on a CPU, out of an interface.
+generate() {
+	start generator "$1" "$2" "$warmlane" gen --transmit "xdp:$3" --rate max --size 64 --from 10.0.0.2 --to 198.18.0.1 \
+		--to-mac "$4" --vary ipv4.source=random:65536 --duration 120 --quiet
+}
+# Until something has come true, for ten seconds at most.
+await() {
+	local tries
+	for ((tries = 0; tries < 200; tries++)); do
+		if "$@"; then return; fi
+		sleep 0.05
+	done
+	fail "it doesn't start"
+}
+has_program() { [[ "$(ip -n "$middle" -o link show "$1")" == *xdp* ]]; }
+forwards() { grep -q 'note: forwarding between' "$work/side"; }
+something_arrived() {
+	look
+	[ "$arrived" != "$first_arrived" ]
+}
 start_side() {
-	local dpdk=(--no-pci --no-telemetry --in-memory -m 128 --log-level=4
-		--vdev=net_af_xdp0,iface=left --vdev=net_af_xdp1,iface=right)
+	local dpdk=(--no-pci --no-telemetry --in-memory -m 128 --log-level=4)
+	local left=--vdev=net_af_xdp0,iface=left right=--vdev=net_af_xdp1,iface=right
+	local testpmd=(--burst=64 --mbcache=512 --total-num-mbufs=16383 --stats-period=100)
 	case $who in
-	kernel | kernel-rps) return ;;
-	warmlane)
+	kernel | kernel-rps | send) return ;;
+	warmlane | receive)
 		start side "$middle" "$cpu" "$warmlane" router left right --spin --socket "$work/socket"
-		for ((wait = 0; wait < 100; wait++)); do
-			if grep -q 'note: forwarding between' "$work/side"; then return; fi
-			sleep 0.1
-		done
-		fail "it doesn't start"
+		await forwards
 		;;
 	testpmd)
-		start side "$middle" "$cpu" dpdk-testpmd --lcores="(0,1)@$cpu" --main-lcore=0 "${dpdk[@]}" -- \
-			--forward-mode=mac --eth-peer=1,$station --burst=64 --mbcache=512 --total-num-mbufs=16383 \
-			--stats-period=100
+		start side "$middle" "$cpu" dpdk-testpmd --lcores="(0,1)@$cpu" --main-lcore=0 "${dpdk[@]}" "$left" "$right" -- \
+			--forward-mode=mac --eth-peer=1,$station "${testpmd[@]}"
+		await has_program right
 		;;
 	l3_forward)
 		echo 198.18.0.0/15 >"$work/routes"
 		echo go 3600 >"$work/go"
 		# shellcheck disable=SC2016
 		start side "$middle" "$cpu" sh -c 'go=$1; shift; exec "$@" <"$go"' sh "$work/go" "$l3_forward" -l "$cpu" \
-			--force-max-simd-bitwidth=512 "${dpdk[@]}" -- --routes "$work/routes" --hops 1 --sink port --stored 12288 \
-			--working 4096
+			--force-max-simd-bitwidth=512 "${dpdk[@]}" "$left" "$right" -- --routes "$work/routes" --hops 1 --sink port \
+			--stored 12288 --working 4096
+		await has_program right
+		;;
+	drop)
+		start side "$middle" "$cpu" python3 "$here/xdp_drop.py" left
+		await has_program left
 		;;
 	esac
-	sleep 2
 	kill -0 "${process[side]}" || fail "it has ended"
 }
 # The thread of a process that does the work.
@@ -118,10 +159,23 @@ thread() {
 		fi
 	done
 }
-# Nanoseconds that a thread ran, and that it could have run but somebody else did.
-scheduled() { cut -d ' ' -f 1,2 "/proc/$1/task/$1/schedstat"; }
+# Nanoseconds that a thread ran, and that it could have run but somebody else did; none for nobody.
+scheduled() {
+	ran=0 held=0
+	if [ -n "$1" ]; then read -r ran held _ <"/proc/$1/task/$1/schedstat"; fi
+}
 # Hundredths of a second that the hypervisor took from both CPUs.
-stolen() { awk -v one="cpu$cpu" -v other="cpu$generator_cpu" '$1 == one || $1 == other { sum += $9 } END { print sum }' /proc/stat; }
+stolen() {
+	local name fields
+	stolen=0
+	while read -r name fields; do
+		if [ "$name" = "cpu$cpu" ] || [ "$name" = "cpu$generator_cpu" ]; then
+			# shellcheck disable=SC2086
+			set -- $fields
+			stolen=$((stolen + $8))
+		fi
+	done </proc/stat
+}
 # User time is told by samples of the thread's CPU time. The kernel's own account goes by clock ticks, at which threads that
 # share a CPU also change places, so that one of them may hardly ever be seen in user space.
 user_share() {
@@ -130,8 +184,8 @@ user_share() {
 }
 # One round. Somebody else having had the CPUs for more than a fiftieth of the time makes it disturbed.
 round() {
-	local seconds=$1 lane="" hog="" ran=0 held=0 hogged=0 now_ran now_held now_hogged
-	local opened closed first_sent first_received sent received steal cycles disturbed="" more=""
+	local seconds=$1 lane="" hog="" length cycles disturbed="" more="" offered arrived now ran held stolen
+	local first_offered first_arrived since sent received lane_ran lane_held hogged steal
 	start_side
 	if [ "$how" = saturated ]; then
 		start hog "$middle" "$cpu" chrt --fifo 50 python3 -c 'import time
@@ -142,19 +196,26 @@ while True:
         pass
     time.sleep(0.001)'
 	fi
-	first_sent=$(offered) first_received=$(arrived)
-	start generator "$west" "$generator_cpu" "$warmlane" gen --transmit xdp:sender --rate max --size 64 --from 10.0.0.2 \
-		--to 198.18.0.1 --to-mac "$left" --vary ipv4.source=random:65536 --duration 120 --quiet
-	for ((wait = 0; wait < 100; wait++)); do
-		if [ "$(arrived)" != "$first_received" ]; then break; fi
-		sleep 0.1
-	done
-	sleep 1
+	look
+	first_offered=$offered first_arrived=$arrived
+	if [ "$who" = send ]; then
+		generate "$middle" "$cpu" right,take_all=true "$station"
+	else
+		generate "$west" "$generator_cpu" sender "$left"
+	fi
+	await something_arrived
+	# Until it runs smoothly, but no longer than what is measured.
+	if [[ "$seconds" == 0.* ]]; then sleep "$seconds"; else sleep 1; fi
 	if [ -n "${process[side]:-}" ]; then lane=$(thread side); fi
 	if [ -n "${process[hog]:-}" ]; then hog=$(thread hog); fi
-	if [ -n "$lane" ]; then read -r ran held <<<"$(scheduled "$lane")"; fi
-	if [ -n "$hog" ]; then read -r hogged _ <<<"$(scheduled "$hog")"; fi
-	steal=$(stolen) sent=$(offered) received=$(arrived) opened=$(date +%s%N)
+	stolen
+	steal=$stolen
+	scheduled "$hog"
+	hogged=$ran
+	scheduled "$lane"
+	lane_ran=$ran lane_held=$held
+	look
+	since=$now sent=$offered received=$arrived
 	if [ "$how" = saturated ]; then
 		perf record --quiet --no-buildid --no-buildid-cache -e cpu-clock -F 4999 -t "$lane" -o "$work/samples" \
 			sleep "$seconds" 2>/dev/null &
@@ -164,37 +225,39 @@ while True:
 	else
 		sleep "$seconds"
 	fi
-	closed=$(date +%s%N) sent=$(($(offered) - sent)) received=$(($(arrived) - received)) steal=$(($(stolen) - steal))
-	if [ -n "$lane" ]; then
-		read -r now_ran now_held <<<"$(scheduled "$lane")"
-		ran=$((now_ran - ran)) held=$((now_held - held))
-	fi
-	if [ -n "$hog" ]; then
-		read -r now_hogged _ <<<"$(scheduled "$hog")"
-		hogged=$((now_hogged - hogged))
-	fi
+	look
+	length=$((now - since)) sent=$((offered - sent)) received=$((arrived - received))
+	scheduled "$lane"
+	lane_ran=$((ran - lane_ran)) lane_held=$((held - lane_held))
+	scheduled "$hog"
+	hogged=$((ran - hogged))
+	stolen
+	steal=$((stolen - steal))
 	end generator
 	sleep 0.2
-	first_sent=$(($(offered) - first_sent)) first_received=$(($(arrived) - first_received))
+	look
+	first_offered=$((offered - first_offered)) first_arrived=$((arrived - first_arrived))
 	end hog
 	end side
 	# What ends by a signal leaves DPDK's XDP programs behind.
 	ip -n "$middle" link set left xdp off
 	ip -n "$middle" link set right xdp off
-	if [ "$received" = 0 ]; then fail "nothing arrived"; fi
+	if ((received <= 0)); then fail "nothing arrived"; fi
 	if [ "$how" = saturated ]; then
-		cycles=$(awk "BEGIN { printf \"%d\", $(user_share) * $ran * $clock / 1e9 }")
+		cycles=$(awk "BEGIN { printf \"%d\", $(user_share) * $lane_ran * $clock / 1e9 }")
 		more=$(awk -F , -v packets="$received" '/sys_enter/ { printf ", %.1f system calls a thousand packets", $1 * 1000 / packets }' \
 			"$work/calls")
-		held=$((closed - opened - ran - hogged))
+		lane_held=$((length * 1000 - lane_ran - hogged))
 	else
-		cycles=$(((closed - opened) * (clock / 1000) / 1000000))
+		cycles=$((length * (clock / 1000) / 1000))
 	fi
-	if ((held * 50 > closed - opened)); then disturbed="somebody else had CPU $cpu for $((held / 1000000)) ms"; fi
-	if ((steal * 500000000 > closed - opened)); then disturbed="the hypervisor took $((steal * 10)) ms"; fi
-	echo "$((sent * 1000000000 / (closed - opened))) $((received * 1000000000 / (closed - opened))) $first_sent $first_received" |
-		awk -v who="$who" -v more="$more" \
-			'{ printf "%s: %d packets a second offered, %d arrived, lost %.3f %%%s\n", who, $1, $2, 100 * ($3 - $4) / $3, more }' >&2
+	if ((lane_held > length * 1000 / 50)); then disturbed="somebody else had CPU $cpu for $((lane_held / 1000000)) ms"; fi
+	if ((steal * 10000 > length / 50)); then disturbed="the hypervisor took $((steal * 10)) ms"; fi
+	awk -v who="$who" -v seconds="$((length))e-6" -v sent="$sent" -v received="$received" -v all="$first_offered" \
+		-v lost="$((first_offered - first_arrived))" -v more="$more${disturbed:+: not counted, $disturbed}" 'BEGIN {
+		printf "%s: %d packets a second offered, %d arrived, lost %.3f %%%s\n",
+			who, sent / seconds, received / seconds, 100 * lost / all, more
+	}' >&2
 	echo "{\"packets\":$received,\"cycles\":$cycles,\"disturbed\":\"$disturbed\"}"
 }
 

@@ -62,9 +62,9 @@ impl Setting {
         })
     }
 
-    /// `warmlane router` against others: each a name to show, and the one that `peers/router_side.sh` knows. `how` says what is
-    /// counted.
-    pub(crate) fn router(&self, how: &str, others: &[(&str, &str)]) -> anyhow::Result<Sides> {
+    /// One side of `peers/router_side.sh` against others: each of these a name to show, and the one that is known there. `how`
+    /// says what is counted.
+    pub(crate) fn router(&self, one: &str, how: &str, others: &[(&str, &str)]) -> anyhow::Result<Sides> {
         let [cpu, generator_cpu] = self.cpus[..] else {
             bail!("the router and who sends to it need two CPUs")
         };
@@ -72,7 +72,7 @@ impl Setting {
         // What lies across the border of smaller pages would be copied once more. One side runs at a time.
         let pages = Pages::provide(ROUTER_BYTES);
         let dpdk = Dpdk::installed();
-        let needs_dpdk = |side: &str| !side.starts_with("kernel");
+        let needs_dpdk = |side: &str| ["testpmd", "l3_forward"].contains(&side);
         if dpdk.is_none() && others.iter().any(|(_, side)| needs_dpdk(side)) {
             bail!(dpdk::MISSING);
         }
@@ -95,7 +95,7 @@ impl Setting {
                 version.map_or_else(|| name.to_owned(), |dpdk| format!("DPDK {} {name}", dpdk.version()));
             (name, start(side))
         });
-        Ok(Sides { ours: start("warmlane"), peers: others.collect(), missing: None, pages })
+        Ok(Sides { ours: start(one), peers: others.collect(), missing: None, pages })
     }
 
     /// Ours, which takes so much huge-page memory, against programs on DPDK.
