@@ -7,6 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use signal_hook::consts::SIGINT;
+
 /// How often a process is asked whether it is still there.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -36,6 +38,24 @@ pub fn warmlane() -> &'static Path {
         assert!(status.success(), "cargo could not build the warmlane command");
         profile.join("warmlane")
     })
+}
+
+/// Shells start what is in the background with the signal of Ctrl+C ignored, and so would be all that we start, which is to end by it.
+/// A signal that is caught is not handed on, other than one that is ignored (POSIX, `exec`): so it is caught, and nothing done.
+fn hand_on_no_ignored_interrupt() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        if ignored_signals() & 1 << (SIGINT - 1) != 0 {
+            signal_hook::flag::register(SIGINT, Arc::default()).expect("it can be caught");
+        }
+    });
+}
+
+/// The signals that this process ignores, a bit for each from the first (proc(5), `SigIgn`).
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// What a process said, and how it ended.
@@ -82,6 +102,7 @@ impl Process {
     /// If it can't be started.
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Self {
+        hand_on_no_ignored_interrupt();
         let name = format!("{command:?}");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
@@ -114,6 +135,11 @@ impl Process {
             assert!(!is_over && Instant::now() < end, "{} never said {text:?}:\n{}", self.name, self.said());
             std::thread::sleep(POLL);
         }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Whether it has ended.
@@ -246,6 +272,8 @@ impl Collector {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(10);
@@ -265,6 +293,24 @@ mod tests {
         let finished = process.finish(LIMIT);
         assert_eq!((finished.status.code(), finished.errors.as_str()), (Some(3), "bye\n"));
         assert_eq!(finished.output, "ready\ngo\n");
+    }
+
+    /// Runs itself once more, as a script would that starts it in the background.
+    #[test]
+    fn an_ignored_interrupt_is_not_handed_on() {
+        const NAME: &str = "process::tests::an_ignored_interrupt_is_not_handed_on";
+        const INNER: &str = "WARMLANE_TEST_IGNORES_INTERRUPT";
+        if std::env::var_os(INNER).is_some() {
+            let process = shell("kill -INT $$; exec sleep 60");
+            assert_eq!(process.finish(LIMIT).status.signal(), Some(SIGINT));
+            return;
+        }
+        let test = std::env::current_exe().unwrap();
+        let script = "trap '' INT; exec \"$0\" --exact \"$1\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(test).arg(NAME).env(INNER, "1");
+        let finished = Process::run(&mut command, LIMIT);
+        assert!(finished.expect_success(NAME).contains("1 passed"), "{}", finished.text());
     }
 
     #[test]
