@@ -16,13 +16,7 @@ fn two_lanes_share_the_work() {
     if !requirements::cpus(TEST, 2) {
         return;
     }
-    let Some(lab) = RouterLab::with_queues(TEST, 1500, 2, &["python3"]) else { return };
-    // Behind an interface that stays the kernel's.
-    let third = Namespace::new("third");
-    namespace::link((&lab.router, "x0"), (&third, "x0"), 1500);
-    lab.router.ip("address add 192.0.3.1/24 dev x0");
-    third.ip("address add 192.0.3.2/24 dev x0");
-    third.ip("route add default via 192.0.3.1");
+    let Some((lab, _third)) = lab_with_a_third_host(TEST, 2, &["python3"]) else { return };
     for (prefix, far, gateways) in [
         ("203.0.113.0/24", "203.0.113.1/32", ["198.51.100.2", "198.51.100.3"]),
         ("2001:db8:5::/48", "2001:db8:5::1/128", ["2001:db8:2::2", "2001:db8:2::3"]),
@@ -59,15 +53,21 @@ fn two_lanes_share_the_work() {
     assert_eq!(report.number("/punts/0/transmitted/packets"), report.number("/forward/punted"));
 }
 
-/// What the kernel doesn't take back is in the books: under a reason.
-#[test]
-fn punted_packets_that_get_nowhere_are_counted() {
-    let Some(lab) = RouterLab::new("router: punted_packets", 1500, &[]) else { return };
+/// The router's lab, and a host behind an interface that stays the kernel's: packets to 192.0.3.2 are left to it.
+fn lab_with_a_third_host(test: &str, queues: usize, programs: &[&str]) -> Option<(RouterLab, Namespace)> {
+    let lab = RouterLab::with_queues(test, 1500, queues, programs)?;
     let third = Namespace::new("third");
     namespace::link((&lab.router, "x0"), (&third, "x0"), 1500);
     lab.router.ip("address add 192.0.3.1/24 dev x0");
     third.ip("address add 192.0.3.2/24 dev x0");
     third.ip("route add default via 192.0.3.1");
+    Some((lab, third))
+}
+
+/// What the kernel doesn't take back is in the books: under a reason.
+#[test]
+fn punted_packets_that_get_nowhere_are_counted() {
+    let Some((lab, _third)) = lab_with_a_third_host("router: punted_packets", 1, &[]) else { return };
     let process = lab.start("w0 e0", "");
     RouterLab::check_ping(&lab.west, &["192.0.3.2"]);
     let punts = lab.ask("counters")["punts"].clone();
@@ -77,6 +77,23 @@ fn punted_packets_that_get_nowhere_are_counted() {
     assert!(!lab.west.run("ping -n -c 3 -i 0.2 -W 1 192.0.3.2").status.success());
     let report = RouterLab::finish(process);
     assert!(report.drops("/punts/0/transmitted/drops")["link-down"] >= 3, "{:#}", report.value());
+}
+
+/// The kernel has no room for what is punted, as strace tells the router instead of it.
+#[test]
+fn punted_packets_that_the_kernel_refuses_are_drops() {
+    let Some((lab, _third)) = lab_with_a_third_host("router: refused_punts", 1, &["strace"]) else { return };
+    let process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &["192.0.3.2"]);
+    let mut busy = lab.router.spawn(&format!("strace -f -p {} -e inject=writev:error=EAGAIN", process.id()));
+    busy.wait_for("attached", SHORT);
+    assert!(!lab.west.run("ping -n -c 3 -i 0.2 -W 1 192.0.3.2").status.success());
+    RouterLab::check_ping(&lab.west, &FAR[..1]);
+    busy.interrupt();
+    busy.finish(SHORT);
+    RouterLab::check_ping(&lab.west, &["192.0.3.2"]);
+    let report = RouterLab::finish(process);
+    assert_eq!(report.drops("/forward/drops")["punt-refused"], 3, "{:#}", report.value());
 }
 
 #[test]
