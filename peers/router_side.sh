@@ -4,11 +4,11 @@
 #
 #     peers/router_side.sh WHO HOW CPU GENERATOR_CPU CYCLES_A_SECOND WARMLANE L3_FORWARD
 #
-# WHO is kernel, kernel-rps, warmlane, testpmd (both DPDK ports are net_af_xdp) or l3_forward, and has CPU. `warmlane gen` on
-# GENERATOR_CPU sends 64-byte UDP as fast as it can. A virtual link makes its sender do the receiver's work: a router's
-# reception (its XDP program, and the copy into its memory) happens on GENERATOR_CPU, in the generator's system calls, and
-# what the router's own system calls send is received on CPU. The kernel's forwarding is reception, too, so it takes
-# place on GENERATOR_CPU (kernel), unless it is told to take CPU (kernel-rps, receive packet steering).
+# WHO is kernel, kernel-rps, warmlane, warmlane-generic (whose XDP program runs in the network stack), testpmd (both DPDK ports are
+# net_af_xdp) or l3_forward, and has CPU. `warmlane gen` on GENERATOR_CPU sends 64-byte UDP as fast as it can. A virtual link makes
+# its sender do the receiver's work: a router's reception (its XDP program, and the copy into its memory) happens on GENERATOR_CPU,
+# in the generator's system calls, and what the router's own system calls send is received on CPU. The kernel's forwarding is
+# reception, too, so it takes place on GENERATOR_CPU (kernel), unless it is told to take CPU (kernel-rps, receive packet steering).
 #
 # Three more do a part of what a router over AF_XDP does, and so bound it: drop (an XDP program throws all packets away at
 # the first link) and receive (`warmlane router` takes them from its AF_XDP socket there, and a blackhole route is all it has for
@@ -113,7 +113,7 @@ await() {
 	fail "it doesn't start"
 }
 has_program() { [[ "$(ip -n "$middle" -o link show "$1")" == *xdp* ]]; }
-forwards() { grep -q 'note: forwarding between' "$work/side"; }
+forwards() { grep -qs 'note: forwarding between' "$work/side"; }
 something_arrived() {
 	look
 	[ "$arrived" != "$first_arrived" ]
@@ -124,8 +124,10 @@ start_side() {
 	local testpmd=(--burst=64 --mbcache=512 --total-num-mbufs=16383 --stats-period=100)
 	case $who in
 	kernel | kernel-rps | send) return ;;
-	warmlane | receive)
-		start side "$middle" "$cpu" "$warmlane" router left right --spin --socket "$work/socket"
+	warmlane | warmlane-generic | receive)
+		local mode=best
+		if [ "$who" = warmlane-generic ]; then mode=generic; fi
+		start side "$middle" "$cpu" "$warmlane" router left right --spin --mode $mode --socket "$work/socket"
 		await forwards
 		;;
 	testpmd)
@@ -184,7 +186,7 @@ user_share() {
 }
 # One round. Somebody else having had the CPUs for more than a fiftieth of the time makes it disturbed.
 round() {
-	local seconds=$1 lane="" hog="" length cycles disturbed="" more="" offered arrived now ran held stolen
+	local seconds=$1 lane="" hog="" sampler counter length cycles disturbed="" more="" offered arrived now ran held stolen
 	local first_offered first_arrived since sent received lane_ran lane_held hogged steal
 	start_side
 	if [ "$how" = saturated ]; then
@@ -217,11 +219,17 @@ while True:
 	look
 	since=$now sent=$offered received=$arrived
 	if [ "$how" = saturated ]; then
-		perf record --quiet --no-buildid --no-buildid-cache -e cpu-clock -F 4999 -t "$lane" -o "$work/samples" \
-			sleep "$seconds" 2>/dev/null &
-		# A tracepoint, counted where it is: unlike with strace, nobody waits.
-		perf stat -x , -e raw_syscalls:sys_enter -p "${process[side]}" sleep "$seconds" 2>"$work/calls"
-		wait $!
+		# Both would start and end slowly beside so much work, so they go first, and each says itself when its time is over. The
+		# tracepoint is counted where it is: unlike with strace, nobody waits.
+		rm -f "$work/sampled" "$work/counted"
+		# shellcheck disable=SC2016
+		local while_it_sleeps=(sh -c 'sleep "$1"; : >"$2"' sh "$seconds")
+		chrt --fifo 1 perf record --quiet --no-buildid --no-buildid-cache -e cpu-clock -F 4999 -t "$lane" -o "$work/samples" \
+			"${while_it_sleeps[@]}" "$work/sampled" 2>/dev/null &
+		sampler=$!
+		chrt --fifo 1 perf stat -x , -e raw_syscalls:sys_enter -t "$lane" "${while_it_sleeps[@]}" "$work/counted" 2>"$work/calls" &
+		counter=$!
+		until [ -e "$work/sampled" ] && [ -e "$work/counted" ]; do sleep 0.05; done
 	else
 		sleep "$seconds"
 	fi
@@ -234,6 +242,7 @@ while True:
 	stolen
 	steal=$((stolen - steal))
 	end generator
+	if [ "$how" = saturated ]; then wait "$sampler" "$counter"; fi
 	sleep 0.2
 	look
 	first_offered=$((offered - first_offered)) first_arrived=$((arrived - first_arrived))
@@ -245,8 +254,9 @@ while True:
 	if ((received <= 0)); then fail "nothing arrived"; fi
 	if [ "$how" = saturated ]; then
 		cycles=$(awk "BEGIN { printf \"%d\", $(user_share) * $lane_ran * $clock / 1e9 }")
-		more=$(awk -F , -v packets="$received" '/sys_enter/ { printf ", %.1f system calls a thousand packets", $1 * 1000 / packets }' \
-			"$work/calls")
+		# Its fourth field is the CPU time of the thread, in nanoseconds, in which they were counted.
+		more=$(awk -F , -v packets="$received" -v ran="$lane_ran" \
+			'/sys_enter/ { printf ", %.1f system calls a thousand packets", ($1 / $4) * 1000 / (packets / ran) }' "$work/calls")
 		lane_held=$((length * 1000 - lane_ran - hogged))
 	else
 		cycles=$((length * (clock / 1000) / 1000))

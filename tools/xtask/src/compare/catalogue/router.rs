@@ -46,6 +46,16 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         },
     },
     Comparison {
+        name: "router-generic",
+        unit: "cycles/packet",
+        promise: 1.1,
+        bound: "the sender's CPU, which does the kernel's work of reception, too, here without interrupt work of the driver's own",
+        lanes: Lanes::Fed,
+        prepare: |setting| {
+            setting.router("warmlane-generic", "forwarding", &[(KERNEL, "kernel"), (TESTPMD, "testpmd")])
+        },
+    },
+    Comparison {
         name: "router-bound-drop",
         unit: "cycles/packet",
         promise: AGAINST_KERNEL,
