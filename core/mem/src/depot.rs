@@ -266,6 +266,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_leaving_lane_gives_back_is_lent_again() {
+        model(|| {
+            let world = Arc::new(World::new(1, 2, 1));
+            let leaving = world.lane();
+            // Nothing but what that lane has can be lent after this.
+            assert!(world.depot.lend().is_some());
+            let other = thread::spawn({
+                let world = Arc::clone(&world);
+                move || world.depot.lend().inspect(|&number| world.touch(number)).is_some()
+            });
+            for held in [leaving.loaded, leaving.previous] {
+                world.touch(held.number);
+                world.depot.give_empty(held.number);
+            }
+            let lent = u32::from(other.join().unwrap());
+            let rest = std::iter::from_fn(|| world.depot.lend());
+            assert_eq!(rest.inspect(|&number| world.touch(number)).count() as u32 + lent, 2);
+        });
+    }
+
+    #[test]
     fn a_lane_that_dies_in_an_exchange_stops_nobody() {
         model(|| {
             let world = Arc::new(World::new(2, 10, 1));

@@ -4,7 +4,7 @@
 
 mod made;
 
-use made::{config, pool};
+use made::{KINDS, config, pool, take_all};
 use warmlane_mem::plan::{Demands, PlanError};
 use warmlane_mem::{
     Burst, Checksum, Cursor, Frames, MAXIMUM_BUFFERS, Packet, Pool, PoolConfig, PoolError, PoolKind,
@@ -12,23 +12,27 @@ use warmlane_mem::{
 
 #[test]
 fn a_buffer_is_clean_when_taken_again() {
-    let pool = pool(PoolKind::Depot, 1);
-    let mut packet = pool.take().expect("one buffer");
-    packet.fill(&[7; 100]).expect("it fits");
-    packet.trim_front(50).expect("100 bytes are there");
-    packet.set_port(3);
-    packet.set_timestamp(1);
-    packet.set_rss_hash(2);
-    packet.set_l3_offset(14);
-    packet.set_checksum(Checksum::Partial { start: 34, offset: 16 });
-    let id = packet.id();
-    drop(packet);
-    let packet = pool.take().expect("it is home");
-    assert_eq!(packet.id(), id);
-    assert_eq!((packet.len(), packet.packet_length(), packet.segments()), (0, 0, 1));
-    assert_eq!((packet.headroom(), packet.tailroom()), (128, 2_048));
-    assert_eq!((packet.port(), packet.timestamp(), packet.rss_hash(), packet.l3_offset()), (0, 0, 0, 0));
-    assert_eq!(packet.checksum(), Checksum::Unknown);
+    for kind in KINDS {
+        let pool = pool(kind, 1);
+        let mut packet = pool.take().expect("one buffer");
+        packet.fill(&[7; 100]).expect("it fits");
+        packet.trim_front(50).expect("100 bytes are there");
+        packet.set_port(3);
+        packet.set_timestamp(1);
+        packet.set_rss_hash(2);
+        packet.set_l3_offset(14);
+        packet.set_checksum(Checksum::Partial { start: 34, offset: 16 });
+        let id = packet.id();
+        drop(packet);
+        let packet = pool.take().expect("it is home");
+        assert_eq!(packet.id(), id);
+        assert_eq!((packet.len(), packet.packet_length(), packet.segments()), (0, 0, 1));
+        assert_eq!((packet.headroom(), packet.tailroom()), (128, 2_048));
+        assert_eq!((packet.port(), packet.timestamp(), packet.rss_hash(), packet.l3_offset()), (0, 0, 0, 0));
+        assert_eq!(packet.checksum(), Checksum::Unknown);
+        drop(packet);
+        assert_eq!(take_all(&pool).len(), 1, "it is home once");
+    }
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Small pools of all kinds, for tests.
 
-#![allow(dead_code, reason = "not every test program uses all of it")]
-
 use warmlane_mem::{Packet, Pool, PoolConfig, PoolKind};
 use warmlane_sys::pages::PagePreference;
 
