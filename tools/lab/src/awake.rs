@@ -6,22 +6,31 @@
 //! between the rounds. A thread that spins on each CPU whenever nobody else wants it keeps them where they are.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 use warmlane_sys::affinity::{self, AffinityError};
+use warmlane_sys::clock::{self, Clock};
 
 const SPIN: u8 = 0;
 const REST: u8 = 1;
 const END: u8 = 2;
 
-/// From the request for rest to it: time for the lanes that are to have the CPUs to start.
-const HANDOVER: Duration = Duration::from_millis(1);
+/// Nanoseconds from the request for rest to it: time for the lanes that are to have the CPUs to start.
+const HANDOVER: u64 = 1_000_000;
+
+/// What the threads are to do.
+#[derive(Debug, Default)]
+struct Wish {
+    state: AtomicU8,
+    /// When rest begins, by the time-stamp counter. A thread may get to know of the request only when the work is done and
+    /// its CPU is free: if it took its time from then on, the work's end would wait for it.
+    rest: AtomicU64,
+}
 
 /// Keeps CPUs awake until it is dropped.
 #[derive(Debug)]
 pub struct Awake {
-    state: Arc<AtomicU8>,
+    wish: Arc<Wish>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -31,16 +40,16 @@ impl Awake {
     /// # Errors
     /// [`AffinityError`], if this process may not use one of the CPUs.
     pub fn start(cpus: &[usize]) -> Result<Self, AffinityError> {
-        let mut awake = Self { state: Arc::new(AtomicU8::new(SPIN)), threads: Vec::new() };
+        let mut awake = Self { wish: Arc::default(), threads: Vec::new() };
         for &cpu in cpus {
             let (ready, answer) = std::sync::mpsc::channel();
-            let state = Arc::clone(&awake.state);
+            let wish = Arc::clone(&awake.wish);
             awake.threads.push(thread::spawn(move || {
                 let result =
                     affinity::pin_current_thread(cpu).and_then(|()| affinity::run_current_thread_when_idle());
                 let refused = result.is_err();
                 if ready.send(result).is_ok() && !refused {
-                    keep_awake(&state);
+                    keep_awake(&wish);
                 }
             }));
             // A thread that fails without an answer keeps nothing awake, which the steadiness of the hops will tell.
@@ -52,28 +61,29 @@ impl Awake {
     /// Rests while `work` keeps the CPUs busy by itself: also a thread behind all others gets a little time of a CPU, and
     /// whole ticks at once.
     pub fn rest_during<R>(&self, work: impl FnOnce() -> R) -> R {
-        self.state.store(REST, Ordering::Relaxed);
+        let rest = clock::cycles() + Clock::calibrated().cycles_for(HANDOVER);
+        self.wish.rest.store(rest, Ordering::Relaxed);
+        self.wish.state.store(REST, Ordering::Relaxed);
         let result = work();
         self.tell(SPIN);
         result
     }
 
     fn tell(&self, state: u8) {
-        self.state.store(state, Ordering::Relaxed);
+        self.wish.state.store(state, Ordering::Relaxed);
         self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 }
 
-fn keep_awake(state: &AtomicU8) {
+fn keep_awake(wish: &Wish) {
     loop {
-        match state.load(Ordering::Relaxed) {
+        match wish.state.load(Ordering::Relaxed) {
             SPIN => std::hint::spin_loop(),
             REST => {
-                let begin = Instant::now();
-                while begin.elapsed() < HANDOVER {
+                while clock::cycles() < wish.rest.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
-                while state.load(Ordering::Relaxed) == REST {
+                while wish.state.load(Ordering::Relaxed) == REST {
                     thread::park();
                 }
             }
@@ -115,9 +125,9 @@ mod tests {
         })
         .join()
         .unwrap();
-        let state = Arc::clone(&awake.state);
+        let wish = Arc::clone(&awake.wish);
         drop(awake);
-        assert_eq!(Arc::strong_count(&state), 1, "the threads have ended");
+        assert_eq!(Arc::strong_count(&wish), 1, "the threads have ended");
     }
 
     #[test]

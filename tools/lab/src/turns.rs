@@ -1,7 +1,7 @@
 //! Ways to do a thing that take turns, until there are enough rounds that count.
 //!
-//! A turn is one round of each way. One that lost time to others doesn't count and is repeated, nor does one in which the
-//! core's clock, which is measured after each round ([`core_clock`]), was not what it mostly is after rounds of the same way: a way
+//! A turn is one round of each way. A round that lost time to others is repeated at once, a few times; a turn with one that
+//! still did doesn't count, and another is taken. Nor does a turn in which the core's clock, which is measured after each round ([`core_clock`]), was not what it mostly is after rounds of the same way: a way
 //! may slow the core down itself, by wide vectors for example, which is part of what it costs. With two lanes, the cost of moving a cache
 //! line between their CPUs is measured before, between and after the rounds of a turn: one in which it changed doesn't count
 //! either, and the result is made of turns of one regime only ([`hop`]). The CPUs of two lanes never sleep meanwhile ([`Awake`]).
@@ -17,6 +17,9 @@ const STEADY: f64 = 1.5;
 const STEADY_CLOCK: f64 = 1.1;
 /// A cost so many times the lowest of the run belongs to a slower regime.
 const SLOWER: f64 = 2.0;
+/// How often a round is repeated that lost time to others: where programs of a few milliseconds come now and then, hardly a
+/// turn of many ways would be without one.
+const REPEATS: usize = 2;
 /// How many turns there may be for each one that is wanted, when the regimes change all the time.
 const PATIENCE: usize = 8;
 /// So many disturbed turns are borne, however few are wanted.
@@ -102,7 +105,12 @@ fn take_one<E: From<AffinityError>>(
     look()?;
     let mut turn = Turn::default();
     for way in 0..ways {
-        let round = measure(way)?;
+        let mut round = measure(way)?;
+        for _ in 0..REPEATS {
+            if round.disturbed.is_some() {
+                round = measure(way)?;
+            }
+        }
         if let Some(first) = cpus.first() {
             turn.clocks.push(core_clock::measure(*first)?);
         }
@@ -206,13 +214,26 @@ mod tests {
         let mut rounds = Vec::new();
         let taken = take::<AffinityError>(&[cpu], 2, 3, |way| {
             rounds.push(way);
-            let disturbed = (rounds.len() == 1).then(|| "a storm passed".to_owned());
+            let disturbed = (rounds.len() <= 1 + REPEATS).then(|| "a storm passed".to_owned());
             Ok(Round { cycles_per_unit: way as f64, disturbed })
         });
         let taken = taken.unwrap();
         assert!(taken.turns >= 4 && !taken.counted.contains(&0) && taken.counted.len() == 3, "{taken:?}");
         assert_eq!(taken.ways, [[0.0; 3], [1.0; 3]]);
-        assert_eq!(rounds, [0, 1].repeat(taken.turns));
+        assert_eq!(rounds[REPEATS..], [0, 1].repeat(taken.turns));
+    }
+
+    #[test]
+    fn a_disturbed_round_is_repeated_and_the_turn_counts() {
+        let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
+        let mut number = 0;
+        let turn = take_one::<AffinityError>(&[cpu], 2, &mut |way| {
+            number += 1;
+            let disturbed = (number == 1).then(|| "a storm passed".to_owned());
+            Ok(Round { cycles_per_unit: (10 * way + number) as f64, disturbed })
+        });
+        let turn = turn.unwrap();
+        assert_eq!((turn.ways, turn.disturbed), (vec![2.0, 13.0], None));
     }
 
     #[test]
