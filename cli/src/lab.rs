@@ -45,6 +45,10 @@ pub(crate) struct Arguments {
     /// How long a round takes, in seconds.
     #[arg(long, value_name = "S", default_value_t = 0.02, value_parser = crate::bench::seconds)]
     seconds: f64,
+    /// Do only the steps with this in their names, such as "4096, mix" of pool-order; a wrong one lists them. For
+    /// experiments whose steps can be done alone.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// The CPU of the first lane; the last one that this process may use if not given.
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
@@ -81,6 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         second_cpu,
         length: Duration::from_secs_f64(arguments.seconds),
         rounds: arguments.rounds as usize,
+        only: arguments.only.clone(),
         ..Setting::default()
     };
     if reports {

@@ -91,12 +91,13 @@ impl Home {
     pub(crate) fn new(config: &PoolConfig, stride: usize) -> Result<Self, PoolError> {
         let uncached = config.magazine <= 1;
         let capacity = if uncached { BURST_CAPACITY } else { config.magazine as usize };
-        let largest = (config.buffers / config.magazine.max(1)).max(1);
-        let hot_bound = HotBound::new(
-            1,
-            largest.next_power_of_two(),
-            ((HOT_BYTES / stride / capacity).max(1) as u32).next_power_of_two(),
-        );
+        let largest = (config.buffers / config.magazine.max(1)).max(1).next_power_of_two();
+        let hot_bound = if let Some(buffers) = config.hot_set {
+            HotBound::fixed((buffers / config.magazine.max(1)).clamp(1, largest))
+        } else {
+            let first = ((HOT_BYTES / stride / capacity).max(1) as u32).next_power_of_two();
+            HotBound::new(1, largest, first)
+        };
         let (order, magazines) = match config.kind {
             // A depot of magazines of one is a stack.
             PoolKind::Depot if !uncached => {
@@ -466,6 +467,18 @@ impl Home {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hot_set_that_was_chosen_stays() {
+        let config = PoolConfig { buffers: 65_536, hot_set: Some(1_536), ..PoolConfig::default() };
+        let home = Home::new(&config, 2_240).unwrap();
+        for _ in 0..10_000 {
+            home.observe_taking(10_000 + 100 * u64::from(home.hot_set()));
+        }
+        assert_eq!(home.hot_set(), 1_536);
+        let all = Home::new(&PoolConfig { hot_set: Some(u32::MAX), ..config }, 2_240).unwrap();
+        assert_eq!(all.hot_set(), 65_536, "no more than the pool has");
+    }
 
     #[test]
     fn the_slower_side_moves_the_hot_set() {

@@ -115,6 +115,11 @@ impl HotBound {
         }
     }
 
+    /// A bound that stays.
+    pub(crate) fn fixed(bound: u32) -> Self {
+        Self::new(bound, bound, bound)
+    }
+
     /// Magazines that the hot set should have now.
     pub(crate) const fn bound(&self) -> u32 {
         self.bound

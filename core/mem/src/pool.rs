@@ -49,6 +49,9 @@ pub struct PoolConfig {
     /// none: each burst is fetched and each free brought home at once. That is for experiments; a depot is a
     /// lock-free stack then.
     pub magazine: u32,
+    /// Buffers that a depot keeps going round, in whole magazines; `None` lets it find by trying how many are best, and go on
+    /// trying. A number is for experiments.
+    pub hot_set: Option<u32>,
     /// What the memory should be made of.
     pub pages: PagePreference,
     /// Bytes from one buffer to the next; `None` lets the planner choose for this machine's caches.
@@ -67,6 +70,7 @@ impl Default for PoolConfig {
             headroom: 128,
             kind: PoolKind::default(),
             magazine: 128,
+            hot_set: None,
             pages: PagePreference::Best,
             stride: None,
             demands: Demands::POOL,

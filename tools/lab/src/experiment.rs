@@ -26,6 +26,8 @@ pub struct Experiment {
     pub claim: Option<Claim>,
     /// How it is measured, in some sentences.
     pub method: &'static str,
+    /// The steps that can be done alone, if any can: see [`Setting::only`].
+    pub steps: Option<fn() -> Vec<String>>,
     /// Does it. The function is told what to say about progress.
     pub run: Run,
 }
@@ -72,6 +74,8 @@ pub struct Setting {
     pub length: Duration,
     /// Rounds for each figure.
     pub rounds: usize,
+    /// Only steps with this in their name; for experiments that have [`steps`](Experiment::steps).
+    pub only: Option<String>,
     /// Where it is kept how steady each measurement was.
     pub journal: Journal,
 }
@@ -260,6 +264,14 @@ pub enum ExperimentError {
     /// Something that it needs can't be had.
     #[error("the experiment cannot be set up: {0}")]
     Setup(String),
+    /// It has no such step.
+    #[error("no step has '{only}' in its name: {known}")]
+    NoStep {
+        /// What was asked for.
+        only: String,
+        /// What there is.
+        known: String,
+    },
     /// It needs two lanes.
     #[error("the experiment needs a second CPU, and this process may use only one")]
     OneCpu,
@@ -300,6 +312,7 @@ impl Experiment {
     /// # Errors
     /// [`ExperimentError`].
     pub fn run(&self, setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Record, ExperimentError> {
+        self.check_only(setting)?;
         let setting = Setting { journal: Journal::default(), ..setting.clone() };
         // Before the experiment adds huge pages or work.
         let machine = Machine::measuring(&setting.all_cpus());
@@ -326,6 +339,20 @@ impl Experiment {
             figures,
             measured: None,
         })
+    }
+
+    /// Whether there is what only should be done.
+    fn check_only(&self, setting: &Setting) -> Result<(), ExperimentError> {
+        let Some(only) = &setting.only else { return Ok(()) };
+        let steps = self.steps.map(|steps| steps());
+        if steps.iter().flatten().any(|step| setting.wants(step)) {
+            return Ok(());
+        }
+        let known = steps.map_or_else(
+            || "this experiment is done as a whole".to_owned(),
+            |steps| format!("there are {}", steps.join("; ")),
+        );
+        Err(ExperimentError::NoStep { only: only.clone(), known })
     }
 }
 
@@ -369,6 +396,11 @@ impl Setting {
     /// [`ExperimentError::OneCpu`].
     pub fn second_cpu(&self) -> Result<usize, ExperimentError> {
         self.second_cpu.ok_or(ExperimentError::OneCpu)
+    }
+
+    /// Whether a step of this name is to be done.
+    pub(crate) fn wants(&self, step: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| step.contains(only))
     }
 
     fn all_cpus(&self) -> Vec<usize> {
@@ -538,6 +570,19 @@ mod tests {
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
         let error = find("alchemy").err().unwrap().to_string();
         assert!(error.starts_with("there is no experiment 'alchemy': known are "), "{error}");
+    }
+
+    #[test]
+    fn steps_that_are_not_there_are_told() {
+        let only = |text: &str| Setting { only: Some(text.to_owned()), ..Setting::tiny() };
+        let refused = |name, text| find(name).unwrap().check_only(&only(text)).unwrap_err().to_string();
+        let error = refused("pool-order", "4095");
+        assert!(
+            error.starts_with("no step has '4095' in its name: there are 1024, mix, whole, 256; "),
+            "{error}"
+        );
+        assert!(refused("locks", "MCS").ends_with("in its name: this experiment is done as a whole"));
+        assert!(find("pool-order").unwrap().check_only(&only("64, whole, 20000")).is_ok());
     }
 
     #[test]

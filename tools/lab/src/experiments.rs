@@ -7,6 +7,7 @@ mod crowded_rings;
 mod exact_match;
 mod header;
 mod held;
+mod hot_set;
 mod index_cache;
 mod layout;
 mod lines;
@@ -29,6 +30,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &crowded_rings::EXPERIMENT,
     &exact_match::EXPERIMENT,
     &header::EXPERIMENT,
+    &hot_set::EXPERIMENT,
     &index_cache::EXPERIMENT,
     &layout::EXPERIMENT,
     &locks::EXPERIMENT,

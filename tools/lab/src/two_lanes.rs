@@ -13,6 +13,8 @@ pub(crate) struct Shape {
     pub(crate) kind: PoolKind,
     /// Buffers that a lane keeps, in magazines of so many; 0: none.
     pub(crate) magazine: u32,
+    /// Buffers that a depot keeps going round, if it is not to find their number itself.
+    pub(crate) hot_set: Option<u32>,
     pub(crate) buffers: u32,
     pub(crate) burst: usize,
     /// Frame lengths in bytes, over and over.
@@ -32,6 +34,7 @@ impl Default for Shape {
         Self {
             kind,
             magazine,
+            hot_set: None,
             buffers: 65_535,
             burst: 32,
             lengths: vec![1_520],
@@ -62,6 +65,7 @@ impl TwoLanes {
             name: name.to_owned(),
             kind: shape.kind,
             magazine: shape.magazine,
+            hot_set: shape.hot_set,
             buffers: shape.buffers,
             ..PoolConfig::default()
         })
@@ -106,7 +110,7 @@ impl TwoLanes {
 
 /// Reads a word of each cache line.
 #[inline(always)]
-fn read_lines(data: &[u8]) {
+pub(crate) fn read_lines(data: &[u8]) {
     for line in data.chunks(64) {
         if let Some(word) = line.first_chunk::<8>() {
             std::hint::black_box(u64::from_ne_bytes(*word));

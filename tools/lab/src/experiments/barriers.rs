@@ -21,6 +21,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              them back, as the two ends of virtio's packed ring do: a flag in each descriptor says whose it is. Three ways \
              take turns: acquire loads and release stores of the flag; relaxed ones with a full fence before each store \
              and after each load that found its descriptor ready; and full fences once per burst of 32 instead of each time.",
+    steps: None,
     run,
 };
 

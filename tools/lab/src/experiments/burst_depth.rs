@@ -26,6 +26,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              burst of 32 and rings of 512 just sustained, and pauses that bring the mean to 80 % of it: what finds no posted buffer is \
              dropped. Nobody writes the frames, so buffers come from the cache as a device's would not, and arrivals cost \
              this lane the look at the clock.",
+    steps: None,
     run,
 };
 

@@ -22,6 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              each at a random place of 128 MiB (memory; the same places in the same order for all) or all at one place (cache), on transparent huge pages. A batch of each size follows the other; ours, \
              glibc's memcpy and rte_memcpy take turns. The averages are geometric means over all sizes of how many times faster a size is, as in \
              `cargo xtask compare copy`. rte_memcpy runs in a program of its own, peers/copy.c.",
+    steps: None,
     run,
 };
 

@@ -21,6 +21,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              CPUs; each push or pop is timed with the time-stamp counter, whether it moved something or not, and goes into a \
              histogram with eight steps to a factor of two. A thread whose burst moved nothing yields. `peers/rings --crowd N` \
              measures rte_ring the same way.",
+    steps: None,
     run,
 };
 

@@ -22,6 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     method: "Tables of 16-byte keys are filled one by one to what they were made for. Then three kinds of lookups take turns, in \
              bursts of 64: each flow as likely as any other; few flows often and many seldom (Zipf's law, exponent 1); and \
              keys that are not in the table. At a million flows and equally likely ones, the burst's size varies too.",
+    steps: None,
     run,
 };
 

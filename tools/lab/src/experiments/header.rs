@@ -22,6 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              loops differ in nothing but the line in which fields stand: all in the first; only the pool's pointer in the second; pool, next \
              segment and offload fields in the second, as in DPDK 2.0. The ring's length says how many buffers \
              are under way. No device reads the buffers.",
+    steps: None,
     run,
 };
 

@@ -22,6 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              cache of 512 and back to the ring's end. Two lanes: one sends through a ring, the other one sends back through another. Each is done \
              without looking at the buffers, which shows what carrying costs, and with each header written by \
              every lane, which shows what is left of it. Entries are half as long, so half as many lines of the ring move.",
+    steps: None,
     run,
 };
 

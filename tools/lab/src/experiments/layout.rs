@@ -29,6 +29,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              60-byte frames into fresh buffers and one that holds as many packets as a device's ring does before it frees \
              them, 32 at a time; the same 2,048-byte buffers at each distance, in turns. The sets are counted from addresses, for as \
              many buffers as a cache could hold the two hot lines of. The seed's own measure, 8,192 buffers by set, is the first picture.",
+    steps: None,
     run,
 };
 

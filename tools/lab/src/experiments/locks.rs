@@ -26,6 +26,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     method: "Threads, in turns on the two CPUs, lock, count one up and unlock, over and over. Cost is time over the locks of \
              all threads; fairness is the most locks of a thread over the fewest, in the median round. A round is at least \
              20 ms, so that each of eight threads on two CPUs has time to run. All locks take turns.",
+    steps: None,
     run,
 };
 

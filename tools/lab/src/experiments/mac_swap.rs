@@ -24,6 +24,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              shuffle and a store. First on 32 packets in the first-level cache, over and over, which is the swap alone; then within a \
              whole path, as the claim has it: frames of 60 bytes copied into fresh buffers by a replay port, swapped, and sent to a port that frees them. \
              The same path without a swap shows what the rest costs.",
+    steps: None,
     run,
 };
 

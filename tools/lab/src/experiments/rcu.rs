@@ -21,6 +21,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              phase-fair lock: it locks to read; a sequence lock: it copies the value out. Each without a writer, and with one \
              on the second CPU that replaces the value as fast as it can (RCU: it waits for the reader each time). All take \
              turns.",
+    steps: None,
     run,
 };
 

@@ -17,6 +17,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              Changes go through the full table as a feed that starts anew: in the order of addresses each route gets another next hop, \
              is taken away, and comes back, one by one or 64 at a time. A load makes the table of all routes. With a second CPU, one lane looks up while \
              the other one changes. What is compared takes turns.",
+    steps: None,
     run,
 };
 

@@ -23,6 +23,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              the cache's bounds (the plain way), with a prefetch of all headers first, in bulk after a look that all are unshared and of one pool, and both \
              loops unrolled eight times. Compare pool with pool and loop with loop. The ring's length says how many buffers \
              are under way.",
+    steps: None,
     run,
 };
 

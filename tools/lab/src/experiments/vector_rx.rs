@@ -25,6 +25,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              done, shuffles each straight from the ring into its header's layout, two stores of 16 bytes a header, and posts eight new buffers by \
              shuffles, too; where fewer are done it goes on one by one. Buffers come in order from a set whose headers \
              the first-level cache holds, or the last-level cache. The lab has no card: what its writes into memory cost is not in it.",
+    steps: None,
     run,
 };
 

@@ -20,6 +20,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              pops into an array and adds that up; in place, they reserve and commit, peek and release. Both do the \
              same on one lane too, where no line has to move, so that only the copies' instructions differ. The ways take \
              turns.",
+    steps: None,
     run,
 };
 

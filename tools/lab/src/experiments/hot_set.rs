@@ -1,0 +1,285 @@
+//! How many buffers should go round between two lanes, and what it costs without any pool.
+
+use crate::bench::Measure;
+use crate::experiment::{Cell, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use crate::partner::Partner;
+use crate::plot::{Axis, Figure, Marks, Series};
+use crate::two_lanes::{Shape, TwoLanes, read_lines};
+use warmlane_mem::PoolKind;
+use warmlane_sync::spsc;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "hot-set",
+    question: "Two lanes, one takes and writes, the other reads and frees: how many buffers should go round?",
+    claim: None,
+    method: "As pool-order, with frames of one length and 65,535 buffers. A depot keeps a fixed number of them going round, or looks \
+             for the best number itself; a ring with lane caches of 256 uses all in turn. Beside them stands what cannot be \
+             had for less: no pool and no buffer, but frames that lie in the slots of a ring from lane to lane, where one lane \
+             writes them and the other reads them; its length is the number of frames that go round. All take turns.",
+    steps: Some(|| TRAFFIC.iter().map(Traffic::label).collect()),
+    run: |setting, progress| run(setting, progress, &HOT_SETS, &FRAMES),
+};
+
+/// What goes over.
+struct Traffic {
+    bytes: usize,
+    under_way: usize,
+    held: bool,
+}
+
+const TRAFFIC: [Traffic; 4] = [
+    Traffic { bytes: 1_520, under_way: 256, held: false },
+    Traffic { bytes: 1_520, under_way: 20_000, held: true },
+    Traffic { bytes: 64, under_way: 256, held: false },
+    Traffic { bytes: 64, under_way: 20_000, held: true },
+];
+
+/// Buffers that go round in depots, beside those that are under way.
+const HOT_SETS: [u32; 9] = [128, 256, 512, 1_024, 1_536, 2_048, 4_096, 8_192, 65_536];
+
+/// Frames that go round in rings, those under way included.
+const FRAMES: [usize; 7] = [128, 256, 512, 1_024, 2_048, 4_096, 32_768];
+
+/// A frame in whole lines.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Frame<const BYTES: usize>([u8; BYTES]);
+
+/// Frames in the slots of a ring: one lane writes them there, the other reads them there.
+struct InRing<const BYTES: usize> {
+    producer: spsc::Producer<Frame<BYTES>>,
+    /// What is copied into the slots.
+    templates: [Frame<BYTES>; TOGETHER],
+    under_way: usize,
+    partner: Partner,
+}
+
+/// Frames that are read together, and that there is room for before any is written.
+const BURST: usize = 32;
+/// Frames that are written together: their templates leave a first-level cache room for others.
+const TOGETHER: usize = 4;
+/// Bursts in a unit of work, as with the pools.
+const BURSTS: usize = 64;
+
+impl<const BYTES: usize> InRing<BYTES> {
+    fn start(traffic: &Traffic, frames: usize, second_cpu: usize) -> Result<Self, ExperimentError> {
+        let (producer, mut consumer) = spsc::ring::<Frame<BYTES>>(frames).map_err(ExperimentError::setup)?;
+        let least = if traffic.held { traffic.under_way } else { BURST };
+        let step = move || {
+            let Some(frames) = (consumer.len() >= least).then(|| consumer.peek_bulk(BURST)).flatten() else {
+                std::hint::spin_loop();
+                return;
+            };
+            let (first, second) = frames.as_slices();
+            for frame in first.iter().chain(second) {
+                read_lines(&frame.0);
+            }
+            frames.release();
+        };
+        let partner = Partner::start(second_cpu, || Ok(step)).map_err(ExperimentError::setup)?;
+        // Of what is held, the reader takes the oldest; a burst more than that is always on the way to it.
+        let under_way = if traffic.held { frames } else { traffic.under_way };
+        Ok(Self { producer, templates: [Frame([0x5a; BYTES]); TOGETHER], under_way, partner })
+    }
+}
+
+impl<const BYTES: usize> Measure for InRing<BYTES> {
+    fn work(&mut self) -> u64 {
+        let mut sent = 0;
+        for _ in 0..BURSTS {
+            if self.producer.len() + BURST > self.under_way || self.producer.free() < BURST {
+                std::hint::spin_loop();
+                continue;
+            }
+            for _ in 0..BURST / TOGETHER {
+                sent += self.producer.push_burst(&self.templates) as u64;
+            }
+        }
+        sent
+    }
+
+    fn begin(&mut self) {
+        self.partner.resume();
+    }
+
+    fn end(&mut self) {
+        self.partner.pause();
+    }
+}
+
+impl Traffic {
+    fn label(&self) -> String {
+        let under_way = if self.held { "held" } else { "under way at most" };
+        format!("{} bytes, {} {under_way}", self.bytes, self.under_way)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { lengths: vec![self.bytes], under_way: self.under_way, held: self.held, ..Shape::default() }
+    }
+
+    /// Whether so many frames go round while so many are under way.
+    fn fits(&self, frames: usize) -> bool {
+        !self.held || frames >= self.under_way + BURST
+    }
+}
+
+/// One way to do it.
+struct Way {
+    name: &'static str,
+    /// How many buffers or frames go round, if that is fixed.
+    round: Option<usize>,
+}
+
+const DEPOT: &str = "depot";
+const SEARCHING: &str = "depot, by itself";
+const RING: &str = "ring, cache";
+const NO_POOL: &str = "no pool";
+
+fn ways(hot_sets: &[u32], frames: &[usize]) -> Vec<Way> {
+    let fixed = hot_sets.iter().map(|&buffers| Way { name: DEPOT, round: Some(buffers as usize) });
+    let others = [SEARCHING, RING].map(|name| Way { name, round: None });
+    let without = frames.iter().map(|&frames| Way { name: NO_POOL, round: Some(frames) });
+    fixed.chain(others).chain(without).collect()
+}
+
+impl Way {
+    fn start(&self, traffic: &Traffic, second_cpu: usize) -> Result<Box<dyn Measure>, ExperimentError> {
+        let shape = match (self.name, self.round) {
+            (NO_POOL, Some(frames)) if traffic.bytes == 64 => {
+                return Ok(Box::new(InRing::<64>::start(traffic, frames, second_cpu)?));
+            }
+            (NO_POOL, Some(frames)) => {
+                return Ok(Box::new(InRing::<1_536>::start(traffic, frames, second_cpu)?));
+            }
+            (RING, _) => Shape { kind: PoolKind::Ring, magazine: 256, ..traffic.shape() },
+            (_, round) => Shape { hot_set: round.map(|buffers| buffers as u32), ..traffic.shape() },
+        };
+        let lanes = TwoLanes::start(self.name, &shape, second_cpu).map_err(ExperimentError::setup)?;
+        Ok(Box::new(lanes))
+    }
+}
+
+fn run(
+    setting: &Setting,
+    progress: &mut dyn FnMut(&str),
+    hot_sets: &[u32],
+    frames: &[usize],
+) -> Result<Findings, ExperimentError> {
+    let second_cpu = setting.second_cpu()?;
+    let ways = ways(hot_sets, frames);
+    let mut columns = vec![Column::plain("way"), Column::plain("go round")];
+    let mut rows: Vec<Vec<Cell>> =
+        ways.iter().map(|way| vec![way.name.into(), way.round.map_or(Cell::Missing, Cell::from)]).collect();
+    let (mut figures, mut verdicts) = (Vec::new(), Vec::new());
+    for traffic in TRAFFIC.iter().filter(|traffic| setting.wants(&traffic.label())) {
+        progress(&traffic.label());
+        let (fitting, mut started): (Vec<usize>, Vec<_>) = ways
+            .iter()
+            .enumerate()
+            .filter(|(_, way)| way.name != NO_POOL || way.round.is_some_and(|frames| traffic.fits(frames)))
+            .map(|(number, way)| Ok((number, way.start(traffic, second_cpu)?)))
+            .collect::<Result<Vec<_>, ExperimentError>>()?
+            .into_iter()
+            .unzip();
+        // The depot that searches does so meanwhile.
+        for way in &mut started {
+            crate::bench::measure_once(&mut **way, setting.length * 4);
+        }
+        let turns = setting.take_turns(Lanes::Two, &mut started)?;
+        let mut costs = vec![f64::NAN; ways.len()];
+        fitting.iter().zip(&turns.medians).for_each(|(&way, &median)| costs[way] = median);
+        columns.push(Column::figures(&traffic.label(), "cycles/packet"));
+        rows.iter_mut().zip(&costs).for_each(|(row, &cost)| row.push(cost.into()));
+        figures.push(picture(traffic, &ways, &costs));
+        verdicts.push(verdict(traffic, &ways, &costs, turns.hop));
+    }
+    Ok(Findings { columns, rows, figures, verdict: verdicts.join(" ") })
+}
+
+/// The cheapest of a name: how many go round there, and the cost.
+fn best(name: &str, ways: &[Way], costs: &[f64]) -> (usize, f64) {
+    let named = ways.iter().zip(costs).filter(|(way, cost)| way.name == name && cost.is_finite());
+    let best = named.min_by(|(_, first), (_, second)| first.total_cmp(second));
+    best.map_or((0, f64::NAN), |(way, &cost)| (way.round.unwrap_or(0), cost))
+}
+
+fn verdict(traffic: &Traffic, ways: &[Way], costs: &[f64], hop: Option<f64>) -> String {
+    let lines = traffic.bytes.div_ceil(64);
+    let (fixed, fixed_cost) = best(DEPOT, ways, costs);
+    let (frames, floor) = best(NO_POOL, ways, costs);
+    let (itself, ring) = (best(SEARCHING, ways, costs).1, best(RING, ways, costs).1);
+    let hop = hop.unwrap_or(f64::NAN);
+    format!(
+        "{}: best of the fixed sets is {fixed}, {fixed_cost:.0} cycles; by itself the depot comes to {itself:.0}. Frames in a ring of \
+         {frames} take {floor:.0}: {lines} lines of {hop:.0} cycles each, {:.1} of them under way at a time. A ring with lane caches \
+         over all buffers takes {ring:.0}, {:.2} times the depot's; of no pool it could be more than {:.2} times.",
+        traffic.label(),
+        lines as f64 * hop / floor,
+        ring / itself,
+        ring / floor,
+    )
+}
+
+fn picture(traffic: &Traffic, ways: &[Way], costs: &[f64]) -> Figure {
+    let (least, most) = (f64::from(HOT_SETS[0]), f64::from(HOT_SETS[HOT_SETS.len() - 1]));
+    let series = [DEPOT, SEARCHING, RING, NO_POOL].map(|name| {
+        let named = ways.iter().zip(costs).filter(|(way, _)| way.name == name);
+        let points = named.flat_map(|(way, &cost)| match way.round {
+            Some(round) => vec![(round as f64, cost)],
+            // Nothing that the axis shows: a level line.
+            None => vec![(least, cost), (most, cost)],
+        });
+        Series { name: name.to_owned(), points: points.collect() }
+    });
+    Figure {
+        title: traffic.label(),
+        x: Axis::logarithmic("buffers or frames that go round"),
+        y: Axis::linear("cycles per packet"),
+        marks: Marks::Lines(series.to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_run_has_every_way() {
+        let setting = Setting::tiny();
+        if setting.second_cpu.is_none() {
+            return;
+        }
+        let findings = run(&setting, &mut |_| {}, &[256], &[256, 32_768]).unwrap();
+        assert_eq!((findings.columns.len(), findings.figures.len()), (2 + TRAFFIC.len(), TRAFFIC.len()));
+        // 20,000 are not held in a ring of 256.
+        let missing = |row: &[Cell]| row[2..].iter().filter(|&cell| *cell == Cell::Missing).count();
+        let missing: Vec<usize> = findings.rows.iter().map(|row| missing(row)).collect();
+        assert_eq!(missing, [0, 0, 0, 2, 0]);
+        let only = Setting { only: Some("64 bytes, 256".to_owned()), ..setting };
+        assert_eq!(run(&only, &mut |_| {}, &[256], &[256]).unwrap().columns.len(), 3);
+    }
+
+    #[test]
+    fn what_was_written_is_what_is_read() {
+        let (mut producer, mut consumer) = spsc::ring::<Frame<64>>(64).unwrap();
+        assert!(producer.push_bulk(&[Frame([7; 64]); BURST]));
+        assert_eq!(consumer.peek_bulk(BURST).unwrap().as_slices().0[31].0[63], 7);
+    }
+
+    #[test]
+    fn the_best_is_said_and_what_does_not_count_is_not() {
+        let ways = ways(&[128, 256], &[256, 512]);
+        let costs = [300.0, 250.0, 260.0, 600.0, f64::NAN, 200.0];
+        let text = verdict(&TRAFFIC[0], &ways, &costs, Some(145.0));
+        assert!(
+            text.starts_with("1520 bytes, 256 under way at most: best of the fixed sets is 256, 250 cycles")
+        );
+        assert!(
+            text.contains("Frames in a ring of 512 take 200: 24 lines of 145 cycles each, 17.4 of"),
+            "{text}"
+        );
+        assert!(
+            text.contains("takes 600, 2.31 times the depot's; of no pool it could be more than 3.00 times")
+        );
+    }
+}
