@@ -63,23 +63,16 @@ impl Header {
         self.0 >> (slot * B::SLOT_STEP) & 1 == 1
     }
 
+    /// With a slot that was free
+    #[inline(always)]
     pub(super) fn with<B: Layout>(self, slot: usize) -> Self {
-        Self(self.0 | 1 << (slot * B::SLOT_STEP))
+        debug_assert!(!self.has::<B>(slot));
+        // A sum rather than an or: with that of the version it is one.
+        Self(self.0 + (1 << (slot * B::SLOT_STEP)))
     }
 
     pub(super) fn without<B: Layout>(self, slot: usize) -> Self {
         Self(self.0 & !(1 << (slot * B::SLOT_STEP)))
-    }
-
-    #[inline(always)]
-    pub(super) fn is_full<B: Layout>(self) -> bool {
-        self.taken() == B::EVERY_SLOT
-    }
-
-    /// Whether it is full or home to entries elsewhere
-    #[inline(always)]
-    pub(super) fn is_crowded<B: Layout>(self) -> bool {
-        self.is_full::<B>() | (self.away_bits() != 0)
     }
 
     #[inline(always)]
@@ -96,12 +89,6 @@ impl Header {
     pub(super) fn one_less_away(self) -> Self {
         // Zero isn't met: each entry away was counted.
         if matches!(self.away(), 0 | MOST_AWAY) { self } else { Self(self.0 - (1 << TAKEN_BITS)) }
-    }
-
-    /// One of two, without a branch
-    #[inline(always)]
-    pub(super) fn select(condition: bool, yes: Self, no: Self) -> Self {
-        Self(select_unpredictable(condition, yes.0, no.0))
     }
 
     /// No slot taken and none away
@@ -185,8 +172,8 @@ pub unsafe trait Layout: Send + Sync + 'static {
     /// Looks for a key whose hash has this tag
     fn probe(&self, kernel: impl Kernel, key: &Self::Words, tag: u8) -> Probe;
 
-    /// For the writer: whether no slot has this key
-    fn lacks(&self, kernel: impl Kernel, key: &Self::Words, tag: u8) -> bool;
+    /// For the writer, who knows which slots are `taken`: whether none of these has this key
+    fn lacks(&self, kernel: impl Kernel, key: &Self::Words, tag: u8, taken: u32) -> bool;
 
     /// Asks for the line of the key that likely is the one, once the first line is there
     fn prefetch_key(&self, kernel: impl Kernel, tag: u8);
@@ -260,8 +247,7 @@ where
     }
 
     #[inline(always)]
-    fn lacks(&self, kernel: impl Kernel, key: &[u64; WORDS], tag: u8) -> bool {
-        let taken = self.header().taken();
+    fn lacks(&self, kernel: impl Kernel, key: &[u64; WORDS], tag: u8, taken: u32) -> bool {
         taken & self.matching(kernel, key, taken, tag) == 0
     }
 

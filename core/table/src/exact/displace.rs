@@ -8,8 +8,8 @@ use warmlane_sys::prefetch::prefetch_write;
 
 use super::Shared;
 use super::bucket::Layout;
-use super::crowded::Crowded;
 use super::kernel::Kernel;
+use super::occupancy::Occupancies;
 
 /// Buckets that are looked at before the table counts as full. With three slots a bucket, a table with two choices
 /// can be filled to 95.9 % in theory (Fernholz and Ramachandran, "The k-orientability thresholds for G(n,p)", SODA
@@ -51,7 +51,7 @@ impl Search {
     pub(super) fn way<B: Layout>(
         &mut self,
         shared: &Shared<B>,
-        crowded: &Crowded,
+        occupancies: &Occupancies,
         kernel: impl Kernel,
         roots: [u32; 2],
     ) -> Option<usize> {
@@ -75,7 +75,7 @@ impl Search {
                         self.queue.push(Node { bucket: target, from: next as u32, slot });
                         // It has a free slot, and to know it nobody had to look.
                         // SAFETY: a place of a key of this table
-                        if !unsafe { crowded.has(target) } {
+                        if !unsafe { occupancies.of(target) }.is_crowded::<B>() {
                             return Some(self.queue.len() - 1);
                         }
                     }

@@ -33,6 +33,10 @@ pub trait Kernel: Copy {
     /// Asks for the line of a bucket, to be read some dozens of lookups later
     fn prefetch<T>(self, value: &T);
 
+    /// Does something in code that has this kernel's instructions. Those of a function marked with `inline(never)` are
+    /// the processor's least ones, and each hash a call.
+    fn run<R>(self, work: impl FnOnce() -> R) -> R;
+
     /// Which of the `keys` at the end of a line are this one: bits 0, 1, 2… for keys of one word, 0, 2, 4… for keys of two.
     /// The bits in between mean nothing.
     ///
@@ -58,6 +62,11 @@ impl Kernel for Portable {
     #[inline(always)]
     fn prefetch<T>(self, value: &T) {
         prefetch_read(value);
+    }
+
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        work()
     }
 
     #[inline(always)]
@@ -140,6 +149,11 @@ impl Kernel for Detected {
     #[inline(always)]
     fn prefetch<T>(self, value: &T) {
         prefetch_read(value);
+    }
+
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        work()
     }
 
     #[inline(always)]

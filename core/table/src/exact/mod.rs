@@ -22,7 +22,6 @@
 //! to something new after removing its entry must first wait until no reader can have the old answer in hand.
 
 mod bucket;
-mod crowded;
 mod displace;
 mod error;
 mod hash;
@@ -31,6 +30,7 @@ mod kernel;
 mod key;
 mod lookup;
 mod memory;
+mod occupancy;
 mod places;
 mod primitive;
 mod table;
@@ -90,6 +90,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::kernel::Detected;
+    use super::occupancy::Occupancy;
     use super::*;
 
     type Key = [u8; 16];
@@ -241,13 +242,15 @@ mod tests {
     }
 
     #[test]
-    fn the_writer_knows_which_buckets_are_crowded() {
+    fn the_writer_knows_what_is_taken_of_each_bucket() {
         let mut table = table(1);
         let check = |table: &ExactTable<Key>| {
             for (bucket, header) in (0..).zip(table.headers()) {
-                let crowded = header.taken() == 0b10101 || header.away() > 0;
                 // SAFETY: it goes on to the next bucket with the headers.
-                assert_eq!(unsafe { table.crowded.has(bucket) }, crowded, "bucket {bucket}: {header:?}");
+                let known = unsafe { table.occupancies.of(bucket) };
+                assert_eq!(known, Occupancy::of(header), "bucket {bucket}: {header:?}");
+                let is_crowded = header.taken() == 0b10101 || header.away() > 0;
+                assert_eq!(known.is_crowded::<BucketOf<Key>>(), is_crowded, "bucket {bucket}: {header:?}");
             }
         };
         let keys: Vec<Key> = (0..2850_u128).map(u128::to_le_bytes).collect();

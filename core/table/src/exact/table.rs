@@ -6,7 +6,6 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use super::bucket::{Header, Layout, Probe};
-use super::crowded::Crowded;
 #[cfg(all(test, loom))]
 use super::displace::Move;
 use super::displace::Search;
@@ -14,6 +13,7 @@ use super::hash::Seed;
 use super::kernel::{Detected, Kernel};
 use super::key::ExactKey;
 use super::memory::{Ages, Buckets};
+use super::occupancy::{Occupancies, Occupancy};
 use super::primitive::Ordering;
 use super::{BucketOf, ExactError, ExactReader, Places, Shared};
 
@@ -45,7 +45,7 @@ const MOST_BUCKETS: usize = 1 << 31;
 pub struct ExactTable<K: ExactKey> {
     pub(super) shared: Arc<Shared<BucketOf<K>>>,
     pub(super) kernel: Detected,
-    pub(super) crowded: Crowded,
+    pub(super) occupancies: Occupancies,
     pub(super) search: Search,
     pub(super) entries: usize,
     /// The bucket that the sweep comes to next
@@ -94,8 +94,8 @@ impl<K: ExactKey> ExactTable<K> {
         let ages = if aging { Some(Ages::new(buckets * BucketOf::<K>::SLOTS)?) } else { None };
         let shared = Shared { buckets: Buckets::new(buckets)?, seed, ages };
         let (shared, kernel) = (Arc::new(shared), Detected::detect());
-        let crowded = Crowded::new(buckets)?;
-        Ok(Self { shared, kernel, crowded, search: Search::new(), entries: 0, sweep: 0 })
+        let occupancies = Occupancies::new(buckets)?;
+        Ok(Self { shared, kernel, occupancies, search: Search::new(), entries: 0, sweep: 0 })
     }
 
     /// One that looks up in this table, for another lane
@@ -120,7 +120,7 @@ impl<K: ExactKey> ExactTable<K> {
         for bucket in &*self.shared.buckets {
             bucket.publish(bucket.header().emptied());
         }
-        self.crowded.clear();
+        self.occupancies.clear();
         (self.entries, self.sweep) = (0, 0);
     }
 
@@ -196,7 +196,7 @@ impl<K: ExactKey> ExactTable<K> {
     /// Bytes the table takes
     pub fn memory_bytes(&self) -> usize {
         self.shared.buckets.bytes()
-            + self.crowded.bytes()
+            + self.occupancies.bytes()
             + self.shared.ages.as_ref().map_or(0, |ages| ages.len())
     }
 
@@ -223,7 +223,7 @@ impl<K: ExactKey> ExactTable<K> {
     pub(super) fn publish(&mut self, bucket: u32, header: Header) {
         self.shared.bucket(bucket).publish(header);
         // SAFETY: all who call this have the bucket from a key's places, the search for room, or a sweep, which stays in the table.
-        unsafe { self.crowded.set(bucket, header.is_crowded::<BucketOf<K>>()) };
+        unsafe { self.occupancies.set(bucket, Occupancy::of(header)) };
     }
 
     fn take(&mut self, bucket: u32, slot: usize, places: Places) {
@@ -273,7 +273,7 @@ impl<K: ExactKey> ExactTable<K> {
         let places = self.places(&words);
         let Some((from, probe)) = self.find(self.kernel, &words, places) else { return };
         let to = if from == places.home { places.other } else { places.home };
-        self.relocate(self.kernel, Move { from, from_slot: probe.slot, to });
+        self.relocate(Move { from, from_slot: probe.slot, to }, places);
     }
 }
 

@@ -56,6 +56,12 @@ impl Kernel for X86 {
     }
 
     #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        // SAFETY: as in `hash`.
+        unsafe { run(work) }
+    }
+
+    #[inline(always)]
     unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
         self,
         line: &Line,
@@ -70,7 +76,7 @@ impl Kernel for X86 {
 
 /// Vector AES and AVX-512. A value of it exists only where the processor has them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Avx512(X86);
+pub(super) struct Avx512(pub(super) X86);
 
 impl Avx512 {
     pub(super) fn detect() -> Option<Self> {
@@ -106,6 +112,12 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        // SAFETY: `self` exists, so `detect` has found what the function was compiled for.
+        unsafe { run_avx512(work) }
+    }
+
+    #[inline(always)]
     unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
         self,
         line: &Line,
@@ -116,6 +128,16 @@ impl Kernel for Avx512 {
         let equal = unsafe { equal_words_at_once(std::ptr::from_ref(line).cast(), [key[0], key[WORDS - 1]]) };
         whole_keys::<WORDS, SLOTS>(equal)
     }
+}
+
+#[target_feature(enable = "aes,avx2,bmi1,bmi2,popcnt,lzcnt")]
+fn run<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+#[target_feature(enable = "aes,vaes,avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+fn run_avx512<R>(work: impl FnOnce() -> R) -> R {
+    work()
 }
 
 /// The hash, by the AES instructions
