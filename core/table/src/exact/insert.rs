@@ -29,6 +29,8 @@ impl<K: ExactKey> ExactTable<K> {
             Detected::X86(kernel) | Detected::Avx512(Avx512(kernel)) => unsafe {
                 self.insert_x86(kernel, key, value)
             },
+            #[cfg(target_arch = "aarch64")]
+            Detected::Arm(kernel) => kernel.run(move || self.insert_by(kernel, key, value)),
         }
     }
 
@@ -61,6 +63,8 @@ impl<K: ExactKey> ExactTable<K> {
                 Detected::X86(kernel) | Detected::Avx512(Avx512(kernel)) => unsafe {
                     self.insert_all_x86(kernel, keys, values)
                 },
+                #[cfg(target_arch = "aarch64")]
+                Detected::Arm(kernel) => kernel.run(|| self.insert_all(kernel, keys, values)),
             };
             ended.map_err(|error| ExactBurstError { inserted: inserted + error.inserted, ..error })?;
             inserted += length;

@@ -3,13 +3,15 @@
 use std::mem::MaybeUninit;
 
 use super::Places;
+#[cfg(target_arch = "aarch64")]
+use super::arm::Arm;
 use super::hash::{self, Hash, Seed};
 use super::key::{ExactKey, KeyWords};
 use super::primitive::{AtomicU64, Ordering};
 #[cfg(target_arch = "x86_64")]
 use super::x86::{Avx512, X86};
 use warmlane_sys::prefetch::prefetch_read;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use warmlane_sys::simd::{self, Level};
 
 /// Keys that are hashed together
@@ -101,6 +103,8 @@ pub(super) enum Detected {
     X86(X86),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    #[cfg(target_arch = "aarch64")]
+    Arm(Arm),
 }
 
 impl Detected {
@@ -119,6 +123,13 @@ impl Detected {
                 return kernel;
             }
         }
+        #[cfg(target_arch = "aarch64")]
+        if !cfg!(loom)
+            && simd::detected() == Level::Neon
+            && let Some(kernel) = Arm::detect()
+        {
+            return Self::Arm(kernel);
+        }
         Self::Portable(Portable)
     }
 
@@ -130,6 +141,8 @@ impl Detected {
         kernels.extend(X86::detect().map(Self::X86));
         #[cfg(target_arch = "x86_64")]
         kernels.extend(Avx512::detect().map(Self::Avx512));
+        #[cfg(target_arch = "aarch64")]
+        kernels.extend(Arm::detect().map(Self::Arm));
         kernels
     }
 }
@@ -143,6 +156,8 @@ impl Kernel for Detected {
             Self::X86(kernel) => kernel.hash(seed, key),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(kernel) => kernel.hash(seed, key),
+            #[cfg(target_arch = "aarch64")]
+            Self::Arm(kernel) => kernel.hash(seed, key),
         }
     }
 

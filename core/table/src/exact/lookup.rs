@@ -52,6 +52,8 @@ impl<K: ExactKey> ExactReader<K> {
                 // SAFETY: as before.
                 #[cfg(target_arch = "x86_64")]
                 Detected::Avx512(kernel) => unsafe { self.burst_avx512(kernel, keys, values) },
+                #[cfg(target_arch = "aarch64")]
+                Detected::Arm(kernel) => kernel.run(|| self.burst(kernel, keys, values)),
             }
         }
     }

@@ -21,6 +21,8 @@
 //! versions; so there is nothing for RCU to do here. What values stand for is another matter: whoever gives a number
 //! to something new after removing its entry must first wait until no reader can have the old answer in hand.
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
 mod bucket;
 mod displace;
 mod error;

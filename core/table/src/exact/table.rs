@@ -252,6 +252,8 @@ impl<K: ExactKey> ExactTable<K> {
             Detected::X86(kernel) => places.fill(shared, kernel, keys, |_| ()),
             #[cfg(target_arch = "x86_64")]
             Detected::Avx512(kernel) => places.fill(shared, kernel, keys, |_| ()),
+            #[cfg(target_arch = "aarch64")]
+            Detected::Arm(kernel) => places.fill(shared, kernel, keys, |_| ()),
         }
         .to_vec()
     }

@@ -1,0 +1,98 @@
+//! The kernel of aarch64: its AES instructions
+
+use std::arch::aarch64::{
+    uint8x16_t, vaeseq_u8, vaesmcq_u8, vcombine_u64, vcreate_u64, vdupq_n_u8, veorq_u8, vreinterpretq_u8_u64,
+};
+
+use warmlane_sys::prefetch::prefetch_read;
+
+use super::Places;
+use super::hash::{Hash, ROUNDS, Seed};
+use super::kernel::{BlockPlaces, Kernel, Portable};
+use super::key::{ExactKey, KeyWords};
+use super::primitive::AtomicU64;
+
+/// NEON and AES. A value of it exists only where the processor has them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arm(());
+
+impl Arm {
+    pub(super) fn detect() -> Option<Self> {
+        let has_all =
+            std::arch::is_aarch64_feature_detected!("neon") && std::arch::is_aarch64_feature_detected!("aes");
+        has_all.then_some(Self(()))
+    }
+}
+
+impl Kernel for Arm {
+    #[inline(always)]
+    fn hash(self, seed: &Seed, key: &[u64]) -> Hash {
+        // SAFETY: `self` exists, so `detect` has found what the function was compiled for.
+        unsafe { hash(seed, key) }
+    }
+
+    #[inline(always)]
+    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
+        // SAFETY: as in `hash`.
+        unsafe { places_one_by_one(seed, count, keys, places) };
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, value: &T) {
+        prefetch_read(value);
+    }
+
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        // SAFETY: as in `hash`.
+        unsafe { run(work) }
+    }
+
+    #[inline(always)]
+    unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
+        self,
+        line: &Line,
+        keys: &[[AtomicU64; WORDS]; SLOTS],
+        key: &[u64; WORDS],
+    ) -> u32 {
+        // Six loads at most, each of which is atomic, as none of a vector would be.
+        // SAFETY: the caller promises the same.
+        unsafe { Portable.matching(line, keys, key) }
+    }
+}
+
+#[target_feature(enable = "neon,aes")]
+fn run<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+#[target_feature(enable = "neon,aes")]
+#[inline]
+fn places_one_by_one<K: ExactKey>(seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
+    for (key, places) in keys.iter().zip(places) {
+        places.write(Places::new(hash(seed, key.to_words().as_slice()), count));
+    }
+}
+
+/// The hash, by the AES instructions
+#[target_feature(enable = "neon,aes")]
+#[inline]
+fn hash(seed: &Seed, key: &[u64]) -> Hash {
+    let mut state = pair(seed.keys[0]);
+    for block in key.chunks(2) {
+        state = veorq_u8(state, pair([block[0], block.get(1).copied().unwrap_or(0)]));
+        for round in 1..=ROUNDS {
+            // AESE adds a key before its SubBytes and ShiftRows, a round of the standard after its MixColumns.
+            state = veorq_u8(vaesmcq_u8(vaeseq_u8(state, vdupq_n_u8(0))), pair(seed.keys[round]));
+        }
+    }
+    // SAFETY: both are 128 bits of integers, the lower half first.
+    unsafe { std::mem::transmute::<uint8x16_t, Hash>(state) }
+}
+
+/// Two words, the first one lower
+#[target_feature(enable = "neon")]
+#[inline]
+fn pair(words: [u64; 2]) -> uint8x16_t {
+    vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(words[0]), vcreate_u64(words[1])))
+}
