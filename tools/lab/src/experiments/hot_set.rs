@@ -147,10 +147,10 @@ struct Way {
 }
 
 const DEPOT: &str = "depot";
-const SEARCHING: &str = "depot, by itself";
+const SEARCHING: &str = "depot by itself";
 const RING: &str = "ring, cache";
 const NO_POOL: &str = "no pool";
-const NO_POOL_APART: &str = "no pool, apart";
+const NO_POOL_APART: &str = "no pool apart";
 
 fn ways(hot_sets: &[u32], frames: &[usize]) -> Vec<Way> {
     let fixed = hot_sets.iter().map(|&buffers| Way { name: DEPOT, round: Some(buffers as usize) });
