@@ -239,10 +239,8 @@ impl<K: ExactKey> ExactTable<K> {
         for (slot, places) in places.iter_mut().enumerate().take(BucketOf::<K>::SLOTS) {
             let (words, _) = self.shared.bucket(bucket).entry(slot);
             let places = places.write(self.shared.places(kernel, &words));
-            // Who is a guest here is away from a home that counts it and is crowded.
-            able |= u32::from(
-                (places.home == bucket) & !self.occupancy(places.other).is_crowded::<BucketOf<K>>(),
-            ) << slot;
+            // Who is a guest here can't go: its other bucket is this one, which is full.
+            able |= u32::from(!self.occupancy(places.other).is_crowded::<BucketOf<K>>()) << slot;
         }
         let slot = able.trailing_zeros() as usize;
         // SAFETY: the loop has written the places of all slots.
