@@ -279,10 +279,11 @@ mod tests {
         }
         let findings = run(&setting, &mut |_| {}, &[256], &[256, 32_768]).unwrap();
         assert_eq!((findings.columns.len(), findings.figures.len()), (2 + TRAFFIC.len(), TRAFFIC.len()));
-        // 20,000 are not held in a ring of 256.
-        let missing = |row: &[Cell]| row[2..].iter().filter(|&cell| *cell == Cell::Missing).count();
-        let missing: Vec<usize> = findings.rows.iter().map(|row| missing(row)).collect();
-        assert_eq!(missing, [0, 0, 0, 2, 0, 2, 0]);
+        assert_eq!(findings.rows.len(), 7);
+        // 20,000 are not held in a ring of 256. (Of the others, some may not count, if something else runs meanwhile.)
+        for row in findings.rows.iter().filter(|row| row[0] != "depot".into() && row[1] == 256.into()) {
+            assert_eq!([&row[3], &row[5]], [&Cell::Missing; 2], "{row:?}");
+        }
         let only = Setting { only: Some("64 bytes, 256".to_owned()), ..setting };
         assert_eq!(run(&only, &mut |_| {}, &[256], &[256]).unwrap().columns.len(), 3);
     }
