@@ -288,7 +288,7 @@ impl Cache {
         };
         // Once for each buffer: a lane that takes what it has just freed fetches nothing.
         let below = loaded.length.saturating_sub(chunk);
-        let loaded_runs_out = loaded.length < chunk && loaded.only_taken_from;
+        let loaded_runs_out = below < chunk && loaded.only_taken_from;
         if below < loaded.far {
             let fetched = loaded.far.min(loaded.length);
             loaded.far = below;
@@ -331,29 +331,36 @@ impl Cache {
         refilled
     }
 
-    /// Fetches the next magazine while the last burst of this one is worked on, and of its buffers as many as the burst
-    /// has: without that, the first burst of each magazine waits for every line. Only for a lane that takes and does not
-    /// free: another may well live on the two magazines that it has.
+    /// Fetches the next magazine while the last but one burst of this one is worked on, and while the last one is, of its
+    /// buffers as many as the burst has: without that, the first burst of each magazine waits for every line, and if
+    /// both were done at once, the last burst for the indices. Only for a lane that takes and does not free: another
+    /// may well live on the two magazines that it has.
     #[cold]
     fn look_ahead(&mut self, burst: usize) {
-        let previous = self.magazines.previous;
-        if previous.length > 0 || self.uncached {
+        if self.uncached {
             return;
         }
         let home = &self.pool.shared().home;
-        let Some(mut next) = home.exchange_for_full(previous.number, self.capacity, self.share) else {
-            return;
-        };
-        // SAFETY: the exchange gave this lane the magazine, and the slice is not used beyond this function.
-        let cells = unsafe { &home.cells(next.number)[..next.length] };
-        // The other lane wrote them: they come together, and not two lines a burst.
-        for line in cells.chunks(LINE_BYTES / size_of::<u32>()) {
-            prefetch_read_at(line.as_ptr().cast());
+        if self.magazines.previous.length == 0 {
+            let number = self.magazines.previous.number;
+            let Some(next) = home.exchange_for_full(number, self.capacity, self.share) else { return };
+            // SAFETY: the exchange gave this lane the magazine, and the slice is not used beyond this block.
+            let cells = unsafe { &home.cells(next.number)[..next.length] };
+            // The other lane wrote them: they come together, and not two lines a burst.
+            for line in cells.chunks(LINE_BYTES / size_of::<u32>()) {
+                prefetch_read_at(line.as_ptr().cast());
+            }
+            self.magazines.previous = next;
+            self.time(next);
         }
-        next.far = next.length.saturating_sub(burst);
-        self.fetch(&cells[next.far..]);
-        self.magazines.previous = next;
-        self.time(next);
+        let next = self.magazines.previous;
+        let first = next.length.saturating_sub(burst);
+        if self.magazines.loaded.length < burst && first < next.far {
+            // SAFETY: the magazine is this lane's, and the slice is not used beyond this function.
+            let cells = unsafe { &self.pool.shared().home.cells(next.number)[first..next.far] };
+            self.fetch(cells);
+            self.magazines.previous.far = first;
+        }
     }
 
     /// Tells the depot how long this lane takes for a magazine of its hot set; see `hot_bound`.

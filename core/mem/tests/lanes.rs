@@ -56,6 +56,22 @@ fn what_is_not_to_be_had_is_counted() {
 }
 
 #[test]
+fn a_lane_that_only_takes_has_the_next_magazine_a_burst_before_it_needs_it() {
+    for kind in KINDS {
+        let pool = pool(kind, 512, 128);
+        let lane = pool.attach().expect("first attachment");
+        let mut bursts = Vec::new();
+        let mut held = || {
+            let mut burst = Burst::new();
+            assert_eq!(pool.take_burst(&mut burst, 32), 32);
+            bursts.push(burst);
+            lane.len()
+        };
+        assert_eq!([held(), held(), held(), held(), held()], [96, 64, 32 + 128, 128, 96], "{}", pool.name());
+    }
+}
+
+#[test]
 fn an_idle_lane_gives_back_what_another_asks_for() {
     for kind in KINDS {
         let pool = pool(kind, 40, 8);
