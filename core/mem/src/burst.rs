@@ -104,6 +104,27 @@ impl Burst {
         self.length += count;
     }
 
+    /// Appends packets of which it isn't known how many they are; returns how many.
+    ///
+    /// # Safety
+    /// They are no more than `room()`, and the iterator does not panic.
+    #[inline(always)]
+    pub(crate) unsafe fn append_unchecked(&mut self, packets: impl Iterator<Item = Packet>) -> usize {
+        let room = self.room();
+        let mut count = 0;
+        // SAFETY: the length is at most the capacity.
+        let cells = unsafe { self.packets.as_mut_ptr().add(self.length) };
+        // The iterator's own loop: it is one without branches for what it leaves out.
+        packets.for_each(|packet| {
+            debug_assert!(count < room);
+            // SAFETY: count < room, so there is a cell.
+            unsafe { cells.add(count).write(MaybeUninit::new(packet)) };
+            count += 1;
+        });
+        self.length += count;
+        count
+    }
+
     /// Takes the last packet.
     #[inline]
     pub fn pop(&mut self) -> Option<Packet> {

@@ -12,6 +12,7 @@ use crate::id::{BufferId, MAXIMUM_BUFFERS};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m256i, _mm256_load_si256};
 use std::mem::{offset_of, size_of};
+use std::ptr::NonNull;
 
 /// Bytes in the header, and the line size that the layout is made for.
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -98,6 +99,20 @@ impl Volatile {
     pub(crate) fn in_register(&self) -> __m256i {
         // SAFETY: a `Volatile` is 32 bytes without padding, aligned to 32.
         unsafe { _mm256_load_si256(std::ptr::from_ref(self).cast()) }
+    }
+
+    /// Writes all of it with data at `offset`, `length` bytes in one segment: as whole words. A struct with fields changed is
+    /// written field by field, a dozen stores.
+    ///
+    /// # Safety
+    /// A `Volatile` can be written to `place`.
+    #[inline(always)]
+    pub(crate) const unsafe fn write_with(&self, place: NonNull<Self>, offset: u16, length: u16) {
+        // SAFETY: a `Volatile` is four words without padding.
+        let [_, second, third, fourth] = unsafe { std::mem::transmute::<Self, [u64; 4]>(*self) };
+        let first = Self { data_offset: offset, ..*self }.first_word(length);
+        // SAFETY: the caller's.
+        unsafe { place.cast::<[u64; 4]>().write([first, second, third, fourth]) };
     }
 
     /// The first eight bytes, which hold all lengths, for a packet of one segment with `length` bytes of data. Written

@@ -2,8 +2,10 @@
 
 mod copies;
 mod gathered;
+mod indices;
 
 pub(crate) use copies::take_copies;
+pub(crate) use indices::{free_indices, take_indices};
 
 use crate::burst::Burst;
 use crate::error::PoolError;
@@ -456,29 +458,6 @@ impl Cache {
     /// Whether it is a packet of this pool and of one segment.
     fn is_single(&self, packet: &Packet) -> bool {
         (packet.identity().bits() ^ self.single) & Identity::POOL_MASK == 0
-    }
-
-    /// Frees buffers of this pool by their indices.
-    fn free_indices(&mut self, indices: &[u32]) {
-        let mut rest = indices;
-        while !rest.is_empty() {
-            if self.magazines.loaded.length == self.capacity {
-                self.make_room();
-            }
-            let loaded = &mut self.magazines.loaded;
-            let (now, later) = rest.split_at((self.capacity - loaded.length).min(rest.len()));
-            // SAFETY: `cells` are those of the loaded magazine, which this lane owns and which has room for so many.
-            let target =
-                unsafe { std::slice::from_raw_parts_mut(self.cells.as_ptr().add(loaded.length), now.len()) };
-            target.copy_from_slice(now);
-            loaded.length += now.len();
-            loaded.only_taken_from = false;
-            rest = later;
-        }
-        self.counters.freed.add(indices.len() as u64);
-        if self.uncached {
-            self.give_back();
-        }
     }
 }
 

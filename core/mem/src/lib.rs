@@ -64,7 +64,7 @@ pub use lane_cache::LaneCache;
 pub use ledger::Ledger;
 pub use packet::{Checksum, LINE_BYTES, Line, Packet, SegmentData};
 pub use pool::{Occupancy, Pool, PoolConfig, PoolKind};
-pub use region_access::{METADATA_BYTES, Region, Span};
+pub use region_access::{METADATA_BYTES, Places, Region, Span};
 pub use register::MAXIMUM_POOLS;
 pub use shared::MAXIMUM_LANES;
 pub use shared_packet::SharedPacket;

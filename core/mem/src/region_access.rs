@@ -3,13 +3,15 @@
 //! Such a driver hands buffers out by their place in the region and gets them back by it. In between nobody here
 //! owns them: they count as taken in the pool's [`Ledger`](crate::Ledger), and the driver must remember which they
 //! are, because only those may be taken back, once each.
+//!
+//! All that is done here for each packet is done in one pass, in which the driver's own part is inlined.
 
-use crate::burst::{BURST_CAPACITY, Burst};
-use crate::header::{HEADER_BYTES, NO_NEXT, Volatile};
+use crate::burst::Burst;
+use crate::header::{HEADER_BYTES, Header, Identity};
 use crate::id::BufferId;
+use crate::lane_cache;
 use crate::packet::Packet;
 use crate::pool::Pool;
-use crate::register;
 use std::ptr::NonNull;
 
 /// Bytes at the start of each buffer that belong to the packet's metadata: nobody but this room may write there.
@@ -26,29 +28,64 @@ pub struct Span {
     pub length: u16,
 }
 
-/// One pool's memory. Keeps the pool alive.
-#[derive(Clone, Debug)]
-pub struct Region {
-    pool: Pool,
-    stride: usize,
-    end: u16,
+/// Where a region's buffers are.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    stride: u64,
+    buffers: u64,
     /// 2^64 / (stride in lines), rounded up: multiplying by it and keeping the upper half divides exactly, as long
     /// as the dividend is below 2^64 / stride (Granlund and Montgomery, PLDI 1994).
     inverse: u64,
 }
 
+impl Places {
+    /// Where the buffer starts, in bytes from the start of the region.
+    #[inline(always)]
+    pub const fn of(&self, index: u32) -> u64 {
+        index as u64 * self.stride
+    }
+
+    /// Which buffer the byte at `place` is in, and how far behind its start; `None` if that is no buffer.
+    #[inline(always)]
+    pub const fn locate(&self, place: u64) -> Option<(u32, u64)> {
+        let lines = place / HEADER_BYTES as u64;
+        // Regions have at most 2^24 buffers of 2^16 bytes: of any place that is in there the quotient is exact, and of one
+        // behind it is at least the number of buffers.
+        let index = ((lines as u128 * self.inverse as u128) >> 64) as u64;
+        if index >= self.buffers {
+            return None;
+        }
+        Some((index as u32, place - index * self.stride))
+    }
+}
+
+/// One pool's memory. Keeps the pool alive.
+#[derive(Clone, Debug)]
+pub struct Region {
+    pool: Pool,
+    places: Places,
+    end: u16,
+    slot: u8,
+    /// What the identity of a single buffer of the pool looks like, but for the index.
+    single: u64,
+}
+
 impl Pool {
     /// The pool's memory, for a driver that shares it.
     pub fn region(&self) -> Region {
-        let stride = self.stride();
+        let stride = self.stride() as u64;
         let config = self.config();
-        let lines = (stride / HEADER_BYTES) as u64;
         Region {
             pool: self.clone(),
-            stride,
+            places: Places {
+                stride,
+                buffers: u64::from(self.buffers()),
+                // A stride is at least two lines: the header's and the room's.
+                inverse: (u64::MAX / (stride / HEADER_BYTES as u64)) + 1,
+            },
             end: (HEADER_BYTES + config.headroom + config.room) as u16,
-            // A stride is at least two lines: the header's and the room's.
-            inverse: (u64::MAX / lines) + 1,
+            slot: self.shared().slot,
+            single: Identity::single(BufferId::new(self.shared().slot, 0)).bits(),
         }
     }
 }
@@ -69,9 +106,14 @@ impl Region {
         self.pool.shared().mapping.length()
     }
 
+    /// Where the buffers are. A copy: in a loop that also writes to memory it stays in registers.
+    pub const fn places(&self) -> Places {
+        self.places
+    }
+
     /// Bytes from one buffer to the next.
     pub const fn stride(&self) -> usize {
-        self.stride
+        self.places.stride as usize
     }
 
     /// First byte behind a buffer's room, counted from the start of the buffer.
@@ -85,52 +127,47 @@ impl Region {
     }
 
     /// How many buffers there are.
-    pub fn buffers(&self) -> u32 {
-        self.pool.buffers()
-    }
-
-    /// Where the buffer starts, in bytes from the start of the region.
-    #[inline(always)]
-    pub const fn place(&self, index: u32) -> u64 {
-        index as u64 * self.stride as u64
-    }
-
-    /// Which buffer the byte at `place` is in, and how far behind its start; `None` if that is no buffer.
-    #[inline(always)]
-    pub fn locate(&self, place: u64) -> Option<(u32, usize)> {
-        // Regions have at most 2^24 buffers of 2^16 bytes.
-        if place >> 40 != 0 {
-            return None;
-        }
-        let lines = place / HEADER_BYTES as u64;
-        let index = ((u128::from(lines) * u128::from(self.inverse)) >> 64) as u32;
-        (index < self.buffers()).then(|| (index, (place - self.place(index)) as usize))
+    pub const fn buffers(&self) -> u32 {
+        self.places.buffers as u32
     }
 
     /// Whether the packet can be [handed out](Self::hand_out): one segment, in one of this pool's buffers.
     #[inline(always)]
     pub fn holds(&self, packet: &Packet) -> bool {
-        let identity = packet.identity();
-        identity.id().slot() == self.pool.shared().slot && identity.next() == NO_NEXT
+        is_single(self.single, packet)
     }
 
     /// Whether all buffers of the packet are this pool's.
     pub fn holds_chain(&self, packet: &Packet) -> bool {
-        packet.segment_ids().all(|id| id.slot() == self.pool.shared().slot)
+        packet.segment_ids().all(|id| id.slot() == self.slot)
     }
 
-    /// Takes packets from the front of `burst`, up to as many as `spans` has room for, and says where they are. It
-    /// stops at the first that it does not [hold](Self::holds). Returns how many.
+    /// Takes up to `wanted` free buffers and tells `use_index` of each, as if they were taken as packets and then
+    /// [handed out](Self::hand_out). Returns how many.
+    ///
+    /// They stay taken until [`take_back`](Self::take_back) or [`free`](Self::free).
+    #[inline]
+    pub fn take(&self, wanted: usize, use_index: impl FnMut(u32)) -> usize {
+        lane_cache::take_indices(&self.pool, wanted, use_index)
+    }
+
+    /// Takes up to `limit` packets from the front of `burst`, after telling `use_packet` of each where it is. It stops at
+    /// the first that it does not [hold](Self::holds), or that `use_packet` does not want. Returns how many.
     ///
     /// Their buffers stay taken until [`take_back`](Self::take_back) or [`free`](Self::free).
-    #[inline]
-    pub fn hand_out(&self, burst: &mut Burst, spans: &mut [Span]) -> usize {
+    #[inline(always)]
+    pub fn hand_out(
+        &self,
+        burst: &mut Burst,
+        limit: usize,
+        mut use_packet: impl FnMut(&Packet, Span) -> bool,
+    ) -> usize {
+        let single = self.single;
         let mut count = 0;
-        for (packet, span) in burst.iter().zip(spans.iter_mut()) {
-            if !self.holds(packet) {
+        for packet in burst.iter().take(limit) {
+            if !is_single(single, packet) || !use_packet(packet, packet.span()) {
                 break;
             }
-            *span = packet.span();
             count += 1;
         }
         // SAFETY: count is at most the length; who called holds the names now, and can only turn them into packets
@@ -139,53 +176,48 @@ impl Region {
         count
     }
 
-    /// Appends a packet to `burst` for each of `spans`, with clean metadata.
-    ///
-    /// Spans beyond the burst's room are left: at most `burst.room()` are taken back. Returns how many.
+    /// Appends a packet to `burst` for each of `spans`, with clean metadata. Returns how many.
     ///
     /// # Safety
-    /// Each span's buffer was [handed out](Self::hand_out) and not taken back or freed since, and nobody else writes
-    /// to it any more; the span lies between [`METADATA_BYTES`] and [`end`](Self::end).
-    #[inline]
-    pub unsafe fn take_back(&self, spans: &[Span], burst: &mut Burst) -> usize {
-        let count = spans.len().min(burst.room());
-        let (slot, clean) = (self.pool.shared().slot, self.pool.shared().clean);
-        let packets = spans[..count].iter().map(|span| {
+    /// Each span's buffer was [handed out](Self::hand_out) or [taken](Self::take), not taken back or freed since, and
+    /// nobody else writes to it any more; the span lies between [`METADATA_BYTES`] and [`end`](Self::end). There are no more
+    /// than `burst.room()`, and the iterator does not panic.
+    #[inline(always)]
+    pub unsafe fn take_back(&self, spans: impl Iterator<Item = Span>, burst: &mut Burst) -> usize {
+        let (base, places, clean) = (self.address(), self.places, self.pool.shared().clean);
+        let end = self.end;
+        let packets = spans.map(|span| {
             debug_assert!(usize::from(span.offset) >= HEADER_BYTES);
-            debug_assert!(usize::from(span.offset) + usize::from(span.length) <= self.end());
+            debug_assert!(u32::from(span.offset) + u32::from(span.length) <= u32::from(end));
             // SAFETY: the pool is alive (we have a handle), and the caller vouches that the index is one of its
-            // buffers that nobody owns.
+            // buffers that nobody owns, so base + index × stride is its header. Its identity is that of one segment, as
+            // when it was handed out or at home.
             unsafe {
-                let header = register::header(BufferId::new(slot, span.index));
-                let volatile = Volatile { data_offset: span.offset, ..clean };
-                header.cast::<Volatile>().write(volatile);
-                header.cast::<u64>().write(volatile.first_word(span.length));
+                let header = base.add(places.of(span.index) as usize).cast::<Header>();
+                clean.write_with(header.cast(), span.offset, span.length);
                 Packet::from_header(header)
             }
         });
-        // SAFETY: count is at most the room, and the closure does not panic.
-        unsafe { burst.extend_unchecked(packets) };
-        count
+        // SAFETY: the caller's, and nothing here panics.
+        unsafe { burst.append_unchecked(packets) }
     }
 
     /// Frees buffers that were handed out.
     ///
     /// # Safety
-    /// Each was [handed out](Self::hand_out) and not taken back or freed since, and nobody else writes to it any more.
+    /// Each was [handed out](Self::hand_out) or [taken](Self::take), not taken back or freed since, and nobody else writes
+    /// to it any more.
     #[inline]
     pub unsafe fn free(&self, indices: &[u32]) {
-        let slot = self.pool.shared().slot;
-        let mut burst = Burst::with_limit(BURST_CAPACITY);
-        for chunk in indices.chunks(BURST_CAPACITY) {
-            let packets = chunk.iter().map(|&index| {
-                // SAFETY: as in `take_back`; the header still says "one segment", as when it was handed out.
-                unsafe { Packet::from_header(register::header(BufferId::new(slot, index))) }
-            });
-            // SAFETY: the burst is empty and has room for a chunk.
-            unsafe { burst.extend_unchecked(packets) };
-            burst.clear();
-        }
+        // SAFETY: the caller's; a buffer that is handed out is of one segment.
+        unsafe { lane_cache::free_indices(self.slot, indices) };
     }
+}
+
+/// Whether the packet is of one segment, in a buffer of the pool whose single buffers are alike in `single`.
+#[inline(always)]
+fn is_single(single: u64, packet: &Packet) -> bool {
+    (packet.identity().bits() ^ single) & Identity::POOL_MASK == 0
 }
 
 #[cfg(test)]
@@ -203,13 +235,13 @@ mod tests {
         fn places_are_found_again(index in 0_u32..100, within in 0_usize..2304, lines in 35_usize..80) {
             let region = pool(Some(lines * 64)).region();
             let within = within % region.stride();
-            let place = region.place(index) + within as u64;
-            prop_assert_eq!(region.locate(place), Some((index, within)));
+            let place = region.places().of(index) + within as u64;
+            prop_assert_eq!(region.places().locate(place), Some((index, within as u64)));
         }
 
         #[test]
         fn other_places_are_none(place in 100_u64 * 2304..) {
-            prop_assert_eq!(pool(Some(2304)).region().locate(place), None);
+            prop_assert_eq!(pool(Some(2304)).region().places().locate(place), None);
         }
     }
 
@@ -221,13 +253,19 @@ mod tests {
         pool.take_burst(&mut burst, 3);
         burst[1].fill(b"hello").unwrap();
         burst[1].set_rss_hash(7);
-        let mut spans = [Span::default(); 8];
-        assert_eq!(region.hand_out(&mut burst, &mut spans), 3);
+        assert_eq!(region.hand_out(&mut burst, 8, |_, span| span.index > 1_000), 0, "not wanted");
+        let mut spans = Vec::new();
+        let mut note = |_: &Packet, span| {
+            spans.push(span);
+            true
+        };
+        assert_eq!(region.hand_out(&mut burst, 2, &mut note), 2, "no more than asked for");
+        assert_eq!(region.hand_out(&mut burst, 8, &mut note), 1);
         assert!(burst.is_empty());
         assert_eq!(pool.ledger().outstanding(), 3);
         let back = [Span { length: 4, offset: spans[1].offset + 1, ..spans[1] }];
         // SAFETY: handed out just above; the others are freed below.
-        unsafe { region.take_back(&back, &mut burst) };
+        unsafe { region.take_back(back.into_iter(), &mut burst) };
         assert_eq!((burst[0].data(), burst[0].packet_length()), (&b"ello"[..], 4));
         assert_eq!((burst[0].rss_hash(), burst[0].segments()), (0, 1));
         // SAFETY: as above.
@@ -237,14 +275,43 @@ mod tests {
     }
 
     #[test]
+    fn free_buffers_are_taken_by_name() {
+        let pool = pool(None);
+        let region = pool.region();
+        for lane in [None, Some(pool.attach().unwrap())] {
+            let mut indices = Vec::new();
+            assert_eq!(region.take(70, |index| indices.push(index)), 70);
+            assert_eq!(region.take(70, |index| indices.push(index)), 30, "no more than there are");
+            indices.sort_unstable();
+            assert!(indices.iter().copied().eq(0..100));
+            assert_eq!((pool.ledger().outstanding(), pool.take().is_none()), (100, true));
+            let whole = Span { index: 5, offset: 64, length: 3 };
+            let mut burst = Burst::new();
+            // SAFETY: taken just above; the others are freed below.
+            assert_eq!(unsafe { region.take_back([whole].into_iter(), &mut burst) }, 1);
+            assert_eq!((burst[0].packet_length(), burst[0].segments()), (3, 1));
+            drop(burst);
+            indices.remove(5);
+            // SAFETY: as above.
+            unsafe { region.free(&indices) };
+            assert_eq!(pool.ledger().outstanding(), 0);
+            drop(lane);
+        }
+    }
+
+    #[test]
     fn chains_and_strangers_stay() {
         let (pool, other) = (pool(None), pool(None));
         let region = pool.region();
         let mut burst = Burst::new();
         pool.take_burst(&mut burst, 2);
         burst[1].chain(pool.take().unwrap()).unwrap();
-        let mut spans = [Span::default(); 8];
-        assert_eq!(region.hand_out(&mut burst, &mut spans), 1);
+        let mut indices = Vec::new();
+        let mut take = |_: &Packet, span: Span| {
+            indices.push(span.index);
+            true
+        };
+        assert_eq!(region.hand_out(&mut burst, 8, &mut take), 1);
         assert_eq!(burst.len(), 1);
         burst.clear();
         assert!(!region.holds(&other.take().unwrap()));
@@ -254,7 +321,7 @@ mod tests {
         assert!(!region.holds_chain(&mixed));
         drop(mixed);
         // SAFETY: handed out above.
-        unsafe { region.free(&[spans[0].index]) };
+        unsafe { region.free(&indices) };
         assert_eq!(pool.ledger().outstanding(), 0);
     }
 }

@@ -148,7 +148,7 @@ fn what_ports_demand_is_met() {
         assert!(stride.is_none_or(|stride| stride == pool.stride()), "{}", pool.stride());
         assert!(pool.stride() >= config.buffer_bytes() && pool.stride() <= 4_096, "{}", pool.stride());
         let region = pool.region();
-        assert!(region.place(7).is_multiple_of(demands.alignment as u64));
+        assert!(region.places().of(7).is_multiple_of(demands.alignment as u64));
         assert!(region.address().addr().get().is_multiple_of(demands.alignment));
     }
 }

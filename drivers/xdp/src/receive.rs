@@ -3,14 +3,14 @@
 use crate::bpf::Attachment;
 use crate::drops::ReceiveDrop;
 use crate::level::Level;
-use crate::outstanding::Outstanding;
+use crate::outstanding::{Marks, Outstanding};
 use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
 use crate::socket::{Channel, XdpStatistics};
 use crate::system;
 use crate::umem::Geometry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warmlane_mem::{BURST_CAPACITY, Burst, METADATA_BYTES, Packet, Region, Span};
+use warmlane_mem::{BURST_CAPACITY, Burst, METADATA_BYTES, Packet, Places, Region, Span};
 use warmlane_port::{QueueCounters, QueueStatus, ReceiveQueue};
 use warmlane_sys::prefetch;
 
@@ -45,7 +45,8 @@ pub(crate) struct XdpReceive {
     outstanding: Outstanding,
     level: Level,
     posted: u32,
-    spans: Box<[Span; BURST_CAPACITY]>,
+    /// Descriptors that were taken, in all.
+    received: u32,
     /// The beginning of a packet whose other buffers have yet to come.
     partial: Option<Packet>,
     /// The rest of a packet that was dropped has yet to come.
@@ -87,7 +88,7 @@ impl XdpReceive {
             name: parts.name,
             busy_poll: parts.busy_poll,
             posted: 0,
-            spans: Box::new([Span::default(); BURST_CAPACITY]),
+            received: 0,
             partial: None,
             skipping: false,
             counters: QueueCounters::new(ReceiveDrop::ALL),
@@ -115,22 +116,14 @@ impl XdpReceive {
             self.fail_corrupt();
             return;
         };
-        let mut missing = missing.min(room) as usize;
-        while missing > 0 {
-            let mut fresh = Burst::with_limit(BURST_CAPACITY);
-            let taken = self.region.pool().take_burst(&mut fresh, missing.min(BURST_CAPACITY));
-            let count = self.region.hand_out(&mut fresh, &mut self.spans[..]);
-            for span in &self.spans[..count] {
-                self.outstanding.give(span.index);
-                self.fill.write(self.region.place(span.index) + self.geometry.start);
-            }
-            self.posted += count as u32;
-            missing -= count;
-            if taken == 0 || count < taken {
-                // The pool is empty.
-                break;
-            }
-        }
+        let (places, start) = (self.region.places(), self.geometry.start);
+        let (mut fill, mut marks) = (self.fill.writer(), self.outstanding.marks());
+        let taken = self.region.take(missing.min(room) as usize, |index| {
+            marks.give(index);
+            fill.write(places.of(index) + start);
+        });
+        drop(fill);
+        self.posted += taken as u32;
         self.fill.publish();
         if self.channel.zero_copy && self.fill.needs_wakeup() {
             self.wake();
@@ -153,50 +146,27 @@ impl XdpReceive {
         });
     }
 
-    /// Where the data of a descriptor is, if that is in a buffer that the kernel has; the kernel no longer has it then.
-    #[inline(always)]
-    fn accept(&mut self, descriptor: Descriptor) -> Option<Span> {
-        let address = if self.geometry.unaligned {
-            (descriptor.address & CHUNK_MASK) + (descriptor.address >> DISTANCE_SHIFT)
-        } else {
-            descriptor.address
-        };
-        let (index, offset) = self.region.locate(address)?;
-        if !self.outstanding.end(index) {
-            return None;
-        }
-        let end = offset as u64 + u64::from(descriptor.length);
-        if offset < METADATA_BYTES || end > self.region.end() as u64 {
-            // SAFETY: the kernel had it, and has given it back.
-            unsafe { self.region.free(&[index]) };
-            return None;
-        }
-        Some(Span { index, offset: offset as u16, length: descriptor.length as u16 })
-    }
-
     /// Takes `count` descriptors that wait, each a packet.
     #[inline]
     fn take_whole(&mut self, burst: &mut Burst, count: u32) {
         let base = self.region.address().as_ptr();
-        let mut good = 0;
+        let (places, end) = (self.region.places(), self.region.end());
+        let mut marks = self.outstanding.marks();
+        let waiting = self.ring.waiting();
+        waiting.prefetch(count);
         let mut bytes = 0;
-        self.ring.prefetch(count);
-        for ahead in 0..count {
-            let descriptor = self.ring.read(ahead);
-            if let Some(span) = self.accept(descriptor) {
-                // The metadata is written soon, and the headers are read.
-                let start = base.wrapping_add(self.region.place(span.index) as usize);
-                prefetch::prefetch_read_at(start);
-                prefetch::prefetch_read_at(start.wrapping_add(usize::from(span.offset)));
-                bytes += u64::from(span.length);
-                self.spans[good] = span;
-                good += 1;
-            }
-        }
+        let spans = (0..count).filter_map(|number| {
+            let descriptor = waiting.get(number);
+            // The headers are read and rewritten soon. Not yet believed, but to ask for a line does no harm wherever it is.
+            prefetch::prefetch_write_at(base.wrapping_add(address_of(descriptor) as usize));
+            let span = accept(places, end, &mut marks, descriptor)?;
+            bytes += u64::from(span.length);
+            Some(span)
+        });
+        // SAFETY: `accept` saw that the kernel had each buffer and has it no longer, and that the span is inside; the caller
+        // left room in the burst.
+        let good = unsafe { self.region.take_back(spans, burst) };
         self.ring.release(count);
-        // SAFETY: `accept` saw that the kernel had each buffer and has it no longer, and that the span is inside; the
-        // caller left room in the burst.
-        unsafe { self.region.take_back(&self.spans[..good], burst) };
         self.counters.packets.add(good as u64);
         self.counters.bytes.add(bytes);
         if good < count as usize {
@@ -208,14 +178,14 @@ impl XdpReceive {
     /// Takes `count` descriptors that wait, some of which are pieces of packets.
     #[cold]
     fn take_pieces(&mut self, burst: &mut Burst, count: u32) {
-        for ahead in 0..count {
-            let descriptor = self.ring.read(ahead);
+        for number in 0..count {
+            let descriptor = self.ring.waiting().get(number);
             let is_last = descriptor.options & CONTINUES == 0;
             let mut piece = Burst::with_limit(1);
-            if let Some(span) = self.accept(descriptor) {
-                // SAFETY: as in `take_whole`.
-                unsafe { self.region.take_back(&[span], &mut piece) };
-            }
+            let places = self.region.places();
+            let span = accept(places, self.region.end(), &mut self.outstanding.marks(), descriptor);
+            // SAFETY: as in `take_whole`.
+            unsafe { self.region.take_back(span.into_iter(), &mut piece) };
             if self.skipping {
                 self.skipping = !is_last;
                 continue;
@@ -252,7 +222,7 @@ impl XdpReceive {
         self.channel.fragments
             && (self.partial.is_some()
                 || self.skipping
-                || (0..count).any(|ahead| self.ring.read(ahead).options & CONTINUES != 0))
+                || (0..count).any(|number| self.ring.waiting().get(number).options & CONTINUES != 0))
     }
 
     /// Asks the kernel now and then whether the interface is there, and what it dropped.
@@ -287,6 +257,26 @@ impl XdpReceive {
     }
 }
 
+/// Where the data of a descriptor is said to be, from the start of the region.
+#[inline(always)]
+const fn address_of(descriptor: Descriptor) -> u64 {
+    // The distance is zero where chunks are aligned.
+    (descriptor.address & CHUNK_MASK) + (descriptor.address >> DISTANCE_SHIFT)
+}
+
+/// Where the data of a descriptor is, if that is in a buffer that the kernel has; the kernel no longer has it then. A
+/// buffer of which the descriptor is wrong stays with the kernel until the queue's end.
+#[inline(always)]
+fn accept(places: Places, end: usize, marks: &mut Marks<'_>, descriptor: Descriptor) -> Option<Span> {
+    let (index, offset) = places.locate(address_of(descriptor))?;
+    let is_inside = offset >= METADATA_BYTES as u64 && offset + u64::from(descriptor.length) <= end as u64;
+    (is_inside && marks.end(index)).then_some(Span {
+        index,
+        offset: offset as u16,
+        length: descriptor.length as u16,
+    })
+}
+
 impl ReceiveQueue for XdpReceive {
     #[inline]
     fn receive(&mut self, burst: &mut Burst) -> usize {
@@ -317,6 +307,9 @@ impl ReceiveQueue for XdpReceive {
             self.take_whole(burst, count);
         }
         self.posted = self.posted.saturating_sub(count);
+        self.received = self.received.wrapping_add(count);
+        // What the kernel has filled it has taken from that ring.
+        self.fill.at_least_taken(self.received);
         self.refill();
         burst.len() - before
     }
@@ -347,4 +340,39 @@ pub(crate) fn gone(name: &str) -> String {
     format!(
         "interface {name:?} was deleted or moved to another network namespace: bring it back and start again"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warmlane_mem::{Pool, PoolConfig};
+
+    #[test]
+    fn only_what_the_kernel_has_is_taken_back_and_once() {
+        let pool = Pool::new(&PoolConfig { buffers: 16, magazine: 4, ..PoolConfig::default() }).unwrap();
+        let (region, mut outstanding) = (pool.region(), Outstanding::new(16));
+        let take = |outstanding: &mut Outstanding, address: u64, length: u32| {
+            let descriptor = Descriptor { address, length, options: 0 };
+            accept(region.places(), region.end(), &mut outstanding.marks(), descriptor)
+        };
+        let third = region.places().of(3);
+        assert_eq!(take(&mut outstanding, third + 320, 60), None, "never given");
+        outstanding.marks().give(3);
+        let end = region.end() as u64;
+        for (address, length) in [
+            (third + 63, 60),
+            (third + end - 59, 60),
+            (third + 320, u32::MAX),
+            (region.places().of(4) + 320, 60),
+            (region.places().of(16) + 320, 60),
+            (CHUNK_MASK, 60),
+            (u64::MAX, u32::MAX),
+        ] {
+            assert_eq!(take(&mut outstanding, address, length), None, "{address} {length}");
+        }
+        let span = Span { index: 3, offset: 320, length: 60 };
+        let apart = (third + 64) | (256 << DISTANCE_SHIFT);
+        assert_eq!(take(&mut outstanding, apart, 60), Some(span));
+        assert_eq!(take(&mut outstanding, third + 320, 60), None, "only once");
+    }
 }

@@ -54,8 +54,30 @@ struct Shared<T> {
     memory: NonNull<u8>,
     bytes: usize,
     offsets: Offsets,
-    size: u32,
-    _entries: PhantomData<T>,
+    entries: Entries<T>,
+}
+
+/// Where a ring's entries are: as many as a power of two.
+struct Entries<T> {
+    first: NonNull<T>,
+    mask: u32,
+}
+
+impl<T> Clone for Entries<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Entries<T> {}
+
+impl<T> Entries<T> {
+    /// The place of an entry, which is inside the mapping while that exists.
+    #[inline(always)]
+    const fn at(self, number: u32) -> NonNull<T> {
+        // SAFETY: `Shared::map` made a mapping that has mask + 1 entries from the first on.
+        unsafe { self.first.add((number & self.mask) as usize) }
+    }
 }
 
 // SAFETY: the mapping is not tied to a thread; its indices are only touched as atomics, its entries only by the one
@@ -98,7 +120,16 @@ impl<T: Plain> Shared<T> {
             return Err(io::Error::last_os_error());
         }
         let memory = NonNull::new(memory.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at zero"))?;
-        Ok(Self { memory, bytes, offsets, size, _entries: PhantomData })
+        // SAFETY: the entries are behind this offset in the mapping, which starts with a page, and the offset is a multiple of
+        // eight, as no `Plain` type needs more.
+        let first = unsafe { memory.add(offsets.entries as usize).cast::<T>() };
+        Ok(Self { memory, bytes, offsets, entries: Entries { first, mask: size - 1 } })
+    }
+
+    /// How many entries there are.
+    #[inline(always)]
+    const fn size(&self) -> u32 {
+        self.entries.mask + 1
     }
 
     #[inline(always)]
@@ -110,13 +141,6 @@ impl<T: Plain> Shared<T> {
         // SAFETY: `map` checked that the offset is a multiple of 4 in front of the entries, which end with the mapping;
         // that the kernel writes there, too, is what an atomic is for.
         unsafe { &*self.memory.as_ptr().add(offset as usize).cast::<AtomicU32>() }
-    }
-
-    #[inline(always)]
-    fn entry(&self, number: u32) -> *mut T {
-        let place = (number & (self.size - 1)) as usize;
-        // SAFETY: place < size, a power of two, and the mapping has that many entries behind `offsets.entries`.
-        unsafe { self.memory.as_ptr().add(self.offsets.entries as usize).cast::<T>().add(place) }
     }
 }
 
@@ -142,7 +166,7 @@ impl<T: Plain> Producer<T> {
     /// How many entries there is room for; looks at the kernel's index only if it must to answer `wanted`.
     #[inline]
     pub(crate) fn room(&mut self, wanted: u32) -> Result<u32, Corrupt> {
-        let size = self.shared.size;
+        let size = self.shared.size();
         let mut room = size - self.written.wrapping_sub(self.taken);
         if room < wanted {
             self.look()?;
@@ -151,10 +175,18 @@ impl<T: Plain> Producer<T> {
         Ok(room)
     }
 
+    /// The consumer must have taken this many entries since the beginning: known without a look at its index.
+    #[inline(always)]
+    pub(crate) const fn at_least_taken(&mut self, entries: u32) {
+        if entries.wrapping_sub(self.taken).cast_signed() > 0 {
+            self.taken = entries;
+        }
+    }
+
     fn look(&mut self) -> Result<(), Corrupt> {
         // Acquire pairs with the kernel's release of its index: its reads of those entries are over.
         let taken = self.shared.index(self.shared.offsets.consumer).load(Ordering::Acquire);
-        if self.published.wrapping_sub(taken) > self.shared.size {
+        if self.published.wrapping_sub(taken) > self.shared.size() {
             return Err(Corrupt);
         }
         self.taken = taken;
@@ -167,15 +199,10 @@ impl<T: Plain> Producer<T> {
         Ok(self.taken != self.published)
     }
 
-    /// Writes the next entry; [`room`](Self::room) must have said that there is room.
+    /// To write entries with; [`room`](Self::room) must have said that there is room for all.
     #[inline(always)]
-    pub(crate) fn write(&mut self, entry: T) {
-        debug_assert!(self.written.wrapping_sub(self.taken) < self.shared.size);
-        // SAFETY: the pointer is to an entry inside the mapping; the kernel only reads entries between its index and
-        // the published one, which this is not. (Without room it would be, and the kernel would read either value:
-        // no harm to our memory.)
-        unsafe { self.shared.entry(self.written).write(entry) };
-        self.written = self.written.wrapping_add(1);
+    pub(crate) const fn writer(&mut self) -> Writer<'_, T> {
+        Writer { written: self.written, entries: self.shared.entries, count: &mut self.written }
     }
 
     /// Shows the kernel what was written.
@@ -196,6 +223,33 @@ impl<T: Plain> Producer<T> {
         // without it the last packet before a pause could wait until the next one.
         fence(Ordering::SeqCst);
         self.shared.index(self.shared.offsets.flags).load(Ordering::Relaxed) & NEEDS_WAKEUP != 0
+    }
+}
+
+/// Writes entries of a ring, one after the other. Its count goes back to the ring when it is dropped: in between it needs no
+/// memory, which a write through a pointer might change for all that the compiler knows.
+pub(crate) struct Writer<'a, T: Plain> {
+    count: &'a mut u32,
+    written: u32,
+    entries: Entries<T>,
+}
+
+impl<T: Plain> Writer<'_, T> {
+    /// Writes the next entry.
+    #[inline(always)]
+    pub(crate) fn write(&mut self, entry: T) {
+        // SAFETY: the ring is borrowed, so it is mapped; the kernel only reads entries between its index and
+        // the published one, which this is not. (Without room it would be, and the kernel would read either value:
+        // no harm to our memory.)
+        unsafe { self.entries.at(self.written).write(entry) };
+        self.written = self.written.wrapping_add(1);
+    }
+}
+
+impl<T: Plain> Drop for Writer<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.count = self.written;
     }
 }
 
@@ -224,27 +278,17 @@ impl<T: Plain> Consumer<T> {
         // Acquire pairs with the kernel's release of its index: the entries are written.
         let written = self.shared.index(self.shared.offsets.producer).load(Ordering::Acquire);
         let ready = written.wrapping_sub(self.taken);
-        if ready > self.shared.size {
+        if ready > self.shared.size() {
             return Err(Corrupt);
         }
         self.written = written;
         Ok(ready)
     }
 
-    /// Asks for the cache lines of the next `count` entries.
+    /// The entries that wait.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, count: u32) {
-        for ahead in (0..count).step_by(64 / size_of::<T>()) {
-            prefetch::prefetch_read_at(self.shared.entry(self.taken.wrapping_add(ahead)).cast());
-        }
-    }
-
-    /// The entry that is `ahead` behind the next one; must be among those that wait.
-    #[inline(always)]
-    pub(crate) fn read(&self, ahead: u32) -> T {
-        // SAFETY: the pointer is to an entry inside the mapping; any bytes are a T (Plain). The kernel doesn't write to
-        // entries that it published until they are released; read once and as a whole, whatever it does.
-        unsafe { self.shared.entry(self.taken.wrapping_add(ahead)).read_volatile() }
+    pub(crate) const fn waiting(&self) -> Waiting<'_, T> {
+        Waiting { entries: self.shared.entries, taken: self.taken, _ring: PhantomData }
     }
 
     /// Gives the next `count` entries back to the kernel.
@@ -253,6 +297,31 @@ impl<T: Plain> Consumer<T> {
         self.taken = self.taken.wrapping_add(count);
         // Release pairs with the kernel's acquire: our reads of the entries are over.
         self.shared.index(self.shared.offsets.consumer).store(self.taken, Ordering::Release);
+    }
+}
+
+/// See [`Consumer::waiting`]. A copy: in a loop that also writes to memory it stays in registers.
+pub(crate) struct Waiting<'a, T> {
+    entries: Entries<T>,
+    taken: u32,
+    _ring: PhantomData<&'a T>,
+}
+
+impl<T: Plain> Waiting<'_, T> {
+    /// The entry that is `ahead` behind the next one; garbage if it is not among those that wait.
+    #[inline(always)]
+    pub(crate) fn get(&self, ahead: u32) -> T {
+        // SAFETY: the ring is borrowed, so it is mapped; any bytes are a T (Plain). The kernel doesn't write to
+        // entries that it published until they are released; read once and as a whole, whatever it does.
+        unsafe { self.entries.at(self.taken.wrapping_add(ahead)).read_volatile() }
+    }
+
+    /// Asks for the cache lines of the next `count` entries.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, count: u32) {
+        for ahead in (0..count).step_by(64 / size_of::<T>()) {
+            prefetch::prefetch_read_at(self.entries.at(self.taken.wrapping_add(ahead)).as_ptr().cast());
+        }
     }
 }
 
@@ -286,14 +355,14 @@ mod tests {
             let count = 1 + round % SIZE;
             assert_eq!(producer.room(SIZE), Ok(SIZE));
             for number in 0..count {
-                producer.write(next + u64::from(number));
+                producer.writer().write(next + u64::from(number));
             }
             assert_eq!(consumer.ready(SIZE), Ok(0), "not yet published");
             producer.publish();
             assert_eq!(producer.is_pending(), Ok(true));
             assert_eq!(consumer.ready(SIZE), Ok(count));
             for number in 0..count {
-                assert_eq!(consumer.read(number), next + u64::from(number));
+                assert_eq!(consumer.waiting().get(number), next + u64::from(number));
             }
             assert_eq!(producer.room(SIZE), Ok(SIZE - count));
             consumer.release(count);
@@ -307,7 +376,7 @@ mod tests {
         let (mut producer, mut consumer, _fd) = ring();
         let mut put = |count: u64| {
             for number in 0..count {
-                producer.write(number);
+                producer.writer().write(number);
             }
             producer.publish();
         };

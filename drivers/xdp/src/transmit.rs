@@ -10,7 +10,7 @@ use crate::socket::Channel;
 use crate::system;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Region, Span};
+use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Region};
 use warmlane_port::{QueueCounters, QueueStatus, TransmitQueue};
 
 /// Bytes of an Ethernet header, and of a VLAN tag, which an interface carries on top of its MTU.
@@ -45,7 +45,6 @@ pub(crate) struct XdpTransmit {
     in_flight: u32,
     /// The interface was down at the last attempt.
     is_down: bool,
-    spans: Box<[Span; BURST_CAPACITY]>,
     indices: Box<[u32; BURST_CAPACITY]>,
     counters: Arc<QueueCounters>,
     failure: Option<String>,
@@ -89,7 +88,6 @@ impl XdpTransmit {
             busy_poll: parts.busy_poll,
             in_flight: 0,
             is_down: false,
-            spans: Box::new([Span::default(); BURST_CAPACITY]),
             indices: Box::new([0; BURST_CAPACITY]),
             counters: QueueCounters::new(TransmitDrop::ALL),
             failure: None,
@@ -108,11 +106,12 @@ impl XdpTransmit {
         };
         while ready > 0 {
             let count = ready.min(BURST_CAPACITY as u32);
+            let (places, mut marks) = (self.region.places(), self.outstanding.marks());
             let mut good = 0;
-            for ahead in 0..count {
-                let place = self.completion.read(ahead);
-                if let Some((index, _)) = self.region.locate(place)
-                    && self.outstanding.end(index)
+            let waiting = self.completion.waiting();
+            for place in (0..count).map(|ahead| waiting.get(ahead)) {
+                if let Some((index, _)) = places.locate(place)
+                    && marks.end(index)
                 {
                     self.indices[good] = index;
                     good += 1;
@@ -147,27 +146,35 @@ impl XdpTransmit {
         0
     }
 
-    /// Whether the packet can go into the ring as it is.
+    /// Writes packets from the front of the burst into the ring, as long as `fits` says so and no more than `limit`, for which
+    /// there is room. Returns how many, and their bytes.
     #[inline(always)]
-    fn is_plain(&self, packet: &Packet) -> bool {
-        let length = packet.len() as u32;
-        self.region.holds(packet)
-            && (ETHERNET..=self.plain).contains(&length)
-            && !matches!(packet.checksum(), Checksum::Partial { .. })
-    }
-
-    /// Writes what is in `spans` into the ring.
-    #[inline(always)]
-    fn write(&mut self, count: usize, options: u32) {
-        for span in &self.spans[..count] {
-            self.outstanding.give(span.index);
-            self.ring.write(Descriptor {
-                address: self.region.place(span.index) + u64::from(span.offset),
+    fn write(
+        &mut self,
+        burst: &mut Burst,
+        limit: usize,
+        options: u32,
+        fits: impl Fn(&Packet) -> bool,
+    ) -> (usize, u64) {
+        let (places, mut marks) = (self.region.places(), self.outstanding.marks());
+        let mut bytes = 0;
+        let mut ring = self.ring.writer();
+        let count = self.region.hand_out(burst, limit, |packet, span| {
+            if !fits(packet) {
+                return false;
+            }
+            marks.give(span.index);
+            ring.write(Descriptor {
+                address: places.of(span.index) + u64::from(span.offset),
                 length: u32::from(span.length),
                 options,
             });
-        }
+            bytes += u64::from(span.length);
+            true
+        });
+        drop(ring);
         self.in_flight += count as u32;
+        (count, bytes)
     }
 
     /// Handles the first packet of the burst, which can't go into the ring just so.
@@ -208,8 +215,7 @@ impl XdpTransmit {
             let rest = packet.split_chain();
             let options = if rest.is_some() { CONTINUES } else { 0 };
             drop(one.push(packet));
-            let count = self.region.hand_out(&mut one, &mut self.spans[..1]);
-            self.write(count, options);
+            self.write(&mut one, 1, options, |_| true);
             if let Some(rest) = rest {
                 drop(one.push(rest));
             }
@@ -319,12 +325,14 @@ impl TransmitQueue for XdpTransmit {
             if room == 0 {
                 break;
             }
-            let plain = burst.iter().take(room).take_while(|packet| self.is_plain(packet)).count();
-            if plain > 0 {
-                let count = self.region.hand_out(burst, &mut self.spans[..plain]);
-                bytes += self.spans[..count].iter().map(|span| u64::from(span.length)).sum::<u64>();
-                packets += count as u64;
-                self.write(count, 0);
+            let plain = ETHERNET..=self.plain;
+            let (count, length) = self.write(burst, room, 0, |packet| {
+                plain.contains(&(packet.len() as u32))
+                    && !matches!(packet.checksum(), Checksum::Partial { .. })
+            });
+            packets += count as u64;
+            bytes += length;
+            if count > 0 {
                 continue;
             }
             match self.send_odd(burst) {
@@ -343,6 +351,10 @@ impl TransmitQueue for XdpTransmit {
             self.kick();
         }
         before - burst.len()
+    }
+
+    fn is_costly_to_call(&self) -> bool {
+        true
     }
 
     fn flush(&mut self) {

@@ -3,12 +3,11 @@
 //! Slower than what [`Cache::free_plain`] does, but no less in bulk: buffers are gathered by pool, so that a thread without a
 //! cache of the pool takes its lock once for many, and one with a cache copies them to its magazine together.
 
-use super::{CACHES, Cache};
+use super::{CACHES, Cache, free_indices};
 use crate::header::NO_NEXT;
 use crate::id::BufferId;
 use crate::packet::Packet;
 use crate::register;
-use crate::shared::Shared;
 
 /// Buffers that are brought home together: as many as a chain of a few bursts has, and few enough for the stack.
 const GATHERED: usize = 64;
@@ -91,17 +90,7 @@ impl Gathered {
     /// What was gathered is owned by nobody else, and not touched afterwards.
     unsafe fn bring_home(&mut self) {
         let indices = &self.indices[..std::mem::take(&mut self.count)];
-        if indices.is_empty() {
-            return;
-        }
-        let cache = CACHES.with(|caches| caches[usize::from(self.slot)].get());
-        // SAFETY: as in `take`.
-        if let Some(cache) = unsafe { cache.as_mut() } {
-            cache.free_indices(indices);
-            return;
-        }
-        // SAFETY: a pool lives as long as one of its buffers is out, so the pointer is good until the buffers are home,
-        // which are ours (caller).
-        unsafe { Shared::free_unattached(register::pointer(self.slot), indices) };
+        // SAFETY: the buffers are the caller's, and of one segment since `add_chain`.
+        unsafe { free_indices(self.slot, indices) };
     }
 }

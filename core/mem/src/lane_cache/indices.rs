@@ -1,0 +1,84 @@
+//! Buffers by their indices, for who has no use for packets: a driver that shows them to the kernel. No header is looked at.
+
+use super::{CACHES, Cache};
+use crate::pool::Pool;
+use crate::register;
+use crate::shared::Shared;
+
+/// Takes up to `wanted` buffers of `pool` and hands each to `use_index`; returns how many. Their headers are as their last
+/// user left them, but for the identity, which says "one segment" as always at home.
+#[inline]
+pub(crate) fn take_indices(pool: &Pool, wanted: usize, use_index: impl FnMut(u32)) -> usize {
+    let shared = pool.shared();
+    let cache = CACHES.with(|caches| caches[usize::from(shared.slot)].get());
+    // SAFETY: as in `take`.
+    match unsafe { cache.as_mut() } {
+        Some(cache) => cache.take_indices(wanted, use_index),
+        None => shared.home.take_unattached(wanted, use_index),
+    }
+}
+
+/// Frees buffers of the pool in `slot`.
+///
+/// # Safety
+/// The caller owns the buffers, each of one segment, and does not touch them afterwards.
+#[inline]
+pub(crate) unsafe fn free_indices(slot: u8, indices: &[u32]) {
+    if indices.is_empty() {
+        return;
+    }
+    let cache = CACHES.with(|caches| caches[usize::from(slot)].get());
+    // SAFETY: as in `take`.
+    if let Some(cache) = unsafe { cache.as_mut() } {
+        cache.free_indices(indices);
+        return;
+    }
+    // SAFETY: a pool lives as long as one of its buffers is out, so the pointer is good until the buffers are home, which
+    // are the caller's.
+    unsafe { Shared::free_unattached(register::pointer(slot), indices) };
+}
+
+impl Cache {
+    #[inline(always)]
+    fn take_indices(&mut self, wanted: usize, mut use_index: impl FnMut(u32)) -> usize {
+        let mut count = 0;
+        while count < wanted && (self.magazines.loaded.length > 0 || self.refill(wanted - count)) {
+            let loaded = &mut self.magazines.loaded;
+            let chunk = loaded.length.min(wanted - count);
+            loaded.length -= chunk;
+            // Nothing of these buffers is wanted in this core's cache, and what is left in the magazine is as far away
+            // as before.
+            loaded.far = loaded.far.min(loaded.length);
+            // SAFETY: `cells` are those of the loaded magazine, which this lane owns, and its length was at most their number.
+            let indices =
+                unsafe { std::slice::from_raw_parts(self.cells.as_ptr().add(loaded.length), chunk) };
+            indices.iter().copied().for_each(&mut use_index);
+            count += chunk;
+        }
+        self.count_taken(count, wanted);
+        count
+    }
+
+    /// Frees buffers of this pool.
+    pub(super) fn free_indices(&mut self, indices: &[u32]) {
+        let mut rest = indices;
+        while !rest.is_empty() {
+            if self.magazines.loaded.length == self.capacity {
+                self.make_room();
+            }
+            let loaded = &mut self.magazines.loaded;
+            let (now, later) = rest.split_at((self.capacity - loaded.length).min(rest.len()));
+            // SAFETY: `cells` are those of the loaded magazine, which this lane owns and which has room for so many.
+            let target =
+                unsafe { std::slice::from_raw_parts_mut(self.cells.as_ptr().add(loaded.length), now.len()) };
+            target.copy_from_slice(now);
+            loaded.length += now.len();
+            loaded.only_taken_from = false;
+            rest = later;
+        }
+        self.counters.freed.add(indices.len() as u64);
+        if self.uncached {
+            self.give_back();
+        }
+    }
+}
