@@ -58,6 +58,12 @@ pub trait TransmitQueue: Send {
     /// reason. Never blocks.
     fn transmit(&mut self, burst: &mut Burst) -> usize;
 
+    /// Whether a call of [`transmit`](Self::transmit) costs as much as many packets do, a system call for instance: a lane that
+    /// has much to do then gathers several bursts for each.
+    fn is_costly_to_call(&self) -> bool {
+        false
+    }
+
     /// Pushes out what is buffered and reclaims what was sent. Lanes call it when idle, and before they end.
     fn flush(&mut self) {}
 

@@ -156,6 +156,8 @@ pub struct ForwardTask<E: Exceptions = NoExceptions> {
     sources: Vec<Source>,
     sinks: Sinks<E>,
     burst: Burst,
+    /// Bursts that a poll takes from a queue at most, as long as they are full.
+    bursts: usize,
     /// Packets that were held, and are given up.
     lost: Burst,
     /// Empty polls in a row.
@@ -187,12 +189,18 @@ impl<E: Exceptions> ForwardTask<E> {
                 unflushed: false,
             });
         }
+        let burst = Burst::with_limit(burst);
+        let limit = burst.limit();
+        let is_costly = |sink: &Sink| sink.queue.as_ref().is_some_and(|queue| queue.is_costly_to_call());
+        // What a port's burst holds. Where calls cost little, fewer packets under way leave more room in the cache.
+        let bursts = if sinks.iter().any(is_costly) { BURST_CAPACITY / limit } else { 1 };
         Self {
             forwarder,
             sources,
             sinks: Sinks { ports: sinks, exceptions },
-            burst: Burst::with_limit(burst),
-            lost: Burst::with_limit(burst),
+            burst,
+            bursts,
+            lost: Burst::with_limit(limit),
             idle: 0,
             busy: 0,
             stopping: false,
@@ -281,15 +289,20 @@ impl<E: Exceptions> Task for ForwardTask<E> {
         let mut received = 0;
         if !self.stopping {
             for source in &mut self.sources {
-                let count = source.queue.receive(&mut self.burst);
-                if count == 0 {
-                    continue;
+                for _ in 0..self.bursts {
+                    let count = source.queue.receive(&mut self.burst);
+                    if count == 0 {
+                        break;
+                    }
+                    for packet in self.burst.iter_mut() {
+                        packet.set_port(source.port);
+                    }
+                    received += count;
+                    self.forwarder.process(&mut self.burst, &mut self.sinks);
+                    if count < self.burst.limit() {
+                        break;
+                    }
                 }
-                for packet in self.burst.iter_mut() {
-                    packet.set_port(source.port);
-                }
-                received += count;
-                self.forwarder.process(&mut self.burst, &mut self.sinks);
             }
         }
         if received == 0 {

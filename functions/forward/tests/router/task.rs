@@ -61,6 +61,7 @@ impl ReceiveQueue for Endless {
 struct Sink {
     each: usize,
     pause: usize,
+    costly: bool,
     calls: usize,
     status: QueueStatus,
     counters: Arc<QueueCounters>,
@@ -77,6 +78,10 @@ impl TransmitQueue for Sink {
         burst.free_front(count);
         self.counters.packets.add(count as u64);
         count
+    }
+
+    fn is_costly_to_call(&self) -> bool {
+        self.costly
     }
 
     fn flush(&mut self) {
@@ -119,7 +124,7 @@ fn run(frames: Vec<Vec<u8>>, sink: Sink, lossless: bool) -> (u64, u64) {
 
 fn sink(each: usize, pause: usize) -> Sink {
     let (counters, flushed) = (QueueCounters::new(&[]), Arc::default());
-    Sink { each, pause, calls: 0, status: QueueStatus::Running, counters, flushed }
+    Sink { each, pause, costly: false, calls: 0, status: QueueStatus::Running, counters, flushed }
 }
 
 #[test]
@@ -154,6 +159,19 @@ fn a_stopped_lane_takes_nothing_new() {
     assert!(polls < 100);
     assert_eq!((counters.received.get(), counters.sent()), (32, 32));
     assert_eq!(bench.pool.ledger().outstanding(), 0);
+}
+
+#[test]
+fn a_costly_output_is_given_several_bursts_at_once() {
+    let frames = vec![udp4(ipv4("203.0.113.5"), b""); 300];
+    let costly = Sink { costly: true, ..sink(256, 1) };
+    let taken = Arc::clone(&costly.counters);
+    let (_bench, _counters, mut task) = task(frames, costly, false);
+    // As many full bursts of 32 as the output's has room for, and then the rest, which ends with one that isn't full.
+    assert_eq!((task.poll(), taken.packets.get()), (Poll::Worked(256), 256));
+    assert_eq!((task.poll(), taken.packets.get()), (Poll::Worked(44), 300));
+    let frames = vec![udp4(ipv4("203.0.113.5"), b""); 300];
+    assert_eq!(self::task(frames, sink(256, 1), false).2.poll(), Poll::Worked(32));
 }
 
 /// A driver such as AF_XDP's gives buffers back that the hardware has sent when it is flushed: a lane that has nothing to do
