@@ -5,7 +5,7 @@
 #     peers/router_side.sh WHO HOW CPU GENERATOR_CPU CYCLES_A_SECOND WARMLANE L3_FORWARD
 #
 # WHO is kernel, kernel-rps, warmlane, warmlane-generic (whose XDP program runs in the network stack), testpmd (both DPDK ports are
-# net_af_xdp) or l3_forward, and has CPU. `warmlane gen` on GENERATOR_CPU sends 64-byte UDP as fast as it can. A virtual link makes
+# net_af_xdp) or l3_forward, and has CPU; a generator of 64-byte UDP has GENERATOR_CPU. A virtual link makes
 # its sender do the receiver's work: a router's reception (its XDP program, and the copy into its memory) happens on GENERATOR_CPU,
 # in the generator's system calls, and what the router's own system calls send is received on CPU. The kernel's forwarding is
 # reception, too, so it takes place on GENERATOR_CPU (kernel), unless it is told to take CPU (kernel-rps, receive packet steering).
@@ -15,10 +15,14 @@
 # them), of which those are counted that the link took; and send (`warmlane gen` on CPU fills the second link over AF_XDP, and
 # there is no other generator).
 #
-# HOW says what is counted: "forwarding" the time-stamp counter's cycles that go by for each packet that arrives, by the kernel's own
-# counter at the last station; "saturated" those of CPU in user space. In that case somebody of higher priority has CPU for every
-# other millisecond, in which more packets come than can be caught up with in the next: whoever forwards finds full rings
-# at each poll.
+# HOW says who sends and what is counted:
+#
+# - forwarding: `warmlane gen` sends as fast as it can, each packet by a socket buffer of its own, which leaves little of GENERATOR_CPU
+#   for reception. Counted are the time-stamp counter's cycles that go by for each packet that arrives, by the kernel's own counter at
+#   the last station.
+# - flooded: the same is counted, but `xdp_send.py` sends, as a card with a driver for XDP would: several times what anybody
+#   can forward, so that CPU is the limit.
+# - saturated: that flood, and what is counted are the cycles of CPU in user space.
 set -euo pipefail
 who=$1 how=$2 cpu=$3 generator_cpu=$4 clock=$5 warmlane=$6 l3_forward=$7
 # What this script itself starts may hold the generator up, but not who is measured.
@@ -70,6 +74,10 @@ station=02:00:00:00:00:99
 ip -n "$middle" route add 198.18.0.0/15 via 10.0.1.2
 if [ "$who" = receive ]; then ip -n "$middle" route replace blackhole 198.18.0.0/15; fi
 ip -n "$middle" neighbour add 10.0.1.2 lladdr $station dev right nud permanent
+if [ "$how" != forwarding ]; then
+	# Without a program or GRO at the other end a virtual link takes no packets of XDP.
+	ip netns exec "$middle" ethtool -K left gro on
+fi
 left=$(ip netns exec "$middle" cat /sys/class/net/left/address)
 
 # All that is looked at during a round is read by this shell itself: a program takes tenths of a second to start on the generator's CPU.
@@ -145,7 +153,7 @@ start_side() {
 		await has_program right
 		;;
 	drop)
-		start side "$middle" "$cpu" python3 "$here/xdp_drop.py" left
+		start side "$middle" "$cpu" python3 -B "$here/xdp_drop.py" left
 		await has_program left
 		;;
 	esac
@@ -156,7 +164,7 @@ thread() {
 	local task name
 	for task in /proc/"${process[$1]}"/task/*; do
 		read -r name <"$task/comm"
-		if [[ "$name" =~ ^(lane0|rte-worker-1|l3_forward|hog)$ ]]; then
+		if [[ "$name" =~ ^(lane0|rte-worker-1|l3_forward)$ ]]; then
 			echo "${task##*/}"
 		fi
 	done
@@ -186,34 +194,24 @@ user_share() {
 }
 # One round. Somebody else having had the CPUs for more than a fiftieth of the time makes it disturbed.
 round() {
-	local seconds=$1 lane="" hog="" sampler counter length cycles disturbed="" more="" offered arrived now ran held stolen
-	local first_offered first_arrived since sent received lane_ran lane_held hogged steal
+	local seconds=$1 lane="" sampler counter length cycles disturbed="" more="" offered arrived now ran held stolen
+	local first_offered first_arrived since sent received lane_ran lane_held steal
 	start_side
-	if [ "$how" = saturated ]; then
-		start hog "$middle" "$cpu" chrt --fifo 50 python3 -c 'import time
-open("/proc/self/comm", "w").write("hog")
-while True:
-    end = time.perf_counter() + 0.001
-    while time.perf_counter() < end:
-        pass
-    time.sleep(0.001)'
-	fi
 	look
 	first_offered=$offered first_arrived=$arrived
 	if [ "$who" = send ]; then
 		generate "$middle" "$cpu" right,take_all=true "$station"
-	else
+	elif [ "$how" = forwarding ]; then
 		generate "$west" "$generator_cpu" sender "$left"
+	else
+		start generator "$west" "$generator_cpu" python3 -B "$here/xdp_send.py" sender "$left" 10.2.0.0 198.18.0.1
 	fi
 	await something_arrived
 	# Until it runs smoothly, but no longer than what is measured.
 	if [[ "$seconds" == 0.* ]]; then sleep "$seconds"; else sleep 1; fi
 	if [ -n "${process[side]:-}" ]; then lane=$(thread side); fi
-	if [ -n "${process[hog]:-}" ]; then hog=$(thread hog); fi
 	stolen
 	steal=$stolen
-	scheduled "$hog"
-	hogged=$ran
 	scheduled "$lane"
 	lane_ran=$ran lane_held=$held
 	look
@@ -237,8 +235,6 @@ while True:
 	length=$((now - since)) sent=$((offered - sent)) received=$((arrived - received))
 	scheduled "$lane"
 	lane_ran=$((ran - lane_ran)) lane_held=$((held - lane_held))
-	scheduled "$hog"
-	hogged=$((ran - hogged))
 	stolen
 	steal=$((stolen - steal))
 	end generator
@@ -246,7 +242,6 @@ while True:
 	sleep 0.2
 	look
 	first_offered=$((offered - first_offered)) first_arrived=$((arrived - first_arrived))
-	end hog
 	end side
 	# What ends by a signal leaves DPDK's XDP programs behind.
 	ip -n "$middle" link set left xdp off
@@ -257,7 +252,6 @@ while True:
 		# Its fourth field is the CPU time of the thread, in nanoseconds, in which they were counted.
 		more=$(awk -F , -v packets="$received" -v ran="$lane_ran" \
 			'/sys_enter/ { printf ", %.1f system calls a thousand packets", ($1 / $4) * 1000 / (packets / ran) }' "$work/calls")
-		lane_held=$((length * 1000 - lane_ran - hogged))
 	else
 		cycles=$((length * (clock / 1000) / 1000))
 	fi
