@@ -218,8 +218,22 @@ fn bonds_are_refused() {
     refused("w0 bond0", &["\"bond0\" is a bond", "open its members"]);
     lab.router.ip("link set e0 nomaster");
     lab.router.ip("link set e0 up");
-    let process = lab.start("w0", "");
+    lab.router.ip("address replace 2001:db8:2::1/64 dev e0 nodad");
+    let mut process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
+    // While it runs: the bond's packets are the kernel's.
+    lab.router.ip("link set e0 down");
+    lab.router.ip("address flush dev e0");
+    lab.router.ip("link set e0 master bond0");
+    process.wait_for("interface e0 is a member of bond0 now", SHORT);
+    lab.router.ip("address add 198.51.100.1/24 dev bond0");
+    RouterLab::wait_until("the kernel answers by the bond", SHORT, || {
+        lab.east.run("ping -n -c 1 -W 1 198.51.100.1").status.success()
+    });
+    let warnings = lab.ask("status")["warnings"].to_string();
+    assert!(warnings.contains("interface e0 is a member of bond0"), "{warnings}");
     RouterLab::check_ping(&lab.west, &["192.0.2.1"]);
+    lab.verify();
     RouterLab::finish(process);
 }
 
