@@ -9,6 +9,9 @@ use warmlane_sync::rcu::{
     Domain, ForeignReader, MAXIMUM_READERS, Protected, RcuError, ReplaceError, Retired,
 };
 
+mod stop;
+use stop::Stop;
+
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(5);
 
@@ -99,6 +102,7 @@ fn synchronize_returns_when_all_have_reported() {
     let domain = Domain::new(2).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _at_the_end = Stop(&stop);
         for name in ["lane 0", "lane 1"] {
             let (mut reader, stop) = (domain.reader(name).unwrap(), &stop);
             scope.spawn(move || {
@@ -111,7 +115,6 @@ fn synchronize_returns_when_all_have_reported() {
         for _ in 0..20 {
             domain.synchronize(LONG).unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -240,6 +243,7 @@ fn readers_and_writers(readers: usize, writers: usize, duration: Duration) {
     let value = Protected::new(&domain, Stamped::new(0));
     let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
+        let _at_the_end = Stop(&stop);
         for number in 0..readers {
             let (domain, value, stop, reads) = (&domain, &value, &stop, &reads);
             scope.spawn(move || {
@@ -289,7 +293,6 @@ fn readers_and_writers(readers: usize, writers: usize, duration: Duration) {
             domain.synchronize(LONG).unwrap();
             thread::sleep(Duration::from_millis(1));
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(reads.load(Ordering::Relaxed) > 0);
 }

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use warmlane_sync::side::{Concurrent, HeadTail, Queued, RelaxedTail, Side, Single};
 use warmlane_sync::staged;
 
+mod stop;
+use stop::Stop;
+
 /// How long each test keeps its threads busy.
 const DURATION: Duration = Duration::from_millis(200);
 const CAPACITY: usize = 64;
@@ -40,15 +43,6 @@ fn work<S: Side>(mut stage: staged::Stage<u64, S>, number: usize, stop: &AtomicB
             }
             None => thread::yield_now(),
         }
-    }
-}
-
-/// Stops the workers, also when an assertion fails.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
     }
 }
 

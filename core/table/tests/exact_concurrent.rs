@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use warmlane_table::{ExactKey, ExactReader, ExactTable, NO_VALUE};
 
+mod stop;
+use stop::Stop;
+
 const STAYING: u64 = 300;
 const COMING_AND_GOING: u64 = 400;
 const TIME: Duration = Duration::from_millis(400);
@@ -76,6 +79,7 @@ where
     let (done, lookups) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut changes = 0_u64;
     thread::scope(|scope| {
+        let _at_the_end = Stop(&done);
         for single in [false, true] {
             let reader = table.reader();
             let (done, lookups) = (&done, &lookups);
@@ -103,7 +107,6 @@ where
                 }
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
     println!("{N}: {changes} changes, {} lookups", lookups.load(Ordering::Relaxed));
     assert!(changes > 1000 && lookups.load(Ordering::Relaxed) > 1000);
