@@ -65,6 +65,8 @@ struct Sink {
     lossless: bool,
     /// Something was sent since the last flush.
     unflushed: bool,
+    /// The queue took nothing when asked in this poll, and is not asked again: that may cost a system call each time.
+    refuses: bool,
 }
 
 impl Sink {
@@ -74,6 +76,7 @@ impl Sink {
         let Some(queue) = &mut self.queue else { return 0 };
         let sent = queue.transmit(&mut self.burst);
         self.unflushed |= sent > 0;
+        self.refuses = sent == 0;
         sent
     }
 }
@@ -143,7 +146,7 @@ impl<E: Exceptions> Outputs for Sinks<E> {
 
     #[cold]
     fn make_room(&mut self, port: u16) -> bool {
-        self.ports.get_mut(usize::from(port)).is_some_and(|sink| sink.transmit() > 0)
+        self.ports.get_mut(usize::from(port)).is_some_and(|sink| !sink.refuses && sink.transmit() > 0)
     }
 }
 
@@ -187,13 +190,16 @@ impl<E: Exceptions> ForwardTask<E> {
                 queue: port.transmit,
                 lossless: port.lossless,
                 unflushed: false,
+                refuses: false,
             });
         }
         let burst = Burst::with_limit(burst);
         let limit = burst.limit();
         let is_costly = |sink: &Sink| sink.queue.as_ref().is_some_and(|queue| queue.is_costly_to_call());
-        // What a port's burst holds. Where calls cost little, fewer packets under way leave more room in the cache.
-        let bursts = if sinks.iter().any(is_costly) { BURST_CAPACITY / limit } else { 1 };
+        // What a port's burst holds. Where calls cost little, fewer packets under way leave more room in the cache; and a port
+        // that loses nothing must have room for what all sources give.
+        let gathers = sinks.iter().any(is_costly) && !sinks.iter().any(|sink| sink.lossless);
+        let bursts = if gathers { BURST_CAPACITY / limit } else { 1 };
         Self {
             forwarder,
             sources,
@@ -272,6 +278,9 @@ impl<E: Exceptions> ForwardTask<E> {
 impl<E: Exceptions> Task for ForwardTask<E> {
     fn poll(&mut self) -> Poll {
         self.forwarder.rest();
+        for sink in &mut self.sinks.ports {
+            sink.refuses = false;
+        }
         let waiting: usize = self.sinks.ports.iter().map(|sink| sink.burst.len()).sum();
         if waiting > 0 && self.transmit() {
             // A lossless port is full: whether it moved decides whether this was work.

@@ -60,9 +60,9 @@ impl ReceiveQueue for Endless {
 /// Takes up to `each` packets a call, on every `pause`th call.
 struct Sink {
     each: usize,
-    pause: usize,
+    pause: u64,
     costly: bool,
-    calls: usize,
+    calls: Arc<AtomicU64>,
     status: QueueStatus,
     counters: Arc<QueueCounters>,
     flushed: Arc<AtomicU64>,
@@ -70,8 +70,8 @@ struct Sink {
 
 impl TransmitQueue for Sink {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
-        self.calls += 1;
-        if !self.calls.is_multiple_of(self.pause) || self.status != QueueStatus::Running {
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if !calls.is_multiple_of(self.pause) || self.status != QueueStatus::Running {
             return 0;
         }
         let count = burst.len().min(self.each);
@@ -122,9 +122,17 @@ fn run(frames: Vec<Vec<u8>>, sink: Sink, lossless: bool) -> (u64, u64) {
     (taken.packets.get(), counters.dropped(Reason::OutputQueueFull))
 }
 
-fn sink(each: usize, pause: usize) -> Sink {
+fn sink(each: usize, pause: u64) -> Sink {
     let (counters, flushed) = (QueueCounters::new(&[]), Arc::default());
-    Sink { each, pause, costly: false, calls: 0, status: QueueStatus::Running, counters, flushed }
+    Sink {
+        each,
+        pause,
+        costly: false,
+        calls: Arc::default(),
+        status: QueueStatus::Running,
+        counters,
+        flushed,
+    }
 }
 
 #[test]
@@ -172,6 +180,25 @@ fn a_costly_output_is_given_several_bursts_at_once() {
     assert_eq!((task.poll(), taken.packets.get()), (Poll::Worked(44), 300));
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 300];
     assert_eq!(self::task(frames, sink(256, 1), false).2.poll(), Poll::Worked(32));
+}
+
+#[test]
+fn an_output_that_takes_nothing_is_asked_once_a_poll() {
+    let frames = vec![udp4(ipv4("203.0.113.5"), b""); 1000];
+    let full = Sink { costly: true, ..sink(0, 1) };
+    let calls = Arc::clone(&full.calls);
+    let (_bench, counters, mut task) = task(frames, full, false);
+    // The first 256 wait, and are offered once; the next find no room before and after they are received.
+    assert_eq!((task.poll(), calls.load(Ordering::Relaxed)), (Poll::Worked(256), 1));
+    assert_eq!((task.poll(), calls.load(Ordering::Relaxed)), (Poll::Worked(256), 3));
+    assert_eq!(counters.dropped(Reason::OutputQueueFull), 256);
+}
+
+#[test]
+fn for_a_port_that_loses_nothing_no_bursts_are_gathered() {
+    let frames = vec![udp4(ipv4("203.0.113.5"), b""); 300];
+    let costly = Sink { costly: true, ..sink(256, 1) };
+    assert_eq!(task(frames, costly, true).2.poll(), Poll::Worked(32));
 }
 
 /// A driver such as AF_XDP's gives buffers back that the hardware has sent when it is flushed: a lane that has nothing to do
