@@ -392,12 +392,17 @@ impl Home {
         loose.taken += count as u64;
         self.loose_length.store(loose.indices.len() as u32, Ordering::Relaxed);
         if count < wanted {
-            loose.refused += (wanted - count) as u64;
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.refuse();
         }
         drop(loose);
         self.note_level();
         count
+    }
+
+    /// Counts packets that a thread without a lane cache wanted and did not get.
+    #[cold]
+    pub(crate) fn count_refused(&self, packets: usize) {
+        self.loose.lock().refused += packets as u64;
     }
 
     /// Brings buffers home that a thread without a lane cache frees. The books in `loose` are the caller's.

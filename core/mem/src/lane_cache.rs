@@ -183,18 +183,22 @@ pub(crate) fn take(pool: &Pool, burst: &mut Burst, wanted: usize) -> usize {
     let cache = CACHES.with(|caches| caches[usize::from(shared.slot)].get());
     // SAFETY: a non-null entry points to the live box of this thread's guard (the guard nulls it when dropped), and
     // nothing else on this thread is in the middle of using it: `take` and `free` never call out to safe code.
-    match unsafe { cache.as_mut() } {
-        Some(cache) => cache.take(burst, wanted),
-        None => shared.home.take_unattached(wanted, |index| {
-            // SAFETY: the index is a buffer of this pool that nobody owns, because it was just taken; the burst
-            // has room, because wanted is at most that.
-            unsafe {
-                let header = register::header(BufferId::new(shared.slot, index));
-                header.cast::<Volatile>().write(shared.clean);
-                burst.push_unchecked(Packet::from_header(header));
-            }
-        }),
+    if let Some(cache) = unsafe { cache.as_mut() } {
+        return cache.take(burst, wanted);
     }
+    let count = shared.home.take_unattached(wanted, |index| {
+        // SAFETY: the index is a buffer of this pool that nobody owns, because it was just taken; the burst
+        // has room, because wanted is at most that.
+        unsafe {
+            let header = register::header(BufferId::new(shared.slot, index));
+            header.cast::<Volatile>().write(shared.clean);
+            burst.push_unchecked(Packet::from_header(header));
+        }
+    });
+    if count < wanted {
+        shared.home.count_refused(wanted - count);
+    }
+    count
 }
 
 impl Cache {

@@ -131,28 +131,24 @@ impl Region {
         self.places.buffers as u32
     }
 
-    /// Whether the packet can be [handed out](Self::hand_out): one segment, in one of this pool's buffers.
-    #[inline(always)]
-    pub fn holds(&self, packet: &Packet) -> bool {
-        is_single(self.single, packet)
-    }
-
     /// Whether all buffers of the packet are this pool's.
     pub fn holds_chain(&self, packet: &Packet) -> bool {
         packet.segment_ids().all(|id| id.slot() == self.slot)
     }
 
-    /// Takes up to `wanted` free buffers and tells `use_index` of each, as if they were taken as packets and then
-    /// [handed out](Self::hand_out). Returns how many.
+    /// Takes free buffers and writes their names to the front of `indices`, as many as fit and are there, as if they were
+    /// taken as packets and then [handed out](Self::hand_out). Returns how many.
     ///
-    /// They stay taken until [`take_back`](Self::take_back) or [`free`](Self::free).
+    /// They stay taken until [`take_back`](Self::take_back) or [`free`](Self::free). What isn't there does not count as
+    /// refused: no packet waits for it.
     #[inline]
-    pub fn take(&self, wanted: usize, use_index: impl FnMut(u32)) -> usize {
-        lane_cache::take_indices(&self.pool, wanted, use_index)
+    pub fn take(&self, indices: &mut [u32]) -> usize {
+        lane_cache::take_indices(&self.pool, indices)
     }
 
     /// Takes up to `limit` packets from the front of `burst`, after telling `use_packet` of each where it is. It stops at
-    /// the first that it does not [hold](Self::holds), or that `use_packet` does not want. Returns how many.
+    /// the first that is not of one segment in one of this pool's buffers, or that `use_packet` does not want. Returns how
+    /// many.
     ///
     /// Their buffers stay taken until [`take_back`](Self::take_back) or [`free`](Self::free).
     #[inline(always)]
@@ -279,9 +275,11 @@ mod tests {
         let pool = pool(None);
         let region = pool.region();
         for lane in [None, Some(pool.attach().unwrap())] {
-            let mut indices = Vec::new();
-            assert_eq!(region.take(70, |index| indices.push(index)), 70);
-            assert_eq!(region.take(70, |index| indices.push(index)), 30, "no more than there are");
+            let mut indices = vec![0; 140];
+            assert_eq!(region.take(&mut indices[..70]), 70);
+            assert_eq!(region.take(&mut indices[70..]), 30, "no more than there are");
+            assert_eq!(region.take(&mut []), 0);
+            indices.truncate(100);
             indices.sort_unstable();
             assert!(indices.iter().copied().eq(0..100));
             assert_eq!((pool.ledger().outstanding(), pool.take().is_none()), (100, true));
@@ -314,7 +312,9 @@ mod tests {
         assert_eq!(region.hand_out(&mut burst, 8, &mut take), 1);
         assert_eq!(burst.len(), 1);
         burst.clear();
-        assert!(!region.holds(&other.take().unwrap()));
+        let mut strange = Burst::new();
+        other.take_burst(&mut strange, 1);
+        assert_eq!(region.hand_out(&mut strange, 8, |_, _| true), 0);
         let mut mixed = pool.take().unwrap();
         assert!(region.holds_chain(&mixed));
         mixed.chain(other.take().unwrap()).unwrap();

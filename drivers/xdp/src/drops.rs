@@ -12,7 +12,7 @@ drop_reasons! {
         /// The kernel dropped it for another reason.
         Refused: "refused", Loss, "the kernel could not put the frame into buffers: too long for one, and the port takes no packets of several";
         /// What the kernel wrote is not true.
-        BadDescriptor: "bad-descriptor", Loss, "the descriptor names a place outside the buffers that the kernel was given";
+        BadDescriptor: "bad-descriptor", Loss, "the descriptor names a place outside the buffers that the kernel was given, or one twice; a buffer that it names so stays out of use until the port is closed";
         /// A chain has up to 255 buffers.
         TooManyBuffers: "too-many-buffers", Loss, "the frame came in more than 255 buffers";
     }
@@ -34,7 +34,7 @@ drop_reasons! {
         /// We can't complete its checksum.
         ChecksumUnknown: "checksum-unknown", Warning, "the checksum was left to hardware, at a place outside the packet's first buffer";
         /// There is nowhere to send it to any more.
-        Gone: "interface-gone", Warning, "the interface was deleted or moved to another network namespace";
+        Gone: "interface-gone", Warning, "the interface was deleted or moved to another network namespace, or its rings with the kernel broke";
         /// What the kernel wrote is not true.
         BadCompletion: "bad-completion", Loss, "the kernel reported a buffer as sent that it did not have; no packet was lost by that";
     }

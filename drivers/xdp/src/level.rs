@@ -59,15 +59,15 @@ impl Level {
         self.target
     }
 
-    /// A poll found `waiting` buffers used.
+    /// A poll found `waiting` buffers used, and takes `taken` of them.
     #[inline]
-    pub(crate) fn found(&mut self, waiting: u32) {
+    pub(crate) fn found(&mut self, waiting: u32, taken: u32) {
         self.empty = 0;
         if waiting >= self.target / 2 {
             self.target = self.target.saturating_mul(2).min(self.maximum);
         }
         self.peak = self.peak.max(waiting);
-        self.packets = self.packets.saturating_add(waiting);
+        self.packets = self.packets.saturating_add(taken);
         if self.packets >= WINDOW {
             self.end_window();
         }
@@ -111,17 +111,17 @@ mod tests {
         let mut level = Level::new(64, 512, 2048);
         assert_eq!(level.target(), 512);
         for _ in 0..10 * WINDOW / 8 {
-            level.found(8);
+            level.found(8, 8);
         }
         assert_eq!(level.target(), 64);
-        level.found(40);
+        level.found(40, 40);
         assert_eq!(level.target(), 128);
         for _ in 0..10 {
-            level.found(1500);
+            level.found(1500, 1500);
         }
         assert_eq!(level.target(), 2048);
         for _ in 0..10 * WINDOW / 64 {
-            level.found(64);
+            level.found(64, 64);
         }
         assert_eq!(level.target(), 4 * 64);
         for _ in 0..PAUSE {
@@ -132,12 +132,12 @@ mod tests {
         for windows in [1, 2] {
             level.missed();
             for _ in 0..windows * WINDOW / 64 {
-                level.found(64);
+                level.found(64, 64);
             }
             assert_eq!(level.target(), 2048);
         }
         for _ in 0..WINDOW / 64 {
-            level.found(64);
+            level.found(64, 64);
         }
         assert_eq!(level.target(), 1024);
     }
@@ -146,7 +146,7 @@ mod tests {
     fn a_short_ring_is_the_limit() {
         let mut level = Level::new(64, 512, 32);
         for _ in 0..1000 {
-            level.found(32);
+            level.found(32, 32);
         }
         assert_eq!(level.target(), 32);
     }

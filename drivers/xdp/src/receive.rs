@@ -44,9 +44,8 @@ pub(crate) struct XdpReceive {
     busy_poll: bool,
     outstanding: Outstanding,
     level: Level,
-    posted: u32,
-    /// Descriptors that were taken, in all.
-    received: u32,
+    /// Names on their way from the pool to the fill ring.
+    indices: Box<[u32; BURST_CAPACITY]>,
     /// The beginning of a packet whose other buffers have yet to come.
     partial: Option<Packet>,
     /// The rest of a packet that was dropped has yet to come.
@@ -87,8 +86,7 @@ impl XdpReceive {
             channel: parts.channel,
             name: parts.name,
             busy_poll: parts.busy_poll,
-            posted: 0,
-            received: 0,
+            indices: Box::new([0; BURST_CAPACITY]),
             partial: None,
             skipping: false,
             counters: QueueCounters::new(ReceiveDrop::ALL),
@@ -105,25 +103,30 @@ impl XdpReceive {
     #[inline]
     fn refill(&mut self) {
         let target = self.level.target();
-        let missing = target.saturating_sub(self.posted);
+        let missing = target.saturating_sub(self.fill.under_way());
         if missing >= REFILL.min(target / 4).max(1) {
             self.post(missing);
         }
     }
 
     fn post(&mut self, missing: u32) {
-        let Ok(room) = self.fill.room(missing) else {
-            self.fail_corrupt();
-            return;
-        };
+        // The level is at most the ring's size, so there is room for all.
         let (places, start) = (self.region.places(), self.geometry.start);
         let (mut fill, mut marks) = (self.fill.writer(), self.outstanding.marks());
-        let taken = self.region.take(missing.min(room) as usize, |index| {
-            marks.give(index);
-            fill.write(places.of(index) + start);
-        });
+        let mut missing = missing as usize;
+        while missing > 0 {
+            let wanted = missing.min(BURST_CAPACITY);
+            let taken = self.region.take(&mut self.indices[..wanted]);
+            for &index in &self.indices[..taken] {
+                marks.give(index);
+                fill.write(places.of(index) + start);
+            }
+            if taken < wanted {
+                break;
+            }
+            missing -= taken;
+        }
         drop(fill);
-        self.posted += taken as u32;
         self.fill.publish();
         if self.channel.zero_copy && self.fill.needs_wakeup() {
             self.wake();
@@ -146,9 +149,9 @@ impl XdpReceive {
         });
     }
 
-    /// Takes `count` descriptors that wait, each a packet.
+    /// Takes `count` descriptors that wait, each a packet. Returns how many buffers came.
     #[inline]
-    fn take_whole(&mut self, burst: &mut Burst, count: u32) {
+    fn take_whole(&mut self, burst: &mut Burst, count: u32) -> u32 {
         let base = self.region.address().as_ptr();
         let (places, end) = (self.region.places(), self.region.end());
         let mut marks = self.outstanding.marks();
@@ -173,11 +176,13 @@ impl XdpReceive {
             let bad = u64::from(count) - good as u64;
             self.counters.drops.count(ReceiveDrop::BadDescriptor.index(), bad);
         }
+        good as u32
     }
 
-    /// Takes `count` descriptors that wait, some of which are pieces of packets.
+    /// Takes `count` descriptors that wait, some of which are pieces of packets. Returns how many buffers came.
     #[cold]
-    fn take_pieces(&mut self, burst: &mut Burst, count: u32) {
+    fn take_pieces(&mut self, burst: &mut Burst, count: u32) -> u32 {
+        let mut buffers = 0;
         for number in 0..count {
             let descriptor = self.ring.waiting().get(number);
             let is_last = descriptor.options & CONTINUES == 0;
@@ -185,7 +190,7 @@ impl XdpReceive {
             let places = self.region.places();
             let span = accept(places, self.region.end(), &mut self.outstanding.marks(), descriptor);
             // SAFETY: as in `take_whole`.
-            unsafe { self.region.take_back(span.into_iter(), &mut piece) };
+            buffers += unsafe { self.region.take_back(span.into_iter(), &mut piece) } as u32;
             if self.skipping {
                 self.skipping = !is_last;
                 continue;
@@ -214,6 +219,7 @@ impl XdpReceive {
             }
         }
         self.ring.release(count);
+        buffers
     }
 
     /// Whether packets of several buffers are under way.
@@ -299,17 +305,15 @@ impl ReceiveQueue for XdpReceive {
             }
             return 0;
         }
-        self.level.found(ready);
         let count = ready.min(room);
-        if self.has_pieces(count) {
-            self.take_pieces(burst, count);
+        self.level.found(ready, count);
+        let buffers = if self.has_pieces(count) {
+            self.take_pieces(burst, count)
         } else {
-            self.take_whole(burst, count);
-        }
-        self.posted = self.posted.saturating_sub(count);
-        self.received = self.received.wrapping_add(count);
-        // What the kernel has filled it has taken from that ring.
-        self.fill.at_least_taken(self.received);
+            self.take_whole(burst, count)
+        };
+        // What came was posted, and what the kernel has filled it has taken from that ring.
+        self.fill.note_taken(buffers);
         self.refill();
         burst.len() - before
     }

@@ -167,30 +167,46 @@ impl<T: Plain> Producer<T> {
     #[inline]
     pub(crate) fn room(&mut self, wanted: u32) -> Result<u32, Corrupt> {
         let size = self.shared.size();
-        let mut room = size - self.written.wrapping_sub(self.taken);
+        let mut room = size - self.under_way();
         if room < wanted {
             self.look()?;
-            room = size - self.written.wrapping_sub(self.taken);
+            room = size - self.under_way();
         }
         Ok(room)
     }
 
-    /// The consumer must have taken this many entries since the beginning: known without a look at its index.
+    /// Entries that the consumer has yet to take, for all that we know.
     #[inline(always)]
-    pub(crate) const fn at_least_taken(&mut self, entries: u32) {
-        if entries.wrapping_sub(self.taken).cast_signed() > 0 {
-            self.taken = entries;
-        }
+    pub(crate) const fn under_way(&self) -> u32 {
+        self.written.wrapping_sub(self.taken)
     }
 
-    fn look(&mut self) -> Result<(), Corrupt> {
+    /// Notes that the consumer has taken `count` more entries, of those published, which we know without a look at its index.
+    #[inline(always)]
+    pub(crate) const fn note_taken(&mut self, count: u32) {
+        self.taken = self.taken.wrapping_add(count);
+        debug_assert!(self.under_way() <= self.shared.size());
+    }
+
+    /// Returns how many entries the consumer has taken since we knew last.
+    fn look(&mut self) -> Result<u32, Corrupt> {
         // Acquire pairs with the kernel's release of its index: its reads of those entries are over.
         let taken = self.shared.index(self.shared.offsets.consumer).load(Ordering::Acquire);
-        if self.published.wrapping_sub(taken) > self.shared.size() {
+        let since = taken.wrapping_sub(self.taken);
+        if since.cast_signed() < 0 {
+            // It tells us later than somebody else did.
+            return Ok(0);
+        }
+        if since > self.published.wrapping_sub(self.taken) {
             return Err(Corrupt);
         }
         self.taken = taken;
-        Ok(())
+        Ok(since)
+    }
+
+    /// Whether the kernel has taken some of the entries since we knew last, but not all.
+    pub(crate) fn has_begun(&mut self) -> bool {
+        self.look().is_ok_and(|count| count > 0) && self.taken != self.published
     }
 
     /// Whether the kernel has yet to take entries that were published.
@@ -395,6 +411,25 @@ mod tests {
         assert_eq!(consumer.ready(SIZE), Err(Corrupt));
         consumer.shared.index(OFFSETS.consumer).store(1, Ordering::Relaxed);
         assert_eq!(producer.is_pending(), Err(Corrupt));
+        producer.writer().write(7);
+        assert_eq!(producer.is_pending(), Err(Corrupt), "written, but not published");
+    }
+
+    #[test]
+    fn an_index_that_lags_behind_what_is_known_changes_nothing() {
+        let (mut producer, consumer, _fd) = ring();
+        for _ in 0..5 {
+            producer.writer().write(7);
+        }
+        producer.publish();
+        producer.note_taken(3);
+        assert_eq!((producer.under_way(), producer.room(SIZE)), (2, Ok(6)));
+        consumer.shared.index(OFFSETS.consumer).store(2, Ordering::Relaxed);
+        assert_eq!((producer.has_begun(), producer.room(SIZE)), (false, Ok(6)));
+        consumer.shared.index(OFFSETS.consumer).store(4, Ordering::Relaxed);
+        assert_eq!((producer.has_begun(), producer.room(SIZE)), (true, Ok(7)));
+        consumer.shared.index(OFFSETS.consumer).store(5, Ordering::Relaxed);
+        assert_eq!((producer.has_begun(), producer.is_pending()), (false, Ok(false)), "all are taken");
     }
 
     #[test]

@@ -23,6 +23,10 @@ const TAG_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 /// Pieces of one frame that the kernel takes at most (`CONFIG_MAX_SKB_FRAGS`, usually).
 const PIECES: usize = 17;
 
+/// Calls to send what is in the ring, at most: before Linux 6.17 one sends 32 packets (`TX_BATCH_SIZE` in `net/xdp/xsk.c`), if it
+/// copies them.
+const CALLS: usize = BURST_CAPACITY / 32;
+
 /// How long the end of a queue waits for what is on its way.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
@@ -269,20 +273,24 @@ impl XdpTransmit {
     /// Tells the kernel that there is something to send, if it wants to be told.
     #[inline]
     fn kick(&mut self) {
+        self.is_down = false;
         if !(self.ring.needs_wakeup() || self.busy_poll) {
             return;
         }
-        self.channel.transmit_calls.add(1);
-        self.is_down = false;
-        if let Err(error) = system::wake_sender(&self.channel.fd) {
+        for _ in 0..CALLS {
+            self.channel.transmit_calls.add(1);
+            let Err(error) = system::wake_sender(&self.channel.fd) else { return };
             match error.raw_os_error() {
+                // The kernel has sent as many as a call may: the next call goes on.
+                Some(libc::EAGAIN) if self.ring.has_begun() => continue,
                 Some(libc::ENETDOWN) => self.is_down = true,
                 Some(libc::ENXIO | libc::ENODEV) => {
                     self.failure.get_or_insert_with(|| gone(&self.name));
                 }
-                // The kernel has sent a part, or has no memory now: the next burst or flush goes on.
+                // It has no room or no memory now: the next burst or flush goes on.
                 _ => {}
             }
+            return;
         }
     }
 

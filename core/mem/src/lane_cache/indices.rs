@@ -5,17 +5,22 @@ use crate::pool::Pool;
 use crate::register;
 use crate::shared::Shared;
 
-/// Takes up to `wanted` buffers of `pool` and hands each to `use_index`; returns how many. Their headers are as their last
-/// user left them, but for the identity, which says "one segment" as always at home.
+/// Takes buffers of `pool` into the front of `target`, as many as fit and are there; returns how many. Their headers are as
+/// their last user left them, but for the identity, which says "one segment" as always at home.
 #[inline]
-pub(crate) fn take_indices(pool: &Pool, wanted: usize, use_index: impl FnMut(u32)) -> usize {
+pub(crate) fn take_indices(pool: &Pool, target: &mut [u32]) -> usize {
     let shared = pool.shared();
     let cache = CACHES.with(|caches| caches[usize::from(shared.slot)].get());
     // SAFETY: as in `take`.
-    match unsafe { cache.as_mut() } {
-        Some(cache) => cache.take_indices(wanted, use_index),
-        None => shared.home.take_unattached(wanted, use_index),
+    if let Some(cache) = unsafe { cache.as_mut() } {
+        return cache.take_indices(target);
     }
+    let mut places = target.iter_mut();
+    shared.home.take_unattached(places.len(), |index| {
+        if let Some(place) = places.next() {
+            *place = index;
+        }
+    })
 }
 
 /// Frees buffers of the pool in `slot`.
@@ -40,11 +45,12 @@ pub(crate) unsafe fn free_indices(slot: u8, indices: &[u32]) {
 
 impl Cache {
     #[inline(always)]
-    fn take_indices(&mut self, wanted: usize, mut use_index: impl FnMut(u32)) -> usize {
+    fn take_indices(&mut self, target: &mut [u32]) -> usize {
         let mut count = 0;
-        while count < wanted && (self.magazines.loaded.length > 0 || self.refill(wanted - count)) {
+        while count < target.len() && (self.magazines.loaded.length > 0 || self.refill(target.len() - count))
+        {
             let loaded = &mut self.magazines.loaded;
-            let chunk = loaded.length.min(wanted - count);
+            let chunk = loaded.length.min(target.len() - count);
             loaded.length -= chunk;
             // Nothing of these buffers is wanted in this core's cache, and what is left in the magazine is as far away
             // as before.
@@ -52,10 +58,11 @@ impl Cache {
             // SAFETY: `cells` are those of the loaded magazine, which this lane owns, and its length was at most their number.
             let indices =
                 unsafe { std::slice::from_raw_parts(self.cells.as_ptr().add(loaded.length), chunk) };
-            indices.iter().copied().for_each(&mut use_index);
+            target[count..count + chunk].copy_from_slice(indices);
             count += chunk;
         }
-        self.count_taken(count, wanted);
+        // Nothing is refused: whoever takes so wants a store, and asks again.
+        self.count_taken(count, count);
         count
     }
 
