@@ -14,7 +14,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def call(command, attributes):
     """Gives the kernel a command, and ends the program if that's refused."""
-    result = libc.syscall(CALL, command, ctypes.c_char_p(attributes), len(attributes))
+    # The kernel writes to it: how a test run of a program went, for one.
+    memory = ctypes.create_string_buffer(attributes, len(attributes))
+    result = libc.syscall(CALL, command, memory, len(attributes))
     if result < 0:
         sys.exit(f"bpf command {command}: {os.strerror(ctypes.get_errno())}")
     return result

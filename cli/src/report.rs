@@ -60,7 +60,7 @@ pub(crate) struct LaneReport {
     pub(crate) cpu: Option<usize>,
     pub(crate) packets: u64,
     pub(crate) cycles_per_packet: Option<f64>,
-    pub(crate) packets_per_burst: Option<f64>,
+    pub(crate) packets_per_poll: Option<f64>,
     pub(crate) busy_percent: f64,
 }
 
@@ -167,12 +167,12 @@ impl Report {
         for lane in &self.lanes {
             writeln!(
                 text,
-                "{} on CPU {}: {} packets, {} cycles each, {} a burst, {:.0} % busy",
+                "{} on CPU {}: {} packets, {} cycles each, {} a poll, {:.0} % busy",
                 lane.name,
                 lane.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
                 lane.packets,
                 lane.cycles_per_packet.map_or_else(|| "-".to_owned(), |cycles| format!("{cycles:.1}")),
-                lane.packets_per_burst.map_or_else(|| "-".to_owned(), |packets| format!("{packets:.1}")),
+                lane.packets_per_poll.map_or_else(|| "-".to_owned(), |packets| format!("{packets:.1}")),
                 lane.busy_percent,
             )?;
         }
@@ -233,7 +233,7 @@ fn lane(view: &LaneView) -> LaneReport {
         cpu: view.cpu,
         packets: counters.packets.get(),
         cycles_per_packet: counters.cycles_per_packet(),
-        packets_per_burst: counters.packets_per_burst(),
+        packets_per_poll: counters.packets_per_poll(),
         busy_percent: 100.0 * busy as f64 / (busy + idle).max(1) as f64,
     }
 }

@@ -26,7 +26,7 @@ impl LaneCounters {
     }
 
     /// Packets per poll that moved packets; `None` before the first.
-    pub fn packets_per_burst(&self) -> Option<f64> {
+    pub fn packets_per_poll(&self) -> Option<f64> {
         let polls = self.busy_polls.get();
         (polls > 0).then(|| self.packets.get() as f64 / polls as f64)
     }

@@ -15,7 +15,7 @@ pub enum Poll {
 
 /// What a lane polls, over and over.
 pub trait Task: Send {
-    /// Does a burst's worth of work and returns; never blocks.
+    /// Does a bounded piece of work, some bursts at most, and returns; never blocks.
     fn poll(&mut self) -> Poll;
 
     /// Asks the task to come to an end: take nothing new in, bring what is under way out, then say

@@ -95,6 +95,10 @@ impl TransmitQueue for PacketTransmit {
         before - burst.len()
     }
 
+    fn is_costly_to_call(&self) -> bool {
+        true
+    }
+
     fn status(&self) -> QueueStatus {
         match &self.failure {
             Some(sentence) => QueueStatus::Failed(sentence.clone()),
