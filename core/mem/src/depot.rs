@@ -31,8 +31,9 @@ pub(crate) struct Depot {
     /// How many are in `cold`, about: counted beside it.
     cold_count: AtomicU32,
     empty: IndexStack,
-    /// Magazines that the hot set should have. From the queue is taken when at least that many are in; it grows by
-    /// half of it more before magazines go to the cold side, so that what is under way comes and goes without them.
+    /// Magazines that the hot set should have. A lane that looks takes from the queue when at least that many are in, and
+    /// until a quarter of them is gone it need not look again; the queue grows by half of it more before magazines go to
+    /// the cold side, so that what is under way comes and goes without them.
     bound: AtomicU32,
 }
 
@@ -67,7 +68,14 @@ impl Depot {
     pub(crate) fn exchange_for_full(&self, empty: u32) -> Option<Full> {
         // Relaxed, here and below: any bound will do, no other memory hangs on it.
         let bound = self.bound.load(Ordering::Relaxed).max(1);
-        if let Some(number) = self.hot.take(empty, bound) {
+        // With nothing on the cold side, looking for it would only fetch the line that the other lane writes to.
+        let cold = self.cold_count.load(Ordering::Relaxed) > 0;
+        let hot = if cold {
+            self.hot.take(empty, bound - bound / 4, bound / 4)
+        } else {
+            self.hot.take(empty, 1, 0)
+        };
+        if let Some(number) = hot {
             return Some(Full { number, hot: true });
         }
         if let Some(number) = self.cold.pop() {
@@ -75,7 +83,7 @@ impl Depot {
             self.give_empty(empty);
             return Some(Full { number, hot: false });
         }
-        self.hot.take(empty, 1).map(|number| Full { number, hot: true })
+        self.hot.take(empty, 1, 0).map(|number| Full { number, hot: true })
     }
 
     /// Exchanges the full magazine `full` for an empty one. `None` only if lanes hold more magazines than the depot
@@ -123,6 +131,68 @@ impl Depot {
 const fn slots(full: u32) -> u32 {
     let slots = full.next_power_of_two();
     if slots < 2 { 2 } else { slots }
+}
+
+#[cfg(all(test, not(loom)))]
+mod sizes {
+    use super::*;
+    use std::collections::VecDeque;
+
+    /// A depot with 64 full magazines, and some of them under way.
+    struct Traffic {
+        depot: Depot,
+        under_way: VecDeque<u32>,
+    }
+
+    impl Traffic {
+        fn new(bound: u32) -> Self {
+            let depot = Depot::new(64, 100, bound);
+            for _ in 0..64 {
+                let number = depot.lend().unwrap();
+                depot.give_empty(depot.exchange_for_empty(number).unwrap());
+            }
+            Self { depot, under_way: VecDeque::new() }
+        }
+
+        /// Exchanges so often that it settles, with so many under way; returns how many magazines came from the cold side.
+        fn run(&mut self, under_way: usize) -> u32 {
+            let mut cold = 0;
+            for _ in 0..1_000 {
+                while self.under_way.len() < under_way {
+                    let full = self.depot.exchange_for_full(self.depot.lend().unwrap()).unwrap();
+                    cold += u32::from(!full.hot);
+                    self.under_way.push_back(full.number);
+                }
+                let full = self.under_way.pop_front().unwrap();
+                self.depot.give_empty(self.depot.exchange_for_empty(full).unwrap());
+            }
+            cold
+        }
+    }
+
+    #[test]
+    fn what_is_under_way_comes_on_top_of_the_hot_set_once() {
+        let mut traffic = Traffic::new(16);
+        for under_way in [1, 8, 20, 30] {
+            traffic.run(under_way);
+            assert_eq!(traffic.run(under_way), 0, "{under_way} under way");
+            let hot = traffic.depot.hot.len();
+            assert!((12..=24).contains(&hot), "{hot} in the hot set with {under_way} under way");
+        }
+        // What comes home beyond the set and its half goes to the cold side.
+        traffic.run(1);
+        assert_eq!(traffic.depot.hot.len(), 24);
+    }
+
+    #[test]
+    fn all_come_out_whatever_the_bound() {
+        for bound in [0, 1, 16, 64] {
+            let depot = Traffic::new(bound).depot;
+            let all = std::iter::from_fn(|| depot.exchange_for_full(depot.lend().unwrap()));
+            assert_eq!(all.map(|full| full.number).collect::<std::collections::HashSet<_>>().len(), 64);
+            assert_eq!(depot.full(), 0);
+        }
+    }
 }
 
 #[cfg(all(test, loom))]

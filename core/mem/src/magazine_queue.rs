@@ -100,18 +100,19 @@ impl MagazineQueue {
         }
     }
 
-    /// Takes the first full magazine, if at least `minimum` are in, and leaves `empty`.
+    /// Takes the first full magazine, if at least `minimum` are in, and leaves `empty`. Who must look how many are in,
+    /// which costs both sides a line, wants `surplus` more, so that the next ones need not.
     #[inline]
-    pub(crate) fn take(&self, empty: u32, minimum: u32) -> Option<u32> {
+    pub(crate) fn take(&self, empty: u32, minimum: u32, surplus: u32) -> Option<u32> {
         let turns = self.slots.len() as u64;
         let mut position = self.takers.position.load(Ordering::Relaxed);
         loop {
             if self.takers.seen.load(Ordering::Relaxed) < position + u64::from(minimum) {
                 let put = self.putters.position.load(Ordering::Relaxed);
-                self.takers.seen.store(put, Ordering::Relaxed);
-                if put < position + u64::from(minimum) {
+                if put < position + u64::from(minimum + surplus) {
                     return None;
                 }
+                self.takers.seen.store(put, Ordering::Relaxed);
             }
             let slot = self.slot(position);
             // A2: acquire, pairs with R1.
@@ -171,14 +172,24 @@ mod tests {
     #[test]
     fn full_ones_come_out_in_order_and_empty_ones_in_exchange() {
         let queue = MagazineQueue::new(0..2);
-        assert_eq!((queue.take(9, 1), queue.len()), (None, 0));
+        assert_eq!((queue.take(9, 1, 0), queue.len()), (None, 0));
         assert_eq!(queue.put(10, 2), Some(0));
-        assert_eq!((queue.take(9, 2), queue.len()), (None, 1), "fewer than asked for are in");
+        assert_eq!((queue.take(9, 2, 0), queue.len()), (None, 1), "fewer than asked for are in");
         assert_eq!(queue.put(11, 2), Some(1));
         assert_eq!((queue.put(12, 2), queue.put(12, 5)), (None, None), "at the limit, and full");
-        assert_eq!((queue.take(20, 2), queue.take(21, 1)), (Some(10), Some(11)));
+        assert_eq!((queue.take(20, 2, 0), queue.take(21, 1, 0)), (Some(10), Some(11)));
         assert_eq!((queue.put(12, 1), queue.put(13, 2)), (Some(20), Some(21)));
         assert_eq!(queue.len(), 2);
+    }
+
+    #[test]
+    fn who_looks_wants_more_and_who_need_not_does_not() {
+        let queue = MagazineQueue::new(0..4);
+        assert!(queue.put(10, 4).is_some() && queue.put(11, 4).is_some());
+        assert_eq!(queue.take(9, 1, 2), None, "two are in, and three are wanted");
+        assert!(queue.put(12, 4).is_some());
+        assert_eq!((queue.take(20, 2, 1), queue.take(21, 2, 1)), (Some(10), Some(11)));
+        assert_eq!(queue.take(22, 2, 1), None, "one is in");
     }
 
     #[test]
@@ -194,7 +205,7 @@ mod tests {
         }
         for (full, empty) in (100..120).zip(50..) {
             assert!(queue.put(full, 2).is_some());
-            assert_eq!(queue.take(empty, 1), Some(full));
+            assert_eq!(queue.take(empty, 1, 0), Some(full));
         }
     }
 }
