@@ -131,7 +131,7 @@ pub(crate) struct HotBound {
     /// Means of the bound in use since it last changed or got better, up to two, the last one first: a trial has to beat both
     /// of the base's, or a moment in which the CPU was away would make any other bound look better.
     costs: [Option<u64>; 2],
-    /// The least mean since the bound changed.
+    /// The least mean since the bound changed, or since it got far worse by itself.
     least: u64,
     /// What the base cost before the trial that is on.
     base_cost: u64,
@@ -216,8 +216,10 @@ impl HotBound {
     }
 
     fn judge(&mut self, cost: u64) {
-        // While it still gets better, whatever was tried would seem to be why.
-        if cost < self.least - self.least / 64 {
+        // While it still gets better, whatever was tried would seem to be why. And when it got far worse by itself, others
+        // had the caches, and it will get better again.
+        let worse = self.costs[0].is_some_and(|last| cost > last + last / 4);
+        if worse || cost < self.least - self.least / 64 {
             (self.least, self.costs) = (cost, [Some(cost), None]);
             return;
         }
@@ -359,6 +361,23 @@ mod tests {
                 assert_eq!(search.base, 32, "after {number} measurements, {plateau} of them alike");
             }
         }
+    }
+
+    #[test]
+    fn nothing_is_tried_while_it_gets_better_again_after_each_pause() {
+        let mut search = HotBound::new(4, 512, 32);
+        let (mut trials, mut early) = (0, 0);
+        for number in 0..100_000 {
+            let cost = after_a_pause(0, number % 301, search.bound());
+            let before = search.bound();
+            if search.observe(cost, 2).is_some() && before == 32 {
+                trials += 1;
+                early += u32::from(cost > 3_100);
+            }
+            assert_eq!(search.base, 32, "after {number} measurements");
+        }
+        // The mean before one may have begun before the pause.
+        assert!(trials > 20 && early * 20 < trials, "{early} of {trials} trials while it got better");
     }
 
     #[test]
