@@ -1,6 +1,7 @@
 //! Ways to do a thing that take turns, until there are enough rounds that count.
 //!
-//! A turn is one round of each way. A round that lost time to others is repeated at once, a few times; a turn with one that
+//! A turn is one round of each way. A round that lost time to others is repeated, a few times, each time after one of the way
+//! before it, so that it finds the caches as other rounds do; a turn with one that
 //! still did doesn't count, and another is taken. Nor does a turn in which the core's clock, which is measured after each round ([`core_clock`]), was not what it mostly is after rounds of the same way: a way
 //! may slow the core down itself, by wide vectors for example, which is part of what it costs. With two lanes, the cost of moving a cache
 //! line between their CPUs is measured before, between and after the rounds of a turn: one in which it changed doesn't count
@@ -108,6 +109,10 @@ fn take_one<E: From<AffinityError>>(
         let mut round = measure(way)?;
         for _ in 0..REPEATS {
             if round.disturbed.is_some() {
+                // In one that follows the same way's, the caches would be warmer than in all others.
+                if ways > 1 {
+                    measure((way + ways - 1) % ways)?;
+                }
                 round = measure(way)?;
             }
         }
@@ -214,13 +219,13 @@ mod tests {
         let mut rounds = Vec::new();
         let taken = take::<AffinityError>(&[cpu], 2, 3, |way| {
             rounds.push(way);
-            let disturbed = (rounds.len() <= 1 + REPEATS).then(|| "a storm passed".to_owned());
+            let disturbed = (rounds.len() <= 1 + 2 * REPEATS).then(|| "a storm passed".to_owned());
             Ok(Round { cycles_per_unit: way as f64, disturbed })
         });
         let taken = taken.unwrap();
         assert!(taken.turns >= 4 && !taken.counted.contains(&0) && taken.counted.len() == 3, "{taken:?}");
         assert_eq!(taken.ways, [[0.0; 3], [1.0; 3]]);
-        assert_eq!(rounds[REPEATS..], [0, 1].repeat(taken.turns));
+        assert_eq!(rounds[2 * REPEATS..], [0, 1].repeat(taken.turns));
     }
 
     #[test]
@@ -233,7 +238,7 @@ mod tests {
             Ok(Round { cycles_per_unit: (10 * way + number) as f64, disturbed })
         });
         let turn = turn.unwrap();
-        assert_eq!((turn.ways, turn.disturbed), (vec![2.0, 13.0], None));
+        assert_eq!((turn.ways, turn.disturbed), (vec![3.0, 14.0], None));
     }
 
     #[test]
