@@ -25,6 +25,9 @@ pub(crate) struct Shape {
     pub(crate) under_way: usize,
     /// The second lane leaves packets lying until so many are under way.
     pub(crate) held: bool,
+    /// How many more than those may lie between the lanes; `None`: as many as the channel has room for, which is
+    /// a power of two.
+    pub(crate) beyond_held: Option<usize>,
 }
 
 impl Default for Shape {
@@ -41,6 +44,7 @@ impl Default for Shape {
             touched: usize::MAX,
             under_way: 256,
             held: false,
+            beyond_held: None,
         }
     }
 }
@@ -53,9 +57,29 @@ pub(crate) struct TwoLanes {
     template: Vec<u8>,
     burst: Burst,
     sender: PacketSender,
+    distance: Distance,
     partner: Partner,
     pool: Pool,
     _lane: LaneCache,
+}
+
+/// How many packets lie between the lanes, and how many may.
+struct Distance {
+    most: u64,
+    sent: u64,
+    /// How many the second lane had received when it was last looked: looked again only when it matters, as at a full ring.
+    received: u64,
+}
+
+impl Distance {
+    /// Whether so many more may be sent.
+    fn allows(&mut self, count: usize, sender: &PacketSender) -> bool {
+        let after = self.sent + count as u64;
+        if after > self.received.saturating_add(self.most) {
+            self.received = sender.counters().received.get();
+        }
+        after <= self.received.saturating_add(self.most)
+    }
 }
 
 impl TwoLanes {
@@ -74,6 +98,10 @@ impl TwoLanes {
         // Room for what is held, and for what comes meanwhile.
         let slots = if shape.held { shape.under_way + BURST_CAPACITY } else { shape.under_way };
         let (sender, mut receiver) = channel(slots.next_power_of_two()).map_err(|error| error.to_string())?;
+        let most = match shape.beyond_held {
+            Some(beyond) if shape.held => (shape.under_way + beyond) as u64,
+            _ => u64::MAX,
+        };
         let least = if shape.held { shape.under_way } else { 1 };
         let (limit, touched) = (shape.burst, shape.touched);
         let theirs = pool.clone();
@@ -101,6 +129,7 @@ impl TwoLanes {
             template: vec![0x5a; longest],
             burst: Burst::with_limit(shape.burst),
             sender,
+            distance: Distance { most, sent: 0, received: 0 },
             partner,
             pool,
             _lane: lane,
@@ -123,7 +152,8 @@ impl Measure for TwoLanes {
         let mut sent = 0;
         for _ in 0..BURSTS {
             let size = self.burst.limit();
-            if !self.pool.take_bulk(&mut self.burst, size) {
+            let allowed = self.distance.allows(size, &self.sender);
+            if !allowed || !self.pool.take_bulk(&mut self.burst, size) {
                 // The second lane has them.
                 std::hint::spin_loop();
                 continue;
@@ -142,6 +172,7 @@ impl Measure for TwoLanes {
             while !self.burst.is_empty() {
                 let count = self.sender.send(&mut self.burst);
                 sent += count as u64;
+                self.distance.sent += count as u64;
                 if count == 0 {
                     std::hint::spin_loop();
                 }
@@ -156,5 +187,23 @@ impl Measure for TwoLanes {
 
     fn end(&mut self) {
         self.partner.pause();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_lie_between_the_lanes_than_may() {
+        let pool = Pool::new(&PoolConfig { buffers: 128, ..PoolConfig::default() }).unwrap();
+        let (mut sender, mut receiver) = channel(128).unwrap();
+        let mut distance = Distance { most: 40, sent: 0, received: 0 };
+        let (mut burst, mut received) = (Burst::new(), Burst::new());
+        assert!(distance.allows(32, &sender) && pool.take_bulk(&mut burst, 32));
+        distance.sent += sender.send(&mut burst) as u64;
+        assert!(distance.allows(8, &sender) && !distance.allows(9, &sender));
+        assert_eq!(receiver.receive(&mut received), 32);
+        assert!(distance.allows(40, &sender) && !distance.allows(41, &sender));
     }
 }

@@ -16,8 +16,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     }),
     method: "One lane takes bursts of 32, writes each frame and hands them over by a ring; the other reads a word of each \
              line and frees. Frames by the cable mix (3 % of 68, 1 % of 932 and 96 % of 1,520 bytes) or of 64 bytes; all of a \
-             frame touched, or its first 64 bytes; up to 256 packets under way, or 2,000 or 20,000 held in between. The \
-             kinds of a row take turns; figures are medians of rounds in which a line cost about the same from CPU to CPU.",
+             frame touched, or its first 64 bytes; up to 256 packets under way, or 2,000 or 20,000 held in between and up to \
+             256 more. The kinds of a row take turns; figures are medians of rounds in which a line cost about the same from CPU to CPU.",
     steps: Some(|| rows(&SIZES, &UNDER_WAY).map(|row| row.label()).collect()),
     run: |setting, progress| run(setting, progress, &SIZES, &UNDER_WAY),
 };
@@ -91,6 +91,7 @@ impl Row {
             touched: if touched == "whole" { usize::MAX } else { 64 },
             under_way: self.under_way,
             held: self.under_way != UNDER_WAY[0],
+            beyond_held: Some(UNDER_WAY[0]),
             ..Shape::default()
         }
     }
