@@ -496,7 +496,11 @@ mod tests {
             home.hot_set()
         };
         let first = Home::new(&PoolConfig::default(), 2_240).unwrap().hot_set();
-        assert_eq!(bound_after(0), 128, "the smallest is best for the lane that takes");
+        assert_eq!(
+            bound_after(0),
+            PoolConfig::default().magazine,
+            "the smallest is best for the lane that takes"
+        );
         assert_eq!(bound_after(1 << 40), first, "the lane that frees is no faster with it");
     }
 }

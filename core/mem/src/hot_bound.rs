@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn it_is_there_within_some_hundred_measurements() {
-        // Of 32 magazines of 128 packets at 200 cycles: a third of a millisecond each.
+        // Of 32 magazines of 256 packets at 200 cycles: two thirds of a millisecond each.
         let mut search = HotBound::new(1, 512, 64);
         for _ in 0..800 {
             search.observe(3_000 + 100 * u64::from(search.bound()), 2);

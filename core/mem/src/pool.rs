@@ -47,7 +47,8 @@ pub struct PoolConfig {
     pub kind: PoolKind,
     /// Buffers that a lane exchanges with the pool at a time; it holds up to two times as many. With 0 or 1 it holds
     /// none: each burst is fetched and each free brought home at once. That is for experiments; a depot is a
-    /// lock-free stack then.
+    /// lock-free stack then. Half of the default cost between two lanes 2 to 6 % more where 64 bytes of each packet are
+    /// touched (Granite Rapids); a pool of few buffers for many lanes wants less.
     pub magazine: u32,
     /// Buffers that a depot keeps going round, in whole magazines; `None` lets it find by trying how many are best, and go on
     /// trying. A number is for experiments.
@@ -69,7 +70,7 @@ impl Default for PoolConfig {
             room: 2_048,
             headroom: 128,
             kind: PoolKind::default(),
-            magazine: 128,
+            magazine: 256,
             hot_set: None,
             pages: PagePreference::Best,
             stride: None,

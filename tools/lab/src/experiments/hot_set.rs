@@ -36,7 +36,7 @@ const TRAFFIC: [Traffic; 4] = [
 ];
 
 /// Buffers that go round in depots, beside those that are under way.
-const HOT_SETS: [u32; 9] = [128, 256, 512, 1_024, 1_536, 2_048, 4_096, 8_192, 65_536];
+const HOT_SETS: [u32; 8] = [256, 512, 1_024, 1_536, 2_048, 4_096, 8_192, 65_536];
 
 /// Frames that go round in rings, those under way included.
 const FRAMES: [usize; 7] = [128, 256, 512, 1_024, 2_048, 4_096, 32_768];

@@ -35,7 +35,7 @@ const KINDS: [(&str, PoolKind, u32); 7] = [
     ("stack", PoolKind::Stack, 0),
     ("lock-free, cache", PoolKind::LockFreeStack, 256),
     ("lock-free", PoolKind::LockFreeStack, 0),
-    ("depot", PoolKind::Depot, 128),
+    ("depot", PoolKind::Depot, 256),
 ];
 const DEPOT: usize = KINDS.len() - 1;
 
