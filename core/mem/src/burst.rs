@@ -212,14 +212,12 @@ impl Burst {
         }
     }
 
-    /// Takes the names of the first packets out of the burst, as many as `ids` has room for; their buffers stay
-    /// taken. Returns how many.
-    pub(crate) fn names(&self, ids: &mut [u32]) -> usize {
-        let count = self.length.min(ids.len());
-        for (id, packet) in ids.iter_mut().zip(&self[..count]) {
-            *id = packet.id().bits();
+    /// Writes the names of the packets from number `start` on to `names`, as many as there are or it has room for; their
+    /// buffers stay taken.
+    pub(crate) fn names(&self, start: usize, names: &mut [u32]) {
+        for (name, packet) in names.iter_mut().zip(self.iter().skip(start)) {
+            *name = packet.id().bits();
         }
-        count
     }
 
     /// Forgets the first `count` packets without freeing them.

@@ -63,9 +63,12 @@ impl PacketSender {
     /// Sends packets from the front of `burst`, as many as there is room for; returns how many. The rest stays.
     #[inline]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
-        let mut names = [0; BURST_CAPACITY];
-        let count = burst.names(&mut names);
-        let sent = self.producer.push_burst(&names[..count]);
+        let Some(mut slots) = self.producer.reserve_burst(burst.len()) else { return 0 };
+        let (first, second) = slots.as_mut_slices();
+        burst.names(0, first);
+        burst.names(first.len(), second);
+        let sent = slots.count();
+        slots.commit();
         // SAFETY: `sent` is at most the burst's length, and the ring holds those packets' names now: whoever
         // receives or drains them turns each back into a packet once.
         unsafe { burst.forget_front(sent) };
@@ -148,17 +151,20 @@ impl Drop for PacketReceiver {
 
 #[inline]
 fn receive(consumer: &mut spsc::Consumer<u32>, burst: &mut Burst) -> usize {
-    let mut names = [0; BURST_CAPACITY];
-    let room = burst.room();
-    let count = consumer.pop_burst(&mut names[..room]);
+    let Some(names) = consumer.peek_burst(burst.room()) else { return 0 };
+    let (first, second) = names.as_slices();
     // They are in the sender's cache: all are asked for before the first is waited for.
-    for &name in &names[..count] {
+    for &name in first.iter().chain(second) {
         register::prefetch(BufferId::from_bits(name));
     }
-    // SAFETY: each name was put in by `send`, which gave its packet up, and comes out of the ring once.
-    let packets = names[..count].iter().map(|&name| unsafe { Packet::from_id(BufferId::from_bits(name)) });
-    // SAFETY: the burst has room for as many as were popped.
-    unsafe { burst.extend_unchecked(packets) };
+    for part in [first, second] {
+        // SAFETY: each name was put in by `send`, which gave its packet up, and is taken out of the ring below.
+        let packets = part.iter().map(|&name| unsafe { Packet::from_id(BufferId::from_bits(name)) });
+        // SAFETY: the burst has room for as many as were asked for.
+        unsafe { burst.extend_unchecked(packets) };
+    }
+    let count = names.count();
+    names.release();
     count
 }
 
