@@ -12,7 +12,7 @@
 //! `hot_bound` finds the bound.
 
 use crate::magazine_queue::MagazineQueue;
-use crate::primitive::{AtomicU32, Ordering};
+use crate::primitive::{AtomicBool, AtomicU32, Ordering};
 use warmlane_sync::index_stack::IndexStack;
 
 /// A full magazine from the depot.
@@ -23,6 +23,10 @@ pub(crate) struct Full {
     pub(crate) hot: bool,
 }
 
+/// How many magazines more or less the hot set may have where it should have just as many as the bound says: so many come
+/// and go with what is under way.
+const ALMOST: u32 = 2;
+
 /// See the module.
 pub(crate) struct Depot {
     hot: MagazineQueue,
@@ -31,10 +35,13 @@ pub(crate) struct Depot {
     /// How many are in `cold`, about: counted beside it.
     cold_count: AtomicU32,
     empty: IndexStack,
-    /// Magazines that the hot set should have. A lane that looks takes from the queue when at least that many are in, and
-    /// until a quarter of them is gone it need not look again; the queue grows by half of it more before magazines go to
-    /// the cold side, so that what is under way comes and goes without them.
+    /// Magazines that the hot set should have.
     bound: AtomicU32,
+    /// It should have [almost just](ALMOST) as many. If not, a lane that looks takes from the queue when at least that many
+    /// are in, and until a quarter of them is gone it need not look again; and the queue grows by half of it more before
+    /// magazines go to the cold side, so that what is under way comes and goes without them. But a larger set would
+    /// come down to one and a half times the bound and stay there, and a smaller one come up to three quarters.
+    exactly: AtomicBool,
 }
 
 impl Depot {
@@ -54,6 +61,7 @@ impl Depot {
             cold_count: AtomicU32::new(0),
             empty,
             bound: AtomicU32::new(bound),
+            exactly: AtomicBool::new(true),
         }
     }
 
@@ -71,7 +79,8 @@ impl Depot {
         // With nothing on the cold side, looking for it would only fetch the line that the other lane writes to.
         let cold = self.cold_count.load(Ordering::Relaxed) > 0;
         let hot = if cold {
-            self.hot.take(empty, bound - bound / 4, bound / 4)
+            let slack = self.slack(bound / 4);
+            self.hot.take(empty, bound - slack, slack)
         } else {
             self.hot.take(empty, 1, 0)
         };
@@ -91,7 +100,7 @@ impl Depot {
     #[inline]
     pub(crate) fn exchange_for_empty(&self, full: u32) -> Option<u32> {
         let bound = self.bound.load(Ordering::Relaxed);
-        if let Some(empty) = self.hot.put(full, bound + bound / 2) {
+        if let Some(empty) = self.hot.put(full, bound + self.slack(bound / 2)) {
             return Some(empty);
         }
         let empty = self.empty.pop()?;
@@ -122,8 +131,18 @@ impl Depot {
         self.bound.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_bound(&self, bound: u32) {
-        self.bound.store(bound, Ordering::Relaxed);
+    #[inline(always)]
+    fn slack(&self, most: u32) -> u32 {
+        if self.exactly.load(Ordering::Relaxed) { most.min(ALMOST) } else { most }
+    }
+
+    /// Sets how many magazines the hot set should have, and whether just as many or about that.
+    pub(crate) fn set_bound(&self, bound: u32, exactly: bool) {
+        // The other lane reads the line at each exchange: written only when something changes.
+        if self.bound() != bound || self.exactly.load(Ordering::Relaxed) != exactly {
+            self.bound.store(bound, Ordering::Relaxed);
+            self.exactly.store(exactly, Ordering::Relaxed);
+        }
     }
 }
 
@@ -173,6 +192,7 @@ mod sizes {
     #[test]
     fn what_is_under_way_comes_on_top_of_the_hot_set_once() {
         let mut traffic = Traffic::new(16);
+        traffic.depot.set_bound(16, false);
         for under_way in [1, 8, 20, 30] {
             traffic.run(under_way);
             assert_eq!(traffic.run(under_way), 0, "{under_way} under way");
@@ -182,6 +202,24 @@ mod sizes {
         // What comes home beyond the set and its half goes to the cold side.
         traffic.run(1);
         assert_eq!(traffic.depot.hot.len(), 24);
+    }
+
+    #[test]
+    fn it_has_the_same_size_whether_it_was_larger_or_smaller_before() {
+        let mut traffic = Traffic::new(16);
+        for before in [2, 40] {
+            traffic.depot.set_bound(before, false);
+            traffic.run(8);
+            for exactly in [true, false] {
+                traffic.depot.set_bound(16, exactly);
+                traffic.run(8);
+                let hot = traffic.depot.hot.len();
+                assert!(
+                    (14..=18).contains(&hot),
+                    "{hot} in the hot set, {before} before, exactly: {exactly}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl Home {
                 let all: Vec<u32> = (0..whole).collect();
                 let mut chunks: Vec<&[u32]> = all.chunks_exact(self.capacity).collect();
                 // The cold side gives out last what it got first.
-                let hot = (depot.bound() as usize + depot.bound() as usize / 2).min(chunks.len());
+                let hot = (depot.bound() as usize).min(chunks.len());
                 chunks[hot..].reverse();
                 for chunk in chunks {
                     let Some(number) = depot.lend() else { break };
@@ -303,9 +303,8 @@ impl Home {
             // What counts is the slower side, which the other one follows only when all between them is full or empty.
             let freeing = self.freeing.swap(0, Ordering::Relaxed);
             let under_way = self.buffers.saturating_sub(self.level()) / self.capacity as u32;
-            if let Some(bound) = hot_bound.observe(cycles.max(freeing), under_way) {
-                depot.set_bound(bound);
-            }
+            hot_bound.observe(cycles.max(freeing), under_way);
+            depot.set_bound(hot_bound.bound(), hot_bound.is_settling());
         }
     }
 

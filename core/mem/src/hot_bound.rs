@@ -187,6 +187,11 @@ impl HotBound {
         self.bound
     }
 
+    /// Whether the bound has changed so lately that what is measured still comes of the one before.
+    pub(crate) const fn is_settling(&self) -> bool {
+        self.settling > 0
+    }
+
     /// Takes in a measurement: how many cycles lanes take for a magazine, while so many magazines of buffers are under way.
     /// Returns the bound if it changed.
     pub(crate) fn observe(&mut self, cost: u64, under_way: u32) -> Option<u32> {
@@ -234,8 +239,11 @@ impl HotBound {
             && self.rest as u64 * self.base_cost >= self.loss.saturating_mul(LOSSES);
         match self.candidate.take() {
             Some((bound, cost)) if better(cost, self.base_cost) => {
+                let rises = bound > self.base;
                 (self.base, self.bound) = (bound, bound);
                 (self.failed, self.patience, self.rest, self.away, self.loss) = (0, 1, 0, 0, 0);
+                // The neighbour in the same direction first, whatever led here: it costs the least to try.
+                self.step = usize::from(rises);
             }
             Some(_) => self.fail(),
             None if rested => {
@@ -443,6 +451,21 @@ mod tests {
             let missed = (0..100).filter(|&seed| Held::new(seed).search(first, 1_024, 5_000).0 < 128);
             assert!(missed.count() <= 5, "from {first}");
         }
+    }
+
+    #[test]
+    fn after_a_step_that_paid_it_tries_the_neighbour_first() {
+        let mut search = HotBound::new(1, 512, 8);
+        for _ in 0..800 {
+            let cost = match search.bound() {
+                ..64 => 10_000,
+                64 => 9_200,
+                128 => 7_600,
+                _ => 30_000,
+            };
+            search.observe(cost, 80);
+        }
+        assert_eq!(search.base, 128);
     }
 
     #[test]
