@@ -12,6 +12,9 @@ const fn lines(frame: f64) -> f64 {
     2.0 * (1.0 + frame) + 12.0 / 64.0
 }
 
+/// Whole frames, 20,000 of which stay between the lanes.
+const HELD: &[&str] = &["--bytes", "1520", "--held", "20000", "--ring", "32768"];
+
 const WHOLE: Lanes = Lanes::Two { lines: lines(24.0) };
 const HEADER: Lanes = Lanes::Two { lines: lines(1.0) };
 
@@ -35,16 +38,16 @@ pub(super) const COMPARISONS: &[Comparison] = &[
             &[pool("ring_mp_mc, cache 256", &["--kind", "ring_mp_mc", "--cache", "256"])],
         )
     }),
+    two_lanes("pool-two-lanes-ring-held", 3.0, WHOLE, |setting| {
+        let ours = setting.bench("pool-two-lanes-held", &[])?;
+        let ring = ["--kind", "ring_mp_mc", "--cache", "256"];
+        let arguments = [&ring[..], HELD].concat();
+        setting.against_dpdk(ours, OURS, &[pool("ring_mp_mc, cache 256", &arguments)])
+    }),
     two_lanes("pool-two-lanes-8191", 1.2, WHOLE, |setting| {
         against_all(setting, "pool-two-lanes-8191", &["--bytes", "1520", "--buffers", "8191"])
     }),
-    two_lanes("pool-two-lanes-held", 1.2, WHOLE, |setting| {
-        against_all(
-            setting,
-            "pool-two-lanes-held",
-            &["--bytes", "1520", "--held", "20000", "--ring", "32768"],
-        )
-    }),
+    two_lanes("pool-two-lanes-held", 1.2, WHOLE, |setting| against_all(setting, "pool-two-lanes-held", HELD)),
     two_lanes("pool-two-lanes-header", 1.1, HEADER, |setting| {
         against_all(setting, "pool-two-lanes-header", &["--bytes", "64"])
     }),
