@@ -345,7 +345,7 @@ impl Experiment {
     fn check_only(&self, setting: &Setting) -> Result<(), ExperimentError> {
         let Some(only) = &setting.only else { return Ok(()) };
         let steps = self.steps.map(|steps| steps());
-        if steps.iter().flatten().any(|step| setting.wants(step)) {
+        if !only.is_empty() && steps.iter().flatten().any(|step| setting.wants(step)) {
             return Ok(());
         }
         let known = steps.map_or_else(
@@ -583,6 +583,7 @@ mod tests {
         );
         assert!(refused("locks", "MCS").ends_with("in its name: this experiment is done as a whole"));
         assert!(find("pool-order").unwrap().check_only(&only("64, whole, 20000")).is_ok());
+        assert!(refused("pool-order", "").starts_with("no step has ''"));
     }
 
     #[test]
