@@ -212,9 +212,11 @@ impl Burst {
         }
     }
 
-    /// Writes the names of the packets from number `start` on to `names`, as many as there are or it has room for; their
-    /// buffers stay taken.
+    /// Writes the names of the packets from number `start` on to `names`, as many as that has room for, of which there must
+    /// be so many; their buffers stay taken.
+    #[cfg(not(loom))]
     pub(crate) fn names(&self, start: usize, names: &mut [u32]) {
+        debug_assert!(start + names.len() <= self.length);
         for (name, packet) in names.iter_mut().zip(self.iter().skip(start)) {
             *name = packet.id().bits();
         }

@@ -69,8 +69,8 @@ impl PacketSender {
         burst.names(first.len(), second);
         let sent = slots.count();
         slots.commit();
-        // SAFETY: `sent` is at most the burst's length, and the ring holds those packets' names now: whoever
-        // receives or drains them turns each back into a packet once.
+        // SAFETY: no more slots were asked for than the burst has packets, so `sent` is at most its length and every slot
+        // has a name; the ring holds them now, and whoever receives or drains them turns each back into a packet once.
         unsafe { burst.forget_front(sent) };
         self.shared.counters.sent.add(sent as u64);
         sent
@@ -110,7 +110,10 @@ impl PacketReceiver {
     pub fn receive(&mut self, burst: &mut Burst) -> usize {
         let Some(consumer) = &mut self.consumer else { return 0 };
         let count = receive(consumer, burst);
-        self.shared.counters.received.add(count as u64);
+        // An empty poll leaves the line alone.
+        if count > 0 {
+            self.shared.counters.received.add(count as u64);
+        }
         count
     }
 
@@ -158,9 +161,10 @@ fn receive(consumer: &mut spsc::Consumer<u32>, burst: &mut Burst) -> usize {
         register::prefetch(BufferId::from_bits(name));
     }
     for part in [first, second] {
-        // SAFETY: each name was put in by `send`, which gave its packet up, and is taken out of the ring below.
+        // SAFETY: each name was put in by `send`, which gave its packet up, and is taken out of the ring below: nothing
+        // between here and there can unwind and leave it inside as well.
         let packets = part.iter().map(|&name| unsafe { Packet::from_id(BufferId::from_bits(name)) });
-        // SAFETY: the burst has room for as many as were asked for.
+        // SAFETY: the burst has room for as many as were asked for, and the iterator does not panic.
         unsafe { burst.extend_unchecked(packets) };
     }
     let count = names.count();

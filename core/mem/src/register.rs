@@ -76,6 +76,7 @@ pub(crate) unsafe fn header(id: BufferId) -> NonNull<Header> {
 
 /// Asks for the lines that somebody who gets the packet looks at first: its header and, where data usually starts, its
 /// first data. Two at once, and not the second when the first has said where it is.
+#[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn prefetch(id: BufferId) {
     let entry = &ENTRIES[usize::from(id.slot())];
