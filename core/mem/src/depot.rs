@@ -99,8 +99,7 @@ impl Depot {
     /// was made for.
     #[inline]
     pub(crate) fn exchange_for_empty(&self, full: u32) -> Option<u32> {
-        let bound = self.bound.load(Ordering::Relaxed);
-        if let Some(empty) = self.hot.put(full, bound + self.slack(bound / 2)) {
+        if let Some(empty) = self.hot.put(full, self.most()) {
             return Some(empty);
         }
         let empty = self.empty.pop()?;
@@ -129,6 +128,13 @@ impl Depot {
     /// How many magazines the hot set should have.
     pub(crate) fn bound(&self) -> u32 {
         self.bound.load(Ordering::Relaxed)
+    }
+
+    /// How many magazines the hot set may have now.
+    #[inline(always)]
+    pub(crate) fn most(&self) -> u32 {
+        let bound = self.bound.load(Ordering::Relaxed);
+        bound + self.slack(bound / 2)
     }
 
     #[inline(always)]
@@ -224,8 +230,9 @@ mod sizes {
 
     #[test]
     fn all_come_out_whatever_the_bound() {
-        for bound in [0, 1, 16, 64] {
+        for (bound, exactly) in [0, 1, 16, 64].into_iter().flat_map(|bound| [(bound, true), (bound, false)]) {
             let depot = Traffic::new(bound).depot;
+            depot.set_bound(bound, exactly);
             let all = std::iter::from_fn(|| depot.exchange_for_full(depot.lend().unwrap()));
             assert_eq!(all.map(|full| full.number).collect::<std::collections::HashSet<_>>().len(), 64);
             assert_eq!(depot.full(), 0);

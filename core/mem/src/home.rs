@@ -159,7 +159,7 @@ impl Home {
                 let all: Vec<u32> = (0..whole).collect();
                 let mut chunks: Vec<&[u32]> = all.chunks_exact(self.capacity).collect();
                 // The cold side gives out last what it got first.
-                let hot = (depot.bound() as usize).min(chunks.len());
+                let hot = (depot.most() as usize).min(chunks.len());
                 chunks[hot..].reverse();
                 for chunk in chunks {
                     let Some(number) = depot.lend() else { break };
@@ -482,6 +482,24 @@ mod tests {
         assert_eq!(home.hot_set(), 1_536);
         let all = Home::new(&PoolConfig { hot_set: Some(u32::MAX), ..config }, 2_240).unwrap();
         assert_eq!(all.hot_set(), 65_536, "no more than the pool has");
+    }
+
+    #[test]
+    fn low_buffers_go_round_and_the_cold_side_begins_behind_them() {
+        let config = PoolConfig { buffers: 16_384, hot_set: Some(4_096), ..PoolConfig::default() };
+        let home = Home::new(&config, 2_240).unwrap();
+        let (mut hot, mut cold) = (Vec::new(), Vec::new());
+        for _ in 0..20 {
+            let full = home.exchange_for_full(home.lend().unwrap(), home.capacity(), 0).unwrap();
+            // SAFETY: the exchange gave the magazine to this thread.
+            let first = unsafe { home.cells(full.number) }[0];
+            if full.hot { &mut hot } else { &mut cold }.push(first as usize / home.capacity());
+        }
+        let Order::Depot(depot) = &home.order else { panic!("not a depot") };
+        let behind = depot.most() as usize;
+        assert!(behind >= 16 && hot.len() >= 2 && cold.len() >= 2, "{hot:?} {cold:?}");
+        assert_eq!(hot, (0..hot.len()).collect::<Vec<_>>());
+        assert_eq!(cold, (behind..behind + cold.len()).collect::<Vec<_>>());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The best size depends on how many bytes of each packet the lanes touch, on the caches, on how far apart the cores
 //! are and on who else uses the shared cache; none of that is known here. What it comes to can be measured, by
-//! the lanes: how long they take for a magazine. So the bound is doubled or halved now and then, and goes where
+//! the lanes: how long they take for a magazine. So other bounds are tried now and then, half or twice as large or farther off, and it goes where
 //! that is shortest. A lane that waits for traffic takes the same time with any bound, and then the bound stays.
 //!
 //! The lane that takes and the one that frees go at different speeds until what is between them is full or empty, and that
@@ -137,8 +137,9 @@ pub(crate) struct HotBound {
     base_cost: u64,
     /// A bound that was better than the base, and its cost: it has to be so after the trial as well.
     candidate: Option<(u32, u64)>,
-    /// Which of [`STEPS`] the next trial takes.
+    /// Which of [`STEPS`] the next trial takes, as it is or, if `mirrored`, the other way.
     step: usize,
+    mirrored: bool,
     /// Trials that failed since the base was found.
     failed: usize,
     /// Measurements since the last trial, or since it last got better.
@@ -168,6 +169,7 @@ impl HotBound {
             base_cost: u64::MAX,
             candidate: None,
             step: 0,
+            mirrored: false,
             failed: 0,
             rest: 0,
             away: 0,
@@ -193,8 +195,7 @@ impl HotBound {
     }
 
     /// Takes in a measurement: how many cycles lanes take for a magazine, while so many magazines of buffers are under way.
-    /// Returns the bound if it changed.
-    pub(crate) fn observe(&mut self, cost: u64, under_way: u32) -> Option<u32> {
+    pub(crate) fn observe(&mut self, cost: u64, under_way: u32) {
         let before = self.bound;
         if self.bound == self.base {
             self.rest += 1;
@@ -206,18 +207,15 @@ impl HotBound {
             self.end_trial(None);
         } else if self.settling > 0 {
             self.settling -= 1;
-            return None;
-        } else {
-            let round = (self.bound + under_way) as usize / SAMPLES;
-            let cost = self.mean.add(cost, round)?;
+            return;
+        } else if let Some(cost) = self.mean.add(cost, (self.bound + under_way) as usize / SAMPLES) {
             self.judge(cost);
         }
         if self.bound == before {
-            return None;
+            return;
         }
         (self.mean, self.costs, self.least) = (Mean::new(), [None; 2], u64::MAX);
         self.settling = settling(before.max(self.bound), under_way);
-        Some(self.bound)
     }
 
     fn judge(&mut self, cost: u64) {
@@ -242,8 +240,8 @@ impl HotBound {
                 let rises = bound > self.base;
                 (self.base, self.bound) = (bound, bound);
                 (self.failed, self.patience, self.rest, self.away, self.loss) = (0, 1, 0, 0, 0);
-                // The neighbour in the same direction first, whatever led here: it costs the least to try.
-                self.step = usize::from(rises);
+                // The neighbours first, whatever led here, as they cost the least to try; and on in the same direction.
+                (self.step, self.mirrored) = (0, rises);
             }
             Some(_) => self.fail(),
             None if rested => {
@@ -274,7 +272,7 @@ impl HotBound {
     /// The next bound to try: by the first step from here on that leads where the one before it in its direction does not.
     fn next_trial(&mut self) -> u32 {
         for _ in 0..STEPS.len() {
-            let step = STEPS[self.step];
+            let step = if self.mirrored { -STEPS[self.step] } else { STEPS[self.step] };
             let bound = self.after(step);
             if bound != self.base && bound != self.after(step - 2 * step.signum()) {
                 return bound;
@@ -298,7 +296,7 @@ const fn better(cost: u64, than: u64) -> bool {
 }
 
 /// Measurements until a bound has its effect: all buffers under way have come home once and the set has gone round twice,
-/// so that the surplus of half a bound is gone too, and one measurement that had begun before.
+/// and one measurement that had begun before. Meanwhile the depot keeps just so many.
 const fn settling(magazines: u32, under_way: u32) -> usize {
     (magazines * 2 + under_way) as usize / SAMPLES + 1
 }
@@ -378,7 +376,8 @@ mod tests {
         for number in 0..100_000 {
             let cost = after_a_pause(0, number % 301, search.bound());
             let before = search.bound();
-            if search.observe(cost, 2).is_some() && before == 32 {
+            search.observe(cost, 2);
+            if before == 32 && search.bound() != 32 {
                 trials += 1;
                 early += u32::from(cost > 3_100);
             }
@@ -392,7 +391,8 @@ mod tests {
     fn nothing_is_tried_while_it_gets_better() {
         let mut search = HotBound::new(4, 512, 32);
         for number in 0..35 {
-            assert_eq!(search.observe(after_a_pause(0, number, search.bound()), 2), None);
+            search.observe(after_a_pause(0, number, search.bound()), 2);
+            assert_eq!(search.bound(), 32);
         }
     }
 
@@ -436,7 +436,8 @@ mod tests {
             for _ in 0..measurements {
                 let (bound, base) = (search.bound(), search.base);
                 let cost = self.next(bound);
-                if search.observe(cost, Self::UNDER_WAY).is_some_and(|new| new > bound) {
+                search.observe(cost, Self::UNDER_WAY);
+                if search.bound() > bound {
                     self.strange = 3_000;
                 }
                 moves += u32::from(search.base != base);
@@ -469,6 +470,21 @@ mod tests {
     }
 
     #[test]
+    fn after_a_step_too_far_it_comes_back() {
+        let mut search = HotBound::new(1, 512, 8);
+        for _ in 0..3_000 {
+            let cost = match search.bound() {
+                ..32 => 10_000,
+                32 => 7_600,
+                64 => 9_200,
+                _ => 30_000,
+            };
+            search.observe(cost, 80);
+        }
+        assert_eq!(search.base, 32);
+    }
+
+    #[test]
     fn lanes_that_run_ahead_in_turn_do_not_move_it() {
         let moves: u32 = (0..100).map(|seed| Held::new(seed).search(16, 64, 10_000).1).sum();
         assert!(moves <= 150, "{moves} moves in a million measurements");
@@ -496,7 +512,9 @@ mod tests {
         for _ in 0..100_000 {
             let late = since < 2_000 / SAMPLES;
             let cost = if search.bound() < 32 && late { 1_000 } else { 3_000 };
-            since = if search.observe(cost, 2_000).is_some() { 0 } else { since + 1 };
+            let before = search.bound();
+            search.observe(cost, 2_000);
+            since = if search.bound() == before { since + 1 } else { 0 };
             assert_eq!(search.base, 32);
         }
     }
@@ -530,8 +548,8 @@ mod tests {
     fn one_bound_is_no_search() {
         let mut search = HotBound::new(1, 1, 64);
         for cycles in 0..10_000 {
-            assert_eq!(search.observe(cycles, 0), None);
+            search.observe(cycles, 0);
+            assert_eq!(search.bound(), 1);
         }
-        assert_eq!(search.bound(), 1);
     }
 }
