@@ -268,16 +268,14 @@ fn text(report: &Report, plan: &Plan) -> Result<String, std::fmt::Error> {
         wrap(&mut text, &format!("The planner would have chosen {} bytes.", report.planned_stride))?;
     }
     let pages = &report.pages;
-    wrap(
-        &mut text,
-        &format!(
-            "{} buffers take {:.1} MiB. On this machine they would get {}, {} of them.",
-            report.buffers,
-            mebibytes(report.memory_bytes),
-            pages.pages,
-            pages.page_count
-        ),
-    )?;
+    let outcome = match pages.only_available_bytes {
+        Some(available) => {
+            format!("This machine would refuse: {:.1} MiB are available.", mebibytes(available as usize))
+        }
+        None => format!("On this machine they would get {}, {} of them.", pages.pages, pages.page_count),
+    };
+    let memory = mebibytes(report.memory_bytes);
+    wrap(&mut text, &format!("{} buffers take {memory:.1} MiB. {outcome}", report.buffers))?;
     if let Some(remedy) = &pages.remedy {
         wrap(&mut text, &format!("For pages that stay huge: {remedy}."))?;
     }

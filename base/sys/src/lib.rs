@@ -38,7 +38,7 @@ pub mod copy;
 mod cpuid;
 pub mod huge_pages;
 pub mod machine;
-mod memory;
+pub mod memory;
 pub mod pages;
 pub mod prefetch;
 pub mod priority;

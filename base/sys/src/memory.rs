@@ -6,8 +6,9 @@ use std::path::Path;
 use crate::text::{kilobyte_field, read_number};
 
 /// Bytes that can be taken without swapping or waking the out-of-memory killer: what the kernel estimates
-/// (`MemAvailable`), or the limit of a control group above this process if that is lower.
-pub(crate) fn available() -> Option<u64> {
+/// (`MemAvailable`), or the limit of a control group above this process if that is lower. `None` if
+/// the kernel does not tell.
+pub fn available() -> Option<u64> {
     let machine = kilobyte_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")?;
     let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit = group_limit(Path::new("/sys/fs/cgroup"), &membership);
