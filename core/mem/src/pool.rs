@@ -144,7 +144,8 @@ impl PoolConfig {
 pub struct Occupancy {
     /// Buffers in the pool: neither in a packet nor held in reserve by a lane. A moment's view.
     pub available: u32,
-    /// The fewest that were available when somebody looked: a lane that went beyond the hot set, or the caller.
+    /// The low-water mark: the fewest that were available when somebody looked, a lane that went beyond the hot set, or the
+    /// caller. That it came near 0 is the time to make the pool larger; [`Pool::attach_with_share`] keeps some for one lane.
     pub lowest: u32,
     /// Buffers that a depot keeps going round, as it has found best by now; 0 for other kinds.
     pub hot_set: u32,
