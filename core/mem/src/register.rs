@@ -8,6 +8,7 @@ use crate::id::BufferId;
 use crate::shared::Shared;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+#[cfg(not(loom))]
 use warmlane_sys::prefetch::prefetch_read_at;
 
 /// Pools that can exist at the same time: the slot has 8 bits.
