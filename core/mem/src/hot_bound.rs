@@ -2,8 +2,8 @@
 //!
 //! The best size depends on how many bytes of each packet the lanes touch, on the caches, on how far apart the cores
 //! are and on who else uses the shared cache; none of that is known here. What it comes to can be measured, by
-//! the lanes: how long they take for a magazine. So other bounds are tried now and then, half or twice as large or farther off, and it goes where
-//! that is shortest. A lane that waits for traffic takes the same time with any bound, and then the bound stays.
+//! the lanes: how long they take for a magazine. So other bounds are tried now and then, half or twice
+//! as large or farther off, and it goes where that is shortest. A lane that waits for traffic takes the same time with any bound, and then the bound stays.
 //!
 //! The lane that takes and the one that frees go at different speeds until what is between them is full or empty, and that
 //! may be thousands of packets away: a bound that lets only the first go faster is no gain. So the slower one counts.

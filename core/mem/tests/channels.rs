@@ -155,3 +155,23 @@ fn buffers_cross_lanes_under_stress_and_are_all_there_at_the_end() {
         assert_eq!(ids.len(), 500, "{kind:?}");
     }
 }
+
+#[test]
+fn bursts_keep_their_order_where_the_ring_begins_anew() {
+    let pool = pool(PoolKind::Depot, 64);
+    let (mut sender, mut receiver) = channel(4).unwrap();
+    let (mut burst, mut received) = (Burst::new(), Burst::new());
+    // Three at first, so that the four after them go into the last slot and the first three.
+    for (wanted, fit) in [(3, 3), (6, 4)] {
+        assert!(pool.take_bulk(&mut burst, wanted));
+        let ids: Vec<_> = burst.iter().map(Packet::id).collect();
+        assert_eq!(sender.send(&mut burst), fit);
+        assert_eq!(burst.iter().map(Packet::id).collect::<Vec<_>>(), ids[fit..], "the rest stays");
+        assert_eq!(receiver.receive(&mut received), fit);
+        assert_eq!(received.iter().map(Packet::id).collect::<Vec<_>>(), ids[..fit]);
+        burst.clear();
+        received.clear();
+    }
+    assert_eq!((sender.send(&mut burst), receiver.receive(&mut received)), (0, 0));
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
