@@ -118,12 +118,9 @@ int main(int argc, char **argv)
 	static const char *const ways[] = {"rte", "library"};
 	static const char *const places[] = {"cache-cache", "cache-memory", "memory-cache", "memory-memory"};
 	static struct context context;
-	int used = rte_eal_init(argc, argv), place;
+	int place;
 
-	if (used < 0)
-		fail("DPDK does not start");
-	argc -= used;
-	argv += used;
+	start_dpdk(&argc, &argv);
 	if (argc != 3)
 		fail("two words were expected\n%s", usage);
 	context.library = choice(argv[1], ways, RTE_DIM(ways), usage) == 1;

@@ -150,12 +150,9 @@ int main(int count, char **arguments)
 	struct job job = {.operation = LOOKUP_DATA, .flows = 1000000, .burst = 64};
 	unsigned int slots = 1 << 20;
 	bool concurrent = false;
-	int used = rte_eal_init(count, arguments), letter;
+	int letter;
 
-	if (used < 0)
-		fail("the environment layer does not start: %s", rte_strerror(rte_errno));
-	count -= used;
-	arguments += used;
+	start_dpdk(&count, &arguments);
 	while ((letter = getopt_long(count, arguments, "", names, NULL)) != -1) {
 		switch (letter) {
 		case 'o': job.operation = choice(optarg, operations, RTE_DIM(operations), usage); break;

@@ -45,7 +45,7 @@ rate() {
 	echo $(((end - begin) * 1000000000 / (closed - opened)))
 }
 ours() {
-	rate "$warmlane" gen --transmit xdp:near --rate max --size 64 --vary ipv4.source=random:65536 --duration 60 --quiet "$@"
+	rate "$warmlane" gen run --transmit xdp:near --rate max --size 64 --vary ipv4.source=random:65536 --duration 60 --quiet "$@"
 }
 theirs() {
 	rate dpdk-testpmd --lcores="(0,1)@$cpu" --main-lcore=0 --no-pci --no-telemetry --in-memory -m 64 --log-level=4 \

@@ -423,13 +423,11 @@ static struct options parse(int count, char **arguments)
 
 int main(int count, char **arguments)
 {
-	int used = rte_eal_init(count, arguments);
 	struct options options;
 	struct router router = {0};
 
-	if (used < 0)
-		fail("the environment layer does not start: %s", rte_strerror(rte_errno));
-	options = parse(count - used, arguments + used);
+	start_dpdk(&count, &arguments);
+	options = parse(count, arguments);
 	build_router(&router, &options);
 	start_ports(&options);
 	serve(work, NULL, NULL, &(struct job){&router, &options});

@@ -132,12 +132,9 @@ int main(int argc, char **argv)
 						{"contended", no_argument, NULL, 'c'},
 						{0}};
 	static struct bench bench = {.count = count_ticket, .locks = ONE_LANE};
-	int used = rte_eal_init(argc, argv), option;
+	int option;
 
-	if (used < 0)
-		fail("DPDK does not start");
-	argc -= used;
-	argv += used;
+	start_dpdk(&argc, &argv);
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (option) {
 		case 'l':

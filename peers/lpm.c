@@ -307,13 +307,9 @@ int main(int argc, char **argv)
 	struct prefix *prefixes;
 	size_t count;
 	bool ipv6;
-	int parsed = rte_eal_init(argc, argv), option;
+	int option;
 
-	if (parsed < 0)
-		fail("DPDK's EAL does not start");
-	argc -= parsed;
-	argv += parsed;
-	optind = 1;
+	start_dpdk(&argc, &argv);
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (option) {
 		case 't':

@@ -209,13 +209,9 @@ int main(int argc, char **argv)
 	unsigned int cache = 256, buffers = 65535, slots = 256;
 	const char *kind = "ring_mp_mc";
 	enum mode mode = MODE_TWO_LANES;
-	int parsed = rte_eal_init(argc, argv), option;
+	int option;
 
-	if (parsed < 0)
-		fail("DPDK's EAL does not start");
-	argc -= parsed;
-	argv += parsed;
-	optind = 1;
+	start_dpdk(&argc, &argv);
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (option) {
 		case 'm':

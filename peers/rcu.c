@@ -25,8 +25,7 @@ int main(int argc, char **argv)
 {
 	struct rte_rcu_qsbr *domain;
 
-	if (rte_eal_init(argc, argv) < 0)
-		fail("DPDK does not start");
+	start_dpdk(&argc, &argv);
 	domain = rte_zmalloc("domain", rte_rcu_qsbr_get_memsize(READERS), RTE_CACHE_LINE_SIZE);
 	if (domain == NULL || rte_rcu_qsbr_init(domain, READERS) != 0 || rte_rcu_qsbr_thread_register(domain, 0) != 0)
 		fail("no memory for %d readers", READERS);

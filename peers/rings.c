@@ -315,12 +315,9 @@ int main(int argc, char **argv)
 	};
 	static struct rings rings = {.sync = SYNC_SP_SC, .burst = 32, .pauses = 1};
 	unsigned int capacity = 1024, lanes = 2, threads = 0, seconds = 1;
-	int eal = rte_eal_init(argc, argv), option;
+	int option;
 
-	if (eal < 0)
-		fail("DPDK does not start: %s", rte_strerror(rte_errno));
-	argc -= eal;
-	argv += eal;
+	start_dpdk(&argc, &argv);
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (option) {
 		case 's': rings.sync = choice(optarg, sync_names, RTE_DIM(sync_names), usage); break;

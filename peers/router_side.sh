@@ -4,8 +4,9 @@
 #
 #     peers/router_side.sh WHO HOW CPU GENERATOR_CPU CYCLES_A_SECOND WARMLANE L3_FORWARD
 #
-# WHO is kernel, kernel-rps, warmlane, warmlane-generic (whose XDP program runs in the network stack), testpmd (both DPDK ports are
-# net_af_xdp) or l3_forward, and has CPU; a generator of 64-byte UDP has GENERATOR_CPU. A virtual link makes
+# WHO is kernel, kernel-rps, warmlane (lanes over AF_XDP), warmlane-generic (whose XDP program runs in the network stack), warmlane-xdp
+# and warmlane-tc (which forward inside the kernel, and so on GENERATOR_CPU as it does), testpmd (both DPDK ports are net_af_xdp) or
+# l3_forward, and has CPU; a generator of 64-byte UDP has GENERATOR_CPU. A virtual link makes
 # its sender do the receiver's work: a router's reception (its XDP program, and the copy into its memory) happens on GENERATOR_CPU,
 # in the generator's system calls, and what the router's own system calls send is received on CPU. The kernel's forwarding is
 # reception, too, so it takes place on GENERATOR_CPU (kernel), unless it is told to take CPU (kernel-rps, receive packet steering).
@@ -78,6 +79,8 @@ if [ "$how" != forwarding ]; then
 	# Without a program or GRO at the other end a virtual link takes no packets of XDP.
 	ip netns exec "$middle" ethtool -K left gro on
 fi
+# The same for what is redirected to the second link.
+if [ "$who" = warmlane-xdp ]; then ip netns exec "$east" ethtool -K receiver gro on; fi
 left=$(ip netns exec "$middle" cat /sys/class/net/left/address)
 
 # All that is looked at during a round is read by this shell itself: a program takes tenths of a second to start on the generator's CPU.
@@ -108,7 +111,7 @@ fail() {
 }
 # `warmlane gen` in a namespace and on a CPU, out of an interface.
 generate() {
-	start generator "$1" "$2" "$warmlane" gen --transmit "xdp:$3" --rate max --size 64 --from 10.0.0.2 --to 198.18.0.1 \
+	start generator "$1" "$2" "$warmlane" gen run --transmit "xdp:$3" --rate max --size 64 --from 10.0.0.2 --to 198.18.0.1 \
 		--to-mac "$4" --vary ipv4.source=random:65536 --duration 120 --quiet
 }
 # Until something has come true, for ten seconds at most.
@@ -135,7 +138,11 @@ start_side() {
 	warmlane | warmlane-generic | receive)
 		local mode=best
 		if [ "$who" = warmlane-generic ]; then mode=generic; fi
-		start side "$middle" "$cpu" "$warmlane" router left right --spin --mode $mode --socket "$work/socket"
+		start side "$middle" "$cpu" "$warmlane" router left right --path user --spin --mode $mode --socket "$work/socket"
+		await forwards
+		;;
+	warmlane-xdp | warmlane-tc)
+		start side "$middle" "$cpu" "$warmlane" router left right --path "${who#warmlane-}" --socket "$work/socket"
 		await forwards
 		;;
 	testpmd)

@@ -8,6 +8,7 @@
 #ifndef SERVE_H
 #define SERVE_H
 
+#include <getopt.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,6 +18,8 @@
 #include <string.h>
 
 #include <rte_cycles.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
 
@@ -43,6 +46,19 @@ static inline void __attribute__((noreturn, format(printf, 1, 2))) fail(const ch
 	fputc('\n', stderr);
 	va_end(arguments);
 	exit(EXIT_FAILURE);
+}
+
+/* Starts DPDK with the options that are its own, and leaves those behind them, as if they were all. */
+static inline void start_dpdk(int *count, char ***arguments)
+{
+	int used = rte_eal_init(*count, *arguments);
+
+	if (used < 0)
+		fail("DPDK does not start: %s", rte_strerror(rte_errno));
+	*count -= used;
+	*arguments += used;
+	/* DPDK has read options, too. */
+	optind = 1;
 }
 
 static inline struct round run_round(work_function work, edge_function begin, edge_function end, void *context,

@@ -1,15 +1,19 @@
 //! `warmlane demo`
 
-use crate::assembly;
-use crate::run::{self, RunFlags, Signals};
-use std::fmt::Write as _;
+use crate::run::{self, RunFlags};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
+use warmlane::assembly::{Assembly, LaneSettings, Signals};
 use warmlane::drivers::memory::{null, replay};
 use warmlane::functions::forward::control::Config;
+use warmlane::functions::forward::control::config::{
+    DEFAULT_MTU, InterfaceAddress, NeighbourConfig, PortConfig,
+};
 use warmlane::lane::IdlePolicy;
 use warmlane::mem::Pool;
 use warmlane::port::Port;
+use warmlane::wire::MacAddress;
 use warmlane_lab::traffic::{self, Mix};
 
 /// Forward generated traffic through a full Internet routing table, in memory.
@@ -34,54 +38,52 @@ const DURATION: Duration = Duration::from_secs(10);
 /// Frames that each link has; they go round.
 const FRAMES: usize = 8_192;
 /// Neighbours behind each link.
-const NEIGHBOURS: usize = 16;
+const NEIGHBOURS: u8 = 16;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
     let lanes = arguments.lanes.max(1);
     eprintln!("warmlane demo: loading 901,899 IPv4 and 160,147 IPv6 prefixes");
-    let config = Config::from_toml(&configuration(lanes))?;
+    let config = configuration(lanes);
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
     let ports = ["west", "east"]
         .into_iter()
         .enumerate()
         .map(|(number, name)| link(name, number as u16, lanes, arguments.shortest, &pool))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let assembly = assembly::start(config, pool, ports, IdlePolicy::Spin)?;
+    let settings = LaneSettings { lanes, idle: IdlePolicy::Spin, ..LaneSettings::default() };
+    let assembly = Assembly::forward(config, pool, ports, &settings)?;
+    run::print_notes(&assembly);
     let flags = RunFlags { duration: arguments.run.duration.or(Some(DURATION)), ..arguments.run.clone() };
     eprintln!("forwarding for {:?}; Ctrl-C ends it earlier", flags.duration.unwrap_or(DURATION));
     run::to_the_end(assembly, &flags, &signals)
 }
 
-/// The routes of the table are spread over the neighbours of both links.
-fn configuration(lanes: usize) -> String {
-    let mut text = format!("lanes = {lanes}\n");
-    let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
-    let mut neighbours = String::new();
-    for (link, name) in ["west", "east"].into_iter().enumerate() {
+/// Two links; the routes of the table are spread over the neighbours of both.
+fn configuration(lanes: usize) -> Config {
+    let mut config = Config { lanes, ..Config::default() };
+    for (port, name) in ["west", "east"].into_iter().enumerate() {
+        let link = port as u16;
+        let ipv4 = |host| IpAddr::from(Ipv4Addr::new(10, 0, port as u8, host));
+        let ipv6 = |host: u8| IpAddr::from(Ipv6Addr::new(0xfd00, link, 0, 0, 0, 0, 0, host.into()));
+        let addresses = [(ipv4(1), 24), (ipv6(1), 64)];
+        config.ports.push(PortConfig {
+            name: name.to_owned(),
+            addresses: addresses.map(|(address, length)| InterfaceAddress { address, length }).to_vec(),
+            mtu: DEFAULT_MTU,
+            mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
+        });
         for host in 2..2 + NEIGHBOURS {
-            let addresses = [format!("10.0.{link}.{host}"), format!("fd00:{link}::{host}")];
-            for address in &addresses {
-                let mac = format!("02:00:00:00:{link:02x}:{host:02x}");
-                // Writing to a string cannot fail.
-                let _ = writeln!(
-                    neighbours,
-                    "[[neighbour]]\naddress = \"{address}\"\nmac = \"{mac}\"\nport = \"{name}\""
-                );
+            let mac = MacAddress([2, 0, 0, 0, port as u8, host]);
+            for (address, spread) in
+                [(ipv4(host), &mut config.full_table.ipv4), (ipv6(host), &mut config.full_table.ipv6)]
+            {
+                spread.push(config.neighbours.len());
+                config.neighbours.push(NeighbourConfig { address, mac, port, vlan: None });
             }
-            let [four, six] = addresses;
-            ipv4.push(four);
-            ipv6.push(six);
         }
     }
-    let _ = writeln!(text, "[full_table]\nipv4 = {ipv4:?}\nipv6 = {ipv6:?}");
-    for (link, name) in ["west", "east"].into_iter().enumerate() {
-        let _ = writeln!(
-            text,
-            "[[port]]\nname = \"{name}\"\ndriver = \"memory\"\nmac = \"02:00:00:00:00:01\"\naddresses = [\"10.0.{link}.1/24\", \"fd00:{link}::1/64\"]"
-        );
-    }
-    text + &neighbours
+    config
 }
 
 /// A link that brings generated frames and swallows what is sent to it.

@@ -4,10 +4,10 @@ use anyhow::bail;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use warmlane_lab::bench::Machine;
-use warmlane_lab::doctor::{self, Finding, Status};
+use warmlane_doctor::{Finding, Status};
+use warmlane_lab::machine::Machine;
 
-/// Look whether this machine is set up well, and say what to change.
+/// Check whether this machine is set up well, and say what to change.
 ///
 /// Reads /proc, /sys and /dev; changes nothing and needs no privilege. Each check says what was found, the command
 /// that would better it, and what that is worth. Checks are about this process as well (CPUs, limits, capabilities):
@@ -15,14 +15,20 @@ use warmlane_lab::doctor::{self, Finding, Status};
 ///
 /// Ends with an error only if something prevents every kind of run; slower than possible is no error.
 #[derive(Clone, Copy, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Print one JSON object: "findings", and the "machine" that they are about.
     #[arg(long)]
     json: bool,
-    /// Leave out what is good.
+    /// Leave out checks whose result is good.
     #[arg(long, conflicts_with = "json")]
     brief: bool,
 }
+
+const EXAMPLES: &str = "Examples:
+  warmlane doctor
+  warmlane doctor --brief
+  taskset -c 2-7 warmlane doctor --json";
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -32,7 +38,7 @@ struct Report<'a> {
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { json, brief } = arguments;
-    let findings = doctor::examine();
+    let findings = warmlane_doctor::examine();
     let text = if json {
         serde_json::to_string(&Report { findings: &findings, machine: Machine::this() })? + "\n"
     } else {
@@ -96,23 +102,9 @@ const WIDTH: usize = 100;
 
 /// Adds a text that is wrapped between words and indented under its first line.
 fn paragraph(text: &mut String, first: &str, words: &str) -> std::fmt::Result {
-    let indent = first.chars().count();
-    let mut column = indent;
-    text.push_str(first);
-    for (number, word) in words.split_whitespace().enumerate() {
-        let length = word.chars().count();
-        if number > 0 && column + 1 + length > WIDTH {
-            write!(text, "\n{:indent$}", "")?;
-            column = indent;
-        } else if number > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += length;
-    }
-    text.push('\n');
-    Ok(())
+    let indent = " ".repeat(first.chars().count());
+    let options = textwrap::Options::new(WIDTH).initial_indent(first).subsequent_indent(&indent);
+    writeln!(text, "{}", textwrap::fill(words, options.break_words(false)))
 }
 
 #[cfg(test)]

@@ -1,10 +1,15 @@
-//! The forwarder's configuration from the command line: the same keys as in the file, as flags.
+//! The forwarder's settings from the command line: flags fill the same structs as the file, and are added to what it says.
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use clap::Args;
-use std::path::PathBuf;
-use toml::{Table, Value};
+use std::path::{Path, PathBuf};
+use warmlane::assembly::ports::{self, DriverSettings, PortSettings};
 use warmlane::functions::forward::control::Config;
+use warmlane::functions::forward::control::config::{
+    ConfigProblem, ForwardSettings, FullTableEntry, NeighbourEntry, OrText, PortEntry, RouteEntry,
+    ValueError, Via, ViaEntry,
+};
+use warmlane::settings::{Located, SettingsError, from_toml};
 
 /// What to forward, by file, by flags, or by both: flags are added to what the file says.
 #[derive(Args, Debug, Default)]
@@ -12,13 +17,8 @@ pub(crate) struct ConfigFlags {
     /// A TOML file with ports, neighbours and routes (see docs/forward.md).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A port: `NAME=DRIVER` or `NAME=DRIVER:KEY=VALUE,...`.
-    ///
-    /// Drivers: `pcap:read=FILE,write=FILE,format=pcap|pcapng`, `replay:file=FILE,rounds=N`, `null`,
-    /// `tap:interface=NAME`, `packet:interface=NAME`, `xdp:interface=NAME,mode=best|zero-copy|copy|generic,
-    /// steering=all|router,take_all=true,busy_poll=true,ring=N`. A word without `=` is the interface's name, as in
-    /// `west=xdp:eth0`.
-    #[arg(long = "port", value_name = "PORT")]
+    /// A port: `NAME=DRIVER` or `NAME=DRIVER:KEY=VALUE,...`, as in `west=xdp:eth0`.
+    #[arg(long = "port", value_name = "PORT", long_help = port_help())]
     ports: Vec<String>,
     /// An address of ours on a port, with the length of its prefix: `PORT=192.0.2.1/24`.
     #[arg(long = "address", value_name = "PORT=ADDRESS/LENGTH")]
@@ -29,8 +29,8 @@ pub(crate) struct ConfigFlags {
     /// The largest IP packet that a port's link carries, in bytes: `PORT=1500`.
     #[arg(long = "mtu", value_name = "PORT=BYTES")]
     mtus: Vec<String>,
-    /// A station whose Ethernet address is known: `192.0.2.2=02:00:00:00:00:02@PORT`.
-    #[arg(long = "neighbour", value_name = "ADDRESS=MAC@PORT")]
+    /// A neighbour whose Ethernet address is known: `192.0.2.2=02:00:00:00:00:02@PORT`.
+    #[arg(long = "neighbour", visible_alias = "neighbor", value_name = "ADDRESS=MAC@PORT")]
     neighbours: Vec<String>,
     /// A route: `PREFIX via NEIGHBOUR[,NEIGHBOUR...]`, `PREFIX port PORT`, `PREFIX drop` or `PREFIX unreachable`.
     #[arg(long = "route", value_name = "ROUTE")]
@@ -49,255 +49,284 @@ pub(crate) struct ConfigFlags {
     buffers: Option<i64>,
 }
 
+fn port_help() -> String {
+    format!(
+        "A port: `NAME=DRIVER` or `NAME=DRIVER:KEY=VALUE,...`, as in `west=xdp:eth0`.\n\n{}",
+        ports::help()
+    )
+}
+
+/// A forwarder, and its ports' drivers.
+pub(crate) type Forwarding = (Config, Vec<DriverSettings>);
+
+type Settings = ForwardSettings<DriverSettings>;
+
 impl ConfigFlags {
     /// Reads and checks the whole configuration.
-    pub(crate) fn read(&self) -> anyhow::Result<Config> {
+    pub(crate) fn read(&self) -> anyhow::Result<Forwarding> {
         let file = match &self.config {
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-                Some((text, path.display().to_string()))
-            }
+            Some(path) => Some((
+                path.as_path(),
+                std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read the configuration {}", path.display()))?,
+            )),
             None => None,
         };
-        if let Some((text, name)) = &file
-            && self.adds_nothing()
-        {
-            return Config::from_toml(text).with_context(|| format!("configuration {name}"));
-        }
+        self.with_file(file.as_ref().map(|(path, text)| (*path, text.as_str())))
+    }
+
+    /// What the file says, and the flags added to it.
+    fn with_file(&self, file: Option<(&Path, &str)>) -> anyhow::Result<Forwarding> {
+        let (mut settings, text) = match file {
+            Some((path, text)) => {
+                let settings = from_toml::<Settings>(text).map_err(SettingsError::cast);
+                (settings.map_err(|error| in_file(error, Some(path)))?, text)
+            }
+            None => (Settings::default(), ""),
+        };
         anyhow::ensure!(
             file.is_some() || !self.ports.is_empty(),
             "no ports: name some with --port, or a file that has some with --config (--help has examples)"
         );
-        let table = self.table(file.as_ref().map(|(text, name)| (text.as_str(), name.as_str())))?;
-        // Places in a text that nobody has written help nobody.
-        Config::from_toml(&toml::to_string(&table)?).map_err(|error| error.problem.into())
+        self.add_to(&mut settings)?;
+        settings.check().map_err(|fault| in_file(fault.in_text(text), file.map(|(path, _)| path)))
     }
 
-    /// What the file says, and the flags added to it.
-    fn table(&self, file: Option<(&str, &str)>) -> anyhow::Result<Table> {
-        let mut table = match file {
-            Some((text, name)) => text.parse::<Table>().with_context(|| format!("configuration {name}"))?,
-            None => Table::new(),
-        };
-        self.add_to(&mut table)?;
-        Ok(table)
-    }
-
-    fn adds_nothing(&self) -> bool {
-        let lists = [
-            &self.ports,
-            &self.addresses,
-            &self.macs,
-            &self.mtus,
-            &self.neighbours,
-            &self.routes,
-            &self.full_table,
-        ];
-        let numbers = [self.lanes, self.burst, self.buffers];
-        lists.iter().all(|list| list.is_empty()) && numbers.iter().all(Option::is_none)
-    }
-
-    fn add_to(&self, table: &mut Table) -> anyhow::Result<()> {
+    fn add_to(&self, settings: &mut Settings) -> anyhow::Result<()> {
         for text in &self.ports {
-            list(table, "port")?.push(Value::Table(port(text)?));
+            let PortSettings { name, driver } = text.parse().with_context(|| format!("--port '{text}'"))?;
+            let name = Located::flag("--port", text, name);
+            settings.ports.push(PortEntry { name, driver, addresses: Vec::new(), mtu: None, mac: None });
         }
         for text in &self.addresses {
-            let (name, address) = split(text, '=', "--address", "PORT=ADDRESS/LENGTH")?;
-            let addresses =
-                port_of(table, name)?.entry("addresses").or_insert_with(|| Value::Array(Vec::new()));
-            addresses.as_array_mut().context("'addresses' in the file is no list")?.push(address.into());
+            let flag = Flag { name: "--address", text, form: "PORT=ADDRESS/LENGTH" };
+            let (port, address) = flag.split(text, '=')?;
+            flag.port(settings, port)?.addresses.push(flag.value(address)?);
         }
         for text in &self.macs {
-            let (name, mac) = split(text, '=', "--mac", "PORT=MAC")?;
-            port_of(table, name)?.insert("mac".to_owned(), mac.into());
+            let flag = Flag { name: "--mac", text, form: "PORT=MAC" };
+            let (port, mac) = flag.split(text, '=')?;
+            flag.port(settings, port)?.mac = Some(flag.value(mac)?);
         }
         for text in &self.mtus {
-            let (name, mtu) = split(text, '=', "--mtu", "PORT=BYTES")?;
-            port_of(table, name)?.insert("mtu".to_owned(), scalar(mtu));
+            let flag = Flag { name: "--mtu", text, form: "PORT=BYTES" };
+            let (port, bytes) = flag.split(text, '=')?;
+            let bytes = bytes.parse().map_err(|_| flag.malformed())?;
+            flag.port(settings, port)?.mtu = Some(flag.located(bytes));
         }
         for text in &self.neighbours {
-            let expected = "ADDRESS=MAC@PORT";
-            let (address, rest) = split(text, '=', "--neighbour", expected)?;
-            let (mac, port) = split(rest, '@', "--neighbour", expected)?;
-            let entries = [("address", address), ("mac", mac), ("port", port)];
-            let neighbour = entries.map(|(key, value)| (key.to_owned(), Value::from(value)));
-            list(table, "neighbour")?.push(Value::Table(neighbour.into_iter().collect()));
+            let flag = Flag { name: "--neighbour", text, form: "ADDRESS=MAC@PORT" };
+            let (address, behind) = flag.split(text, '=')?;
+            let (mac, port) = flag.split(behind, '@')?;
+            settings.neighbours.push(NeighbourEntry {
+                address: flag.value(address)?,
+                mac: flag.value(mac)?,
+                port: flag.located(port.to_owned()),
+                vlan: None,
+            });
         }
         for text in &self.routes {
-            list(table, "route")?.push(Value::Table(route(text)?));
+            settings.routes.push(route(text)?);
         }
         if !self.full_table.is_empty() {
-            let family = |ipv6: bool| -> Value {
-                self.full_table
-                    .iter()
-                    .filter(|text| text.contains(':') == ipv6)
-                    .cloned()
-                    .collect::<Vec<_>>()
-                    .into()
-            };
-            let spread = [("ipv4".to_owned(), family(false)), ("ipv6".to_owned(), family(true))];
-            table.insert("full_table".to_owned(), Value::Table(spread.into_iter().collect()));
+            let all =
+                self.full_table.iter().map(|text| Flag { name: "--full-table", text, form: "" }.value(text));
+            let all: Vec<Located<std::net::IpAddr>> = all.collect::<anyhow::Result<_>>()?;
+            let (ipv6, ipv4) = all.into_iter().partition(|address| address.is_ipv6());
+            settings.full_table = FullTableEntry { ipv4, ipv6 };
         }
-        for (key, value) in [("lanes", self.lanes), ("burst", self.burst)] {
-            if let Some(value) = value {
-                table.insert(key.to_owned(), value.into());
-            }
-        }
-        if let Some(buffers) = self.buffers {
-            let pool = table.entry("pool").or_insert_with(|| Value::Table(Table::new()));
-            pool.as_table_mut()
-                .context("'pool' in the file is no table")?
-                .insert("buffers".to_owned(), buffers.into());
-        }
+        let number = |name, number: i64| Located::flag(name, &number.to_string(), number);
+        settings.lanes = self.lanes.map(|lanes| number("--lanes", lanes)).or(settings.lanes.take());
+        settings.burst = self.burst.map(|burst| number("--burst", burst)).or(settings.burst.take());
+        let buffers = self.buffers.map(|buffers| number("--buffers", buffers));
+        settings.pool.buffers = buffers.or(settings.pool.buffers.take());
         Ok(())
     }
 }
 
-fn split<'a>(text: &'a str, at: char, flag: &str, expected: &str) -> anyhow::Result<(&'a str, &'a str)> {
-    text.split_once(at).with_context(|| format!("{flag} '{text}' is not of the form {expected}"))
-}
-
-fn list<'a>(table: &'a mut Table, key: &str) -> anyhow::Result<&'a mut Vec<Value>> {
-    let value = table.entry(key).or_insert_with(|| Value::Array(Vec::new()));
-    value.as_array_mut().with_context(|| format!("'{key}' in the file is no list: write [[{key}]]"))
-}
-
-fn port_of<'a>(table: &'a mut Table, name: &str) -> anyhow::Result<&'a mut Table> {
-    let ports = list(table, "port")?;
-    let known = ports.iter().filter_map(|port| port.get("name")?.as_str()).collect::<Vec<_>>().join(", ");
-    ports
-        .iter_mut()
-        .filter_map(Value::as_table_mut)
-        .find(|port| port.get("name").and_then(Value::as_str) == Some(name))
-        .with_context(|| format!("there is no port '{name}': known are {known}"))
-}
-
-/// A number or a truth value if it reads as one, else text.
-fn scalar(text: &str) -> Value {
-    text.parse::<i64>()
-        .map(Value::from)
-        .or_else(|_| text.parse::<bool>().map(Value::from))
-        .unwrap_or_else(|_| Value::from(text))
-}
-
-/// `NAME=DRIVER` or `NAME=DRIVER:KEY=VALUE,...`; a word that is no pair is an interface's name
-pub(crate) fn port(text: &str) -> anyhow::Result<Table> {
-    let (name, rest) = split(text, '=', "--port", "NAME=DRIVER[:KEY=VALUE,...]")?;
-    let (driver, keys) = rest.split_once(':').unwrap_or((rest, ""));
-    let mut options = Table::new();
-    for pair in keys.split(',').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or(("interface", pair));
-        options.insert(key.to_owned(), scalar(value));
+/// The error, with the file's name if it is about a place there.
+fn in_file(error: SettingsError<ConfigProblem>, file: Option<&Path>) -> anyhow::Error {
+    let place = error.position().and(file).map(|path| format!("configuration {}", path.display()));
+    let error = anyhow::Error::from(error);
+    match place {
+        Some(place) => error.context(place),
+        None => error,
     }
-    let mut port = Table::new();
-    port.insert("name".to_owned(), name.into());
-    port.insert("driver".to_owned(), driver.into());
-    port.insert("options".to_owned(), options.into());
-    Ok(port)
+}
+
+/// One use of a flag.
+struct Flag<'a> {
+    name: &'a str,
+    text: &'a str,
+    /// What it looks like.
+    form: &'a str,
+}
+
+impl Flag<'_> {
+    fn malformed(&self) -> anyhow::Error {
+        anyhow!("{} '{}' is not of the form {}", self.name, self.text, self.form)
+    }
+
+    fn split<'t>(&self, text: &'t str, at: char) -> anyhow::Result<(&'t str, &'t str)> {
+        text.split_once(at).ok_or_else(|| self.malformed())
+    }
+
+    fn located<T>(&self, value: T) -> Located<T> {
+        Located::flag(self.name, self.text, value)
+    }
+
+    /// An address, a prefix or the like.
+    fn value<'t, T>(&self, text: &'t str) -> anyhow::Result<Located<T>>
+    where
+        &'t str: OrText<T>,
+    {
+        let wrong =
+            |error: ValueError| self.located(()).fault::<ConfigProblem>(error.to_string()).in_text("");
+        Ok(self.located(text.value().map_err(wrong)?))
+    }
+
+    /// The port of this name.
+    fn port<'s>(
+        &self,
+        settings: &'s mut Settings,
+        name: &str,
+    ) -> anyhow::Result<&'s mut PortEntry<DriverSettings>> {
+        let known = settings.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+        let problem = ConfigProblem::UnknownPort { name: name.to_owned(), known };
+        let found = settings.ports.iter_mut().find(|port| *port.name == name);
+        found.ok_or_else(|| self.located(()).fault::<ConfigProblem>(problem).in_text("").into())
+    }
 }
 
 /// `PREFIX via NEIGHBOUR[,NEIGHBOUR...]`, `PREFIX port PORT`, `PREFIX drop`, `PREFIX unreachable`
-fn route(text: &str) -> anyhow::Result<Table> {
+fn route(text: &str) -> anyhow::Result<RouteEntry> {
+    let form = "'PREFIX via NEIGHBOUR', 'PREFIX port PORT', 'PREFIX drop' or 'PREFIX unreachable'";
+    let flag = Flag { name: "--route", text, form };
     let words: Vec<&str> = text.split_whitespace().collect();
-    let mut route = Table::new();
-    match *words.as_slice() {
-        [prefix, "via", neighbours] => {
-            let hops: Vec<&str> = neighbours.split(',').collect();
-            let via = match *hops.as_slice() {
-                [one] => Value::from(one),
-                _ => hops
-                    .iter()
-                    .map(|hop| Value::Table([("via".to_owned(), Value::from(*hop))].into_iter().collect()))
-                    .collect::<Vec<_>>()
-                    .into(),
-            };
-            route.insert("prefix".to_owned(), prefix.into());
-            route.insert("via".to_owned(), via);
+    let (&prefix, way) = words.split_first().ok_or_else(|| flag.malformed())?;
+    let prefix = flag.value(prefix)?;
+    let route = RouteEntry { prefix, via: None, port: None, drop: false, unreachable: false };
+    Ok(match way {
+        ["via", neighbours] => {
+            let hop = |text| Ok(ViaEntry { via: flag.value(text)?, weight: None });
+            let hops = neighbours.split(',').map(hop).collect::<anyhow::Result<Vec<_>>>()?;
+            RouteEntry { via: Some(flag.located(Via(hops))), ..route }
         }
-        [prefix, "port", port] => {
-            route.insert("prefix".to_owned(), prefix.into());
-            route.insert("port".to_owned(), port.into());
-        }
-        [prefix, key @ ("drop" | "unreachable")] => {
-            route.insert("prefix".to_owned(), prefix.into());
-            route.insert(key.to_owned(), true.into());
-        }
-        _ => bail!(
-            "--route '{text}' is not of the form 'PREFIX via NEIGHBOUR', 'PREFIX port PORT', 'PREFIX drop' or 'PREFIX unreachable'"
-        ),
-    }
-    Ok(route)
+        ["port", port] => RouteEntry { port: Some(flag.located((*port).to_owned())), ..route },
+        ["drop"] => RouteEntry { drop: true, ..route },
+        ["unreachable"] => RouteEntry { unreachable: true, ..route },
+        _ => return Err(flag.malformed()),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn flags_say_what_the_file_says() {
-        let flags = ConfigFlags {
-            ports: vec![
-                "in=pcap:read=a.pcap".into(),
-                "out=replay:file=b.pcap,rounds=3".into(),
-                "link=xdp:eth0,busy_poll=true".into(),
-            ],
+    fn flags() -> ConfigFlags {
+        ConfigFlags {
+            ports: vec!["in=pcap:read=a.pcap".into(), "out=replay:file=b.pcap,rounds=3".into()],
             addresses: vec!["in=192.0.2.1/24".into(), "in=2001:db8::1/64".into()],
             macs: vec!["out=02:00:00:00:00:01".into()],
             mtus: vec!["out=1400".into()],
-            neighbours: vec!["2001:db8::2=02:00:00:00:00:02@in".into()],
+            neighbours: vec![
+                "192.0.2.2=02:00:00:00:00:02@in".into(),
+                "192.0.2.3=02:00:00:00:00:03@out".into(),
+                "2001:db8::2=02:00:00:00:00:02@in".into(),
+            ],
             routes: vec!["10.0.0.0/8 via 192.0.2.2,192.0.2.3".into(), "::/0 drop".into()],
             full_table: vec!["192.0.2.2".into(), "2001:db8::2".into()],
             lanes: Some(2),
             ..ConfigFlags::default()
-        };
-        let table = flags.table(None).expect("well formed");
-        let expected: Table = r#"
-            lanes = 2
-            [full_table]
-            ipv4 = ["192.0.2.2"]
-            ipv6 = ["2001:db8::2"]
-            [[port]]
-            name = "in"
-            driver = "pcap"
-            options = { read = "a.pcap" }
-            addresses = ["192.0.2.1/24", "2001:db8::1/64"]
-            [[port]]
-            name = "out"
-            driver = "replay"
-            options = { file = "b.pcap", rounds = 3 }
-            mac = "02:00:00:00:00:01"
-            mtu = 1400
-            [[port]]
-            name = "link"
-            driver = "xdp"
-            options = { interface = "eth0", busy_poll = true }
-            [[neighbour]]
-            address = "2001:db8::2"
-            mac = "02:00:00:00:00:02"
-            port = "in"
-            [[route]]
-            prefix = "10.0.0.0/8"
-            via = [{ via = "192.0.2.2" }, { via = "192.0.2.3" }]
-            [[route]]
-            prefix = "::/0"
-            drop = true
-        "#
-        .parse()
-        .expect("well formed");
-        assert_eq!(table, expected);
+        }
+    }
+
+    const FILE: &str = r#"
+        lanes = 2
+        [full-table]
+        ipv4 = ["192.0.2.2"]
+        ipv6 = ["2001:db8::2"]
+        [[port]]
+        name = "in"
+        driver = { pcap = { read = "a.pcap" } }
+        addresses = ["192.0.2.1/24", "2001:db8::1/64"]
+        [[port]]
+        name = "out"
+        driver = { replay = { file = "b.pcap", rounds = 3 } }
+        mac = "02:00:00:00:00:01"
+        mtu = 1400
+        [[neighbour]]
+        address = "192.0.2.2"
+        mac = "02:00:00:00:00:02"
+        port = "in"
+        [[neighbour]]
+        address = "192.0.2.3"
+        mac = "02:00:00:00:00:03"
+        port = "out"
+        [[neighbour]]
+        address = "2001:db8::2"
+        mac = "02:00:00:00:00:02"
+        port = "in"
+        [[route]]
+        prefix = "10.0.0.0/8"
+        via = [{ via = "192.0.2.2" }, { via = "192.0.2.3" }]
+        [[route]]
+        prefix = "::/0"
+        drop = true
+        "#;
+
+    #[test]
+    fn flags_say_what_the_file_says() {
+        let from_file = ConfigFlags::default().with_file(Some((Path::new("f.toml"), FILE))).unwrap();
+        assert_eq!(flags().with_file(None).unwrap(), from_file);
     }
 
     #[test]
-    fn what_is_malformed_is_named() {
+    fn flags_are_added_to_the_file_and_go_before_it() {
+        let more = ConfigFlags {
+            ports: vec!["third=null".into()],
+            addresses: vec!["in=203.0.113.1/24".into()],
+            mtus: vec!["out=1300".into()],
+            lanes: Some(1),
+            ..ConfigFlags::default()
+        };
+        let (config, drivers) = more.with_file(Some((Path::new("f.toml"), FILE))).unwrap();
+        assert_eq!((config.lanes, drivers.len(), config.ports[1].mtu), (1, 3, 1300));
+        assert_eq!((config.ports[0].addresses.len(), config.routes.len()), (3, 2));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_where_it_was_written() {
         let error = |change: fn(&mut ConfigFlags)| {
-            let mut flags = ConfigFlags { ports: vec!["a=null".into()], ..ConfigFlags::default() };
+            let mut flags = flags();
             change(&mut flags);
-            flags.table(None).expect_err("malformed").to_string()
+            format!("{:#}", flags.with_file(None).unwrap_err())
         };
         assert!(error(|flags| flags.ports.push("b".into())).contains("'b'"));
-        assert!(error(|flags| flags.mtus.push("c=1500".into())).contains("no port 'c': known are a"));
+        let unknown = error(|flags| flags.mtus.push("c=1500".into()));
+        assert_eq!(unknown, "--mtu c=1500: there is no port \"c\": ports are in, out");
+        assert_eq!(
+            error(|flags| flags.mtus.push("in=67".into())),
+            "--mtu in=67: `mtu` is 67: use 68 to 65535"
+        );
+        assert!(error(|flags| flags.lanes = Some(0)).starts_with("--lanes 0: `lanes` is 0"));
         assert!(error(|flags| flags.routes.push("10.0.0.0/8 by x".into())).contains("by x"));
+        assert!(
+            error(|flags| flags.routes.push("11.0.0.0/8 via 9.9.9.9".into()))
+                .starts_with("--route 11.0.0.0/8")
+        );
         assert!(error(|flags| flags.neighbours.push("1.2.3.4=02:00:00:00:00:02".into())).contains("@PORT"));
+        let group = error(|flags| flags.neighbours.push("1.2.3.4=ff:ff:ff:ff:ff:ff@in".into()));
+        assert!(group.starts_with("--neighbour 1.2.3.4=") && group.contains("group address"), "{group}");
+        // Of the file's, the place in it.
+        let more = ConfigFlags { ports: vec!["in=null".into()], ..ConfigFlags::default() };
+        let twice = format!("{:#}", more.with_file(Some((Path::new("f.toml"), FILE))).unwrap_err());
+        assert!(twice.starts_with("--port in=null: port name \"in\" is used twice"), "{twice}");
+        let file = FILE.replace("mtu = 1400", "mtu = 67");
+        let wrong = ConfigFlags::default().with_file(Some((Path::new("f.toml"), &file))).unwrap_err();
+        assert!(
+            format!("{wrong:#}").starts_with("configuration f.toml: line 14, column 15: `mtu`"),
+            "{wrong:#}"
+        );
     }
 }

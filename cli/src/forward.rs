@@ -1,10 +1,13 @@
 //! `warmlane forward`
 
-use crate::assembly;
 use crate::flags::ConfigFlags;
-use crate::run::{self, RunFlags, Signals};
+use crate::run::{self, RunFlags};
+use warmlane::assembly::ports::{AddressFollower, DriverSettings, Opener, PortSettings, check_captures};
+use warmlane::assembly::{Assembly, LaneSettings, Signals};
+use warmlane::functions::forward::control::Config;
 use warmlane::lane::IdlePolicy;
 use warmlane::mem::Pool;
+use warmlane::port::Port;
 
 /// Forward packets between ports, by longest-prefix match.
 ///
@@ -25,28 +28,53 @@ pub(crate) struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  Route a capture into two others, by the full Internet table (no privilege needed):
-    warmlane forward --port in=pcap:read=in.pcap --port a=pcap:write=a.pcap --port b=pcap:write=b.pcap \\
+  Route a capture into two others, by the full Internet table (no root):
+    warmlane forward --port in=pcap:read=in.pcap \\
+      --port a=pcap:write=a.pcap --port b=pcap:write=b.pcap \\
       --mac a=02:00:00:00:01:01 --mac b=02:00:00:00:01:02 \\
-      --neighbour 192.0.2.1=02:00:00:00:02:01@a --neighbour 192.0.2.2=02:00:00:00:02:02@b \\
+      --neighbour 192.0.2.1=02:00:00:00:02:01@a \\
+      --neighbour 192.0.2.2=02:00:00:00:02:02@b \\
       --full-table 192.0.2.1,192.0.2.2
 
   Between two interfaces (as root), which keep their drivers:
     warmlane forward --port west=xdp:eth0 --port east=xdp:eth1 \\
       --address west=192.0.2.1/24 --address east=198.51.100.1/24 \\
-      --neighbour 192.0.2.2=02:00:00:00:00:02@west --neighbour 198.51.100.2=02:00:00:00:00:03@east";
+      --neighbour 192.0.2.2=02:00:00:00:00:02@west \\
+      --neighbour 198.51.100.2=02:00:00:00:00:03@east";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let config = arguments.config.read()?;
+    let (config, drivers) = arguments.config.read()?;
     let signals = Signals::catch()?;
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
-    let ports = assembly::open_ports(&config, &pool)?;
+    let (ports, follower) = open_ports(&config, drivers, &pool)?;
     let idle = if arguments.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
-    let assembly = assembly::start(config, pool, ports, idle)?;
-    for port in &assembly.ports {
-        for note in &port.notes {
-            eprintln!("note: port '{}': {note}", port.name);
+    let settings = LaneSettings { lanes: config.lanes, idle, ..LaneSettings::default() };
+    let assembly = Assembly::forward(config, pool, ports, &settings)?;
+    run::print_notes(&assembly);
+    let Some(mut follower) = follower else {
+        return run::to_the_end(assembly, &arguments.run, &signals);
+    };
+    run::to_the_end_with(assembly, &arguments.run, &signals, |_, patience| {
+        std::thread::sleep(patience);
+        if let Err(error) = follower.follow() {
+            eprintln!("warmlane: the kernel's addresses can't be followed: {error}");
         }
-    }
-    run::to_the_end(assembly, &arguments.run, &signals)
+    })
+}
+
+/// Opens the ports that `config` describes. What follows the kernel's addresses for them is to be called while they are open.
+fn open_ports(
+    config: &Config,
+    drivers: Vec<DriverSettings>,
+    pool: &Pool,
+) -> anyhow::Result<(Vec<Port>, Option<AddressFollower>)> {
+    let named = config.ports.iter().zip(drivers);
+    let settings: Vec<PortSettings> =
+        named.map(|(port, driver)| PortSettings { name: port.name.clone(), driver }).collect();
+    check_captures(&settings)?;
+    let mut opener = Opener::new(pool, config.lanes);
+    let mtus = config.ports.iter().map(|port| Some(u32::from(port.mtu)));
+    let open = |(port, mtu)| Ok(opener.open(port, mtu)?);
+    let ports = settings.iter().zip(mtus).map(open).collect::<anyhow::Result<_>>()?;
+    Ok((ports, opener.into_follower()))
 }

@@ -1,13 +1,14 @@
 //! `warmlane lab`: experiments.
 
-use crate::cpus;
+use crate::measuring::{self, Defaults, Flags};
 use anyhow::{Context as _, bail};
-use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
-use std::time::Duration;
-use warmlane_lab::experiment::{self, Cell, Column, Experiment, Record, Setting};
+use std::path::{Path, PathBuf};
+use warmlane_lab::experiment::{self, Experiment};
+use warmlane_lab::record::Record;
 use warmlane_lab::report::{self, Comparison};
+use warmlane_lab::setting::Setting;
+use warmlane_lab::subject;
 
 /// Find out by experiment what a choice costs on this machine: pools, layouts, rings, locks, tables.
 ///
@@ -15,8 +16,16 @@ use warmlane_lab::report::{self, Comparison};
 /// table, a verdict and, with --plot, a picture. Cycles are those of the time-stamp counter. Over two lanes the cost of
 /// moving a cache line between the CPUs is measured along with them, and rounds in which it differs are not mixed.
 #[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    after_help = EXAMPLES
+)]
 pub(crate) struct Arguments {
-    /// The experiments to do, in this order (--list shows them); or "report" for a page of them all.
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// The experiments to do, in this order (--list shows them).
     #[arg(required_unless_present = "list")]
     names: Vec<String>,
     /// List the experiments and their questions.
@@ -28,69 +37,69 @@ pub(crate) struct Arguments {
     /// Draw the results into this file, as SVG; for one experiment.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Where "report" writes its page, one HTML file that needs nothing else.
-    #[arg(long, value_name = "FILE", default_value = "warmlane-report.html")]
-    output: PathBuf,
-    /// Show these comparisons with peers on the page: lines that `cargo xtask compare --json` printed, or files of
-    /// `cargo xtask record`.
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    comparisons: Vec<PathBuf>,
-    /// Show these experiments, measured before, on the page: lines that `lab --json` printed, or files of
-    /// `cargo xtask record`. Of those that are not named, no others are done.
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    records: Vec<PathBuf>,
-    /// How many rounds count for each figure.
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    rounds: u32,
-    /// How long a round takes, in seconds.
-    #[arg(long, value_name = "S", default_value_t = 0.02, value_parser = crate::bench::seconds)]
-    seconds: f64,
     /// Do only the steps with this in their names, such as "4096, mix" of pool-order; a wrong one lists them. For
     /// experiments whose steps can be done alone.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// The CPU of the first lane; the last one that this process may use if not given.
-    #[arg(long, value_name = "N")]
-    cpu: Option<usize>,
-    /// The CPU of the second lane; the first other one that this process may use if not given.
-    #[arg(long, value_name = "N")]
-    second_cpu: Option<usize>,
+    #[command(flatten)]
+    flags: Flags,
 }
 
-/// The word that asks for a page instead of an experiment.
-const REPORT: &str = "report";
+const EXAMPLES: &str = "Examples:
+  warmlane lab --list
+  warmlane lab locks rcu
+  warmlane lab pool-order --only '4096, mix' --plot pools.svg
+  warmlane lab tables --json --rounds 15 --cpu 1 --second-cpu 0
+  warmlane lab report";
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Report(ReportArguments),
+}
+
+/// Make one HTML page of experiments, which needs nothing else.
+///
+/// Does the experiments that are named and adds those measured before (--records). Without either it does all. An
+/// experiment that this machine does not allow is listed on the page with the reason.
+#[derive(Debug, clap::Args)]
+#[command(after_help = REPORT_EXAMPLES)]
+struct ReportArguments {
+    /// The experiments to do, in this order.
+    names: Vec<String>,
+    /// Where to write the page.
+    #[arg(long, value_name = "FILE", default_value = "warmlane-report.html")]
+    output: PathBuf,
+    /// Show these comparisons with peers: lines that `cargo xtask compare --json` printed, or files of
+    /// `cargo xtask record`.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    comparisons: Vec<PathBuf>,
+    /// Show these experiments, measured before: lines that `lab --json` printed, or files of `cargo xtask record`.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    records: Vec<PathBuf>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+const REPORT_EXAMPLES: &str = "Examples:
+  warmlane lab report --output machine.html
+  warmlane lab report locks rcu --rounds 15
+  warmlane lab report --records lab/*.json --comparisons compare/*.json";
+
+const DEFAULTS: Defaults = Defaults { rounds: 9, seconds: 0.02 };
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if let Some(Command::Report(arguments)) = &arguments.command {
+        return write_report(arguments);
+    }
     let mut output = std::io::stdout().lock();
     if arguments.list {
         return Ok(output.write_all(list(arguments.json)?.as_bytes())?);
     }
-    let reports = arguments.names.first().is_some_and(|name| name == REPORT);
-    let named = &arguments.names[usize::from(reports)..];
-    let read = arguments.records.len() + arguments.comparisons.len();
-    if !reports && read > 0 {
-        bail!("--records and --comparisons are for the page: `warmlane lab report`");
-    }
-    let experiments: Vec<&Experiment> = if reports && named.is_empty() && arguments.records.is_empty() {
-        experiment::list().collect()
-    } else {
-        named.iter().map(|name| Ok(experiment::find(name)?)).collect::<anyhow::Result<_>>()?
-    };
+    let experiments = chosen(&arguments.names)?;
     if arguments.plot.is_some() && experiments.len() != 1 {
         bail!("--plot draws one experiment into its file: name one");
     }
-    let (cpu, second_cpu) = cpus::bind(arguments.cpu, arguments.second_cpu)?;
-    let setting = Setting {
-        cpu,
-        second_cpu,
-        length: Duration::from_secs_f64(arguments.seconds),
-        rounds: arguments.rounds as usize,
-        only: arguments.only.clone(),
-        ..Setting::default()
-    };
-    if reports {
-        return write_report(arguments, &experiments, &setting);
-    }
+    let setting = Setting { only: arguments.only.clone(), ..arguments.flags.bind(DEFAULTS)? };
     for experiment in experiments {
         let record = run_one(experiment, &setting)?;
         if let Some(path) = &arguments.plot {
@@ -99,11 +108,20 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         if arguments.json {
             writeln!(output, "{}", serde_json::to_string(&record)?)?;
         } else {
-            output.write_all(text(&record)?.as_bytes())?;
+            writeln!(output, "{record}")?;
         }
         output.flush()?;
     }
     Ok(())
+}
+
+fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Experiment>> {
+    if names.iter().any(|name| name == "report") {
+        bail!(
+            "the page is a command of its own, whose flags and names come behind it: `warmlane lab report ...`"
+        );
+    }
+    names.iter().map(|name| Ok(experiment::find(name)?)).collect()
 }
 
 /// Does one experiment and tells a person at a terminal how far it is.
@@ -115,31 +133,26 @@ fn run_one(experiment: &Experiment, setting: &Setting) -> anyhow::Result<Record>
             eprint!("\r\x1b[K{}: {step}", experiment.name);
         }
     };
-    let record = experiment.run(setting, &mut progress);
+    let record = subject::run(experiment, setting, &mut progress);
     if live {
         eprint!("\r\x1b[K");
     }
-    record.context(experiment.name)
+    record.with_context(|| format!("experiment '{}'", experiment.name))
 }
 
 /// Does the experiments that this machine allows, and writes the page.
-fn write_report(arguments: &Arguments, experiments: &[&Experiment], setting: &Setting) -> anyhow::Result<()> {
-    let (mut comparisons, mut records) = (Vec::new(), Vec::new());
-    let read = |flag: &str, path: &PathBuf| {
-        std::fs::read_to_string(path).with_context(|| format!("{flag} {}", path.display()))
+fn write_report(arguments: &ReportArguments) -> anyhow::Result<()> {
+    let experiments = if arguments.names.is_empty() && arguments.records.is_empty() {
+        experiment::list().collect()
+    } else {
+        chosen(&arguments.names)?
     };
-    for path in &arguments.comparisons {
-        let text = read("--comparisons", path)?;
-        let more = Comparison::read(&text).with_context(|| format!("--comparisons {}", path.display()))?;
-        comparisons.extend(more);
-    }
-    for path in &arguments.records {
-        let text = read("--records", path)?;
-        records.extend(report::read_records(&text).with_context(|| format!("--records {}", path.display()))?);
-    }
+    let comparisons = read("--comparisons", &arguments.comparisons, Comparison::read)?;
+    let mut records = read("--records", &arguments.records, report::read_records)?;
     let mut skipped = Vec::new();
+    let setting = arguments.flags.bind(DEFAULTS)?;
     for experiment in experiments {
-        match run_one(experiment, setting) {
+        match run_one(experiment, &setting) {
             Ok(record) => records.push(record),
             Err(error) => {
                 eprintln!("note: {error:#}; the page says so");
@@ -153,42 +166,59 @@ fn write_report(arguments: &Arguments, experiments: &[&Experiment], setting: &Se
     Ok(writeln!(std::io::stdout(), "{}", arguments.output.display())?)
 }
 
-fn list(json: bool) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let width = experiment::list().map(|experiment| experiment.name.len()).max().unwrap_or(0);
-    for Experiment { name, question, method, .. } in experiment::list() {
-        if json {
-            writeln!(
-                text,
-                "{}",
-                serde_json::json!({ "name": name, "question": question, "method": method })
-            )?;
-        } else {
-            writeln!(text, "{name:<width$}  {question}")?;
-        }
+/// The results in some files.
+fn read<T>(
+    flag: &str,
+    files: &[PathBuf],
+    parse: fn(&str) -> Result<Vec<T>, report::NoResult>,
+) -> anyhow::Result<Vec<T>> {
+    let of_one = |file: &Path| anyhow::Ok(parse(&std::fs::read_to_string(file)?)?);
+    let mut all = Vec::new();
+    for file in files {
+        all.extend(of_one(file).with_context(|| format!("{flag} {}", file.display()))?);
     }
-    Ok(text)
+    Ok(all)
 }
 
-/// The record for people.
-fn text(record: &Record) -> anyhow::Result<String> {
-    let mut text = format!("{}: {}\n", record.name, record.question);
-    if let Some(claim) = &record.claim {
-        writeln!(text, "claimed: {} ({})", claim.says, claim.source)?;
+fn list(json: bool) -> anyhow::Result<String> {
+    if !json {
+        return Ok(measuring::list(experiment::list()));
     }
-    writeln!(text, "method: {}\n", record.method)?;
-    let mut lines: Vec<Vec<String>> = vec![record.columns.iter().map(Column::head).collect()];
-    lines.extend(record.rows.iter().map(|row| row.iter().map(Cell::to_string).collect()));
-    let width =
-        |column: usize| lines.iter().filter_map(|line| line.get(column)).map(String::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..record.columns.len()).map(width).collect();
-    for line in &lines {
-        let cells = line.iter().enumerate().map(|(column, cell)| {
-            let width = widths.get(column).copied().unwrap_or(0);
-            if record.is_text(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    let line = |Experiment { name, question, method, .. }: &Experiment| {
+        let line = serde_json::json!({ "name": name, "question": question, "method": method });
+        Ok(serde_json::to_string(&line)? + "\n")
+    };
+    experiment::list().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
     }
-    writeln!(text, "\n{}\n", record.verdict)?;
-    Ok(text)
+
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Ok(Program::try_parse_from(line.split_whitespace())?.arguments)
+    }
+
+    #[test]
+    fn the_report_is_a_command_and_no_experiment() {
+        assert!(experiment::find("report").is_err());
+        let arguments = parse("lab report locks --records a.json b.json --rounds 3").unwrap();
+        let Some(Command::Report(report)) = arguments.command else { panic!("no report") };
+        assert_eq!((report.names.len(), report.records.len()), (1, 2));
+        let arguments = parse("lab locks rcu --json").unwrap();
+        assert!(arguments.command.is_none() && arguments.names == ["locks", "rcu"]);
+        let arguments = parse("lab --json report").unwrap();
+        assert!(run(&arguments).unwrap_err().to_string().contains("`warmlane lab report ...`"));
+        // What belongs to the page is refused elsewhere, and the other way round.
+        for line in ["lab", "lab locks --records a.json", "lab report --plot a.svg"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
 }

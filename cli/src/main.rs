@@ -2,18 +2,18 @@
 
 #![forbid(unsafe_code)]
 
-mod assembly;
 mod bench;
 mod cpus;
 mod demo;
 mod doctor;
-mod drivers;
+#[cfg(test)]
+mod examples;
 mod flags;
 mod forward;
 mod generate;
 mod lab;
+mod measuring;
 mod pool;
-mod report;
 mod router;
 mod run;
 
@@ -35,7 +35,7 @@ enum Command {
     Demo(demo::Arguments),
     Forward(forward::Arguments),
     Router(router::Arguments),
-    Gen(Box<generate::Arguments>),
+    Gen(generate::Arguments),
     Pool(pool::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Command::Gen(arguments) => generate::run(&arguments),
         Command::Pool(arguments) => pool::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
-        Command::Bench(arguments) => bench::run(arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
     };
     match result {

@@ -1,31 +1,32 @@
-//! `warmlane pool`: where buffers would stand in memory, and what the caches make of it.
+//! `warmlane pool`: where buffers would lie in memory, and what the caches make of it.
 
 mod cache;
 mod histogram;
 mod pages;
 mod port_kind;
+mod text;
 
 use anyhow::{Context as _, bail};
 use cache::Cache;
 use pages::Forecast;
 use port_kind::PortKind;
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use warmlane::mem::plan::{CacheShape, ChannelSpread, Demands, MemoryChannels, Plan, Request};
 use warmlane::mem::{LINE_BYTES, MAXIMUM_BUFFERS, PoolConfig};
 use warmlane_lab::plot;
 
-/// Plan how far apart buffers stand, and show how that uses the caches.
+/// Plan how far apart buffers lie, and show how that uses the caches.
 ///
 /// Forwarding touches two lines of each buffer: its header and the first line of its data. The distance between
 /// buffers, the stride, decides into which sets of a cache these lines fall. With a stride of 2,048 bytes they all
 /// fall into a few sets, which can't hold them, while the others stay empty; with an odd number of lines they spread
 /// over all. This shows the stride that a pool would choose for this machine's caches, or for caches described with
 /// --cache, why, and how others compare; also for memory channels that only you know, and for ports that demand something
-/// of where buffers stand. No memory is taken.
+/// of where buffers lie. No memory is taken.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// How many buffers.
     #[arg(long, value_name = "N", default_value_t = 16_384,
@@ -37,7 +38,7 @@ pub(crate) struct Arguments {
     /// Bytes kept free in front of the data, for headers that are put on later.
     #[arg(long, value_name = "BYTES", default_value_t = 128)]
     headroom: u16,
-    /// Look at this stride instead of the planned one.
+    /// Examine this stride instead of the planned one.
     #[arg(long, value_name = "BYTES")]
     stride: Option<usize>,
     /// Strides to set side by side with the planned one, such as 2048,2304,2368.
@@ -53,13 +54,13 @@ pub(crate) struct Arguments {
     /// Ranks on each memory channel.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "channels")]
     ranks: usize,
-    /// Bytes that stay on one memory channel before the next one's turn comes.
+    /// Bytes that stay on one memory channel before the next one follows.
     #[arg(long, value_name = "BYTES", default_value_t = 64, requires = "channels")]
     interleave: usize,
     /// A kind of port that shall use this memory, for what it demands of it. May be given several times.
     #[arg(long, value_name = "KIND")]
     port: Vec<PortKind>,
-    /// Plan for memory of your own, whose buffers need not stand at one distance as a pool's do: padding after every so
+    /// Plan for memory of your own, whose buffers need not lie at one distance as a pool's do: padding after every so
     /// many buffers may then waste less than a longer stride.
     #[arg(long)]
     padding: bool,
@@ -71,17 +72,21 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+const EXAMPLES: &str = "Examples:
+  warmlane pool
+  warmlane pool --buffers 65536 --room 4096 --compare 4416,4608
+  warmlane pool --cache L1:32K:8:64 --cache L2:1M:8:64 --svg sets.svg
+  warmlane pool --port xdp --channels 12 --ranks 2 --json";
+
 /// The longest stride that a pool can have: offsets inside a buffer have 16 bits.
 const LONGEST_STRIDE: usize = 1 << 16;
-/// As wide as the help texts.
-const WIDTH: usize = 100;
 
 #[derive(Serialize)]
 struct Report {
     buffers: u32,
     needed: usize,
     stride: usize,
-    /// Set if buffers don't all stand at one distance.
+    /// Set if buffers don't all lie at one distance.
     padding: Option<PaddingReport>,
     planned_stride: usize,
     data_offset: usize,
@@ -146,7 +151,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         std::fs::write(&path, plot::set_histogram(&plan)?)
             .with_context(|| format!("cannot write the picture to {}", path.display()))?;
     }
-    let text = if arguments.json { serde_json::to_string(&report)? + "\n" } else { text(&report, &plan)? };
+    let text =
+        if arguments.json { serde_json::to_string(&report)? + "\n" } else { text::text(&report, &plan)? };
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(())
 }
@@ -259,81 +265,6 @@ fn check_stride(flag: &str, stride: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn text(report: &Report, plan: &Plan) -> Result<String, std::fmt::Error> {
-    let mut text = String::new();
-    for sentence in report.explanation.lines() {
-        wrap(&mut text, sentence)?;
-    }
-    if report.stride != report.planned_stride {
-        wrap(&mut text, &format!("The planner would have chosen {} bytes.", report.planned_stride))?;
-    }
-    let pages = &report.pages;
-    let outcome = match pages.only_available_bytes {
-        Some(available) => {
-            format!("This machine would refuse: {:.1} MiB are available.", mebibytes(available as usize))
-        }
-        None => format!("On this machine they would get {}, {} of them.", pages.pages, pages.page_count),
-    };
-    let memory = mebibytes(report.memory_bytes);
-    wrap(&mut text, &format!("{} buffers take {memory:.1} MiB. {outcome}", report.buffers))?;
-    if let Some(remedy) = &pages.remedy {
-        wrap(&mut text, &format!("For pages that stay huge: {remedy}."))?;
-    }
-    for spread in &plan.spreads {
-        text.push('\n');
-        histogram::draw(&mut text, spread)?;
-    }
-    if report.compared.len() > 1 {
-        text.push('\n');
-        table(&mut text, report)?;
-    }
-    Ok(text)
-}
-
-fn table(text: &mut String, report: &Report) -> std::fmt::Result {
-    write!(text, "{:>8} {:>6}", "stride", "lines")?;
-    for cache in &report.caches {
-        write!(text, " {:>9} {:>11}", format!("L{} kept", cache.level), "unused sets")?;
-    }
-    writeln!(text, " {:>12}", "memory")?;
-    for row in &report.compared {
-        write!(text, "{:>8} {:>6}", row.stride, row.stride / LINE_BYTES)?;
-        for cache in &row.caches {
-            write!(text, " {:>7.1} % {:>11}", cache.kept * 100.0, cache.unused_sets)?;
-        }
-        write!(text, " {:>8.1} MiB", mebibytes(row.memory_bytes))?;
-        let note = match row {
-            row if row.stride == report.planned_stride => "  planned".to_owned(),
-            Compared { fits: false, .. } => format!("  too small (needs {})", report.needed),
-            _ => String::new(),
-        };
-        writeln!(text, "{note}")?;
-    }
-    Ok(())
-}
-
-fn mebibytes(bytes: usize) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
-}
-
-/// Adds a paragraph, broken between words.
-fn wrap(text: &mut String, words: &str) -> std::fmt::Result {
-    let mut column = 0;
-    for word in words.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > WIDTH {
-            text.push('\n');
-            column = 0;
-        } else if column > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += length;
-    }
-    writeln!(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,8 +287,8 @@ mod tests {
         let (report, plan) = super::plan(&arguments(&format!("{CACHES} --compare 2048,2304,2368"))).unwrap();
         assert_eq!((report.needed, report.stride % 128), (2_240, 64), "an odd number of lines");
         assert_eq!(report.memory_bytes, 16_384 * report.stride);
-        let text = text(&report, &plan).unwrap();
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        let text = text::text(&report, &plan).unwrap();
+        assert!(text.lines().all(|line| line.chars().count() <= text::WIDTH), "{text}");
         let row = |stride: &str| {
             text.lines().find(|line| line.trim_start().starts_with(stride)).unwrap().to_owned()
         };
@@ -368,10 +299,10 @@ mod tests {
     }
 
     #[test]
-    fn a_given_stride_is_looked_at() {
+    fn a_given_stride_is_examined() {
         let (report, plan) = super::plan(&arguments(&format!("{CACHES} --stride 4096"))).unwrap();
         assert_eq!(report.stride, 4_096);
-        let text = text(&report, &plan).unwrap();
+        let text = text::text(&report, &plan).unwrap();
         assert!(
             text.contains("The planner would have chosen 2240 bytes.") && text.contains("lost ┤×"),
             "{text}"
@@ -394,10 +325,10 @@ mod tests {
         let report = |line: &str| super::plan(&arguments(&format!("{CACHES} {line}"))).unwrap();
         let (twelve, plan) = report("--room 2304 --channels 12 --compare 2496");
         assert_eq!((twelve.stride, twelve.channels_used), (2_624, Some(1.0)), "2,496 bytes are 3 × 13 lines");
-        assert!(text(&twelve, &plan).unwrap().contains("12 channels of 1 ranks"));
+        assert!(text::text(&twelve, &plan).unwrap().contains("12 channels of 1 ranks"));
         let (aligned, plan) = report("--port xdp-aligned-4096 --port memif --headroom 256");
         assert_eq!(aligned.stride, 4_096);
-        assert!(text(&aligned, &plan).unwrap().contains("unaligned chunks would not"));
+        assert!(text::text(&aligned, &plan).unwrap().contains("unaligned chunks would not"));
         let (padded, _) = report("--headroom 192 --padding");
         assert_eq!((padded.stride, padded.padding.is_some()), (2_304, true));
         assert!(padded.waste < 64.0 && padded.memory_bytes < 16_384 * 2_368);

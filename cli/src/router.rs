@@ -1,25 +1,28 @@
 //! `warmlane router`
 
+mod answer;
 mod ask;
+mod path;
 mod punt;
 mod reload;
 mod settings;
 
-use crate::assembly::{self, Assembly};
-use crate::run::{self, RunFlags, Signals};
+use crate::run::{self, RunFlags};
 use anyhow::bail;
-use settings::Mode;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Instant;
-use warmlane::drivers::xdp::{self, Steering, Umem, XdpConfig, XdpMode, XdpPort};
-use warmlane::functions::forward::ForwardTask;
-use warmlane::functions::forward::datapath::Forwarder;
+use warmlane::assembly::{Assembly, LaneSettings, Signals};
+use warmlane::counters::Labels;
+use warmlane::drivers::common::{Interface, InterfaceName, LocalSink as _};
+use warmlane::drivers::xdp::{self, LocalFilter, Steering, Umem, XdpOptions, XdpPort};
+use warmlane::functions::router;
 use warmlane::functions::router::control::{Follower, Host as _, Server};
-use warmlane::lane::{IdlePolicy, LaneConfig, Lanes, place};
+use warmlane::functions::router::datapath::{HoldLimits, Punt};
+use warmlane::functions::router::paths::Path;
+use warmlane::lane::IdlePolicy;
 use warmlane::mem::{Pool, PoolConfig};
-use warmlane::port::Port;
+use warmlane::port::{Port, PortView};
+use warmlane::sys::random::system_seed;
 
 /// Take over forwarding from the kernel, by the kernel's own routes.
 ///
@@ -31,12 +34,12 @@ use warmlane::port::Port;
 #[command(after_long_help = EXAMPLES, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    question: Option<ask::Question>,
+    request: Option<ask::Request>,
     /// Where a running router is asked: a Unix socket that only its owner can open.
     #[arg(long, value_name = "PATH", global = true, default_value = "/run/warmlane/router.sock")]
     socket: PathBuf,
-    /// A TOML file with `interfaces`, `lanes`, `mode`, `buffers`, `icmp-rate`, `urpf`,
-    /// `spin`, `busy-poll`, `pass-expiring`; flags count more. It is read
+    /// A TOML file with `interfaces`, `path`, `lanes`, `mode`, `buffers`, `pending-neighbours`, `icmp-rate`, `urpf`,
+    /// `spin`, `busy-poll`, `pass-expiring`, `bypass-netfilter`; flags count more. It is read
     /// again on SIGHUP and by `warmlane router reload`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -48,7 +51,7 @@ pub(crate) struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  Forward between two interfaces (as root), by the kernel's routes, until Ctrl-C:
+  Forward between two interfaces (as root), by the kernel's routes:
     warmlane router eth0 eth1
 
   Ask a running router:
@@ -56,16 +59,16 @@ Examples:
     warmlane router routes 203.0.113.7
     warmlane router verify
 
-  Drop packets whose sources are not reached by the interface that they come in by (RFC 3704), but on eth1 only those that
-  are not reached at all:
+  Drop packets whose sources are not reached by the interface that they come
+  in by (RFC 3704), but on eth1 only those that are not reached at all:
     warmlane router eth0 eth1 --urpf strict --urpf eth1=loose
 
   See what it follows:
-    ip route; ip neighbour; birdc show protocols; vtysh -c 'show bgp summary'";
+    ip route; ip neighbour; birdc show protocols";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    match &arguments.question {
-        Some(question) => ask::run(question, &arguments.socket, arguments.run.json),
+    match &arguments.request {
+        Some(request) => ask::run(request, &arguments.socket, arguments.run.json),
         None => route(arguments),
     }
 }
@@ -78,99 +81,118 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.config.is_some() {
         signals.catch_reload()?;
     }
-    let port = |name: &String| XdpConfig {
-        interface: name.clone(),
-        queues: u32::try_from(lane_count).unwrap_or(u32::MAX),
+    let plans = path::plan(&asked)?;
+    let on_user_path: Vec<String> =
+        plans.iter().filter(|plan| plan.path == Path::User).map(|plan| plan.interface.clone()).collect();
+    let queues = u32::try_from(lane_count).unwrap_or(u32::MAX);
+    let port = |name: &String| XdpOptions {
         pass_expiring: asked.pass_expiring,
         busy_poll: asked.busy_poll,
-        mode: match asked.mode.unwrap_or_default() {
-            Mode::Best => XdpMode::Best,
-            Mode::ZeroCopy => XdpMode::ZeroCopy,
-            Mode::Copy => XdpMode::Copy,
-            Mode::Generic => XdpMode::Generic,
-        },
-        steering: Steering::Router,
-        ..XdpConfig::default()
+        mode: asked.mode.unwrap_or_default(),
+        steering: Steering::Transit,
+        ..XdpOptions::new(name)
     };
-    let configs: Vec<XdpConfig> = asked.interfaces.iter().map(port).collect();
-    for (number, config) in configs.iter().enumerate() {
-        if configs[..number].contains(config) {
-            bail!("interface '{}' is there twice: name each once", config.interface);
-        }
-        xdp::check(config)?;
+    let configs: Vec<XdpOptions> = on_user_path.iter().map(port).collect();
+    for config in &configs {
+        xdp::check(config, queues)?;
     }
     check_forwarding()?;
 
-    let cpus = place(lane_count)?;
     let mut pool = PoolConfig { name: "packets".to_owned(), ..PoolConfig::default() };
-    pool.buffers = asked.buffers.unwrap_or(pool.buffers);
+    let receive_queues: Vec<u32> =
+        on_user_path.iter().map(|name| receive_queues(name)).collect::<anyhow::Result<_>>()?;
+    // Without lanes nobody takes any.
+    pool.buffers = if configs.is_empty() { NO_PACKETS } else { asked.buffer_count(&receive_queues) };
+    let hold_limits = HoldLimits::share(pool.buffers, lane_count, asked.pending_neighbours());
     let pool = Pool::new(&pool)?;
-    if let Some(fallback) = pool.fallback() {
-        eprintln!("note: packet memory: {fallback}");
-    }
-    let mut follower = Follower::start(&asked.interfaces, lane_count, hash_seed(), &settings)?;
+    let mut follower = Follower::start(&on_user_path, lane_count, system_seed(), &settings)?;
     reload::check_names(&follower, &settings)?;
     let mut server = Server::new(&arguments.socket)?;
     let punts = punt::open(configs.len(), lane_count, &pool)?;
-    let (ipv4, ipv6) = follower.fib().route_counts();
-    eprintln!("note: {ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel");
+    if !configs.is_empty() {
+        let (ipv4, ipv6) = follower.fib().route_counts();
+        eprintln!("note: {ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel");
+    }
 
     // The tables are full: from here on packets come.
     let umem = Umem::new(&pool)?;
-    let ports: Vec<XdpPort> =
-        configs.iter().map(|config| Ok(xdp::open(config, &umem)?)).collect::<anyhow::Result<_>>()?;
-    let punt_views = punts.iter().map(punt::PuntInterface::view).collect();
-    let (punts, _reentries) = punt::connect(punts, &ports, lane_count);
+    let local = follower.local_addresses();
+    let ports: Vec<XdpPort> = configs
+        .iter()
+        .map(|config| Ok(xdp::open(config, queues, &umem, &local)?))
+        .collect::<anyhow::Result<_>>()?;
+    let punt_views: Vec<PortView> = punts.iter().map(punt::PuntInterface::view).collect();
+    let punts = punt::connect(punts, &ports, lane_count);
+    let _reentries = punts.reentries;
+    let filters: Vec<(String, LocalFilter)> =
+        ports.iter().map(|port| (port.port.name.clone(), port.monitor.local.clone())).collect();
+    set_local(&filters, &follower)?;
     let ports: Vec<Port> = ports.into_iter().map(|port| port.port).collect();
-    for port in &ports {
-        for note in &port.capabilities.notes {
-            eprintln!("note: interface '{}': {note}", port.name);
-        }
-    }
-    let views = ports.iter().map(assembly::view).collect();
-    let shares = assembly::share_out(ports, lane_count)?;
-    let mut lanes = Lanes::new();
-    let (mut forwarders, mut notes) = (Vec::new(), Vec::new());
     let idle = if asked.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
-    for (number, ((share, cpu), punts)) in shares.into_iter().zip(cpus).zip(punts).enumerate() {
-        let name = format!("lane{number}");
-        let (routes, exceptions) = follower.lane(&name, punts)?;
-        let forwarder = Forwarder::new(routes, pool.clone(), settings.icmp);
-        forwarders.push(Arc::clone(forwarder.counters()));
-        let task = ForwardTask::with_exceptions(forwarder, share, BURST, exceptions);
-        notes.push(Arc::clone(task.notes()));
-        lanes.spawn(LaneConfig { name, cpu: Some(cpu), idle, pools: vec![pool.clone()] }, task)?;
-    }
-    let assembly = Assembly { pool, ports: views, punts: punt_views, forwarders, notes, lanes };
+    let lane_settings = LaneSettings { lanes: lane_count, idle, ..LaneSettings::default() };
+    let mut outputs = punts.outputs.into_iter();
+    let assembly = Assembly::start(pool, &lane_settings, ports, |lane| {
+        let (routes, hold) = follower.lane(&lane.name, hold_limits)?;
+        let forwarder = lane.forwarder(routes, settings.icmp);
+        let punt = Punt::new(punts.entrances.clone());
+        let outputs = outputs.next().unwrap_or_default();
+        Ok(router::pipeline(forwarder, hold, punt, lane.take_ports(), outputs)?)
+    })?
+    .with_punts(&punt_views);
+    assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
+    let mut kernel_paths = path::open(&plans, follower.view())?;
+    kernel_paths.register(assembly.registry());
+    run::print_notes(&assembly);
+    path::print_notes(&plans);
     eprintln!("note: forwarding between {}", asked.interfaces.join(", "));
     for warning in follower.warnings() {
         eprintln!("note: {warning}");
     }
-    let mut running = reload::Running { arguments, now: asked, begin: Instant::now() };
-    run::to_the_end_with(assembly, &arguments.run, &signals, |assembly, patience| {
+    let mut running = reload::Running { arguments, now: asked, plans };
+    let (follower, server, running, filters, asks) =
+        (&mut follower, &mut server, &mut running, &filters, &signals);
+    // The paths in the kernel end with this.
+    run::to_the_end_with(assembly, &arguments.run, &signals, move |assembly, patience| {
         follower.turn(patience, &server.descriptors());
+        let changed = follower.take_local_change();
+        if changed && let Err(error) = set_local(filters, follower) {
+            eprintln!("warmlane: what is the box's own can't be left with the kernel: {error}");
+        }
+        kernel_paths.follow(follower.view(), changed);
+        for remark in kernel_paths.take_remarks() {
+            eprintln!("warmlane: {remark}");
+        }
         let mut host = running.with(assembly);
-        if signals.take_reload() {
-            match host.reload(&mut follower) {
+        if asks.take_reload() {
+            match host.reload(follower) {
                 Ok(changed) if changed.is_empty() => eprintln!("note: read again, nothing is different"),
                 Ok(changed) => changed.iter().for_each(|change| eprintln!("note: read again, {change}")),
                 Err(sentence) => eprintln!("warmlane: {sentence}"),
             }
         }
-        server.serve(&mut follower, &mut host);
+        server.serve(follower, &mut host);
         for remark in follower.take_remarks() {
             eprintln!("warmlane: {remark}");
         }
     })
 }
 
-/// Packets that a lane gathers at once.
-const BURST: usize = 64;
+/// How many queues an interface receives by.
+fn receive_queues(interface: &str) -> anyhow::Result<u32> {
+    Ok(Interface::find(&InterfaceName::new(interface)?)?.receive_queues.unwrap_or(1))
+}
 
-/// Flows are spread differently by each router, or routers in a row would all choose alike.
-fn hash_seed() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
+/// The smallest pool.
+const NO_PACKETS: u32 = 64;
+
+/// Tells each port's program what is the kernel's own.
+fn set_local(filters: &[(String, LocalFilter)], follower: &Follower) -> std::io::Result<()> {
+    let addresses = follower.local_addresses();
+    for (name, filter) in filters {
+        filter.set_addresses(&addresses)?;
+        filter.set_mac(follower.local_mac(name))?;
+    }
+    Ok(())
 }
 
 /// The kernel must be a router, or nothing would be forwarded when Warmlane ends.

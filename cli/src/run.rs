@@ -1,15 +1,10 @@
 //! Watches a forwarder until it is done, or is told to stop.
 
-use crate::assembly::Assembly;
-use crate::report::Report;
-use anyhow::bail;
 use clap::Args;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::io::{IsTerminal as _, Write as _};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use warmlane::lane::LaneView;
+use warmlane::assembly::{Assembly, Event, Report, RunLimits, Signals};
+use warmlane::functions::forward::datapath::ForwardCountersView;
 
 /// When to stop, and what to print.
 #[derive(Args, Clone, Debug, Default)]
@@ -35,44 +30,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .map_err(|_| "give a number of seconds, 0 or more, as in 2.5".to_owned())
 }
 
-/// How often the end conditions are looked at.
-const LOOK: Duration = Duration::from_millis(20);
 /// How often progress is printed.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// Signals that have arrived: `stop` for SIGINT and SIGTERM, `report` for SIGUSR1, `reload` for SIGHUP where that is
-/// asked for. A second SIGINT or SIGTERM ends the process at once.
-pub(crate) struct Signals {
-    stop: Arc<AtomicBool>,
-    report: Arc<AtomicBool>,
-    reload: Arc<AtomicBool>,
-}
-
-impl Signals {
-    pub(crate) fn catch() -> anyhow::Result<Self> {
-        let signals = Self { stop: Arc::default(), report: Arc::default(), reload: Arc::default() };
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&signals.stop))?;
-            signal_hook::flag::register(signal, Arc::clone(&signals.stop))?;
+/// Says what was chosen or fell back.
+pub(crate) fn print_notes(assembly: &Assembly) {
+    if let Some(fallback) = assembly.pool().fallback() {
+        eprintln!("note: packet memory: {fallback}");
+    }
+    for port in assembly.ports() {
+        for note in &port.notes {
+            eprintln!("note: port '{}': {note}", port.name);
         }
-        signal_hook::flag::register(SIGUSR1, Arc::clone(&signals.report))?;
-        Ok(signals)
-    }
-
-    /// From now on SIGHUP doesn't end the process, but asks for the configuration to be read again.
-    pub(crate) fn catch_reload(&self) -> anyhow::Result<()> {
-        signal_hook::flag::register(SIGHUP, Arc::clone(&self.reload))?;
-        Ok(())
-    }
-
-    /// Whether that was asked for since the last time.
-    pub(crate) fn take_reload(&self) -> bool {
-        self.reload.swap(false, Ordering::Relaxed)
-    }
-
-    /// Whether the process was asked to end.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
     }
 }
 
@@ -90,70 +59,37 @@ pub(crate) fn to_the_end_with(
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
     let mut progress = Progress::new(!flags.quiet && !flags.json);
-    let mut told = Vec::new();
-    while !assembly.lanes.are_finished() {
-        meanwhile(&assembly, LOOK);
-        let elapsed = begin.elapsed();
-        let received = || assembly.forwarders.iter().map(|counters| counters.received.get()).sum::<u64>();
-        let done = signals.stop.load(Ordering::Relaxed)
-            || flags.duration.is_some_and(|limit| elapsed >= limit)
-            || flags.count.is_some_and(|count| received() >= count);
-        if done {
-            break;
+    let limits = RunLimits { duration: flags.duration, count: flags.count };
+    assembly.run(limits, signals, |assembly, event| match event {
+        Event::Wait(patience) => {
+            meanwhile(assembly, patience);
+            progress.show(assembly, begin.elapsed());
         }
-        if signals.report.swap(false, Ordering::Relaxed) {
+        Event::ReportAsked => {
             progress.clear();
-            eprint!("{}", Report::of(&assembly, elapsed).text());
+            eprint!("{}", Report::of(assembly).text());
         }
-        // What broke while the rest goes on is said at once; the exit status says it again at the end.
-        for failure in failures(&assembly) {
-            if !told.contains(&failure) {
-                progress.clear();
-                eprintln!("warmlane: {failure}");
-                told.push(failure);
-            }
+        // It is said at once; the exit status says it again at the end.
+        Event::Failure(failure) => {
+            progress.clear();
+            eprintln!("warmlane: {failure}");
         }
-        progress.show(&assembly, elapsed);
-    }
+    });
     progress.clear();
-    finish(assembly, flags, begin)
-}
-
-/// What broke so far, each once however many lanes had to do with it.
-fn failures(assembly: &Assembly) -> Vec<String> {
-    let mut all = Vec::new();
-    for failure in assembly.notes.iter().flat_map(|notes| notes.failures()) {
-        if !all.contains(&failure) {
-            all.push(failure);
-        }
-    }
-    all
-}
-
-fn finish(mut assembly: Assembly, flags: &RunFlags, begin: Instant) -> anyhow::Result<()> {
-    assembly.lanes.stop();
-    let joined = assembly.lanes.join().map(<[LaneView]>::to_vec);
-    let report = Report::of(&assembly, begin.elapsed());
+    // What it has at work counts, too, and must have ended before the books are closed.
+    drop(meanwhile);
+    let outcome = assembly.finish();
     if flags.json {
-        println!("{}", serde_json::to_string(&report)?);
+        println!("{}", serde_json::to_string(&outcome.report)?);
     } else {
-        print!("{}", report.text());
+        print!("{}", outcome.report.text());
     }
-    for lane in joined?.iter().filter(|lane| lane.cut_short) {
-        let name = &lane.name;
+    for name in &outcome.cut_short {
         eprintln!(
-            "warmlane: {name} was ended with packets that did not leave for two seconds; they are counted as drops"
+            "warmlane: {name} was ended with packets that had not left after two seconds without progress, or ten in all; they are counted as drops"
         );
     }
-    let failures = failures(&assembly);
-    if !failures.is_empty() {
-        bail!("{}", failures.join("; "));
-    }
-    let outstanding = assembly.pool.ledger().outstanding();
-    if outstanding > 0 {
-        bail!("{outstanding} buffers were not given back: this is a defect in Warmlane, please report it");
-    }
-    Ok(())
+    Ok(outcome.result?)
 }
 
 /// The line that is renewed every second.
@@ -175,12 +111,12 @@ impl Progress {
             return;
         }
         let (mut packets, mut cycles, mut drops) = (0, 0, 0);
-        for lane in assembly.lanes.views() {
-            packets += lane.counters.packets.get();
-            cycles += lane.counters.busy_cycles.get();
+        for lane in assembly.lanes().views() {
+            packets += lane.counters.packets();
+            cycles += lane.counters.busy_cycles();
         }
-        for counters in &assembly.forwarders {
-            drops += counters.drops.total();
+        for (_, counters) in assembly.registry().views::<ForwardCountersView>() {
+            drops += counters.drops().total();
         }
         let seconds = elapsed.saturating_sub(self.last).as_secs_f64();
         let new = packets - self.packets;

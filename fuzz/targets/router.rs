@@ -9,10 +9,10 @@ use std::os::unix::net::UnixStream;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use warmlane_router::control::kernel::{View, decode};
-use warmlane_router::control::{Connection, Question};
+use warmlane_router::control::{Connection, Request};
 
 fuzz_target!(|data: &[u8]| {
-    if let Err(sentence) = Question::parse(data) {
+    if let Err(sentence) = Request::parse(data) {
         assert!(!sentence.is_empty());
     }
     converse(data);
@@ -39,7 +39,7 @@ fn converse(data: &[u8]) {
     let mut lines = Vec::new();
     let mut answer = |line: &[u8]| {
         lines.push(line.to_vec());
-        json!(Question::parse(line).is_ok())
+        json!(Request::parse(line).is_ok())
     };
     let mut answers: Vec<u8> = Vec::new();
     let mut read = |client: &mut UnixStream| {

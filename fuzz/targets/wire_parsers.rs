@@ -5,10 +5,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use warmlane_wire::checksum::{self, Addresses};
+use warmlane_wire::edit::PacketMut;
 use warmlane_wire::neighbour;
 use warmlane_wire::{
-    ArpPacket, EtherType, EthernetHeader, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Packet, Ipv6Packet,
-    LinkLayer, MacAddress, NeighbourMessage, icmpv4, icmpv6, ipv4, ipv6, tcp, udp,
+    ArpPacket, EtherType, EthernetHeader, Flow, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Packet,
+    Ipv6Packet, LinkLayer, MacAddress, NeighbourMessage, icmpv4, icmpv6, ipv4, ipv6, tcp, udp,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -21,6 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(link.header_length() + link.payload.len(), bytes.len());
         network(link.ethertype, link.payload);
     }
+    edit(bytes);
     let _ = checksum::checksum(bytes);
     if let Ok(text) = str::from_utf8(bytes)
         && let Ok(address) = text.parse::<MacAddress>()
@@ -28,6 +30,25 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(address.to_string().parse(), Ok(address));
     }
 });
+
+/// Whatever is changed, an IPv4 header checksum that was right stays right, and the flow is the one that was set.
+fn edit(bytes: &[u8]) {
+    let mut frame = bytes.to_vec();
+    let Ok(mut packet) = PacketMut::parse(&mut frame) else { return };
+    assert_eq!(Ok(packet.flow()), Flow::of_frame(bytes));
+    let network = packet.layers().network;
+    let reversed = packet.flow().reversed();
+    for result in [packet.set_source(reversed.source), packet.set_destination(reversed.destination)] {
+        result.expect("an address of the same version");
+    }
+    assert_eq!(packet.set_source_port(1).is_ok(), packet.ports().is_some());
+    packet.set_ttl(9);
+    packet.set_dscp(0x2e);
+    assert_eq!((packet.source(), packet.ttl(), packet.dscp()), (reversed.source, 9, 0x2e));
+    if ipv4::check(&bytes[network..]).is_ok() {
+        assert!(ipv4::check(&frame[network..]).is_ok());
+    }
+}
 
 fn network(ethertype: EtherType, bytes: &[u8]) {
     match ethertype {

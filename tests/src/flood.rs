@@ -16,7 +16,7 @@ impl Flood {
     /// If that isn't possible.
     #[track_caller]
     pub fn start(host: &Namespace, rate: u32, addresses: &[&str]) -> Self {
-        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/flood.py");
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/src/flood.py");
         let mut process = host.spawn(&format!("python3 {program} {rate} {}", addresses.join(" ")));
         process.wait_for("ready", SHORT);
         Self(process)

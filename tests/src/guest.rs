@@ -34,17 +34,16 @@ const KERNELS: &str = "/boot";
 /// # Panics
 /// If something that should work doesn't, or `CI` is set and something is missing.
 pub fn run_this_test_in_a_guest(
-    test: &str,
     modules: &[&str],
     programs: &[&str],
     arguments: &str,
     limit: Duration,
 ) -> Option<String> {
-    if !requirements::programs(test, &[&MAKERS[..], &BASICS, programs].concat()) {
+    if !requirements::programs(&[&MAKERS[..], &BASICS, programs].concat()) {
         return None;
     }
     let Some(release) = newest_kernel() else {
-        requirements::missing(test, "a kernel in /boot with its modules (Debian's linux-image-cloud-amd64)");
+        requirements::missing("a kernel in /boot with its modules (Debian's linux-image-cloud-amd64)");
         return None;
     };
     let directory = tempfile::tempdir().expect("a temporary directory");

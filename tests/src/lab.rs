@@ -37,6 +37,18 @@ pub enum Driver {
     Tap,
     /// AF_XDP sockets on the router's ends of virtual links.
     Xdp,
+    /// A TAP device in the west, an AF_XDP socket in the east.
+    TapAndXdp,
+}
+
+impl Driver {
+    /// West and east.
+    const fn of_ports(self) -> [Self; 2] {
+        match self {
+            Self::TapAndXdp => [Self::Tap, Self::Xdp],
+            _ => [self, self],
+        }
+    }
 }
 
 /// The three namespaces, and the router at work.
@@ -47,7 +59,7 @@ pub struct Lab {
     east: Namespace,
     process: Process,
     driver: Driver,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Lab {
@@ -56,17 +68,19 @@ impl Lab {
     ///
     /// # Panics
     /// If something that should work doesn't.
-    pub fn new(test: &str, driver: Driver, lanes: usize, east_mtu: u32) -> Option<Self> {
-        if !requirements::namespaces_and(test, &PROGRAMS) {
+    #[track_caller]
+    pub fn new(driver: Driver, lanes: usize, east_mtu: u32) -> Option<Self> {
+        if !requirements::namespaces_and(&PROGRAMS) {
             return None;
         }
         let (west, router, east) = (Namespace::new("west"), Namespace::new("router"), Namespace::new("east"));
         for scope in ["all", "default"] {
             router.set(&format!("net.ipv6.conf.{scope}.disable_ipv6"), "1");
         }
-        if driver != Driver::Tap {
-            let mtu = if driver == Driver::Xdp { east_mtu.max(1500) } else { 1500 };
-            for (interface, host) in [("w0", &west), ("e0", &east)] {
+        let drivers = driver.of_ports();
+        for ((interface, host), driver) in [("w0", &west), ("e0", &east)].into_iter().zip(drivers) {
+            if driver != Driver::Tap {
+                let mtu = if driver == Driver::Xdp { east_mtu.max(1500) } else { 1500 };
                 namespace::link((&router, interface), (host, interface), mtu);
                 if driver == Driver::Xdp {
                     namespace::set_queues((&router, interface), (host, interface), lanes);
@@ -83,14 +97,13 @@ impl Lab {
         let mut command = router.command(outside.get_program());
         command.args(outside.get_args());
         let mut process = Process::spawn(&mut command);
-        if driver == Driver::Tap {
-            router.wait_for_interface("w0", &mut process);
-            router.wait_for_interface("e0", &mut process);
+        for interface in ["w0", "e0"].into_iter().zip(drivers).filter(|(_, driver)| *driver == Driver::Tap) {
+            router.wait_for_interface(interface.0, &mut process);
         }
         // It says so once its lanes run.
         process.wait_for("note: port 'east'", SHORT);
-        if driver == Driver::Tap {
-            for (interface, host) in [("w0", &west), ("e0", &east)] {
+        for ((interface, host), driver) in [("w0", &west), ("e0", &east)].into_iter().zip(drivers) {
+            if driver == Driver::Tap {
                 router.ip(&format!("link set {interface} netns {}", host.name()));
             }
         }
@@ -111,7 +124,7 @@ impl Lab {
             ["198.51.100.2/24", "2001:db8:2::2/64"],
             ["198.51.100.1", "2001:db8:2::1"],
         );
-        Some(Self { west, router, east, process, driver, _directory: directory })
+        Some(Self { west, router, east, process, driver, directory })
     }
 
     /// The hosts reach the router and each other.
@@ -157,14 +170,14 @@ impl Lab {
     /// # Panics
     /// If that isn't so.
     pub fn check_killing(self) {
-        let Self { west, router, east: _east, process, driver, _directory: directory } = self;
+        let Self { west, router, east: _east, process, driver, directory } = self;
         let _flood = west.spawn(&format!("ping -n -q -i 0.002 -W 1 {EAST}"));
         std::thread::sleep(Duration::from_millis(300));
         let links = || router.run("ip -details link show").output;
         assert!(driver != Driver::Xdp || links().contains("prog/xdp"), "{}", links());
         process.signal("KILL");
         drop(process);
-        let end = Instant::now() + Duration::from_secs(1);
+        let end = Instant::now() + SHORT;
         while links().contains("prog/xdp") {
             assert!(Instant::now() < end, "still attached: {}", links());
             std::thread::sleep(Duration::from_millis(10));
@@ -207,8 +220,8 @@ impl Lab {
         let settings: &[bool] = if self.driver == Driver::Xdp { &[false] } else { &[true, false] };
         for &offloads in settings {
             self.west.set_offloads("w0", offloads);
-            self.east.set_offloads("e0", offloads);
-            if self.driver != Driver::Tap {
+            self.east.set_offloads("e0", offloads && self.driver != Driver::TapAndXdp);
+            if !self.driver.of_ports().contains(&Driver::Tap) {
                 self.router.set_offloads("w0", offloads);
                 self.router.set_offloads("e0", offloads);
             }
@@ -219,6 +232,54 @@ impl Lab {
                 }
             }
         }
+    }
+
+    /// TCP of both families reaches the east, and tshark finds each packet right and no longer than the link's MTU.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn check_wire(&self) {
+        let capture = self.directory.path().join("east.pcapng");
+        let capture = capture.to_str().expect("a path in UTF-8");
+        let mut server = self.east.spawn("iperf3 --server --forceflush");
+        server.wait_for("Server listening", SHORT);
+        // Only what the router sends.
+        let mut tshark = self
+            .east
+            .spawn(&format!("tshark -i e0 -B 32 -w {capture} src host 192.0.2.2 or src host 2001:db8:1::2"));
+        tshark.wait_for("Capture started", SHORT);
+        for address in [EAST, EAST_IPV6] {
+            let result = iperf(&self.west, &format!("--client {address} --bytes 3M"));
+            assert!(number(&result, "/end/sum_received/bytes") > 1e6, "{result:#}");
+        }
+        tshark.interrupt();
+        tshark.finish(SHORT).expect_success("tshark");
+        let fields = "-o ip.check_checksum:TRUE -o tcp.check_checksum:TRUE -T fields -e frame.len -e ip.checksum.status \
+                      -e tcp.checksum.status";
+        let read = self.east.run(&format!("tshark -r {capture} {fields} -Y tcp"));
+        let (mut full, mut frames) = (0, 0);
+        for line in read.expect_success("tshark").lines().filter(|line| line.contains('\t')) {
+            let columns: Vec<_> = line.split('\t').collect();
+            let length: usize = columns[0].parse().expect("a length");
+            assert!(length <= 1514, "{line}");
+            // Over IPv6 there is no checksum of the header.
+            assert!(["1", ""].contains(&columns[1]) && columns[2] == "1", "{line}");
+            full += usize::from(length == 1514);
+            frames += 1;
+        }
+        // The transfers take 2,173 full frames each; on a busy machine the capture misses some.
+        assert!(full > 1_000, "{full} full frames of {frames}");
+    }
+
+    /// TCP of both families goes through, west to east.
+    ///
+    /// # Panics
+    /// If it doesn't.
+    pub fn check_transfer(&self) {
+        let mut server = self.east.spawn("iperf3 --server --forceflush");
+        server.wait_for("Server listening", SHORT);
+        self.check_tcp(EAST, "");
+        self.check_tcp(EAST_IPV6, "");
     }
 
     fn check_tcp(&self, address: &str, direction: &str) {
@@ -236,11 +297,44 @@ impl Lab {
         assert!(packets > 1000.0 && lost < packets / 4.0, "{lost} of {packets} lost: {result:#}");
     }
 
-    /// Senders learn that the eastern link carries less, fragments are made where that is allowed, and TCP adapts.
+    /// All that hosts do on links of the usual size.
     ///
     /// # Panics
-    /// If they don't.
-    pub fn check_path_mtu(&self, mtu: u32) {
+    /// If something doesn't get through.
+    pub fn check_hosts(self) {
+        self.check_ping();
+        self.check_traceroute();
+        self.check_streams();
+        self.finish();
+    }
+
+    /// The eastern link is smaller: the hosts find that out, and the report tells what was cut and what was too large.
+    ///
+    /// # Panics
+    /// If that isn't so.
+    pub fn check_smaller_link(self, mtu: u32) {
+        self.check_path_mtu(mtu);
+        let report = self.finish();
+        assert!(report.number("/forward/fragmented") > 0, "{:#}", report.value());
+        // One for each ping, and at least one for each family's TCP.
+        assert!(report.drops("/forward/drops")["mtu-exceeded"] >= 4, "{:#}", report.value());
+    }
+
+    /// Two lanes share the ports' queues, over which the kernel spreads flows.
+    ///
+    /// # Panics
+    /// If one of them gets nothing.
+    pub fn check_both_lanes(self) {
+        self.check_ping();
+        self.check_streams();
+        let report = self.finish();
+        for lane in ["/lanes/0/packets", "/lanes/1/packets"] {
+            assert!(report.number(lane) > 0, "{:#}", report.value());
+        }
+    }
+
+    /// Senders learn that the eastern link carries less, fragments are made where that is allowed, and TCP adapts.
+    fn check_path_mtu(&self, mtu: u32) {
         // 3,000 bytes leave in fragments that fit the first link, and the router cuts these again.
         self.west.run(&format!("ping -n -c 3 -i 0.2 -W 10 -M dont -s 3000 {EAST}")).expect_success("ping");
         let too_big = self.west.run(&format!("ping -n -c 2 -i 0.2 -W 10 -M do -s 1472 {EAST}"));
@@ -313,14 +407,16 @@ fn number(result: &Value, path: &str) -> f64 {
 }
 
 fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
-    let (driver, macs) = match driver {
+    let port = |driver: Driver, mac| match driver {
         // The port has the interface's address.
-        Driver::Packet => ("packet", ["", ""]),
-        Driver::Xdp => ("xdp", ["", ""]),
+        Driver::Packet => ("packet", ""),
+        Driver::Xdp => ("xdp", ""),
         // The interface's address is the host's.
-        Driver::Tap => ("tap", ["mac = \"02:00:00:00:01:01\"", "mac = \"02:00:00:00:01:02\""]),
+        Driver::Tap | Driver::TapAndXdp => ("tap", mac),
     };
-    let [west_mac, east_mac] = macs;
+    let [west, east] = driver.of_ports();
+    let (west_driver, west_mac) = port(west, "mac = \"02:00:00:00:01:01\"");
+    let (east_driver, east_mac) = port(east, "mac = \"02:00:00:00:01:02\"");
     let west_mtu = east_mtu.max(1500);
     format!(
         r#"
@@ -328,16 +424,14 @@ fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
 
         [[port]]
         name = "west"
-        driver = "{driver}"
-        options = {{ interface = "w0" }}
+        driver = {{ {west_driver} = {{ interface = "w0" }} }}
         addresses = ["192.0.2.1/24", "2001:db8:1::1/64"]
         mtu = {west_mtu}
         {west_mac}
 
         [[port]]
         name = "east"
-        driver = "{driver}"
-        options = {{ interface = "e0" }}
+        driver = {{ {east_driver} = {{ interface = "e0" }} }}
         addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
         mtu = {east_mtu}
         {east_mac}

@@ -5,12 +5,14 @@
 mod command;
 pub mod daemons;
 mod flood;
+pub mod flows;
 mod guest;
 mod iperf;
 mod lab;
 mod router_lab;
+pub mod turn;
 
-pub use command::{LONG, SHORT, assert_refused, forward};
+pub use command::{LONG, SHORT, as_nobody_with, assert_misused, assert_refused, forward};
 pub use flood::Flood;
 pub use guest::run_this_test_in_a_guest;
 pub use iperf::iperf;

@@ -8,14 +8,17 @@
 //!                           2001:db8:2::1               2001:db8:2::2, ::3
 //! ```
 
+use std::process::Command;
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use warmlane_testkit::namespace::{self, Namespace};
-use warmlane_testkit::process::{Finished, Process, warmlane};
+use warmlane_testkit::process::{Finished, Process, install_warmlane, warmlane};
 use warmlane_testkit::{Report, requirements};
 
-use crate::command::{SHORT, assert_refused};
+use crate::command::{SHORT, as_nobody_with, assert_refused};
+use crate::turn;
 
 /// The programs that the lab runs.
 pub const PROGRAMS: [&str; 6] = ["ip", "sysctl", "ping", "traceroute", "iperf3", "ethtool"];
@@ -30,6 +33,14 @@ pub struct RouterLab {
     /// The host in the east.
     pub east: Namespace,
     directory: tempfile::TempDir,
+    _turn: Turn,
+}
+
+/// Whether other labs may be there at the same time; held for as long as this one is.
+#[derive(Debug)]
+enum Turn {
+    BesideOthers { _guard: RwLockReadGuard<'static, ()> },
+    Alone { _guard: RwLockWriteGuard<'static, ()> },
 }
 
 impl RouterLab {
@@ -37,18 +48,32 @@ impl RouterLab {
     ///
     /// # Panics
     /// If something that should work doesn't.
-    pub fn new(test: &str, mtu: u32, programs: &[&str]) -> Option<Self> {
-        Self::with_queues(test, mtu, 1, programs)
+    #[track_caller]
+    pub fn new(mtu: u32, programs: &[&str]) -> Option<Self> {
+        Self::with_queues(mtu, 1, programs)
     }
 
     /// The same, with so many queues each way of each interface.
     ///
     /// # Panics
     /// As [`new`](Self::new).
-    pub fn with_queues(test: &str, mtu: u32, queues: usize, programs: &[&str]) -> Option<Self> {
-        if !requirements::namespaces_and(test, &[&PROGRAMS[..], programs].concat()) {
-            return None;
-        }
+    #[track_caller]
+    pub fn with_queues(mtu: u32, queues: usize, programs: &[&str]) -> Option<Self> {
+        let is_possible = requirements::namespaces_and(&[&PROGRAMS[..], programs].concat());
+        is_possible.then(|| Self::build(mtu, queues, Turn::BesideOthers { _guard: turn::beside_others() }))
+    }
+
+    /// As [`new`](Self::new), while there is no other lab, for tests that promise something about time.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub fn alone(mtu: u32, programs: &[&str]) -> Option<Self> {
+        let is_possible = requirements::namespaces_and(&[&PROGRAMS[..], programs].concat());
+        is_possible.then(|| Self::build(mtu, 1, Turn::Alone { _guard: turn::alone() }))
+    }
+
+    fn build(mtu: u32, queues: usize, turn: Turn) -> Self {
         let (west, router, east) = (Namespace::new("west"), Namespace::new("router"), Namespace::new("east"));
         router.set("net.ipv4.ip_forward", "1");
         router.set("net.ipv6.conf.all.forwarding", "1");
@@ -79,7 +104,7 @@ impl RouterLab {
             }
         }
         let directory = tempfile::tempdir().expect("a temporary directory");
-        Some(Self { west, router, east, directory })
+        Self { west, router, east, directory, _turn: turn }
     }
 
     /// Starts the router, and waits until it forwards.
@@ -92,12 +117,61 @@ impl RouterLab {
         process
     }
 
-    /// Starts the router, which may refuse.
+    /// Starts the router, which may refuse: on the user path, unless `options` say another.
     pub fn spawn(&self, interfaces: &str, options: &str) -> Process {
         let mut command = self.router.command(warmlane());
         command.args(["router", "--json", "--quiet", "--socket"]).arg(self.socket());
         command.args(interfaces.split_whitespace()).args(options.split_whitespace());
+        if !options.contains("--path") {
+            command.args(["--path", "user"]);
+        }
         Process::spawn(&mut command)
+    }
+
+    /// A third host, behind the router's interface x0: 192.0.3.2 and 2001:db8:3::2, the router's last numbers are 1.
+    ///
+    /// # Panics
+    /// If it can't be made.
+    pub fn third_host(&self) -> Namespace {
+        let third = Namespace::new("third");
+        namespace::link((&self.router, "x0"), (&third, "x0"), 1500);
+        third.run("ethtool -K x0 tx off txvlan off").expect_success("ethtool");
+        for (host, last) in [(&self.router, 1), (&third, 2)] {
+            host.ip(&format!("address add 192.0.3.{last}/24 dev x0"));
+            host.ip(&format!("address add 2001:db8:3::{last}/64 dev x0 nodad"));
+        }
+        third.ip("route add default via 192.0.3.1");
+        third.ip("route add default via 2001:db8:3::1");
+        third
+    }
+
+    /// The router's command line for both interfaces, for an ordinary user with these capabilities and no others; `wrapper` is
+    /// run in front. Needs `setpriv`.
+    ///
+    /// # Panics
+    /// If it can't be copied to where such a user can run it.
+    pub fn as_nobody_with(&self, capabilities: &[&str], wrapper: &[&str]) -> Command {
+        self.as_nobody_on("user", capabilities, wrapper)
+    }
+
+    /// The same on another path.
+    ///
+    /// # Panics
+    /// As [`as_nobody_with`](Self::as_nobody_with).
+    pub fn as_nobody_on(&self, path: &str, capabilities: &[&str], wrapper: &[&str]) -> Command {
+        // The socket is made here, too.
+        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(self.directory(), everybody).expect("our own");
+        let copy = self.directory().join("warmlane");
+        let copy = if copy.exists() { copy } else { install_warmlane(self.directory()) };
+        let mut words = wrapper.iter().copied().chain(["setpriv"]);
+        let mut command = self.router.command(words.next().expect("at least one"));
+        // The group is the unit's.
+        as_nobody_with(command.args(words), "--groups=0", capabilities).arg(copy);
+        command
+            .args(["router", "w0", "e0", "--path", path, "--json", "--quiet", "--socket"])
+            .arg(self.socket());
+        command
     }
 
     /// Where the router is asked.
@@ -186,7 +260,7 @@ impl RouterLab {
     pub fn finish_without(interface: &str, process: Process) -> (Report, String) {
         process.interrupt();
         let finished = process.finish(SHORT);
-        assert_refused(&finished, &[&format!("interface {interface:?} was deleted")]);
+        assert_refused(&finished, &[&format!("interface {interface} went away: it was deleted")]);
         let report = Report::parse(&finished.output);
         report.assert_balanced();
         (report, finished.errors)

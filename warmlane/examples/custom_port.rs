@@ -1,9 +1,5 @@
-//! A port of one's own: one that receives a frame each time a clock ticks. A queue needs three methods; the counters
-//! and drop reasons make it look like any other port to those who watch it.
-//!
-//! `cargo run --release --example custom_port`
+//! A port of one's own, which receives a numbered frame each time a clock ticks: `cargo run --release --example custom_port`
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmlane::drivers::memory::null;
 use warmlane::prelude::*;
@@ -11,75 +7,52 @@ use warmlane::prelude::*;
 drop_reasons! {
     /// Why a tick is lost.
     pub enum TickDrop {
-        /// There was no buffer to write the tick into.
-        NoBuffer: "no-buffer", Loss, "the pool had no buffer when the clock ticked";
+        /// The pool had no buffer when the clock ticked.
+        NoBuffer: "no-buffer", Loss;
     }
 }
 
-/// Gives out one 60-byte frame a tick, numbered, until `left` is used up.
 struct Ticker {
     pool: Pool,
     next: Instant,
-    interval: Duration,
-    number: u64,
-    left: u64,
-    counters: Arc<QueueCounters>,
+    ticks: std::ops::Range<u64>,
+    counters: QueueCounters<TickDrop>,
 }
 
 impl ReceiveQueue for Ticker {
     fn receive(&mut self, burst: &mut Burst) -> usize {
-        let now = Instant::now();
-        let mut received = 0;
-        while self.left > 0 && now >= self.next && burst.room() > 0 {
-            self.next += self.interval;
-            self.left -= 1;
-            self.number += 1;
-            if self.pool.take_burst(burst, 1) == 0 {
-                self.counters.drops.count(TickDrop::NoBuffer.index(), 1);
-                continue;
-            }
+        let before = burst.len();
+        while Instant::now() >= self.next && burst.room() > 0 {
+            let Some(number) = self.ticks.next() else { break };
+            self.next += Duration::from_micros(100);
             let mut frame = [0; 60];
-            frame[14..22].copy_from_slice(&self.number.to_be_bytes());
-            if let Some(packet) = burst.last_mut()
-                && packet.fill(&frame).is_ok()
-            {
-                received += 1;
+            frame[14..22].copy_from_slice(&number.to_be_bytes());
+            match self.pool.take().and_then(|mut packet| packet.fill(&frame).ok().map(|()| packet)) {
+                Some(packet) => drop(burst.push(packet)),
+                None => self.counters.drops().count(TickDrop::NoBuffer, 1),
             }
         }
-        self.counters.packets.add(received);
-        self.counters.bytes.add(60 * received);
-        received as usize
+        self.counters.packets().add((burst.len() - before) as u64);
+        burst.len() - before
     }
 
     fn status(&self) -> QueueStatus {
-        if self.left == 0 { QueueStatus::Finished } else { QueueStatus::Running }
+        if self.ticks.is_empty() { QueueStatus::Finished } else { QueueStatus::Running }
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 
 fn main() -> anyhow::Result<()> {
     let pool = Pool::new(&PoolConfig { buffers: 256, ..Default::default() })?;
-    let ticker = Ticker {
-        pool: pool.clone(),
-        next: Instant::now(),
-        interval: Duration::from_micros(100),
-        number: 0,
-        left: 10_000,
-        counters: QueueCounters::new(TickDrop::ALL),
-    };
-    let counters = Arc::clone(&ticker.counters);
-    let input: Box<dyn ReceiveQueue> = Box::new(ticker);
-    let pipeline = Pipeline::new(input, |_: &mut Burst| {}, null::sink("sink", 1).transmit.remove(0));
+    let ticker = Ticker { pool, next: Instant::now(), ticks: 0..10_000, counters: QueueCounters::new() };
+    let seen = ticker.counters.view();
+    let pipeline = Pipeline::new(Box::new(ticker), PassThrough, null::sink("sink", 1).take_transmit()?);
     let mut lanes = Lanes::new();
-    lanes.spawn(
-        LaneConfig { name: "ticker".into(), pools: vec![pool.clone()], ..Default::default() },
-        pipeline,
-    )?;
+    lanes.spawn(LaneConfig { name: "ticker".into(), ..Default::default() }, pipeline)?;
     lanes.join()?;
-    println!("{} ticks carried, {} lost", counters.packets.get(), counters.drops.total());
-    assert_eq!(pool.ledger().outstanding(), 0);
+    println!("{} ticks carried, {} lost", seen.packets(), seen.drops().total());
     Ok(())
 }

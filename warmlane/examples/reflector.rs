@@ -5,21 +5,21 @@
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warmlane::drivers::kernel::packet::{self, PacketConfig};
+use warmlane::drivers::kernel::packet::{self, PacketOptions};
 use warmlane::drivers::memory::{null, replay};
 use warmlane::prelude::*;
 
 /// Swaps the two Ethernet addresses of each frame and counts senders by the last byte of theirs.
 struct Reflector {
-    senders: Arc<[Counter; 256]>,
+    senders: CounterTable,
 }
 
 impl Stage for Reflector {
-    fn process(&mut self, burst: &mut Burst) {
+    fn process(&mut self, burst: &mut Burst, _outputs: &mut Outputs<'_>) {
         for packet in burst.iter_mut() {
             // A frame too short to have addresses goes back as it came.
             if let Some(addresses) = packet.data_mut().first_chunk_mut::<12>() {
-                self.senders[usize::from(addresses[11])].add(1);
+                self.senders.add(usize::from(addresses[11]), 1);
                 addresses.rotate_left(6);
             }
         }
@@ -41,15 +41,15 @@ fn generated(pool: &Pool) -> anyhow::Result<Port> {
 fn main() -> anyhow::Result<()> {
     let pool = Pool::new(&PoolConfig::default())?;
     let mut port = match std::env::args().nth(1) {
-        Some(interface) => packet::open(&PacketConfig { interface, ..Default::default() }, &pool)?,
+        Some(interface) => packet::open(&PacketOptions { interface, ..Default::default() }, &pool)?,
         None => generated(&pool)?,
     };
-    let senders: Arc<[Counter; 256]> = Arc::new(std::array::from_fn(|_| Counter::default()));
-    let reflector = Reflector { senders: Arc::clone(&senders) };
-    let pipeline = Pipeline::new(port.receive.remove(0), reflector, port.transmit.remove(0));
+    let reflector = Reflector { senders: CounterTable::new(256) };
+    let senders = reflector.senders.view();
+    let pipeline = Pipeline::new(port.take_receive()?, reflector, port.take_transmit()?);
 
     let mut lanes = Lanes::new();
-    let lane = LaneConfig { name: "reflector".into(), pools: vec![pool.clone()], ..Default::default() };
+    let lane = LaneConfig { name: "reflector".into(), ..Default::default() };
     lanes.spawn(lane, pipeline)?;
     let begin = Instant::now();
     while !lanes.are_finished() && begin.elapsed() < Duration::from_secs(10) {
@@ -58,10 +58,10 @@ fn main() -> anyhow::Result<()> {
     lanes.stop();
     for report in lanes.join()? {
         let cycles = report.counters.cycles_per_packet().unwrap_or(0.0);
-        println!("{} frames at {cycles:.1} cycles each", report.counters.packets.get());
+        println!("{} frames at {cycles:.1} cycles each", report.counters.packets());
     }
-    let busiest = (0..256).max_by_key(|&sender| senders[sender].get()).unwrap_or(0);
-    println!("busiest sender: ..:{busiest:02x} with {} frames", senders[busiest].get());
+    let busiest = (0..256).max_by_key(|&sender| senders.get(sender)).unwrap_or(0);
+    println!("busiest sender: ..:{busiest:02x} with {} frames", senders.get(busiest));
     assert_eq!(pool.ledger().outstanding(), 0);
     Ok(())
 }

@@ -5,9 +5,12 @@
 #![doc = include_str!("../guide.md")]
 #![forbid(unsafe_code)]
 
+pub use warmlane_assembly as assembly;
+pub use warmlane_counters as counters;
 pub use warmlane_lane as lane;
 pub use warmlane_mem as mem;
 pub use warmlane_port as port;
+pub use warmlane_settings as settings;
 pub use warmlane_sync as sync;
 pub use warmlane_sys as sys;
 pub use warmlane_table as table;
@@ -15,6 +18,7 @@ pub use warmlane_wire as wire;
 
 /// Ports, one module a driver.
 pub mod drivers {
+    pub use warmlane_driver_common as common;
     pub use warmlane_kernel as kernel;
     pub use warmlane_memory as memory;
     pub use warmlane_pcap as pcap;
@@ -30,10 +34,13 @@ pub mod functions {
 
 /// What a network function of one's own usually needs.
 pub mod prelude {
-    pub use crate::lane::{LaneConfig, Lanes, Pipeline, Poll, Stage, Task};
+    pub use crate::counters::{Counter, CounterTable, DropCounters, Source, counters, drop_reasons};
+    pub use crate::lane::{
+        LaneConfig, Lanes, Outputs, PassThrough, Pipeline, Poll, Stage, Task, branch, every, per_packet,
+    };
     pub use crate::mem::{Burst, Packet, Pool, PoolConfig};
     pub use crate::port::{
-        Capabilities, Port, QueueCounters, QueueStatus, ReceiveQueue, TransmitQueue, drop_reasons,
+        BurstExt, Capabilities, Port, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue,
+        TransmitQueue,
     };
-    pub use crate::sync::counter::Counter;
 }

@@ -73,15 +73,15 @@ impl Backoff {
         self.spins >= SPINS
     }
 
-    /// Waits a moment, or until `place` is no longer `seen`. The caller looks again with the ordering that it needs.
+    /// Waits a moment, or until `watched` is no longer `seen`. The caller looks again with the ordering that it needs.
     ///
     /// Where the CPU can sleep until a line is written, it does so at first (`wfe`), or after some pauses (`umwait`,
     /// `mwaitx`), for a bounded time; then come yields as elsewhere.
     #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn wait_for_change<W: Watched>(&mut self, place: &W, seen: W::Value) {
+    pub(crate) fn wait_for_change<W: Watched>(&mut self, watched: &W, seen: W::Value) {
         if (event::AFTER..SPINS).contains(&self.spins) {
-            self.sleep(place, seen);
+            self.sleep(watched, seen);
         } else {
             self.wait();
         }
@@ -96,10 +96,10 @@ impl Backoff {
     /// Each sleep that ends without a change stands for as many pauses as make the yields begin after [`event::TIMES`] of them.
     #[cfg(not(loom))]
     #[cold]
-    fn sleep<W: Watched>(&mut self, place: &W, seen: W::Value) {
-        if !event::sleep(place, seen) {
+    fn sleep<W: Watched>(&mut self, watched: &W, seen: W::Value) {
+        if !event::sleep(watched, seen) {
             self.wait();
-        } else if place.look() == seen {
+        } else if watched.look() == seen {
             self.spins += (SPINS - event::AFTER).div_ceil(event::TIMES);
         } else {
             // Somebody is at work: no reason to give the CPU away soon.
@@ -119,11 +119,11 @@ mod tests {
 
     #[test]
     fn nobody_writes_and_the_wait_ends_all_the_same() {
-        let place = AtomicU32::new(7);
+        let watched = AtomicU32::new(7);
         let start = Instant::now();
         let mut backoff = Backoff::default();
         for _ in 0..WAITS {
-            backoff.wait_for_change(&place, 7);
+            backoff.wait_for_change(&watched, 7);
         }
         assert!(backoff.spins >= SPINS, "it yields by now");
         assert!(start.elapsed() < Duration::from_secs(1));
@@ -131,12 +131,12 @@ mod tests {
 
     #[test]
     fn what_was_written_before_the_wait_is_seen() {
-        let place = AtomicU64::new(0);
+        let watched = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            scope.spawn(|| place.store(1, Ordering::Release));
+            scope.spawn(|| watched.store(1, Ordering::Release));
             let mut backoff = Backoff::default();
-            while place.load(Ordering::Acquire) == 0 {
-                backoff.wait_for_change(&place, 0);
+            while watched.load(Ordering::Acquire) == 0 {
+                backoff.wait_for_change(&watched, 0);
             }
         });
         let flag = AtomicBool::new(true);

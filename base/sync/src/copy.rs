@@ -50,8 +50,7 @@ pub(crate) unsafe fn copy_out<T: Copy>(from: *const T, to: *mut T, count: usize)
     unsafe { to.copy_from_nonoverlapping(from, count) };
 }
 
-/// With the instructions that every x86_64 has. In assembly, because the compiler takes the liberty to merge the loads,
-/// and to make a call of `memcpy` from the loop.
+/// With instructions that every x86_64 has. In assembly, because the compiler would merge the loads or call `memcpy`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86 {
     use std::arch::asm;
@@ -158,7 +157,7 @@ mod x86 {
         unsafe { one_by_one(from, to, count) };
     }
 
-    /// Volatile, so that it stays one by one.
+    /// The loads are volatile so that the compiler neither merges them nor calls `memcpy`.
     ///
     /// # Safety
     /// As for [`std::ptr::copy_nonoverlapping`]; aligned.

@@ -15,6 +15,11 @@ struct Ends<T, P, C> {
     consumers: AtomicU32,
 }
 
+/// More producers than this end the process, as `Arc` does: whoever forgets clones in a loop would otherwise bring the
+/// count round to 0, and the consumer would give up a ring that producers still fill. The other half of the range is for
+/// threads that have added one and not yet looked.
+const MOST_PRODUCERS: u32 = u32::MAX / 2;
+
 /// Both ends of a new ring.
 pub(crate) type Pair<T, P, C> = (Producer<T, P, C>, Consumer<T, P, C>);
 
@@ -36,7 +41,7 @@ pub struct Producer<T, P: Side, C: Side> {
 impl<T: Copy, P: Side, C: Side> Producer<T, P, C> {
     /// Puts in all of `values` or, if there is not room for all, none. `true`: they are in, one behind the other. More
     /// values than the capacity never fit.
-    #[inline]
+    #[inline(always)]
     #[must_use = "the values are not in the ring if this is false"]
     pub fn push_bulk(&mut self, values: &[T]) -> bool {
         // SAFETY: the one thread that has the producer by `&mut`; the only one unless it is not `Single`.
@@ -44,7 +49,7 @@ impl<T: Copy, P: Side, C: Side> Producer<T, P, C> {
     }
 
     /// Puts in `values` from the front, as many as there is room for; returns how many.
-    #[inline]
+    #[inline(always)]
     #[must_use = "only so many of the values are in the ring"]
     pub fn push_burst(&mut self, values: &[T]) -> usize {
         // SAFETY: as in `push_bulk`.
@@ -100,7 +105,9 @@ impl<T: Copy + Default, C: Side> Producer<T, Single, C> {
 impl<T, P: Concurrent, C: Side> Clone for Producer<T, P, C> {
     fn clone(&self) -> Self {
         // Relaxed: whoever clones has a producer, so the count is not 0 meanwhile, and nothing hangs on its value.
-        self.ends.producers.fetch_add(1, Ordering::Relaxed);
+        if self.ends.producers.fetch_add(1, Ordering::Relaxed) > MOST_PRODUCERS {
+            std::process::abort();
+        }
         Self { ends: Arc::clone(&self.ends) }
     }
 }
@@ -128,7 +135,7 @@ pub struct Consumer<T, P: Side, C: Side> {
 impl<T: Copy, P: Side> Consumer<T, P, Single> {
     /// Fills all of `values` or, if there are not enough elements, leaves it alone. `true`: it is filled. Never if it is
     /// longer than the capacity.
-    #[inline]
+    #[inline(always)]
     #[must_use = "the values are not filled if this is false"]
     pub fn pop_bulk(&mut self, values: &mut [T]) -> bool {
         // SAFETY: the only consumer, by `&mut`.
@@ -136,7 +143,7 @@ impl<T: Copy, P: Side> Consumer<T, P, Single> {
     }
 
     /// Fills `values` from the front, with as many elements as there are; returns how many.
-    #[inline]
+    #[inline(always)]
     #[must_use = "only so many of the values are filled"]
     pub fn pop_burst(&mut self, values: &mut [T]) -> usize {
         // SAFETY: as in `pop_bulk`.
@@ -197,5 +204,33 @@ impl<T, P: Side, C: Side> Drop for Consumer<T, P, C> {
 impl<T, P: Side, C: Side> fmt::Debug for Consumer<T, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer").field("len", &self.ends.shared.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mpsc;
+    use std::process::Command;
+
+    /// Set in the child process that is to end.
+    const CHILD: &str = "WARMLANE_SYNC_TOO_MANY_PRODUCERS";
+
+    #[test]
+    fn one_producer_too_many_ends_the_process() {
+        let test = "ends::tests::one_producer_too_many_ends_the_process";
+        let (producer, consumer) = mpsc::ring::<u32>(2).unwrap();
+        producer.ends.producers.store(MOST_PRODUCERS, Ordering::Relaxed);
+        let last = producer.clone();
+        if std::env::var_os(CHILD).is_some() {
+            std::mem::forget(producer.clone());
+            std::process::exit(0);
+        }
+        let child =
+            Command::new(std::env::current_exe().unwrap()).args([test, "--exact"]).env(CHILD, "1").output();
+        let status = child.unwrap().status;
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(6), "SIGABRT, not {status}");
+        drop((producer, last));
+        assert!(!consumer.is_disconnected());
     }
 }

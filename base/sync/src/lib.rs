@@ -1,43 +1,42 @@
-//! What lanes share: rings, locks, quiescent-state RCU, a mailbox, an index stack, counters, padding.
+//! What lanes share: rings, a mailbox, RCU, a lock.
 //!
-//! The bottom room beside `sys`. Between lanes stand rings of plain copyable elements with bulk (all or nothing), burst
-//! (as many as fit) and in-place ends: [`spsc`] (one sends, one receives), [`mpsc`], [`mpmc`] (any number of each, with
-//! variants for threads that share cores) and [`staged`] (worked on in place on the way). A [`mailbox`] carries messages
-//! with destructors; [`index_stack`] hands small numbers round newest first. Locks, for what is too short to sleep over:
-//! [`spin`], fair ones ([`ticket`], [`mcs`]), for many readers ([`phase_fair`], [`sequence`]). [`rcu`] lets readers use
-//! what a writer replaces. [`counter`] counts without a locked instruction; [`padded`] keeps what different lanes write on
-//! different cache lines.
+//! | to | use |
+//! |---|---|
+//! | send elements from one lane to another, several to one, or several to several | [`spsc`], [`mpsc`], [`mpmc`] |
+//! | send messages that have destructors | [`mailbox`] |
+//! | replace what other lanes read | [`rcu`] |
+//! | pass small numbers around, newest first | [`index_stack`] |
+//! | lock for a moment, off the data path | [`spin`] |
+//! | keep what different lanes write on different cache lines | [`padded`] |
 //!
-//! It promises that nothing here enters the kernel (but to yield, while it waits for a thread that may have lost its CPU)
-//! or panics, that nothing allocates after construction but what RCU's writers do (to replace a value, and to leave a
-//! queue behind), that each memory ordering is the weakest that is right and says which other
-//! one it pairs with, and that the orderings are model-checked (`tests/loom*.rs`), stressed on real threads, and missed
-//! when they are weakened (`cargo xtask mutate-orderings`).
+//! Rings hold plain copyable elements. They push and pop in bulk (all or nothing) and in bursts (as many as fit), and some
+//! work in place ([`zero_copy`]). [`ends`] and [`side`] are what they are made of; [`extra`] has more rings and locks.
 //!
-//! It must not know what a packet is, own what an element refers to, or start threads.
+//! Nothing here panics, or enters the kernel except to yield while it waits for a thread that may have lost its CPU.
+//! After construction only RCU's writers allocate. Each memory ordering is the weakest that is correct and names the one
+//! it pairs with. The orderings are model-checked (`tests/loom*.rs`) and stressed on real threads, and a test fails when
+//! one is weakened (`cargo xtask mutate-orderings`).
+//!
+//! The bottom crate, beside `sys`. It must not know what a packet is, own what an element refers to, or start threads.
 
 mod backoff;
 #[cfg(not(loom))]
 mod copy;
-pub mod counter;
 pub mod ends;
+pub mod extra;
 pub mod index_stack;
+mod lock;
 pub mod mailbox;
-pub mod mcs;
 pub mod mpmc;
 pub mod mpsc;
 pub mod padded;
-pub mod phase_fair;
 mod prefetch;
 mod primitive;
 pub mod rcu;
 pub mod ring;
-pub mod sequence;
 mod shared;
 pub mod side;
 mod slots;
 pub mod spin;
 pub mod spsc;
-pub mod staged;
-pub mod ticket;
 pub mod zero_copy;

@@ -30,22 +30,22 @@ pub fn mailbox<T: Send>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), Rin
     let shared = Arc::new(Shared {
         sent: CachePadded::new(AtomicU64::new(0)),
         received: CachePadded::new(AtomicU64::new(0)),
-        places: places(capacity)?,
+        slots: slots(capacity)?,
     });
     Ok((Sender { sent: 0, shared: Arc::clone(&shared) }, Receiver { received: 0, shared }))
 }
 
-fn places<T>(capacity: usize) -> Result<Box<[Place<T>]>, RingError> {
+fn slots<T>(capacity: usize) -> Result<Box<[Slot<T>]>, RingError> {
     ring::check(capacity)?;
-    let mut places = Vec::new();
-    places
+    let mut slots = Vec::new();
+    slots
         .try_reserve_exact(capacity)
-        .map_err(|_| RingError::OutOfMemory { capacity, element_bytes: size_of::<Place<T>>() })?;
-    places.resize_with(capacity, || UnsafeCell::new(MaybeUninit::uninit()));
-    Ok(places.into_boxed_slice())
+        .map_err(|_| RingError::OutOfMemory { capacity, element_bytes: size_of::<Slot<T>>() })?;
+    slots.resize_with(capacity, || UnsafeCell::new(MaybeUninit::uninit()));
+    Ok(slots.into_boxed_slice())
 }
 
-type Place<T> = UnsafeCell<MaybeUninit<T>>;
+type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 
 /// The end is gone; in the top bit of its count, which doesn't get there.
 const GONE: u64 = 1 << 63;
@@ -56,10 +56,10 @@ struct Shared<T> {
     /// Written by the receiver: how many messages it has taken out, and `GONE`.
     received: CachePadded<AtomicU64>,
     /// Those from `received` to `sent` hold a message and belong to the receiver, the others to the sender.
-    places: Box<[Place<T>]>,
+    slots: Box<[Slot<T>]>,
 }
 
-// SAFETY: the places are the only part that is not Sync by itself. One is touched by the sender while it is outside
+// SAFETY: the slots are the only part that is not Sync by itself. One is touched by the sender while it is outside
 // received..sent and by the receiver while it is inside, and each hands it over by a release store of its count that
 // the other acquires; there is one of each, because they are not Clone and take `&mut self`. Messages move from
 // thread to thread: hence T: Send.
@@ -69,9 +69,9 @@ unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
     #[inline(always)]
-    fn place(&self, number: u64) -> &Place<T> {
+    fn slot(&self, number: u64) -> &Slot<T> {
         // The length is a power of two.
-        &self.places[number as usize & (self.places.len() - 1)]
+        &self.slots[number as usize & (self.slots.len() - 1)]
     }
 }
 
@@ -81,8 +81,8 @@ impl<T> Drop for Shared<T> {
         let sent = self.sent.load(Ordering::Relaxed) & !GONE;
         let received = self.received.load(Ordering::Relaxed) & !GONE;
         for number in received..sent {
-            // SAFETY: from `received` to `sent` places hold messages, and nobody else has them.
-            self.place(number).with_mut(|place| unsafe { (*place).assume_init_drop() });
+            // SAFETY: from `received` to `sent` slots hold messages, and nobody else has them.
+            self.slot(number).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
         }
     }
 }
@@ -105,11 +105,11 @@ impl<T: Send> Sender<T> {
         if received & GONE != 0 {
             return Err(SendError::Disconnected { message });
         }
-        if self.sent - received == self.shared.places.len() as u64 {
-            return Err(SendError::Full { message, capacity: self.shared.places.len() });
+        if self.sent - received == self.shared.slots.len() as u64 {
+            return Err(SendError::Full { message, capacity: self.shared.slots.len() });
         }
-        // SAFETY: the place is outside received..sent: it holds nothing and is the sender's alone.
-        self.shared.place(self.sent).with_mut(|place| unsafe { (*place).write(message) });
+        // SAFETY: the slot is outside received..sent: it holds nothing and is the sender's alone.
+        self.shared.slot(self.sent).with_mut(|slot| unsafe { (*slot).write(message) });
         self.sent += 1;
         // R1: release, pairs with A1. Without it the receiver could see the count before the message.
         self.shared.sent.store(self.sent, Ordering::Release);
@@ -125,7 +125,7 @@ impl<T: Send> Sender<T> {
 
     /// Messages that there is room for.
     pub fn capacity(&self) -> usize {
-        self.shared.places.len()
+        self.shared.slots.len()
     }
 }
 
@@ -169,11 +169,11 @@ impl<T: Send> Receiver<T> {
         if sent & !GONE == self.received {
             return Err(ReceiveError::Disconnected);
         }
-        // SAFETY: the place is inside received..sent: it holds a message, which moves out, since the count that goes up
-        // below gives the place back.
-        let message = self.shared.place(self.received).with(|place| unsafe { (*place).assume_init_read() });
+        // SAFETY: the slot is inside received..sent: it holds a message, which moves out, since the count that goes up
+        // below gives the slot back.
+        let message = self.shared.slot(self.received).with(|slot| unsafe { (*slot).assume_init_read() });
         self.received += 1;
-        // R2: release, pairs with A2. Without it the sender could reuse the place before the message is copied.
+        // R2: release, pairs with A2. Without it the sender could reuse the slot before the message is copied.
         self.shared.received.store(self.received, Ordering::Release);
         Ok(message)
     }

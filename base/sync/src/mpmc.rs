@@ -1,27 +1,16 @@
 //! A ring between any number of threads.
 //!
-//! Of each kind there is one design for both sides, the producers and the consumers:
+//! One design serves both sides, the producers and the consumers. [`Ring`] notices by itself when its threads share cores
+//! (`side/queued.rs`, which labels the edges). It is not lock-free: order is kept, so what was pushed after an unfinished
+//! push can be popped only when that is done. A thread that waits spins for a few microseconds and then yields its CPU
+//! between checks. [`extra`](crate::extra) has two variants that wait elsewhere.
 //!
-//! | ring | a thread that loses its CPU in the middle of a push holds up | take it |
-//! |---|---|---|
-//! | [`Ring`] | the pushes that began after it, where they publish; in a crowd as in an [`HtsRing`] | unless you know better |
-//! | [`HtsRing`] | all other pushes, before they begin | for zero copy |
-//! | [`RtsRing`] | no push, until an eighth of the capacity is waiting behind it | if no push may wait for another |
-//!
-//! (Pops likewise, with each other.) A [`Ring`] notices by itself when its threads share cores (`side/queued.rs`). None of
-//! them is lock-free: what was pushed after an unfinished push can't be popped before that is done, since order is kept.
-//! Who waits spins for a few microseconds and then yields its CPU between looks.
-//!
-//! The edges are labelled in `side/queued.rs`, `side/head_tail.rs` and `side/relaxed_tail.rs`; each goes both ways
-//! round.
-//!
-//! Elements are `Copy`: a ring that is dropped with elements inside has nothing to drop. What an element stands
-//! for (a buffer, say) is its owner's to drain.
+//! Elements are `Copy`: a ring that is dropped with elements inside has nothing to drop. What an element refers to
+//! (a buffer, say) is for its owner to drain.
 
 use crate::ring::RingError;
 use crate::shared::Shared;
-use crate::side::{Concurrent, HeadTail, Queued, RelaxedTail};
-use crate::zero_copy::{Peek, Reservation};
+use crate::side::{Concurrent, Queued};
 use std::fmt;
 
 /// A ring whose threads publish in the order in which they reserved. See the module. Share it by reference or in an
@@ -37,33 +26,9 @@ use std::fmt;
 /// ```
 pub type Ring<T> = AnyRing<T, Queued>;
 
-/// A ring with head and tail synchronised: one push and one pop at a time. It can be worked on in place.
-///
-/// ```
-/// let ring = warmlane_sync::mpmc::HtsRing::<u32>::new(4)?;
-/// let mut reserved = ring.reserve_bulk(2).ok_or("no room")?;
-/// reserved.as_mut_slices().0.copy_from_slice(&[1, 2]);
-/// reserved.commit();
-/// let peek = ring.peek_burst(8).ok_or("empty")?;
-/// assert_eq!(peek.as_slices().0, [1, 2]);
-/// peek.release_first(1);
-/// assert_eq!(ring.len(), 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// While a guard lives, all other pushes (or pops) wait; one that is leaked with [`std::mem::forget`] holds them up for
-/// ever.
-pub type HtsRing<T> = AnyRing<T, HeadTail>;
-
-/// A ring with a relaxed tail: pushes don't wait for each other, nor do pops.
-///
-/// What is pushed can be popped, and what is popped makes room, when all pushes (pops) that overlapped it are done: more
-/// lag than in a [`Ring`], in exchange for less waiting.
-pub type RtsRing<T> = AnyRing<T, RelaxedTail>;
-
 /// A ring between any number of threads that are kept apart as `S` says.
 pub struct AnyRing<T, S> {
-    shared: Shared<T, S, S>,
+    pub(crate) shared: Shared<T, S, S>,
 }
 
 impl<T: Copy, S: Concurrent> AnyRing<T, S> {
@@ -80,7 +45,7 @@ impl<T: Copy, S: Concurrent> AnyRing<T, S> {
     ///
     /// Room counts once the threads that emptied it, and those before them, have published. So if elements are
     /// never more than the capacity, counting those that are out with some thread, this always succeeds (not in an
-    /// [`RtsRing`], where those that came later have to be done as well).
+    /// [`RtsRing`](crate::extra::RtsRing), where those that came later have to be done as well).
     #[inline]
     #[must_use = "the values are not in the ring if this is false"]
     pub fn push_bulk(&self, values: &[T]) -> bool {
@@ -137,42 +102,6 @@ impl<T: Copy, S: Concurrent> AnyRing<T, S> {
     }
 }
 
-impl<T: Copy> HtsRing<T> {
-    /// Slots for `count` elements, to fill in place, or `None` if there is not room for all. `None` too if `count` is 0.
-    #[inline]
-    pub fn reserve_bulk(&self, count: usize) -> Option<Reservation<'_, T, HeadTail, HeadTail>>
-    where
-        T: Default,
-    {
-        // SAFETY: the side is not `Single`.
-        unsafe { Reservation::new(&self.shared, count, count) }
-    }
-
-    /// Slots for up to `count` elements, to fill in place, or `None` if there is no room.
-    #[inline]
-    pub fn reserve_burst(&self, count: usize) -> Option<Reservation<'_, T, HeadTail, HeadTail>>
-    where
-        T: Default,
-    {
-        // SAFETY: the side is not `Single`.
-        unsafe { Reservation::new(&self.shared, count, 1) }
-    }
-
-    /// The next `count` elements, to look at in place, or `None` if there are not so many. `None` too if `count` is 0.
-    #[inline]
-    pub fn peek_bulk(&self, count: usize) -> Option<Peek<'_, T, HeadTail, HeadTail>> {
-        // SAFETY: the side is not `Single`.
-        unsafe { Peek::new(&self.shared, count, count) }
-    }
-
-    /// The next elements, up to `count`, to look at in place, or `None` if there are none.
-    #[inline]
-    pub fn peek_burst(&self, count: usize) -> Option<Peek<'_, T, HeadTail, HeadTail>> {
-        // SAFETY: the side is not `Single`.
-        unsafe { Peek::new(&self.shared, count, 1) }
-    }
-}
-
 impl<T, S> fmt::Debug for AnyRing<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring").finish_non_exhaustive()
@@ -182,6 +111,7 @@ impl<T, S> fmt::Debug for AnyRing<T, S> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::extra::{HeadTail, RelaxedTail};
 
     fn bulk_is_all_or_none_and_burst_what_fits<S: Concurrent>() {
         let ring = AnyRing::<_, S>::new(4).unwrap();

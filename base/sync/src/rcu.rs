@@ -11,7 +11,7 @@
 //!   read before a report can be used after it: the compiler checks what DPDK leaves to the programmer.
 //! - A [`Token`] is a point in time: [`Domain::start`] takes one, [`Domain::is_over`] says whether all readers have
 //!   reported since, [`Domain::synchronize`] waits for that, and names the readers it waited for in vain.
-//! - [`Retired`] is the bounded queue of what was unlinked; it hands back what is safe to free or to use again.
+//! - [`Retired`] is the bounded queue of what was unlinked; it returns what is safe to free or to use again.
 //! - [`Protected`] is the simplest structure on top: one value that is read as a whole and replaced as a whole.
 //!
 //! ```
@@ -72,7 +72,7 @@
 //! | return | R4, coming online | A2 | the same, if the writer sees the reader only after its return |
 //! | meet | F1, after coming online | F2, before the writer looks | the writer finds the reader offline, and the reader what was unlinked: each looks before the other's store |
 //!
-//! "Meet" is the one place where acquire and release are not enough (each side stores, then loads what the other
+//! "Meet" is the one case where acquire and release are not enough (each side stores, then loads what the other
 //! stores): two sequentially consistent fences, one of which a reader meets only when it comes online.
 
 mod domain;

@@ -46,20 +46,10 @@ pub(crate) const fn check(capacity: usize) -> Result<(), RingError> {
     Ok(())
 }
 
-/// Why a staged ring could not be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StageError {
-    /// Without a stage it is an [`spsc`](crate::spsc) ring.
-    #[error("a staged ring has 0 stages; use at least 1, or a single-producer single-consumer ring")]
-    NoStage,
-    /// As for any ring.
-    #[error(transparent)]
-    Ring(#[from] RingError),
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::extra::{HtsRing, RtsRing};
     use crate::{mpmc, mpsc, spsc};
 
     #[test]
@@ -73,8 +63,8 @@ mod tests {
             assert_eq!(spsc::ring::<u32>(capacity).err(), Some(error));
             assert_eq!(mpsc::ring::<u32>(capacity).err(), Some(error));
             assert_eq!(mpmc::Ring::<u32>::new(capacity).err(), Some(error));
-            assert_eq!(mpmc::HtsRing::<u32>::new(capacity).err(), Some(error));
-            assert_eq!(mpmc::RtsRing::<u32>::new(capacity).err(), Some(error));
+            assert_eq!(HtsRing::<u32>::new(capacity).err(), Some(error));
+            assert_eq!(RtsRing::<u32>::new(capacity).err(), Some(error));
         }
         assert_eq!(
             RingError::NotPowerOfTwo { capacity: 48 }.to_string(),

@@ -5,14 +5,10 @@
 //!
 //! The kinds are named here for who wants to write code over any ring; the traits can't be implemented elsewhere.
 
-mod head_tail;
 mod queued;
-mod relaxed_tail;
 mod single;
 
-pub use head_tail::HeadTail;
 pub use queued::Queued;
-pub use relaxed_tail::RelaxedTail;
 pub use single::Single;
 
 /// Positions that a side has for itself.
@@ -27,7 +23,7 @@ pub struct Reserved {
     pub(crate) room: usize,
 }
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
@@ -86,5 +82,3 @@ pub(crate) fn distance(head: u64, limit: u64) -> usize {
 
 impl sealed::Sealed for Single {}
 impl sealed::Sealed for Queued {}
-impl sealed::Sealed for HeadTail {}
-impl sealed::Sealed for RelaxedTail {}

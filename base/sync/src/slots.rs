@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::slice;
 
-/// One element's place.
+/// Memory for one element.
 type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 
 /// What a burst should not straddle: a pair of lines, as in [`CachePadded`](crate::padded::CachePadded).
@@ -225,7 +225,7 @@ fn touch_pages(start: NonNull<u8>, bytes: usize) {
     const PAGE_BYTES: usize = 4096;
     for offset in (0..bytes).step_by(PAGE_BYTES) {
         // SAFETY: the offset is below the size in bytes, the memory is not shared yet, and any byte is a valid part
-        // of a MaybeUninit. Volatile, because nobody reads it.
+        // of a MaybeUninit. Volatile, because the compiler would remove a store that nothing reads.
         unsafe { start.add(offset).write_volatile(0) };
     }
 }

@@ -1,9 +1,8 @@
 //! A spin lock, and the pause that belongs in every spinning loop.
 
 use crate::backoff::Backoff;
+use crate::lock::{exclusive_guard, lock_of_a_value};
 use crate::primitive::{AtomicBool, Ordering, UnsafeCell};
-use std::fmt;
-use std::ops::{Deref, DerefMut};
 
 /// Tells the CPU that this is a spinning loop: `pause` on x86_64, `isb` on aarch64 (where `yield` does nothing on
 /// most cores). Saves power, leaves the core to its other hardware thread, and spares the flush of the pipeline
@@ -65,26 +64,9 @@ impl<T> SpinLock<T> {
             .is_ok()
             .then(|| SpinLockGuard { lock: self })
     }
-
-    /// The value; the borrow shows that nobody else has the lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        // SAFETY: `&mut self` is the only way to the value for as long as the result lives.
-        self.value.with_mut(|value| unsafe { &mut *value })
-    }
 }
 
-impl<T: Default> Default for SpinLock<T> {
-    fn default() -> Self {
-        Self::new(T::default())
-    }
-}
-
-impl<T> fmt::Debug for SpinLock<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the value: printing must not take a lock of the data path.
-        f.debug_struct("SpinLock").finish_non_exhaustive()
-    }
-}
+lock_of_a_value!(SpinLock);
 
 /// The right to the value of a [`SpinLock`].
 #[must_use = "the lock is released when the guard is dropped"]
@@ -95,23 +77,7 @@ pub struct SpinLockGuard<'a, T> {
 // SAFETY: a shared guard gives `&T` only, to as many threads as share it: hence T: Sync.
 unsafe impl<T: Sync> Sync for SpinLockGuard<'_, T> {}
 
-impl<T> Deref for SpinLockGuard<'_, T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: the guard exists, so this thread has the lock, and nobody has a `&mut T` while `&self` lives.
-        self.lock.value.with(|value| unsafe { &*value })
-    }
-}
-
-impl<T> DerefMut for SpinLockGuard<'_, T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard exists, so this thread has the lock, and `&mut self` is the only guard.
-        self.lock.value.with_mut(|value| unsafe { &mut *value })
-    }
-}
+exclusive_guard!(SpinLockGuard);
 
 impl<T> Drop for SpinLockGuard<'_, T> {
     #[inline(always)]

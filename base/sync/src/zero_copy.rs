@@ -194,7 +194,7 @@ impl<T, P, C: Exclusive> fmt::Debug for Peek<'_, T, P, C> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::mpmc::HtsRing;
+    use crate::extra::HtsRing;
     use crate::spsc;
 
     #[test]

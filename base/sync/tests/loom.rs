@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `LOOM_MAX_PREEMPTIONS` is 3, or 4 where there are few threads, as each model says; setting it overrides them.
-//! The rings have theirs in `loom_rings.rs`.
+//! The rings have theirs in `loom_rings.rs` and `loom_staged.rs`.
 //!
 //! That all these models can fail shows `cargo xtask mutate-orderings`: it weakens one ordering after the other and says which
 //! test noticed.

@@ -13,10 +13,10 @@ mod models;
 use loom::sync::Arc;
 use loom::thread;
 use models::model;
-use warmlane_sync::mcs::McsLock;
-use warmlane_sync::phase_fair::PhaseFairLock;
-use warmlane_sync::sequence::SequenceLock;
-use warmlane_sync::ticket::TicketLock;
+use warmlane_sync::extra::mcs::McsLock;
+use warmlane_sync::extra::phase_fair::PhaseFairLock;
+use warmlane_sync::extra::sequence::SequenceLock;
+use warmlane_sync::extra::ticket::TicketLock;
 
 /// Runs `work` on so many threads and this one; they share `lock`.
 fn together<L: Send + Sync + 'static>(threads: usize, lock: L, work: fn(&L)) -> L {

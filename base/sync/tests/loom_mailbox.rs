@@ -113,36 +113,34 @@ fn each_message_is_dropped_once_when_the_receiver_leaves() {
     });
 }
 
+/// One end leaves; the other, which asks `is_disconnected`, does something because of it.
+fn leaves<End: Send + 'static>(leaving: End, is_disconnected: impl FnOnce() -> bool) {
+    let owned = Arc::new(UnsafeCell::new(0));
+    let touch = |owned: &UnsafeCell<i32>| {
+        // SAFETY: loom checks that nobody else has access.
+        owned.with_mut(|value| unsafe { *value += 1 });
+    };
+    let owned_there = owned.clone();
+    let thread = thread::spawn(move || {
+        touch(&owned_there);
+        drop(leaving);
+    });
+    if is_disconnected() {
+        touch(&owned);
+    }
+    thread.join().unwrap();
+}
+
 /// What an end did last comes before what the other does because it has left.
 #[test]
 fn leaving_is_the_last_thing_an_end_does() {
     for sender_leaves in [true, false] {
         model(4, move || {
-            let owned = Arc::new(UnsafeCell::new(0));
             let (sender, receiver) = mailbox::<u32>(1).unwrap();
-            let touch = |owned: &UnsafeCell<i32>| {
-                // SAFETY: loom checks that nobody else has access.
-                owned.with_mut(|value| unsafe { *value += 1 });
-            };
-            let owned_there = owned.clone();
             if sender_leaves {
-                let thread = thread::spawn(move || {
-                    touch(&owned_there);
-                    drop(sender);
-                });
-                if receiver.is_disconnected() {
-                    touch(&owned);
-                }
-                thread.join().unwrap();
+                leaves(sender, || receiver.is_disconnected());
             } else {
-                let thread = thread::spawn(move || {
-                    touch(&owned_there);
-                    drop(receiver);
-                });
-                if sender.is_disconnected() {
-                    touch(&owned);
-                }
-                thread.join().unwrap();
+                leaves(receiver, || sender.is_disconnected());
             }
         });
     }

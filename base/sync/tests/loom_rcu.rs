@@ -113,7 +113,7 @@ fn a_value_stays_until_its_reader_is_gone() {
     });
 }
 
-/// The next reader has the place of the one that left: the writer may see either there, or nobody.
+/// The next reader has the entry of the one that left: the writer may see either there, or nobody.
 #[test]
 fn a_reader_in_the_place_of_another_is_seen_or_finds_the_new_one() {
     model(3, || {

@@ -19,9 +19,11 @@ use loom::sync::Arc;
 use loom::thread;
 use models::model;
 use owned::Owned;
-use warmlane_sync::mpmc::{AnyRing, HtsRing, Ring, RtsRing};
-use warmlane_sync::side::{Concurrent, HeadTail, Queued, RelaxedTail, Single};
-use warmlane_sync::{mpsc, spsc, staged};
+use warmlane_sync::extra::{HeadTail, RelaxedTail};
+use warmlane_sync::extra::{HtsRing, RtsRing};
+use warmlane_sync::mpmc::{AnyRing, Ring};
+use warmlane_sync::side::{Concurrent, Queued};
+use warmlane_sync::{mpsc, spsc};
 
 #[test]
 fn spsc_elements_come_out_in_order_and_once() {
@@ -208,30 +210,37 @@ fn what_came_out_always_fits_in_again<S: Concurrent + 'static>() {
     });
 }
 
+/// The models that every kind of side has to pass: its name, and the capacity of the rings, the last model's apart.
+macro_rules! models_of_any_side {
+    ($side:ty, $capacity:expr, $last:expr) => {
+        #[test]
+        fn every_element_of_two_producers_comes_out_once() {
+            super::every_element_of_two_producers_comes_out_once::<$side>($capacity);
+        }
+
+        #[test]
+        fn two_consumers_share_the_elements_and_give_slots_back() {
+            super::two_consumers_share_the_elements_and_give_slots_back::<$side>($capacity);
+        }
+
+        #[test]
+        fn a_consumer_may_trust_what_another_saw() {
+            super::a_consumer_may_trust_what_another_saw::<$side>($last);
+        }
+    };
+}
+
 mod queued {
     use super::*;
 
-    #[test]
-    fn every_element_of_two_producers_comes_out_once() {
-        super::every_element_of_two_producers_comes_out_once::<Queued>(2);
-    }
-
-    #[test]
-    fn two_consumers_share_the_elements_and_give_slots_back() {
-        super::two_consumers_share_the_elements_and_give_slots_back::<Queued>(2);
-    }
-
-    #[test]
-    fn a_consumer_may_trust_what_another_saw() {
-        super::a_consumer_may_trust_what_another_saw::<Queued>(2);
-    }
+    models_of_any_side!(Queued, 2, 2);
 
     #[test]
     fn what_came_out_always_fits_in_again() {
         super::what_came_out_always_fits_in_again::<Queued>();
     }
 
-    /// Whoever has waited leaves word that it is crowded, and those after it wait before they reserve.
+    /// A thread that had to wait marks the side as crowded, and those after it wait before they reserve.
     #[test]
     fn a_crowd_gets_through() {
         model(2, || {
@@ -248,8 +257,8 @@ mod queued {
             }
             let mut values = [0; 4];
             assert!(ring.pop_bulk(&mut values));
-            let place = |value| values.iter().position(|&other| other == value);
-            assert!(place(1) < place(2) && place(3) < place(4), "{values:?}");
+            let index = |value| values.iter().position(|&other| other == value);
+            assert!(index(1) < index(2) && index(3) < index(4), "{values:?}");
             values.sort_unstable();
             assert_eq!(values, [1, 2, 3, 4]);
         });
@@ -284,20 +293,7 @@ mod queued {
 mod head_tail {
     use super::*;
 
-    #[test]
-    fn every_element_of_two_producers_comes_out_once() {
-        super::every_element_of_two_producers_comes_out_once::<HeadTail>(2);
-    }
-
-    #[test]
-    fn two_consumers_share_the_elements_and_give_slots_back() {
-        super::two_consumers_share_the_elements_and_give_slots_back::<HeadTail>(2);
-    }
-
-    #[test]
-    fn a_consumer_may_trust_what_another_saw() {
-        super::a_consumer_may_trust_what_another_saw::<HeadTail>(2);
-    }
+    models_of_any_side!(HeadTail, 2, 2);
 
     #[test]
     fn what_came_out_always_fits_in_again() {
@@ -338,20 +334,7 @@ mod head_tail {
 mod relaxed_tail {
     use super::*;
 
-    #[test]
-    fn every_element_of_two_producers_comes_out_once() {
-        super::every_element_of_two_producers_comes_out_once::<RelaxedTail>(8);
-    }
-
-    #[test]
-    fn two_consumers_share_the_elements_and_give_slots_back() {
-        super::two_consumers_share_the_elements_and_give_slots_back::<RelaxedTail>(8);
-    }
-
-    #[test]
-    fn a_consumer_may_trust_what_another_saw() {
-        super::a_consumer_may_trust_what_another_saw::<RelaxedTail>(16);
-    }
+    models_of_any_side!(RelaxedTail, 8, 16);
 
     /// Three at work at once: the tail must not move for those who are done while one in between is not.
     #[test]
@@ -443,86 +426,5 @@ fn zero_copy_what_is_committed_is_there_and_what_is_released_is_free() {
         let sent = sender.join().unwrap();
         while take(&mut consumer) {}
         assert_eq!(received, sent);
-    });
-}
-
-#[test]
-fn staged_each_stage_sees_what_the_one_before_did() {
-    model(3, || {
-        let (mut producer, mut stages, mut consumer) = staged::ring::<u32, Single>(2, 1).unwrap();
-        let mut stage = stages.pop().unwrap();
-        let worker = thread::spawn(move || {
-            let mut done = 0;
-            for _ in 0..2 {
-                if let Some(mut work) = stage.work_burst(2) {
-                    work.update(|value| value + 10);
-                    done += work.count();
-                }
-            }
-            (stage, done)
-        });
-        assert!(producer.push_bulk(&[1, 2]));
-        let mut received = Vec::new();
-        let mut take = |consumer: &mut staged::Consumer<u32, Single>| {
-            let mut values = [0; 2];
-            let count = consumer.pop_burst(&mut values);
-            received.extend_from_slice(&values[..count]);
-        };
-        take(&mut consumer);
-        // If there is room already, the producer writes where the stage has worked and the consumer read.
-        let more = producer.push_burst(&[3]);
-        let (mut stage, _) = worker.join().unwrap();
-        if let Some(mut work) = stage.work_burst(3) {
-            work.update(|value| value + 10);
-        }
-        take(&mut consumer);
-        take(&mut consumer);
-        assert_eq!(received, [11, 12, 13][..2 + more]);
-    });
-}
-
-/// Two workers of one stage: what either has done is passed on, in order.
-fn staged_workers_of_one_stage_keep_the_order<S: Concurrent + 'static>(capacity: usize) {
-    model(2, move || {
-        let (mut producer, mut stages, mut consumer) = staged::ring::<u32, S>(capacity, 1).unwrap();
-        assert!(producer.push_bulk(&[1, 2]));
-        let stage = stages.pop().unwrap();
-        let workers = [stage.clone(), stage]
-            .map(|mut stage| thread::spawn(move || stage.work_bulk(1).unwrap().update(|value| value + 10)));
-        let mut values = [0; 2];
-        let mut count = consumer.pop_burst(&mut values);
-        for worker in workers {
-            worker.join().unwrap();
-        }
-        count += consumer.pop_burst(&mut values[count..]);
-        assert_eq!((count, values), (2, [11, 12]));
-    });
-}
-
-#[test]
-fn staged_workers_keep_the_order_queued() {
-    staged_workers_of_one_stage_keep_the_order::<Queued>(2);
-}
-
-#[test]
-fn staged_workers_keep_the_order_head_and_tail_synchronised() {
-    staged_workers_of_one_stage_keep_the_order::<HeadTail>(2);
-}
-
-#[test]
-fn staged_workers_keep_the_order_relaxed_tail() {
-    staged_workers_of_one_stage_keep_the_order::<RelaxedTail>(16);
-}
-
-#[test]
-fn staged_nothing_is_lost_when_the_producer_leaves() {
-    model(4, || {
-        let (mut producer, _stages, consumer) = staged::ring::<u32, Single>(2, 1).unwrap();
-        let sender = thread::spawn(move || assert!(producer.push_bulk(&[1])));
-        if consumer.is_disconnected() {
-            assert_eq!(consumer.len(), 1);
-        }
-        sender.join().unwrap();
-        assert!(consumer.is_disconnected());
     });
 }

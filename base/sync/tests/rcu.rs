@@ -122,8 +122,8 @@ fn synchronize_returns_when_all_have_reported() {
 fn a_reader_of_another_domain_is_refused() {
     let (domain, other) = (Domain::new(1).unwrap(), Domain::new(1).unwrap());
     let value = Protected::new(&domain, 7);
-    let stranger = other.reader("stranger").unwrap();
-    assert_eq!(value.read(&stranger), Err(ForeignReader));
+    let foreign = other.reader("foreign").unwrap();
+    assert_eq!(value.read(&foreign), Err(ForeignReader));
     assert_eq!(domain.check(&domain.reader("own").unwrap()), Ok(()));
     let mut wrong = Retired::new(&other, 1).unwrap();
     assert_eq!(value.replace(8, &mut wrong), Err(ReplaceError::ForeignQueue { value: 8 }));

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use warmlane_sync::extra::mcs::McsLock;
+use warmlane_sync::extra::phase_fair::PhaseFairLock;
+use warmlane_sync::extra::sequence::SequenceLock;
+use warmlane_sync::extra::ticket::TicketLock;
 use warmlane_sync::mailbox::{ReceiveError, SendError, mailbox};
-use warmlane_sync::mcs::McsLock;
-use warmlane_sync::phase_fair::PhaseFairLock;
-use warmlane_sync::sequence::SequenceLock;
 use warmlane_sync::spin::SpinLock;
-use warmlane_sync::ticket::TicketLock;
 
 /// How long each test keeps its threads busy.
 const DURATION: Duration = Duration::from_millis(250);
@@ -61,31 +61,27 @@ fn everyone_had_a_turn(turns: &[u64], total: u64) {
     assert!(turns.iter().all(|&turns| turns > 0), "{turns:?}");
 }
 
-#[test]
-fn spin() {
-    for threads in [2, MANY] {
-        let lock = SpinLock::new(Value::default());
-        let turns = take_turns(
-            threads,
-            || step(&mut lock.lock()),
-            || lock.try_lock().is_some_and(|mut value| step(&mut value) < u64::MAX),
-        );
-        everyone_had_a_turn(&turns, lock.lock()[7]);
-    }
+/// The test of a lock that is held by a guard.
+macro_rules! guarded {
+    ($name:ident, $lock:ident) => {
+        #[test]
+        fn $name() {
+            for threads in [2, MANY] {
+                let lock = $lock::new(Value::default());
+                let turns = take_turns(
+                    threads,
+                    || step(&mut lock.lock()),
+                    || lock.try_lock().is_some_and(|mut value| step(&mut value) < u64::MAX),
+                );
+                everyone_had_a_turn(&turns, lock.lock()[7]);
+            }
+        }
+    };
 }
 
-#[test]
-fn ticket() {
-    for threads in [2, MANY] {
-        let lock = TicketLock::new(Value::default());
-        let turns = take_turns(
-            threads,
-            || step(&mut lock.lock()),
-            || lock.try_lock().is_some_and(|mut value| step(&mut value) < u64::MAX),
-        );
-        everyone_had_a_turn(&turns, lock.lock()[7]);
-    }
-}
+guarded!(spin, SpinLock);
+
+guarded!(ticket, TicketLock);
 
 #[test]
 fn mcs() {

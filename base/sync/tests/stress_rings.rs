@@ -6,15 +6,16 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use warmlane_sync::extra::{HeadTail, HtsRing, RelaxedTail};
 use warmlane_sync::mpmc::AnyRing;
-use warmlane_sync::side::{Concurrent, HeadTail, Queued, RelaxedTail};
+use warmlane_sync::side::{Concurrent, Queued};
 use warmlane_sync::spin::relax;
-use warmlane_sync::{mpmc, mpsc, spsc};
+use warmlane_sync::{mpsc, spsc};
 
 /// How long each test keeps its threads busy.
 const DURATION: Duration = Duration::from_millis(300);
 
-/// Lengths of bursts, so that they wrap at every place: xorshift (Marsaglia, Journal of Statistical Software 8(14),
+/// Lengths of bursts, so that they wrap at every index: xorshift (Marsaglia, Journal of Statistical Software 8(14),
 /// 2003).
 struct Lengths(u32);
 
@@ -27,7 +28,7 @@ impl Lengths {
     }
 }
 
-/// An element whose two halves must come from the same push; 12 bytes, so that copies end at odd places.
+/// An element whose two halves must come from the same push; 12 bytes, so that copies end between words.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Stamp {
     number: u32,
@@ -223,6 +224,24 @@ impl Totals {
 
 const LONGEST: usize = 48;
 
+/// For [`produce`]: pushes in bulk or a burst, and says how many went in.
+macro_rules! pushes {
+    ($ring:ident) => {
+        |values, bulk| {
+            if bulk { usize::from($ring.push_bulk(values)) * values.len() } else { $ring.push_burst(values) }
+        }
+    };
+}
+
+/// For [`consume`]: pops in bulk or a burst, and says how many came out.
+macro_rules! pops {
+    ($ring:ident) => {
+        |values, bulk| {
+            if bulk { usize::from($ring.pop_bulk(values)) * values.len() } else { $ring.pop_burst(values) }
+        }
+    };
+}
+
 /// Pushes stamps of random burst lengths for `DURATION`.
 fn produce<E: Element>(producer: u32, totals: &Totals, mut push: impl FnMut(&[E], bool) -> usize) {
     let (start, mut lengths, mut next) = (Instant::now(), Lengths(producer + 1), 0_u32);
@@ -279,25 +298,13 @@ fn elements_arrive_once_and_each_producers_in_order<E: Element, S: Concurrent>(
         let producers: Vec<_> = (0..producers)
             .map(|producer| {
                 scope.spawn(move || {
-                    produce(producer, pushed, |values, bulk| {
-                        if bulk {
-                            usize::from(ring.push_bulk(values)) * values.len()
-                        } else {
-                            ring.push_burst(values)
-                        }
-                    });
+                    produce(producer, pushed, pushes!(ring));
                 })
             })
             .collect();
         for consumer in 0..consumers {
             scope.spawn(move || {
-                consume(100 + consumer, done, popped, |values, bulk| {
-                    if bulk {
-                        usize::from(ring.pop_bulk(values)) * values.len()
-                    } else {
-                        ring.pop_burst(values)
-                    }
-                });
+                consume(100 + consumer, done, popped, pops!(ring));
             });
         }
         for producer in producers {
@@ -342,25 +349,13 @@ fn mpsc_elements_arrive_once_and_each_producers_in_order() {
             .map(|number| {
                 let mut end = producer.clone();
                 scope.spawn(move || {
-                    produce(number, pushed, |values, bulk| {
-                        if bulk {
-                            usize::from(end.push_bulk(values)) * values.len()
-                        } else {
-                            end.push_burst(values)
-                        }
-                    });
+                    produce(number, pushed, pushes!(end));
                 })
             })
             .collect();
         drop(producer);
         let consumer = scope.spawn(move || {
-            consume(100, done, popped, |values, bulk| {
-                if bulk {
-                    usize::from(consumer.pop_bulk(values)) * values.len()
-                } else {
-                    consumer.pop_burst(values)
-                }
-            });
+            consume(100, done, popped, pops!(consumer));
             assert!(consumer.is_disconnected() && consumer.is_empty());
         });
         for producer in producers {
@@ -377,7 +372,7 @@ fn mpsc_elements_arrive_once_and_each_producers_in_order() {
 /// In place by many threads, which put back what they don't use.
 #[test]
 fn hts_in_place_elements_arrive_once_and_each_producers_in_order() {
-    let ring = mpmc::HtsRing::<Stamp>::new(32).unwrap();
+    let ring = HtsRing::<Stamp>::new(32).unwrap();
     let (pushed, popped, done) = (Totals::default(), Totals::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         let (ring, pushed, popped, done) = (&ring, &pushed, &popped, &done);

@@ -5,8 +5,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use warmlane_sync::side::{Concurrent, HeadTail, Queued, RelaxedTail, Side, Single};
-use warmlane_sync::staged;
+use warmlane_sync::extra::staged;
+use warmlane_sync::extra::{HeadTail, RelaxedTail};
+use warmlane_sync::side::{Concurrent, Queued, Side, Single};
 
 mod stop;
 use stop::Stop;

@@ -26,12 +26,12 @@ const NANOSECONDS: u64 = 1_000_000_000;
 /// exact order use [`cycles_ordered`].
 #[inline(always)]
 pub fn cycles() -> u64 {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         // SAFETY: RDTSC reads a counter into registers; Linux leaves it enabled in user mode.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
     {
         let counter: u64;
         // SAFETY: reads a counter that Linux enables in user mode (CNTKCTL_EL1.EL0VCTEN); nothing else changes.
@@ -40,7 +40,7 @@ pub fn cycles() -> u64 {
         }
         counter
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     {
         monotonic_nanoseconds()
     }

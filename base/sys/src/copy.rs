@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_size_at_any_address_and_no_byte_around() {
-        let source: Vec<u8> = (0..9_000_u32).map(|place| (place * 31 + place / 256) as u8 & 0x7f).collect();
+        let source: Vec<u8> = (0..9_000_u32).map(|index| (index * 31 + index / 256) as u8 & 0x7f).collect();
         for level in [Level::Portable, Level::Avx2, Level::Avx512, Level::Neon] {
             vector::run_at(level, All(&mut vec![0; 9_000], &source));
         }

@@ -80,8 +80,8 @@ pub(crate) fn vendor() -> [u8; 12] {
     let mut letters = [0; 12];
     if let Some(registers) = leaf(0, 0) {
         let parts = [registers.ebx, registers.edx, registers.ecx];
-        for (place, letter) in letters.iter_mut().zip(parts.into_iter().flat_map(u32::to_le_bytes)) {
-            *place = letter;
+        for (byte, letter) in letters.iter_mut().zip(parts.into_iter().flat_map(u32::to_le_bytes)) {
+            *byte = letter;
         }
     }
     letters

@@ -2,7 +2,7 @@
 //!
 //! The bottom room: huge-page and shared memory ([`pages`]), the shape of processors, caches
 //! and NUMA nodes ([`topology`]), pinning ([`affinity`]), priority ([`priority`]), the cycle counter ([`clock`]), vector
-//! instruction levels ([`simd`]) and work done with them ([`vector`], [`mod@copy`]), cache-line hints ([`prefetch`]), and the
+//! instruction levels ([`simd`]) and work done with them ([`vector`], [`mod@copy`]), cache-line hints ([`prefetch`]), random numbers ([`random`]), and the
 //! facts that a measurement must carry
 //! ([`machine`]).
 //!
@@ -42,7 +42,13 @@ pub mod memory;
 pub mod pages;
 pub mod prefetch;
 pub mod priority;
+pub mod random;
 pub mod simd;
+#[cfg(test)]
+mod skipped;
+pub mod socket_option;
 mod text;
 pub mod topology;
 pub mod vector;
+
+pub use text::format_list;

@@ -1,14 +1,18 @@
 //! Memory for packet buffers: shareable between processes, on the largest pages that can be had.
 //!
 //! A [`Mapping`] is a memfd mapped `MAP_SHARED`, so that the same bytes can be AF_XDP UMEM, a memif region and
-//! vhost-user memory. Every page is allocated before it is handed out: what doesn't fit is an error at start, not a
+//! vhost-user memory. Every page is allocated before it can be used: what doesn't fit is an error at start, not a
 //! page fault, a SIGBUS or the out-of-memory killer under traffic. The file is sealed against resizing, so a peer
 //! that gets its descriptor can't pull pages away from under us (memfd_create(2), "File sealing").
 
+#![cfg_attr(
+    miri,
+    allow(dead_code, unused_variables, reason = "Miri knows no memory files and no huge pages")
+)]
+
 use std::ffi::CString;
 use std::fmt;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use crate::huge_pages::{self, HugePagePool};
@@ -16,10 +20,15 @@ use crate::memory;
 use crate::text::format_bytes;
 
 mod address_space;
+mod error;
+mod file;
 mod resident;
 mod table_memory;
 
 use address_space::{AddressRange, advise};
+pub use error::MappingError;
+pub(crate) use file::Refusal;
+use file::{create_file, populate};
 pub use table_memory::{TableEntry, TableMemory};
 
 /// The large page of x86_64, and of Arm with 4 KiB base pages; every mapping is aligned to it.
@@ -91,66 +100,11 @@ pub struct MappingRequest {
     pub pages: PagePreference,
 }
 
-/// Why memory couldn't be had.
-#[derive(Debug, thiserror::Error)]
-pub enum MappingError {
-    /// Nothing was asked for.
-    #[error("{name}: a mapping of 0 bytes was asked for; ask for at least one")]
-    ZeroLength {
-        /// The request's name.
-        name: String,
-    },
-    /// More was asked for than this machine, or this process's control group, can give.
-    #[error(
-        "{name}: {length} bytes were asked for, but only {available} bytes of memory are available; ask for \
-         less (fewer or smaller buffers), or free memory"
-    )]
-    TooLarge {
-        /// The request's name.
-        name: String,
-        /// Bytes asked for.
-        length: usize,
-        /// Bytes that could be had.
-        available: u64,
-    },
-    /// The name can't be given to a file.
-    #[error("mapping name {name:?} must have at most 249 bytes and no NUL byte; shorten it")]
-    InvalidName {
-        /// The name.
-        name: String,
-    },
-    /// The kind of page that was demanded can't be had.
-    #[error("{name}: {pages} can't be had for {length} bytes: {reason}; remedy: {remedy}")]
-    Unavailable {
-        /// The request's name.
-        name: String,
-        /// The pages demanded.
-        pages: PageSize,
-        /// Bytes asked for.
-        length: usize,
-        /// What is missing.
-        reason: String,
-        /// What to do about it.
-        remedy: String,
-    },
-    /// The kernel refused.
-    #[error(
-        "{name}: the kernel refused {call}: {source}; check `ulimit -v`, `ulimit -n` and the control group's limits"
-    )]
-    System {
-        /// The request's name.
-        name: String,
-        /// The system call.
-        call: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-}
-
 /// Shared memory, all of it resident, zeroed, aligned to at least 2 MiB. Unmapped when dropped; the file lives on as
 /// long as someone has its descriptor.
 ///
-/// The memory comes from the NUMA node that the creating thread runs on: pin it first.
+/// The memory comes from the NUMA node that the creating thread runs on: pin it first. A process that is forked off does
+/// not have it.
 #[derive(Debug)]
 pub struct Mapping {
     range: AddressRange,
@@ -182,13 +136,17 @@ impl Mapping {
         if request.length == 0 {
             return Err(MappingError::ZeroLength { name: request.name.clone() });
         }
-        match request.pages {
+        let mapping = match request.pages {
             PagePreference::Best => Self::best(request, &name),
             PagePreference::Huge1G => Self::exactly(PageSize::Huge1G, request, &name),
             PagePreference::Huge2M => Self::exactly(PageSize::Huge2M, request, &name),
             PagePreference::Transparent => Self::exactly(PageSize::Transparent, request, &name),
             PagePreference::Plain => Self::exactly(PageSize::Plain, request, &name),
-        }
+        }?;
+        // A child would share the memory: what it drops on its way out, it would drop for its parent.
+        advise(&mapping.range, libc::MADV_DONTFORK)
+            .map_err(|source| Refusal { call: "madvise(MADV_DONTFORK)", source }.into_error(request))?;
+        Ok(mapping)
     }
 
     fn exactly(pages: PageSize, request: &MappingRequest, name: &CString) -> Result<Self, MappingError> {
@@ -297,7 +255,7 @@ fn checked_name(name: &str) -> Result<CString, MappingError> {
 fn attempt(pages: PageSize, request: &MappingRequest, name: &CString) -> Result<Attempt, MappingError> {
     let too_large =
         |available| MappingError::TooLarge { name: request.name.clone(), length: request.length, available };
-    let available = memory::available();
+    let available = if cfg!(miri) { None } else { memory::available() };
     // Checked in advance because the kernel promises shared memory freely and kills someone when it has none left.
     // Reserved huge pages are counted apart: they aren't "available" memory.
     if let (PageSize::Plain | PageSize::Transparent, Some(available)) = (pages, available)
@@ -308,11 +266,23 @@ fn attempt(pages: PageSize, request: &MappingRequest, name: &CString) -> Result<
     let Some(length) = request.length.checked_next_multiple_of(pages.bytes()) else {
         return Err(too_large(available.unwrap_or(0)));
     };
+    #[cfg(miri)]
+    return interpreted_pages(length, request);
+    #[cfg(not(miri))]
     match pages {
         PageSize::Huge1G | PageSize::Huge2M => reserved_pages(pages, length, request, name),
         PageSize::Transparent => transparent_pages(length, request, name),
         PageSize::Plain => plain_pages(length, request, name),
     }
+}
+
+/// For Miri, which knows no memory files and no huge pages.
+#[cfg(miri)]
+fn interpreted_pages(length: usize, request: &MappingRequest) -> Result<Attempt, MappingError> {
+    let file = std::fs::File::open("/dev/null")
+        .map_err(|source| Refusal { call: "open", source }.into_error(request))?;
+    let range = AddressRange::allocated(length).map_err(|refusal| refusal.into_error(request))?;
+    Ok(Attempt::Done(range, file.into(), None))
 }
 
 fn reserved_pages(
@@ -448,80 +418,6 @@ fn plain_pages(length: usize, request: &MappingRequest, name: &CString) -> Resul
         })
         .map(|(range, file)| Attempt::Done(range, file, None))
         .map_err(|refusal| refusal.into_error(request))
-}
-
-/// A system call that failed.
-pub(crate) struct Refusal {
-    call: &'static str,
-    source: io::Error,
-}
-
-impl Refusal {
-    pub(crate) fn last(call: &'static str) -> Self {
-        Self { call, source: io::Error::last_os_error() }
-    }
-
-    fn into_error(self, request: &MappingRequest) -> MappingError {
-        self.named(&request.name)
-    }
-
-    pub(crate) fn named(self, name: &str) -> MappingError {
-        MappingError::System { name: name.to_owned(), call: self.call, source: self.source }
-    }
-}
-
-/// An unnamed file in memory of the given length, sealed against being resized.
-fn create_file(name: &CString, flags: libc::c_uint, length: usize) -> Result<OwnedFd, Refusal> {
-    let flags = flags | libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: `name` ends with NUL, which is all that memfd_create reads.
-    let open = |flags| unsafe { libc::memfd_create(name.as_ptr(), flags) };
-    // From Linux 6.3; a machine with `vm.memfd_noexec=2` refuses files without it.
-    let mut descriptor = open(flags | libc::MFD_NOEXEC_SEAL);
-    if descriptor < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
-        // The kernel is older than the flag.
-        descriptor = open(flags);
-    }
-    if descriptor < 0 {
-        return Err(Refusal::last("memfd_create"));
-    }
-    // SAFETY: the descriptor is open, and nobody else knows of it.
-    let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let size = libc::off_t::try_from(length)
-        .map_err(|_| Refusal { call: "ftruncate", source: io::Error::from_raw_os_error(libc::EFBIG) })?;
-    // SAFETY: sets the size of a file that is ours.
-    if unsafe { libc::ftruncate(file.as_raw_fd(), size) } != 0 {
-        return Err(Refusal::last("ftruncate"));
-    }
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: adds flags to a file that is ours.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
-        return Err(Refusal::last("fcntl(F_ADD_SEALS)"));
-    }
-    Ok(file)
-}
-
-/// Allocates and maps every page.
-fn populate(range: &AddressRange, file: &OwnedFd, page_bytes: usize) -> Result<(), Refusal> {
-    match advise(range, libc::MADV_POPULATE_WRITE) {
-        Err(source) if source.raw_os_error() == Some(libc::EINVAL) => {}
-        Err(source) => return Err(Refusal { call: "madvise(MADV_POPULATE_WRITE)", source }),
-        Ok(()) => return Ok(()),
-    }
-    // Before Linux 5.14: allocate through the file, which reports an error where a write would raise SIGBUS, then touch.
-    // The length is at most `isize::MAX`, being that of a mapping.
-    let size = libc::off_t::try_from(range.length()).unwrap_or(libc::off_t::MAX);
-    // SAFETY: allocates blocks of a file that is ours.
-    if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, size) } != 0 {
-        return Err(Refusal::last("fallocate"));
-    }
-    for offset in (0..range.length()).step_by(page_bytes) {
-        // SAFETY: inside the mapping, which is readable and writable and not shared with anyone yet.
-        unsafe {
-            let byte = range.start().add(offset);
-            byte.write_volatile(byte.read_volatile());
-        }
-    }
-    Ok(())
 }
 
 /// Bytes of a base page.

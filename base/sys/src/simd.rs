@@ -89,7 +89,7 @@ pub fn check_environment() -> Result<(), SimdError> {
     decision().1.clone()
 }
 
-/// Whether vector loads from many places (VPGATHER…) are faster here than as many plain ones: so it is on processors of Intel from
+/// Whether vector loads from many addresses (VPGATHER…) are faster here than as many plain ones: so it is on processors of Intel from
 /// Golden Cove on. In a prototype of the IPv4 table they took a lookup from 7.2 to 5.1 cycles there (Granite Rapids), and a tenth
 /// longer on Zen 4. Older ones of Intel have microcode that makes them slow (INTEL-SA-00828, Gather Data Sampling).
 #[inline]

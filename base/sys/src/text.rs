@@ -40,8 +40,8 @@ pub(crate) fn read_list(path: &Path) -> Option<Vec<usize>> {
     parse_list(&fs::read_to_string(path).ok()?)
 }
 
-/// The reverse of [`parse_list`] for a sorted list: `[0, 1, 2, 8]` is `0-2,8`; "none" if it is empty.
-pub(crate) fn format_list(numbers: &[usize]) -> String {
+/// A sorted list of CPUs or the like as the kernel writes it: `[0, 1, 2, 8]` is `0-2,8`; "none" if it is empty.
+pub fn format_list(numbers: &[usize]) -> String {
     if numbers.is_empty() {
         return "none".to_owned();
     }

@@ -48,7 +48,7 @@ impl Vector for Portable {
 
     #[inline(always)]
     fn shuffle(self, bytes: [u8; 16], order: [u8; 16]) -> [u8; 16] {
-        order.map(|place| if place & ZERO == 0 { bytes[usize::from(place & 15)] } else { 0 })
+        order.map(|index| if index & ZERO == 0 { bytes[usize::from(index & 15)] } else { 0 })
     }
 }
 

@@ -191,25 +191,69 @@ impl Addresses {
     }
 }
 
-/// The checksum after one 16-bit field went from `old` to `new`: RFC 1624 equation 3, HC' = ~(~HC + ~m + m').
+/// What changing a field does to a checksum that covers it: RFC 1624 equation 3, HC' = ~(~HC + ~m + m').
 ///
 /// Never turns a right checksum into the wrong zero (`0xffff` for `0x0000`), as RFC 1141's formula does. A UDP
-/// checksum of 0 means "none" and must be left alone: see [`crate::udp::update_checksum`].
+/// checksum of 0 means "none" and must be left alone: see [`crate::edit::UdpHeaderMut`]. Fields start at an even offset.
+///
+/// ```
+/// use warmlane_wire::checksum::{Difference, checksum};
+///
+/// let (old, new) = ([1, 2, 3, 4, 5, 6], [1, 2, 9, 8, 5, 6]);
+/// assert_eq!(Difference::u16(0x0304, 0x0908).apply(checksum(&old)), checksum(&new));
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct Difference(u64);
+
+impl Difference {
+    /// A 16-bit field went from `old` to `new`.
+    #[inline(always)]
+    pub const fn u16(old: u16, new: u16) -> Self {
+        Self(!old as u64 + new as u64)
+    }
+
+    /// A 32-bit field did, such as an IPv4 address.
+    #[inline(always)]
+    pub const fn u32(old: u32, new: u32) -> Self {
+        Self(half_words(!old) + half_words(new))
+    }
+
+    /// A 128-bit field did, such as an IPv6 address.
+    #[inline(always)]
+    pub const fn u128(old: u128, new: u128) -> Self {
+        Self(wide(!old) + wide(new))
+    }
+
+    /// The checksum after the change.
+    #[inline(always)]
+    pub const fn apply(self, checksum: u16) -> u16 {
+        !fold(!checksum as u64 + self.0)
+    }
+
+    /// The sum after the change, if it is no checksum but the sum itself: that of a pseudo header, say.
+    #[inline(always)]
+    pub const fn apply_to_sum(self, sum: u16) -> u16 {
+        fold(sum as u64 + self.0)
+    }
+}
+
+/// [`Difference::u16`], applied.
 #[inline]
 pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
-    !fold(!checksum as u64 + !old as u64 + new as u64)
+    Difference::u16(old, new).apply(checksum)
 }
 
-/// Like [`update_u16`] for a 32-bit field that starts at an even offset, such as an IPv4 address.
+/// [`Difference::u32`], applied.
 #[inline]
 pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
-    !fold(!checksum as u64 + half_words(!old) + half_words(new))
+    Difference::u32(old, new).apply(checksum)
 }
 
-/// Like [`update_u16`] for a 128-bit field that starts at an even offset, such as an IPv6 address.
+/// [`Difference::u128`], applied.
 #[inline]
 pub const fn update_u128(checksum: u16, old: u128, new: u128) -> u16 {
-    !fold(!checksum as u64 + wide(!old) + wide(new))
+    Difference::u128(old, new).apply(checksum)
 }
 
 /// The two 16-bit halves added.

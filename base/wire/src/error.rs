@@ -1,4 +1,4 @@
-//! The error every protocol shares: not enough bytes.
+//! The errors that protocols share: not enough bytes, and a wrong checksum.
 
 use thiserror::Error;
 
@@ -23,5 +23,41 @@ pub(crate) fn take<'a, const N: usize>(
     match bytes.split_first_chunk::<N>() {
         Some(parts) => Ok(parts),
         None => Err(Truncated { header, needed: N, available: bytes.len() }),
+    }
+}
+
+/// A checksum that doesn't fit what it covers (RFC 1071).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("{protocol} checksum {found:#06x} is wrong: {covered} to {sum:#06x} instead of 0xffff")]
+pub struct WrongChecksum {
+    protocol: &'static str,
+    /// What the sum is of, with the verb that fits.
+    covered: &'static str,
+    /// The checksum field.
+    pub found: u16,
+    /// The ones' complement sum of everything, checksum included.
+    pub sum: u16,
+}
+
+impl WrongChecksum {
+    /// Fails unless `sum`, over the message alone, is that of an intact one.
+    #[inline(always)]
+    pub(crate) const fn check_message(protocol: &'static str, found: u16, sum: u16) -> Result<(), Self> {
+        Self::check(protocol, "the message adds up", found, sum)
+    }
+
+    /// Fails unless `sum`, over the message and the pseudo header in front of it, is that of an intact one.
+    #[inline(always)]
+    pub(crate) const fn check_with_pseudo_header(
+        protocol: &'static str,
+        found: u16,
+        sum: u16,
+    ) -> Result<(), Self> {
+        Self::check(protocol, "pseudo header and message add up", found, sum)
+    }
+
+    #[inline(always)]
+    const fn check(protocol: &'static str, covered: &'static str, found: u16, sum: u16) -> Result<(), Self> {
+        if sum == 0xffff { Ok(()) } else { Err(Self { protocol, covered, found, sum }) }
     }
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use thiserror::Error;
 
 use crate::checksum;
-use crate::error::{Truncated, take};
+use crate::error::{Truncated, WrongChecksum, take};
 use crate::{IpProtocol, Ipv4Packet, martian};
 
 /// Bytes of the header that all messages have.
@@ -56,13 +56,8 @@ pub enum Icmpv4Error {
     #[error(transparent)]
     Truncated(#[from] Truncated),
     /// The checksum doesn't fit the message.
-    #[error("ICMP checksum {found:#06x} is wrong: the message adds up to {sum:#06x} instead of 0xffff")]
-    Checksum {
-        /// The checksum field.
-        found: u16,
-        /// The ones' complement sum of everything, checksum included.
-        sum: u16,
-    },
+    #[error(transparent)]
+    Checksum(#[from] WrongChecksum),
 }
 
 /// The header of a message.
@@ -128,9 +123,7 @@ impl Icmpv4Message {
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Icmpv4Error> {
         let ([kind, code, c0, c1, rest @ ..], data) = take::<HEADER_LENGTH>(bytes, "ICMP header")?;
         let sum = checksum::sum(bytes);
-        if sum != 0xffff {
-            return Err(Icmpv4Error::Checksum { found: u16::from_be_bytes([*c0, *c1]), sum });
-        }
+        WrongChecksum::check_message("ICMP", u16::from_be_bytes([*c0, *c1]), sum)?;
         Ok((Self::from_fields(*kind, *code, *rest), data))
     }
 
@@ -230,7 +223,12 @@ mod tests {
         let truncated = Truncated { header: "ICMP header", needed: 8, available: 7 };
         assert_eq!(Icmpv4Message::parse(&[8; 7]), Err(Icmpv4Error::Truncated(truncated)));
         let bytes = [8, 0, 0x32, 0x98, 1, 2, 0, 4, b'a', b'b', b'c'];
-        assert_eq!(Icmpv4Message::parse(&bytes), Err(Icmpv4Error::Checksum { found: 0x3298, sum: 0x0001 }));
+        let wrong = WrongChecksum::check_message("ICMP", 0x3298, 0x0001).unwrap_err();
+        assert_eq!(
+            wrong.to_string(),
+            "ICMP checksum 0x3298 is wrong: the message adds up to 0x0001 instead of 0xffff"
+        );
+        assert_eq!(Icmpv4Message::parse(&bytes), Err(Icmpv4Error::Checksum(wrong)));
     }
 
     #[test]

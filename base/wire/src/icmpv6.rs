@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use thiserror::Error;
 
 use crate::checksum::pseudo_ipv6;
-use crate::error::{Truncated, take};
+use crate::error::{Truncated, WrongChecksum, take};
 use crate::{IpProtocol, Ipv6Packet, martian};
 
 /// Bytes of the header that all messages have, the four bytes after the checksum included.
@@ -58,15 +58,8 @@ pub enum Icmpv6Error {
     #[error(transparent)]
     Truncated(#[from] Truncated),
     /// The checksum doesn't fit pseudo header and message.
-    #[error(
-        "ICMPv6 checksum {found:#06x} is wrong: pseudo header and message add up to {sum:#06x} instead of 0xffff"
-    )]
-    Checksum {
-        /// The checksum field.
-        found: u16,
-        /// The ones' complement sum of everything, checksum included.
-        sum: u16,
-    },
+    #[error(transparent)]
+    Checksum(#[from] WrongChecksum),
 }
 
 /// The header of a message. Neighbour discovery is in [`crate::neighbour`] and appears as `Other` here.
@@ -132,9 +125,7 @@ impl Icmpv6Message {
     ) -> Result<(Self, &[u8]), Icmpv6Error> {
         let ([kind, code, c0, c1, rest @ ..], data) = take::<HEADER_LENGTH>(bytes, "ICMPv6 header")?;
         let sum = sum(source, destination, bytes);
-        if sum != 0xffff {
-            return Err(Icmpv6Error::Checksum { found: u16::from_be_bytes([*c0, *c1]), sum });
-        }
+        WrongChecksum::check_with_pseudo_header("ICMPv6", u16::from_be_bytes([*c0, *c1]), sum)?;
         let [a, b, c, d] = *rest;
         let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let word = u32::from_be_bytes(*rest);
@@ -241,7 +232,8 @@ mod tests {
         let found = u16::from_be_bytes([bytes[2], bytes[3]]);
         bytes[7] += 1;
         let error = Icmpv6Message::parse(source, destination, &bytes);
-        assert_eq!(error, Err(Icmpv6Error::Checksum { found, sum: 1 }));
+        let wrong = WrongChecksum::check_with_pseudo_header("ICMPv6", found, 1).unwrap_err();
+        assert_eq!(error, Err(Icmpv6Error::Checksum(wrong)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use thiserror::Error;
 
-use crate::error::{Truncated, take};
+use crate::error::{Truncated, WrongChecksum, take};
 use crate::{IpProtocol, Ipv6Header, MacAddress, checksum, icmpv6};
 
 /// The hop limit of every neighbour discovery packet: one that came through a router has a lower one.
@@ -43,15 +43,8 @@ pub enum NeighbourError {
         kind: u8,
     },
     /// The checksum doesn't fit pseudo header and message.
-    #[error(
-        "ICMPv6 checksum {found:#06x} is wrong: pseudo header and message add up to {sum:#06x} instead of 0xffff"
-    )]
-    Checksum {
-        /// The checksum field.
-        found: u16,
-        /// The ones' complement sum of everything, checksum included.
-        sum: u16,
-    },
+    #[error(transparent)]
+    Checksum(#[from] WrongChecksum),
     /// The code isn't 0.
     #[error("neighbour discovery code is {code}, must be 0")]
     Code {
@@ -140,9 +133,7 @@ impl NeighbourMessage {
         }
         let (source, destination) = (header.source(), header.destination());
         let sum = icmpv6::sum(source, destination, message);
-        if sum != 0xffff {
-            return Err(NeighbourError::Checksum { found: u16::from_be_bytes([c0, c1]), sum });
-        }
+        WrongChecksum::check_with_pseudo_header("ICMPv6", u16::from_be_bytes([c0, c1]), sum)?;
         if code != 0 {
             return Err(NeighbourError::Code { code });
         }
@@ -349,7 +340,7 @@ mod tests {
         let found = u16::from_be_bytes([damaged[42], damaged[43]]);
         damaged[63] ^= 1;
         assert!(
-            matches!(parse(&damaged), Err(NeighbourError::Checksum { found: f, sum }) if f == found && sum != 0xffff)
+            matches!(parse(&damaged), Err(NeighbourError::Checksum(wrong)) if wrong.found == found && wrong.sum != 0xffff)
         );
 
         assert_eq!(with(1, 3), Err(NeighbourError::Code { code: 3 }));

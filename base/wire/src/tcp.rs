@@ -7,7 +7,8 @@ use thiserror::Error;
 
 use crate::IpProtocol;
 use crate::checksum::Addresses;
-use crate::error::{Truncated, take};
+use crate::error::{Truncated, WrongChecksum, take};
+use crate::fields::big_endian_fields;
 
 /// Bytes of a header without options.
 pub const HEADER_LENGTH: usize = 20;
@@ -27,15 +28,8 @@ pub enum TcpError {
         available: u8,
     },
     /// The checksum doesn't fit pseudo header, header and data.
-    #[error(
-        "TCP checksum {found:#06x} is wrong: pseudo header, header and data add up to {sum:#06x} instead of 0xffff"
-    )]
-    Checksum {
-        /// The checksum field.
-        found: u16,
-        /// The ones' complement sum of everything, checksum included.
-        sum: u16,
-    },
+    #[error(transparent)]
+    Checksum(#[from] WrongChecksum),
 }
 
 /// The control bits.
@@ -96,28 +90,15 @@ impl fmt::Debug for TcpFlags {
 pub struct TcpHeader<'a>(pub &'a [u8; HEADER_LENGTH]);
 
 impl TcpHeader<'_> {
-    /// The sender's port.
-    #[inline]
-    pub const fn source_port(self) -> u16 {
-        u16::from_be_bytes([self.0[0], self.0[1]])
-    }
-
-    /// The receiver's port.
-    #[inline]
-    pub const fn destination_port(self) -> u16 {
-        u16::from_be_bytes([self.0[2], self.0[3]])
-    }
-
-    /// The sequence number of the first data byte.
-    #[inline]
-    pub const fn sequence(self) -> u32 {
-        u32::from_be_bytes([self.0[4], self.0[5], self.0[6], self.0[7]])
-    }
-
-    /// The next sequence number that the sender expects, if ACK is set.
-    #[inline]
-    pub const fn acknowledgement(self) -> u32 {
-        u32::from_be_bytes([self.0[8], self.0[9], self.0[10], self.0[11]])
+    big_endian_fields! {
+        /// The sender's port.
+        source_port: u16 at 0;
+        /// The receiver's port.
+        destination_port: u16 at 2;
+        /// The sequence number of the first data byte.
+        sequence: u32 at 4;
+        /// The next sequence number that the sender expects, if ACK is set.
+        acknowledgement: u32 at 8;
     }
 
     /// The header length in bytes as the data offset field tells it: 0 to 60, options included.
@@ -132,22 +113,13 @@ impl TcpHeader<'_> {
         TcpFlags(self.0[13])
     }
 
-    /// How much the sender is willing to receive, before scaling.
-    #[inline]
-    pub const fn window(self) -> u16 {
-        u16::from_be_bytes([self.0[14], self.0[15]])
-    }
-
-    /// The checksum field.
-    #[inline]
-    pub const fn checksum(self) -> u16 {
-        u16::from_be_bytes([self.0[16], self.0[17]])
-    }
-
-    /// The urgent pointer, if URG is set.
-    #[inline]
-    pub const fn urgent(self) -> u16 {
-        u16::from_be_bytes([self.0[18], self.0[19]])
+    big_endian_fields! {
+        /// How much the sender is willing to receive, before scaling.
+        window: u16 at 14;
+        /// The checksum field.
+        checksum: u16 at 16;
+        /// The urgent pointer, if URG is set.
+        urgent: u16 at 18;
     }
 }
 
@@ -200,11 +172,8 @@ pub fn parse(bytes: &[u8]) -> Result<TcpSegment<'_>, TcpError> {
 pub fn check(addresses: Addresses, bytes: &[u8]) -> Result<TcpSegment<'_>, TcpError> {
     let segment = parse(bytes)?;
     let sum = addresses.pseudo_header(IpProtocol::TCP, bytes.len() as u32).bytes(bytes).fold();
-    if sum == 0xffff {
-        Ok(segment)
-    } else {
-        Err(TcpError::Checksum { found: segment.header.checksum(), sum })
-    }
+    WrongChecksum::check_with_pseudo_header("TCP", segment.header.checksum(), sum)?;
+    Ok(segment)
 }
 
 /// What to write in a header; the checksum is the builder's.
@@ -229,6 +198,20 @@ pub struct TcpFields<'a> {
 }
 
 impl TcpFields<'_> {
+    /// A segment between two ports: no flags, numbers of 0, the largest window, no options.
+    pub const fn new(source_port: u16, destination_port: u16) -> Self {
+        Self {
+            source_port,
+            destination_port,
+            sequence: 0,
+            acknowledgement: 0,
+            flags: TcpFlags(0),
+            window: u16::MAX,
+            urgent: 0,
+            options: &[],
+        }
+    }
+
     /// The fixed part of the header. The caller has checked the options' length.
     pub(crate) fn header(&self, checksum: u16) -> [u8; HEADER_LENGTH] {
         let [s0, s1] = self.source_port.to_be_bytes();
@@ -299,7 +282,7 @@ mod tests {
         assert!(check(addresses(), &bytes).is_ok());
         bytes[22] ^= 0x80;
         assert!(
-            matches!(check(addresses(), &bytes).unwrap_err(), TcpError::Checksum { sum, .. } if sum != 0xffff)
+            matches!(check(addresses(), &bytes).unwrap_err(), TcpError::Checksum(wrong) if wrong.sum != 0xffff)
         );
     }
 

@@ -6,7 +6,8 @@ use thiserror::Error;
 
 use crate::IpProtocol;
 use crate::checksum::{self, Addresses};
-use crate::error::{Truncated, take};
+use crate::error::{Truncated, WrongChecksum, take};
+use crate::fields::big_endian_fields;
 
 /// Bytes of the header.
 pub const HEADER_LENGTH: usize = 8;
@@ -29,15 +30,8 @@ pub enum UdpError {
     #[error("UDP checksum is 0 (none) over IPv6, which needs one")]
     NoChecksum,
     /// The checksum doesn't fit pseudo header, header and data.
-    #[error(
-        "UDP checksum {found:#06x} is wrong: pseudo header, header and data add up to {sum:#06x} instead of 0xffff"
-    )]
-    Checksum {
-        /// The checksum field.
-        found: u16,
-        /// The ones' complement sum of everything, checksum included.
-        sum: u16,
-    },
+    #[error(transparent)]
+    Checksum(#[from] WrongChecksum),
 }
 
 /// A view of the header.
@@ -45,28 +39,15 @@ pub enum UdpError {
 pub struct UdpHeader<'a>(pub &'a [u8; HEADER_LENGTH]);
 
 impl UdpHeader<'_> {
-    /// The sender's port; 0 if it expects no answer.
-    #[inline]
-    pub const fn source_port(self) -> u16 {
-        u16::from_be_bytes([self.0[0], self.0[1]])
-    }
-
-    /// The receiver's port.
-    #[inline]
-    pub const fn destination_port(self) -> u16 {
-        u16::from_be_bytes([self.0[2], self.0[3]])
-    }
-
-    /// Bytes of header and data.
-    #[inline]
-    pub const fn length(self) -> u16 {
-        u16::from_be_bytes([self.0[4], self.0[5]])
-    }
-
-    /// The checksum field; 0 means "none".
-    #[inline]
-    pub const fn checksum(self) -> u16 {
-        u16::from_be_bytes([self.0[6], self.0[7]])
+    big_endian_fields! {
+        /// The sender's port; 0 if it expects no answer.
+        source_port: u16 at 0;
+        /// The receiver's port.
+        destination_port: u16 at 2;
+        /// Bytes of header and data.
+        length: u16 at 4;
+        /// The checksum field; 0 means "none".
+        checksum: u16 at 6;
     }
 }
 
@@ -105,7 +86,8 @@ pub fn check(addresses: Addresses, bytes: &[u8]) -> Result<(UdpHeader<'_>, &[u8]
     }
     let pseudo = addresses.pseudo_header(IpProtocol::UDP, u32::from(header.length()));
     let sum = pseudo.bytes(header.0).bytes(data).fold();
-    if sum == 0xffff { Ok((header, data)) } else { Err(UdpError::Checksum { found: header.checksum(), sum }) }
+    WrongChecksum::check_with_pseudo_header("UDP", header.checksum(), sum)?;
+    Ok((header, data))
 }
 
 /// The checksum to send: a computed 0 goes as `0xffff`, because 0 means "none" (RFC 768).
@@ -180,8 +162,8 @@ mod tests {
         let mut bytes = datagram(v6(), b"question");
         assert!(check(v6(), &bytes).is_ok());
         bytes[8] ^= 0x01;
-        assert!(matches!(check(v6(), &bytes).unwrap_err(), UdpError::Checksum { sum, .. } if sum != 0xffff));
-        assert!(matches!(check(v4(), &datagram(v6(), b"question")).unwrap_err(), UdpError::Checksum { .. }));
+        assert!(matches!(check(v6(), &bytes).unwrap_err(), UdpError::Checksum(wrong) if wrong.sum != 0xffff));
+        assert!(matches!(check(v4(), &datagram(v6(), b"question")).unwrap_err(), UdpError::Checksum(_)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use warmlane::functions::generator::methods::Measured;
 use warmlane::functions::generator::methods::suite::{SizeResult, SuiteResult};
 use warmlane::functions::generator::{Interval, Latency, TrialResult};
-use warmlane_lab::bench::Machine;
+use warmlane_lab::machine::Machine;
 use warmlane_lab::page;
 use warmlane_lab::plot::{Axis, Figure, Marks, Series, figures};
 
@@ -107,7 +107,7 @@ fn finish(title: &str, body: &Markup, data: &impl Serialize) -> anyhow::Result<S
     Ok(page::document(title, body, &serde_json::to_string(data)?))
 }
 
-/// Places in a picture.
+/// Points in a picture.
 type Points = Vec<(f64, f64)>;
 
 fn pictures(result: &SuiteResult) -> Vec<Figure> {

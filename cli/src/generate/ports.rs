@@ -1,17 +1,52 @@
 //! Opens the ports of a generator.
 
-use super::Arguments;
-use crate::drivers;
-use crate::flags;
 use anyhow::{Context as _, bail};
+use warmlane::assembly::ports::{Direction, Opener, PortSettings, check_captures};
 use warmlane::drivers::memory::ring_pair;
-use warmlane::functions::forward::control::config::PortConfig;
 use warmlane::functions::generator::control::Rate;
 use warmlane::functions::generator::datapath::Plan;
 use warmlane::lane::place;
 use warmlane::mem::{LINE_BYTES, Pool, PoolConfig};
 use warmlane::port::{Port, ReceiveQueue, TransmitQueue, rate_limit};
 use warmlane::sys::affinity;
+
+/// Where to send, and perhaps where to receive.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct PortFlags {
+    /// Where to send: `DRIVER` or `DRIVER:KEY=VALUE,...`, drivers as for `warmlane forward`.
+    #[arg(long, value_name = "PORT", required_unless_present = "both")]
+    transmit: Option<String>,
+    /// Where to receive.
+    #[arg(long, value_name = "PORT")]
+    receive: Option<String>,
+    /// One port to send to and to receive from.
+    ///
+    /// `loop` is a cable in memory, which needs no privilege; `loop:rate=2Mpps,buffer=64` a device of known capacity on it.
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["transmit", "receive"])]
+    both: Option<String>,
+}
+
+/// Where to send and where to receive, for tests that are about what arrives.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct MeasuredPorts {
+    /// Where to send: `DRIVER` or `DRIVER:KEY=VALUE,...`, drivers as for `warmlane forward`.
+    #[arg(long, value_name = "PORT", required_unless_present = "both", requires = "receive")]
+    transmit: Option<String>,
+    /// Where to receive.
+    #[arg(long, value_name = "PORT", required_unless_present = "both")]
+    receive: Option<String>,
+    /// One port to send to and to receive from.
+    ///
+    /// `loop` is a cable in memory, which needs no privilege; `loop:rate=2Mpps,buffer=64` a device of known capacity on it.
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["transmit", "receive"])]
+    both: Option<String>,
+}
+
+impl From<MeasuredPorts> for PortFlags {
+    fn from(MeasuredPorts { transmit, receive, both }: MeasuredPorts) -> Self {
+        Self { transmit, receive, both }
+    }
+}
 
 /// What a tester is started with.
 pub(super) struct Ports {
@@ -22,21 +57,18 @@ pub(super) struct Ports {
 }
 
 /// Opens what the flags name, and a pool whose buffers hold the plan's frames.
-pub(super) fn open(arguments: &Arguments, plan: &Plan) -> anyhow::Result<Ports> {
+pub(super) fn open(flags: &PortFlags, plan: &Plan) -> anyhow::Result<Ports> {
     let pool = pool(plan)?;
-    if let Some(options) = arguments.both.as_deref().and_then(loop_options) {
+    if let Some(options) = flags.both.as_deref().and_then(loop_options) {
         return open_loop(options, pool);
     }
-    let transmit = arguments.both.as_ref().or(arguments.transmit.as_ref());
-    let mut transmit = config("transmit", transmit.context("no port to send to: name one with --transmit")?)?;
-    if arguments.transmit.is_some() && transmit.driver == "xdp" {
-        transmit.options.entry("ring").or_insert_with(|| XDP_RING.into());
-    }
-    let receive = arguments.receive.as_ref().map(|text| config("receive", text)).transpose()?;
-    let configs: Vec<PortConfig> = std::iter::once(transmit.clone()).chain(receive.clone()).collect();
-    drivers::check_captures(&configs)?;
-    let mut opener = drivers::Opener::new(&pool, 1);
-    let mut sender = opener.open(&transmit)?;
+    let transmit = flags.both.as_ref().or(flags.transmit.as_ref());
+    let transmit = settings("transmit", transmit.context("no port to send to: name one with --transmit")?)?;
+    let direction = if flags.both.is_some() { Direction::Both } else { Direction::Transmit };
+    let receive = flags.receive.as_ref().map(|text| settings("receive", text)).transpose()?;
+    check_captures(std::iter::once(&transmit).chain(&receive))?;
+    let mut opener = Opener::new(&pool, 1);
+    let mut sender = opener.open_for(&transmit, None, direction)?;
     tell(&sender);
     if let Some(maximum) = usize::try_from(sender.capabilities.maximum_frame).ok()
         && maximum < plan.longest()
@@ -44,31 +76,27 @@ pub(super) fn open(arguments: &Arguments, plan: &Plan) -> anyhow::Result<Ports> 
         bail!(
             "frames of {} bytes (without frame check sequence) are too long for port '{}', which sends up to {maximum}: send smaller ones, or raise its MTU",
             plan.longest(),
-            transmit.driver
+            transmit.driver.name()
         );
     }
     if sender.transmit.is_empty() {
-        bail!("port '{}' can't send: name another with --transmit", transmit.driver);
+        bail!("port '{}' can't send: name another with --transmit", transmit.driver.name());
     }
     let receivers = match receive {
         Some(config) => {
-            let port = opener.open(&config)?;
+            let port = opener.open_for(&config, None, Direction::Receive)?;
             tell(&port);
             if port.receive.is_empty() {
-                bail!("port '{}' can't receive: name another with --receive", config.driver);
+                bail!("port '{}' can't receive: name another with --receive", config.driver.name());
             }
             port.receive
         }
-        None if arguments.both.is_some() => std::mem::take(&mut sender.receive),
+        None if flags.both.is_some() => std::mem::take(&mut sender.receive),
         None => Vec::new(),
     };
     let cpus = cpus(if receivers.is_empty() { 1 } else { 2 })?;
-    Ok(Ports { transmit: sender.transmit.swap_remove(0), receive: receivers, pool, cpus })
+    Ok(Ports { transmit: sender.take_transmit()?, receive: receivers, pool, cpus })
 }
-
-/// Packets that an XDP port that only sends gives to the kernel at once: those that wait in a longer ring leave the caches
-/// before they are sent.
-const XDP_RING: i64 = 256;
 
 /// What follows `loop:`, if that is the port.
 fn loop_options(text: &str) -> Option<&str> {
@@ -103,7 +131,7 @@ fn open_loop(options: &str, pool: Pool) -> anyhow::Result<Ports> {
         Some(rate) => receive.into_iter().map(|queue| rate_limit::wrap(queue, rate, buffer)).collect(),
         None => receive,
     };
-    Ok(Ports { transmit: sender.transmit.swap_remove(0), receive, pool, cpus: cpus(2)? })
+    Ok(Ports { transmit: sender.take_transmit()?, receive, pool, cpus: cpus(2)? })
 }
 
 /// A pool whose buffers hold the plan's frames, whole lines of them.
@@ -123,18 +151,9 @@ pub(super) fn cpus(wanted: usize) -> anyhow::Result<Vec<usize>> {
     Ok(place(wanted.min(available))?)
 }
 
-fn config(name: &str, text: &str) -> anyhow::Result<PortConfig> {
-    let table = flags::port(&format!("{name}={text}"))
-        .with_context(|| format!("--{name} '{text}' is not of the form DRIVER or DRIVER:KEY=VALUE,..."))?;
-    let text_of = |key: &str| table.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
-    Ok(PortConfig {
-        name: text_of("name"),
-        driver: text_of("driver"),
-        options: table.get("options").and_then(|options| options.as_table()).cloned().unwrap_or_default(),
-        addresses: Vec::new(),
-        mtu: warmlane::functions::forward::control::config::DEFAULT_MTU,
-        mac: None,
-    })
+fn settings(name: &str, text: &str) -> anyhow::Result<PortSettings> {
+    let driver = text.parse().with_context(|| format!("--{name} '{text}'"))?;
+    Ok(PortSettings { name: name.to_owned(), driver })
 }
 
 fn tell(port: &Port) {

@@ -1,12 +1,14 @@
-//! `warmlane gen --self-test`: what this machine generates, and how precisely.
+//! `warmlane gen self-test`: what this machine generates, and how precisely.
 
-use super::progress::Progress;
-use super::{Arguments, TRIAL, flags::TrafficFlags, ports};
-use crate::run::Signals;
+use super::output::OutputFlags;
+use super::traffic::TrafficFlags;
+use super::trial::PaceFlags;
+use super::{ports, values};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
+use warmlane::assembly::Signals;
 use warmlane::drivers::memory::ring_pair;
 use warmlane::functions::generator::datapath::Pattern;
 use warmlane::functions::generator::{Tester, TrialConfig, TrialResult};
@@ -17,6 +19,31 @@ const RATES: [f64; 4] = [1e4, 1e5, 1e6, 5e6];
 /// How long a delay may be that is made up for: virtual machines lose their CPUs for some 10 ms at a time.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// Measure the generator itself, over two ports connected in memory: how many packets, and how precisely.
+///
+/// One trial as fast as can be, then one at each of several rates. Needs no privilege and no network card.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    traffic: TrafficFlags,
+    /// Seconds that each trial sends for.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = values::seconds, allow_hyphen_values = true)]
+    duration: Duration,
+    #[command(flatten)]
+    pace: PaceFlags,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  What can this machine generate, and how precisely:
+    warmlane gen self-test
+
+  Longer frames, shorter trials, for a script:
+    warmlane gen self-test --size 1518 --duration 2 --json";
+
 #[derive(Serialize)]
 struct SelfTest {
     unpaced: TrialResult,
@@ -24,26 +51,22 @@ struct SelfTest {
 }
 
 pub(super) fn run(arguments: &Arguments, signals: &Signals) -> anyhow::Result<()> {
-    let config = if arguments.traffic.is_default() {
-        TrafficFlags::random_source().read()?
-    } else {
-        arguments.traffic.read()?
-    };
+    let Arguments { traffic, duration, pace, output } = arguments;
+    let config = if traffic.is_default() { TrafficFlags::random_source()? } else { traffic.read(true)? };
     let plan = Arc::new(config.profile.plan()?);
     let pool = ports::pool(&plan)?;
-    let [sender, receiver] = ring_pair::open(["sender", "receiver"], ports::CABLE)?;
+    let [mut sender, receiver] = ring_pair::open(["sender", "receiver"], ports::CABLE)?;
     let cpus = ports::cpus(2)?;
     if cpus.len() < 2 {
         eprintln!("note: there is one CPU: sending and receiving take turns on it, and both suffer");
     }
-    let mut transmit = sender.transmit;
-    let mut tester = Tester::start(transmit.swap_remove(0), receiver.receive, &pool, &cpus)?;
-    let mut progress = Progress::new(!arguments.quiet && !arguments.json);
+    let mut tester = Tester::start(sender.take_transmit()?, receiver.receive, &pool, &cpus)?;
+    let mut progress = output.progress();
     let base = TrialConfig {
-        duration: arguments.trial.duration.unwrap_or(TRIAL),
-        burst: usize::from(arguments.trial.burst),
-        patience: arguments.trial.patience.unwrap_or(PATIENCE),
-        tolerance: arguments.trial.tolerance,
+        duration: *duration,
+        burst: usize::from(pace.burst),
+        patience: pace.patience.unwrap_or(PATIENCE),
+        tolerance: pace.tolerance,
         ..TrialConfig::new(plan)
     };
     let mut trial = |config: &TrialConfig| {
@@ -65,7 +88,7 @@ pub(super) fn run(arguments: &Arguments, signals: &Signals) -> anyhow::Result<()
         })?);
     }
     let result = SelfTest { unpaced, paced };
-    arguments.deliver(&result, || text(&result))?;
+    output.deliver(&result, || text(&result))?;
     let lossy = result.paced.iter().chain([&result.unpaced]).any(|trial| {
         trial.received.as_ref().is_none_or(|received| received.loss_ratio > 0.0 || received.reordered > 0)
     });
@@ -91,7 +114,7 @@ fn write(result: &SelfTest, text: &mut String) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "{:>12} {:>16} {:>10} {:>10} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>10}  verdict",
+        "{:>12} {:>16} {:>10} {:>10} {:>12} {:>12} {:>12} {:>12} {:>12} {:>12} {:>10}  result",
         "asked pps",
         "sent pps",
         "error",

@@ -1,13 +1,13 @@
 //! The interfaces by which the kernel gets what only it can forward.
 
-use crate::assembly::PortView;
 use anyhow::Context as _;
 use std::fs;
-use std::sync::Arc;
-use warmlane::drivers::kernel::tap::{self, TapConfig};
+use warmlane::drivers::kernel::tap::{self, TapOptions};
 use warmlane::drivers::xdp::{Reentry, XdpPort};
-use warmlane::functions::router::datapath::{Entrance, PuntPort};
+use warmlane::functions::router::datapath::Entrance;
+use warmlane::lane::Output;
 use warmlane::mem::Pool;
+use warmlane::port::PortView;
 use warmlane::port::TransmitQueue;
 use warmlane::wire::MacAddress;
 
@@ -18,6 +18,7 @@ const NAME: &str = "warmlane%d";
 pub(super) struct PuntInterface {
     name: String,
     mac: MacAddress,
+    view: PortView,
     queues: Vec<Box<dyn TransmitQueue>>,
 }
 
@@ -28,13 +29,12 @@ pub(super) fn open(ports: usize, lanes: usize, pool: &Pool) -> anyhow::Result<Ve
 
 impl PuntInterface {
     fn open(lanes: usize, pool: &Pool) -> anyhow::Result<Self> {
-        let config = TapConfig {
-            name: Some(NAME.to_owned()),
-            queues: u16::try_from(lanes).unwrap_or(u16::MAX),
-            offloads: false,
-            ..TapConfig::default()
-        };
-        let port = tap::open(&config, pool).context("the interface by which the kernel gets packets")?;
+        let config =
+            TapOptions { interface: Some(NAME.to_owned()), offloads: false, ..TapOptions::default() };
+        let queues = u16::try_from(lanes).unwrap_or(u16::MAX);
+        let port =
+            tap::open(&config, queues, pool).context("the interface by which the kernel gets packets")?;
+        let view = port.view();
         let name = port.name;
         let set = |parameter: String, value: &str| {
             // A kernel without IPv6 has no such file.
@@ -48,30 +48,29 @@ impl PuntInterface {
         set(format!("ipv6/conf/{name}/forwarding"), "1");
         let address = fs::read_to_string(format!("/sys/class/net/{name}/address")).unwrap_or_default();
         let mac = address.trim().parse().with_context(|| format!("the address of interface {name}"))?;
-        Ok(Self { name, mac, queues: port.transmit })
+        Ok(Self { name, mac, view, queues: port.transmit })
     }
 
     /// What stays readable of it.
     pub(super) fn view(&self) -> PortView {
-        PortView {
-            name: self.name.clone(),
-            driver: "tap",
-            notes: Vec::new(),
-            receive: Vec::new(),
-            transmit: self.queues.iter().map(|queue| Arc::clone(queue.counters())).collect(),
-        }
+        self.view.clone()
     }
 }
 
-/// Leads what is punted back to the ports that it came from. The [`Reentry`]s are to be kept as long as that is to last.
-///
-/// Returns a punt port for each lane and port.
-pub(super) fn connect(
-    interfaces: Vec<PuntInterface>,
-    ports: &[XdpPort],
-    lanes: usize,
-) -> (Vec<Vec<PuntPort>>, Vec<Reentry>) {
-    let mut of_lanes: Vec<Vec<PuntPort>> = (0..lanes).map(|_| Vec::new()).collect();
+/// What leads punted packets back to the ports that they came in by.
+pub(super) struct Punts {
+    /// By port.
+    pub(super) entrances: Vec<Entrance>,
+    /// To be kept as long as packets are to go that way.
+    pub(super) reentries: Vec<Reentry>,
+    /// By lane, and then by port.
+    pub(super) outputs: Vec<Vec<(String, Output)>>,
+}
+
+/// Connects the interfaces with the ports.
+pub(super) fn connect(interfaces: Vec<PuntInterface>, ports: &[XdpPort], lanes: usize) -> Punts {
+    let mut outputs: Vec<Vec<(String, Output)>> = (0..lanes).map(|_| Vec::new()).collect();
+    let mut entrances = Vec::new();
     let mut reentries = Vec::new();
     for (interface, port) in interfaces.into_iter().zip(ports) {
         let name = &port.port.name;
@@ -93,9 +92,10 @@ pub(super) fn connect(
                 Entrance::Other(interface.mac)
             }
         };
-        for (punts, queue) in of_lanes.iter_mut().zip(interface.queues) {
-            punts.push(PuntPort { queue, entrance });
+        entrances.push(entrance);
+        for (outputs, queue) in outputs.iter_mut().zip(interface.queues) {
+            outputs.push((interface.name.clone(), queue.into()));
         }
     }
-    (of_lanes, reentries)
+    Punts { entrances, reentries, outputs }
 }

@@ -2,18 +2,17 @@
 
 use super::Arguments;
 use super::settings::Settings;
-use crate::assembly::Assembly;
-use crate::report::Report;
 use anyhow::bail;
-use serde_json::Value;
-use std::time::Instant;
+use serde_json::{Value, json};
+use warmlane::assembly::{Assembly, Report};
 use warmlane::functions::router::control::{Follower, Host, RouterSettings};
+use warmlane::functions::router::paths::Plan;
 
 /// What a running router goes by.
 pub(super) struct Running<'a> {
     pub(super) arguments: &'a Arguments,
     pub(super) now: Settings,
-    pub(super) begin: Instant,
+    pub(super) plans: Vec<Plan>,
 }
 
 impl<'a> Running<'a> {
@@ -54,7 +53,14 @@ pub(super) struct RunningHost<'a, 'b> {
 
 impl Host for RunningHost<'_, '_> {
     fn counters(&mut self) -> Value {
-        serde_json::to_value(Report::of(self.assembly, self.running.begin.elapsed())).unwrap_or_default()
+        serde_json::to_value(Report::of(self.assembly)).unwrap_or_default()
+    }
+
+    fn paths(&mut self) -> Value {
+        let paths = self.running.plans.iter().map(|plan| {
+            json!({ "interface": plan.interface, "path": plan.path.to_string(), "reason": plan.reason })
+        });
+        paths.collect()
     }
 
     fn reload(&mut self, follower: &mut Follower) -> Result<Vec<String>, String> {

@@ -1,45 +1,47 @@
 //! What a router is started with: from flags, from a file, or from both.
 
 use anyhow::{Context as _, bail};
-use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde::Deserialize;
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
+use warmlane::drivers::xdp::{XdpMode, XdpOptions};
 use warmlane::functions::forward::control::config::IcmpLimits;
 use warmlane::functions::router::control::{RouterSettings, SourceChecks};
-
-/// How packets are exchanged with the kernel.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Mode {
-    /// Without copies if the driver can, in the driver if it can.
-    #[default]
-    Best,
-    /// Without copies, or not at all.
-    ZeroCopy,
-    /// With copies, in the driver.
-    Copy,
-    /// With copies, in the network stack: works on any interface, and is the slowest.
-    Generic,
-}
+use warmlane::functions::router::datapath::HoldLimits;
+use warmlane::functions::router::paths::Paths;
+use warmlane::mem::PoolConfig;
 
 /// The file's keys are the flags' names. What a flag says, counts more.
+#[expect(clippy::struct_excessive_bools, reason = "as many flags")]
 #[derive(clap::Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct Settings {
     /// The interfaces to forward between.
     #[arg(value_name = "INTERFACE")]
     pub(super) interfaces: Vec<String>,
+    /// Where packets are forwarded that come in by an interface: in user space by lanes (user), in its driver by an XDP program
+    /// (xdp), in the kernel's stack by a tc program (tc), or where that interface does best (best). For all interfaces, or
+    /// for the one that is named; may be given several times.
+    #[arg(long, value_name = "[INTERFACE=]PATH")]
+    #[serde(deserialize_with = "one_or_several")]
+    pub(super) path: Vec<String>,
     /// Lanes: threads that forward, each pinned to a CPU of its own. Interfaces need as many queues. Usually 1.
     #[arg(long, value_name = "COUNT")]
     pub(super) lanes: Option<usize>,
-    /// How packets are exchanged with the kernel.
-    #[arg(long, value_enum)]
-    pub(super) mode: Option<Mode>,
-    /// Packet buffers.
+    /// How packets are exchanged with the kernel: without copies if the driver can, in the driver if it can (best); without
+    /// copies or not at all; with copies, in the driver; with copies, in the network stack, which works on any interface
+    /// and is the slowest.
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(XdpMode::WORDS).try_map(|word| word.parse::<XdpMode>()))]
+    pub(super) mode: Option<XdpMode>,
+    /// Packet buffers. Usually 4,096 for each receive queue and 2,048 for each lane and interface, and at least 16,384.
     #[arg(long, value_name = "COUNT")]
     pub(super) buffers: Option<u32>,
+    /// Neighbours that each lane waits for at a time, 4,096 at most. New ones, of packets that come in by one interface, may be
+    /// twice as many in a second. Usually 512.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=i64::from(HoldLimits::MOST_NEIGHBOURS)))]
+    pub(super) pending_neighbours: Option<u16>,
     /// ICMP errors that each lane may send in a second. Usually 1000.
     #[arg(long, value_name = "COUNT")]
     pub(super) icmp_rate: Option<u32>,
@@ -59,6 +61,10 @@ pub(super) struct Settings {
     /// Leave packets whose time to live ends here to the kernel, so that it is the kernel that answers traceroute.
     #[arg(long)]
     pub(super) pass_expiring: bool,
+    /// Take packets past netfilter (nftables, iptables), IPsec and tc. Without this, what would pass something there is left to
+    /// the kernel.
+    #[arg(long)]
+    pub(super) bypass_netfilter: bool,
 }
 
 impl Settings {
@@ -69,6 +75,7 @@ impl Settings {
     pub(super) fn from_toml(text: &str) -> anyhow::Result<Self> {
         let settings: Self = toml::from_str(text)?;
         settings.changeable()?;
+        settings.paths()?;
         Ok(settings)
     }
 
@@ -87,14 +94,17 @@ impl Settings {
         let interfaces = if flags.interfaces.is_empty() { from_file.interfaces } else { flags.interfaces };
         let settings = Self {
             interfaces,
+            path: if flags.path.is_empty() { from_file.path } else { flags.path },
             lanes: flags.lanes.or(from_file.lanes),
             mode: flags.mode.or(from_file.mode),
             buffers: flags.buffers.or(from_file.buffers),
+            pending_neighbours: flags.pending_neighbours.or(from_file.pending_neighbours),
             icmp_rate: flags.icmp_rate.or(from_file.icmp_rate),
             urpf: if flags.urpf.is_empty() { from_file.urpf } else { flags.urpf },
             spin: flags.spin || from_file.spin,
             busy_poll: flags.busy_poll || from_file.busy_poll,
             pass_expiring: flags.pass_expiring || from_file.pass_expiring,
+            bypass_netfilter: flags.bypass_netfilter || from_file.bypass_netfilter,
         };
         if settings.interfaces.is_empty() {
             bail!("say which interfaces to forward between, as in `warmlane router eth0 eth1`");
@@ -102,8 +112,20 @@ impl Settings {
         if settings.lanes == Some(0) {
             bail!("a router needs at least one lane: say --lanes 1 or more");
         }
+        let most = HoldLimits::MOST_NEIGHBOURS;
+        if !(1..=most).contains(&settings.pending_neighbours()) {
+            bail!(
+                "a lane can wait for 1 to {most} neighbours at a time: say such a number for pending-neighbours"
+            );
+        }
         settings.changeable()?;
+        settings.paths()?;
         Ok(settings)
+    }
+
+    /// Where packets of which interface are forwarded.
+    pub(super) fn paths(&self) -> anyhow::Result<Paths> {
+        Ok(Paths::parse(self.path.iter().map(String::as_str))?)
     }
 
     /// What can be changed while packets flow.
@@ -112,7 +134,26 @@ impl Settings {
         Ok(RouterSettings {
             icmp: IcmpLimits { rate: self.icmp_rate.unwrap_or(usual.rate), ..usual },
             source_checks: SourceChecks::parse(self.urpf.iter().map(String::as_str))?,
+            bypass_netfilter: self.bypass_netfilter,
         })
+    }
+
+    /// How many neighbours a lane waits for at a time.
+    pub(super) fn pending_neighbours(&self) -> u16 {
+        self.pending_neighbours.unwrap_or(HoldLimits::USUAL_NEIGHBOURS)
+    }
+
+    /// How many packet buffers there are, for interfaces with these receive queues: rings of 2,048 entries are full on either
+    /// side, and as many packets are under way.
+    pub(super) fn buffer_count(&self, receive_queues: &[u32]) -> u32 {
+        let usual = || {
+            let queues: u64 = receive_queues.iter().copied().map(u64::from).sum();
+            let transmit_queues = self.lane_count() as u64 * receive_queues.len() as u64;
+            let ring = u64::from(XdpOptions::RING);
+            let count = ring.saturating_mul(2 * queues + transmit_queues);
+            u32::try_from(count).unwrap_or(u32::MAX).max(PoolConfig::default().buffers)
+        };
+        self.buffers.unwrap_or_else(usual)
     }
 
     /// How many lanes there are.
@@ -126,17 +167,20 @@ impl Settings {
     /// Names what can't be changed while packets flow.
     pub(super) fn changes(&self, new: &Self) -> anyhow::Result<Vec<String>> {
         let list = |settings: &Self| settings.interfaces.join(" ");
-        let mode = |settings: &Self| {
-            let mode = settings.mode.unwrap_or_default().to_possible_value();
-            mode.map_or(String::new(), |value| value.get_name().to_owned())
-        };
+        let mode = |settings: &Self| settings.mode.unwrap_or_default().to_string();
         let buffers =
             |settings: &Self| settings.buffers.map_or("as usual".to_owned(), |count| count.to_string());
         let fixed = [
             ("interfaces", list(self), list(new)),
+            ("path", self.paths()?.to_string(), new.paths()?.to_string()),
             ("lanes", self.lane_count().to_string(), new.lane_count().to_string()),
             ("mode", mode(self), mode(new)),
             ("buffers", buffers(self), buffers(new)),
+            (
+                "pending-neighbours",
+                self.pending_neighbours().to_string(),
+                new.pending_neighbours().to_string(),
+            ),
             ("spin", self.spin.to_string(), new.spin.to_string()),
             ("busy-poll", self.busy_poll.to_string(), new.busy_poll.to_string()),
             ("pass-expiring", self.pass_expiring.to_string(), new.pass_expiring.to_string()),
@@ -159,6 +203,9 @@ impl Settings {
         }
         if before.source_checks != after.source_checks {
             changed.push(say("urpf", &before.source_checks, &after.source_checks));
+        }
+        if before.bypass_netfilter != after.bypass_netfilter {
+            changed.push(say("bypass-netfilter", &before.bypass_netfilter, &after.bypass_netfilter));
         }
         Ok(changed)
     }
@@ -204,5 +251,27 @@ mod tests {
         let nothing = Settings::default().with_file(None).unwrap_err().to_string();
         assert!(nothing.contains("which interfaces"), "{nothing}");
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn buffers_grow_with_queues_and_lanes() {
+        let lanes = |lanes| Settings { lanes: Some(lanes), ..Settings::default() };
+        assert_eq!(lanes(1).buffer_count(&[1, 1]), 16_384);
+        assert_eq!(lanes(1).buffer_count(&[8, 8]), 2_048 * (32 + 2));
+        assert_eq!(lanes(4).buffer_count(&[8, 8]), 2_048 * (32 + 8));
+        let said = Settings { buffers: Some(100), ..lanes(4) };
+        assert_eq!(said.buffer_count(&[8, 8]), 100);
+    }
+
+    #[test]
+    fn pending_neighbours_are_bounded() {
+        for (count, is_right) in [(0, false), (1, true), (4096, true), (4097, false)] {
+            let flags = Settings {
+                interfaces: vec!["a".to_owned()],
+                pending_neighbours: Some(count),
+                ..Settings::default()
+            };
+            assert_eq!(flags.with_file(None).is_ok(), is_right, "{count}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What can go wrong when lanes start and end.
 
-use warmlane_mem::PoolError;
+use crate::builder::GraphError;
+use crate::task::TaskFailed;
 use warmlane_sys::affinity::AffinityError;
 
 /// Why a lane could not start, or how it ended.
@@ -17,6 +18,12 @@ pub enum LaneError {
         /// CPUs that there are.
         available: usize,
     },
+    /// Two lanes on one CPU.
+    #[error("CPU {cpu} is named for two lanes: two poll loops on one CPU would wait for each other")]
+    SharedCpu {
+        /// The CPU.
+        cpu: usize,
+    },
     /// The CPU asked for is not to be had.
     #[error("lane '{lane}' cannot be pinned")]
     Pin {
@@ -25,14 +32,6 @@ pub enum LaneError {
         /// Why not.
         source: AffinityError,
     },
-    /// The lane cannot have a cache of one of its pools.
-    #[error("lane '{lane}' cannot be attached to its pool")]
-    Attach {
-        /// The lane's name.
-        lane: String,
-        /// Why not.
-        source: Box<PoolError>,
-    },
     /// The system gives no thread.
     #[error("no thread for lane '{lane}'")]
     Spawn {
@@ -40,6 +39,17 @@ pub enum LaneError {
         lane: String,
         /// What the system says.
         source: std::io::Error,
+    },
+    /// The lane's pipeline cannot be put together.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A part of the task broke, such as a port whose interface went away.
+    #[error("lane '{lane}': {source}")]
+    Failed {
+        /// The lane's name.
+        lane: String,
+        /// What broke.
+        source: TaskFailed,
     },
     /// The task panicked: a defect, in Warmlane or in a task of one's own.
     #[error("lane '{lane}' panicked: {message}")]

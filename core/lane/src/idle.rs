@@ -40,7 +40,7 @@ impl Idle {
         self.empty_polls = 0;
     }
 
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.empty_polls = self.empty_polls.saturating_add(1);
         match self.policy {
             IdlePolicy::Spin => relax(),

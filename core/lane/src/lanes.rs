@@ -1,22 +1,27 @@
 //! Starting, stopping and joining lanes.
 
-use crate::counters::LaneCounters;
+use crate::counters::{LaneCounters, LaneCountersView};
 use crate::error::LaneError;
+use crate::graph::Graph;
 use crate::idle::{Idle, IdlePolicy};
-use crate::task::{Poll, Task};
+use crate::task::{Poll, Task, TaskFailed};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use warmlane_mem::{LaneCache, Pool};
+use warmlane_counters::{Labels, Registry};
+use warmlane_mem::LaneThread;
 use warmlane_sys::{affinity, clock};
 
 /// How long a lane that was asked to stop may go without moving a packet before it is ended all the same.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a lane that was asked to stop goes on at most, unless it is told otherwise.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
 /// What a lane should be like.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct LaneConfig {
     /// The thread's name, and what reports call it.
     pub name: String,
@@ -24,8 +29,15 @@ pub struct LaneConfig {
     pub cpu: Option<usize>,
     /// What to do when there is nothing to do.
     pub idle: IdlePolicy,
-    /// Pools of which the lane gets its own cache.
-    pub pools: Vec<Pool>,
+    /// How long it goes on at most once it is asked to stop, even if packets still move: 10 seconds. Besides, it is ended if none
+    /// moved for two seconds. Pipelines then count what has not left ([`LaneDrop::Unsent`](crate::LaneDrop::Unsent)).
+    pub stop_within: Duration,
+}
+
+impl Default for LaneConfig {
+    fn default() -> Self {
+        Self { name: String::new(), cpu: None, idle: IdlePolicy::default(), stop_within: STOP_WITHIN }
+    }
 }
 
 /// A lane from the outside.
@@ -36,9 +48,13 @@ pub struct LaneView {
     /// The CPU it was pinned to.
     pub cpu: Option<usize>,
     /// Its counters; they can be read while it runs.
-    pub counters: Arc<LaneCounters>,
-    /// Known once it was joined: whether it was asked to stop and still had packets that did not move for two
-    /// seconds.
+    pub counters: LaneCountersView,
+    /// What its task is made of, if that is a pipeline or has some inside.
+    pub graphs: Vec<Arc<Graph>>,
+    /// Known once it was joined: what broke.
+    pub failed: Option<TaskFailed>,
+    /// Known once it was joined: whether it was asked to stop and was ended before it was done, as packets did not move for two
+    /// seconds, or [`LaneConfig::stop_within`] was over.
     pub cut_short: bool,
 }
 
@@ -48,7 +64,7 @@ pub struct Lanes {
     stop: Arc<AtomicBool>,
     views: Vec<LaneView>,
     /// Those of `views` that were not joined yet, in their order.
-    threads: Vec<JoinHandle<bool>>,
+    threads: Vec<JoinHandle<LaneEnd>>,
 }
 
 impl Lanes {
@@ -57,16 +73,17 @@ impl Lanes {
         Self::default()
     }
 
-    /// Starts a lane: a thread, pinned, attached to its pools, polling `task`.
+    /// Starts a lane: a thread, pinned, polling `task`.
     ///
     /// # Errors
-    /// [`LaneError`], if the thread, the CPU or a pool's lane cache is not to be had; the task is dropped then.
+    /// [`LaneError`], if the thread or the CPU is not to be had; the task is dropped then.
     pub fn spawn(&mut self, config: LaneConfig, task: impl Task + 'static) -> Result<(), LaneError> {
-        let counters = Arc::new(LaneCounters::default());
-        let (name, cpu) = (config.name.clone(), config.cpu);
+        let counters = LaneCounters::new();
+        let view = counters.view();
+        let (name, cpu, graphs) = (config.name.clone(), config.cpu, task.graphs());
         let (ready, started) = mpsc::sync_channel(1);
         let thread = {
-            let (stop, counters) = (Arc::clone(&self.stop), Arc::clone(&counters));
+            let stop = Arc::clone(&self.stop);
             std::thread::Builder::new()
                 .name(name.clone())
                 .spawn(move || run(config, task, &stop, &counters, &ready))
@@ -74,7 +91,14 @@ impl Lanes {
         };
         match started.recv() {
             Ok(Ok(())) => {
-                self.views.push(LaneView { name, cpu, counters, cut_short: false });
+                self.views.push(LaneView {
+                    name,
+                    cpu,
+                    counters: view,
+                    graphs,
+                    failed: None,
+                    cut_short: false,
+                });
                 self.threads.push(thread);
                 Ok(())
             }
@@ -85,12 +109,24 @@ impl Lanes {
         }
     }
 
+    /// Shows what the lanes, their stages, inputs and outputs count, under the label `lane` and the names of these.
+    pub fn register(&self, registry: &Registry) {
+        for lane in &self.views {
+            let labels = Labels::new().with("lane", &lane.name);
+            registry.add(labels.clone(), lane.counters.clone());
+            for graph in &lane.graphs {
+                graph.register(registry, &labels);
+            }
+        }
+    }
+
     /// All lanes, running or not.
     pub fn views(&self) -> &[LaneView] {
         &self.views
     }
 
-    /// Asks all lanes to drain and end.
+    /// Asks all lanes to drain and end. As long as no driver or stage blocks, they have ended after
+    /// [`LaneConfig::stop_within`], and the two seconds at most for what stages hold at the end ([`Pipeline`](crate::Pipeline)).
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -103,16 +139,29 @@ impl Lanes {
     /// Waits until all lanes have ended.
     ///
     /// # Errors
-    /// [`LaneError::Panicked`] for the first lane that did; the others are waited for first.
+    /// [`LaneError::Panicked`] or [`LaneError::Failed`] for the first lane that did; the others are waited for first. What
+    /// the lanes have counted is in [`views`](Self::views) all the same.
     pub fn join(&mut self) -> Result<&[LaneView], LaneError> {
         let joined = self.views.len() - self.threads.len();
         let mut first_error = None;
         for (view, thread) in self.views[joined..].iter_mut().zip(self.threads.drain(..)) {
             match thread.join() {
-                Ok(cut_short) => view.cut_short = cut_short,
+                Ok(LaneEnd { cut_short, result }) => {
+                    view.cut_short = cut_short;
+                    view.failed = result.err();
+                    if let Some(source) = &view.failed {
+                        let (lane, source) = (view.name.clone(), source.clone());
+                        first_error.get_or_insert(LaneError::Failed { lane, source });
+                    }
+                }
                 Err(payload) => {
                     let message = panic_message(Some(payload));
-                    first_error.get_or_insert(LaneError::Panicked { lane: view.name.clone(), message });
+                    let panicked = LaneError::Panicked { lane: view.name.clone(), message };
+                    // A defect is told before a queue that broke.
+                    match &first_error {
+                        Some(LaneError::Panicked { .. }) => {}
+                        _ => first_error = Some(panicked),
+                    }
                 }
             }
         }
@@ -149,14 +198,21 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// A lane's life. Returns whether it was cut short.
+/// How a lane ended.
+struct LaneEnd {
+    cut_short: bool,
+    result: Result<(), TaskFailed>,
+}
+
+/// A lane's life.
 fn run(
     config: LaneConfig,
     task: impl Task,
     stop: &AtomicBool,
     counters: &LaneCounters,
     ready: &mpsc::SyncSender<Result<(), LaneError>>,
-) -> bool {
+) -> LaneEnd {
+    let unstarted = LaneEnd { cut_short: false, result: Ok(()) };
     let _stop_on_panic = StopOnPanic(stop);
     let lane = config.name;
     if let Some(cpu) = config.cpu
@@ -164,55 +220,53 @@ fn run(
     {
         // The receiver waits in `spawn`; it can't be gone.
         let _ = ready.send(Err(LaneError::Pin { lane, source }));
-        return false;
+        return unstarted;
     }
-    let mut caches = Vec::new();
-    for pool in &config.pools {
-        match pool.attach() {
-            Ok(cache) => caches.push(cache),
-            Err(source) => {
-                let _ = ready.send(Err(LaneError::Attach { lane, source: Box::new(source) }));
-                return false;
-            }
-        }
-    }
+    // The lane gets a cache of each pool at its first use.
+    let lane_thread = LaneThread::enter();
     let _ = ready.send(Ok(()));
-    // Declared after the caches, so dropped before them: what the task still holds goes home through them.
+    // Declared after the caches, so dropped before them: what the task still holds is freed through them.
     let mut task = task;
-    let cut_short = poll_until_done(&mut task, &mut caches, config.idle, stop, counters);
-    task.finish();
-    cut_short
+    let cut_short = poll_until_done(&mut task, &lane_thread, config.idle, config.stop_within, stop, counters);
+    LaneEnd { cut_short, result: task.finish() }
+}
+
+/// Since when a lane is on its way to its end.
+struct Stopping {
+    asked: Instant,
+    /// When something moved for the last time.
+    moved: Instant,
 }
 
 fn poll_until_done(
     task: &mut impl Task,
-    caches: &mut [LaneCache],
+    lane_thread: &LaneThread,
     policy: IdlePolicy,
+    stop_within: Duration,
     stop: &AtomicBool,
     counters: &LaneCounters,
 ) -> bool {
     let mut idle = Idle::new(policy);
     let mut then = clock::cycles();
-    let mut patience: Option<Instant> = None;
+    let mut stopping: Option<Stopping> = None;
     loop {
-        if patience.is_none() && stop.load(Ordering::Relaxed) {
+        if stopping.is_none() && stop.load(Ordering::Relaxed) {
             task.stop();
-            patience = Some(Instant::now());
+            let now = Instant::now();
+            stopping = Some(Stopping { asked: now, moved: now });
         }
         let poll = task.poll();
-        counters.polls.add(1);
+        counters.polls().add(1);
         match poll {
             Poll::Worked(packets) => {
                 idle.worked();
-                counters.busy_polls.add(1);
-                counters.packets.add(packets as u64);
+                counters.busy_polls().add(1);
+                counters.packets().add(packets as u64);
             }
             Poll::Idle => {
-                // Before it rests: another lane may be waiting for what this one keeps in reserve.
-                for cache in &mut *caches {
-                    cache.give_back_if_asked();
-                }
-                idle.rest();
+                // Before it waits: another lane may be waiting for what this one keeps in reserve.
+                lane_thread.idle();
+                idle.wait();
             }
             Poll::Finished => return false,
         }
@@ -220,13 +274,16 @@ fn poll_until_done(
         let spent = now.saturating_sub(then);
         then = now;
         if let Poll::Worked(_) = poll {
-            counters.busy_cycles.add(spent);
-            if patience.is_some() {
-                patience = Some(Instant::now());
-            }
+            counters.busy_cycles().add(spent);
         } else {
-            counters.idle_cycles.add(spent);
-            if patience.is_some_and(|since| since.elapsed() > DRAIN_PATIENCE) {
+            counters.idle_cycles().add(spent);
+        }
+        if let Some(stopping) = &mut stopping {
+            let now = Instant::now();
+            if let Poll::Worked(_) = poll {
+                stopping.moved = now;
+            }
+            if now - stopping.moved > DRAIN_PATIENCE || now - stopping.asked > stop_within {
                 return true;
             }
         }

@@ -1,9 +1,8 @@
 //! Lanes: pinned worker threads, each with its own poll loop.
 //!
-//! A [`Task`] is what a lane polls. A [`Pipeline`] is the usual one: receive a burst, pass it through a
-//! [`Stage`], transmit it; its ends are port queues, or channels to other lanes for a pipeline over several
-//! lanes. [`Lanes`] starts, stops, drains and joins them; [`LaneCounters`] can be read at any time without
-//! slowing the lane.
+//! A [`Task`] is what a lane polls. A [`Pipeline`] is the usual one: it receives bursts, passes them through [`Stage`]s, and
+//! transmits them; its ends are port queues, or channels to other lanes for a pipeline over several lanes. [`Lanes`] starts,
+//! stops, drains and joins them; [`LaneCountersView`] and the pipeline's [`Graph`] can be read at any time without slowing the lane.
 //!
 //! Promises: nothing is shared between lanes unless it is passed to both; the loop makes no system call while
 //! there is work; a stop drains what is under way; a lane that panics stops the others and is reported.
@@ -12,18 +11,32 @@
 
 #![forbid(unsafe_code)]
 
+mod builder;
 mod counters;
+mod ends;
 mod error;
+mod finish;
+mod graph;
 mod idle;
 mod lanes;
+mod outputs;
 mod pipeline;
 mod placement;
+mod row;
+mod stage;
+mod tap;
 mod task;
 
-pub use counters::LaneCounters;
+pub use builder::{EdgeFrom, EdgeTo, GraphError, InputId, OutputId, PipelineBuilder, StageId};
+pub use counters::{LaneCounters, LaneCountersView, StageCounters, StageCountersView};
+pub use ends::{Input, LanePort, Output};
 pub use error::LaneError;
+pub use graph::{Edge, Failure, Graph, InputNode, LaneDrop, Node, OutputNode, StageNode};
 pub use idle::{IdlePolicy, LONGEST_SLEEP};
 pub use lanes::{LaneConfig, LaneView, Lanes};
-pub use pipeline::{Input, Output, Pipeline, PipelineCounters};
-pub use placement::place;
-pub use task::{PassThrough, Poll, Stage, Task, per_packet};
+pub use outputs::{KeptOutputs, Outputs};
+pub use pipeline::Pipeline;
+pub use placement::{place, place_on};
+pub use stage::{Branch, Every, FilterDrop, PassThrough, Stage, branch, every, per_packet};
+pub use tap::{Tap, TapCounters, TapCountersView, TapDrop};
+pub use task::{Poll, Task, TaskFailed};

@@ -1,183 +1,429 @@
-//! The usual task: an input, a stage, an output.
+//! The usual task: inputs, stages, outputs.
 
-use crate::task::{Poll, Stage, Task};
+use crate::builder::PipelineBuilder;
+use crate::counters::StageCounters;
+use crate::ends::{Input, Output};
+use crate::graph::{Graph, LaneDrop, Node};
+use crate::outputs::{End, Line, Outputs};
+use crate::stage::Stage;
+use crate::task::{Poll, Task, TaskFailed};
 use std::sync::Arc;
-use warmlane_mem::{Burst, PacketReceiver, PacketSender};
-use warmlane_port::{QueueStatus, ReceiveQueue, TransmitQueue};
-use warmlane_sync::counter::Counter;
+use warmlane_counters::{Counter, DropCounters};
+use warmlane_mem::Burst;
+use warmlane_port::QueueStatus;
+use warmlane_sys::clock;
 
-/// How often a port that refuses packets is asked again before they are dropped. A queue that is full for that
-/// long is fuller than waiting helps: the sender is faster than the link.
-const TRANSMIT_TRIES: u32 = 8;
+/// Empty polls between two checks of whether an idle queue has ended, and of what transmit queues still hold: asking costs
+/// a system call with some drivers.
+const POLLS_PER_CHECK: u32 = 64;
 
-/// Where a pipeline's packets come from.
-pub enum Input {
-    /// A port's queue.
-    Queue(Box<dyn ReceiveQueue>),
-    /// Another lane.
-    Channel(PacketReceiver),
+/// The same for polls that moved packets: a queue may break while others are busy.
+const BUSY_POLLS_PER_CHECK: u32 = 4_096;
+
+/// How often packets may go from stage to stage within one poll, besides once for each edge: only a cycle of stages gets
+/// there.
+const ROUNDS: usize = 16;
+
+/// Where packets come from, and the stage they go to.
+pub(crate) struct Source {
+    pub(crate) input: Input,
+    /// Its index among the graph's inputs.
+    pub(crate) node: usize,
+    /// The number that each packet is given as its port.
+    pub(crate) port: Option<u16>,
+    pub(crate) stage: usize,
+    pub(crate) stage_input: usize,
+    /// Lossless lines that its packets can get to: nothing is received while something waits there.
+    pub(crate) waits_for: Vec<u16>,
+    /// All ways out of the pipeline that its packets can get to.
+    pub(crate) leads_to: Vec<u16>,
+    /// Bursts that a poll takes from it at most, as long as they are full.
+    pub(crate) bursts: usize,
+    pub(crate) received: Counter,
 }
 
-impl From<Box<dyn ReceiveQueue>> for Input {
-    fn from(queue: Box<dyn ReceiveQueue>) -> Self {
-        Self::Queue(queue)
+/// A stage in its place.
+pub(crate) struct Slot {
+    pub(crate) stage: Box<dyn Stage>,
+    pub(crate) is_polled: bool,
+    /// The line of each output.
+    pub(crate) edges: Vec<u16>,
+    /// The line of what is left in the burst.
+    pub(crate) next: u16,
+    /// Lossless lines that its packets can get to.
+    pub(crate) waits_for: Vec<u16>,
+    pub(crate) counters: StageCounters,
+}
+
+/// Inputs, stages and outputs that one lane works: receive, process, transmit.
+///
+/// What a queue doesn't take at once waits in front of it, up to a burst of 256 packets; what comes on top is dropped and
+/// counted, by the stage that has named the output or under [`LaneDrop`]. In front of lossless queues and other lanes
+/// nothing is dropped: what could lead there isn't received until they have taken what waits. Where calling a transmit queue
+/// is costly, several bursts are gathered for each call.
+///
+/// At its end ([`Task::finish`]) it asks its stages for what they hold and waits for lossless outputs to take it, for two seconds
+/// at most. If the lane was ended before ([`LaneConfig`](crate::LaneConfig)), it only offers it as long as some is taken. What is
+/// left then is counted as [`LaneDrop::Unsent`].
+pub struct Pipeline {
+    pub(crate) sources: Vec<Source>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) drops: DropCounters<LaneDrop>,
+    /// What is received.
+    pub(crate) burst: Box<Burst>,
+    /// What goes from stage to stage.
+    pub(crate) work: Box<Burst>,
+    /// Whether a stage is polled, and whether a line leads to a stage: else neither is looked for.
+    pub(crate) has_polled: bool,
+    pub(crate) has_inner: bool,
+    /// Packets that the last transmission left waiting.
+    pub(crate) waiting: usize,
+    /// The input that is asked first; each is in turn.
+    pub(crate) first: usize,
+    /// Empty polls in a row.
+    pub(crate) idle: u32,
+    /// Polls that moved packets since the last check.
+    pub(crate) busy: u32,
+    pub(crate) is_stopping: bool,
+}
+
+impl Pipeline {
+    /// From `input` through `stage` to `output`.
+    pub fn new(input: impl Into<Input>, stage: impl Stage + 'static, output: impl Into<Output>) -> Self {
+        let mut builder = Self::builder();
+        let name = stage.name().into_owned();
+        let (input, stage, output) =
+            (builder.input("input", input), builder.stage(name, stage), builder.output("output", output));
+        Self::row(builder.connect(input, stage).connect(stage, output))
     }
-}
 
-impl From<PacketReceiver> for Input {
-    fn from(channel: PacketReceiver) -> Self {
-        Self::Channel(channel)
-    }
-}
-
-/// Where a pipeline's packets go.
-pub enum Output {
-    /// A port's queue. What it refuses for long is dropped and counted, unless it is lossless.
-    Queue {
-        /// The queue.
-        queue: Box<dyn TransmitQueue>,
-        /// Wait for as long as it takes instead of dropping: see `Capabilities::lossless`.
-        lossless: bool,
-    },
-    /// Another lane, which is waited for.
-    Channel(PacketSender),
-}
-
-impl From<Box<dyn TransmitQueue>> for Output {
-    fn from(queue: Box<dyn TransmitQueue>) -> Self {
-        Self::Queue { queue, lossless: false }
-    }
-}
-
-impl From<PacketSender> for Output {
-    fn from(channel: PacketSender) -> Self {
-        Self::Channel(channel)
-    }
-}
-
-/// A pipeline's books: `received = sent + taken_by_stage + refused`, once it is empty.
-#[derive(Debug, Default)]
-pub struct PipelineCounters {
-    /// Packets that came in.
-    pub received: Counter,
-    /// Packets that went out.
-    pub sent: Counter,
-    /// Packets that the stage removed.
-    pub taken_by_stage: Counter,
-    /// Packets dropped because the output refused them for too long, or was gone.
-    pub refused: Counter,
-}
-
-/// Receive, process, transmit, on one lane.
-pub struct Pipeline<S> {
-    input: Input,
-    stage: S,
-    output: Output,
-    burst: Burst,
-    tries: u32,
-    stopping: bool,
-    counters: Arc<PipelineCounters>,
-}
-
-impl<S: Stage> Pipeline<S> {
-    /// Puts a pipeline together.
-    pub fn new(input: impl Into<Input>, stage: S, output: impl Into<Output>) -> Self {
-        Self {
-            input: input.into(),
-            stage,
-            output: output.into(),
-            burst: Burst::new(),
-            tries: 0,
-            stopping: false,
-            counters: Arc::default(),
-        }
+    /// From `input` to `stage`, which keeps or drops all packets.
+    pub fn sink(input: impl Into<Input>, stage: impl Stage + 'static) -> Self {
+        let mut builder = Self::builder();
+        let name = stage.name().into_owned();
+        let (input, stage) = (builder.input("input", input), builder.stage(name, stage));
+        Self::row(builder.connect(input, stage))
     }
 
-    /// How many packets to gather before the stage runs.
+    fn row(builder: &mut PipelineBuilder) -> Self {
+        builder.build().expect("names are told apart, and each edge is there once")
+    }
+
+    /// To put more together: several inputs, outputs and stages.
+    pub fn builder() -> PipelineBuilder {
+        PipelineBuilder::default()
+    }
+
+    /// How many packets to gather from an input before the stages run, 1 to 256.
     #[must_use]
     pub fn with_burst(mut self, packets: usize) -> Self {
-        self.burst = Burst::with_limit(packets);
+        *self.burst = Burst::with_limit(packets);
+        self.set_bursts();
         self
     }
 
-    /// The pipeline's books, to keep when it moves to its lane.
-    pub fn counters(&self) -> &Arc<PipelineCounters> {
-        &self.counters
+    /// What the pipeline is made of and counts, to keep when it moves to its lane.
+    pub const fn graph(&self) -> &Arc<Graph> {
+        &self.graph
     }
 
-    /// Sends what can be sent of the burst.
-    fn transmit(&mut self) {
-        let before = self.burst.len();
-        let (sent, gone, waits) = match &mut self.output {
-            Output::Queue { queue, lossless } => {
-                let sent = queue.transmit(&mut self.burst);
-                let gone = sent == 0 && queue.status() != QueueStatus::Running;
-                (sent, gone, *lossless)
-            }
-            Output::Channel(channel) => {
-                let sent = channel.send(&mut self.burst);
-                (sent, sent == 0 && channel.is_disconnected(), true)
-            }
+    pub(crate) fn set_bursts(&mut self) {
+        let (lines, all) = (&self.lines, warmlane_mem::BURST_CAPACITY / self.burst.limit());
+        let is_costly = |&line: &u16| {
+            let end = lines.get(usize::from(line)).map(|line| &line.end);
+            matches!(end, Some(End::Queue(queue)) if queue.is_costly_to_call())
         };
-        debug_assert_eq!(sent + self.burst.len(), before);
-        self.counters.sent.add(sent as u64);
-        self.tries = if sent > 0 { 0 } else { self.tries + 1 };
-        if gone || (!waits && self.tries > TRANSMIT_TRIES) {
-            self.counters.refused.add(self.burst.len() as u64);
-            self.burst.clear();
-            self.tries = 0;
+        for source in &mut self.sources {
+            // What waits in front of a queue. Where calls cost little, fewer packets under way leave more room in the cache; and a
+            // line that loses nothing must have room for what is received.
+            let gathers = source.waits_for.is_empty() && source.leads_to.iter().any(is_costly);
+            source.bursts = if gathers { all } else { 1 };
         }
     }
 
-    fn idle(&mut self) -> Poll {
-        if let Output::Queue { queue, .. } = &mut self.output {
-            queue.flush();
+    /// Sends what waits for queues and other lanes; says how many packets left.
+    #[inline]
+    pub(crate) fn transmit(&mut self) -> usize {
+        let (mut sent, mut waiting) = (0, 0);
+        for line in self.lines.iter_mut().filter(|line| !line.burst.is_empty()) {
+            if !line.refuses {
+                sent += line.transmit();
+            }
+            waiting += line.burst.len();
         }
-        let finished = match &self.input {
-            Input::Queue(queue) => self.stopping || queue.status() != QueueStatus::Running,
-            Input::Channel(channel) => channel.is_finished(),
-        };
-        if finished { Poll::Finished } else { Poll::Idle }
+        self.waiting = waiting;
+        sent
+    }
+
+    /// The same in a new poll: queues that took nothing in the last one are asked again.
+    #[inline]
+    fn transmit_again(&mut self) -> usize {
+        for line in &mut self.lines {
+            line.refuses = false;
+        }
+        self.transmit()
+    }
+
+    /// Lets stages do what they do by themselves; says how many packets that brought.
+    #[inline]
+    fn poll_stages(&mut self) -> usize {
+        let now = clock::cycles();
+        let mut all = 0;
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            if !slot.is_polled || self.is_stopping && slot.stage.is_done() {
+                continue;
+            }
+            let must_wait = is_blocked(&self.lines, &slot.waits_for);
+            let mut outputs = Outputs::new(&mut self.lines, &slot.edges, &self.drops).waiting(must_wait);
+            let made = slot.stage.poll(now, &mut self.work, &mut outputs);
+            if made > 0 {
+                all += made;
+                slot.counters.made().add(made as u64);
+            }
+            if !self.work.is_empty() {
+                pass_on(&mut self.lines, slot.next, &mut self.work, &self.drops);
+            }
+            if self.has_inner {
+                self.run_inner();
+            }
+        }
+        all
+    }
+
+    /// Brings packets that wait for a stage through it, until none does.
+    pub(crate) fn run_inner(&mut self) {
+        let inner = self.graph.outputs.len()..self.lines.len();
+        for _ in 0..ROUNDS + inner.len() {
+            let mut found = false;
+            for index in inner.clone() {
+                let line = &mut self.lines[index];
+                let End::Stage { stage, input } = line.end else { continue };
+                if line.burst.is_empty() {
+                    continue;
+                }
+                found = true;
+                std::mem::swap(&mut line.burst, &mut self.work);
+                line.sent.add(self.work.len() as u64);
+                run(&mut self.slots[stage], &mut self.lines, input, &mut self.work, &self.drops);
+            }
+            if !found {
+                return;
+            }
+        }
+    }
+
+    /// Receives from all inputs and runs the stages; says how many packets came in.
+    #[inline]
+    fn receive(&mut self) -> usize {
+        let mut all = 0;
+        let count = self.sources.len();
+        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
+        for turn in 0..count {
+            let index = if self.first + turn < count { self.first + turn } else { self.first + turn - count };
+            for _ in 0..self.sources[index].bursts {
+                let source = &mut self.sources[index];
+                if is_blocked(&self.lines, &source.waits_for) {
+                    break;
+                }
+                let count = match &mut source.input {
+                    // A stopped lane takes nothing new in from the world; what other lanes have sent it still carries.
+                    Input::Queue(_) if self.is_stopping => 0,
+                    Input::Queue(queue) => queue.receive(&mut self.burst),
+                    Input::Channel(channel) => channel.receive(&mut self.burst),
+                };
+                if count == 0 {
+                    break;
+                }
+                if let Some(port) = source.port {
+                    for packet in self.burst.iter_mut() {
+                        packet.set_port(port);
+                    }
+                }
+                all += count;
+                source.received.add(count as u64);
+                let (stage, input) = (source.stage, source.stage_input);
+                run(&mut self.slots[stage], &mut self.lines, input, &mut self.burst, &self.drops);
+                if self.has_inner {
+                    self.run_inner();
+                }
+                if count < self.burst.limit() {
+                    break;
+                }
+            }
+            // What the next input brings must find room, too.
+            if is_blocked(&self.lines, &self.sources[index].waits_for) {
+                self.transmit();
+            }
+        }
+        all
+    }
+
+    /// Looks for queues that have ended or broken, and flushes. `true`: there is nothing left to do, ever.
+    #[cold]
+    pub(crate) fn check(&mut self) -> bool {
+        let (graph, drops, is_stopping) = (&self.graph, &self.drops, self.is_stopping);
+        self.sources.retain(|source| match &source.input {
+            Input::Channel(channel) => !channel.is_finished(),
+            Input::Queue(queue) => match queue.status() {
+                QueueStatus::Running => !is_stopping,
+                QueueStatus::Finished => false,
+                QueueStatus::Failed(sentence) => {
+                    graph.fail(Node::Input(source.node), sentence);
+                    false
+                }
+            },
+        });
+        // The outputs' lines, in their order; those behind lead to stages.
+        for (index, line) in self.lines.iter_mut().enumerate().take(graph.outputs.len()) {
+            line.is_unflushed = false;
+            let status = match &mut line.end {
+                End::Queue(queue) => {
+                    queue.flush();
+                    line.is_unflushed = queue.is_holding();
+                    queue.status()
+                }
+                End::Channel(channel) if channel.is_disconnected() => QueueStatus::Finished,
+                End::Channel(_) | End::Stage { .. } | End::Kept | End::Closed(_) => continue,
+            };
+            if status == QueueStatus::Running {
+                continue;
+            }
+            if let QueueStatus::Failed(sentence) = &status {
+                graph.fail(Node::Output(index), sentence.clone());
+            }
+            // From now on stages find no output there, and drop with that reason at once.
+            line.is_unflushed = false;
+            line.end = End::Closed(status);
+            drops.count(LaneDrop::OutputClosed, line.burst.len() as u64);
+            line.burst.clear();
+        }
+        let lines = &self.lines;
+        let is_closed =
+            |&line: &u16| lines.get(usize::from(line)).is_none_or(|line| matches!(line.end, End::Closed(_)));
+        let is_useless =
+            |source: &Source| !source.leads_to.is_empty() && source.leads_to.iter().all(is_closed);
+        if self.sources.iter().any(is_useless) {
+            // What comes in there can't leave.
+            let (useless, useful) = std::mem::take(&mut self.sources).into_iter().partition(is_useless);
+            self.sources = useful;
+            self.drain_channels(useless, LaneDrop::OutputClosed);
+        }
+        self.is_finished()
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.sources.is_empty()
+            && self.lines.iter().all(|line| line.burst.is_empty() && !line.is_holding())
+            && self.slots.iter().all(|slot| slot.stage.is_done())
+    }
+
+    #[cold]
+    fn when_idle(&mut self) -> Poll {
+        self.idle = self.idle.saturating_add(1);
+        for slot in &mut self.slots {
+            slot.stage.idle(&mut Outputs::new(&mut self.lines, &slot.edges, &self.drops));
+        }
+        // Also what a stage has sent by the clock, past the lines.
+        let is_unflushed = self.lines.iter().any(|line| line.is_unflushed);
+        let checks = is_unflushed
+            || self.is_stopping
+            || self.sources.is_empty()
+            || self.idle.is_multiple_of(POLLS_PER_CHECK);
+        if checks && self.check() { Poll::Finished } else { Poll::Idle }
     }
 }
 
-impl<S: Stage> Task for Pipeline<S> {
-    #[inline]
+/// Whether something waits in one of these lines.
+#[inline]
+pub(crate) fn is_blocked(lines: &[Line], waits_for: &[u16]) -> bool {
+    waits_for.iter().any(|&line| lines.get(usize::from(line)).is_some_and(|line| !line.burst.is_empty()))
+}
+
+/// Gives a burst, which is empty afterwards, to a stage.
+#[inline]
+fn run(slot: &mut Slot, lines: &mut [Line], input: usize, burst: &mut Burst, drops: &DropCounters<LaneDrop>) {
+    slot.counters.processed().add(burst.len() as u64);
+    let mut outputs = Outputs::new(lines, &slot.edges, drops);
+    match input {
+        0 => slot.stage.process(burst, &mut outputs),
+        _ => slot.stage.process_input(input, burst, &mut outputs),
+    }
+    if !burst.is_empty() {
+        pass_on(lines, slot.next, burst, drops);
+    }
+}
+
+/// Moves a burst to a line. What finds no room there is dropped.
+#[inline]
+pub(crate) fn pass_on(lines: &mut [Line], next: u16, burst: &mut Burst, drops: &DropCounters<LaneDrop>) {
+    let reason = match lines.get_mut(usize::from(next)) {
+        None => LaneDrop::Unconnected,
+        Some(Line { end: End::Closed(_), .. }) => LaneDrop::OutputClosed,
+        Some(line) => {
+            burst.move_to(&mut line.burst);
+            while !burst.is_empty() && !line.refuses && line.transmit() > 0 {
+                burst.move_to(&mut line.burst);
+            }
+            if burst.is_empty() {
+                return;
+            }
+            LaneDrop::OutputFull
+        }
+    };
+    drops.count(reason, burst.len() as u64);
+    burst.clear();
+}
+
+impl Task for Pipeline {
     fn poll(&mut self) -> Poll {
-        if !self.burst.is_empty() {
-            let before = self.burst.len();
-            self.transmit();
-            let moved = before - self.burst.len();
-            // They were counted when they were received.
-            return if moved == 0 { Poll::Idle } else { Poll::Worked(0) };
+        let sent = if self.waiting > 0 { self.transmit_again() } else { 0 };
+        let made = if self.has_polled { self.poll_stages() } else { 0 };
+        if self.has_inner {
+            self.run_inner();
         }
-        let received = match &mut self.input {
-            // A stopped lane takes nothing new in from the world; what other lanes have sent it still carries.
-            Input::Queue(_) if self.stopping => 0,
-            Input::Queue(queue) => queue.receive(&mut self.burst),
-            Input::Channel(channel) => channel.receive(&mut self.burst),
-        };
-        if received == 0 {
-            return self.idle();
+        let packets = self.receive() + made;
+        if packets == 0 {
+            // What a stage sent by the clock, and made no packets for.
+            if self.transmit() + sent == 0 {
+                return self.when_idle();
+            }
+            self.idle = 0;
+            return Poll::Worked(0);
         }
-        self.counters.received.add(received as u64);
-        self.stage.process(&mut self.burst);
-        self.counters.taken_by_stage.add((received - self.burst.len()) as u64);
-        if !self.burst.is_empty() {
-            self.transmit();
+        self.idle = 0;
+        self.transmit();
+        self.busy += 1;
+        if self.busy == BUSY_POLLS_PER_CHECK {
+            self.busy = 0;
+            self.check();
         }
-        Poll::Worked(received)
+        Poll::Worked(packets)
     }
 
     fn stop(&mut self) {
-        self.stopping = true;
+        self.is_stopping = true;
+        for slot in &mut self.slots {
+            slot.stage.stop();
+        }
     }
 
-    fn finish(&mut self) {
-        self.counters.refused.add(self.burst.len() as u64);
-        self.burst.clear();
-        if let Output::Queue { queue, .. } = &mut self.output {
-            queue.flush();
+    fn finish(&mut self) -> Result<(), TaskFailed> {
+        self.bring_out();
+        self.check();
+        self.drop_the_rest();
+        let mut reasons: Vec<String> = Vec::new();
+        for failure in self.graph.failures() {
+            if !reasons.contains(&failure.reason) {
+                reasons.push(failure.reason);
+            }
         }
+        if reasons.is_empty() { Ok(()) } else { Err(TaskFailed { reasons }) }
+    }
+
+    fn graphs(&self) -> Vec<Arc<Graph>> {
+        vec![Arc::clone(&self.graph)]
     }
 }

@@ -23,6 +23,21 @@ pub fn place(lanes: usize) -> Result<Vec<usize>, LaneError> {
     Ok(allowed)
 }
 
+/// The first `lanes` of these CPUs, one for each lane.
+///
+/// # Errors
+/// [`LaneError::TooFewCpus`], if they are fewer than that; [`LaneError::SharedCpu`], if one is there twice. Whether the process
+/// may use them shows when lanes are started.
+pub fn place_on(cpus: &[usize], lanes: usize) -> Result<Vec<usize>, LaneError> {
+    let chosen = cpus.get(..lanes).ok_or(LaneError::TooFewCpus { wanted: lanes, available: cpus.len() })?;
+    for (number, &cpu) in chosen.iter().enumerate() {
+        if chosen[..number].contains(&cpu) {
+            return Err(LaneError::SharedCpu { cpu });
+        }
+    }
+    Ok(chosen.to_vec())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +47,8 @@ mod tests {
         assert_eq!(place(1).map(|cpus| cpus.len()).ok(), Some(1));
         let error = place(100_000).map_err(|error| error.to_string()).expect_err("no machine has that many");
         assert!(error.contains("100000 lanes"), "{error}");
+        assert_eq!(place_on(&[3, 1, 2], 2).ok(), Some(vec![3, 1]));
+        assert!(matches!(place_on(&[3, 3], 2), Err(LaneError::SharedCpu { cpu: 3 })));
+        assert!(matches!(place_on(&[3], 2), Err(LaneError::TooFewCpus { wanted: 2, available: 1 })));
     }
 }

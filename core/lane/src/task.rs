@@ -1,11 +1,12 @@
 //! What lanes run.
 
-use warmlane_mem::{Burst, Packet};
+use crate::graph::Graph;
+use std::sync::Arc;
 
 /// What one poll of a task came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// It did something, and took in this many packets.
+    /// It did something, and took in or made this many packets.
     Worked(usize),
     /// There was nothing to do.
     Idle,
@@ -13,7 +14,15 @@ pub enum Poll {
     Finished,
 }
 
-/// What a lane polls, over and over.
+/// How a task ended that broke.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .reasons.join("; "))]
+pub struct TaskFailed {
+    /// What broke, a sentence each.
+    pub reasons: Vec<String>,
+}
+
+/// What a lane polls, over and over. The usual one is a [`Pipeline`](crate::Pipeline).
 pub trait Task: Send {
     /// Does a bounded piece of work, some bursts at most, and returns; never blocks.
     fn poll(&mut self) -> Poll;
@@ -22,8 +31,18 @@ pub trait Task: Send {
     /// [`Poll::Finished`]. It is polled on until it does.
     fn stop(&mut self);
 
-    /// Called once, last, on the lane itself: flush, give back.
-    fn finish(&mut self) {}
+    /// Called once, last, on the lane itself: flush, free what is held.
+    ///
+    /// # Errors
+    /// [`TaskFailed`], if a part of the task broke on the way, such as a port whose interface went away.
+    fn finish(&mut self) -> Result<(), TaskFailed> {
+        Ok(())
+    }
+
+    /// What the task is made of, if it is a pipeline or has some inside.
+    fn graphs(&self) -> Vec<Arc<Graph>> {
+        Vec::new()
+    }
 }
 
 impl<T: Task + ?Sized> Task for Box<T> {
@@ -35,45 +54,48 @@ impl<T: Task + ?Sized> Task for Box<T> {
         (**self).stop();
     }
 
-    fn finish(&mut self) {
-        (**self).finish();
+    fn finish(&mut self) -> Result<(), TaskFailed> {
+        (**self).finish()
+    }
+
+    fn graphs(&self) -> Vec<Arc<Graph>> {
+        (**self).graphs()
     }
 }
 
-/// Code that takes a burst and passes it on: it changes packets in place, and drops them by removing them.
-///
-/// Every `FnMut(&mut Burst)` is a stage, and so is a pair of stages, one after the other.
-pub trait Stage: Send {
-    /// Works on one burst, which is never empty.
-    fn process(&mut self, burst: &mut Burst);
-}
-
-impl<F: FnMut(&mut Burst) + Send> Stage for F {
-    #[inline]
-    fn process(&mut self, burst: &mut Burst) {
-        self(burst);
-    }
-}
-
-impl<A: Stage, B: Stage> Stage for (A, B) {
-    #[inline]
-    fn process(&mut self, burst: &mut Burst) {
-        self.0.process(burst);
-        if !burst.is_empty() {
-            self.1.process(burst);
+/// Several tasks on one lane, polled in turn.
+impl<T: Task> Task for Vec<T> {
+    fn poll(&mut self) -> Poll {
+        let (mut packets, mut worked, mut finished) = (0, false, true);
+        for task in self {
+            match task.poll() {
+                Poll::Worked(count) => {
+                    packets += count;
+                    worked = true;
+                    finished = false;
+                }
+                Poll::Idle => finished = false,
+                Poll::Finished => {}
+            }
+        }
+        match (worked, finished) {
+            (true, _) => Poll::Worked(packets),
+            (false, true) => Poll::Finished,
+            (false, false) => Poll::Idle,
         }
     }
-}
 
-/// The stage that does nothing: a wire between two ports.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PassThrough;
+    fn stop(&mut self) {
+        self.iter_mut().for_each(T::stop);
+    }
 
-impl Stage for PassThrough {
-    fn process(&mut self, _burst: &mut Burst) {}
-}
+    fn finish(&mut self) -> Result<(), TaskFailed> {
+        let failed = self.iter_mut().filter_map(|task| task.finish().err());
+        let reasons: Vec<String> = failed.flat_map(|failed| failed.reasons).collect();
+        if reasons.is_empty() { Ok(()) } else { Err(TaskFailed { reasons }) }
+    }
 
-/// A stage from code that looks at one packet at a time and says whether to keep it.
-pub fn per_packet(mut keep: impl FnMut(&mut Packet) -> bool + Send) -> impl Stage {
-    move |burst: &mut Burst| burst.retain(&mut keep)
+    fn graphs(&self) -> Vec<Arc<Graph>> {
+        self.iter().flat_map(T::graphs).collect()
+    }
 }

@@ -167,7 +167,12 @@ impl Burst {
 
     /// Moves up to `other.room()` packets from the front of this burst to the end of `other`; returns how many.
     pub fn move_to(&mut self, other: &mut Self) -> usize {
-        let count = self.length.min(other.room());
+        self.move_front_to(BURST_CAPACITY, other)
+    }
+
+    /// The same, of no more than the first `most` packets.
+    pub fn move_front_to(&mut self, most: usize, other: &mut Self) -> usize {
+        let count = self.length.min(other.room()).min(most);
         // SAFETY: the first `count` cells hold packets, `other` has room for them, and `close_gap` takes them out
         // here, so each is in one burst only.
         unsafe {
@@ -177,6 +182,19 @@ impl Burst {
             self.close_gap(count);
         }
         count
+    }
+
+    /// Takes the first packet; the others move up.
+    pub fn take_first(&mut self) -> Option<Packet> {
+        if self.length == 0 {
+            return None;
+        }
+        // SAFETY: the first cell holds a packet, and `close_gap` takes it out of the burst here.
+        unsafe {
+            let packet = self.packets[0].assume_init_read();
+            self.close_gap(1);
+            Some(packet)
+        }
     }
 
     /// Keeps the packets for which `keep` says `true`, in their order, and frees the others.

@@ -6,18 +6,17 @@ use crate::packet::Packet;
 use crate::register;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use warmlane_sync::counter::Counter;
-use warmlane_sync::padded::CachePadded;
+use warmlane_counters::{Counter, CounterView};
 use warmlane_sync::ring::RingError;
 use warmlane_sync::spsc;
 
 /// Packets that went through a channel, counted at both ends; the difference is inside.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ChannelCounters {
-    /// Written by the sending lane.
-    pub sent: CachePadded<Counter>,
-    /// Written by the receiving lane.
-    pub received: CachePadded<Counter>,
+    /// Counted by the sending lane.
+    pub sent: CounterView,
+    /// Counted by the receiving lane.
+    pub received: CounterView,
 }
 
 /// What both ends know.
@@ -42,20 +41,22 @@ struct Close {
 /// [`RingError`], if the capacity is zero, not a power of two or too large.
 pub fn channel(capacity: usize) -> Result<(PacketSender, PacketReceiver), RingError> {
     let (producer, consumer) = spsc::ring(capacity)?;
+    let (sent, received) = (Counter::new(), Counter::new());
     let shared = Arc::new(Shared {
-        counters: ChannelCounters::default(),
+        counters: ChannelCounters { sent: sent.view(), received: received.view() },
         receiver_gone: AtomicBool::new(false),
         close: Mutex::default(),
     });
     Ok((
-        PacketSender { producer, shared: Arc::clone(&shared) },
-        PacketReceiver { consumer: Some(consumer), shared },
+        PacketSender { producer, sent, shared: Arc::clone(&shared) },
+        PacketReceiver { consumer: Some(consumer), received, shared },
     ))
 }
 
 /// The end of a channel that takes packets in.
 pub struct PacketSender {
     producer: spsc::Producer<u32>,
+    sent: Counter,
     shared: Arc<Shared>,
 }
 
@@ -72,7 +73,7 @@ impl PacketSender {
         // SAFETY: no more slots were asked for than the burst has packets, so `sent` is at most its length and every slot
         // has a name; the ring holds them now, and whoever receives or drains them turns each back into a packet once.
         unsafe { burst.forget_front(sent) };
-        self.shared.counters.sent.add(sent as u64);
+        self.sent.add(sent as u64);
         sent
     }
 
@@ -101,6 +102,7 @@ impl Drop for PacketSender {
 pub struct PacketReceiver {
     /// `Some` until it is dropped.
     consumer: Option<spsc::Consumer<u32>>,
+    received: Counter,
     shared: Arc<Shared>,
 }
 
@@ -112,7 +114,7 @@ impl PacketReceiver {
         let count = receive(consumer, burst);
         // An empty poll leaves the line alone.
         if count > 0 {
-            self.shared.counters.received.add(count as u64);
+            self.received.add(count as u64);
         }
         count
     }

@@ -45,7 +45,7 @@ pub(crate) struct Depot {
 }
 
 impl Depot {
-    /// A depot for up to `full` full magazines, with `lent` magazines in lanes' hands at most. Magazine numbers are
+    /// A depot for up to `full` full magazines, with `lent` magazines with lanes at most. Magazine numbers are
     /// below [`magazines`](Self::magazines); all are empty.
     pub(crate) fn new(full: u32, lent: u32, bound: u32) -> Self {
         let slots = slots(full);
@@ -89,7 +89,7 @@ impl Depot {
         }
         if let Some(number) = self.cold.pop() {
             self.cold_count.fetch_sub(1, Ordering::Relaxed);
-            self.give_empty(empty);
+            self.return_empty(empty);
             return Some(Full { number, hot: false });
         }
         self.hot.take(empty, 1, 0).map(|number| Full { number, hot: true })
@@ -114,8 +114,8 @@ impl Depot {
         self.empty.pop()
     }
 
-    /// Takes an empty magazine back from a lane.
-    pub(crate) fn give_empty(&self, number: u32) {
+    /// A lane returns an empty magazine.
+    pub(crate) fn return_empty(&self, number: u32) {
         let pushed = self.empty.push(number);
         debug_assert!(pushed.is_ok());
     }
@@ -174,7 +174,7 @@ mod sizes {
             let depot = Depot::new(64, 100, bound);
             for _ in 0..64 {
                 let number = depot.lend().unwrap();
-                depot.give_empty(depot.exchange_for_empty(number).unwrap());
+                depot.return_empty(depot.exchange_for_empty(number).unwrap());
             }
             Self { depot, under_way: VecDeque::new() }
         }
@@ -189,7 +189,7 @@ mod sizes {
                     self.under_way.push_back(full.number);
                 }
                 let full = self.under_way.pop_front().unwrap();
-                self.depot.give_empty(self.depot.exchange_for_empty(full).unwrap());
+                self.depot.return_empty(self.depot.exchange_for_empty(full).unwrap());
             }
             cold
         }
@@ -205,7 +205,7 @@ mod sizes {
             let hot = traffic.depot.hot.len();
             assert!((12..=24).contains(&hot), "{hot} in the hot set with {under_way} under way");
         }
-        // What comes home beyond the set and its half goes to the cold side.
+        // What comes back beyond the set and its half goes to the cold side.
         traffic.run(1);
         assert_eq!(traffic.depot.hot.len(), 24);
     }
@@ -256,13 +256,13 @@ mod tests {
     }
 
     impl World {
-        /// With `full` magazines full and room for `lent` in lanes' hands.
+        /// With `full` magazines full and room for `lent` with lanes.
         fn new(full: u32, lent: u32, bound: u32) -> Self {
             let depot = Depot::new(full, lent, bound);
             for _ in 0..full {
                 let number = depot.lend().unwrap();
                 let empty = depot.exchange_for_empty(number).unwrap();
-                depot.give_empty(empty);
+                depot.return_empty(empty);
             }
             let owned = (0..Depot::magazines(full, lent)).map(|_| UnsafeCell::new(0)).collect();
             Self { depot, owned }
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leaving_lane_gives_back_is_lent_again() {
+    fn what_a_leaving_lane_returns_is_lent_again() {
         model(|| {
             let world = Arc::new(World::new(1, 2, 1));
             let leaving = world.lane();
@@ -402,7 +402,7 @@ mod tests {
             });
             for held in [leaving.loaded, leaving.previous] {
                 world.touch(held.number);
-                world.depot.give_empty(held.number);
+                world.depot.return_empty(held.number);
             }
             let lent = u32::from(other.join().unwrap());
             let rest = std::iter::from_fn(|| world.depot.lend());

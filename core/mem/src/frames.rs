@@ -26,6 +26,7 @@ pub struct Frames {
     pub(crate) lines: Vec<Line>,
     pub(crate) entries: Vec<Entry>,
     bytes: u64,
+    longest: usize,
 }
 
 /// More frames than can be stored: lines are numbered with 32 bits.
@@ -59,6 +60,7 @@ impl Frames {
         }
         self.entries.push(Entry { first_line, length });
         self.bytes += u64::from(length);
+        self.longest = self.longest.max(frame.len());
         Ok(())
     }
 
@@ -78,8 +80,8 @@ impl Frames {
     }
 
     /// The longest frame's bytes.
-    pub fn longest(&self) -> usize {
-        self.entries.iter().map(|entry| entry.length as usize).max().unwrap_or(0)
+    pub const fn longest(&self) -> usize {
+        self.longest
     }
 
     /// The lines of frame `number`, and its length in bytes; `None` if there is no such frame.

@@ -9,10 +9,11 @@ pub(crate) use indices::{free_indices, take_indices};
 
 use crate::burst::Burst;
 use crate::error::PoolError;
-use crate::header::{Header, Identity, Volatile};
-use crate::home::Home;
+use crate::free_list::FreeList;
+use crate::header::{Header, Identity, PacketState};
 use crate::hot_bound::Pace;
 use crate::id::BufferId;
+use crate::lane_thread;
 use crate::ledger::LaneCounters;
 use crate::magazines::{Held, Magazines};
 use crate::packet::{LINE_BYTES, Packet};
@@ -24,7 +25,6 @@ use std::arch::x86_64::_mm256_store_si256;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use warmlane_sys::clock;
 use warmlane_sys::prefetch::{prefetch_read_at, prefetch_write_at};
 #[cfg(target_arch = "x86_64")]
@@ -40,7 +40,7 @@ thread_local! {
 /// A lane's private part of a pool.
 struct Cache {
     magazines: Magazines,
-    /// The cells of the loaded magazine: [`Home::capacity`] of them.
+    /// The cells of the loaded magazine: [`FreeList::capacity`] of them.
     cells: NonNull<u32>,
     capacity: usize,
     /// What the identity of a single buffer of this pool looks like, but for the index.
@@ -48,7 +48,7 @@ struct Cache {
     base: NonNull<u8>,
     stride: u32,
     room: usize,
-    clean: Volatile,
+    clean: PacketState,
     /// The processor has registers of 32 bytes.
     #[cfg(target_arch = "x86_64")]
     wide: bool,
@@ -56,18 +56,18 @@ struct Cache {
     slot: u8,
     /// Buffers that the pool leaves for this lane.
     share: u32,
-    /// What [`Home::asked`] was when this lane last gave back what it held.
-    answered: u32,
+    /// What [`FreeList::shortages`] was when this lane last flushed what it held.
+    shortages_seen: u32,
     /// How long this lane takes for a magazine that it takes from, and for one that it fills.
     taking: Pace,
     freeing: Pace,
-    counters: Arc<LaneCounters>,
+    counters: LaneCounters,
     pool: Pool,
 }
 
 /// A thread's attachment to a pool: while it lives, the thread's takes and frees go through its own two magazines.
 ///
-/// It cannot leave its thread, and gives everything back when dropped, also when its thread unwinds.
+/// It cannot leave its thread, and returns everything when dropped, also when its thread unwinds.
 #[must_use = "the thread is detached when this is dropped"]
 pub struct LaneCache {
     cache: NonNull<Cache>,
@@ -82,25 +82,24 @@ impl LaneCache {
             return Err(PoolError::AlreadyAttached { pool: pool.name().to_owned() });
         }
         let too_many = || PoolError::TooManyLanes { pool: pool.name().to_owned() };
-        let counters = shared.enrol().ok_or_else(too_many)?;
-        let home = &shared.home;
+        let counters = shared.register_lane().ok_or_else(too_many)?;
+        let free_list = &shared.free_list;
         // As many magazines as enrolled lanes can hold were made.
-        let (Some(loaded), Some(previous)) = (home.lend(), home.lend()) else {
-            shared.settle(&counters);
+        let (Some(loaded), Some(previous)) = (free_list.lend(), free_list.lend()) else {
+            shared.unregister_lane(&counters);
             return Err(too_many());
         };
         let limit = pool.buffers() / 2;
-        if share > 0 && !home.reserve(share, limit) {
-            home.give_back(loaded, 0);
-            home.give_back(previous, 0);
-            shared.settle(&counters);
+        if share > 0 && !free_list.reserve(share, limit) {
+            free_list.return_magazine(loaded, 0);
+            free_list.return_magazine(previous, 0);
+            shared.unregister_lane(&counters);
             return Err(PoolError::Share { pool: pool.name().to_owned(), share, limit });
         }
         let cache = NonNull::from(Box::leak(Box::new(Cache {
             magazines: Magazines::new(loaded, previous),
-            // SAFETY: the magazine was just lent.
-            cells: NonNull::from(unsafe { home.cells(loaded) }).cast(),
-            capacity: home.capacity(),
+            cells: free_list.cells(loaded),
+            capacity: free_list.capacity(),
             single: Identity::single(BufferId::new(shared.slot, 0)).bits(),
             base: shared.mapping.as_ptr(),
             stride: shared.stride as u32,
@@ -108,10 +107,10 @@ impl LaneCache {
             clean: shared.clean,
             #[cfg(target_arch = "x86_64")]
             wide: matches!(simd::detected(), Level::Avx2 | Level::Avx512),
-            uncached: home.uncached(),
+            uncached: free_list.uncached(),
             slot: shared.slot,
             share,
-            answered: home.asked(),
+            shortages_seen: free_list.shortages(),
             taking: Pace::new(),
             freeing: Pace::new(),
             counters,
@@ -121,29 +120,36 @@ impl LaneCache {
         Ok(Self { cache, _stays_on_its_thread: PhantomData })
     }
 
-    /// Gives all buffers that this lane holds in reserve back to the pool, so that others can have them. A lane does
+    /// Returns all buffers that this lane holds in reserve to the pool, so that others can have them. A lane does
     /// so when it has had nothing to do for a while; its next take fetches a magazine again.
-    pub fn give_back(&mut self) {
+    pub fn flush(&mut self) {
         // SAFETY: the guard keeps the cache alive, and no call into it is on this thread's stack while safe code runs.
-        unsafe { self.cache.as_mut() }.give_back();
+        unsafe { self.cache.as_mut() }.flush();
     }
 
-    /// [`give_back`](Self::give_back), if some lane has asked the pool for more than it had since this lane last gave
-    /// back: one read of a line that is written only then, cheap enough for every idle poll. Returns whether it did.
+    /// [`flush`](Self::flush), if some lane has asked the pool for more than it had since this lane's last
+    /// flush: one read of a line that is written only then, cheap enough for every idle poll. Returns whether it did.
     #[inline]
-    pub fn give_back_if_asked(&mut self) -> bool {
-        // SAFETY: as in `give_back`.
+    pub fn flush_if_requested(&mut self) -> bool {
+        // SAFETY: as in `flush`.
         let cache = unsafe { self.cache.as_mut() };
-        let asked = cache.is_asked();
-        if asked {
-            cache.give_back();
+        let requested = cache.is_requested();
+        if requested {
+            cache.flush();
         }
-        asked
+        requested
+    }
+
+    /// Whether nobody but lanes has the pool any more.
+    pub(crate) fn is_last_user(&self) -> bool {
+        // SAFETY: as in `flush`.
+        let pool = unsafe { &self.cache.as_ref().pool };
+        pool.handles() <= pool.shared().lane_count() as usize
     }
 
     /// How many buffers this lane holds in reserve.
     pub fn len(&self) -> usize {
-        // SAFETY: as in `give_back`.
+        // SAFETY: as in `flush`.
         let magazines = unsafe { &self.cache.as_ref().magazines };
         magazines.loaded.length + magazines.previous.length
     }
@@ -162,10 +168,10 @@ impl Drop for LaneCache {
         CACHES.with(|caches| caches[usize::from(cache.slot)].set(std::ptr::null_mut()));
         let shared = cache.pool.shared();
         for held in [cache.magazines.loaded, cache.magazines.previous] {
-            shared.home.give_back(held.number, held.length);
+            shared.free_list.return_magazine(held.number, held.length);
         }
-        shared.home.release(cache.share);
-        shared.settle(&cache.counters);
+        shared.free_list.release(cache.share);
+        shared.unregister_lane(&cache.counters);
     }
 }
 
@@ -186,17 +192,27 @@ pub(crate) fn take(pool: &Pool, burst: &mut Burst, wanted: usize) -> usize {
     if let Some(cache) = unsafe { cache.as_mut() } {
         return cache.take(burst, wanted);
     }
-    let count = shared.home.take_unattached(wanted, |index| {
+    take_unattached(pool, burst, wanted)
+}
+
+/// The same for a thread without a cache of the pool, which gets one now if it is a lane.
+#[cold]
+fn take_unattached(pool: &Pool, burst: &mut Burst, wanted: usize) -> usize {
+    if lane_thread::attach(pool) {
+        return take(pool, burst, wanted);
+    }
+    let shared = pool.shared();
+    let count = shared.free_list.take_unattached(wanted, |index| {
         // SAFETY: the index is a buffer of this pool that nobody owns, because it was just taken; the burst
         // has room, because wanted is at most that.
         unsafe {
             let header = register::header(BufferId::new(shared.slot, index));
-            header.cast::<Volatile>().write(shared.clean);
+            header.cast::<PacketState>().write(shared.clean);
             burst.push_unchecked(Packet::from_header(header));
         }
     });
     if count < wanted {
-        shared.home.count_refused(wanted - count);
+        shared.free_list.count_refused(wanted - count);
     }
     count
 }
@@ -219,13 +235,13 @@ impl Cache {
     #[target_feature(enable = "avx2,bmi1,bmi2")]
     fn take_wide(&mut self, burst: &mut Burst, wanted: usize) -> usize {
         let clean = self.clean.in_register();
-        // SAFETY: the function's own condition; a `Volatile` has the size and the alignment of a register.
+        // SAFETY: the function's own condition; a `PacketState` has the size and the alignment of a register.
         self.take_by(burst, wanted, |header| unsafe { _mm256_store_si256(header.cast(), clean) })
     }
 
     /// `reset` writes a clean header's first half to where it is told, which is in a buffer that this lane owns.
     #[inline(always)]
-    fn take_by(&mut self, burst: &mut Burst, wanted: usize, reset: impl Fn(*mut Volatile)) -> usize {
+    fn take_by(&mut self, burst: &mut Burst, wanted: usize, reset: impl Fn(*mut PacketState)) -> usize {
         let mut count = 0;
         while count < wanted {
             let packets = self.take_chunk(burst, wanted - count);
@@ -265,9 +281,9 @@ impl Cache {
 
     #[inline(always)]
     fn count_taken(&self, count: usize, wanted: usize) {
-        self.counters.taken.add(count as u64);
+        self.counters.taken().add(count as u64);
         if count < wanted {
-            self.counters.refused.add((wanted - count) as u64);
+            self.counters.refused().add((wanted - count) as u64);
         }
     }
 
@@ -321,18 +337,18 @@ impl Cache {
     /// Gets indices into the empty loaded magazine; `false` if there are none to be had.
     #[cold]
     fn refill(&mut self, wanted: usize) -> bool {
-        let home: &Home = &self.pool.shared().home;
+        let free_list: &FreeList = &self.pool.shared().free_list;
         let wanted = if self.uncached { wanted } else { self.capacity };
         let mut exchanged = None;
         let refilled = self.magazines.refill(|number| {
-            exchanged = home.exchange_for_full(number, wanted, self.share);
+            exchanged = free_list.exchange_for_full(number, wanted, self.share);
             exchanged
         });
         self.find_cells();
         if let Some(held) = exchanged {
             self.time(held);
         } else if !refilled {
-            self.pool.shared().home.refuse();
+            self.pool.shared().free_list.note_shortage();
         }
         refilled
     }
@@ -346,12 +362,12 @@ impl Cache {
         if self.uncached {
             return;
         }
-        let home = &self.pool.shared().home;
+        let free_list = &self.pool.shared().free_list;
         if self.magazines.previous.length == 0 {
             let number = self.magazines.previous.number;
-            let Some(next) = home.exchange_for_full(number, self.capacity, self.share) else { return };
-            // SAFETY: the exchange gave this lane the magazine, and the slice is not used beyond this block.
-            let cells = unsafe { &home.cells(next.number)[..next.length] };
+            let Some(next) = free_list.exchange_for_full(number, self.capacity, self.share) else { return };
+            // SAFETY: the exchange gave this lane the magazine, which it does not write to before it is loaded.
+            let cells = unsafe { free_list.indices(next.number, next.length) };
             // The other lane wrote them: they come together, and not two lines a burst.
             for line in cells.chunks(LINE_BYTES / size_of::<u32>()) {
                 prefetch_read_at(line.as_ptr().cast());
@@ -362,9 +378,9 @@ impl Cache {
         let next = self.magazines.previous;
         let first = next.length.saturating_sub(burst);
         if self.magazines.loaded.length < burst && first < next.far {
-            // SAFETY: the magazine is this lane's, and the slice is not used beyond this function.
-            let cells = unsafe { &self.pool.shared().home.cells(next.number)[first..next.far] };
-            self.fetch(cells);
+            // SAFETY: the magazine is this lane's, which does not write to it before it is loaded.
+            let cells = unsafe { self.pool.shared().free_list.indices(next.number, next.far) };
+            self.fetch(&cells[first..]);
             self.magazines.previous.far = first;
         }
     }
@@ -374,20 +390,20 @@ impl Cache {
         if !next.hot {
             self.taking.interrupt();
         } else if let Some(cycles) = self.taking.lap(clock::cycles()) {
-            self.pool.shared().home.observe_taking(cycles);
+            self.pool.shared().free_list.observe_taking(cycles);
         }
     }
 
     /// Makes room in the full loaded magazine.
     #[cold]
     fn make_room(&mut self) {
-        let home = &self.pool.shared().home;
+        let free_list = &self.pool.shared().free_list;
         let freeing = &mut self.freeing;
         self.magazines.make_room(self.capacity, |number| {
             if let Some(cycles) = freeing.lap(clock::cycles()) {
-                home.observe_freeing(cycles);
+                free_list.observe_freeing(cycles);
             }
-            home.exchange_for_empty(number)
+            free_list.exchange_for_empty(number)
         });
         self.find_cells();
         // Another lane read them, and a store that finds no room in the store buffer waits for its line.
@@ -397,22 +413,20 @@ impl Cache {
     }
 
     fn find_cells(&mut self) {
-        // SAFETY: this lane owns the loaded magazine, and the former slice of these cells is not used any more.
-        self.cells =
-            NonNull::from(unsafe { self.pool.shared().home.cells(self.magazines.loaded.number) }).cast();
+        self.cells = self.pool.shared().free_list.cells(self.magazines.loaded.number);
     }
 
     #[inline(always)]
-    fn is_asked(&self) -> bool {
-        self.answered != self.pool.shared().home.asked()
+    fn is_requested(&self) -> bool {
+        self.shortages_seen != self.pool.shared().free_list.shortages()
     }
 
     #[cold]
-    fn give_back(&mut self) {
-        let home = &self.pool.shared().home;
-        self.answered = home.asked();
+    fn flush(&mut self) {
+        let free_list = &self.pool.shared().free_list;
+        self.shortages_seen = free_list.shortages();
         for held in [&mut self.magazines.loaded, &mut self.magazines.previous] {
-            home.empty(held.number, held.length);
+            free_list.empty(held.number, held.length);
             *held = Held::empty(held.number);
         }
     }
@@ -432,14 +446,14 @@ impl Cache {
             let target =
                 unsafe { std::slice::from_raw_parts_mut(self.cells.as_ptr().add(loaded.length), chunk) };
             // No branch in the loop: of a plain packet the difference is the index, and a bit above it in any other
-            // shows in `odd`; then nothing was committed.
-            let (mut odd, single) = (0, self.single);
+            // shows in `differences`; then nothing was committed.
+            let (mut differences, single) = (0, self.single);
             for (cell, packet) in target.iter_mut().zip(&packets[freed..freed + chunk]) {
                 let difference = packet.identity().bits() ^ single;
                 *cell = difference as u32;
-                odd |= difference;
+                differences |= difference;
             }
-            if odd & Identity::POOL_MASK != 0 {
+            if differences & Identity::POOL_MASK != 0 {
                 let is_single = |packet: &&Packet| self.is_single(packet);
                 let plain = packets[freed..].iter().take(chunk).take_while(is_single).count();
                 let loaded = &mut self.magazines.loaded;
@@ -452,9 +466,9 @@ impl Cache {
             loaded.only_taken_from = false;
             freed += chunk;
         }
-        self.counters.freed.add(freed as u64);
+        self.counters.freed().add(freed as u64);
         if self.uncached {
-            self.give_back();
+            self.flush();
         }
         freed
     }

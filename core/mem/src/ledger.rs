@@ -1,18 +1,20 @@
 //! The always-on count of who has the buffers.
 
-use warmlane_sync::counter::Counter;
-use warmlane_sync::padded::CachePadded;
+use warmlane_counters::counters;
 
-/// One lane's counts of one pool, written by the lane alone, once per bulk operation.
-#[derive(Default)]
-pub(crate) struct LaneCounters {
-    pub(crate) taken: CachePadded<Counter>,
-    pub(crate) freed: Counter,
-    /// Packets that were wanted and not to be had.
-    pub(crate) refused: Counter,
+counters! {
+    /// One lane's counts of one pool, once per bulk operation.
+    pub(crate) struct LaneCounters => LaneCountersView {
+        /// Buffers taken.
+        taken: Note, "buffers";
+        /// Buffers freed.
+        freed: Note, "buffers";
+        /// Packets that were wanted and not to be had.
+        refused: Note, "packets";
+    }
 }
 
-/// A pool's books. At rest `outstanding` is zero; tests assert that.
+/// A pool's counts of buffers. At rest `outstanding` is zero; tests assert that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ledger {
     /// Buffers that the pool was made with.

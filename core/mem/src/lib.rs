@@ -1,26 +1,26 @@
 //! The memory that packets live in: regions, pools, packets and bursts.
 //!
-//! A [`Pool`] maps one region of (huge-page) memory, cuts it into buffers at a planned stride, hands them out as
-//! [`Packet`]s and takes them back. Packets move in [`Burst`]s, and from lane to lane through a [`channel()`].
+//! A [`Pool`] maps one region of (huge-page) memory and cuts it into buffers at a planned stride, which are taken as
+//! [`Packet`]s and freed when these are dropped. Packets move in [`Burst`]s, and from lane to lane through a [`channel()`].
 //!
 //! Promises: a packet has one owner, is freed when dropped and cannot be cloned, leaked silently or touched after
-//! it was sent; each pool's [`Ledger`] is zero at rest; taking and freeing on a lane that is
-//! [attached](Pool::attach) touches no shared line but once per magazine; no allocation and no panic on the way.
+//! it was sent; each pool's [`Ledger`] is zero at rest; taking and freeing on a [lane](LaneThread)
+//! touches no shared line but once per magazine; no allocation and no panic on the way.
 //!
-//! When a lane dies: the guard that attached it gives back all that it held as its thread unwinds, the packets in
-//! its bursts go home as they are dropped, and a channel frees what is inside when its last end goes. Nothing panics between
+//! When a lane dies: the guard that attached it returns all that it held as its thread unwinds, the packets in
+//! its bursts are freed as they are dropped, and a channel frees what is inside when its last end goes. Nothing panics between
 //! the two halves of an exchange with the depot, so only a thread that is stopped from outside can die there. That costs
-//! the pool the magazine in its hands and one slot of the depot's queue; where the others come to that slot, they turn to
+//! the pool the magazine that it holds and one slot of the depot's queue; where the others come to that slot, they turn to
 //! the stack behind the queue. No lane waits for the dead one or gets a buffer twice, and its handle keeps the memory mapped.
 //!
 //! Must not: know any protocol, any port or any driver. Unsafe code is confined to this room's own files; what it
 //! offers is safe.
 //!
 //! ```
-//! use warmlane_mem::{Burst, Pool, PoolConfig};
+//! use warmlane_mem::{Burst, LaneThread, Pool, PoolConfig};
 //!
 //! let pool = Pool::new(&PoolConfig { buffers: 512, ..PoolConfig::default() })?;
-//! let _lane = pool.attach()?; // this thread gets its own cache of buffers
+//! let _lane = LaneThread::enter(); // this thread gets its own caches of buffers
 //! let mut burst = Burst::new();
 //! pool.take_burst(&mut burst, 32);
 //! for packet in burst.iter_mut() {
@@ -33,23 +33,29 @@
 //! ```
 
 mod burst;
+mod chain;
 // It works in a ring's own memory, of which there are no slices under loom.
 #[cfg(not(loom))]
 mod channel;
 mod depot;
 mod error;
 mod frames;
+mod free_list;
 mod header;
-mod home;
+
 mod hot_bound;
 mod id;
 mod lane_cache;
+mod lane_thread;
 mod ledger;
 mod magazine_queue;
 mod magazines;
+mod offload;
 mod packet;
 pub mod plan;
 mod pool;
+#[cfg(not(loom))]
+mod pool_source;
 mod primitive;
 mod region_access;
 mod register;
@@ -57,6 +63,7 @@ mod shared;
 mod shared_packet;
 
 pub use burst::{BURST_CAPACITY, BURST_DEFAULT, Burst, Drain};
+pub use chain::SegmentData;
 #[cfg(not(loom))]
 pub use channel::{ChannelCounters, PacketReceiver, PacketSender, channel};
 pub use error::{NoRoom, PoolError, TooShort};
@@ -64,10 +71,16 @@ pub use frames::{Copied, Cursor, Frames, TooManyFrames};
 pub use header::APPLICATION_BYTES;
 pub use id::{BufferId, MAXIMUM_BUFFERS};
 pub use lane_cache::LaneCache;
+pub use lane_thread::LaneThread;
 pub use ledger::Ledger;
-pub use packet::{Checksum, LINE_BYTES, Line, Packet, SegmentData};
+pub use offload::{
+    Checksum, FlowHash, HashKind, InnerChecksum, Layers, Segmentation, SegmentationKind, Vlan, VlanTag,
+};
+pub use packet::{LINE_BYTES, Line, Packet};
 pub use pool::{Occupancy, Pool, PoolConfig, PoolKind};
-pub use region_access::{METADATA_BYTES, Places, Region, Span};
+pub use region_access::{BufferOffsets, METADATA_BYTES, Region, Span};
 pub use register::MAXIMUM_POOLS;
 pub use shared::MAXIMUM_LANES;
 pub use shared_packet::SharedPacket;
+/// For the derives that [`Packet::application`] asks for.
+pub use zerocopy;

@@ -5,7 +5,7 @@
 //! exchanges two numbers with one slot, and neither side touches the line that the other one claims slots on.
 //!
 //! Nobody waits: a lane that finds a slot half exchanged is told that there is nothing to be had, or no room, and
-//! goes elsewhere. A lane that never finishes an exchange costs the pool that slot and the magazine in its hands,
+//! goes elsewhere. A lane that never finishes an exchange costs the pool that slot and the magazine that it holds,
 //! and stops no other.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};

@@ -1,9 +1,9 @@
-//! The two magazines in a lane's hands.
+//! The two magazines that a lane holds.
 //!
 //! With two, a lane that alternates between taking and freeing at a magazine's edge exchanges nothing: that is
 //! the whole trick of Bonwick's magazine layer, and why there is no threshold to tune.
 
-/// A magazine in the lane's hands: cells `0..length` hold indices.
+/// A magazine that the lane holds: cells `0..length` hold indices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) number: u32,
@@ -28,7 +28,7 @@ impl Held {
 pub(crate) struct Magazines {
     /// What is taken from and freed to.
     pub(crate) loaded: Held,
-    /// Either empty or full, but for what a refill from loose buffers brought.
+    /// Either empty or full, but for what a refill from the list under the lock brought.
     pub(crate) previous: Held,
 }
 

@@ -5,7 +5,6 @@ use crate::header::{APPLICATION_BYTES, HEADER_BYTES, Header, Identity, NO_NEXT};
 use crate::id::BufferId;
 use crate::lane_cache;
 use crate::register;
-use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, align_of, offset_of, size_of};
 use std::ptr::NonNull;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -17,24 +16,6 @@ pub const LINE_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Line(pub [u8; LINE_BYTES]);
-
-/// What is known of a packet's transport checksum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Checksum {
-    /// Nobody looked.
-    #[default]
-    Unknown,
-    /// Who received the packet found it right.
-    Good,
-    /// Left to hardware by who sent it: the field holds the pseudo-header's sum only, and the packet must not
-    /// leave by a wire before it is completed.
-    Partial {
-        /// Where summing starts, in bytes from the first data byte.
-        start: u16,
-        /// Where the sum is stored, in bytes from `start`.
-        offset: u8,
-    },
-}
 
 /// A packet that its holder owns: dropping it frees its buffers, and it cannot be cloned.
 ///
@@ -105,13 +86,13 @@ impl Packet {
     }
 
     #[inline(always)]
-    fn header(&self) -> &Header {
+    pub(crate) fn header(&self) -> &Header {
         // SAFETY: the packet owns the buffer, so its header is there, and `&self` keeps writers away.
         unsafe { self.header.as_ref() }
     }
 
     #[inline(always)]
-    fn header_mut(&mut self) -> &mut Header {
+    pub(crate) fn header_mut(&mut self) -> &mut Header {
         // SAFETY: the packet owns the buffer, so its header is there, and `&mut self` keeps all others away.
         unsafe { self.header.as_mut() }
     }
@@ -125,11 +106,11 @@ impl Packet {
     #[inline(always)]
     pub(crate) fn span(&self) -> crate::Span {
         let header = self.header();
-        let volatile = &header.volatile;
+        let state = &header.state;
         crate::Span {
             index: header.identity.id().index(),
-            offset: volatile.data_offset,
-            length: volatile.data_length,
+            offset: state.data_offset,
+            length: state.data_length,
         }
     }
 
@@ -149,7 +130,7 @@ impl Packet {
     /// Bytes of data in the first segment.
     #[inline]
     pub fn len(&self) -> usize {
-        usize::from(self.header().volatile.data_length)
+        usize::from(self.header().state.data_length)
     }
 
     /// Whether the first segment has no data.
@@ -161,14 +142,14 @@ impl Packet {
     /// Bytes of data in all segments.
     #[inline]
     pub fn packet_length(&self) -> usize {
-        self.header().volatile.packet_length as usize
+        self.header().state.packet_length as usize
     }
 
     /// The first segment's data.
     #[inline]
     pub fn data(&self) -> &[u8] {
-        let volatile = &self.header().volatile;
-        let (offset, length) = (usize::from(volatile.data_offset), usize::from(volatile.data_length));
+        let state = &self.header().state;
+        let (offset, length) = (usize::from(state.data_offset), usize::from(state.data_length));
         // SAFETY: header end ≤ offset and offset + length ≤ end_offset ≤ stride always hold (every method that
         // changes them checks); the bytes were mapped zeroed, so they are initialised, and the packet owns them.
         unsafe { std::slice::from_raw_parts(self.byte(offset), length) }
@@ -177,8 +158,8 @@ impl Packet {
     /// The first segment's data.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
-        let volatile = &self.header().volatile;
-        let (offset, length) = (usize::from(volatile.data_offset), usize::from(volatile.data_length));
+        let state = &self.header().state;
+        let (offset, length) = (usize::from(state.data_offset), usize::from(state.data_length));
         // SAFETY: as in `data`; `&mut self` makes the slice the only one.
         unsafe { std::slice::from_raw_parts_mut(self.byte(offset), length) }
     }
@@ -186,26 +167,26 @@ impl Packet {
     /// Hints that the first bytes of data are about to be read and written.
     #[inline(always)]
     pub fn prefetch(&self) {
-        warmlane_sys::prefetch::prefetch_read_at(self.byte(usize::from(self.header().volatile.start_offset)));
+        warmlane_sys::prefetch::prefetch_read_at(self.byte(usize::from(self.header().state.start_offset)));
     }
 
     /// Free bytes in front of the data.
     #[inline]
     pub fn headroom(&self) -> usize {
-        usize::from(self.header().volatile.data_offset) - HEADER_BYTES
+        usize::from(self.header().state.data_offset) - HEADER_BYTES
     }
 
     /// Free bytes behind the first segment's data.
     #[inline]
     pub fn tailroom(&self) -> usize {
         let header = self.header();
-        usize::from(header.volatile.end_offset)
-            - usize::from(header.volatile.data_offset)
-            - usize::from(header.volatile.data_length)
+        usize::from(header.state.end_offset)
+            - usize::from(header.state.data_offset)
+            - usize::from(header.state.data_length)
     }
 
-    /// Replaces the contents by a copy of `frame`, behind the usual headroom. Metadata stays; a chain's other
-    /// segments are freed.
+    /// Replaces the contents by a copy of `frame`, behind the usual headroom. What was known of the former contents is
+    /// [forgotten](Self::forget_contents), and a chain's other segments are freed.
     ///
     /// # Errors
     /// [`NoRoom`] if the frame is longer than a buffer's room; the packet is then as it was.
@@ -241,18 +222,19 @@ impl Packet {
     #[inline(always)]
     fn reset_for(&mut self, length: usize, space: usize) -> Result<*mut u8, NoRoom> {
         let header = self.header();
-        let start = header.volatile.start_offset;
-        let room = usize::from(header.volatile.end_offset - start);
+        let start = header.state.start_offset;
+        let room = usize::from(header.state.end_offset - start);
         if space > room {
             return Err(NoRoom { wanted: space, available: room });
         }
         if header.identity.next() != NO_NEXT {
-            drop(self.split_chain());
+            self.free_tail();
         }
-        let volatile = &mut self.header_mut().volatile;
-        volatile.data_offset = start;
-        volatile.data_length = length as u16;
-        volatile.packet_length = length as u32;
+        self.forget_contents();
+        let state = &mut self.header_mut().state;
+        state.data_offset = start;
+        state.data_length = length as u16;
+        state.packet_length = length as u32;
         Ok(self.byte(usize::from(start)))
     }
 
@@ -266,10 +248,10 @@ impl Packet {
         if count > available {
             return Err(NoRoom { wanted: count, available });
         }
-        let volatile = &mut self.header_mut().volatile;
-        volatile.data_offset -= count as u16;
-        volatile.data_length += count as u16;
-        volatile.packet_length += count as u32;
+        let state = &mut self.header_mut().state;
+        state.data_offset -= count as u16;
+        state.data_length += count as u16;
+        state.packet_length += count as u32;
         Ok(&mut self.data_mut()[..count])
     }
 
@@ -284,9 +266,9 @@ impl Packet {
             return Err(NoRoom { wanted: count, available });
         }
         let before = self.len();
-        let volatile = &mut self.header_mut().volatile;
-        volatile.data_length += count as u16;
-        volatile.packet_length += count as u32;
+        let state = &mut self.header_mut().state;
+        state.data_length += count as u16;
+        state.packet_length += count as u32;
         Ok(&mut self.data_mut()[before..])
     }
 
@@ -300,33 +282,11 @@ impl Packet {
         if count > available {
             return Err(TooShort { wanted: count, available });
         }
-        let volatile = &mut self.header_mut().volatile;
-        volatile.data_offset += count as u16;
-        volatile.data_length -= count as u16;
-        volatile.packet_length -= count as u32;
+        let state = &mut self.header_mut().state;
+        state.data_offset += count as u16;
+        state.data_length -= count as u16;
+        state.packet_length -= count as u32;
         Ok(())
-    }
-
-    /// Cuts the packet to its first `length` bytes, and frees segments that hold none of them. Does nothing if it
-    /// is that short already.
-    pub fn truncate(&mut self, length: usize) {
-        let total = self.packet_length();
-        if length >= total {
-            return;
-        }
-        let first = self.len();
-        if length > first
-            && let Some(mut rest) = self.split_chain()
-        {
-            rest.truncate(length - first);
-            // What was just split off has at most as many segments as before, so it fits again.
-            drop(self.chain(rest));
-            return;
-        }
-        drop(self.split_chain());
-        let volatile = &mut self.header_mut().volatile;
-        volatile.data_length = length as u16;
-        volatile.packet_length = length as u32;
     }
 
     /// The room behind a single segment's data, for drivers that read into it; then [`append`](Self::append) what
@@ -334,172 +294,61 @@ impl Packet {
     #[inline]
     pub fn spare_mut(&mut self) -> &mut [u8] {
         let (offset, length) = {
-            let volatile = &self.header().volatile;
-            (usize::from(volatile.data_offset) + usize::from(volatile.data_length), self.tailroom())
+            let state = &self.header().state;
+            (usize::from(state.data_offset) + usize::from(state.data_length), self.tailroom())
         };
         // SAFETY: data end + tail room is the buffer's end; the bytes were mapped zeroed, so they are initialised,
         // and `&mut self` makes the slice the only one.
         unsafe { std::slice::from_raw_parts_mut(self.byte(offset), length) }
     }
 
-    /// Segments in the packet, at least 1.
-    #[inline]
-    pub fn segments(&self) -> usize {
-        usize::from(self.header().volatile.segments)
-    }
-
-    /// Hangs `tail` behind this packet's last segment.
-    ///
-    /// # Errors
-    /// The tail, if the chain would have more than 255 segments.
-    pub fn chain(&mut self, tail: Self) -> Result<(), Self> {
-        let Some(segments) = self.header().volatile.segments.checked_add(tail.header().volatile.segments)
-        else {
-            return Err(tail);
-        };
-        let tail_length = tail.packet_length() as u32;
-        let link = tail.into_id().bits();
-        let mut last = self.header;
-        // SAFETY: each link of an owned chain names a live buffer of that chain, and `&mut self` keeps all others
-        // away from it.
-        unsafe {
-            while (*last.as_ptr()).identity.next() != NO_NEXT {
-                last = register::header(BufferId::from_bits((*last.as_ptr()).identity.next()));
-            }
-            let identity = &mut (*last.as_ptr()).identity;
-            *identity = identity.with_next(link);
-        }
-        let volatile = &mut self.header_mut().volatile;
-        volatile.segments = segments;
-        volatile.packet_length += tail_length;
-        Ok(())
-    }
-
-    /// Takes all segments but the first off; `None` if there is only one.
-    pub fn split_chain(&mut self) -> Option<Self> {
-        let own = u32::from(self.header().volatile.data_length);
-        let header = self.header_mut();
-        let link = header.identity.next();
-        if link == NO_NEXT {
-            return None;
-        }
-        header.identity = header.identity.with_next(NO_NEXT);
-        let volatile = &mut header.volatile;
-        let (segments, length) = (volatile.segments - 1, volatile.packet_length - own);
-        volatile.segments = 1;
-        volatile.packet_length = own;
-        // SAFETY: the link came from `into_id` in `chain`, and was just replaced, so it is turned back once.
-        let mut rest = unsafe { Self::from_id(BufferId::from_bits(link)) };
-        let volatile = &mut rest.header_mut().volatile;
-        volatile.segments = segments;
-        volatile.packet_length = length;
-        Some(rest)
-    }
-
-    /// Which buffers the segments are, in order.
-    pub(crate) fn segment_ids(&self) -> impl Iterator<Item = BufferId> {
-        std::iter::successors(Some(self.identity()), |identity| {
-            (identity.next() != NO_NEXT).then(|| {
-                // SAFETY: each link of an owned chain names a live buffer of that chain, and `&self` keeps writers
-                // away.
-                unsafe { (*register::header(BufferId::from_bits(identity.next())).as_ptr()).identity }
-            })
-        })
-        .map(Identity::id)
-    }
-
-    /// The data of each segment, in order.
-    pub fn segment_data(&self) -> SegmentData<'_> {
-        SegmentData { next: Some(self.header), _packet: PhantomData }
-    }
-
-    /// Copies up to `target.len()` bytes from the packet's front, over all segments; returns how many.
-    pub fn copy_to(&self, target: &mut [u8]) -> usize {
-        let mut copied = 0;
-        for segment in self.segment_data() {
-            let count = segment.len().min(target.len() - copied);
-            target[copied..copied + count].copy_from_slice(&segment[..count]);
-            copied += count;
-        }
-        copied
-    }
-
     /// The port on which the packet came in.
     #[inline]
     pub fn port(&self) -> u16 {
-        self.header().volatile.port
+        self.header().state.port
     }
 
     /// Notes the port on which the packet came in.
     #[inline]
     pub fn set_port(&mut self, port: u16) {
-        self.header_mut().volatile.port = port;
+        self.header_mut().state.port = port;
     }
 
     /// When the packet was received, in nanoseconds since the Unix epoch; 0 if unknown.
     #[inline]
     pub fn timestamp(&self) -> u64 {
-        self.header().volatile.timestamp
+        self.header().state.timestamp
     }
 
     /// Notes when the packet was received, in nanoseconds since the Unix epoch.
     #[inline]
     pub fn set_timestamp(&mut self, nanoseconds: u64) {
-        self.header_mut().volatile.timestamp = nanoseconds;
-    }
-
-    /// The flow's hash as the port computed it, 0 if it did not.
-    #[inline]
-    pub fn rss_hash(&self) -> u32 {
-        self.header().volatile.rss_hash
-    }
-
-    /// Notes the flow's hash.
-    #[inline]
-    pub fn set_rss_hash(&mut self, hash: u32) {
-        self.header_mut().volatile.rss_hash = hash;
-    }
-
-    /// Where layer 3 starts, in bytes from the first data byte, as the last stage that looked has noted.
-    #[inline]
-    pub fn l3_offset(&self) -> u8 {
-        self.header().volatile.l3_offset
-    }
-
-    /// Notes where layer 3 starts.
-    #[inline]
-    pub fn set_l3_offset(&mut self, offset: u8) {
-        self.header_mut().volatile.l3_offset = offset;
-    }
-
-    /// What is known of the transport checksum.
-    #[inline]
-    pub fn checksum(&self) -> Checksum {
-        let volatile = &self.header().volatile;
-        match volatile.checksum_state {
-            1 => Checksum::Good,
-            2 => Checksum::Partial { start: volatile.checksum_start, offset: volatile.checksum_offset },
-            _ => Checksum::Unknown,
-        }
-    }
-
-    /// Notes what is known of the transport checksum.
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: Checksum) {
-        let volatile = &mut self.header_mut().volatile;
-        (volatile.checksum_state, volatile.checksum_start, volatile.checksum_offset) = match checksum {
-            Checksum::Unknown => (0, 0, 0),
-            Checksum::Good => (1, 0, 0),
-            Checksum::Partial { start, offset } => (2, start, offset),
-        };
+        self.header_mut().state.timestamp = nanoseconds;
     }
 
     /// The application's own bytes, viewed as its own type. A packet just taken holds what the buffer's last user
     /// left there.
     ///
+    /// ```
+    /// use warmlane_mem::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+    ///
+    /// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+    /// #[zerocopy(crate = "warmlane_mem::zerocopy")]
+    /// #[repr(C)]
+    /// struct Mine {
+    ///     flow: u32,
+    ///     class: u32,
+    /// }
+    /// # let pool = warmlane_mem::Pool::new(&warmlane_mem::PoolConfig { buffers: 1, ..Default::default() })?;
+    /// let mut packet = pool.take().ok_or("a buffer")?;
+    /// packet.application_mut::<Mine>().class = 7;
+    /// assert_eq!(packet.application::<Mine>().class, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// A type that is too large does not compile:
     /// ```compile_fail,E0080
-    /// let too_large: fn(&warmlane_mem::Packet) -> &[u8; 25] = warmlane_mem::Packet::application;
+    /// let too_large: fn(&warmlane_mem::Packet) -> &[u8; 13] = warmlane_mem::Packet::application;
     /// ```
     #[inline]
     pub fn application<T: FromBytes + KnownLayout + Immutable>(&self) -> &T {
@@ -533,28 +382,5 @@ impl std::fmt::Debug for Packet {
             .field("segments", &self.segments())
             .field("port", &self.port())
             .finish_non_exhaustive()
-    }
-}
-
-/// Iterator over the data of a packet's segments.
-#[derive(Debug)]
-pub struct SegmentData<'a> {
-    next: Option<NonNull<Header>>,
-    _packet: PhantomData<&'a Packet>,
-}
-
-impl<'a> Iterator for SegmentData<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let header = self.next?;
-        // SAFETY: the chain is owned by the packet that `'a` borrows, so each of its segments lives and is only
-        // read for that long; offset and length are inside the buffer, as in `Packet::data`.
-        unsafe {
-            let (volatile, next) = (&(*header.as_ptr()).volatile, (*header.as_ptr()).identity.next());
-            self.next = (next != NO_NEXT).then(|| register::header(BufferId::from_bits(next)));
-            let start = header.as_ptr().cast::<u8>().add(usize::from(volatile.data_offset));
-            Some(std::slice::from_raw_parts(start, usize::from(volatile.data_length)))
-        }
     }
 }

@@ -17,7 +17,13 @@ use warmlane_sys::pages::{PagePreference, PageSize};
 /// The farthest that buffers can stand apart: what the offsets inside a buffer reach.
 const MAXIMUM_STRIDE: usize = 1 << u16::BITS;
 
-/// In which order a pool gives out the buffers that came home.
+/// Buffers in a magazine of a pool that has enough.
+const USUAL_MAGAZINE: u32 = 256;
+
+/// The largest magazine that a pool can be told to have.
+const LARGEST_MAGAZINE: u32 = 4_096;
+
+/// In which order a pool's buffers are used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolKind {
     /// Whole magazines, no lock: first in, first out inside a hot set that finds its own size, last in, first out
@@ -45,11 +51,13 @@ pub struct PoolConfig {
     pub headroom: usize,
     /// The order of reuse.
     pub kind: PoolKind,
-    /// Buffers that a lane exchanges with the pool at a time; it holds up to two times as many. With 0 or 1 it holds
-    /// none: each burst is fetched and each free brought home at once. That is for experiments; a depot is a
-    /// lock-free stack then. Half of the default costs two lanes 6 to 15 % more where 64 bytes of each packet are touched, and
-    /// with 8,191 buffers 6 % less (Granite Rapids); a pool of few buffers for many lanes wants less.
-    pub magazine: u32,
+    /// Lanes that will use the pool. All together keep at most a quarter of its buffers to themselves if as many do.
+    pub lanes: u32,
+    /// Buffers that a lane exchanges with the pool at a time; it keeps up to two times as many. `None` takes as many as
+    /// `lanes` allow, up to 256. With 0 or 1 a lane keeps none: each take and each free goes to the pool at once, and a
+    /// depot is a lock-free stack. 128 cost two lanes 6 to 15 % more than 256 where 64 bytes of each packet are touched, and
+    /// with 8,191 buffers 6 % less (Granite Rapids).
+    pub magazine: Option<u32>,
     /// Buffers that a depot keeps going round, in whole magazines; `None` lets it find by trying how many are best, and go on
     /// trying. A number is for experiments.
     pub hot_set: Option<u32>,
@@ -70,7 +78,8 @@ impl Default for PoolConfig {
             room: 2_048,
             headroom: 128,
             kind: PoolKind::default(),
-            magazine: 256,
+            lanes: 4,
+            magazine: None,
             hot_set: None,
             pages: PagePreference::Best,
             stride: None,
@@ -83,6 +92,16 @@ impl PoolConfig {
     /// Bytes that one buffer needs at least: header, headroom and room.
     pub const fn buffer_bytes(&self) -> usize {
         HEADER_BYTES + self.headroom + self.room
+    }
+
+    /// Buffers in a magazine; 0 if lanes keep none.
+    pub fn magazine_size(&self) -> u32 {
+        let size = self.magazine.unwrap_or_else(|| {
+            // Two for each lane are a quarter of all.
+            let most = self.buffers / self.lanes.max(1).saturating_mul(8);
+            most.checked_ilog2().map_or(0, |log2| (1 << log2).min(USUAL_MAGAZINE))
+        });
+        if size > 1 { size } else { 0 }
     }
 
     fn check(&self) -> Result<usize, PoolError> {
@@ -103,8 +122,10 @@ impl PoolConfig {
         if !fits {
             return Err(PoolError::BufferTooLarge { pool: pool(), headroom: self.headroom, room: self.room });
         }
-        if self.magazine > 4096 {
-            return Err(PoolError::Magazine { pool: pool(), magazine: self.magazine });
+        if let Some(magazine) = self.magazine
+            && magazine > LARGEST_MAGAZINE
+        {
+            return Err(PoolError::Magazine { pool: pool(), magazine });
         }
         let needed = self.buffer_bytes();
         if let Some(stride) = self.stride
@@ -151,6 +172,9 @@ pub struct Occupancy {
     pub hot_set: u32,
     /// Packets that somebody wanted and that were not to be had, since the pool was made.
     pub refused: u64,
+    /// How often a thread without a lane cache has taken buffers or freed some. Each time it takes a lock; if a lane does
+    /// so, its packets cost some three times as much.
+    pub unattached: u64,
 }
 
 /// A handle of a pool: clone it freely, send it anywhere.
@@ -162,7 +186,7 @@ pub struct Pool {
 }
 
 /// What the clones of a [`Pool`] share; its drop is "the last handle is gone".
-struct Handle {
+pub(crate) struct Handle {
     shared: NonNull<Shared>,
 }
 
@@ -186,7 +210,18 @@ impl Pool {
     pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
         let stride = config.check()?;
         let shared = Shared::create(config, stride)?;
-        Ok(Self { handle: Arc::new(Handle { shared }) })
+        let pool = Self { handle: Arc::new(Handle { shared }) };
+        pool.shared().set_handle(Arc::downgrade(&pool.handle));
+        Ok(pool)
+    }
+
+    pub(crate) const fn from_handle(handle: Arc<Handle>) -> Self {
+        Self { handle }
+    }
+
+    /// How many handles there are.
+    pub(crate) fn handles(&self) -> usize {
+        Arc::strong_count(&self.handle)
     }
 
     #[inline(always)]
@@ -195,8 +230,8 @@ impl Pool {
         unsafe { self.handle.shared.as_ref() }
     }
 
-    /// Gives this thread its own cache of the pool's buffers until the guard is dropped. Lanes do this once;
-    /// threads that handle a packet now and then need not.
+    /// Gives this thread its own cache of the pool's buffers until the guard is dropped. A [lane](crate::LaneThread) gets
+    /// one by itself; threads that handle a packet now and then need none.
     ///
     /// # Errors
     /// [`PoolError::AlreadyAttached`], [`PoolError::TooManyLanes`].
@@ -218,10 +253,11 @@ impl Pool {
     pub fn occupancy(&self) -> Occupancy {
         let shared = self.shared();
         Occupancy {
-            available: shared.home.level(),
-            lowest: shared.home.lowest(),
-            hot_set: shared.home.hot_set().min(self.buffers()),
+            available: shared.free_list.level(),
+            lowest: shared.free_list.lowest(),
+            hot_set: shared.free_list.hot_set().min(self.buffers()),
             refused: shared.refused(),
+            unattached: shared.free_list.locked.lock().unattached,
         }
     }
 
@@ -263,7 +299,7 @@ impl Pool {
         false
     }
 
-    /// The pool's books.
+    /// How many buffers were taken and freed.
     pub fn ledger(&self) -> Ledger {
         self.shared().ledger()
     }

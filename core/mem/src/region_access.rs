@@ -1,8 +1,8 @@
 //! A pool's memory as a driver sees it that shares it with the kernel, a device or another process.
 //!
-//! Such a driver hands buffers out by their place in the region and gets them back by it. In between nobody here
-//! owns them: they count as taken in the pool's [`Ledger`](crate::Ledger), and the driver must remember which they
-//! are, because only those may be taken back, once each.
+//! Such a driver passes buffers on by their offset in the region and gets them back by it. In between they are raw: no
+//! packet owns them, they count as taken in the pool's [`Ledger`](crate::Ledger), and the driver must remember which they
+//! are, because only those may be made packets again or be freed, once each.
 //!
 //! All that is done here for each packet is done in one pass, in which the driver's own part is inlined.
 
@@ -12,6 +12,7 @@ use crate::id::BufferId;
 use crate::lane_cache;
 use crate::packet::Packet;
 use crate::pool::Pool;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 /// Bytes at the start of each buffer that belong to the packet's metadata: nobody but this room may write there.
@@ -28,9 +29,9 @@ pub struct Span {
     pub length: u16,
 }
 
-/// Where a region's buffers are.
+/// Where a region's buffers start.
 #[derive(Clone, Copy, Debug)]
-pub struct Places {
+pub struct BufferOffsets {
     stride: u64,
     buffers: u64,
     /// 2^64 / (stride in lines), rounded up: multiplying by it and keeping the upper half divides exactly, as long
@@ -38,24 +39,24 @@ pub struct Places {
     inverse: u64,
 }
 
-impl Places {
+impl BufferOffsets {
     /// Where the buffer starts, in bytes from the start of the region.
     #[inline(always)]
     pub const fn of(&self, index: u32) -> u64 {
         index as u64 * self.stride
     }
 
-    /// Which buffer the byte at `place` is in, and how far behind its start; `None` if that is no buffer.
+    /// Which buffer the byte at `offset` is in, and how far behind its start; `None` if that is no buffer.
     #[inline(always)]
-    pub const fn locate(&self, place: u64) -> Option<(u32, u64)> {
-        let lines = place / HEADER_BYTES as u64;
-        // Regions have at most 2^24 buffers of 2^16 bytes: of any place that is in there the quotient is exact, and of one
+    pub const fn locate(&self, offset: u64) -> Option<(u32, u64)> {
+        let lines = offset / HEADER_BYTES as u64;
+        // Regions have at most 2^24 buffers of 2^16 bytes: of any offset that is in there the quotient is exact, and of one
         // behind it is at least the number of buffers.
         let index = ((lines as u128 * self.inverse as u128) >> 64) as u64;
         if index >= self.buffers {
             return None;
         }
-        Some((index as u32, place - index * self.stride))
+        Some((index as u32, offset - index * self.stride))
     }
 }
 
@@ -63,7 +64,7 @@ impl Places {
 #[derive(Clone, Debug)]
 pub struct Region {
     pool: Pool,
-    places: Places,
+    offsets: BufferOffsets,
     end: u16,
     slot: u8,
     /// What the identity of a single buffer of the pool looks like, but for the index.
@@ -77,7 +78,7 @@ impl Pool {
         let config = self.config();
         Region {
             pool: self.clone(),
-            places: Places {
+            offsets: BufferOffsets {
                 stride,
                 buffers: u64::from(self.buffers()),
                 // A stride is at least two lines: the header's and the room's.
@@ -101,19 +102,29 @@ impl Region {
         self.pool.shared().mapping.as_ptr()
     }
 
+    /// The memory's file, to be mapped by another process: its first byte is that of buffer 0. It is sealed, so that nobody
+    /// can cut it short.
+    ///
+    /// Whoever has the descriptor can write to all buffers at any time, [headers](METADATA_BYTES) included. Pass it only to
+    /// a process that is trusted like this one; with any other, share a
+    /// [`Mapping`](warmlane_sys::pages::Mapping) of its own and copy.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.pool.shared().mapping.file()
+    }
+
     /// Bytes of memory, whole pages.
     pub fn length(&self) -> usize {
         self.pool.shared().mapping.length()
     }
 
-    /// Where the buffers are. A copy: in a loop that also writes to memory it stays in registers.
-    pub const fn places(&self) -> Places {
-        self.places
+    /// Where the buffers start. A copy: in a loop that also writes to memory it stays in registers.
+    pub const fn offsets(&self) -> BufferOffsets {
+        self.offsets
     }
 
     /// Bytes from one buffer to the next.
     pub const fn stride(&self) -> usize {
-        self.places.stride as usize
+        self.offsets.stride as usize
     }
 
     /// First byte behind a buffer's room, counted from the start of the buffer.
@@ -128,7 +139,7 @@ impl Region {
 
     /// How many buffers there are.
     pub const fn buffers(&self) -> u32 {
-        self.places.buffers as u32
+        self.offsets.buffers as u32
     }
 
     /// Whether all buffers of the packet are this pool's.
@@ -137,12 +148,12 @@ impl Region {
     }
 
     /// Takes free buffers and writes their names to the front of `indices`, as many as fit and are there, as if they were
-    /// taken as packets and then [handed out](Self::hand_out). Returns how many.
+    /// taken as packets and then [made raw](Self::packets_into_raw). Returns how many.
     ///
-    /// They stay taken until [`take_back`](Self::take_back) or [`free`](Self::free). What isn't there does not count as
+    /// They stay taken until [`packets_from_raw`](Self::packets_from_raw) or [`free_raw`](Self::free_raw). What isn't there does not count as
     /// refused: no packet waits for it.
     #[inline]
-    pub fn take(&self, indices: &mut [u32]) -> usize {
+    pub fn take_raw(&self, indices: &mut [u32]) -> usize {
         lane_cache::take_indices(&self.pool, indices)
     }
 
@@ -150,9 +161,9 @@ impl Region {
     /// the first that is not of one segment in one of this pool's buffers, or that `use_packet` does not want. Returns how
     /// many.
     ///
-    /// Their buffers stay taken until [`take_back`](Self::take_back) or [`free`](Self::free).
+    /// Their buffers stay taken until [`packets_from_raw`](Self::packets_from_raw) or [`free_raw`](Self::free_raw).
     #[inline(always)]
-    pub fn hand_out(
+    pub fn packets_into_raw(
         &self,
         burst: &mut Burst,
         limit: usize,
@@ -175,21 +186,21 @@ impl Region {
     /// Appends a packet to `burst` for each of `spans`, with clean metadata. Returns how many.
     ///
     /// # Safety
-    /// Each span's buffer was [handed out](Self::hand_out) or [taken](Self::take), not taken back or freed since, and
+    /// Each span's buffer was [made raw](Self::packets_into_raw) or [taken](Self::take_raw), not made a packet or freed since, and
     /// nobody else writes to it any more; the span lies between [`METADATA_BYTES`] and [`end`](Self::end). There are no more
     /// than `burst.room()`, and the iterator does not panic.
     #[inline(always)]
-    pub unsafe fn take_back(&self, spans: impl Iterator<Item = Span>, burst: &mut Burst) -> usize {
-        let (base, places, clean) = (self.address(), self.places, self.pool.shared().clean);
+    pub unsafe fn packets_from_raw(&self, spans: impl Iterator<Item = Span>, burst: &mut Burst) -> usize {
+        let (base, offsets, clean) = (self.address(), self.offsets, self.pool.shared().clean);
         let end = self.end;
         let packets = spans.map(|span| {
             debug_assert!(usize::from(span.offset) >= HEADER_BYTES);
             debug_assert!(u32::from(span.offset) + u32::from(span.length) <= u32::from(end));
             // SAFETY: the pool is alive (we have a handle), and the caller vouches that the index is one of its
             // buffers that nobody owns, so base + index × stride is its header. Its identity is that of one segment, as
-            // when it was handed out or at home.
+            // when it was made raw or free.
             unsafe {
-                let header = base.add(places.of(span.index) as usize).cast::<Header>();
+                let header = base.add(offsets.of(span.index) as usize).cast::<Header>();
                 clean.write_with(header.cast(), span.offset, span.length);
                 Packet::from_header(header)
             }
@@ -198,14 +209,14 @@ impl Region {
         unsafe { burst.append_unchecked(packets) }
     }
 
-    /// Frees buffers that were handed out.
+    /// Frees raw buffers.
     ///
     /// # Safety
-    /// Each was [handed out](Self::hand_out) or [taken](Self::take), not taken back or freed since, and nobody else writes
+    /// Each was [made raw](Self::packets_into_raw) or [taken](Self::take_raw), not made a packet or freed since, and nobody else writes
     /// to it any more.
     #[inline]
-    pub unsafe fn free(&self, indices: &[u32]) {
-        // SAFETY: the caller's; a buffer that is handed out is of one segment.
+    pub unsafe fn free_raw(&self, indices: &[u32]) {
+        // SAFETY: the caller's; a raw buffer is of one segment.
         unsafe { lane_cache::free_indices(self.slot, indices) };
     }
 }
@@ -231,41 +242,41 @@ mod tests {
         fn places_are_found_again(index in 0_u32..100, within in 0_usize..2304, lines in 35_usize..80) {
             let region = pool(Some(lines * 64)).region();
             let within = within % region.stride();
-            let place = region.places().of(index) + within as u64;
-            prop_assert_eq!(region.places().locate(place), Some((index, within as u64)));
+            let offset = region.offsets().of(index) + within as u64;
+            prop_assert_eq!(region.offsets().locate(offset), Some((index, within as u64)));
         }
 
         #[test]
-        fn other_places_are_none(place in 100_u64 * 2304..) {
-            prop_assert_eq!(pool(Some(2304)).region().places().locate(place), None);
+        fn other_places_are_none(offset in 100_u64 * 2304..) {
+            prop_assert_eq!(pool(Some(2304)).region().offsets().locate(offset), None);
         }
     }
 
     #[test]
-    fn what_is_handed_out_comes_back() {
+    fn raw_buffers_become_packets_again() {
         let pool = pool(None);
         let region = pool.region();
         let mut burst = Burst::new();
         pool.take_burst(&mut burst, 3);
         burst[1].fill(b"hello").unwrap();
-        burst[1].set_rss_hash(7);
-        assert_eq!(region.hand_out(&mut burst, 8, |_, span| span.index > 1_000), 0, "not wanted");
+        burst[1].set_mark(7);
+        assert_eq!(region.packets_into_raw(&mut burst, 8, |_, span| span.index > 1_000), 0, "not wanted");
         let mut spans = Vec::new();
         let mut note = |_: &Packet, span| {
             spans.push(span);
             true
         };
-        assert_eq!(region.hand_out(&mut burst, 2, &mut note), 2, "no more than asked for");
-        assert_eq!(region.hand_out(&mut burst, 8, &mut note), 1);
+        assert_eq!(region.packets_into_raw(&mut burst, 2, &mut note), 2, "no more than asked for");
+        assert_eq!(region.packets_into_raw(&mut burst, 8, &mut note), 1);
         assert!(burst.is_empty());
         assert_eq!(pool.ledger().outstanding(), 3);
         let back = [Span { length: 4, offset: spans[1].offset + 1, ..spans[1] }];
-        // SAFETY: handed out just above; the others are freed below.
-        unsafe { region.take_back(back.into_iter(), &mut burst) };
+        // SAFETY: made raw just above; the others are freed below.
+        unsafe { region.packets_from_raw(back.into_iter(), &mut burst) };
         assert_eq!((burst[0].data(), burst[0].packet_length()), (&b"ello"[..], 4));
-        assert_eq!((burst[0].rss_hash(), burst[0].segments()), (0, 1));
+        assert_eq!((burst[0].mark(), burst[0].segments()), (0, 1));
         // SAFETY: as above.
-        unsafe { region.free(&[spans[0].index, spans[2].index]) };
+        unsafe { region.free_raw(&[spans[0].index, spans[2].index]) };
         drop(burst);
         assert_eq!(pool.ledger().outstanding(), 0);
     }
@@ -276,9 +287,9 @@ mod tests {
         let region = pool.region();
         for lane in [None, Some(pool.attach().unwrap())] {
             let mut indices = vec![0; 140];
-            assert_eq!(region.take(&mut indices[..70]), 70);
-            assert_eq!(region.take(&mut indices[70..]), 30, "no more than there are");
-            assert_eq!(region.take(&mut []), 0);
+            assert_eq!(region.take_raw(&mut indices[..70]), 70);
+            assert_eq!(region.take_raw(&mut indices[70..]), 30, "no more than there are");
+            assert_eq!(region.take_raw(&mut []), 0);
             indices.truncate(100);
             indices.sort_unstable();
             assert!(indices.iter().copied().eq(0..100));
@@ -286,12 +297,12 @@ mod tests {
             let whole = Span { index: 5, offset: 64, length: 3 };
             let mut burst = Burst::new();
             // SAFETY: taken just above; the others are freed below.
-            assert_eq!(unsafe { region.take_back([whole].into_iter(), &mut burst) }, 1);
+            assert_eq!(unsafe { region.packets_from_raw([whole].into_iter(), &mut burst) }, 1);
             assert_eq!((burst[0].packet_length(), burst[0].segments()), (3, 1));
             drop(burst);
             indices.remove(5);
             // SAFETY: as above.
-            unsafe { region.free(&indices) };
+            unsafe { region.free_raw(&indices) };
             assert_eq!(pool.ledger().outstanding(), 0);
             drop(lane);
         }
@@ -309,19 +320,19 @@ mod tests {
             indices.push(span.index);
             true
         };
-        assert_eq!(region.hand_out(&mut burst, 8, &mut take), 1);
+        assert_eq!(region.packets_into_raw(&mut burst, 8, &mut take), 1);
         assert_eq!(burst.len(), 1);
         burst.clear();
         let mut strange = Burst::new();
         other.take_burst(&mut strange, 1);
-        assert_eq!(region.hand_out(&mut strange, 8, |_, _| true), 0);
+        assert_eq!(region.packets_into_raw(&mut strange, 8, |_, _| true), 0);
         let mut mixed = pool.take().unwrap();
         assert!(region.holds_chain(&mixed));
         mixed.chain(other.take().unwrap()).unwrap();
         assert!(!region.holds_chain(&mixed));
         drop(mixed);
-        // SAFETY: handed out above.
-        unsafe { region.free(&indices) };
+        // SAFETY: made raw above.
+        unsafe { region.free_raw(&indices) };
         assert_eq!(pool.ledger().outstanding(), 0);
     }
 }

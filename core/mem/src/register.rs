@@ -15,7 +15,7 @@ use warmlane_sys::prefetch::prefetch_read_at;
 pub const MAXIMUM_POOLS: usize = 256;
 
 /// One pool's entry. Written while the pool is made, before its first buffer can be named, and constant until the
-/// last buffer is home: whoever holds a [`BufferId`] got it from a thread that had seen the entry, so plain
+/// last buffer is returned: whoever holds a [`BufferId`] got it from a thread that had seen the entry, so plain
 /// (relaxed) reads are enough.
 struct Entry {
     used: AtomicBool,
@@ -54,7 +54,7 @@ pub(crate) fn publish(slot: u8, base: NonNull<u8>, stride: usize, start: u16, sh
     entry.shared.store(shared.as_ptr(), Ordering::Release);
 }
 
-/// Gives `slot` back.
+/// Frees `slot`.
 pub(crate) fn vacate(slot: u8) {
     let entry = &ENTRIES[usize::from(slot)];
     entry.shared.store(std::ptr::null_mut(), Ordering::Relaxed);

@@ -1,15 +1,15 @@
-//! The part of a pool that all its handles, lanes and packets share: its memory, its books, its end.
+//! The part of a pool that all its handles, lanes and packets share: its memory, its counters, its end.
 
 use crate::error::PoolError;
-use crate::header::{APPLICATION_BYTES, HEADER_BYTES, Header, Identity, Volatile, clean};
-use crate::home::Home;
+use crate::free_list::FreeList;
+use crate::header::{APPLICATION_BYTES, HEADER_BYTES, Header, Identity, PacketState, clean};
 use crate::id::BufferId;
-use crate::ledger::{LaneCounters, Ledger};
-use crate::pool::PoolConfig;
+use crate::ledger::{LaneCounters, LaneCountersView, Ledger};
+use crate::pool::{Handle, Pool, PoolConfig};
 use crate::register;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 use warmlane_sys::pages::{Mapping, MappingRequest};
 
 /// Lanes that can be attached to one pool at the same time.
@@ -20,12 +20,16 @@ pub(crate) struct Shared {
     pub(crate) config: PoolConfig,
     pub(crate) slot: u8,
     pub(crate) stride: usize,
-    pub(crate) clean: Volatile,
+    pub(crate) clean: PacketState,
     pub(crate) mapping: Mapping,
-    pub(crate) home: Home,
+    pub(crate) free_list: FreeList,
     /// For each buffer that a shared packet starts with: how many hold it.
     pub(crate) holders: Box<[AtomicU32]>,
-    lanes: Mutex<Vec<Arc<LaneCounters>>>,
+    lanes: Mutex<Vec<LaneCountersView>>,
+    /// How many are in `lanes`.
+    lane_count: AtomicU32,
+    /// For lanes that come upon a buffer of the pool without having a handle.
+    handle: OnceLock<Weak<Handle>>,
 }
 
 impl Shared {
@@ -40,16 +44,20 @@ impl Shared {
         };
         let mapping = Mapping::new(&request)
             .map_err(|source| PoolError::Memory { pool: config.name.clone(), source })?;
-        let home = Home::new(config, stride)?;
+        let free_list = FreeList::new(config, stride)?;
         let slot = register::claim().ok_or(PoolError::TooManyPools)?;
         let start_offset = (HEADER_BYTES + config.headroom) as u16;
         let clean = clean(start_offset, start_offset + config.room as u16);
         let base = mapping.as_ptr();
         for index in 0..config.buffers {
             let header = Header {
-                volatile: clean,
+                state: clean,
                 identity: Identity::single(BufferId::new(slot, index)),
                 application: [0; APPLICATION_BYTES],
+                mark: 0,
+                hash: 0,
+                vlan: 0,
+                segment_size: 0,
             };
             // SAFETY: index < buffers, so the header lies inside the mapping of buffers × stride bytes, aligned
             // to 64 because mapping and stride are; nobody else knows the mapping yet.
@@ -57,37 +65,64 @@ impl Shared {
         }
         let holders = (0..buffers).map(|_| AtomicU32::new(0)).collect();
         let lanes = Mutex::new(Vec::with_capacity(MAXIMUM_LANES as usize));
-        let shared = Self { config: config.clone(), slot, stride, clean, mapping, home, holders, lanes };
+        let shared = Self {
+            config: config.clone(),
+            slot,
+            stride,
+            clean,
+            mapping,
+            free_list,
+            holders,
+            lanes,
+            lane_count: AtomicU32::new(0),
+            handle: OnceLock::new(),
+        };
         let shared = NonNull::from(Box::leak(Box::new(shared)));
         register::publish(slot, base, stride, start_offset, shared);
         Ok(shared)
     }
 
+    /// Makes the handle known that all others are cloned from.
+    pub(crate) fn set_handle(&self, handle: Weak<Handle>) {
+        // Called once.
+        let _ = self.handle.set(handle);
+    }
+
+    /// A handle of the pool, if somebody has one.
+    pub(crate) fn pool(&self) -> Option<Pool> {
+        self.handle.get()?.upgrade().map(Pool::from_handle)
+    }
+
+    /// Lanes that are attached.
+    pub(crate) fn lane_count(&self) -> u32 {
+        self.lane_count.load(Ordering::Relaxed)
+    }
+
     /// Frees buffers for a thread without a lane cache; takes the pool down if they were the last of an orphaned one.
     ///
-    /// By pointer and not by reference, as in `Arc`'s drop: once the lock is released another thread may bring the
-    /// last buffer home and unmap the pool, while a reference would have to stay good until the return.
+    /// By pointer and not by reference, as in `Arc`'s drop: once the lock is released another thread may return the
+    /// last buffer and unmap the pool, while a reference would have to stay good until the return.
     ///
     /// # Safety
     /// Each index is a buffer of the pool `this` that its caller owned and gives up here; at least one.
     pub(crate) unsafe fn free_unattached(this: *mut Self, indices: &[u32]) {
         let last = {
-            // SAFETY: the pool lives until its last buffer is home, and this thread's are not before the lock is
+            // SAFETY: the pool lives until its last buffer is returned, and this thread's are not before the lock is
             // released; after that nothing here is touched.
-            let home = unsafe { &(*this).home };
-            let mut loose = home.loose.lock();
-            home.put_unattached(&mut loose, indices);
-            loose.freed += indices.len() as u64;
-            loose.orphaned && loose.taken == loose.freed
+            let free_list = unsafe { &(*this).free_list };
+            let mut list = free_list.locked.lock();
+            free_list.put_unattached(&mut list, indices);
+            list.freed += indices.len() as u64;
+            list.orphaned && list.taken == list.freed
         };
         if last {
-            // SAFETY: the pool is orphaned and all its buffers are home, as only one thread finds.
+            // SAFETY: the pool is orphaned and all its buffers are returned, as only one thread finds.
             unsafe { Self::destroy(this) };
         }
     }
 
-    /// Called when the last handle goes: takes the pool down if all buffers are home; otherwise who brings the last
-    /// one home does.
+    /// Called when the last handle goes: takes the pool down if all buffers are returned; otherwise whoever
+    /// returns the last one does.
     ///
     /// # Safety
     /// `this` is alive, and no handle or lane cache of it is left.
@@ -95,9 +130,9 @@ impl Shared {
         let this = this.as_ptr();
         let last = {
             // SAFETY: the pool lives until this call marks it, and after the lock is released nothing here is touched.
-            let mut loose = unsafe { &(*this).home }.loose.lock();
-            loose.orphaned = true;
-            loose.taken == loose.freed
+            let mut list = unsafe { &(*this).free_list }.locked.lock();
+            list.orphaned = true;
+            list.taken == list.freed
         };
         if last {
             // SAFETY: as in `free_unattached`.
@@ -109,42 +144,45 @@ impl Shared {
     ///
     /// # Safety
     /// `this` came from [`create`](Self::create), and no handle, lane cache or packet of the pool is left: the one
-    /// thread that finds, under the lock, an orphaned pool's books even says so.
+    /// thread that finds, under the lock, an orphaned pool's counts equal says so.
     unsafe fn destroy(this: *mut Self) {
         // SAFETY: the caller vouches that this is the last pointer to what Box::leak gave.
         let shared = unsafe { Box::from_raw(this) };
         register::vacate(shared.slot);
     }
 
-    /// Opens the books of a lane; `None` if there are [`MAXIMUM_LANES`] already.
-    pub(crate) fn enrol(&self) -> Option<Arc<LaneCounters>> {
+    /// Registers a lane's counters; `None` if there are [`MAXIMUM_LANES`] already.
+    pub(crate) fn register_lane(&self) -> Option<LaneCounters> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         (lanes.len() < MAXIMUM_LANES as usize).then(|| {
-            let counters = Arc::new(LaneCounters::default());
-            lanes.push(Arc::clone(&counters));
+            let counters = LaneCounters::new();
+            lanes.push(counters.view());
+            self.lane_count.store(lanes.len() as u32, Ordering::Relaxed);
             counters
         })
     }
 
     /// Moves a leaving lane's counts to the pool's own.
-    pub(crate) fn settle(&self, counters: &Arc<LaneCounters>) {
+    pub(crate) fn unregister_lane(&self, counters: &LaneCounters) {
+        let leaving = counters.view();
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|lane| !Arc::ptr_eq(lane, counters));
-        let mut loose = self.home.loose.lock();
-        loose.taken += counters.taken.get();
-        loose.freed += counters.freed.get();
-        loose.refused += counters.refused.get();
+        lanes.retain(|lane| !lane.is_same(&leaving));
+        self.lane_count.store(lanes.len() as u32, Ordering::Relaxed);
+        let mut list = self.free_list.locked.lock();
+        list.taken += leaving.taken();
+        list.freed += leaving.freed();
+        list.refused += leaving.refused();
     }
 
     pub(crate) fn ledger(&self) -> Ledger {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let loose = self.home.loose.lock();
-        let (mut taken, mut freed) = (loose.taken, loose.freed);
-        drop(loose);
+        let list = self.free_list.locked.lock();
+        let (mut taken, mut freed) = (list.taken, list.freed);
+        drop(list);
         for lane in lanes.iter() {
             // Freed first: a packet taken and freed in between then counts as out and not as minus one.
-            freed += lane.freed.get();
-            taken += lane.taken.get();
+            freed += lane.freed();
+            taken += lane.taken();
         }
         Ledger { buffers: self.config.buffers, taken, freed }
     }
@@ -152,7 +190,7 @@ impl Shared {
     /// Packets that were wanted and not to be had.
     pub(crate) fn refused(&self) -> u64 {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let settled = self.home.loose.lock().refused;
-        settled + lanes.iter().map(|lane| lane.refused.get()).sum::<u64>()
+        let settled = self.free_list.locked.lock().refused;
+        settled + lanes.iter().map(LaneCountersView::refused).sum::<u64>()
     }
 }

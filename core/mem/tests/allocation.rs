@@ -30,7 +30,7 @@ static ALLOCATOR: Counting = Counting;
 #[test]
 fn no_burst_allocates() {
     for kind in [PoolKind::Depot, PoolKind::Stack, PoolKind::LockFreeStack, PoolKind::Ring] {
-        for (attached, magazine) in [(true, 32), (true, 0), (false, 32)] {
+        for (attached, magazine) in [(true, Some(32)), (true, Some(0)), (false, Some(32))] {
             let pool = Pool::new(&PoolConfig { kind, buffers: 4_096, magazine, ..PoolConfig::default() })
                 .expect("4,096 buffers");
             let (mut sender, mut receiver) = channel(256).expect("a power of two");
@@ -49,7 +49,7 @@ fn no_burst_allocates() {
             assert_eq!(
                 ALLOCATIONS.load(Ordering::Relaxed),
                 before,
-                "{kind:?} attached {attached} {magazine}"
+                "{kind:?} attached {attached} {magazine:?}"
             );
         }
     }

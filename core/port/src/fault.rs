@@ -2,10 +2,13 @@
 //! in a known way, to see whether a measurement finds out.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
+
+use warmlane_counters::{Source, drop_reasons};
 use warmlane_mem::{Burst, Packet, Pool};
 
-use crate::queue::{QueueCounters, QueueStatus, ReceiveQueue};
+use crate::offloads::TransmitOffloads;
+use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
 
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +36,13 @@ pub struct FaultPlan {
     faults: Vec<(u64, Fault)>,
 }
 
-crate::drop_reasons! {
+drop_reasons! {
     /// Why a faulty queue drops.
     pub enum FaultDrop {
-        /// The plan wants it.
-        Planned: "planned-fault", Notice, "the fault plan says that this packet is lost";
-        /// A duplicate could not be made.
-        NoBuffer: "no-buffer", Loss, "the pool had no buffer for a planned duplicate";
+        /// The fault plan says that this packet is lost.
+        Planned: "planned-fault", Notice;
+        /// The pool had no buffer for a planned duplicate.
+        NoBuffer: "no-buffer", Loss;
     }
 }
 
@@ -52,8 +55,8 @@ impl FaultPlan {
     /// And this one. Of two for the same packet the first counts.
     #[must_use]
     pub fn with(mut self, packet: u64, fault: Fault) -> Self {
-        let place = self.faults.partition_point(|(other, _)| *other <= packet);
-        self.faults.insert(place, (packet, fault));
+        let index = self.faults.partition_point(|(other, _)| *other <= packet);
+        self.faults.insert(index, (packet, fault));
         self
     }
 
@@ -70,7 +73,7 @@ impl FaultPlan {
             intake: Burst::new(),
             ready: VecDeque::with_capacity(4 * warmlane_mem::BURST_CAPACITY),
             held,
-            counters: QueueCounters::new(FaultDrop::ALL),
+            counters: QueueCounters::new(),
         })
     }
 }
@@ -85,7 +88,7 @@ struct Faulty {
     /// In the order in which they arrive.
     ready: VecDeque<Packet>,
     held: Vec<(Until, Packet)>,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters<FaultDrop>,
 }
 
 /// When a held packet arrives.
@@ -125,13 +128,13 @@ impl Faulty {
     fn apply(&mut self, number: u64, fault: Option<Fault>, mut packet: Packet) {
         match fault {
             None => self.ready.push_back(packet),
-            Some(Fault::Drop) => self.counters.drops.count(FaultDrop::Planned.index(), 1),
+            Some(Fault::Drop) => self.counters.drops().count(FaultDrop::Planned, 1),
             Some(Fault::Duplicate) => {
-                let copy = self.pool.take().and_then(|mut copy| copy.fill(packet.data()).ok().map(|()| copy));
+                let copy = packet.copy_in(&self.pool);
                 self.ready.push_back(packet);
                 match copy {
                     Some(copy) => self.ready.push_back(copy),
-                    None => self.counters.drops.count(FaultDrop::NoBuffer.index(), 1),
+                    None => self.counters.drops().count(FaultDrop::NoBuffer, 1),
                 }
             }
             Some(Fault::HoldPackets(packets)) => {
@@ -143,9 +146,9 @@ impl Faulty {
             }
             Some(Fault::Corrupt { offset, with }) => {
                 let length = i64::try_from(packet.len()).unwrap_or(i64::MAX);
-                let place = i64::from(offset) + if offset < 0 { length } else { 0 };
+                let position = i64::from(offset) + if offset < 0 { length } else { 0 };
                 if let Some(byte) =
-                    usize::try_from(place).ok().and_then(|place| packet.data_mut().get_mut(place))
+                    usize::try_from(position).ok().and_then(|position| packet.data_mut().get_mut(position))
                 {
                     *byte ^= with;
                 }
@@ -155,13 +158,13 @@ impl Faulty {
     }
 
     fn release(&mut self, is_over: impl Fn(Until) -> bool) {
-        let mut place = 0;
-        while let Some(&(until, _)) = self.held.get(place) {
+        let mut index = 0;
+        while let Some(&(until, _)) = self.held.get(index) {
             if is_over(until) {
-                let (_, packet) = self.held.remove(place);
+                let (_, packet) = self.held.remove(index);
                 self.ready.push_back(packet);
             } else {
-                place += 1;
+                index += 1;
             }
         }
     }
@@ -185,24 +188,37 @@ impl ReceiveQueue for Faulty {
             // There is room.
             let _ = burst.push(packet);
         }
-        self.counters.packets.add(count);
-        self.counters.bytes.add(bytes);
+        self.counters.packets().add(count);
+        self.counters.bytes().add(bytes);
         count as usize
+    }
+
+    fn leaves(&self) -> TransmitOffloads {
+        self.queue.leaves()
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        // Of what is here nobody would tell.
+        if self.ready.is_empty() && self.held.is_empty() { self.queue.event() } else { None }
     }
 
     fn status(&self) -> QueueStatus {
         if self.ready.is_empty() && self.held.is_empty() { self.queue.status() } else { QueueStatus::Running }
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view().with_drops_of(&self.queue.counters())
+    }
+
+    fn own_counters(&self) -> Vec<Box<dyn Source>> {
+        self.queue.own_counters()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_queue::Numbers;
+    use crate::test_queue::{Numbers, NumbersDrop};
     use warmlane_mem::PoolConfig;
 
     #[test]
@@ -221,10 +237,26 @@ mod tests {
             seen.extend(burst.drain().map(|packet| packet.data()[0]));
         }
         assert_eq!(seen, [0, 1, 3, 4, 4, 5, 7, 8, 9, 6, 10, 11, 0x8c, 13, 15]);
-        assert_eq!(queue.counters().packets.get(), 15);
-        assert_eq!(queue.counters().drops.get(FaultDrop::Planned.index()), 1);
-        assert_eq!(queue.status(), QueueStatus::Running, "one is held for ever");
+        assert_eq!(queue.counters().packets(), 15);
+        assert_eq!(queue.counters().drops().get(FaultDrop::Planned), 1);
+        assert_eq!(queue.status(), QueueStatus::Running, "one is held forever");
         drop(queue);
         assert_eq!(pool.ledger().outstanding(), 0);
+    }
+
+    #[test]
+    fn drops_of_the_queue_inside_are_shown_too() {
+        let pool = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }).unwrap();
+        let plan = FaultPlan::new().with(1, Fault::Drop).with(4, Fault::HoldCycles(u64::MAX));
+        let mut queue = plan.wrap(Box::new(Numbers::new(&pool, 5).losing(7)), &pool);
+        assert!(queue.event().is_some());
+        assert_eq!(queue.receive(&mut Burst::new()), 3);
+        let counters = queue.counters();
+        assert_eq!((counters.packets(), counters.drops().total()), (3, 8));
+        assert_eq!(
+            (counters.drops().get(FaultDrop::Planned), counters.drops().get(NumbersDrop::Lost)),
+            (1, 7)
+        );
+        assert!(queue.event().is_none(), "one is held, and its time comes without a sign");
     }
 }

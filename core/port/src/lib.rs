@@ -1,28 +1,34 @@
 //! Where packets enter and leave.
 //!
 //! A driver hands out a [`Port`]: a name, [`Capabilities`], and queues that implement [`ReceiveQueue`] and
-//! [`TransmitQueue`]. A queue belongs to exactly one lane; its [`QueueCounters`] can be read by anyone at any time.
+//! [`TransmitQueue`]. A queue belongs to exactly one lane; its counters can be read by anyone at any time by a
+//! [`QueueCountersView`].
 //! Every packet that goes nowhere is counted under a [`DropReason`]: a name, a severity and a sentence, declared
-//! with [`drop_reasons!`].
+//! with [`drop_reasons!`]; [`BurstExt::keep`] drops in one line.
 //!
 //! [`fault`] and [`rate_limit`] put a receive queue behind a device that misbehaves or has a known capacity: what a
-//! measurement is tested against.
+//! measurement is tested against. [`software_offload`] does what packets need and the next stage or port can't do.
 //!
 //! Promises: queue calls never block and move whole bursts; what a transmit queue does not accept stays with the
 //! caller, in order; counters cost their writer a plain add.
 //!
-//! Must not: know protocols or drivers, allocate or lock per burst.
+//! Must not: know drivers, nor protocols beyond what hardware would do in its place; allocate or lock per burst.
 
 #![forbid(unsafe_code)]
 
 pub mod fault;
+mod keep;
+mod offloads;
 mod port;
 mod queue;
 pub mod rate_limit;
-mod reason;
+pub mod software_offload;
 #[cfg(test)]
 mod test_queue;
 
-pub use port::{Capabilities, MacBytes, Port};
-pub use queue::{QueueCounters, QueueStatus, ReceiveQueue, TransmitQueue};
-pub use reason::{DropCounters, DropReason, Severity};
+pub use keep::BurstExt;
+pub use offloads::{Layered, Offloads, TransmitOffloads, Transports};
+pub use port::{Capabilities, MacBytes, NoQueue, Port, PortView};
+pub use queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
+// Drivers declare their reasons with what else they need of ports.
+pub use warmlane_counters::{DropCounters, DropReason, DropView, NoDrops, Reason, Severity, drop_reasons};

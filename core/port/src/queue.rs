@@ -1,9 +1,11 @@
 //! The two ends of a port.
 
-use crate::reason::{DropCounters, DropReason};
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
+
+use warmlane_counters::{NoDrops, Source, counters};
 use warmlane_mem::Burst;
-use warmlane_sync::counter::Counter;
+
+use crate::offloads::TransmitOffloads;
 
 /// Whether a queue can still be expected to move packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,25 +18,29 @@ pub enum QueueStatus {
     Failed(String),
 }
 
-/// What a queue has moved and dropped. Its lane writes, anyone reads.
-#[derive(Debug)]
-pub struct QueueCounters {
-    /// Packets received or transmitted.
-    pub packets: Counter,
-    /// Their bytes: whole frames without the frame check sequence.
-    pub bytes: Counter,
-    /// What was dropped, by reason.
-    pub drops: DropCounters,
+impl QueueStatus {
+    /// For a queue that runs until something breaks: `failure` says what did.
+    pub fn unless(failure: Option<&str>) -> Self {
+        failure.map_or(Self::Running, |sentence| Self::Failed(sentence.to_owned()))
+    }
 }
 
-impl QueueCounters {
-    /// All zero.
-    pub fn new(reasons: &'static [DropReason]) -> Arc<Self> {
-        Arc::new(Self {
-            packets: Counter::default(),
-            bytes: Counter::default(),
-            drops: DropCounters::new(reasons),
-        })
+counters! {
+    /// What a queue has moved and dropped.
+    pub struct QueueCounters<R = NoDrops> => QueueCountersView, drops by R {
+        /// Packets received or transmitted.
+        packets: Note, "packets";
+        /// Bytes received or transmitted: whole frames without the frame check sequence.
+        bytes: Note, "bytes";
+    }
+}
+
+impl QueueCountersView {
+    /// For a queue in front of another one: its own counts, and the drops of both.
+    #[must_use]
+    pub fn with_drops_of(mut self, inner: &Self) -> Self {
+        self.drops = self.drops.and(&inner.drops);
+        self
     }
 }
 
@@ -43,11 +49,28 @@ pub trait ReceiveQueue: Send {
     /// Appends up to `burst.room()` packets to `burst` and returns how many. Never blocks.
     fn receive(&mut self, burst: &mut Burst) -> usize;
 
+    /// What the packets that it brings may still need before they leave by a wire. A pipeline sees to it that who can't deal
+    /// with it never meets it ([`software_offload`](crate::software_offload)); who polls the queue without one has to.
+    fn leaves(&self) -> TransmitOffloads {
+        TransmitOffloads::NONE
+    }
+
+    /// A descriptor that becomes readable when packets may have come, to wait on (poll(2), epoll(7)) instead of polling.
+    /// `None` where there is none, or while it would not tell of packets that are there already: then poll.
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Whether more can come; worth asking when `receive` returned 0.
     fn status(&self) -> QueueStatus;
 
-    /// What it has moved and dropped.
-    fn counters(&self) -> &Arc<QueueCounters>;
+    /// What it has moved and dropped, to read from anywhere.
+    fn counters(&self) -> QueueCountersView;
+
+    /// What else it counts, as only its kind of port does, for the registry.
+    fn own_counters(&self) -> Vec<Box<dyn Source>> {
+        Vec::new()
+    }
 }
 
 /// Where packets go out.
@@ -58,10 +81,33 @@ pub trait TransmitQueue: Send {
     /// reason. Never blocks.
     fn transmit(&mut self, burst: &mut Burst) -> usize;
 
+    /// What it does for packets that need it. It may take for granted that none needs anything else.
+    fn offloads(&self) -> TransmitOffloads {
+        TransmitOffloads::NONE
+    }
+
+    /// Whether it holds packets that it took and can't pass on yet: then [`flush`](Self::flush) is to be called until it
+    /// doesn't.
+    fn is_holding(&self) -> bool {
+        false
+    }
+
     /// Whether a call of [`transmit`](Self::transmit) costs as much as many packets do, a system call for instance: a lane that
     /// has much to do then gathers several bursts for each.
     fn is_costly_to_call(&self) -> bool {
         false
+    }
+
+    /// Whether transmission can be refused for a while and succeed later, without anything having been lost (files,
+    /// rings), so that a lane waits instead of dropping.
+    fn is_lossless(&self) -> bool {
+        false
+    }
+
+    /// A descriptor that becomes writable when there may be room again, to wait on after [`transmit`](Self::transmit) took
+    /// nothing. `None` where there is none: then try again.
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// Pushes out what is buffered and reclaims what was sent. Lanes call it when idle, and before they end.
@@ -70,6 +116,11 @@ pub trait TransmitQueue: Send {
     /// Whether packets can still leave; worth asking when `transmit` took nothing.
     fn status(&self) -> QueueStatus;
 
-    /// What it has moved and dropped.
-    fn counters(&self) -> &Arc<QueueCounters>;
+    /// What it has moved and dropped, to read from anywhere.
+    fn counters(&self) -> QueueCountersView;
+
+    /// What else it counts, as only its kind of port does, for the registry.
+    fn own_counters(&self) -> Vec<Box<dyn Source>> {
+        Vec::new()
+    }
 }

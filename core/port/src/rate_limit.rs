@@ -1,16 +1,19 @@
 //! A receive queue that loses what exceeds a rate: a device of known capacity, to see whether a measurement finds it.
 
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
+
+use warmlane_counters::{Source, drop_reasons};
 use warmlane_mem::Burst;
 use warmlane_sys::clock::{self, Clock};
 
-use crate::queue::{QueueCounters, QueueStatus, ReceiveQueue};
+use crate::offloads::TransmitOffloads;
+use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
 
-crate::drop_reasons! {
+drop_reasons! {
     /// Why a limited queue drops.
     pub enum LimitDrop {
-        /// The bucket is empty.
-        Rate: "rate-limit", Notice, "the packet exceeds the rate and burst that this queue was given";
+        /// The packet exceeds the rate and burst that this queue was given.
+        Rate: "rate-limit", Notice;
     }
 }
 
@@ -23,7 +26,7 @@ pub fn wrap(queue: Box<dyn ReceiveQueue>, packets_per_second: f64, burst: u32) -
         depth: f64::from(burst),
         tokens: f64::from(burst),
         last: clock::cycles(),
-        counters: QueueCounters::new(LimitDrop::ALL),
+        counters: QueueCounters::new(),
     })
 }
 
@@ -33,7 +36,7 @@ struct Limited {
     depth: f64,
     tokens: f64,
     last: u64,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters<LimitDrop>,
 }
 
 impl ReceiveQueue for Limited {
@@ -50,25 +53,37 @@ impl ReceiveQueue for Limited {
         // What came first passes.
         burst.truncate(before + count);
         let bytes = burst[before..].iter().map(|packet| packet.packet_length() as u64).sum();
-        self.counters.drops.count(LimitDrop::Rate.index(), (arrived - count) as u64);
-        self.counters.packets.add(count as u64);
-        self.counters.bytes.add(bytes);
+        self.counters.drops().count(LimitDrop::Rate, (arrived - count) as u64);
+        self.counters.packets().add(count as u64);
+        self.counters.bytes().add(bytes);
         count
+    }
+
+    fn leaves(&self) -> TransmitOffloads {
+        self.queue.leaves()
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.event()
     }
 
     fn status(&self) -> QueueStatus {
         self.queue.status()
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view().with_drops_of(&self.queue.counters())
+    }
+
+    fn own_counters(&self) -> Vec<Box<dyn Source>> {
+        self.queue.own_counters()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_queue::Numbers;
+    use crate::test_queue::{Numbers, NumbersDrop};
     use warmlane_mem::{Pool, PoolConfig};
 
     #[test]
@@ -82,7 +97,19 @@ mod tests {
             received += queue.receive(&mut burst);
             burst.clear();
         }
-        assert_eq!((received, queue.counters().drops.total()), (10, 90));
+        assert_eq!((received, queue.counters().drops().total()), (10, 90));
+    }
+
+    #[test]
+    fn drops_of_the_queue_inside_are_shown_too() {
+        let pool = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }).unwrap();
+        let mut queue = wrap(Box::new(Numbers::new(&pool, 5).losing(7)), 1.0 / 86_400.0, 3);
+        let mut burst = Burst::new();
+        assert_eq!(queue.receive(&mut burst), 3);
+        let counters = queue.counters();
+        assert_eq!((counters.packets(), counters.drops().total()), (3, 9));
+        assert_eq!((counters.drops().get(LimitDrop::Rate), counters.drops().get(NumbersDrop::Lost)), (2, 7));
+        assert!(queue.event().is_some());
     }
 
     #[test]
@@ -95,6 +122,6 @@ mod tests {
             received += queue.receive(&mut burst);
             burst.clear();
         }
-        assert_eq!((received, queue.counters().drops.total()), (100, 0));
+        assert_eq!((received, queue.counters().drops().total()), (100, 0));
     }
 }

@@ -5,37 +5,36 @@ use warmlane_port::drop_reasons;
 drop_reasons! {
     /// Why a frame from the kernel did not become a packet.
     pub enum ReceiveDrop {
-        /// Nobody took frames out of the ring in time.
-        RingFull: "ring-full", Loss, "the kernel found the packet ring full: the lane polls too rarely, or the ring is too short";
-        /// The end of the frame is missing.
-        Truncated: "truncated", Loss, "the frame is longer than 64 KiB, or the socket's buffer for long frames was full";
-        /// We can't segment it.
-        GsoUnknown: "gso-unknown", Warning, "the frame was left to hardware to segment, in a way that this driver does not know (a tunnel, or fragments)";
-        /// We can't complete its checksum.
-        ChecksumUnknown: "checksum-unknown", Warning, "the checksum was left to hardware, at a place outside the frame's first buffer";
-        /// The pool was empty in the middle of a long frame.
-        NoBuffer: "no-buffer", Loss, "the pool ran out of buffers for a frame that had already left the kernel";
-        /// A chain has up to 255 buffers.
-        TooManyBuffers: "too-many-buffers", Loss, "the frame needs more than 255 of the pool's buffers: give the pool more room in each";
-        /// The ring entry contradicts itself.
-        RingCorrupt: "ring-corrupt", Loss, "the ring entry points outside its slot";
+        /// The kernel found the packet ring full: the lane polls too rarely, or the ring is too short.
+        RingFull: "ring-full", Loss;
+        /// The frame is longer than 64 KiB, or the socket's buffer for long frames was full.
+        Truncated: "truncated", Loss;
+        /// The frame was left to hardware to segment, in a way that is not known (a tunnel, fragments,
+        /// or segments of a few bytes).
+        GsoUnknown: "gso-unknown", Warning;
+        /// The checksum was left to hardware, and its field is not in the frame's first buffer.
+        ChecksumUnknown: "checksum-unknown", Warning;
+        /// The pool ran out of buffers for a frame that had already left the kernel.
+        NoBuffer: "no-buffer", Loss;
+        /// The frame needs more than 255 of the pool's buffers: give the pool more room in each.
+        TooManyBuffers: "too-many-buffers", Loss;
+        /// The ring entry points outside its slot.
+        RingCorrupt: "ring-corrupt", Loss;
     }
 }
 
 drop_reasons! {
     /// Why a packet was not handed to the kernel.
     pub enum TransmitDrop {
-        /// The interface is not up.
-        LinkDown: "link-down", Warning, "the interface is down: set it up with `ip link set NAME up`";
-        /// The interface's MTU forbids it.
-        TooLarge: "too-large", Warning, "the frame is larger than the interface's MTU allows";
-        /// Not a frame.
-        Malformed: "malformed", Warning, "the kernel refused the frame as malformed: shorter than an Ethernet header, or in too many pieces";
-        /// The kernel said no for another reason.
-        Refused: "refused", Loss, "the kernel refused the frame";
-        /// We can't complete its checksum.
-        ChecksumUnknown: "checksum-unknown", Warning, "the checksum was left to hardware, at a place outside the packet's first buffer";
-        /// There is nowhere to send it to any more.
-        Gone: "interface-gone", Warning, "the interface was deleted or moved to another network namespace";
+        /// The interface is down: set it up with `ip link set NAME up`.
+        LinkDown: "link-down", Warning;
+        /// The frame is larger than the interface's MTU allows.
+        TooLarge: "too-large", Warning;
+        /// The kernel refused the frame as malformed: shorter than an Ethernet header, or in too many pieces.
+        Malformed: "malformed", Warning;
+        /// The kernel refused the frame.
+        Refused: "refused", Loss;
+        /// The interface was deleted or moved to another network namespace.
+        Gone: "interface-gone", Warning;
     }
 }

@@ -1,15 +1,13 @@
-//! From frames as the kernel hands them out to packets: copies them into buffers, puts stripped VLAN tags back,
-//! completes checksums and cuts super-frames. Both receivers use it.
+//! From frames as the kernel hands them out to packets: copies them into buffers, puts stripped VLAN tags back, and notes
+//! what senders left to hardware. Both receivers use it.
 
-use std::sync::Arc;
+use std::ops::Range;
 
-use warmlane_mem::{Burst, Checksum, Packet, Pool};
+use warmlane_driver_common::virtio_net::{self, HEADER_LENGTH, Unusable};
+use warmlane_mem::{Burst, Packet, Pool};
 use warmlane_port::QueueCounters;
 
-use crate::checksum;
 use crate::drops::ReceiveDrop;
-use crate::offload::{Partial, Work};
-use crate::segment::{Cut, MAXIMUM_HEADERS, SuperFrame};
 
 /// The longest frame we take: a 64 KiB packet (what TCP and UDP can make without BIG TCP) and its link headers.
 pub(crate) const LONGEST_FRAME: usize = 65_536 + 64;
@@ -17,33 +15,51 @@ pub(crate) const LONGEST_FRAME: usize = 65_536 + 64;
 /// Bytes in front of an Ethernet frame's VLAN tag or type: the two addresses.
 const ADDRESSES: usize = 12;
 
+/// How many polls a frame waits for buffers. There may never be enough: all of them may be in packets that wait for others.
+const PATIENCE: u32 = 1_024;
+
 /// A VLAN tag as it stands on the wire: type and tag control information (IEEE 802.1Q clause 9).
 pub(crate) type Tag = [u8; 4];
 
 /// Why no packet came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum NoPacket {
     /// The pool is empty: try again later.
     NoBuffer,
     /// Never.
     Drop(ReceiveDrop),
 }
 
-/// A super-frame in `Intake::storage` of which some segments have yet to become packets.
-struct Cutting {
-    plan: SuperFrame,
-    next: usize,
-    tag: Option<Tag>,
-    timestamp: u64,
+impl From<Unusable> for NoPacket {
+    fn from(unusable: Unusable) -> Self {
+        Self::Drop(match unusable {
+            Unusable::Checksum => ReceiveDrop::ChecksumUnknown,
+            Unusable::Segmentation => ReceiveDrop::GsoUnknown,
+        })
+    }
+}
+
+/// A frame that was read from the kernel, and waits in `Intake::storage` for buffers.
+pub(crate) struct Waiting {
+    /// Its beginning, if that is in a buffer already; the rest is hung behind it.
+    pub(crate) head: Option<Packet>,
+    /// Where the rest is in the storage.
+    pub(crate) rest: Range<usize>,
+    pub(crate) tag: Option<Tag>,
+    /// What is left to do.
+    pub(crate) header: [u8; HEADER_LENGTH],
+    pub(crate) timestamp: u64,
 }
 
 /// The common part of the receivers.
 pub(crate) struct Intake {
     pub(crate) pool: Pool,
-    pub(crate) counters: Arc<QueueCounters>,
-    /// Where super-frames are read to, and wait to be cut.
+    pub(crate) counters: QueueCounters<ReceiveDrop>,
+    /// Where long frames are read to.
     pub(crate) storage: Box<[u8]>,
-    cutting: Option<Cutting>,
+    waiting: Option<Waiting>,
+    /// Polls in which there were no buffers for it.
+    fruitless: u32,
 }
 
 impl Intake {
@@ -51,110 +67,94 @@ impl Intake {
     pub(crate) fn new(pool: &Pool, room: usize) -> Self {
         Self {
             pool: pool.clone(),
-            counters: QueueCounters::new(ReceiveDrop::ALL),
+            counters: QueueCounters::new(),
             storage: vec![0; LONGEST_FRAME + room].into_boxed_slice(),
-            cutting: None,
+            waiting: None,
+            fruitless: 0,
         }
     }
 
     pub(crate) fn drop_frame(&self, reason: ReceiveDrop) {
-        self.counters.drops.count(reason.index(), 1);
+        self.counters.drops().count(reason, 1);
     }
 
-    /// Whether segments of a super-frame are waiting. As long as they do, the storage is not free, and no other
-    /// frame may overtake them.
-    pub(crate) const fn is_cutting(&self) -> bool {
-        self.cutting.is_some()
+    /// Whether a frame is waiting. As long as it does, the storage is not free, and no other frame may overtake it.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
     }
 
-    /// Begins to cut the super-frame in the first `length` bytes of the storage; [`cut`](Self::cut) goes on.
-    pub(crate) fn start_cutting(&mut self, length: usize, cut: Cut, tag: Option<Tag>, timestamp: u64) {
-        match SuperFrame::parse(&self.storage[..length], cut) {
-            Ok(plan) => self.cutting = Some(Cutting { plan, next: 0, tag, timestamp }),
-            Err(_) => self.drop_frame(ReceiveDrop::GsoUnknown),
-        }
+    /// Makes a packet of a frame in the storage once there are buffers: when [`resume`](Self::resume) is called.
+    pub(crate) fn wait(&mut self, waiting: Waiting) {
+        self.waiting = Some(waiting);
     }
 
-    /// Makes packets of the segments that wait, as many as `burst` has room for and the pool has buffers.
-    pub(crate) fn cut(&mut self, burst: &mut Burst) {
-        let Some(cutting) = &mut self.cutting else { return };
-        let count = cutting.plan.count();
-        let mut headers = [0; MAXIMUM_HEADERS];
-        let (mut packets, mut bytes) = (0, 0);
-        while cutting.next < count && burst.room() > 0 {
-            let headers = cutting.plan.write_headers(&self.storage, cutting.next, &mut headers);
-            let payload = &self.storage[cutting.plan.payload(cutting.next)];
-            let gathered = match &cutting.tag {
-                Some(tag) => {
-                    gather(&self.pool, &[&headers[..ADDRESSES], tag, &headers[ADDRESSES..], payload])
-                }
-                None => gather(&self.pool, &[headers, payload]),
-            };
-            match gathered {
-                Ok(mut packet) => {
-                    packet.set_checksum(Checksum::Good);
-                    packet.set_timestamp(cutting.timestamp);
-                    packets += 1;
-                    bytes += packet.packet_length() as u64;
-                    // There is room: the loop asked.
-                    drop(burst.push(packet));
-                }
-                Err(Refusal::NoBuffer) => break,
-                Err(Refusal::Drop(reason)) => self.counters.drops.count(reason.index(), 1),
+    /// Appends the frame that waits to `burst`, which has room. `false`: it still waits.
+    pub(crate) fn resume(&mut self, burst: &mut Burst) -> bool {
+        let Some(waiting) = &mut self.waiting else { return true };
+        let rest = self.storage.get(waiting.rest.clone()).unwrap_or_default();
+        let packet = match frame(&self.pool, rest, waiting.tag) {
+            Err(NoPacket::NoBuffer) if self.fruitless < PATIENCE => {
+                self.fruitless += 1;
+                return false;
             }
-            cutting.next += 1;
+            // It was read and can't be read again.
+            Err(NoPacket::NoBuffer) => Err(ReceiveDrop::NoBuffer),
+            Err(NoPacket::Drop(reason)) => Err(reason),
+            Ok(rest) => match join(waiting.head.take(), rest).and_then(|mut packet| {
+                virtio_net::note(&mut packet, waiting.header, shift(waiting.tag))?;
+                Ok(packet)
+            }) {
+                Ok(packet) => Ok(packet),
+                Err(NoPacket::NoBuffer) => Err(ReceiveDrop::NoBuffer),
+                Err(NoPacket::Drop(reason)) => Err(reason),
+            },
+        };
+        match packet {
+            Ok(mut packet) => {
+                packet.set_timestamp(waiting.timestamp);
+                self.counters.packets().add(1);
+                self.counters.bytes().add(packet.packet_length() as u64);
+                // There is room: the caller's.
+                drop(burst.push(packet));
+            }
+            Err(reason) => self.counters.drops().count(reason, 1),
         }
-        self.counters.packets.add(packets);
-        self.counters.bytes.add(bytes);
-        if cutting.next == count {
-            self.cutting = None;
-        }
+        (self.waiting, self.fruitless) = (None, 0);
+        true
     }
 
-    /// Copies a frame into `spare`, or into a chain if it is too long for one buffer, and does the work that was
-    /// left to do.
+    /// Copies a frame into `spare`, or into a chain if it is too long for one buffer, and notes what is left to do.
     pub(crate) fn copy(
         &self,
         mut spare: Packet,
-        frame: &[u8],
+        data: &[u8],
         tag: Option<Tag>,
-        work: Work,
-    ) -> Result<Packet, Refusal> {
-        let mut packet = match tag {
-            None if spare.fill(frame).is_ok() => spare,
-            None => gather(&self.pool, &[frame])?,
-            Some(tag) => {
-                let (addresses, rest) =
-                    frame.split_at_checked(ADDRESSES).ok_or(Refusal::Drop(ReceiveDrop::RingCorrupt))?;
-                gather(&self.pool, &[addresses, &tag, rest])?
-            }
-        };
-        finish(&mut packet, work, if tag.is_some() { size_of::<Tag>() as u16 } else { 0 })?;
+        header: [u8; HEADER_LENGTH],
+    ) -> Result<Packet, NoPacket> {
+        let mut packet =
+            if tag.is_none() && spare.fill(data).is_ok() { spare } else { frame(&self.pool, data, tag)? };
+        virtio_net::note(&mut packet, header, shift(tag))?;
         Ok(packet)
     }
 }
 
-/// Does what was left to do for a packet that needs no cutting. `shift` bytes were put in front of where the
-/// checksum starts.
-pub(crate) fn finish(packet: &mut Packet, work: Work, shift: u16) -> Result<(), Refusal> {
-    match work {
-        Work::None => Ok(()),
-        Work::Verified => {
-            packet.set_checksum(Checksum::Good);
-            Ok(())
-        }
-        Work::Checksum(Partial { start, offset }) => {
-            let partial = Partial { start: start.saturating_add(shift), offset };
-            checksum::complete(packet, partial).map_err(|_| Refusal::Drop(ReceiveDrop::ChecksumUnknown))
-        }
-        Work::Cut(_) | Work::UnknownCut => Err(Refusal::Drop(ReceiveDrop::GsoUnknown)),
-    }
+/// How far a tag that is put back moves what is behind it.
+const fn shift(tag: Option<Tag>) -> u16 {
+    if tag.is_some() { size_of::<Tag>() as u16 } else { 0 }
+}
+
+/// Copies a frame into as few buffers as it fits, with the tag that the kernel took out.
+fn frame(pool: &Pool, data: &[u8], tag: Option<Tag>) -> Result<Packet, NoPacket> {
+    let Some(tag) = tag else { return gather(pool, &[data]) };
+    let (addresses, rest) =
+        data.split_at_checked(ADDRESSES).ok_or(NoPacket::Drop(ReceiveDrop::RingCorrupt))?;
+    gather(pool, &[addresses, &tag, rest])
 }
 
 /// Copies `parts`, one behind the other, into as few buffers as they fit.
-pub(crate) fn gather(pool: &Pool, parts: &[&[u8]]) -> Result<Packet, Refusal> {
+pub(crate) fn gather(pool: &Pool, parts: &[&[u8]]) -> Result<Packet, NoPacket> {
     let mut head: Option<Packet> = None;
-    let mut tail = pool.take().ok_or(Refusal::NoBuffer)?;
+    let mut tail = pool.take().ok_or(NoPacket::NoBuffer)?;
     for part in parts {
         let mut rest = *part;
         loop {
@@ -166,7 +166,7 @@ pub(crate) fn gather(pool: &Pool, parts: &[&[u8]]) -> Result<Packet, Refusal> {
                 break;
             }
             rest = later;
-            let full = std::mem::replace(&mut tail, pool.take().ok_or(Refusal::NoBuffer)?);
+            let full = std::mem::replace(&mut tail, pool.take().ok_or(NoPacket::NoBuffer)?);
             head = Some(join(head, full)?);
         }
     }
@@ -174,12 +174,12 @@ pub(crate) fn gather(pool: &Pool, parts: &[&[u8]]) -> Result<Packet, Refusal> {
 }
 
 /// Hangs `tail` behind `head`, if there is one.
-pub(crate) fn join(head: Option<Packet>, tail: Packet) -> Result<Packet, Refusal> {
+pub(crate) fn join(head: Option<Packet>, tail: Packet) -> Result<Packet, NoPacket> {
     match head {
         None => Ok(tail),
         Some(mut head) => match head.chain(tail) {
             Ok(()) => Ok(head),
-            Err(_) => Err(Refusal::Drop(ReceiveDrop::TooManyBuffers)),
+            Err(_) => Err(NoPacket::Drop(ReceiveDrop::TooManyBuffers)),
         },
     }
 }
@@ -187,11 +187,10 @@ pub(crate) fn join(head: Option<Packet>, tail: Packet) -> Result<Packet, Refusal
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::Transport;
-    use warmlane_mem::PoolConfig;
+    use warmlane_mem::{Checksum, PoolConfig};
 
     fn pool(buffers: u32, room: usize) -> Pool {
-        Pool::new(&PoolConfig { buffers, room, magazine: 8, ..PoolConfig::default() }).unwrap()
+        Pool::new(&PoolConfig { buffers, room, magazine: Some(8), ..PoolConfig::default() }).unwrap()
     }
 
     fn bytes(packet: &Packet) -> Vec<u8> {
@@ -214,10 +213,10 @@ mod tests {
     fn a_frame_too_long_for_the_pool_is_refused_and_nothing_is_lost() {
         let few = pool(8, 100);
         let wanted = few.buffers() as usize * 100 + 1;
-        assert_eq!(gather(&few, &[&vec![0; wanted]]).unwrap_err(), Refusal::NoBuffer);
+        assert_eq!(gather(&few, &[&vec![0; wanted]]).unwrap_err(), NoPacket::NoBuffer);
         let tiny = pool(512, 16);
-        let refusal = gather(&tiny, &[&[0; 16 * 256]]).unwrap_err();
-        assert_eq!(refusal, Refusal::Drop(ReceiveDrop::TooManyBuffers));
+        let reason = gather(&tiny, &[&[0; 16 * 256]]).unwrap_err();
+        assert_eq!(reason, NoPacket::Drop(ReceiveDrop::TooManyBuffers));
         assert_eq!((few.ledger().outstanding(), tiny.ledger().outstanding()), (0, 0));
     }
 
@@ -225,48 +224,62 @@ mod tests {
     fn a_stripped_tag_is_put_back_and_moves_the_checksum() {
         let pool = pool(8, 200);
         let intake = Intake::new(&pool, 0);
-        let mut frame = vec![7; 60];
-        frame[50..52].fill(0);
-        let work = Work::Checksum(Partial { start: 34, offset: 16 });
-        let packet = intake.copy(pool.take().unwrap(), &frame, Some([0x81, 0, 0, 5]), work).unwrap();
+        let frame = vec![7; 60];
+        let header = header(1, 0, 0);
+        let packet = intake.copy(pool.take().unwrap(), &frame, Some([0x81, 0, 0, 5]), header).unwrap();
         let data = bytes(&packet);
         assert_eq!(data[..18], [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0x81, 0, 0, 5, 7, 7]);
-        assert!(warmlane_wire::checksum::Sum::new().bytes(&data[38..]).is_valid());
-        assert_eq!(packet.checksum(), Checksum::Good);
+        assert_eq!(packet.checksum(), Checksum::Partial { start: 38, offset: 6 });
+    }
+
+    fn header(flags: u8, gso: u8, size: u16) -> [u8; HEADER_LENGTH] {
+        let mut header = [flags, gso, 0, 0, 0, 0, 0, 0, 0, 0];
+        for (field, value) in [(4, size), (6, 34), (8, 6)] {
+            header[field..field + 2].copy_from_slice(&u16::to_ne_bytes(value));
+        }
+        header
     }
 
     #[test]
-    fn segments_get_the_stripped_tag_and_the_time_of_their_super_frame() {
+    fn a_long_frame_waits_for_buffers_and_keeps_its_tag_and_time() {
         let pool = pool(8, 200);
         let mut intake = Intake::new(&pool, 0);
         let mut frame = vec![7; 12];
         frame.extend([8, 0, 0x45, 0, 1, 28, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
         frame.extend([0, 1, 0, 2, 1, 8, 0, 0]);
         frame.extend((0..=255).collect::<Vec<u8>>());
+        let waiting = |size| Waiting {
+            head: None,
+            rest: 0..frame.len(),
+            tag: Some([0x81, 0, 0, 5]),
+            header: header(1, 5, size),
+            timestamp: 99,
+        };
+        let (mut burst, mut held) = (Burst::new(), Burst::new());
+        pool.take_burst(&mut held, 7);
         intake.storage[..frame.len()].copy_from_slice(&frame);
-        let cut = Cut { transport: Transport::Udp, size: 100, checksum_start: Some(34) };
-        intake.start_cutting(frame.len(), cut, Some([0x81, 0, 0, 5]), 99);
-        let mut burst = Burst::with_limit(2);
-        intake.cut(&mut burst);
-        assert!(intake.is_cutting() && burst.len() == 2);
-        let mut all = Burst::new();
-        burst.move_to(&mut all);
-        intake.cut(&mut all);
-        assert!(!intake.is_cutting() && all.len() == 3);
-        let mut joined = Vec::<u8>::new();
-        for packet in all.iter() {
-            let data = bytes(packet);
-            assert_eq!(data[12..18], [0x81, 0, 0, 5, 8, 0]);
-            assert_eq!((packet.timestamp(), packet.checksum()), (99, Checksum::Good));
-            joined.extend(&data[46..]);
-        }
-        assert_eq!(joined, frame[42..]);
-        assert_eq!((intake.counters.packets.get(), intake.counters.bytes.get()), (3, 3 * 46 + 256));
+        intake.wait(waiting(100));
+        assert!(!intake.resume(&mut burst) && intake.is_waiting());
+        held.clear();
+        assert!(intake.resume(&mut burst) && !intake.is_waiting() && burst.len() == 1);
+        let packet = &burst[0];
+        let data = bytes(packet);
+        assert_eq!((data[12..18].to_vec(), &data[46..]), (vec![0x81, 0, 0, 5, 8, 0], &frame[42..]));
+        assert_eq!((packet.timestamp(), packet.segments()), (99, 2));
+        assert_eq!(packet.segmentation().map(|segmentation| segmentation.size), Some(100));
+        assert_eq!(packet.checksum(), Checksum::Partial { start: 38, offset: 6 });
+        assert_eq!((intake.counters.packets().get(), intake.counters.bytes().get()), (1, 302));
 
-        intake.start_cutting(frame.len(), Cut { size: 0, ..cut }, None, 0);
-        assert_eq!(
-            (intake.is_cutting(), intake.counters.drops.get(ReceiveDrop::GsoUnknown.index())),
-            (false, 1)
-        );
+        intake.wait(waiting(0));
+        assert!(intake.resume(&mut burst));
+        assert_eq!((burst.len(), intake.counters.drops().get(ReceiveDrop::GsoUnknown)), (1, 1));
+
+        // Buffers that never come back are not waited for for ever.
+        burst.clear();
+        pool.take_burst(&mut held, 8);
+        intake.wait(waiting(100));
+        assert!((0..PATIENCE).all(|_| !intake.resume(&mut burst)));
+        assert!(intake.resume(&mut burst));
+        assert_eq!((burst.len(), intake.counters.drops().get(ReceiveDrop::NoBuffer)), (0, 1));
     }
 }

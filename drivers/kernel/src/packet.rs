@@ -13,29 +13,39 @@
 //! fast as the ring with 60-byte frames within the noise of 20 %, and 1.0 to 1.3 times as fast with 1,514 bytes.
 //! It also takes chains without a copy of ours, and tells which packet an error belongs to.
 //!
-//! **What others left to hardware** is done in software at once: checksums are completed and super-frames cut, so
-//! that no other driver or stage ever sees an incomplete packet. That costs one pass over data that was just copied
-//! and is in the first-level cache (36 ns for 1,460 bytes, where the kernel takes 2 µs to get the frame here), for
-//! frames from local sockets only; frames off a real wire are complete.
+//! **What others left to hardware** stays so: local sockets' frames come with partial checksums and up to 64 KiB long, and
+//! packets say so ([`Checksum::Partial`](warmlane_mem::Checksum), [`Segmentation`](warmlane_mem::Segmentation)). Such packets
+//! can be sent here, too; the kernel does what the device doesn't. Frames off a real wire are complete. VLAN tags that the
+//! kernel took out are put back among the bytes: no port here could insert them, and while a frame is copied it costs nothing.
 //!
 //! The kernel goes on handling the same frames itself: a port that shall own the interface's traffic needs an
 //! interface without addresses.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::net::AddressFamily;
+use serde::{Deserialize, Serialize};
+use warmlane_driver_common::virtio_net::HEADER_LENGTH;
+use warmlane_driver_common::{
+    Driver, Environment, Interface, InterfaceName, OpenError, OptionHelp, interface_gone, system,
+};
 use warmlane_mem::{Burst, Packet, Pool};
-use warmlane_port::{Capabilities, Port, QueueCounters, QueueStatus, ReceiveQueue};
+use warmlane_port::{
+    Capabilities, Offloads, Port, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads,
+    TransmitQueue as _,
+};
 
 use crate::drops::ReceiveDrop;
 use crate::error::KernelError;
-use crate::intake::{Intake, Refusal};
-use crate::link::{self, LinkName, Links};
-use crate::offload::{HEADER_LENGTH, Work};
+use crate::intake::{Intake, NoPacket, Waiting};
+use crate::packet_socket;
 use crate::packet_transmit::PacketTransmit;
 use crate::ring::{Geometry, Ring};
-use crate::system;
+
+/// What local senders leave to the hardware behind a virtual link.
+const LEAVES: TransmitOffloads = TransmitOffloads::NO_TUNNEL;
 
 /// Slots that a ring may have; the upper end is 100 MB of slots for standard frames.
 const RING_FRAMES: std::ops::RangeInclusive<u32> = 16..=65_536;
@@ -53,33 +63,90 @@ const POLLS_PER_CHECK: u32 = 256;
 const TIME_PER_CHECK: Duration = Duration::from_millis(100);
 
 /// What a port on an interface should be like.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PacketConfig {
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PacketOptions {
     /// The interface's name.
     pub interface: String,
     /// Slots in the receive ring; rounded up to a multiple of 64. More ride out longer pauses of the lane, fewer
     /// stay in the cache.
-    pub ring_frames: u32,
+    #[serde(default = "usual_ring")]
+    pub ring: u32,
     /// Bytes in each slot; `None` chooses the least that the interface's MTU needs (up to an MTU of 9,216).
-    pub ring_frame_bytes: Option<u32>,
+    #[serde(default)]
+    pub slot_bytes: Option<u32>,
     /// Receive frames to other Ethernet addresses, too, for as long as the port is open.
+    #[serde(default = "yes")]
     pub promiscuous: bool,
     /// Send past the interface's queueing discipline, and past its lock: no difference where there is none (veth),
     /// up to 1.4 times as fast where there is. But neither `tc` nor capture programs such as tcpdump on this host
     /// see these frames, and nothing buffers what the device has no room for.
+    #[serde(default = "yes")]
     pub bypass_queueing: bool,
 }
 
-impl Default for PacketConfig {
+impl Default for PacketOptions {
     /// No interface yet, 1,024 slots, promiscuous, past the queueing discipline.
     fn default() -> Self {
         Self {
             interface: String::new(),
-            ring_frames: 1024,
-            ring_frame_bytes: None,
+            ring: usual_ring(),
+            slot_bytes: None,
             promiscuous: true,
             bypass_queueing: true,
         }
+    }
+}
+
+const fn usual_ring() -> u32 {
+    1024
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Ports on existing interfaces, by packet sockets.
+#[derive(Debug)]
+pub struct PacketDriver;
+
+impl Driver for PacketDriver {
+    const NAME: &'static str = "packet";
+    const SUMMARY: &'static str =
+        "An existing interface, by AF_PACKET: any kind, and not the fastest. Needs CAP_NET_RAW.";
+    const EXAMPLES: &'static [&'static str] = &["packet:eth0"];
+    const OPTIONS: &'static [OptionHelp] = &[
+        OptionHelp { key: "interface", value: "NAME", meaning: "the interface" },
+        OptionHelp {
+            key: "ring",
+            value: "SLOTS",
+            meaning: "frames that can wait to be received; without it, 1024",
+        },
+        OptionHelp {
+            key: "slot-bytes",
+            value: "BYTES",
+            meaning: "bytes of a slot; without it, what the interface's MTU needs",
+        },
+        OptionHelp {
+            key: "promiscuous",
+            value: "true|false",
+            meaning: "receive frames to other Ethernet addresses, too; without it, true",
+        },
+        OptionHelp {
+            key: "bypass-queueing",
+            value: "true|false",
+            meaning: "send past the interface's queueing discipline, which tc and tcpdump then don't see; without it, true",
+        },
+    ];
+    const MAIN_OPTION: Option<&'static str> = Some("interface");
+    type Options = PacketOptions;
+
+    fn open(
+        _name: &str,
+        options: &PacketOptions,
+        environment: &mut Environment<'_>,
+    ) -> Result<Port, OpenError> {
+        open(options, environment.pool).map_err(OpenError::new)
     }
 }
 
@@ -88,20 +155,15 @@ impl Default for PacketConfig {
 ///
 /// # Errors
 /// [`KernelError`] says what is wrong with the configuration, the interface or the privileges, and the remedy.
-pub fn open(config: &PacketConfig, pool: &Pool) -> Result<Port, KernelError> {
-    let name = LinkName::new(&config.interface)?;
-    let explain = |source| Links::explain(&name, "look up interface", source);
-    let links = Links::open().map_err(explain)?;
-    let index = links.index(&name).map_err(explain)?;
-    let (hardware, mac) = links.hardware(&name).map_err(explain)?;
-    if !link::is_ethernet(hardware) {
-        return Err(KernelError::NotEthernet { name: config.interface.clone(), hardware });
-    }
-    let mtu = links.mtu(&name).map_err(explain)?;
-    let geometry = geometry(config, mtu)?;
+pub fn open(options: &PacketOptions, pool: &Pool) -> Result<Port, KernelError> {
+    let name = InterfaceName::new(&options.interface)?;
+    let interface = Interface::find(&name)?;
+    interface.check_ethernet()?;
+    let (index, mtu) = (interface.index.cast_signed(), interface.mtu);
+    let geometry = geometry(options, mtu)?;
 
-    let (socket, ring) = receive_socket(config, index, geometry)?;
-    let transmit = PacketTransmit::open(&name, index, config.bypass_queueing)?;
+    let (socket, ring) = receive_socket(options, index, geometry)?;
+    let transmit = PacketTransmit::open(&name, index, options.bypass_queueing)?;
     let receive = PacketReceive {
         intake: Intake::new(pool, 0),
         ring,
@@ -115,18 +177,18 @@ pub fn open(config: &PacketConfig, pool: &Pool) -> Result<Port, KernelError> {
         "receives through a ring of {} slots of {} bytes, sends with one sendmmsg per burst",
         geometry.slots, geometry.slot_bytes
     )];
-    if links.flags(&name).map_err(explain)? & libc::IFF_UP == 0 {
+    if !interface.up {
         notes.push(format!("the interface is down: set it up with `ip link set {} up`", name.as_str()));
     }
     Ok(Port {
-        name: config.interface.clone(),
+        name: options.interface.clone(),
         driver: "packet",
         capabilities: Capabilities {
-            mac: Some(mac),
+            mac: interface.mac,
+            offloads: Offloads { leaves: LEAVES, transmit: transmit.offloads(), ..Offloads::default() },
             mtu: Some(mtu),
             maximum_frame: mtu + 14,
             timestamps: true,
-            lossless: false,
             notes,
         },
         receive: vec![Box::new(receive)],
@@ -134,34 +196,34 @@ pub fn open(config: &PacketConfig, pool: &Pool) -> Result<Port, KernelError> {
     })
 }
 
-fn geometry(config: &PacketConfig, mtu: u32) -> Result<Geometry, KernelError> {
+fn geometry(options: &PacketOptions, mtu: u32) -> Result<Geometry, KernelError> {
     let (minimum, maximum) = (*RING_FRAMES.start(), *RING_FRAMES.end());
-    if !RING_FRAMES.contains(&config.ring_frames) {
-        return Err(KernelError::RingFrames { frames: config.ring_frames, minimum, maximum });
+    if !RING_FRAMES.contains(&options.ring) {
+        return Err(KernelError::RingFrames { frames: options.ring, minimum, maximum });
     }
     // Longer frames (the loopback interface's, say) are better read one by one than given slots of 64 KiB.
     let needed = Geometry::slot_for(mtu.min(LONGEST_SLOT_MTU));
-    let frame_bytes = config.ring_frame_bytes.unwrap_or(needed);
+    let frame_bytes = options.slot_bytes.unwrap_or(needed);
     if frame_bytes < needed {
-        let name = config.interface.clone();
+        let name = options.interface.clone();
         return Err(KernelError::RingFrameSize { name, frame_bytes, mtu, needed });
     }
-    Ok(Geometry::new(config.ring_frames, frame_bytes.min(Geometry::slot_for(LONGEST_MTU))))
+    Ok(Geometry::new(options.ring, frame_bytes.min(Geometry::slot_for(LONGEST_MTU))))
 }
 
 /// A socket that receives through a ring, and the ring.
 fn receive_socket(
-    config: &PacketConfig,
+    options: &PacketOptions,
     index: i32,
     geometry: Geometry,
 ) -> Result<(OwnedFd, Ring), KernelError> {
-    let interface = &config.interface;
+    let interface = &options.interface;
     let raw = |action: &str| {
         let action = format!("{action} on interface {interface:?}");
         move |source| KernelError::raw(action, source)
     };
     // Protocol 0 receives nothing: the socket only starts when all is set up and it is bound.
-    let socket = system::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(raw("open a packet socket"))?;
+    let socket = system::raw_socket(AddressFamily::PACKET).map_err(raw("open a packet socket"))?;
     let set = |name, value: i32| system::set_option(&socket, libc::SOL_PACKET, name, value);
     // Both before the ring is made: they change where frames are in it.
     set(libc::PACKET_VNET_HDR, 1).map_err(raw("ask for offload headers (PACKET_VNET_HDR)"))?;
@@ -178,7 +240,7 @@ fn receive_socket(
         "map a packet ring of {} slots of {} bytes",
         geometry.slots, geometry.slot_bytes
     )))?;
-    if config.promiscuous {
+    if options.promiscuous {
         // Ends with the socket (packet(7)).
         let membership = libc::packet_mreq {
             mr_ifindex: index,
@@ -189,8 +251,7 @@ fn receive_socket(
         system::set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, membership)
             .map_err(raw("receive promiscuously"))?;
     }
-    system::bind(&socket, system::link_address(index, libc::ETH_P_ALL as u16))
-        .map_err(raw("bind a packet socket"))?;
+    packet_socket::bind(&socket, index, libc::ETH_P_ALL as u16).map_err(raw("bind a packet socket"))?;
     Ok((socket, ring))
 }
 
@@ -200,7 +261,7 @@ struct PacketReceive {
     ring: Ring,
     /// Its ring is gone before it is closed: fields are dropped in this order.
     socket: OwnedFd,
-    name: LinkName,
+    name: InterfaceName,
     idle_polls: u32,
     checked: Instant,
     failure: Option<String>,
@@ -227,54 +288,39 @@ impl PacketReceive {
             }
             None => return Outcome::Wait,
         };
-        let work = Work::from_header(frame.offload);
         if frame.is_losing {
             count_losses(&self.socket, &self.intake);
         }
         let (tag, timestamp) = (frame.tag, frame.timestamp);
         let copied = if frame.is_queued {
             let length = frame.length;
-            let Some(work) = read_queued(&self.socket, &mut self.intake, length) else {
-                self.intake.drop_frame(ReceiveDrop::Truncated);
-                return Outcome::Taken;
-            };
-            if let Work::Cut(cut) = work {
-                self.intake.start_cutting(length, cut, tag, timestamp);
-                return Outcome::Taken;
-            }
-            match self.intake.copy(spare, &self.intake.storage[..length], tag, work) {
-                // It was read from the socket and can't be read again.
-                Err(Refusal::NoBuffer) => Err(Refusal::Drop(ReceiveDrop::NoBuffer)),
-                copied => copied,
+            match read_queued(&self.socket, &mut self.intake, length) {
+                // The slot is done with: the frame was read from the socket and can't be read again.
+                Some(header) => {
+                    self.intake.wait(Waiting { head: None, rest: 0..length, tag, header, timestamp });
+                    return Outcome::Taken;
+                }
+                None => Err(NoPacket::Drop(ReceiveDrop::Truncated)),
             }
         } else if frame.data.len() != frame.length {
-            Err(Refusal::Drop(ReceiveDrop::Truncated))
-        } else if let Work::Cut(cut) = work {
-            let length = frame.length;
-            let Some(storage) = self.intake.storage.get_mut(..length) else {
-                self.intake.drop_frame(ReceiveDrop::Truncated);
-                return Outcome::Taken;
-            };
-            storage.copy_from_slice(frame.data);
-            self.intake.start_cutting(length, cut, tag, timestamp);
-            return Outcome::Taken;
+            Err(NoPacket::Drop(ReceiveDrop::Truncated))
         } else {
-            self.intake.copy(spare, frame.data, tag, work)
+            self.intake.copy(spare, frame.data, tag, frame.offload)
         };
         match copied {
             Ok(mut packet) => {
                 packet.set_timestamp(timestamp);
                 Outcome::Packet(packet)
             }
-            Err(Refusal::NoBuffer) => Outcome::Wait,
-            Err(Refusal::Drop(reason)) => {
+            Err(NoPacket::NoBuffer) => Outcome::Wait,
+            Err(NoPacket::Drop(reason)) => {
                 self.intake.drop_frame(reason);
                 Outcome::Taken
             }
         }
     }
 
-    /// Takes up to `burst.room()` frames from the ring; stops behind a super-frame.
+    /// Takes up to `burst.room()` frames from the ring; stops behind one that was read to the storage.
     fn take_ready(&mut self, burst: &mut Burst) {
         let ready = self.ring.ready(burst.room());
         if ready == 0 {
@@ -295,12 +341,12 @@ impl PacketReceive {
                 Outcome::Wait => break,
             }
             self.ring.release();
-            if self.intake.is_cutting() {
+            if self.intake.is_waiting() {
                 break;
             }
         }
-        self.intake.counters.packets.add(packets);
-        self.intake.counters.bytes.add(bytes);
+        self.intake.counters.packets().add(packets);
+        self.intake.counters.bytes().add(bytes);
     }
 
     /// Asks now and then whether the interface is still there: the ring of a deleted one just stays empty.
@@ -312,45 +358,41 @@ impl PacketReceive {
         }
         self.checked = Instant::now();
         count_losses(&self.socket, &self.intake);
-        if system::bound_index(&self.socket).is_ok_and(|index| index < 0) {
-            self.failure = Some(gone(&self.name));
+        if packet_socket::bound_index(&self.socket).is_ok_and(|index| index < 0) {
+            self.failure = Some(interface_gone(self.name.as_str()));
         }
     }
-}
-
-/// The sentence for an interface that was there before.
-pub(crate) fn gone(name: &LinkName) -> String {
-    format!(
-        "interface {} went away: it was deleted or moved to another network namespace; bring it back and open the port again",
-        name.as_str()
-    )
 }
 
 /// Adds what the kernel dropped because the ring was full. Asking resets the kernel's count.
 fn count_losses(socket: &OwnedFd, intake: &Intake) {
     let nothing = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     if let Ok(statistics) = system::get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, nothing) {
-        intake.counters.drops.count(ReceiveDrop::RingFull.index(), u64::from(statistics.tp_drops));
+        intake.counters.drops().count(ReceiveDrop::RingFull, u64::from(statistics.tp_drops));
     }
 }
 
 /// Reads the frame that didn't fit its slot from the socket into the storage: the kernel queued it there in the
-/// same order. `None` if it is not all there.
-fn read_queued(socket: &OwnedFd, intake: &mut Intake, length: usize) -> Option<Work> {
+/// same order; returns what is left to do for it. `None` if it is not all there.
+fn read_queued(socket: &OwnedFd, intake: &mut Intake, length: usize) -> Option<[u8; HEADER_LENGTH]> {
     let mut header = [0; HEADER_LENGTH];
-    let read = system::read_pieces(socket, [&mut header, &mut intake.storage])
-        // An error that happened to the interface (it went down) is told once, in place of data.
-        .or_else(|_| system::read_pieces(socket, [&mut header, &mut intake.storage]));
-    read.is_ok_and(|read| read == HEADER_LENGTH + length).then(|| Work::from_header(header))
+    let mut read = || {
+        let pieces = [&mut header[..], &mut intake.storage];
+        rustix::io::readv(socket, &mut pieces.map(IoSliceMut::new))
+    };
+    // An error that happened to the interface (it went down) is told once, in place of data.
+    let read = read().or_else(|_| read());
+    read.is_ok_and(|read| read == HEADER_LENGTH + length).then_some(header)
 }
 
 impl ReceiveQueue for PacketReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
-        self.intake.cut(burst);
-        if !self.intake.is_cutting() && burst.room() > 0 {
+        while burst.room() > 0 && self.intake.resume(burst) && burst.room() > 0 {
             self.take_ready(burst);
-            self.intake.cut(burst);
+            if !self.intake.is_waiting() {
+                break;
+            }
         }
         let received = burst.len() - before;
         if received == 0 {
@@ -362,14 +404,19 @@ impl ReceiveQueue for PacketReceive {
         received
     }
 
-    fn status(&self) -> QueueStatus {
-        match &self.failure {
-            Some(sentence) => QueueStatus::Failed(sentence.clone()),
-            None => QueueStatus::Running,
-        }
+    fn leaves(&self) -> TransmitOffloads {
+        LEAVES
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.intake.counters
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        (!self.intake.is_waiting()).then(|| self.socket.as_fd())
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::unless(self.failure.as_deref())
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        self.intake.counters.view()
     }
 }

@@ -2,43 +2,49 @@
 
 use std::ffi::{c_int, c_uint};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::net::AddressFamily;
+use warmlane_driver_common::virtio_net::{HEADER_LENGTH, header_of};
+use warmlane_driver_common::{InterfaceName, interface_gone, system};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
-use warmlane_port::{QueueCounters, QueueStatus, TransmitQueue};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitOffloads, TransmitQueue};
 
 use crate::drops::TransmitDrop;
 use crate::error::KernelError;
-use crate::link::LinkName;
-use crate::packet::gone;
-use crate::system;
-use crate::transmit::{Verdict, make_complete, verdict};
+use crate::packet_socket;
+use crate::transmit::{Refusal, kernel_segments_udp, refusal, transmit_offloads};
 
-/// Pieces that one call gathers over all its packets: a full burst of up to four segments each. The kernel takes
-/// up to 1,024 for one packet (`UIO_MAXIOV`), and a packet has at most 255.
-const PIECES: usize = 4 * BURST_CAPACITY;
+/// Pieces that one call gathers over all its packets: a full burst of up to four segments each, with the offload header.
+/// The kernel takes up to 1,024 for one packet (`UIO_MAXIOV`), and a packet has at most 255.
+const PIECES: usize = 5 * BURST_CAPACITY;
 
 /// Bytes that may be on their way through the kernel.
 const SOCKET_BUFFER: i32 = 4 << 20;
 
 pub(crate) struct PacketTransmit {
     socket: OwnedFd,
-    name: LinkName,
+    name: InterfaceName,
     messages: Messages,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters<TransmitDrop>,
+    offloads: TransmitOffloads,
     failure: Option<String>,
 }
 
 impl PacketTransmit {
-    pub(crate) fn open(name: &LinkName, index: c_int, bypass_queueing: bool) -> Result<Self, KernelError> {
+    pub(crate) fn open(
+        name: &InterfaceName,
+        index: c_int,
+        bypass_queueing: bool,
+    ) -> Result<Self, KernelError> {
         let raw = |action: &str| {
             let action = format!("{action} on interface {:?}", name.as_str());
             move |source| KernelError::raw(action, source)
         };
         // Protocol 0: this socket receives nothing.
-        let socket =
-            system::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(raw("open a packet socket"))?;
+        let socket = system::raw_socket(AddressFamily::PACKET).map_err(raw("open a packet socket"))?;
+        system::set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
+            .map_err(raw("ask for offload headers (PACKET_VNET_HDR)"))?;
         if bypass_queueing {
             system::set_option(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
                 .map_err(raw("send past the queueing discipline (PACKET_QDISC_BYPASS)"))?;
@@ -47,18 +53,19 @@ impl PacketTransmit {
             system::set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, SOCKET_BUFFER)
                 .map_err(raw("size the socket buffer"))?;
         }
-        system::bind(&socket, system::link_address(index, 0)).map_err(raw("bind a packet socket"))?;
+        packet_socket::bind(&socket, index, 0).map_err(raw("bind a packet socket"))?;
         Ok(Self {
             socket,
             name: name.clone(),
             messages: Messages::new(),
-            counters: QueueCounters::new(TransmitDrop::ALL),
+            counters: QueueCounters::new(),
+            offloads: transmit_offloads(kernel_segments_udp()),
             failure: None,
         })
     }
 
     fn drop_front(&self, burst: &mut Burst, count: usize, reason: TransmitDrop) {
-        self.counters.drops.count(reason.index(), count as u64);
+        self.counters.drops().count(reason, count as u64);
         burst.free_front(count);
     }
 }
@@ -68,10 +75,6 @@ impl TransmitQueue for PacketTransmit {
         let before = burst.len();
         let (mut packets, mut bytes) = (0, 0);
         while !burst.is_empty() {
-            if let Some(Err(reason)) = burst.first_mut().map(make_complete) {
-                self.drop_front(burst, 1, reason);
-                continue;
-            }
             match self.messages.send(&self.socket, burst) {
                 Ok(sent) => {
                     packets += sent as u64;
@@ -79,20 +82,28 @@ impl TransmitQueue for PacketTransmit {
                     burst.free_front(sent);
                 }
                 // The error is that of the first packet: the kernel tells of no other (sendmmsg(2)).
-                Err(error) => match verdict(&error) {
-                    Verdict::Later => break,
-                    Verdict::Packet(reason) => self.drop_front(burst, 1, reason),
-                    Verdict::Burst(reason) => self.drop_front(burst, burst.len(), reason),
-                    Verdict::Gone => {
-                        self.failure.get_or_insert_with(|| gone(&self.name));
+                Err(error) => match refusal(&error) {
+                    Refusal::Later => break,
+                    Refusal::Packet(reason) => self.drop_front(burst, 1, reason),
+                    Refusal::Burst(reason) => self.drop_front(burst, burst.len(), reason),
+                    Refusal::Gone => {
+                        self.failure.get_or_insert_with(|| interface_gone(self.name.as_str()));
                         self.drop_front(burst, burst.len(), TransmitDrop::Gone);
                     }
                 },
             }
         }
-        self.counters.packets.add(packets);
-        self.counters.bytes.add(bytes);
+        self.counters.packets().add(packets);
+        self.counters.bytes().add(bytes);
         before - burst.len()
+    }
+
+    fn offloads(&self) -> TransmitOffloads {
+        self.offloads
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
     }
 
     fn is_costly_to_call(&self) -> bool {
@@ -100,14 +111,11 @@ impl TransmitQueue for PacketTransmit {
     }
 
     fn status(&self) -> QueueStatus {
-        match &self.failure {
-            Some(sentence) => QueueStatus::Failed(sentence.clone()),
-            None => QueueStatus::Running,
-        }
+        QueueStatus::unless(self.failure.as_deref())
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 
@@ -115,6 +123,8 @@ impl TransmitQueue for PacketTransmit {
 struct Messages {
     headers: Vec<libc::mmsghdr>,
     pieces: Vec<libc::iovec>,
+    /// What is left to do for each packet, in front of its data.
+    left: Vec<[u8; HEADER_LENGTH]>,
 }
 
 // SAFETY: the pointers in it are only followed in `send`, which overwrites those it uses first.
@@ -122,23 +132,27 @@ unsafe impl Send for Messages {}
 
 impl Messages {
     fn new() -> Self {
-        Self { headers: Vec::with_capacity(BURST_CAPACITY), pieces: Vec::with_capacity(PIECES) }
+        Self {
+            headers: Vec::with_capacity(BURST_CAPACITY),
+            pieces: Vec::with_capacity(PIECES),
+            left: Vec::with_capacity(BURST_CAPACITY),
+        }
     }
 
-    /// Sends packets from the front of `burst`, until one is not to be sent as it is or the pieces run out; returns
-    /// how many the kernel took.
-    fn send(&mut self, socket: &OwnedFd, burst: &mut Burst) -> io::Result<usize> {
+    /// Sends packets from the front of `burst`, until the pieces run out; returns how many the kernel took.
+    fn send(&mut self, socket: &OwnedFd, burst: &Burst) -> io::Result<usize> {
         self.headers.clear();
         self.pieces.clear();
-        for packet in burst.iter_mut() {
-            let full = self.pieces.len() + packet.segments() > PIECES || self.headers.len() == BURST_CAPACITY;
-            if full || make_complete(packet).is_err() {
+        self.left.clear();
+        for packet in burst.iter() {
+            if self.pieces.len() + 1 + packet.segments() > PIECES || self.headers.len() == BURST_CAPACITY {
                 break;
             }
             self.add(packet);
         }
         // SAFETY: each header points to pieces in `self.pieces`, which has not grown beyond its capacity and hence
-        // not moved, and those to the data of packets that `burst` keeps through the call; all else is null.
+        // not moved, and those to elements of `self.left`, of which the same is true, and to the data of packets that
+        // `burst` keeps through the call; all else is null.
         let result = unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
@@ -152,6 +166,8 @@ impl Messages {
 
     fn add(&mut self, packet: &Packet) {
         let first = self.pieces.len();
+        self.left.push(header_of(packet));
+        self.pieces.extend(self.left.last().map(|left| piece(left)));
         self.pieces.extend(packet.segment_data().map(piece));
         // SAFETY: all zero is a value of this plain C struct: no address, no control data.
         let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };

@@ -15,8 +15,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::intake::Tag;
-use crate::offload;
-use crate::system;
+use warmlane_driver_common::system;
+use warmlane_driver_common::virtio_net as offload;
 
 /// Bytes in front of a slot's frame at most: the slot's header and link address (52 bytes), room for a link header
 /// of up to 16, rounded up to 16, and the offload header, less the Ethernet header itself

@@ -2,30 +2,34 @@
 //!
 //! What the kernel sends on the interface is received here, and what is transmitted here arrives on the interface.
 //! The device has no shared ring, so each frame costs one system call, `readv` or `writev`: that cannot be avoided,
-//! only spread. With offloads on, TCP and UDP senders in the kernel hand over up to 64 KiB at a time, and one
-//! `readv` brings some forty packets, cut and checksummed here: a TCP transfer through two TAPs ran 1.6 to 2.4 times
-//! as fast as with the kernel cutting (Linux 6.18). An empty poll costs one `readv` that says so.
+//! only spread. With offloads on, TCP and UDP senders in the kernel hand over up to 64 KiB at a time, as one packet whose
+//! checksum is partial and that is to be [segmented](warmlane_mem::Segmentation); and such packets can be transmitted whole,
+//! so that from one TAP to another they stay so. An empty poll costs one `readv` that says so.
 //!
 //! The interface exists as long as the port does, unless it was there before.
 
 use std::fs::OpenOptions;
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+use warmlane_driver_common::virtio_net::{self, HEADER_LENGTH, header_of};
+use warmlane_driver_common::{
+    Driver, Environment, Interface, InterfaceName, OpenError, OptionHelp, interface_gone, system,
+};
 use warmlane_mem::{Burst, Packet, Pool};
-use warmlane_port::{Capabilities, Port, QueueCounters, QueueStatus, ReceiveQueue, TransmitQueue};
+use warmlane_port::{
+    Capabilities, Offloads, Port, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue,
+    TransmitOffloads, TransmitQueue,
+};
 
 use crate::drops::{ReceiveDrop, TransmitDrop};
 use crate::error::KernelError;
-use crate::intake::{self, Intake, LONGEST_FRAME, Refusal};
-use crate::link::{LinkName, Links, name_of};
-use crate::offload::{HEADER_LENGTH, NOTHING_LEFT, Work};
-use crate::packet::gone;
+use crate::intake::{Intake, LONGEST_FRAME, NoPacket, Waiting};
 use crate::packet_transmit::piece;
-use crate::system;
-use crate::transmit::{Verdict, make_complete, verdict};
+use crate::transmit::{Refusal, kernel_segments_udp, refusal, transmit_offloads};
 
 /// Queues that a device can have (`include/uapi/linux/if_tun.h`: `MAX_TAP_QUEUES` in `drivers/net/tun.c`).
 const MAXIMUM_QUEUES: u16 = 256;
@@ -37,79 +41,101 @@ const MTU: std::ops::RangeInclusive<u32> = 68..=65_521;
 const PIECES: usize = 256;
 
 /// What a TAP device should be like.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TapConfig {
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct TapOptions {
     /// The interface's name; `None` lets the kernel choose `tap0`, `tap1`, ….
-    pub name: Option<String>,
+    pub interface: Option<String>,
     /// The largest layer-3 packet in bytes; `None` leaves it as it is (1,500 for a new device).
     pub mtu: Option<u32>,
     /// Set the interface up.
     pub up: bool,
-    /// Pairs of a receive and a transmit queue.
-    pub queues: u16,
-    /// Let the kernel leave checksums and segmentation to us: fewer, longer reads.
+    /// Let the kernel leave checksums and segmentation to whoever sends its packets on: fewer, longer reads.
     pub offloads: bool,
 }
 
-impl Default for TapConfig {
-    /// A name of the kernel's choice, up, one pair of queues, offloads.
+impl Default for TapOptions {
+    /// A name of the kernel's choice, up, offloads.
     fn default() -> Self {
-        Self { name: None, mtu: None, up: true, queues: 1, offloads: true }
+        Self { interface: None, mtu: None, up: true, offloads: true }
     }
 }
 
-/// Makes a TAP device, or opens one that exists and has a queue left. Needs `CAP_NET_ADMIN`.
+/// Ports on TAP devices.
+#[derive(Debug)]
+pub struct TapDriver;
+
+impl Driver for TapDriver {
+    const NAME: &'static str = "tap";
+    const SUMMARY: &'static str =
+        "Makes a TAP device, whose other end is the kernel, or opens one that exists. Needs CAP_NET_ADMIN.";
+    const EXAMPLES: &'static [&'static str] = &["tap", "tap:tap0"];
+    const OPTIONS: &'static [OptionHelp] = &[
+        OptionHelp { key: "interface", value: "NAME", meaning: "its name; without it, the kernel chooses" },
+        OptionHelp { key: "mtu", value: "BYTES", meaning: "its MTU; without it, the port's" },
+        OptionHelp { key: "up", value: "true|false", meaning: "set it up; without it, true" },
+        OptionHelp {
+            key: "offloads",
+            value: "true|false",
+            meaning: "let the kernel leave checksums and segmentation to whoever sends its packets on: fewer, longer reads; without it, true",
+        },
+    ];
+    const MAIN_OPTION: Option<&'static str> = Some("interface");
+    type Options = TapOptions;
+
+    fn open(_name: &str, options: &TapOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
+        let options = TapOptions { mtu: options.mtu.or(environment.mtu), ..options.clone() };
+        let queues = u16::try_from(environment.queues).unwrap_or(u16::MAX);
+        open(&options, queues, environment.pool).map_err(OpenError::new)
+    }
+}
+
+/// Makes a TAP device with `queues` pairs of a receive and a transmit queue, or opens one that exists and has as many left.
+/// Needs `CAP_NET_ADMIN`.
 ///
 /// The capabilities' address is that of the interface, that is, of the kernel's end of the wire.
 ///
 /// # Errors
 /// [`KernelError`] says what is wrong with the configuration, the device or the privileges, and the remedy.
-pub fn open(config: &TapConfig, pool: &Pool) -> Result<Port, KernelError> {
-    let wanted = config.name.as_deref().unwrap_or("tap%d");
-    let wanted = LinkName::new(wanted)?;
-    if !(1..=MAXIMUM_QUEUES).contains(&config.queues) {
+pub fn open(options: &TapOptions, queues: u16, pool: &Pool) -> Result<Port, KernelError> {
+    let wanted = options.interface.as_deref().unwrap_or("tap%d");
+    let wanted = InterfaceName::new(wanted)?;
+    if !(1..=MAXIMUM_QUEUES).contains(&queues) {
         let name = wanted.as_str().to_owned();
-        return Err(KernelError::Queues { name, queues: config.queues, maximum: MAXIMUM_QUEUES });
+        return Err(KernelError::Queues { name, queues, maximum: MAXIMUM_QUEUES });
     }
-    if let Some(mtu) = config.mtu
+    if let Some(mtu) = options.mtu
         && !MTU.contains(&mtu)
     {
         let (minimum, maximum) = (*MTU.start(), *MTU.end());
         return Err(KernelError::Mtu { name: wanted.as_str().to_owned(), mtu, minimum, maximum });
     }
 
-    let (first, name) = attach(&wanted, config.queues > 1)?;
+    let (first, name) = attach(&wanted, queues > 1)?;
     let mut files = vec![first];
-    for _ in 1..config.queues {
+    for _ in 1..queues {
         files.push(attach(&name, true)?.0);
     }
-    let explain = |source| Links::explain(&name, "set up TAP device", source);
-    let mut notes = Vec::new();
+    let explain = |source| KernelError::admin(format!("set up TAP device {:?}", name.as_str()), source);
+    let mut offloads = Offloads::default();
     for file in &files {
-        let offloads = set_offloads(file, config.offloads).map_err(explain)?;
-        if notes.is_empty() {
-            notes.push(offloads.to_owned());
-        }
+        offloads = set_offloads(file, options.offloads).map_err(explain)?;
     }
-    let links = Links::open().map_err(explain)?;
-    if let Some(mtu) = config.mtu {
-        links.set_mtu(&name, mtu).map_err(explain)?;
-    }
-    if config.up {
-        links.set_up(&name).map_err(explain)?;
-    }
-    let mtu = links.mtu(&name).map_err(explain)?;
-    let (_, kernels_mac) = links.hardware(&name).map_err(explain)?;
+    let notes = vec![note_of(&offloads).to_owned()];
+    let interface = Interface::find(&name)?;
+    Interface::configure(interface.index, options.mtu, options.up).map_err(explain)?;
+    let mtu = options.mtu.unwrap_or(interface.mtu);
+    let kernels_mac = interface.mac.unwrap_or_default();
 
     let mut port = Port {
         name: name.as_str().to_owned(),
         driver: "tap",
         capabilities: Capabilities {
             mac: Some(our_end(kernels_mac)),
+            offloads,
             mtu: Some(mtu),
             maximum_frame: mtu + 14,
             timestamps: false,
-            lossless: false,
             notes,
         },
         receive: Vec::new(),
@@ -119,15 +145,17 @@ pub fn open(config: &TapConfig, pool: &Pool) -> Result<Port, KernelError> {
         let file = Arc::new(file);
         port.receive.push(Box::new(TapReceive {
             file: Arc::clone(&file),
+            leaves: offloads.leaves,
             name: name.clone(),
             intake: Intake::new(pool, pool.room()),
             failure: None,
         }));
         port.transmit.push(Box::new(TapTransmit {
             file,
+            offloads: offloads.transmit,
             name: name.clone(),
             pieces: Pieces(Vec::with_capacity(PIECES)),
-            counters: QueueCounters::new(TransmitDrop::ALL),
+            counters: QueueCounters::new(),
             failure: None,
         }));
     }
@@ -135,7 +163,7 @@ pub fn open(config: &TapConfig, pool: &Pool) -> Result<Port, KernelError> {
 }
 
 /// Opens one queue of the device; returns it and the device's name.
-fn attach(wanted: &LinkName, many: bool) -> Result<(OwnedFd, LinkName), KernelError> {
+fn attach(wanted: &InterfaceName, many: bool) -> Result<(OwnedFd, InterfaceName), KernelError> {
     let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun");
     let file = file.map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => KernelError::NoTunDevice { source },
@@ -161,23 +189,36 @@ fn attach(wanted: &LinkName, many: bool) -> Result<(OwnedFd, LinkName), KernelEr
         .map_err(|source| {
             KernelError::admin(format!("set the offload header of {:?}", wanted.as_str()), source)
         })?;
-    Ok((file, LinkName::new(&name_of(&request))?))
+    Ok((file, InterfaceName::of_request(&request)?))
 }
 
-/// Says what the kernel may leave to us; returns what was obtained.
-fn set_offloads(file: &OwnedFd, wanted: bool) -> io::Result<&'static str> {
+/// Says what the kernel may leave to us, if anything is wanted; returns what there is.
+fn set_offloads(file: &OwnedFd, wanted: bool) -> io::Result<Offloads> {
     // SAFETY: the argument of TUNSETOFFLOAD is a set of flags, not a pointer.
     let set = |flags: u32| unsafe { system::value_ioctl(file, libc::TUNSETOFFLOAD as _, flags.into()) };
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    // What it takes from us doesn't depend on what we want from it.
+    let transmit = transmit_offloads(kernel_segments_udp());
     if wanted && set(tcp | udp).is_ok() {
-        return Ok("the kernel leaves checksums, TCP and UDP segmentation to us");
+        return Ok(Offloads { leaves: transmit_offloads(true), transmit, ..Offloads::default() });
     }
     if wanted && set(tcp).is_ok() {
-        return Ok("the kernel leaves checksums and TCP segmentation to us (UDP too from Linux 6.2 on)");
+        return Ok(Offloads { leaves: transmit_offloads(false), transmit, ..Offloads::default() });
     }
     set(0)?;
-    Ok("the kernel computes checksums and segments itself")
+    Ok(Offloads { transmit, ..Offloads::default() })
+}
+
+const fn note_of(offloads: &Offloads) -> &'static str {
+    let segmentation = offloads.leaves.segmentation.outer;
+    match (segmentation.tcp4, segmentation.udp4) {
+        (_, true) => "the kernel leaves checksums, TCP and UDP segmentation to whoever sends the packets on",
+        (true, _) => {
+            "the kernel leaves checksums and TCP segmentation to whoever sends the packets on (UDP too from Linux 6.2 on)"
+        }
+        _ => "the kernel computes checksums and segments itself",
+    }
 }
 
 /// The device's Ethernet address is the kernel's end of the cable; ours needs another one. The lowest bit of the last
@@ -189,7 +230,8 @@ const fn our_end(kernels: [u8; 6]) -> [u8; 6] {
 
 struct TapReceive {
     file: Arc<OwnedFd>,
-    name: LinkName,
+    leaves: TransmitOffloads,
+    name: InterfaceName,
     intake: Intake,
     failure: Option<String>,
 }
@@ -197,7 +239,7 @@ struct TapReceive {
 /// What one read brought.
 enum Read {
     Packet(Packet),
-    /// A super-frame, or a frame that was dropped.
+    /// A frame that waits for buffers, or one that was dropped.
     Other,
     Nothing,
 }
@@ -208,13 +250,13 @@ impl TapReceive {
         let Some(mut packet) = self.intake.pool.take() else { return Read::Nothing };
         let room = packet.tailroom();
         let mut header = [0; HEADER_LENGTH];
-        // What doesn't fit the packet goes on in the storage, as many bytes from its start as the packet has room
-        // for, so that a super-frame's beginning can be put in front of the rest.
+        // What doesn't fit the packet goes on in the storage, as many bytes from its start as the packet has room for.
         let rest = &mut self.intake.storage[room..];
-        let read = match system::read_pieces(&self.file, [&mut header, packet.spare_mut(), rest]) {
+        let pieces = [&mut header[..], packet.spare_mut(), rest];
+        let read = match rustix::io::readv(&self.file, &mut pieces.map(IoSliceMut::new)) {
             Ok(read) => read,
             Err(error) => {
-                self.note(&error);
+                self.note(&error.into());
                 return Read::Nothing;
             }
         };
@@ -228,46 +270,31 @@ impl TapReceive {
         if packet.append(here).is_err() {
             return Read::Other;
         }
-        let work = Work::from_header(header);
-        if let Work::Cut(cut) = work {
-            self.intake.storage[..here].copy_from_slice(packet.data());
-            self.intake.start_cutting(length, cut, None, 0);
+        if length > room {
+            let rest = room..length;
+            self.intake.wait(Waiting { head: Some(packet), rest, tag: None, header, timestamp: 0 });
             return Read::Other;
         }
-        let mut whole = if length > room {
-            intake::gather(&self.intake.pool, &[&self.intake.storage[room..length]])
-                .and_then(|rest| intake::join(Some(packet), rest))
-        } else {
-            Ok(packet)
-        };
-        if let Ok(packet) = &mut whole
-            && let Err(refusal) = intake::finish(packet, work, 0)
-        {
-            whole = Err(refusal);
-        }
-        match whole {
-            Ok(packet) => {
-                self.intake.counters.packets.add(1);
-                self.intake.counters.bytes.add(length as u64);
+        match virtio_net::note(&mut packet, header, 0).map_err(NoPacket::from) {
+            Ok(()) => {
+                self.intake.counters.packets().add(1);
+                self.intake.counters.bytes().add(length as u64);
                 Read::Packet(packet)
             }
-            Err(refusal) => {
-                self.intake.drop_frame(match refusal {
-                    // It was read and can't be read again.
-                    Refusal::NoBuffer => ReceiveDrop::NoBuffer,
-                    Refusal::Drop(reason) => reason,
-                });
+            Err(NoPacket::Drop(reason)) => {
+                self.intake.drop_frame(reason);
                 Read::Other
             }
+            Err(NoPacket::NoBuffer) => Read::Other,
         }
     }
 
     #[inline]
     fn note(&mut self, error: &io::Error) {
-        match verdict(error) {
-            Verdict::Later | Verdict::Burst(_) => {}
-            Verdict::Gone => self.failure = Some(gone(&self.name)),
-            Verdict::Packet(_) => {
+        match refusal(error) {
+            Refusal::Later | Refusal::Burst(_) => {}
+            Refusal::Gone => self.failure = Some(interface_gone(self.name.as_str())),
+            Refusal::Packet(_) => {
                 self.failure = Some(format!("cannot read from TAP device {}: {error}", self.name.as_str()));
             }
         }
@@ -277,31 +304,38 @@ impl TapReceive {
 impl ReceiveQueue for TapReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
-        self.intake.cut(burst);
         // As many reads as there is room, and not until there are as many packets: dropped frames are work, too.
         for _ in 0..burst.room() {
-            if burst.room() == 0 || self.intake.is_cutting() {
+            if !self.intake.resume(burst) || burst.room() == 0 {
                 break;
             }
             match self.read() {
-                // There is room: the loop asked.
+                // There is room: just asked.
                 Read::Packet(packet) => drop(burst.push(packet)),
-                Read::Other => self.intake.cut(burst),
+                Read::Other => {}
                 Read::Nothing => break,
             }
+        }
+        if burst.room() > 0 {
+            self.intake.resume(burst);
         }
         burst.len() - before
     }
 
-    fn status(&self) -> QueueStatus {
-        match &self.failure {
-            Some(sentence) => QueueStatus::Failed(sentence.clone()),
-            None => QueueStatus::Running,
-        }
+    fn leaves(&self) -> TransmitOffloads {
+        self.leaves
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.intake.counters
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        (!self.intake.is_waiting()).then(|| self.file.as_fd())
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::unless(self.failure.as_deref())
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        self.intake.counters.view()
     }
 }
 
@@ -314,21 +348,24 @@ unsafe impl Send for Pieces {}
 impl Pieces {
     fn write(&mut self, file: &OwnedFd, packet: &Packet) -> io::Result<usize> {
         self.0.clear();
-        self.0.push(piece(&NOTHING_LEFT));
+        let left = header_of(packet);
+        self.0.push(piece(&left));
         self.0.extend(packet.segment_data().map(piece));
         // 256 at most: a packet has up to 255 segments.
         let count = i32::try_from(self.0.len()).unwrap_or(i32::MAX);
-        // SAFETY: each piece is a part of a constant or of the packet, both of which live through the call, and the
+        // SAFETY: each piece is `left` or a part of the packet, both of which live through the call, and the
         // kernel only reads them.
-        system::check_length(unsafe { libc::writev(file.as_raw_fd(), self.0.as_ptr(), count) })
+        let written = unsafe { libc::writev(file.as_raw_fd(), self.0.as_ptr(), count) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
     }
 }
 
 struct TapTransmit {
     file: Arc<OwnedFd>,
-    name: LinkName,
+    offloads: TransmitOffloads,
+    name: InterfaceName,
     pieces: Pieces,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters<TransmitDrop>,
     failure: Option<String>,
 }
 
@@ -338,51 +375,49 @@ impl TransmitQueue for TapTransmit {
         // Packets from here on have not been looked at.
         let mut done = 0;
         let (mut packets, mut bytes) = (0, 0);
-        while let Some(packet) = burst.get_mut(done) {
-            let written = match make_complete(packet) {
-                Ok(()) => self.pieces.write(&self.file, packet),
-                Err(reason) => {
-                    self.counters.drops.count(reason.index(), 1);
-                    done += 1;
-                    continue;
-                }
-            };
-            match written.as_ref().map_err(verdict) {
+        while let Some(packet) = burst.get(done) {
+            let written = self.pieces.write(&self.file, packet);
+            match written.as_ref().map_err(refusal) {
                 Ok(_) => {
                     packets += 1;
                     bytes += packet.packet_length() as u64;
                     done += 1;
                 }
-                Err(Verdict::Later) => break,
-                Err(Verdict::Packet(reason)) => {
-                    self.counters.drops.count(reason.index(), 1);
+                Err(Refusal::Later) => break,
+                Err(Refusal::Packet(reason)) => {
+                    self.counters.drops().count(reason, 1);
                     done += 1;
                 }
-                Err(Verdict::Burst(reason)) => {
-                    self.counters.drops.count(reason.index(), (burst.len() - done) as u64);
+                Err(Refusal::Burst(reason)) => {
+                    self.counters.drops().count(reason, (burst.len() - done) as u64);
                     done = burst.len();
                 }
-                Err(Verdict::Gone) => {
-                    self.failure.get_or_insert_with(|| gone(&self.name));
-                    self.counters.drops.count(TransmitDrop::Gone.index(), (burst.len() - done) as u64);
+                Err(Refusal::Gone) => {
+                    self.failure.get_or_insert_with(|| interface_gone(self.name.as_str()));
+                    self.counters.drops().count(TransmitDrop::Gone, (burst.len() - done) as u64);
                     done = burst.len();
                 }
             }
         }
         burst.free_front(done);
-        self.counters.packets.add(packets);
-        self.counters.bytes.add(bytes);
+        self.counters.packets().add(packets);
+        self.counters.bytes().add(bytes);
         before - burst.len()
     }
 
-    fn status(&self) -> QueueStatus {
-        match &self.failure {
-            Some(sentence) => QueueStatus::Failed(sentence.clone()),
-            None => QueueStatus::Running,
-        }
+    fn offloads(&self) -> TransmitOffloads {
+        self.offloads
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::unless(self.failure.as_deref())
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }

@@ -1,16 +1,45 @@
 //! A sink that drops everything, and a source of frames of zeros.
 
-use std::sync::Arc;
+use serde::{Deserialize, Serialize};
+use warmlane_driver_common::{Driver, Environment, OpenError, OptionHelp};
 use warmlane_mem::{Burst, NoRoom, Pool};
-use warmlane_port::{Capabilities, Port, QueueCounters, QueueStatus, ReceiveQueue, TransmitQueue};
+use warmlane_port::{
+    Capabilities, Port, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue,
+};
+
+/// Ports that drop what is sent to them.
+#[derive(Debug)]
+pub struct NullDriver;
+
+/// There are none.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct NullOptions {}
+
+impl Driver for NullDriver {
+    const NAME: &'static str = "null";
+    const SUMMARY: &'static str = "Drops what is sent to it, and receives nothing. Needs no privilege.";
+    const EXAMPLES: &'static [&'static str] = &["null"];
+    const OPTIONS: &'static [OptionHelp] = &[];
+    const MAIN_OPTION: Option<&'static str> = None;
+    type Options = NullOptions;
+
+    fn open(
+        name: &str,
+        NullOptions {}: &NullOptions,
+        environment: &mut Environment<'_>,
+    ) -> Result<Port, OpenError> {
+        Ok(sink(name, environment.queues))
+    }
+}
 
 /// A port that accepts and frees whatever it is given, on `queues` transmit queues.
 pub fn sink(name: &str, queues: usize) -> Port {
-    let queue = || Box::new(Sink { counters: QueueCounters::new(&[]) }) as Box<dyn TransmitQueue>;
+    let queue = || Box::new(Sink { counters: QueueCounters::new() }) as Box<dyn TransmitQueue>;
     Port {
         name: name.to_owned(),
         driver: "null",
-        capabilities: Capabilities { maximum_frame: u32::MAX, lossless: true, ..Capabilities::default() },
+        capabilities: Capabilities { maximum_frame: u32::MAX, ..Capabilities::default() },
         receive: Vec::new(),
         transmit: (0..queues).map(|_| queue()).collect(),
     }
@@ -25,7 +54,7 @@ pub fn source(name: &str, pool: &Pool, length: usize) -> Result<Port, NoRoom> {
     if length > pool.room() {
         return Err(NoRoom { wanted: length, available: pool.room() });
     }
-    let queue = Source { pool: pool.clone(), length, counters: QueueCounters::new(&[]) };
+    let queue = Source { pool: pool.clone(), length, counters: QueueCounters::new() };
     Ok(Port {
         name: name.to_owned(),
         driver: "null",
@@ -36,7 +65,7 @@ pub fn source(name: &str, pool: &Pool, length: usize) -> Result<Port, NoRoom> {
 }
 
 struct Sink {
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters,
 }
 
 impl TransmitQueue for Sink {
@@ -44,24 +73,28 @@ impl TransmitQueue for Sink {
         let count = burst.len();
         let bytes = burst.bytes();
         burst.clear();
-        self.counters.packets.add(count as u64);
-        self.counters.bytes.add(bytes);
+        self.counters.packets().add(count as u64);
+        self.counters.bytes().add(bytes);
         count
+    }
+
+    fn is_lossless(&self) -> bool {
+        true
     }
 
     fn status(&self) -> QueueStatus {
         QueueStatus::Running
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 
 struct Source {
     pool: Pool,
     length: usize,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters,
 }
 
 impl ReceiveQueue for Source {
@@ -72,8 +105,8 @@ impl ReceiveQueue for Source {
             // It fits: the length was checked against the pool's room when the port was made.
             let _ = packet.append(self.length);
         }
-        self.counters.packets.add(count as u64);
-        self.counters.bytes.add((count * self.length) as u64);
+        self.counters.packets().add(count as u64);
+        self.counters.bytes().add((count * self.length) as u64);
         count
     }
 
@@ -81,7 +114,7 @@ impl ReceiveQueue for Source {
         QueueStatus::Running
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use warmlane_mem::{Burst, Copied, Cursor, LINE_BYTES, Line, Packet, Pool};
-use warmlane_port::{Capabilities, Port, QueueCounters, QueueStatus, ReceiveQueue, drop_reasons};
+use warmlane_port::{
+    Capabilities, Port, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, drop_reasons,
+};
 
 pub use warmlane_mem::{Frames, TooManyFrames};
 
@@ -26,8 +28,8 @@ pub enum ReplayError {
 drop_reasons! {
     /// Why a replay loses a frame.
     pub enum ReplayDrop {
-        /// The pool had a buffer for the frame's start and none for the rest.
-        NoBuffer: "no-buffer", Loss, "the pool ran out of buffers in the middle of a chained frame";
+        /// The pool ran out of buffers in the middle of a chained frame.
+        NoBuffer: "no-buffer", Loss;
     }
 }
 
@@ -65,7 +67,7 @@ pub fn open(
             cursor: Cursor::default(),
             chains: frames.longest().next_multiple_of(LINE_BYTES) > pool.room(),
             left: rounds.saturating_mul(frames.len() as u64),
-            counters: QueueCounters::new(ReplayDrop::ALL),
+            counters: QueueCounters::new(),
         }) as Box<dyn ReceiveQueue>
     };
     Ok(Port {
@@ -85,7 +87,7 @@ struct Replay {
     chains: bool,
     /// Frames still to be given out.
     left: u64,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters<ReplayDrop>,
 }
 
 impl ReceiveQueue for Replay {
@@ -97,8 +99,8 @@ impl ReceiveQueue for Replay {
         if self.chains {
             self.chain(burst, before, first, &mut copied);
         }
-        self.counters.packets.add(copied.packets as u64);
-        self.counters.bytes.add(copied.bytes);
+        self.counters.packets().add(copied.packets as u64);
+        self.counters.bytes().add(copied.bytes);
         copied.packets
     }
 
@@ -106,8 +108,8 @@ impl ReceiveQueue for Replay {
         if self.left == 0 { QueueStatus::Finished } else { QueueStatus::Running }
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 
@@ -115,10 +117,10 @@ impl Replay {
     /// Makes chains of the frames from `first` on that one buffer was too small for.
     #[cold]
     fn chain(&self, burst: &mut Burst, before: usize, first: Cursor, copied: &mut Copied) {
-        let (mut cursor, mut place) = (first, 0);
+        let (mut cursor, mut seen) = (first, 0);
         burst.retain(|packet| {
-            place += 1;
-            if place <= before {
+            seen += 1;
+            if seen <= before {
                 return true;
             }
             let frame = self.frames.get(cursor.next());
@@ -130,7 +132,7 @@ impl Replay {
             // An incomplete frame must not be seen by anyone.
             copied.packets -= 1;
             copied.bytes -= length as u64;
-            self.counters.drops.count(ReplayDrop::NoBuffer.index(), 1);
+            self.counters.drops().count(ReplayDrop::NoBuffer, 1);
             false
         });
     }

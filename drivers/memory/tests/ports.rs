@@ -34,9 +34,9 @@ fn receive_all(frames: &Arc<Frames>, pool: &Pool, rounds: u64, burst: usize) -> 
     }
     assert_eq!(queue.receive(&mut burst), 0);
     let counters = queue.counters();
-    assert_eq!(counters.packets.get(), seen.len() as u64);
-    assert_eq!(counters.bytes.get(), seen.iter().map(|frame| frame.len() as u64).sum::<u64>());
-    (seen, counters.drops.total())
+    assert_eq!(counters.packets(), seen.len() as u64);
+    assert_eq!(counters.bytes(), seen.iter().map(|frame| frame.len() as u64).sum::<u64>());
+    (seen, counters.drops().total())
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn what_one_end_of_a_pair_sends_the_other_receives() {
         packet.fill(b"across").expect("fits");
     }
     assert_eq!(left.transmit[0].transmit(&mut burst), 64);
-    assert_eq!((burst.len(), left.transmit[0].counters().bytes.get()), (36, 64 * 6));
+    assert_eq!((burst.len(), left.transmit[0].counters().bytes()), (36, 64 * 6));
     let mut other = Burst::new();
     assert_eq!(right.receive[0].receive(&mut other), 64);
     assert!(other.iter().all(|packet| packet.data() == b"across"));
@@ -123,7 +123,7 @@ fn null_counts_what_it_swallows_and_gives() {
     assert_eq!(source.receive[0].receive(&mut burst), 64);
     assert!(burst.iter().all(|packet| packet.len() == 100));
     assert_eq!(sink.transmit[1].transmit(&mut burst), 64);
-    assert_eq!(sink.transmit[1].counters().bytes.get(), 6_400);
+    assert_eq!(sink.transmit[1].counters().bytes(), 6_400);
     assert_eq!(pool.ledger().outstanding(), 0);
     assert!(null::source("source", &pool, 257).is_err());
 }

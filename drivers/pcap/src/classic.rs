@@ -51,7 +51,12 @@ impl Classic {
         let (major, minor) = (order.u16(bytes_at(header, 4)), order.u16(bytes_at(header, 6)));
         // Before 2.4 some writers had the two lengths of a record the other way round.
         if (major, minor) != (2, 4) {
-            return Err(PcapError::Version { place: source.place(), format: Format::Pcap, major, minor });
+            return Err(PcapError::Version {
+                position: source.position_now(),
+                format: Format::Pcap,
+                major,
+                minor,
+            });
         }
         // Time zone, accuracy and snapshot length tell nothing that a record does not; files with a wrong
         // snapshot length exist, and libpcap reads them too. The link type's upper half: pcap-savefile(5),
@@ -75,7 +80,7 @@ impl Classic {
         let captured = self.order.u32(bytes_at(header, 8));
         let original_length = self.order.u32(bytes_at(header, 12));
         if captured > MAXIMUM_FRAME {
-            return Err(PcapError::FrameTooLong { place: source.place(), length: captured });
+            return Err(PcapError::FrameTooLong { position: source.position_now(), length: captured });
         }
         let length = captured as usize;
         let size = RECORD_HEADER + length;

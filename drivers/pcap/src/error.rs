@@ -1,21 +1,23 @@
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
+use warmlane_mem::TooManyFrames;
+
 use crate::{Format, LinkType, MAXIMUM_FRAME};
 
 /// Where in a capture something was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// The file's path, or what the reader's input was called.
     pub file: Arc<str>,
     /// Offset in bytes from the start of the file to the record or block.
-    pub position: u64,
+    pub offset: u64,
     /// Number of the frame that would have come next, from 1 as Wireshark counts; `frame - 1` were delivered.
     pub frame: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, byte {}, frame {}", self.file, self.position, self.frame)
+        write!(f, "{}, byte {}, frame {}", self.file, self.offset, self.frame)
     }
 }
 
@@ -32,10 +34,10 @@ pub enum PcapError {
         source: io::Error,
     },
     /// The kernel failed to read on.
-    #[error("{place}: reading failed: {source}; check the disk or the pipe it comes from")]
+    #[error("{position}: reading failed: {source}; check the disk or the pipe it comes from")]
     Read {
         /// Where.
-        place: Place,
+        position: Position,
         /// What the kernel said.
         source: io::Error,
     },
@@ -57,11 +59,11 @@ pub enum PcapError {
     },
     /// A version of the format that its fields are not defined for.
     #[error(
-        "{place}: {format} version {major}.{minor} is not supported; rewrite it with `editcap -F {format}`"
+        "{position}: {format} version {major}.{minor} is not supported; rewrite it with `editcap -F {format}`"
     )]
     Version {
         /// Where.
-        place: Place,
+        position: Position,
         /// Which format.
         format: Format,
         /// Major version found.
@@ -71,12 +73,12 @@ pub enum PcapError {
     },
     /// The file ends in the middle of a header, record or block.
     #[error(
-        "{place}: the file ends {missing} bytes before the end of a {what}; all frames before it are good \
+        "{position}: the file ends {missing} bytes before the end of a {what}; all frames before it are good \
          (the capture was cut off: capture again, or rewrite it with `editcap`)"
     )]
     Truncated {
         /// Where the incomplete part begins.
-        place: Place,
+        position: Position,
         /// What is incomplete.
         what: &'static str,
         /// How many bytes at least are not there.
@@ -84,22 +86,22 @@ pub enum PcapError {
     },
     /// A frame that claims more bytes than any capture tool writes.
     #[error(
-        "{place}: the frame claims {length} captured bytes, more than the {MAXIMUM_FRAME} any capture tool \
+        "{position}: the frame claims {length} captured bytes, more than the {MAXIMUM_FRAME} any capture tool \
          writes; the file is damaged here"
     )]
     FrameTooLong {
         /// Where.
-        place: Place,
+        position: Position,
         /// Captured length found.
         length: u32,
     },
     /// A pcapng block whose length breaks a rule of the format.
     #[error(
-        "{place}: block of type {block_type:#x} has length {length}, which {rule}; the file is damaged here"
+        "{position}: block of type {block_type:#x} has length {length}, which {rule}; the file is damaged here"
     )]
     BlockLength {
         /// Where.
-        place: Place,
+        position: Position,
         /// Type of the block.
         block_type: u32,
         /// Length found.
@@ -109,11 +111,11 @@ pub enum PcapError {
     },
     /// The length at the end of a pcapng block differs from that at its start.
     #[error(
-        "{place}: block length is {length} at its start and {trailer} at its end; the file is damaged here"
+        "{position}: block length is {length} at its start and {trailer} at its end; the file is damaged here"
     )]
     BlockTrailer {
         /// Where.
-        place: Place,
+        position: Position,
         /// Length at the start of the block.
         length: u32,
         /// Length at the end of the block.
@@ -121,41 +123,41 @@ pub enum PcapError {
     },
     /// A section header without the byte-order magic 0x1a2b3c4d.
     #[error(
-        "{place}: section header has byte-order magic {magic:02x?}, neither 1a2b3c4d nor swapped; the file is \
+        "{position}: section header has byte-order magic {magic:02x?}, neither 1a2b3c4d nor swapped; the file is \
          damaged here"
     )]
     ByteOrder {
         /// Where.
-        place: Place,
+        position: Position,
         /// Bytes found.
         magic: [u8; 4],
     },
     /// A pcapng frame of an interface that its section does not describe.
     #[error(
-        "{place}: the frame is of interface {interface}, but the section describes {known}; the file is damaged, \
+        "{position}: the frame is of interface {interface}, but the section describes {known}; the file is damaged, \
          or blocks were cut out of it"
     )]
     UnknownInterface {
         /// Where.
-        place: Place,
+        position: Position,
         /// Interface number found.
         interface: u32,
         /// Interfaces described so far.
         known: usize,
     },
     /// More interface descriptions in a section than are kept.
-    #[error("{place}: more than {limit} interfaces in one section; split the file with `editcap -c`")]
+    #[error("{position}: more than {limit} interfaces in one section; split the file with `editcap -c`")]
     TooManyInterfaces {
         /// Where.
-        place: Place,
+        position: Position,
         /// The most that are kept.
         limit: usize,
     },
     /// A pcapng option that does not fit its block, or is too short for what it holds.
-    #[error("{place}: option {code} claims {length} bytes, which does not fit; the file is damaged here")]
+    #[error("{position}: option {code} claims {length} bytes, which does not fit; the file is damaged here")]
     OptionLength {
         /// Where.
-        place: Place,
+        position: Position,
         /// Option code.
         code: u16,
         /// Length found.
@@ -163,12 +165,12 @@ pub enum PcapError {
     },
     /// A capture of something else than Ethernet, given to a port.
     #[error(
-        "{place}: link type {link_type} cannot be forwarded as Ethernet; re-capture on an Ethernet interface \
+        "{position}: link type {link_type} cannot be forwarded as Ethernet; re-capture on an Ethernet interface \
          (with tcpdump not `-i any`)"
     )]
     NotEthernet {
         /// Where.
-        place: Place,
+        position: Position,
         /// What it is.
         link_type: LinkType,
     },
@@ -223,9 +225,28 @@ pub enum PcapError {
         file: PathBuf,
     },
     /// A port with no file at all.
-    #[error("pcap port {name} has neither a file to read nor one to write; name at least one")]
-    NoFile {
-        /// The port's name.
-        name: String,
+    #[error("there is neither a file to read nor one to write: give it one with read= or write=")]
+    NoFile,
+    /// A frame of another link type, where Ethernet frames are needed.
+    #[error("{}: frame {frame} is no Ethernet frame: record on an Ethernet interface", file.display())]
+    FrameNotEthernet {
+        /// The capture.
+        file: PathBuf,
+        /// Its number, from 1.
+        frame: u64,
     },
+    /// A frame that is not all there, where whole frames are needed.
+    #[error(
+        "{}: frame {frame} is cut off by the snap length of the capture: record whole frames (tcpdump -s 0)",
+        file.display()
+    )]
+    FrameCutOff {
+        /// The capture.
+        file: PathBuf,
+        /// Its number, from 1.
+        frame: u64,
+    },
+    /// More frames than memory can hold.
+    #[error(transparent)]
+    TooManyFrames(#[from] TooManyFrames),
 }

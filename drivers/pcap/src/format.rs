@@ -1,7 +1,10 @@
 use std::{fmt, path::Path};
 
+use serde::{Deserialize, Serialize};
+
 /// The two capture file formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Classic pcap: one file header, then frames; what every tool reads.
     #[default]

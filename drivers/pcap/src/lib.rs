@@ -12,12 +12,13 @@
 #![forbid(unsafe_code)]
 
 mod classic;
+mod driver;
 mod endian;
 mod error;
 mod format;
 mod frame;
 mod link_type;
-mod offload;
+mod load;
 mod output;
 mod pcapng;
 mod port;
@@ -29,11 +30,13 @@ mod timestamp;
 mod transmit;
 mod writer;
 
-pub use error::{PcapError, Place};
+pub use driver::PcapDriver;
+pub use error::{PcapError, Position};
 pub use format::Format;
 pub use frame::{Frame, MAXIMUM_FRAME};
 pub use link_type::LinkType;
-pub use port::{PcapConfig, open};
+pub use load::{load, read_frames};
+pub use port::{PcapOptions, open};
 pub use reader::Reader;
 pub use reason::{ReceiveDrop, TransmitDrop};
 pub use writer::{Writer, Written};

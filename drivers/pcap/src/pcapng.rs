@@ -111,12 +111,17 @@ impl Pcapng {
         self.order = match magic {
             _ if u32::from_le_bytes(magic) == BYTE_ORDER_MAGIC => ByteOrder::Little,
             _ if u32::from_be_bytes(magic) == BYTE_ORDER_MAGIC => ByteOrder::Big,
-            _ => return Err(PcapError::ByteOrder { place: source.place(), magic }),
+            _ => return Err(PcapError::ByteOrder { position: source.position_now(), magic }),
         };
         let (major, minor) = (self.order.u16(bytes_at(block, 12)), self.order.u16(bytes_at(block, 14)));
         // 1.2 was written by some tools and differs in nothing.
         if major != 1 || !matches!(minor, 0 | 2) {
-            return Err(PcapError::Version { place: source.place(), format: Format::Pcapng, major, minor });
+            return Err(PcapError::Version {
+                position: source.position_now(),
+                format: Format::Pcapng,
+                major,
+                minor,
+            });
         }
         self.interfaces.clear();
         let length = self.block_length(source, SECTION_HEADER, FIXED)?;
@@ -128,7 +133,10 @@ impl Pcapng {
     fn describe_interface<R: Read>(&mut self, source: &mut Source<R>) -> Result<(), PcapError> {
         const FIXED: usize = 20;
         if self.interfaces.len() == MAXIMUM_INTERFACES {
-            return Err(PcapError::TooManyInterfaces { place: source.place(), limit: MAXIMUM_INTERFACES });
+            return Err(PcapError::TooManyInterfaces {
+                position: source.position_now(),
+                limit: MAXIMUM_INTERFACES,
+            });
         }
         let length = self.whole_block(source, INTERFACE_DESCRIPTION, FIXED)?;
         let block = &source.bytes()[..length];
@@ -176,19 +184,19 @@ impl Pcapng {
         let fields = self.packet_fields(block, block_type);
         let Some(&interface) = self.interfaces.get(fields.interface as usize) else {
             return Err(PcapError::UnknownInterface {
-                place: source.place(),
+                position: source.position_now(),
                 interface: fields.interface,
                 known: self.interfaces.len(),
             });
         };
         if fields.captured > MAXIMUM_FRAME {
-            return Err(PcapError::FrameTooLong { place: source.place(), length: fields.captured });
+            return Err(PcapError::FrameTooLong { position: source.position_now(), length: fields.captured });
         }
         let length = fields.captured as usize;
         let end = fields.offset + length;
         if end > block.len() {
             return Err(PcapError::BlockLength {
-                place: source.place(),
+                position: source.position_now(),
                 block_type,
                 length: size as u32,
                 rule: "is too short for the frame in it",
@@ -259,7 +267,7 @@ impl Pcapng {
         } else {
             return Ok(length);
         };
-        Err(PcapError::BlockLength { place: source.place(), block_type, length, rule })
+        Err(PcapError::BlockLength { position: source.position_now(), block_type, length, rule })
     }
 
     /// Brings the whole block into the window, checks both its lengths, and returns it.
@@ -273,7 +281,7 @@ impl Pcapng {
         let length = self.block_length(source, block_type, minimum)?;
         if length > MAXIMUM_BLOCK {
             return Err(PcapError::BlockLength {
-                place: source.place(),
+                position: source.position_now(),
                 block_type,
                 length,
                 rule: "is more than the largest frame and its options take (512 KiB)",
@@ -285,7 +293,7 @@ impl Pcapng {
         }
         let trailer = self.order.u32(bytes_at(source.bytes(), size - BLOCK_TRAILER));
         if trailer != length {
-            return Err(PcapError::BlockTrailer { place: source.place(), length, trailer });
+            return Err(PcapError::BlockTrailer { position: source.position_now(), length, trailer });
         }
         Ok(size)
     }
@@ -299,15 +307,15 @@ impl Pcapng {
     /// Passes over a block of any length without keeping it, and checks the length at its end.
     fn skip<R: Read>(&self, source: &mut Source<R>, length: u32) -> Result<(), PcapError> {
         // Errors name the start of the block, not where it was found to be wrong.
-        let place = source.place();
+        let position = source.position_now();
         let missing = source.skip(u64::from(length) - BLOCK_TRAILER as u64)?;
         if missing > 0 || !source.fill(BLOCK_TRAILER)? {
             let missing = missing + (BLOCK_TRAILER - source.bytes().len().min(BLOCK_TRAILER)) as u64;
-            return Err(PcapError::Truncated { place, what: "block", missing });
+            return Err(PcapError::Truncated { position, what: "block", missing });
         }
         let trailer = self.order.u32(bytes_at(source.bytes(), 0));
         if trailer != length {
-            return Err(PcapError::BlockTrailer { place, length, trailer });
+            return Err(PcapError::BlockTrailer { position, length, trailer });
         }
         source.consume(BLOCK_TRAILER);
         Ok(())
@@ -329,7 +337,7 @@ struct BadOption {
 impl BadOption {
     #[cold]
     fn at<R: Read>(&self, source: &Source<R>) -> PcapError {
-        PcapError::OptionLength { place: source.place(), code: self.code, length: self.length }
+        PcapError::OptionLength { position: source.position_now(), code: self.code, length: self.length }
     }
 }
 

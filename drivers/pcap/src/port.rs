@@ -1,17 +1,19 @@
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use warmlane_mem::Pool;
-use warmlane_port::{Capabilities, Port};
+use warmlane_port::{Capabilities, Offloads, Port};
 
 use crate::{Format, MAXIMUM_FRAME, PcapError, receive::FileReceive, transmit::FileTransmit};
 
 /// Which files a port reads and writes. At least one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PcapConfig {
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct PcapOptions {
     /// The capture whose frames are received.
-    pub receive: Option<PathBuf>,
+    pub read: Option<PathBuf>,
     /// The capture that transmitted packets are written to.
-    pub transmit: Option<PathBuf>,
+    pub write: Option<PathBuf>,
     /// How often the capture is received from beginning to end; 0 repeats it without end. Every pass has the
     /// timestamps of the file.
     pub passes: u64,
@@ -21,10 +23,10 @@ pub struct PcapConfig {
     pub format: Option<Format>,
 }
 
-impl Default for PcapConfig {
+impl Default for PcapOptions {
     /// No file yet; one pass, whole frames, format by name.
     fn default() -> Self {
-        Self { receive: None, transmit: None, passes: 1, snap_length: MAXIMUM_FRAME, format: None }
+        Self { read: None, write: None, passes: 1, snap_length: MAXIMUM_FRAME, format: None }
     }
 }
 
@@ -43,15 +45,15 @@ impl Default for PcapConfig {
 ///
 /// ```no_run
 /// use warmlane_mem::{Pool, PoolConfig};
-/// use warmlane_pcap::PcapConfig;
+/// use warmlane_pcap::PcapOptions;
 ///
 /// let pool = Pool::new(&PoolConfig::default())?;
-/// let config = PcapConfig {
-///     receive: Some("in.pcap".into()),
-///     transmit: Some("out.pcapng".into()),
-///     ..PcapConfig::default()
+/// let options = PcapOptions {
+///     read: Some("in.pcap".into()),
+///     write: Some("out.pcapng".into()),
+///     ..PcapOptions::default()
 /// };
-/// let port = warmlane_pcap::open(&config, "files", &pool)?;
+/// let port = warmlane_pcap::open(&options, "files", &pool)?;
 /// assert_eq!((port.receive.len(), port.transmit.len()), (1, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -59,27 +61,27 @@ impl Default for PcapConfig {
 /// # Errors
 /// [`PcapError`]: a file that cannot be opened or created, is no capture, is damaged before its first frame is
 /// over, or has a first frame that is not Ethernet.
-pub fn open(config: &PcapConfig, name: &str, pool: &Pool) -> Result<Port, PcapError> {
+pub fn open(options: &PcapOptions, name: &str, pool: &Pool) -> Result<Port, PcapError> {
     let mut port = Port {
         name: name.to_owned(),
         driver: "pcap",
         capabilities: Capabilities {
             mac: None,
+            offloads: Offloads::default(),
             mtu: None,
             maximum_frame: MAXIMUM_FRAME,
-            timestamps: config.receive.is_some(),
-            lossless: true,
+            timestamps: options.read.is_some(),
             notes: Vec::new(),
         },
         receive: Vec::new(),
         transmit: Vec::new(),
     };
-    if config.receive.is_none() && config.transmit.is_none() {
-        return Err(PcapError::NoFile { name: port.name });
+    if options.read.is_none() && options.write.is_none() {
+        return Err(PcapError::NoFile);
     }
-    if let Some(path) = &config.receive {
-        let queue = FileReceive::open(path, config.passes, pool)?;
-        let times = match config.passes {
+    if let Some(path) = &options.read {
+        let queue = FileReceive::open(path, options.passes, pool)?;
+        let times = match options.passes {
             0 => "without end".to_owned(),
             1 => "once".to_owned(),
             passes => format!("{passes} times"),
@@ -87,9 +89,9 @@ pub fn open(config: &PcapConfig, name: &str, pool: &Pool) -> Result<Port, PcapEr
         port.capabilities.notes.push(format!("reads {} ({}) {times}", path.display(), queue.format()));
         port.receive.push(Box::new(queue));
     }
-    if let Some(path) = &config.transmit {
-        let format = config.format.unwrap_or_else(|| Format::of_name(path));
-        let queue = FileTransmit::create(path, format, config.snap_length)?;
+    if let Some(path) = &options.write {
+        let format = options.format.unwrap_or_else(|| Format::of_name(path));
+        let queue = FileTransmit::create(path, format, options.snap_length)?;
         port.capabilities.notes.push(format!("writes {} ({format})", path.display()));
         port.transmit.push(Box::new(queue));
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    Format, Frame, LinkType, PcapError, Place,
+    Format, Frame, LinkType, PcapError, Position,
     classic::{self, Classic},
     frame::Record,
     pcapng::{self, Pcapng},
@@ -76,7 +76,7 @@ impl<R: Read> Reader<R> {
     /// The next frame, or `None` at the end of the file.
     ///
     /// # Errors
-    /// What is wrong with the file at this place; `None` from then on. [`PcapError::Truncated`] comes after all
+    /// What is wrong with the file here; `None` from then on. [`PcapError::Truncated`] comes after all
     /// whole frames of a file that was cut off.
     #[inline]
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, PcapError> {
@@ -149,12 +149,12 @@ impl<R: Read> Reader<R> {
     }
 
     /// Where the current record begins, or the next one if there is no current: for messages about it.
-    pub fn place(&self) -> Place {
-        let mut place = self.source.place();
+    pub fn position(&self) -> Position {
+        let mut position = self.source.position_now();
         if self.current.is_some() {
-            place.frame -= 1;
+            position.frame -= 1;
         }
-        place
+        position
     }
 }
 

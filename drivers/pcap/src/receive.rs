@@ -1,9 +1,9 @@
 //! The queue that reads a file.
 
-use std::{fs::File, path::Path, sync::Arc};
+use std::{fs::File, path::Path};
 
 use warmlane_mem::{Burst, Packet, Pool};
-use warmlane_port::{QueueCounters, QueueStatus, ReceiveQueue};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
 
 use crate::{Frame, LinkType, PcapError, Reader, ReceiveDrop};
 
@@ -19,13 +19,13 @@ pub(crate) struct FileReceive {
     /// The reader's current frame has not been delivered yet.
     held: bool,
     status: QueueStatus,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters<ReceiveDrop>,
 }
 
 /// What became of a frame.
 enum Placed {
-    /// It is in the packet.
-    Whole,
+    /// All its bytes, so many, are in the packet.
+    Whole(usize),
     /// There were not enough buffers just now.
     Wait,
     /// It can never be a packet.
@@ -41,7 +41,7 @@ impl FileReceive {
         if let Some(link_type) = first
             && link_type != LinkType::ETHERNET
         {
-            return Err(PcapError::NotEthernet { place: reader.place(), link_type });
+            return Err(PcapError::NotEthernet { position: reader.position(), link_type });
         }
         Ok(Self {
             reader,
@@ -49,7 +49,7 @@ impl FileReceive {
             passes_left: passes.checked_sub(1),
             held,
             status: if held { QueueStatus::Running } else { QueueStatus::Finished },
-            counters: QueueCounters::new(ReceiveDrop::ALL),
+            counters: QueueCounters::new(),
         })
     }
 
@@ -105,7 +105,7 @@ fn place(frame: &Frame<'_>, burst: &mut Burst, index: usize, pool: &Pool) -> Pla
     let data = frame.without_fcs();
     let Some(packet) = burst.get_mut(index) else { return Placed::Wait };
     packet.set_timestamp(frame.timestamp_nanoseconds);
-    if packet.fill(data).is_ok() { Placed::Whole } else { place_chain(data, burst, index, pool) }
+    if packet.fill(data).is_ok() { Placed::Whole(data.len()) } else { place_chain(data, burst, index, pool) }
 }
 
 #[cold]
@@ -129,7 +129,7 @@ fn place_chain(data: &[u8], burst: &mut Burst, index: usize, pool: &Pool) -> Pla
             return Placed::Dropped(ReceiveDrop::TooLarge);
         }
     }
-    Placed::Whole
+    Placed::Whole(data.len())
 }
 
 impl ReceiveQueue for FileReceive {
@@ -148,20 +148,20 @@ impl ReceiveQueue for FileReceive {
             }
             let Some(frame) = self.reader.current() else { break };
             match place(&frame, burst, next, &self.pool) {
-                Placed::Whole => {
-                    bytes += burst[next].packet_length() as u64;
+                Placed::Whole(length) => {
+                    bytes += length as u64;
                     next += 1;
                 }
                 Placed::Wait => break,
-                Placed::Dropped(reason) => self.counters.drops.count(reason.index(), 1),
+                Placed::Dropped(reason) => self.counters.drops().count(reason, 1),
             }
             self.held = false;
         }
         // Buffers without a frame go back, also those of a chain that came out too short.
         burst.truncate(next);
         let received = next - before;
-        self.counters.packets.add(received as u64);
-        self.counters.bytes.add(bytes);
+        self.counters.packets().add(received as u64);
+        self.counters.bytes().add(bytes);
         received
     }
 
@@ -169,7 +169,7 @@ impl ReceiveQueue for FileReceive {
         self.status.clone()
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{PcapError, Place};
+use crate::{PcapError, Position};
 
 /// Bytes asked of the input at once: large enough that the system call and its copy set-up vanish beside the
 /// copy, and larger than the largest record.
@@ -43,15 +43,15 @@ impl<R: Read> Source<R> {
     }
 
     #[cold]
-    pub(crate) fn place(&self) -> Place {
-        Place { file: Arc::clone(&self.file), position: self.position, frame: self.frame }
+    pub(crate) fn position_now(&self) -> Position {
+        Position { file: Arc::clone(&self.file), offset: self.position, frame: self.frame }
     }
 
     /// The error for input that ends before the `wanted` bytes of `what` that begin here.
     #[cold]
     pub(crate) fn truncated(&self, what: &'static str, wanted: usize) -> PcapError {
         let missing = wanted.saturating_sub(self.bytes().len()) as u64;
-        PcapError::Truncated { place: self.place(), what, missing }
+        PcapError::Truncated { position: self.position_now(), what, missing }
     }
 
     /// What lies in the window from here on.
@@ -77,7 +77,7 @@ impl<R: Read> Source<R> {
                 Ok(0) => return Ok(false),
                 Ok(count) => self.end += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(PcapError::Read { place: self.place(), source }),
+                Err(source) => return Err(PcapError::Read { position: self.position_now(), source }),
             }
         }
         Ok(true)
@@ -109,7 +109,7 @@ impl<R: Read + Seek> Source<R> {
     pub(crate) fn rewind(&mut self) -> Result<(), PcapError> {
         self.input
             .seek(SeekFrom::Start(0))
-            .map_err(|source| PcapError::Read { place: self.place(), source })?;
+            .map_err(|source| PcapError::Read { position: self.position_now(), source })?;
         (self.start, self.end, self.position, self.frame) = (0, 0, 0, 1);
         Ok(())
     }

@@ -2,14 +2,13 @@
 
 use std::{
     path::Path,
-    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use warmlane_mem::{Burst, Checksum, Packet};
-use warmlane_port::{QueueCounters, QueueStatus, TransmitQueue};
+use warmlane_mem::{Burst, Packet};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
 
-use crate::{Format, PcapError, TransmitDrop, Writer, Written, offload::complete_checksum};
+use crate::{Format, PcapError, TransmitDrop, Writer, Written};
 
 /// Appends packets to a capture. Counts them as transmitted when the kernel has taken them, so that a full disk
 /// makes no packet both sent and lost.
@@ -20,7 +19,7 @@ pub(crate) struct FileTransmit {
     status: QueueStatus,
     /// Whether a lane ever worked the queue; they all flush before they end.
     used: bool,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters<TransmitDrop>,
 }
 
 impl FileTransmit {
@@ -30,19 +29,13 @@ impl FileTransmit {
             counted: Written::default(),
             status: QueueStatus::Running,
             used: false,
-            counters: QueueCounters::new(TransmitDrop::ALL),
+            counters: QueueCounters::new(),
         })
     }
 
     /// Writes one packet. An error is that of the writer: the file takes no more.
     #[inline]
     fn write(&mut self, packet: &mut Packet, now: u64) -> Result<(), PcapError> {
-        if let Checksum::Partial { start, offset } = packet.checksum()
-            && !complete_checksum(packet, start, offset)
-        {
-            self.counters.drops.count(TransmitDrop::BadOffload.index(), 1);
-            return Ok(());
-        }
         let timestamp = match packet.timestamp() {
             0 => now,
             timestamp => timestamp,
@@ -53,8 +46,8 @@ impl FileTransmit {
     /// Brings the counters up to what the kernel has taken.
     fn count_written(&mut self) {
         let written = self.writer.written();
-        self.counters.packets.add(written.frames - self.counted.frames);
-        self.counters.bytes.add(written.bytes - self.counted.bytes);
+        self.counters.packets().add(written.frames - self.counted.frames);
+        self.counters.bytes().add(written.bytes - self.counted.bytes);
         self.counted = written;
     }
 
@@ -67,7 +60,7 @@ impl FileTransmit {
     }
 
     fn drop_packets(&self, packets: u64) {
-        self.counters.drops.count(TransmitDrop::WriteFailed.index(), packets);
+        self.counters.drops().count(TransmitDrop::WriteFailed, packets);
     }
 }
 
@@ -105,12 +98,16 @@ impl TransmitQueue for FileTransmit {
         }
     }
 
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
     fn status(&self) -> QueueStatus {
         self.status.clone()
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 

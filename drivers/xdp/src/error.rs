@@ -3,24 +3,11 @@
 use std::io;
 
 use thiserror::Error;
+use warmlane_driver_common::SystemError;
 
 /// Why a port could not be opened.
 #[derive(Debug, Error)]
 pub enum XdpError {
-    /// There is no interface of that name in this network namespace.
-    #[error("there is no interface {name:?} in this network namespace: see `ip link`")]
-    NoSuchInterface {
-        /// What was asked for.
-        name: String,
-    },
-    /// The interface carries no Ethernet frames.
-    #[error("interface {name:?} carries no Ethernet frames (hardware type {hardware}, Ethernet is 1)")]
-    NotEthernet {
-        /// The interface.
-        name: String,
-        /// Its `ARPHRD_` number.
-        hardware: u16,
-    },
     /// The interface is down.
     #[error("interface {name:?} is down: set it up with `ip link set {name} up`")]
     Down {
@@ -49,9 +36,9 @@ pub enum XdpError {
         /// What kind that is.
         kind: String,
     },
-    /// An XDP program is at work on the interface.
+    /// Another XDP program is attached to the interface.
     #[error(
-        "another XDP program (number {program}) is at work on interface {name:?}: see `bpftool net`; end the program that attached it, or take it off with `ip link set {name} xdp off`"
+        "another XDP program (number {program}) is attached to interface {name:?}: see `bpftool net`; end the program that attached it, or take it off with `ip link set {name} xdp off`"
     )]
     ProgramThere {
         /// The interface.
@@ -83,7 +70,7 @@ pub enum XdpError {
     },
     /// The kernel has addresses on an interface that everything was asked of.
     #[error(
-        "interface {name:?} has addresses of the kernel's ({addresses}), which nobody could reach any more if all its packets came here: steer as a router does (steering=router), or take the addresses off (`ip address flush dev {name}`), or insist (take_all=true)"
+        "interface {name:?} has addresses of the kernel's ({addresses}), which nobody could reach any more if all its packets came here: take only what is to be forwarded (steering=transit), or take the addresses off (`ip address flush dev {name}`), or insist (take-all)"
     )]
     CutsOff {
         /// The interface.
@@ -163,50 +150,32 @@ pub enum XdpError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// This process may not do that.
-    #[error(
-        "no permission to {action}: that needs {capabilities}; run as root, or give the program the capabilities with `setcap cap_net_raw,cap_net_admin,cap_bpf+ep PROGRAM` (before Linux 5.8 cap_sys_admin for cap_bpf)"
-    )]
-    Permission {
-        /// What was tried.
-        action: String,
-        /// The capabilities that allow it.
-        capabilities: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// A system call failed for a reason that this driver has no advice about.
-    #[error("cannot {action}: {source}")]
-    System {
-        /// What was tried.
-        action: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    /// What can be wrong with any interface or system call.
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
+
+/// What a port needs, as `setcap` spells it.
+const SETCAP: &str = "cap_net_raw,cap_net_admin,cap_bpf";
 
 impl XdpError {
     /// For tasks that `CAP_NET_RAW` allows.
     pub(crate) fn raw(action: String) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::of(action, source, "CAP_NET_RAW")
+        Self::needs(action, "CAP_NET_RAW")
     }
 
     /// For tasks that `CAP_NET_ADMIN` allows.
     pub(crate) fn admin(action: String) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::of(action, source, "CAP_NET_ADMIN")
+        Self::needs(action, "CAP_NET_ADMIN")
     }
 
     /// For tasks that `CAP_BPF` and, for programs of the network, `CAP_NET_ADMIN` allow.
     pub(crate) fn bpf(action: String) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::of(action, source, "CAP_BPF and CAP_NET_ADMIN")
+        Self::needs(action, "CAP_BPF (before Linux 5.8 CAP_SYS_ADMIN) and CAP_NET_ADMIN")
     }
 
-    fn of(action: String, source: io::Error, capabilities: &'static str) -> Self {
-        if source.raw_os_error() == Some(libc::EPERM) {
-            Self::Permission { action, capabilities, source }
-        } else {
-            Self::System { action, source }
-        }
+    fn needs(action: String, capabilities: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| SystemError::of(action, source, capabilities, SETCAP).into()
     }
 }
 
@@ -215,11 +184,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_permission_names_capability_and_remedy() {
-        let denied = || io::Error::from_raw_os_error(libc::EPERM);
-        let text = XdpError::raw("open an AF_XDP socket".to_owned())(denied()).to_string();
-        assert!(text.contains("CAP_NET_RAW") && text.contains("setcap cap_net_raw"), "{text}");
-        let text = XdpError::bpf("load an XDP program".to_owned())(denied()).to_string();
-        assert!(text.contains("CAP_BPF") && text.contains("CAP_NET_ADMIN"), "{text}");
+    fn no_permission_names_all_that_is_needed() {
+        let denied = io::Error::from_raw_os_error(libc::EPERM);
+        let text = XdpError::bpf("load an XDP program".to_owned())(denied).to_string();
+        assert!(
+            text.contains("CAP_BPF") && text.contains("CAP_NET_ADMIN") && text.contains(SETCAP),
+            "{text}"
+        );
     }
 }

@@ -1,13 +1,13 @@
 //! Ports over AF_XDP sockets: the interface stays the kernel's, and gives us the packets that we forward.
 //!
 //! [`open`] makes a socket for each receive queue of an interface and attaches an XDP program that redirects packets to
-//! them: all, or those that a router forwards ([`Steering`]). The memory is a pool's ([`Umem`]), at the stride that was
+//! them: all, or those that pass through the box ([`Steering`]); which addresses are the box's own, a [`LocalFilter`] is told. The memory is a pool's ([`Umem`]), at the stride that was
 //! planned for it; ports opened with one `Umem` pass packets to each other without a copy in user space.
 //!
 //! Promises: nothing blocks; at most one system call per burst, and only if the kernel asks for it. The program is our
 //! own, written here and loaded without any tool; it and the sockets go when the process ends, however it does, and the
 //! kernel has the interface's packets again. What mode was obtained is said ([`Obtained`]), what the kernel dropped is
-//! counted. Whatever the kernel writes is checked: a buffer that it did not have, or a place outside one, is a counted
+//! counted. Whatever the kernel writes is checked: a buffer that it did not have, or an address outside of one, is a counted
 //! drop.
 //!
 //! What was taken and is the kernel's after all goes back by a [`Reentry`].
@@ -17,28 +17,29 @@
 //! On a veth pair, the other end must compute its checksums itself (`ethtool -K OTHER tx off`): AF_XDP has no word for
 //! "left to hardware", so a packet of a local sender there would go on with a wrong one.
 
-mod addresses;
 mod bpf;
-mod checksum;
+mod driver;
 mod drops;
 mod error;
-mod level;
-mod link;
-mod outstanding;
+mod find;
+mod local;
+mod options;
 mod port;
 mod receive;
 mod reentry;
 mod ring;
 mod socket;
-mod system;
 mod transmit;
 mod umem;
+mod wake;
 
-pub use addresses::LocalAddresses;
 pub use bpf::Steering;
+pub use driver::XdpDriver;
 pub use drops::{ReceiveDrop, TransmitDrop};
 pub use error::XdpError;
-pub use port::{Effort, Monitor, Obtained, XdpConfig, XdpMode, XdpPort, check, open};
+pub use local::LocalFilter;
+pub use options::{XdpMode, XdpOptions};
+pub use port::{Cost, Monitor, Obtained, XdpPort, check, open};
 pub use reentry::Reentry;
 pub use socket::XdpStatistics;
 pub use umem::Umem;

@@ -1,77 +1,26 @@
 //! Opens a port on an interface.
 
-use crate::addresses::LocalAddresses;
 use crate::bpf::{Attachment, Choice, Program, Steering, Way};
 use crate::error::XdpError;
-use crate::link::{self, Link};
+use crate::find;
+use crate::local::LocalFilter;
+use crate::options::{XdpMode, XdpOptions};
 use crate::receive::{self, XdpReceive};
-use crate::socket::{self, Channel, Request, Rings, XdpStatistics};
+use crate::socket::{self, Channel, Request, Rings, XdpCostCountersView, XdpStatistics};
 use crate::transmit::{self, ETHERNET, TAG, XdpTransmit};
 use crate::umem::Umem;
+use std::collections::HashSet;
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
-use warmlane_port::{Capabilities, Port, ReceiveQueue, TransmitQueue};
+use warmlane_driver_common::{Interface, SystemError};
+use warmlane_port::{Capabilities, Offloads, Port, ReceiveQueue, TransmitQueue};
 use warmlane_sys::pages::PageSize;
 
-/// `ARPHRD_ETHER`, and the loopback interface's, which carries Ethernet frames, too.
-const ETHERNET_HARDWARE: [u16; 2] = [1, 772];
+mod check;
 
-/// Kinds of interfaces that consist of others.
-const AGGREGATES: [&str; 3] = ["bridge", "bond", "team"];
-
-/// How to exchange packets with the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum XdpMode {
-    /// Without copies if the interface's driver can, else with; in the driver if it can, else in the network stack.
-    #[default]
-    Best,
-    /// Without copies, or not at all.
-    ZeroCopy,
-    /// With copies, in the driver.
-    Copy,
-    /// With copies, in the network stack: works on any interface, and is the slowest.
-    Generic,
-}
-
-/// What a port should be like.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct XdpConfig {
-    /// The interface's name.
-    pub interface: String,
-    /// Queues to send on, one for each lane. Every receive queue of the interface gets a socket, whatever this is: a
-    /// queue without one would go on delivering to the kernel.
-    pub queues: u32,
-    /// Entries in each ring: a power of two from 64 to 32,768.
-    pub entries: u32,
-    /// How to exchange packets.
-    pub mode: XdpMode,
-    /// Which packets come here, and which stay with the kernel.
-    pub steering: Steering,
-    /// Take everything even if nobody can reach the kernel's addresses on this interface any more.
-    pub take_all: bool,
-    /// Packets whose time to live ends here stay with the kernel, which answers them. Steering as a router only.
-    pub pass_expiring: bool,
-    /// Let our own system calls do the interface's work (`SO_PREFER_BUSY_POLL`). It only helps where the interface's
-    /// interrupts are deferred (`napi_defer_hard_irqs` and `gro_flush_timeout` under `/sys/class/net/NAME`).
-    pub busy_poll: bool,
-}
-
-impl Default for XdpConfig {
-    /// No interface yet, one queue, rings of 2,048, the best mode, steering as a router that answers expiring packets
-    /// itself.
-    fn default() -> Self {
-        Self {
-            interface: String::new(),
-            queues: 1,
-            entries: 2048,
-            mode: XdpMode::Best,
-            steering: Steering::Router,
-            take_all: false,
-            pass_expiring: false,
-            busy_poll: false,
-        }
-    }
-}
+pub use check::check;
+use check::check_link;
 
 /// What a port got of what it asked for.
 #[expect(clippy::struct_excessive_bools, reason = "a list of what may or may not have been obtained")]
@@ -95,7 +44,7 @@ pub struct Obtained {
 
 /// System calls and copies that a port has made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Effort {
+pub struct Cost {
     /// System calls to wake the kernel up for receiving.
     pub receive_calls: u64,
     /// System calls to wake the kernel up for sending.
@@ -109,9 +58,17 @@ pub struct Effort {
 pub struct Monitor {
     /// What the port got.
     pub obtained: Obtained,
-    /// The kernel's own addresses; packets to them stay with it. Steering as a router only.
-    pub addresses: LocalAddresses,
+    /// Which addresses are the kernel's; packets to them stay with it. With [`Steering::Transit`] only.
+    pub local: LocalFilter,
     channels: Vec<Weak<Channel>>,
+    costs: Costs,
+}
+
+/// What the queues cost.
+#[derive(Clone, Debug, Default)]
+struct Costs {
+    receive: Vec<XdpCostCountersView>,
+    transmit: Vec<XdpCostCountersView>,
 }
 
 impl Monitor {
@@ -120,13 +77,14 @@ impl Monitor {
         self.channels.iter().filter_map(|channel| channel.upgrade()?.statistics()).collect()
     }
 
-    /// What the open sockets have cost.
-    pub fn effort(&self) -> Effort {
-        self.channels.iter().filter_map(Weak::upgrade).fold(Effort::default(), |sum, channel| Effort {
-            receive_calls: sum.receive_calls + channel.receive_calls.get(),
-            transmit_calls: sum.transmit_calls + channel.transmit_calls.get(),
-            copied: sum.copied + channel.copied.get(),
-        })
+    /// What the queues have cost.
+    pub fn cost(&self) -> Cost {
+        let Costs { receive, transmit } = &self.costs;
+        Cost {
+            receive_calls: receive.iter().map(XdpCostCountersView::wake_calls).sum(),
+            transmit_calls: transmit.iter().map(XdpCostCountersView::wake_calls).sum(),
+            copied: transmit.iter().map(XdpCostCountersView::copied).sum(),
+        }
     }
 }
 
@@ -146,6 +104,10 @@ pub struct XdpPort {
 }
 
 /// Opens a port on an interface: a socket for each of its receive queues, and the program that steers packets there.
+/// It gets at least `queues` queues to send on, one for each lane. `local` are the kernel's own addresses, for
+/// [`Steering::Transit`]; [`Monitor::local`] is to be told of changes.
+///
+/// With [`Steering::None`] it only sends, and has no receive queues.
 ///
 /// Needs `CAP_NET_RAW`, `CAP_NET_ADMIN` and `CAP_BPF`, and Linux 5.11 or later. When the port's queues are dropped, or the
 /// process ends, however it does, the kernel takes the interface's packets again.
@@ -153,41 +115,51 @@ pub struct XdpPort {
 /// # Errors
 /// [`XdpError`] says what is wrong with the interface, the privileges or the configuration, and the remedy; nothing was
 /// changed then.
-pub fn open(config: &XdpConfig, umem: &Umem) -> Result<XdpPort, XdpError> {
-    let name = &config.interface;
-    if !config.entries.is_power_of_two() || !(64..=32_768).contains(&config.entries) {
-        return Err(XdpError::RingEntries { entries: config.entries });
+#[expect(
+    clippy::implicit_hasher,
+    reason = "the addresses are those of an `AddressFollower`, which has this kind"
+)]
+pub fn open(
+    options: &XdpOptions,
+    queues: u32,
+    umem: &Umem,
+    local: &HashSet<IpAddr>,
+) -> Result<XdpPort, XdpError> {
+    let name = &options.interface;
+    let entries = options.ring.unwrap_or(XdpOptions::RING);
+    if !entries.is_power_of_two() || !(64..=32_768).contains(&entries) {
+        return Err(XdpError::RingEntries { entries });
     }
-    let link = Link::find(name)?;
-    check_link(config, &link)?;
+    let link = find::interface(name)?;
+    check_link(options, queues, &link)?;
     let fragments = link.mtu + ETHERNET + TAG > umem.geometry().frame;
-    let choice = Choice::new(config.steering, config.pass_expiring);
-    let program = Program::load(choice, link.receive_queues, fragments)?;
+    let choice = Choice::new(options.steering, options.pass_expiring);
+    let receive_queues = link.receive_queues.unwrap_or(1);
+    let mac = link.mac.unwrap_or_default();
+    let program = Program::load(choice, receive_queues, fragments)?;
     let system = |action: &str| {
         let action = format!("{action} for interface {name:?}");
-        move |source| XdpError::System { action, source }
+        move |source| XdpError::from(SystemError::Failed { action, source })
     };
     // Before the program is at work: no packet for the kernel may get lost in between.
-    let mut local = std::collections::HashSet::new();
-    if config.steering == Steering::Router {
-        local = LocalAddresses::of_the_kernel().map_err(system("list the kernel's addresses"))?;
-        for address in &local {
+    if options.steering == Steering::Transit {
+        for address in local {
             program.set_address(*address, true).map_err(system("set the kernel's addresses"))?;
         }
-        program.set_station(link.station()).map_err(system("set the Ethernet address"))?;
+        program.set_mac(mac).map_err(system("set the Ethernet address"))?;
     }
     let mut notes = Vec::new();
-    let (attachment, way) = attach(config, &link, program, fragments, &mut notes)?;
+    let (attachment, way) = attach(options, &link, program, fragments, &mut notes)?;
     let attachment = Arc::new(attachment);
-    let addresses = LocalAddresses::new(&attachment, local);
-    if config.steering == Steering::Router {
-        addresses.follow(link.index).map_err(system("follow the kernel's addresses"))?;
-    }
+    let filter = LocalFilter::new(&attachment, link.index, local.clone());
 
-    let mut opener = Opener { config, umem, link: &link, fragments, zero_copy: None, shared: false };
-    let Queues { receive, transmit, channels, busy_poll } = opener.queues(way, &attachment, &mut notes)?;
+    let mut opener =
+        Opener { options, entries, umem, link: &link, fragments, zero_copy: None, shared: false };
+    let Queues { receive, transmit, channels, costs, busy_poll } =
+        opener.queues(way, &attachment, &mut notes)?;
     // All is ready: from here on packets come.
-    for (queue, channel) in (0..).zip(&channels) {
+    let redirected = if options.steering == Steering::None { &[] } else { &channels[..] };
+    for (queue, channel) in (0..).zip(redirected) {
         attachment.program.set_socket(queue, &channel.fd).map_err(system("redirect a receive queue"))?;
     }
     let obtained = Obtained {
@@ -197,76 +169,33 @@ pub fn open(config: &XdpConfig, umem: &Umem) -> Result<XdpPort, XdpError> {
         busy_poll,
         planned_stride: umem.geometry().unaligned,
         shared_registration: opener.shared,
-        queues: link.receive_queues,
+        queues: receive_queues,
     };
     notes.insert(0, sentence(&obtained, umem));
-    describe(config, &link, &addresses, &mut notes);
-    let monitor = Monitor { obtained, addresses, channels: channels.iter().map(Arc::downgrade).collect() };
+    describe(options, &link, local.len(), &mut notes);
+    let channels_seen = channels.iter().map(Arc::downgrade).collect();
+    let monitor = Monitor { obtained, local: filter, channels: channels_seen, costs };
     let capabilities = Capabilities {
-        mac: Some(link.mac),
+        mac: link.mac,
+        offloads: Offloads::default(),
         mtu: Some(link.mtu),
         maximum_frame: link.mtu + ETHERNET,
         timestamps: false,
-        lossless: false,
         notes,
     };
     let port = Port { name: name.clone(), driver: "xdp", capabilities, receive, transmit };
     Ok(XdpPort { port, monitor })
 }
 
-/// Whether [`open`] would refuse this interface out of hand. Changes nothing.
-///
-/// # Errors
-/// [`XdpError`] says what is wrong with the interface or the configuration, and the remedy.
-pub fn check(config: &XdpConfig) -> Result<(), XdpError> {
-    check_link(config, &Link::find(&config.interface)?)
-}
-
-/// Refuses interfaces that can't work, or where it would do harm, before anything is changed.
-fn check_link(config: &XdpConfig, link: &Link) -> Result<(), XdpError> {
-    let name = config.interface.clone();
-    if !ETHERNET_HARDWARE.contains(&link.hardware) {
-        return Err(XdpError::NotEthernet { name, hardware: link.hardware });
-    }
-    if AGGREGATES.contains(&link.kind.as_str()) {
-        return Err(XdpError::Aggregate { name, kind: link.kind.clone() });
-    }
-    if let Some(kind) = link.taker() {
-        let (master, kind) = (link.master_name(), kind.to_owned());
-        return Err(XdpError::Enslaved { name, master, kind });
-    }
-    if !link.is_up {
-        return Err(XdpError::Down { name });
-    }
-    if let Some(program) = link.program {
-        return Err(XdpError::ProgramThere { name, program });
-    }
-    let available = link.receive_queues.min(link.transmit_queues);
-    if config.queues > available {
-        return Err(XdpError::Queues { name, wanted: config.queues, available });
-    }
-    if config.steering == Steering::All && !config.take_all {
-        let addresses = link::reachable_addresses(&name).map_err(|source| XdpError::System {
-            action: "list the kernel's addresses".to_owned(),
-            source,
-        })?;
-        if !addresses.is_empty() {
-            let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            return Err(XdpError::CutsOff { name, addresses });
-        }
-    }
-    Ok(())
-}
-
 /// Attaches the program in the best way that the configuration allows.
 fn attach(
-    config: &XdpConfig,
-    link: &Link,
+    options: &XdpOptions,
+    link: &Interface,
     program: Program,
     fragments: bool,
     notes: &mut Vec<String>,
 ) -> Result<(Attachment, Way), XdpError> {
-    let ways: &[Way] = match config.mode {
+    let ways: &[Way] = match options.mode {
         XdpMode::Best => &[Way::Native, Way::Generic],
         XdpMode::ZeroCopy | XdpMode::Copy => &[Way::Native],
         XdpMode::Generic => &[Way::Generic],
@@ -291,7 +220,7 @@ fn attach(
                     }
                     // Somebody was faster.
                     Some(libc::EBUSY | libc::EEXIST) => {
-                        let name = config.interface.clone();
+                        let name = options.interface.clone();
                         return Err(XdpError::ProgramThere { name, program: 0 });
                     }
                     _ => last = Some((way, error)),
@@ -300,7 +229,7 @@ fn attach(
         }
     }
     let (way, source) = last.unwrap_or((Way::Generic, io::Error::other("no way to try")));
-    let name = config.interface.clone();
+    let name = options.interface.clone();
     // `drivers/net/veth.c: veth_xdp_set`, and others alike.
     if source.raw_os_error() == Some(libc::ERANGE) && !fragments {
         return Err(XdpError::NoXdp {
@@ -321,9 +250,10 @@ fn attach(
 
 /// Makes the sockets of an interface, all in the same mode.
 struct Opener<'a> {
-    config: &'a XdpConfig,
+    options: &'a XdpOptions,
+    entries: u32,
     umem: &'a Umem,
-    link: &'a Link,
+    link: &'a Interface,
     fragments: bool,
     /// Decided with the first socket.
     zero_copy: Option<bool>,
@@ -335,6 +265,7 @@ struct Queues {
     receive: Vec<Box<dyn ReceiveQueue>>,
     transmit: Vec<Box<dyn TransmitQueue>>,
     channels: Vec<Arc<Channel>>,
+    costs: Costs,
     busy_poll: bool,
 }
 
@@ -346,17 +277,18 @@ impl Opener<'_> {
         attachment: &Arc<Attachment>,
         notes: &mut Vec<String>,
     ) -> Result<Queues, XdpError> {
-        let (name, umem, link) = (&self.config.interface, self.umem, self.link);
+        let (name, umem, link) = (&self.options.interface, self.umem, self.link);
         let (mut receive, mut transmit, mut channels) = (Vec::new(), Vec::new(), Vec::new());
-        let mut busy_poll = self.config.busy_poll;
-        for queue in 0..link.receive_queues {
+        let mut costs = Costs::default();
+        let mut busy_poll = self.options.busy_poll;
+        for queue in 0..link.receive_queues.unwrap_or(1) {
             let (channel, rings) = self.socket(queue, way, notes)?;
             umem.add(&channel);
             if busy_poll && let Err(error) = socket::prefer_busy_poll(&channel.fd) {
                 notes.push(format!("no busy polling ({error}): that needs Linux 5.11 and CAP_NET_ADMIN"));
                 busy_poll = false;
             }
-            receive.push(Box::new(XdpReceive::new(receive::Parts {
+            let incoming = XdpReceive::new(receive::Parts {
                 region: umem.region().clone(),
                 geometry: umem.geometry(),
                 attachment: Arc::clone(attachment),
@@ -364,11 +296,18 @@ impl Opener<'_> {
                 ring: rings.receive,
                 channel: Arc::clone(&channel),
                 name: name.clone(),
-                entries: self.config.entries,
+                entries: self.entries,
                 busy_poll,
-            })) as Box<dyn ReceiveQueue>);
-            if queue < link.transmit_queues {
-                transmit.push(Box::new(XdpTransmit::new(transmit::Parts {
+            });
+            let mut unused = None;
+            if self.options.steering == Steering::None {
+                unused = Some(incoming);
+            } else {
+                costs.receive.push(incoming.costs());
+                receive.push(Box::new(incoming) as Box<dyn ReceiveQueue>);
+            }
+            if queue < link.transmit_queues.unwrap_or(1) {
+                let mut outgoing = XdpTransmit::new(transmit::Parts {
                     region: umem.region().clone(),
                     attachment: Arc::clone(attachment),
                     ring: rings.transmit,
@@ -378,11 +317,16 @@ impl Opener<'_> {
                     mtu: link.mtu,
                     chunk: umem.geometry().chunk,
                     busy_poll,
-                })) as Box<dyn TransmitQueue>);
+                });
+                if let Some(unused) = unused {
+                    outgoing.keep(unused);
+                }
+                costs.transmit.push(outgoing.costs());
+                transmit.push(Box::new(outgoing) as Box<dyn TransmitQueue>);
             }
             channels.push(channel);
         }
-        Ok(Queues { receive, transmit, channels, busy_poll })
+        Ok(Queues { receive, transmit, channels, costs, busy_poll })
     }
 
     fn socket(
@@ -391,8 +335,8 @@ impl Opener<'_> {
         way: Way,
         notes: &mut Vec<String>,
     ) -> Result<(Arc<Channel>, Rings), XdpError> {
-        let name = || self.config.interface.clone();
-        let wanted = match (self.zero_copy, self.config.mode) {
+        let name = || self.options.interface.clone();
+        let wanted = match (self.zero_copy, self.options.mode) {
             (Some(decided), _) => decided,
             (None, XdpMode::Best | XdpMode::ZeroCopy) => way == Way::Native,
             (None, XdpMode::Copy | XdpMode::Generic) => false,
@@ -410,7 +354,7 @@ impl Opener<'_> {
                     self.zero_copy = Some(true);
                     return Ok(made);
                 }
-                Err(reason) if self.config.mode == XdpMode::ZeroCopy || self.zero_copy == Some(true) => {
+                Err(reason) if self.options.mode == XdpMode::ZeroCopy || self.zero_copy == Some(true) => {
                     return Err(XdpError::NoZeroCopy { name: name(), reason });
                 }
                 Err(reason) => notes.push(format!("packets are copied to and from the kernel: {reason}")),
@@ -451,7 +395,7 @@ impl Opener<'_> {
             geometry: self.umem.geometry(),
             interface: self.link.index,
             queue,
-            entries: self.config.entries,
+            entries: self.entries,
             fragments: self.fragments,
             zero_copy,
             share: other.as_ref().map(|channel| &channel.fd),
@@ -491,16 +435,16 @@ fn sentence(obtained: &Obtained, umem: &Umem) -> String {
 }
 
 /// What people should know about this interface.
-fn describe(config: &XdpConfig, link: &Link, addresses: &LocalAddresses, notes: &mut Vec<String>) {
-    let name = &config.interface;
-    match config.steering {
-        Steering::Router => notes.push(format!(
-            "packets to the kernel's own {} addresses, to groups, and what is not IP stay with the kernel",
-            addresses.addresses().len()
+fn describe(options: &XdpOptions, link: &Interface, local: usize, notes: &mut Vec<String>) {
+    let name = &options.interface;
+    match options.steering {
+        Steering::Transit => notes.push(format!(
+            "packets to the kernel's own {local} addresses, to groups, and what is not IP stay with the kernel"
         )),
         Steering::All => notes.push("all packets come here: the kernel sees none".to_owned()),
+        Steering::None => notes.push("the port only sends: all packets stay with the kernel".to_owned()),
     }
-    if link.strips_tags {
+    if link.strips_vlan_tags {
         notes.push(format!(
             "the interface takes VLAN tags out of packets before they come here: `ethtool -K {name} rxvlan off` if there are any"
         ));

@@ -2,16 +2,18 @@
 
 use crate::bpf::Attachment;
 use crate::drops::ReceiveDrop;
-use crate::level::Level;
-use crate::outstanding::{Marks, Outstanding};
 use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
-use crate::socket::{Channel, XdpStatistics};
-use crate::system;
+use crate::socket::{Channel, XdpCostCounters, XdpCostCountersView, XdpStatistics};
 use crate::umem::Geometry;
+use crate::wake;
+use rustix::io::Errno;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warmlane_mem::{BURST_CAPACITY, Burst, METADATA_BYTES, Packet, Places, Region, Span};
-use warmlane_port::{QueueCounters, QueueStatus, ReceiveQueue};
+use warmlane_counters::Source;
+use warmlane_driver_common::{Level, Marks, Outstanding, interface_gone};
+use warmlane_mem::{BURST_CAPACITY, BufferOffsets, Burst, METADATA_BYTES, Packet, Region, Span};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
 use warmlane_sys::prefetch;
 
 /// With chunks anywhere, an address is the chunk's in its lower 48 bits, and the data's distance from it above
@@ -50,10 +52,11 @@ pub(crate) struct XdpReceive {
     partial: Option<Packet>,
     /// The rest of a packet that was dropped has yet to come.
     skipping: bool,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters<ReceiveDrop>,
     polls: u32,
     checked: Instant,
     told: XdpStatistics,
+    costs: XdpCostCounters,
     failure: Option<String>,
 }
 
@@ -89,14 +92,20 @@ impl XdpReceive {
             indices: Box::new([0; BURST_CAPACITY]),
             partial: None,
             skipping: false,
-            counters: QueueCounters::new(ReceiveDrop::ALL),
+            counters: QueueCounters::new(),
             polls: 0,
             checked: Instant::now(),
             told: XdpStatistics::default(),
+            costs: XdpCostCounters::new(),
             failure: None,
         };
         receive.refill();
         receive
+    }
+
+    /// What it costs, to read.
+    pub(crate) fn costs(&self) -> XdpCostCountersView {
+        self.costs.view()
     }
 
     /// Posts buffers up to the level.
@@ -111,15 +120,15 @@ impl XdpReceive {
 
     fn post(&mut self, missing: u32) {
         // The level is at most the ring's size, so there is room for all.
-        let (places, start) = (self.region.places(), self.geometry.start);
+        let (offsets, start) = (self.region.offsets(), self.geometry.start);
         let (mut fill, mut marks) = (self.fill.writer(), self.outstanding.marks());
         let mut missing = missing as usize;
         while missing > 0 {
             let wanted = missing.min(BURST_CAPACITY);
-            let taken = self.region.take(&mut self.indices[..wanted]);
+            let taken = self.region.take_raw(&mut self.indices[..wanted]);
             for &index in &self.indices[..taken] {
                 marks.give(index);
-                fill.write(places.of(index) + start);
+                fill.write(offsets.of(index) + start);
             }
             if taken < wanted {
                 break;
@@ -134,11 +143,9 @@ impl XdpReceive {
     }
 
     fn wake(&mut self) {
-        self.channel.receive_calls.add(1);
-        if let Err(error) = system::wake_receiver(&self.channel.fd)
-            && matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV))
-        {
-            self.failure.get_or_insert_with(|| gone(&self.name));
+        self.costs.wake_calls().add(1);
+        if let Err(Errno::NXIO | Errno::NODEV) = wake::receiver(&self.channel.fd) {
+            self.failure.get_or_insert_with(|| interface_gone(&self.name));
         }
     }
 
@@ -153,7 +160,7 @@ impl XdpReceive {
     #[inline]
     fn take_whole(&mut self, burst: &mut Burst, count: u32) -> u32 {
         let base = self.region.address().as_ptr();
-        let (places, end) = (self.region.places(), self.region.end());
+        let (offsets, end) = (self.region.offsets(), self.region.end());
         let mut marks = self.outstanding.marks();
         let waiting = self.ring.waiting();
         waiting.prefetch(count);
@@ -162,19 +169,19 @@ impl XdpReceive {
             let descriptor = waiting.get(number);
             // The headers are read and rewritten soon. Not yet believed, but to ask for a line does no harm wherever it is.
             prefetch::prefetch_write_at(base.wrapping_add(address_of(descriptor) as usize));
-            let span = accept(places, end, &mut marks, descriptor)?;
+            let span = accept(offsets, end, &mut marks, descriptor)?;
             bytes += u64::from(span.length);
             Some(span)
         });
         // SAFETY: `accept` saw that the kernel had each buffer and has it no longer, and that the span is inside; the caller
         // left room in the burst.
-        let good = unsafe { self.region.take_back(spans, burst) };
+        let good = unsafe { self.region.packets_from_raw(spans, burst) };
         self.ring.release(count);
-        self.counters.packets.add(good as u64);
-        self.counters.bytes.add(bytes);
+        self.counters.packets().add(good as u64);
+        self.counters.bytes().add(bytes);
         if good < count as usize {
             let bad = u64::from(count) - good as u64;
-            self.counters.drops.count(ReceiveDrop::BadDescriptor.index(), bad);
+            self.counters.drops().count(ReceiveDrop::BadDescriptor, bad);
         }
         good as u32
     }
@@ -187,10 +194,10 @@ impl XdpReceive {
             let descriptor = self.ring.waiting().get(number);
             let is_last = descriptor.options & CONTINUES == 0;
             let mut piece = Burst::with_limit(1);
-            let places = self.region.places();
-            let span = accept(places, self.region.end(), &mut self.outstanding.marks(), descriptor);
+            let offsets = self.region.offsets();
+            let span = accept(offsets, self.region.end(), &mut self.outstanding.marks(), descriptor);
             // SAFETY: as in `take_whole`.
-            buffers += unsafe { self.region.take_back(span.into_iter(), &mut piece) } as u32;
+            buffers += unsafe { self.region.packets_from_raw(span.into_iter(), &mut piece) } as u32;
             if self.skipping {
                 self.skipping = !is_last;
                 continue;
@@ -206,12 +213,12 @@ impl XdpReceive {
             };
             match whole {
                 Err(reason) => {
-                    self.counters.drops.count(reason.index(), 1);
+                    self.counters.drops().count(reason, 1);
                     self.skipping = !is_last;
                 }
                 Ok(packet) if is_last => {
-                    self.counters.packets.add(1);
-                    self.counters.bytes.add(packet.packet_length() as u64);
+                    self.counters.packets().add(1);
+                    self.counters.bytes().add(packet.packet_length() as u64);
                     // There is room: no more packets than descriptors come, and the caller left room for these.
                     drop(burst.push(packet));
                 }
@@ -254,7 +261,7 @@ impl XdpReceive {
             (ReceiveDrop::NoBuffer, without_buffer),
             (ReceiveDrop::Refused, dropped - without_buffer),
         ] {
-            self.counters.drops.count(reason.index(), count);
+            self.counters.drops().count(reason, count);
         }
         if since(|statistics| statistics.fill_ring_empty) > 0 {
             self.level.missed();
@@ -273,8 +280,8 @@ const fn address_of(descriptor: Descriptor) -> u64 {
 /// Where the data of a descriptor is, if that is in a buffer that the kernel has; the kernel no longer has it then. A
 /// buffer of which the descriptor is wrong stays with the kernel until the queue's end.
 #[inline(always)]
-fn accept(places: Places, end: usize, marks: &mut Marks<'_>, descriptor: Descriptor) -> Option<Span> {
-    let (index, offset) = places.locate(address_of(descriptor))?;
+fn accept(offsets: BufferOffsets, end: usize, marks: &mut Marks<'_>, descriptor: Descriptor) -> Option<Span> {
+    let (index, offset) = offsets.locate(address_of(descriptor))?;
     let is_inside = offset >= METADATA_BYTES as u64 && offset + u64::from(descriptor.length) <= end as u64;
     (is_inside && marks.end(index)).then_some(Span {
         index,
@@ -318,48 +325,48 @@ impl ReceiveQueue for XdpReceive {
         burst.len() - before
     }
 
-    fn status(&self) -> QueueStatus {
-        match &self.failure {
-            Some(sentence) => QueueStatus::Failed(sentence.clone()),
-            None => QueueStatus::Running,
-        }
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.channel.fd.as_fd())
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn status(&self) -> QueueStatus {
+        QueueStatus::unless(self.failure.as_deref())
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
+    }
+
+    fn own_counters(&self) -> Vec<Box<dyn Source>> {
+        vec![Box::new(self.costs.view())]
     }
 }
 
 impl Drop for XdpReceive {
     fn drop(&mut self) {
         self.count_losses();
-        // SAFETY: they were handed out to this socket and not taken back, or they would not be in here; nobody else
+        // SAFETY: they were lent to this socket and not taken back, or they would not be in here; nobody else
         // remembers them.
         unsafe { self.channel.leave(&self.outstanding.take_all()) };
     }
 }
 
-/// The sentence for an interface that went away.
-pub(crate) fn gone(name: &str) -> String {
-    format!(
-        "interface {name:?} was deleted or moved to another network namespace: bring it back and start again"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warmlane_driver_common::Outstanding;
     use warmlane_mem::{Pool, PoolConfig};
 
     #[test]
     fn only_what_the_kernel_has_is_taken_back_and_once() {
-        let pool = Pool::new(&PoolConfig { buffers: 16, magazine: 4, ..PoolConfig::default() }).unwrap();
+        let pool =
+            Pool::new(&PoolConfig { buffers: 16, magazine: Some(4), ..PoolConfig::default() }).unwrap();
         let (region, mut outstanding) = (pool.region(), Outstanding::new(16));
         let take = |outstanding: &mut Outstanding, address: u64, length: u32| {
             let descriptor = Descriptor { address, length, options: 0 };
-            accept(region.places(), region.end(), &mut outstanding.marks(), descriptor)
+            accept(region.offsets(), region.end(), &mut outstanding.marks(), descriptor)
         };
-        let third = region.places().of(3);
+        let third = region.offsets().of(3);
         assert_eq!(take(&mut outstanding, third + 320, 60), None, "never given");
         outstanding.marks().give(3);
         let end = region.end() as u64;
@@ -367,8 +374,8 @@ mod tests {
             (third + 63, 60),
             (third + end - 59, 60),
             (third + 320, u32::MAX),
-            (region.places().of(4) + 320, 60),
-            (region.places().of(16) + 320, 60),
+            (region.offsets().of(4) + 320, 60),
+            (region.offsets().of(16) + 320, 60),
             (CHUNK_MASK, 60),
             (u64::MAX, u32::MAX),
         ] {

@@ -2,7 +2,7 @@
 
 use crate::bpf::Redirection;
 use crate::error::XdpError;
-use crate::link::Link;
+use warmlane_driver_common::{Interface, InterfaceName};
 
 /// Gives the kernel packets back that were taken from an interface: what is written to `from`, a TAP interface, comes in by
 /// `into`. The kernel's rules, filters, VLANs, VRFs and source checks see it as they would have seen it there.
@@ -22,7 +22,8 @@ impl Reentry {
     /// # Errors
     /// [`XdpError`]: an interface is missing, or the kernel is too old, or refuses.
     pub fn new(from: &str, into: &str) -> Result<Self, XdpError> {
-        let (from, into) = (Link::find(from)?, Link::find(into)?);
+        let find = |name| Interface::find(&InterfaceName::new(name)?);
+        let (from, into) = (find(from)?, find(into)?);
         Ok(Self { _redirection: Redirection::new(from.index, into.index)? })
     }
 }

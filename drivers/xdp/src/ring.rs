@@ -8,14 +8,13 @@
 //!
 //! What the kernel writes is checked before use: an index that claims more entries than there are ends the ring.
 
-use crate::system::Plain;
-use std::ffi::c_int;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+use warmlane_driver_common::system::Plain;
 
 use warmlane_sys::prefetch;
 
@@ -28,13 +27,11 @@ pub(crate) struct Descriptor {
     pub(crate) options: u32,
 }
 
-/// The packet goes on in the next descriptor (`XDP_PKT_CONTD`).
-pub(crate) const CONTINUES: u32 = 1;
+/// The packet goes on in the next descriptor.
+pub(crate) use libc::XDP_PKT_CONTD as CONTINUES;
 
 // SAFETY: integers only.
 unsafe impl Plain for Descriptor {}
-// SAFETY: an integer.
-unsafe impl Plain for u64 {}
 
 /// Where the parts of a ring are in its mapping (`struct xdp_ring_offset`).
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,9 +42,6 @@ pub(crate) struct Offsets {
     pub(crate) entries: u64,
     pub(crate) flags: u64,
 }
-
-/// The consumer wants to be woken up (`XDP_RING_NEED_WAKEUP`).
-const NEEDS_WAKEUP: u32 = 1;
 
 /// A mapped ring with entries of type `T`.
 struct Shared<T> {
@@ -72,7 +66,7 @@ impl<T> Clone for Entries<T> {
 impl<T> Copy for Entries<T> {}
 
 impl<T> Entries<T> {
-    /// The place of an entry, which is inside the mapping while that exists.
+    /// The address of an entry, which is inside the mapping while that exists.
     #[inline(always)]
     const fn at(self, number: u32) -> NonNull<T> {
         // SAFETY: `Shared::map` made a mapping that has mask + 1 entries from the first on.
@@ -92,8 +86,8 @@ impl<T> Drop for Shared<T> {
 }
 
 impl<T: Plain> Shared<T> {
-    /// Maps the ring of `size` entries that the socket has at `place`.
-    fn map(socket: &OwnedFd, place: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
+    /// Maps the ring of `size` entries that the socket has at `page_offset`.
+    fn map(socket: &OwnedFd, page_offset: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
         let bytes = offsets.entries as usize + size as usize * size_of::<T>();
         let inside = |offset: u64| offset.is_multiple_of(4) && offset < offsets.entries;
         let is_possible = inside(offsets.producer)
@@ -113,7 +107,7 @@ impl<T: Plain> Shared<T> {
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_POPULATE,
                 socket.as_raw_fd(),
-                place.cast_signed() as libc::off_t,
+                page_offset.cast_signed() as libc::off_t,
             )
         };
         if memory == libc::MAP_FAILED {
@@ -159,8 +153,13 @@ pub(crate) struct Producer<T> {
 }
 
 impl<T: Plain> Producer<T> {
-    pub(crate) fn map(socket: &OwnedFd, place: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
-        Ok(Self { shared: Shared::map(socket, place, offsets, size)?, written: 0, published: 0, taken: 0 })
+    pub(crate) fn map(socket: &OwnedFd, page_offset: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
+        Ok(Self {
+            shared: Shared::map(socket, page_offset, offsets, size)?,
+            written: 0,
+            published: 0,
+            taken: 0,
+        })
     }
 
     /// How many entries there is room for; looks at the kernel's index only if it must to answer `wanted`.
@@ -235,10 +234,10 @@ impl<T: Plain> Producer<T> {
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         // The kernel sets the flag and then looks at our index once more; we write the index and then look at the flag.
-        // A store and a later load of another place: only a sequentially consistent fence keeps these in order, and
+        // A store and a later load of another address: only a sequentially consistent fence keeps these in order, and
         // without it the last packet before a pause could wait until the next one.
         fence(Ordering::SeqCst);
-        self.shared.index(self.shared.offsets.flags).load(Ordering::Relaxed) & NEEDS_WAKEUP != 0
+        self.shared.index(self.shared.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 }
 
@@ -279,8 +278,8 @@ pub(crate) struct Consumer<T> {
 }
 
 impl<T: Plain> Consumer<T> {
-    pub(crate) fn map(socket: &OwnedFd, place: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
-        Ok(Self { shared: Shared::map(socket, place, offsets, size)?, taken: 0, written: 0 })
+    pub(crate) fn map(socket: &OwnedFd, page_offset: u64, offsets: Offsets, size: u32) -> io::Result<Self> {
+        Ok(Self { shared: Shared::map(socket, page_offset, offsets, size)?, taken: 0, written: 0 })
     }
 
     /// Entries that wait; looks at the kernel's index only if it must to answer `wanted`. While much waits, the line with
@@ -341,9 +340,6 @@ impl<T: Plain> Waiting<'_, T> {
     }
 }
 
-/// Offsets as [`Offsets`] from the option of the socket that tells them.
-pub(crate) const OFFSETS_OPTION: c_int = 1;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,7 +351,7 @@ mod tests {
     /// A ring in a file, both ends ours.
     fn ring() -> (Producer<u64>, Consumer<u64>, OwnedFd) {
         // SAFETY: a C string that lives through the call.
-        let fd = unsafe { libc::memfd_create(c"ring".as_ptr(), 0) };
+        let fd = unsafe { libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC) };
         // SAFETY: the descriptor was just made and nobody else has it.
         let fd = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
         File::from(fd.try_clone().unwrap()).set_len(4096).unwrap();
@@ -436,7 +432,7 @@ mod tests {
     fn the_wakeup_flag_is_seen() {
         let (producer, consumer, _fd) = ring();
         assert!(!producer.needs_wakeup());
-        consumer.shared.index(OFFSETS.flags).store(NEEDS_WAKEUP, Ordering::Relaxed);
+        consumer.shared.index(OFFSETS.flags).store(libc::XDP_RING_NEED_WAKEUP, Ordering::Relaxed);
         assert!(producer.needs_wakeup());
     }
 

@@ -1,43 +1,23 @@
 //! One AF_XDP socket, for one queue of an interface (`Documentation/networking/af_xdp.rst`).
 
-use crate::ring::{Consumer, Descriptor, OFFSETS_OPTION, Offsets, Producer};
-use crate::system::{self, Plain};
+use crate::ring::{Consumer, Descriptor, Offsets, Producer};
 use crate::umem::Geometry;
+use rustix::net::AddressFamily;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use warmlane_counters::counters;
+use warmlane_driver_common::system::{self, Plain};
 use warmlane_mem::Region;
-use warmlane_sync::counter::Counter;
 
-/// Options and flags (`include/uapi/linux/if_xdp.h`).
-const SOL_XDP: c_int = 283;
-const RECEIVE_RING: c_int = 2;
-const TRANSMIT_RING: c_int = 3;
-const REGISTER: c_int = 4;
-const FILL_RING: c_int = 5;
-const COMPLETION_RING: c_int = 6;
-const STATISTICS: c_int = 7;
-const OPTIONS: c_int = 8;
-/// Linux 6.17 or later: packets that one system call sends in copy mode; 32 before.
+/// An option of the socket that libc does not name (`include/uapi/linux/if_xdp.h: XDP_MAX_TX_SKB_BUDGET`). Linux 6.17 or
+/// later: packets that one system call sends in copy mode; 32 before.
 const TRANSMIT_BUDGET: c_int = 9;
-const SHARED: u16 = 1;
-const COPY: u16 = 1 << 1;
-const ZERO_COPY: u16 = 1 << 2;
-const NEED_WAKEUP: u16 = 1 << 3;
-const FRAGMENTS: u16 = 1 << 4;
-const UNALIGNED: u32 = 1;
-const IS_ZERO_COPY: u32 = 1;
-const RECEIVE_PLACE: u64 = 0;
-const TRANSMIT_PLACE: u64 = 0x8000_0000;
-const FILL_PLACE: u64 = 0x1_0000_0000;
-const COMPLETION_PLACE: u64 = 0x1_8000_0000;
 
-/// Socket options for busy polling (`include/uapi/asm-generic/socket.h`).
-const BUSY_POLL: c_int = 46;
-const PREFER_BUSY_POLL: c_int = 69;
-const BUSY_POLL_BUDGET: c_int = 70;
+/// How long and for how many packets a system call polls the device.
 const BUSY_POLL_MICROSECONDS: c_int = 20;
 const BUSY_POLL_PACKETS: c_int = 64;
 
@@ -72,9 +52,6 @@ struct Address {
     queue: u32,
     shared: u32,
 }
-
-// SAFETY: integers only.
-unsafe impl Plain for Address {}
 
 /// `struct xdp_mmap_offsets`.
 #[derive(Clone, Copy, Default)]
@@ -134,28 +111,30 @@ pub(crate) struct Request<'a> {
 
 /// Makes a socket and binds it to its queue.
 pub(crate) fn open(request: &Request<'_>) -> io::Result<(OwnedFd, Rings)> {
-    let fd = system::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
+    let fd = system::raw_socket(AddressFamily::XDP)?;
     if request.share.is_none() {
         register(&fd, request)?;
     }
-    for ring in [FILL_RING, COMPLETION_RING, RECEIVE_RING, TRANSMIT_RING] {
-        system::set_option(&fd, SOL_XDP, ring, request.entries)?;
+    for ring in
+        [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING]
+    {
+        system::set_option(&fd, libc::SOL_XDP, ring, request.entries)?;
     }
-    let offsets = system::get_option(&fd, SOL_XDP, OFFSETS_OPTION, AllOffsets::default())?;
+    let offsets = system::get_option(&fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, AllOffsets::default())?;
     let size = request.entries;
     let rings = Rings {
-        fill: Producer::map(&fd, FILL_PLACE, offsets.fill, size)?,
-        receive: Consumer::map(&fd, RECEIVE_PLACE, offsets.receive, size)?,
-        transmit: Producer::map(&fd, TRANSMIT_PLACE, offsets.transmit, size)?,
-        completion: Consumer::map(&fd, COMPLETION_PLACE, offsets.completion, size)?,
+        fill: Producer::map(&fd, libc::XDP_UMEM_PGOFF_FILL_RING, offsets.fill, size)?,
+        receive: Consumer::map(&fd, libc::XDP_PGOFF_RX_RING.cast_unsigned(), offsets.receive, size)?,
+        transmit: Producer::map(&fd, libc::XDP_PGOFF_TX_RING.cast_unsigned(), offsets.transmit, size)?,
+        completion: Consumer::map(&fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, offsets.completion, size)?,
     };
     // Kernels before 6.17 do not know this option, and send 32 packets in a call.
-    let _ = system::set_option(&fd, SOL_XDP, TRANSMIT_BUDGET, size);
+    let _ = system::set_option(&fd, libc::SOL_XDP, TRANSMIT_BUDGET, size);
     // Beyond the system-wide limit if we may (CAP_NET_ADMIN), else what there is.
     let _ = system::set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER);
     let mut address = Address {
         family: libc::AF_XDP as u16,
-        flags: SHARED,
+        flags: libc::XDP_SHARED_UMEM,
         interface: request.interface,
         queue: request.queue,
         shared: 0,
@@ -164,13 +143,14 @@ pub(crate) fn open(request: &Request<'_>) -> io::Result<(OwnedFd, Rings)> {
         // The mode is the other socket's.
         address.shared = share.as_raw_fd().cast_unsigned();
     } else {
-        address.flags = NEED_WAKEUP
-            | if request.zero_copy { ZERO_COPY } else { COPY }
-            | if request.fragments { FRAGMENTS } else { 0 };
+        address.flags = libc::XDP_USE_NEED_WAKEUP
+            | if request.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY }
+            | if request.fragments { libc::XDP_USE_SG } else { 0 };
     }
     let end = Instant::now() + STILL_BUSY;
     loop {
-        match system::bind(&fd, address) {
+        // SAFETY: a socket address of C.
+        match unsafe { system::bind(&fd, address) } {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -187,29 +167,48 @@ fn register(fd: &OwnedFd, request: &Request<'_>) -> io::Result<()> {
         length: region.length() as u64,
         chunk: geometry.chunk,
         headroom: 0,
-        flags: if geometry.unaligned { UNALIGNED } else { 0 },
+        flags: if geometry.unaligned { libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG } else { 0 },
         metadata: 0,
     };
-    let register = || system::set_option(fd, SOL_XDP, REGISTER, registration);
+    let register = || system::set_option(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, registration);
     register().or_else(|error| {
         if error.raw_os_error() != Some(libc::ENOBUFS) {
             return Err(error);
         }
-        system::raise_memory_limit();
+        raise_memory_limit();
         register()
     })
 }
 
+/// Raises the limit of locked memory as far as this process may. Failing changes nothing.
+fn raise_memory_limit() {
+    if setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_err() {
+        let limit = getrlimit(Resource::Memlock);
+        let _ = setrlimit(Resource::Memlock, Rlimit { current: limit.maximum, ..limit });
+    }
+}
+
 /// Whether the socket got by without copies.
 pub(crate) fn is_zero_copy(fd: &OwnedFd) -> bool {
-    system::get_option(fd, SOL_XDP, OPTIONS, 0_u32).is_ok_and(|options| options & IS_ZERO_COPY != 0)
+    system::get_option(fd, libc::SOL_XDP, libc::XDP_OPTIONS, 0_u32)
+        .is_ok_and(|options| options & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }
 
 /// Lets the socket's own system calls do the interface's work (Linux 5.11 or later).
 pub(crate) fn prefer_busy_poll(fd: &OwnedFd) -> io::Result<()> {
-    system::set_option(fd, libc::SOL_SOCKET, PREFER_BUSY_POLL, 1)?;
-    system::set_option(fd, libc::SOL_SOCKET, BUSY_POLL, BUSY_POLL_MICROSECONDS)?;
-    system::set_option(fd, libc::SOL_SOCKET, BUSY_POLL_BUDGET, BUSY_POLL_PACKETS)
+    system::set_option(fd, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)?;
+    system::set_option(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, BUSY_POLL_MICROSECONDS)?;
+    system::set_option(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, BUSY_POLL_PACKETS)
+}
+
+counters! {
+    /// What one end of a socket costs.
+    pub(crate) struct XdpCostCounters => XdpCostCountersView {
+        /// System calls made to wake the kernel up.
+        wake_calls: Note, "calls";
+        /// Packets copied because their buffers were not in the region.
+        copied: Note, "packets";
+    }
 }
 
 /// What both ends of a socket share: the descriptor, and in the end the buffers that the kernel still had.
@@ -219,11 +218,6 @@ pub(crate) struct Channel {
     leftovers: Leftovers,
     pub(crate) zero_copy: bool,
     pub(crate) fragments: bool,
-    /// System calls made to wake the kernel up, for receiving and for sending.
-    pub(crate) receive_calls: Counter,
-    pub(crate) transmit_calls: Counter,
-    /// Packets copied because their buffers were not in the region.
-    pub(crate) copied: Counter,
 }
 
 impl Channel {
@@ -234,26 +228,18 @@ impl Channel {
             probe: zero_copy.then_some((request.interface, request.queue)),
             indices: Mutex::default(),
         };
-        Self {
-            fd,
-            leftovers,
-            zero_copy,
-            fragments: request.fragments,
-            receive_calls: Counter::default(),
-            transmit_calls: Counter::default(),
-            copied: Counter::default(),
-        }
+        Self { fd, leftovers, zero_copy, fragments: request.fragments }
     }
 
     /// What the kernel has counted.
     pub(crate) fn statistics(&self) -> Option<XdpStatistics> {
-        system::get_option(&self.fd, SOL_XDP, STATISTICS, XdpStatistics::default()).ok()
+        system::get_option(&self.fd, libc::SOL_XDP, libc::XDP_STATISTICS, XdpStatistics::default()).ok()
     }
 
     /// Leaves buffers that the kernel has, to be freed once it can't have them any more.
     ///
     /// # Safety
-    /// They were handed out of the socket's region, to this socket, and were not taken back; the caller forgets them.
+    /// They were taken out of the socket's region, to this socket, and were not taken back; the caller forgets them.
     pub(crate) unsafe fn leave(&self, indices: &[u32]) {
         self.leftovers.indices.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(indices);
     }
@@ -276,10 +262,10 @@ impl Drop for Leftovers {
             return;
         }
         let indices = self.indices.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: who left them vouches that they were handed out and forgotten. The socket is closed and its rings
+        // SAFETY: who left them vouches that they were taken and forgotten. The socket is closed and its rings
         // are unmapped (both ends are gone), so the kernel has stopped: in copy mode it waits for its receivers
         // before close returns (`net/xdp/xsk.c: xsk_unbind_dev`), without copies `is_released` has seen to it.
-        unsafe { self.region.free(indices) };
+        unsafe { self.region.free_raw(indices) };
     }
 }
 
@@ -288,7 +274,7 @@ fn is_released(interface: u32, queue: u32) -> bool {
     let config = warmlane_mem::PoolConfig {
         name: "probe".to_owned(),
         buffers: 4,
-        magazine: 1,
+        magazine: Some(1),
         pages: warmlane_sys::pages::PagePreference::Plain,
         ..warmlane_mem::PoolConfig::default()
     };

@@ -1,17 +1,19 @@
 //! The sending end: hands packets to the kernel, and frees them when it is done with them.
 
 use crate::bpf::Attachment;
-use crate::checksum;
 use crate::drops::TransmitDrop;
-use crate::outstanding::Outstanding;
-use crate::receive::gone;
+use crate::receive::XdpReceive;
 use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
-use crate::socket::Channel;
-use crate::system;
+use crate::socket::{Channel, XdpCostCounters, XdpCostCountersView};
+use crate::wake;
+use rustix::io::Errno;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Region};
-use warmlane_port::{QueueCounters, QueueStatus, TransmitQueue};
+use warmlane_counters::Source;
+use warmlane_driver_common::{Outstanding, interface_gone};
+use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Region};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
 
 /// Bytes of an Ethernet header, and of a VLAN tag, which an interface carries on top of its MTU.
 pub(crate) const ETHERNET: u32 = 14;
@@ -31,6 +33,9 @@ const CALLS: usize = BURST_CAPACITY / 32;
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
 pub(crate) struct XdpTransmit {
+    /// Of a port that only sends: nobody polls it, but its buffers stay posted. A device that exchanges packets without
+    /// copies could not receive for the kernel without them.
+    unused: Option<Box<XdpReceive>>,
     region: Region,
     /// Fields are dropped in this order: the program no longer redirects here, the rings are unmapped, the socket is
     /// closed.
@@ -50,7 +55,8 @@ pub(crate) struct XdpTransmit {
     /// The interface was down at the last attempt.
     is_down: bool,
     indices: Box<[u32; BURST_CAPACITY]>,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters<TransmitDrop>,
+    costs: XdpCostCounters,
     failure: Option<String>,
 }
 
@@ -68,7 +74,7 @@ pub(crate) struct Parts {
 }
 
 /// What became of the first packet of a burst.
-enum Odd {
+enum Slow {
     /// It is in the ring: so many bytes.
     Sent(u64),
     Dropped(TransmitDrop),
@@ -79,6 +85,7 @@ enum Odd {
 impl XdpTransmit {
     pub(crate) fn new(parts: Parts) -> Self {
         Self {
+            unused: None,
             outstanding: Outstanding::new(parts.region.buffers()),
             region: parts.region,
             _attachment: parts.attachment,
@@ -93,9 +100,20 @@ impl XdpTransmit {
             in_flight: 0,
             is_down: false,
             indices: Box::new([0; BURST_CAPACITY]),
-            counters: QueueCounters::new(TransmitDrop::ALL),
+            counters: QueueCounters::new(),
+            costs: XdpCostCounters::new(),
             failure: None,
         }
+    }
+
+    /// Keeps the receiving end for as long as this one is open.
+    pub(crate) fn keep(&mut self, unused: XdpReceive) {
+        self.unused = Some(Box::new(unused));
+    }
+
+    /// What it costs, to read.
+    pub(crate) fn costs(&self) -> XdpCostCountersView {
+        self.costs.view()
     }
 
     /// Frees what the kernel has sent.
@@ -110,11 +128,11 @@ impl XdpTransmit {
         };
         while ready > 0 {
             let count = ready.min(BURST_CAPACITY as u32);
-            let (places, mut marks) = (self.region.places(), self.outstanding.marks());
+            let (offsets, mut marks) = (self.region.offsets(), self.outstanding.marks());
             let mut good = 0;
             let waiting = self.completion.waiting();
-            for place in (0..count).map(|ahead| waiting.get(ahead)) {
-                if let Some((index, _)) = places.locate(place)
+            for address in (0..count).map(|ahead| waiting.get(ahead)) {
+                if let Some((index, _)) = offsets.locate(address)
                     && marks.end(index)
                 {
                     self.indices[good] = index;
@@ -123,11 +141,11 @@ impl XdpTransmit {
             }
             self.completion.release(count);
             // SAFETY: the kernel had each (or it would not have been outstanding) and has given it back.
-            unsafe { self.region.free(&self.indices[..good]) };
+            unsafe { self.region.free_raw(&self.indices[..good]) };
             self.in_flight = self.in_flight.saturating_sub(good as u32);
             if good < count as usize {
                 let bad = u64::from(count) - good as u64;
-                self.counters.drops.count(TransmitDrop::BadCompletion.index(), bad);
+                self.counters.drops().count(TransmitDrop::BadCompletion, bad);
             }
             ready -= count;
         }
@@ -160,16 +178,16 @@ impl XdpTransmit {
         options: u32,
         fits: impl Fn(&Packet) -> bool,
     ) -> (usize, u64) {
-        let (places, mut marks) = (self.region.places(), self.outstanding.marks());
+        let (offsets, mut marks) = (self.region.offsets(), self.outstanding.marks());
         let mut bytes = 0;
         let mut ring = self.ring.writer();
-        let count = self.region.hand_out(burst, limit, |packet, span| {
+        let count = self.region.packets_into_raw(burst, limit, |packet, span| {
             if !fits(packet) {
                 return false;
             }
             marks.give(span.index);
             ring.write(Descriptor {
-                address: places.of(span.index) + u64::from(span.offset),
+                address: offsets.of(span.index) + u64::from(span.offset),
                 length: u32::from(span.length),
                 options,
             });
@@ -183,8 +201,8 @@ impl XdpTransmit {
 
     /// Handles the first packet of the burst, which can't go into the ring just so.
     #[cold]
-    fn send_odd(&mut self, burst: &mut Burst) -> Odd {
-        let Some(packet) = burst.first_mut() else { return Odd::NoRoom };
+    fn send_slowly(&mut self, burst: &mut Burst) -> Slow {
+        let Some(packet) = burst.first_mut() else { return Slow::NoRoom };
         let fit = self.examine(packet).and_then(|()| {
             let must_copy = self.needs_copy(packet);
             let room = self.region.room().min(self.piece);
@@ -201,17 +219,17 @@ impl XdpTransmit {
             Ok(fit) => fit,
             Err(reason) => {
                 burst.free_front(1);
-                return Odd::Dropped(reason);
+                return Slow::Dropped(reason);
             }
         };
         if self.room(pieces) < pieces {
-            return Odd::NoRoom;
+            return Slow::NoRoom;
         }
         let mut one = Burst::with_limit(1);
         burst.move_to(&mut one);
         if must_copy {
             let Some(copy) = one.pop().and_then(|packet| self.copy(&packet)) else {
-                return Odd::Dropped(TransmitDrop::NoBuffer);
+                return Slow::Dropped(TransmitDrop::NoBuffer);
             };
             drop(one.push(copy));
         }
@@ -224,11 +242,11 @@ impl XdpTransmit {
                 drop(one.push(rest));
             }
         }
-        Odd::Sent(bytes)
+        Slow::Sent(bytes)
     }
 
-    /// Whether the packet may leave at all; completes its checksum.
-    fn examine(&self, packet: &mut Packet) -> Result<(), TransmitDrop> {
+    /// Whether the packet may leave at all.
+    fn examine(&self, packet: &Packet) -> Result<(), TransmitDrop> {
         let length = packet.packet_length();
         if packet.len() < ETHERNET as usize {
             return Err(TransmitDrop::Malformed);
@@ -238,13 +256,14 @@ impl XdpTransmit {
         if length > limit as usize {
             return Err(TransmitDrop::TooLarge);
         }
-        checksum::make_complete(packet).map_err(|_| TransmitDrop::ChecksumUnknown)
+        Ok(())
     }
 
-    /// Whether a buffer of the packet is not in the region, or the kernel would not take it: it refuses pieces of no
+    /// Whether a buffer of the packet is not in the region or others hold it as well, or the kernel would not take it: it refuses pieces of no
     /// bytes, and packets of several where it was not told of them in time.
     fn needs_copy(&self, packet: &Packet) -> bool {
         !self.region.holds_chain(packet)
+            || packet.has_shared_data()
             || packet.segments() > 1 && !self.channel.fragments
             || packet.segment_data().any(|data| data.is_empty() || data.len() > self.piece)
     }
@@ -266,7 +285,7 @@ impl XdpTransmit {
             }
         }
         add(&mut whole, last)?;
-        self.channel.copied.add(1);
+        self.costs.copied().add(1);
         whole
     }
 
@@ -278,14 +297,14 @@ impl XdpTransmit {
             return;
         }
         for _ in 0..CALLS {
-            self.channel.transmit_calls.add(1);
-            let Err(error) = system::wake_sender(&self.channel.fd) else { return };
-            match error.raw_os_error() {
+            self.costs.wake_calls().add(1);
+            let Err(error) = wake::sender(&self.channel.fd) else { return };
+            match error {
                 // The kernel has sent as many as a call may: the next call goes on.
-                Some(libc::EAGAIN) if self.ring.has_begun() => continue,
-                Some(libc::ENETDOWN) => self.is_down = true,
-                Some(libc::ENXIO | libc::ENODEV) => {
-                    self.failure.get_or_insert_with(|| gone(&self.name));
+                Errno::AGAIN if self.ring.has_begun() => continue,
+                Errno::NETDOWN => self.is_down = true,
+                Errno::NXIO | Errno::NODEV => {
+                    self.failure.get_or_insert_with(|| interface_gone(&self.name));
                 }
                 // It has no room or no memory now: the next burst or flush goes on.
                 _ => {}
@@ -295,7 +314,7 @@ impl XdpTransmit {
     }
 
     fn drop_all(&self, burst: &mut Burst, reason: TransmitDrop) {
-        self.counters.drops.count(reason.index(), burst.len() as u64);
+        self.counters.drops().count(reason, burst.len() as u64);
         burst.clear();
     }
 }
@@ -334,27 +353,24 @@ impl TransmitQueue for XdpTransmit {
                 break;
             }
             let plain = ETHERNET..=self.plain;
-            let (count, length) = self.write(burst, room, 0, |packet| {
-                plain.contains(&(packet.len() as u32))
-                    && !matches!(packet.checksum(), Checksum::Partial { .. })
-            });
+            let (count, length) = self.write(burst, room, 0, |packet| plain.contains(&(packet.len() as u32)));
             packets += count as u64;
             bytes += length;
             if count > 0 {
                 continue;
             }
-            match self.send_odd(burst) {
-                Odd::Sent(length) => {
+            match self.send_slowly(burst) {
+                Slow::Sent(length) => {
                     packets += 1;
                     bytes += length;
                 }
-                Odd::Dropped(reason) => self.counters.drops.count(reason.index(), 1),
-                Odd::NoRoom => break,
+                Slow::Dropped(reason) => self.counters.drops().count(reason, 1),
+                Slow::NoRoom => break,
             }
         }
         self.ring.publish();
-        self.counters.packets.add(packets);
-        self.counters.bytes.add(bytes);
+        self.counters.packets().add(packets);
+        self.counters.bytes().add(bytes);
         if self.in_flight > 0 {
             self.kick();
         }
@@ -363,6 +379,10 @@ impl TransmitQueue for XdpTransmit {
 
     fn is_costly_to_call(&self) -> bool {
         true
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.channel.fd.as_fd())
     }
 
     fn flush(&mut self) {
@@ -374,14 +394,15 @@ impl TransmitQueue for XdpTransmit {
     }
 
     fn status(&self) -> QueueStatus {
-        match &self.failure {
-            Some(sentence) => QueueStatus::Failed(sentence.clone()),
-            None => QueueStatus::Running,
-        }
+        QueueStatus::unless(self.failure.as_deref())
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
+    }
+
+    fn own_counters(&self) -> Vec<Box<dyn Source>> {
+        vec![Box::new(self.costs.view())]
     }
 }
 
@@ -393,7 +414,7 @@ impl Drop for XdpTransmit {
             std::thread::sleep(Duration::from_micros(100));
             self.flush();
         }
-        // SAFETY: they were handed out to this socket and not taken back, or they would not be in here; nobody else
+        // SAFETY: they were lent to this socket and not taken back, or they would not be in here; nobody else
         // remembers them.
         unsafe { self.channel.leave(&self.outstanding.take_all()) };
     }

@@ -119,7 +119,8 @@ mod tests {
     use warmlane_mem::PoolConfig;
 
     fn geometry(room: usize, headroom: usize, stride: Option<usize>) -> Option<Geometry> {
-        let config = PoolConfig { buffers: 16, magazine: 4, room, headroom, stride, ..PoolConfig::default() };
+        let config =
+            PoolConfig { buffers: 16, magazine: Some(4), room, headroom, stride, ..PoolConfig::default() };
         Geometry::of(&Pool::new(&config).unwrap().region())
     }
 
@@ -138,7 +139,7 @@ mod tests {
             Some(Geometry { unaligned: false, chunk: 2048, start: 0, frame: 1984 - 256 })
         );
         assert_eq!(geometry(1792, 128, Some(2112)), None);
-        let pool = PoolConfig { buffers: 16, magazine: 4, room: 512, ..PoolConfig::default() };
+        let pool = PoolConfig { buffers: 16, magazine: Some(4), room: 512, ..PoolConfig::default() };
         let error = Umem::new(&Pool::new(&pool).unwrap()).unwrap_err().to_string();
         assert!(error.contains("\"packets\"") && error.contains("2048"), "{error}");
     }

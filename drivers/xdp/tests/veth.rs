@@ -3,16 +3,18 @@
 mod common;
 
 use common::{
-    Wire, all_of, bytes, drops, frame, in_namespace, ip, only, opened, pair, pool, receive, refused, run,
-    send, wait_for,
+    Wire, all_of, bytes, drops, frame, in_namespace, ip, only, opened, opened_with, pair, pool, receive,
+    refused, run, send, wait_for,
 };
+use std::collections::HashSet;
 use std::time::Duration;
+use warmlane_driver_common::{AddressFollower, LocalSink as _};
 use warmlane_mem::{Burst, PoolConfig};
 use warmlane_port::QueueStatus;
-use warmlane_xdp::{Steering, Umem, XdpConfig, XdpError, XdpMode};
+use warmlane_xdp::{Steering, Umem, XdpError, XdpMode, XdpOptions};
 
 /// Sends frames of many lengths there and back.
-fn there_and_back(config: &XdpConfig, pool_config: &PoolConfig, mtu: u32) -> warmlane_xdp::Obtained {
+fn there_and_back(config: &XdpOptions, pool_config: &PoolConfig, mtu: u32) -> warmlane_xdp::Obtained {
     pair("v0", "v1", mtu);
     let pool = pool(pool_config);
     let umem = Umem::new(&pool).unwrap();
@@ -43,12 +45,12 @@ fn there_and_back(config: &XdpConfig, pool_config: &PoolConfig, mtu: u32) -> war
             assert_eq!(wire.expect(), frame(round * 50 + number, 60));
         }
     }
-    assert_eq!((drops(incoming.counters()), drops(outgoing.counters())), (vec![], vec![]));
-    let effort = monitor.effort();
-    assert_eq!((incoming.counters().packets.get(), outgoing.counters().packets.get()), (20_007, 20_007));
-    assert_eq!(effort.copied, 0);
+    assert_eq!((drops(&incoming.counters()), drops(&outgoing.counters())), (vec![], vec![]));
+    let cost = monitor.cost();
+    assert_eq!((incoming.counters().packets(), outgoing.counters().packets()), (20_007, 20_007));
+    assert_eq!(cost.copied, 0);
     // One for each burst of 50, and for each of the first seven.
-    assert!(effort.transmit_calls <= 407, "{effort:?}");
+    assert!(cost.transmit_calls <= 407, "{cost:?}");
     outgoing.flush();
     let before = run("ip link show dev v0");
     assert!(before.contains("xdp"), "{before}");
@@ -61,7 +63,7 @@ fn there_and_back(config: &XdpConfig, pool_config: &PoolConfig, mtu: u32) -> war
 
 #[test]
 fn packets_go_there_and_back() {
-    in_namespace("packets_go_there_and_back", || {
+    in_namespace(|| {
         let obtained = there_and_back(&all_of("v0"), &PoolConfig::default(), 1500);
         assert!(obtained.native && obtained.planned_stride && !obtained.multi_buffer, "{obtained:?}");
         assert!(!obtained.zero_copy && !obtained.shared_registration, "veth copies");
@@ -70,8 +72,8 @@ fn packets_go_there_and_back() {
 
 #[test]
 fn generic_mode_and_aligned_chunks_do_the_same() {
-    in_namespace("generic_mode_and_aligned_chunks_do_the_same", || {
-        let config = XdpConfig { mode: XdpMode::Generic, ..all_of("v0") };
+    in_namespace(|| {
+        let config = XdpOptions { mode: XdpMode::Generic, ..all_of("v0") };
         let pool = PoolConfig { room: 1792, stride: Some(2048), ..PoolConfig::default() };
         let obtained = there_and_back(&config, &pool, 1500);
         assert!(!obtained.native && !obtained.planned_stride, "{obtained:?}");
@@ -81,8 +83,8 @@ fn generic_mode_and_aligned_chunks_do_the_same() {
 /// Our own system calls do the interface's work, also where its interrupts are deferred for longer than anyone waits.
 #[test]
 fn busy_polling_does_the_same() {
-    in_namespace("busy_polling_does_the_same", || {
-        let config = XdpConfig { busy_poll: true, ..all_of("v0") };
+    in_namespace(|| {
+        let config = XdpOptions { busy_poll: true, ..all_of("v0") };
         let obtained = there_and_back(&config, &PoolConfig::default(), 1500);
         assert!(obtained.busy_poll && obtained.native, "{obtained:?}");
     });
@@ -91,7 +93,7 @@ fn busy_polling_does_the_same() {
 /// What the kernel has sent comes back to the pool when the queue is flushed, also if nothing is sent any more.
 #[test]
 fn buffers_that_were_sent_come_back_by_a_flush() {
-    in_namespace("buffers_that_were_sent_come_back_by_a_flush", || {
+    in_namespace(|| {
         pair("v0", "v1", 1500);
         let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
@@ -114,7 +116,7 @@ fn buffers_that_were_sent_come_back_by_a_flush() {
 
 #[test]
 fn jumbo_frames_come_in_several_buffers() {
-    in_namespace("jumbo_frames_come_in_several_buffers", || {
+    in_namespace(|| {
         let obtained = there_and_back(&all_of("v0"), &PoolConfig::default(), 9000);
         assert!(obtained.multi_buffer, "{obtained:?}");
     });
@@ -122,7 +124,7 @@ fn jumbo_frames_come_in_several_buffers() {
 
 #[test]
 fn two_ports_share_the_memory() {
-    in_namespace("two_ports_share_the_memory", || {
+    in_namespace(|| {
         pair("a0", "a1", 1500);
         pair("b0", "b1", 1500);
         let pool = pool(&PoolConfig::default());
@@ -141,7 +143,7 @@ fn two_ports_share_the_memory() {
             expected[20] = 0x99;
             assert_eq!(wire_b.expect(), expected);
         }
-        assert_eq!((monitor_a.effort().copied, monitor_b.effort().copied), (0, 0));
+        assert_eq!((monitor_a.cost().copied, monitor_b.cost().copied), (0, 0));
         // One goes, the other stays and works.
         drop((from_a, to_a));
         wire_b.send(&frame(7, 100));
@@ -154,13 +156,13 @@ fn two_ports_share_the_memory() {
 
 #[test]
 fn packets_of_other_pools_are_copied() {
-    in_namespace("packets_of_other_pools_are_copied", || {
+    in_namespace(|| {
         pair("v0", "v1", 9000);
         let ours = pool(&PoolConfig::default());
         let umem = Umem::new(&ours).unwrap();
         let (incoming, mut outgoing, monitor) = only(opened(&all_of("v0"), &umem));
         let wire = Wire::on("v1");
-        let other = pool(&PoolConfig { buffers: 64, magazine: 4, room: 9216, ..PoolConfig::default() });
+        let other = pool(&PoolConfig { buffers: 64, magazine: Some(4), room: 9216, ..PoolConfig::default() });
         for length in [60, 1514, 5000, 9014] {
             let mut packet = other.take().unwrap();
             packet.fill(&frame(1, length)).unwrap();
@@ -174,15 +176,15 @@ fn packets_of_other_pools_are_copied() {
         packet.chain(tail).unwrap();
         send(&mut outgoing, [packet]);
         assert_eq!(wire.expect(), frame(2, 1500));
-        assert_eq!(monitor.effort().copied, 5);
+        assert_eq!(monitor.cost().copied, 5);
         // Too long, too short.
         let mut packet = other.take().unwrap();
         packet.fill(&frame(1, 9019)).unwrap();
         let mut runt = ours.take().unwrap();
         runt.fill(&[1; 13]).unwrap();
         send(&mut outgoing, [packet, runt]);
-        assert_eq!(drops(outgoing.counters()), [("too-large", 1), ("malformed", 1)]);
-        assert_eq!(outgoing.counters().packets.get(), 5);
+        assert_eq!(drops(&outgoing.counters()), [("too-large", 1), ("malformed", 1)]);
+        assert_eq!(outgoing.counters().packets(), 5);
         drop((incoming, outgoing));
         assert_eq!((ours.ledger().outstanding(), other.ledger().outstanding()), (0, 0));
     });
@@ -190,11 +192,11 @@ fn packets_of_other_pools_are_copied() {
 
 #[test]
 fn what_nobody_takes_is_counted() {
-    in_namespace("what_nobody_takes_is_counted", || {
+    in_namespace(|| {
         pair("v0", "v1", 1500);
         let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
-        let config = XdpConfig { entries: 256, ..all_of("v0") };
+        let config = XdpOptions { ring: Some(256), ..all_of("v0") };
         let (mut incoming, outgoing, monitor) = only(opened(&config, &umem));
         let wire = Wire::on("v1");
         let sent = 5000;
@@ -205,10 +207,10 @@ fn what_nobody_takes_is_counted() {
         wait_for("an account of all", || {
             let mut burst = Burst::new();
             received += incoming.receive(&mut burst) as u64;
-            received + incoming.counters().drops.total() == sent as u64
+            received + incoming.counters().drops().total() == sent as u64
         });
         assert!((256..4000).contains(&received), "{received}");
-        let drops = drops(incoming.counters());
+        let drops = drops(&incoming.counters());
         assert!(drops.iter().all(|(name, _)| ["ring-full", "no-buffer"].contains(name)), "{drops:?}");
         assert_eq!(monitor.statistics().len(), 1);
         drop((incoming, outgoing));
@@ -236,14 +238,15 @@ fn udp(mac: [u8; 6], to: [u8; 4]) -> Vec<u8> {
 }
 
 #[test]
-fn a_router_leaves_the_box_its_own() {
-    in_namespace("a_router_leaves_the_box_its_own", || {
+fn transit_leaves_the_box_its_own() {
+    in_namespace(|| {
         pair("v0", "v1", 1500);
         ip("address add 192.0.2.1/24 dev v0");
         let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
-        let config = XdpConfig { steering: Steering::Router, ..all_of("v0") };
-        let port = opened(&config, &umem);
+        let config = XdpOptions { steering: Steering::Transit, ..all_of("v0") };
+        let mut follower = AddressFollower::new().unwrap();
+        let port = opened_with(&config, &umem, follower.addresses());
         let mac = port.port.capabilities.mac.unwrap();
         let (mut incoming, outgoing, monitor) = only(port);
         let wire = Wire::on("v1");
@@ -254,23 +257,27 @@ fn a_router_leaves_the_box_its_own() {
         wire.send(&udp(mac, [192, 0, 2, 1]));
         wire.send(&udp(mac, [198, 51, 100, 1]));
         assert_eq!(receive(&mut incoming, 1)[0].data()[30..34], [198, 51, 100, 1]);
-        // Addresses come and go, the kernel's and others.
+        // Addresses come and go.
         let (far, near) = ([198, 51, 100, 1], [192, 0, 2, 1]);
-        let knows = |address: [u8; 4]| monitor.addresses.addresses().contains(&address.into());
+        follower.add(Box::new(monitor.local.clone())).unwrap();
+        let mut hears = |what: &str, address: [u8; 4], is_local: bool| {
+            wait_for(what, || {
+                follower.follow().unwrap();
+                follower.addresses().contains(&address.into()) == is_local
+            });
+        };
         ip("address add 198.51.100.1/32 dev lo");
-        wait_for("hearing of the address", || knows(far));
+        hears("hearing of the address", far, true);
         wire.send(&udp(mac, far));
         ip("address delete 192.0.2.1/24 dev v0");
-        wait_for("hearing of no address", || !knows(near));
+        hears("hearing of no address", near, false);
         wire.send(&udp(mac, near));
         assert_eq!(receive(&mut incoming, 1)[0].data()[30..34], near);
-        monitor.addresses.insert(near.into()).unwrap();
+        // Whoever knows better than the kernel's list says so.
+        monitor.local.set_addresses(&HashSet::from([near.into()])).unwrap();
         wire.send(&udp(mac, near));
-        std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(incoming.receive(&mut Burst::new()), 0);
-        monitor.addresses.remove(near.into()).unwrap();
-        monitor.addresses.remove(far.into()).unwrap();
-        assert!(knows(far), "it is the kernel's");
+        wire.send(&udp(mac, far));
+        assert_eq!(receive(&mut incoming, 1)[0].data()[30..34], far);
         ip("address add 192.0.2.1/24 dev v0");
         // All of an interface whose addresses would be out of reach is not given by accident.
         drop((incoming, outgoing));
@@ -279,28 +286,31 @@ fn a_router_leaves_the_box_its_own() {
             matches!(&error, XdpError::CutsOff { addresses, .. } if addresses.contains("192.0.2.1")),
             "{error}"
         );
-        drop(opened(&XdpConfig { take_all: true, ..all_of("v0") }, &umem));
+        drop(opened(&XdpOptions { take_all: true, ..all_of("v0") }, &umem));
         assert_eq!(pool.ledger().outstanding(), 0);
     });
 }
 
 /// The interface's own Ethernet address may change while the port is open, and a bridge may take it.
 #[test]
-fn a_router_takes_what_is_for_its_own_station() {
-    in_namespace("a_router_takes_what_is_for_its_own_station", || {
+fn transit_is_what_is_for_the_own_mac() {
+    in_namespace(|| {
         pair("v0", "v1", 1500);
         let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
-        let config = XdpConfig { steering: Steering::Router, ..all_of("v0") };
+        let config = XdpOptions { steering: Steering::Transit, ..all_of("v0") };
         let port = opened(&config, &umem);
         let first = port.port.capabilities.mac.unwrap();
-        let (mut incoming, outgoing, _monitor) = only(port);
+        let (mut incoming, outgoing, monitor) = only(port);
+        let mut follower = AddressFollower::new().unwrap();
+        follower.add(Box::new(monitor.local)).unwrap();
         let wire = Wire::on("v1");
         let mut number = 0;
-        // Whether a frame comes to us; a thread follows the kernel.
-        let mut comes = |station: [u8; 6]| {
+        // Whether a frame comes to us.
+        let mut comes = |mac: [u8; 6]| {
+            follower.follow().unwrap();
             number += 1;
-            wire.send(&udp(station, [198, 51, 100, number]));
+            wire.send(&udp(mac, [198, 51, 100, number]));
             std::thread::sleep(Duration::from_millis(5));
             let mut burst = Burst::new();
             incoming.receive(&mut burst);
@@ -323,19 +333,20 @@ fn a_router_takes_what_is_for_its_own_station() {
 
 #[test]
 fn what_cannot_work_is_refused_with_the_remedy() {
-    in_namespace("what_cannot_work_is_refused_with_the_remedy", || {
+    in_namespace(|| {
         let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
-        let told = |config: &XdpConfig, parts: &[&str]| {
+        let told = |config: &XdpOptions, parts: &[&str]| {
             let text = refused(config, &umem).to_string();
             assert!(parts.iter().all(|part| text.contains(part)), "{text}");
             assert_eq!(pool.ledger().outstanding(), 0);
         };
         told(&all_of("v0"), &["\"v0\"", "no interface"]);
         pair("v0", "v1", 1500);
-        told(&XdpConfig { entries: 100, ..all_of("v0") }, &["100", "power of two"]);
-        told(&XdpConfig { queues: 2, ..all_of("v0") }, &["1 queue(s), and 2", "ethtool -L v0"]);
-        told(&XdpConfig { mode: XdpMode::ZeroCopy, ..all_of("v0") }, &["without copies", "mode=best"]);
+        told(&XdpOptions { ring: Some(100), ..all_of("v0") }, &["100", "power of two"]);
+        let text = warmlane_xdp::open(&all_of("v0"), 2, &umem, &HashSet::new()).unwrap_err().to_string();
+        assert!(text.contains("1 queue(s), and 2") && text.contains("ethtool -L v0"), "{text}");
+        told(&XdpOptions { mode: XdpMode::ZeroCopy, ..all_of("v0") }, &["without copies", "mode=best"]);
         ip("link set v0 down");
         told(&all_of("v0"), &["down", "ip link set v0 up"]);
         ip("link set v0 up");
@@ -354,7 +365,7 @@ fn what_cannot_work_is_refused_with_the_remedy() {
 
 #[test]
 fn an_interface_that_goes_away_is_a_failed_queue() {
-    in_namespace("an_interface_that_goes_away_is_a_failed_queue", || {
+    in_namespace(|| {
         pair("v0", "v1", 1500);
         let pool = pool(&PoolConfig::default());
         let umem = Umem::new(&pool).unwrap();
@@ -368,7 +379,7 @@ fn an_interface_that_goes_away_is_a_failed_queue() {
             assert_eq!(outgoing.transmit(&mut burst), 1);
         }
         // The first went into the ring before anyone knew.
-        assert_eq!(drops(outgoing.counters()), [("link-down", 2)]);
+        assert_eq!(drops(&outgoing.counters()), [("link-down", 2)]);
         ip("link set v0 up");
         let wire = Wire::on("v1");
         outgoing.flush();
@@ -380,12 +391,64 @@ fn an_interface_that_goes_away_is_a_failed_queue() {
             matches!(incoming.status(), QueueStatus::Failed(_))
         });
         let QueueStatus::Failed(sentence) = incoming.status() else { unreachable!() };
-        assert!(sentence.contains("\"v0\" was deleted"), "{sentence}");
+        assert!(sentence.contains("interface v0 went away"), "{sentence}");
         pool.take_burst(&mut burst, 1);
         burst[0].fill(&frame(1, 60)).unwrap();
         outgoing.transmit(&mut burst);
         assert!(matches!(outgoing.status(), QueueStatus::Failed(_)));
         drop((incoming, outgoing));
+        assert_eq!(pool.ledger().outstanding(), 0);
+    });
+}
+
+/// A child of another thread has the descriptors of a closed port for a moment, and so the program stays for as long.
+#[test]
+fn a_port_is_opened_again_while_its_old_program_leaves() {
+    in_namespace(|| {
+        pair("v0", "v1", 1500);
+        let pool = pool(&PoolConfig::default());
+        let umem = Umem::new(&pool).unwrap();
+        let port = opened(&all_of("v0"), &umem);
+        // What a child between fork and exec has: all descriptors, for as long as it takes.
+        // SAFETY: the child only sleeps and ends, which is safe after a fork.
+        let child = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::usleep(1_000_000);
+                libc::_exit(0);
+            }
+            child
+        };
+        assert!(child > 0);
+        drop(port);
+        assert!(run("ip link show dev v0").contains("xdp"), "the child holds the program");
+        // It waits for the child, and would give up with an error.
+        drop(opened(&all_of("v0"), &umem));
+        // SAFETY: waits for the child that was made above; no status is written.
+        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+    });
+}
+
+/// A port that only sends takes nothing from the kernel, whose addresses stay in reach.
+#[test]
+fn a_port_that_only_sends_leaves_all_to_the_kernel() {
+    in_namespace(|| {
+        pair("v0", "v1", 1500);
+        ip("address add 192.0.2.1/24 dev v0");
+        let pool = pool(&PoolConfig::default());
+        let umem = Umem::new(&pool).unwrap();
+        let mut port = opened(&XdpOptions { steering: Steering::None, ..all_of("v0") }, &umem).port;
+        assert_eq!((port.receive.len(), port.transmit.len()), (0, 1));
+        let wire = Wire::on("v1");
+        wire.send(&arp_request([192, 0, 2, 1]));
+        assert_eq!(wire.expect()[12..14], [8, 6], "the kernel answers");
+        for number in 0..100 {
+            let mut packet = pool.take().unwrap();
+            packet.fill(&frame(number, 60)).unwrap();
+            send(&mut port.transmit[0], [packet]);
+            assert_eq!(wire.expect(), frame(number, 60));
+        }
+        drop(port);
         assert_eq!(pool.ledger().outstanding(), 0);
     });
 }

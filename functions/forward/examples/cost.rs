@@ -10,11 +10,13 @@ use std::error::Error;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use warmlane_forward::control::config::{FullTableConfig, IcmpLimits, NeighbourConfig};
-use warmlane_forward::control::{RouterPort, Routes, RoutesBuilder, SourceCheck};
+use warmlane_forward::control::Routes;
+use warmlane_forward::control::config::{FullTableConfig, IcmpLimits};
 use warmlane_forward::datapath::Forwarder;
+use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Line, Pool, PoolConfig};
 use warmlane_sys::clock::cycles;
+use warmlane_sys::random::Random;
 use warmlane_table::NextHopId;
 use warmlane_wire::{Frame, Ipv4Fields, Ipv6Fields, MacAddress};
 
@@ -34,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pool = Pool::new(&PoolConfig { buffers: 8192, ..PoolConfig::default() })?;
     let _lane = pool.attach()?;
     let mut forwarder = Forwarder::new(Arc::clone(&routes), pool.clone(), IcmpLimits::default());
-    let mut outputs: Vec<Burst> = (0..ports).map(|_| Burst::with_limit(256)).collect();
+    let mut outputs = KeptOutputs::of(&forwarder);
     let mut burst = Burst::with_limit(BURST);
 
     let (mut copying, mut both) = (f64::MAX, f64::MAX);
@@ -50,8 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                     next = if next + 1 == frames.len() { 0 } else { next + 1 };
                 }
                 if forward {
-                    forwarder.process(&mut burst, outputs.as_mut_slice());
-                    outputs.iter_mut().for_each(Burst::clear);
+                    forwarder.process(&mut burst, &mut outputs.outputs());
+                    outputs.clear();
                 }
                 burst.clear();
             }
@@ -60,13 +62,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             *least = least.min(each);
         }
     }
-    let counters = forwarder.counters();
+    let counters = forwarder.view();
     println!("{both:>8.1} cycles a packet in all");
     println!("{copying:>8.1} pool and copy");
     println!("{:>8.1} forwarding, of which", both - copying);
     println!("{:>8.1} lookup", lookup(&routes, &frames));
-    println!("{} of {} packets forwarded", counters.forwarded.get(), counters.received.get());
-    for (reason, drops) in counters.drops.iter().filter(|(_, drops)| *drops > 0) {
+    println!("{} of {} packets forwarded", counters.forwarded(), counters.received());
+    for (reason, drops) in counters.drops().iter().filter(|(_, drops)| *drops > 0) {
         println!("{drops} dropped: {}", reason.sentence);
     }
     Ok(())
@@ -74,39 +76,24 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The full table over a neighbour on each port.
 fn routes(ports: usize) -> Result<Routes, Box<dyn Error>> {
-    let port = || RouterPort {
-        mac: Some(STATION),
-        mtu: 1500,
-        addresses: Vec::new(),
-        table: 0,
-        source_check: SourceCheck::Off,
-        vlans: None,
-    };
-    let mut builder = RoutesBuilder::new((0..ports).map(|_| port()).collect());
-    let mut hops = Vec::new();
+    let mut builder = Routes::builder();
     for port in 0..ports {
         let mac = MacAddress([2, 0, 0, 0, 1, port as u8]);
-        let address = std::net::Ipv4Addr::from_bits(0x0a00_0001 + port as u32).into();
-        hops.push(builder.neighbour(&NeighbourConfig { address, mac, port, vlan: None })?);
+        let address = std::net::Ipv4Addr::from_bits(0x0a00_0001 + port as u32);
+        let none: [&str; 0] = [];
+        builder = builder.port(STATION, none).neighbour(address, mac, port as u16);
     }
     let all: Vec<usize> = (0..ports).collect();
-    builder.full_table(&FullTableConfig { ipv4: all.clone(), ipv6: all }, &hops)?;
-    Ok(builder.build()?)
+    Ok(builder.full_table(FullTableConfig { ipv4: all.clone(), ipv6: all }).build()?)
 }
 
 fn frames(routes: &Routes, family: &str, count: usize) -> Result<Vec<Line>, Box<dyn Error>> {
     let ipv4: Vec<_> = routes.ipv4().routes().map(|(prefix, _)| prefix).collect();
     let ipv6: Vec<_> = routes.ipv6().routes().map(|(prefix, _)| prefix).collect();
-    let mut state = 0x1234_5678_9abc_def1_u64;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = Random::new(1);
     let mut frames = Vec::with_capacity(count);
     while frames.len() < count {
-        let (choice, host) = (random() as usize, random());
+        let (choice, host) = (random.bits() as usize, random.bits());
         let frame = Frame::new().ethernet(STATION, MacAddress([2, 0, 0, 0, 9, 9]));
         let mut line = Line([0; 64]);
         if family == "ipv6" || (family == "mixed" && frames.len() % 2 == 1) {

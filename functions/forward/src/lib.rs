@@ -6,11 +6,11 @@
 //!
 //! - [`control`] turns a configuration into [`Routes`](control::Routes), which all lanes share and none changes, or
 //!   keeps [`LiveRoutes`](control::LiveRoutes), which change while lanes forward by them.
-//! - [`datapath`] holds the [`Forwarder`](datapath::Forwarder), of which each lane has its own.
-//! - [`ForwardTask`] is a lane's work: queues, a forwarder, queues.
+//! - [`datapath`] holds the [`Forwarder`](datapath::Forwarder), a stage, of which each lane has its own;
+//!   [`pipeline`] puts it between a lane's ports.
 //!
-//! It promises that received = forwarded + answered + punted + dropped, and what is held, at any time, that no input makes it panic, and
-//! that nothing on the data path allocates, locks or calls the system. It must not know a driver by name.
+//! It promises that its books balance between any two bursts ([`ForwardCounters`](datapath::ForwardCounters)), that no input makes it
+//! panic, and that nothing on the data path allocates, locks or calls the system. It must not know a driver by name.
 
 #![forbid(unsafe_code)]
 
@@ -18,4 +18,4 @@ pub mod control;
 pub mod datapath;
 mod lane;
 
-pub use lane::{Exceptions, ForwardTask, NoExceptions, TaskNotes, TaskPort};
+pub use lane::{connect_ports, connect_ports_through, pipeline};

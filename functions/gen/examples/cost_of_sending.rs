@@ -6,21 +6,22 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 use warmlane_gen::control::Config;
-use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders, Transmitter};
-use warmlane_lane::{Poll, Task};
+use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders};
+use warmlane_gen::{SendingSide, pipeline};
+use warmlane_lane::{Poll, Task as _};
 use warmlane_mem::{Burst, Pool, PoolConfig};
-use warmlane_port::{QueueCounters, QueueStatus, TransmitQueue};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
 use warmlane_sys::clock::{self, Clock};
 
 /// Frees what it gets, as a null port does.
-struct Sink(Arc<QueueCounters>);
+struct Sink(QueueCounters);
 
 impl TransmitQueue for Sink {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let (count, bytes) = (burst.len(), burst.bytes());
         burst.clear();
-        self.0.packets.add(count as u64);
-        self.0.bytes.add(bytes);
+        self.0.packets().add(count as u64);
+        self.0.bytes().add(bytes);
         count
     }
 
@@ -28,8 +29,8 @@ impl TransmitQueue for Sink {
         QueueStatus::Running
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.0
+    fn counters(&self) -> QueueCountersView {
+        self.0.view()
     }
 }
 
@@ -49,10 +50,11 @@ fn measure(name: &str, streams: &str, burst: usize, seconds: f64) -> Result<(), 
     let plan = Arc::new(Config::from_toml(streams)?.profile.plan()?);
     let pool = Pool::new(&PoolConfig { buffers: 4_096, ..PoolConfig::default() })?;
     let _lane = pool.attach()?;
-    let counters = QueueCounters::new(&[]);
+
     let orders = Arc::new(TransmitOrders::default());
-    let mut transmitter =
-        Transmitter::new(Box::new(Sink(Arc::clone(&counters))), pool.clone(), Arc::clone(&orders));
+    let queue = Box::new(Sink(QueueCounters::new()));
+    let sending = SendingSide { queue, pool: pool.clone(), orders: Arc::clone(&orders) };
+    let mut transmitter = pipeline(Some(sending), None)?;
     let clock = Clock::calibrated();
     let mut best = f64::INFINITY;
     let round = clock.cycles_for(Duration::from_secs_f64(seconds / 20.0).as_nanos() as u64);

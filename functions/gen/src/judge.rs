@@ -1,8 +1,8 @@
-//! Whether a trial is a result, how long it really took, and what is odd about it.
+//! Whether a trial is a result, how long it really took, and what is unusual about it.
 
 use warmlane_sys::clock::Clock;
 
-use crate::datapath::{Pattern, ReceiveReport, TransmitReport};
+use crate::datapath::{Pattern, TransmitReport};
 use crate::result::TrialResult;
 use crate::trial::TrialConfig;
 
@@ -28,20 +28,11 @@ fn span(sent: &TransmitReport, clock: &Clock) -> f64 {
 }
 
 impl TrialResult {
-    /// Says whether it is a result, and what is odd about it.
-    pub(crate) fn judge(
-        &mut self,
-        config: &TrialConfig,
-        sent: &TransmitReport,
-        received: Option<&ReceiveReport>,
-        clock: &Clock,
-    ) {
+    /// Says whether it is a result, and what is unusual about it.
+    pub(crate) fn judge(&mut self, config: &TrialConfig, sent: &TransmitReport, clock: &Clock) {
         self.void = self.failure(config, sent).or_else(|| self.too_slow(config, sent, clock));
         self.note_sending(config, sent);
-        let Some((report, arrived)) = received.zip(self.received.as_ref()) else { return };
-        if let Some(why) = &report.failure {
-            self.void.get_or_insert(format!("the receiving port failed: {why}"));
-        }
+        let Some(arrived) = self.received.as_ref() else { return };
         if self.is_silent() {
             self.notes.push(format!(
                 "the receiver got nothing of {} packets sent ({} damaged, {} foreign): is the device under test up, does it know the way, and are the destination addresses right?",

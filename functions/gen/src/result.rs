@@ -12,7 +12,7 @@ use crate::judge;
 use crate::samples::{self, Interval, Sample};
 use crate::trial::TrialConfig;
 
-/// A trial's books: offered = sent + unsent, and sent = received + corrupted + lost.
+/// A trial's counts: offered = sent + unsent, and sent = received + corrupted + lost.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrialResult {
     /// Why this is no result; `None` if it is one.
@@ -75,7 +75,7 @@ pub struct Received {
     pub duplicated: u64,
     /// Packets that arrived behind a later one (RFC 4737).
     pub reordered: u64,
-    /// The most places that one of them was behind.
+    /// By how many packets one of them was behind at most.
     pub reorder_extent: u64,
     /// Packets so far behind that nobody knows whether they had arrived before. They count as lost.
     pub unjudged: u64,
@@ -198,7 +198,7 @@ impl TrialResult {
             streams: streams(config, sent, received, clock),
             samples,
         };
-        result.judge(config, sent, received, clock);
+        result.judge(config, sent, clock);
         result
     }
 

@@ -1,20 +1,21 @@
 //! One trial: send for a while, wait for the last packets, compare.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use warmlane_lane::{IdlePolicy, LaneConfig, LaneError, Lanes, Poll, Task};
+use warmlane_counters::Registry;
+use warmlane_lane::{IdlePolicy, LaneConfig, LaneError, Lanes, Node};
 use warmlane_mem::Pool;
-use warmlane_port::{QueueCounters, ReceiveQueue, TransmitQueue};
+use warmlane_port::{QueueCountersView, ReceiveQueue, TransmitQueue};
 use warmlane_sys::clock::Clock;
 use warmlane_sys::priority;
 
 use crate::datapath::{
     Pattern, Plan, ReceiveOrder, ReceiveOrders, ReceiveProgress, Receiver, TrackConfig, TransmitOrder,
-    TransmitOrders, TransmitReport, Transmitter,
+    TransmitOrders, TransmitReport,
 };
+use crate::lane::{ReceivingSide, SendingSide, pipeline};
 use crate::result::TrialResult;
 use crate::samples::{SAMPLE, Sample, Sampler};
 
@@ -95,8 +96,8 @@ pub enum TrialError {
 /// A sending and a receiving lane that run one trial after the other.
 pub struct Tester {
     transmit: Arc<TransmitOrders>,
-    transmit_counters: Arc<QueueCounters>,
-    receive: Option<(Arc<ReceiveOrders>, Arc<ReceiveProgress>)>,
+    transmit_counters: QueueCountersView,
+    receive: Option<(Arc<ReceiveOrders>, ReceiveProgress)>,
     lanes: Lanes,
     /// The number of the last trial, which goes round past 0.
     trials: u8,
@@ -132,29 +133,30 @@ impl Tester {
         pool: &Pool,
         cpus: &[usize],
     ) -> Result<Self, LaneError> {
-        let transmit_counters = Arc::clone(transmit.counters());
+        let transmit_counters = transmit.counters();
         let transmit_orders = Arc::new(TransmitOrders::default());
-        let sender = Transmitter::new(transmit, pool.clone(), Arc::clone(&transmit_orders));
+        let orders = Arc::clone(&transmit_orders);
+        let sender = SendingSide { queue: transmit, pool: pool.clone(), orders };
         let mut lanes = Lanes::new();
         let lane = |name: &str, cpu: Option<usize>| LaneConfig {
             name: name.to_owned(),
             cpu,
             idle: IdlePolicy::Spin,
-            pools: vec![pool.clone()],
+            ..LaneConfig::default()
         };
         let mut receive_side = None;
         if receive.is_empty() {
-            lanes.spawn(lane("transmit", cpus.first().copied()), sender)?;
+            lanes.spawn(lane("transmit", cpus.first().copied()), pipeline(Some(sender), None)?)?;
         } else {
             let orders = Arc::new(ReceiveOrders::default());
-            let progress = Arc::new(ReceiveProgress::default());
-            let receiver = Receiver::new(receive, Arc::clone(&orders), Arc::clone(&progress));
-            receive_side = Some((orders, progress));
+            let receiver = Receiver::new(Arc::clone(&orders));
+            receive_side = Some((orders, receiver.progress()));
+            let receiver = ReceivingSide { queues: receive, receiver };
             if let [first, second, ..] = cpus {
-                lanes.spawn(lane("transmit", Some(*first)), sender)?;
-                lanes.spawn(lane("receive", Some(*second)), receiver)?;
+                lanes.spawn(lane("transmit", Some(*first)), pipeline(Some(sender), None)?)?;
+                lanes.spawn(lane("receive", Some(*second)), pipeline(None, Some(receiver))?)?;
             } else {
-                let both = Both { sender, receiver };
+                let both = pipeline(Some(sender), Some(receiver))?;
                 lanes.spawn(lane("transmit and receive", cpus.first().copied()), both)?;
             }
         }
@@ -167,6 +169,11 @@ impl Tester {
             has_run: false,
             room: pool.room(),
         })
+    }
+
+    /// Shows what the lanes and their stages count.
+    pub fn register(&self, registry: &Registry) {
+        self.lanes.register(registry);
     }
 
     /// Whether there is a receiving side.
@@ -218,7 +225,20 @@ impl Tester {
             orders.end();
             wait("receive", || orders.report())
         });
-        Ok(TrialResult::new(config, &sent, received.transpose()?.as_ref(), samples, clock))
+        let mut result = TrialResult::new(config, &sent, received.transpose()?.as_ref(), samples, clock);
+        if let Some(why) = self.receive_failure() {
+            result.void.get_or_insert(format!("the receiving port failed: {why}"));
+        }
+        Ok(result)
+    }
+
+    /// Why nothing more can come, if a receive queue broke.
+    fn receive_failure(&self) -> Option<String> {
+        let mut graphs = self.lanes.views().iter().flat_map(|lane| &lane.graphs);
+        graphs.find_map(|graph| {
+            let mut failures = graph.failures().into_iter();
+            failures.find(|failure| matches!(failure.node, Node::Input(_))).map(|failure| failure.reason)
+        })
     }
 
     fn receive_order(&self, config: &TrialConfig, late_after: u64) -> ReceiveOrder {
@@ -242,12 +262,12 @@ impl Tester {
 
     /// What both sides have counted so far.
     fn counts(&self) -> Sample {
-        let mut counts = Sample { sent: self.transmit_counters.packets.get(), ..Sample::default() };
+        let mut counts = Sample { sent: self.transmit_counters.packets(), ..Sample::default() };
         if let Some((_, progress)) = &self.receive {
-            counts.received = progress.packets.get();
-            counts.timed = progress.timed.get();
-            counts.latency = progress.latency.get();
-            counts.worst = progress.worst.swap(0, Ordering::Relaxed);
+            counts.received = progress.counters.packets();
+            counts.timed = progress.counters.timed();
+            counts.latency = progress.counters.latency();
+            counts.worst = progress.slowest.take();
         }
         counts
     }
@@ -299,7 +319,7 @@ impl Tester {
     }
 
     fn received(&self) -> u64 {
-        self.receive.as_ref().map_or(0, |(_, progress)| progress.packets.get())
+        self.receive.as_ref().map_or(0, |(_, progress)| progress.counters.packets())
     }
 
     /// Waits until everything has arrived, intact or not, or the time is up.
@@ -342,33 +362,6 @@ fn wait<T>(lane: &'static str, mut answer: impl FnMut() -> Option<T>) -> Result<
 /// The number after `last`. 0 is what plans' frames carry before they are sent.
 const fn next_trial(last: u8) -> u8 {
     last % u8::MAX + 1
-}
-
-/// A sender and a receiver that take turns on one lane.
-struct Both {
-    sender: Transmitter,
-    receiver: Receiver,
-}
-
-impl Task for Both {
-    fn poll(&mut self) -> Poll {
-        match (self.sender.poll(), self.receiver.poll()) {
-            (Poll::Worked(sent), Poll::Worked(received)) => Poll::Worked(sent + received),
-            (Poll::Worked(packets), _) | (_, Poll::Worked(packets)) => Poll::Worked(packets),
-            (Poll::Finished, Poll::Finished) => Poll::Finished,
-            _ => Poll::Idle,
-        }
-    }
-
-    fn stop(&mut self) {
-        self.sender.stop();
-        self.receiver.stop();
-    }
-
-    fn finish(&mut self) {
-        self.sender.finish();
-        self.receiver.finish();
-    }
 }
 
 #[cfg(test)]

@@ -1,21 +1,24 @@
 //! Locks.
 
 use parking_lot::Mutex;
-use warmlane_lab::bench::{Bench, BenchError, Measure, Options};
+use warmlane_lab::bench::Bench;
 use warmlane_lab::locked::{LockedCount, one_lane, two_lanes};
+use warmlane_lab::setting::Lanes;
 
 pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "parking-lot",
         unit: "lock",
         sentence: "lock a parking_lot mutex that nobody else wants, count, unlock",
+        lanes: Lanes::One,
         prepare: |_| Ok(one_lane::<ParkingLot>()),
     },
     Bench {
         name: "parking-lot-two-lanes",
         unit: "lock",
         sentence: "two lanes lock one parking_lot mutex, count, unlock; locks of both count",
-        prepare: contended,
+        lanes: Lanes::Two,
+        prepare: two_lanes::<ParkingLot>,
     },
 ];
 
@@ -29,8 +32,4 @@ impl LockedCount for ParkingLot {
         *count += 1;
         *count
     }
-}
-
-fn contended(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    two_lanes::<ParkingLot>("parking-lot-two-lanes", options)
 }

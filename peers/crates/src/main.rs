@@ -5,9 +5,10 @@ mod locks;
 mod lpm;
 mod rings;
 
-use anyhow::Context;
 use clap::Parser;
-use warmlane_lab::bench::{Bench, Options};
+use warmlane_lab::bench::Bench;
+use warmlane_lab::setting::Setting;
+use warmlane_lab::subject;
 use warmlane_sys::affinity;
 
 const GROUPS: &[&[Bench]] = &[rings::BENCHES, locks::BENCHES, lpm::BENCHES, exact::BENCHES];
@@ -29,12 +30,8 @@ struct Arguments {
 
 fn main() -> anyhow::Result<()> {
     let Arguments { name, cpu, second_cpu, burst } = Arguments::parse();
-    let known = || GROUPS.iter().copied().flatten();
-    let bench = known().find(|bench| bench.name == name).with_context(|| {
-        let names: Vec<_> = known().map(|bench| bench.name).collect();
-        format!("there is no peer '{name}': known are {}", names.join(", "))
-    })?;
+    let bench = subject::find(GROUPS.iter().copied().flatten(), &name)?;
     affinity::pin_current_thread(cpu)?;
-    let options = Options { burst, second_cpu, ..Options::default() };
-    Ok(bench.serve(&options, std::io::stdin().lock(), std::io::stdout().lock())?)
+    let setting = Setting { cpu, burst, second_cpu, ..Setting::default() };
+    Ok(bench.serve(&setting, std::io::stdin().lock(), std::io::stdout().lock())?)
 }

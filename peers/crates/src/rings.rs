@@ -4,20 +4,25 @@
 
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
-use warmlane_lab::bench::{Bench, BenchError, Measure, Options};
-use warmlane_lab::partner::Partner;
+use warmlane_lab::bench::Bench;
+use warmlane_lab::error::LabError;
+use warmlane_lab::measure::Measure;
+use warmlane_lab::partner::{Partner, beside};
+use warmlane_lab::setting::{Lanes, Setting};
 
 pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "ring-rtrb",
         unit: "element",
         sentence: "rtrb between two lanes, chunks of 32 copied in and out",
+        lanes: Lanes::Two,
         prepare: rtrb,
     },
     Bench {
         name: "ring-array-queue",
         unit: "element",
         sentence: "crossbeam's ArrayQueue between two lanes, one by one: it has no bulk",
+        lanes: Lanes::Two,
         prepare: array_queue,
     },
 ];
@@ -34,29 +39,9 @@ fn pause() {
     }
 }
 
-struct TwoLanes<C> {
-    pop: C,
-    producer: Partner,
-}
-
-impl<C: FnMut() -> u64> Measure for TwoLanes<C> {
-    fn work(&mut self) -> u64 {
-        (self.pop)()
-    }
-
-    fn begin(&mut self) {
-        self.producer.resume();
-    }
-
-    fn end(&mut self) {
-        self.producer.pause();
-    }
-}
-
-fn rtrb(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "ring-rtrb";
-    let size = options.burst.unwrap_or(32).clamp(1, LONGEST);
-    let cpu = BenchError::second_cpu(name, options)?;
+fn rtrb(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let size = setting.burst.unwrap_or(32).clamp(1, LONGEST);
+    let cpu = setting.second_cpu()?;
     let (mut producer, mut consumer) = rtrb::RingBuffer::<u64>::new(CAPACITY);
     let partner = Partner::start(cpu, move || {
         let mut values = [0; LONGEST];
@@ -77,7 +62,7 @@ fn rtrb(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
             }
         })
     });
-    let producer = partner.map_err(|reason| BenchError::setup(name, reason))?;
+    let producer = partner.map_err(LabError::setup)?;
     let pop = move || {
         let (mut values, mut sum, mut done) = ([0; LONGEST], 0_u64, 0);
         let values = &mut values[..size];
@@ -97,12 +82,11 @@ fn rtrb(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
         std::hint::black_box(sum);
         done
     };
-    Ok(Box::new(TwoLanes { pop, producer }))
+    Ok(beside(producer, pop))
 }
 
-fn array_queue(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "ring-array-queue";
-    let cpu = BenchError::second_cpu(name, options)?;
+fn array_queue(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let cpu = setting.second_cpu()?;
     let queue = Arc::new(ArrayQueue::<u64>::new(CAPACITY));
     let consumer = Arc::clone(&queue);
     let partner = Partner::start(cpu, move || {
@@ -114,7 +98,7 @@ fn array_queue(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
             }
         })
     });
-    let producer = partner.map_err(|reason| BenchError::setup(name, reason))?;
+    let producer = partner.map_err(LabError::setup)?;
     let pop = move || {
         let (mut sum, mut done) = (0_u64, 0);
         for _ in 0..BURSTS {
@@ -128,5 +112,5 @@ fn array_queue(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
         std::hint::black_box(sum);
         done
     };
-    Ok(Box::new(TwoLanes { pop, producer }))
+    Ok(beside(producer, pop))
 }

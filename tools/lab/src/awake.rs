@@ -60,7 +60,7 @@ impl Awake {
 
     /// Rests while `work` keeps the CPUs busy by itself: also a thread behind all others gets a little time of a CPU, and
     /// whole ticks at once.
-    pub fn rest_during<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub fn paused_during<R>(&self, work: impl FnOnce() -> R) -> R {
         let rest = clock::cycles() + Clock::calibrated().cycles_for(HANDOVER);
         self.wish.rest.store(rest, Ordering::Relaxed);
         self.wish.state.store(REST, Ordering::Relaxed);
@@ -118,7 +118,7 @@ mod tests {
             });
             start.elapsed()
         };
-        assert_eq!(awake.rest_during(|| 7), 7);
+        assert_eq!(awake.paused_during(|| 7), 7);
         thread::spawn(move || {
             affinity::pin_current_thread(cpu).unwrap();
             assert!((0..5).map(|_| work()).min().unwrap_or_default() < Duration::from_secs(1));

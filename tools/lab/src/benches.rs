@@ -2,6 +2,7 @@
 
 pub(crate) mod copy;
 pub(crate) mod exact;
+mod fixture;
 mod forward;
 mod generate;
 mod locks;

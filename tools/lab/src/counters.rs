@@ -97,7 +97,7 @@ impl Open {
         }
     }
 
-    /// What each event came to since `start`, `None` for one that never had a place in the hardware.
+    /// What each event came to since `start`, `None` for one that the hardware never had a counter for.
     fn stop(&mut self) -> Vec<(&'static str, Option<f64>)> {
         let sums = self.events.iter_mut().map(|(event, counters)| {
             let counts = counters.iter_mut().map(|(counter, before)| {
@@ -115,7 +115,7 @@ impl Open {
     }
 }
 
-/// A count for the whole time, if the event shared its place with others (perf_event_open(2), "time_running").
+/// A count for the whole time, if the event shared its counter with others (perf_event_open(2), "time_running").
 fn scaled(count: u64, enabled: u64, running: u64) -> Option<f64> {
     (running > 0).then(|| count as f64 * (enabled as f64 / running as f64))
 }
@@ -194,11 +194,11 @@ pub(crate) fn stop(units: u64) {
         let counts = session.open.stop();
         let (step, way) = (&session.step, session.way);
         let known = session.rows.iter().position(|row| row.step == *step && row.way == way);
-        let place = known.unwrap_or(session.rows.len());
+        let index = known.unwrap_or(session.rows.len());
         if known.is_none() {
             session.rows.push(Row { step: step.clone(), way, units: 0, sums: BTreeMap::new() });
         }
-        let row = &mut session.rows[place];
+        let row = &mut session.rows[index];
         row.units += units;
         for (name, count) in counts.into_iter().filter_map(|(name, count)| Some((name, count?))) {
             let sum = row.sums.entry(name).or_default();
@@ -211,8 +211,8 @@ pub(crate) fn stop(units: u64) {
 /// Events that every round has some of: where they stand still, so does all that the same hardware is said to count.
 const ALWAYS_MOVE: [&str; 2] = ["cycles", "instructions"];
 const STANDS_STILL: &str =
-    "there is a counter, but it stands still; the hypervisor does not offer it in earnest";
-const NO_PLACE: &str = "other counters had its place in the hardware all the time";
+    "there is a counter, but it does not move; the hypervisor does not offer it in earnest";
+const NO_COUNTER: &str = "other events had its counter in the hardware all the time";
 
 impl Session {
     /// Takes out what was opened and still not counted, with the reason.
@@ -234,7 +234,7 @@ impl Session {
             totals.iter().any(|(event, total)| ALWAYS_MOVE.contains(&event.name) && *total == Some(0.0));
         for (event, total) in totals {
             let reason = match total {
-                None => NO_PLACE,
+                None => NO_COUNTER,
                 Some(0.0) if still && event.hardware => STANDS_STILL,
                 Some(_) => continue,
             };
@@ -384,7 +384,7 @@ mod tests {
         });
         assert_eq!(
             report.sentence().unwrap(),
-            format!("Not counted on this machine: L1 misses ({NO_PLACE}).")
+            format!("Not counted on this machine: L1 misses ({NO_COUNTER}).")
         );
     }
 

@@ -1,11 +1,14 @@
 //! Measurements and plots.
 //!
-//! [`mod@bench`] measures one piece of the data path over many short rounds and says minimum, median and maximum with
-//! the machine they were taken on; it can also [serve](bench::Bench::serve) rounds one by one, so that a comparison
-//! alternates between it and a peer. [`hop`] measures what a cache line costs between two CPUs, [`core_clock`] how fast a core's clock runs, [`partner`] is the
-//! second lane of a measurement, [`peer`] a program of somebody else's that takes turns; [`counters`] says what the hardware
-//! counted meanwhile. [`turns`] lets ways take turns, and says with [`disturbance`] and [`statistics`] what of it counts. [`experiment`] asks larger questions, with a table and a
-//! picture; [`report`] makes a page of them. [`plot`] draws.
+//! Whatever can be measured by name is a [`subject`]: a [`bench`](mod@bench) measures one piece of the data path for one figure, an
+//! [`experiment`] asks a larger question, with a table and a picture. Both do it by one [`setting`]: the ways to do a thing
+//! ([`measure`]) take [`turns`], which say with [`disturbance`], [`hop`] and [`core_clock`] what of it counts, and the outcome is
+//! a [`record`] with the [`machine`] that it was taken on and what the hardware counted meanwhile ([`counters`]).
+//! A bench can also [serve](bench::Bench::serve) rounds one by one, so that a comparison alternates between it and a peer.
+//!
+//! A new experiment is a file in `experiments`, and its name in `experiments.rs`; a new bench is an entry in a file of
+//! `benches`. [`partner`] is the second lane of a measurement, [`peer`] a program of somebody else's that takes turns.
+//! [`plot`] draws, [`report`] makes a page.
 //!
 //! Promises: figures come from running the real code; nothing is timed inside a test.
 //!
@@ -19,18 +22,25 @@ mod benches;
 pub mod core_clock;
 pub mod counters;
 pub mod disturbance;
-pub mod doctor;
+pub mod error;
 pub mod experiment;
 mod experiments;
 pub mod hop;
 pub mod locked;
+pub mod machine;
+pub mod measure;
 pub mod page;
 pub mod partner;
 pub mod peer;
 pub mod plot;
+mod random;
+pub mod record;
 pub mod report;
 mod routes;
+pub mod setting;
 pub mod statistics;
+pub mod subject;
+pub mod table;
 pub mod table_inputs;
 pub mod traffic;
 pub mod turns;

@@ -1,12 +1,14 @@
 //! A count under a lock, which one lane or two keep counting: what measurements of locks have in common, ours and peers'.
 
-use crate::bench::{BenchError, Measure, Options};
+use crate::error::LabError;
+use crate::measure::Measure;
 use crate::partner::Partner;
+use crate::setting::Setting;
 use std::sync::Arc;
-use warmlane_sync::mcs::McsLock;
+use warmlane_sync::extra::mcs::McsLock;
+use warmlane_sync::extra::ticket::TicketLock;
 use warmlane_sync::padded::CachePadded;
 use warmlane_sync::spin::SpinLock;
-use warmlane_sync::ticket::TicketLock;
 
 /// A count that is only changed under its lock.
 pub trait LockedCount: Default + Send + Sync + 'static {
@@ -71,12 +73,9 @@ struct TwoLanes<L> {
 /// This lane and another.
 ///
 /// # Errors
-/// [`BenchError`], if there is no second CPU.
-pub fn two_lanes<L: LockedCount>(
-    name: &'static str,
-    options: &Options,
-) -> Result<Box<dyn Measure>, BenchError> {
-    let cpu = BenchError::second_cpu(name, options)?;
+/// [`LabError`], if there is no second CPU.
+pub fn two_lanes<L: LockedCount>(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let cpu = setting.second_cpu()?;
     let lock = Arc::new(CachePadded::new(L::default()));
     let theirs = Arc::clone(&lock);
     let step = move || {
@@ -84,7 +83,7 @@ pub fn two_lanes<L: LockedCount>(
             theirs.count();
         }
     };
-    let partner = Partner::start(cpu, || Ok(step)).map_err(|error| BenchError::setup(name, error))?;
+    let partner = Partner::start(cpu, || Ok(step)).map_err(LabError::setup)?;
     Ok(Box::new(TwoLanes { lock, counted: 0, partner }))
 }
 
@@ -115,12 +114,12 @@ mod tests {
     #[test]
     fn locks_of_both_lanes_count() {
         let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
-        let options = Options { second_cpu: Some(cpu), ..Options::default() };
-        let mut measure = two_lanes::<TicketLock<u64>>("test", &options).unwrap();
+        let setting = Setting { second_cpu: Some(cpu), ..Setting::default() };
+        let mut measure = two_lanes::<TicketLock<u64>>(&setting).unwrap();
         measure.begin();
         let counted = measure.work() + measure.work();
         measure.end();
         assert!(counted >= 2 * TWO_LANES, "{counted}");
-        assert!(two_lanes::<TicketLock<u64>>("test", &Options::default()).is_err());
+        assert!(two_lanes::<TicketLock<u64>>(&Setting::default()).is_err());
     }
 }

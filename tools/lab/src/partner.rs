@@ -1,5 +1,6 @@
 //! The second lane of a measurement.
 
+use crate::measure::Measure;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc;
@@ -7,8 +8,8 @@ use std::thread::{self, JoinHandle};
 use warmlane_sync::padded::CachePadded;
 use warmlane_sys::affinity;
 
-const REST: u8 = 0;
-const RESTING: u8 = 1;
+const STOP: u8 = 0;
+const STOPPED: u8 = 1;
 const RUN: u8 = 2;
 const END: u8 = 3;
 
@@ -33,7 +34,7 @@ impl Partner {
         M: FnOnce() -> Result<S, String> + Send + 'static,
         S: FnMut(),
     {
-        let state = Arc::new(CachePadded::new(AtomicU8::new(REST)));
+        let state = Arc::new(CachePadded::new(AtomicU8::new(STOP)));
         let (answer, answers) = mpsc::channel();
         let shared = Arc::clone(&state);
         let thread = thread::Builder::new().name("partner".to_owned()).spawn(move || {
@@ -66,10 +67,10 @@ impl Partner {
     /// Returns when it sleeps. Does nothing if it sleeps already.
     pub fn pause(&self) {
         // The thread may only be in `RUN` or asleep: nobody else asks for something.
-        if self.state.compare_exchange(RUN, REST, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if self.state.compare_exchange(RUN, STOP, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return;
         }
-        while self.state.load(Ordering::Acquire) == REST {
+        while self.state.load(Ordering::Acquire) == STOP {
             if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
                 return;
             }
@@ -78,14 +79,39 @@ impl Partner {
     }
 }
 
+/// Work of the first lane, and the second one's if there is one, which runs while the first is measured.
+struct Beside<W> {
+    work: W,
+    partner: Option<Partner>,
+}
+
+/// Measures `work` while `partner`, if there is one, repeats its step on the second lane.
+pub fn beside(partner: impl Into<Option<Partner>>, work: impl FnMut() -> u64 + 'static) -> Box<dyn Measure> {
+    Box::new(Beside { work, partner: partner.into() })
+}
+
+impl<W: FnMut() -> u64> Measure for Beside<W> {
+    fn work(&mut self) -> u64 {
+        (self.work)()
+    }
+
+    fn begin(&mut self) {
+        self.partner.iter().for_each(Partner::resume);
+    }
+
+    fn end(&mut self) {
+        self.partner.iter().for_each(Partner::pause);
+    }
+}
+
 fn run(state: &AtomicU8, mut step: impl FnMut()) {
     loop {
         match state.load(Ordering::Acquire) {
             RUN => step(),
             END => return,
-            REST => {
+            STOP => {
                 // Only the answer to a request; one that came in between stays.
-                let _ = state.compare_exchange(REST, RESTING, Ordering::AcqRel, Ordering::Acquire);
+                let _ = state.compare_exchange(STOP, STOPPED, Ordering::AcqRel, Ordering::Acquire);
             }
             _ => thread::park(),
         }
@@ -129,9 +155,9 @@ mod tests {
             }
             partner.pause();
             partner.pause();
-            let rest = steps.load(Ordering::Relaxed);
+            let stopped = steps.load(Ordering::Relaxed);
             thread::sleep(Duration::from_millis(5));
-            assert_eq!(steps.load(Ordering::Relaxed), rest);
+            assert_eq!(steps.load(Ordering::Relaxed), stopped);
         }
         drop(partner);
         assert_eq!(Arc::strong_count(&steps), 1, "the thread has ended");

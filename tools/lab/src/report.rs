@@ -1,11 +1,13 @@
 //! One page with all that the lab found out on a machine.
 
-use crate::bench::Machine;
 use crate::counters::Report;
-use crate::experiment::{Cell, Column, Measured, Record, Steadiness};
+use crate::machine::Machine;
 use crate::page;
 use crate::plot::PlotError;
+use crate::record::{Measured, Record};
+use crate::setting::Steadiness;
 use crate::statistics::Spread;
+use crate::table::{Cell, Column};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -62,7 +64,7 @@ fn read_all<T: serde::de::DeserializeOwned>(text: &str, what: &'static str) -> R
 /// The experiments in a text: lines of `warmlane lab --json`, or records of `cargo xtask record`.
 ///
 /// # Errors
-/// [`NoResult`], with the place of the first that is none.
+/// [`NoResult`], with the line and column of the first that is none.
 pub fn read_records(text: &str) -> Result<Vec<Record>, NoResult> {
     read_all(text, "an experiment's record, as `warmlane lab --json` prints it,")
 }
@@ -71,7 +73,7 @@ impl Comparison {
     /// The comparisons in a text: lines of `cargo xtask compare --json`, or records of `cargo xtask record`.
     ///
     /// # Errors
-    /// [`NoResult`], with the place of the first that is none.
+    /// [`NoResult`], with the line and column of the first that is none.
     pub fn read(text: &str) -> Result<Vec<Self>, NoResult> {
         read_all(text, "a comparison, as `cargo xtask compare --json` prints it,")
     }
@@ -215,6 +217,8 @@ fn section(record: &Record, mixed: bool) -> Result<Markup, PlotError> {
         record.rows.iter().map(|row| row.iter().map(Cell::to_string).collect()).collect();
     let plot = record.plot()?;
     Ok(html! {
+        // Each on a line of its own, for who compares pages.
+        "\n"
         section id=(record.name) {
             h2 { (record.name) }
             p { strong { (record.question) } }
@@ -383,7 +387,7 @@ mod tests {
         record.measured = Some(Measured { command: "a < b".to_owned(), date: "2026-01-02".to_owned() });
         (record.machine.commit, record.machine.changed_since_commit) =
             (Some("0123456789abcdef".to_owned()), Some(true));
-        record.machine.huge_pages = vec![crate::bench::HugePages { page_bytes: 2 << 20, total: 512 }];
+        record.machine.huge_pages = vec![crate::machine::HugePages { page_bytes: 2 << 20, total: 512 }];
         record.machine.transparent_huge_pages = Some("madvise".to_owned());
         let page = page(&[], &[record], &[]).unwrap();
         for text in [

@@ -1,32 +1,15 @@
 //! Routes and addresses to measure tables with.
 
+use crate::random::Xorshift;
 use warmlane_forward::control::full_table::{self, FullTableError};
-use warmlane_table::{Address, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHopId, Prefix, TableError};
+use warmlane_table::{Address, Ipv4Table, Ipv6Table, NextHopId, Prefix, TableError};
 
 /// Next hops that routes are spread over.
 pub(crate) const HOPS: u32 = 64;
 
-/// xorshift64*, after Marsaglia 2003 and Vigna 2016: the same numbers on every run. `peers/lpm.c` makes the same.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (((self.next() >> 32) * bound as u64) >> 32) as usize
-    }
-
-    pub(crate) fn hop(&mut self) -> NextHopId {
-        NextHopId::new(self.below(HOPS as usize) as u32).unwrap_or_default()
-    }
+/// One of them.
+pub(crate) fn random_hop(random: &mut Xorshift) -> NextHopId {
+    NextHopId::new(random.below(HOPS as usize) as u32).unwrap_or_default()
 }
 
 /// A family that there is a full table of.
@@ -50,9 +33,43 @@ pub(crate) trait Family: Address {
 
     fn full_table() -> Result<Vec<Prefix<Self>>, FullTableError>;
     /// Any address that routers may see: of IPv6 those given out so far, 2000::/3 (RFC 4291 section 2.4, IANA).
-    fn uniform(random: &mut Random) -> Self;
+    fn uniform(random: &mut Xorshift) -> Self;
     /// As many random bits as an address has.
-    fn bits(random: &mut Random) -> Self;
+    fn bits(random: &mut Xorshift) -> Self;
+}
+
+/// What both families' tables answer to by the same names.
+macro_rules! methods_of_table {
+    ($table:ty, $full_table:path) => {
+        fn table(
+            routes: impl IntoIterator<Item = (Prefix<Self>, NextHopId)>,
+        ) -> Result<Self::Table, TableError> {
+            <$table>::from_routes(routes)
+        }
+
+        fn look_up(table: &Self::Table, keys: &[Self::Key], hops: &mut [NextHopId]) {
+            table.lookup_burst(keys, hops);
+        }
+
+        fn longest_match(table: &Self::Table, address: Self) -> NextHopId {
+            table.longest_match(address).map_or(NextHopId::NONE, |(_, hop)| hop)
+        }
+
+        fn apply(
+            table: &mut Self::Table,
+            changes: impl IntoIterator<Item = (Prefix<Self>, Option<NextHopId>)>,
+        ) -> Result<(), TableError> {
+            table.apply(changes)
+        }
+
+        fn bytes(table: &Self::Table) -> (usize, usize) {
+            (table.lookup_bytes(), table.memory_bytes())
+        }
+
+        fn full_table() -> Result<Vec<Prefix<Self>>, FullTableError> {
+            $full_table()
+        }
+    };
 }
 
 impl Family for u32 {
@@ -64,38 +81,13 @@ impl Family for u32 {
         self
     }
 
-    fn table(routes: impl IntoIterator<Item = (Prefix<Self>, NextHopId)>) -> Result<Self::Table, TableError> {
-        Ipv4Table::from_routes(routes)
-    }
+    methods_of_table!(Ipv4Table, full_table::ipv4);
 
-    fn look_up(table: &Self::Table, keys: &[Self::Key], hops: &mut [NextHopId]) {
-        table.lookup_burst(keys, hops);
-    }
-
-    fn longest_match(table: &Self::Table, address: Self) -> NextHopId {
-        table.longest_match(address).map_or(NextHopId::NONE, |(_, hop)| hop)
-    }
-
-    fn apply(
-        table: &mut Self::Table,
-        changes: impl IntoIterator<Item = (Prefix<Self>, Option<NextHopId>)>,
-    ) -> Result<(), TableError> {
-        table.apply(changes)
-    }
-
-    fn bytes(table: &Self::Table) -> (usize, usize) {
-        (table.lookup_bytes(), table.memory_bytes())
-    }
-
-    fn full_table() -> Result<Vec<Ipv4Prefix>, FullTableError> {
-        full_table::ipv4()
-    }
-
-    fn uniform(random: &mut Random) -> Self {
+    fn uniform(random: &mut Xorshift) -> Self {
         Self::bits(random)
     }
 
-    fn bits(random: &mut Random) -> Self {
+    fn bits(random: &mut Xorshift) -> Self {
         random.next() as u32
     }
 }
@@ -109,38 +101,13 @@ impl Family for u128 {
         self.to_be_bytes()
     }
 
-    fn table(routes: impl IntoIterator<Item = (Prefix<Self>, NextHopId)>) -> Result<Self::Table, TableError> {
-        Ipv6Table::from_routes(routes)
-    }
+    methods_of_table!(Ipv6Table, full_table::ipv6);
 
-    fn look_up(table: &Self::Table, keys: &[Self::Key], hops: &mut [NextHopId]) {
-        table.lookup_burst(keys, hops);
-    }
-
-    fn longest_match(table: &Self::Table, address: Self) -> NextHopId {
-        table.longest_match(address).map_or(NextHopId::NONE, |(_, hop)| hop)
-    }
-
-    fn apply(
-        table: &mut Self::Table,
-        changes: impl IntoIterator<Item = (Prefix<Self>, Option<NextHopId>)>,
-    ) -> Result<(), TableError> {
-        table.apply(changes)
-    }
-
-    fn bytes(table: &Self::Table) -> (usize, usize) {
-        (table.lookup_bytes(), table.memory_bytes())
-    }
-
-    fn full_table() -> Result<Vec<Ipv6Prefix>, FullTableError> {
-        full_table::ipv6()
-    }
-
-    fn uniform(random: &mut Random) -> Self {
+    fn uniform(random: &mut Xorshift) -> Self {
         1 << 125 | Self::bits(random) >> 3
     }
 
-    fn bits(random: &mut Random) -> Self {
+    fn bits(random: &mut Xorshift) -> Self {
         u128::from(random.next()) << 64 | u128::from(random.next())
     }
 }
@@ -168,7 +135,7 @@ impl Locality {
 
     /// `count` addresses; all are uniform if there are no prefixes.
     pub(crate) fn addresses<A: Family>(self, prefixes: &[Prefix<A>], count: usize) -> Vec<A> {
-        let mut random = Random(Random::SEED);
+        let mut random = Xorshift(Xorshift::SEED);
         let last = prefixes.len().saturating_sub(1);
         // The most popular ones must not be neighbours, as they are in the order of addresses.
         let scattered = |rank: usize| rank.wrapping_mul(0x9e37_79b9) % prefixes.len().max(1);

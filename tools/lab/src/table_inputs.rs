@@ -1,9 +1,10 @@
 //! What tables are measured with, so that a peer gets the same as ours.
 
-use crate::bench::Measure;
 use crate::benches::exact::{self, Key};
 use crate::benches::lpm;
-use crate::routes::{Family, Locality, Random};
+use crate::measure::Measure;
+use crate::random::Xorshift;
+use crate::routes::{Family, Locality, random_hop};
 
 /// Routes of a full table, and addresses to look up in it.
 #[derive(Clone, Debug)]
@@ -32,10 +33,11 @@ pub fn ipv6() -> Result<Routes<u128>, String> {
 
 fn routes<A: Family>(addresses: usize) -> Result<Routes<A>, String> {
     let prefixes = A::full_table().map_err(|error| error.to_string())?;
-    let mut random = Random(Random::SEED);
+    let mut random = Xorshift(Xorshift::SEED);
     // A number of a next hop has 16 bits.
-    let route =
-        |prefix: &warmlane_table::Prefix<A>| (prefix.first(), prefix.length(), random.hop().index() as u16);
+    let route = |prefix: &warmlane_table::Prefix<A>| {
+        (prefix.first(), prefix.length(), random_hop(&mut random).index() as u16)
+    };
     let routes = prefixes.iter().map(route).collect();
     Ok(Routes { routes, addresses: Locality::Inside.addresses(&prefixes, addresses) })
 }
@@ -74,8 +76,8 @@ mod tests {
     fn full_tables_take_the_memory_they_may() {
         fn bytes<A: Family>() -> (usize, usize) {
             let prefixes = A::full_table().unwrap();
-            let mut random = Random(Random::SEED);
-            A::bytes(&A::table(prefixes.into_iter().map(|prefix| (prefix, random.hop()))).unwrap())
+            let mut random = Xorshift(Xorshift::SEED);
+            A::bytes(&A::table(prefixes.into_iter().map(|prefix| (prefix, random_hop(&mut random)))).unwrap())
         }
         let (lookups, all) = bytes::<u32>();
         assert!(lookups <= 8 << 20 && all <= 80 << 20, "IPv4: {lookups} bytes for lookups, {all} in all");

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use warmlane_forward::control::full_table::{self, FullTableError};
 use warmlane_mem::{Frames, TooManyFrames};
+use warmlane_sys::random::Random;
 use warmlane_wire::builder::{BuildError, Frame};
 use warmlane_wire::ethernet::MacAddress;
 use warmlane_wire::ipv4::Ipv4Fields;
@@ -31,9 +32,9 @@ pub struct Mix {
     /// The same seed gives the same frames.
     pub seed: u64,
     /// How many in a hundred are IPv6.
-    pub ipv6_percent: u64,
+    pub ipv6_percent: usize,
     /// How many in a thousand can't be forwarded: expired, damaged, without route.
-    pub bad_permille: u64,
+    pub bad_permille: usize,
     /// Frame lengths in bytes, without the frame check sequence, drawn evenly.
     pub lengths: &'static [usize],
 }
@@ -49,31 +50,6 @@ impl Mix {
     pub const fn internet(count: usize) -> Self {
         const IMIX: [usize; 12] = [60, 60, 60, 60, 60, 60, 60, 590, 590, 590, 590, 1_514];
         Self { count, seed: 1, ipv6_percent: 33, bad_permille: 5, lengths: &IMIX }
-    }
-}
-
-/// A small generator of numbers that look random (splitmix64: Steele, Lea and Flood, OOPSLA 2014).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// The same seed gives the same numbers.
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next number.
-    pub const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound`, or 0 if that is 0.
-    pub const fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.next() % bound }
     }
 }
 
@@ -100,16 +76,16 @@ pub fn generate(mix: &Mix) -> Result<Frames, TrafficError> {
     let mut random = Random::new(mix.seed);
     let mut frames = Frames::new();
     while frames.len() < mix.count {
-        let length = mix.lengths[random.below(mix.lengths.len() as u64) as usize];
+        let length = mix.lengths[random.below(mix.lengths.len())];
         let bad = random.below(1_000) < mix.bad_permille;
-        let mut frame = if random.below(100) < mix.ipv6_percent {
-            let prefix = &ipv6[random.below(ipv6.len() as u64) as usize];
-            let host = u128::from(random.next()) << 64 | u128::from(random.next());
+        let mut frame = if random.percent(mix.ipv6_percent) {
+            let prefix = &ipv6[random.below(ipv6.len())];
+            let host = random.bits128();
             let destination = prefix.first() | host & (prefix.last() - prefix.first());
             ipv6_frame(destination.into(), length.max(62), &mut random)?
         } else {
-            let prefix = &ipv4[random.below(ipv4.len() as u64) as usize];
-            let destination = prefix.first() | random.next() as u32 & (prefix.last() - prefix.first());
+            let prefix = &ipv4[random.below(ipv4.len())];
+            let destination = prefix.first() | random.bits() as u32 & (prefix.last() - prefix.first());
             ipv4_frame(destination.into(), length, &mut random)?
         };
         if bad {
@@ -122,28 +98,28 @@ pub fn generate(mix: &Mix) -> Result<Frames, TrafficError> {
 
 const ROUTER: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 0x01]);
 const HOST: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 0x02]);
-const UDP_HEADERS_IPV4: usize = 14 + 20 + 8;
-const UDP_HEADERS_IPV6: usize = 14 + 40 + 8;
 
 fn ipv4_frame(destination: Ipv4Addr, length: usize, random: &mut Random) -> Result<Vec<u8>, BuildError> {
     // 16/4 lies in the middle of what is routed: never martian.
-    let source = Ipv4Addr::from_bits(0x1000_0000 | random.next() as u32 & 0x0fff_ffff);
-    Frame::new()
-        .ethernet(ROUTER, HOST)
-        .ipv4(Ipv4Fields::new(source, destination))
-        .udp(random.next() as u16 | 1_024, 53)
-        .payload(&vec![0; length.saturating_sub(UDP_HEADERS_IPV4)])
-        .to_vec()
+    let source = Ipv4Addr::from_bits(0x1000_0000 | random.bits() as u32 & 0x0fff_ffff);
+    udp_frame(|frame| frame.ipv4(Ipv4Fields::new(source, destination)), 14 + 20 + 8, length, random)
 }
 
 fn ipv6_frame(destination: Ipv6Addr, length: usize, random: &mut Random) -> Result<Vec<u8>, BuildError> {
-    let source = Ipv6Addr::from_bits(0x2600 << 112 | u128::from(random.next()));
-    Frame::new()
-        .ethernet(ROUTER, HOST)
-        .ipv6(Ipv6Fields::new(source, destination))
-        .udp(random.next() as u16 | 1_024, 53)
-        .payload(&vec![0; length.saturating_sub(UDP_HEADERS_IPV6)])
-        .to_vec()
+    let source = Ipv6Addr::from_bits(0x2600 << 112 | u128::from(random.bits()));
+    udp_frame(|frame| frame.ipv6(Ipv6Fields::new(source, destination)), 14 + 40 + 8, length, random)
+}
+
+/// A frame of `length` bytes with so many bytes of headers.
+fn udp_frame(
+    network: impl FnOnce(Frame<'static>) -> Frame<'static>,
+    headers: usize,
+    length: usize,
+    random: &mut Random,
+) -> Result<Vec<u8>, BuildError> {
+    let payload = vec![0; length.saturating_sub(headers)];
+    let frame = network(Frame::new().ethernet(ROUTER, HOST)).udp(random.bits() as u16 | 1_024, 53);
+    frame.payload(&payload).to_vec()
 }
 
 /// Breaks a frame in one of a few ways that happen: header bytes damaged, lifetime used up, cut short.

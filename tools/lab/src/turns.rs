@@ -80,7 +80,7 @@ pub fn take<E: From<AffinityError>>(
     // With one lane nothing moves between CPUs, and the other one may sleep.
     let awake = (cpus.len() > 1).then(|| Awake::start(cpus)).transpose()?;
     let mut measure = |way| match &awake {
-        Some(awake) => awake.rest_during(|| measure(way)),
+        Some(awake) => awake.paused_during(|| measure(way)),
         None => measure(way),
     };
     loop {

@@ -1,6 +1,6 @@
 //! Buffers that one lane takes and fills and another one reads and frees.
 
-use crate::bench::Measure;
+use crate::measure::Measure;
 use crate::partner::Partner;
 use warmlane_mem::{
     BURST_CAPACITY, Burst, LINE_BYTES, LaneCache, PacketSender, Pool, PoolConfig, PoolKind, channel,
@@ -9,10 +9,10 @@ use warmlane_mem::{
 /// Bursts in a unit of work: well below a millisecond.
 const BURSTS: usize = 64;
 
-/// Places for the burst, one after the other from round to round.
-const PLACES: usize = 16;
+/// Slots for the burst, one after the other from round to round.
+const SLOTS: usize = 16;
 
-/// From one place to the next: an odd number of lines, so that they are all over a page.
+/// From one slot to the next: an odd number of lines, so that they are all over a page.
 const APART: usize = 35 * LINE_BYTES;
 
 /// A burst, and what keeps the next one off.
@@ -21,8 +21,8 @@ const APART: usize = 35 * LINE_BYTES;
 /// Architectures Optimization Reference Manual, "4-KByte aliasing"), and the store to a header waits for a line from the other
 /// core. So it matters where in its page a list of packets lies, which is the allocator's whim: of 24 ways to lay out the
 /// same lanes two took 41 cycles a packet and the others 35 to 37 (Granite Rapids, headers of 131,072 buffers, 20,000 held).
-/// A figure that is a median of rounds in different places does not depend on it.
-struct Place {
+/// A figure that is a median of rounds in different slots does not depend on it.
+struct Slot {
     burst: Burst,
     _apart: [u8; APART - size_of::<Burst>()],
 }
@@ -53,10 +53,10 @@ pub(crate) struct Shape {
 impl Default for Shape {
     /// Full-length frames in a large pool.
     fn default() -> Self {
-        let PoolConfig { kind, magazine, .. } = PoolConfig::default();
+        let usual = PoolConfig::default();
         Self {
-            kind,
-            magazine,
+            kind: usual.kind,
+            magazine: usual.magazine_size(),
             hot_set: None,
             buffers: 65_535,
             burst: 32,
@@ -69,7 +69,7 @@ impl Default for Shape {
     }
 }
 
-impl Place {
+impl Slot {
     fn new(limit: usize) -> Self {
         Self { burst: Burst::with_limit(limit), _apart: [0; APART - size_of::<Burst>()] }
     }
@@ -81,8 +81,8 @@ pub(crate) struct TwoLanes {
     next: usize,
     touched: usize,
     template: Vec<u8>,
-    places: Vec<Place>,
-    place: usize,
+    slots: Vec<Slot>,
+    slot: usize,
     sender: PacketSender,
     distance: Distance,
     partner: Partner,
@@ -115,7 +115,7 @@ impl TwoLanes {
         let pool = Pool::new(&PoolConfig {
             name: name.to_owned(),
             kind: shape.kind,
-            magazine: shape.magazine,
+            magazine: Some(shape.magazine),
             hot_set: shape.hot_set,
             buffers: shape.buffers,
             ..PoolConfig::default()
@@ -154,8 +154,8 @@ impl TwoLanes {
             next: 0,
             touched,
             template: vec![0x5a; longest],
-            places: (0..PLACES).map(|_| Place::new(shape.burst)).collect(),
-            place: 0,
+            slots: (0..SLOTS).map(|_| Slot::new(shape.burst)).collect(),
+            slot: 0,
             sender,
             distance: Distance { most, sent: 0, received: 0 },
             partner,
@@ -178,7 +178,7 @@ pub(crate) fn read_lines(data: &[u8]) {
 impl Measure for TwoLanes {
     fn work(&mut self) -> u64 {
         let mut sent = 0;
-        let burst = &mut self.places[self.place].burst;
+        let burst = &mut self.slots[self.slot].burst;
         for _ in 0..BURSTS {
             let size = burst.limit();
             let allowed = self.distance.allows(size, &self.sender);
@@ -193,7 +193,7 @@ impl Measure for TwoLanes {
                 if self.next == self.lengths.len() {
                     self.next = 0;
                 }
-                // The frame's header if no more is to be touched; its length stands in the packet all the same.
+                // The frame's header if no more is to be touched; the packet has its whole length all the same.
                 if packet.fill(&self.template[..length.min(self.touched)]).is_ok() && self.touched < length {
                     let _ = packet.append(length - self.touched);
                 }
@@ -211,7 +211,7 @@ impl Measure for TwoLanes {
     }
 
     fn begin(&mut self) {
-        self.place = (self.place + 1) % PLACES;
+        self.slot = (self.slot + 1) % SLOTS;
         self.partner.resume();
     }
 

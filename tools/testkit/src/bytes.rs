@@ -1,7 +1,7 @@
 //! Packets as bytes, written down from the RFCs' diagrams without any of the project's own code, so that a test that
 //! compares with them compares with something else.
 
-use crate::random::Random;
+use warmlane_sys::random::Random;
 
 /// Ethernet type of IPv4.
 pub const IPV4: u16 = 0x0800;

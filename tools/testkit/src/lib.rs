@@ -4,6 +4,8 @@
 //! - [`namespace`] makes network namespaces and the links between them, and takes them away again.
 //! - [`process`] runs programs, the `warmlane` command above all, and reads what they say.
 //!
+//! - [`requirements`] says loudly what is skipped for want of what; [`promise`] checks figures that only an idle machine can keep.
+//!
 //! It promises that whatever it made is gone when a test ends, also one that fails, and that it uses none of the code
 //! under test to say what is right. It must not decide what a test expects.
 
@@ -12,7 +14,7 @@
 pub mod bytes;
 pub mod namespace;
 pub mod process;
-pub mod random;
+pub mod promise;
 mod report;
 pub mod requirements;
 pub mod traffic;

@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn two_namespaces_reach_each_other_and_leave_nothing_behind() {
-        if !crate::requirements::namespaces_and("namespaces", &["ip", "ping", "sysctl"]) {
+        if !crate::requirements::namespaces_and(&["ip", "ping", "sysctl"]) {
             return;
         }
         let (a, b) = (Namespace::new("a"), Namespace::new("b"));

@@ -1,16 +1,20 @@
 //! Programs that a test runs, and the `warmlane` command above all.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use signal_hook::consts::SIGINT;
 
-/// How often a process is asked whether it is still there.
-const POLL: Duration = Duration::from_millis(5);
+use crate::promise::Stat;
+
+/// How often, while it says nothing, a process is asked whether it is still there.
+const POLL: Duration = Duration::from_millis(100);
 
 /// The environment variable with the path of a command that is there already, for tests where none can be built.
 pub const COMMAND_VARIABLE: &str = "WARMLANE_TEST_COMMAND";
@@ -38,6 +42,22 @@ pub fn warmlane() -> &'static Path {
         assert!(status.success(), "cargo could not build the warmlane command");
         profile.join("warmlane")
     })
+}
+
+/// A copy of the `warmlane` command in a directory, for users who can't reach the original.
+///
+/// Another program makes it: a file that this process had open for writing could not be executed while a child of another
+/// thread, forked meanwhile, still holds a copy of the descriptor (`ETXTBSY`).
+///
+/// # Panics
+/// If it can't be made.
+#[track_caller]
+pub fn install_warmlane(directory: &Path) -> PathBuf {
+    let copy = directory.join("warmlane");
+    let mut install = Command::new("install");
+    install.args(["--mode", "755"]).arg(warmlane()).arg(&copy);
+    Process::run(&mut install, Duration::from_secs(60)).expect_success("install");
+    copy
 }
 
 /// Shells start what is in the background with the signal of Ctrl+C ignored, and so would be all that we start, which is to end by it.
@@ -91,8 +111,9 @@ impl Finished {
 pub struct Process {
     name: String,
     child: Child,
-    output: Collector,
-    errors: Collector,
+    /// Becomes readable when it ends.
+    end: OwnedFd,
+    said: Arc<Said>,
 }
 
 impl Process {
@@ -106,9 +127,12 @@ impl Process {
         let name = format!("{command:?}");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
-        let output = Collector::new(child.stdout.take().expect("piped"));
-        let errors = Collector::new(child.stderr.take().expect("piped"));
-        Self { name, child, output, errors }
+        let said = Arc::<Said>::default();
+        Said::collect(&said, OUTPUT, child.stdout.take().expect("piped"));
+        Said::collect(&said, ERRORS, child.stderr.take().expect("piped"));
+        let pid = Pid::from_child(&child);
+        let end = pidfd_open(pid, PidfdFlags::empty()).expect("Linux has had pidfd_open(2) since 5.3");
+        Self { name, child, end, said }
     }
 
     /// Runs a program to its end.
@@ -127,13 +151,16 @@ impl Process {
     #[track_caller]
     pub fn wait_for(&mut self, text: &str, limit: Duration) {
         let end = Instant::now() + limit;
-        loop {
-            let is_over = self.has_ended();
-            if self.output.contains(text) || self.errors.contains(text) {
+        let left = || end.saturating_duration_since(Instant::now());
+        let has_said = |texts: &[Text; 2]| texts.iter().any(|one| one.contains(text));
+        while !self.said.wait_until(POLL.min(left()), has_said) {
+            if self.has_ended() {
+                // What it said last may still be on its way.
+                self.said.wait_until(left(), |texts| has_said(texts) || texts.iter().all(|one| one.is_whole));
+                assert!(has_said(&self.said.texts()), "{} never said {text:?}:\n{}", self.name, self.said());
                 return;
             }
-            assert!(!is_over && Instant::now() < end, "{} never said {text:?}:\n{}", self.name, self.said());
-            std::thread::sleep(POLL);
+            assert!(!left().is_zero(), "{} never said {text:?}:\n{}", self.name, self.said());
         }
     }
 
@@ -193,18 +220,48 @@ impl Process {
     #[track_caller]
     pub fn finish(mut self, limit: Duration) -> Finished {
         let end = Instant::now() + limit;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                break status;
+        assert!(self.ends_within(limit), "{} runs longer than {limit:?}:\n{}", self.name, self.said());
+        let status = self.child.wait().expect("a child can be waited for");
+        // What a grandchild still holds open is waited for up to the limit.
+        let left = end.saturating_duration_since(Instant::now());
+        self.said.wait_until(left, |texts| texts.iter().all(|text| text.is_whole));
+        let [output, errors] = [OUTPUT, ERRORS].map(|stream| self.said.texts()[stream].to_string());
+        Finished { status, output, errors }
+    }
+
+    /// What it has written to standard output so far.
+    pub fn output(&self) -> String {
+        self.said.texts()[OUTPUT].to_string()
+    }
+
+    /// The time of CPUs that it has taken so far, without its children's.
+    ///
+    /// # Panics
+    /// If it is gone already.
+    #[track_caller]
+    pub fn cpu_time(&self) -> Duration {
+        match Stat::read(self.child.id()) {
+            Some(stat) => stat.cpu_time(),
+            None => panic!("{} is gone:\n{}", self.name, self.said()),
+        }
+    }
+
+    fn ends_within(&self, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        loop {
+            let left = Timespec::try_from(end.saturating_duration_since(Instant::now()))
+                .expect("no such long limits");
+            match poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&left)) {
+                Ok(count) => return count > 0,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => panic!("poll: {error}"),
             }
-            assert!(Instant::now() < end, "{} runs longer than {limit:?}:\n{}", self.name, self.said());
-            std::thread::sleep(POLL);
-        };
-        Finished { status, output: self.output.all(end), errors: self.errors.all(end) }
+        }
     }
 
     fn said(&self) -> String {
-        format!("{}\n{}", self.output.so_far(), self.errors.so_far())
+        let texts = self.said.texts();
+        format!("{}\n{}", texts[OUTPUT], texts[ERRORS])
     }
 }
 
@@ -216,11 +273,15 @@ impl Drop for Process {
     }
 }
 
-/// Reads an output in the background, so that the process never waits for us.
-#[derive(Debug)]
-struct Collector {
-    text: Arc<(Mutex<Text>, Condvar)>,
-    _reader: JoinHandle<()>,
+/// The places of standard output and standard error in [`Said`].
+const OUTPUT: usize = 0;
+const ERRORS: usize = 1;
+
+/// What a process has said so far, read in the background, so that the process never waits for us.
+#[derive(Debug, Default)]
+struct Said {
+    texts: Mutex<[Text; 2]>,
+    has_grown: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -229,44 +290,47 @@ struct Text {
     is_whole: bool,
 }
 
-impl Collector {
-    fn new(stream: impl Read + Send + 'static) -> Self {
-        let text = Arc::<(Mutex<Text>, Condvar)>::default();
-        let shared = Arc::clone(&text);
-        let reader = std::thread::spawn(move || {
-            let mut stream = BufReader::new(stream);
+impl Said {
+    fn collect(said: &Arc<Self>, stream: usize, from: impl Read + Send + 'static) {
+        let said = Arc::clone(said);
+        std::thread::spawn(move || {
+            let mut from = BufReader::new(from);
             loop {
                 // An error ends the output like its end does; a broken pipe has no more to say either.
-                let count = stream.fill_buf().map_or(0, |bytes| {
-                    shared.0.lock().expect("nobody panics with it").bytes.extend_from_slice(bytes);
-                    bytes.len()
-                });
+                let bytes = from.fill_buf().unwrap_or_default();
+                let count = bytes.len();
+                let text = &mut said.texts()[stream];
+                text.bytes.extend_from_slice(bytes);
+                text.is_whole = count == 0;
+                said.has_grown.notify_all();
                 if count == 0 {
-                    break;
+                    return;
                 }
-                stream.consume(count);
+                from.consume(count);
             }
-            shared.0.lock().expect("nobody panics with it").is_whole = true;
-            shared.1.notify_all();
         });
-        Self { text, _reader: reader }
     }
 
-    fn so_far(&self) -> String {
-        String::from_utf8_lossy(&self.text.0.lock().expect("nobody panics with it").bytes).into_owned()
+    fn texts(&self) -> MutexGuard<'_, [Text; 2]> {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until something holds; says whether it did in time.
+    fn wait_until(&self, limit: Duration, holds: impl Fn(&[Text; 2]) -> bool) -> bool {
+        let waited = self.has_grown.wait_timeout_while(self.texts(), limit, |texts| !holds(texts));
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+impl Text {
     fn contains(&self, text: &str) -> bool {
-        self.so_far().contains(text)
+        String::from_utf8_lossy(&self.bytes).contains(text)
     }
+}
 
-    /// All of it; what a grandchild still holds open is waited for up to `end`.
-    fn all(&self, end: Instant) -> String {
-        let text = self.text.0.lock().expect("nobody panics with it");
-        let left = end.saturating_duration_since(Instant::now());
-        let (text, _) =
-            self.text.1.wait_timeout_while(text, left, |text| !text.is_whole).expect("nobody panics with it");
-        String::from_utf8_lossy(&text.bytes).into_owned()
+impl std::fmt::Display for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.bytes))
     }
 }
 

@@ -13,67 +13,85 @@ const CAPABILITIES: [u32; 3] = [12, 13, 21];
 ///
 /// # Panics
 /// If something is missing and the environment variable `CI` is set: there everything has to run.
-pub fn namespaces_and(test: &str, programs: &[&str]) -> bool {
+#[track_caller]
+pub fn namespaces_and(programs: &[&str]) -> bool {
     let mut missing = Vec::new();
     if !is_privileged() {
         missing.push("root".to_owned());
     }
     missing.extend(missing_programs(programs));
-    met(test, &missing)
+    all_there(&missing)
 }
 
 /// Whether a test that runs these programs can run here; the rest as with [`namespaces_and`].
 ///
 /// # Panics
 /// If one is missing and the environment variable `CI` is set.
-pub fn programs(test: &str, programs: &[&str]) -> bool {
-    met(test, &missing_programs(programs))
+#[track_caller]
+pub fn programs(programs: &[&str]) -> bool {
+    all_there(&missing_programs(programs))
 }
 
 /// Whether a test that pins this many lanes can run here; the rest as with [`namespaces_and`].
 ///
 /// # Panics
 /// If there are fewer CPUs and the environment variable `CI` is set.
-pub fn cpus(test: &str, count: usize) -> bool {
+#[track_caller]
+pub fn cpus(count: usize) -> bool {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
-    let missing = if available < count { vec![format!("{count} CPUs")] } else { Vec::new() };
-    met(test, &missing)
+    all_there(&if available < count { vec![format!("{count} CPUs")] } else { Vec::new() })
 }
 
 /// Whether a test that runs this Python with this module can run here; the rest as with [`namespaces_and`].
 ///
 /// # Panics
 /// If one is missing and the environment variable `CI` is set.
-pub fn python_module(test: &str, python: &str, module: &str) -> bool {
+#[track_caller]
+pub fn python_module(python: &str, module: &str) -> bool {
     let line = format!("import {module}");
     let output = std::process::Command::new(python).args(["-c", &line]).output();
     let is_there = output.is_ok_and(|output| output.status.success());
-    met(test, &if is_there { Vec::new() } else { vec![format!("{python} with the module {module}")] })
-}
-
-/// Whether this kernel has interfaces of a kind, as `ip link add NAME LINE` makes them; LINE is like
-/// `link eth0 type vlan id 7`.
-///
-/// If not, it says so as the others do, but not only where `CI` isn't set. So a test that needs this must also run in a
-/// guest with another kernel.
-pub fn interface_kind(test: &str, namespace: &crate::namespace::Namespace, line: &str) -> bool {
-    let added = namespace.run(&format!("ip link add probe {line}"));
-    let is_there = added.status.success();
-    if is_there {
-        namespace.ip("link delete probe");
-    } else {
-        let kind = line.split_whitespace().skip_while(|word| *word != "type").nth(1).unwrap_or(line);
-        skip(test, &format!("a kernel with {kind} interfaces"));
-    }
-    is_there
+    all_there(&if is_there { Vec::new() } else { vec![format!("{python} with the module {module}")] })
 }
 
 /// Says that a test can't run here, for want of something that the others of this module don't look for.
 ///
 /// # Panics
 /// If the environment variable `CI` is set.
-pub fn missing(test: &str, what: &str) {
-    met(test, &[what.to_owned()]);
+#[track_caller]
+pub fn missing(what: &str) {
+    all_there(&[what.to_owned()]);
+}
+
+/// Whether this kernel has interfaces of a kind, as `ip link add NAME LINE` makes them; LINE is like
+/// `link eth0 type vlan id 7`.
+///
+/// If not, it says so, and is no failure in CI either: nobody can install another kernel there. So a test that needs this
+/// must also run in a guest with another kernel.
+#[track_caller]
+pub fn interface_kind(namespace: &crate::namespace::Namespace, line: &str) -> bool {
+    let added = namespace.run(&format!("ip link add probe {line}"));
+    let is_there = added.status.success();
+    if is_there {
+        namespace.ip("link delete probe");
+    } else {
+        let kind = line.split_whitespace().skip_while(|word| *word != "type").nth(1).unwrap_or(line);
+        skip(&format!("this kernel has no {kind} interfaces"));
+    }
+    is_there
+}
+
+/// Says that a test, or a part of it, is skipped for a reason that lies in the machine and that nobody can mend by installing
+/// something: no failure in CI either.
+///
+/// It is written past the test harness, which keeps to itself what passing tests print.
+#[track_caller]
+pub fn skip(why: &str) {
+    let place = std::panic::Location::caller();
+    // The harness names a test's thread after it, except when it runs tests one at a time.
+    let thread = std::thread::current();
+    let test = thread.name().filter(|name| *name != "main").unwrap_or("a test");
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test} ({}:{}): {why}", place.file(), place.line());
 }
 
 /// Where a program is.
@@ -86,19 +104,15 @@ pub fn find(program: &str) -> Option<PathBuf> {
     places.find(|place| place.is_file())
 }
 
-fn met(test: &str, missing: &[String]) -> bool {
+#[track_caller]
+fn all_there(missing: &[String]) -> bool {
     if missing.is_empty() {
         return true;
     }
     let missing = missing.join(", ");
-    assert!(std::env::var_os("CI").is_none(), "{test} needs {missing}, and in CI nothing may be missing");
-    skip(test, &missing);
+    assert!(std::env::var_os("CI").is_none(), "this test needs {missing}, and in CI nothing may be missing");
+    skip(&format!("needs {missing}"));
     false
-}
-
-/// Says it past the test harness, which captures what `eprintln!` writes.
-fn skip(test: &str, missing: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED (needs {missing}): {test}");
 }
 
 fn is_privileged() -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Between a fast and a slow commit, the middle one is measured in turns with both, until the one commit is found that is
 //! slow while its parent is fast. Turns cancel what drifts, ranks withstand single disturbed rounds, and no commit is judged
-//! until it stands on one side or the other.
+//! until it is on one side or the other.
 
 mod checkout;
 mod ranks;
@@ -23,7 +23,7 @@ use checkout::{Built, Checkouts};
 
 /// The chance below which a difference is believed.
 const CHANCE: f64 = 0.001;
-/// How often the ends are measured anew while their difference may be chance, and a commit while it stands between the two
+/// How often the ends are measured anew while their difference may be chance, and a commit while it is between the two
 /// sides, each time with more rounds.
 const ATTEMPTS: usize = 4;
 
@@ -110,7 +110,7 @@ fn find(arguments: &Arguments, checkouts: &Checkouts) -> anyhow::Result<String> 
     // Those before `low` are fast, the one at `high` and those after it slow.
     let (mut low, mut high) = (0, commits.len() - 1);
     let mut parent = good.clone();
-    // What can't be judged, with the place that it had: before the commit that now has this number.
+    // What can't be judged, with the index that it had: before the commit that now has this number.
     let mut skipped: Vec<(usize, String)> = Vec::new();
     while low < high {
         let middle = usize::midpoint(low, high);
@@ -134,7 +134,7 @@ fn find(arguments: &Arguments, checkouts: &Checkouts) -> anyhow::Result<String> 
             Err(reason) => {
                 eprintln!("xtask: {description} could not be judged: {reason}");
                 commits.remove(middle);
-                skipped.iter_mut().filter(|(place, _)| *place > middle).for_each(|(place, _)| *place -= 1);
+                skipped.iter_mut().filter(|(index, _)| *index > middle).for_each(|(index, _)| *index -= 1);
                 skipped.push((middle, format!("{description} ({reason})")));
                 high -= 1;
             }
@@ -150,7 +150,7 @@ fn find(arguments: &Arguments, checkouts: &Checkouts) -> anyhow::Result<String> 
         let _ = write!(answer, "\nonly a part of the slowdown ({total}): other commits have a share in it");
     }
     // Those between the last fast commit and the first slow one may be it as well.
-    let (suspects, others): (Vec<_>, Vec<_>) = skipped.into_iter().partition(|(place, _)| *place == high);
+    let (suspects, others): (Vec<_>, Vec<_>) = skipped.into_iter().partition(|(index, _)| *index == high);
     let list = |skipped: Vec<(usize, String)>| {
         skipped.into_iter().map(|(_, description)| description).collect::<Vec<_>>().join("; ")
     };
@@ -239,19 +239,19 @@ impl Measuring {
             }
             match verdict(&taken) {
                 Some(slow) => return Ok(Ok(slow)),
-                None => doubt = String::from("it stands between the fast and the slow side"),
+                None => doubt = String::from("it is between the fast and the slow side"),
             }
         }
         Ok(Err(doubt))
     }
 }
 
-/// Whether what was measured against the fast and the slow side stands on the slow one; `None` between them.
+/// Whether what was measured against the fast and the slow side is on the slow one; `None` between them.
 fn verdict(taken: &Taken) -> Option<bool> {
     let (from_good, to_bad) =
         (slowdown(&taken.peers[0], &taken.ours), slowdown(&taken.ours, &taken.peers[1]));
     let slow = from_good.ratio > to_bad.ratio;
-    // One of the two differences is believed, and the other one is much smaller: it stands on that side.
+    // One of the two differences is believed, and the other one is much smaller: it is on that side.
     let (far, near) = if slow { (&from_good, &to_bad) } else { (&to_bad, &from_good) };
     (far.chance < CHANCE && (near.ratio - 1.0) < (far.ratio - 1.0) / 2.0).then_some(slow)
 }
@@ -329,7 +329,7 @@ mod tests {
         assert!(!answer.contains("only a part"), "{answer}");
     }
 
-    /// The promise in full, each time with other noise and another place.
+    /// The promise in full, each time with other noise and another commit.
     #[test]
     fn the_planted_commit_is_named_in_nineteen_of_twenty_tries() {
         let tries = 20;
@@ -381,7 +381,7 @@ mod tests {
         let costs: Vec<_> = [100.0, 100.0, 150.0, 220.0, 220.0].map(Some).into();
         let answer = bisect(&costs, &Arguments { rounds: 9, ..arguments("HEAD~4", "HEAD") }).unwrap();
         assert!(answer.contains("first slow commit") && answer.contains("change 3\n"), "{answer}");
-        assert!(answer.contains("change 2 (it stands between the fast and the slow side)"), "{answer}");
+        assert!(answer.contains("change 2 (it is between the fast and the slow side)"), "{answer}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use warmlane_lab::bench::Machine;
+use warmlane_lab::machine::Machine;
 use warmlane_sys::affinity;
 
 use crate::gate;

@@ -1,6 +1,6 @@
 //! `cargo xtask figures`: figures quoted in documents are those of the records that they come from.
 //!
-//! A quoted figure is a link whose target is its record and where in it the figure stands, so that readers can follow it too:
+//! A quoted figure is a link whose target is its record and where in it the figure is, so that readers can follow it too:
 //! `[2.14](../perf/figures/zen5/compare/l3-forward.json#ratio)`. The check fails on any that differs from its record at the
 //! precision that is shown, on tables of figures without a record in those documents that readers start with, and if a
 //! machine's report is another one than its records give; `--refill` writes what the records say. `cargo xtask record` makes

@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let status = workspace::run_quietly(&mut build)?;
     if !status.success() {
-        bail!("the fuzz targets do not build ({status}); what cargo said stands above");
+        bail!("the fuzz targets do not build ({status}); what cargo said is above");
     }
     let programs = directory.join(host).join("release");
     for target in chosen {
@@ -112,7 +112,7 @@ fn fuzz(program: &Path, folder: &Path, target: &str, seconds: u32) -> anyhow::Re
             program.display(),
             input.display()
         ),
-        None if !status.success() => bail!("{target} ended with {status}; what it said stands above"),
+        None if !status.success() => bail!("{target} ended with {status}; what it said is above"),
         None => {
             println!("{target}: nothing found in {seconds} seconds");
             Ok(())

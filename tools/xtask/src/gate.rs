@@ -2,7 +2,7 @@
 //!
 //! Instructions are counted under valgrind, which runs the same code in the same way on every machine, whatever else
 //! that does: so a needless load per packet shows, where a clock would see noise. Misses of a modelled cache are counted
-//! too. What a path may take stands in `perf/instructions.json`; raising that is a change of its own, with its reason.
+//! too. What a path may take is in `perf/instructions.json`; raising that is a change of its own, with its reason.
 
 mod baseline;
 mod callgrind;
@@ -335,7 +335,7 @@ fn build(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
     build.current_dir(root).args(["--quiet", "--package", "warmlane-cli"]).env("CARGO_TARGET_DIR", target);
     let status = workspace::run_quietly(&mut build)?;
     if !status.success() {
-        bail!("warmlane does not build ({status}); what cargo said stands above");
+        bail!("warmlane does not build ({status}); what cargo said is above");
     }
     Ok(target.join("release/warmlane"))
 }

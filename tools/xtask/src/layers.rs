@@ -1,7 +1,8 @@
 //! `cargo xtask layers`: which crate may depend on which, and which may be unsafe.
 //!
 //! Top-level folders are layers. A crate depends on crates in earlier layers, and on those listed before it in its own;
-//! drivers don't know each other, functions don't know drivers. Tests may also use `tools/testkit`.
+//! drivers share `drivers/common` and don't know each other, functions don't know drivers, `assembly` joins both. Tests
+//! may also use `tools/testkit`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,11 +13,12 @@ use crate::workspace::{self, Metadata};
 
 /// The layers from the bottom up, each with its rooms in their order.
 const LAYERS: &[(&str, Rooms)] = &[
-    ("base", Rooms::Ordered(&["sync", "sys", "wire"])),
+    ("base", Rooms::Ordered(&["sync", "counters", "sys", "settings", "wire", "bpf"])),
     ("core", Rooms::Ordered(&["mem", "table", "port", "lane"])),
-    ("drivers", Rooms::Strangers),
+    ("drivers", Rooms::Independent { shared: "common" }),
     ("functions", Rooms::Ordered(&["forward", "router", "gen"])),
-    ("tools", Rooms::Ordered(&["testkit", "lab", "xtask"])),
+    ("assembly", Rooms::One),
+    ("tools", Rooms::Ordered(&["testkit", "doctor", "lab", "xtask"])),
     ("warmlane", Rooms::One),
     ("cli", Rooms::One),
     ("tests", Rooms::One),
@@ -24,8 +26,16 @@ const LAYERS: &[(&str, Rooms)] = &[
 
 /// Rooms whose work can't be done without unsafe code: memory, atomics, processor instructions, the kernel's interfaces,
 /// hardware. All others forbid it, so that a reviewer knows where to look.
-const UNSAFE_ROOMS: &[&str] =
-    &["base/sync", "base/sys", "core/mem", "core/table", "core/port", "drivers/kernel", "drivers/xdp"];
+const UNSAFE_ROOMS: &[&str] = &[
+    "base/bpf",
+    "base/sync",
+    "base/sys",
+    "core/mem",
+    "core/table",
+    "drivers/common",
+    "drivers/kernel",
+    "drivers/xdp",
+];
 
 const FORBIDS_UNSAFE: &str = "#![forbid(unsafe_code)]";
 const TEST_FIXTURES: &str = "tools/testkit";
@@ -34,8 +44,8 @@ const TEST_FIXTURES: &str = "tools/testkit";
 enum Rooms {
     /// Each may use those before it.
     Ordered(&'static [&'static str]),
-    /// Any number, none of which may use another.
-    Strangers,
+    /// Any number, none of which may use another; all may use the shared one.
+    Independent { shared: &'static str },
     /// The layer is one crate.
     One,
 }
@@ -61,7 +71,7 @@ impl fmt::Display for Violation {
         write!(f, "{package} ({room}) ")?;
         match complaint {
             Complaint::UnknownRoom => {
-                write!(f, "is in no known room: give it a place in LAYERS in tools/xtask/src/layers.rs")
+                write!(f, "is in no known room: add it to LAYERS in tools/xtask/src/layers.rs")
             }
             Complaint::Dependency { on, at, rule } => {
                 write!(f, "must not depend on {on} ({at}): {rule}")
@@ -93,15 +103,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
     }
 }
 
-/// A crate's place: number of its layer, number of its room in it (if rooms have an order).
+/// Where a crate is: the index of its layer, and of its room in it (if rooms have an order).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Position {
     layer: usize,
     room: Option<usize>,
 }
 
-/// Finds the place of a folder, given relative to the root: "core/mem", "cli".
-fn place(folder: &str) -> Option<Place> {
+/// Finds the position of a folder, given relative to the root: "core/mem", "cli".
+fn position(folder: &str) -> Option<Position> {
     let (layer_name, room_name) = match folder.split_once('/') {
         Some((layer, room)) => (layer, Some(room)),
         None => (folder, None),
@@ -109,10 +119,12 @@ fn place(folder: &str) -> Option<Place> {
     let layer = LAYERS.iter().position(|(name, _)| *name == layer_name)?;
     let room = match (LAYERS[layer].1, room_name) {
         (Rooms::Ordered(rooms), Some(name)) => Some(rooms.iter().position(|room| *room == name)?),
-        (Rooms::Strangers, Some(_)) | (Rooms::One, None) => None,
+        // All but the shared one come behind it, in no order.
+        (Rooms::Independent { shared }, Some(name)) => Some(usize::from(name != shared)),
+        (Rooms::One, None) => None,
         _ => return None,
     };
-    Some(Place { layer, room })
+    Some(Position { layer, room })
 }
 
 fn check(
@@ -127,7 +139,7 @@ fn check(
         let mut complain = |complaint| {
             violations.push(Violation { package: package.name.clone(), room: room.clone(), complaint });
         };
-        let Some(user) = place(&room) else {
+        let Some(user) = position(&room) else {
             complain(Complaint::UnknownRoom);
             continue;
         };
@@ -137,7 +149,7 @@ fn check(
             if dependency.kind.as_deref() == Some("dev") && at == TEST_FIXTURES {
                 continue;
             }
-            if let Some(rule) = broken_rule(user, place(&at)) {
+            if let Some(rule) = broken_rule(user, position(&at)) {
                 complain(Complaint::Dependency { on: dependency.name.clone(), at, rule });
             }
         }
@@ -159,7 +171,7 @@ fn check(
 }
 
 /// The rule that a dependency breaks, if any.
-fn broken_rule(user: Place, used: Option<Place>) -> Option<&'static str> {
+fn broken_rule(user: Position, used: Option<Position>) -> Option<&'static str> {
     let Some(used) = used else {
         return Some("it is in no known room");
     };
@@ -171,8 +183,8 @@ fn broken_rule(user: Place, used: Option<Place>) -> Option<&'static str> {
         return (used.layer > user.layer).then_some("its layer is above");
     }
     match (user.room, used.room) {
-        (None, None) if user_layer == "drivers" => Some("drivers don't know each other"),
-        (Some(user), Some(used)) if used > user => Some("it stands later in the same layer"),
+        (Some(1), Some(1)) if user_layer == "drivers" => Some("drivers don't know each other"),
+        (Some(user), Some(used)) if used > user => Some("it comes later in the same layer"),
         _ => None,
     }
 }
@@ -226,9 +238,14 @@ mod tests {
             ("core/mem", "base/wire"),
             ("core/lane", "core/port"),
             ("drivers/kernel", "core/mem"),
+            ("drivers/kernel", "drivers/common"),
             ("functions/forward", "core/lane"),
             ("functions/router", "functions/forward"),
+            ("assembly", "drivers/memory"),
+            ("assembly", "functions/forward"),
             ("tools/lab", "drivers/memory"),
+            ("tools/lab", "assembly"),
+            ("tools/lab", "tools/doctor"),
             ("tools/xtask", "tools/lab"),
             ("warmlane", "functions/forward"),
             ("cli", "tools/lab"),
@@ -246,6 +263,7 @@ mod tests {
             ("base/wire", "core/mem"),
             ("core/lane", "drivers/memory"),
             ("drivers/pcap", "functions/forward"),
+            ("functions/forward", "assembly"),
             ("functions/forward", "tools/lab"),
             ("warmlane", "cli"),
         ] {
@@ -263,9 +281,10 @@ mod tests {
             let message = verdict(user, used, None).unwrap();
             assert!(message.ends_with(words), "{message}");
         };
-        says("base/sync", "base/wire", "it stands later in the same layer");
-        says("core/table", "core/lane", "it stands later in the same layer");
+        says("base/sync", "base/wire", "it comes later in the same layer");
+        says("core/table", "core/lane", "it comes later in the same layer");
         says("drivers/pcap", "drivers/memory", "drivers don't know each other");
+        says("drivers/common", "drivers/memory", "it comes later in the same layer");
         says("functions/forward", "drivers/memory", "functions know no drivers");
         says("core/port", "somewhere/else", "it is in no known room");
     }
@@ -309,7 +328,8 @@ mod tests {
         let root = workspace::metadata(None).unwrap().root;
         let rooms = LAYERS.iter().flat_map(|(layer, rooms)| match rooms {
             Rooms::Ordered(rooms) => rooms.iter().map(|room| format!("{layer}/{room}")).collect(),
-            Rooms::Strangers | Rooms::One => vec![(*layer).to_owned()],
+            Rooms::Independent { shared } => vec![format!("{layer}/{shared}")],
+            Rooms::One => vec![(*layer).to_owned()],
         });
         for room in rooms.chain(UNSAFE_ROOMS.iter().map(|&room| room.to_owned())) {
             assert!(root.join(&room).is_dir(), "{room}");

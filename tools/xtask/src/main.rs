@@ -3,24 +3,28 @@
 //! - `layers` checks which crate depends on which, and which may hold unsafe code.
 //! - `compare` measures us against a peer on this machine, taking turns.
 //! - `gate` counts the hot paths' instructions and compares them with what is allowed.
+//! - `bpf` compiles the BPF programs, or checks that they are what their sources make.
 //! - `bisect` finds the commit that made a bench slower.
 //! - `record` keeps what a command measured, and `figures` checks that documents quote it as it is.
 //! - `fuzz` builds and runs the fuzz targets with a stable compiler.
 //! - `mutate-orderings` weakens each memory ordering of `base/sync` and sees whether a test notices.
 //!
 //! It promises that standard output carries results only. Except for the
-//! files that `gate --accept`, `record` and `figures --refill` are there to write, it does not change the working tree outside
+//! files that `bpf`, `gate --accept`, `record` and `figures --refill` are there to write, it does not change the working tree outside
 //! `target/` and the ignored folders of `fuzz/`.
 
 #![forbid(unsafe_code)]
 
 mod bisect;
+mod bpf;
 mod compare;
 mod figures;
 mod fuzz;
 mod gate;
 mod layers;
 mod mutate_orderings;
+#[cfg(test)]
+mod walks;
 mod workspace;
 
 use std::process::ExitCode;
@@ -43,6 +47,8 @@ enum Task {
     Compare(compare::Arguments),
     /// Count the hot paths' instructions under valgrind and compare them with perf/
     Gate(gate::Arguments),
+    /// Compile the BPF programs, whose objects are committed
+    Bpf(bpf::Arguments),
     /// Find the commit that made a bench slower
     Bisect(bisect::Arguments),
     /// Keep what a command measured in perf/figures, for documents to quote
@@ -60,6 +66,7 @@ fn main() -> ExitCode {
         Task::Layers => layers::run(),
         Task::Compare(arguments) => compare::run(&arguments),
         Task::Gate(arguments) => gate::run(&arguments),
+        Task::Bpf(arguments) => bpf::run(&arguments),
         Task::Bisect(arguments) => bisect::run(&arguments),
         Task::Record(arguments) => figures::record(&arguments),
         Task::Figures(arguments) => figures::run(&arguments),

@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     /// Whose orderings: `sync` for base/sync, `mem` for the depot's queue in core/mem
     #[arg(long = "crate", value_name = "NAME", default_value = "sync", value_parser = subject)]
     subject: &'static Subject,
-    /// Only these files of the crate's src, such as `mcs` or `rcu/domain`
+    /// Only these files of the crate's src, such as `spin` or `rcu/domain`
     #[arg(long = "file", value_name = "NAME")]
     files: Vec<String>,
     /// Only say what would be changed
@@ -195,8 +195,8 @@ mod tests {
     fn files_are_chosen_by_name() {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../base/sync/src");
         assert!(files(&source, &[]).unwrap().contains(&"rcu/domain.rs".to_owned()));
-        let chosen = files(&source, &["mcs".to_owned(), "rcu/reader.rs".to_owned()]).unwrap();
-        assert_eq!(chosen, ["mcs.rs", "rcu/reader.rs"]);
+        let chosen = files(&source, &["spin".to_owned(), "rcu/reader.rs".to_owned()]).unwrap();
+        assert_eq!(chosen, ["spin.rs", "rcu/reader.rs"]);
         assert!(files(&source, &["x".to_owned()]).unwrap_err().to_string().starts_with("there is no x.rs"));
     }
 }

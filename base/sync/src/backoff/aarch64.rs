@@ -34,29 +34,29 @@ fn has_event_stream() -> bool {
     }
 }
 
-/// Sleeps until another core writes to the line of `place`, if it is `seen` now: the load-exclusive watches the line, and
+/// Sleeps until another core writes to the line of `watched`, if it is `seen` now: the load-exclusive watches the line, and
 /// losing it is an event ("Wait for Event mechanism", Arm Architecture Reference Manual, D1.6), as if the writer had said
 /// `sev`. Linux waits for its locks so (`__cmpwait` in arch/arm64/include/asm/cmpxchg.h). The event that may be left from
 /// before is taken first. `false` if a sleep might never end here.
 #[inline(always)]
-pub(super) fn sleep<W: Watched>(place: &W, seen: W::Value) -> bool {
+pub(super) fn sleep<W: Watched>(watched: &W, seen: W::Value) -> bool {
     if !has_event_stream() {
         return false;
     }
     // The exclusive load may be of one byte of what is watched: it is the line that counts. Whether there is still something
     // to wait for is looked at after it, which its acquire sees to, so that a write in between is either seen or an event.
-    // SAFETY: reads a byte of `place`, which lives, and touches nothing but the register named and the monitor.
+    // SAFETY: reads a byte of `watched`, which lives, and touches nothing but the register named and the monitor.
     unsafe {
         asm!(
             "sevl",
             "wfe",
-            "ldaxrb {value:w}, [{place}]",
+            "ldaxrb {value:w}, [{watched}]",
             value = out(reg) _,
-            place = in(reg) std::ptr::from_ref(place),
+            watched = in(reg) std::ptr::from_ref(watched),
             options(nostack, preserves_flags, readonly)
         );
     }
-    if place.look() == seen {
+    if watched.look() == seen {
         // SAFETY: sleeps until an event, of which Linux sends one each 100 µs at the latest; touches nothing.
         unsafe { asm!("wfe", options(nostack, preserves_flags, nomem)) };
     }

@@ -52,24 +52,24 @@ impl Way {
     }
 }
 
-/// Sleeps until the line of `place` is written, if it is `seen` now, for [`LONGEST`] at most. `false` if this CPU can't.
-pub(super) fn sleep<W: Watched>(place: &W, seen: W::Value) -> bool {
-    let watched = std::ptr::from_ref(place).cast();
+/// Sleeps until the line of `watched` is written, if it is `seen` now, for [`LONGEST`] at most. `false` if this CPU can't.
+pub(super) fn sleep<W: Watched>(watched: &W, seen: W::Value) -> bool {
+    let address = std::ptr::from_ref(watched).cast();
     // In each case the look comes after the monitor is armed, so that a write in between is either seen or ends the sleep.
     match Way::known() {
         Way::Umwait => {
-            // SAFETY: the CPU has the instruction; `place` lives.
-            unsafe { umonitor(watched) };
-            if place.look() == seen {
+            // SAFETY: the CPU has the instruction; `watched` lives.
+            unsafe { umonitor(address) };
+            if watched.look() == seen {
                 // SAFETY: the CPU has the instruction.
                 unsafe { umwait(_rdtsc() + u64::from(LONGEST)) };
             }
             true
         }
         Way::Mwaitx => {
-            // SAFETY: the CPU has the instruction; `place` lives.
-            unsafe { monitorx(watched) };
-            if place.look() == seen {
+            // SAFETY: the CPU has the instruction; `watched` lives.
+            unsafe { monitorx(address) };
+            if watched.look() == seen {
                 // SAFETY: the CPU has the instruction.
                 unsafe { mwaitx(LONGEST) };
             }
@@ -81,9 +81,9 @@ pub(super) fn sleep<W: Watched>(place: &W, seen: W::Value) -> bool {
 
 /// # Safety
 /// The CPU has WAITPKG, and the address can be read.
-unsafe fn umonitor(place: *const u8) {
+unsafe fn umonitor(line: *const u8) {
     // SAFETY: reads what the caller vouches for; touches nothing else.
-    unsafe { asm!("umonitor {}", in(reg) place, options(nostack, preserves_flags)) };
+    unsafe { asm!("umonitor {}", in(reg) line, options(nostack, preserves_flags)) };
 }
 
 /// Until the line is written or the time-stamp counter is at `deadline`; in C0.1, the state that is left sooner (bit 0 set).
@@ -99,9 +99,9 @@ unsafe fn umwait(deadline: u64) {
 
 /// # Safety
 /// The CPU has MONITORX, and the address can be read.
-unsafe fn monitorx(place: *const u8) {
+unsafe fn monitorx(line: *const u8) {
     // SAFETY: reads what the caller vouches for; no extensions (ECX) and no hints (EDX).
-    unsafe { asm!("monitorx", in("rax") place, in("ecx") 0, in("edx") 0, options(nostack, preserves_flags)) };
+    unsafe { asm!("monitorx", in("rax") line, in("ecx") 0, in("edx") 0, options(nostack, preserves_flags)) };
 }
 
 /// Until the line is written or so many cycles have passed (ECX bit 1: the timer in EBX counts); in C0 (EAX bits 7 to 4 all
@@ -146,10 +146,10 @@ mod tests {
 
     #[test]
     fn a_sleep_ends_when_nobody_writes_and_does_not_begin_when_somebody_has() {
-        let place = AtomicU32::new(1);
+        let watched = AtomicU32::new(1);
         let start = Instant::now();
         for seen in [1, 2] {
-            assert_eq!(sleep(&place, seen), Way::known() != Way::Neither);
+            assert_eq!(sleep(&watched, seen), Way::known() != Way::Neither);
         }
         assert!(start.elapsed() < Duration::from_millis(100));
     }

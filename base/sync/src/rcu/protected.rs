@@ -53,7 +53,7 @@ impl<T> Protected<T> {
 }
 
 impl<T: Send + Sync + 'static> Protected<T> {
-    /// Puts `value` in the place of the present one, which goes to `replaced` until no reader can refer to it.
+    /// Replaces the present value by `value`; the old one goes to `replaced` until no reader can refer to it.
     ///
     /// # Errors
     /// [`ReplaceError`] with `value`, if the queue is full or waits for readers of another domain.
@@ -72,7 +72,7 @@ impl<T: Send + Sync + 'static> Protected<T> {
     }
 }
 
-/// A value that was replaced, and that readers may still refer to: so nobody can look into it until it is handed back.
+/// A value that was replaced, and that readers may still refer to: so nobody can read it until it is returned.
 ///
 /// No box yet, because a box claims that nobody else has a reference.
 pub struct Replaced<T>(*mut T);
@@ -83,7 +83,7 @@ unsafe impl<T: Send> Send for Replaced<T> {}
 impl<T> Drop for Replaced<T> {
     fn drop(&mut self) {
         // SAFETY: from a box, by `new` or `replace`, and taken out by the one who swapped it: nobody else makes a box of it
-        // again. What is dropped was handed back by a queue of the value's domain, or left to the domain: no reader can
+        // again. What is dropped was returned by a queue of the value's domain, or left to the domain: no reader can
         // refer to it any more.
         drop(unsafe { Box::from_raw(self.0) });
     }

@@ -72,7 +72,7 @@ impl fmt::Debug for Reader {
     }
 }
 
-/// A registered reader that is offline: it keeps its place, can't read, and no writer waits for it.
+/// A registered reader that is offline: it keeps its entry, can't read, and no writer waits for it.
 pub struct OfflineReader {
     registration: Registration,
 }
@@ -95,14 +95,14 @@ impl fmt::Debug for OfflineReader {
     }
 }
 
-/// A place in a domain, given back when dropped.
+/// An entry of a domain, free again when dropped.
 pub(super) struct Registration {
     shared: Arc<Shared>,
     index: usize,
 }
 
 impl Registration {
-    /// The place `index`, which `shared.names` says is taken, by this.
+    /// The entry `index`, which `shared.names` says is taken, by this.
     pub(super) fn new(shared: Arc<Shared>, index: usize) -> Self {
         Self { shared, index }
     }
@@ -144,7 +144,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.go_offline();
-        // After that: whoever gets the place stores to the same entry.
+        // After that: whoever gets the index stores to the same entry.
         self.shared.names.lock()[self.index] = None;
     }
 }

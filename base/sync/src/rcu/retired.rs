@@ -9,7 +9,7 @@ use std::time::Duration;
 /// it any more, in the order in which they came. Nothing is allocated
 /// after construction but when a queue is dropped with items inside.
 ///
-/// [`retire`](Self::retire) only puts an item in; [`reclaim`](Self::reclaim) hands back what is safe and starts *one*
+/// [`retire`](Self::retire) only puts an item in; [`reclaim`](Self::reclaim) returns what is safe and starts *one*
 /// grace period for all that came since it was called last. So call it after each batch of updates, and when idle.
 /// When the queue is full, `retire` gives the item back: reclaim, or wait with [`synchronize`](Self::synchronize).
 ///
@@ -78,7 +78,7 @@ impl<T: Send + 'static> Retired<T> {
         self.open += 1;
     }
 
-    /// Hands back what is safe, oldest first, and starts a grace period for what came in since the last call. Does not
+    /// Returns what is safe, oldest first, and starts a grace period for what came in since the last call. Does not
     /// block. What is not taken from the iterator stays inside.
     pub fn reclaim(&mut self) -> Reclaim<'_, T> {
         self.close();
@@ -87,7 +87,7 @@ impl<T: Send + 'static> Retired<T> {
         Reclaim { over, retired: self }
     }
 
-    /// Waits until all that is inside is safe, so that [`reclaim`](Self::reclaim) then hands back all of it.
+    /// Waits until all that is inside is safe, so that [`reclaim`](Self::reclaim) then returns all of it.
     ///
     /// # Errors
     /// [`StuckReaders`], as [`Domain::synchronize`]. What is inside stays.

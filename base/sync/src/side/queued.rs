@@ -15,7 +15,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 /// the others, which have lost their CPUs while they wait, so that each turn takes as many switches as there are threads.
 /// So once a thread has waited until it gave its CPU away, threads reserve only when nobody else is in the queue, for the
 /// next 1,024 times: then only one that loses its CPU in the middle of its copy holds up others, as in
-/// [`HeadTail`](super::HeadTail).
+/// [`HeadTail`](crate::extra::HeadTail).
 pub struct Queued {
     reserve: CachePadded<Reserve>,
     /// Slots up to here are given to the other side.
@@ -37,7 +37,7 @@ struct Reserve {
 const CROWDED: u32 = 1024;
 
 /// Waits for an empty queue before a thread reserves all the same: it may be the thread's own reservation that stands
-/// there (of a clone of a [`Stage`](crate::staged::Stage), say).
+/// there (of a clone of a [`Stage`](crate::extra::staged::Stage), say).
 const PATIENCE: u32 = if cfg!(loom) { 2 } else { 256 };
 
 impl Side for Queued {

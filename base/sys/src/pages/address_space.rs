@@ -31,6 +31,21 @@ impl AddressRange {
         Self::reserve(length, alignment)?.replaced(libc::MAP_SHARED, file.as_raw_fd())
     }
 
+    /// Memory of the allocator, which is all that an interpreter has; nobody shares it.
+    #[cfg(miri)]
+    pub(super) fn allocated(length: usize) -> Result<Self, Refusal> {
+        let layout = Self::layout(length);
+        // SAFETY: a mapping has at least a page.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        let start = NonNull::new(start).ok_or_else(|| Refusal::last("alloc"))?;
+        Ok(Self { start, length })
+    }
+
+    #[cfg(miri)]
+    fn layout(length: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(length, super::HUGE_2M_BYTES).expect("a small mapping")
+    }
+
     /// The same for a file of huge pages, whose mappings the kernel aligns by itself.
     pub(super) fn map_huge(file: &OwnedFd, length: usize) -> Result<Self, Refusal> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -40,7 +55,7 @@ impl AddressRange {
         Ok(Self { start: mapped(address)?, length })
     }
 
-    /// Takes addresses without memory behind them: more than needed, of which the unaligned ends are given back.
+    /// Takes addresses without memory behind them: more than needed, of which the unaligned ends are unmapped.
     fn reserve(length: usize, alignment: usize) -> Result<Self, Refusal> {
         let too_long = || Refusal { call: "mmap", source: io::Error::from_raw_os_error(libc::ENOMEM) };
         let padded = length.checked_add(alignment).ok_or_else(too_long)?;
@@ -97,7 +112,13 @@ impl Drop for AddressRange {
         if self.length == 0 {
             return;
         }
-        // SAFETY: the range is ours alone, and whoever handed out pointers into it has promised that they are gone.
+        #[cfg(miri)]
+        // SAFETY: allocated with this layout.
+        unsafe {
+            std::alloc::dealloc(self.start.as_ptr(), Self::layout(self.length));
+        }
+        #[cfg(not(miri))]
+        // SAFETY: the range is ours alone, and whoever gave pointers into it away has promised that they are gone.
         // It can fail only for addresses that aren't whole pages, which these are.
         unsafe {
             libc::munmap(self.start.as_ptr().cast(), self.length);
@@ -121,6 +142,9 @@ pub(super) fn advise(range: &AddressRange, advice: libc::c_int) -> io::Result<()
 /// The same for the bytes `part` of the range, which start and end at pages.
 pub(super) fn advise_part(range: &AddressRange, part: Range<usize>, advice: libc::c_int) -> io::Result<()> {
     debug_assert!(part.start <= part.end && part.end <= range.length);
+    if cfg!(miri) {
+        return Ok(());
+    }
     let start = range.start.as_ptr().wrapping_add(part.start);
     loop {
         // SAFETY: the part lies in a mapping of ours. The callers' advice (page sizes, populating) keeps its contents, or
@@ -141,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unaligned_ends_are_given_back() {
+    fn the_unaligned_ends_are_unmapped() {
         let ranges: Vec<_> = (0..20)
             .map(|_| AddressRange::map_private(4096, 2 << 20).map_err(|r| r.source).unwrap())
             .collect();

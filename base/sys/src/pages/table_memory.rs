@@ -96,7 +96,7 @@ impl<T: TableEntry> TableMemory<T> {
         }
     }
 
-    /// Gives the memory of these entries back, up to 2 MiB at the start excepted. What is given back becomes 0 and takes
+    /// Returns the memory of these entries to the kernel, up to 2 MiB at the start excepted. What is returned becomes 0 and takes
     /// memory again when it is written to. Without effect where the kernel refuses.
     ///
     /// # Safety

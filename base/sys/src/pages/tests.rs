@@ -1,4 +1,7 @@
 use super::*;
+use crate::skipped::skipped;
+use std::io;
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn request(name: &str, length: usize, pages: PagePreference) -> MappingRequest {
@@ -27,17 +30,33 @@ fn check_shared(mapping: &Mapping) {
     }
 }
 
+/// What the kernel says of the mapping's addresses, and of those behind it.
+fn smaps_area(mapping: &Mapping) -> String {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    maps.split_once(&format!("{:x}-", mapping.as_ptr().addr())).unwrap().1.to_owned()
+}
+
+#[test]
+fn a_child_process_does_not_have_it() {
+    for pages in [PagePreference::Plain, PagePreference::Best] {
+        let mapping = Mapping::new(&request("not-forked", 3 << 20, pages)).unwrap();
+        let area = smaps_area(&mapping);
+        let flags = area.lines().find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+        // proc_pid_smaps(5): dc, do not copy area on fork.
+        assert!(flags.split_whitespace().any(|flag| flag == "dc"), "{flags}");
+    }
+}
+
 #[test]
 fn plain_pages_are_shared_and_all_resident() {
     let mapping = Mapping::new(&request("plain", 5000, PagePreference::Plain)).unwrap();
     assert_eq!(mapping.page_size(), PageSize::Plain);
     assert_eq!(mapping.length(), 5000_usize.next_multiple_of(base_page_bytes()));
     assert_eq!(mapping.fallback(), None);
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let area = maps.split_once(&format!("{:x}-", mapping.as_ptr().addr())).unwrap().1;
+    let area = smaps_area(&mapping);
     assert!(area.lines().next().unwrap().contains("/memfd:plain"), "{area:.100}");
-    let resident = crate::text::kilobyte_field(area, "Rss");
-    assert_eq!(resident, Some(mapping.length() as u64), "populated before it is handed out");
+    let resident = crate::text::kilobyte_field(&area, "Rss");
+    assert_eq!(resident, Some(mapping.length() as u64), "populated before it can be used");
     check_shared(&mapping);
 }
 
@@ -52,7 +71,7 @@ fn reserved_pages_or_the_command_that_reserves_them() {
                 check_shared(&mapping);
             }
             Err(error @ MappingError::Unavailable { .. }) => {
-                eprintln!("SKIPPED, {pages} are not tested here: {error}");
+                skipped(&format!("{pages} are not tested here: {error}"));
                 let text = error.to_string();
                 assert!(text.starts_with(&format!("huge: {pages} can't be had for 1 bytes: ")), "{text}");
                 assert!(text.contains("nr_hugepages") || text.contains("no such pages"), "{text}");
@@ -71,7 +90,7 @@ fn transparent_pages_are_really_huge_or_refused() {
             check_shared(&mapping);
         }
         Err(error @ MappingError::Unavailable { .. }) => {
-            eprintln!("SKIPPED, transparent huge pages are not tested here: {error}");
+            skipped(&format!("transparent huge pages are not tested here: {error}"));
             assert!(error.to_string().contains("transparent"), "{error}");
         }
         Err(other) => panic!("{other}"),
@@ -153,7 +172,7 @@ fn failing_for_huge_pages_leaves_other_threads_memory_alone() {
         .iter()
         .any(|pool| pool.page_bytes == HUGE_2M_BYTES as u64 && pool.obtainable() > 0)
     {
-        eprintln!("SKIPPED: this machine has huge pages to give, and the test needs them refused");
+        skipped("this machine has huge pages to give, and the test needs them refused");
         return;
     }
     let stop = AtomicBool::new(false);

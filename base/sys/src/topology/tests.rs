@@ -179,6 +179,7 @@ fn this_machine() {
 mod by_cpuid {
     use super::*;
     use crate::cpuid::CacheLeaf;
+    use crate::skipped::skipped;
 
     #[test]
     fn sharers_follow_from_the_apic_ids() {
@@ -211,13 +212,13 @@ mod by_cpuid {
     fn the_processor_agrees_with_the_kernel() {
         let topology = Topology::read().unwrap();
         if topology.source != CacheSource::Sysfs {
-            eprintln!("SKIPPED, nothing to compare with: the caches' source is {}", topology.source);
+            skipped(&format!("nothing to compare with: the caches' source is {}", topology.source));
             return;
         }
         let mut asked = Topology::from_root(Path::new("/")).unwrap();
         asked.ask_the_processor();
         if asked.source == CacheSource::Sysfs {
-            eprintln!("SKIPPED, nothing to compare with: this processor describes no caches");
+            skipped("nothing to compare with: this processor describes no caches");
             return;
         }
         // A hypervisor may hide how caches are shared, and hybrid processors differ by CPU: only the first level's

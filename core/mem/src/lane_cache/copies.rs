@@ -3,7 +3,7 @@
 use super::{CACHES, Cache, take};
 use crate::burst::Burst;
 use crate::frames::{Copied, Cursor, Frames};
-use crate::header::{FIRST_WORD_PER_BYTE, Volatile};
+use crate::header::{FIRST_WORD_PER_BYTE, PacketState};
 use crate::packet::{LINE_BYTES, Line};
 use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
@@ -57,20 +57,36 @@ impl Cache {
         cursor: &mut Cursor,
         wanted: usize,
     ) -> Copied {
+        // Hardly ever is there a frame that doesn't fit; else none is asked.
+        if frames.longest().div_ceil(LINE_BYTES) <= self.room / LINE_BYTES {
+            self.take_copies_of::<true>(burst, frames, cursor, wanted)
+        } else {
+            self.take_copies_of::<false>(burst, frames, cursor, wanted)
+        }
+    }
+
+    #[inline(always)]
+    fn take_copies_of<const ALL_FIT: bool>(
+        &mut self,
+        burst: &mut Burst,
+        frames: &Frames,
+        cursor: &mut Cursor,
+        wanted: usize,
+    ) -> Copied {
         #[cfg(target_arch = "x86_64")]
         if self.wide {
             // SAFETY: `wide` says that this processor has what the function is compiled for.
-            return unsafe { self.take_copies_wide(burst, frames, cursor, wanted) };
+            return unsafe { self.take_copies_wide::<ALL_FIT>(burst, frames, cursor, wanted) };
         }
         let clean = self.clean;
         // SAFETY: the function's own condition.
-        self.take_copies_by(burst, frames, cursor, wanted, |header| unsafe { header.write(clean) })
+        self.take_copies_by::<ALL_FIT>(burst, frames, cursor, wanted, |header| unsafe { header.write(clean) })
     }
 
     /// The same, compiled for registers of 32 bytes: a line is two stores and not four, a header one and not two.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2")]
-    fn take_copies_wide(
+    fn take_copies_wide<const ALL_FIT: bool>(
         &mut self,
         burst: &mut Burst,
         frames: &Frames,
@@ -78,21 +94,22 @@ impl Cache {
         wanted: usize,
     ) -> Copied {
         let clean = self.clean.in_register();
-        // SAFETY: the function's own condition; a `Volatile` has the size and the alignment of a register.
-        self.take_copies_by(burst, frames, cursor, wanted, |header| unsafe {
+        // SAFETY: the function's own condition; a `PacketState` has the size and the alignment of a register.
+        self.take_copies_by::<ALL_FIT>(burst, frames, cursor, wanted, |header| unsafe {
             _mm256_store_si256(header.cast(), clean);
         })
     }
 
-    /// `reset` writes a clean header's first half to where it is told, which is in a buffer that this lane owns.
+    /// `reset` writes a clean header's first half to where it is told, which is in a buffer that this lane owns. `ALL_FIT`: no
+    /// frame is longer than a buffer's room.
     #[inline(always)]
-    fn take_copies_by(
+    fn take_copies_by<const ALL_FIT: bool>(
         &mut self,
         burst: &mut Burst,
         frames: &Frames,
         cursor: &mut Cursor,
         wanted: usize,
-        reset: impl Fn(*mut Volatile),
+        reset: impl Fn(*mut PacketState),
     ) -> Copied {
         let room_lines = self.room / LINE_BYTES;
         let (data_offset, empty) = (usize::from(self.clean.data_offset), self.clean.first_word(0));
@@ -116,7 +133,7 @@ impl Cache {
                     prefetch_read_at(stored.as_ptr().wrapping_add(range.end + LINES_AHEAD).cast());
                     // SAFETY: entries are made by `Frames::push` alone, for lines that it appended just before.
                     let lines = unsafe { stored.get_unchecked(range) };
-                    let fits = lines.len() <= room_lines;
+                    let fits = ALL_FIT || lines.len() <= room_lines;
                     let length = if fits { entry.length } else { 0 };
                     // SAFETY: the packet was just taken, so this lane owns the buffer; at most room_lines lines are
                     // written behind the headroom, which end inside the buffer.

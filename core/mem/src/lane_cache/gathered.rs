@@ -8,11 +8,12 @@ use crate::header::NO_NEXT;
 use crate::id::BufferId;
 use crate::packet::Packet;
 use crate::register;
+use crate::shared_packet;
 
-/// Buffers that are brought home together: as many as a chain of a few bursts has, and few enough for the stack.
+/// Buffers that are returned together: as many as a chain of a few bursts has, and few enough for the stack.
 const GATHERED: usize = 64;
 
-/// Buffers of one pool on their way home.
+/// Buffers of one pool on their way back to it.
 struct Gathered {
     slot: u8,
     count: usize,
@@ -37,7 +38,7 @@ pub(super) unsafe fn free_gathered(packets: &[Packet]) -> usize {
         freed += 1;
     }
     // SAFETY: the packets were the caller's, and each of their buffers was gathered once.
-    unsafe { gathered.bring_home() };
+    unsafe { gathered.return_all() };
     freed
 }
 
@@ -49,17 +50,23 @@ fn is_plain(packet: &Packet) -> bool {
 }
 
 impl Gathered {
-    /// Gathers all segments of a packet, each to be brought to the pool that it came from.
+    /// Gathers all segments of a packet, each to be returned to the pool that it came from, but for those that others hold.
     ///
     /// # Safety
     /// The caller owns the packet and does not touch it afterwards.
     unsafe fn add_chain(&mut self, packet: &Packet) {
-        let mut id = packet.id();
+        let first = packet.id();
+        let mut id = first;
         loop {
             // SAFETY: the caller owns the chain, whose links name live buffers that belong to it, so this segment is the
-            // caller's, and it is gathered once. At home a buffer has no next segment.
+            // caller's, and it is gathered once. A free buffer has no next segment.
             let next = unsafe {
-                let identity = &raw mut (*register::header(id).as_ptr()).identity;
+                let header = register::header(id).as_ptr();
+                // The first segment is always the packet's own.
+                if id != first && (*header).state.known.is_shared() && !shared_packet::release(id) {
+                    return;
+                }
+                let identity = &raw mut (*header).identity;
                 let next = (*identity).next();
                 if next != NO_NEXT {
                     identity.write((*identity).with_next(NO_NEXT));
@@ -79,7 +86,7 @@ impl Gathered {
     unsafe fn add(&mut self, id: BufferId) {
         if self.count == GATHERED || self.count > 0 && self.slot != id.slot() {
             // SAFETY: all that was added is ours.
-            unsafe { self.bring_home() };
+            unsafe { self.return_all() };
         }
         self.slot = id.slot();
         self.indices[self.count] = id.index();
@@ -88,7 +95,7 @@ impl Gathered {
 
     /// # Safety
     /// What was gathered is owned by nobody else, and not touched afterwards.
-    unsafe fn bring_home(&mut self) {
+    unsafe fn return_all(&mut self) {
         let indices = &self.indices[..std::mem::take(&mut self.count)];
         // SAFETY: the buffers are the caller's, and of one segment since `add_chain`.
         unsafe { free_indices(self.slot, indices) };

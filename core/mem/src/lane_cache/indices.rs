@@ -1,12 +1,13 @@
 //! Buffers by their indices, for who has no use for packets: a driver that shows them to the kernel. No header is looked at.
 
 use super::{CACHES, Cache};
+use crate::lane_thread;
 use crate::pool::Pool;
 use crate::register;
 use crate::shared::Shared;
 
 /// Takes buffers of `pool` into the front of `target`, as many as fit and are there; returns how many. Their headers are as
-/// their last user left them, but for the identity, which says "one segment" as always at home.
+/// their last user left them, but for the identity, which says "one segment" as in every free buffer.
 #[inline]
 pub(crate) fn take_indices(pool: &Pool, target: &mut [u32]) -> usize {
     let shared = pool.shared();
@@ -15,8 +16,11 @@ pub(crate) fn take_indices(pool: &Pool, target: &mut [u32]) -> usize {
     if let Some(cache) = unsafe { cache.as_mut() } {
         return cache.take_indices(target);
     }
+    if lane_thread::attach(pool) {
+        return take_indices(pool, target);
+    }
     let mut places = target.iter_mut();
-    shared.home.take_unattached(places.len(), |index| {
+    shared.free_list.take_unattached(places.len(), |index| {
         if let Some(place) = places.next() {
             *place = index;
         }
@@ -38,7 +42,12 @@ pub(crate) unsafe fn free_indices(slot: u8, indices: &[u32]) {
         cache.free_indices(indices);
         return;
     }
-    // SAFETY: a pool lives as long as one of its buffers is out, so the pointer is good until the buffers are home, which
+    // SAFETY: a pool lives as long as one of its buffers is out, and these are the caller's.
+    if unsafe { lane_thread::attach_to_slot(slot) } {
+        // SAFETY: the caller's. There is a cache now.
+        return unsafe { free_indices(slot, indices) };
+    }
+    // SAFETY: a pool lives as long as one of its buffers is out, so the pointer is good until the buffers are returned, which
     // are the caller's.
     unsafe { Shared::free_unattached(register::pointer(slot), indices) };
 }
@@ -83,9 +92,9 @@ impl Cache {
             loaded.only_taken_from = false;
             rest = later;
         }
-        self.counters.freed.add(indices.len() as u64);
+        self.counters.freed().add(indices.len() as u64);
         if self.uncached {
-            self.give_back();
+            self.flush();
         }
     }
 }

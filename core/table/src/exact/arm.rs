@@ -4,13 +4,10 @@ use std::arch::aarch64::{
     uint8x16_t, vaeseq_u8, vaesmcq_u8, vcombine_u64, vcreate_u64, vdupq_n_u8, veorq_u8, vreinterpretq_u8_u64,
 };
 
-use warmlane_sys::prefetch::prefetch_read;
-
-use super::Places;
+use super::Candidates;
 use super::hash::{Hash, ROUNDS, Seed};
-use super::kernel::{BlockPlaces, Kernel, Portable};
+use super::kernel::{BlockCandidates, Kernel};
 use super::key::{ExactKey, KeyWords};
-use super::primitive::AtomicU64;
 
 /// NEON and AES. A value of it exists only where the processor has them.
 #[derive(Clone, Copy, Debug)]
@@ -32,32 +29,15 @@ impl Kernel for Arm {
     }
 
     #[inline(always)]
-    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
+    fn candidates<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], candidates: &mut BlockCandidates) {
         // SAFETY: as in `hash`.
-        unsafe { places_one_by_one(seed, count, keys, places) };
-    }
-
-    #[inline(always)]
-    fn prefetch<T>(self, value: &T) {
-        prefetch_read(value);
+        unsafe { candidates_one_by_one(seed, count, keys, candidates) };
     }
 
     #[inline(always)]
     fn run<R>(self, work: impl FnOnce() -> R) -> R {
         // SAFETY: as in `hash`.
         unsafe { run(work) }
-    }
-
-    #[inline(always)]
-    unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
-        self,
-        line: &Line,
-        keys: &[[AtomicU64; WORDS]; SLOTS],
-        key: &[u64; WORDS],
-    ) -> u32 {
-        // Six loads at most, each of which is atomic, as none of a vector would be.
-        // SAFETY: the caller promises the same.
-        unsafe { Portable.matching(line, keys, key) }
     }
 }
 
@@ -68,9 +48,9 @@ fn run<R>(work: impl FnOnce() -> R) -> R {
 
 #[target_feature(enable = "neon,aes")]
 #[inline]
-fn places_one_by_one<K: ExactKey>(seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
-    for (key, places) in keys.iter().zip(places) {
-        places.write(Places::new(hash(seed, key.to_words().as_slice()), count));
+fn candidates_one_by_one<K: ExactKey>(seed: &Seed, count: u32, keys: &[K], candidates: &mut BlockCandidates) {
+    for (key, candidates) in keys.iter().zip(candidates) {
+        candidates.write(Candidates::new(hash(seed, key.to_words().as_slice()), count));
     }
 }
 

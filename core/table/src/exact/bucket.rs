@@ -1,4 +1,4 @@
-//! A bucket: what a lookup reads of one place, and the protocol between its one writer and its readers
+//! A bucket: what a lookup reads at once, and the protocol between its one writer and its readers
 //!
 //! A header word says which slots are taken; everything else in a bucket means something only in a slot that is. The
 //! writer fills a slot while it is free and then takes it with one store of the header, and it frees one with one store

@@ -19,7 +19,7 @@ const MOST_BUCKETS: usize = 4096;
 /// No way to the front
 const ROOT: u32 = u32::MAX;
 
-/// A bucket that the search has come to: by moving the entry in `slot` of the bucket at place `from` in the queue
+/// A bucket that the search has come to: by moving the entry in `slot` of the bucket at index `from` of the queue
 #[derive(Clone, Copy, Debug)]
 struct Node {
     bucket: u32,
@@ -46,7 +46,7 @@ impl Search {
         Self { queue: Vec::with_capacity(MOST_BUCKETS + 8) }
     }
 
-    /// Finds moves that free a slot in one of two full buckets. The place of the last of them, to [step](Self::step) back from;
+    /// Finds moves that free a slot in one of two full buckets. The index of the last of them, to [step](Self::step) back from;
     /// none if there is no way.
     pub(super) fn way<B: Layout>(
         &mut self,
@@ -66,15 +66,16 @@ impl Search {
             if self.queue.len() + B::SLOTS <= MOST_BUCKETS {
                 for slot in 0..B::SLOTS {
                     let (key, _) = bucket.entry(slot);
-                    let places = shared.places(kernel, &key);
-                    let target = if places.home == node.bucket { places.other } else { places.home };
+                    let candidates = shared.candidates(kernel, &key);
+                    let target =
+                        if candidates.home == node.bucket { candidates.other } else { candidates.home };
                     // A way that comes twice through a bucket could move what it has moved before.
                     if !self.leads_through(next, target) {
                         prefetch_write(shared.bucket(target));
                         let slot = slot as u8;
                         self.queue.push(Node { bucket: target, from: next as u32, slot });
                         // It has a free slot, and to know it nobody had to look.
-                        // SAFETY: a place of a key of this table
+                        // SAFETY: a candidate of a key of this table
                         if !unsafe { occupancies.of(target) }.is_crowded::<B>() {
                             return Some(self.queue.len() - 1);
                         }
@@ -86,22 +87,22 @@ impl Search {
         None
     }
 
-    fn leads_through(&self, mut place: usize, bucket: u32) -> bool {
+    fn leads_through(&self, mut index: usize, bucket: u32) -> bool {
         loop {
-            let node = self.queue[place];
+            let node = self.queue[index];
             if node.bucket == bucket {
                 return true;
             }
             if node.from == ROOT {
                 return false;
             }
-            place = node.from as usize;
+            index = node.from as usize;
         }
     }
 
-    /// The move that led to a place in the queue, and the place before it
-    pub(super) fn step(&self, place: usize) -> Option<(Move, usize)> {
-        let node = self.queue.get(place)?;
+    /// The move that led to this index of the queue, and the index before it
+    pub(super) fn step(&self, index: usize) -> Option<(Move, usize)> {
+        let node = self.queue.get(index)?;
         let from = self.queue.get(node.from as usize)?;
         let step = Move { from: from.bucket, from_slot: usize::from(node.slot), to: node.bucket };
         Some((step, node.from as usize))

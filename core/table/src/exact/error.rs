@@ -21,13 +21,13 @@ pub enum ExactError {
     },
     /// There is no room for another entry that could be reached by moving others
     #[error(
-        "the exact-match table is full: {entries} of its {slots} slots are taken and no place can be made; \
+        "the exact-match table is full: {entries} of its {slots} slots are taken and no room can be made; \
          expire or remove entries, or make a larger table"
     )]
     Full {
         /// Entries in the table
         entries: usize,
-        /// Places for entries
+        /// Slots for entries
         slots: usize,
     },
     /// The key to remove is not in the table

@@ -10,7 +10,7 @@
 //! The rounds are those of FIPS 197 (2001), section 5.1, without its key schedule: `AESENC` on x86_64, which is SubBytes,
 //! ShiftRows, MixColumns and AddRoundKey, `AESE` and `AESMC` on aarch64, and the same from a table for other processors.
 
-use std::hash::{BuildHasher, RandomState};
+use warmlane_sys::random;
 
 /// Rounds after each block
 pub(super) const ROUNDS: usize = 4;
@@ -23,27 +23,20 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// One that nobody can guess. The standard library's keys come from the system's random numbers, and its SipHash
-    /// makes as many words from them as are needed without giving them away.
+    /// One that nobody can guess
     pub(super) fn random() -> Self {
-        let source = RandomState::new();
-        Self::from_words(|word| source.hash_one(word))
+        Self::from_words(random::system_seed)
     }
 
     /// The same again for the same number
     #[cfg(test)]
     pub(super) fn from_number(number: u64) -> Self {
-        // SplitMix64: Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014.
-        Self::from_words(|word| {
-            let mut z = number.wrapping_add((word as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ z >> 31
-        })
+        let mut random = random::Random::new(number);
+        Self::from_words(|| random.bits())
     }
 
-    fn from_words(word: impl Fn(usize) -> u64) -> Self {
-        Self { keys: std::array::from_fn(|key| [word(2 * key), word(2 * key + 1)]) }
+    fn from_words(mut word: impl FnMut() -> u64) -> Self {
+        Self { keys: std::array::from_fn(|_| [word(), word()]) }
     }
 }
 

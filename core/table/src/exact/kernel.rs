@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::Places;
+use super::Candidates;
 #[cfg(target_arch = "aarch64")]
 use super::arm::Arm;
 use super::hash::{self, Hash, Seed};
@@ -16,40 +16,54 @@ use warmlane_sys::simd::{self, Level};
 
 /// Keys that are hashed together
 pub(super) const BLOCK: usize = 8;
-/// Room for their places
-pub(super) type BlockPlaces = [MaybeUninit<Places>; BLOCK];
+/// Room for their candidates
+pub(super) type BlockCandidates = [MaybeUninit<Candidates>; BLOCK];
 
 /// Instructions to look up with; all kinds give the same answers
 pub trait Kernel: Copy {
     /// The keyed hash of a key
     fn hash(self, seed: &Seed, key: &[u64]) -> Hash;
 
-    /// The places of up to [`BLOCK`] keys in a table of `count` buckets. Writes one for each key.
+    /// The candidates of up to [`BLOCK`] keys in a table of `count` buckets. Writes one for each key.
     #[inline(always)]
-    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
-        for (key, places) in keys.iter().zip(places) {
-            places.write(Places::new(self.hash(seed, key.to_words().as_slice()), count));
+    fn candidates<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], candidates: &mut BlockCandidates) {
+        for (key, candidates) in keys.iter().zip(candidates) {
+            candidates.write(Candidates::new(self.hash(seed, key.to_words().as_slice()), count));
         }
     }
 
     /// Asks for the line of a bucket, to be read some dozens of lookups later
-    fn prefetch<T>(self, value: &T);
+    #[inline(always)]
+    fn prefetch<T>(self, value: &T) {
+        prefetch_read(value);
+    }
 
     /// Does something in code that has this kernel's instructions. Those of a function marked with `inline(never)` are
     /// the processor's least ones, and each hash a call.
-    fn run<R>(self, work: impl FnOnce() -> R) -> R;
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        work()
+    }
 
     /// Which of the `keys` at the end of a line are this one: bits 0, 1, 2… for keys of one word, 0, 2, 4… for keys of two.
     /// The bits in between mean nothing.
     ///
     /// # Safety
     /// `line` must have 64 bytes, all of them atomics, and `keys` must be the last of them. Keys must have one or two words.
+    #[inline(always)]
     unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
         self,
-        line: &Line,
+        _line: &Line,
         keys: &[[AtomicU64; WORDS]; SLOTS],
         key: &[u64; WORDS],
-    ) -> u32;
+    ) -> u32 {
+        // Word by word: each load is atomic, as none of a vector would be.
+        let mut matching = 0;
+        for (slot, stored) in keys.iter().enumerate() {
+            matching |= u32::from(holds(stored, key)) << (slot * WORDS);
+        }
+        matching
+    }
 }
 
 /// Plain Rust, for any processor
@@ -59,30 +73,6 @@ pub(super) struct Portable;
 impl Kernel for Portable {
     fn hash(self, seed: &Seed, key: &[u64]) -> Hash {
         hash::by_table(seed, key)
-    }
-
-    #[inline(always)]
-    fn prefetch<T>(self, value: &T) {
-        prefetch_read(value);
-    }
-
-    #[inline(always)]
-    fn run<R>(self, work: impl FnOnce() -> R) -> R {
-        work()
-    }
-
-    #[inline(always)]
-    unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
-        self,
-        _line: &Line,
-        keys: &[[AtomicU64; WORDS]; SLOTS],
-        key: &[u64; WORDS],
-    ) -> u32 {
-        let mut matching = 0;
-        for (slot, stored) in keys.iter().enumerate() {
-            matching |= u32::from(holds(stored, key)) << (slot * WORDS);
-        }
-        matching
     }
 }
 
@@ -159,26 +149,5 @@ impl Kernel for Detected {
             #[cfg(target_arch = "aarch64")]
             Self::Arm(kernel) => kernel.hash(seed, key),
         }
-    }
-
-    #[inline(always)]
-    fn prefetch<T>(self, value: &T) {
-        prefetch_read(value);
-    }
-
-    #[inline(always)]
-    fn run<R>(self, work: impl FnOnce() -> R) -> R {
-        work()
-    }
-
-    #[inline(always)]
-    unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
-        self,
-        line: &Line,
-        keys: &[[AtomicU64; WORDS]; SLOTS],
-        key: &[u64; WORDS],
-    ) -> u32 {
-        // SAFETY: the caller promises the same.
-        unsafe { Portable.matching(line, keys, key) }
     }
 }

@@ -11,7 +11,7 @@ use super::key::ExactKey;
 use super::primitive::Ordering;
 #[cfg(target_arch = "x86_64")]
 use super::x86::{Avx512, X86};
-use super::{BURST, BucketOf, BurstPlaces, NO_VALUE, Places, Shared};
+use super::{BURST, BucketOf, BurstCandidates, Candidates, NO_VALUE, Shared};
 
 /// Looks keys up in an [`ExactTable`](super::ExactTable); each lane has its own
 pub struct ExactReader<K: ExactKey> {
@@ -30,7 +30,7 @@ impl<K: ExactKey> ExactReader<K> {
     #[inline]
     pub fn lookup(&self, key: &K) -> Option<u32> {
         let words = key.to_words();
-        let value = self.shared.lookup(self.kernel, &words, &self.shared.places(self.kernel, &words));
+        let value = self.shared.lookup(self.kernel, &words, &self.shared.candidates(self.kernel, &words));
         (value != NO_VALUE).then_some(value)
     }
 
@@ -89,33 +89,33 @@ impl<B: Layout> Shared<B> {
         values: &mut [u32],
     ) {
         let buckets = &*self.buckets;
-        // SAFETY: all places come from `places_of` for this table, which has buckets beyond them.
-        let bucket = |place: u32| unsafe { buckets.get_unchecked(place as usize) };
-        let mut places = BurstPlaces::new();
-        let places = places.fill(self, kernel, keys, |places| {
-            kernel.prefetch(bucket(places.home));
+        // SAFETY: all candidates come from `candidates_of` for this table, which has buckets beyond them.
+        let bucket = |bucket: u32| unsafe { buckets.get_unchecked(bucket as usize) };
+        let mut candidates = BurstCandidates::new();
+        let candidates = candidates.fill(self, kernel, keys, |candidates| {
+            kernel.prefetch(bucket(candidates.home));
             if MARK {
-                self.prefetch_ages(kernel, places.home);
+                self.prefetch_ages(kernel, candidates.home);
             }
         });
         if B::TAGGED {
-            for places in places {
-                bucket(places.home).prefetch_key(kernel, places.tag());
+            for candidates in candidates {
+                bucket(candidates.home).prefetch_key(kernel, candidates.tag());
             }
         }
         // Which keys are not done with, and the headers of their homes
         let (mut open, mut open_count) = ([const { MaybeUninit::uninit() }; BURST], 0);
-        for (index, ((key, value), places)) in keys.iter().zip(&mut *values).zip(places).enumerate() {
-            let probe = bucket(places.home).probe(kernel, &key.to_words(), places.tag());
+        for (index, ((key, value), candidates)) in keys.iter().zip(&mut *values).zip(candidates).enumerate() {
+            let probe = bucket(candidates.home).probe(kernel, &key.to_words(), candidates.tag());
             *value = probe.value;
             if MARK && probe.is_stable() & probe.found() {
-                self.mark(places.home, probe.slot);
+                self.mark(candidates.home, probe.slot);
             }
             // Without a branch: one key in four or five is elsewhere, and nobody can foresee which.
             let is_open = probe.leaves_open();
             open[open_count % BURST].write((index as u32, probe.header));
             open_count += usize::from(is_open);
-            kernel.prefetch(bucket(select_unpredictable(is_open, places.other, places.home)));
+            kernel.prefetch(bucket(select_unpredictable(is_open, candidates.other, candidates.home)));
         }
         let open = open.iter().take(open_count).map(|open| {
             // SAFETY: the loop has written the first `open_count`.
@@ -124,19 +124,19 @@ impl<B: Layout> Shared<B> {
         });
         if B::TAGGED {
             for (index, _) in open.clone() {
-                bucket(places[index].other).prefetch_key(kernel, places[index].tag());
+                bucket(candidates[index].other).prefetch_key(kernel, candidates[index].tag());
             }
         }
         for (index, header) in open {
             let (Some(key), Some(value)) = (keys.get(index), values.get_mut(index)) else { continue };
-            let places = &places[index];
-            let probe = bucket(places.other).probe(kernel, &key.to_words(), places.tag());
+            let candidates = &candidates[index];
+            let probe = bucket(candidates.other).probe(kernel, &key.to_words(), candidates.tag());
             *value = probe.value;
             // If the home has changed, the key may have come home meanwhile, or what was read there means nothing.
-            if !probe.is_stable() | (bucket(places.home).changed_since(header) != 0) {
-                *value = self.lookup_again(kernel, key, places);
+            if !probe.is_stable() | (bucket(candidates.home).changed_since(header) != 0) {
+                *value = self.lookup_again(kernel, key, candidates);
             } else if MARK && probe.found() {
-                self.mark(places.other, probe.slot);
+                self.mark(candidates.other, probe.slot);
             }
         }
     }
@@ -147,30 +147,30 @@ impl<B: Layout> Shared<B> {
         &self,
         kernel: impl Kernel,
         key: &K,
-        places: &Places,
+        candidates: &Candidates,
     ) -> u32 {
-        self.lookup(kernel, &key.to_words(), places)
+        self.lookup(kernel, &key.to_words(), candidates)
     }
 
     /// One lookup, repeated as long as what it reads changes
     #[inline]
-    pub(super) fn lookup(&self, kernel: impl Kernel, key: &B::Words, places: &Places) -> u32 {
-        let (home, other) = (self.bucket(places.home), self.bucket(places.other));
+    pub(super) fn lookup(&self, kernel: impl Kernel, key: &B::Words, candidates: &Candidates) -> u32 {
+        let (home, other) = (self.bucket(candidates.home), self.bucket(candidates.other));
         loop {
-            let first = home.probe(kernel, key, places.tag());
+            let first = home.probe(kernel, key, candidates.tag());
             if !first.is_stable() {
                 continue;
             }
             if first.found() {
-                self.mark(places.home, first.slot);
+                self.mark(candidates.home, first.slot);
                 return first.value;
             }
             if first.header.away() == 0 {
                 return NO_VALUE;
             }
-            let second = other.probe(kernel, key, places.tag());
+            let second = other.probe(kernel, key, candidates.tag());
             if second.is_stable() && second.found() {
-                self.mark(places.other, second.slot);
+                self.mark(candidates.other, second.slot);
                 return second.value;
             }
             if second.is_stable() && home.changed_since(first.header) == 0 {

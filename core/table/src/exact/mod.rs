@@ -24,6 +24,7 @@
 #[cfg(target_arch = "aarch64")]
 mod arm;
 mod bucket;
+mod candidates;
 mod displace;
 mod error;
 mod hash;
@@ -33,7 +34,6 @@ mod key;
 mod lookup;
 mod memory;
 mod occupancy;
-mod places;
 mod primitive;
 mod table;
 #[cfg(target_arch = "x86_64")]
@@ -45,10 +45,10 @@ pub use lookup::ExactReader;
 pub use table::{ExactTable, Sweep};
 
 use bucket::Layout;
+use candidates::{BurstCandidates, Candidates};
 use hash::Seed;
 use kernel::Kernel;
 use memory::{Ages, Buckets};
-use places::{BurstPlaces, Places};
 
 /// What a lookup answers where there is no entry; no entry has this value
 pub const NO_VALUE: u32 = u32::MAX;
@@ -68,8 +68,8 @@ struct Shared<B> {
 
 impl<B: Layout> Shared<B> {
     #[inline(always)]
-    fn places(&self, kernel: impl Kernel, key: &B::Words) -> Places {
-        Places::new(kernel.hash(&self.seed, key.as_slice()), self.count())
+    fn candidates(&self, kernel: impl Kernel, key: &B::Words) -> Candidates {
+        Candidates::new(kernel.hash(&self.seed, key.as_slice()), self.count())
     }
 
     /// How many buckets there are: 2 to 2^31
@@ -78,12 +78,12 @@ impl<B: Layout> Shared<B> {
         self.buckets.len() as u32
     }
 
-    /// One of the places of a key
+    /// One of the candidate buckets of a key
     #[inline(always)]
-    fn bucket(&self, place: u32) -> &B {
-        debug_assert!(place < self.count());
-        // SAFETY: `place` comes from `Places::new` with this table's count, which is above it.
-        unsafe { self.buckets.get_unchecked(place as usize) }
+    fn bucket(&self, candidate: u32) -> &B {
+        debug_assert!(candidate < self.count());
+        // SAFETY: `candidate` comes from `Candidates::new` with this table's count, which is above it.
+        unsafe { self.buckets.get_unchecked(candidate as usize) }
     }
 }
 
@@ -105,12 +105,12 @@ mod tests {
     /// knew it.
     fn colliding(seed: u64, count: usize) -> Vec<Key> {
         let table = table(seed);
-        let mut by_places = HashMap::<_, Vec<Key>>::new();
+        let mut by_candidates = HashMap::<_, Vec<Key>>::new();
         (0_u128..)
             .find_map(|number| {
                 let key = number.to_le_bytes();
-                let places = table.places_of(&key);
-                let keys = by_places.entry((places.home, places.other)).or_default();
+                let candidates = table.candidates_of(&key);
+                let keys = by_candidates.entry((candidates.home, candidates.other)).or_default();
                 keys.push(key);
                 (keys.len() == count).then(|| keys.clone())
             })
@@ -125,9 +125,11 @@ mod tests {
         assert_eq!(accepted, 6, "two buckets of three");
         let mut fresh = ExactTable::<Key>::new(1000).unwrap();
         for other in [&mut table(2), &mut table(3), &mut fresh] {
-            let places: std::collections::HashSet<_> =
-                keys.iter().map(|key| (other.places_of(key).home, other.places_of(key).other)).collect();
-            assert!(places.len() >= 9, "{places:?}");
+            let candidates: std::collections::HashSet<_> = keys
+                .iter()
+                .map(|key| (other.candidates_of(key).home, other.candidates_of(key).other))
+                .collect();
+            assert!(candidates.len() >= 9, "{candidates:?}");
             for key in &keys {
                 other.insert(key, 1).unwrap();
             }
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn all_kernels_put_keys_of_all_lengths_in_the_same_places() {
+    fn all_kernels_put_keys_of_all_lengths_in_the_same_candidates() {
         fn check<K: ExactKey + From<[u8; N]>, const N: usize>() {
             for kernel in Detected::available() {
                 for count in [1_u8, 3, 7, 8] {
@@ -227,10 +229,11 @@ mod tests {
                         .collect();
                     let mut table = ExactTable::<K>::with_buckets(999, Seed::from_number(3), false).unwrap();
                     table.use_kernel(Detected::Portable(kernel::Portable));
-                    let want: Vec<_> = keys.iter().map(|key| table.places_of(key)).collect();
+                    let want: Vec<_> = keys.iter().map(|key| table.candidates_of(key)).collect();
                     table.use_kernel(kernel);
-                    for (have, want) in table.places_of_burst(&keys).iter().zip(want) {
-                        let compared = |places: &Places| (places.home, places.other, places.tag());
+                    for (have, want) in table.candidates_of_burst(&keys).iter().zip(want) {
+                        let compared =
+                            |candidates: &Candidates| (candidates.home, candidates.other, candidates.tag());
                         assert_eq!(compared(have), compared(&want), "{kernel:?}, {N} bytes");
                     }
                 }
@@ -394,9 +397,9 @@ mod loom_tests {
     fn an_insertion_into_the_other_bucket_hides_nobody() {
         model(2, || {
             let mut table = ExactTable::<Key>::with_buckets(2, Seed::from_number(1), false).unwrap();
-            let home = table.places_of(&key(1)).home;
+            let home = table.candidates_of(&key(1)).home;
             let keys: Vec<Key> =
-                (1..).map(key).filter(|key| table.places_of(key).home == home).take(6).collect();
+                (1..).map(key).filter(|key| table.candidates_of(key).home == home).take(6).collect();
             for key in &keys[..5] {
                 table.insert(key, 11).unwrap();
             }

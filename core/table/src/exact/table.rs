@@ -15,7 +15,7 @@ use super::key::ExactKey;
 use super::memory::{Ages, Buckets};
 use super::occupancy::{Occupancies, Occupancy};
 use super::primitive::Ordering;
-use super::{BucketOf, ExactError, ExactReader, Places, Shared};
+use super::{BucketOf, Candidates, ExactError, ExactReader, Shared};
 
 /// Of ten slots, how many entries a table is made for. It can hold 9.5, but then four keys in ten are away from home and
 /// insertions move many. At 7 it is three in twenty, and one new key in 25 finds both of its buckets full while the table
@@ -109,9 +109,9 @@ impl<K: ExactKey> ExactTable<K> {
     /// [`ExactError::NotFound`].
     pub fn remove(&mut self, key: &K) -> Result<u32, ExactError> {
         let words = key.to_words();
-        let places = self.places(&words);
-        let (bucket, probe) = self.find(self.kernel, &words, places).ok_or(ExactError::NotFound)?;
-        self.take(bucket, probe.slot, places);
+        let candidates = self.candidates(&words);
+        let (bucket, probe) = self.find(self.kernel, &words, candidates).ok_or(ExactError::NotFound)?;
+        self.take(bucket, probe.slot, candidates);
         Ok(probe.value)
     }
 
@@ -127,7 +127,7 @@ impl<K: ExactKey> ExactTable<K> {
     /// The value of `key`; not a hit for aging
     pub fn get(&self, key: &K) -> Option<u32> {
         let words = key.to_words();
-        self.find(self.kernel, &words, self.places(&words)).map(|(_, probe)| probe.value)
+        self.find(self.kernel, &words, self.candidates(&words)).map(|(_, probe)| probe.value)
     }
 
     /// All entries, in no order that means anything
@@ -167,8 +167,8 @@ impl<K: ExactKey> ExactTable<K> {
                 continue;
             }
             let (words, value) = bucket.entry(slot);
-            let places = self.places(&words);
-            self.take(index, slot, places);
+            let candidates = self.candidates(&words);
+            self.take(index, slot, candidates);
             removed(K::from_words(&words), value);
         }
     }
@@ -183,7 +183,7 @@ impl<K: ExactKey> ExactTable<K> {
         self.entries == 0
     }
 
-    /// Places for entries. Some 95 % of them can be filled.
+    /// Slots for entries. Some 95 % of them can be filled.
     pub fn slots(&self) -> usize {
         self.buckets() * BucketOf::<K>::SLOTS
     }
@@ -200,20 +200,25 @@ impl<K: ExactKey> ExactTable<K> {
             + self.shared.ages.as_ref().map_or(0, |ages| ages.len())
     }
 
-    fn places(&self, words: &K::Words) -> Places {
-        self.shared.places(self.kernel, words)
+    fn candidates(&self, words: &K::Words) -> Candidates {
+        self.shared.candidates(self.kernel, words)
     }
 
     /// Where a key is. Without a branch that depends on what is read, but for whether the key is there, which users know
     /// beforehand: while its line is under way, the processor goes on to the next key and asks for that one's.
     #[inline(always)]
-    pub(super) fn find(&self, kernel: impl Kernel, words: &K::Words, places: Places) -> Option<(u32, Probe)> {
-        let home = self.shared.bucket(places.home).probe(kernel, words, places.tag());
+    pub(super) fn find(
+        &self,
+        kernel: impl Kernel,
+        words: &K::Words,
+        candidates: Candidates,
+    ) -> Option<(u32, Probe)> {
+        let home = self.shared.bucket(candidates.home).probe(kernel, words, candidates.tag());
         // If none is away, at home once more
-        let next = select_unpredictable(home.header.away() > 0, places.other, places.home);
-        let other = self.shared.bucket(next).probe(kernel, words, places.tag());
+        let next = select_unpredictable(home.header.away() > 0, candidates.other, candidates.home);
+        let other = self.shared.bucket(next).probe(kernel, words, candidates.tag());
         if home.found() {
-            return Some((places.home, home));
+            return Some((candidates.home, home));
         }
         other.found().then_some((next, other))
     }
@@ -222,14 +227,14 @@ impl<K: ExactKey> ExactTable<K> {
     #[inline(always)]
     pub(super) fn publish(&mut self, bucket: u32, header: Header) {
         self.shared.bucket(bucket).publish(header);
-        // SAFETY: all who call this have the bucket from a key's places, the search for room, or a sweep, which stays in the table.
+        // SAFETY: all who call this have the bucket from a key's candidates, the search for room, or a sweep, which stays in the table.
         unsafe { self.occupancies.set(bucket, Occupancy::of(header)) };
     }
 
-    fn take(&mut self, bucket: u32, slot: usize, places: Places) {
+    fn take(&mut self, bucket: u32, slot: usize, candidates: Candidates) {
         self.publish(bucket, self.shared.bucket(bucket).header().without::<BucketOf<K>>(slot));
-        if bucket != places.home {
-            self.publish(places.home, self.shared.bucket(places.home).header().one_less_away());
+        if bucket != candidates.home {
+            self.publish(candidates.home, self.shared.bucket(candidates.home).header().one_less_away());
         }
         self.entries -= 1;
     }
@@ -237,23 +242,23 @@ impl<K: ExactKey> ExactTable<K> {
 
 #[cfg(test)]
 impl<K: ExactKey> ExactTable<K> {
-    pub(super) fn places_of(&self, key: &K) -> Places {
-        self.places(&key.to_words())
+    pub(super) fn candidates_of(&self, key: &K) -> Candidates {
+        self.candidates(&key.to_words())
     }
 
     /// The same of a burst
     #[cfg(not(loom))]
-    pub(super) fn places_of_burst(&self, keys: &[K]) -> Vec<Places> {
-        let mut places = super::BurstPlaces::new();
+    pub(super) fn candidates_of_burst(&self, keys: &[K]) -> Vec<Candidates> {
+        let mut candidates = super::BurstCandidates::new();
         let shared = &self.shared;
         match self.kernel {
-            Detected::Portable(kernel) => places.fill(shared, kernel, keys, |_| ()),
+            Detected::Portable(kernel) => candidates.fill(shared, kernel, keys, |_| ()),
             #[cfg(target_arch = "x86_64")]
-            Detected::X86(kernel) => places.fill(shared, kernel, keys, |_| ()),
+            Detected::X86(kernel) => candidates.fill(shared, kernel, keys, |_| ()),
             #[cfg(target_arch = "x86_64")]
-            Detected::Avx512(kernel) => places.fill(shared, kernel, keys, |_| ()),
+            Detected::Avx512(kernel) => candidates.fill(shared, kernel, keys, |_| ()),
             #[cfg(target_arch = "aarch64")]
-            Detected::Arm(kernel) => places.fill(shared, kernel, keys, |_| ()),
+            Detected::Arm(kernel) => candidates.fill(shared, kernel, keys, |_| ()),
         }
         .to_vec()
     }
@@ -272,10 +277,10 @@ impl<K: ExactKey> ExactTable<K> {
     #[cfg(loom)]
     pub(super) fn shift(&mut self, key: &K) {
         let words = key.to_words();
-        let places = self.places(&words);
-        let Some((from, probe)) = self.find(self.kernel, &words, places) else { return };
-        let to = if from == places.home { places.other } else { places.home };
-        self.relocate(Move { from, from_slot: probe.slot, to }, places);
+        let candidates = self.candidates(&words);
+        let Some((from, probe)) = self.find(self.kernel, &words, candidates) else { return };
+        let to = if from == candidates.home { candidates.other } else { candidates.home };
+        self.relocate(Move { from, from_slot: probe.slot, to }, candidates);
     }
 }
 

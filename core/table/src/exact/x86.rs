@@ -9,9 +9,9 @@ use std::arch::x86_64::{
     _mm512_shuffle_epi32, _mm512_storeu_si512, _mm512_sub_epi32, _mm512_xor_si512,
 };
 
-use super::Places;
+use super::Candidates;
 use super::hash::{Hash, ROUNDS, Seed};
-use super::kernel::{BLOCK, BlockPlaces, Kernel};
+use super::kernel::{BLOCK, BlockCandidates, Kernel};
 use super::key::{ExactKey, KeyWords};
 use super::primitive::AtomicU64;
 
@@ -40,9 +40,9 @@ impl Kernel for X86 {
     }
 
     #[inline(always)]
-    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
+    fn candidates<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], candidates: &mut BlockCandidates) {
         // SAFETY: as in `hash`.
-        unsafe { places_one_by_one(seed, count, keys, places) };
+        unsafe { candidates_one_by_one(seed, count, keys, candidates) };
     }
 
     #[inline(always)]
@@ -96,12 +96,12 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    fn places<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
+    fn candidates<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], candidates: &mut BlockCandidates) {
         // SAFETY: `self` exists, so `detect` has found what the function was compiled for.
         unsafe {
             match <&[K; BLOCK]>::try_from(keys) {
-                Ok(keys) => places_by_four(seed, count, keys, places),
-                Err(_) => places_one_by_one(seed, count, keys, places),
+                Ok(keys) => candidates_by_four(seed, count, keys, candidates),
+                Err(_) => candidates_one_by_one(seed, count, keys, candidates),
             }
         }
     }
@@ -174,13 +174,13 @@ fn pair(words: &[u64]) -> __m128i {
     }
 }
 
-/// [`Places::new`] for each key, in vectors of one
+/// [`Candidates::new`] for each key, in vectors of one
 #[target_feature(enable = "aes,avx2,bmi1,bmi2,popcnt,lzcnt")]
 #[inline]
-fn places_one_by_one<K: ExactKey>(seed: &Seed, count: u32, keys: &[K], places: &mut BlockPlaces) {
+fn candidates_one_by_one<K: ExactKey>(seed: &Seed, count: u32, keys: &[K], candidates: &mut BlockCandidates) {
     let counts = _mm_set_epi64x(i64::from(count - 1), i64::from(count));
     let count = _mm_set1_epi32(count.cast_signed());
-    for (key, places) in keys.iter().zip(places) {
+    for (key, candidates) in keys.iter().zip(candidates) {
         let hash = hash_vector(seed, key.to_words().as_slice());
         // The upper halves of these products are the home and the way from the one after it to the other bucket.
         let product = _mm_mul_epu32(hash, counts);
@@ -190,20 +190,25 @@ fn places_one_by_one<K: ExactKey>(seed: &Seed, count: u32, keys: &[K], places: &
         let both = _mm_blend_epi32::<0b1000>(product, other);
         let all = _mm_blend_epi32::<0b0001>(both, _mm_shuffle_epi32::<0b01>(hash));
         // SAFETY: both are 128 bits of integers: the tag, the home, what means nothing, the other.
-        places.write(unsafe { std::mem::transmute::<__m128i, Places>(all) });
+        candidates.write(unsafe { std::mem::transmute::<__m128i, Candidates>(all) });
     }
 }
 
 /// The same in vectors of four
 #[target_feature(enable = "aes,vaes,avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn places_by_four<K: ExactKey>(seed: &Seed, count: u32, keys: &[K; BLOCK], places: &mut BlockPlaces) {
+fn candidates_by_four<K: ExactKey>(
+    seed: &Seed,
+    count: u32,
+    keys: &[K; BLOCK],
+    candidates: &mut BlockCandidates,
+) {
     const FOUR: usize = 4;
-    const { assert!(BLOCK.is_multiple_of(FOUR) && size_of::<[Places; FOUR]>() == size_of::<__m512i>()) };
+    const { assert!(BLOCK.is_multiple_of(FOUR) && size_of::<[Candidates; FOUR]>() == size_of::<__m512i>()) };
     let counts = _mm512_broadcast_i32x4(_mm_set_epi64x(i64::from(count - 1), i64::from(count)));
     let count = _mm512_set1_epi32(count.cast_signed());
     let words = K::Words::ZERO.as_slice().len();
-    for (keys, places) in keys.chunks_exact(FOUR).zip(places.chunks_exact_mut(FOUR)) {
+    for (keys, candidates) in keys.chunks_exact(FOUR).zip(candidates.chunks_exact_mut(FOUR)) {
         let mut state = _mm512_broadcast_i32x4(pair(&seed.keys[0]));
         for first in (0..words).step_by(2) {
             let block = |key: usize| pair(&keys[key].to_words().as_slice()[first..]);
@@ -221,8 +226,8 @@ fn places_by_four<K: ExactKey>(seed: &Seed, count: u32, keys: &[K; BLOCK], place
         let other = _mm512_sub_epi32(sum, _mm512_set1_epi32(-1));
         let both = _mm512_mask_min_epu32(product, 0x8888, other, _mm512_sub_epi32(other, count));
         let all = _mm512_mask_shuffle_epi32::<0b01>(both, 0x1111, state);
-        // SAFETY: there are 64 bytes of four places, each of them the tag, the home, what means nothing, the other.
-        unsafe { _mm512_storeu_si512(places.as_mut_ptr().cast(), all) };
+        // SAFETY: there are 64 bytes of four candidates, each of them the tag, the home, what means nothing, the other.
+        unsafe { _mm512_storeu_si512(candidates.as_mut_ptr().cast(), all) };
     }
 }
 

@@ -1,24 +1,24 @@
 //! How routes become words and hops
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use super::hops::{self, NUMBER, Place, SINGLES};
 use super::routes::{Routes, slot_of};
+use super::touched::{ALL_UNITS, Touched, UNIT_LENGTH};
 use super::{DIVIDED, HOST_WORDS, Ipv4Table, ROOT_LENGTH, ROOT_WORDS, UNITS, portable};
 use crate::TableError;
 use crate::arena::{Arena, NoRoom};
 use crate::prefix::Ipv4Prefix;
 
-/// The length of the prefix that a unit of a root word stands for
-const UNIT_LENGTH: u8 = 24;
 /// Addresses in a unit
 const HOSTS: usize = 1 << (32 - UNIT_LENGTH);
-/// All units of a /19
-const ALL_UNITS: u32 = u32::MAX;
 /// Words that addresses are reserved for, 128 MiB: enough for an eighth of all /24s to have longer routes
 const MOST_WORDS: usize = 1 << 24;
 /// Pairs of bytes for next hops that addresses are reserved for, 64 MiB: less than places can tell apart
 const MOST_HOPS: usize = 1 << 25;
+/// With more routes than this in a /19, a change looks only at those of the /24s that it touches
+const FEW_ROUTES: usize = 128;
 /// Changes that room is kept for
 pub(super) const KEPT_CHANGES: usize = 4096;
 /// Hops of a run that a stretch has no need of, so that it may be written in place. More are left only as long as they
@@ -66,11 +66,23 @@ impl Division {
         division
     }
 
+    /// The same for some /24s, without a look at routes elsewhere
+    fn of_units(routes: &Routes, slot: usize, units: u32) -> Self {
+        let mut division = Self { hops: [routes.around(slot); UNITS], divided: 0 };
+        for unit in bits(units) {
+            division.hops[unit] = routes.around_part(slot, unit * HOSTS, UNIT_LENGTH);
+            if routes.starting_in(slot, unit_range(unit)).any(|route| route.length() > UNIT_LENGTH) {
+                division.divided |= 1 << unit;
+            }
+        }
+        division
+    }
+
     /// The next hops of all addresses of a /24
     fn hosts(&self, routes: &Routes, slot: usize, unit: usize) -> [u16; HOSTS] {
         let mut hosts = [self.hops[unit]; HOSTS];
-        for route in routes.inside(slot) {
-            if route.length() > UNIT_LENGTH && route.first() / HOSTS == unit {
+        for route in routes.starting_in(slot, unit_range(unit)) {
+            if route.length() > UNIT_LENGTH {
                 hosts[route.first() % HOSTS..=route.last() % HOSTS].fill(route.stored_hop());
             }
         }
@@ -78,7 +90,18 @@ impl Division {
     }
 }
 
+/// The numbers of the bits that are set
+fn bits(units: u32) -> impl Iterator<Item = usize> {
+    (0..UNITS).filter(move |unit| units & 1 << unit != 0)
+}
+
+/// The addresses of a /24, less the first of the /19
+fn unit_range(unit: usize) -> Range<usize> {
+    unit * HOSTS..(unit + 1) * HOSTS
+}
+
 /// What the units of a word lead to
+#[derive(Clone, PartialEq)]
 struct Units {
     /// [`DIVIDED`] if there is a block
     hops: [u16; UNITS],
@@ -162,31 +185,49 @@ impl Ipv4Table {
             let (first, last) = (slot_of(prefix.first()), slot_of(prefix.last()));
             if prefix.length() < ROOT_LENGTH {
                 for slot in first.max(done)..=last {
-                    self.refresh_slot(slot, ALL_UNITS, changes)?;
+                    self.refresh_slot(slot, Touched::ALL, changes)?;
                 }
                 done = done.max(last + 1);
             } else if first >= done {
-                let mut units = units_of(*prefix);
+                let mut touched = Touched::by(*prefix);
                 // Neighbours in the same /19 share its work.
                 while let [next, others @ ..] = rest
                     && slot_of(next.first()) == first
                 {
-                    units |= units_of(*next);
+                    touched = touched.and(Touched::by(*next));
                     rest = others;
                 }
-                self.refresh_slot(first, units, changes)?;
+                self.refresh_slot(first, touched, changes)?;
             }
         }
         Ok(())
     }
 
-    /// Brings the word of a /19 and the blocks of `units` in line with the routes
-    fn refresh_slot(&mut self, slot: usize, units: u32, changes: &mut Vec<Change>) -> Result<(), NoRoom> {
-        let division = Division::of(&self.routes, slot);
-        let mut now = Units::without_blocks(&division.hops);
+    /// Brings the word of a /19 and what is touched of its blocks in line with the routes
+    fn refresh_slot(
+        &mut self,
+        slot: usize,
+        touched: Touched,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), NoRoom> {
+        let units = touched.units;
+        let (division, before, mut now);
+        if units == ALL_UNITS || self.routes.count_inside(slot) <= FEW_ROUTES {
+            division = Division::of(&self.routes, slot);
+            now = Units::without_blocks(&division.hops);
+            before = None;
+        } else {
+            // What lies beside stays as the word has it, so that a change costs the same however much that is.
+            division = Division::of_units(&self.routes, slot, units);
+            now = self.units(self.word_at(slot));
+            before = Some(now.clone());
+            bits(units).for_each(|unit| now.hops[unit] = division.hops[unit]);
+        }
         let mut made = Vec::new();
-        let result = self.divide(&division, slot, units, &mut now, &mut made, changes);
-        match result.and_then(|()| self.refresh_word(slot, &now, changes)) {
+        let result = self.divide(&division, slot, touched, &mut now, &mut made, changes);
+        let leads_there = before.is_some_and(|before| before == now);
+        match result.and_then(|()| if leads_there { Ok(()) } else { self.refresh_word(slot, &now, changes) })
+        {
             Ok(()) => Ok(()),
             Err(no_room) => {
                 for block in made {
@@ -197,20 +238,20 @@ impl Ipv4Table {
         }
     }
 
-    /// Sees to it that each divided /24 has a block, and that those of `units` are as the routes say; notes in `made` which
-    /// are new
+    /// Sees to it that each divided /24 has a block, and that what is touched of those is as the routes say; notes in `made`
+    /// which are new
     fn divide(
         &mut self,
         division: &Division,
         slot: usize,
-        units: u32,
+        touched: Touched,
         now: &mut Units,
         made: &mut Vec<u32>,
         changes: &mut Vec<Change>,
     ) -> Result<(), NoRoom> {
-        for unit in (0..UNITS).filter(|unit| division.divided & 1 << unit != 0) {
+        for unit in bits(division.divided) {
             let block = self.block_of(self.word_at(slot), unit);
-            if let Some(block) = block.filter(|_| units & 1 << unit == 0) {
+            if let Some(block) = block.filter(|_| touched.units & 1 << unit == 0) {
                 (now.hops[unit], now.blocks[unit]) = (DIVIDED, block);
                 continue;
             }
@@ -222,7 +263,7 @@ impl Ipv4Table {
             let (words, _) = hosts.as_chunks();
             now.hops[unit] = DIVIDED;
             now.blocks[unit] = if let Some(block) = block {
-                self.refresh_block(block, words, changes)?;
+                self.refresh_block(block, words, touched.words, changes)?;
                 block
             } else {
                 let block = self.new_block(words)?;
@@ -339,14 +380,16 @@ impl Ipv4Table {
         Ok(block)
     }
 
-    /// Replaces the words of a block that differ from these next hops
+    /// Replaces those words of a block that are touched and differ from these next hops
     fn refresh_block(
         &mut self,
         block: u32,
         hosts: &[[u16; UNITS]],
+        words: u8,
         changes: &mut Vec<Change>,
     ) -> Result<(), NoRoom> {
-        for (slot, hops) in (block as usize..).zip(hosts) {
+        for (index, hops) in hosts.iter().enumerate().filter(|(index, _)| words & 1 << index != 0) {
+            let slot = block as usize + index;
             self.refresh_word(slot, &Units::without_blocks(hops), changes)?;
         }
         Ok(())
@@ -359,13 +402,30 @@ impl Ipv4Table {
         (self.hop_at(place) == DIVIDED).then(|| unsafe { portable::block(self.hops.memory(), word, place) })
     }
 
+    /// What the units of a word lead to
+    fn units(&self, word: u64) -> Units {
+        let base = portable::base(word);
+        let mut units = Units { hops: [0; UNITS], blocks: [0; UNITS] };
+        let mut number = base.after((word as u32).count_ones() + 1).byte();
+        let mut rank = 0;
+        for unit in 0..UNITS {
+            let starts = unit == 0 || word & 1 << unit != 0;
+            rank += u32::from(starts && unit > 0);
+            let hop = if starts { self.hop_at(base.after(rank)) } else { units.hops[unit - 1] };
+            units.hops[unit] = hop;
+            if hop == DIVIDED {
+                // SAFETY: a word of this table, so as many numbers follow as units are divided. Such a unit always starts a
+                // stretch.
+                units.blocks[unit] = unsafe { hops::load_number(self.hops.memory(), number) };
+                number += NUMBER;
+            }
+        }
+        units
+    }
+
     /// The blocks that the word leads to
     fn blocks(&self, word: u64) -> Vec<u32> {
-        if !has_run(word) {
-            return Vec::new();
-        }
-        let starts = (0..UNITS).filter(|unit| (word | 1) & 1 << unit != 0);
-        starts.filter_map(|unit| self.block_of(word, unit)).collect()
+        if has_run(word) { self.units(word).run_blocks().collect() } else { Vec::new() }
     }
 
     /// Gives back what one word led to and another one in its place does not
@@ -407,151 +467,5 @@ fn single(hop: u16) -> u64 {
     u64::from(Place::of_single(hop).0) << 32
 }
 
-/// Which /24 of its /19 an address lies in
-fn unit_of(address: u32) -> usize {
-    (address >> 8) as usize % UNITS
-}
-
-/// The /24s of its /19 that a prefix, no shorter than that, covers or lies in
-fn units_of(prefix: Ipv4Prefix) -> u32 {
-    let (first, last) = (unit_of(prefix.first()), unit_of(prefix.last()));
-    ALL_UNITS << first & ALL_UNITS >> (UNITS - 1 - last)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::NextHopId;
-    #[test]
-    fn without_room_the_table_stays_as_it_is() {
-        let prefix = |text: &str| text.parse::<Ipv4Prefix>().unwrap();
-        let hop = |number| NextHopId::new(number).unwrap();
-        let mut table =
-            Ipv4Table::from_routes([(prefix("10.0.0.0/8"), hop(1)), (prefix("10.1.0.0/24"), hop(2))])
-                .unwrap();
-        let end = table.hops.end();
-        table.hops.set_limit(end);
-        let full = TableError::Full { bytes: (end + 2) * size_of::<u16>() };
-        assert_eq!(table.insert(prefix("11.0.1.0/24"), hop(3)), Err(full));
-        // Halfway through a block of words.
-        let full = TableError::Full { bytes: (end + 2) * size_of::<u16>() };
-        assert_eq!(table.insert(prefix("11.0.1.1/32"), hop(3)), Err(full));
-        assert_eq!(
-            (table.len(), table.lookup(0x0b00_0101), table.lookup(0x0a01_0001)),
-            (2, NextHopId::NONE, hop(2))
-        );
-        // Halfway through the root words: 10.0.0.0/19 is changed by then and the run in 10.1.0.0/19 written in place; there is no
-        // room for that of 11.0.0.0/19.
-        let full = TableError::Full { bytes: (end + 2) * size_of::<u16>() };
-        let batch =
-            [("10.0.0.0/8", None), ("11.0.1.0/24", Some(hop(3)))].map(|(text, hop)| (prefix(text), hop));
-        assert_eq!(table.apply(batch), Err(full));
-        // A batch, of which the last change has no room.
-        let batch =
-            [("10.1.0.0/24", Some(hop(1))), ("12.0.0.0/8", Some(hop(4))), ("13.0.1.0/24", Some(hop(5)))];
-        let batch = batch.map(|(text, hop)| (prefix(text), hop));
-        assert!(matches!(table.apply(batch), Err(TableError::Full { .. })));
-        assert_eq!((table.len(), table.lookup(0x0c00_0000)), (2, NextHopId::NONE));
-        assert_eq!(table.insert(prefix("0.0.0.0/1"), hop(5)), Ok(None), "needs no run");
-        assert_eq!(table.remove(prefix("0.0.0.0/1")), Ok(hop(5)));
-        for (address, number) in [(0x0a00_0000, 1), (0x0aff_ffff, 1), (0x0a01_0000, 2), (0x0a01_0100, 1)] {
-            assert_eq!(table.lookup(address), hop(number), "{address:x}");
-        }
-        table.hops.set_limit(usize::MAX);
-        assert_eq!(table.insert(prefix("11.0.1.1/32"), hop(3)), Ok(None));
-        assert_eq!(table.lookup(0x0b00_0101), hop(3));
-    }
-
-    #[test]
-    fn what_the_bitmap_can_tell_is_written_in_place() {
-        let site = |number: u32| Ipv4Prefix::containing(0x0a00_0000 | number << 8, 24);
-        let host = |number: u32| Ipv4Prefix::containing(0x0a00_0001 | number << 8, 32);
-        let hop = |number| NextHopId::new(number).unwrap();
-        let hosts = [(host(9), hop(90))];
-        let mut table =
-            Ipv4Table::from_routes((0..20).map(|number| (site(number), hop(number))).chain(hosts)).unwrap();
-        let slot = slot_of(0x0a00_0000);
-        let state = |table: &Ipv4Table| (table.word_at(slot), table.words.used(), table.hops.used());
-        let before = state(&table);
-        let answers = |table: &Ipv4Table, number: u32| {
-            [0, 1, 2].map(|address| table.lookup(site(number).first() + address))
-        };
-        for number in [0, 3, 9, 19] {
-            let others = answers(&table, number + 1);
-            let at_host = if number == 9 { hop(90) } else { hop(50) };
-            table.insert(site(number), hop(50)).unwrap();
-            assert_eq!(answers(&table, number), [hop(50), at_host, hop(50)]);
-            assert_eq!(state(&table), before);
-            if number != 9 {
-                table.remove(site(number)).unwrap();
-                assert_eq!(answers(&table, number), [NextHopId::NONE; 3]);
-                assert_eq!(state(&table), before);
-            }
-            assert_eq!(answers(&table, number + 1), others);
-            table.insert(site(number), hop(number)).unwrap();
-            assert_eq!(state(&table), before);
-        }
-        // A batch that fails takes back what it has written.
-        table.hops.set_limit(table.hops.end());
-        let batch = [(site(3), hop(50)), (host(9), hop(91)), (site(100), hop(51))];
-        assert!(table.apply(batch.map(|(prefix, hop)| (prefix, Some(hop)))).is_err());
-        assert_eq!(
-            (answers(&table, 3), answers(&table, 9)[1], state(&table)),
-            ([hop(3); 3], hop(90), before)
-        );
-        // When most routes have gone, a run that is too long does not stay.
-        table.hops.set_limit(usize::MAX);
-        for number in 2..20 {
-            table.remove(site(number)).unwrap();
-        }
-        assert!(state(&table).2 < before.2 - 4, "{} of {}", state(&table).2, before.2);
-    }
-
-    #[test]
-    fn a_run_becomes_wide_with_the_first_large_number() {
-        let site = |number: u32| Ipv4Prefix::containing(0x0a00_0000 | number << 8, 24);
-        let hop = |number| NextHopId::new(number).unwrap();
-        let mut table = Ipv4Table::from_routes((0..20).map(|number| (site(number), hop(number)))).unwrap();
-        let slot = slot_of(0x0a00_0000);
-        let base = |table: &Ipv4Table| portable::base(table.word_at(slot));
-        let narrow = base(&table);
-        // The last number that has a byte goes in place, and the next one into a new run.
-        table.insert(site(3), hop(253)).unwrap();
-        assert_eq!((base(&table), table.lookup(site(3).first())), (narrow, hop(253)));
-        let used = table.hops.used();
-        table.insert(site(3), hop(254)).unwrap();
-        assert!(!narrow.is_wide() && base(&table).is_wide());
-        // 20 hops and what comes after them: each takes a byte more.
-        assert_eq!(table.hops.used(), used + 10);
-        let wide = base(&table);
-        for (number, other) in [(3, 60_000), (3, 3), (4, NextHopId::MAXIMUM)] {
-            table.insert(site(number), hop(other)).unwrap();
-            assert_eq!((base(&table), table.lookup(site(number).first())), (wide, hop(other)));
-            assert_eq!(table.lookup(site(5).last()), hop(5));
-        }
-        table.remove(site(19)).unwrap();
-        assert_eq!(table.lookup(site(19).first()), NextHopId::NONE);
-    }
-
-    #[test]
-    fn without_memory_the_table_stays_as_it_is() {
-        let prefix = |text: &str| text.parse::<Ipv4Prefix>().unwrap();
-        let hop = |number| NextHopId::new(number).unwrap();
-        let mut table = Ipv4Table::from_routes([(prefix("10.0.0.0/8"), hop(1))]).unwrap();
-        table.words.refuse_memory(true);
-        let site = |number: u32| Ipv4Prefix::containing(0x0a00_0001 + (number << 8), 32);
-        let routes = || (0..1 << 16).map(|number| (site(number), Some(hop(2))));
-        // As many blocks as need more than the memory that is there.
-        assert!(matches!(table.apply(routes()), Err(TableError::Memory { .. })));
-        assert_eq!((table.len(), table.lookup(0x0a00_0001), table.words.used()), (1, hop(1), ROOT_WORDS));
-        table.words.refuse_memory(false);
-        assert_eq!(table.apply(routes()), Ok(()));
-        assert_eq!(
-            (table.len(), table.lookup(0x0aff_ff01), table.lookup(0x0aff_ff02)),
-            (1 + (1 << 16), hop(2), hop(1))
-        );
-        let removals: Vec<_> = routes().map(|(prefix, _)| (prefix, None)).collect();
-        assert_eq!(table.apply(removals), Ok(()));
-        assert_eq!((table.len(), table.words.used(), table.hops.used()), (1, ROOT_WORDS, SINGLES));
-    }
-}
+mod tests;

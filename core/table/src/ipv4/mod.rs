@@ -30,6 +30,7 @@ mod build;
 mod hops;
 mod portable;
 mod routes;
+mod touched;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64};
@@ -104,8 +105,8 @@ impl Ipv4Table {
 
     /// Adds a route or gives it another next hop; returns the next hop it had before
     ///
-    /// Takes less than a microsecond in most places, or up to the time of a full build for a prefix shorter than /19, whose
-    /// parts are all visited.
+    /// Takes less than a microsecond in most places and a few among thousands of routes to hosts in one /19; or up to the time of a
+    /// full build for a prefix shorter than /19, whose parts are all visited.
     ///
     /// # Errors
     /// [`TableError::NoNextHop`], [`TableError::Memory`], [`TableError::Full`]; the table is then unchanged.

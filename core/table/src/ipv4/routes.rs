@@ -5,6 +5,7 @@
 //! lookups read out of the cache that both share. The few shorter routes are in one tree, and what they amount to for
 //! each /19 in an array.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{ROOT_BITS, ROOT_LENGTH, ROOT_WORDS};
@@ -198,8 +199,8 @@ impl Routes {
         // Large lists grow by more, so that growing takes constant time for each route.
         let room = (count + count / 8).next_multiple_of(STEP);
         let start = self.long.take(room)?;
-        for (index, route) in self.inside(slot).enumerate() {
-            self.long.memory()[start as usize + index].store(route.0, Ordering::Relaxed);
+        for (to, route) in self.long.memory()[start as usize..].iter().zip(self.inside(slot)) {
+            to.store(route.0, Ordering::Relaxed);
         }
         if list.room > 0 {
             self.long.retire(list.start, usize::from(list.room));
@@ -210,21 +211,16 @@ impl Routes {
 
     fn insert_at(&mut self, slot: usize, place: usize, route: Route) {
         let count = usize::from(self.lists[slot].count);
-        let mut route = route.0;
-        for entry in &self.slots(slot)[place..=count] {
-            let moved = entry.load(Ordering::Relaxed);
-            entry.store(route, Ordering::Relaxed);
-            route = moved;
-        }
+        let slots = self.slots(slot);
+        shift(&slots[place..=count], 0, 1);
+        slots[place].store(route.0, Ordering::Relaxed);
         self.lists[slot].count += 1;
         self.count += 1;
     }
 
     fn remove_at(&mut self, slot: usize, place: usize) {
         let count = usize::from(self.lists[slot].count);
-        for pair in self.slots(slot)[place..count].windows(2) {
-            pair[0].store(pair[1].load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        shift(&self.slots(slot)[place..count], 1, 0);
         self.lists[slot].count -= 1;
         self.count -= 1;
     }
@@ -247,6 +243,29 @@ impl Routes {
         let routes = &self.slots(slot)[..usize::from(self.lists[slot].count)];
         // Relaxed: nobody but the owner of the table uses them.
         routes.iter().map(|route| Route(route.load(Ordering::Relaxed)))
+    }
+
+    /// Those of them that start at these addresses, less the first of the /19
+    pub(super) fn starting_in(&self, slot: usize, part: Range<usize>) -> impl Iterator<Item = Route> + '_ {
+        let routes = &self.slots(slot)[..self.count_inside(slot)];
+        let start = |route: &AtomicU32| Route(route.load(Ordering::Relaxed)).first();
+        let first = routes.partition_point(|route| start(route) < part.start);
+        let routes = routes[first..].iter().map(|route| Route(route.load(Ordering::Relaxed)));
+        routes.take_while(move |route| route.first() < part.end)
+    }
+
+    /// How many there are of them
+    pub(super) fn count_inside(&self, slot: usize) -> usize {
+        self.lists[slot].count.into()
+    }
+
+    /// The next hop of the longest route that is not longer than `length` and lies around this address, less the first of
+    /// the /19
+    pub(super) fn around_part(&self, slot: usize, inner: usize, length: u8) -> u16 {
+        let address = (slot << INNER_BITS | inner) as u32;
+        let hop =
+            (ROOT_LENGTH..=length).rev().find_map(|length| self.get(Ipv4Prefix::containing(address, length)));
+        hop.map_or(self.around(slot), NextHopId::stored)
     }
 
     pub(super) fn get(&self, prefix: Ipv4Prefix) -> Option<NextHopId> {
@@ -293,6 +312,15 @@ impl Routes {
             (None, _) => long.next(),
         })
     }
+}
+
+/// Moves what stands at `from` and after it to `to`, as far as both are in the list
+fn shift(list: &[AtomicU32], from: usize, to: usize) {
+    let count = list.len().saturating_sub(from.max(to));
+    let start = list.as_ptr().cast_mut();
+    // SAFETY: both parts are in the list, whose entries may be written through a shared reference; nobody but the owner of the
+    // table, who is here, uses them.
+    unsafe { std::ptr::copy(start.add(from.min(list.len())), start.add(to.min(list.len())), count) };
 }
 
 impl std::fmt::Debug for Routes {

@@ -6,7 +6,7 @@
 //! - a *field* of 2^n links, indexed by the next n bits (4 to 16, chosen by how many prefixes there are and how they lie);
 //! - a *leaf*, one cache line for the next 16 bits: up to 16 stretches, of each the last value and the next hop;
 //! - a *branch* for the same 16 bits: a line of up to 32 last values, and after it as many leaves;
-//! - a *fan*, one cache line for the next 32 bits: up to 8 stretches, of each the last value and a link.
+//! - a *fan*, one cache line for the next 32 bits or fewer: up to 8 stretches, of each the last value and a link.
 //!
 //! Registries give out /32s and networks announce /48s, so nearly all addresses go: root, a field of 16 bits, and there a
 //! next hop, a leaf, or a branch and a leaf. Longer prefixes lead on, by fields where there are many and by fans where there
@@ -15,10 +15,15 @@
 //! A burst takes each step for all of its 64 addresses together. Each step sorts them by what the next one has to do and
 //! asks for its lines, so no code waits for one line alone and none branches on what only memory knows (see `walk`).
 //!
-//! A change builds new nodes aside, then puts each into effect with one link of the lowest field that holds all of it.
+//! A change goes along the way to its prefix. It makes the nodes on it anew, with the links that they had to all else, and puts
+//! them into effect with one link of the lowest field on the way; so it costs the same however many routes lie beside it (see
+//! `change`). A field that its contents have outgrown gets more bits now and then; what lies below its children stays (see
+//! `restride`).
 
 mod build;
+mod change;
 mod node;
+mod restride;
 mod walk;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -30,6 +35,7 @@ use warmlane_sync::rcu::{Domain, ForeignReader, Reader};
 use warmlane_sys::pages::TableMemory;
 use warmlane_sys::simd::{self, Level};
 
+use self::change::Journal;
 use self::node::Line;
 use self::walk::Portable;
 use crate::arena::Arena;
@@ -46,6 +52,8 @@ pub struct Ipv6Table {
     lines: Arena<Line>,
     /// For each field, by its first line: how many changes it still takes before its stride is chosen anew
     patience: HashMap<u32, u32>,
+    /// Empty between changes, to have room without asking for it each time
+    journal: Journal,
     level: Level,
     domain: Option<Domain>,
 }
@@ -71,22 +79,23 @@ impl Ipv6Table {
             return Err(TableError::NoNextHop { prefix: u128::either(prefix) });
         }
         let lines = build::arena()?;
-        let mut table = Self { rib, lines, patience: HashMap::new(), level: simd::detected(), domain: None };
-        table.refresh([Ipv6Prefix::all()])?;
+        let (patience, journal) = (HashMap::new(), Journal::default());
+        let mut table = Self { rib, lines, patience, journal, level: simd::detected(), domain: None };
+        table.refresh(&[Ipv6Prefix::all()])?;
         Ok(table)
     }
 
     /// Adds a route or gives it another next hop; returns the next hop it had before
     ///
-    /// Takes a few microseconds in most places, or up to the time of a full build for a short prefix, whose parts are all
-    /// visited.
+    /// Takes a few microseconds for a prefix with no longer routes inside, however many are near, and up to the time of a full build
+    /// for a short one, whose parts are all visited. Now and then a field has to grow as well, which visits its links, at most 65,536,
+    /// and the nodes right below: up to some milliseconds, but less than a microsecond for each route that came since it grew
+    /// last.
     ///
     /// # Errors
     /// [`TableError::NoNextHop`], [`TableError::Memory`], [`TableError::Full`]; the table is then unchanged.
     pub fn insert(&mut self, prefix: Ipv6Prefix, hop: NextHopId) -> Result<Option<NextHopId>, TableError> {
-        let before = self.rib.get(prefix);
-        self.apply([(prefix, Some(hop))])?;
-        Ok(before)
+        self.apply_all([(prefix, Some(hop))])
     }
 
     /// Takes a route away; returns the next hop it had
@@ -95,10 +104,8 @@ impl Ipv6Table {
     /// [`TableError::NotFound`] when this very prefix has no route, [`TableError::Memory`], [`TableError::Full`]; the table
     /// is then unchanged.
     pub fn remove(&mut self, prefix: Ipv6Prefix) -> Result<NextHopId, TableError> {
-        let before = self.rib.get(prefix);
-        self.apply([(prefix, None)])?;
-        // `apply` refuses to remove what is not there.
-        Ok(before.unwrap_or_default())
+        // What is not there is refused.
+        self.apply_all([(prefix, None)]).map(Option::unwrap_or_default)
     }
 
     /// Makes several changes, each a prefix and its new next hop, or `None` to remove its route; all of them or, with an error,
@@ -114,11 +121,19 @@ impl Ipv6Table {
         &mut self,
         changes: impl IntoIterator<Item = (Ipv6Prefix, Option<NextHopId>)>,
     ) -> Result<(), TableError> {
+        self.apply_all(changes).map(drop)
+    }
+
+    /// The same; returns what the last prefix had before
+    fn apply_all(
+        &mut self,
+        changes: impl IntoIterator<Item = (Ipv6Prefix, Option<NextHopId>)>,
+    ) -> Result<Option<NextHopId>, TableError> {
         let mut undo = Vec::new();
-        let result = self.change_routes(changes, &mut undo).and_then(|()| {
+        let result = self.change_routes(changes, &mut undo).and_then(|before| {
             let mut touched: Vec<_> = undo.iter().map(|(prefix, _)| *prefix).collect();
             touched.sort_unstable();
-            self.refresh(touched)
+            self.refresh(&touched).map(|()| before)
         });
         if result.is_err() {
             for (prefix, before) in undo.into_iter().rev() {
@@ -128,11 +143,14 @@ impl Ipv6Table {
         result
     }
 
+    /// Returns what the last prefix had before
     fn change_routes(
         &mut self,
         changes: impl IntoIterator<Item = (Ipv6Prefix, Option<NextHopId>)>,
         undo: &mut Vec<(Ipv6Prefix, Option<NextHopId>)>,
-    ) -> Result<(), TableError> {
+    ) -> Result<Option<NextHopId>, TableError> {
+        let mut last = None;
+        self.journal.removes = false;
         for (prefix, hop) in changes {
             if hop.is_some_and(NextHopId::is_none) {
                 return Err(TableError::NoNextHop { prefix: u128::either(prefix) });
@@ -142,10 +160,12 @@ impl Ipv6Table {
                 return Err(TableError::NotFound { prefix: u128::either(prefix) });
             }
             if before != hop {
+                self.journal.removes |= hop.is_none();
                 undo.push((prefix, before));
             }
+            last = before;
         }
-        Ok(())
+        Ok(last)
     }
 
     /// A handle for lanes, whose readers are of `domain`; clone it for more. Ask for it before the lanes start: from then
@@ -226,6 +246,7 @@ impl Ipv6Table {
         self.rib.memory_bytes()
             + self.lines.memory_bytes()
             + self.patience.capacity() * size_of::<(u32, u32)>()
+            + self.journal.memory_bytes()
     }
 
     /// Whether there is no route

@@ -20,13 +20,13 @@ pub(super) const KEY_BITS: u32 = 16;
 pub(super) const LEAF_HOPS: usize = 16;
 /// Leaves below a branch
 pub(super) const BRANCH_LEAVES: usize = 32;
-/// Bits of an address that a fan compares
+/// Bits of an address that a fan compares, of which it takes up so many or fewer
 pub(super) const FAN_BITS: u32 = 32;
 /// Links in a fan
 pub(super) const FAN_LINKS: usize = 8;
 
-/// A next hop or where to look on: in the upper 3 bits the kind; for a field its stride in the next 5; in the other 24
-/// the first line of the node, for [`HOP`](Self::HOP) the number of the next hop
+/// A next hop or where to look on: in the upper 3 bits the kind; for a field and a fan its stride in the next 6; in the other
+/// 23 the first line of the node, for [`HOP`](Self::HOP) the number of the next hop
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Link(u32);
@@ -36,7 +36,7 @@ impl Link {
     pub(super) const HOP: u32 = 0;
     /// 2^stride links, indexed by the next bits of the address
     pub(super) const FIELD: u32 = 1;
-    /// A line of 8 last values of the next 32 bits and 8 links
+    /// A line of 8 last values of the next 32 bits and 8 links, which lead to what comes `stride` bits further on
     pub(super) const FAN: u32 = 2;
     /// A line of 16 last values of the next 16 bits and 16 next hops
     pub(super) const LEAF: u32 = 3;
@@ -46,9 +46,9 @@ impl Link {
     pub(super) const KINDS: usize = 1 << (u32::BITS - Self::KIND_SHIFT);
 
     pub(super) const KIND_SHIFT: u32 = 29;
-    pub(super) const STRIDE_SHIFT: u32 = 24;
-    pub(super) const STRIDE_MASK: u32 = 0x1f;
-    pub(super) const LINE_MASK: u32 = 0x00ff_ffff;
+    pub(super) const STRIDE_SHIFT: u32 = 23;
+    pub(super) const STRIDE_MASK: u32 = 0x3f;
+    pub(super) const LINE_MASK: u32 = 0x007f_ffff;
     /// Lines that links can tell apart
     pub(super) const LINES: usize = Self::LINE_MASK as usize + 1;
 
@@ -62,6 +62,10 @@ impl Link {
 
     pub(super) fn field(line: u32, stride: u8) -> Self {
         Self(Self::FIELD << Self::KIND_SHIFT | u32::from(stride) << Self::STRIDE_SHIFT | line)
+    }
+
+    pub(super) fn fan(line: u32, stride: u8) -> Self {
+        Self(Self::FAN << Self::KIND_SHIFT | u32::from(stride) << Self::STRIDE_SHIFT | line)
     }
 
     #[inline(always)]
@@ -95,7 +99,7 @@ impl Link {
         self.kind() == Self::HOP
     }
 
-    /// Of a link to a field: the bits that index it
+    /// Of a link to a field or a fan: the bits that it takes up
     #[inline(always)]
     pub(super) fn stride(self) -> u32 {
         self.0 >> Self::STRIDE_SHIFT & Self::STRIDE_MASK

@@ -2,9 +2,7 @@
 
 use warmlane_sys::prefetch::prefetch_read_at;
 
-use super::node::{
-    BRANCH_LEAVES, FAN_BITS, FAN_LINKS, KEY_BITS, LEAF_HOPS, LINKS, Line, Link, Node, ROOT_BITS,
-};
+use super::node::{BRANCH_LEAVES, FAN_LINKS, KEY_BITS, LEAF_HOPS, LINKS, Line, Link, Node, ROOT_BITS};
 use crate::NextHopId;
 
 /// Addresses that are under way together
@@ -67,7 +65,7 @@ impl Search for Portable {
         let bits = links
             .iter()
             .enumerate()
-            .map(|(place, &link)| u64::from(Link::from_bits(link).kind() == kind) << place);
+            .map(|(index, &link)| u64::from(Link::from_bits(link).kind() == kind) << index);
         bits.fold(0, |all, bit| all | bit)
     }
 }
@@ -96,8 +94,9 @@ pub(super) unsafe fn lookup<S: Search>(lines: &[Line], address: u128) -> NextHop
             Link::FAN => {
                 // SAFETY: the line of a node lies in the memory and is not written (caller); so it is below.
                 let node = unsafe { Node::of(lines.get_unchecked(link.line())) };
+                let stride = link.stride();
                 link = node.link(S::fan(node, (rest >> 96) as u32));
-                rest <<= FAN_BITS;
+                rest <<= stride;
             }
             kind => {
                 let mut line = link.line();
@@ -135,18 +134,18 @@ pub(super) unsafe fn lookup_burst<S: Search>(
     }
 }
 
-/// The places of a burst whose bits are set: those at the same kind of node, so that the code for it runs without a branch
+/// The indices of a burst whose bits are set: those at the same kind of node, so that the code for it runs without a branch
 /// that nobody can foresee
-struct Places(u64);
+struct Indices(u64);
 
-impl Iterator for Places {
+impl Iterator for Indices {
     type Item = usize;
 
     #[inline(always)]
     fn next(&mut self) -> Option<usize> {
-        let place = self.0.trailing_zeros() as usize;
+        let index = self.0.trailing_zeros() as usize;
         self.0 &= self.0.wrapping_sub(1);
-        (place < TOGETHER).then_some(place)
+        (index < TOGETHER).then_some(index)
     }
 }
 
@@ -166,11 +165,11 @@ fn bits_after(used: u8, address: &[u8; 16]) -> u32 {
 /// The first steps of all addresses but the first `done`, along the root and a field
 ///
 /// # Safety
-/// As for [`lookup`]. There must not be more addresses than places.
+/// As for [`lookup`]. There must not be more addresses than indices.
 #[inline(always)]
 pub(super) unsafe fn enter(lines: &[Line], addresses: &[[u8; 16]], burst: &mut Burst, done: usize) {
     let links = lines.as_flattened();
-    for (place, address) in addresses.iter().enumerate().take(TOGETHER).skip(done) {
+    for (index, address) in addresses.iter().enumerate().take(TOGETHER).skip(done) {
         let high = first_half(address);
         let root = (high >> (u64::BITS - ROOT_BITS)) as usize;
         // SAFETY: the root is complete (caller).
@@ -179,9 +178,9 @@ pub(super) unsafe fn enter(lines: &[Line], addresses: &[[u8; 16]], burst: &mut B
         let field = link.kind() == Link::FIELD;
         let slot = if field { slot_in(link, (high << ROOT_BITS >> 32) as u32) } else { root };
         let stride = if field { link.stride() } else { 0 };
-        burst.found[place] = slot as u32;
-        burst.next[place] = (high << ROOT_BITS << stride >> 32) as u32;
-        burst.used[place] = (ROOT_BITS + stride) as u8;
+        burst.found[index] = slot as u32;
+        burst.next[index] = (high << ROOT_BITS << stride >> 32) as u32;
+        burst.used[index] = (ROOT_BITS + stride) as u8;
         prefetch_read_at(links.as_ptr().wrapping_add(slot).cast());
     }
     for found in burst.found[..addresses.len().min(TOGETHER)].iter_mut().skip(done) {
@@ -214,7 +213,7 @@ unsafe fn look_up<S: Search>(lines: &[Line], addresses: &[[u8; 16]], answers: &m
     // SAFETY: as the caller promises.
     unsafe { S::enter(lines, addresses, &mut burst) };
     let Burst { found, next, used } = &mut burst;
-    // The places at each kind of link, as bits
+    // The indices at each kind of link, as bits
     let mut at = [0; Link::KINDS];
     for kind in [Link::FIELD, Link::FAN, Link::LEAF, Link::BRANCH] {
         at[kind as usize] = S::of_kind(found, kind);
@@ -238,43 +237,44 @@ unsafe fn look_up<S: Search>(lines: &[Line], addresses: &[[u8; 16]], answers: &m
             break;
         }
         // Apart from each other, so that no branch waits for memory.
-        for place in Places(fields) {
-            let field = Link::from_bits(found[place]);
+        for index in Indices(fields) {
+            let field = Link::from_bits(found[index]);
             // SAFETY: a field has a link for each value of `stride` bits (caller).
-            let link = Link::load(unsafe { links.get_unchecked(slot_in(field, next[place])) });
-            used[place] += field.stride() as u8;
-            next[place] = bits_after(used[place], &addresses[place]);
+            let link = Link::load(unsafe { links.get_unchecked(slot_in(field, next[index])) });
+            used[index] += field.stride() as u8;
+            next[index] = bits_after(used[index], &addresses[index]);
             prefetch(lines, link);
-            (found[place], answers[place]) = (link.bits(), link.next_hop());
-            starts[place] = start_of(link.line());
-            at[link.kind() as usize % Link::KINDS] |= 1 << place;
+            (found[index], answers[index]) = (link.bits(), link.next_hop());
+            starts[index] = start_of(link.line());
+            at[link.kind() as usize % Link::KINDS] |= 1 << index;
         }
-        for place in Places(fans) {
+        for index in Indices(fans) {
+            let fan = Link::from_bits(found[index]);
             // SAFETY: the line of a node lies in the memory and is not written (caller); so it is below.
-            let node = unsafe { Node::of(lines.get_unchecked(Link::from_bits(found[place]).line())) };
-            let link = node.link(S::fan(node, bits_after(used[place], &addresses[place])));
-            used[place] += FAN_BITS as u8;
-            next[place] = bits_after(used[place], &addresses[place]);
+            let node = unsafe { Node::of(lines.get_unchecked(fan.line())) };
+            let link = node.link(S::fan(node, bits_after(used[index], &addresses[index])));
+            used[index] += fan.stride() as u8;
+            next[index] = bits_after(used[index], &addresses[index]);
             prefetch(lines, link);
-            (found[place], answers[place]) = (link.bits(), link.next_hop());
-            starts[place] = start_of(link.line());
-            at[link.kind() as usize % Link::KINDS] |= 1 << place;
+            (found[index], answers[index]) = (link.bits(), link.next_hop());
+            starts[index] = start_of(link.line());
+            at[link.kind() as usize % Link::KINDS] |= 1 << index;
         }
     }
     let key = |next: u32| (next >> (u32::BITS - KEY_BITS)) as u16;
     let branches = at[Link::BRANCH as usize];
     let leaves = at[Link::LEAF as usize] | branches;
-    for place in Places(branches) {
+    for index in Indices(branches) {
         // SAFETY: as above.
-        let node = unsafe { node_at(lines, starts[place]) };
-        let leaf = starts[place] + start_of(1 + S::branch(node, key(next[place])));
+        let node = unsafe { node_at(lines, starts[index]) };
+        let leaf = starts[index] + start_of(1 + S::branch(node, key(next[index])));
         prefetch_read_at(lines.as_ptr().cast::<u8>().wrapping_add(leaf as usize));
-        starts[place] = leaf;
+        starts[index] = leaf;
     }
-    for place in Places(leaves) {
+    for index in Indices(leaves) {
         // SAFETY: as above.
-        let node = unsafe { node_at(lines, starts[place]) };
-        answers[place] = node.hop(S::leaf(node, key(next[place])));
+        let node = unsafe { node_at(lines, starts[index]) };
+        answers[index] = node.hop(S::leaf(node, key(next[index])));
     }
 }
 

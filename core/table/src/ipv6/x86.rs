@@ -179,7 +179,7 @@ impl<const GATHERS: bool> Search for Avx512<GATHERS> {
     }
 }
 
-/// As [`walk::enter`] for `VECTORS` times 16 places from `first` on, which `burst` must have, and one field further. Each step is
+/// As [`walk::enter`] for `VECTORS` times 16 indices from `first` on, which `burst` must have, and one field further. Each step is
 /// taken by all before the next, so that no step waits for lines that could have been asked for earlier.
 ///
 /// # Safety
@@ -220,12 +220,15 @@ unsafe fn enter_vectors<const VECTORS: usize>(
         }
     }
     for (index, ((link, used), (head, tail))) in link.into_iter().zip(used).zip(halves).enumerate() {
-        let places = first + index * LANES..first + (index + 1) * LANES;
-        // SAFETY: 16 places of 32 and of 8 bits.
+        let indices = first + index * LANES..first + (index + 1) * LANES;
+        // SAFETY: 16 indices of 32 and of 8 bits.
         unsafe {
-            _mm512_storeu_si512(burst.found[places.clone()].as_mut_ptr().cast(), link);
-            _mm512_storeu_si512(burst.next[places.clone()].as_mut_ptr().cast(), bits_after(used, head, tail));
-            _mm_storeu_si128(burst.used[places].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(used));
+            _mm512_storeu_si512(burst.found[indices.clone()].as_mut_ptr().cast(), link);
+            _mm512_storeu_si512(
+                burst.next[indices.clone()].as_mut_ptr().cast(),
+                bits_after(used, head, tail),
+            );
+            _mm_storeu_si128(burst.used[indices].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(used));
         }
     }
 }

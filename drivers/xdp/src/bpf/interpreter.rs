@@ -11,7 +11,7 @@ const CONTEXT: u64 = 0x1000;
 const PACKET: u64 = 0x10_0000;
 const MAP: u64 = 1 << 40;
 const MAP_VALUE: u64 = 2 << 40;
-const STATION: u64 = 3 << 40;
+const MAC: u64 = 3 << 40;
 
 /// More steps than a program without loops can need.
 const STEPS: usize = 1000;
@@ -29,13 +29,13 @@ pub(crate) enum Outcome {
 pub(crate) struct Machine {
     queue: u32,
     /// The only value of the only map that programs look into without a call.
-    station: [u8; 8],
+    mac: [u8; 8],
     keys: HashSet<(i32, Vec<u8>)>,
 }
 
 impl Machine {
     pub(crate) fn new(queue: u32, [a, b, c, d, e, f]: [u8; 6]) -> Self {
-        Self { queue, station: [a, b, c, d, e, f, 0, 0], keys: HashSet::new() }
+        Self { queue, mac: [a, b, c, d, e, f, 0, 0], keys: HashSet::new() }
     }
 
     pub(crate) fn insert(&mut self, map: i32, key: &[u8]) {
@@ -65,7 +65,7 @@ impl Machine {
                 LOAD_WIDE => {
                     registers[to] = match (from, one.immediate) {
                         (1, _) => MAP + immediate,
-                        (2, map) if map == super::steering::tests::MAPS.station => STATION,
+                        (2, map) if map == super::steering::tests::MAPS.mac => MAC,
                         other => panic!("neither a map nor a value: {other:?}"),
                     };
                     next += 1;
@@ -85,8 +85,8 @@ impl Machine {
                         _ => 1,
                     };
                     let at = registers[from].wrapping_add_signed(i64::from(one.offset));
-                    let bytes = match at.checked_sub(STATION) {
-                        Some(offset) => &self.station[offset as usize..offset as usize + width],
+                    let bytes = match at.checked_sub(MAC) {
+                        Some(offset) => &self.mac[offset as usize..offset as usize + width],
                         None => read(packet, at, width),
                     };
                     registers[to] = match *bytes {

@@ -12,6 +12,8 @@ const MAP_CREATE: c_int = 0;
 const MAP_UPDATE: c_int = 2;
 const MAP_DELETE: c_int = 3;
 const PROGRAM_LOAD: c_int = 5;
+const PROGRAM_BY_NUMBER: c_int = 13;
+const DESCRIBE: c_int = 15;
 const LINK_CREATE: c_int = 28;
 const HASH: u32 = 1;
 const ARRAY: u32 = 2;
@@ -26,6 +28,9 @@ const NATIVE: u32 = 1 << 2;
 
 /// Local addresses of each family that the steering can hold.
 const ADDRESSES: u32 = 65_536;
+
+/// What our programs are called.
+const PROGRAM_NAME: &[u8] = b"warmlane";
 
 /// Bytes of the verifier's explanation that are kept.
 const LOG_BYTES: usize = 16 << 10;
@@ -154,7 +159,7 @@ fn remove(map: &OwnedFd, key: &[u8]) -> io::Result<()> {
 pub(crate) struct Program {
     descriptor: OwnedFd,
     sockets: OwnedFd,
-    station: OwnedFd,
+    mac: OwnedFd,
     ipv4: OwnedFd,
     ipv6: OwnedFd,
 }
@@ -164,19 +169,19 @@ impl Program {
     pub(crate) fn load(choice: Choice, queues: u32, fragments: bool) -> Result<Self, XdpError> {
         let error = |action: &str| XdpError::bpf(action.to_owned());
         let sockets = map(SOCKETS, 4, 4, queues.max(1), b"warmlane_sock").map_err(error("make a BPF map"))?;
-        let station = map(ARRAY, 4, 8, 1, b"warmlane_mac").map_err(error("make a BPF map"))?;
+        let mac = map(ARRAY, 4, 8, 1, b"warmlane_mac").map_err(error("make a BPF map"))?;
         let ipv4 = map(HASH, 4, 4, ADDRESSES, b"warmlane_ipv4").map_err(error("make a BPF map"))?;
         let ipv6 = map(HASH, 16, 4, ADDRESSES, b"warmlane_ipv6").map_err(error("make a BPF map"))?;
         let maps = Maps {
             sockets: sockets.as_raw_fd(),
-            station: station.as_raw_fd(),
+            mac: mac.as_raw_fd(),
             ipv4: ipv4.as_raw_fd(),
             ipv6: ipv6.as_raw_fd(),
         };
         let code = steering::program(choice, maps)
             .map_err(|_| XdpError::Program { log: "a label is not placed".to_owned() })?;
         let descriptor = load(&code, fragments)?;
-        Ok(Self { descriptor, sockets, station, ipv4, ipv6 })
+        Ok(Self { descriptor, sockets, mac, ipv4, ipv6 })
     }
 
     /// Packets of this receive queue are redirected to this socket from now on.
@@ -185,8 +190,8 @@ impl Program {
     }
 
     /// Frames to this Ethernet address are the interface's own from now on, and no others.
-    pub(crate) fn set_station(&self, [a, b, c, d, e, f]: [u8; 6]) -> io::Result<()> {
-        put(&self.station, &0_u32.to_ne_bytes(), &[a, b, c, d, e, f, 0, 0])
+    pub(crate) fn set_mac(&self, [a, b, c, d, e, f]: [u8; 6]) -> io::Result<()> {
+        put(&self.mac, &0_u32.to_ne_bytes(), &[a, b, c, d, e, f, 0, 0])
     }
 
     /// An address that is the kernel's, or no longer.
@@ -222,7 +227,7 @@ fn load_as(kind: u32, attach: u32, code: &[Instruction], flags: u32) -> Result<O
             log: if log.is_empty() { 0 } else { log.as_mut_ptr().expose_provenance() as u64 },
             version: 0,
             flags,
-            name: name(b"warmlane"),
+            name: name(PROGRAM_NAME),
             interface: 0,
             attach,
         };
@@ -241,6 +246,46 @@ fn load_as(kind: u32, attach: u32, code: &[Instruction], flags: u32) -> Result<O
     })
 }
 
+#[repr(C)]
+struct ProgramNumber {
+    number: u32,
+    next: u32,
+    flags: u32,
+}
+
+// SAFETY: `union bpf_attr` for BPF_PROG_GET_FD_BY_ID.
+unsafe impl Attributes for ProgramNumber {}
+
+/// The first fields of `struct bpf_prog_info`.
+#[repr(C)]
+struct Description {
+    others: [u64; 8],
+    name: [u8; 16],
+}
+
+#[repr(C)]
+struct Describe {
+    descriptor: u32,
+    bytes: u32,
+    description: u64,
+}
+
+// SAFETY: `union bpf_attr` for BPF_OBJ_GET_INFO_BY_FD.
+unsafe impl Attributes for Describe {}
+
+/// Whether a program is one of ours, or was and is gone. Of those that may not be looked at, that is not known: they may be.
+pub(crate) fn is_ours(number: u32) -> bool {
+    let attributes = ProgramNumber { number, next: 0, flags: 0 };
+    let Ok(program) = descriptor(bpf(PROGRAM_BY_NUMBER, &attributes)) else { return true };
+    let mut description = Description { others: [0; 8], name: [0; 16] };
+    let attributes = Describe {
+        descriptor: program.as_raw_fd().cast_unsigned(),
+        bytes: size_of::<Description>() as u32,
+        description: (&raw mut description).expose_provenance() as u64,
+    };
+    bpf(DESCRIBE, &attributes).is_err() || description.name == name(PROGRAM_NAME)
+}
+
 /// How the kernel runs the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -250,7 +295,7 @@ pub(crate) enum Way {
     Generic,
 }
 
-/// A program at work on an interface. It ends when this is dropped, or when the process ends, however it does.
+/// A program attached to an interface. It ends when this is dropped, or when the process ends, however it does.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     _link: OwnedFd,
@@ -343,17 +388,26 @@ mod tests {
         attributes.result.cast_signed()
     }
 
+    /// The kernel's number of a program, by `/proc`.
+    fn number(program: &Program) -> u32 {
+        let path = format!("/proc/self/fdinfo/{}", program.descriptor().as_raw_fd());
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("prog_id:")).unwrap();
+        line.trim().parse().unwrap()
+    }
+
     /// The kernel's verifier accepts the programs, and the kernel decides as the interpreter does.
     #[test]
     fn the_kernel_decides_the_same() {
-        if !warmlane_testkit::requirements::namespaces_and("xdp: the_kernel_decides_the_same", &[]) {
+        if !warmlane_testkit::requirements::namespaces_and(&[]) {
             return;
         }
         for fragments in [false, true] {
             let all = Program::load(Choice::new(Steering::All, false), 4, fragments).unwrap();
             // No socket at any queue.
             assert_eq!(run(&all, &[0; 60]), XDP_PASS);
-            let choice = Choice { without_socket: XDP_TX, ..Choice::new(Steering::Router, true) };
+            assert!(is_ours(number(&all)));
+            let choice = Choice { without_socket: XDP_TX, ..Choice::new(Steering::Transit, true) };
             let router = Program::load(choice, 4, fragments).unwrap();
             let mut frame = vec![0_u8; 60];
             frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
@@ -361,16 +415,16 @@ mod tests {
             frame[30..34].copy_from_slice(&[198, 51, 100, 1]);
             // The interface's address is all zero at first.
             assert_eq!(run(&router, &frame), XDP_TX);
-            router.set_station([2, 0, 0, 0, 0, 1]).unwrap();
-            for (station, verdict) in [
+            router.set_mac([2, 0, 0, 0, 0, 1]).unwrap();
+            for (mac, action) in [
                 ([2, 0, 0, 0, 0, 1], XDP_TX),
                 ([2, 0, 0, 0, 0, 2], XDP_PASS),
                 ([2, 0, 0, 0, 1, 1], XDP_PASS),
                 ([2, 0, 0, 1, 0, 1], XDP_PASS),
                 ([6, 0, 0, 0, 0, 1], XDP_PASS),
             ] {
-                frame[..6].copy_from_slice(&station);
-                assert_eq!(run(&router, &frame), verdict, "{station:x?}");
+                frame[..6].copy_from_slice(&mac);
+                assert_eq!(run(&router, &frame), action, "{mac:x?}");
             }
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
             router.set_address([198, 51, 100, 1].into(), true).unwrap();

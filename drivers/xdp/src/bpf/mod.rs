@@ -6,6 +6,6 @@ mod interpreter;
 mod kernel;
 mod steering;
 
-pub(crate) use kernel::{Attachment, Program, Redirection, Way};
+pub(crate) use kernel::{Attachment, Program, Redirection, Way, is_ours};
 pub(crate) use steering::Choice;
 pub use steering::Steering;

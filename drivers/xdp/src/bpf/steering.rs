@@ -4,6 +4,7 @@
 //! socket, and all of them once our sockets are gone.
 
 use super::assembler::{Assembler, BadLabel, If, Instruction, Register, Width};
+use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use Register::{R0, R1, R2, R3, R6, R7, R8, R9};
@@ -35,17 +36,20 @@ const IPV6: u16 = 0x86dd;
 const CUSTOMER_TAG: u16 = 0x8100;
 
 /// What packets come to the sockets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Steering {
-    /// What a router forwards, and nothing else. For the box itself, and hence the kernel's: everything to a group
-    /// (ARP requests, neighbour discovery, OSPF, IS-IS, LLDP), to another station than the interface itself (macvlan
+    /// What passes through the box, and nothing else. For the box itself, and hence the kernel's: everything to a group
+    /// (ARP requests, neighbour discovery, OSPF, IS-IS, LLDP), to another Ethernet address than the interface's own (macvlan
     /// interfaces on it, virtual machines, VLANs with Ethernet addresses of their own), everything that is not IP or has
     /// another tag than one of IEEE 802.1Q, all that goes to one of the kernel's addresses (see
-    /// [`LocalAddresses`](crate::LocalAddresses)) or a link-local one.
-    #[default]
-    Router,
+    /// [`LocalFilter`](crate::LocalFilter)) or a link-local one.
+    Transit,
     /// Everything that comes in.
+    #[default]
     All,
+    /// Nothing: the port only sends, and the kernel goes on receiving.
+    None,
 }
 
 /// The maps that a program refers to, by their file descriptors.
@@ -54,7 +58,7 @@ pub(crate) struct Maps {
     /// The sockets, by receive queue.
     pub(crate) sockets: i32,
     /// The interface's Ethernet address, and two bytes.
-    pub(crate) station: i32,
+    pub(crate) mac: i32,
     /// The kernel's addresses.
     pub(crate) ipv4: i32,
     pub(crate) ipv6: i32,
@@ -88,8 +92,13 @@ const fn network(value: u16) -> i32 {
 /// Never; the labels are all placed.
 pub(crate) fn program(choice: Choice, maps: Maps) -> Result<Vec<Instruction>, BadLabel> {
     let mut code = Assembler::default();
+    if choice.steering == Steering::None {
+        code.set(R0, XDP_PASS);
+        code.exit();
+        return code.finish();
+    }
     code.copy(R9, R1);
-    if choice.steering == Steering::Router {
+    if choice.steering == Steering::Transit {
         let (pass, redirect) = (code.label(), code.label());
         steer(&mut code, choice, maps, pass, redirect);
         code.place(pass);
@@ -135,9 +144,9 @@ fn steer(
     code.load(Byte, R3, R6, 0);
     code.and(R3, 1);
     code.jump_if(R3, If::NotEqual, 0, pass);
-    // To another station: an interface on this one with an address of its own, a virtual machine, or another host, if
+    // To another Ethernet address: an interface on this one with an address of its own, a virtual machine, or another host, if
     // somebody listens to all.
-    code.value(R1, maps.station);
+    code.value(R1, maps.mac);
     for (width, offset) in [(Word, 0), (Half, 4)] {
         code.load(width, R2, R6, offset);
         code.load(width, R3, R1, offset);
@@ -226,15 +235,15 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    pub(crate) const MAPS: Maps = Maps { sockets: 101, station: 102, ipv4: 104, ipv6: 106 };
+    pub(crate) const MAPS: Maps = Maps { sockets: 101, mac: 102, ipv4: 104, ipv6: 106 };
     const SERVICE_TAG: u16 = 0x88a8;
-    const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
     const OURS_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
 
     fn run(steering: Steering, pass_expiring: bool, frame: &[u8]) -> Outcome {
         let program = program(Choice::new(steering, pass_expiring), MAPS).unwrap();
-        let mut machine = Machine::new(3, STATION);
+        let mut machine = Machine::new(3, OWN_MAC);
         machine.insert(MAPS.ipv4, &ipv4_key(OURS));
         machine.insert(MAPS.ipv6, &ipv6_key(OURS_6));
         machine.run(&program, frame)
@@ -244,7 +253,7 @@ pub(crate) mod tests {
     const PASSED: Outcome = Outcome::Returned(XDP_PASS as u64);
 
     fn frame(tags: &[u16], kind: u16, payload: &[u8]) -> Vec<u8> {
-        let mut frame = STATION.to_vec();
+        let mut frame = OWN_MAC.to_vec();
         frame.extend([2, 0, 0, 0, 0, 2]);
         for tag in tags {
             frame.extend(tag.to_be_bytes());
@@ -279,9 +288,9 @@ pub(crate) mod tests {
         let far_6: Ipv6Addr = "2001:db8:9::7".parse().unwrap();
         for tags in [&[][..], &[CUSTOMER_TAG]] {
             let packet = frame(tags, IPV4, &ipv4(far, 64));
-            assert_eq!(run(Steering::Router, true, &packet), REDIRECTED, "{tags:x?}");
+            assert_eq!(run(Steering::Transit, true, &packet), REDIRECTED, "{tags:x?}");
             let packet = frame(tags, IPV6, &ipv6(OURS_6, far_6, 64));
-            assert_eq!(run(Steering::Router, true, &packet), REDIRECTED, "{tags:x?}");
+            assert_eq!(run(Steering::Transit, true, &packet), REDIRECTED, "{tags:x?}");
         }
     }
 
@@ -324,22 +333,23 @@ pub(crate) mod tests {
         group[0] = 1;
         packets.push(group);
         for packet in packets {
-            assert_eq!(run(Steering::Router, false, &packet), PASSED, "{packet:x?}");
+            assert_eq!(run(Steering::Transit, false, &packet), PASSED, "{packet:x?}");
             assert_eq!(run(Steering::All, false, &packet), REDIRECTED);
+            assert_eq!(run(Steering::None, false, &packet), PASSED);
         }
     }
 
     /// Each byte of the address counts.
     #[test]
-    fn what_is_for_another_station_passes() {
+    fn what_is_for_another_mac_passes() {
         let far = Ipv4Addr::new(203, 0, 113, 7);
         for tags in [&[][..], &[CUSTOMER_TAG]] {
             let ours = frame(tags, IPV4, &ipv4(far, 64));
-            assert_eq!(run(Steering::Router, false, &ours), REDIRECTED);
-            for place in 0..6 {
+            assert_eq!(run(Steering::Transit, false, &ours), REDIRECTED);
+            for index in 0..6 {
                 let mut other = ours.clone();
-                other[place] ^= 0x40;
-                assert_eq!(run(Steering::Router, false, &other), PASSED, "{place}");
+                other[index] ^= 0x40;
+                assert_eq!(run(Steering::Transit, false, &other), PASSED, "{index}");
                 assert_eq!(run(Steering::All, false, &other), REDIRECTED);
             }
         }
@@ -354,10 +364,10 @@ pub(crate) mod tests {
             frame(&[], IPV4, &ipv4(far, 0)),
             frame(&[CUSTOMER_TAG], IPV6, &ipv6(far_6, far_6, 1)),
         ] {
-            assert_eq!(run(Steering::Router, true, &packet), PASSED);
-            assert_eq!(run(Steering::Router, false, &packet), REDIRECTED);
+            assert_eq!(run(Steering::Transit, true, &packet), PASSED);
+            assert_eq!(run(Steering::Transit, false, &packet), REDIRECTED);
         }
-        assert_eq!(run(Steering::Router, true, &frame(&[], IPV4, &ipv4(far, 2))), REDIRECTED);
+        assert_eq!(run(Steering::Transit, true, &frame(&[], IPV4, &ipv4(far, 2))), REDIRECTED);
     }
 
     proptest! {
@@ -371,7 +381,7 @@ pub(crate) mod tests {
         ) {
             let mut packet = frame(&tags, kind, &payload);
             packet.truncate(length);
-            let outcome = run(Steering::Router, true, &packet);
+            let outcome = run(Steering::Transit, true, &packet);
             prop_assert!(outcome == PASSED || outcome == REDIRECTED, "{:?}", outcome);
             // Nothing too short to be forwarded is taken from the kernel.
             prop_assert!(outcome == PASSED || packet.len() >= 34);

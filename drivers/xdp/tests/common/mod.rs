@@ -1,20 +1,23 @@
 //! A network namespace for each test, and a look at the wire that doesn't go through the driver.
 
+use std::collections::HashSet;
 use std::ffi::c_int;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
-use warmlane_port::{QueueCounters, ReceiveQueue, TransmitQueue};
+use warmlane_port::{QueueCountersView, ReceiveQueue, TransmitQueue};
 use warmlane_testkit::requirements;
-use warmlane_xdp::{Steering, Umem, XdpConfig, XdpError, XdpPort, open};
+use warmlane_xdp::{Umem, XdpError, XdpOptions, XdpPort, open};
 
 /// Runs a test in a namespace of its own, if we may.
-pub(crate) fn in_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
-    if !requirements::namespaces_and(&format!("xdp: {name}"), &["ip", "ethtool"]) {
+#[track_caller]
+pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    if !requirements::namespaces_and(&["ip", "ethtool"]) {
         return;
     }
     let run = move || {
@@ -56,8 +59,8 @@ pub(crate) fn pool(config: &PoolConfig) -> Pool {
 }
 
 /// All packets of an interface.
-pub(crate) fn all_of(interface: &str) -> XdpConfig {
-    XdpConfig { interface: interface.to_owned(), steering: Steering::All, ..XdpConfig::default() }
+pub(crate) fn all_of(interface: &str) -> XdpOptions {
+    XdpOptions::new(interface)
 }
 
 pub(crate) type Receive = Box<dyn ReceiveQueue>;
@@ -66,15 +69,20 @@ pub(crate) type Transmit = Box<dyn TransmitQueue>;
 /// The only queue's two ends, and the rest.
 pub(crate) fn only(mut port: XdpPort) -> (Receive, Transmit, warmlane_xdp::Monitor) {
     assert_eq!((port.port.receive.len(), port.port.transmit.len()), (1, 1));
-    (port.port.receive.remove(0), port.port.transmit.remove(0), port.monitor)
+    (port.port.take_receive().unwrap(), port.port.take_transmit().unwrap(), port.monitor)
 }
 
-pub(crate) fn opened(config: &XdpConfig, umem: &Umem) -> XdpPort {
-    open(config, umem).unwrap_or_else(|error| panic!("{error}"))
+pub(crate) fn opened(config: &XdpOptions, umem: &Umem) -> XdpPort {
+    opened_with(config, umem, &HashSet::new())
 }
 
-pub(crate) fn refused(config: &XdpConfig, umem: &Umem) -> XdpError {
-    open(config, umem).expect_err("it should be refused")
+/// Opened with these addresses taken for the kernel's.
+pub(crate) fn opened_with(config: &XdpOptions, umem: &Umem, local: &HashSet<IpAddr>) -> XdpPort {
+    open(config, 1, umem, local).unwrap_or_else(|error| panic!("{error}"))
+}
+
+pub(crate) fn refused(config: &XdpOptions, umem: &Umem) -> XdpError {
+    open(config, 1, umem, &HashSet::new()).expect_err("it should be refused")
 }
 
 /// Polls until `done`.
@@ -128,9 +136,9 @@ pub(crate) fn frame(number: usize, length: usize) -> Vec<u8> {
     frame
 }
 
-pub(crate) fn drops(counters: &QueueCounters) -> Vec<(&'static str, u64)> {
+pub(crate) fn drops(counters: &QueueCountersView) -> Vec<(&'static str, u64)> {
     counters
-        .drops
+        .drops()
         .iter()
         .filter(|(_, count)| *count > 0)
         .map(|(reason, count)| (reason.name, count))

@@ -1,17 +1,24 @@
-//! The configuration of a forwarder: what `warmlane forward` reads from a TOML file.
-//!
-//! Text is read in two steps: `raw` says which keys there are, [`Config::from_toml`] makes typed values of them in
-//! which names are resolved. A [`Config`] is complete: what it refers to exists, so building
-//! [`Routes`](super::Routes) from it cannot meet a dangling name.
+//! The configuration of a forwarder: [`ForwardSettings`], which a TOML file or flags fill, and what they come to once they
+//! are checked, a [`Config`]. That is complete: what it refers to exists, so building [`Routes`](super::Routes) from it
+//! can't meet an unknown name.
 
+mod check;
 mod error;
-mod raw;
-mod resolve;
+mod settings;
+mod value;
 
 use std::net::IpAddr;
 
-pub use error::{ConfigError, ConfigProblem, Place};
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+pub use self::settings::{
+    ForwardSettings, FullTableEntry, IcmpEntry, NeighbourEntry, PoolEntry, PortEntry, RouteEntry, Via,
+    ViaEntry,
+};
+pub use error::{ConfigError, ConfigProblem};
+pub use value::{OrText, ValueError};
 use warmlane_mem::{PoolConfig, PoolKind};
+use warmlane_settings::{SettingsError, from_toml};
 use warmlane_table::IpPrefix;
 use warmlane_wire::MacAddress;
 
@@ -35,9 +42,9 @@ pub struct Config {
     pub pool: PoolSettings,
     /// How many ICMP errors each lane may send.
     pub icmp: IcmpLimits,
-    /// The ports; a port's number, as in [`Packet::port`](warmlane_mem::Packet::port), is its place here.
+    /// The ports; a port's number, as in [`Packet::port`](warmlane_mem::Packet::port), is its index here.
     pub ports: Vec<PortConfig>,
-    /// Stations whose Ethernet address is known.
+    /// Neighbours whose Ethernet address is known.
     pub neighbours: Vec<NeighbourConfig>,
     /// Routes; no prefix is there twice.
     pub routes: Vec<RouteConfig>,
@@ -87,10 +94,6 @@ impl Default for IcmpLimits {
 pub struct PortConfig {
     /// Its name, unique.
     pub name: String,
-    /// Name of the driver; who builds the port knows which there are.
-    pub driver: String,
-    /// What the driver wants to know, by its own keys.
-    pub options: toml::Table,
     /// Our addresses on the port's link.
     pub addresses: Vec<InterfaceAddress>,
     /// Largest IP packet that the link carries, in bytes, without Ethernet header.
@@ -104,11 +107,11 @@ pub struct PortConfig {
 pub struct InterfaceAddress {
     /// The address.
     pub address: IpAddr,
-    /// Bits of it that all stations on the link share.
+    /// Bits of it that all hosts on the link share.
     pub length: u8,
 }
 
-/// A station on a link.
+/// A neighbour on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NeighbourConfig {
     /// Its IP address.
@@ -135,7 +138,7 @@ pub struct RouteConfig {
 pub enum RouteTarget {
     /// Through these neighbours (their numbers) in the ratio of the weights.
     Via(Vec<(usize, u16)>),
-    /// All addresses are stations on the link of the port with this number.
+    /// All addresses are hosts on the link of the port with this number.
     OnLink(usize),
     /// Nowhere, without a word.
     Drop,
@@ -165,13 +168,37 @@ impl FullTableConfig {
     }
 }
 
+impl Default for Config {
+    /// One lane, bursts of 64, no ports yet.
+    fn default() -> Self {
+        Self {
+            lanes: 1,
+            burst: 64,
+            pool: PoolSettings::default(),
+            icmp: IcmpLimits::default(),
+            ports: Vec::new(),
+            neighbours: Vec::new(),
+            routes: Vec::new(),
+            full_table: FullTableConfig::default(),
+        }
+    }
+}
+
 impl Config {
-    /// Reads and checks a configuration.
+    /// Reads and checks a configuration. What it says of ports' drivers is skipped.
     ///
     /// # Errors
     /// [`ConfigError`]: the first thing that is wrong, with its place and what to do.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let raw = toml::from_str(text).map_err(|error| ConfigError::syntax(text, &error))?;
-        resolve::resolve(raw).map_err(|fault| ConfigError::at(text, fault))
+        Self::with_drivers::<Option<IgnoredAny>>(text).map(|(config, _)| config)
+    }
+
+    /// The same with what each port says as its `driver`: who opens ports knows what that is.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: the first thing that is wrong, with its place and what to do.
+    pub fn with_drivers<D: DeserializeOwned>(text: &str) -> Result<(Self, Vec<D>), ConfigError> {
+        let settings: ForwardSettings<D> = from_toml(text).map_err(SettingsError::cast)?;
+        settings.check().map_err(|fault| fault.in_text(text))
     }
 }

@@ -144,7 +144,7 @@ fn unpack<A: Address>(
     let mut before = 0_u128;
     for (index, &length) in lengths.iter().enumerate() {
         let distance = take_number(&mut distances).ok_or(FullTableError::Truncated { index, count })?;
-        let prefix = place::<A>(before, length, distance)
+        let prefix = address_at::<A>(before, length, distance)
             .and_then(|address| Some((address, Prefix::containing(narrow(address)?, length))))
             .filter(|(_, prefix)| prefixes.last().is_none_or(|last| last < prefix));
         let Some((address, prefix)) = prefix else {
@@ -157,7 +157,7 @@ fn unpack<A: Address>(
 }
 
 /// The address `distance` prefixes of this length behind `before`, if there is one.
-fn place<A: Address>(before: u128, length: u8, distance: u128) -> Option<u128> {
+fn address_at<A: Address>(before: u128, length: u8, distance: u128) -> Option<u128> {
     let shift = u32::from(A::BITS.checked_sub(length)?);
     let number = before.checked_shr(shift).unwrap_or(0).checked_add(distance)?;
     if number == 0 {

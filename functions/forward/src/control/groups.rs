@@ -56,7 +56,7 @@ pub enum GroupError {
 }
 
 /// Buckets filled with next hops by weight.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Group {
     /// Always a power of two, so that a mask picks one.
     buckets: Vec<NextHopId>,

@@ -1,5 +1,5 @@
 //! Ports and next hops by their numbers: what lanes read besides the tables. Made once, then only read; when something
-//! changes, a new set takes the place of the old one.
+//! changes, a new set replaces the old one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -46,7 +46,7 @@ pub struct VlanInterface {
 impl RouterPort {
     /// The address that our frames come from: the port's own, or one made of the port's number in the range for
     /// local use (IEEE 802 section 8.4.2).
-    pub fn station(&self, number: u16) -> MacAddress {
+    pub fn source_address(&self, number: u16) -> MacAddress {
         let [high, low] = number.to_be_bytes();
         self.mac.unwrap_or(MacAddress([0x02, 0, 0, 0, high, low]))
     }
@@ -64,7 +64,7 @@ impl RouterPort {
 
 /// The interface that a packet came in by: a port, or a VLAN on one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Interface<'a> {
     /// Which of the tables its packets are looked up in.
     pub(crate) table: TableNumber,
     pub(crate) source_check: SourceCheck,
@@ -72,7 +72,7 @@ pub(crate) struct Place<'a> {
     addresses: &'a [InterfaceAddress],
 }
 
-impl<'a> Place<'a> {
+impl<'a> Interface<'a> {
     pub(crate) fn of_port(port: &'a RouterPort) -> Self {
         Self { table: port.table, source_check: port.source_check, vlan: None, addresses: &port.addresses }
     }
@@ -101,31 +101,31 @@ impl<'a> Place<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Admission {
     /// The destination address that frames to us have, in the low 48 bits, first byte lowest.
-    pub(crate) station: u64,
-    /// Which bits must be as in `station`.
+    pub(crate) mac: u64,
+    /// Which bits must be as in `mac`.
     pub(crate) mask: u64,
 }
 
-/// Bit 0 of a frame's first byte tells groups from stations (IEEE 802.3 clause 3.2.3).
+/// Bit 0 of a frame's first byte tells group addresses from those of one interface (IEEE 802.3 clause 3.2.3).
 const GROUP_BIT: u64 = 1;
 
 impl Admission {
     fn of(port: &RouterPort) -> Self {
         match port.mac {
             Some(MacAddress([a, b, c, d, e, f])) => {
-                Self { station: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), mask: (1 << 48) - 1 }
+                Self { mac: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), mask: (1 << 48) - 1 }
             }
-            None => Self { station: 0, mask: GROUP_BIT },
+            None => Self { mac: 0, mask: GROUP_BIT },
         }
     }
 
     /// For packets from ports that don't exist: no frame is admitted.
-    pub(crate) const NONE: Self = Self { station: 1, mask: 0 };
+    pub(crate) const NONE: Self = Self { mac: 1, mask: 0 };
 
     /// Whether a frame that starts with these 8 bytes is for us.
     #[inline(always)]
     pub(crate) fn admits(self, first_bytes: u64) -> bool {
-        first_bytes & self.mask == self.station
+        first_bytes & self.mask == self.mac
     }
 }
 
@@ -167,7 +167,7 @@ impl Hops {
         }
     }
 
-    /// The same, with limits for ICMP errors that take the place of what the forwarder was made with.
+    /// The same, with limits for ICMP errors that replace what the forwarder was made with.
     #[must_use]
     pub fn with_icmp_limits(self, limits: Option<IcmpLimits>) -> Self {
         Self { icmp: limits, ..self }
@@ -220,9 +220,9 @@ impl Hops {
     }
 
     /// The interface that a packet came in by; `None` for an unknown port, or a VLAN that the port has no interface for.
-    pub(crate) fn place(&self, packet: &Packet) -> Option<Place<'_>> {
+    pub(crate) fn interface(&self, packet: &Packet) -> Option<Interface<'_>> {
         let port = self.port(packet.port())?;
-        let whole = Place::of_port(port);
+        let whole = Interface::of_port(port);
         let Some(vlans) = &port.vlans else { return Some(whole) };
         let link = LinkLayer::parse(packet.data()).ok()?;
         match (link.outer, link.inner) {
@@ -230,7 +230,7 @@ impl Hops {
             (None, _) => Some(whole),
             (Some(tag), None) if tag.id() == 0 => Some(whole),
             (Some(tag), None) if tag.protocol == EtherType::VLAN => {
-                vlans.iter().find(|vlan| vlan.vlan == tag.id()).map(|vlan| Place {
+                vlans.iter().find(|vlan| vlan.vlan == tag.id()).map(|vlan| Interface {
                     table: vlan.table,
                     source_check: vlan.source_check,
                     vlan: Some(vlan.vlan),

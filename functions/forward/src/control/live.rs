@@ -67,7 +67,7 @@ pub enum LiveError {
     Stuck(#[from] StuckReaders),
 }
 
-/// What lanes get hold of.
+/// What lanes read.
 struct Shared {
     snapshot: Protected<Snapshot>,
     /// Grows with each change.
@@ -94,7 +94,7 @@ pub struct LiveRoutes {
     /// Next hops' numbers from here on were never used.
     fresh: u32,
     free: Vec<NextHopId>,
-    given_back: Retired<NextHopId>,
+    freed: Retired<NextHopId>,
     icmp: Option<IcmpLimits>,
     hash_seed: u64,
 }
@@ -115,7 +115,7 @@ impl LiveRoutes {
             replaced: Retired::new(&domain, OLD_SETS)?,
             fresh: 0,
             free: Vec::new(),
-            given_back: Retired::new(&domain, NextHopId::MAXIMUM as usize + 1)?,
+            freed: Retired::new(&domain, NextHopId::MAXIMUM as usize + 1)?,
             icmp: None,
             hash_seed,
             domain,
@@ -216,7 +216,7 @@ impl LiveRoutes {
     /// [`LiveError::TooManyNextHops`].
     pub fn take_number(&mut self) -> Result<NextHopId, LiveError> {
         if self.free.is_empty() {
-            self.free.extend(self.given_back.reclaim());
+            self.free.extend(self.freed.reclaim());
         }
         if let Some(number) = self.free.pop() {
             return Ok(number);
@@ -227,16 +227,16 @@ impl LiveRoutes {
         Ok(number)
     }
 
-    /// Takes back a number that no route and no group leads to any more.
-    pub fn give_number(&mut self, number: NextHopId) {
+    /// Frees a number that no route and no group leads to any more.
+    pub fn free_number(&mut self, number: NextHopId) {
         // There is room for all numbers there are, so each fits once.
-        let _ = self.given_back.retire(number);
+        let _ = self.freed.retire(number);
     }
 
     /// Uses memory of what lanes are done with again. To be called when nothing else is to be done.
     pub fn reclaim(&mut self) {
         self.replaced.reclaim().for_each(drop);
-        self.free.extend(self.given_back.reclaim());
+        self.free.extend(self.freed.reclaim());
         for tables in &mut self.tables {
             tables.ipv4.reclaim();
             tables.ipv6.reclaim();
@@ -322,12 +322,17 @@ impl LaneRoutes {
         }
     }
 
-    /// Says that nothing is referred to that was looked up before: to be called once a burst.
+    /// Reports that nothing looked up before is still in use, so that replaced routes can be freed. Call it once a burst.
     #[inline]
-    pub fn rest(&mut self) {
+    pub fn quiescent(&mut self) {
         if let Source::Live { reader, .. } = &mut self.0 {
             reader.quiescent();
         }
+    }
+
+    /// Whether the routes may change, so that [`quiescent`](Self::quiescent) has to be called.
+    pub const fn can_change(&self) -> bool {
+        matches!(self.0, Source::Live { .. })
     }
 
     /// A number that grows with each change.
@@ -397,7 +402,7 @@ mod tests {
         routes.change_ipv4(0, [(prefix, None)]).unwrap();
         assert_eq!(found(&lane, 0, 0x0a00_0001), None);
         assert!(matches!(routes.change_ipv4(7, []), Err(LiveError::NoTable { table: 7 })));
-        lane.rest();
+        lane.quiescent();
     }
 
     #[test]
@@ -405,10 +410,10 @@ mod tests {
         let mut routes = LiveRoutes::new(1, 0).unwrap();
         let mut lane = routes.lane("lane0").unwrap();
         let first = routes.take_number().unwrap();
-        routes.give_number(first);
+        routes.free_number(first);
         let second = routes.take_number().unwrap();
         assert_ne!(first, second);
-        lane.rest();
+        lane.quiescent();
         assert_eq!(routes.take_number().unwrap(), first);
     }
 

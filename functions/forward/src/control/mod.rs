@@ -1,5 +1,6 @@
 //! What is decided before packets flow: configuration, tables, next hops.
 
+mod builder;
 pub mod config;
 pub mod full_table;
 pub mod groups;
@@ -9,11 +10,12 @@ mod next_hop;
 mod routes;
 mod source_check;
 
+pub use builder::{IntoTarget, RoutesBuilder, Target};
 pub use config::Config;
-pub(crate) use hops::{Admission, Place};
+pub(crate) use hops::{Admission, Interface};
 pub use hops::{Hops, RouterPort, VlanInterface};
 pub use live::{LaneRoutes, LiveError, LiveRoutes, TableChange, TableNumber};
 pub(crate) use next_hop::{ALWAYS_TOO_LARGE, Rewrite};
 pub use next_hop::{Adjacency, NextHop, Unresolved};
-pub use routes::{Routes, RoutesBuilder, RoutesError};
+pub use routes::{Routes, RoutesError};
 pub use source_check::{SourceCheck, SourceCheckError};

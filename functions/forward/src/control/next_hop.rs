@@ -7,9 +7,9 @@ use warmlane_wire::MacAddress;
 use super::groups::Group;
 
 /// Where a packet goes when it leaves through a port: everything that its new Ethernet header needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Adjacency {
-    /// The next station's Ethernet address.
+    /// The next hop's Ethernet address.
     pub destination: MacAddress,
     /// Our own.
     pub source: MacAddress,
@@ -35,7 +35,7 @@ pub struct Unresolved {
 }
 
 /// What a route leads to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum NextHop {
     /// Out through a port.
     Forward(Adjacency),
@@ -43,12 +43,12 @@ pub enum NextHop {
     Group(Group),
     /// An address of ours.
     Local,
-    /// A station on one of our links whose Ethernet address isn't known.
+    /// A neighbour on one of our links whose Ethernet address isn't known.
     NoNeighbour,
-    /// A station whose Ethernet address is yet to be found out. Packets are held until then, where somebody does that;
+    /// A neighbour whose Ethernet address is not resolved yet. Packets are held until then, where somebody does that;
     /// else it is as [`NoNeighbour`](Self::NoNeighbour).
     Unresolved(Unresolved),
-    /// The first or last address of an IPv4 link, which means all its stations (RFC 1812 section 5.3.5.2).
+    /// The first or last address of an IPv4 link, which means all hosts there (RFC 1812 section 5.3.5.2).
     DirectedBroadcast,
     /// Nowhere, without a word.
     Drop,
@@ -69,7 +69,7 @@ pub(crate) struct Rewrite {
     /// Destination, then source, as they stand in the frame.
     pub(crate) addresses: [u8; 12],
     /// Largest IP packet that needs nothing but these addresses. Zero, which every packet exceeds, for all next hops
-    /// that need more: tags, groups, and those that aren't forwarded to. So one comparison finds all odd cases.
+    /// that need more: tags, groups, and those that aren't forwarded to. So one comparison finds all packets of the slow path.
     pub(crate) largest: u16,
     /// Number of the port.
     pub(crate) port: u16,

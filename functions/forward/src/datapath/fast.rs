@@ -2,7 +2,7 @@
 //!
 //! A check here says "plain and right" or "not so sure"; it never says why. Whatever isn't sure takes the long way
 //! (`validate`), which finds the reason. Each condition is a compare and a branch that is practically never taken,
-//! which is cheaper than collecting them. Reads are of whole words at fixed places: bytes 14, 18, .. of the frame are
+//! which is cheaper than collecting them. Reads are of whole words at fixed offsets: bytes 14, 18, .. of the frame are
 //! the words of the IPv4 header, so that what the checksum sums is what the other checks look at.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -49,7 +49,7 @@ static SPECIAL_FIRST_BYTE: [bool; 256] = {
     special
 };
 
-/// `N` bytes of a frame from a place that is known at compile time, so that nothing is left to check at run time.
+/// `N` bytes of a frame from an offset that is known at compile time, so that nothing is left to check at run time.
 #[inline(always)]
 fn bytes_at<const AT: usize, const N: usize>(frame: &[u8]) -> [u8; N] {
     match frame.split_at_checked(AT).and_then(|(_, rest)| rest.first_chunk()) {

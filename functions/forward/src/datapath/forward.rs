@@ -3,178 +3,71 @@
 //! Each pass does one thing to the whole burst, so that the misses of one packet are waited for while the next ones
 //! are worked on, and the tables' own burst lookup has all addresses at hand.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
+use warmlane_counters::Source;
+use warmlane_lane::{Outputs, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool};
-use warmlane_table::NextHopId;
-use warmlane_wire::ethernet;
+use warmlane_port::TransmitOffloads;
 use warmlane_wire::ipv6::Ipv6Packet;
 
-use super::counters::ForwardCounters;
-use super::fast::{self, IPV4_HEADERS, IPV6_HEADERS};
-use super::flow_hash;
+use super::counters::{ForwardCounters, ForwardCountersView};
+use super::examine::{examine_slowly, gather_ipv4, gather_ipv6};
+use super::fast::{IPV4_HEADERS, IPV6_HEADERS};
 use super::icmp_error::limiter;
 use super::rate_limit::TokenBucket;
 use super::reason::Reason;
-use super::source_check::{self, Sources};
-use super::validate::{Finding, validate};
+use super::rewrite::{Ipv4, Ipv6, rewrite_all};
+use super::scratch::{Action, Gathered, SLOW, Scratch};
+use super::source_check::Sources;
+use crate::control::LaneRoutes;
 use crate::control::config::IcmpLimits;
-use crate::control::{ALWAYS_TOO_LARGE, Admission, Hops, LaneRoutes, Rewrite, TableNumber, Unresolved};
-
-/// What became of a packet that isn't for the forwarder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Punted {
-    /// Somebody has it.
-    Taken,
-    /// Nobody wants it: it is dropped for the reason that it is not for the forwarder.
-    Unwanted,
-    /// Somebody wants it, but has no room: [`Reason::PuntRefused`].
-    Refused,
-}
-
-/// Where packets go: one burst for each port.
-pub trait Outputs {
-    /// Whether sources may have to be checked ([`SourceCheck`](crate::control::SourceCheck)). Else not even that is asked.
-    const CHECKS_SOURCES: bool = false;
-
-    /// The burst of packets that leave by this port; `None` if the lane doesn't send there.
-    fn burst(&mut self, port: u16) -> Option<&mut Burst>;
-
-    /// Called when the port's burst is full; says whether there is room now.
-    fn make_room(&mut self, port: u16) -> bool {
-        let _ = port;
-        false
-    }
-
-    /// Takes a packet that isn't for the forwarder, as it came in; it would be looked up in `table`, or is of a VLAN that the
-    /// port has no interface for.
-    fn punt(&mut self, packet: Packet, table: Option<TableNumber>) -> Punted {
-        let _ = (packet, table);
-        Punted::Unwanted
-    }
-
-    /// Takes a packet whose next station's Ethernet address is to be found out, and asks for that. It comes back by
-    /// [`Forwarder::resume`] or [`Forwarder::give_up`].
-    ///
-    /// # Errors
-    /// The packet, if it can't wait; it is then dropped and counted, and its sender is told.
-    fn hold(&mut self, packet: Packet, whom: Unresolved) -> Result<(), Packet> {
-        let _ = whom;
-        Err(packet)
-    }
-}
-
-impl Outputs for [Burst] {
-    #[inline]
-    fn burst(&mut self, port: u16) -> Option<&mut Burst> {
-        self.get_mut(usize::from(port))
-    }
-}
-
-/// What is to be done with a packet.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Verdict {
-    /// IPv4 with this next hop, and something about it that takes longer.
-    Ipv4(NextHopId),
-    /// IPv6 with this next hop, and something about it that takes longer.
-    Ipv6(NextHopId),
-    /// ARP.
-    Arp,
-    /// IPv6 that stays on its link.
-    Ipv6OnLink(Reason),
-    /// For someone else here, or to be dropped.
-    Punt(Reason),
-    /// To be dropped.
-    Drop(Reason),
-}
-
-/// The packets of one family in a burst, gathered for the lookup.
-pub(super) struct Gathered<A> {
-    pub(super) count: usize,
-    /// The packet's place in the burst.
-    pub(super) places: [u8; BURST_CAPACITY],
-    /// Bytes of the IP packet, or [`ALWAYS_TOO_LARGE`] if it takes the long way whatever its next hop.
-    pub(super) lengths: [u16; BURST_CAPACITY],
-    pub(super) addresses: [A; BURST_CAPACITY],
-    hops: [NextHopId; BURST_CAPACITY],
-}
-
-impl<A: Copy> Gathered<A> {
-    const fn new(zero: A) -> Self {
-        Self {
-            count: 0,
-            places: [0; BURST_CAPACITY],
-            lengths: [0; BURST_CAPACITY],
-            addresses: [zero; BURST_CAPACITY],
-            hops: [NextHopId::NONE; BURST_CAPACITY],
-        }
-    }
-
-    #[inline(always)]
-    fn put(&mut self, index: usize, place: usize, address: A, length: u16) {
-        // An index stays below the burst's length, which is at most the capacity: the remainder changes nothing but
-        // the compiler's mind.
-        let index = index % BURST_CAPACITY;
-        self.places[index] = place as u8;
-        self.addresses[index] = address;
-        self.lengths[index] = length;
-    }
-}
-
-const _: () = assert!(BURST_CAPACITY == 256, "places are bytes");
-
-/// Stands for "not ready to leave" where a port is expected.
-pub(super) const ODD: u16 = u16::MAX;
-
-/// What the passes tell each other about one burst.
-pub(super) struct Scratch {
-    /// The port by which the packet at each place is ready to leave, or [`ODD`].
-    pub(super) ports: [u16; BURST_CAPACITY],
-    /// What to do with packets that aren't ready.
-    pub(super) verdicts: [Verdict; BURST_CAPACITY],
-    /// Which table the gathered addresses are looked up in.
-    pub(super) table: TableNumber,
-    pub(super) ipv4: Gathered<u32>,
-    pub(super) ipv6: Gathered<[u8; 16]>,
-}
-
-impl Scratch {
-    /// The port by which all of the first `count` packets leave, if there is one.
-    #[inline(always)]
-    fn common_port(&self, count: usize) -> Option<u16> {
-        let ports = self.ports.get(..count)?;
-        let first = *ports.first()?;
-        // No early end: this way it is a few vector instructions.
-        let difference = ports.iter().fold(0, |difference, port| difference | (port ^ first));
-        (difference == 0 && first != ODD).then_some(first)
-    }
-}
 
 /// Forwards bursts. Each lane has one of its own.
+///
+/// Of its outputs, `port0`, `port1` … lead to the ports in the order of the routes, `punt` takes what isn't for the forwarder, and
+/// `hold` what waits until a neighbour's Ethernet address is known. A punted packet's mark is [`mark_of_table`](crate::datapath::mark_of_table)'s, a held one's
+/// the index of its next hop, [`NextHop::Unresolved`](crate::control::NextHop::Unresolved). Where `punt` isn't connected, packets
+/// are dropped for the reason why they can't be forwarded; where `hold` isn't, because their neighbour isn't known.
+///
+/// Packets that were held come back by the input `resumed` once they may go on, or by `given-up`: then they are dropped, and
+/// their senders are told. By `refused` come those that there was no room for, which are dropped without a word: their
+/// neighbours may well be there.
 pub struct Forwarder {
     pub(super) routes: LaneRoutes,
     pub(super) pool: Pool,
     pub(super) limits: IcmpLimits,
     pub(super) limiter: TokenBucket,
-    pub(super) counters: Arc<ForwardCounters>,
+    pub(super) counters: ForwardCounters,
     /// The identification of the next IPv4 packet that we make ourselves.
     pub(super) identification: u16,
     pub(super) scratch: Box<Scratch>,
     pub(super) sources: Box<Sources>,
+    /// How many ports there are.
+    ports: usize,
 }
 
 impl Forwarder {
+    /// The output for what isn't for the forwarder.
+    pub const PUNT: usize = 0;
+    /// The output for packets whose neighbour's Ethernet address is to be found out.
+    pub const HOLD: usize = 1;
+    /// The output for the first port, behind which the others come.
+    pub const FIRST_PORT: usize = 2;
+
     /// A forwarder by these routes. ICMP errors and fragments come from `pool`, the former no faster than `limits`.
     pub fn new(routes: impl Into<LaneRoutes>, pool: Pool, limits: IcmpLimits) -> Self {
         let scratch = Scratch {
-            ports: [ODD; BURST_CAPACITY],
-            verdicts: [Verdict::Arp; BURST_CAPACITY],
+            ports: [SLOW; BURST_CAPACITY],
+            actions: [Action::Arp; BURST_CAPACITY],
             table: 0,
             ipv4: Gathered::new(0),
             ipv6: Gathered::new([0; 16]),
         };
+        let routes = routes.into();
         Self {
-            routes: routes.into(),
+            ports: routes.hops().ports().len(),
+            routes,
             pool,
             limits,
             limiter: limiter(limits),
@@ -185,14 +78,9 @@ impl Forwarder {
         }
     }
 
-    /// The forwarder's books, to keep when it moves to its lane.
-    pub fn counters(&self) -> &Arc<ForwardCounters> {
-        &self.counters
-    }
-
-    /// Goes on by other routes, from the next burst.
-    pub fn set_routes(&mut self, routes: impl Into<LaneRoutes>) {
-        self.routes = routes.into();
+    /// The forwarder's accounting, to keep when it moves to its lane.
+    pub fn view(&self) -> ForwardCountersView {
+        self.counters.view()
     }
 
     /// What it forwards by.
@@ -200,39 +88,19 @@ impl Forwarder {
         &self.routes
     }
 
-    /// To be called once a poll, when no burst is at work: routes that were used until now may go.
-    #[inline]
-    pub fn rest(&mut self) {
-        self.routes.rest();
-    }
-
-    /// Forwards all packets of `burst`, which is empty afterwards. [`Packet::port`] is the port that each came in by.
-    #[inline]
-    pub fn process<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
-        self.counters.received.add(burst.len() as u64);
-        self.forward(burst, outputs);
-    }
-
-    /// The same for packets that were held: perhaps they can go on now.
-    #[cold]
-    pub fn resume<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
-        self.counters.resumed.add(burst.len() as u64);
-        self.forward(burst, outputs);
-    }
-
     /// Drops packets that were held in vain, and tells their senders.
     #[cold]
-    pub fn give_up<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
+    fn give_up(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         for packet in burst.drain() {
-            self.counters.resumed.add(1);
+            self.counters.resumed().add(1);
             self.counters.drop_one(Reason::NoNeighbour);
             self.report_unreachable(&packet, outputs);
         }
     }
 
-    fn forward<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
+    fn forward(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         self.examine(burst);
-        if O::CHECKS_SOURCES && self.routes.hops().checks_sources() {
+        if self.routes.hops().checks_sources() {
             self.check_sources(burst);
         }
         let Scratch { ipv4, ipv6, table, .. } = &mut *self.scratch;
@@ -249,10 +117,10 @@ impl Forwarder {
             self.routes.lookup_ipv6(*table, addresses, hops);
         }
         self.rewrite(burst);
-        self.hand_out(burst, outputs);
+        self.dispatch(burst, outputs);
     }
 
-    /// Pass one: gathers addresses of packets to be routed, and the verdict on others.
+    /// Pass one: gathers addresses of packets to be routed, and the action on others.
     #[inline(always)]
     fn examine(&mut self, burst: &mut Burst) {
         for packet in burst.iter() {
@@ -261,24 +129,24 @@ impl Forwarder {
         let (scratch, routes) = (&mut *self.scratch, &self.routes);
         let hops = routes.hops();
         (scratch.ipv4.count, scratch.ipv6.count) = (0, 0);
-        // Packets of one lane's poll came in by one port. Those that are for another table than the first are odd.
+        // Packets of one lane's poll came in by one port. Those that are for another table than the first take the slow path.
         let first = burst.first().and_then(|packet| hops.port(packet.port()));
         scratch.table = first.map_or(0, |port| port.table);
-        let mut place = 0;
+        let mut index = 0;
         // Packets of one kind come in runs: one loop for each kind, as long as its run lasts.
-        while let Some(packet) = burst.get(place) {
+        while let Some(packet) = burst.get(index) {
             let port = packet.port();
-            let start = place;
+            let start = index;
             if hops.port(port).is_some_and(|known| known.table == scratch.table) {
                 let admission = hops.admission(port);
-                place = gather_ipv4(burst, place, port, admission, &mut scratch.ipv4);
-                place = gather_ipv6(burst, place, port, admission, &mut scratch.ipv6);
+                index = gather_ipv4(burst, index, port, admission, &mut scratch.ipv4);
+                index = gather_ipv6(burst, index, port, admission, &mut scratch.ipv6);
             }
-            if place == start
-                && let Some(packet) = burst.get_mut(place)
+            if index == start
+                && let Some(packet) = burst.get_mut(index)
             {
-                examine_odd(packet, place, routes, scratch);
-                place += 1;
+                examine_slowly(packet, index, routes, scratch);
+                index += 1;
             }
         }
     }
@@ -286,34 +154,34 @@ impl Forwarder {
     /// Pass three: rewrites what is plain and fits the next link.
     #[inline(always)]
     fn rewrite(&mut self, burst: &mut Burst) {
-        let Scratch { ports, verdicts, ipv4, ipv6, .. } = &mut *self.scratch;
+        let Scratch { ports, actions, ipv4, ipv6, .. } = &mut *self.scratch;
         // After the lookups: what they found is in there.
         let hops = self.routes.hops();
-        rewrite_all::<Ipv4, _, IPV4_HEADERS>(burst, hops, ipv4, ports, verdicts);
-        rewrite_all::<Ipv6, _, IPV6_HEADERS>(burst, hops, ipv6, ports, verdicts);
+        rewrite_all::<Ipv4, _, IPV4_HEADERS>(burst, hops, ipv4, ports, actions);
+        rewrite_all::<Ipv6, _, IPV6_HEADERS>(burst, hops, ipv6, ports, actions);
     }
 
     /// Pass four: moves each packet to its port's burst, and takes the long way with those that need it.
     #[inline(always)]
-    fn hand_out<O: Outputs + ?Sized>(&mut self, burst: &mut Burst, outputs: &mut O) {
+    fn dispatch(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         let count = burst.len();
         if let Some(port) = self.scratch.common_port(count)
-            && let Some(output) = outputs.burst(port)
+            && let Some(output) = outputs.burst(Forwarder::FIRST_PORT + usize::from(port))
             && output.room() >= count
         {
-            self.counters.forwarded.add(count as u64);
+            self.counters.forwarded().add(count as u64);
             burst.move_to(output);
             return;
         }
         let mut forwarded = 0;
-        for (place, packet) in burst.drain().enumerate() {
-            let port = self.scratch.ports[place % BURST_CAPACITY];
-            if port == ODD {
-                let verdict = self.scratch.verdicts[place % BURST_CAPACITY];
-                self.finish_odd(packet, verdict, outputs);
+        for (index, packet) in burst.drain().enumerate() {
+            let port = self.scratch.ports[index % BURST_CAPACITY];
+            if port == SLOW {
+                let action = self.scratch.actions[index % BURST_CAPACITY];
+                self.take_slow_path(packet, action, outputs);
                 continue;
             }
-            let left = match outputs.burst(port) {
+            let left = match outputs.burst(Forwarder::FIRST_PORT + usize::from(port)) {
                 Some(output) => output.push(packet).err(),
                 None => Some(packet),
             };
@@ -322,11 +190,11 @@ impl Forwarder {
                 forwarded += u64::from(self.send(packet, port, outputs));
             }
         }
-        self.counters.forwarded.add(forwarded);
+        self.counters.forwarded().add(forwarded);
     }
 
     /// Hands a packet to a port. Counts it as dropped if the port doesn't take it, and then returns `false`.
-    pub(super) fn send<O: Outputs + ?Sized>(&mut self, packet: Packet, port: u16, outputs: &mut O) -> bool {
+    pub(super) fn send(&mut self, packet: Packet, port: u16, outputs: &mut Outputs<'_>) -> bool {
         match offer(packet, port, outputs) {
             Ok(()) => true,
             Err(reason) => {
@@ -338,230 +206,11 @@ impl Forwarder {
 }
 
 /// Hands a packet to a port, or drops it and says why.
-pub(super) fn offer<O: Outputs + ?Sized>(
-    mut packet: Packet,
-    port: u16,
-    outputs: &mut O,
-) -> Result<(), Reason> {
-    loop {
-        match outputs.burst(port) {
-            Some(output) => match output.push(packet) {
-                Ok(()) => return Ok(()),
-                Err(back) => packet = back,
-            },
-            None => return Err(Reason::NoPort),
-        }
-        if !outputs.make_room(port) {
-            return Err(Reason::OutputQueueFull);
-        }
-    }
-}
-
-/// Gathers plain IPv4 packets that came in by `port`, from a place on. Returns the place of the first other packet.
-#[inline(never)]
-fn gather_ipv4(
-    packets: &[Packet],
-    start: usize,
-    port: u16,
-    admission: Admission,
-    gathered: &mut Gathered<u32>,
-) -> usize {
-    let (mut place, mut count) = (start, gathered.count);
-    for packet in packets.get(start..).unwrap_or_default() {
-        let (frame, length) = (packet.data(), packet.packet_length());
-        // Of a chain, the first buffer is shorter than the packet.
-        if packet.port() == port
-            && frame.len() == length
-            && let Some(headers) = frame.first_chunk()
-            && let Some((address, length)) = fast::plain_ipv4(headers, length, admission)
-        {
-            gathered.put(count, place, address, length);
-            (place, count) = (place + 1, count + 1);
-        } else {
-            break;
-        }
-    }
-    gathered.count = count;
-    place
-}
-
-/// The same for IPv6.
-#[inline(never)]
-fn gather_ipv6(
-    packets: &[Packet],
-    start: usize,
-    port: u16,
-    admission: Admission,
-    gathered: &mut Gathered<[u8; 16]>,
-) -> usize {
-    let (mut place, mut count) = (start, gathered.count);
-    for packet in packets.get(start..).unwrap_or_default() {
-        let (frame, length) = (packet.data(), packet.packet_length());
-        if packet.port() == port
-            && frame.len() == length
-            && let Some(headers) = frame.first_chunk()
-            && let Some((address, length)) = fast::plain_ipv6(headers, length, admission)
-        {
-            gathered.put(count, place, address, length);
-            (place, count) = (place + 1, count + 1);
-        } else {
-            break;
-        }
-    }
-    gathered.count = count;
-    place
-}
-
-/// Looks closely at one packet that isn't plain.
-#[cold]
-#[inline(never)]
-fn examine_odd(packet: &mut Packet, place: usize, routes: &LaneRoutes, scratch: &mut Scratch) {
-    let hops = routes.hops();
-    let known = hops.port(packet.port()).is_some();
-    let admission = known.then(|| hops.admission(packet.port()));
-    let finding = validate(packet, admission);
-    let table = hops.place(packet).map(|place| place.table);
-    let verdict = match (finding, table) {
-        (Finding::Drop(reason @ (Reason::Truncated | Reason::UnknownPort | Reason::OtherHost)), None) => {
-            Verdict::Drop(reason)
-        }
-        // Somebody else's VLAN, whatever is in the packet: a bridge's, or another network namespace's.
-        (_, None) => Verdict::Punt(Reason::UnknownVlan),
-        (Finding::Ipv4(address), Some(table)) if table == scratch.table => {
-            scratch.ipv4.put(scratch.ipv4.count, place, address.to_bits(), ALWAYS_TOO_LARGE);
-            scratch.ipv4.count += 1;
-            return;
-        }
-        (Finding::Ipv6(address), Some(table)) if table == scratch.table => {
-            scratch.ipv6.put(scratch.ipv6.count, place, address.octets(), ALWAYS_TOO_LARGE);
-            scratch.ipv6.count += 1;
-            return;
-        }
-        (Finding::Ipv4(_), Some(table)) if !source_check::accepts_ipv4(routes, packet, table) => {
-            Verdict::Drop(Reason::Ipv4ReversePath)
-        }
-        (Finding::Ipv6(_), Some(table)) if !source_check::accepts_ipv6(routes, packet, table) => {
-            Verdict::Drop(Reason::Ipv6ReversePath)
-        }
-        (Finding::Ipv4(address), Some(table)) => {
-            let mut found = [NextHopId::NONE];
-            routes.lookup_ipv4(table, &[address.to_bits()], &mut found);
-            member_of::<Ipv4, IPV4_HEADERS>(packet, routes, found[0])
-        }
-        (Finding::Ipv6(address), Some(table)) => {
-            let mut found = [NextHopId::NONE];
-            routes.lookup_ipv6(table, &[address.octets()], &mut found);
-            member_of::<Ipv6, IPV6_HEADERS>(packet, routes, found[0])
-        }
-        (Finding::Arp, _) => Verdict::Arp,
-        (Finding::Ipv6OnLink(reason), _) => Verdict::Ipv6OnLink(reason),
-        (Finding::Punt(reason), _) => Verdict::Punt(reason),
-        (Finding::Drop(reason), _) => Verdict::Drop(reason),
-    };
-    scratch.ports[place % BURST_CAPACITY] = ODD;
-    scratch.verdicts[place % BURST_CAPACITY] = verdict;
-}
-
-/// The verdict on a packet whose layer 3 offset and next hop, or group of next hops, are known.
-fn member_of<F: Family<N>, const N: usize>(packet: &Packet, routes: &LaneRoutes, hop: NextHopId) -> Verdict {
-    F::verdict(routes.hops().member(hop, |seed| {
-        F::flow_hash(seed, packet.data().get(usize::from(packet.l3_offset())..).unwrap_or_default())
-    }))
-}
-
-/// What pass three does differently for the two families; `N` is the length of their headers.
-trait Family<const N: usize> {
-    fn rewrite(headers: &mut [u8; N], rewrite: &Rewrite);
-    fn verdict(hop: NextHopId) -> Verdict;
-    fn flow_hash(seed: u64, packet: &[u8]) -> u32;
-}
-
-struct Ipv4;
-
-impl Family<IPV4_HEADERS> for Ipv4 {
-    #[inline(always)]
-    fn rewrite(headers: &mut [u8; IPV4_HEADERS], rewrite: &Rewrite) {
-        fast::rewrite_ipv4(headers, rewrite);
-    }
-
-    fn verdict(hop: NextHopId) -> Verdict {
-        Verdict::Ipv4(hop)
-    }
-
-    fn flow_hash(seed: u64, packet: &[u8]) -> u32 {
-        flow_hash::ipv4(seed, packet)
-    }
-}
-
-struct Ipv6;
-
-impl Family<IPV6_HEADERS> for Ipv6 {
-    #[inline(always)]
-    fn rewrite(headers: &mut [u8; IPV6_HEADERS], rewrite: &Rewrite) {
-        fast::rewrite_ipv6(headers, rewrite);
-    }
-
-    fn verdict(hop: NextHopId) -> Verdict {
-        Verdict::Ipv6(hop)
-    }
-
-    fn flow_hash(seed: u64, packet: &[u8]) -> u32 {
-        ipv6_packet(packet).map_or(0, |packet| flow_hash::ipv6(seed, &packet))
-    }
-}
-
-/// Pass three for one family.
-#[inline(never)]
-fn rewrite_all<F: Family<N>, A, const N: usize>(
-    packets: &mut [Packet],
-    routes: &Hops,
-    gathered: &Gathered<A>,
-    ports: &mut [u16; BURST_CAPACITY],
-    verdicts: &mut [Verdict; BURST_CAPACITY],
-) {
-    let rewrites = routes.rewrites();
-    let Some(places) = gathered.places.get(..gathered.count) else { return };
-    let of_packets = gathered.lengths.iter().zip(&gathered.hops);
-    for (&place, (&length, &hop)) in places.iter().zip(of_packets) {
-        let Some(packet) = packets.get_mut(usize::from(place)) else { break };
-        ports[usize::from(place)] = match (rewrites.get(hop.index()), packet.data_mut().first_chunk_mut()) {
-            (Some(rewrite), Some(headers)) if length <= rewrite.largest => {
-                F::rewrite(headers, rewrite);
-                rewrite.port
-            }
-            _ => match rewrite_member::<F, N>(packet, routes, hop, length) {
-                Ok(port) => port,
-                Err(verdict) => {
-                    verdicts[usize::from(place)] = verdict;
-                    ODD
-                }
-            },
-        };
-    }
-}
-
-/// Rewrites a packet whose next hop is a group for the member that its flow belongs to. Gives the verdict on a packet
-/// that needs more.
-#[inline(never)]
-fn rewrite_member<F: Family<N>, const N: usize>(
-    packet: &mut Packet,
-    routes: &Hops,
-    hop: NextHopId,
-    length: u16,
-) -> Result<u16, Verdict> {
-    if length != ALWAYS_TOO_LARGE {
-        packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
-    }
-    let hop = routes.member(hop, |seed| {
-        F::flow_hash(seed, packet.data().get(usize::from(packet.l3_offset())..).unwrap_or_default())
-    });
-    match (routes.rewrites().get(hop.index()), packet.data_mut().first_chunk_mut()) {
-        (Some(rewrite), Some(headers)) if length <= rewrite.largest => {
-            F::rewrite(headers, rewrite);
-            Ok(rewrite.port)
-        }
-        _ => Err(F::verdict(hop)),
-    }
+pub(super) fn offer(packet: Packet, port: u16, outputs: &mut Outputs<'_>) -> Result<(), Reason> {
+    let port = Forwarder::FIRST_PORT + usize::from(port);
+    outputs
+        .push(port, packet)
+        .map_err(|_| if outputs.is_connected(port) { Reason::OutputQueueFull } else { Reason::NoPort })
 }
 
 /// A view of an IPv6 packet that may be cut short, as the first buffer of a chain is.
@@ -570,6 +219,89 @@ pub(super) fn ipv6_packet(bytes: &[u8]) -> Option<Ipv6Packet<'_>> {
     let header = warmlane_wire::Ipv6Header(header);
     let payload = rest.get(..usize::from(header.payload_length())).unwrap_or(rest);
     Some(Ipv6Packet { header, payload })
+}
+
+/// The forwarder's inputs besides the first.
+const RESUMED: usize = 1;
+const GIVEN_UP: usize = 2;
+const REFUSED: usize = 3;
+
+impl Stage for Forwarder {
+    /// Forwards all packets, so that the burst is empty afterwards. [`Packet::port`] is the port that each came in by.
+    #[inline]
+    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        self.counters.received().add(burst.len() as u64);
+        self.forward(burst, outputs);
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("forwarder")
+    }
+
+    fn accepts(&self) -> TransmitOffloads {
+        TransmitOffloads::NO_TUNNEL
+    }
+
+    fn output_count(&self) -> usize {
+        Self::FIRST_PORT + self.ports
+    }
+
+    fn output_name(&self, output: usize) -> Cow<'static, str> {
+        match output.checked_sub(Self::FIRST_PORT) {
+            Some(port) => Cow::Owned(format!("port{port}")),
+            None if output == Self::PUNT => Cow::Borrowed("punt"),
+            None => Cow::Borrowed("hold"),
+        }
+    }
+
+    fn passes_on(&self) -> bool {
+        false
+    }
+
+    fn input_count(&self) -> usize {
+        4
+    }
+
+    fn input_name(&self, input: usize) -> Cow<'static, str> {
+        Cow::Borrowed(match input {
+            RESUMED => "resumed",
+            GIVEN_UP => "given-up",
+            REFUSED => "refused",
+            _ => "in",
+        })
+    }
+
+    #[cold]
+    fn process_input(&mut self, input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        match input {
+            RESUMED => {
+                self.counters.resumed().add(burst.len() as u64);
+                self.forward(burst, outputs);
+            }
+            GIVEN_UP => self.give_up(burst, outputs),
+            REFUSED => {
+                let count = burst.drain().count() as u64;
+                self.counters.resumed().add(count);
+                self.counters.drops().count(Reason::NeighbourQueueFull, count);
+            }
+            _ => self.process(burst, outputs),
+        }
+    }
+
+    fn counters(&self) -> Vec<Box<dyn Source>> {
+        vec![Box::new(self.view())]
+    }
+
+    fn is_polled(&self) -> bool {
+        self.routes.can_change()
+    }
+
+    /// Routes that were used until now may go: no burst is at work.
+    #[inline]
+    fn poll(&mut self, _now: u64, _burst: &mut Burst, _outputs: &mut Outputs<'_>) -> usize {
+        self.routes.quiescent();
+        0
+    }
 }
 
 impl std::fmt::Debug for Forwarder {

@@ -1,7 +1,8 @@
 //! IPv4 fragmentation (RFC 791 section 3.2, RFC 1812 section 4.2.2.7), of packets that are fragments already as well.
 
-use warmlane_mem::{Checksum, Packet};
-use warmlane_wire::checksum::{self, Sum};
+use warmlane_mem::Packet;
+use warmlane_port::software_offload::complete_checksum;
+use warmlane_wire::checksum;
 use warmlane_wire::{Ipv4Header, ethernet, ipv4};
 
 use super::reason::Reason;
@@ -33,7 +34,8 @@ pub(super) struct Cut {
 impl Cut {
     /// Plans the pieces of a packet whose header is right, for a link of this MTU.
     pub(super) fn new(mut packet: Packet, mtu: u16) -> Result<Self, Reason> {
-        complete_checksum(&mut packet);
+        // No port could do so for a part of the packet.
+        complete_checksum(&mut packet).map_err(|_| Reason::CannotFragment)?;
         let offset = usize::from(packet.l3_offset());
         let ip = packet.data().get(offset..).unwrap_or_default();
         let Some((&header, rest)) = ip.split_first_chunk() else { return Err(Reason::Ipv4Truncated) };
@@ -152,41 +154,6 @@ fn copied_options(mut options: &[u8]) -> ([u8; MAXIMUM_OPTIONS], usize) {
     }
     // The rest is zero, which is "end of options".
     (copied, length.next_multiple_of(4).min(MAXIMUM_OPTIONS))
-}
-
-/// Computes a transport checksum that was left to the port: no port could do so for a part of the packet.
-fn complete_checksum(packet: &mut Packet) {
-    let Checksum::Partial { start, offset } = packet.checksum() else { return };
-    let (start, field) = (usize::from(start), usize::from(start) + usize::from(offset));
-    let mut sum = Sum::new();
-    let mut skip = start;
-    let end = usize::from(packet.l3_offset()) + total_length(packet);
-    let mut left = end.saturating_sub(start);
-    for segment in packet.segment_data() {
-        let Some(bytes) = segment.get(skip..) else {
-            skip -= segment.len();
-            continue;
-        };
-        skip = 0;
-        let bytes = bytes.get(..left).unwrap_or(bytes);
-        left -= bytes.len();
-        sum = sum.bytes(bytes);
-    }
-    // The field holds the pseudo header's sum, which so is part of this one. Zero means "none" to UDP, and its other
-    // form is as good for all others (RFC 768).
-    let value = match sum.checksum() {
-        0 => 0xffff_u16,
-        value => value,
-    };
-    if let Some(field) = packet.data_mut().get_mut(field..field + 2) {
-        field.copy_from_slice(&value.to_be_bytes());
-        packet.set_checksum(Checksum::Unknown);
-    }
-}
-
-fn total_length(packet: &Packet) -> usize {
-    let ip = packet.data().get(usize::from(packet.l3_offset())..).and_then(|ip| ip.first_chunk());
-    ip.map_or(0, |header| usize::from(Ipv4Header(header).total_length()))
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! ICMP and ICMPv6 errors to the senders of packets that can't go on.
 //!
-//! An error goes back the way its packet came: by the same port and the same tags, to the station that handed the
-//! packet to us. That station is on the path from the sender, so it needs no table to get there, and a flood of bad
+//! An error goes back the way its packet came: by the same port and the same tags, to the neighbour that handed the
+//! packet to us. That neighbour is on the path from the sender, so it needs no table to get there, and a flood of bad
 //! packets can't make us send to third parties. Its source is our address on that port (RFC 1812 section 4.3.2.4).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use warmlane_lane::Outputs;
 use warmlane_mem::Packet;
+use warmlane_port::software_offload::partial_checksum;
 use warmlane_sys::clock::{self, Clock};
 use warmlane_table::NextHopId;
 use warmlane_wire::checksum::ipv4_header_checksum20;
@@ -14,10 +16,10 @@ use warmlane_wire::icmpv4::{self, Icmpv4Message};
 use warmlane_wire::icmpv6::{self, Icmpv6Message};
 use warmlane_wire::{IpProtocol, Ipv4Header, Ipv4Packet, MacAddress, ethernet, ipv4, ipv6};
 
-use super::forward::{Forwarder, Outputs, ipv6_packet, offer};
+use super::forward::{Forwarder, ipv6_packet, offer};
 use super::rate_limit::TokenBucket;
 use crate::control::config::IcmpLimits;
-use crate::control::{LaneRoutes, NextHop, Place};
+use crate::control::{Interface, LaneRoutes, NextHop};
 
 /// Longest link-layer header: two tags.
 const LONGEST_LINK_LAYER: usize = 22;
@@ -38,14 +40,9 @@ pub(super) fn limiter(limits: IcmpLimits) -> TokenBucket {
 
 impl Forwarder {
     /// Tells the sender of an IPv4 packet what became of it, if it is owed that.
-    pub(super) fn report_ipv4<O: Outputs + ?Sized>(
-        &mut self,
-        packet: &Packet,
-        message: Icmpv4Message,
-        outputs: &mut O,
-    ) {
+    pub(super) fn report_ipv4(&mut self, packet: &Packet, message: Icmpv4Message, outputs: &mut Outputs<'_>) {
         let (mut look, offset) = ([0; LOOK], usize::from(packet.l3_offset()));
-        let count = packet.copy_to(&mut look);
+        let count = copy_complete(packet, &mut look);
         let Some(frame) = look.get(..count) else { return };
         let Some(ip) = frame.get(offset..).and_then(ipv4_packet) else { return };
         if !icmpv4::may_answer(&ip) || !came_from_one_host(&self.routes, packet, ip.header.source()) {
@@ -54,7 +51,7 @@ impl Forwarder {
         // What can't be sent for want of an address takes no token from the other family.
         let Some(source) = self.ipv4_source(packet) else { return self.count_error(false) };
         if !self.may_send_error() {
-            return self.counters.errors_limited.add(1);
+            return self.counters.errors_limited().add(1);
         }
         let end = frame.len().min(offset + usize::from(ip.header.total_length()));
         let quote = icmpv4::quote(frame.get(offset..end).unwrap_or_default());
@@ -67,14 +64,9 @@ impl Forwarder {
     }
 
     /// Tells the sender of an IPv6 packet what became of it, if it is owed that.
-    pub(super) fn report_ipv6<O: Outputs + ?Sized>(
-        &mut self,
-        packet: &Packet,
-        message: Icmpv6Message,
-        outputs: &mut O,
-    ) {
+    pub(super) fn report_ipv6(&mut self, packet: &Packet, message: Icmpv6Message, outputs: &mut Outputs<'_>) {
         let (mut look, offset) = ([0; LOOK], usize::from(packet.l3_offset()));
-        let count = packet.copy_to(&mut look);
+        let count = copy_complete(packet, &mut look);
         let Some(frame) = look.get(..count) else { return };
         let Some(ip) = frame.get(offset..).and_then(ipv6_packet) else { return };
         if !icmpv6::may_answer(&ip, &message) {
@@ -82,7 +74,7 @@ impl Forwarder {
         }
         let Some(source) = self.ipv6_source(packet) else { return self.count_error(false) };
         if !self.may_send_error() {
-            return self.counters.errors_limited.add(1);
+            return self.counters.errors_limited().add(1);
         }
         let end = frame.len().min(offset + ipv6::HEADER_LENGTH + usize::from(ip.header.payload_length()));
         let quote = icmpv6::quote(frame.get(offset..end).unwrap_or_default());
@@ -104,31 +96,33 @@ impl Forwarder {
     }
 
     fn count_error(&self, sent: bool) {
-        let counter = if sent { &self.counters.errors_sent } else { &self.counters.errors_unsent };
+        let counter = if sent { self.counters.errors_sent() } else { self.counters.errors_unsent() };
         counter.add(1);
     }
 
     /// Our address where a packet came in, or else on any port.
     fn ipv4_source(&self, packet: &Packet) -> Option<Ipv4Addr> {
         let hops = self.routes.hops();
-        let mut places = hops.place(packet).into_iter().chain(hops.ports().iter().map(Place::of_port));
-        places.find_map(|place| place.ipv4_address())
+        let mut interfaces =
+            hops.interface(packet).into_iter().chain(hops.ports().iter().map(Interface::of_port));
+        interfaces.find_map(|interface| interface.ipv4_address())
     }
 
     /// The same for IPv6.
     fn ipv6_source(&self, packet: &Packet) -> Option<Ipv6Addr> {
         let hops = self.routes.hops();
-        let mut places = hops.place(packet).into_iter().chain(hops.ports().iter().map(Place::of_port));
-        places.find_map(|place| place.ipv6_address())
+        let mut interfaces =
+            hops.interface(packet).into_iter().chain(hops.ports().iter().map(Interface::of_port));
+        interfaces.find_map(|interface| interface.ipv6_address())
     }
 
     /// Sends a new packet to where a frame with this link-layer header came from.
-    fn send_back<O: Outputs + ?Sized>(
+    fn send_back(
         &mut self,
         link_layer: &[u8],
         parts: &[&[u8]],
         port: u16,
-        outputs: &mut O,
+        outputs: &mut Outputs<'_>,
     ) -> bool {
         let Some(mut packet) = self.pool.take() else { return false };
         let length = link_layer.len() + parts.iter().map(|part| part.len()).sum::<usize>();
@@ -137,27 +131,39 @@ impl Forwarder {
         for (byte, value) in frame.iter_mut().zip(bytes) {
             *byte = *value;
         }
-        let Some(station) = self.routes.hops().port(port).map(|known| known.station(port)) else {
+        let Some(our_mac) = self.routes.hops().port(port).map(|known| known.source_address(port)) else {
             return false;
         };
         packet.set_port(port);
         packet.set_l3_offset(link_layer.len() as u8);
-        turn_around(packet.data_mut(), station) && offer(packet, port, outputs).is_ok()
+        turn_around(packet.data_mut(), our_mac) && offer(packet, port, outputs).is_ok()
     }
 }
 
-/// Addresses a frame to where it came from. `false` if that isn't one station.
-pub(super) fn turn_around(frame: &mut [u8], station: MacAddress) -> bool {
+/// Addresses a frame to where it came from. `false` if that isn't one host.
+pub(super) fn turn_around(frame: &mut [u8], our_mac: MacAddress) -> bool {
     let Some(header) = frame.first_chunk_mut::<{ ethernet::HEADER_LENGTH }>() else { return false };
     let link = warmlane_wire::EthernetHeader(header);
     let (sender, ethertype) = (link.source(), link.ethertype());
-    ethernet::write(header, sender, station, ethertype);
+    ethernet::write(header, sender, our_mac, ethertype);
     sender.is_unicast()
+}
+
+/// Copies the packet's front, with the checksum that it would have on a wire. One that is to be segmented will be on none.
+fn copy_complete(packet: &Packet, front: &mut [u8; LOOK]) -> usize {
+    let count = packet.copy_to(front);
+    if packet.segmentation().is_none()
+        && let Some((field, value)) = partial_checksum(packet)
+        && let Some(place) = front.get_mut(field..field + 2)
+    {
+        place.copy_from_slice(&value.to_be_bytes());
+    }
+    count
 }
 
 /// Whether an address isn't the broadcast address of a link of ours (RFC 1812 section 4.3.2.7).
 fn came_from_one_host(routes: &LaneRoutes, packet: &Packet, source: Ipv4Addr) -> bool {
-    let table = routes.hops().place(packet).map_or(0, |place| place.table);
+    let table = routes.hops().interface(packet).map_or(0, |interface| interface.table);
     let mut hops = [NextHopId::NONE];
     routes.lookup_ipv4(table, &[source.to_bits()], &mut hops);
     !matches!(routes.hops().next_hop(hops[0]), Some(NextHop::DirectedBroadcast))

@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use warmlane_lane::Outputs;
 use warmlane_mem::{Checksum, Packet};
 use warmlane_wire::arp::{self, ArpOperation, ArpPacket};
 use warmlane_wire::checksum::{self, update_u16};
@@ -13,30 +14,30 @@ use warmlane_wire::icmpv6::Icmpv6Message;
 use warmlane_wire::neighbour::{self, NeighbourMessage};
 use warmlane_wire::{IpProtocol, Ipv6Header, MacAddress, ethernet, ipv4, ipv6};
 
-use super::forward::{Forwarder, Outputs, ipv6_packet};
+use super::forward::{Forwarder, ipv6_packet};
 use super::icmp_error::{OWN_TTL, ipv6_header, turn_around};
 use super::reason::Reason;
 
-/// The group of all stations on a link (RFC 4291 section 2.7.1).
+/// The group of all nodes on a link (RFC 4291 section 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 impl Forwarder {
     /// Sends a packet that has become an answer back by the port it came in by.
-    fn answer<O: Outputs + ?Sized>(&mut self, packet: Packet, outputs: &mut O) {
+    fn answer(&mut self, packet: Packet, outputs: &mut Outputs<'_>) {
         let port = packet.port();
         let sent = self.send(packet, port, outputs);
-        self.counters.answered.add(u64::from(sent));
+        self.counters.answered().add(u64::from(sent));
     }
 
-    /// Our station address on a port; the port is known, or the packet would not have come this far.
-    fn station(&self, port: u16) -> MacAddress {
-        self.routes.hops().port(port).map_or(MacAddress::ZERO, |known| known.station(port))
+    /// Our Ethernet address on a port; the port is known, or the packet would not have come this far.
+    fn our_mac(&self, port: u16) -> MacAddress {
+        self.routes.hops().port(port).map_or(MacAddress::ZERO, |known| known.source_address(port))
     }
 
     /// Answers an ARP request for an address of the port it came in by.
-    pub(super) fn finish_arp<O: Outputs + ?Sized>(&mut self, mut packet: Packet, outputs: &mut O) {
+    pub(super) fn finish_arp(&mut self, mut packet: Packet, outputs: &mut Outputs<'_>) {
         let (port, offset) = (packet.port(), usize::from(packet.l3_offset()));
-        let station = self.station(port);
+        let our_mac = self.our_mac(port);
         let request = packet.data().get(offset..).and_then(|bytes| ArpPacket::parse(bytes).ok());
         let ours = |arp: &ArpPacket| {
             let address = IpAddr::V4(arp.target_ip);
@@ -46,9 +47,9 @@ impl Forwarder {
         let Some(request) = request.filter(ours) else {
             return self.punt(packet, Reason::NeighbourMessage, outputs);
         };
-        let reply = request.reply(station).to_bytes();
+        let reply = request.reply(our_mac).to_bytes();
         let end = offset + arp::PACKET_LENGTH;
-        if packet.data().get(offset..end).is_none() || !turn_around(packet.data_mut(), station) {
+        if packet.data().get(offset..end).is_none() || !turn_around(packet.data_mut(), our_mac) {
             return self.punt(packet, Reason::NeighbourMessage, outputs);
         }
         if let Some(bytes) = packet.data_mut().get_mut(offset..end) {
@@ -58,9 +59,9 @@ impl Forwarder {
     }
 
     /// Answers an IPv4 echo request to an address of ours.
-    pub(super) fn finish_local_ipv4<O: Outputs + ?Sized>(&mut self, mut packet: Packet, outputs: &mut O) {
-        let station = self.station(packet.port());
-        if is_echo_request_ipv4(&packet) && turn_around(packet.data_mut(), station) {
+    pub(super) fn finish_local_ipv4(&mut self, mut packet: Packet, outputs: &mut Outputs<'_>) {
+        let our_mac = self.our_mac(packet.port());
+        if is_echo_request_ipv4(&packet) && turn_around(packet.data_mut(), our_mac) {
             make_echo_reply_ipv4(&mut packet);
             return self.answer(packet, outputs);
         }
@@ -68,12 +69,7 @@ impl Forwarder {
     }
 
     /// Answers what is asked of us by IPv6 that stays on its link: to a group, or to a link-local address.
-    pub(super) fn finish_on_link<O: Outputs + ?Sized>(
-        &mut self,
-        packet: Packet,
-        reason: Reason,
-        outputs: &mut O,
-    ) {
+    pub(super) fn finish_on_link(&mut self, packet: Packet, reason: Reason, outputs: &mut Outputs<'_>) {
         let ip = packet.data().get(usize::from(packet.l3_offset())..).and_then(|bytes| bytes.first_chunk());
         let destination = ip.map_or(Ipv6Addr::UNSPECIFIED, |header| Ipv6Header(header).destination());
         let port = self.routes.hops().port(packet.port());
@@ -86,21 +82,21 @@ impl Forwarder {
     }
 
     /// Answers a neighbour solicitation or an echo request.
-    pub(super) fn finish_local_ipv6<O: Outputs + ?Sized>(
+    pub(super) fn finish_local_ipv6(
         &mut self,
         mut packet: Packet,
         reason: Reason,
-        outputs: &mut O,
+        outputs: &mut Outputs<'_>,
     ) {
         let (port, offset) = (packet.port(), usize::from(packet.l3_offset()));
-        let station = self.station(port);
+        let our_mac = self.our_mac(port);
         let ip = packet.data().get(offset..).filter(|_| packet.segments() == 1).and_then(ipv6_packet);
         let question = ip.and_then(|ip| {
             let direct = ip.header.next_header() == IpProtocol::ICMPV6;
             direct.then(|| read_question(&ip)).flatten()
         });
         match question {
-            Some(Question::Echo) if turn_around(packet.data_mut(), station) => {
+            Some(Question::Echo) if turn_around(packet.data_mut(), our_mac) => {
                 make_echo_reply_ipv6(&mut packet);
                 self.answer(packet, outputs);
             }
@@ -111,7 +107,7 @@ impl Forwarder {
                     .port(port)
                     .is_some_and(|known| known.has_address(IpAddr::V6(target))) =>
             {
-                if advertise(&mut packet, station, target, asker) {
+                if advertise(&mut packet, our_mac, target, asker) {
                     return self.answer(packet, outputs);
                 }
                 self.punt(packet, Reason::NeighbourMessage, outputs);
@@ -201,13 +197,13 @@ fn set_type(message: &mut [u8], kind: u8) {
 }
 
 /// Makes a solicitation for `target` the advertisement that answers it. `false` if that doesn't fit the buffer.
-fn advertise(packet: &mut Packet, station: MacAddress, target: Ipv6Addr, asker: Ipv6Addr) -> bool {
+fn advertise(packet: &mut Packet, our_mac: MacAddress, target: Ipv6Addr, asker: Ipv6Addr) -> bool {
     // Who checks for duplicates has no address yet and listens to the group (RFC 4861 section 7.2.4).
     let nobody = asker.is_unspecified();
     let destination = if nobody { ALL_NODES } else { asker };
     let message = NeighbourMessage::Advertisement {
         target,
-        target_link_layer: Some(station),
+        target_link_layer: Some(our_mac),
         router: true,
         solicited: !nobody,
         replace: true,
@@ -220,12 +216,12 @@ fn advertise(packet: &mut Packet, station: MacAddress, target: Ipv6Addr, asker: 
         return false;
     }
     packet.truncate(end);
-    if !turn_around(packet.data_mut(), station) {
+    if !turn_around(packet.data_mut(), our_mac) {
         return false;
     }
     if nobody && let Some(header) = packet.data_mut().first_chunk_mut::<{ ethernet::HEADER_LENGTH }>() {
         let ethertype = warmlane_wire::EthernetHeader(header).ethertype();
-        ethernet::write(header, MacAddress::of_ipv6_multicast(destination), station, ethertype);
+        ethernet::write(header, MacAddress::of_ipv6_multicast(destination), our_mac, ethertype);
     }
     let header = ipv6_header(target, destination, message.length() as u16, neighbour::HOP_LIMIT);
     let bytes = message.to_bytes(target, destination);

@@ -1,19 +1,22 @@
 //! What happens to each packet.
 
 mod counters;
+mod examine;
 mod fast;
-mod flow_hash;
 mod forward;
 mod fragment;
 mod icmp_error;
 mod local;
-mod odd;
 mod rate_limit;
 mod reason;
+mod rewrite;
+mod scratch;
+mod slow_path;
 mod source_check;
 mod validate;
 
-pub use counters::ForwardCounters;
-pub use forward::{Forwarder, Outputs, Punted};
+pub use counters::{ForwardCounters, ForwardCountersView};
+pub use forward::Forwarder;
 pub use rate_limit::TokenBucket;
 pub use reason::Reason;
+pub use slow_path::mark_of_table;

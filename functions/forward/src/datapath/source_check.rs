@@ -6,8 +6,9 @@ use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_table::NextHopId;
 use warmlane_wire::{Ipv4Header, Ipv6Header, ethernet, ipv4, ipv6, martian};
 
-use super::forward::{Forwarder, Gathered, ODD, Verdict};
+use super::forward::Forwarder;
 use super::reason::Reason;
+use super::scratch::{Action, Gathered, SLOW};
 use crate::control::{ALWAYS_TOO_LARGE, Hops, LaneRoutes, SourceCheck, TableNumber};
 
 /// What is looked up of each family.
@@ -33,27 +34,27 @@ impl Forwarder {
     pub(super) fn check_sources(&mut self, burst: &Burst) {
         let (scratch, routes) = (&mut *self.scratch, &self.routes);
         let Sources { ipv4, ipv6, ways_back } = &mut *self.sources;
-        for (place, source) in scratch.ipv4.places.iter().take(scratch.ipv4.count).zip(&mut *ipv4) {
-            *source = burst.get(usize::from(*place)).map_or(0, ipv4_source);
+        for (index, source) in scratch.ipv4.indices.iter().take(scratch.ipv4.count).zip(&mut *ipv4) {
+            *source = burst.get(usize::from(*index)).map_or(0, ipv4_source);
         }
-        for (place, source) in scratch.ipv6.places.iter().take(scratch.ipv6.count).zip(&mut *ipv6) {
-            *source = burst.get(usize::from(*place)).map_or([0; 16], ipv6_source);
+        for (index, source) in scratch.ipv6.indices.iter().take(scratch.ipv6.count).zip(&mut *ipv6) {
+            *source = burst.get(usize::from(*index)).map_or([0; 16], ipv6_source);
         }
-        let mut refuse = |place: u8, reason| {
-            scratch.ports[usize::from(place)] = ODD;
-            scratch.verdicts[usize::from(place)] = Verdict::Drop(reason);
+        let mut refuse = |index: u8, reason| {
+            scratch.ports[usize::from(index)] = SLOW;
+            scratch.actions[usize::from(index)] = Action::Drop(reason);
         };
         if let (Some(sources), Some(hops)) =
             (ipv4.get(..scratch.ipv4.count), ways_back.get_mut(..scratch.ipv4.count))
             && !sources.is_empty()
         {
             routes.lookup_ipv4(scratch.table, sources, hops);
-            scratch.ipv4.retain(|index, place, length| {
-                let way_back = ways_back[index % BURST_CAPACITY];
-                let packet = burst.get(usize::from(place));
+            scratch.ipv4.retain(|slot, index, length| {
+                let way_back = ways_back[slot % BURST_CAPACITY];
+                let packet = burst.get(usize::from(index));
                 let fits = packet.is_some_and(|packet| accepts(routes.hops(), packet, length, way_back));
                 if !fits {
-                    refuse(place, Reason::Ipv4ReversePath);
+                    refuse(index, Reason::Ipv4ReversePath);
                 }
                 fits
             });
@@ -63,14 +64,14 @@ impl Forwarder {
             && !sources.is_empty()
         {
             routes.lookup_ipv6(scratch.table, sources, hops);
-            scratch.ipv6.retain(|index, place, length| {
-                let way_back = ways_back[index % BURST_CAPACITY];
-                let packet = burst.get(usize::from(place));
+            scratch.ipv6.retain(|slot, index, length| {
+                let way_back = ways_back[slot % BURST_CAPACITY];
+                let packet = burst.get(usize::from(index));
                 let fits = packet.is_some_and(|packet| {
-                    stays_on_link(sources.get(index)) || accepts(routes.hops(), packet, length, way_back)
+                    stays_on_link(sources.get(slot)) || accepts(routes.hops(), packet, length, way_back)
                 });
                 if !fits {
-                    refuse(place, Reason::Ipv6ReversePath);
+                    refuse(index, Reason::Ipv6ReversePath);
                 }
                 fits
             });
@@ -92,7 +93,8 @@ fn accepts(hops: &Hops, packet: &Packet, length: u16, way_back: NextHopId) -> bo
         return hops.accepts_source(check, way_back, port, None);
     }
     // An unknown VLAN is not gathered.
-    hops.place(packet).is_none_or(|place| hops.accepts_source(place.source_check, way_back, port, place.vlan))
+    hops.interface(packet)
+        .is_none_or(|interface| hops.accepts_source(interface.source_check, way_back, port, interface.vlan))
 }
 
 /// The same for a single packet, whose layer 3 offset is known, before it is looked up in `table`.
@@ -136,12 +138,12 @@ fn ipv6_source(packet: &Packet) -> [u8; 16] {
 }
 
 impl<A: Copy> Gathered<A> {
-    /// Keeps what `keep` wants, in order. It is asked with the index, the place in the burst and the length.
+    /// Keeps what `keep` wants, in order. It is asked with the slot, the index in the burst and the length.
     fn retain(&mut self, mut keep: impl FnMut(usize, u8, u16) -> bool) {
         let mut kept = 0;
         for index in 0..self.count.min(BURST_CAPACITY) {
-            if keep(index, self.places[index], self.lengths[index]) {
-                self.places[kept] = self.places[index];
+            if keep(index, self.indices[index], self.lengths[index]) {
+                self.indices[kept] = self.indices[index];
                 self.lengths[kept] = self.lengths[index];
                 self.addresses[kept] = self.addresses[index];
                 kept += 1;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use warmlane_forward::control::{Config, Routes};
-use warmlane_forward::datapath::{ForwardCounters, Forwarder, Reason};
+use warmlane_forward::datapath::{ForwardCountersView, Forwarder, Reason};
+use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Pool, PoolConfig};
 use warmlane_wire::{Frame, Ipv4Fields, Ipv6Fields, MacAddress};
 
@@ -102,8 +103,8 @@ impl Bench {
         Self { pool, routes, forwarder, sent: [Vec::new(), Vec::new()] }
     }
 
-    pub(crate) fn counters(&self) -> &ForwardCounters {
-        self.forwarder.counters()
+    pub(crate) fn counters(&self) -> ForwardCountersView {
+        self.forwarder.view()
     }
 
     /// Forwards frames that came in by `port`; what leaves is added to `sent`.
@@ -127,12 +128,12 @@ impl Bench {
     }
 
     pub(crate) fn process(&mut self, burst: &mut Burst) {
-        let mut outputs = [Burst::with_limit(256), Burst::with_limit(256)];
-        self.forwarder.process(burst, &mut outputs[..]);
+        let mut outputs = KeptOutputs::of(&self.forwarder).without(Forwarder::PUNT).without(Forwarder::HOLD);
+        self.forwarder.process(burst, &mut outputs.outputs());
         assert!(burst.is_empty());
-        assert!(self.counters().balanced(), "{:?}", self.counters());
-        for (output, sent) in outputs.iter_mut().zip(&mut self.sent) {
-            for packet in output.drain() {
+        assert_eq!(self.counters().balance(), 0, "{:?}", self.counters());
+        for (port, sent) in self.sent.iter_mut().enumerate() {
+            for packet in outputs.burst(Forwarder::FIRST_PORT + port).drain() {
                 let mut frame = vec![0; packet.packet_length()];
                 packet.copy_to(&mut frame);
                 sent.push(frame);
@@ -152,11 +153,11 @@ impl Bench {
 
     /// Forwards one frame, which must be dropped for this reason; gives the error that was sent back, if any.
     pub(crate) fn dropped(&mut self, frame: &[u8], reason: Reason) -> Option<Vec<u8>> {
-        let before = (self.counters().dropped(reason), self.counters().drops.total());
+        let before = (self.counters().drops().get(reason), self.counters().drops().total());
         let sent = self.one(frame);
-        let after = (self.counters().dropped(reason), self.counters().drops.total());
+        let after = (self.counters().drops().get(reason), self.counters().drops().total());
         let names: Vec<_> =
-            self.counters().drops.iter().filter(|(_, n)| *n > 0).map(|(r, _)| r.name).collect();
+            self.counters().drops().iter().filter(|(_, n)| *n > 0).map(|(r, _)| r.name).collect();
         assert_eq!((before.0 + 1, before.1 + 1), after, "{reason:?} expected; counted so far: {names:?}");
         sent.map(|(port, frame)| {
             assert_eq!(port, 0);

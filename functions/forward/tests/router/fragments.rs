@@ -40,10 +40,7 @@ fn a_large_packet_is_cut_to_the_mtu() {
         assert_eq!((header.identification(), header.ttl(), header.protocol()), (77, 9, IpProtocol::UDP));
     }
     let counters = bench.counters();
-    assert_eq!(
-        (counters.forwarded.get(), counters.fragmented.get(), counters.extra_fragments.get()),
-        (1, 1, 2)
-    );
+    assert_eq!((counters.forwarded(), counters.fragmented(), counters.extra_fragments()), (1, 1, 2));
     assert_eq!(counters.sent(), 3);
 }
 

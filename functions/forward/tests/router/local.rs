@@ -35,7 +35,7 @@ fn arp_requests_for_the_ports_address_are_answered() {
     let reply = to_router().arp(arp([192, 0, 2, 1]).reply(LEFT)).to_vec().unwrap();
     bench.dropped(&reply, Reason::NeighbourMessage);
     bench.dropped(&reply[..30], Reason::NeighbourMessage);
-    assert_eq!(bench.counters().answered.get(), 2);
+    assert_eq!(bench.counters().answered(), 2);
 }
 
 fn solicit(source: Ipv6Addr, target: Ipv6Addr, from: Option<MacAddress>) -> Vec<u8> {

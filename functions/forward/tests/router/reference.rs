@@ -129,7 +129,7 @@ fn address6() -> impl Strategy<Value = Ipv6Addr> {
 
 /// Runs one frame through a bench that is used again and again; gives what left, without answers and errors.
 fn through(bench: &mut Bench, port: u16, frame: &[u8]) -> [Vec<Vec<u8>>; 2] {
-    let own = |bench: &Bench| bench.counters().errors_sent.get() + bench.counters().answered.get();
+    let own = |bench: &Bench| bench.counters().errors_sent() + bench.counters().answered();
     let before = own(bench);
     bench.receive(port, &[frame.to_vec()]);
     let mut sent = std::mem::take(&mut bench.sent);
@@ -193,11 +193,11 @@ fn any_bytes_are_accounted_for() {
         (0_usize..3, prop::collection::vec((0_u16..4, prop::collection::vec(any::<u8>(), 0..200)), 0..20));
     proptest!(cases(), |((bench, frames) in what)| {
         let bench = &mut benches.borrow_mut()[bench];
-        let before = bench.counters().received.get();
+        let before = bench.counters().received();
         for (port, frame) in &frames {
             through(bench, *port, frame);
         }
-        prop_assert_eq!(bench.counters().received.get() - before, frames.len() as u64);
+        prop_assert_eq!(bench.counters().received() - before, frames.len() as u64);
     });
 }
 

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bench::{Bench, ipv4, udp4};
 use warmlane_forward::control::config::IcmpLimits;
-use warmlane_forward::datapath::{ForwardCounters, Forwarder, Reason};
-use warmlane_forward::{ForwardTask, TaskPort};
-use warmlane_lane::{Poll, Task};
+use warmlane_forward::datapath::{ForwardCountersView, Forwarder, Reason};
+use warmlane_forward::{connect_ports_through, pipeline};
+use warmlane_lane::{LanePort, Pipeline, Poll, Task as _, per_packet};
 use warmlane_mem::Burst;
-use warmlane_port::{QueueCounters, QueueStatus, ReceiveQueue, TransmitQueue};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
 
 /// Gives out frames, then ends.
 struct Source {
     frames: Vec<Vec<u8>>,
     pool: warmlane_mem::Pool,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters,
 }
 
 impl ReceiveQueue for Source {
@@ -35,8 +35,8 @@ impl ReceiveQueue for Source {
         if self.frames.is_empty() { QueueStatus::Finished } else { QueueStatus::Running }
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 
@@ -52,7 +52,7 @@ impl ReceiveQueue for Endless {
         QueueStatus::Running
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
+    fn counters(&self) -> QueueCountersView {
         self.0.counters()
     }
 }
@@ -62,9 +62,10 @@ struct Sink {
     each: usize,
     pause: u64,
     costly: bool,
+    lossless: bool,
     calls: Arc<AtomicU64>,
     status: QueueStatus,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters,
     flushed: Arc<AtomicU64>,
 }
 
@@ -76,12 +77,16 @@ impl TransmitQueue for Sink {
         }
         let count = burst.len().min(self.each);
         burst.free_front(count);
-        self.counters.packets.add(count as u64);
+        self.counters.packets().add(count as u64);
         count
     }
 
     fn is_costly_to_call(&self) -> bool {
         self.costly
+    }
+
+    fn is_lossless(&self) -> bool {
+        self.lossless
     }
 
     fn flush(&mut self) {
@@ -92,42 +97,49 @@ impl TransmitQueue for Sink {
         self.status.clone()
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 
+fn between(forwarder: Forwarder, source: impl ReceiveQueue + 'static, sink: Sink) -> Pipeline {
+    let left = LanePort { name: "left".to_owned(), receive: vec![Box::new(source)], transmit: None };
+    let right = LanePort { name: "right".to_owned(), receive: Vec::new(), transmit: Some(Box::new(sink)) };
+    pipeline(forwarder, vec![left, right]).unwrap().with_burst(32)
+}
+
 /// A router with the source on its left and the sink on its right.
-fn task(frames: Vec<Vec<u8>>, sink: Sink, lossless: bool) -> (Bench, Arc<ForwardCounters>, ForwardTask) {
+fn task(frames: Vec<Vec<u8>>, sink: Sink, lossless: bool) -> (Bench, ForwardCountersView, Pipeline) {
+    let sink = Sink { lossless, ..sink };
     let bench = Bench::new();
-    let source = Source { frames, pool: bench.pool.clone(), counters: QueueCounters::new(&[]) };
+    let source = Source { frames, pool: bench.pool.clone(), counters: QueueCounters::new() };
     let forwarder = Forwarder::new(Arc::clone(&bench.routes), bench.pool.clone(), IcmpLimits::default());
-    let counters = Arc::clone(forwarder.counters());
-    let left = TaskPort { receive: vec![Box::new(source)], ..TaskPort::default() };
-    let right = TaskPort { transmit: Some(Box::new(sink)), lossless, ..TaskPort::default() };
-    (bench, counters, ForwardTask::new(forwarder, vec![left, right], 32))
+    let counters = forwarder.view();
+    (bench, counters, between(forwarder, source, sink))
 }
 
 /// Polls the task to its end; gives how many packets the sink took and how many were dropped for lack of room.
 fn run(frames: Vec<Vec<u8>>, sink: Sink, lossless: bool) -> (u64, u64) {
-    let taken = Arc::clone(&sink.counters);
+    let taken = sink.counters();
     let (bench, counters, mut task) = task(frames, sink, lossless);
     let polls = (0..100_000).take_while(|_| task.poll() != Poll::Finished).count();
     assert!(polls < 100_000);
-    let notes = Arc::clone(task.notes());
-    task.finish();
-    assert!(counters.balanced());
-    assert_eq!(counters.sent(), taken.packets.get() + notes.unsent.get());
+    let graph = Arc::clone(task.graph());
+    // The sink may have been made to break.
+    let _ = task.finish();
+    assert_eq!(counters.balance(), 0);
+    assert_eq!(counters.sent(), taken.packets() + graph.drops().total());
     assert_eq!(bench.pool.ledger().outstanding(), 0);
-    (taken.packets.get(), counters.dropped(Reason::OutputQueueFull))
+    (taken.packets(), counters.drops().get(Reason::OutputQueueFull))
 }
 
 fn sink(each: usize, pause: u64) -> Sink {
-    let (counters, flushed) = (QueueCounters::new(&[]), Arc::default());
+    let (counters, flushed) = (QueueCounters::new(), Arc::default());
     Sink {
         each,
         pause,
         costly: false,
+        lossless: false,
         calls: Arc::default(),
         status: QueueStatus::Running,
         counters,
@@ -140,6 +152,45 @@ fn everything_arrives_where_there_is_room() {
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 500];
     assert_eq!(run(frames.clone(), sink(256, 1), false), (500, 0));
     assert_eq!(run(frames, sink(7, 3), true), (500, 0));
+}
+
+/// Stages before and behind the forwarder see its packets: as they came, and as they leave.
+#[test]
+fn stages_stand_before_and_behind_the_forwarder() {
+    let frames = vec![udp4(ipv4("203.0.113.5"), b""); 500];
+    let bench = Bench::new();
+    let source = Source { frames, pool: bench.pool.clone(), counters: QueueCounters::new() };
+    let forwarder = Forwarder::new(Arc::clone(&bench.routes), bench.pool.clone(), IcmpLimits::default());
+    let (counters, out) = (forwarder.view(), sink(256, 1));
+    let taken = out.counters();
+    let ports = vec![
+        LanePort { name: "left".to_owned(), receive: vec![Box::new(source)], transmit: None },
+        LanePort { name: "right".to_owned(), receive: Vec::new(), transmit: Some(Box::new(out)) },
+    ];
+    // Bytes 22 of Ethernet frames is IPv4's time to live.
+    let lifetimes = |of: &Arc<[AtomicU64; 256]>| {
+        let of = Arc::clone(of);
+        per_packet(move |packet| of[usize::from(packet.data()[22])].fetch_add(1, Ordering::Relaxed) % 5 != 4)
+    };
+    let [before, behind] = [(); 2].map(|()| Arc::new([const { AtomicU64::new(0) }; 256]));
+    let mut builder = Pipeline::builder();
+    let row = builder.stage("row", (lifetimes(&before), forwarder));
+    connect_ports_through(&mut builder, row, ports, |builder, port, output| {
+        let egress = builder.stage(format!("egress {port}"), lifetimes(&behind));
+        builder.connect(egress, output);
+        egress.into()
+    });
+    let mut task = builder.build().unwrap();
+    while task.poll() != Poll::Finished {}
+    task.finish().unwrap();
+    assert_eq!((before[64].load(Ordering::Relaxed), behind[63].load(Ordering::Relaxed)), (500, 400));
+    assert_eq!((counters.forwarded(), taken.packets()), (400, 320));
+    assert_eq!(bench.pool.ledger().outstanding(), 0);
+
+    // In a row behind it no stage would see anything.
+    let forwarder = Forwarder::new(Arc::clone(&bench.routes), bench.pool.clone(), IcmpLimits::default());
+    let refused = pipeline((forwarder, per_packet(|_| true)), Vec::new()).map(|_| ()).unwrap_err();
+    assert!(refused.to_string().starts_with("no packet gets to 'filter'"), "{refused}");
 }
 
 #[test]
@@ -165,7 +216,7 @@ fn a_stopped_lane_takes_nothing_new() {
     task.stop();
     let polls = (0..100).take_while(|_| task.poll() != Poll::Finished).count();
     assert!(polls < 100);
-    assert_eq!((counters.received.get(), counters.sent()), (32, 32));
+    assert_eq!((counters.received(), counters.sent()), (32, 32));
     assert_eq!(bench.pool.ledger().outstanding(), 0);
 }
 
@@ -173,11 +224,11 @@ fn a_stopped_lane_takes_nothing_new() {
 fn a_costly_output_is_given_several_bursts_at_once() {
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 300];
     let costly = Sink { costly: true, ..sink(256, 1) };
-    let taken = Arc::clone(&costly.counters);
+    let taken = costly.counters();
     let (_bench, _counters, mut task) = task(frames, costly, false);
     // As many full bursts of 32 as the output's has room for, and then the rest, which ends with one that isn't full.
-    assert_eq!((task.poll(), taken.packets.get()), (Poll::Worked(256), 256));
-    assert_eq!((task.poll(), taken.packets.get()), (Poll::Worked(44), 300));
+    assert_eq!((task.poll(), taken.packets()), (Poll::Worked(256), 256));
+    assert_eq!((task.poll(), taken.packets()), (Poll::Worked(44), 300));
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 300];
     assert_eq!(self::task(frames, sink(256, 1), false).2.poll(), Poll::Worked(32));
 }
@@ -188,10 +239,10 @@ fn an_output_that_takes_nothing_is_asked_once_a_poll() {
     let full = Sink { costly: true, ..sink(0, 1) };
     let calls = Arc::clone(&full.calls);
     let (_bench, counters, mut task) = task(frames, full, false);
-    // The first 256 wait, and are offered once; the next find no room before and after they are received.
+    // The first 256 wait, and are offered once in each poll; the next find no room.
     assert_eq!((task.poll(), calls.load(Ordering::Relaxed)), (Poll::Worked(256), 1));
-    assert_eq!((task.poll(), calls.load(Ordering::Relaxed)), (Poll::Worked(256), 3));
-    assert_eq!(counters.dropped(Reason::OutputQueueFull), 256);
+    assert_eq!((task.poll(), calls.load(Ordering::Relaxed)), (Poll::Worked(256), 2));
+    assert_eq!(counters.drops().get(Reason::OutputQueueFull), 256);
 }
 
 #[test]
@@ -209,11 +260,9 @@ fn what_was_sent_is_reclaimed_when_the_lane_is_idle() {
     let sink = sink(256, 1);
     let flushed = Arc::clone(&sink.flushed);
     let bench = Bench::new();
-    let source = Endless(Source { frames, pool: bench.pool.clone(), counters: QueueCounters::new(&[]) });
+    let source = Endless(Source { frames, pool: bench.pool.clone(), counters: QueueCounters::new() });
     let forwarder = Forwarder::new(Arc::clone(&bench.routes), bench.pool.clone(), IcmpLimits::default());
-    let left = TaskPort { receive: vec![Box::new(source)], ..TaskPort::default() };
-    let right = TaskPort { transmit: Some(Box::new(sink)), ..TaskPort::default() };
-    let mut task = ForwardTask::new(forwarder, vec![left, right], 32);
+    let mut task = between(forwarder, source, sink);
     assert_eq!(task.poll(), Poll::Worked(1));
     assert_eq!(flushed.load(Ordering::Relaxed), 0);
     // At the first idle poll, and not again and again.

@@ -1,15 +1,14 @@
-//! The description of traffic as text: what `warmlane gen` reads from a TOML file.
-//!
-//! Text is read in two steps, as the forwarder's: `raw` says which keys there are, `resolve` makes typed values.
+//! The description of traffic: settings, which a file or a program fills, and what they come to once they are checked.
 
-mod raw;
-mod resolve;
+mod check;
+mod settings;
 
-use std::fmt;
-use std::ops::Range;
+use warmlane_settings::{SettingsError, from_toml};
 
-use thiserror::Error;
-
+pub use self::settings::{
+    CableSettings, EthernetSettings, FieldValue, IcmpSettings, Ipv4Settings, Ipv6Settings, PacketSettings,
+    StreamSettings, TcpSettings, TrafficSettings, UdpSettings, VarySettings, VlanSettings, VxlanSettings,
+};
 use super::profile::Profile;
 use super::rate::Rate;
 
@@ -35,46 +34,8 @@ pub enum PatternName {
     Bursts(u32),
 }
 
-/// A place in the text; lines and columns (in characters) count from one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// Line.
-    pub line: usize,
-    /// Column.
-    pub column: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}", self.line, self.column)
-    }
-}
-
-/// A text that describes no traffic.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{place}: {problem}")]
-pub struct ConfigError {
-    /// Where.
-    pub place: Place,
-    /// What is wrong, and what was expected.
-    pub problem: String,
-}
-
-/// A problem and the bytes it is about.
-struct Fault {
-    span: Range<usize>,
-    problem: String,
-}
-
-impl ConfigError {
-    fn at(text: &str, offset: usize, problem: String) -> Self {
-        let before = text.get(..offset).unwrap_or(text);
-        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let place =
-            Place { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 };
-        Self { place, problem }
-    }
-}
+/// What is wrong with a description, where, and what was expected.
+pub type ConfigError = SettingsError<String>;
 
 impl Config {
     /// Reads a description; the frames it describes were built once, so it can be sent.
@@ -82,11 +43,8 @@ impl Config {
     /// # Errors
     /// [`ConfigError`]: the first thing that is wrong, with its place.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let raw = toml::from_str(text).map_err(|error: toml::de::Error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            ConfigError::at(text, offset, error.message().trim().replace('\n', ", "))
-        })?;
-        resolve::resolve(raw).map_err(|fault| ConfigError::at(text, fault.span.start, fault.problem))
+        let settings: TrafficSettings = from_toml(text)?;
+        settings.check().map_err(|fault| fault.in_text(text))
     }
 }
 

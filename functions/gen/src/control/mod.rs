@@ -1,7 +1,7 @@
 //! From a description of traffic to what the data path works from.
 
 pub mod cable;
-mod config;
+pub mod config;
 mod payload;
 mod profile;
 pub mod rate;
@@ -9,12 +9,12 @@ mod recording;
 mod sizes;
 mod template;
 
-pub use config::{Config, ConfigError, PatternName, Place};
+pub use config::{Config, ConfigError, PatternName, TrafficSettings};
 pub use payload::Payload;
 pub use profile::{
     MAXIMUM_RULES, MAXIMUM_SHARES, Profile, ProfileError, Rule, RuleOrder, RuleProblem, RuleValues, Stream,
 };
 pub use rate::{Rate, RateError};
-pub use recording::{Recording, Rewrite, RewriteError, Stations};
+pub use recording::{Endpoints, Recording, Rewrite, RewriteError};
 pub use sizes::{MAXIMUM_ROUND, MIXES, Sizes, SizesError};
-pub use template::{ChecksumPlace, FCS, Field, Network, Template, TemplateError, Transport};
+pub use template::{ChecksumField, FCS, Field, Network, Template, TemplateError, Transport};

@@ -1,5 +1,7 @@
 //! What is behind the headers.
 
+use std::str::FromStr;
+
 use crate::datapath::random::Random;
 
 /// A pattern that fills payloads of any length.
@@ -16,6 +18,35 @@ pub enum Payload {
     Random(u64),
     /// These bytes over and over. None give zeros.
     Repeated(Vec<u8>),
+}
+
+impl FromStr for Payload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let hex = |digits: &str| -> Option<Vec<u8>> {
+            let nibbles: Option<Vec<u8>> =
+                digits.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
+            let (pairs, odd) = nibbles.as_ref()?.as_chunks::<2>();
+            (odd.is_empty() && !pairs.is_empty())
+                .then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
+        };
+        match text {
+            "zeros" => return Ok(Self::Zeros),
+            "ones" => return Ok(Self::Ones),
+            "counting" => return Ok(Self::Counting),
+            "random" => return Ok(Self::Random(1)),
+            _ => {}
+        }
+        let repeated =
+            text.strip_prefix("text:").filter(|text| !text.is_empty()).map(|text| text.as_bytes().to_vec());
+        let repeated = repeated.or_else(|| text.strip_prefix("hex:").and_then(hex));
+        repeated.map(Self::Repeated).ok_or_else(|| {
+            format!(
+                "\"{text}\" is no payload: expected zeros, ones, counting, random, \"text:...\" or \"hex:...\" with pairs of digits"
+            )
+        })
+    }
 }
 
 impl Payload {

@@ -192,7 +192,7 @@ impl Profile {
             return Err(ProfileError::TooManyStreams { streams: self.streams.len(), shares: sum });
         }
         let mut frames = Frames::new();
-        // A stream alone has a frame for each place of its round, so that a lane can copy them in one sweep.
+        // A stream alone has a frame for each turn of its round, so that a lane can copy them in one sweep.
         let alone = self.streams.len() == 1;
         // There are no more than a signature has numbers for.
         let streams = (self.streams.iter().enumerate())
@@ -217,7 +217,7 @@ impl Stream {
         let all_checksums = self.template.checksums();
         // Only checksums that some field changes are written.
         let changed: Vec<usize> = (0..all_checksums.len())
-            .filter(|&place| fields.iter().any(|(field, _)| field.coverage[place] != 0))
+            .filter(|&index| fields.iter().any(|(field, _)| field.coverage[index] != 0))
             .collect();
         let signature = Signature { stream: number, trial: 0, sequence: 0, time: 0 };
         let signature = self.signed.then(|| signature.to_bytes());
@@ -237,8 +237,8 @@ impl Stream {
                 frame
             };
             let mut bases = [0; MAXIMUM_CHECKSUMS];
-            for (base, &place) in bases.iter_mut().zip(&changed) {
-                *base = self.base(&bytes, place, all_checksums[place].is_udp, &fields);
+            for (base, &index) in bases.iter_mut().zip(&changed) {
+                *base = self.base(&bytes, index, all_checksums[index].is_udp, &fields);
             }
             shapes.push(Shape { frame, length: u32::from(size) - FCS as u32, bases });
         }
@@ -252,8 +252,8 @@ impl Stream {
             .map(|(field, values)| {
                 let mask = mask(field.bits) << field.shift;
                 let mut coverage = [0; MAXIMUM_CHECKSUMS];
-                for (covers, &place) in coverage.iter_mut().zip(&changed) {
-                    *covers = field.coverage[place];
+                for (covers, &index) in coverage.iter_mut().zip(&changed) {
+                    *covers = field.coverage[index];
                 }
                 FieldPlan {
                     offset: field.offset as u32,
@@ -267,9 +267,9 @@ impl Stream {
             .collect();
         let checksums = changed
             .iter()
-            .map(|&place| ChecksumPlan {
-                offset: all_checksums[place].offset as u32,
-                is_udp: all_checksums[place].is_udp,
+            .map(|&index| ChecksumPlan {
+                offset: all_checksums[index].offset as u32,
+                is_udp: all_checksums[index].is_udp,
             })
             .collect();
         let name = self.name.as_str().into();
@@ -277,15 +277,15 @@ impl Stream {
     }
 
     /// What is left of a checksum's sum when the varied fields are taken out of it, in 16 bits.
-    fn base(&self, bytes: &[u8], place: usize, is_udp: bool, fields: &[(Field, Values)]) -> u16 {
-        let offset = self.template.checksums()[place].offset;
+    fn base(&self, bytes: &[u8], index: usize, is_udp: bool, fields: &[(Field, Values)]) -> u16 {
+        let offset = self.template.checksums()[index].offset;
         let found = bytes.get(offset..offset + 2).map_or(0, |found| u16::from_be_bytes([found[0], found[1]]));
         // UDP sends a checksum of 0 as 0xffff (RFC 768).
         let mut sum = u32::from(if is_udp && found == 0xffff { 0xffff } else { !found });
         for (field, _) in fields {
             let value = word(bytes, field) & (mask(field.bits) << field.shift);
             let words = warmlane_wire::checksum::sum(&value.to_be_bytes());
-            match field.coverage[place] {
+            match field.coverage[index] {
                 1 => sum += u32::from(!words),
                 -1 => sum += u32::from(words),
                 _ => {}

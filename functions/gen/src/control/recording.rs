@@ -1,4 +1,4 @@
-//! Recorded packets, to be sent again: when they were, faster or slower, and between other stations.
+//! Recorded packets, to be sent again: when they were, faster or slower, and between other endpoints.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -81,9 +81,9 @@ impl Rewrite {
     }
 }
 
-/// Between which stations a recording is sent.
+/// Between which addresses a recording is sent.
 #[derive(Clone, Debug, Default)]
-pub struct Stations {
+pub struct Endpoints {
     /// The source of all frames, if it is not to stay.
     pub source: Option<MacAddress>,
     /// Their destination.
@@ -125,15 +125,15 @@ impl Recording {
     }
 
     /// Replaces addresses. Checksums that depend on them change with them (RFC 1624), so that wrong ones stay wrong.
-    pub fn rewrite(&mut self, stations: &Stations) {
+    pub fn rewrite(&mut self, endpoints: &Endpoints) {
         for frame in &mut self.frames {
-            for (place, mac) in [(0, stations.destination), (6, stations.source)] {
-                if let (Some(mac), Some(bytes)) = (mac, frame.get_mut(place..place + 6)) {
+            for (offset, mac) in [(0, endpoints.destination), (6, endpoints.source)] {
+                if let (Some(mac), Some(bytes)) = (mac, frame.get_mut(offset..offset + 6)) {
                     bytes.copy_from_slice(&mac.0);
                 }
             }
-            if !stations.addresses.is_empty() {
-                rewrite_addresses(frame, &stations.addresses);
+            if !endpoints.addresses.is_empty() {
+                rewrite_addresses(frame, &endpoints.addresses);
             }
         }
     }
@@ -188,31 +188,31 @@ fn rewrite_addresses(frame: &mut [u8], rewrites: &[Rewrite]) {
 }
 
 /// A checksum in a packet, and which it is.
-struct Place {
+struct Checksum {
     offset: usize,
     is_udp: bool,
 }
 
 /// Where the upper layer's checksum is, if it covers addresses.
-fn upper_checksum(protocol: IpProtocol, upper: usize) -> Option<Place> {
+fn upper_checksum(protocol: IpProtocol, upper: usize) -> Option<Checksum> {
     match protocol {
-        IpProtocol::UDP => Some(Place { offset: upper + 6, is_udp: true }),
-        IpProtocol::TCP => Some(Place { offset: upper + 16, is_udp: false }),
-        IpProtocol::ICMPV6 => Some(Place { offset: upper + 2, is_udp: false }),
+        IpProtocol::UDP => Some(Checksum { offset: upper + 6, is_udp: true }),
+        IpProtocol::TCP => Some(Checksum { offset: upper + 16, is_udp: false }),
+        IpProtocol::ICMPV6 => Some(Checksum { offset: upper + 2, is_udp: false }),
         _ => None,
     }
 }
 
 /// Applies a change to a checksum, if it is in the packet.
-fn correct(packet: &mut [u8], place: &Place, change: impl Fn(u16) -> u16) {
-    let Some(bytes) = packet.get_mut(place.offset..place.offset + 2) else { return };
+fn correct(packet: &mut [u8], checksum: &Checksum, change: impl Fn(u16) -> u16) {
+    let Some(bytes) = packet.get_mut(checksum.offset..checksum.offset + 2) else { return };
     let old = u16::from_be_bytes([bytes[0], bytes[1]]);
     // A UDP checksum of 0 is none (RFC 768).
-    if place.is_udp && old == 0 {
+    if checksum.is_udp && old == 0 {
         return;
     }
     let new = change(old);
-    let new = if place.is_udp { udp::sendable(new) } else { new };
+    let new = if checksum.is_udp { udp::sendable(new) } else { new };
     bytes.copy_from_slice(&new.to_be_bytes());
 }
 
@@ -223,16 +223,16 @@ fn rewrite_ipv4(packet: &mut [u8], rewrites: &[Rewrite]) {
     let upper = (checked.header.fragment_offset() == 0)
         .then(|| upper_checksum(checked.header.protocol(), header_length))
         .flatten()
-        .filter(|place| checked.header.protocol() != IpProtocol::ICMPV6 && place.offset < packet.len());
-    for place in [12, 16] {
-        let Some(old) = packet.get(place..).and_then(<[u8]>::first_chunk).copied().map(u32::from_be_bytes)
+        .filter(|checksum| checked.header.protocol() != IpProtocol::ICMPV6 && checksum.offset < packet.len());
+    for offset in [12, 16] {
+        let Some(old) = packet.get(offset..).and_then(<[u8]>::first_chunk).copied().map(u32::from_be_bytes)
         else {
             return;
         };
         let Some(new) = rewrites.iter().find_map(|rewrite| rewrite.ipv4(old)) else { continue };
-        packet[place..place + 4].copy_from_slice(&new.to_be_bytes());
+        packet[offset..offset + 4].copy_from_slice(&new.to_be_bytes());
         let change = |sum: u16| checksum::update_u32(sum, old, new);
-        correct(packet, &Place { offset: 10, is_udp: false }, change);
+        correct(packet, &Checksum { offset: 10, is_udp: false }, change);
         if let Some(upper) = &upper {
             correct(packet, upper, change);
         }
@@ -243,13 +243,13 @@ fn rewrite_ipv6(packet: &mut [u8], rewrites: &[Rewrite]) {
     let Ok(checked) = ipv6::check(packet) else { return };
     let upper = checked.upper_layer().ok().filter(ipv6::UpperLayer::is_present);
     let upper = upper.and_then(|upper| upper_checksum(upper.protocol, upper.offset));
-    for place in [8, 24] {
-        let Some(old) = packet.get(place..).and_then(<[u8]>::first_chunk).copied().map(u128::from_be_bytes)
+    for offset in [8, 24] {
+        let Some(old) = packet.get(offset..).and_then(<[u8]>::first_chunk).copied().map(u128::from_be_bytes)
         else {
             return;
         };
         let Some(new) = rewrites.iter().find_map(|rewrite| rewrite.ipv6(old)) else { continue };
-        packet[place..place + 16].copy_from_slice(&new.to_be_bytes());
+        packet[offset..offset + 16].copy_from_slice(&new.to_be_bytes());
         if let Some(upper) = &upper {
             correct(packet, upper, |sum| checksum::update_u128(sum, old, new));
         }

@@ -1,4 +1,4 @@
-//! Packets described by protocol: from the description to bytes, and to the places of fields and checksums in them.
+//! Packets described by protocol: from the description to bytes, and to where fields and checksums are in them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -146,7 +146,7 @@ pub enum TemplateError {
     },
 }
 
-/// A field's place: `bits` bits in a big-endian word.
+/// Where a field is: `bits` bits in a big-endian word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// Its name, as in `ipv4.source` or `inner.udp.destination`.
@@ -163,9 +163,9 @@ pub struct Field {
     pub coverage: Vec<i8>,
 }
 
-/// A checksum's place.
+/// Where a checksum is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChecksumPlace {
+pub struct ChecksumField {
     /// Offset from the frame's start, in bytes.
     pub offset: usize,
     /// It is UDP's, where 0 means "none" and is sent as its other form.
@@ -290,8 +290,8 @@ impl Template {
                 let inside = inner.build_around(data)?;
                 let data = [&vxlan::header(*identifier)[..], &inside].concat();
                 let mut bytes = frame.udp(*source, vxlan::PORT).payload(&data).to_vec()?;
-                let place = self.transport_offset() + 6;
-                if !checksum && let Some(field) = bytes.get_mut(place..place + 2) {
+                let offset = self.transport_offset() + 6;
+                if !checksum && let Some(field) = bytes.get_mut(offset..offset + 2) {
                     field.fill(0);
                 }
                 bytes
@@ -301,28 +301,28 @@ impl Template {
     }
 
     /// The checksums that a frame of this template has, outermost first.
-    pub fn checksums(&self) -> Vec<ChecksumPlace> {
-        let mut places = Vec::new();
-        self.add_checksums(0, &mut places);
-        places
+    pub fn checksums(&self) -> Vec<ChecksumField> {
+        let mut checksums = Vec::new();
+        self.add_checksums(0, &mut checksums);
+        checksums
     }
 
-    fn add_checksums(&self, start: usize, places: &mut Vec<ChecksumPlace>) {
+    fn add_checksums(&self, start: usize, checksums: &mut Vec<ChecksumField>) {
         let (network, transport) = (start + self.network_offset(), start + self.transport_offset());
         if let Network::Ipv4 { .. } = self.network {
-            places.push(ChecksumPlace { offset: network + 10, is_udp: false });
+            checksums.push(ChecksumField { offset: network + 10, is_udp: false });
         }
         match &self.transport {
             Transport::None => {}
-            Transport::Udp { .. } => places.push(ChecksumPlace { offset: transport + 6, is_udp: true }),
-            Transport::Tcp { .. } => places.push(ChecksumPlace { offset: transport + 16, is_udp: false }),
-            Transport::Icmp { .. } => places.push(ChecksumPlace { offset: transport + 2, is_udp: false }),
+            Transport::Udp { .. } => checksums.push(ChecksumField { offset: transport + 6, is_udp: true }),
+            Transport::Tcp { .. } => checksums.push(ChecksumField { offset: transport + 16, is_udp: false }),
+            Transport::Icmp { .. } => checksums.push(ChecksumField { offset: transport + 2, is_udp: false }),
             Transport::Vxlan { checksum, inner, .. } => {
                 if *checksum {
-                    places.push(ChecksumPlace { offset: transport + 6, is_udp: true });
+                    checksums.push(ChecksumField { offset: transport + 6, is_udp: true });
                 }
                 let start = transport + udp::HEADER_LENGTH + vxlan::HEADER_LENGTH;
-                inner.add_checksums(start, places);
+                inner.add_checksums(start, checksums);
             }
         }
     }
@@ -405,8 +405,8 @@ impl Template {
             Network::Ipv6 { .. } => {
                 add("ipv6.source", network + 16, 8, 0, 64, pseudo);
                 add("ipv6.destination", network + 32, 8, 0, 64, pseudo);
-                add("ipv6.flow_label", network, 4, 0, 20, &[]);
-                add("ipv6.hop_limit", network + 6, 2, 0, 8, &[]);
+                add("ipv6.flow-label", network, 4, 0, 20, &[]);
+                add("ipv6.hop-limit", network + 6, 2, 0, 8, &[]);
             }
         }
         match &self.transport {

@@ -1,11 +1,11 @@
 //! The lane that receives and checks.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use warmlane_lane::{Poll, Task};
+use warmlane_counters::{Source, counters};
+use warmlane_lane::{Outputs, Stage};
 use warmlane_mem::{Burst, Packet};
-use warmlane_port::{QueueStatus, ReceiveQueue};
-use warmlane_sync::counter::Counter;
 use warmlane_sys::clock;
 use warmlane_wire::{
     Addresses, EtherType, Icmpv4Message, Icmpv6Message, IpProtocol, LinkLayer, ipv4, ipv6, tcp, udp, vxlan,
@@ -48,34 +48,59 @@ pub struct ReceiveReport {
     pub unsigned_bytes: u64,
     /// Cycles from building to reception of all streams together, if there is no histogram for each.
     pub latency: Option<Histogram>,
-    /// Why nothing more can come, if a port broke or came to its end.
-    pub failure: Option<String>,
 }
 
 /// Orders for a [`Receiver`].
 pub type ReceiveOrders = Orders<ReceiveOrder, ReceiveReport>;
 
-/// What can be seen while a trial runs.
-#[derive(Debug, Default)]
-pub struct ReceiveProgress {
-    /// Packets of the trials so far, intact or damaged, each counted once. Those of others count only where packets carry no
-    /// signature.
-    pub packets: Counter,
-    /// Those of them whose latency is known.
-    pub timed: Counter,
-    /// Cycles that these took, all together.
-    pub latency: Counter,
-    /// Cycles that the slowest took since somebody set this to zero.
-    pub worst: AtomicU64,
+counters! {
+    /// What can be seen while a trial runs.
+    pub struct ReceiveCounters => ReceiveCountersView {
+        /// Packets of the trials so far, intact or damaged, each counted once. Those of others count only where packets
+        /// carry no signature.
+        packets: Note, "packets";
+        /// Those of them whose latency is known.
+        timed: Note, "packets";
+        /// Cycles that these took, all together.
+        latency: Note, "cycles";
+    }
 }
 
-/// A [`Task`] that receives on one queue or several and checks what comes; between orders it drops it.
+/// The slowest packet since somebody asked, in cycles.
+#[derive(Clone, Debug, Default)]
+pub struct Slowest(Arc<AtomicU64>);
+
+impl Slowest {
+    /// Cycles that it took. The next to ask hears of those after it.
+    pub fn take(&self) -> u64 {
+        self.0.swap(0, Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn add(&self, cycles: u64) {
+        if cycles > self.0.load(Ordering::Relaxed) {
+            self.0.fetch_max(cycles, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What others can see of a receiver while a trial runs.
+#[derive(Clone, Debug)]
+pub struct ReceiveProgress {
+    /// What it counts.
+    pub counters: ReceiveCountersView,
+    /// The slowest packet.
+    pub slowest: Slowest,
+}
+
+/// A stage that checks what comes, and keeps nothing; between orders it only drops it.
 pub struct Receiver {
-    queues: Vec<Box<dyn ReceiveQueue>>,
     orders: Arc<ReceiveOrders>,
-    progress: Arc<ReceiveProgress>,
+    counters: ReceiveCounters,
+    slowest: Slowest,
     seen: u64,
-    burst: Burst,
+    /// Packets that came since the last poll.
+    arrived: usize,
     trial: Option<Trial>,
     stopping: bool,
 }
@@ -128,26 +153,23 @@ impl Sums {
     }
 }
 
-impl ReceiveProgress {
-    #[inline]
-    fn add(&self, sums: &Sums) {
-        self.packets.add(sums.packets);
-        self.timed.add(sums.timed);
-        self.latency.add(sums.latency);
-        if sums.worst > self.worst.load(Ordering::Relaxed) {
-            self.worst.fetch_max(sums.worst, Ordering::Relaxed);
+impl Receiver {
+    /// Checks packets, as `orders` say.
+    pub fn new(orders: Arc<ReceiveOrders>) -> Self {
+        Self {
+            orders,
+            counters: ReceiveCounters::new(),
+            slowest: Slowest::default(),
+            seen: 0,
+            arrived: 0,
+            trial: None,
+            stopping: false,
         }
     }
-}
 
-impl Receiver {
-    /// Receives on `queues`, as `orders` say.
-    pub fn new(
-        queues: Vec<Box<dyn ReceiveQueue>>,
-        orders: Arc<ReceiveOrders>,
-        progress: Arc<ReceiveProgress>,
-    ) -> Self {
-        Self { queues, orders, progress, seen: 0, burst: Burst::new(), trial: None, stopping: false }
+    /// What others can see of it, to keep when it moves to its lane.
+    pub fn progress(&self) -> ReceiveProgress {
+        ReceiveProgress { counters: self.counters.view(), slowest: self.slowest.clone() }
     }
 
     #[cold]
@@ -162,7 +184,6 @@ impl Receiver {
             unsigned: 0,
             unsigned_bytes: 0,
             latency: has_one_latency.then(|| Histogram::new(7)),
-            failure: None,
         };
         self.trial = Some(Trial {
             order,
@@ -176,12 +197,7 @@ impl Receiver {
     #[cold]
     fn end(&mut self) {
         let Some(trial) = self.trial.take() else { return };
-        let mut report = trial.report;
-        report.failure = self.queues.iter().find_map(|queue| match queue.status() {
-            QueueStatus::Failed(why) => Some(why),
-            QueueStatus::Running | QueueStatus::Finished => None,
-        });
-        self.orders.hand_in(self.seen, report);
+        self.orders.hand_in(self.seen, trial.report);
     }
 }
 
@@ -345,43 +361,56 @@ fn datagram(addresses: Addresses, bytes: &[u8]) -> Layer<'_> {
     }
 }
 
-impl Task for Receiver {
+impl Stage for Receiver {
     #[inline]
-    fn poll(&mut self) -> Poll {
+    fn process(&mut self, burst: &mut Burst, _outputs: &mut Outputs<'_>) {
+        self.arrived += burst.len();
+        if let Some(trial) = &mut self.trial {
+            let now = clock::cycles();
+            let mut sums = Sums::default();
+            for packet in burst.iter() {
+                sums.add(&trial.packet(packet, now));
+            }
+            self.counters.packets().add(sums.packets);
+            self.counters.timed().add(sums.timed);
+            self.counters.latency().add(sums.latency);
+            self.slowest.add(sums.worst);
+        }
+        burst.clear();
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("receiver")
+    }
+
+    fn passes_on(&self) -> bool {
+        false
+    }
+
+    fn counters(&self) -> Vec<Box<dyn Source>> {
+        vec![Box::new(self.counters.view())]
+    }
+
+    fn is_polled(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn poll(&mut self, _now: u64, _burst: &mut Burst, _outputs: &mut Outputs<'_>) -> usize {
+        let arrived = std::mem::take(&mut self.arrived);
         if let Some(order) = self.orders.newer(&mut self.seen) {
             self.begin(order);
             self.orders.started(self.seen);
-        }
-        let mut received = 0;
-        for queue in &mut self.queues {
-            let count = queue.receive(&mut self.burst);
-            if count == 0 {
-                continue;
-            }
-            received += count;
-            let now = clock::cycles();
-            if let Some(trial) = &mut self.trial {
-                let mut sums = Sums::default();
-                for packet in self.burst.iter() {
-                    sums.add(&trial.packet(packet, now));
-                }
-                self.progress.add(&sums);
-            }
-            self.burst.clear();
-        }
-        if let Some(trial) = &mut self.trial
+        } else if let Some(trial) = &mut self.trial
             && self.orders.is_ended()
         {
             // Others may keep sending for ever.
             trial.polls_left = trial.polls_left.saturating_sub(1);
-            if received == 0 || trial.polls_left == 0 {
+            if arrived == 0 || trial.polls_left == 0 {
                 self.end();
             }
         }
-        if self.stopping && self.trial.is_none() {
-            return Poll::Finished;
-        }
-        if received > 0 { Poll::Worked(received) } else { Poll::Idle }
+        0
     }
 
     fn stop(&mut self) {
@@ -389,7 +418,12 @@ impl Task for Receiver {
         self.end();
     }
 
-    fn finish(&mut self) {
+    fn is_done(&self) -> bool {
+        self.stopping
+    }
+
+    fn finish(&mut self, _burst: &mut Burst, _outputs: &mut Outputs<'_>) -> usize {
         self.end();
+        0
     }
 }

@@ -1,9 +1,10 @@
 //! The lane that sends.
 
+use std::borrow::Cow;
 use std::sync::Arc;
-use warmlane_lane::{Poll, Task};
+use warmlane_lane::{Outputs, Stage};
 use warmlane_mem::{Burst, Cursor, Pool};
-use warmlane_port::{QueueStatus, TransmitQueue};
+use warmlane_port::{QueueCountersView, QueueStatus};
 use warmlane_sys::clock;
 
 use super::histogram::Histogram;
@@ -72,10 +73,16 @@ pub struct TransmitReport {
 /// Orders for a [`Transmitter`].
 pub type TransmitOrders = Orders<TransmitOrder, TransmitReport>;
 
-/// A [`Task`] that sends what it is ordered to. It owns one queue; between orders it idles.
+/// The output that packets leave by.
+const OUT: usize = 0;
+
+/// A stage that sends what it is ordered to, by its output `out`, which must lead to a queue. Between orders it idles.
+///
+/// It transmits by itself, as it has to know when its packets leave.
 pub struct Transmitter {
-    queue: Box<dyn TransmitQueue>,
     pool: Pool,
+    /// What the queue counts.
+    queue: QueueCountersView,
     orders: Arc<TransmitOrders>,
     seen: u64,
     burst: Burst,
@@ -111,9 +118,9 @@ struct Trial {
 }
 
 impl Transmitter {
-    /// Sends on `queue` packets from `pool`, as `orders` say.
-    pub fn new(queue: Box<dyn TransmitQueue>, pool: Pool, orders: Arc<TransmitOrders>) -> Self {
-        Self { queue, pool, orders, seen: 0, burst: Burst::new(), trial: None, stopping: false }
+    /// Sends packets from `pool`, as `orders` say, to the queue that counts in `queue`.
+    pub fn new(pool: Pool, orders: Arc<TransmitOrders>, queue: QueueCountersView) -> Self {
+        Self { pool, queue, orders, seen: 0, burst: Burst::new(), trial: None, stopping: false }
     }
 
     /// Before the clock starts: here, and only here, memory is allocated.
@@ -123,7 +130,7 @@ impl Transmitter {
         self.burst = Burst::with_limit(limit);
         let states = order.plan.states();
         let gaps = Histogram::new(7);
-        let drops_before = self.queue.counters().drops.total();
+        let drops_before = self.queue.drops().total();
         let start = clock::cycles();
         self.trial = Some(Box::new(Trial {
             pacer: Pacer::new(
@@ -159,15 +166,15 @@ impl Transmitter {
 
     /// Hands in the report. What the port has left to push out then, idle polls give it time for.
     #[cold]
-    fn end(&mut self, is_whole: bool) {
-        self.queue.flush();
+    fn end(&mut self, is_whole: bool, outputs: &mut Outputs<'_>) {
+        outputs.flush(OUT);
         let Some(mut trial) = self.trial.take() else { return };
         let left = self.burst.len() as u64;
         let refused = trial.refused + left;
         trial.forget_last(self.burst.len());
         self.burst.clear();
-        let dropped = self.queue.counters().drops.total() - trial.drops_before;
-        let failure = match self.queue.status() {
+        let dropped = self.queue.drops().total() - trial.drops_before;
+        let failure = match outputs.status(OUT) {
             QueueStatus::Running => None,
             QueueStatus::Finished => Some("the port came to its end".to_owned()),
             QueueStatus::Failed(why) => Some(why),
@@ -237,24 +244,17 @@ impl Trial {
     }
 }
 
-impl Task for Transmitter {
+impl Transmitter {
+    /// Sends what is due; says how many packets left.
     #[inline]
-    fn poll(&mut self) -> Poll {
-        if let Some(order) = self.orders.newer(&mut self.seen) {
-            if self.trial.is_some() {
-                self.burst.clear();
-            }
-            self.begin(order);
-            self.orders.started(self.seen);
-        }
+    fn transmit(&mut self, now: u64, outputs: &mut Outputs<'_>) -> usize {
         let Some(trial) = &mut self.trial else {
             // A kernel may take only a part of what it is told of at once.
             if self.seen > 0 {
-                self.queue.flush();
+                outputs.flush(OUT);
             }
-            return if self.stopping { Poll::Finished } else { Poll::Idle };
+            return 0;
         };
-        let now = clock::cycles();
         let is_stopped = self.orders.is_ended() || self.stopping;
         if self.burst.is_empty() {
             let is_over = now >= trial.end;
@@ -269,14 +269,11 @@ impl Task for Transmitter {
                     if is_over && !is_stopped {
                         trial.given_up += trial.pacer.give_up(last);
                     }
-                    self.end(!is_stopped);
+                    self.end(!is_stopped, outputs);
                 } else {
-                    self.queue.flush();
-                    if self.queue.status() != QueueStatus::Running {
-                        self.end(false);
-                    }
+                    self.wait(outputs);
                 }
-                return Poll::Idle;
+                return 0;
             }
             let built = trial.build(&mut self.burst, &self.pool, due, now) as u64;
             if built < due {
@@ -284,34 +281,83 @@ impl Task for Transmitter {
                 trial.starved += 1;
             }
         } else if is_stopped {
-            self.end(false);
-            return Poll::Idle;
+            self.end(false, outputs);
+            return 0;
         } else if now > trial.end.saturating_add(trial.patience) {
             trial.refused += trial.pacer.give_up(trial.end.saturating_sub(1));
-            self.end(true);
-            return Poll::Idle;
+            self.end(true, outputs);
+            return 0;
         }
         if self.burst.is_empty() {
-            self.queue.flush();
-            return Poll::Idle;
+            outputs.flush(OUT);
+            return 0;
         }
-        let sent = self.queue.transmit(&mut self.burst);
+        let sent = outputs.transmit(OUT, &mut self.burst);
         if sent == 0 {
-            self.queue.flush();
-            if self.queue.status() != QueueStatus::Running {
-                self.end(false);
-            }
-            return Poll::Idle;
+            self.wait(outputs);
+            return 0;
         }
         trial.departed(sent as u64, now);
-        Poll::Worked(sent)
+        sent
+    }
+
+    /// Lets the queue get on, and ends the trial if it can't.
+    fn wait(&mut self, outputs: &mut Outputs<'_>) {
+        outputs.flush(OUT);
+        if outputs.status(OUT) != QueueStatus::Running {
+            self.end(false, outputs);
+        }
+    }
+}
+
+impl Stage for Transmitter {
+    /// There is nothing that comes in.
+    fn process(&mut self, _burst: &mut Burst, _outputs: &mut Outputs<'_>) {}
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("transmitter")
+    }
+
+    fn output_count(&self) -> usize {
+        1
+    }
+
+    fn output_name(&self, _output: usize) -> Cow<'static, str> {
+        Cow::Borrowed("out")
+    }
+
+    fn passes_on(&self) -> bool {
+        false
+    }
+
+    fn is_polled(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn poll(&mut self, now: u64, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        if let Some(order) = self.orders.newer(&mut self.seen) {
+            if self.trial.is_some() {
+                self.burst.clear();
+            }
+            self.begin(order);
+            self.orders.started(self.seen);
+            // Later than the poll began, as memory was allocated.
+            return self.transmit(clock::cycles(), outputs);
+        }
+        self.transmit(now, outputs)
     }
 
     fn stop(&mut self) {
         self.stopping = true;
     }
 
-    fn finish(&mut self) {
-        self.end(false);
+    fn is_done(&self) -> bool {
+        self.stopping && self.trial.is_none()
+    }
+
+    fn finish(&mut self, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        self.end(false, outputs);
+        0
     }
 }

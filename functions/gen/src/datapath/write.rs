@@ -128,7 +128,7 @@ fn packet_of(
         }
     }
     for (checksum, sum) in stream.checksums.iter().zip(sums) {
-        let value = finished(sum, checksum.is_udp);
+        let value = finished(sum, zero(checksum.is_udp));
         store(data, checksum.offset, value.to_be_bytes());
     }
     if stream.signed {
@@ -172,6 +172,7 @@ impl OneWord<'_> {
         checksums: [super::plan::ChecksumPlan; N],
     ) {
         let (offset, shift, rest) = (self.field.offset, self.field.shift, self.field.rest as u32);
+        let zeros = checksums.map(|checksum| zero(checksum.is_udp));
         let mut sequence = state.sequence;
         for packet in packets {
             let data = packet.data_mut();
@@ -180,7 +181,7 @@ impl OneWord<'_> {
             let words = (value >> 16) + (value & 0xffff);
             for (place, checksum) in checksums.iter().enumerate() {
                 let sum = u32::from(self.shape.bases[place]) + words;
-                store(data, checksum.offset, finished(sum, checksum.is_udp).to_be_bytes());
+                store(data, checksum.offset, finished(sum, zeros[place]).to_be_bytes());
             }
             sign(data, number.with(sequence), stamp);
             sequence += 1;
@@ -224,10 +225,16 @@ const fn folded(value: u64) -> u32 {
     (sum & 0xffff) + (sum >> 16)
 }
 
+/// How a checksum of zero is sent: as ones by UDP, where zero says that there is none (RFC 768).
+#[inline(always)]
+const fn zero(is_udp: bool) -> u16 {
+    if is_udp { 0xffff } else { 0 }
+}
+
 /// The checksum field of a sum: RFC 1624 equation 3, HC' = ~(~HC + ~m + m').
 #[inline(always)]
-const fn finished(sum: u32, is_udp: bool) -> u16 {
+const fn finished(sum: u32, zero: u16) -> u16 {
     // Adding the halves crosswise leaves the folded sum, carry included, in the upper one.
     let checksum = !((sum.wrapping_add(sum.rotate_left(16))) >> 16) as u16;
-    if is_udp && checksum == 0 { 0xffff } else { checksum }
+    if checksum == 0 { zero } else { checksum }
 }

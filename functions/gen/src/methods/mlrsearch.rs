@@ -48,7 +48,7 @@ impl Goal {
 
 /// What a load is to a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Verdict {
+pub enum LoadClass {
     /// It keeps the goal.
     Lower,
     /// It fails the goal.
@@ -89,17 +89,17 @@ impl LoadStatistics {
         sums
     }
 
-    /// The draft's load classification: what the verdict would be if all trials to come were good, and if all were bad.
-    fn verdict(&self, target: &Goal) -> Verdict {
+    /// The draft's load classification: what it would be if all trials to come were good, and if all were bad.
+    fn class(&self, target: &Goal) -> LoadClass {
         // Good short trials make up for bad short ones, in the ratio that the goal allows.
         let balancing = self.good_short * target.exceed_ratio / (1.0 - target.exceed_ratio);
         let bad = self.bad_long + (self.bad_short - balancing).max(0.0);
         let whole = (self.good_long + bad).max(target.duration_sum);
         let allowed = whole * target.exceed_ratio;
         match (bad <= allowed, whole - self.good_long <= allowed) {
-            (true, true) => Verdict::Lower,
-            (false, false) => Verdict::Upper,
-            _ => Verdict::Undecided,
+            (true, true) => LoadClass::Lower,
+            (false, false) => LoadClass::Upper,
+            _ => LoadClass::Undecided,
         }
     }
 
@@ -119,16 +119,16 @@ impl LoadStatistics {
     }
 }
 
-/// What these trials make of their loads, for a goal: each load with its verdict, and with the conditional throughput if
+/// What these trials make of their loads, for a goal: each load with its class, and with the conditional throughput if
 /// it is a lower bound. Loads are in rising order.
-pub fn classify(trials: &[Measured], goal: &Goal) -> Vec<(f64, Verdict, Option<f64>)> {
+pub fn classify(trials: &[Measured], goal: &Goal) -> Vec<(f64, LoadClass, Option<f64>)> {
     loads(trials)
         .into_iter()
         .map(|load| {
             let statistics = statistics(trials, load, goal);
-            let verdict = statistics.verdict(goal);
+            let class = statistics.class(goal);
             let throughput = load * (1.0 - statistics.quantile_loss(goal));
-            (load, verdict, (verdict == Verdict::Lower).then_some(throughput))
+            (load, class, (class == LoadClass::Lower).then_some(throughput))
         })
         .collect()
 }
@@ -148,11 +148,11 @@ fn statistics(trials: &[Measured], load: f64, target: &Goal) -> LoadStatistics {
 /// The draft's relevant bounds: the lowest upper bound, and the highest lower bound below it.
 fn bounds(trials: &[Measured], target: &Goal) -> (Option<f64>, Option<f64>) {
     let mut lower = None;
-    for (load, verdict, _) in classify(trials, target) {
-        match verdict {
-            Verdict::Lower => lower = Some(load),
-            Verdict::Upper => return (lower, Some(load)),
-            Verdict::Undecided => {}
+    for (load, class, _) in classify(trials, target) {
+        match class {
+            LoadClass::Lower => lower = Some(load),
+            LoadClass::Upper => return (lower, Some(load)),
+            LoadClass::Undecided => {}
         }
     }
     (lower, None)
@@ -312,9 +312,9 @@ impl Searching<'_> {
         known.min_by(|a, b| distance(*a).total_cmp(&distance(*b))).unwrap_or(wanted)
     }
 
-    /// Repeats trials at a load until its verdict is there.
+    /// Repeats trials at a load until it is classified.
     fn decide(&mut self, load: f64, target: &Goal) -> Result<(), MethodError> {
-        while statistics(&self.trials, load, target).verdict(target) == Verdict::Undecided {
+        while statistics(&self.trials, load, target).class(target) == LoadClass::Undecided {
             self.run(load, target.final_trial)?;
         }
         Ok(())
@@ -343,15 +343,15 @@ mod tests {
     #[test]
     fn a_load_is_decided_when_nothing_can_change_it() {
         let goal = Goal { duration_sum: 4.0, ..Goal::NDR };
-        let verdict = |losses: &[f64]| {
+        let class = |losses: &[f64]| {
             let trials: Vec<Measured> = losses.iter().map(|&loss| trial(1_000.0, 1.0, loss)).collect();
             classify(&trials, &goal)[0].1
         };
-        assert_eq!(verdict(&[0.0]), Verdict::Undecided);
-        assert_eq!(verdict(&[0.0, 0.0]), Verdict::Lower, "half of the time is good already");
-        assert_eq!(verdict(&[0.1, 0.1]), Verdict::Undecided, "half may be bad");
-        assert_eq!(verdict(&[0.1, 0.1, 0.1]), Verdict::Upper);
-        assert_eq!(verdict(&[0.1, 0.0, 0.1, 0.0]), Verdict::Lower);
+        assert_eq!(class(&[0.0]), LoadClass::Undecided);
+        assert_eq!(class(&[0.0, 0.0]), LoadClass::Lower, "half of the time is good already");
+        assert_eq!(class(&[0.1, 0.1]), LoadClass::Undecided, "half may be bad");
+        assert_eq!(class(&[0.1, 0.1, 0.1]), LoadClass::Upper);
+        assert_eq!(class(&[0.1, 0.0, 0.1, 0.0]), LoadClass::Lower);
     }
 
     #[test]

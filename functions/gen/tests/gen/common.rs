@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use warmlane_gen::control::{Network, Payload, Profile, Rule, Sizes, Stream, Template, Transport};
 use warmlane_mem::{Burst, Packet, PacketReceiver, PacketSender, Pool, PoolConfig, channel};
-use warmlane_port::{QueueCounters, QueueStatus, ReceiveQueue, TransmitQueue};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
 use warmlane_wire::{EtherType, MacAddress};
 
 pub(crate) fn pool() -> Pool {
@@ -49,20 +49,20 @@ pub(crate) fn profile(streams: Vec<Stream>) -> Profile {
 pub(crate) fn cable(capacity: usize) -> (Box<dyn TransmitQueue>, Box<dyn ReceiveQueue>) {
     let (sender, receiver) = channel(capacity).unwrap();
     (
-        Box::new(Send { sender, counters: QueueCounters::new(&[]) }),
-        Box::new(Receive { receiver, counters: QueueCounters::new(&[]) }),
+        Box::new(Send { sender, counters: QueueCounters::new() }),
+        Box::new(Receive { receiver, counters: QueueCounters::new() }),
     )
 }
 
 struct Send {
     sender: PacketSender,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters,
 }
 
 impl TransmitQueue for Send {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let sent = self.sender.send(burst);
-        self.counters.packets.add(sent as u64);
+        self.counters.packets().add(sent as u64);
         sent
     }
 
@@ -70,20 +70,20 @@ impl TransmitQueue for Send {
         QueueStatus::Running
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 
 struct Receive {
     receiver: PacketReceiver,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters,
 }
 
 impl ReceiveQueue for Receive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let count = self.receiver.receive(burst);
-        self.counters.packets.add(count as u64);
+        self.counters.packets().add(count as u64);
         count
     }
 
@@ -91,15 +91,16 @@ impl ReceiveQueue for Receive {
         QueueStatus::Running
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 
 warmlane_port::drop_reasons! {
     /// Why an awkward port drops.
     enum AwkwardDrop {
-        Tenth: "tenth", Notice, "every tenth packet is dropped";
+        /// Every tenth packet is dropped.
+        Tenth: "tenth", Notice;
     }
 }
 
@@ -112,11 +113,13 @@ pub(crate) enum Awkward {
     DropsTenths,
     /// It takes everything and sends 8 packets whenever it is asked to, as a kernel that has no more room.
     SendsEights,
+    /// It takes everything, and breaks once it has sent so many packets.
+    BreaksAfter(usize),
 }
 
 /// Puts an awkward port before another.
 pub(crate) fn awkward(queue: Box<dyn TransmitQueue>, how: Awkward) -> Box<dyn TransmitQueue> {
-    let counters = QueueCounters::new(AwkwardDrop::ALL);
+    let counters = QueueCounters::new();
     Box::new(AwkwardPort { queue, how, taken: 0, waiting: VecDeque::new(), counters })
 }
 
@@ -125,7 +128,7 @@ struct AwkwardPort {
     how: Awkward,
     taken: usize,
     waiting: VecDeque<Packet>,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters<AwkwardDrop>,
 }
 
 impl AwkwardPort {
@@ -143,7 +146,7 @@ impl TransmitQueue for AwkwardPort {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let room = match self.how {
             Awkward::Takes(most) => most - self.taken,
-            Awkward::DropsTenths | Awkward::SendsEights => burst.len(),
+            Awkward::DropsTenths | Awkward::SendsEights | Awkward::BreaksAfter(_) => burst.len(),
         };
         let count = room.min(burst.len());
         let packets: Vec<Packet> = burst.drain().collect();
@@ -154,9 +157,9 @@ impl TransmitQueue for AwkwardPort {
             }
             self.taken += 1;
             if self.how == Awkward::DropsTenths && self.taken.is_multiple_of(10) {
-                self.counters.drops.count(AwkwardDrop::Tenth.index(), 1);
+                self.counters.drops().count(AwkwardDrop::Tenth, 1);
             } else {
-                self.counters.packets.add(1);
+                self.counters.packets().add(1);
                 self.waiting.push_back(packet);
             }
         }
@@ -169,11 +172,14 @@ impl TransmitQueue for AwkwardPort {
     }
 
     fn status(&self) -> QueueStatus {
-        QueueStatus::Running
+        match self.how {
+            Awkward::BreaksAfter(count) if self.taken >= count => QueueStatus::Failed("cut".to_owned()),
+            _ => QueueStatus::Running,
+        }
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 
@@ -195,7 +201,7 @@ impl ReceiveQueue for Noisy {
         self.queue.status()
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
+    fn counters(&self) -> QueueCountersView {
         self.queue.counters()
     }
 }
@@ -203,14 +209,14 @@ impl ReceiveQueue for Noisy {
 /// Keeps what is sent to it.
 pub(crate) struct Keep {
     pub(crate) frames: Arc<Mutex<Vec<Vec<u8>>>>,
-    pub(crate) counters: Arc<QueueCounters>,
+    pub(crate) counters: QueueCounters,
 }
 
 impl TransmitQueue for Keep {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let count = burst.len();
         self.frames.lock().unwrap().extend(burst.drain().map(|packet| packet.data().to_vec()));
-        self.counters.packets.add(count as u64);
+        self.counters.packets().add(count as u64);
         count
     }
 
@@ -218,7 +224,7 @@ impl TransmitQueue for Keep {
         QueueStatus::Running
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }

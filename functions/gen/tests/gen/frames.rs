@@ -4,7 +4,8 @@ use crate::common::{Keep, pool, profile, stream, template};
 use std::sync::Arc;
 use warmlane_gen::control::{Network, Rule, RuleOrder, RuleValues, Stream, Template, Transport};
 use warmlane_gen::datapath::signature::Signature;
-use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders, Transmitter};
+use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders};
+use warmlane_gen::{SendingSide, pipeline};
 use warmlane_lane::Task;
 use warmlane_mem::Pool;
 use warmlane_port::QueueCounters;
@@ -17,8 +18,9 @@ use warmlane_wire::{
 fn frames(pool: &Pool, streams: Vec<Stream>, count: u64) -> Vec<Vec<u8>> {
     let kept = Arc::default();
     let orders = Arc::new(TransmitOrders::default());
-    let keep = Keep { frames: Arc::clone(&kept), counters: QueueCounters::new(&[]) };
-    let mut transmitter = Transmitter::new(Box::new(keep), pool.clone(), Arc::clone(&orders));
+    let keep = Keep { frames: Arc::clone(&kept), counters: QueueCounters::new() };
+    let sending = SendingSide { queue: Box::new(keep), pool: pool.clone(), orders: Arc::clone(&orders) };
+    let mut transmitter = pipeline(Some(sending), None).unwrap();
     orders.give(TransmitOrder {
         plan: Arc::new(profile(streams).plan().unwrap()),
         trial: 5,

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use warmlane_gen::methods::mlrsearch::{Goal, Verdict, classify, search};
+use warmlane_gen::methods::mlrsearch::{Goal, LoadClass, classify, search};
 use warmlane_gen::methods::{Measured, MethodError, Request};
-use warmlane_testkit::random::Random;
+use warmlane_sys::random::Random;
 use warmlane_testkit::requirements;
 
 /// Asks the package.
@@ -45,7 +45,7 @@ fn measured(packets_per_second: f64, seconds: f64, loss: f64) -> Measured {
 fn we_agree_with_the_package() {
     const CAPACITY: f64 = 700_000.0;
     let python = std::env::var("WARMLANE_ORACLE_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    if !requirements::python_module("we_agree_with_the_package", &python, "MLRsearch") {
+    if !requirements::python_module(&python, "MLRsearch") {
         return;
     }
     let goals = [
@@ -79,9 +79,9 @@ fn we_agree_with_the_package() {
         assert_eq!(ours.len(), theirs.as_array().unwrap().len());
         for ((load, verdict, throughput), theirs) in ours.iter().zip(theirs.as_array().unwrap()) {
             let expected = match (theirs[1].as_bool().unwrap(), theirs[2].as_bool().unwrap()) {
-                (true, true) => Verdict::Lower,
-                (false, false) => Verdict::Upper,
-                _ => Verdict::Undecided,
+                (true, true) => LoadClass::Lower,
+                (false, false) => LoadClass::Upper,
+                _ => LoadClass::Undecided,
             };
             assert_eq!((*load, *verdict), (theirs[0].as_f64().unwrap(), expected), "{goal:?}: {theirs}");
             verdicts[*verdict as usize] += 1;

@@ -9,6 +9,7 @@ use warmlane_gen::methods::rfc2544::{ThroughputConfig, throughput};
 use warmlane_gen::methods::{Request, Trials, Watch, mlrsearch};
 use warmlane_gen::{Interval, Sample, Tester, TrialConfig, TrialResult};
 use warmlane_mem::Pool;
+use warmlane_port::QueueCountersView;
 use warmlane_port::fault::{Fault, FaultPlan};
 use warmlane_port::rate_limit;
 use warmlane_sys::affinity;
@@ -84,7 +85,7 @@ fn a_perfect_cable_loses_nothing() {
     let pool = pool();
     let mut port = None;
     let mut tester = tester(&pool, |queue| {
-        port = Some(Arc::clone(queue.counters()));
+        port = Some(queue.counters());
         queue
     });
     for trial in 1..=3 {
@@ -93,7 +94,7 @@ fn a_perfect_cable_loses_nothing() {
         // The last one leaves 199.98 ms after the first; and the port has its own books.
         assert!(result.seconds > 0.1999 && result.sent_packets_per_second < 50_025.0, "{}", result.seconds);
         let received = result.received.unwrap();
-        assert_eq!(port.as_ref().map(|port| port.packets.get()), Some(trial * received.packets));
+        assert_eq!(port.as_ref().map(QueueCountersView::packets), Some(trial * received.packets));
         assert_eq!((received.packets, received.loss_ratio), (10_000, 0.0));
         let odd = [received.duplicated, received.reordered, received.stale, received.foreign];
         assert_eq!(odd, [0; 4]);
@@ -302,6 +303,19 @@ fn a_receiver_that_gets_nothing_says_so() {
         .run(&TrialConfig { ..config(vec![stream("jumbo", template(), "9000", vec![])], 1) }, &mut |_| true)
         .unwrap_err();
     assert!(error.to_string().contains("more room"), "{error}");
+}
+
+/// On one lane for both, a port that broke after it had sent everything is not taken for the receiving one.
+#[test]
+fn a_transmitting_port_that_breaks_is_not_the_receiving_one() {
+    let _alone = alone();
+    let pool = pool();
+    let (transmit, receive) = cable(4_096);
+    let transmit = awkward(transmit, Awkward::BreaksAfter(1_000));
+    let cpus = affinity::allowed_cpus().unwrap();
+    let mut tester = Tester::start(transmit, vec![receive], &pool, &cpus[..1]).unwrap();
+    let result = run(&mut tester, &config(streams(), 1_000));
+    assert_eq!((result.sent, result.void), (1_000, None));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! One connection of the control socket: a question on a line in, an answer on a line out.
+//! One connection of the control socket: a request on a line in, an answer on a line out.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -7,19 +7,19 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags};
 use serde_json::{Value, json};
 
-use super::protocol::LONGEST_QUESTION;
+use super::protocol::LONGEST_REQUEST;
 
-/// Questions that are answered before others have their turn.
+/// Requests that are answered before others have their turn.
 const AT_ONCE: usize = 64;
 
-/// Takes questions as they come, in whatever pieces, and never waits: neither for the rest of a question, nor for whoever
+/// Takes requests as they come, in whatever pieces, and never waits: neither for the rest of a request, nor for whoever
 /// does not read the answer.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// No more questions come.
+    /// No more requests come.
     is_over: bool,
 }
 
@@ -40,7 +40,7 @@ impl Connection {
         PollFd::from_borrowed_fd(self.stream.as_fd(), flags)
     }
 
-    /// Does what can be done without waiting, and asks `answer` about each question, without its newline; `false` when the
+    /// Does what can be done without waiting, and asks `answer` about each request, without its newline; `false` when the
     /// connection is over.
     pub fn serve(&mut self, answer: &mut dyn FnMut(&[u8]) -> Value) -> bool {
         for _ in 0..AT_ONCE {
@@ -52,11 +52,11 @@ impl Connection {
                 return true;
             }
             match self.end_of_line() {
-                Some(end) if end <= LONGEST_QUESTION => {
+                Some(end) if end <= LONGEST_REQUEST => {
                     let line: Vec<u8> = self.input.drain(..=end).collect();
                     self.say(&answer(line.get(..end).unwrap_or_default()));
                 }
-                None if self.input.len() <= LONGEST_QUESTION => {
+                None if self.input.len() <= LONGEST_REQUEST => {
                     if self.is_over {
                         return false;
                     }
@@ -68,7 +68,7 @@ impl Connection {
                 }
                 _ => {
                     let sentence =
-                        format!("a question has at most {LONGEST_QUESTION} bytes, and ends with a newline");
+                        format!("a request has at most {LONGEST_REQUEST} bytes, and ends with a newline");
                     self.say(&json!({ "error": sentence }));
                     self.input.clear();
                     self.is_over = true;
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     fn read(&mut self) -> io::Result<()> {
-        let mut bytes = [0; LONGEST_QUESTION];
+        let mut bytes = [0; LONGEST_REQUEST];
         match self.stream.read(&mut bytes) {
             Ok(0) => self.is_over = true,
             Ok(count) => self.input.extend(bytes.get(..count).unwrap_or_default()),
@@ -123,7 +123,7 @@ mod tests {
     use std::net::Shutdown;
 
     /// What the other end reads in all, if it sends `text` in pieces of these sizes and, after each, reads as many bytes
-    /// as the other number says, and the rest when all has been sent. A question is answered with its length, a thousand
+    /// as the other number says, and the rest when all has been sent. A request is answered with its length, a thousand
     /// times if it starts with 'L'.
     fn talk(text: &[u8], pieces: &[(usize, usize)]) -> Vec<String> {
         let (mut client, server) = UnixStream::pair().unwrap();
@@ -138,7 +138,7 @@ mod tests {
             // The connection is over for who said too much, and full for who doesn't read.
             sent += client.write(piece).unwrap_or(if alive { 0 } else { piece.len() });
             alive = alive && connection.serve(&mut answer);
-            assert!(connection.input.len() <= 2 * LONGEST_QUESTION);
+            assert!(connection.input.len() <= 2 * LONGEST_REQUEST);
             let mut bytes = vec![0; read];
             let count = client.read(&mut bytes).unwrap_or(0);
             received.extend(&bytes[..count]);
@@ -163,8 +163,8 @@ mod tests {
     fn expected(lines: &[Vec<u8>]) -> Vec<String> {
         let mut all = Vec::new();
         for line in lines {
-            if line.len() > LONGEST_QUESTION {
-                let sentence = "a question has at most 4096 bytes, and ends with a newline";
+            if line.len() > LONGEST_REQUEST {
+                let sentence = "a request has at most 4096 bytes, and ends with a newline";
                 all.push(json!({ "error": sentence }).to_string());
                 break;
             }
@@ -182,7 +182,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
         #[test]
-        fn each_question_is_answered_once_and_in_order_however_it_comes(
+        fn each_request_is_answered_once_and_in_order_however_it_comes(
             lines in prop::collection::vec(line(), 0..12),
             pieces in prop::collection::vec((1..6000_usize, 1..100_000_usize), 1..8),
         ) {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn several_questions_in_one_write_are_all_answered_at_once() {
+    fn several_requests_in_one_write_are_all_answered_at_once() {
         let (mut client, server) = UnixStream::pair().unwrap();
         let mut connection = Connection::new(server).unwrap();
         client.write_all(b"one\ntwo\nthree").unwrap();

@@ -1,57 +1,59 @@
-//! Keeps lanes' tables like the kernel's: from what has changed in the [`View`], works out what changes in the tables.
+//! Keeps lanes' tables as the kernel's network, the [`View`], wants them.
 //!
-//! A route leads to a next hop that stands for its target, whatever that is at the time. So when a neighbour's address
+//! A route leads to a next hop that is for its target, whatever that is at the time. So when a neighbour's address
 //! changes, or a member of a group goes, next hops change and no route does.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::IpAddr;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use warmlane_forward::control::groups::{Group, Member};
 use warmlane_forward::control::{
-    LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort, SourceCheck, TableNumber,
+    LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort, SourceCheck, TableChange, TableNumber,
 };
 use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
 
-use super::kernel::{Changes, KernelTable, LinkIndex, RouteKey, RouteList, Target, View, shortened};
-use super::policy::{Policy, Step, StepAction, all, contains, length};
+use super::affected::{Affected, History};
+use super::desired::{Desired, HopKey, PortSettings};
+use super::kernel::{Changes, View};
+use super::lane_tables::LaneTables;
+use super::next_hops::NextHops;
+use super::policy::Policy;
 use super::protocol::words;
-use super::resolve::{Content, HopKey, PortSettings, Resolver, Standing, TableSource, host, host_prefix};
 use super::settings::{RouterSettings, SourceChecks};
-use super::verify::lanes_prefixes;
 
-/// A next hop in use.
-struct Slot {
-    key: HopKey,
-    /// Prefixes and groups that lead here.
-    uses: u32,
-    /// Members of the group, if it is one, that are held for it.
-    members: Vec<NextHopId>,
+/// A prefix that leads elsewhere than it should.
+struct RouteChange {
+    prefix: IpPrefix,
+    installed: Option<NextHopId>,
+    wanted: Option<HopKey>,
 }
 
-/// A prefix whose next hop changes.
-struct Difference<P> {
+/// The same with the number of the wanted next hop, which is in use from then on.
+struct Replacement<P> {
     prefix: P,
     before: Option<NextHopId>,
-    wanted: Option<NextHopId>,
+    after: Option<NextHopId>,
 }
 
-/// Lanes' tables, and how they came about.
+/// What an update could not do, for the next one.
+#[derive(Default)]
+struct Unfinished {
+    routes: Affected,
+    next_hops: bool,
+    tables: bool,
+}
+
+/// Lanes' tables, and what they were made from.
 pub struct Fib {
     live: LiveRoutes,
-    ports: Vec<PortSettings>,
+    ports: Arc<[PortSettings]>,
     source_checks: SourceChecks,
-    sources: Vec<TableSource>,
-    by_key: HashMap<HopKey, NextHopId>,
-    slots: Vec<Option<Slot>>,
-    contents: Vec<NextHop>,
+    tables: LaneTables,
+    hops: NextHops,
     router_ports: Vec<RouterPort>,
-    /// Something in `contents` or `router_ports` isn't with the lanes yet.
-    unpublished: bool,
-    /// Neighbours that may have a route of their own.
-    hosts: BTreeSet<IpAddr>,
-    /// What each target was when links and objects were looked at last.
-    standing: HashMap<Arc<Target>, Standing>,
+    /// `router_ports`, or the number of tables, isn't with the lanes yet.
+    is_unpublished: bool,
+    history: History,
+    unfinished: Unfinished,
 }
 
 impl Fib {
@@ -62,20 +64,14 @@ impl Fib {
     pub fn new(ports: Vec<PortSettings>, lanes: usize, hash_seed: u64) -> Result<Self, LiveError> {
         Ok(Self {
             live: LiveRoutes::new(lanes, hash_seed)?,
-            ports,
+            ports: ports.into(),
             source_checks: SourceChecks::default(),
-            sources: vec![TableSource {
-                number: 0,
-                policy: Policy::of(&View::default(), None),
-                is_idle: false,
-            }],
-            by_key: HashMap::new(),
-            slots: Vec::new(),
-            contents: Vec::new(),
+            tables: LaneTables::new(Policy::of(&View::default(), None)),
+            hops: NextHops::default(),
             router_ports: Vec::new(),
-            unpublished: true,
-            hosts: BTreeSet::new(),
-            standing: HashMap::new(),
+            is_unpublished: true,
+            history: History::default(),
+            unfinished: Unfinished::default(),
         })
     }
 
@@ -95,7 +91,7 @@ impl Fib {
         self.live.set_icmp_limits(settings.icmp);
         self.source_checks.clone_from(&settings.source_checks);
         self.renew_ports(view);
-        self.unpublished = true;
+        self.is_unpublished = true;
         self.publish()
     }
 
@@ -109,8 +105,8 @@ impl Fib {
         &self.ports
     }
 
-    pub(crate) fn sources(&self) -> &[TableSource] {
-        &self.sources
+    pub(crate) fn tables(&self) -> &LaneTables {
+        &self.tables
     }
 
     /// Lanes' table for packets that come in by an interface of ours.
@@ -130,423 +126,214 @@ impl Fib {
 
     /// What a number in a table is.
     pub(crate) fn next_hop(&self, id: NextHopId) -> Option<&NextHop> {
-        self.contents.get(id.index())
+        self.hops.contents().get(id.index())
     }
 
     /// What a next hop is, in words; of a group, what its members are.
-    pub(crate) fn describe(&self, hop: &NextHop) -> String {
+    pub(crate) fn describe(&self, hop: &NextHop, view: &View) -> String {
+        let names = Desired { view, ports: &self.ports };
         match hop {
-            NextHop::Group(group) => words(group.buckets().iter().filter_map(|&id| self.next_hop(id))),
-            plain => words(std::iter::once(plain)),
+            NextHop::Group(group) => {
+                words(group.buckets().iter().filter_map(|&id| self.next_hop(id)), &names)
+            }
+            plain => words(std::iter::once(plain), &names),
         }
     }
 
     /// How many next hops are in use.
     pub fn next_hop_count(&self) -> usize {
-        self.by_key.len()
+        self.hops.len()
     }
 
     /// How many routes are in the tables, IPv4 and IPv6.
     pub fn route_counts(&self) -> (usize, usize) {
-        let numbers = || self.sources.iter().map(|source| source.number);
+        let numbers = || self.tables.iter().map(|table| table.number);
         let ipv4 = numbers().filter_map(|number| self.live.ipv4(number)).map(Ipv4Table::len).sum();
         let ipv6 = numbers().filter_map(|number| self.live.ipv6(number)).map(Ipv6Table::len).sum();
         (ipv4, ipv6)
     }
 
+    /// The prefixes in one of lanes' tables.
+    pub(crate) fn prefixes(&self, table: TableNumber) -> impl Iterator<Item = IpPrefix> {
+        let (ipv4, ipv6) = (self.live.ipv4(table), self.live.ipv6(table));
+        let ipv4 = ipv4.into_iter().flat_map(|table| table.routes().map(|(prefix, _)| IpPrefix::V4(prefix)));
+        let ipv6 = ipv6.into_iter().flat_map(|table| table.routes().map(|(prefix, _)| IpPrefix::V6(prefix)));
+        ipv4.chain(ipv6)
+    }
+
+    /// What a prefix leads to in one of lanes' tables.
+    pub(crate) fn installed(&self, table: TableNumber, prefix: IpPrefix) -> Option<NextHopId> {
+        match prefix {
+            IpPrefix::V4(prefix) => self.live.ipv4(table).and_then(|table| table.route(prefix)),
+            IpPrefix::V6(prefix) => self.live.ipv6(table).and_then(|table| table.route(prefix)),
+        }
+    }
+
+    /// Whether the last update could not do everything.
+    pub fn has_unfinished(&self) -> bool {
+        let Unfinished { routes, next_hops, tables } = &self.unfinished;
+        *tables || *next_hops || !routes.is_empty()
+    }
+
     /// Brings the tables up to what `view` is now, of which `changes` is what is new.
     ///
+    /// First it is worked out where lanes' tables differ from what is `Desired`, looking only where they may: which table
+    /// is whose (`LaneTables`), which prefixes may lead elsewhere (`History`), which of them do. Nothing that lanes see
+    /// has changed until then. What follows is in the order in which lanes come by it, backwards, so that whatever a lane
+    /// finds leads to something that is there:
+    ///
+    /// 1. next hops, with those that new routes need;
+    /// 2. routes, table by table;
+    /// 3. ports, whose packets may be looked up in a table that had to be filled first;
+    /// 4. next hops and tables that nothing leads to any more: their numbers are used again once no lane can know them.
+    ///
     /// # Errors
-    /// [`LiveError`]: a table has no room or no memory, or a lane hangs. What could not be changed is as before.
+    /// [`LiveError`]: a table has no room or no memory, or a lane hangs. What could not be changed is as before, and the
+    /// next update tries it again, even if nothing else is new then.
     pub fn update(&mut self, view: &View, changes: &Changes) -> Result<(), LiveError> {
-        let mut dirty: Vec<HashSet<IpPrefix>> = vec![HashSet::new(); self.sources.len()];
-        if changes.links || changes.rules {
-            self.find_tables(view, &mut dirty)?;
+        let ports = Arc::clone(&self.ports);
+        let desired = Desired { view, ports: &ports };
+        let unfinished = std::mem::take(&mut self.unfinished);
+
+        let policies = (changes.links || changes.rules || unfinished.tables).then(|| desired.policies());
+        let (renewed, mut result) = self.assign_tables(policies.as_deref());
+        self.unfinished.tables = result.is_err();
+        let mut affected = self.history.affected(&desired, &self.tables, &renewed, changes);
+        for &table in &renewed {
+            affected.entry(table).or_default().extend(self.prefixes(table));
         }
-        self.empty_idle(&mut dirty);
-        self.know_targets(view, changes);
-        let flipped = if changes.links || changes.objects { self.find_flipped(view) } else { HashSet::new() };
-        self.mark_routes(view, [&changes.routes, &flipped], &mut dirty);
-        self.forget_targets(changes);
-        self.mark_neighbours(view, changes, &mut dirty);
-        if changes.links || changes.objects || !changes.neighbours.is_empty() {
-            self.refresh(view)?;
+        for (table, prefixes) in unfinished.routes {
+            affected.entry(table).or_default().extend(prefixes);
         }
-        let result = self.change(view, dirty);
-        if changes.links || changes.rules {
-            // Only now: an interface's packets may go by a table that had to be filled first.
+
+        if changes.links || changes.objects || !changes.neighbours.is_empty() || unfinished.next_hops {
+            let refreshed = self.hops.refresh(&desired, &mut self.live);
+            self.unfinished.next_hops = refreshed.is_err();
+            result = result.and(refreshed);
+        }
+        for (&table, prefixes) in &affected {
+            let wrong = self.wrong_routes(&desired, table, prefixes.iter().copied());
+            result = result.and(self.replace_routes(&desired, table, wrong));
+        }
+        if let Some(policies) = &policies {
             self.renew_ports(view);
-            self.find_idle(view);
+            self.tables.note_idle(policies);
         }
         // Also after a failure: what lanes do find has to be right.
         self.publish()?;
         self.live.reclaim();
+        if result.is_ok() {
+            self.history.forget_neighbours(&desired, &affected);
+        }
         result
     }
 
-    /// Sees that there is a table for each way through the kernel's that our interfaces' packets go. One that nobody needs
-    /// any more becomes another.
-    fn find_tables(&mut self, view: &View, dirty: &mut Vec<HashSet<IpPrefix>>) -> Result<(), LiveError> {
-        let wanted = Resolver { view, ports: &self.ports, sources: &self.sources }.policies();
-        for (place, policy) in wanted.iter().enumerate() {
-            // The first table stays that of interfaces which nothing is said of: packets that are punted may come in by one.
-            let is_there = |source: &TableSource| source.policy == *policy;
-            if self.sources.iter().take(if place == 0 { 1 } else { usize::MAX }).any(is_there) {
-                continue;
-            }
-            let unused = |source: &TableSource| source.number != 0 && !wanted.contains(&source.policy);
-            let unused = if place == 0 { Some(0) } else { self.sources.iter().position(unused) };
-            let place = if let Some(place) = unused {
-                place
-            } else {
-                let number = self.live.add_table()?;
-                self.sources.push(TableSource { number, policy: policy.clone(), is_idle: false });
-                dirty.push(HashSet::new());
-                self.unpublished = true;
-                self.sources.len() - 1
-            };
-            let Some(source) = self.sources.get_mut(place) else { continue };
-            source.policy = policy.clone();
-            let source = source.clone();
-            let Some(dirty) = dirty.get_mut(place) else { continue };
-            let tables = policy.tables();
-            let of_kernel =
-                tables.iter().filter_map(|&table| view.table(table)).flat_map(KernelTable::prefixes);
-            dirty.extend(of_kernel.map(|(prefix, _)| prefix));
-            dirty.extend(policy.boundaries());
-            dirty.extend(self.hosts.iter().map(|&host| host_prefix(host)));
-            dirty.extend(lanes_prefixes(self, &source));
-        }
-        for source in &mut self.sources {
-            source.is_idle &= !wanted.contains(&source.policy);
-        }
-        Ok(())
+    /// Gives each policy a table, and empties those that no interface has used since the last update. Returns the tables
+    /// whose routes have to be worked out anew.
+    fn assign_tables(
+        &mut self,
+        policies: Option<&[Policy]>,
+    ) -> (BTreeSet<TableNumber>, Result<(), LiveError>) {
+        let Self { live, tables, is_unpublished, .. } = self;
+        let (mut renewed, result) = tables.assign(policies.unwrap_or_default(), || {
+            *is_unpublished = true;
+            live.add_table()
+        });
+        renewed.extend(tables.empty_idle());
+        (renewed, result)
     }
 
-    /// Empties tables that nobody has needed since the last update. Not earlier: until then lanes went by them.
-    fn empty_idle(&mut self, dirty: &mut [HashSet<IpPrefix>]) {
-        for place in 0..self.sources.len() {
-            let Some(source) = self.sources.get_mut(place) else { continue };
-            if source.is_idle && source.policy != Policy::default() {
-                source.policy = Policy::default();
-                let source = source.clone();
-                if let Some(dirty) = dirty.get_mut(place) {
-                    dirty.extend(lanes_prefixes(self, &source));
-                }
-            }
-        }
-    }
-
-    /// Notes which tables nobody needs from now on.
-    fn find_idle(&mut self, view: &View) {
-        let wanted = Resolver { view, ports: &self.ports, sources: &self.sources }.policies();
-        for source in &mut self.sources {
-            source.is_idle = source.number != 0 && !wanted.contains(&source.policy);
-        }
-    }
-
-    /// Notes how the targets of new routes are, so that they aren't taken for ones that have changed.
-    fn know_targets(&mut self, view: &View, changes: &Changes) {
-        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
-        for key in &changes.routes {
-            let list = view.table(key.table).and_then(|table| table.get(key.prefix));
-            for route in list.into_iter().flat_map(RouteList::as_slice) {
-                if !self.standing.contains_key(&route.target) {
-                    self.standing.insert(Arc::clone(&route.target), resolver.standing(&route.target));
-                }
-            }
-        }
-    }
-
-    /// Routes that changed, neighbours inside them, and what they hide of tables that are asked later.
-    fn mark_routes(&self, view: &View, changed: [&HashSet<RouteKey>; 2], dirty: &mut [HashSet<IpPrefix>]) {
-        for (source, dirty) in self.sources.iter().zip(&mut *dirty) {
-            let tables = source.policy.tables();
-            for key in changed.into_iter().flatten().filter(|key| tables.contains(&key.table)) {
-                if dirty.insert(key.prefix) {
-                    self.mark_hosts(key.prefix, dirty);
-                }
-            }
-            for (steps, all) in source.policy.families().into_iter().zip(all()) {
-                let has_boundaries = source.policy.boundaries().next().is_some();
-                let has_routes = |step: &Step| match step.action {
-                    StepAction::Table(table) => view.table(table).is_some_and(|table| table.has(all)),
-                    StepAction::Settle(_) => false,
-                };
-                // Nothing can be hidden behind the last table that has a route, but for boundaries.
-                let last = steps.iter().rposition(has_routes).unwrap_or(0);
-                let mut hiding: HashSet<IpPrefix> = HashSet::new();
-                for (number, step) in steps.iter().enumerate() {
-                    let StepAction::Table(table) = step.action else { continue };
-                    if !hiding.is_empty()
-                        && let Some(later) = view.table(table)
-                    {
-                        let lengths: BTreeSet<u8> = hiding.iter().map(|&prefix| length(prefix)).collect();
-                        let is_hidden = |prefix: IpPrefix| {
-                            let mut around = lengths.range(..length(prefix));
-                            around.any(|&length| hiding.contains(&shortened(prefix, length)))
-                        };
-                        let all = later.prefixes().map(|(prefix, _)| prefix);
-                        dirty.extend(all.filter(|&prefix| is_hidden(prefix)));
-                    }
-                    if number >= last && !has_boundaries {
-                        break;
-                    }
-                    let hides = |key: &&RouteKey| {
-                        key.table == table && contains(all, key.prefix) && host(key.prefix).is_none()
-                    };
-                    hiding.extend(changed.into_iter().flatten().filter(hides).map(|key| key.prefix));
-                }
-                let inside = |boundary: &IpPrefix| hiding.iter().any(|&wide| contains(wide, *boundary));
-                dirty.extend(source.policy.boundaries().filter(inside));
-            }
-        }
-    }
-
-    /// Forgets targets that no route leads to any more: one copy is the view's, one is ours.
-    fn forget_targets(&mut self, changes: &Changes) {
-        if self.standing.len() > 64 && !changes.routes.is_empty() {
-            self.standing.retain(|target, _| Arc::strong_count(target) > 2);
-        }
-    }
-
-    fn mark_hosts(&self, prefix: IpPrefix, dirty: &mut HashSet<IpPrefix>) {
-        let (first, last): (IpAddr, IpAddr) = match prefix {
-            IpPrefix::V4(prefix) => {
-                (prefix.address().into(), std::net::Ipv4Addr::from_bits(prefix.last()).into())
-            }
-            IpPrefix::V6(prefix) => {
-                (prefix.address().into(), std::net::Ipv6Addr::from_bits(prefix.last()).into())
-            }
+    /// Which of a table's prefixes lead elsewhere than they should.
+    fn wrong_routes(
+        &self,
+        desired: &Desired<'_>,
+        table: TableNumber,
+        prefixes: impl Iterator<Item = IpPrefix>,
+    ) -> Vec<RouteChange> {
+        let Some(policy) = self.tables.get(table).map(|table| &table.policy) else { return Vec::new() };
+        let change = |prefix| {
+            let wanted = desired.route(policy, prefix);
+            let installed = self.installed(table, prefix);
+            let is_right = installed.and_then(|id| self.hops.key(id)) == wanted.as_ref();
+            (!is_right).then_some(RouteChange { prefix, installed, wanted })
         };
-        dirty.extend(self.hosts.range(first..=last).map(|&host| host_prefix(host)));
+        prefixes.filter_map(change).collect()
     }
 
-    /// Routes whose targets the kernel began or ceased to use, or that lead onto a link now, or no more.
-    fn find_flipped(&mut self, view: &View) -> HashSet<RouteKey> {
-        let mut changed = HashSet::new();
-        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
-        let now: HashMap<Arc<Target>, Standing> =
-            view.targets().map(|target| (Arc::clone(target), resolver.standing(target))).collect();
-        let flipped: HashSet<&Arc<Target>> = now
-            .iter()
-            .filter(|(target, standing)| self.standing.get(*target) != Some(*standing))
-            .map(|(target, _)| target)
-            .collect();
-        if !flipped.is_empty() {
-            for (table, routes) in view.tables() {
-                let has_flipped =
-                    |list: &RouteList| list.as_slice().iter().any(|route| flipped.contains(&route.target));
-                let all = routes.prefixes().filter(|(_, list)| has_flipped(list));
-                changed.extend(all.map(|(prefix, _)| RouteKey { table, prefix }));
+    /// Puts routes right: next hops first, then all of the table's IPv4 routes or none, and all of its IPv6 routes or none.
+    fn replace_routes(
+        &mut self,
+        desired: &Desired<'_>,
+        table: TableNumber,
+        wrong: Vec<RouteChange>,
+    ) -> Result<(), LiveError> {
+        let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
+        let mut result = Ok(());
+        for RouteChange { prefix, installed: before, wanted } in wrong {
+            let after = wanted.map(|key| self.hops.acquire(key, desired, &mut self.live)).transpose();
+            match (after, prefix) {
+                (Ok(after), IpPrefix::V4(prefix)) => ipv4.push(Replacement { prefix, before, after }),
+                (Ok(after), IpPrefix::V6(prefix)) => ipv6.push(Replacement { prefix, before, after }),
+                (Err(error), _) => {
+                    self.unfinished.routes.entry(table).or_default().insert(prefix);
+                    result = Err(error);
+                }
             }
         }
-        self.standing = now;
-        changed
+        // A lane that finds a next hop in a table must know it.
+        let published = self.publish();
+        let ready = published.is_ok();
+        let done =
+            self.install(table, ipv4, ready, IpPrefix::V4, |live, routes| live.change_ipv4(table, routes));
+        result = result.and(published).and(done);
+        let done =
+            self.install(table, ipv6, ready, IpPrefix::V6, |live, routes| live.change_ipv6(table, routes));
+        result.and(done)
     }
 
-    /// Neighbours that came, went or changed. In all tables: a VRF's route may lead onto a link outside of it.
-    fn mark_neighbours(&mut self, view: &View, changes: &Changes, dirty: &mut [HashSet<IpPrefix>]) {
-        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
-        let is_ours = |link: LinkIndex| resolver.place(link).is_some();
-        let changed: Vec<IpAddr> = changes
-            .neighbours
-            .iter()
-            .filter(|&&(link, _)| is_ours(link))
-            .map(|&(_, address)| address)
-            .collect();
-        self.hosts.extend(&changed);
-        let mut mark = |address: IpAddr| {
-            for dirty in &mut *dirty {
-                dirty.insert(host_prefix(address));
-            }
-        };
-        changed.into_iter().for_each(&mut mark);
-        if changes.links {
-            // An interface may have become one of ours, or be one no more.
-            let all = view.neighbours().filter(|neighbour| is_ours(neighbour.link));
-            self.hosts.extend(all.map(|neighbour| neighbour.address));
-            self.hosts.iter().copied().for_each(&mut mark);
+    /// Changes routes of a table, and lets go of the next hops that they don't lead to: those from before, or, where the
+    /// change failed or lanes aren't `ready` for it, those that were wanted.
+    fn install<P: Copy>(
+        &mut self,
+        table: TableNumber,
+        routes: Vec<Replacement<P>>,
+        ready: bool,
+        prefix: impl Fn(P) -> IpPrefix,
+        change: impl FnOnce(&mut LiveRoutes, Vec<TableChange<P>>) -> Result<(), LiveError>,
+    ) -> Result<(), LiveError> {
+        if routes.is_empty() {
+            return Ok(());
         }
-    }
-
-    /// Works out anew what all next hops are.
-    fn refresh(&mut self, view: &View) -> Result<(), LiveError> {
-        let used: Vec<NextHopId> = self.by_key.values().copied().collect();
-        for id in used {
-            // A group may have let the last use of another one go.
-            if self.slots.get(id.index()).is_some_and(Option::is_some) {
-                self.fill(view, id)?;
+        let changes = routes.iter().map(|route| (route.prefix, route.after)).collect();
+        let result = if ready { change(&mut self.live, changes) } else { Ok(()) };
+        let done = ready && result.is_ok();
+        if !done {
+            let again = routes.iter().map(|route| prefix(route.prefix));
+            self.unfinished.routes.entry(table).or_default().extend(again);
+        }
+        for route in routes {
+            if let Some(id) = if done { route.before } else { route.after } {
+                self.hops.release(id, &mut self.live);
             }
         }
-        Ok(())
+        result
     }
 
     /// Works out anew what the ports are.
     fn renew_ports(&mut self, view: &View) {
-        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
-        let ports = resolver.router_ports(&self.source_checks);
+        let desired = Desired { view, ports: &self.ports };
+        let ports = desired.router_ports(&self.source_checks, &self.tables);
         if ports != self.router_ports {
             self.router_ports = ports;
-            self.unpublished = true;
+            self.is_unpublished = true;
         }
     }
 
-    /// Works out what a next hop is.
-    fn fill(&mut self, view: &View, id: NextHopId) -> Result<(), LiveError> {
-        let Some(Some(slot)) = self.slots.get(id.index()) else { return Ok(()) };
-        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
-        let content = resolver.content(&slot.key);
-        let before = slot.members.clone();
-        let (content, members) = match content {
-            Content::Plain(hop) => (hop, Vec::new()),
-            Content::Group(paths) => {
-                let mut members = Vec::new();
-                for (link, gateway, weight) in paths {
-                    let hop = self.take(view, HopKey::Path(link, gateway))?;
-                    members.push(Member { hop, weight });
-                }
-                // Flows stay where they are, as far as that is possible.
-                let group = match self.contents.get(id.index()) {
-                    Some(NextHop::Group(old)) => {
-                        let mut group = old.clone();
-                        group.set_members(&members).map(|()| group)
-                    }
-                    _ => Group::new(&members),
-                };
-                let ids = members.iter().map(|member| member.hop).collect();
-                (group.map_or(NextHop::Punt, NextHop::Group), ids)
-            }
-        };
-        if let Some(Some(slot)) = self.slots.get_mut(id.index()) {
-            slot.members = members;
-        }
-        if let Some(known) = self.contents.get_mut(id.index())
-            && *known != content
-        {
-            *known = content;
-            self.unpublished = true;
-        }
-        for member in before {
-            self.let_go(member);
-        }
-        Ok(())
-    }
-
-    /// The number of a next hop, which is used once more from now on.
-    fn take(&mut self, view: &View, key: HopKey) -> Result<NextHopId, LiveError> {
-        if let Some(&id) = self.by_key.get(&key) {
-            if let Some(Some(slot)) = self.slots.get_mut(id.index()) {
-                slot.uses += 1;
-            }
-            return Ok(id);
-        }
-        let id = self.live.take_number()?;
-        if self.slots.len() <= id.index() {
-            self.slots.resize_with(id.index() + 1, || None);
-            self.contents.resize(id.index() + 1, NextHop::Drop);
-        }
-        self.slots[id.index()] = Some(Slot { key: key.clone(), uses: 1, members: Vec::new() });
-        self.contents[id.index()] = NextHop::Drop;
-        self.by_key.insert(key, id);
-        self.unpublished = true;
-        self.fill(view, id)?;
-        Ok(id)
-    }
-
-    /// A next hop is used once less.
-    fn let_go(&mut self, id: NextHopId) {
-        let Some(place) = self.slots.get_mut(id.index()) else { return };
-        let Some(slot) = place else { return };
-        slot.uses = slot.uses.saturating_sub(1);
-        if slot.uses > 0 {
-            return;
-        }
-        if let Some(slot) = place.take() {
-            self.by_key.remove(&slot.key);
-            // What it was stays until the number is used again: a lane may be about to ask.
-            self.live.give_number(id);
-            for member in slot.members {
-                self.let_go(member);
-            }
-        }
-    }
-
-    /// Puts what should be there into the tables.
-    fn change(&mut self, view: &View, dirty: Vec<HashSet<IpPrefix>>) -> Result<(), LiveError> {
-        let mut result = Ok(());
-        for (place, dirty) in dirty.into_iter().enumerate() {
-            let Some(source) = self.sources.get(place).cloned() else { continue };
-            let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
-            for prefix in dirty {
-                match self.difference(view, &source, prefix) {
-                    Ok(None) => {}
-                    Ok(Some((before, wanted))) => match prefix {
-                        IpPrefix::V4(prefix) => ipv4.push(Difference { prefix, before, wanted }),
-                        IpPrefix::V6(prefix) => ipv6.push(Difference { prefix, before, wanted }),
-                    },
-                    Err(error) => result = Err(error),
-                }
-            }
-            // A lane that finds a next hop in a table must know it.
-            self.publish()?;
-            if !ipv4.is_empty() {
-                let changes = ipv4.iter().map(|change| (change.prefix, change.wanted));
-                let done = self.live.change_ipv4(source.number, changes);
-                self.settle(&ipv4, done.is_ok());
-                result = done.and(result);
-            }
-            if !ipv6.is_empty() {
-                let changes = ipv6.iter().map(|change| (change.prefix, change.wanted));
-                let done = self.live.change_ipv6(source.number, changes);
-                self.settle(&ipv6, done.is_ok());
-                result = done.and(result);
-            }
-        }
-        result
-    }
-
-    /// What a prefix leads to and what it should lead to, if that is not the same. The latter is in use from now on.
-    #[expect(clippy::type_complexity, reason = "before and after")]
-    fn difference(
-        &mut self,
-        view: &View,
-        source: &TableSource,
-        prefix: IpPrefix,
-    ) -> Result<Option<(Option<NextHopId>, Option<NextHopId>)>, LiveError> {
-        let resolver = Resolver { view, ports: &self.ports, sources: &self.sources };
-        let wanted = resolver.choose(source, prefix);
-        if wanted.is_none()
-            && let Some(address) = host(prefix)
-            && !view.neighbours_at(address).any(|state| state.mac().is_some())
-        {
-            self.hosts.remove(&address);
-        }
-        let before = match prefix {
-            IpPrefix::V4(prefix) => self.live.ipv4(source.number).and_then(|table| table.route(prefix)),
-            IpPrefix::V6(prefix) => self.live.ipv6(source.number).and_then(|table| table.route(prefix)),
-        };
-        let key_before = before.and_then(|id| self.slots.get(id.index())?.as_ref());
-        if wanted.as_ref() == key_before.map(|slot| &slot.key) {
-            return Ok(None);
-        }
-        let wanted = wanted.map(|key| self.take(view, key)).transpose()?;
-        Ok(Some((before, wanted)))
-    }
-
-    /// After a change of a table, or an attempt: lets go of the next hops that its prefixes don't lead to.
-    fn settle<P>(&mut self, changes: &[Difference<P>], done: bool) {
-        for change in changes {
-            if let Some(id) = if done { change.before } else { change.wanted } {
-                self.let_go(id);
-            }
-        }
-    }
-
+    /// Lets lanes have the ports and next hops, if there is something new.
     fn publish(&mut self) -> Result<(), LiveError> {
-        if self.unpublished {
-            self.live.set_hops(self.router_ports.clone(), self.contents.clone())?;
-            self.unpublished = false;
+        if self.is_unpublished || self.hops.is_unpublished {
+            self.live.set_hops(self.router_ports.clone(), self.hops.contents().to_vec())?;
+            (self.is_unpublished, self.hops.is_unpublished) = (false, false);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
-//! Follows the kernel: hears its news, keeps the tables like it, asks for neighbours, and starts over when in doubt.
+//! Follows the kernel: takes in its events, keeps the tables like it, requests neighbours, and lists everything anew when in
+//! doubt.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
@@ -11,22 +12,29 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
+use warmlane_counters::counters;
 use warmlane_forward::control::{LaneRoutes, LiveError};
 use warmlane_sync::mailbox::{Receiver, mailbox};
 use warmlane_sync::ring::RingError;
 
+use super::desired::{Desired, PortSettings};
 use super::fib::Fib;
-use super::kernel::{Event, Heard, LinkIndex, NeighbourState, News, Questions, View};
-use super::resolve::{PortSettings, Resolver};
+use super::hook_watch::HookWatch;
+use super::kernel::{EventSocket, Hook, LinkIndex, NeighbourState, Received, RequestSocket, View};
+use super::local;
 use super::settings::RouterSettings;
-use super::verify::{Differences, Verdict, compare};
+use super::verify::{Comparison, Differences, compare};
 use super::warnings;
-use crate::datapath::{Bell, PuntPort, RouterExceptions, Station};
+use crate::datapath::{Hold, HoldLimits, NeighbourKey, Waker};
 
-/// Datagrams of news that are taken in before the tables follow.
+mod remark;
+
+use remark::remark;
+
+/// Datagrams of events that are taken in before the tables follow.
 const DATAGRAMS: usize = 2048;
 
-/// Rounds of news that are taken in before everything is listed anew.
+/// Rounds of events that are taken in before everything is listed anew.
 const MOST_ROUNDS: u32 = 10_000;
 
 /// After something that makes the kernel take routes away without a word, how long to wait for more of the kind.
@@ -69,41 +77,47 @@ pub enum StartError {
     Ring(#[from] RingError),
 }
 
-/// What happened so far.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct FollowCounters {
-    /// Messages heard from the kernel.
-    pub events: u64,
-    /// Times that the tables were brought up to date.
-    pub updates: u64,
-    /// Times that everything was listed anew.
-    pub resyncs: u64,
-    /// Times that the kernel had no room for its news.
-    pub overruns: u64,
-    /// Neighbours asked for.
-    pub resolve_requests: u64,
-    /// Such requests that the kernel refused.
-    pub resolve_failures: u64,
-    /// Changes that the tables had no room for.
-    pub table_errors: u64,
+counters! {
+    /// What was heard from the kernel, and asked of it.
+    pub struct KernelCounters => KernelCountersView {
+        /// Events received from the kernel.
+        events: Note, "events";
+        /// Times that the tables were brought up to date.
+        updates: Note, "updates";
+        /// Times that everything was listed anew.
+        resyncs: Note, "resyncs";
+        /// Times that the kernel's buffer for events was full.
+        overruns: Note, "overruns";
+        /// Neighbours asked for.
+        neighbour_requests: Note, "requests";
+        /// Such requests that the kernel refused.
+        neighbour_failures: Note, "requests";
+        /// Changes that the tables had no room for.
+        table_errors: Note, "changes";
+    }
 }
 
 /// The control side of a router.
 pub struct Follower {
     pub(crate) view: View,
     pub(crate) fib: Fib,
-    news: News,
-    pub(crate) questions: Questions,
-    requests: Vec<Receiver<Station>>,
-    bell: Bell,
-    woken: UnixStream,
+    events: EventSocket,
+    pub(crate) request_socket: RequestSocket,
+    requests: Vec<Receiver<NeighbourKey>>,
+    waker: Waker,
+    wakeups: UnixStream,
     asked: HashMap<(LinkIndex, IpAddr), Instant>,
     checked: Instant,
     resync: Option<Instant>,
     /// The tables were too full, or a lane hung: nothing is tried until everything is.
     held_back: bool,
-    counters: FollowCounters,
+    counters: KernelCounters,
+    /// What the box itself has may have changed.
+    local_changed: bool,
     remarks: Vec<String>,
+    hook_watch: HookWatch,
+    /// Hooks that are not switches are bypassed.
+    bypass_netfilter: bool,
 }
 
 impl Follower {
@@ -120,9 +134,9 @@ impl Follower {
     ) -> Result<Self, StartError> {
         let netlink = |action| move |source| StartError::Netlink { action, source };
         // First listen, then read, so that nothing falls in between.
-        let news = News::new().map_err(netlink("listen to the kernel"))?;
-        let mut questions = Questions::new().map_err(netlink("ask the kernel"))?;
-        let mut view = list(&mut questions).map_err(netlink("list the kernel's routes"))?;
+        let events = EventSocket::new().map_err(netlink("listen to the kernel"))?;
+        let mut request_socket = RequestSocket::new().map_err(netlink("ask the kernel"))?;
+        let mut view = list(&mut request_socket).map_err(netlink("list the kernel's routes"))?;
         let ports = ports.iter().map(|name| {
             let link =
                 view.link_by_name(name).ok_or_else(|| StartError::NoInterface { name: name.clone() })?;
@@ -134,30 +148,38 @@ impl Follower {
             })
         });
         let ports = ports.collect::<Result<Vec<_>, StartError>>()?;
-        let mut fib = Fib::new(ports, lanes, hash_seed)?;
+        // The forwarder and the hold stage of each lane read the tables.
+        let mut fib = Fib::new(ports, 2 * lanes, hash_seed)?;
+        let (mut hook_watch, bypass_netfilter) = (HookWatch::start(), settings.bypass_netfilter);
+        view.set_hooks(holding(hook_watch.list(&view, fib.ports()), bypass_netfilter));
+        // Who starts a router is told by `warnings`.
+        hook_watch.news(&view);
         let mut changes = view.take_changes();
         changes.links = true;
         changes.objects = true;
         fib.update(&view, &changes)?;
         fib.set(&view, settings)?;
-        let (woken, end) = UnixStream::pair().map_err(netlink("make a socket"))?;
-        woken.set_nonblocking(true).map_err(netlink("make a socket"))?;
+        let (wakeups, end) = UnixStream::pair().map_err(netlink("make a socket"))?;
+        wakeups.set_nonblocking(true).map_err(netlink("make a socket"))?;
         end.set_nonblocking(true).map_err(netlink("make a socket"))?;
-        let bell = Bell { sleeps: Arc::new(AtomicBool::new(false)), end: Arc::new(end) };
+        let waker = Waker { sleeps: Arc::new(AtomicBool::new(false)), end: Arc::new(end) };
         Ok(Self {
             view,
             fib,
-            news,
-            questions,
+            events,
+            request_socket,
             requests: Vec::new(),
-            bell,
-            woken,
+            waker,
+            wakeups,
             asked: HashMap::new(),
             checked: Instant::now(),
             resync: None,
             held_back: false,
-            counters: FollowCounters::default(),
+            counters: KernelCounters::new(),
+            local_changed: false,
             remarks: Vec::new(),
+            hook_watch,
+            bypass_netfilter,
         })
     }
 
@@ -166,22 +188,23 @@ impl Follower {
     /// # Errors
     /// [`StartError::Live`]: a lane hangs.
     pub fn set(&mut self, settings: &RouterSettings) -> Result<(), StartError> {
+        self.bypass_netfilter = settings.bypass_netfilter;
+        let hooks = self.hook_watch.list(&self.view, self.fib.ports());
+        self.take_hooks(hooks);
         Ok(self.fib.set(&self.view, settings)?)
     }
 
-    /// What a lane needs: the tables, and who takes what can't be sent on. `punts` lead to the kernel, one for each port.
+    /// What a lane needs: the tables, and the stage that holds packets, as far as `limits` allow, for neighbours that the
+    /// kernel is asked for.
     ///
     /// # Errors
     /// [`StartError::Live`]: more lanes than the router was started for.
-    pub fn lane(
-        &mut self,
-        name: &str,
-        punts: Vec<PuntPort>,
-    ) -> Result<(LaneRoutes, RouterExceptions), StartError> {
+    pub fn lane(&mut self, name: &str, limits: HoldLimits) -> Result<(LaneRoutes, Hold), StartError> {
         let (sender, receiver) = mailbox(REQUESTS)?;
-        let routes = self.fib.lane(name)?;
+        let (routes, of_hold) = (self.fib.lane(name)?, self.fib.lane(&format!("{name}, hold"))?);
         self.requests.push(receiver);
-        Ok((routes, RouterExceptions::new(sender, self.bell.clone(), punts)))
+        let hold = Hold::new(of_hold, sender, self.waker.clone(), limits, self.fib.ports().len());
+        Ok((routes, hold))
     }
 
     /// The kernel's network as it is known.
@@ -194,9 +217,30 @@ impl Follower {
         &self.fib
     }
 
-    /// What happened so far.
-    pub fn counters(&self) -> FollowCounters {
-        self.counters
+    /// The addresses that are the kernel's own: packets to them are not for lanes.
+    pub fn local_addresses(&self) -> HashSet<IpAddr> {
+        local::addresses(&self.view)
+    }
+
+    /// The Ethernet address of frames that are for the port of this name itself, and not for a bridge that it is a member of,
+    /// say. That of a group if there is none, or if all that comes in there is left to the kernel.
+    pub fn local_mac(&self, port: &str) -> [u8; 6] {
+        let port = self.fib.ports().iter().find(|known| known.name == port);
+        let link = port.map_or(0, |port| port.link);
+        if self.view.is_left(link, false) && self.view.is_left(link, true) {
+            return local::NOBODY;
+        }
+        local::mac(&self.view, link)
+    }
+
+    /// Whether either, or what else paths inside the kernel are told, may have changed since the last time.
+    pub fn take_local_change(&mut self) -> bool {
+        std::mem::take(&mut self.local_changed)
+    }
+
+    /// What happened so far, to be added to a program's registry.
+    pub fn counters(&self) -> KernelCountersView {
+        self.counters.view()
     }
 
     /// What people should know and haven't been told yet.
@@ -206,8 +250,8 @@ impl Follower {
 
     /// Whether lanes forward by this link: a port, or a VLAN on one.
     pub(crate) fn is_ours(&self, link: LinkIndex) -> bool {
-        let resolver = Resolver { view: &self.view, ports: self.fib.ports(), sources: self.fib.sources() };
-        resolver.place(link).is_some()
+        let desired = Desired { view: &self.view, ports: self.fib.ports() };
+        desired.port_of(link).is_some()
     }
 
     /// Whether an interface of this name is a port, or a VLAN on one.
@@ -218,57 +262,58 @@ impl Follower {
 
     /// What is not as an operator may think, a sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        warnings::all(&self.view, self.fib.ports())
+        warnings::all(&self.view, self.fib.ports(), self.bypass_netfilter)
     }
 
     /// Lists the kernel's routes and compares. What differs only because something changes meanwhile doesn't count.
     ///
     /// # Errors
     /// The kernel's routes can't be listed.
-    pub fn verify(&mut self) -> io::Result<Verdict> {
-        let mut standing: Option<Differences> = None;
+    pub fn verify(&mut self) -> io::Result<Comparison> {
+        let mut persistent: Option<Differences> = None;
         let mut routes = 0;
         for _ in 0..VERIFY_ATTEMPTS {
-            let fresh = list(&mut self.questions)?;
+            let mut fresh = list(&mut self.request_socket)?;
             self.drain();
+            fresh.set_hooks(self.view.hooks().to_vec());
             let (mut differences, count) = compare(&fresh, &self.fib);
             routes = count;
-            if let Some(before) = &standing {
-                differences.retain(|place, _| before.contains_key(place));
+            if let Some(before) = &persistent {
+                differences.retain(|prefix, _| before.contains_key(prefix));
             }
             let is_over = differences.is_empty();
-            standing = Some(differences);
+            persistent = Some(differences);
             if is_over {
                 break;
             }
             std::thread::sleep(SETTLE);
         }
-        Ok(Verdict::new(&standing.unwrap_or_default(), routes))
+        Ok(Comparison::new(&persistent.unwrap_or_default(), routes))
     }
 
     /// Takes in all that the kernel has said so far, and what follows from it.
     fn drain(&mut self) {
         for _ in 0..64 {
-            self.hear();
+            self.receive();
             self.catch_up();
             if self.resync.is_some() {
                 self.start_over();
-            } else if !self.has_news() {
+            } else if !self.has_events() {
                 break;
             }
         }
     }
 
-    fn has_news(&self) -> bool {
-        let news = self.news.descriptor();
-        let mut all = [PollFd::from_borrowed_fd(news, PollFlags::IN)];
+    fn has_events(&self) -> bool {
+        let events = self.events.descriptor();
+        let mut all = [PollFd::from_borrowed_fd(events, PollFlags::IN)];
         matches!(poll(&mut all, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(count) if count > 0)
     }
 
-    /// Waits until something is to be done, at most `patience`, and does it. `others` are looked at, too; says whether any of
+    /// Waits until something is to be done, at most `patience`, and does it. `others` are waited for, too; says whether any of
     /// them is ready.
     pub fn turn(&mut self, patience: Duration, others: &[PollFd<'_>]) -> bool {
-        self.bell.sleeps.store(true, Ordering::SeqCst);
+        self.waker.sleeps.store(true, Ordering::SeqCst);
         let requested = self.answer_requests();
         let patience =
             if requested || (self.view.has_changed() && !self.held_back) { Duration::ZERO } else { patience };
@@ -277,9 +322,12 @@ impl Follower {
             None => patience,
         };
         let ready = self.wait(patience, others);
-        self.bell.sleeps.store(false, Ordering::SeqCst);
-        self.hear();
+        self.waker.sleeps.store(false, Ordering::SeqCst);
+        self.receive();
         self.answer_requests();
+        if let Some(hooks) = self.hook_watch.changed(&self.view, self.fib.ports()) {
+            self.take_hooks(hooks);
+        }
         self.catch_up();
         if self.resync.is_some_and(|at| at <= Instant::now()) {
             self.start_over();
@@ -289,54 +337,63 @@ impl Follower {
     }
 
     fn wait(&mut self, patience: Duration, others: &[PollFd<'_>]) -> bool {
-        let descriptors = [self.news.descriptor(), self.woken.as_fd()];
-        let ours = descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let descriptors = [self.events.descriptor(), self.wakeups.as_fd()];
+        let ours = descriptors.into_iter().chain(self.hook_watch.descriptors());
+        let ours = ours.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let mut all: Vec<PollFd<'_>> = ours.chain(others.iter().cloned()).collect();
         let timeout = Timespec::try_from(patience).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
         // Interrupted by a signal: the caller looks what it was.
         let _ = poll(&mut all, Some(&timeout));
-        let ready = all.iter().skip(2).any(|fd| !fd.revents().is_empty());
-        let mut rings = [0; 64];
-        while matches!((&self.woken).read(&mut rings), Ok(count) if count > 0) {}
+        let ready = all.iter().rev().take(others.len()).any(|fd| !fd.revents().is_empty());
+        let mut bytes = [0; 64];
+        while matches!((&self.wakeups).read(&mut bytes), Ok(count) if count > 0) {}
         ready
     }
 
-    fn hear(&mut self) {
-        let (view, counters, remarks) = (&mut self.view, &mut self.counters, &mut self.remarks);
+    fn receive(&mut self) {
+        let (view, counters, remarks) = (&mut self.view, &self.counters, &mut self.remarks);
         let ports = self.fib.ports();
-        let heard = self.news.hear(DATAGRAMS, |event| {
-            counters.events += 1;
+        let received = self.events.receive(DATAGRAMS, |event| {
+            counters.events().add(1);
             remark(view, ports, &event, remarks);
             view.apply(event);
         });
-        match heard {
-            Ok(Heard::Everything | Heard::More) => {}
-            Ok(Heard::Lost) => {
-                self.counters.overruns += 1;
+        match received {
+            Ok(Received::Everything | Received::More) => {}
+            Ok(Received::Lost) => {
+                self.counters.overruns().add(1);
                 self.resync = Some(Instant::now());
             }
             Err(error) => {
-                self.remarks.push(format!("the kernel's news can't be read: {error}"));
+                self.remarks.push(format!("the kernel's events can't be read: {error}"));
                 self.resync = Some(Instant::now() + Duration::from_secs(1));
             }
         }
     }
 
+    /// Goes by these hooks from now on.
+    fn take_hooks(&mut self, hooks: Vec<Hook>) {
+        self.view.set_hooks(holding(hooks, self.bypass_netfilter));
+        self.remarks.extend(self.hook_watch.news(&self.view));
+    }
+
     /// Brings the tables up to what is known.
     fn catch_up(&mut self) {
-        if !self.view.has_changed() || self.held_back {
+        if self.held_back || !(self.view.has_changed() || self.fib.has_unfinished()) {
             return;
         }
         let changes = self.view.take_changes();
+        self.local_changed |= changes.links
+            || changes.mtus
+            || changes.routes.iter().any(|route| route.table == local::LOCAL_TABLE);
         if changes.in_doubt && self.resync.is_none() {
             self.resync = Some(Instant::now() + SETTLE);
         }
-        self.counters.updates += 1;
+        self.counters.updates().add(1);
         if let Err(error) = self.fib.update(&self.view, &changes) {
-            self.counters.table_errors += 1;
+            self.counters.table_errors().add(1);
             self.remarks
                 .push(format!("the tables could not follow the kernel: {error}; that is tried again"));
-            self.view.doubt_everything();
             self.resync = Some(Instant::now() + Duration::from_secs(1));
             self.held_back = true;
         }
@@ -350,15 +407,15 @@ impl Follower {
         // What was said before goes first. Else, where something got lost, an old state would come after the new one.
         for _ in 0..MOST_ROUNDS {
             self.resync = None;
-            self.hear();
-            if self.resync.is_none() && !self.has_news() {
+            self.receive();
+            if self.resync.is_none() && !self.has_events() {
                 break;
             }
         }
         self.resync = None;
         self.held_back = false;
-        self.counters.resyncs += 1;
-        match list(&mut self.questions) {
+        self.counters.resyncs().add(1);
+        match list(&mut self.request_socket) {
             Ok(fresh) => {
                 self.view.become_like(fresh);
                 self.catch_up();
@@ -366,9 +423,9 @@ impl Follower {
             Err(error) => {
                 self.remarks.push(format!("the kernel's routes can't be listed: {error}"));
                 self.resync = Some(Instant::now() + Duration::from_secs(1));
-                // After an error, an answer to the old question may still come.
-                if let Ok(questions) = Questions::new() {
-                    self.questions = questions;
+                // After an error, an answer to the old request may still come.
+                if let Ok(socket) = RequestSocket::new() {
+                    self.request_socket = socket;
                 }
             }
         }
@@ -377,10 +434,10 @@ impl Follower {
     /// Lets the kernel find out what lanes asked for. `true` if there was something.
     fn answer_requests(&mut self) -> bool {
         let mut any = false;
-        for place in 0..self.requests.len() {
-            while let Some(Ok(station)) = self.requests.get_mut(place).map(Receiver::receive) {
+        for lane in 0..self.requests.len() {
+            while let Some(Ok(key)) = self.requests.get_mut(lane).map(Receiver::receive) {
                 any = true;
-                self.ask(station.link, station.address);
+                self.ask(key.link, key.address);
             }
         }
         any
@@ -395,9 +452,9 @@ impl Follower {
             self.asked.clear();
         }
         self.asked.insert((link, address), now);
-        self.counters.resolve_requests += 1;
-        if self.questions.resolve(link, address).is_err() {
-            self.counters.resolve_failures += 1;
+        self.counters.neighbour_requests().add(1);
+        if self.request_socket.probe(link, address).is_err() {
+            self.counters.neighbour_failures().add(1);
         }
     }
 
@@ -408,12 +465,12 @@ impl Follower {
             return;
         }
         self.checked = Instant::now();
-        let resolver = Resolver { view: &self.view, ports: self.fib.ports(), sources: self.fib.sources() };
+        let desired = Desired { view: &self.view, ports: self.fib.ports() };
         let is_stale = |state| matches!(state, NeighbourState::Stale(_));
         let stale: Vec<(LinkIndex, IpAddr)> = self
             .view
             .neighbours()
-            .filter(|neighbour| is_stale(neighbour.state) && resolver.place(neighbour.link).is_some())
+            .filter(|neighbour| is_stale(neighbour.state) && desired.port_of(neighbour.link).is_some())
             .map(|neighbour| (neighbour.link, neighbour.address))
             .collect();
         for (link, address) in stale {
@@ -428,54 +485,17 @@ impl std::fmt::Debug for Follower {
     }
 }
 
-/// Lists the kernel's network.
-pub(crate) fn list(questions: &mut Questions) -> io::Result<View> {
-    let view = std::cell::RefCell::new(View::default());
-    let start = || *view.borrow_mut() = View::default();
-    // If the kernel changes all the time, news correct what was listed.
-    questions.everything(start, |event| view.borrow_mut().apply(event))?;
-    Ok(view.into_inner())
+/// The hooks that packets are left to the kernel for.
+fn holding(mut hooks: Vec<Hook>, bypass_netfilter: bool) -> Vec<Hook> {
+    hooks.retain(|hook| hook.is_switch || !bypass_netfilter);
+    hooks
 }
 
-/// What people should know of an event, before it is taken in. That a port is gone says its driver.
-fn remark(view: &View, ports: &[PortSettings], event: &Event, remarks: &mut Vec<String>) {
-    let is_port = |index: LinkIndex| ports.iter().any(|port| port.link == index);
-    match event {
-        Event::Link(now) if is_port(now.index) => {
-            let Some(before) = view.links().get(&now.index) else { return };
-            if before.name != now.name {
-                remarks.push(format!("interface {} is now called {}", before.name, now.name));
-            }
-            if before.is_up != now.is_up {
-                let what = if now.is_up { "up again" } else { "down" };
-                remarks.push(format!("interface {} was set {what}", now.name));
-            }
-            if before.is_up && now.is_up && before.has_carrier != now.has_carrier {
-                let what = if now.has_carrier { "has a carrier again" } else { "has lost its carrier" };
-                remarks.push(format!("interface {} {what}", now.name));
-            }
-            let master = now.master.filter(|_| before.master != now.master);
-            if let Some(master) = master.and_then(|master| view.links().get(&master))
-                && master.vrf_table.is_none()
-            {
-                remarks.push(format!(
-                    "interface {} is a member of {} now: what comes in there is left to the kernel",
-                    now.name, master.name
-                ));
-            }
-            if before.mtu != now.mtu {
-                let limit = ports.iter().find(|port| port.link == now.index).map_or(0, |port| port.mtu_limit);
-                let beyond = if now.mtu > u32::from(limit) {
-                    format!("; packets over {limit} bytes are not taken until Warmlane is started again")
-                } else {
-                    String::new()
-                };
-                remarks.push(format!(
-                    "interface {} has an MTU of {} now, after {}{beyond}",
-                    now.name, now.mtu, before.mtu
-                ));
-            }
-        }
-        _ => {}
-    }
+/// Lists the kernel's network.
+pub(crate) fn list(socket: &mut RequestSocket) -> io::Result<View> {
+    let view = std::cell::RefCell::new(View::default());
+    let start = || *view.borrow_mut() = View::default();
+    // If the kernel changes all the time, events correct what was listed.
+    socket.list_everything(start, |event| view.borrow_mut().apply(event))?;
+    Ok(view.into_inner())
 }

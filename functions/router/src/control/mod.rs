@@ -1,16 +1,21 @@
 //! What is decided apart from packets: what the kernel's network is, and what that means for lanes.
 
+mod affected;
 mod connection;
+mod desired;
 mod fib;
 mod follow;
+mod hook_watch;
 pub mod kernel;
+mod lane_tables;
+pub(crate) mod local;
 #[cfg(test)]
 mod model_tests;
+mod next_hops;
 mod policy;
 #[cfg(test)]
 mod policy_tests;
 mod protocol;
-mod resolve;
 mod server;
 mod settings;
 mod verify;
@@ -19,10 +24,10 @@ mod vlan_tests;
 mod warnings;
 
 pub use connection::Connection;
+pub use desired::PortSettings;
 pub use fib::Fib;
-pub use follow::{FollowCounters, Follower, StartError};
-pub use protocol::{Host, Question};
-pub use resolve::PortSettings;
+pub use follow::{Follower, KernelCounters, KernelCountersView, StartError};
+pub use protocol::{Host, Request};
 pub use server::{Server, ServerError};
 pub use settings::{RouterSettings, SourceChecks, SourceChecksError};
-pub use verify::Verdict;
+pub use verify::Comparison;

@@ -1,18 +1,21 @@
 //! Whatever the kernel says, in whatever order: the tables are what they would be if made at once.
 
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use warmlane_forward::control::NextHop;
-use warmlane_table::IpPrefix;
+use warmlane_forward::control::{LiveError, NextHop};
+use warmlane_table::{IpPrefix, NextHopId};
 
+use super::affected::History;
+use super::desired::Desired;
+use super::desired::PortSettings;
 use super::fib::Fib;
 use super::kernel::{
     Address, Changes, Event, Link, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route,
     RouteKey, Rule, RuleAction, Target, View,
 };
-use super::resolve::PortSettings;
 use super::verify::compare;
 
 pub(super) const MAIN: u32 = 254;
@@ -107,6 +110,7 @@ fn route() -> impl Strategy<Value = Route> {
     (0_u32..3, prop::sample::select(vec![0_u8, 0, 0, 8]), target()).prop_map(|(metric, tos, target)| Route {
         metric,
         tos,
+        mtu: 0,
         target: Arc::new(target),
     })
 }
@@ -179,7 +183,7 @@ pub(super) fn check(view: &View, fib: &Fib) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// News, some at a time, and a list of everything in between.
+    /// Events, some at a time, and a list of everything in between.
     #[test]
     fn the_tables_follow(
         batches in prop::collection::vec(prop::collection::vec(event(), 1..12), 1..12),
@@ -190,12 +194,7 @@ proptest! {
             view.apply(Event::Link(link(index, true)));
         }
         for batch in batches {
-            for event in batch {
-                view.apply(event);
-            }
-            let changes = view.take_changes();
-            fib.update(&view, &changes).unwrap();
-            check(&view, &fib);
+            update(&mut view, &mut fib, batch);
         }
         let mut other = View::default();
         for event in fresh {
@@ -218,6 +217,79 @@ proptest! {
     }
 }
 
+/// More next hops than tables can number: what fits is there, and all is right as soon as there is room.
+#[test]
+fn what_there_was_no_room_for_comes_later() {
+    let (mut view, mut fib) = (View::default(), fib());
+    let gateway = |number: u32| Path {
+        gateway: Some(std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()),
+        ..via(1, "10.0.0.0")
+    };
+    let prefix = |number: u32| format!("{}/32", std::net::Ipv4Addr::from_bits(0xc000_0000 + number));
+    let one = Target::Paths(vec![gateway(0)]);
+    update(&mut view, &mut fib, vec![Event::Link(link(1, true)), add("11.0.0.0/8", one.clone())]);
+    let many = NextHopId::MAXIMUM + 10;
+    for number in 1..=many {
+        view.apply(add(&prefix(number), Target::Paths(vec![gateway(number)])));
+    }
+    // In the same breath another route goes, and one changes.
+    let gone = RouteKey { table: MAIN, prefix: "11.0.0.0/8".parse().unwrap() };
+    view.apply(Event::RouteGone(gone, Route { metric: 0, tos: 0, mtu: 0, target: Arc::new(one) }));
+    let changes = view.take_changes();
+    assert!(matches!(fib.update(&view, &changes), Err(LiveError::TooManyNextHops { .. })));
+    assert!(fib.has_unfinished());
+    assert_eq!(found(&fib, "11.0.0.1"), None);
+    let (differences, _) = compare(&view, &fib);
+    assert!((1..=20).contains(&differences.len()), "{}", differences.len());
+    for number in 1..=many - 100 {
+        let target = Arc::new(Target::Paths(vec![gateway(number)]));
+        let key = RouteKey { table: MAIN, prefix: prefix(number).parse().unwrap() };
+        view.apply(Event::RouteGone(key, Route { metric: 0, tos: 0, mtu: 0, target }));
+    }
+    let changes = view.take_changes();
+    // Numbers are free again after this update, so that the next one has them, of which nothing is new.
+    drop(fib.update(&view, &changes));
+    fib.update(&view, &Changes::default()).unwrap();
+    assert!(!fib.has_unfinished());
+    check(&view, &fib);
+}
+
+/// Only links, objects and rules may take as long as there are routes.
+#[test]
+fn a_route_that_flaps_costs_the_same_in_a_large_table() {
+    let (mut view, mut fib) = (View::default(), fib());
+    let mut history = History::default();
+    let mut affected = |view: &mut View, fib: &Fib| {
+        let changes = view.take_changes();
+        let desired = Desired { view, ports: fib.ports() };
+        let affected = history.affected(&desired, fib.tables(), &BTreeSet::new(), &changes);
+        affected.values().map(HashSet::len).sum::<usize>()
+    };
+    let routes = |count: u32| {
+        (0..count).map(|number| {
+            let prefix = format!("{}/24", std::net::Ipv4Addr::from_bits(0x1400_0000 + (number << 8)));
+            add(&prefix, Target::Paths(vec![via(1, "10.9.0.2")]))
+        })
+    };
+    update(&mut view, &mut fib, vec![Event::Link(link(1, true)), Event::Link(link(2, true))]);
+    for count in [10, 50_000] {
+        routes(count).for_each(|event| view.apply(event));
+        affected(&mut view, &fib);
+        for flap in
+            [add("10.1.0.0/16", Target::Paths(vec![via(2, "10.8.0.2")])), add("0.0.0.0/0", Target::Blackhole)]
+        {
+            let Event::Route(key, route, _) = flap.clone() else { panic!("a route") };
+            view.apply(flap);
+            assert!((1..=2).contains(&affected(&mut view, &fib)), "{count}");
+            view.apply(Event::RouteGone(key, route));
+            assert!((1..=2).contains(&affected(&mut view, &fib)), "{count}");
+        }
+        let state = NeighbourState::Known([4, 0, 0, 0, 0, 1]);
+        view.apply(Event::Neighbour(Neighbour { link: 1, address: "10.9.0.2".parse().unwrap(), state }));
+        assert!(affected(&mut view, &fib) <= 1, "{count}");
+    }
+}
+
 fn found(fib: &Fib, address: &str) -> Option<NextHop> {
     let IpAddr::V4(ip) = address.parse().unwrap() else { panic!("an IPv4 address") };
     let (_, id) = fib.live().ipv4(0)?.longest_match(ip.to_bits())?;
@@ -235,7 +307,7 @@ pub(super) fn update(view: &mut View, fib: &mut Fib, events: Vec<Event>) {
 
 fn add(prefix: &str, target: Target) -> Event {
     let key = RouteKey { table: MAIN, prefix: prefix.parse().unwrap() };
-    Event::Route(key, Route { metric: 0, tos: 0, target: Arc::new(target) }, Placement::Append)
+    Event::Route(key, Route { metric: 0, tos: 0, mtu: 0, target: Arc::new(target) }, Placement::Append)
 }
 
 pub(super) fn via(link: u32, gateway: &str) -> Path {
@@ -320,7 +392,7 @@ fn an_object_that_nobody_uses_leaves_no_doubt() {
         view.apply(Event::Object(number, NextHopObject::Path(path.clone())));
     }
     view.apply(Event::Object(10, NextHopObject::Group(vec![(1, 1), (2, 1)])));
-    let route = |number| Route { metric: 0, tos: 0, target: Arc::new(Target::Object(number)) };
+    let route = |number| Route { metric: 0, tos: 0, mtu: 0, target: Arc::new(Target::Object(number)) };
     for (table, number) in [(MAIN, 3), (OTHER_TABLE, 3), (MAIN, 10)] {
         let prefix = format!("10.{number}.0.0/16").parse().unwrap();
         view.apply(Event::Route(RouteKey { table, prefix }, route(number), Placement::Append));

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
+use super::desired::HopKey;
 use super::kernel::{LinkIndex, Rule, RuleAction, View};
-use super::resolve::HopKey;
 
 /// The kernel's tables where it has no rules, in this order (`include/uapi/linux/rtnetlink.h`).
 pub(crate) const USUAL_TABLES: [u32; 3] = [255, 254, 253];
@@ -46,6 +46,9 @@ impl Policy {
         let vrf = link.and_then(|link| view.links().get(&link.master?)?.vrf_table);
         let name = link.map(|link| link.name.as_str());
         let steps = |is_ipv6| {
+            if link.is_some_and(|link| view.is_left(link.index, is_ipv6)) {
+                return vec![Step { to: None, action: StepAction::Settle(HopKey::Punt) }];
+            }
             let rules: Vec<&Rule> = view.rules().filter(|rule| rule.is_ipv6 == is_ipv6).collect();
             let mut steps = Vec::new();
             if rules.is_empty() {

@@ -10,13 +10,13 @@ use proptest::prelude::*;
 use warmlane_forward::control::NextHop;
 use warmlane_table::IpPrefix;
 
+use super::desired::{Desired, HopContent, HopKey, host_prefix};
 use super::fib::Fib;
 use super::kernel::{
     Event, LinkIndex, Path, Placement, Route, RouteKey, RouteList, Rule, RuleAction, Target, View,
 };
-use super::model_tests::{MAIN, OTHER_TABLE, VRF_TABLE, check, event, fib, link, update, via};
+use super::model_tests::{MAIN, OTHER_TABLE, VRF_TABLE, event, fib, link, update, via};
 use super::policy::contains;
-use super::resolve::{Content, HopKey, Resolver, host_prefix};
 
 /// What becomes of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ enum Fate {
 }
 
 /// What the kernel does with a packet that comes in by an interface.
-fn kernels(view: &View, resolver: &Resolver<'_>, link: LinkIndex, to: IpAddr) -> Fate {
+fn kernels(view: &View, desired: &Desired<'_>, link: LinkIndex, to: IpAddr) -> Fate {
     let known = &view.links()[&link];
     let vrf = known.master.and_then(|master| view.links().get(&master)?.vrf_table);
     let usual = |table| Rule {
@@ -73,7 +73,7 @@ fn kernels(view: &View, resolver: &Resolver<'_>, link: LinkIndex, to: IpAddr) ->
             (RuleAction::Other, _) => return Fate::Unknown,
             _ => continue,
         };
-        match look_up(view, resolver, table, to) {
+        match look_up(view, desired, table, to) {
             Fate::NoRoute => {}
             found => return found,
         }
@@ -81,14 +81,14 @@ fn kernels(view: &View, resolver: &Resolver<'_>, link: LinkIndex, to: IpAddr) ->
     Fate::NoRoute
 }
 
-fn look_up(view: &View, resolver: &Resolver<'_>, table: u32, to: IpAddr) -> Fate {
+fn look_up(view: &View, desired: &Desired<'_>, table: u32, to: IpAddr) -> Fate {
     let Some(table) = view.table(table) else { return Fate::NoRoute };
     let mut around: Vec<(IpPrefix, &RouteList)> =
         table.prefixes().filter(|(prefix, _)| contains(*prefix, host_prefix(to))).collect();
     around.sort_by_key(|(prefix, _)| super::policy::length(*prefix));
     for (_, list) in around.into_iter().rev() {
         let usable: Vec<_> =
-            list.as_slice().iter().filter(|route| resolver.is_usable(&route.target)).collect();
+            list.as_slice().iter().filter(|route| desired.is_usable(&route.target)).collect();
         if usable.iter().any(|route| route.tos != 0) {
             return Fate::Unknown;
         }
@@ -111,38 +111,38 @@ fn lanes(fib: &Fib, table: u16, to: IpAddr) -> Option<NextHop> {
 /// Whether a next hop is what a target comes to for this address.
 fn is_right(
     view: &View,
-    resolver: &Resolver<'_>,
+    desired: &Desired<'_>,
     target: &Arc<Target>,
     to: IpAddr,
     hop: Option<&NextHop>,
 ) -> bool {
-    let plain = |key: &HopKey| resolver.content(key);
+    let plain = |key: &HopKey| desired.content(key);
     let expected = match &**target {
-        Target::Local => Content::Plain(NextHop::LocalPunt),
-        Target::KernelOnly => Content::Plain(NextHop::Punt),
-        Target::Broadcast => Content::Plain(NextHop::DirectedBroadcast),
-        Target::Blackhole => Content::Plain(NextHop::Drop),
-        Target::Unreachable => Content::Plain(NextHop::Unreachable),
-        Target::Prohibit => Content::Plain(NextHop::Prohibited),
+        Target::Local => HopContent::Plain(NextHop::LocalPunt),
+        Target::KernelOnly => HopContent::Plain(NextHop::Punt),
+        Target::Broadcast => HopContent::Plain(NextHop::DirectedBroadcast),
+        Target::Blackhole => HopContent::Plain(NextHop::Drop),
+        Target::Unreachable => HopContent::Plain(NextHop::Unreachable),
+        Target::Prohibit => HopContent::Plain(NextHop::Prohibited),
         Target::Paths(_) | Target::Object(_) => plain(&HopKey::Target(Arc::clone(target))),
     };
     match (expected, hop) {
-        (Content::Group(_), Some(NextHop::Group(_))) => true,
-        // On a link of ours: to the station itself, as soon as it is known.
-        (Content::Plain(NextHop::Unresolved(whom)), Some(hop)) if whom.gateway.is_none() => {
+        (HopContent::Group(_), Some(NextHop::Group(_))) => true,
+        // On a link of ours: to the neighbour itself, as soon as it is known.
+        (HopContent::Plain(NextHop::Unresolved(whom)), Some(hop)) if whom.gateway.is_none() => {
             match view.neighbour(whom.link, to).and_then(super::kernel::NeighbourState::mac) {
-                Some(_) => Content::Plain(hop.clone()) == plain(&HopKey::Path(whom.link, Some(to))),
+                Some(_) => HopContent::Plain(hop.clone()) == plain(&HopKey::Path(whom.link, Some(to))),
                 None => matches!(hop, NextHop::Unresolved(other) if other.link == whom.link
                     && other.gateway.is_none_or(|gateway| gateway == to)),
             }
         }
-        (Content::Plain(expected), Some(hop)) => expected == *hop,
+        (HopContent::Plain(expected), Some(hop)) => expected == *hop,
         _ => false,
     }
 }
 
 fn compare_with_kernel(view: &View, fib: &Fib) -> usize {
-    let resolver = Resolver { view, ports: fib.ports(), sources: fib.sources() };
+    let desired = Desired { view, ports: fib.ports() };
     let mut settled = 0;
     let addresses = [
         "10.1.1.2",
@@ -158,16 +158,16 @@ fn compare_with_kernel(view: &View, fib: &Fib) -> usize {
         "2001:dead::1",
     ];
     for &link in [1, 2, 4].iter().filter(|link| view.links().contains_key(link)) {
-        let Some((port, vlan)) = resolver.place(link) else { continue };
+        let Some((port, vlan)) = desired.port_of(link) else { continue };
         let Some(table) = fib.table_in_use(port, vlan) else { continue };
         for to in addresses {
             let to: IpAddr = to.parse().unwrap();
             let hop = lanes(fib, table, to);
-            let fate = kernels(view, &resolver, link, to);
+            let fate = kernels(view, &desired, link, to);
             let left_to_the_kernel = matches!(hop, Some(NextHop::Punt));
             let right = match &fate {
-                Fate::By(target) => is_right(view, &resolver, target, to, hop.as_ref()),
-                Fate::Says(key) => Some(resolver.content(key)) == hop.clone().map(Content::Plain),
+                Fate::By(target) => is_right(view, &desired, target, to, hop.as_ref()),
+                Fate::Says(key) => Some(desired.content(key)) == hop.clone().map(HopContent::Plain),
                 Fate::NoRoute => hop.is_none(),
                 Fate::Unknown => left_to_the_kernel,
             };
@@ -194,18 +194,14 @@ proptest! {
             view.apply(Event::Link(link));
         }
         for batch in batches {
-            for event in batch {
-                view.apply(event);
-            }
-            let changes = view.take_changes();
-            fib.update(&view, &changes).unwrap();
-            check(&view, &fib);
+            update(&mut view, &mut fib, batch);
             compare_with_kernel(&view, &fib);
         }
     }
 }
 
-fn rule(priority: u32, action: RuleAction) -> Rule {
+/// A rule for all IPv4 packets.
+pub(super) fn rule(priority: u32, action: RuleAction) -> Rule {
     Rule {
         priority,
         is_ipv6: false,
@@ -220,7 +216,7 @@ fn rule(priority: u32, action: RuleAction) -> Rule {
 fn route(table: u32, prefix: &str, path: Path) -> Event {
     let key = RouteKey { table, prefix: prefix.parse().unwrap() };
     let target = Arc::new(Target::Paths(vec![path]));
-    Event::Route(key, Route { metric: 0, tos: 0, target }, Placement::Append)
+    Event::Route(key, Route { metric: 0, tos: 0, mtu: 0, target }, Placement::Append)
 }
 
 /// The network that the tests below start from: the usual rules, and a default route by link 1.
@@ -276,7 +272,7 @@ fn a_rule_for_some_destinations_is_for_those() {
     assert_eq!(leaves_by(&fib, 0, "10.1.1.200"), Some(2));
     let key = RouteKey { table: OTHER_TABLE, prefix: "10.1.0.0/16".parse().unwrap() };
     let target = Arc::new(Target::Paths(vec![via(2, "10.8.0.2")]));
-    update(&mut view, &mut fib, vec![Event::RouteGone(key, Route { metric: 0, tos: 0, target })]);
+    update(&mut view, &mut fib, vec![Event::RouteGone(key, Route { metric: 0, tos: 0, mtu: 0, target })]);
     assert_eq!(leaves_by(&fib, 0, "10.1.1.200"), Some(1));
 }
 

@@ -4,23 +4,28 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use warmlane_forward::control::NextHop;
 use warmlane_table::IpPrefix;
 
+use super::desired::{Desired, HopKey, host_prefix};
 use super::follow::Follower;
 use super::kernel::NeighbourState;
 use super::verify::describe;
 
-/// Longest question, in bytes.
-pub(crate) const LONGEST_QUESTION: usize = 4096;
+/// Longest request, in bytes.
+pub(crate) const LONGEST_REQUEST: usize = 4096;
 
-/// Routes and neighbours in an answer, unless the question says otherwise, and at most.
+/// Routes and neighbours in an answer, unless the request says otherwise, and at most.
 const USUAL_LIMIT: usize = 1000;
 const HIGHEST_LIMIT: usize = 2_000_000;
 
 /// The program that a router runs in: what it can tell and do.
 pub trait Host {
-    /// What lanes and ports have counted.
+    /// All that was counted, also by the [`Follower`].
     fn counters(&mut self) -> Value;
+
+    /// Which path packets of each interface take.
+    fn paths(&mut self) -> Value;
 
     /// Reads the configuration again and goes on by it. Says what is different now, a sentence each.
     ///
@@ -29,10 +34,10 @@ pub trait Host {
     fn reload(&mut self, follower: &mut Follower) -> Result<Vec<String>, String>;
 }
 
-/// A question to a running router.
+/// A request to a running router.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase", deny_unknown_fields)]
-pub enum Question {
+pub enum Request {
     /// How it is.
     Status {},
     /// What was counted.
@@ -46,7 +51,7 @@ pub enum Question {
         /// Which table; 0 is the one outside of VRFs.
         table: Option<u16>,
     },
-    /// Stations on the interfaces.
+    /// Neighbours on the interfaces.
     Neighbours {
         /// At most so many.
         limit: Option<usize>,
@@ -57,28 +62,28 @@ pub enum Question {
     Reload {},
 }
 
-impl Question {
-    /// Reads a question.
+impl Request {
+    /// Reads a request.
     ///
     /// # Errors
     /// A sentence that says what is wrong, and what would be right.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(line).map_err(|error| {
-            format!("that is no question ({error}): ask like {{\"ask\":\"status\"}}, see docs/router.md")
+            format!("that is no request ({error}): write one like {{\"ask\":\"status\"}}, see docs/router.md")
         })
     }
 
     /// Answers it.
     pub fn answer(&self, follower: &mut Follower, host: &mut dyn Host) -> Value {
         match self {
-            Self::Status {} => status(follower),
-            Self::Counters {} => {
-                let mut all = host.counters();
-                if let Value::Object(map) = &mut all {
-                    map.insert("kernel".to_owned(), json!(follower.counters()));
+            Self::Status {} => {
+                let mut status = status(follower);
+                if let Value::Object(map) = &mut status {
+                    map.insert("paths".to_owned(), host.paths());
                 }
-                all
+                status
             }
+            Self::Counters {} => host.counters(),
             Self::Routes { address, limit, table } => routes(
                 follower,
                 *address,
@@ -89,7 +94,7 @@ impl Question {
                 neighbours(follower, limit.unwrap_or(USUAL_LIMIT).min(HIGHEST_LIMIT))
             }
             Self::Verify {} => match follower.verify() {
-                Ok(verdict) => json!(verdict),
+                Ok(comparison) => json!(comparison),
                 Err(error) => json!({ "error": format!("the kernel's routes can't be listed: {error}") }),
             },
             Self::Reload {} => match host.reload(follower) {
@@ -122,9 +127,9 @@ fn status(follower: &Follower) -> Value {
         })
         .collect();
     let tables: Vec<Value> = fib
-        .sources()
+        .tables()
         .iter()
-        .map(|source| json!({ "table": source.number, "kernel": source.policy.tables(), "vrf": source.policy.vrf.is_some() }))
+        .map(|table| json!({ "table": table.number, "kernel": table.policy.tables(), "vrf": table.policy.vrf.is_some() }))
         .collect();
     json!({
         "ports": ports,
@@ -163,11 +168,32 @@ fn routes(follower: &Follower, address: Option<IpAddr>, limit: usize, table: u16
     let list: Vec<Value> = found
         .into_iter()
         .map(|(prefix, id)| {
-            let leads_to = follower.fib().next_hop(id).map(|hop| follower.fib().describe(hop));
-            json!({ "prefix": prefix.to_string(), "leads_to": leads_to })
+            let (interfaces, gateways) = paths(follower, table, prefix);
+            let leads_to = match follower.fib().next_hop(id) {
+                Some(NextHop::Punt) if !interfaces.is_empty() => {
+                    Some(format!("the kernel, out of {}", interfaces.join(" or ")))
+                }
+                hop => hop.map(|hop| follower.fib().describe(hop, follower.view())),
+            };
+            json!({ "prefix": prefix.to_string(), "leads_to": leads_to, "gateways": gateways })
         })
         .collect();
     json!({ "total": total, "routes": list })
+}
+
+/// The interfaces and the gateways that a route of a lanes' table goes by.
+fn paths(follower: &Follower, table: u16, prefix: IpPrefix) -> (Vec<String>, Vec<IpAddr>) {
+    let desired = Desired { view: follower.view(), ports: follower.fib().ports() };
+    let key = follower.fib().tables().get(table).and_then(|table| desired.route(&table.policy, prefix));
+    let paths = match key {
+        Some(HopKey::Path(link, gateway)) => vec![(link, gateway)],
+        Some(HopKey::Target(target)) => desired.links_and_gateways(&target),
+        _ => Vec::new(),
+    };
+    let name = |link| follower.view().links().get(&link).map(|link| link.name.clone());
+    let gateways =
+        paths.iter().filter_map(|(_, gateway)| *gateway).filter(|&gateway| host_prefix(gateway) != prefix);
+    (paths.iter().filter_map(|(link, _)| name(*link)).collect(), gateways.collect())
 }
 
 fn neighbours(follower: &Follower, limit: usize) -> Value {
@@ -196,8 +222,8 @@ fn neighbours(follower: &Follower, limit: usize) -> Value {
 }
 
 /// What a group's members are, or a next hop is, in words.
-pub(crate) fn words<'a>(hops: impl Iterator<Item = &'a warmlane_forward::control::NextHop>) -> String {
-    let mut all: Vec<String> = hops.map(describe).collect();
+pub(crate) fn words<'a>(hops: impl Iterator<Item = &'a NextHop>, names: &Desired<'_>) -> String {
+    let mut all: Vec<String> = hops.map(|hop| describe(hop, names)).collect();
     all.sort();
     all.dedup();
     all.join(" or ")
@@ -209,23 +235,23 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn questions_are_read() {
-        assert_eq!(Question::parse(br#"{"ask":"status"}"#), Ok(Question::Status {}));
-        let routes = Question::parse(br#"{"ask":"routes","address":"2001:db8::1","limit":7}"#).unwrap();
+    fn requests_are_read() {
+        assert_eq!(Request::parse(br#"{"ask":"status"}"#), Ok(Request::Status {}));
+        let routes = Request::parse(br#"{"ask":"routes","address":"2001:db8::1","limit":7}"#).unwrap();
         let address = Some("2001:db8::1".parse().unwrap());
-        assert_eq!(routes, Question::Routes { address, limit: Some(7), table: None });
+        assert_eq!(routes, Request::Routes { address, limit: Some(7), table: None });
         for wrong in
             [&b"status"[..], br#"{"ask":"reboot"}"#, br#"{"ask":"routes","address":"x"}"#, b"", b"\xff"]
         {
-            assert!(Question::parse(wrong).unwrap_err().contains("docs/router.md"));
+            assert!(Request::parse(wrong).unwrap_err().contains("docs/router.md"));
         }
-        assert!(Question::parse(br#"{"ask":"routes","adress":"192.0.2.1"}"#).is_err());
+        assert!(Request::parse(br#"{"ask":"routes","adress":"192.0.2.1"}"#).is_err());
     }
 
     proptest! {
         #[test]
         fn any_line_is_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Question::parse(&bytes);
+            let _ = Request::parse(&bytes);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The control socket: a Unix socket that only its owner can open, served between the kernel's news.
+//! The control socket: a Unix socket that only its owner can open, served between the kernel's events.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::connection::Connection;
 use super::follow::Follower;
-use super::protocol::{Host, Question};
+use super::protocol::{Host, Request};
 
 /// Connections at a time; more wait.
 const CONNECTIONS: usize = 16;
@@ -44,7 +44,7 @@ pub enum ServerError {
     },
 }
 
-/// Answers questions.
+/// Answers requests.
 pub struct Server {
     listener: UnixListener,
     path: PathBuf,
@@ -92,8 +92,8 @@ impl Server {
     pub fn serve(&mut self, follower: &mut Follower, host: &mut dyn Host) {
         self.accept();
         self.connections.retain_mut(|connection| {
-            connection.serve(&mut |line| match Question::parse(line) {
-                Ok(question) => question.answer(follower, host),
+            connection.serve(&mut |line| match Request::parse(line) {
+                Ok(request) => request.answer(follower, host),
                 Err(sentence) => json!({ "error": sentence }),
             })
         });

@@ -13,6 +13,8 @@ pub struct RouterSettings {
     pub icmp: IcmpLimits,
     /// How packets' sources are checked.
     pub source_checks: SourceChecks,
+    /// Forward also what would pass netfilter, IPsec or tc in the kernel.
+    pub bypass_netfilter: bool,
 }
 
 /// How packets' sources are checked on which interface.

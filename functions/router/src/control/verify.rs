@@ -1,23 +1,23 @@
 //! Compares the kernel's routes, listed anew, with lanes' tables, without regard to how those came about.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use serde::Serialize;
 use warmlane_forward::control::{NextHop, TableNumber};
 use warmlane_table::{IpPrefix, NextHopId};
 
+use super::desired::{Desired, HopContent, HopKey, host_prefix};
 use super::fib::Fib;
 use super::kernel::View;
 use super::policy::Policy;
-use super::resolve::{Content, HopKey, Resolver, TableSource, host_prefix};
 
 /// Differences that are spelled out.
 const SPELLED_OUT: usize = 100;
 
-/// What came out of a comparison.
+/// The result of comparing the tables with the kernel's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Comparison {
     /// Whether each prefix leads to the same, and none is missing or too many.
     pub equal: bool,
     /// Prefixes compared.
@@ -67,33 +67,39 @@ impl Described {
     }
 }
 
-impl std::fmt::Display for Described {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Described {
+    fn words(&self, names: &Desired<'_>) -> String {
         match self {
-            Self::Plain(hop) => f.write_str(&describe(hop)),
+            Self::Plain(hop) => describe(hop, names),
             Self::Group(members) => {
-                let each = |(hop, parts): &(NextHop, usize)| format!("{} ({parts} ‰)", describe(hop));
-                f.write_str(&members.iter().map(each).collect::<Vec<_>>().join(" or "))
+                let each = |(hop, parts): &(NextHop, usize)| format!("{} ({parts} ‰)", describe(hop, names));
+                members.iter().map(each).collect::<Vec<_>>().join(" or ")
             }
         }
     }
 }
 
-/// A next hop in a few words.
-pub(crate) fn describe(hop: &NextHop) -> String {
+/// A next hop in a few words, with the names of interfaces.
+pub(crate) fn describe(hop: &NextHop, names: &Desired<'_>) -> String {
+    let name = |link| match names.view.links().get(&link) {
+        Some(link) => link.name.clone(),
+        None => format!("interface {link}, which is gone"),
+    };
     match hop {
         NextHop::Forward(to) => {
-            let vlan = to.vlan.map(|vlan| format!(" VLAN {vlan}")).unwrap_or_default();
-            format!("port {}{vlan} to {}", to.port, to.destination)
+            let port = names.ports.get(usize::from(to.port)).map_or(0, |port| port.link);
+            let is_vlan = |link: &&super::kernel::Link| link.lower == Some(port) && link.vlan == to.vlan;
+            let vlan = to.vlan.and_then(|_| names.view.links().values().find(is_vlan));
+            format!("{} to {}", name(vlan.map_or(port, |vlan| vlan.index)), to.destination)
         }
         NextHop::Unresolved(whom) => match whom.gateway {
-            Some(gateway) => format!("link {} to {gateway}, which is yet to be found", whom.link),
-            None => format!("link {}", whom.link),
+            Some(gateway) => format!("{} to {gateway}, which is not resolved yet", name(whom.link)),
+            None => format!("neighbours on {}", name(whom.link)),
         },
         NextHop::Group(_) => "a group".to_owned(),
         NextHop::Local => "this box".to_owned(),
         NextHop::NoNeighbour => "nobody".to_owned(),
-        NextHop::DirectedBroadcast => "all stations of a link".to_owned(),
+        NextHop::DirectedBroadcast => "all neighbours on a link".to_owned(),
         NextHop::Drop => "nowhere".to_owned(),
         NextHop::Unreachable => "nowhere, and the sender is told".to_owned(),
         NextHop::Prohibited => "nowhere, and the sender is told that it's prohibited".to_owned(),
@@ -102,19 +108,19 @@ pub(crate) fn describe(hop: &NextHop) -> String {
     }
 }
 
-fn expected(resolver: &Resolver<'_>, key: &HopKey) -> Described {
-    match resolver.content(key) {
-        Content::Plain(hop) => Described::Plain(hop),
-        Content::Group(paths) => Described::group(paths.into_iter().map(|(link, gateway, weight)| {
-            (plain(resolver, &HopKey::Path(link, gateway)), usize::from(weight))
+fn expected(desired: &Desired<'_>, key: &HopKey) -> Described {
+    match desired.content(key) {
+        HopContent::Plain(hop) => Described::Plain(hop),
+        HopContent::Group(paths) => Described::group(paths.into_iter().map(|(link, gateway, weight)| {
+            (plain(desired, &HopKey::Path(link, gateway)), usize::from(weight))
         })),
     }
 }
 
-fn plain(resolver: &Resolver<'_>, key: &HopKey) -> NextHop {
-    match resolver.content(key) {
-        Content::Plain(hop) => hop,
-        Content::Group(_) => NextHop::Punt,
+fn plain(desired: &Desired<'_>, key: &HopKey) -> NextHop {
+    match desired.content(key) {
+        HopContent::Plain(hop) => hop,
+        HopContent::Group(_) => NextHop::Punt,
     }
 }
 
@@ -132,15 +138,15 @@ pub(crate) type Differences = HashMap<(u16, IpPrefix), String>;
 
 /// Compares lanes' tables with what they should be for the network of `view`; also says how many prefixes there are.
 pub(crate) fn compare(view: &View, fib: &Fib) -> (Differences, usize) {
-    let resolver = Resolver { view, ports: fib.ports(), sources: fib.sources() };
+    let desired = Desired { view, ports: fib.ports() };
     let mut differences = Differences::new();
     let mut routes = 0;
     for (&link, known) in view.links() {
-        let Some((port, vlan)) = resolver.place(link).filter(|_| known.is_up) else { continue };
+        let Some((port, vlan)) = desired.port_of(link).filter(|_| known.is_up) else { continue };
         let number = fib.table_in_use(port, vlan);
-        let in_use = fib.sources().iter().find(|source| Some(source.number) == number);
+        let in_use = number.and_then(|number| fib.tables().get(number));
         let policy = Policy::of(view, Some(link));
-        if in_use.is_none_or(|source| source.policy != policy) {
+        if in_use.is_none_or(|table| table.policy != policy) {
             let sentence = format!("packets that come in by {} should go by other tables", known.name);
             differences.insert(
                 (number.unwrap_or(TableNumber::MAX), host_prefix(IpAddr::from(link.to_be_bytes()))),
@@ -148,54 +154,42 @@ pub(crate) fn compare(view: &View, fib: &Fib) -> (Differences, usize) {
             );
         }
     }
-    for source in fib.sources() {
+    for table in fib.tables().iter() {
         let mut wanted: HashMap<HopKey, Described> = HashMap::new();
         let mut there: HashMap<NextHopId, Option<Described>> = HashMap::new();
-        let mut seen: HashSet<IpPrefix> = HashSet::new();
-        let tables = source.policy.tables();
-        let of_kernel = tables.iter().filter_map(|&number| view.table(number));
-        let of_kernel = of_kernel.flat_map(|table| table.prefixes().map(|(prefix, _)| prefix));
-        let of_neighbours = view.neighbours().map(|neighbour| host_prefix(neighbour.address));
-        let of_lanes = lanes_prefixes(fib, source);
-        for prefix in of_kernel.chain(of_neighbours).chain(source.policy.boundaries()).chain(of_lanes) {
-            if !seen.insert(prefix) {
-                continue;
-            }
-            let id = match prefix {
-                IpPrefix::V4(prefix) => fib.live().ipv4(source.number).and_then(|table| table.route(prefix)),
-                IpPrefix::V6(prefix) => fib.live().ipv6(source.number).and_then(|table| table.route(prefix)),
-            };
-            let key = resolver.choose(source, prefix);
+        let mut prefixes = desired.prefixes(&table.policy);
+        prefixes.extend(view.neighbours().map(|neighbour| host_prefix(neighbour.address)));
+        prefixes.extend(fib.prefixes(table.number));
+        for prefix in prefixes {
+            let id = fib.installed(table.number, prefix);
+            let key = desired.route(&table.policy, prefix);
             routes += usize::from(key.is_some() || id.is_some());
             let want = key
                 .as_ref()
-                .map(|key| &*wanted.entry(key.clone()).or_insert_with(|| expected(&resolver, key)));
+                .map(|key| &*wanted.entry(key.clone()).or_insert_with(|| expected(&desired, key)));
             let have = id.and_then(|id| there.entry(id).or_insert_with(|| actual(fib, id)).as_ref());
             let sentence = match (want, have) {
                 (Some(want), Some(have)) if want.is_like(have) => continue,
                 (None, None) => continue,
-                (Some(want), Some(have)) => format!("{prefix} should lead to {want}, and leads to {have}"),
-                (Some(want), None) => format!("{prefix} should lead to {want}, and is missing"),
-                (None, Some(have)) => format!("{prefix} should not be there, and leads to {have}"),
+                (Some(want), Some(have)) => format!(
+                    "{prefix} should lead to {}, and leads to {}",
+                    want.words(&desired),
+                    have.words(&desired)
+                ),
+                (Some(want), None) => {
+                    format!("{prefix} should lead to {}, and is missing", want.words(&desired))
+                }
+                (None, Some(have)) => {
+                    format!("{prefix} should not be there, and leads to {}", have.words(&desired))
+                }
             };
-            differences.insert((source.number, prefix), sentence);
+            differences.insert((table.number, prefix), sentence);
         }
     }
     (differences, routes)
 }
 
-/// The prefixes of one of lanes' tables.
-pub(crate) fn lanes_prefixes<'a>(
-    fib: &'a Fib,
-    source: &TableSource,
-) -> impl Iterator<Item = IpPrefix> + use<'a> {
-    let (ipv4, ipv6) = (fib.live().ipv4(source.number), fib.live().ipv6(source.number));
-    let ipv4 = ipv4.into_iter().flat_map(|table| table.routes().map(|(prefix, _)| IpPrefix::V4(prefix)));
-    let ipv6 = ipv6.into_iter().flat_map(|table| table.routes().map(|(prefix, _)| IpPrefix::V6(prefix)));
-    ipv4.chain(ipv6)
-}
-
-impl Verdict {
+impl Comparison {
     pub(crate) fn new(differences: &Differences, routes: usize) -> Self {
         let mut first: Vec<String> = differences.values().cloned().collect();
         first.sort();

@@ -2,23 +2,23 @@
 //!
 //! The link information in the messages was recorded from a kernel (it is that of netlink-packet-route's tests:
 //! `ip link add … type vlan id 101`, `ip link add … type vrf table 10`, `ip link set … master …`). VLAN and VRF devices
-//! themselves are tested by `tests/router_devices.rs`.
+//! themselves are tested by `tests/router/devices.rs`.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use warmlane_forward::control::TableNumber;
 use warmlane_forward::control::config::IcmpLimits;
-use warmlane_forward::datapath::{Forwarder, Outputs, Punted};
-use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
+use warmlane_forward::datapath::{Forwarder, mark_of_table};
+use warmlane_lane::{KeptOutputs, Stage as _};
+use warmlane_mem::{Burst, Pool, PoolConfig};
 use warmlane_wire::checksum;
 
+use super::desired::PortSettings;
 use super::fib::Fib;
 use super::kernel::{
-    Event, Neighbour, NeighbourState, Path, Placement, Route, RouteKey, Rule, RuleAction, Target, View,
-    decode,
+    Event, Neighbour, NeighbourState, Path, Placement, Route, RouteKey, RuleAction, Target, View, decode,
 };
-use super::resolve::PortSettings;
+use super::policy_tests::rule;
 use super::warnings::not_followed;
 
 const NEW_LINK: u16 = 16;
@@ -86,7 +86,7 @@ fn route(table: u32, prefix: &str, link: u32, gateway: &str) -> Event {
     let path = Path { link, gateway: Some(gateway.parse().unwrap()), weight: 1, is_dead: false };
     Event::Route(
         key,
-        Route { metric: 0, tos: 0, target: Arc::new(Target::Paths(vec![path])) },
+        Route { metric: 0, tos: 0, mtu: 0, target: Arc::new(Target::Paths(vec![path])) },
         Placement::Append,
     )
 }
@@ -96,44 +96,15 @@ fn neighbour(link: u32, address: &str, last: u8) -> Event {
     Event::Neighbour(Neighbour { link, address: address.parse().unwrap(), state })
 }
 
-fn rule(priority: u32, action: RuleAction) -> Event {
-    Event::Rule(Rule {
-        priority,
-        is_ipv6: false,
-        action,
-        comes_in_by: None,
-        is_for_output: false,
-        to: None,
-        looks_at_more: false,
-    })
-}
-
-#[derive(Default)]
-struct Ports {
-    bursts: [Burst; 2],
-    punted: Vec<(Option<TableNumber>, Vec<u8>)>,
-}
-
-impl Outputs for Ports {
-    fn burst(&mut self, port: u16) -> Option<&mut Burst> {
-        self.bursts.get_mut(usize::from(port))
-    }
-
-    fn punt(&mut self, packet: Packet, table: Option<TableNumber>) -> Punted {
-        self.punted.push((table, packet.data().to_vec()));
-        Punted::Taken
-    }
-}
-
-struct World {
+struct TestRouter {
     view: View,
     fib: Fib,
     forwarder: Forwarder,
     pool: Pool,
-    outputs: Ports,
+    outputs: KeptOutputs,
 }
 
-impl World {
+impl TestRouter {
     fn new(events: Vec<Event>) -> Self {
         let port = |link, name: &str| PortSettings { name: name.to_owned(), link, mtu_limit: 1500 };
         let mut fib = Fib::new(vec![port(WEST, "w0"), port(EAST, "e0")], 1, 0).unwrap();
@@ -146,7 +117,8 @@ impl World {
         let pool = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).unwrap();
         let lane = fib.lane("lane0").unwrap();
         let forwarder = Forwarder::new(lane, pool.clone(), IcmpLimits { rate: 0, burst: 0 });
-        Self { view, fib, forwarder, pool, outputs: Ports::default() }
+        let outputs = KeptOutputs::of(&forwarder).without(Forwarder::HOLD);
+        Self { view, fib, forwarder, pool, outputs }
     }
 
     fn apply(&mut self, event: Event) {
@@ -155,7 +127,7 @@ impl World {
         self.fib.update(&self.view, &changes).unwrap();
     }
 
-    /// What becomes of a packet that comes in by a port: the port it leaves by, the station it goes to, its tag.
+    /// What becomes of a packet that comes in by a port: the port it leaves by, the neighbour it goes to, its tag.
     fn send(&mut self, port: u16, tag: Option<u16>, to: [u8; 4]) -> Option<(usize, u8, Option<u16>)> {
         let index = [WEST, EAST][usize::from(port)] as u8;
         let mut frame = vec![2, 0, 0, 0, 0, index, 4, 0, 0, 0, 9, 9];
@@ -175,25 +147,30 @@ impl World {
         packet.set_port(port);
         let mut burst = Burst::new();
         burst.push(packet).unwrap();
-        self.forwarder.rest();
-        self.forwarder.process(&mut burst, &mut self.outputs);
-        assert!(self.forwarder.counters().balanced());
-        let mut sent =
-            self.outputs.bursts.iter_mut().enumerate().flat_map(|(port, burst)| {
-                burst.drain().map(move |packet| (port, packet)).collect::<Vec<_>>()
-            });
-        let (port, packet) = sent.next()?;
+        self.forwarder.poll(0, &mut Burst::new(), &mut self.outputs.outputs());
+        self.forwarder.process(&mut burst, &mut self.outputs.outputs());
+        assert_eq!(self.forwarder.view().balance(), 0);
+        let (port, packet) = (0..2).find_map(|port| {
+            let packet = self.outputs.burst(Forwarder::FIRST_PORT + port).pop()?;
+            Some((port, packet))
+        })?;
         let data = packet.data();
         let tag = (data[12..14] == [0x81, 0]).then(|| u16::from_be_bytes([data[14], data[15]]));
         Some((port, data[5], tag))
+    }
+
+    /// The marks and bytes of packets that were punted since the last time.
+    fn punted(&mut self) -> Vec<(u32, Vec<u8>)> {
+        let punted = self.outputs.burst(Forwarder::PUNT).drain();
+        punted.map(|packet| (packet.mark(), packet.data().to_vec())).collect()
     }
 }
 
 const FAR: [u8; 4] = [203, 0, 113, 1];
 
-#[test]
-fn a_vlan_of_the_kernels_is_an_interface() {
-    let mut world = World::new(vec![
+/// Both ports, and a VLAN on the western one, each with a route and its neighbour.
+fn ports_and_a_vlan() -> Vec<Event> {
+    vec![
         link(WEST, "w0", None, None, &[]),
         link(EAST, "e0", None, None, &[]),
         link(WEST_101, "w0.101", None, Some(WEST), &VLAN_101),
@@ -201,87 +178,84 @@ fn a_vlan_of_the_kernels_is_an_interface() {
         route(254, "10.0.0.0/8", EAST, "192.0.2.7"),
         neighbour(WEST_101, "198.51.100.7", 7),
         neighbour(EAST, "192.0.2.7", 8),
-    ]);
+    ]
+}
+
+#[test]
+fn a_vlan_of_the_kernels_is_an_interface() {
+    let mut router = TestRouter::new(ports_and_a_vlan());
     // Into the VLAN, out of it, and back into it.
-    assert_eq!(world.send(1, None, FAR), Some((0, 7, Some(101))));
-    assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), Some((1, 8, None)));
-    assert_eq!(world.send(0, Some(101), FAR), Some((0, 7, Some(101))));
+    assert_eq!(router.send(1, None, FAR), Some((0, 7, Some(101))));
+    assert_eq!(router.send(0, Some(101), [10, 0, 0, 1]), Some((1, 8, None)));
+    assert_eq!(router.send(0, Some(101), FAR), Some((0, 7, Some(101))));
     // Others are the kernel's, on this port or on the other one.
-    assert!(world.outputs.punted.is_empty());
-    assert_eq!(world.send(0, Some(102), FAR), None);
-    assert_eq!(world.send(1, Some(101), FAR), None);
-    world.apply(Event::LinkGone(WEST_101));
-    assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), None);
-    let tables: Vec<_> = world.outputs.punted.iter().map(|(table, _)| *table).collect();
-    assert_eq!(tables, [None; 3]);
+    assert!(router.punted().is_empty());
+    assert_eq!(router.send(0, Some(102), FAR), None);
+    assert_eq!(router.send(1, Some(101), FAR), None);
+    router.apply(Event::LinkGone(WEST_101));
+    assert_eq!(router.send(0, Some(101), [10, 0, 0, 1]), None);
+    let marks: Vec<_> = router.punted().iter().map(|(mark, _)| *mark).collect();
+    assert_eq!(marks, [mark_of_table(None); 3]);
 }
 
 /// What comes in by a VLAN that is a member of a bridge is the bridge's, and what leaves by it leaves by the bridge.
 #[test]
 fn a_vlan_in_a_bridge_is_the_kernels() {
-    let mut world = World::new(vec![
-        link(VRF, "br0", None, None, &BRIDGE),
-        link(WEST, "w0", None, None, &[]),
-        link(EAST, "e0", None, None, &[]),
-        link(WEST_101, "w0.101", None, Some(WEST), &VLAN_101),
-        route(254, "203.0.113.0/24", WEST_101, "198.51.100.7"),
-        route(254, "10.0.0.0/8", EAST, "192.0.2.7"),
-        neighbour(WEST_101, "198.51.100.7", 7),
-        neighbour(EAST, "192.0.2.7", 8),
-    ]);
-    assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), Some((1, 8, None)));
+    let bridge = link(VRF, "br0", None, None, &BRIDGE);
+    let mut router = TestRouter::new([vec![bridge], ports_and_a_vlan()].concat());
+    assert_eq!(router.send(0, Some(101), [10, 0, 0, 1]), Some((1, 8, None)));
     // The kernel has both: such a VLAN's frames may come to the port's address, too.
-    let warned = not_followed(&world.view, world.fib.ports());
+    let warned = not_followed(&router.view, router.fib.ports());
     assert!(
         matches!(&warned[..], [one] if one.contains("w0.101 (vlan) has an Ethernet address of its own")),
         "{warned:?}"
     );
-    world.apply(link(WEST_101, "w0.101", Some(VRF), Some(WEST), &VLAN_101));
-    assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), None);
-    assert_eq!(world.send(1, None, FAR), None);
-    let tables: Vec<_> = world.outputs.punted.iter().map(|(table, _)| *table).collect();
-    assert_eq!(tables, [None, Some(0)]);
-    let warned = not_followed(&world.view, world.fib.ports());
+    router.apply(link(WEST_101, "w0.101", Some(VRF), Some(WEST), &VLAN_101));
+    assert_eq!(router.send(0, Some(101), [10, 0, 0, 1]), None);
+    assert_eq!(router.send(1, None, FAR), None);
+    let marks: Vec<_> = router.punted().iter().map(|(mark, _)| *mark).collect();
+    assert_eq!(marks, [None, Some(0)].map(mark_of_table));
+    let warned = not_followed(&router.view, router.fib.ports());
     assert!(
         matches!(&warned[..], [one] if one.contains("w0.101") && one.contains("member of br0")),
         "{warned:?}"
     );
     // The port itself.
-    world.apply(link(EAST, "e0", Some(VRF), None, &[]));
-    assert_eq!(world.send(0, None, [10, 0, 0, 1]), None);
-    let warned = not_followed(&world.view, world.fib.ports());
+    router.apply(link(EAST, "e0", Some(VRF), None, &[]));
+    assert_eq!(router.send(0, None, [10, 0, 0, 1]), None);
+    let warned = not_followed(&router.view, router.fib.ports());
     assert!(warned.iter().any(|one| one.contains("e0 is a member of br0")), "{warned:?}");
-    world.apply(link(EAST, "e0", None, None, &[]));
-    world.apply(link(WEST_101, "w0.101", None, Some(WEST), &VLAN_101));
-    assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), Some((1, 8, None)));
+    router.apply(link(EAST, "e0", None, None, &[]));
+    router.apply(link(WEST_101, "w0.101", None, Some(WEST), &VLAN_101));
+    assert_eq!(router.send(0, Some(101), [10, 0, 0, 1]), Some((1, 8, None)));
 }
 
 #[test]
 fn a_vrf_of_the_kernels_has_a_table_of_its_own() {
-    let mut world = World::new(vec![
+    let mut router = TestRouter::new(vec![
         link(VRF, "red", None, None, &VRF_10),
         link(WEST, "w0", None, None, &[]),
         link(EAST, "e0", Some(VRF), None, &VETH_IN_VRF_10),
         link(WEST_101, "w0.101", Some(VRF), Some(WEST), &VLAN_101),
-        rule(0, RuleAction::Table(255)),
-        rule(1000, RuleAction::Vrf),
-        rule(32_766, RuleAction::Table(254)),
+        Event::Rule(rule(0, RuleAction::Table(255))),
+        Event::Rule(rule(1000, RuleAction::Vrf)),
+        Event::Rule(rule(32_766, RuleAction::Table(254))),
         route(254, "203.0.113.0/24", WEST, "198.51.100.7"),
         route(10, "203.0.113.0/24", EAST, "192.0.2.7"),
         neighbour(WEST, "198.51.100.7", 7),
         neighbour(EAST, "192.0.2.7", 8),
     ]);
-    assert_eq!(world.send(0, None, FAR), Some((0, 7, None)));
+    assert_eq!(router.send(0, None, FAR), Some((0, 7, None)));
     // The same port, but the VLAN is a member.
-    assert_eq!(world.send(0, Some(101), FAR), Some((1, 8, None)));
-    assert_eq!(world.send(1, None, FAR), Some((1, 8, None)));
+    assert_eq!(router.send(0, Some(101), FAR), Some((1, 8, None)));
+    assert_eq!(router.send(1, None, FAR), Some((1, 8, None)));
     // What the VRF has no route for is the kernel's, as it came in, and by a table that says so.
-    assert!(world.outputs.punted.is_empty());
-    assert_eq!(world.send(0, Some(101), [10, 0, 0, 1]), None);
-    let (table, frame) = world.outputs.punted.pop().unwrap();
-    assert!(table > Some(0));
+    assert!(router.punted().is_empty());
+    assert_eq!(router.send(0, Some(101), [10, 0, 0, 1]), None);
+    let (mark, frame) = router.punted().pop().unwrap();
+    assert!(mark > mark_of_table(Some(0)));
     assert_eq!(frame[12..16], [0x81, 0, 0, 101]);
     // A member that leaves goes by the table of the others.
-    world.apply(link(WEST_101, "w0.101", None, Some(WEST), &VLAN_101));
-    assert_eq!(world.send(0, Some(101), FAR), Some((0, 7, None)));
+    router.apply(link(WEST_101, "w0.101", None, Some(WEST), &VLAN_101));
+    assert_eq!(router.send(0, Some(101), FAR), Some((0, 7, None)));
 }

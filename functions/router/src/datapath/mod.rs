@@ -1,8 +1,11 @@
 //! What lanes do besides forwarding.
 
-mod exceptions;
+mod held;
 mod hold;
+mod punt;
+mod waker;
 
-pub(crate) use exceptions::Bell;
-pub use exceptions::{Entrance, PuntPort, RouterExceptions};
-pub use hold::Station;
+pub use held::{HoldLimits, NeighbourKey};
+pub use hold::Hold;
+pub use punt::{Entrance, Punt, PuntDrop};
+pub(crate) use waker::Waker;

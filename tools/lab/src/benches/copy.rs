@@ -1,6 +1,10 @@
 //! What copies cost, by size, and from and to where.
 
-use crate::bench::{Bench, BenchError, Measure};
+use crate::bench::Bench;
+use crate::error::LabError;
+use crate::measure::Measure;
+use crate::random::Xorshift;
+use crate::setting::Lanes;
 use std::hint::black_box;
 use warmlane_sys::clock;
 use warmlane_sys::pages::{MappingError, TableMemory};
@@ -11,25 +15,29 @@ pub(super) const BENCHES: &[Bench] = &[
         name: "copy",
         unit: "copy",
         sentence: "copy 1 to 8,192 bytes from cache to cache, the geometric mean over 37 sizes",
-        prepare: |_| prepare("copy", COLUMNS[0]),
+        lanes: Lanes::One,
+        prepare: |_| prepare(COLUMNS[0]),
     },
     Bench {
         name: "copy-to-memory",
         unit: "copy",
         sentence: "the same from cache to memory",
-        prepare: |_| prepare("copy-to-memory", COLUMNS[1]),
+        lanes: Lanes::One,
+        prepare: |_| prepare(COLUMNS[1]),
     },
     Bench {
         name: "copy-from-memory",
         unit: "copy",
         sentence: "the same from memory to cache",
-        prepare: |_| prepare("copy-from-memory", COLUMNS[2]),
+        lanes: Lanes::One,
+        prepare: |_| prepare(COLUMNS[2]),
     },
     Bench {
         name: "copy-in-memory",
         unit: "copy",
         sentence: "the same from memory to memory",
-        prepare: |_| prepare("copy-in-memory", COLUMNS[3]),
+        lanes: Lanes::One,
+        prepare: |_| prepare(COLUMNS[3]),
     },
 ];
 
@@ -39,21 +47,18 @@ pub(crate) const SIZES: [usize; 37] = [
     1023, 1024, 1025, 1518, 1522, 1600, 2048, 3072, 4096, 5120, 6144, 7168, 8192,
 ];
 const LARGEST: usize = 8_192;
-/// Where the walk through memory begins, in every round anew and in `peers/copy.c` alike: so all ways take the same places in the
-/// same order, however many copies they came to in the round before.
-const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Copies begin at a multiple of so many bytes, as in the talk's table.
 const ALIGNMENT: usize = 32;
-/// So many such places are in no cache.
-const PLACES: usize = 1 << 22;
-/// Bytes from the first place to the end of a copy at the last.
-const MEMORY: usize = PLACES * ALIGNMENT + LARGEST;
+/// So many such addresses are in no cache.
+const SLOTS: usize = 1 << 22;
+/// Bytes from the first of them to the end of a copy at the last.
+const MEMORY: usize = SLOTS * ALIGNMENT + LARGEST;
 /// Copies between two looks at the clock, each elsewhere.
 pub(crate) const BATCH: usize = 100;
 
 /// Where copies go from and to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Endpoints {
     /// The word for it in tables.
     pub(crate) name: &'static str,
     /// The words for it on the peer's command line.
@@ -63,11 +68,11 @@ pub(crate) struct Place {
 }
 
 /// The columns of the talk's table.
-pub(crate) const COLUMNS: [Place; 4] = [
-    Place { name: "cache to cache", argument: "cache-cache", from_memory: false, to_memory: false },
-    Place { name: "cache to memory", argument: "cache-memory", from_memory: false, to_memory: true },
-    Place { name: "memory to cache", argument: "memory-cache", from_memory: true, to_memory: false },
-    Place { name: "memory to memory", argument: "memory-memory", from_memory: true, to_memory: true },
+pub(crate) const COLUMNS: [Endpoints; 4] = [
+    Endpoints { name: "cache to cache", argument: "cache-cache", from_memory: false, to_memory: false },
+    Endpoints { name: "cache to memory", argument: "cache-memory", from_memory: false, to_memory: true },
+    Endpoints { name: "memory to cache", argument: "memory-cache", from_memory: true, to_memory: false },
+    Endpoints { name: "memory to memory", argument: "memory-memory", from_memory: true, to_memory: true },
 ];
 
 /// What copies.
@@ -79,7 +84,7 @@ pub(crate) enum Way {
     Library,
 }
 
-/// The memory that copies take place in. Only random places in much of it are cold, so all of it is written once.
+/// The memory that copies take place in. Only random addresses in much of it are cold, so all of it is written once.
 pub(crate) struct Memory {
     destination: TableMemory<[u8; MEMORY]>,
     source: TableMemory<[u8; MEMORY]>,
@@ -95,11 +100,12 @@ impl Memory {
     }
 }
 
-/// Copies of all sizes.
+/// Copies of all sizes. The random walk through memory begins anew in every round, and in `peers/copy.c` alike: so all ways take
+/// the same addresses in the same order, however many copies they came to in the round before.
 pub(crate) struct Copies {
-    place: Place,
+    endpoints: Endpoints,
     way: Way,
-    random: u64,
+    random: Xorshift,
     /// The cycles of all batches, size by size, since the round began.
     cycles: [u64; SIZES.len()],
     sweeps: u64,
@@ -107,20 +113,27 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    pub(crate) fn new(place: Place, way: Way) -> Self {
-        Self { place, way, random: SEED, cycles: [0; SIZES.len()], sweeps: 0, counted: 0.0 }
+    pub(crate) fn new(endpoints: Endpoints, way: Way) -> Self {
+        Self {
+            endpoints,
+            way,
+            random: Xorshift(Xorshift::SEED),
+            cycles: [0; SIZES.len()],
+            sweeps: 0,
+            counted: 0.0,
+        }
     }
 
     pub(crate) fn begin(&mut self) {
-        *self = Self::new(self.place, self.way);
+        *self = Self::new(self.endpoints, self.way);
     }
 
     /// One batch of each size; returns how many copies these were.
     pub(crate) fn sweep(&mut self, memory: &mut Memory) -> u64 {
         let mut logarithms = 0.0;
-        for (place, &size) in SIZES.iter().enumerate() {
+        for (index, &size) in SIZES.iter().enumerate() {
             let cycles = self.batch(memory, black_box(size));
-            self.cycles[place] += cycles;
+            self.cycles[index] += cycles;
             logarithms += (cycles.max(1) as f64).ln();
         }
         self.sweeps += 1;
@@ -131,21 +144,21 @@ impl Copies {
     }
 
     /// Where the copies of a batch go from and to.
-    fn places(&mut self) -> [(usize, usize); BATCH] {
-        let mut places = [(0, 0); BATCH];
-        for (from, to) in &mut places {
-            *from = if self.place.from_memory { self.anywhere() } else { 0 };
-            *to = if self.place.to_memory { self.anywhere() } else { 0 };
+    fn slots(&mut self) -> [(usize, usize); BATCH] {
+        let mut slots = [(0, 0); BATCH];
+        for (from, to) in &mut slots {
+            *from = if self.endpoints.from_memory { self.anywhere() } else { 0 };
+            *to = if self.endpoints.to_memory { self.anywhere() } else { 0 };
         }
-        places
+        slots
     }
 
     fn batch(&mut self, memory: &mut Memory, size: usize) -> u64 {
-        let places = self.places();
+        let slots = self.slots();
         let Memory { destination, source } = memory;
         let (destination, source) = (&mut destination[0], &source[0]);
         let begin = clock::cycles_ordered();
-        let batch = Batch { destination, source, places: &places, size };
+        let batch = Batch { destination, source, slots: &slots, size };
         match self.way {
             Way::Ours => vector::run(batch),
             Way::Library => library(batch),
@@ -153,13 +166,8 @@ impl Copies {
         clock::cycles_ordered() - begin
     }
 
-    /// A random place (xorshift64*, Vigna 2016).
     fn anywhere(&mut self) -> usize {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        let random = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-        random as usize % PLACES
+        self.random.upper() as usize % SLOTS
     }
 
     /// Cycles a copy of each size since the round began.
@@ -172,7 +180,7 @@ impl Copies {
 struct Batch<'a> {
     destination: &'a mut [u8; MEMORY],
     source: &'a [u8; MEMORY],
-    places: &'a [(usize, usize); BATCH],
+    slots: &'a [(usize, usize); BATCH],
     size: usize,
 }
 
@@ -182,9 +190,9 @@ impl Work for Batch<'_> {
     #[inline(always)]
     fn run<V: Vector>(self, vector: V) {
         let size = self.size.min(LARGEST);
-        for &(from, to) in self.places {
+        for &(from, to) in self.slots {
             // The compiler sees that these are inside, and checks nothing, as the peers don't.
-            let (from, to) = (from % PLACES * ALIGNMENT, to % PLACES * ALIGNMENT);
+            let (from, to) = (from % SLOTS * ALIGNMENT, to % SLOTS * ALIGNMENT);
             vector.copy(&mut self.destination[to..to + size], &self.source[from..from + size]);
         }
     }
@@ -192,10 +200,10 @@ impl Work for Batch<'_> {
 
 #[inline(never)]
 fn library(batch: Batch<'_>) {
-    let Batch { destination, source, places, size } = batch;
+    let Batch { destination, source, slots, size } = batch;
     let size = size.min(LARGEST);
-    for &(from, to) in places {
-        let (from, to) = (from % PLACES * ALIGNMENT, to % PLACES * ALIGNMENT);
+    for &(from, to) in slots {
+        let (from, to) = (from % SLOTS * ALIGNMENT, to % SLOTS * ALIGNMENT);
         // A slice's copy of unknown length is a call of `memcpy`.
         destination[to..to + size].copy_from_slice(&source[from..from + size]);
     }
@@ -222,9 +230,9 @@ impl Measure for Bound {
     }
 }
 
-fn prepare(name: &'static str, place: Place) -> Result<Box<dyn Measure>, BenchError> {
-    let memory = Memory::new().map_err(|error| BenchError::setup(name, error))?;
-    Ok(Box::new(Bound { copies: Copies::new(place, Way::Ours), memory }))
+fn prepare(endpoints: Endpoints) -> Result<Box<dyn Measure>, LabError> {
+    let memory = Memory::new().map_err(LabError::setup)?;
+    Ok(Box::new(Bound { copies: Copies::new(endpoints, Way::Ours), memory }))
 }
 
 #[cfg(test)]
@@ -234,11 +242,11 @@ mod tests {
     #[test]
     fn all_ways_walk_through_memory_alike_in_every_round() {
         let mut ways = [Way::Ours, Way::Library].map(|way| Copies::new(COLUMNS[3], way));
-        let first = ways.each_mut().map(Copies::places);
+        let first = ways.each_mut().map(Copies::slots);
         assert_eq!(first[0], first[1]);
-        assert!(first[0].windows(2).all(|pair| pair[0] != pair[1]) && first[0] != ways[0].places());
+        assert!(first[0].windows(2).all(|pair| pair[0] != pair[1]) && first[0] != ways[0].slots());
         // One of them came to more copies in this round.
         ways.iter_mut().for_each(Copies::begin);
-        assert_eq!(ways.each_mut().map(Copies::places), first);
+        assert_eq!(ways.each_mut().map(Copies::slots), first);
     }
 }

@@ -1,33 +1,43 @@
 //! What an exact match costs.
 
 use warmlane_sys::clock;
+use warmlane_sys::random::Random;
 use warmlane_table::{ExactReader, ExactTable};
 
-use crate::bench::{Bench, BenchError, Measure, Options};
+use crate::bench::Bench;
+use crate::error::LabError;
+use crate::measure::Measure;
+use crate::random::Xorshift;
+use crate::setting::Lanes;
+use crate::setting::Setting;
 
 pub(super) const BENCHES: &[Bench] = &[
     Bench {
         name: "exact",
         unit: "lookup",
         sentence: "look up 64 keys of 16 bytes at once among 1,000,000 flows, in random order",
+        lanes: Lanes::One,
         prepare: lookup,
     },
     Bench {
         name: "exact-aging",
         unit: "lookup",
         sentence: "the same where lookups mark what they find, so that idle flows can be removed",
+        lanes: Lanes::One,
         prepare: lookup_with_aging,
     },
     Bench {
         name: "exact-insert",
         unit: "insertion",
         sentence: "fill an empty table with 1,000,000 flows of 16-byte keys, one by one; emptying it again is not counted",
+        lanes: Lanes::One,
         prepare: insert,
     },
     Bench {
         name: "exact-insert-burst",
         unit: "insertion",
         sentence: "the same, 64 at once",
+        lanes: Lanes::One,
         prepare: insert_burst,
     },
 ];
@@ -42,29 +52,19 @@ const PIECE: usize = 64;
 /// Insertions in a piece of work.
 const INSERTIONS: usize = 1024;
 
-/// Key number `index`, the same on both sides of a comparison: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) twice.
+/// Key number `index`, the same on both sides of a comparison.
 pub(crate) fn key(index: u64) -> Key {
-    let word = |index: u64| {
-        let mut z = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    };
+    let word = |index| Random::new(index).bits();
     let mut key = [0; 16];
     key[..8].copy_from_slice(&word(2 * index).to_le_bytes());
     key[8..].copy_from_slice(&word(2 * index + 1).to_le_bytes());
     key
 }
 
-/// As many numbers below `bound` as asked for, in an order that nothing can foresee: xorshift64* (Vigna 2016).
+/// As many random numbers below `bound` as asked for.
 pub(crate) fn random_order(count: u64, bound: u64) -> impl Iterator<Item = u64> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    (0..count).map(move |_| {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        ((state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) * bound) >> 32
-    })
+    let mut random = Xorshift(Xorshift::SEED);
+    (0..count).map(move |_| random.below(bound as usize) as u64)
 }
 
 struct Lookup {
@@ -75,21 +75,20 @@ struct Lookup {
     values: Vec<u32>,
 }
 
-fn lookup(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    lookup_in("exact", options, ExactTable::new)
+fn lookup(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    lookup_in(setting, ExactTable::new)
 }
 
-fn lookup_with_aging(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    lookup_in("exact-aging", options, ExactTable::with_aging)
+fn lookup_with_aging(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    lookup_in(setting, ExactTable::with_aging)
 }
 
 fn lookup_in(
-    name: &'static str,
-    options: &Options,
+    setting: &Setting,
     make: fn(usize) -> Result<ExactTable<Key>, warmlane_table::ExactError>,
-) -> Result<Box<dyn Measure>, BenchError> {
-    let burst = options.burst.unwrap_or(64);
-    let table = filled(make, FLOWS).map_err(|error| BenchError::setup(name, error))?;
+) -> Result<Box<dyn Measure>, LabError> {
+    let burst = setting.burst.unwrap_or(64);
+    let table = filled(make, FLOWS).map_err(LabError::setup)?;
     let keys = random_order(FLOWS, FLOWS).map(key).collect();
     let values = vec![0; burst];
     Ok(Box::new(Lookup { reader: table.reader(), keys, burst, next: 0, values }))
@@ -131,16 +130,16 @@ struct Insert {
     cycles: u64,
 }
 
-fn insert(_: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    insert_by("exact-insert", None)
+fn insert(_: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    insert_by(None)
 }
 
-fn insert_burst(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    insert_by("exact-insert-burst", Some(options.burst.unwrap_or(64)))
+fn insert_burst(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    insert_by(Some(setting.burst.unwrap_or(64)))
 }
 
-fn insert_by(name: &'static str, burst: Option<usize>) -> Result<Box<dyn Measure>, BenchError> {
-    let table = ExactTable::new(FLOWS as usize).map_err(|error| BenchError::setup(name, error))?;
+fn insert_by(burst: Option<usize>) -> Result<Box<dyn Measure>, LabError> {
+    let table = ExactTable::new(FLOWS as usize).map_err(LabError::setup)?;
     Ok(Box::new(Insert { table, keys: (0..FLOWS).map(key).collect(), next: 0, burst, cycles: 0 }))
 }
 

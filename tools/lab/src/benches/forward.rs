@@ -1,21 +1,27 @@
 //! What forwarding costs: replay, validate, look up in the full table, rewrite, drop.
 
-use crate::bench::{Bench, BenchError, Measure, Options};
+use super::fixture;
+use crate::bench::Bench;
+use crate::error::LabError;
+use crate::measure::Measure;
+use crate::setting::Lanes;
+use crate::setting::Setting;
 use crate::traffic::{self, Mix};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use warmlane_forward::control::{Config, Routes};
 use warmlane_forward::datapath::Forwarder;
-use warmlane_forward::{ForwardTask, TaskPort};
-use warmlane_lane::{Poll, Task};
-use warmlane_mem::{LaneCache, Pool, PoolConfig};
-use warmlane_memory::{null, replay};
-use warmlane_port::QueueCounters;
+use warmlane_forward::pipeline;
+use warmlane_lane::{LanePort, Pipeline, Poll, Task as _};
+use warmlane_mem::LaneCache;
+use warmlane_memory::null;
+use warmlane_port::QueueCountersView;
 
 pub(super) const BENCHES: &[Bench] = &[Bench {
     name: "l3-forward",
     unit: "packet",
     sentence: "replay 60-byte frames, validate, look up in the full table, rewrite, drop",
+    lanes: Lanes::One,
     prepare: l3_forward,
 }];
 
@@ -26,32 +32,24 @@ const NEIGHBOURS: usize = 32;
 
 /// The task that `warmlane forward` runs on its lanes.
 struct Forward {
-    task: ForwardTask,
-    sink: Arc<QueueCounters>,
+    task: Pipeline,
+    sink: QueueCountersView,
     /// What the sink had when the round began.
     before: u64,
     _lane: LaneCache,
 }
 
-fn l3_forward(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let setup = |error: &dyn std::fmt::Display| BenchError::setup(NAME, error);
-    let config = Config::from_toml(&configuration()).map_err(|error| setup(&error))?;
-    let routes = Routes::from_config(&config).map_err(|error| setup(&error))?;
-    let pool = Pool::new(&PoolConfig { name: NAME.to_owned(), ..PoolConfig::default() })
-        .map_err(|error| setup(&error))?;
-    let frames = match &options.frames {
-        Some(frames) => Arc::clone(frames),
-        None => Arc::new(traffic::generate(&Mix::shortest(65_536)).map_err(|error| setup(&error))?),
-    };
-    let source =
-        replay::open(NAME, &frames, &pool, replay::ReplayConfig::default()).map_err(|error| setup(&error))?;
-    let out =
-        null::sink(NAME, 1).transmit.into_iter().next().ok_or_else(|| setup(&"the sink has no queue"))?;
-    let sink = Arc::clone(out.counters());
-    let lane = pool.attach().map_err(|error| setup(&error))?;
+fn l3_forward(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let config = Config::from_toml(&configuration()).map_err(LabError::setup)?;
+    let routes = Routes::from_config(&config).map_err(LabError::setup)?;
+    let (pool, lane) = fixture::pool(NAME)?;
+    let source = fixture::replayed(NAME, setting, &pool, || traffic::generate(&Mix::shortest(65_536)))?;
+    let out = fixture::transmit(null::sink(NAME, 1))?;
+    let sink = out.counters();
     let forwarder = Forwarder::new(Arc::new(routes), pool, config.icmp);
-    let port = TaskPort { receive: source.receive, transmit: Some(out), lossless: true };
-    let task = ForwardTask::new(forwarder, vec![port], options.burst.unwrap_or(64));
+    let port = LanePort { name: "out".to_owned(), receive: source.receive, transmit: Some(out) };
+    let task =
+        pipeline(forwarder, vec![port]).map_err(LabError::setup)?.with_burst(setting.burst.unwrap_or(64));
     Ok(Box::new(Forward { task, sink, before: 0, _lane: lane }))
 }
 
@@ -62,11 +60,11 @@ impl Measure for Forward {
     }
 
     fn begin(&mut self) {
-        self.before = self.sink.packets.get();
+        self.before = self.sink.packets();
     }
 
     fn forwarded(&self) -> Option<u64> {
-        Some(self.sink.packets.get() - self.before)
+        Some(self.sink.packets() - self.before)
     }
 }
 
@@ -88,7 +86,7 @@ fn configuration() -> String {
         ipv4.push(four);
         ipv6.push(six);
     }
-    let _ = writeln!(text, "[full_table]\nipv4 = {ipv4:?}\nipv6 = {ipv6:?}");
+    let _ = writeln!(text, "[full-table]\nipv4 = {ipv4:?}\nipv6 = {ipv6:?}");
     text + "[[port]]\nname = \"out\"\ndriver = \"null\"\nmac = \"02:00:00:00:00:01\"\n" + &neighbours
 }
 
@@ -101,8 +99,8 @@ mod tests {
         // A hundred frames that are forwarded, and one of zeros that can't be.
         let mut frames = traffic::generate(&Mix::shortest(100)).unwrap();
         let forwarded = |frames: &warmlane_memory::replay::Frames| {
-            let options = Options { frames: Some(Arc::new(frames.clone())), ..Options::default() };
-            let mut measure = l3_forward(&options).unwrap();
+            let setting = Setting { frames: Some(Arc::new(frames.clone())), ..Setting::default() };
+            let mut measure = l3_forward(&setting).unwrap();
             measure.work();
             measure.begin();
             (measure.work(), measure.forwarded())

@@ -1,17 +1,24 @@
 //! What generating a packet costs.
 
-use crate::bench::{Bench, BenchError, Measure, Options};
+use super::fixture;
+use crate::bench::Bench;
+use crate::error::LabError;
+use crate::measure::Measure;
+use crate::setting::Lanes;
+use crate::setting::Setting;
 use std::sync::Arc;
 use warmlane_gen::control::Config;
-use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders, Transmitter};
-use warmlane_lane::{Poll, Task};
-use warmlane_mem::{LaneCache, Pool, PoolConfig};
+use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders};
+use warmlane_gen::{SendingSide, pipeline};
+use warmlane_lane::{Pipeline, Poll, Task as _};
+use warmlane_mem::LaneCache;
 use warmlane_memory::null;
 
 pub(super) const BENCHES: &[Bench] = &[Bench {
     name: NAME,
     unit: "packet",
     sentence: "generate 64-byte UDP from random sources, each with sequence number, time and checksums, and drop it",
+    lanes: Lanes::One,
     prepare: generate,
 }];
 
@@ -32,21 +39,18 @@ count = 65536
 
 /// The task that `warmlane gen` runs on its sending lane.
 struct Generate {
-    task: Transmitter,
+    task: Pipeline,
     _lane: LaneCache,
 }
 
-fn generate(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let setup = |error: &dyn std::fmt::Display| BenchError::setup(NAME, error);
-    let config = Config::from_toml(STREAMS).map_err(|error| setup(&error))?;
-    let plan = config.profile.plan().map_err(|error| setup(&error))?;
-    let pool = Pool::new(&PoolConfig { name: NAME.to_owned(), ..PoolConfig::default() })
-        .map_err(|error| setup(&error))?;
-    let lane = pool.attach().map_err(|error| setup(&error))?;
-    let sink = null::sink(NAME, 1).transmit.into_iter().next();
+fn generate(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let config = Config::from_toml(STREAMS).map_err(LabError::setup)?;
+    let plan = config.profile.plan().map_err(LabError::setup)?;
+    let (pool, lane) = fixture::pool(NAME)?;
+    let sink = fixture::transmit(null::sink(NAME, 1))?;
     let orders = Arc::new(TransmitOrders::default());
-    let mut task =
-        Transmitter::new(sink.ok_or_else(|| setup(&"the port has no queue"))?, pool, Arc::clone(&orders));
+    let sending = SendingSide { queue: sink, pool, orders: Arc::clone(&orders) };
+    let mut task = pipeline(Some(sending), None).map_err(LabError::setup)?;
     orders.give(TransmitOrder {
         plan: Arc::new(plan),
         trial: 1,
@@ -54,7 +58,7 @@ fn generate(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
         packets_per_cycle: 0.0,
         duration: u64::MAX >> 1,
         count: u64::MAX,
-        burst: options.burst.unwrap_or(64),
+        burst: setting.burst.unwrap_or(64),
         patience: 0,
         seed: 1,
     });

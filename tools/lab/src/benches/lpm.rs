@@ -3,9 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::bench::{Bench, BenchError, Measure, Options};
+use crate::bench::Bench;
+use crate::error::LabError;
+use crate::measure::Measure;
 use crate::partner::Partner;
-use crate::routes::{Family, Locality, Random};
+use crate::random::Xorshift;
+use crate::routes::{Family, Locality, random_hop};
+use crate::setting::Lanes;
+use crate::setting::Setting;
 use warmlane_sync::rcu::{Domain, Reader};
 use warmlane_sys::clock;
 use warmlane_sys::pages::TableMemory;
@@ -17,54 +22,84 @@ pub(super) const BENCHES: &[Bench] = &[
         name: "lpm4",
         unit: "lookup",
         sentence: "look up IPv4 addresses inside random prefixes of the full table",
-        prepare: |options| ipv4("lpm4", options, Locality::Inside, simd::detected()),
+        lanes: Lanes::One,
+        prepare: |setting| ipv4(setting, Locality::Inside, simd::detected()),
     },
     Bench {
         name: "lpm4-uniform",
         unit: "lookup",
         sentence: "look up random IPv4 addresses in the full table",
-        prepare: |options| ipv4("lpm4-uniform", options, Locality::Uniform, simd::detected()),
+        lanes: Lanes::One,
+        prepare: |setting| ipv4(setting, Locality::Uniform, simd::detected()),
     },
     Bench {
         name: "lpm4-portable",
         unit: "lookup",
         sentence: "the same as lpm4, by the portable code",
-        prepare: |options| ipv4("lpm4-portable", options, Locality::Inside, Level::Portable),
+        lanes: Lanes::One,
+        prepare: |setting| ipv4(setting, Locality::Inside, Level::Portable),
     },
     Bench {
         name: "lpm4-live",
         unit: "lookup",
         sentence: "the same as lpm4, while another lane makes a million changes a second in the order of a feed",
-        prepare: |options| live("lpm4-live", options, Pace::FEED),
+        lanes: Lanes::Two,
+        prepare: |setting| live(setting, Pace::FEED),
     },
     Bench {
         name: "lpm4-live-idle",
         unit: "lookup",
         sentence: "the same as lpm4-live, while the other lane makes no change",
-        prepare: |options| live("lpm4-live-idle", options, Pace::IDLE),
+        lanes: Lanes::Two,
+        prepare: |setting| live(setting, Pace::IDLE),
     },
     Bench {
         name: "lpm4-change",
         unit: "change",
         sentence: "give 64 neighbouring IPv4 routes other next hops, remove them, insert them again, in the full table",
+        lanes: Lanes::One,
         prepare: change,
+    },
+    Bench {
+        name: "lpm4-neighbours",
+        unit: "change",
+        sentence: "remove or insert one of 8,192 IPv4 routes to hosts side by side",
+        lanes: Lanes::One,
+        prepare: |_| neighbours(|number, _| 0x0a01_2000 | number as u32),
     },
     Bench {
         name: "lpm6",
         unit: "lookup",
         sentence: "look up IPv6 addresses inside random prefixes of the full table",
-        prepare: |options| ipv6("lpm6", options, Locality::Inside),
+        lanes: Lanes::One,
+        prepare: |setting| ipv6(setting, Locality::Inside),
     },
     Bench {
         name: "lpm6-uniform",
         unit: "lookup",
         sentence: "look up random IPv6 addresses of 2000::/3 in the full table",
-        prepare: |options| ipv6("lpm6-uniform", options, Locality::Uniform),
+        lanes: Lanes::One,
+        prepare: |setting| ipv6(setting, Locality::Uniform),
+    },
+    Bench {
+        name: "lpm6-neighbours",
+        unit: "change",
+        sentence: "remove or insert one of 8,192 IPv6 routes to hosts anywhere in a /64",
+        lanes: Lanes::One,
+        prepare: |_| neighbours(|_, random| SITE | u128::from(random.next())),
+    },
+    Bench {
+        name: "lpm6-neighbours-adjacent",
+        unit: "change",
+        sentence: "remove or insert one of 8,192 IPv6 routes to hosts side by side",
+        lanes: Lanes::One,
+        prepare: |_| neighbours(|number, _| SITE | number as u128),
     },
     Bench {
         name: "random-lines",
         unit: "line",
         sentence: "load random cache lines of 6 MiB that don't depend on each other: what bounds lookups in tables",
+        lanes: Lanes::One,
         prepare: random_lines,
     },
 ];
@@ -118,55 +153,46 @@ pub(crate) fn lookups<A: 'static, V: Clone + 'static>(
 
 /// Compares some answers with those of the control side, as peers do with those of a search: a table that holds half of
 /// the routes would be fast.
-fn answers_are_right<A: Family>(
-    name: &'static str,
-    table: &A::Table,
-    addresses: &[A],
-) -> Result<(), BenchError> {
+fn answers_are_right<A: Family>(table: &A::Table, addresses: &[A]) -> Result<(), LabError> {
     let some = &addresses[..addresses.len().min(CHECKED)];
     let keys: Vec<_> = some.iter().map(|address| A::key(*address)).collect();
     let mut hops = vec![NextHopId::NONE; keys.len()];
     A::look_up(table, &keys, &mut hops);
     match some.iter().zip(hops).find(|(address, hop)| A::longest_match(table, **address) != *hop) {
         None => Ok(()),
-        Some((address, hop)) => Err(BenchError::setup(name, format!("{address:?} leads to {hop:?}"))),
+        Some((address, hop)) => Err(LabError::setup(format!("{address:?} leads to {hop:?}"))),
     }
 }
 
-fn ipv4_table(name: &'static str) -> Result<(Vec<Ipv4Prefix>, Ipv4Table), BenchError> {
-    let prefixes = u32::full_table().map_err(|error| BenchError::setup(name, error))?;
-    let mut random = Random(Random::SEED);
-    let table = Ipv4Table::from_routes(prefixes.iter().map(|prefix| (*prefix, random.hop())))
-        .map_err(|error| BenchError::setup(name, error))?;
+fn ipv4_table() -> Result<(Vec<Ipv4Prefix>, Ipv4Table), LabError> {
+    let prefixes = u32::full_table().map_err(LabError::setup)?;
+    let mut random = Xorshift(Xorshift::SEED);
+    let table = Ipv4Table::from_routes(prefixes.iter().map(|prefix| (*prefix, random_hop(&mut random))))
+        .map_err(LabError::setup)?;
     Ok((prefixes, table))
 }
 
-fn ipv4(
-    name: &'static str,
-    options: &Options,
-    locality: Locality,
-    level: Level,
-) -> Result<Box<dyn Measure>, BenchError> {
-    let (prefixes, mut table) = ipv4_table(name)?;
+fn ipv4(setting: &Setting, locality: Locality, level: Level) -> Result<Box<dyn Measure>, LabError> {
+    let (prefixes, mut table) = ipv4_table()?;
     if !table.use_level(level) {
-        return Err(BenchError::setup(name, format!("this processor has no {level}")));
+        return Err(LabError::setup(format!("this processor has no {level}")));
     }
     let addresses = locality.addresses(&prefixes, IPV4_ADDRESSES);
-    answers_are_right(name, &table, &addresses)?;
+    answers_are_right(&table, &addresses)?;
     let look_up = move |addresses: &[u32], hops: &mut [NextHopId]| table.lookup_burst(addresses, hops);
-    Ok(lookups(addresses, options.burst.unwrap_or(64), NextHopId::NONE, look_up))
+    Ok(lookups(addresses, setting.burst.unwrap_or(64), NextHopId::NONE, look_up))
 }
 
-fn ipv6(name: &'static str, options: &Options, locality: Locality) -> Result<Box<dyn Measure>, BenchError> {
-    let prefixes = u128::full_table().map_err(|error| BenchError::setup(name, error))?;
-    let mut random = Random(Random::SEED);
-    let table = Ipv6Table::from_routes(prefixes.iter().map(|prefix| (*prefix, random.hop())))
-        .map_err(|error| BenchError::setup(name, error))?;
+fn ipv6(setting: &Setting, locality: Locality) -> Result<Box<dyn Measure>, LabError> {
+    let prefixes = u128::full_table().map_err(LabError::setup)?;
+    let mut random = Xorshift(Xorshift::SEED);
+    let table = Ipv6Table::from_routes(prefixes.iter().map(|prefix| (*prefix, random_hop(&mut random))))
+        .map_err(LabError::setup)?;
     let addresses = locality.addresses(&prefixes, IPV6_ADDRESSES);
-    answers_are_right(name, &table, &addresses)?;
+    answers_are_right(&table, &addresses)?;
     let addresses = addresses.into_iter().map(u128::to_be_bytes).collect();
     let look_up = move |addresses: &[[u8; 16]], hops: &mut [NextHopId]| table.lookup_burst(addresses, hops);
-    Ok(lookups(addresses, options.burst.unwrap_or(64), NextHopId::NONE, look_up))
+    Ok(lookups(addresses, setting.burst.unwrap_or(64), NextHopId::NONE, look_up))
 }
 
 /// 64-bit words in a cache line.
@@ -174,11 +200,10 @@ const WORDS: usize = 8;
 /// As many as lookups of IPv4 read.
 const LINES: usize = (6 << 20) / (8 * WORDS);
 
-fn random_lines(_: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let mut lines = TableMemory::<u64>::zeroed(LINES * WORDS)
-        .map_err(|error| BenchError::setup("random-lines", error))?;
+fn random_lines(_: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let mut lines = TableMemory::<u64>::zeroed(LINES * WORDS).map_err(LabError::setup)?;
     lines.fill(1);
-    let mut random = Random(Random::SEED);
+    let mut random = Xorshift(Xorshift::SEED);
     let mut turns = Turns { all: (0..IPV4_ADDRESSES).map(|_| random.below(LINES) as u32).collect(), next: 0 };
     Ok(Box::new(move || {
         let sum: u64 = turns.piece(LOOKUPS).iter().map(|line| lines[*line as usize * WORDS]).sum();
@@ -186,13 +211,13 @@ fn random_lines(_: &Options) -> Result<Box<dyn Measure>, BenchError> {
     }))
 }
 
-fn live(name: &'static str, options: &Options, pace: Pace) -> Result<Box<dyn Measure>, BenchError> {
-    let second_cpu = BenchError::second_cpu(name, options)?;
-    let (prefixes, table) = ipv4_table(name)?;
+fn live(setting: &Setting, pace: Pace) -> Result<Box<dyn Measure>, LabError> {
+    let second_cpu = setting.second_cpu()?;
+    let (prefixes, table) = ipv4_table()?;
     let addresses = Locality::Inside.addresses(&prefixes, IPV4_ADDRESSES);
     let feed = move || Ok(Feed::new(table, prefixes));
-    let live = Live::start(feed, addresses, options.burst.unwrap_or(64), second_cpu, pace);
-    Ok(Box::new(live.map_err(|reason| BenchError::setup(name, reason))?))
+    let live = Live::start(feed, addresses, setting.burst.unwrap_or(64), second_cpu, pace);
+    Ok(Box::new(live.map_err(LabError::setup)?))
 }
 
 /// The owner of a table, who changes it as a feed that starts anew does: in the order of addresses, all with another next
@@ -202,19 +227,19 @@ pub(crate) struct Feed<A: Family> {
     prefixes: Vec<Prefix<A>>,
     next: usize,
     phase: u32,
-    random: Random,
+    random: Xorshift,
 }
 
 impl<A: Family> Feed<A> {
     pub(crate) fn new(table: A::Table, prefixes: Vec<Prefix<A>>) -> Self {
-        Self { table, prefixes, next: 0, phase: 0, random: Random(Random::SEED) }
+        Self { table, prefixes, next: 0, phase: 0, random: Xorshift(Xorshift::SEED) }
     }
 
     /// Makes so many changes, or as many as there are routes left before the last; says how many
     pub(crate) fn step(&mut self, count: usize) -> Result<u64, String> {
         let Self { table, prefixes, next, phase, random } = self;
         let batch = &prefixes[*next..(*next + count).min(prefixes.len())];
-        let changes = batch.iter().map(|prefix| (*prefix, (*phase != 1).then(|| random.hop())));
+        let changes = batch.iter().map(|prefix| (*prefix, (*phase != 1).then(|| random_hop(random))));
         A::apply(table, changes).map_err(|error| error.to_string())?;
         let count = batch.len();
         *phase = (*phase + 1) % 3;
@@ -225,12 +250,39 @@ impl<A: Family> Feed<A> {
     }
 }
 
-fn change(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let (prefixes, table) = ipv4_table("lpm4-change")?;
-    let batch = options.burst.unwrap_or(BATCH);
+fn change(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let (prefixes, table) = ipv4_table()?;
+    let batch = setting.burst.unwrap_or(BATCH);
     let mut feed = Feed::<u32>::new(table, prefixes);
     // Memory that runs out ends the count, and so shows.
     Ok(Box::new(move || (0..12).map(|_| feed.step(batch).unwrap_or(0)).sum()))
+}
+
+/// A /64 of the prefix for documentation (RFC 3849).
+const SITE: u128 = 0x2001_0db8 << 96;
+/// Routes to hosts near each other.
+const NEIGHBOURS: usize = 8192;
+
+/// Changes of a table of routes to hosts, made one by one, of which each is removed and inserted again.
+fn neighbours<A: Family>(host: impl Fn(usize, &mut Xorshift) -> A) -> Result<Box<dyn Measure>, LabError> {
+    let mut random = Xorshift(Xorshift::SEED);
+    let hosts: Vec<_> =
+        (0..NEIGHBOURS).map(|number| Prefix::containing(host(number, &mut random), A::BITS)).collect();
+    let mut table = A::table([]).map_err(LabError::setup)?;
+    for host in &hosts {
+        A::apply(&mut table, [(*host, Some(random_hop(&mut random)))]).map_err(LabError::setup)?;
+    }
+    Ok(Box::new(move || {
+        let mut count = 0;
+        for _ in 0..BATCH {
+            let host = hosts[random.below(hosts.len())];
+            for hop in [None, Some(random_hop(&mut random))] {
+                // Memory that runs out ends the count, and so shows.
+                count += u64::from(A::apply(&mut table, [(host, hop)]).is_ok());
+            }
+        }
+        count
+    }))
 }
 
 /// How fast a table is changed.
@@ -375,7 +427,7 @@ impl Measure for Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
     use warmlane_sys::affinity;
 
     /// Lookups in each of two rounds beside a lane that changes 1,024 routes at this pace, or tries to where `phase` of the feed
@@ -388,7 +440,18 @@ mod tests {
         Some([(); 2].map(|()| {
             live.begin();
             let count = live.work();
-            std::thread::sleep(Duration::from_millis(20));
+            // On a busy machine the other lane gets its CPU late.
+            let (start, before) = (Instant::now(), live.tally.changes.load(Ordering::Relaxed));
+            let waits = || {
+                pace.per_second > 0
+                    && !live.tally.failed.load(Ordering::Relaxed)
+                    && live.tally.changes.load(Ordering::Relaxed) == before
+            };
+            while start.elapsed() < Duration::from_millis(20)
+                || waits() && start.elapsed() < Duration::from_secs(20)
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
             live.end();
             count
         }))
@@ -397,7 +460,7 @@ mod tests {
     #[test]
     fn lookups_count_only_beside_changes() {
         let all = [LOOKUPS as u64; 2];
-        let slow = Pace { per_second: 100_000, least: 1_000, ..Pace::FEED };
+        let slow = Pace { per_second: 100_000, least: 1, ..Pace::FEED };
         let Some(counts) = lookups_beside(slow, 0) else { return };
         assert_eq!(counts, all);
         assert_eq!(lookups_beside(Pace { least: 200_000, ..slow }, 0), Some([LOOKUPS as u64, 0]));

@@ -1,9 +1,14 @@
 //! What a capture file's burst path costs; the file lies in the kernel's page cache.
 
-use crate::bench::{Bench, BenchError, Measure, Options};
+use super::fixture;
+use crate::bench::Bench;
+use crate::error::LabError;
+use crate::measure::Measure;
+use crate::setting::Lanes;
+use crate::setting::Setting;
 use std::path::{Path, PathBuf};
-use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
-use warmlane_pcap::PcapConfig;
+use warmlane_mem::{Burst, LaneCache, Pool};
+use warmlane_pcap::PcapOptions;
 use warmlane_port::{ReceiveQueue, TransmitQueue};
 
 pub(super) const BENCHES: &[Bench] = &[
@@ -11,12 +16,14 @@ pub(super) const BENCHES: &[Bench] = &[
         name: "pcap-read",
         unit: "packet",
         sentence: "receive 60-byte frames from a capture file, over and over, and free them",
+        lanes: Lanes::One,
         prepare: read,
     },
     Bench {
         name: "pcap-write",
         unit: "packet",
         sentence: "take packets with 60-byte frames and transmit them to a capture file, /dev/null",
+        lanes: Lanes::One,
         prepare: write,
     },
 ];
@@ -44,32 +51,20 @@ struct Read {
     _file: Temporary,
 }
 
-fn setup<'a, E: std::fmt::Display>(name: &'static str) -> impl Fn(E) -> BenchError + 'a {
-    move |error| BenchError::setup(name, error)
-}
-
-fn pool(name: &'static str) -> Result<(Pool, LaneCache), BenchError> {
-    let pool =
-        Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() }).map_err(setup(name))?;
-    let lane = pool.attach().map_err(setup(name))?;
-    Ok((pool, lane))
-}
-
-fn read(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+fn read(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     const NAME: &str = "pcap-read";
-    let (pool, lane) = pool(NAME)?;
+    let (pool, lane) = fixture::pool(NAME)?;
     let file = Temporary(std::env::temp_dir().join(format!("warmlane-{NAME}-{}.pcap", std::process::id())));
     let mut writer = warmlane_pcap::Writer::create(&file.0, warmlane_pcap::Format::of_name(&file.0))
-        .map_err(setup(NAME))?;
+        .map_err(LabError::setup)?;
     for number in 0..FRAMES {
-        writer.write_frame(number as u64, &[0; FRAME]).map_err(setup(NAME))?;
+        writer.write_frame(number as u64, &[0; FRAME]).map_err(LabError::setup)?;
     }
-    writer.finish().map_err(setup(NAME))?;
-    let config = PcapConfig { receive: Some(file.0.clone()), passes: 0, ..PcapConfig::default() };
-    let port = warmlane_pcap::open(&config, NAME, &pool).map_err(setup(NAME))?;
-    let queue =
-        port.receive.into_iter().next().ok_or_else(|| BenchError::setup(NAME, "the port has no queue"))?;
-    let burst = Burst::with_limit(options.burst.unwrap_or(BURST));
+    writer.finish().map_err(LabError::setup)?;
+    let config = PcapOptions { read: Some(file.0.clone()), passes: 0, ..PcapOptions::default() };
+    let port = warmlane_pcap::open(&config, NAME, &pool).map_err(LabError::setup)?;
+    let queue = fixture::receive(port)?;
+    let burst = Burst::with_limit(setting.burst.unwrap_or(BURST));
     Ok(Box::new(Read { burst, queue, _lane: lane, _file: file }))
 }
 
@@ -91,14 +86,13 @@ struct Write {
     _lane: LaneCache,
 }
 
-fn write(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+fn write(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     const NAME: &str = "pcap-write";
-    let (pool, lane) = pool(NAME)?;
-    let config = PcapConfig { transmit: Some(Path::new("/dev/null").to_owned()), ..PcapConfig::default() };
-    let port = warmlane_pcap::open(&config, NAME, &pool).map_err(setup(NAME))?;
-    let queue =
-        port.transmit.into_iter().next().ok_or_else(|| BenchError::setup(NAME, "the port has no queue"))?;
-    let burst = Burst::with_limit(options.burst.unwrap_or(BURST));
+    let (pool, lane) = fixture::pool(NAME)?;
+    let config = PcapOptions { write: Some(Path::new("/dev/null").to_owned()), ..PcapOptions::default() };
+    let port = warmlane_pcap::open(&config, NAME, &pool).map_err(LabError::setup)?;
+    let queue = fixture::transmit(port)?;
+    let burst = Burst::with_limit(setting.burst.unwrap_or(BURST));
     Ok(Box::new(Write { pool, burst, queue, _lane: lane }))
 }
 

@@ -1,8 +1,13 @@
 //! What buffers cost.
 
-use crate::bench::{Bench, BenchError, Measure, Options};
+use super::fixture;
+use crate::bench::Bench;
+use crate::error::LabError;
+use crate::measure::Measure;
+use crate::setting::Lanes;
+use crate::setting::Setting;
 use crate::two_lanes::{Shape, TwoLanes};
-use warmlane_mem::{Burst, Cursor, Frames, LaneCache, Pool, PoolConfig};
+use warmlane_mem::{Burst, Cursor, Frames, LaneCache, Pool};
 use warmlane_memory::null;
 use warmlane_port::TransmitQueue;
 
@@ -11,61 +16,65 @@ pub(super) const BENCHES: &[Bench] = &[
         name: "pool-one-lane",
         unit: "packet",
         sentence: "take 32 packets ready to use and free them, on one lane",
+        lanes: Lanes::One,
         prepare: one_lane,
     },
     Bench {
         name: "pool-two-lanes",
         unit: "packet",
         sentence: "take and write 1,520-byte frames on one lane, read and free them on another; 65,535 buffers",
-        prepare: |options| two_lanes("pool-two-lanes", options, Shape::default()),
+        lanes: Lanes::Two,
+        prepare: |setting| two_lanes(setting, Shape::default()),
     },
     Bench {
         name: "pool-two-lanes-8191",
         unit: "packet",
         sentence: "the same with 8,191 buffers",
-        prepare: |options| {
-            two_lanes("pool-two-lanes-8191", options, Shape { buffers: 8_191, ..Shape::default() })
-        },
+        lanes: Lanes::Two,
+        prepare: |setting| two_lanes(setting, Shape { buffers: 8_191, ..Shape::default() }),
     },
     Bench {
         name: "pool-two-lanes-held",
         unit: "packet",
         sentence: "the same with 65,535 buffers, of which 20,000 are always under way",
-        prepare: |options| {
+        lanes: Lanes::Two,
+        prepare: |setting| {
             let shape = Shape { under_way: 20_000, held: true, ..Shape::default() };
-            two_lanes("pool-two-lanes-held", options, shape)
+            two_lanes(setting, shape)
         },
     },
     Bench {
         name: "pool-two-lanes-header",
         unit: "packet",
         sentence: "take and write 64-byte frames on one lane, read and free them on another; 65,535 buffers",
-        prepare: |options| {
-            two_lanes("pool-two-lanes-header", options, Shape { lengths: vec![64], ..Shape::default() })
-        },
+        lanes: Lanes::Two,
+        prepare: |setting| two_lanes(setting, Shape { lengths: vec![64], ..Shape::default() }),
     },
     Bench {
         name: "pool-two-lanes-header-8191",
         unit: "packet",
         sentence: "the same with 8,191 buffers",
-        prepare: |options| {
+        lanes: Lanes::Two,
+        prepare: |setting| {
             let shape = Shape { lengths: vec![64], buffers: 8_191, ..Shape::default() };
-            two_lanes("pool-two-lanes-header-8191", options, shape)
+            two_lanes(setting, shape)
         },
     },
     Bench {
         name: "pool-two-lanes-header-held",
         unit: "packet",
         sentence: "the same with 65,535 buffers, of which 20,000 are always under way",
-        prepare: |options| {
+        lanes: Lanes::Two,
+        prepare: |setting| {
             let shape = Shape { lengths: vec![64], under_way: 20_000, held: true, ..Shape::default() };
-            two_lanes("pool-two-lanes-header-held", options, shape)
+            two_lanes(setting, shape)
         },
     },
     Bench {
         name: "tx-null",
         unit: "packet",
         sentence: "take buffers, write a 64-byte frame into each, transmit to a port that frees them",
+        lanes: Lanes::One,
         prepare: tx_null,
     },
 ];
@@ -80,12 +89,9 @@ struct OneLane {
     _lane: LaneCache,
 }
 
-fn one_lane(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "pool-one-lane";
-    let size = options.burst.unwrap_or(32);
-    let pool = Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() })
-        .map_err(|error| BenchError::setup(name, error))?;
-    let lane = pool.attach().map_err(|error| BenchError::setup(name, error))?;
+fn one_lane(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let size = setting.burst.unwrap_or(32);
+    let (pool, lane) = fixture::pool("pool-one-lane")?;
     Ok(Box::new(OneLane { burst: Burst::with_limit(size), size, pool, _lane: lane }))
 }
 
@@ -101,15 +107,9 @@ impl Measure for OneLane {
     }
 }
 
-fn two_lanes(
-    name: &'static str,
-    options: &Options,
-    mut shape: Shape,
-) -> Result<Box<dyn Measure>, BenchError> {
-    let second_cpu = BenchError::second_cpu(name, options)?;
-    shape.burst = options.burst.unwrap_or(shape.burst);
-    let lanes =
-        TwoLanes::start(name, &shape, second_cpu).map_err(|reason| BenchError::setup(name, reason))?;
+fn two_lanes(setting: &Setting, mut shape: Shape) -> Result<Box<dyn Measure>, LabError> {
+    shape.burst = setting.burst.unwrap_or(shape.burst);
+    let lanes = TwoLanes::start("pool-two-lanes", &shape, setting.second_cpu()?).map_err(LabError::setup)?;
     Ok(Box::new(lanes))
 }
 
@@ -123,17 +123,13 @@ struct TxNull {
     _lane: LaneCache,
 }
 
-fn tx_null(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
+fn tx_null(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     let name = "tx-null";
-    let size = options.burst.unwrap_or(32);
-    let setup = |error: &dyn std::fmt::Display| BenchError::setup(name, error);
-    let pool = Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() })
-        .map_err(|error| setup(&error))?;
-    let lane = pool.attach().map_err(|error| setup(&error))?;
+    let size = setting.burst.unwrap_or(32);
+    let (pool, lane) = fixture::pool(name)?;
     let mut frames = Frames::new();
-    frames.push(&[0x5a; 64]).map_err(|error| setup(&error))?;
-    let transmit = null::sink(name, 1).transmit.into_iter().next();
-    let transmit = transmit.ok_or_else(|| setup(&"the port has no queue"))?;
+    frames.push(&[0x5a; 64]).map_err(LabError::setup)?;
+    let transmit = fixture::transmit(null::sink(name, 1))?;
     let burst = Burst::with_limit(size);
     Ok(Box::new(TxNull { burst, size, frames, cursor: Cursor::default(), transmit, pool, _lane: lane }))
 }

@@ -1,7 +1,12 @@
 //! What a port's burst path costs where nothing but memory is behind it.
 
-use crate::bench::{Bench, BenchError, Measure, Options};
-use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
+use super::fixture;
+use crate::bench::Bench;
+use crate::error::LabError;
+use crate::measure::Measure;
+use crate::setting::Lanes;
+use crate::setting::Setting;
+use warmlane_mem::{Burst, LaneCache};
 use warmlane_memory::ring_pair;
 use warmlane_port::{ReceiveQueue, TransmitQueue};
 
@@ -9,6 +14,7 @@ pub(super) const BENCHES: &[Bench] = &[Bench {
     name: "ring-pair",
     unit: "packet",
     sentence: "send packets into one port of a ring pair and receive them from the other, on one lane",
+    lanes: Lanes::One,
     prepare: ring_pair,
 }];
 
@@ -23,15 +29,11 @@ struct RingPair {
     _lane: LaneCache,
 }
 
-fn ring_pair(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let setup = |error: &dyn std::fmt::Display| BenchError::setup(NAME, error);
-    let size = options.burst.unwrap_or(32);
-    let pool = Pool::new(&PoolConfig { name: NAME.to_owned(), ..PoolConfig::default() })
-        .map_err(|error| setup(&error))?;
-    let lane = pool.attach().map_err(|error| setup(&error))?;
-    let [near, far] = ring_pair::open(["near", "far"], 512).map_err(|error| setup(&error))?;
-    let queues = near.transmit.into_iter().next().zip(far.receive.into_iter().next());
-    let (transmit, receive) = queues.ok_or_else(|| setup(&"the ports have no queues"))?;
+fn ring_pair(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let size = setting.burst.unwrap_or(32);
+    let (pool, lane) = fixture::pool(NAME)?;
+    let [near, far] = ring_pair::open(["near", "far"], 512).map_err(LabError::setup)?;
+    let (transmit, receive) = (fixture::transmit(near)?, fixture::receive(far)?);
     let mut burst = Burst::with_limit(size);
     pool.take_burst(&mut burst, size);
     Ok(Box::new(RingPair { burst, transmit, receive, _lane: lane }))

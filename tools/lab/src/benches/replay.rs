@@ -1,18 +1,25 @@
 //! What a replayed frame costs before anything is done with it.
 
-use crate::bench::{Bench, BenchError, Measure, Options};
+use super::fixture;
+use crate::bench::Bench;
+use crate::error::LabError;
+use crate::measure::Measure;
+use crate::setting::Lanes;
+use crate::setting::Setting;
 use crate::traffic;
-use std::sync::Arc;
-use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
-use warmlane_memory::{null, replay};
+use warmlane_mem::{Burst, LaneCache};
+use warmlane_memory::null;
 use warmlane_port::{ReceiveQueue, TransmitQueue};
 
 pub(super) const BENCHES: &[Bench] = &[Bench {
-    name: "replay-drop",
+    name: NAME,
     unit: "packet",
     sentence: "replay 60-byte frames, each copied into a fresh buffer, and drop them",
+    lanes: Lanes::One,
     prepare: drop,
 }];
+
+const NAME: &str = "replay-drop";
 
 struct Drop {
     burst: Burst,
@@ -21,21 +28,11 @@ struct Drop {
     _lane: LaneCache,
 }
 
-fn drop(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "replay-drop";
-    let pool = Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() })
-        .map_err(|error| BenchError::setup(name, error))?;
-    let frames = match &options.frames {
-        Some(frames) => Arc::clone(frames),
-        None => Arc::new(traffic::zeros(65_536, 60).map_err(|error| BenchError::setup(name, error))?),
-    };
-    let source = replay::open(name, &frames, &pool, replay::ReplayConfig::default())
-        .map_err(|error| BenchError::setup(name, error))?;
-    let sink = null::sink(name, 1);
-    let queues = source.receive.into_iter().next().zip(sink.transmit.into_iter().next());
-    let (receive, transmit) = queues.ok_or_else(|| BenchError::setup(name, "the ports have no queues"))?;
-    let lane = pool.attach().map_err(|error| BenchError::setup(name, error))?;
-    let burst = Burst::with_limit(options.burst.unwrap_or(64));
+fn drop(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let (pool, lane) = fixture::pool(NAME)?;
+    let source = fixture::replayed(NAME, setting, &pool, || traffic::zeros(65_536, 60))?;
+    let (receive, transmit) = (fixture::receive(source)?, fixture::transmit(null::sink(NAME, 1))?);
+    let burst = Burst::with_limit(setting.burst.unwrap_or(64));
     Ok(Box::new(Drop { burst, receive, transmit, _lane: lane }))
 }
 

@@ -3,10 +3,16 @@
 //! Bursts of 8-byte elements. The second lane puts them in, the first takes them out and counts; both touch the first
 //! and the last element of each. On one lane, the first does both in turn.
 
-use crate::bench::{Bench, BenchError, Measure, Options};
-use crate::partner::Partner;
+use crate::bench::Bench;
+use crate::error::LabError;
+use crate::measure::Measure;
+use crate::partner::{Partner, beside};
+use crate::setting::Lanes;
+use crate::setting::Setting;
+use std::sync::Arc;
+use warmlane_sync::extra::{HeadTail, RelaxedTail};
 use warmlane_sync::mpmc::AnyRing;
-use warmlane_sync::side::{Concurrent, HeadTail, Queued, RelaxedTail};
+use warmlane_sync::side::{Concurrent, Queued};
 use warmlane_sync::spin::relax;
 use warmlane_sync::{mpsc, spsc};
 
@@ -15,61 +21,71 @@ pub(super) const BENCHES: &[Bench] = &[
         name: "ring-spsc",
         unit: "element",
         sentence: "single-producer single-consumer ring between two lanes, bulk 32",
-        prepare: |options| two_lanes_spsc("ring-spsc", 32, options),
+        lanes: Lanes::Two,
+        prepare: |setting| two_lanes(32, setting, spsc_ring()?),
     },
     Bench {
         name: "ring-spsc-bulk-8",
         unit: "element",
         sentence: "single-producer single-consumer ring between two lanes, bulk 8",
-        prepare: |options| two_lanes_spsc("ring-spsc-bulk-8", 8, options),
+        lanes: Lanes::Two,
+        prepare: |setting| two_lanes(8, setting, spsc_ring()?),
     },
     Bench {
         name: "ring-spsc-in-place",
         unit: "element",
         sentence: "single-producer single-consumer ring between two lanes, 32 written and read in place",
+        lanes: Lanes::Two,
         prepare: in_place,
     },
     Bench {
         name: "ring-spsc-one-lane",
         unit: "element",
         sentence: "single-producer single-consumer ring, bulk 32 in and out on one lane",
-        prepare: one_lane_spsc,
+        lanes: Lanes::One,
+        prepare: |setting| one_lane(setting, spsc_ring()?),
     },
     Bench {
         name: "ring-mpsc-one-lane",
         unit: "element",
         sentence: "multi-producer single-consumer ring, bulk 32 in and out on one lane",
-        prepare: one_lane_mpsc,
+        lanes: Lanes::One,
+        prepare: |setting| one_lane(setting, mpsc_ring()?),
     },
     Bench {
         name: "ring-mpmc-one-lane",
         unit: "element",
         sentence: "multi-producer multi-consumer ring, bulk 32 in and out on one lane",
-        prepare: one_lane_mpmc,
+        lanes: Lanes::One,
+        prepare: |setting| one_lane(setting, mpmc_ring::<Queued>()?),
     },
     Bench {
         name: "ring-mpsc",
         unit: "element",
         sentence: "multi-producer single-consumer ring between two lanes, bulk 32",
-        prepare: two_lanes_mpsc,
+        lanes: Lanes::Two,
+        prepare: |setting| two_lanes(32, setting, mpsc_ring()?),
     },
     Bench {
         name: "ring-mpmc",
         unit: "element",
         sentence: "multi-producer multi-consumer ring between two lanes, bulk 32",
-        prepare: |options| two_lanes_mpmc::<Queued>("ring-mpmc", options),
+        lanes: Lanes::Two,
+        prepare: |setting| two_lanes(32, setting, mpmc_ring::<Queued>()?),
     },
     Bench {
         name: "ring-hts",
         unit: "element",
         sentence: "ring with head and tail synchronised between two lanes, bulk 32",
-        prepare: |options| two_lanes_mpmc::<HeadTail>("ring-hts", options),
+        lanes: Lanes::Two,
+        prepare: |setting| two_lanes(32, setting, mpmc_ring::<HeadTail>()?),
     },
     Bench {
         name: "ring-rts",
         unit: "element",
         sentence: "ring with a relaxed tail between two lanes, bulk 32",
-        prepare: |options| two_lanes_mpmc::<RelaxedTail>("ring-rts", options),
+        lanes: Lanes::Two,
+        prepare: |setting| two_lanes(32, setting, mpmc_ring::<RelaxedTail>()?),
     },
 ];
 
@@ -93,27 +109,87 @@ fn pause() {
     }
 }
 
-fn burst(name: &'static str, default: usize, options: &Options) -> Result<usize, BenchError> {
-    match options.burst.unwrap_or(default) {
+fn burst(default: usize, setting: &Setting) -> Result<usize, LabError> {
+    match setting.burst.unwrap_or(default) {
         size @ 1..=LONGEST => Ok(size),
-        size => Err(BenchError::setup(name, format!("bursts are of 1 to {LONGEST} elements, not {size}"))),
+        size => Err(LabError::setup(format!("bursts are of 1 to {LONGEST} elements, not {size}"))),
     }
 }
 
-/// A ring between two lanes.
-struct TwoLanes<C> {
-    /// Fills a burst from the ring, if it can.
-    pop: C,
-    size: usize,
-    producer: Partner,
+/// The end of a ring that a burst is put into. All that these do is inlined: a call would be measured, too.
+trait Push: Send + 'static {
+    /// Puts all of them in; `false`: none, for want of room.
+    fn push(&mut self, values: &[u64]) -> bool;
 }
 
-impl<C: FnMut(&mut [u64]) -> bool> Measure for TwoLanes<C> {
-    fn work(&mut self) -> u64 {
+/// The end that a burst is taken from.
+trait Pop: 'static {
+    /// Fills all of them; `false`: none, as fewer are there.
+    fn pop(&mut self, values: &mut [u64]) -> bool;
+}
+
+impl Push for spsc::Producer<u64> {
+    #[inline(always)]
+    fn push(&mut self, values: &[u64]) -> bool {
+        self.push_bulk(values)
+    }
+}
+
+impl Pop for spsc::Consumer<u64> {
+    #[inline(always)]
+    fn pop(&mut self, values: &mut [u64]) -> bool {
+        self.pop_bulk(values)
+    }
+}
+
+impl Push for mpsc::Producer<u64> {
+    #[inline(always)]
+    fn push(&mut self, values: &[u64]) -> bool {
+        self.push_bulk(values)
+    }
+}
+
+impl Pop for mpsc::Consumer<u64> {
+    #[inline(always)]
+    fn pop(&mut self, values: &mut [u64]) -> bool {
+        self.pop_bulk(values)
+    }
+}
+
+impl<S: Concurrent + 'static> Push for Arc<AnyRing<u64, S>> {
+    #[inline(always)]
+    fn push(&mut self, values: &[u64]) -> bool {
+        self.push_bulk(values)
+    }
+}
+
+impl<S: Concurrent + 'static> Pop for Arc<AnyRing<u64, S>> {
+    #[inline(always)]
+    fn pop(&mut self, values: &mut [u64]) -> bool {
+        self.pop_bulk(values)
+    }
+}
+
+fn spsc_ring() -> Result<(spsc::Producer<u64>, spsc::Consumer<u64>), LabError> {
+    spsc::ring(CAPACITY).map_err(LabError::setup)
+}
+
+fn mpsc_ring() -> Result<(mpsc::Producer<u64>, mpsc::Consumer<u64>), LabError> {
+    mpsc::ring(CAPACITY).map_err(LabError::setup)
+}
+
+fn mpmc_ring<S: Concurrent + 'static>() -> Result<(impl Push, impl Pop), LabError> {
+    let ring = Arc::new(AnyRing::<u64, S>::new(CAPACITY).map_err(LabError::setup)?);
+    Ok((Arc::clone(&ring), ring))
+}
+
+/// The first lane of two: takes bursts out and counts.
+fn popping(size: usize, mut end: impl Pop) -> impl FnMut() -> u64 {
+    move || {
         let (mut values, mut sum, mut done) = ([0; LONGEST], 0_u64, 0);
-        let values = &mut values[..self.size];
+        let values = &mut values[..size];
         for _ in 0..BURSTS {
-            if (self.pop)(values) {
+            if end.pop(values) {
                 sum = sum.wrapping_add(values[0]).wrapping_add(values[values.len() - 1]);
                 done += values.len() as u64;
             } else {
@@ -123,97 +199,35 @@ impl<C: FnMut(&mut [u64]) -> bool> Measure for TwoLanes<C> {
         std::hint::black_box(sum);
         done
     }
-
-    fn begin(&mut self) {
-        self.producer.resume();
-    }
-
-    fn end(&mut self) {
-        self.producer.pause();
-    }
 }
 
 fn two_lanes(
-    name: &'static str,
     size: usize,
-    options: &Options,
-    mut push: impl FnMut(&[u64]) -> bool + Send + 'static,
-    pop: impl FnMut(&mut [u64]) -> bool + 'static,
-) -> Result<Box<dyn Measure>, BenchError> {
-    let cpu = BenchError::second_cpu(name, options)?;
-    let producer = Partner::start(cpu, move || {
+    setting: &Setting,
+    (mut producer, consumer): (impl Push, impl Pop),
+) -> Result<Box<dyn Measure>, LabError> {
+    let size = burst(size, setting)?;
+    let partner = Partner::start(setting.second_cpu()?, move || {
         let mut values = [0; LONGEST];
         Ok(move || {
             let values = &mut values[..size];
             for stamp in 0..BURSTS {
                 values[0] = stamp;
                 values[size - 1] = stamp;
-                if !push(values) {
+                if !producer.push(values) {
                     pause();
                 }
             }
         })
     });
-    let producer = producer.map_err(|reason| BenchError::setup(name, reason))?;
-    Ok(Box::new(TwoLanes { pop, size, producer }))
-}
-
-fn two_lanes_spsc(
-    name: &'static str,
-    size: usize,
-    options: &Options,
-) -> Result<Box<dyn Measure>, BenchError> {
-    let size = burst(name, size, options)?;
-    let (mut producer, mut consumer) =
-        spsc::ring(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
-    two_lanes(
-        name,
-        size,
-        options,
-        move |values| producer.push_bulk(values),
-        move |values| consumer.pop_bulk(values),
-    )
-}
-
-fn two_lanes_mpsc(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "ring-mpsc";
-    let size = burst(name, 32, options)?;
-    let (mut producer, mut consumer) =
-        mpsc::ring(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
-    two_lanes(
-        name,
-        size,
-        options,
-        move |values| producer.push_bulk(values),
-        move |values| consumer.pop_bulk(values),
-    )
-}
-
-fn two_lanes_mpmc<S: Concurrent + 'static>(
-    name: &'static str,
-    options: &Options,
-) -> Result<Box<dyn Measure>, BenchError> {
-    let size = burst(name, 32, options)?;
-    let ring = AnyRing::<u64, S>::new(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
-    let ring = std::sync::Arc::new(ring);
-    let producers = ring.clone();
-    two_lanes(
-        name,
-        size,
-        options,
-        move |values| producers.push_bulk(values),
-        move |values| ring.pop_bulk(values),
-    )
+    Ok(beside(partner.map_err(LabError::setup)?, popping(size, consumer)))
 }
 
 /// All elements are written and read, in the ring's own memory.
-fn in_place(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "ring-spsc-in-place";
-    let size = burst(name, 32, options)?;
-    let cpu = BenchError::second_cpu(name, options)?;
-    let (mut producer, mut consumer) =
-        spsc::ring::<u64>(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
-    let partner = Partner::start(cpu, move || {
+fn in_place(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let size = burst(32, setting)?;
+    let (mut producer, consumer) = spsc_ring()?;
+    let partner = Partner::start(setting.second_cpu()?, move || {
         Ok(move || {
             for stamp in 0..BURSTS {
                 let Some(mut reservation) = producer.reserve_bulk(size) else {
@@ -227,62 +241,43 @@ fn in_place(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
             }
         })
     });
-    let partner = partner.map_err(|reason| BenchError::setup(name, reason))?;
-    let work = move |values: &mut [u64]| {
-        let Some(peek) = consumer.peek_bulk(values.len()) else { return false };
+    Ok(beside(partner.map_err(LabError::setup)?, popping(size, InPlace(consumer))))
+}
+
+/// The end of a ring whose elements are summed up where they lie.
+struct InPlace(spsc::Consumer<u64>);
+
+impl Pop for InPlace {
+    #[inline(always)]
+    fn pop(&mut self, values: &mut [u64]) -> bool {
+        let Some(peek) = self.0.peek_bulk(values.len()) else { return false };
         let (first, second) = peek.as_slices();
         values[0] = first.iter().chain(second).fold(0, |sum, &value| sum.wrapping_add(value));
         peek.release();
         true
-    };
-    Ok(Box::new(TwoLanes { pop: work, size, producer: partner }))
+    }
 }
 
 /// A ring that one lane fills and empties in turns.
 fn one_lane(
-    size: usize,
-    mut push: impl FnMut(&[u64]) -> bool + 'static,
-    mut pop: impl FnMut(&mut [u64]) -> bool + 'static,
-) -> Box<dyn Measure> {
-    Box::new(move || {
+    setting: &Setting,
+    (mut producer, mut consumer): (impl Push, impl Pop),
+) -> Result<Box<dyn Measure>, LabError> {
+    let size = burst(32, setting)?;
+    Ok(Box::new(move || {
         let (mut values, mut sum, mut done) = ([0; LONGEST], 0_u64, 0);
         let values = &mut values[..size];
         for stamp in 0..BURSTS {
             values[0] = stamp;
             values[size - 1] = stamp;
-            if push(values) && pop(values) {
+            if producer.push(values) && consumer.pop(values) {
                 sum = sum.wrapping_add(values[0]).wrapping_add(values[size - 1]);
                 done += size as u64;
             }
         }
         std::hint::black_box(sum);
         done
-    })
-}
-
-fn one_lane_spsc(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "ring-spsc-one-lane";
-    let size = burst(name, 32, options)?;
-    let (mut producer, mut consumer) =
-        spsc::ring(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
-    Ok(one_lane(size, move |values| producer.push_bulk(values), move |values| consumer.pop_bulk(values)))
-}
-
-fn one_lane_mpsc(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "ring-mpsc-one-lane";
-    let size = burst(name, 32, options)?;
-    let (mut producer, mut consumer) =
-        mpsc::ring(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
-    Ok(one_lane(size, move |values| producer.push_bulk(values), move |values| consumer.pop_bulk(values)))
-}
-
-fn one_lane_mpmc(options: &Options) -> Result<Box<dyn Measure>, BenchError> {
-    let name = "ring-mpmc-one-lane";
-    let size = burst(name, 32, options)?;
-    let ring = AnyRing::<u64, Queued>::new(CAPACITY).map_err(|error| BenchError::setup(name, error))?;
-    let ring = std::sync::Arc::new(ring);
-    let producers = ring.clone();
-    Ok(one_lane(size, move |values| producers.push_bulk(values), move |values| ring.pop_bulk(values)))
+    }))
 }
 
 #[cfg(test)]
@@ -293,9 +288,9 @@ mod tests {
     #[test]
     fn every_ring_moves_elements() {
         let cpus = affinity::allowed_cpus().unwrap();
-        let options = Options { second_cpu: Some(cpus[cpus.len() - 1]), ..Options::default() };
+        let setting = Setting { second_cpu: Some(cpus[cpus.len() - 1]), ..Setting::default() };
         for bench in BENCHES {
-            let mut measure = (bench.prepare)(&options).unwrap();
+            let mut measure = (bench.prepare)(&setting).unwrap();
             measure.begin();
             let start = std::time::Instant::now();
             while measure.work() == 0 {
@@ -309,8 +304,8 @@ mod tests {
     #[test]
     fn a_burst_that_cannot_be_is_refused() {
         for bench in BENCHES {
-            let options = Options { burst: Some(0), second_cpu: Some(0), ..Options::default() };
-            let error = (bench.prepare)(&options).err().map(|error| error.to_string()).unwrap_or_default();
+            let setting = Setting { burst: Some(0), second_cpu: Some(0), ..Setting::default() };
+            let error = (bench.prepare)(&setting).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains("bursts are of 1 to 256 elements, not 0"), "{}: {error}", bench.name);
         }
     }

@@ -12,7 +12,7 @@ pub(super) struct Event {
     pub(super) name: &'static str,
     /// Whether hardware counts it, or the kernel.
     pub(super) hardware: bool,
-    /// What a count stands for.
+    /// What is counted.
     pub(super) factor: f64,
     /// The counters whose sum it is.
     pub(super) open: fn() -> io::Result<Vec<Counter>>,

@@ -1,9 +1,13 @@
 //! Full fences against acquire and release on a ring of descriptors with flags.
 
-use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
-use crate::partner::Partner;
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
+use crate::partner::{Partner, beside};
 use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
+use crate::table::{Cell, Column};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use warmlane_sync::padded::CachePadded;
@@ -139,41 +143,8 @@ fn pause() {
     }
 }
 
-struct TwoLanes {
-    reader: End,
-    wrong: usize,
-    filler: Partner,
-}
-
-impl Measure for TwoLanes {
-    fn work(&mut self) -> u64 {
-        let mut done = 0;
-        let mut wrong = 0;
-        for _ in 0..BURSTS {
-            let count = self.reader.burst(|descriptor, position| {
-                wrong += usize::from(!is_right(descriptor, position));
-            });
-            if count == 0 {
-                pause();
-            }
-            done += count as u64;
-        }
-        self.wrong += wrong;
-        assert_eq!(self.wrong, 0, "descriptors that did not hold what was written");
-        done
-    }
-
-    fn begin(&mut self) {
-        self.filler.resume();
-    }
-
-    fn end(&mut self) {
-        self.filler.pause();
-    }
-}
-
-fn measure(way: Way, cpu: usize) -> Result<Box<dyn Measure>, ExperimentError> {
-    let (mut writer, reader) = ends(way);
+fn measure(way: Way, cpu: usize) -> Result<Box<dyn Measure>, LabError> {
+    let (mut writer, mut reader) = ends(way);
     let filler = Partner::start(cpu, move || {
         Ok(move || {
             for _ in 0..BURSTS {
@@ -183,21 +154,32 @@ fn measure(way: Way, cpu: usize) -> Result<Box<dyn Measure>, ExperimentError> {
             }
         })
     });
-    Ok(Box::new(TwoLanes { reader, wrong: 0, filler: filler.map_err(ExperimentError::setup)? }))
+    let work = move || {
+        let (mut done, mut wrong) = (0, 0);
+        for _ in 0..BURSTS {
+            let count = reader.burst(|descriptor, position| {
+                wrong += usize::from(!is_right(descriptor, position));
+            });
+            if count == 0 {
+                pause();
+            }
+            done += count as u64;
+        }
+        assert_eq!(wrong, 0, "descriptors that did not hold what was written");
+        done
+    };
+    Ok(beside(filler.map_err(LabError::setup)?, work))
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let cpu = setting.second_cpu()?;
     progress("three ways in turns");
     let mut ways = WAYS.iter().map(|(way, _)| measure(*way, cpu)).collect::<Result<Vec<_>, _>>()?;
     let turns = setting.take_turns(Lanes::Two, &mut ways)?;
     let best = turns.medians[0];
-    let columns = vec![
-        Column::plain("ordering"),
-        Column::figures("cost", "cycles/descriptor"),
-        Column::figures("beside acquire and release", "times"),
-        Column::figures("hop", "cycles"),
-    ];
+    let columns = Column::list(
+        "ordering | cost [cycles/descriptor] | beside acquire and release [times] | hop [cycles]",
+    );
     let rows = WAYS.iter().zip(&turns.medians).map(|((_, name), &cycles)| {
         vec![Cell::from(*name), cycles.into(), (cycles / best).into(), turns.hop.into()]
     });
@@ -252,12 +234,8 @@ mod tests {
 
     #[test]
     fn there_is_a_row_for_each_way() {
-        let setting = Setting::tiny();
-        if setting.second_cpu.is_none() {
-            return;
-        }
-        let findings = run(&setting, &mut |_| ()).unwrap();
-        assert_eq!(findings.rows.len(), WAYS.len());
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        let Some(setting) = Setting::tiny_on_two_cpus() else { return };
+        let findings = setting.try_out(run);
+        findings.assert_rows(WAYS.len());
     }
 }

@@ -1,10 +1,14 @@
 //! How long bursts and rings should be.
 
 use super::held::AT_ONCE;
-use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
 use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
 use crate::statistics::median;
+use crate::table::{Cell, Column};
 use std::cell::{Cell as Shared, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -130,14 +134,14 @@ struct Forwarding<A> {
 }
 
 impl<A: Arrivals> Forwarding<A> {
-    fn new(burst: usize, depth: usize, arrivals: A) -> Result<Self, ExperimentError> {
+    fn new(burst: usize, depth: usize, arrivals: A) -> Result<Self, LabError> {
         let config = PoolConfig {
             name: "burst-depth".to_owned(),
             buffers: 2 * depth as u32 + 1_024,
             ..PoolConfig::default()
         };
-        let pool = Pool::new(&config).map_err(ExperimentError::setup)?;
-        let lane = pool.attach().map_err(ExperimentError::setup)?;
+        let pool = Pool::new(&config).map_err(LabError::setup)?;
+        let lane = pool.attach().map_err(LabError::setup)?;
         let mut this = Self {
             pool,
             posted: VecDeque::with_capacity(depth),
@@ -229,7 +233,7 @@ impl<A: Arrivals> Measure for Forwarding<A> {
     }
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let grid = || DEPTHS.into_iter().flat_map(|depth| BURSTS.into_iter().map(move |burst| (burst, depth)));
     let mut cycles = Vec::new();
     for depth in DEPTHS {
@@ -237,10 +241,10 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
         let mut ways = BURSTS
             .into_iter()
             .map(|burst| Ok(Box::new(Forwarding::new(burst, depth, Always)?) as Box<dyn Measure>))
-            .collect::<Result<Vec<_>, ExperimentError>>()?;
+            .collect::<Result<Vec<_>, LabError>>()?;
         cycles.extend(setting.take_turns(Lanes::One, &mut ways)?.medians);
     }
-    let usual = grid().position(|cell| cell == USUAL).map_or(f64::NAN, |place| cycles[place]);
+    let usual = grid().position(|cell| cell == USUAL).map_or(f64::NAN, |index| cycles[index]);
     // Without it there is no pace for trains, and their half of the table stays empty.
     let drops = if usual.is_finite() {
         dropped_in_trains(setting, progress, usual)?
@@ -252,12 +256,9 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
             vec![burst.into(), depth.into(), cycles.into(), dropped.into()]
         });
     Ok(Findings {
-        columns: vec![
-            Column::figures("burst", "packets"),
-            Column::figures("ring depth", "packets"),
-            Column::figures("always full", "cycles/packet"),
-            Column::figures("dropped in trains", "%"),
-        ],
+        columns: Column::list(
+            "burst [packets] | ring depth [packets] | always full [cycles/packet] | dropped in trains [%]",
+        ),
         rows: rows.collect(),
         figures: vec![
             map("Cycles per packet, rings always full", &cycles),
@@ -278,14 +279,14 @@ fn dropped_in_trains(
     setting: &Setting,
     progress: &mut dyn FnMut(&str),
     usual: f64,
-) -> Result<Vec<f64>, ExperimentError> {
+) -> Result<Vec<f64>, LabError> {
     let mut drops = Vec::new();
     for depth in DEPTHS {
         progress(&format!("in trains, rings of {depth}"));
         let lanes = BURSTS
             .into_iter()
             .map(|burst| Forwarding::new(burst, depth, Trains::for_capacity(usual)))
-            .collect::<Result<Vec<_>, ExperimentError>>()?;
+            .collect::<Result<Vec<_>, LabError>>()?;
         let tallies: Vec<Rc<Tally>> = lanes.iter().map(|lane| Rc::clone(&lane.tally)).collect();
         let mut ways: Vec<_> = lanes.into_iter().map(|lane| Box::new(lane) as Box<dyn Measure>).collect();
         let turns = setting.take_turns(Lanes::One, &mut ways)?;

@@ -1,11 +1,15 @@
 //! Copies by size, from and to cache and memory.
 
-use crate::benches::copy::{COLUMNS, Copies, Memory, Place, SIZES, Way};
+use crate::benches::copy::{COLUMNS, Copies, Endpoints, Memory, SIZES, Way};
 use crate::counters;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting, doubt};
+use crate::error::LabError;
+use crate::experiment::Experiment;
 use crate::peer::Peer;
 use crate::plot::{Axis, Figure, Marks, Series};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting, doubt};
 use crate::statistics::median;
+use crate::table::{Cell, Column};
 use std::fmt::Write as _;
 use std::time::Instant;
 use warmlane_sys::vector;
@@ -33,26 +37,26 @@ const OURS: usize = 0;
 const LIBRARY: usize = 1;
 const RTE: usize = 2;
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
-    let mut memory = Memory::new().map_err(ExperimentError::setup)?;
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
+    let mut memory = Memory::new().map_err(LabError::setup)?;
     let mut found = Vec::new();
     let mut missing = None;
-    for place in COLUMNS {
-        progress(place.name);
-        let peer = Peer::start("copy", setting.cpu, &["rte", place.argument]);
+    for endpoints in COLUMNS {
+        progress(endpoints.name);
+        let peer = Peer::start("copy", setting.cpu, &["rte", endpoints.argument]);
         let mut peer = peer.map_err(|reason| missing = Some(reason.to_string())).ok();
-        found.push(measure(setting, place, &mut memory, peer.as_mut())?);
+        found.push(measure(setting, endpoints, &mut memory, peer.as_mut())?);
     }
     Ok(findings(&found, missing.as_deref()))
 }
 
 fn measure(
     setting: &Setting,
-    place: Place,
+    endpoints: Endpoints,
     memory: &mut Memory,
     mut peer: Option<&mut Peer>,
-) -> Result<Cycles, ExperimentError> {
-    let mut ways = [Way::Ours, Way::Library].map(|way| Copies::new(place, way));
+) -> Result<Cycles, LabError> {
+    let mut ways = [Way::Ours, Way::Library].map(|way| Copies::new(endpoints, way));
     let count = if peer.is_some() { NAMES.len() } else { ways.len() };
     let mut rounds: [Vec<Vec<f64>>; 3] = Default::default();
     let own = std::process::id();
@@ -70,7 +74,7 @@ fn measure(
                     counters::stop(copies);
                     way.of_sizes()
                 }
-                (Some(peer), None) => peer.sizes(setting.length).map_err(ExperimentError::setup)?,
+                (Some(peer), None) => peer.sizes(setting.length).map_err(LabError::setup)?,
                 (None, None) => Vec::new(),
             };
             let mean = geometric_mean(sizes.iter().copied());
@@ -104,8 +108,8 @@ fn average(cycles: &[f64], other: &[f64]) -> f64 {
 
 fn findings(found: &[Cycles], missing: Option<&str>) -> Findings {
     let mut columns = vec![Column::plain("bytes")];
-    for place in COLUMNS {
-        columns.extend(NAMES.map(|name| Column::figures(&format!("{name}, {}", place.name), "cycles")));
+    for endpoints in COLUMNS {
+        columns.extend(NAMES.map(|name| Column::figures(&format!("{name}, {}", endpoints.name), "cycles")));
     }
     let cell = |cycles: &Cycles, way: usize, size: usize| {
         Cell::from(cycles[way].as_ref().map(|cycles| cycles[size]))
@@ -136,13 +140,13 @@ fn findings(found: &[Cycles], missing: Option<&str>) -> Findings {
 fn verdict(found: &[Cycles], missing: Option<&str>) -> String {
     let mut text = format!("With {} instructions, on the average of the sizes, ours is", vector::level());
     let mut behind = Vec::new();
-    for (place, cycles) in COLUMNS.iter().zip(found) {
+    for (endpoints, cycles) in COLUMNS.iter().zip(found) {
         for other in [LIBRARY, RTE] {
             if let [Some(ours), Some(theirs)] = [&cycles[OURS], &cycles[other]] {
                 let times = average(ours, theirs);
-                let _ = write!(text, " {times:.2} times {} from {};", NAMES[other], place.name);
+                let _ = write!(text, " {times:.2} times {} from {};", NAMES[other], endpoints.name);
                 if times < 1.0 {
-                    behind.push(format!("{} from {}", NAMES[other], place.name));
+                    behind.push(format!("{} from {}", NAMES[other], endpoints.name));
                 }
             }
         }
@@ -172,13 +176,13 @@ fn figures(found: &[Cycles]) -> Vec<Figure> {
     COLUMNS
         .iter()
         .zip(found)
-        .map(|(place, cycles)| {
+        .map(|(endpoints, cycles)| {
             let series = cycles.iter().zip(NAMES).filter_map(|(cycles, name)| {
                 let points = SIZES.iter().zip(cycles.as_ref()?).map(|(size, cycles)| (*size as f64, *cycles));
                 Some(Series { name: name.to_owned(), points: points.collect() })
             });
             Figure {
-                title: format!("Copies from {}", place.name),
+                title: format!("Copies from {}", endpoints.name),
                 x: Axis::logarithmic("bytes"),
                 y: Axis::logarithmic("cycles per copy"),
                 marks: Marks::Lines(series.collect()),
@@ -219,8 +223,7 @@ mod tests {
             ]
         };
         let findings = super::findings(&[2.0, 5.0, 2.0, 2.0].map(|ours| ways(ours, Some(3.0))), None);
-        assert_eq!(findings.rows.len(), SIZES.len() + 2);
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        findings.assert_rows(SIZES.len() + 2);
         let Cell::Figure(average) = findings.rows[SIZES.len()][1] else { panic!("no average") };
         assert!((average - 2.0).abs() < 1e-9);
         assert!(

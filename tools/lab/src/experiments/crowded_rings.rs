@@ -1,12 +1,18 @@
 //! Rings among more threads than cores.
 
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
 use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::Setting;
+use crate::table::{Cell, Column};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
+use warmlane_gen::datapath::Histogram;
+use warmlane_sync::extra::{HeadTail, RelaxedTail};
 use warmlane_sync::mpmc::AnyRing;
-use warmlane_sync::side::{Concurrent, HeadTail, Queued, RelaxedTail};
+use warmlane_sync::side::{Concurrent, Queued};
 use warmlane_sys::{affinity, clock};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -28,42 +34,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 const CAPACITY: usize = 1024;
 const BURST: usize = 8;
 
-/// Counts of durations, eight to each factor of two.
-struct Histogram {
-    counts: [u64; Self::STEPS],
-}
-
-impl Histogram {
-    const STEPS: usize = 8 * 62;
-
-    fn new() -> Self {
-        Self { counts: [0; Self::STEPS] }
-    }
-
-    fn add(&mut self, cycles: u64) {
-        let cycles = cycles.max(8);
-        let power = cycles.ilog2() as usize;
-        let part = (cycles >> (power - 3)) as usize & 7;
-        self.counts[(8 * (power - 3) + part).min(Self::STEPS - 1)] += 1;
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
-    }
-
-    /// The duration that so many in a thousand stay below or at, and not more than an eighth above.
-    fn quantile(&self, per_mille: u64) -> f64 {
-        let all: u64 = self.counts.iter().sum();
-        let mut left = (all * per_mille).div_ceil(1_000);
-        for (step, count) in self.counts.iter().enumerate() {
-            if left <= *count {
-                return (8 + step % 8) as f64 * (step as f64 / 8.0).floor().exp2();
-            }
-            left -= count;
-        }
-        f64::NAN
-    }
-}
+/// Bits of a duration that count: a quantile is known to within an eighth.
+const BITS: u32 = 3;
 
 struct Crowd {
     durations: Histogram,
@@ -71,8 +43,8 @@ struct Crowd {
     cycles: u64,
 }
 
-fn crowd<S: Concurrent>(threads: usize, cpus: &[usize], setting: &Setting) -> Result<Crowd, ExperimentError> {
-    let ring = AnyRing::<u64, S>::new(CAPACITY).map_err(ExperimentError::setup)?;
+fn crowd<S: Concurrent>(threads: usize, cpus: &[usize], setting: &Setting) -> Result<Crowd, LabError> {
+    let ring = AnyRing::<u64, S>::new(CAPACITY).map_err(LabError::setup)?;
     let length = setting.length * setting.rounds.max(1) as u32;
     let (stop, elements) = (AtomicBool::new(false), AtomicU64::new(0));
     let begin = clock::cycles_ordered();
@@ -84,7 +56,7 @@ fn crowd<S: Concurrent>(threads: usize, cpus: &[usize], setting: &Setting) -> Re
                 scope.spawn(move || {
                     // A thread that can't be bound runs anyway, and the crowd is the same.
                     let _ = affinity::pin_current_thread(cpu);
-                    let mut durations = Histogram::new();
+                    let mut durations = Histogram::new(BITS);
                     let (mut values, mut moved) = ([0; BURST], 0);
                     while !stop.load(Ordering::Relaxed) {
                         let start = clock::cycles_ordered();
@@ -93,7 +65,7 @@ fn crowd<S: Concurrent>(threads: usize, cpus: &[usize], setting: &Setting) -> Re
                         } else {
                             ring.pop_bulk(&mut values)
                         };
-                        durations.add(clock::cycles_ordered().saturating_sub(start));
+                        durations.record(clock::cycles_ordered().saturating_sub(start));
                         if done {
                             moved += BURST as u64 * (number % 2) as u64;
                         } else {
@@ -110,10 +82,10 @@ fn crowd<S: Concurrent>(threads: usize, cpus: &[usize], setting: &Setting) -> Re
             thread::sleep(length / 10);
         }
         stop.store(true, Ordering::Relaxed);
-        let mut sum = Histogram::new();
+        let mut sum = Histogram::new(BITS);
         for worker in workers {
             if let Ok(durations) = worker.join() {
-                sum.merge(&durations);
+                sum.add(&durations);
             }
         }
         sum
@@ -122,8 +94,8 @@ fn crowd<S: Concurrent>(threads: usize, cpus: &[usize], setting: &Setting) -> Re
     Ok(Crowd { durations, elements: elements.into_inner(), cycles })
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
-    type Kind = fn(usize, &[usize], &Setting) -> Result<Crowd, ExperimentError>;
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
+    type Kind = fn(usize, &[usize], &Setting) -> Result<Crowd, LabError>;
     const KINDS: [(&str, Kind); 3] =
         [("queued", crowd::<Queued>), ("HTS", crowd::<HeadTail>), ("RTS", crowd::<RelaxedTail>)];
     let cpus: Vec<_> = std::iter::once(setting.cpu).chain(setting.second_cpu).collect();
@@ -133,7 +105,8 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
         for (name, crowd) in KINDS {
             progress(&format!("{name}, {threads} threads on {} CPUs", cpus.len()));
             let crowd = crowd(threads, &cpus, setting)?;
-            let quantiles = [500, 999].map(|per_mille| crowd.durations.quantile(per_mille));
+            let quantiles = [0.5, 0.999]
+                .map(|part| crowd.durations.quantile(part).map_or(f64::NAN, |cycles| cycles as f64));
             rows.push(vec![
                 Cell::from(name),
                 threads.into(),
@@ -145,13 +118,8 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
             tails.push(quantiles[1]);
         }
     }
-    let columns = vec![
-        Column::plain("ring"),
-        Column::plain("threads"),
-        Column::figures("cost", "cycles/element"),
-        Column::figures("median push or pop", "cycles"),
-        Column::figures("p99.9", "cycles"),
-    ];
+    let columns =
+        Column::list("ring | threads | cost [cycles/element] | median push or pop [cycles] | p99.9 [cycles]");
     let worst = tails.iter().copied().fold(0.0, f64::max);
     let figure = Figure {
         title: "The slowest pushes and pops".to_owned(),
@@ -173,20 +141,9 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn quantiles_are_within_an_eighth() {
-        let mut histogram = Histogram::new();
-        (1..=1000_u64).for_each(|cycles| histogram.add(cycles * 100));
-        for (per_mille, value) in [(500, 50_000.0), (999, 99_900.0)] {
-            let quantile = histogram.quantile(per_mille);
-            assert!(quantile <= value && value < quantile * 1.125, "{per_mille}: {quantile}");
-        }
-    }
-
-    #[test]
     fn there_is_a_row_for_each_ring_and_crowd() {
         let setting = Setting { length: Duration::from_millis(5), ..Setting::tiny() };
-        let findings = run(&setting, &mut |_| ()).unwrap();
-        assert_eq!(findings.rows.len(), 6);
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        let findings = setting.try_out(run);
+        findings.assert_rows(6);
     }
 }

@@ -6,10 +6,15 @@ use std::hint::black_box;
 use warmlane_sys::clock;
 use warmlane_table::{ExactReader, ExactTable};
 
-use crate::bench::Measure;
 use crate::benches::exact::{Key, key};
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
 use crate::plot::{Axis, Figure, Marks, Series};
+use crate::random::Xorshift;
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
+use crate::table::{Cell, Column};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "exact-match",
@@ -71,14 +76,8 @@ struct Lookups {
 
 impl Lookups {
     fn new(table: &ExactTable<Key>, locality: Locality, flows: u64, lookups: usize, burst: usize) -> Self {
-        // xorshift64* (Vigna 2016).
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let keys = (0..lookups.max(burst)).map(|_| {
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            key(flow(locality, flows, state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32))
-        });
+        let mut random = Xorshift(Xorshift::SEED);
+        let keys = (0..lookups.max(burst)).map(|_| key(flow(locality, flows, random.upper())));
         Self { reader: table.reader(), keys: keys.collect(), next: 0, burst, values: vec![0; burst] }
     }
 }
@@ -106,7 +105,7 @@ struct Point {
     cycles: Vec<f64>,
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let mut points = Vec::new();
     let mut bursts = Vec::new();
     for &flows in SIZES {
@@ -121,15 +120,11 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
     Ok(findings(&points, &bursts))
 }
 
-fn measure(
-    setting: &Setting,
-    flows: u64,
-    lookups: usize,
-) -> Result<(ExactTable<Key>, Point), ExperimentError> {
-    let mut table = ExactTable::new(flows as usize).map_err(ExperimentError::setup)?;
+fn measure(setting: &Setting, flows: u64, lookups: usize) -> Result<(ExactTable<Key>, Point), LabError> {
+    let mut table = ExactTable::new(flows as usize).map_err(LabError::setup)?;
     let start = clock::cycles_ordered();
     for index in 0..flows {
-        table.insert(&key(index), index as u32).map_err(ExperimentError::setup)?;
+        table.insert(&key(index), index as u32).map_err(LabError::setup)?;
     }
     let cycles_of_insertion = (clock::cycles_ordered() - start) as f64 / flows as f64;
     let way = |(locality, _): &(Locality, &str)| -> Box<dyn Measure> {
@@ -145,7 +140,7 @@ fn by_burst(
     table: &ExactTable<Key>,
     flows: u64,
     lookups: usize,
-) -> Result<Vec<(usize, f64)>, ExperimentError> {
+) -> Result<Vec<(usize, f64)>, LabError> {
     let way = |burst: &usize| -> Box<dyn Measure> {
         Box::new(Lookups::new(table, Locality::Uniform, flows, lookups, *burst))
     };
@@ -154,14 +149,8 @@ fn by_burst(
 }
 
 fn findings(points: &[Point], bursts: &[(usize, f64)]) -> Findings {
-    let columns = vec![
-        Column::plain("flows"),
-        Column::plain("lookups"),
-        Column::plain("burst"),
-        Column::figures("lookup", "cycles"),
-        Column::figures("insertion", "cycles"),
-        Column::figures("memory", "bytes/flow"),
-    ];
+    let columns =
+        Column::list("flows | lookups | burst | lookup [cycles] | insertion [cycles] | memory [bytes/flow]");
     let mut rows = Vec::new();
     for point in points {
         for ((_, name), cycles) in LOCALITIES.iter().zip(&point.cycles) {
@@ -248,8 +237,7 @@ mod tests {
         let (table, point) = measure(&setting, 1000, 1000).unwrap();
         let bursts = by_burst(&setting, &table, 1000, 1000).unwrap();
         let findings = findings(&[point], &bursts);
-        assert_eq!(findings.rows.len(), LOCALITIES.len() + BURSTS.len());
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        findings.assert_rows(LOCALITIES.len() + BURSTS.len());
         assert_eq!(findings.figures.len(), 2);
     }
 

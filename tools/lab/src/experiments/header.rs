@@ -2,9 +2,13 @@
 
 use super::held::AT_ONCE;
 use super::lines::lines;
-use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
 use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
+use crate::table::{Cell, Column};
 use warmlane_sys::pages::TableMemory;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -67,7 +71,7 @@ struct Generator<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, con
 impl<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FULL: bool>
     Generator<POOL, NEXT, OFFLOAD, FULL>
 {
-    fn new(ring: usize) -> Result<Self, ExperimentError> {
+    fn new(ring: usize) -> Result<Self, LabError> {
         let buffers = ring + 2 * AT_ONCE;
         let mut generator = Self {
             lines: lines(buffers * STRIDE)?,
@@ -89,15 +93,15 @@ impl<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FULL: boo
         &mut self.lines[buffer as usize * STRIDE + word / WORDS][word % WORDS]
     }
 
-    /// Takes a burst and puts it into the ring, at the place where one was just freed.
+    /// Takes a burst and puts it into the ring, where one was just freed.
     #[inline(always)]
     fn send(&mut self) {
-        for place in self.next..self.next + AT_ONCE {
+        for slot in self.next..self.next + AT_ONCE {
             let Some(buffer) = self.pools[0].pop() else { return };
             *self.word(buffer, REARM) = 0x0001_0001_0080;
             *self.word(buffer, FLAGS) = 0;
             *self.word(buffer, LENGTHS) = FRAME << 32 | FRAME;
-            // What was reset of DPDK's headers since 1.8, wherever it stands.
+            // What was reset of DPDK's headers since 1.8, wherever it lies.
             *self.word(buffer, NEXT) = 0;
             if FULL {
                 *self.word(buffer, OFFLOAD) = OFFLOADS;
@@ -116,8 +120,8 @@ impl<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FULL: boo
                 }
                 command |= *self.word(buffer, NEXT);
             }
-            self.descriptors[place] = [u64::from(buffer) * (STRIDE * 64) as u64, command];
-            self.sent[place] = buffer;
+            self.descriptors[slot] = [u64::from(buffer) * (STRIDE * 64) as u64, command];
+            self.sent[slot] = buffer;
         }
         self.next += AT_ONCE;
         if self.next == self.sent.len() {
@@ -128,10 +132,10 @@ impl<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FULL: boo
     /// Frees the burst that the ring has held longest.
     #[inline(always)]
     fn reclaim(&mut self) {
-        let place = self.next;
+        let slot = self.next;
         if FULL {
-            for place in place..place + AT_ONCE {
-                let buffer = self.sent[place];
+            for slot in slot..slot + AT_ONCE {
+                let buffer = self.sent[slot];
                 // Shared or chained buffers would be looked after elsewhere.
                 let unshared = *self.word(buffer, REARM) >> 16 == 0x0001_0001;
                 if unshared && *self.word(buffer, NEXT) == 0 {
@@ -142,7 +146,7 @@ impl<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FULL: boo
             return;
         }
         let mut together = [0; AT_ONCE];
-        together.copy_from_slice(&self.sent[place..place + AT_ONCE]);
+        together.copy_from_slice(&self.sent[slot..slot + AT_ONCE]);
         let pool = *self.word(together[0], POOL);
         let mut others = 0;
         for buffer in together {
@@ -169,14 +173,14 @@ impl<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FULL: boo
 
 fn way<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FULL: bool>(
     ring: usize,
-) -> Result<Box<dyn Measure>, ExperimentError> {
+) -> Result<Box<dyn Measure>, LabError> {
     Ok(Box::new(Generator::<POOL, NEXT, OFFLOAD, FULL>::new(ring)?))
 }
 
 /// The cycles of each layout, by each path.
 type Costs = [[f64; 3]; 2];
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let mut costs = Vec::new();
     for ring in RINGS {
         progress(&format!("{ring} buffers under way"));
@@ -189,7 +193,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
             way::<15, 13, 14, true>(ring)?,
         ];
         let medians = setting.take_turns(Lanes::One, &mut ways)?.medians;
-        let [a, b, c, d, e, f] = medians[..] else { return Err(ExperimentError::setup("a way is missing")) };
+        let [a, b, c, d, e, f] = medians[..] else { return Err(LabError::setup("a way is missing")) };
         costs.push([[a, b, c], [d, e, f]]);
     }
     let rows = RINGS.into_iter().zip(&costs).flat_map(|(ring, costs)| {
@@ -200,13 +204,9 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
         })
     });
     Ok(Findings {
-        columns: vec![
-            Column::figures("under way", "buffers"),
-            Column::plain("path"),
-            Column::plain("fields"),
-            Column::figures("transmit", "cycles/packet"),
-            Column::figures("one line is faster by", "%"),
-        ],
+        columns: Column::list(
+            "under way [buffers] | path | fields | transmit [cycles/packet] | one line is faster by [%]",
+        ),
         rows: rows.collect(),
         figures: (0..PATHS.len()).map(|path| figure(path, &costs)).collect(),
         verdict: verdict(&costs),

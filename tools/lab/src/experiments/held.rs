@@ -1,13 +1,12 @@
 //! Packets under way: what a transmit ring holds until the device is done with them.
 
-use std::sync::Arc;
 use warmlane_mem::Burst;
-use warmlane_port::{QueueCounters, QueueStatus, TransmitQueue};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
 
 /// Packets that are freed at a time, as transmit rings do it.
 pub(super) const AT_ONCE: usize = 32;
 
-/// A ring of bursts, the oldest of which is freed when its place is needed.
+/// A ring of bursts, the oldest of which is freed when its slot is needed.
 pub(super) struct Held {
     slots: Vec<Burst>,
     next: usize,
@@ -43,13 +42,13 @@ impl Held {
 /// [`Held`] as the end of a forwarder.
 pub(super) struct HoldingQueue {
     held: Held,
-    counters: Arc<QueueCounters>,
+    counters: QueueCounters,
 }
 
 impl HoldingQueue {
     /// A queue that holds so many packets.
     pub(super) fn new(packets: usize) -> Self {
-        Self { held: Held::new(packets, Burst::clear), counters: QueueCounters::new(&[]) }
+        Self { held: Held::new(packets, Burst::clear), counters: QueueCounters::new() }
     }
 }
 
@@ -57,7 +56,7 @@ impl TransmitQueue for HoldingQueue {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let count = burst.len();
         self.held.pass(burst);
-        self.counters.packets.add(count as u64);
+        self.counters.packets().add(count as u64);
         count
     }
 
@@ -65,8 +64,8 @@ impl TransmitQueue for HoldingQueue {
         QueueStatus::Running
     }
 
-    fn counters(&self) -> &Arc<QueueCounters> {
-        &self.counters
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
     }
 }
 

@@ -1,9 +1,13 @@
 //! How many buffers should go round between two lanes, and what it costs without any pool.
 
-use crate::bench::Measure;
-use crate::experiment::{Cell, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
 use crate::partner::Partner;
 use crate::plot::{Axis, Figure, Marks, Series};
+use crate::record::Findings;
+use crate::setting::{Lanes, Setting};
+use crate::table::{Cell, Column};
 use crate::two_lanes::{Shape, TwoLanes, read_lines};
 use warmlane_mem::PoolKind;
 use warmlane_sync::spsc;
@@ -70,8 +74,8 @@ const BURST: usize = 32;
 const BURSTS: usize = 64;
 
 impl<const BYTES: usize> InRing<BYTES> {
-    fn start(traffic: &Traffic, frames: usize, second_cpu: usize) -> Result<Self, ExperimentError> {
-        let (producer, mut consumer) = spsc::ring::<Room<BYTES>>(frames).map_err(ExperimentError::setup)?;
+    fn start(traffic: &Traffic, frames: usize, second_cpu: usize) -> Result<Self, LabError> {
+        let (producer, mut consumer) = spsc::ring::<Room<BYTES>>(frames).map_err(LabError::setup)?;
         let least = if traffic.held { traffic.under_way } else { BURST };
         let bytes = traffic.bytes;
         let step = move || {
@@ -85,7 +89,7 @@ impl<const BYTES: usize> InRing<BYTES> {
             }
             frames.release();
         };
-        let partner = Partner::start(second_cpu, || Ok(step)).map_err(ExperimentError::setup)?;
+        let partner = Partner::start(second_cpu, || Ok(step)).map_err(LabError::setup)?;
         // Of what is held, the reader takes the oldest; a burst more than that is always on the way to it.
         let under_way = if traffic.held { frames } else { traffic.under_way };
         Ok(Self { producer, template: vec![0x5a; bytes], under_way, partner })
@@ -166,7 +170,7 @@ impl Way {
         [NO_POOL, NO_POOL_APART].contains(&self.name)
     }
 
-    fn start(&self, traffic: &Traffic, second_cpu: usize) -> Result<Box<dyn Measure>, ExperimentError> {
+    fn start(&self, traffic: &Traffic, second_cpu: usize) -> Result<Box<dyn Measure>, LabError> {
         let shape = match (self.name, self.round) {
             (NO_POOL, Some(frames)) if traffic.bytes == 64 => {
                 return Ok(Box::new(InRing::<64>::start(traffic, frames, second_cpu)?));
@@ -180,7 +184,7 @@ impl Way {
             (RING, _) => Shape { kind: PoolKind::Ring, magazine: 256, ..traffic.shape() },
             (_, round) => Shape { hot_set: round.map(|buffers| buffers as u32), ..traffic.shape() },
         };
-        let lanes = TwoLanes::start(self.name, &shape, second_cpu).map_err(ExperimentError::setup)?;
+        let lanes = TwoLanes::start(self.name, &shape, second_cpu).map_err(LabError::setup)?;
         Ok(Box::new(lanes))
     }
 }
@@ -190,10 +194,10 @@ fn run(
     progress: &mut dyn FnMut(&str),
     hot_sets: &[u32],
     frames: &[usize],
-) -> Result<Findings, ExperimentError> {
+) -> Result<Findings, LabError> {
     let second_cpu = setting.second_cpu()?;
     let ways = ways(hot_sets, frames);
-    let mut columns = vec![Column::plain("way"), Column::plain("go round")];
+    let mut columns = Column::list("way | go round");
     let mut rows: Vec<Vec<Cell>> =
         ways.iter().map(|way| vec![way.name.into(), way.round.map_or(Cell::Missing, Cell::from)]).collect();
     let (mut figures, mut verdicts) = (Vec::new(), Vec::new());
@@ -204,12 +208,12 @@ fn run(
             .enumerate()
             .filter(|(_, way)| !way.has_no_pool() || way.round.is_some_and(|frames| traffic.fits(frames)))
             .map(|(number, way)| Ok((number, way.start(traffic, second_cpu)?)))
-            .collect::<Result<Vec<_>, ExperimentError>>()?
+            .collect::<Result<Vec<_>, LabError>>()?
             .into_iter()
             .unzip();
         // The depot that searches does so meanwhile.
         for way in &mut started {
-            crate::bench::measure_once(&mut **way, setting.length * 4);
+            crate::measure::measure_once(&mut **way, setting.length * 4);
         }
         let turns = setting.take_turns(Lanes::Two, &mut started)?;
         let mut costs = vec![f64::NAN; ways.len()];
@@ -273,10 +277,7 @@ mod tests {
 
     #[test]
     fn a_small_run_has_every_way() {
-        let setting = Setting::tiny();
-        if setting.second_cpu.is_none() {
-            return;
-        }
+        let Some(setting) = Setting::tiny_on_two_cpus() else { return };
         let findings = run(&setting, &mut |_| {}, &[256], &[256, 32_768]).unwrap();
         assert_eq!((findings.columns.len(), findings.figures.len()), (2 + TRAFFIC.len(), TRAFFIC.len()));
         assert_eq!(findings.rows.len(), 7);

@@ -1,10 +1,14 @@
 //! What carrying indices instead of pointers saves.
 
 use super::lines::lines;
-use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
 use crate::partner::Partner;
 use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
+use crate::table::{Cell, Column};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_sync::spsc::{self, Consumer, Producer};
@@ -59,7 +63,7 @@ impl Name for u32 {
     }
 }
 
-/// Stands for a pointer: as long, and the place itself.
+/// In a pointer's stead: as long, and the index itself.
 impl Name for u64 {
     fn of(index: usize) -> Self {
         (index * STRIDE) as u64
@@ -71,7 +75,7 @@ impl Name for u64 {
     }
 }
 
-fn headers(buffers: usize) -> Result<Arc<Headers>, ExperimentError> {
+fn headers(buffers: usize) -> Result<Arc<Headers>, LabError> {
     Ok(Arc::new(lines(buffers * STRIDE)?))
 }
 
@@ -95,7 +99,7 @@ struct OneLane<N> {
 }
 
 impl<N: Name> OneLane<N> {
-    fn new(buffers: usize, touched: bool) -> Result<Self, ExperimentError> {
+    fn new(buffers: usize, touched: bool) -> Result<Self, LabError> {
         Ok(Self {
             ring: (0..buffers).map(N::of).collect(),
             front: 0,
@@ -108,14 +112,14 @@ impl<N: Name> OneLane<N> {
 impl<N: Name> Measure for OneLane<N> {
     fn work(&mut self) -> u64 {
         for _ in 0..BURSTS {
-            // A place in the ring is empty from the time its entry is taken until one is put back there.
-            let places = &mut self.ring[self.front..self.front + BURST];
-            self.cache.extend_from_slice(places);
+            // A slot of the ring is empty from the time its entry is taken until one is put there.
+            let slots = &mut self.ring[self.front..self.front + BURST];
+            self.cache.extend_from_slice(slots);
             let names = &self.cache[self.cache.len() - BURST..];
             if let Some(headers) = &self.headers {
                 touch(headers, names);
             }
-            places.copy_from_slice(std::hint::black_box(names));
+            slots.copy_from_slice(std::hint::black_box(names));
             self.cache.truncate(self.cache.len() - BURST);
             self.front += BURST;
             if self.front == self.ring.len() {
@@ -136,8 +140,8 @@ struct TwoLanes<N> {
 }
 
 impl<N: Name> TwoLanes<N> {
-    fn new(cpu: usize, buffers: usize, touched: bool) -> Result<Self, ExperimentError> {
-        let ring = || spsc::ring::<N>(buffers).map_err(ExperimentError::setup);
+    fn new(cpu: usize, buffers: usize, touched: bool) -> Result<Self, LabError> {
+        let ring = || spsc::ring::<N>(buffers).map_err(LabError::setup);
         let ((out, mut there), (mut home, back)) = (ring()?, ring()?);
         let headers = touched.then(|| headers(buffers)).transpose()?;
         let theirs = headers.clone();
@@ -156,7 +160,7 @@ impl<N: Name> TwoLanes<N> {
                 held -= sent;
             })
         })
-        .map_err(ExperimentError::setup)?;
+        .map_err(LabError::setup)?;
         Ok(Self { out, back, names: (0..buffers).map(N::of).collect(), headers, partner })
     }
 }
@@ -202,7 +206,7 @@ struct Row {
     hop: Option<f64>,
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let mut rows = Vec::new();
     for touched in [false, true] {
         for buffers in ONE_LANE {
@@ -224,14 +228,9 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
             rows.push(compare(setting, ways, 2, buffers, touched)?);
         }
     }
-    let mut columns = vec![
-        Column::plain("lanes"),
-        Column::plain("buffers"),
-        Column::plain("headers"),
-        Column::figures("pointers", "cycles/packet"),
-        Column::figures("indices", "cycles/packet"),
-        Column::figures("indices are faster by", "%"),
-    ];
+    let mut columns = Column::list(
+        "lanes | buffers | headers | pointers [cycles/packet] | indices [cycles/packet] | indices are faster by [%]",
+    );
     columns.push(Column::figures("lines with pointers", "lines/packet"));
     columns.push(Column::figures("lines with indices", "lines/packet"));
     columns.push(Column::figures("hop", "cycles/line"));
@@ -249,10 +248,10 @@ fn compare(
     lanes: usize,
     buffers: usize,
     touched: bool,
-) -> Result<Row, ExperimentError> {
+) -> Result<Row, LabError> {
     let turns = setting.take_turns(if lanes == 1 { Lanes::One } else { Lanes::Two }, &mut ways)?;
     let [pointers, indices] = turns.medians[..] else {
-        return Err(ExperimentError::setup("a way is missing"));
+        return Err(LabError::setup("a way is missing"));
     };
     Ok(Row { lanes, buffers, touched, pointers, indices, hop: turns.hop })
 }
@@ -335,11 +334,10 @@ mod tests {
     #[test]
     fn a_tiny_run_compares_every_case() {
         let setting = Setting::tiny();
-        let findings = run(&setting, &mut |_| ()).unwrap();
+        let findings = setting.try_out(run);
         let lanes =
             if setting.second_cpu.is_some() { ONE_LANE.len() + TWO_LANES.len() } else { ONE_LANE.len() };
-        assert_eq!(findings.rows.len(), 2 * lanes);
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        findings.assert_rows(2 * lanes);
         assert!(findings.verdict.starts_with("Indices move 0.125 lines"), "{}", findings.verdict);
     }
 

@@ -1,15 +1,19 @@
 //! How far apart buffers should stand.
 
 use super::held::HoldingQueue;
-use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
 use crate::plot::{Axis, Figure, Marks, Series};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
+use crate::table::{Cell, Column};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use warmlane_forward::control::{Config, Routes};
 use warmlane_forward::datapath::Forwarder;
-use warmlane_forward::{ForwardTask, TaskPort};
-use warmlane_lane::{Poll, Task};
+use warmlane_forward::pipeline;
+use warmlane_lane::{LanePort, Pipeline, Poll, Task as _};
 use warmlane_mem::plan::{CacheShape, Plan, Spread};
 use warmlane_mem::{Frames, LaneCache, Pool, PoolConfig};
 use warmlane_memory::replay;
@@ -70,12 +74,12 @@ fn ways(caches: &[CacheShape]) -> Vec<Way> {
         .collect()
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let caches = CacheShape::of_this_machine();
     let ways = ways(&caches);
     let frames = Arc::new(frames()?);
-    let config = Config::from_toml(&configuration()).map_err(ExperimentError::setup)?;
-    let routes = Arc::new(Routes::from_config(&config).map_err(ExperimentError::setup)?);
+    let config = Config::from_toml(&configuration()).map_err(LabError::setup)?;
+    let routes = Arc::new(Routes::from_config(&config).map_err(LabError::setup)?);
     let mut rows = Vec::new();
     // For each depth, the cycles of each way.
     let mut cycles: Vec<Vec<f64>> = Vec::new();
@@ -87,7 +91,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
                 let forward = Forward::new(&config, &routes, &frames, way.stride, in_flight)?;
                 Ok(Box::new(forward) as Box<dyn Measure>)
             })
-            .collect::<Result<Vec<_>, ExperimentError>>()?;
+            .collect::<Result<Vec<_>, LabError>>()?;
         cycles.push(setting.take_turns(Lanes::One, &mut measures)?.medians);
     }
     for (in_flight, cycles) in IN_FLIGHT.into_iter().zip(&cycles) {
@@ -101,7 +105,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
             rows.push(row);
         }
     }
-    let mut columns = vec![Column::plain("stride"), Column::figures("in flight", "packets")];
+    let mut columns = Column::list("stride | in flight [packets]");
     for spread in ways.first().map(|way| way.plan.spreads.as_slice()).unwrap_or_default() {
         columns.push(Column::figures(&format!("L{} keeps", spread.shape.level), "%"));
         columns.push(Column::plain(&format!("L{} sets unused", spread.shape.level)));
@@ -208,7 +212,7 @@ fn verdict(ways: &[Way], cycles: &[Vec<f64>]) -> String {
 
 /// A forwarder whose packets stay under way for a while.
 struct Forward {
-    task: ForwardTask,
+    task: Pipeline,
     _lane: LaneCache,
 }
 
@@ -219,7 +223,7 @@ impl Forward {
         frames: &Arc<Frames>,
         stride: usize,
         in_flight: usize,
-    ) -> Result<Self, ExperimentError> {
+    ) -> Result<Self, LabError> {
         let pool = Pool::new(&PoolConfig {
             name: format!("layout-{stride}"),
             buffers: BUFFERS,
@@ -228,17 +232,18 @@ impl Forward {
             stride: Some(stride),
             ..PoolConfig::default()
         })
-        .map_err(ExperimentError::setup)?;
-        let lane = pool.attach().map_err(ExperimentError::setup)?;
+        .map_err(LabError::setup)?;
+        let lane = pool.attach().map_err(LabError::setup)?;
         let source = replay::open("layout", frames, &pool, replay::ReplayConfig::default())
-            .map_err(ExperimentError::setup)?;
+            .map_err(LabError::setup)?;
         let forwarder = Forwarder::new(Arc::clone(routes), pool, config.icmp);
-        let port = TaskPort {
+        let port = LanePort {
+            name: "out".to_owned(),
             receive: source.receive,
             transmit: Some(Box::new(HoldingQueue::new(in_flight))),
-            lossless: true,
         };
-        Ok(Self { task: ForwardTask::new(forwarder, vec![port], 32), _lane: lane })
+        let task = pipeline(forwarder, vec![port]).map_err(LabError::setup)?.with_burst(32);
+        Ok(Self { task, _lane: lane })
     }
 }
 
@@ -261,7 +266,7 @@ fn configuration() -> String {
     text
 }
 
-fn frames() -> Result<Frames, ExperimentError> {
+fn frames() -> Result<Frames, LabError> {
     let mut frames = Frames::new();
     for number in 0..FRAMES {
         let destination = [198, 18, (number % ROUTES) as u8, (number / ROUTES) as u8];
@@ -271,8 +276,8 @@ fn frames() -> Result<Frames, ExperimentError> {
             .udp(1_024 + number as u16, 53)
             .payload(&[0; 18])
             .to_vec()
-            .map_err(ExperimentError::setup)?;
-        frames.push(&frame).map_err(ExperimentError::setup)?;
+            .map_err(LabError::setup)?;
+        frames.push(&frame).map_err(LabError::setup)?;
     }
     Ok(frames)
 }
@@ -285,8 +290,7 @@ mod tests {
     fn a_tiny_run_has_a_row_for_each_stride_and_depth() {
         let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
         let strides = ways(&CacheShape::of_this_machine()).len();
-        assert_eq!(findings.rows.len(), strides * IN_FLIGHT.len());
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        findings.assert_rows(strides * IN_FLIGHT.len());
         assert!(findings.verdict.contains("Against 2,048 bytes"), "{}", findings.verdict);
         for row in &findings.rows {
             let [.., Cell::Figure(cycles), Cell::Figure(_)] = row[..] else { panic!("{row:?}") };

@@ -1,18 +1,22 @@
 //! Throughput and fairness of the locks, from one thread to more than there are CPUs.
 
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
 use crate::locked::LockedCount;
 use crate::plot::{Axis, Figure, Marks, Series};
+use crate::record::{Claim, Findings};
+use crate::setting::Setting;
 use crate::statistics::median;
+use crate::table::{Cell, Column};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use warmlane_sync::mcs::McsLock;
+use warmlane_sync::extra::mcs::McsLock;
+use warmlane_sync::extra::phase_fair::PhaseFairLock;
+use warmlane_sync::extra::ticket::TicketLock;
 use warmlane_sync::padded::CachePadded;
-use warmlane_sync::phase_fair::PhaseFairLock;
 use warmlane_sync::spin::SpinLock;
-use warmlane_sync::ticket::TicketLock;
 use warmlane_sys::{affinity, clock};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -38,7 +42,7 @@ const EVEN: f64 = 1.1;
 const SHORTEST: Duration = Duration::from_millis(20);
 
 /// A round with so many threads on these CPUs.
-type Round = fn(usize, &[usize], Duration) -> Result<(f64, f64), ExperimentError>;
+type Round = fn(usize, &[usize], Duration) -> Result<(f64, f64), LabError>;
 
 const LOCKS: [(&str, Round); 4] = [
     ("spin", round::<SpinLock<u64>>),
@@ -60,11 +64,7 @@ impl LockedCount for Writing {
 }
 
 /// Cycles for each lock, and the most locks of a thread over the fewest.
-fn round<L: LockedCount>(
-    threads: usize,
-    cpus: &[usize],
-    length: Duration,
-) -> Result<(f64, f64), ExperimentError> {
+fn round<L: LockedCount>(threads: usize, cpus: &[usize], length: Duration) -> Result<(f64, f64), LabError> {
     let lock = CachePadded::new(L::default());
     let (stop, start) = (CachePadded::new(AtomicBool::new(false)), Barrier::new(threads + 1));
     let (counts, cycles) = thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn round<L: LockedCount>(
                         lock.count();
                         count += 1;
                     }
-                    pinned.map(|()| count).map_err(ExperimentError::setup)
+                    pinned.map(|()| count).map_err(LabError::setup)
                 })
             })
             .collect();
@@ -95,7 +95,7 @@ fn round<L: LockedCount>(
     });
     let mut done = Vec::with_capacity(threads);
     for count in counts {
-        done.push(count.map_err(|_| ExperimentError::setup("a thread failed"))??);
+        done.push(count.map_err(|_| LabError::setup("a thread failed"))??);
     }
     let (most, least) = (done.iter().max().copied(), done.iter().min().copied());
     // One that got nothing stands for one that got a single lock.
@@ -103,7 +103,7 @@ fn round<L: LockedCount>(
     Ok((cycles as f64 / done.iter().sum::<u64>().max(1) as f64, fairness))
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let cpus = [setting.cpu, setting.second_cpu()?];
     let length = setting.length.max(SHORTEST);
     let mut rows = Vec::new();
@@ -135,12 +135,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
         y: Axis::logarithmic("cycles/lock"),
         marks: Marks::Lines(series.collect()),
     }];
-    let columns = vec![
-        Column::plain("threads"),
-        Column::plain("lock"),
-        Column::figures("cost", "cycles/lock"),
-        Column::figures("most over fewest", "times"),
-    ];
+    let columns = Column::list("threads | lock | cost [cycles/lock] | most over fewest [times]");
     Ok(Findings { columns, rows, figures, verdict })
 }
 
@@ -176,11 +171,8 @@ mod tests {
 
     #[test]
     fn every_lock_is_tried_with_every_number_of_threads() {
-        let tiny = Setting::tiny();
-        let setting = Setting { second_cpu: Some(tiny.cpu), ..tiny };
-        let findings = run(&setting, &mut |_| ()).unwrap();
-        assert_eq!(findings.rows.len(), LOCKS.len() * THREADS.len());
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        let findings = Setting::tiny_on_one_cpu().try_out(run);
+        findings.assert_rows(LOCKS.len() * THREADS.len());
         assert!(findings.verdict.starts_with("spin: "), "{}", findings.verdict);
     }
 }

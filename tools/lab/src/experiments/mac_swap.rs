@@ -1,8 +1,11 @@
 //! Swapping the two addresses of Ethernet headers, one by one and with vector instructions.
 
-use super::scalar_and_vector::{bars, gain};
-use crate::bench::Measure;
-use crate::experiment::{Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use super::scalar_and_vector::{compared, gain};
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
 use crate::traffic;
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -99,15 +102,15 @@ struct Alone {
 }
 
 impl Alone {
-    fn new(way: Way) -> Result<Self, ExperimentError> {
+    fn new(way: Way) -> Result<Self, LabError> {
         let pool =
             Pool::new(&PoolConfig { name: "mac-swap".to_owned(), buffers: 1_024, ..PoolConfig::default() })
-                .map_err(ExperimentError::setup)?;
-        let lane = pool.attach().map_err(ExperimentError::setup)?;
+                .map_err(LabError::setup)?;
+        let lane = pool.attach().map_err(LabError::setup)?;
         let mut burst = Burst::with_limit(BURST);
         pool.take_burst(&mut burst, BURST);
         for (number, packet) in burst.iter_mut().enumerate() {
-            packet.append(60).map_err(ExperimentError::setup)?.fill(number as u8);
+            packet.append(60).map_err(LabError::setup)?.fill(number as u8);
         }
         Ok(Self { burst, way, _lane: lane })
     }
@@ -132,16 +135,16 @@ struct Path {
 }
 
 impl Path {
-    fn new(way: Way) -> Result<Self, ExperimentError> {
+    fn new(way: Way) -> Result<Self, LabError> {
         let name = "mac-swap";
         let pool = Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() })
-            .map_err(ExperimentError::setup)?;
-        let frames = Arc::new(traffic::zeros(4_096, 60).map_err(ExperimentError::setup)?);
-        let source = replay::open(name, &frames, &pool, replay::ReplayConfig::default())
-            .map_err(ExperimentError::setup)?;
+            .map_err(LabError::setup)?;
+        let frames = Arc::new(traffic::zeros(4_096, 60).map_err(LabError::setup)?);
+        let source =
+            replay::open(name, &frames, &pool, replay::ReplayConfig::default()).map_err(LabError::setup)?;
         let queues = source.receive.into_iter().next().zip(null::sink(name, 1).transmit.into_iter().next());
-        let (receive, transmit) = queues.ok_or_else(|| ExperimentError::setup("the ports have no queues"))?;
-        let lane = pool.attach().map_err(ExperimentError::setup)?;
+        let (receive, transmit) = queues.ok_or_else(|| LabError::setup("the ports have no queues"))?;
+        let lane = pool.attach().map_err(LabError::setup)?;
         Ok(Self { burst: Burst::with_limit(BURST), receive, transmit, way, _lane: lane })
     }
 }
@@ -158,7 +161,7 @@ impl Measure for Path {
     }
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     progress("the swap alone");
     let [scalar, vector] = [Way::Scalar, Way::Vector].map(Alone::new);
     let alone = setting.take_turns(Lanes::One, &mut [Box::new(scalar?), Box::new(vector?)])?.medians;
@@ -188,27 +191,12 @@ fn findings(alone: &[f64], path: &[f64]) -> Findings {
          depends on what else is done.",
         path[1], path[0]
     );
-    Findings {
-        columns: vec![
-            Column::plain("what"),
-            Column::figures("without", "cycles/packet"),
-            Column::figures("one by one", "cycles/packet"),
-            Column::figures("vector", "cycles/packet"),
-            Column::figures("gain", "%"),
-        ],
-        rows: rows
-            .iter()
-            .map(|&(what, without, scalar, vector)| {
-                vec![what.into(), without.into(), scalar.into(), vector.into(), gain(scalar, vector).into()]
-            })
-            .collect(),
-        figures: vec![bars(
-            "Swapping addresses",
-            "what is done",
-            rows.iter().map(|&(what, _, scalar, vector)| (what, scalar, vector)),
-        )],
+    compared(
+        "what | without [cycles/packet] | one by one [cycles/packet] | vector [cycles/packet] | gain [%]",
+        ["Swapping addresses", "what is done"],
+        &rows,
         verdict,
-    }
+    )
 }
 
 #[cfg(test)]
@@ -221,8 +209,8 @@ mod tests {
             let mut alone = Alone::new(way).unwrap();
             for count in [BURST, 7] {
                 for packet in alone.burst.iter_mut() {
-                    for (place, byte) in packet.data_mut().iter_mut().enumerate() {
-                        *byte = place as u8;
+                    for (index, byte) in packet.data_mut().iter_mut().enumerate() {
+                        *byte = index as u8;
                     }
                 }
                 way.swap(&mut alone.burst[..count]);
@@ -240,7 +228,6 @@ mod tests {
     #[test]
     fn there_is_a_row_for_each_combination() {
         let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
-        assert_eq!(findings.rows.len(), 2);
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        findings.assert_rows(2);
     }
 }

@@ -1,8 +1,12 @@
 //! In which order a pool should give its buffers out.
 
-use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
 use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
+use crate::table::{Cell, Column};
 use crate::two_lanes::{Shape, TwoLanes};
 use warmlane_mem::PoolKind;
 
@@ -112,7 +116,7 @@ fn run(
     progress: &mut dyn FnMut(&str),
     sizes: &[u32],
     under_way: &[usize],
-) -> Result<Findings, ExperimentError> {
+) -> Result<Findings, LabError> {
     let second_cpu = setting.second_cpu()?;
     let (mut table, mut labels, mut values) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows(sizes, under_way).filter(|row| setting.wants(&row.label())) {
@@ -120,12 +124,12 @@ fn run(
         let mut ways = Vec::<Box<dyn Measure>>::new();
         for (name, kind, magazine) in KINDS {
             let shape = Shape { kind, magazine, ..row.shape() };
-            let lanes = TwoLanes::start(name, &shape, second_cpu).map_err(ExperimentError::setup)?;
+            let lanes = TwoLanes::start(name, &shape, second_cpu).map_err(LabError::setup)?;
             ways.push(Box::new(lanes));
         }
         // One turn that does not count: the depot looks for its bound meanwhile.
         for way in &mut ways {
-            crate::bench::measure_once(&mut **way, setting.length * 4);
+            crate::measure::measure_once(&mut **way, setting.length * 4);
         }
         let turns = setting.take_turns(Lanes::Two, &mut ways)?;
         table.push(row.cells(&turns.medians, turns.hop));
@@ -206,14 +210,10 @@ mod tests {
 
     #[test]
     fn a_small_matrix_has_every_row() {
-        let setting = Setting::tiny();
-        if setting.second_cpu.is_none() {
-            return;
-        }
+        let Some(setting) = Setting::tiny_on_two_cpus() else { return };
         let findings = run(&setting, &mut |_| {}, &[1_024, 4_096], &[256, 2_000]).unwrap();
         // 2,000 do not fit between the lanes of the smaller pool.
-        assert_eq!(findings.rows.len(), 3 + 6);
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        findings.assert_rows(3 + 6);
     }
 
     #[test]

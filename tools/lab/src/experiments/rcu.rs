@@ -1,14 +1,18 @@
 //! What a reader pays for quiescent-state RCU, with and without updates, and what it would pay for locks.
 
-use crate::bench::Measure;
-use crate::experiment::{Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
-use crate::partner::Partner;
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
+use crate::partner::{Partner, beside};
 use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
+use crate::table::Column;
 use std::hint::black_box;
 use std::sync::Arc;
-use warmlane_sync::phase_fair::PhaseFairLock;
+use warmlane_sync::extra::phase_fair::PhaseFairLock;
+use warmlane_sync::extra::sequence::SequenceLock;
 use warmlane_sync::rcu::{Domain, Protected, Retired};
-use warmlane_sync::sequence::SequenceLock;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "rcu",
@@ -30,41 +34,25 @@ type Value = [u64; 4];
 /// Reads in a piece of work.
 const READS: u64 = 1_024;
 
-/// A reader, and a writer if there is one.
-struct Reading<R> {
-    read: R,
-    writer: Option<Partner>,
-}
-
-impl<R: FnMut()> Measure for Reading<R> {
-    fn work(&mut self) -> u64 {
+/// Reads over and over, beside a writer if there is one.
+fn reading(writer: Option<Partner>, mut read: impl FnMut() + 'static) -> Box<dyn Measure> {
+    beside(writer, move || {
         for _ in 0..READS {
-            (self.read)();
+            read();
         }
         READS
-    }
-
-    fn begin(&mut self) {
-        self.writer.iter().for_each(Partner::resume);
-    }
-
-    fn end(&mut self) {
-        self.writer.iter().for_each(Partner::pause);
-    }
+    })
 }
 
-fn writer(
-    cpu: Option<usize>,
-    step: impl FnMut() + Send + 'static,
-) -> Result<Option<Partner>, ExperimentError> {
-    cpu.map(|cpu| Partner::start(cpu, move || Ok(step)).map_err(ExperimentError::setup)).transpose()
+fn writer(cpu: Option<usize>, step: impl FnMut() + Send + 'static) -> Result<Option<Partner>, LabError> {
+    cpu.map(|cpu| Partner::start(cpu, move || Ok(step)).map_err(LabError::setup)).transpose()
 }
 
-fn rcu(cpu: Option<usize>) -> Result<Box<dyn Measure>, ExperimentError> {
-    let domain = Domain::new(1).map_err(ExperimentError::setup)?;
-    let mut reader = domain.reader("reader").map_err(ExperimentError::setup)?;
+fn rcu(cpu: Option<usize>) -> Result<Box<dyn Measure>, LabError> {
+    let domain = Domain::new(1).map_err(LabError::setup)?;
+    let mut reader = domain.reader("reader").map_err(LabError::setup)?;
     let value = Arc::new(Protected::new(&domain, Value::default()));
-    let mut replaced = Retired::new(&domain, 1).map_err(ExperimentError::setup)?;
+    let mut replaced = Retired::new(&domain, 1).map_err(LabError::setup)?;
     let theirs = Arc::clone(&value);
     let writer = writer(cpu, move || {
         // While the reader has not reported, the queue is full and nothing happens.
@@ -75,36 +63,36 @@ fn rcu(cpu: Option<usize>) -> Result<Box<dyn Measure>, ExperimentError> {
         black_box(value.read(&reader).copied()).ok();
         reader.quiescent();
     };
-    Ok(Box::new(Reading { read, writer }))
+    Ok(reading(writer, read))
 }
 
-fn phase_fair(cpu: Option<usize>) -> Result<Box<dyn Measure>, ExperimentError> {
+fn phase_fair(cpu: Option<usize>) -> Result<Box<dyn Measure>, LabError> {
     let lock = Arc::new(PhaseFairLock::new(Value::default()));
     let theirs = Arc::clone(&lock);
     let writer = writer(cpu, move || theirs.write()[0] += 1)?;
     let read = move || {
         black_box(*lock.read());
     };
-    Ok(Box::new(Reading { read, writer }))
+    Ok(reading(writer, read))
 }
 
-fn sequence(cpu: Option<usize>) -> Result<Box<dyn Measure>, ExperimentError> {
+fn sequence(cpu: Option<usize>) -> Result<Box<dyn Measure>, LabError> {
     let lock = Arc::new(SequenceLock::<Value>::new(Value::default()));
     let theirs = Arc::clone(&lock);
     let writer = writer(cpu, move || theirs.lock()[0] += 1)?;
     let read = move || {
         black_box(lock.read());
     };
-    Ok(Box::new(Reading { read, writer }))
+    Ok(reading(writer, read))
 }
 
 /// Makes a way to read, with a writer on that CPU if there is one.
-type Make = fn(Option<usize>) -> Result<Box<dyn Measure>, ExperimentError>;
+type Make = fn(Option<usize>) -> Result<Box<dyn Measure>, LabError>;
 
 const WAYS: [(&str, Make); 3] =
     [("RCU, read and report", rcu), ("phase-fair lock", phase_fair), ("sequence lock", sequence)];
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let cpu = setting.second_cpu()?;
     progress("three ways to read, without and with a writer, in turns");
     let mut measures = Vec::new();
@@ -118,12 +106,8 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
         let (alone, updated) = cost(way);
         vec![(*name).into(), alone.into(), updated.into(), turns.hop.into()]
     });
-    let columns = vec![
-        Column::plain("way"),
-        Column::figures("no writer", "cycles/read"),
-        Column::figures("a writer all the time", "cycles/read"),
-        Column::figures("hop", "cycles"),
-    ];
+    let columns =
+        Column::list("way | no writer [cycles/read] | a writer all the time [cycles/read] | hop [cycles]");
     let figures = vec![Figure {
         title: "Cost of a read".to_owned(),
         x: Axis::linear(""),
@@ -153,10 +137,7 @@ mod tests {
 
     #[test]
     fn every_way_is_measured_with_and_without_a_writer() {
-        let tiny = Setting::tiny();
-        let setting = Setting { second_cpu: Some(tiny.cpu), ..tiny };
-        let findings = run(&setting, &mut |_| ()).unwrap();
-        assert_eq!(findings.rows.len(), WAYS.len());
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        let findings = Setting::tiny_on_one_cpu().try_out(run);
+        findings.assert_rows(WAYS.len());
     }
 }

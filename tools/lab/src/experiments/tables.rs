@@ -2,7 +2,11 @@
 
 mod lpm;
 
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::record::{Claim, Findings};
+use crate::setting::Setting;
+use crate::table::{Cell, Column};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "tables",
@@ -60,18 +64,9 @@ struct Memory {
 
 impl Row {
     fn columns() -> Vec<Column> {
-        vec![
-            Column::plain("table"),
-            Column::plain("operation"),
-            Column::plain("entries"),
-            Column::plain("order"),
-            Column::plain("at once"),
-            Column::figures("cost", "cycles"),
-            Column::figures("rate", "M/s"),
-            Column::figures("changes beside", "M/s"),
-            Column::figures("lookups read", "MiB"),
-            Column::figures("table takes", "MiB"),
-        ]
+        Column::list(
+            "table | operation | entries | order | at once | cost [cycles] | rate [M/s] | changes beside [M/s] | lookups read [MiB] | table takes [MiB]",
+        )
     }
 
     fn cells(&self, cycles_per_second: f64) -> Vec<Cell> {
@@ -101,7 +96,7 @@ impl Row {
     }
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     Ok(findings(&lpm::rows(setting, &lpm::Sizes::FULL, progress)?))
 }
 

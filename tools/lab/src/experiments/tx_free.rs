@@ -2,9 +2,13 @@
 
 use super::held::{AT_ONCE, Held};
 use super::lines::lines;
-use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
 use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
+use crate::table::{Cell, Column};
 use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
 use warmlane_sys::pages::TableMemory;
 use warmlane_sys::prefetch::prefetch_read;
@@ -60,11 +64,11 @@ struct OnPool {
 }
 
 impl OnPool {
-    fn new(ring: usize, free: fn(&mut Burst)) -> Result<Self, ExperimentError> {
+    fn new(ring: usize, free: fn(&mut Burst)) -> Result<Self, LabError> {
         let config =
             PoolConfig { name: "tx-free".to_owned(), buffers: ring as u32 + 1_024, ..PoolConfig::default() };
-        let pool = Pool::new(&config).map_err(ExperimentError::setup)?;
-        let lane = pool.attach().map_err(ExperimentError::setup)?;
+        let pool = Pool::new(&config).map_err(LabError::setup)?;
+        let lane = pool.attach().map_err(LabError::setup)?;
         let held = Held::new(ring, free);
         Ok(Self { pool, burst: Burst::with_limit(AT_ONCE), held, sequence: 0, _lane: lane })
     }
@@ -130,7 +134,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(ring: usize, way: Way) -> Result<Self, ExperimentError> {
+    fn new(ring: usize, way: Way) -> Result<Self, LabError> {
         let buffers = ring + 1_024;
         let mut this = Self {
             lines: lines(buffers * STRIDE)?,
@@ -225,7 +229,7 @@ impl Loop {
             Way::Bulk => {
                 let mut others = 0;
                 for &buffer in &together {
-                    others |= self.odd(buffer);
+                    others |= self.needs_slow_path(buffer);
                 }
                 self.put(&together, others);
             }
@@ -233,7 +237,7 @@ impl Loop {
                 let mut others = [0; UNROLLED];
                 for eight in together.as_chunks::<UNROLLED>().0 {
                     for (other, &buffer) in others.iter_mut().zip(eight) {
-                        *other |= self.odd(buffer);
+                        *other |= self.needs_slow_path(buffer);
                     }
                 }
                 self.put(&together, others.into_iter().fold(0, |all, other| all | other));
@@ -241,9 +245,9 @@ impl Loop {
         }
     }
 
-    /// Not zero for a buffer that can't go back with the others.
+    /// Not zero for a buffer that is freed alone: it is shared, or has a next segment.
     #[inline(always)]
-    fn odd(&self, buffer: u32) -> u64 {
+    fn needs_slow_path(&self, buffer: u32) -> u64 {
         let header = &self.lines[buffer as usize * STRIDE];
         (header[OWNER] ^ UNSHARED) | header[NEXT]
     }
@@ -271,11 +275,11 @@ impl Measure for Loop {
     }
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let mut costs: Vec<Vec<f64>> = Vec::new();
     for ring in RINGS {
         progress(&format!("{ring} buffers under way"));
-        let own = |way| Ok::<_, ExperimentError>(Box::new(Loop::new(ring, way)?) as Box<dyn Measure>);
+        let own = |way| Ok::<_, LabError>(Box::new(Loop::new(ring, way)?) as Box<dyn Measure>);
         let mut ways: [Box<dyn Measure>; WAYS.len()] = [
             Box::new(OnPool::new(ring, free_one_by_one)?),
             Box::new(OnPool::new(ring, Burst::clear)?),
@@ -304,12 +308,9 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
         marks: Marks::Bars { groups: RINGS.iter().map(usize::to_string).collect(), series: series.collect() },
     };
     Ok(Findings {
-        columns: vec![
-            Column::figures("under way", "buffers"),
-            Column::plain("way"),
-            Column::figures("transmit path", "cycles/packet"),
-            Column::figures("rate against its plain way", "%"),
-        ],
+        columns: Column::list(
+            "under way [buffers] | way | transmit path [cycles/packet] | rate against its plain way [%]",
+        ),
         rows,
         figures: vec![figure],
         verdict: verdict(&costs),

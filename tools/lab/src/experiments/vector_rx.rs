@@ -1,9 +1,12 @@
 //! From a network card's descriptors to buffer headers, one by one and eight at a time.
 
 use super::lines::lines;
-use super::scalar_and_vector::{bars, gain};
-use crate::bench::Measure;
-use crate::experiment::{Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
+use super::scalar_and_vector::compared;
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
 use std::hint::black_box;
 use std::sync::atomic::{Ordering, fence};
 use warmlane_sys::clock;
@@ -81,11 +84,11 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(buffers: usize, by_vector: bool) -> Result<Self, ExperimentError> {
+    fn new(buffers: usize, by_vector: bool) -> Result<Self, LabError> {
         Ok(Self {
             ring: vec![[0; 16]; RING],
             headers: lines(buffers)?,
-            posted: (0..RING).map(|place| (place % buffers) as u32).collect(),
+            posted: (0..RING).map(|index| (index % buffers) as u32).collect(),
             buffers,
             next_buffer: RING % buffers,
             next: 0,
@@ -145,13 +148,13 @@ impl Part<'_> {
     #[inline(always)]
     fn one_by_one(mut self, taken: usize) -> (usize, usize) {
         let mut count = taken;
-        let places = self.ring[taken..].iter_mut().zip(&mut self.posted[taken..]);
-        for ((descriptor, posted), received) in places.zip(&mut self.received[taken..]) {
+        let slots = self.ring[taken..].iter_mut().zip(&mut self.posted[taken..]);
+        for ((descriptor, posted), received) in slots.zip(&mut self.received[taken..]) {
             if descriptor[0] & DONE == 0 {
                 break;
             }
             let field =
-                |place: usize| u64::from(u16::from_le_bytes([descriptor[place], descriptor[place + 1]]));
+                |offset: usize| u64::from(u16::from_le_bytes([descriptor[offset], descriptor[offset + 1]]));
             let (low, high) =
                 (field(4) | field(6) << 32, field(8) | field(10) << 16 | field(12) << 32 | field(6) << 48);
             let header = &mut self.headers[*posted as usize];
@@ -182,9 +185,9 @@ impl Work for Part<'_> {
     #[inline(always)]
     fn run<V: Vector>(mut self, vector: V) -> (usize, usize) {
         let mut count = 0;
-        let places = self.ring.as_chunks_mut::<WIDTH>().0.iter_mut();
-        let places = places.zip(self.posted.as_chunks_mut::<WIDTH>().0);
-        for ((ring, posted), received) in places.zip(self.received.as_chunks_mut::<WIDTH>().0) {
+        let slots = self.ring.as_chunks_mut::<WIDTH>().0.iter_mut();
+        let slots = slots.zip(self.posted.as_chunks_mut::<WIDTH>().0);
+        for ((ring, posted), received) in slots.zip(self.received.as_chunks_mut::<WIDTH>().0) {
             let done = ring.iter().fold(DONE, |done, descriptor| done & descriptor[0]);
             if done == 0 || self.next_buffer + WIDTH > self.buffers {
                 break;
@@ -237,7 +240,7 @@ impl Measure for Driver {
     }
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let mut rows = Vec::new();
     for (name, buffers) in BUFFERS {
         progress(name);
@@ -262,27 +265,12 @@ fn findings(rows: &[(&str, usize, f64, f64)]) -> Findings {
         vector::level(),
         said.join(" and ")
     );
-    Findings {
-        columns: vec![
-            Column::plain("headers in"),
-            Column::plain("buffers"),
-            Column::figures("one by one", "cycles/packet"),
-            Column::figures("vector", "cycles/packet"),
-            Column::figures("gain", "%"),
-        ],
-        rows: rows
-            .iter()
-            .map(|&(name, buffers, scalar, vector)| {
-                vec![name.into(), buffers.into(), scalar.into(), vector.into(), gain(scalar, vector).into()]
-            })
-            .collect(),
-        figures: vec![bars(
-            "From descriptors to headers",
-            "cache that holds the headers",
-            rows.iter().map(|&(name, _, scalar, vector)| (name, scalar, vector)),
-        )],
+    compared(
+        "headers in | buffers | one by one [cycles/packet] | vector [cycles/packet] | gain [%]",
+        ["From descriptors to headers", "cache that holds the headers"],
+        rows,
         verdict,
-    }
+    )
 }
 
 #[cfg(test)]
@@ -337,7 +325,6 @@ mod tests {
     #[test]
     fn there_is_a_row_for_each_combination() {
         let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
-        assert_eq!(findings.rows.len(), BUFFERS.len());
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        findings.assert_rows(BUFFERS.len());
     }
 }

@@ -1,9 +1,13 @@
 //! Copy into and out of a ring, or work in its memory.
 
-use crate::bench::Measure;
-use crate::experiment::{Cell, Claim, Column, Experiment, ExperimentError, Findings, Lanes, Setting};
-use crate::partner::Partner;
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::measure::Measure;
+use crate::partner::{Partner, beside};
 use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
+use crate::table::{Cell, Column};
 use warmlane_sync::spin::relax;
 use warmlane_sync::spsc;
 
@@ -68,63 +72,15 @@ fn pop(consumer: &mut spsc::Consumer<u64>, size: usize, in_place: bool) -> Optio
     }
 }
 
-struct OneLane {
-    producer: spsc::Producer<u64>,
-    consumer: spsc::Consumer<u64>,
-    size: usize,
-    in_place: bool,
-}
-
-impl Measure for OneLane {
-    fn work(&mut self) -> u64 {
-        let (mut sum, mut done) = (0_u64, 0);
-        for stamp in 0..BURSTS {
-            if push(&mut self.producer, self.size, self.in_place, stamp) {
-                sum = sum.wrapping_add(pop(&mut self.consumer, self.size, self.in_place).unwrap_or_default());
-                done += self.size as u64;
-            }
-        }
-        std::hint::black_box(sum);
-        done
-    }
-}
-
-struct TwoLanes {
-    consumer: spsc::Consumer<u64>,
-    size: usize,
-    in_place: bool,
-    partner: Partner,
-}
-
-impl Measure for TwoLanes {
-    fn work(&mut self) -> u64 {
-        let (mut sum, mut done) = (0_u64, 0);
-        for _ in 0..BURSTS {
-            match pop(&mut self.consumer, self.size, self.in_place) {
-                Some(part) => {
-                    sum = sum.wrapping_add(part);
-                    done += self.size as u64;
-                }
-                None => pause(),
-            }
-        }
-        std::hint::black_box(sum);
-        done
-    }
-
-    fn begin(&mut self) {
-        self.partner.resume();
-    }
-
-    fn end(&mut self) {
-        self.partner.pause();
-    }
-}
-
-fn way(size: usize, in_place: bool, second_cpu: Option<usize>) -> Result<Box<dyn Measure>, ExperimentError> {
-    let (mut producer, consumer) = spsc::ring(CAPACITY).map_err(ExperimentError::setup)?;
+fn way(size: usize, in_place: bool, second_cpu: Option<usize>) -> Result<Box<dyn Measure>, LabError> {
+    let (mut producer, mut consumer) = spsc::ring(CAPACITY).map_err(LabError::setup)?;
     let Some(cpu) = second_cpu else {
-        return Ok(Box::new(OneLane { producer, consumer, size, in_place }));
+        return Ok(Box::new(move || {
+            add_up(size, |stamp| {
+                push(&mut producer, size, in_place, stamp)
+                    .then(|| pop(&mut consumer, size, in_place).unwrap_or_default())
+            })
+        }));
     };
     let partner = Partner::start(cpu, move || {
         Ok(move || {
@@ -135,8 +91,28 @@ fn way(size: usize, in_place: bool, second_cpu: Option<usize>) -> Result<Box<dyn
             }
         })
     });
-    let partner = partner.map_err(ExperimentError::setup)?;
-    Ok(Box::new(TwoLanes { consumer, size, in_place, partner }))
+    let work = move || {
+        add_up(size, |_| {
+            let sum = pop(&mut consumer, size, in_place);
+            if sum.is_none() {
+                pause();
+            }
+            sum
+        })
+    };
+    Ok(beside(partner.map_err(LabError::setup)?, work))
+}
+
+/// A piece of work: adds up what `next` gives, and says how many elements these were.
+#[inline]
+fn add_up(size: usize, mut next: impl FnMut(u64) -> Option<u64>) -> u64 {
+    let (mut sum, mut done) = (0_u64, 0);
+    for part in (0..BURSTS).filter_map(&mut next) {
+        sum = sum.wrapping_add(part);
+        done += size as u64;
+    }
+    std::hint::black_box(sum);
+    done
 }
 
 /// A burst size, and what an element costs copied and in place.
@@ -148,7 +124,7 @@ struct Row {
     hop: Option<f64>,
 }
 
-fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, ExperimentError> {
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let mut results = Vec::new();
     for (lanes, cpu) in [("one", None), ("two", Some(setting.second_cpu()?))] {
         for size in SIZES {
@@ -166,14 +142,9 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, Ex
             });
         }
     }
-    let columns = vec![
-        Column::plain("lanes"),
-        Column::plain("burst"),
-        Column::figures("copied", "cycles/element"),
-        Column::figures("in place", "cycles/element"),
-        Column::figures("gain", "times"),
-        Column::figures("hop", "cycles"),
-    ];
+    let columns = Column::list(
+        "lanes | burst | copied [cycles/element] | in place [cycles/element] | gain [times] | hop [cycles]",
+    );
     let rows = results.iter().map(|result| {
         vec![
             Cell::from(result.lanes),
@@ -231,13 +202,9 @@ mod tests {
 
     #[test]
     fn there_is_a_row_for_each_combination() {
-        let setting = Setting::tiny();
-        if setting.second_cpu.is_none() {
-            return;
-        }
-        let findings = run(&setting, &mut |_| ()).unwrap();
-        assert_eq!(findings.rows.len(), 2 * SIZES.len());
-        assert!(findings.rows.iter().all(|row| row.len() == findings.columns.len()));
+        let Some(setting) = Setting::tiny_on_two_cpus() else { return };
+        let findings = setting.try_out(run);
+        findings.assert_rows(2 * SIZES.len());
     }
 
     #[test]

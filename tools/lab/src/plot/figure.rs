@@ -55,7 +55,7 @@ pub enum Marks {
     Lines(Vec<Series>),
     /// Groups of bars side by side.
     Bars {
-        /// What stands under each group.
+        /// What is written under each group.
         groups: Vec<String>,
         /// Of each series, its name and its bar in each group; one that isn't finite isn't drawn.
         #[serde(deserialize_with = "gaps_in_series")]
@@ -63,9 +63,9 @@ pub enum Marks {
     },
     /// Coloured fields with their figures.
     HeatMap {
-        /// What stands under each column.
+        /// What is written under each column.
         columns: Vec<String>,
-        /// What stands beside each row, the lowest first.
+        /// What is written beside each row, the lowest first.
         rows: Vec<String>,
         /// The fields, row by row; one that isn't finite stays empty.
         #[serde(deserialize_with = "gaps_in_rows")]
@@ -133,17 +133,17 @@ pub fn figures(figures: &[Figure]) -> Result<String, PlotError> {
 }
 
 /// Positions along an axis are linear: a logarithmic axis shows the logarithms, and its labels their values.
-fn place(scale: Scale, value: f64) -> f64 {
+fn position(scale: Scale, value: f64) -> f64 {
     match scale {
         Scale::Linear => value,
         Scale::Logarithmic => value.log2(),
     }
 }
 
-fn label(scale: Scale, place: f64) -> String {
+fn label(scale: Scale, position: f64) -> String {
     match scale {
-        Scale::Linear => short(place),
-        Scale::Logarithmic if (place - place.round()).abs() < 1e-6 => short(place.round().exp2()),
+        Scale::Linear => short(position),
+        Scale::Logarithmic if (position - position.round()).abs() < 1e-6 => short(position.round().exp2()),
         // Between the powers of two nothing is worth a label.
         Scale::Logarithmic => String::new(),
     }
@@ -167,9 +167,11 @@ fn short(value: f64) -> String {
 /// The ends of an axis that shows all values, with some room; from zero where lengths are compared.
 fn ends(scale: Scale, values: impl Iterator<Item = f64>, from_zero: bool) -> std::ops::Range<f64> {
     let (low, high) = values
-        .map(|value| place(scale, value))
-        .filter(|place| place.is_finite())
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), place| (low.min(place), high.max(place)));
+        .map(|value| position(scale, value))
+        .filter(|position| position.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), position| {
+            (low.min(position), high.max(position))
+        });
     if low > high {
         return 0.0..1.0;
     }
@@ -206,17 +208,18 @@ fn draw_lines<B: DrawingBackend>(
         .bold_line_style(GRID)
         .x_desc(&figure.x.label)
         .y_desc(&figure.y.label)
-        .x_label_formatter(&|place| label(x, *place))
-        .y_label_formatter(&|place| label(y, *place))
+        .x_label_formatter(&|position| label(x, *position))
+        .y_label_formatter(&|position| label(y, *position))
         .x_labels(12)
         .label_style((FONT, 13))
         .axis_desc_style((FONT, 14))
         .draw()?;
     for (series, colour) in series.iter().zip(COLOURS.iter().cycle()) {
-        let places = series.points.iter().filter(|point| point.0.is_finite() && point.1.is_finite());
-        let places: Vec<(f64, f64)> = places.map(|point| (place(x, point.0), place(y, point.1))).collect();
-        chart.draw_series(LineSeries::new(places.iter().copied(), colour.stroke_width(2)))?;
-        chart.draw_series(places.iter().map(|&place| Circle::new(place, 3, colour.filled())))?;
+        let points = series.points.iter().filter(|point| point.0.is_finite() && point.1.is_finite());
+        let points: Vec<(f64, f64)> =
+            points.map(|point| (position(x, point.0), position(y, point.1))).collect();
+        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
+        chart.draw_series(points.iter().map(|&position| Circle::new(position, 3, colour.filled())))?;
     }
     draw_key(&margin, series.iter().map(|series| series.name.as_str()))
 }
@@ -251,7 +254,7 @@ fn draw_bars<B: DrawingBackend>(
             SegmentValue::CenterOf(group) => groups.get(*group).cloned().unwrap_or_default(),
             _ => String::new(),
         })
-        .y_label_formatter(&|place| label(y, *place))
+        .y_label_formatter(&|position| label(y, *position))
         .label_style((FONT, 13))
         .axis_desc_style((FONT, 14))
         .draw()?;
@@ -260,8 +263,8 @@ fn draw_bars<B: DrawingBackend>(
     let (columns, rows) = plotting.get_pixel_range();
     let group_width = f64::from(columns.end - columns.start) / groups.len().max(1) as f64;
     let bar_width = group_width * 0.8 / series.len().max(1) as f64;
-    let pixels = |place: f64| {
-        let share = (place - foot) / (height.end - foot);
+    let pixels = |position: f64| {
+        let share = (position - foot) / (height.end - foot);
         rows.end - (share * f64::from(rows.end - rows.start)).round() as i32
     };
     let raw = picture.strip_coord_spec();
@@ -271,7 +274,7 @@ fn draw_bars<B: DrawingBackend>(
             let start =
                 f64::from(columns.start) + group_width * (group as f64 + 0.1) + bar_width * number as f64;
             let corners = [
-                (start.round() as i32 - left, pixels(place(y, *value)) - top),
+                (start.round() as i32 - left, pixels(position(y, *value)) - top),
                 ((start + bar_width).round() as i32 - 1 - left, rows.end - top),
             ];
             raw.draw(&Rectangle::new(corners, colour.filled()))?;
@@ -291,8 +294,8 @@ fn draw_fields<B: DrawingBackend>(
     rows: &[String],
     values: &[Vec<f64>],
 ) -> Drawn<B> {
-    let name = |names: &[String], place: &SegmentValue<usize>| match place {
-        SegmentValue::CenterOf(place) => names.get(*place).cloned().unwrap_or_default(),
+    let name = |names: &[String], position: &SegmentValue<usize>| match position {
+        SegmentValue::CenterOf(position) => names.get(*position).cloned().unwrap_or_default(),
         _ => String::new(),
     };
     let mut chart = ChartBuilder::on(area)
@@ -311,8 +314,8 @@ fn draw_fields<B: DrawingBackend>(
         .y_desc(&figure.y.label)
         .x_labels(columns.len().max(1))
         .y_labels(rows.len().max(1))
-        .x_label_formatter(&|place| name(columns, place))
-        .y_label_formatter(&|place| name(rows, place))
+        .x_label_formatter(&|position| name(columns, position))
+        .y_label_formatter(&|position| name(rows, position))
         .label_style((FONT, 13))
         .axis_desc_style((FONT, 14))
         .draw()?;

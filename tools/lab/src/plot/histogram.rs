@@ -86,7 +86,7 @@ fn draw_spread<B: DrawingBackend>(
         spread.unused_sets(),
         shape.sets,
     );
-    // The key stands beside the bars: wherever it stood between them, it would hide some.
+    // The key is beside the bars: between them it would hide some.
     let (picture, margin) = area.split_horizontally(WIDTH - KEY_WIDTH);
     let mut chart = ChartBuilder::on(&picture)
         .caption(title, (FONT, 17))

@@ -50,7 +50,7 @@ impl Dpdk {
         make.arg("-C").arg(root.join("peers")).arg(format!("BUILD={}", directory.display()));
         let status = run_quietly(&mut make)?;
         if !status.success() {
-            bail!("the peers do not build ({status}); what make said stands above");
+            bail!("the peers do not build ({status}); what make said is above");
         }
         Ok(directory)
     }

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use serde::Serialize;
-use warmlane_lab::bench::Machine;
+use warmlane_lab::machine::Machine;
 use warmlane_lab::statistics::Spread;
 
 use super::catalogue::{Comparison, Lanes};
@@ -49,7 +49,7 @@ impl Outcome {
         let best = taken.best_peer();
         let spreads: Vec<Option<Spread>> = taken.peers.iter().map(|rounds| Spread::of(rounds)).collect();
         let peer = best.and_then(|best| spreads[best]);
-        let others = names.iter().zip(&spreads).enumerate().filter(|(place, _)| Some(*place) != best);
+        let others = names.iter().zip(&spreads).enumerate().filter(|(index, _)| Some(*index) != best);
         let bound = bound(comparison, &taken, ours.median);
         let ratios = taken.ratios();
         let void = missing.or(taken.void);

@@ -98,6 +98,18 @@ impl Setting {
         Ok(Sides { ours: start(one), peers: others.collect(), missing: None, pages })
     }
 
+    /// TCP through or to a path of the router against the kernel alone, by `peers/router_tcp_side.sh`.
+    pub(crate) fn router_tcp(&self, path: &str, how: &str) -> anyhow::Result<Sides> {
+        let (ours, clock) = (self.ours()?, Clock::calibrated().cycles_per_second());
+        let start = |who: &str| {
+            let mut command = Command::new(self.root.join("peers/router_tcp_side.sh"));
+            command.args([who, how, &clock.to_string()]).arg(ours);
+            command
+        };
+        let peers = vec![("the kernel".to_owned(), start("kernel"))];
+        Ok(Sides { ours: start(path), peers, missing: None, pages: Pages::provide(ROUTER_BYTES) })
+    }
+
     /// Ours, which takes so much huge-page memory, against programs on DPDK.
     pub(crate) fn against_dpdk(
         &self,
@@ -158,7 +170,7 @@ impl Setting {
 fn built(build: &mut Command, what: &str, file: &Path) -> anyhow::Result<PathBuf> {
     let status = workspace::run_quietly(build)?;
     if !status.success() {
-        bail!("{what} does not build ({status}); what cargo said stands above");
+        bail!("{what} does not build ({status}); what cargo said is above");
     }
     Ok(file.to_owned())
 }

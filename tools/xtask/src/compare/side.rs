@@ -111,7 +111,7 @@ impl Side {
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let status = self.process.wait()?;
-                    bail!("{} has ended early, with {status}; what it said stands above", self.name)
+                    bail!("{} has ended early, with {status}; what it said is above", self.name)
                 }
             }
         }

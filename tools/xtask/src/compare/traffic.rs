@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 use warmlane_forward::control::config::FullTableConfig;
 use warmlane_forward::control::full_table;
-use warmlane_lab::traffic::Random;
+use warmlane_sys::random::Random;
 use warmlane_table::Ipv4Prefix;
 use warmlane_wire::builder::Frame;
 use warmlane_wire::ethernet::MacAddress;
@@ -44,15 +44,15 @@ pub(crate) fn write_capture(path: &Path) -> anyhow::Result<()> {
 }
 
 fn frame(prefixes: &[Ipv4Prefix], random: &mut Random) -> anyhow::Result<Vec<u8>> {
-    let prefix = &prefixes[random.next() as usize % prefixes.len()];
-    let destination = prefix.first() | random.next() as u32 & (prefix.last() - prefix.first());
+    let prefix = &prefixes[random.bits() as usize % prefixes.len()];
+    let destination = prefix.first() | random.bits() as u32 & (prefix.last() - prefix.first());
     // 16.0.0.0/4 is all unicast: no source is a martian.
-    let source = 0x1000_0000 | random.next() as u32 & 0x0fff_ffff;
+    let source = 0x1000_0000 | random.bits() as u32 & 0x0fff_ffff;
     let fields = Ipv4Fields::new(Ipv4Addr::from_bits(source), Ipv4Addr::from_bits(destination));
     let mut frame = Frame::new()
         .ethernet(ROUTER, HOST)
         .ipv4(fields)
-        .udp(random.next() as u16 | 1_024, 53)
+        .udp(random.bits() as u16 | 1_024, 53)
         .payload(&[0; LENGTH - 14 - 20 - 8])
         .to_vec()?;
     frame.resize(LENGTH, 0);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What stands in a complaint about a figure that refilling makes right.
+/// What a complaint says about a figure that refilling makes right.
 pub(super) const DIFFERS: &str = "the record says";
 
 /// What a text's check came to.
@@ -16,7 +16,7 @@ pub(super) struct Checked {
     pub(super) refilled: String,
 }
 
-/// Checks each link to a place in a JSON file; `read` gives the file's content.
+/// Checks each link into a JSON file; `read` gives the file's content.
 pub(super) fn check(text: &str, read: impl Fn(&str) -> anyhow::Result<Value>) -> Checked {
     let mut checked = Checked { quoted: 0, complaints: Vec::new(), refilled: String::new() };
     let mut in_code = false;
@@ -27,14 +27,14 @@ pub(super) fn check(text: &str, read: impl Fn(&str) -> anyhow::Result<Value>) ->
             checked.quoted += 1;
             checked.refilled += quotation.before;
             let right =
-                read(quotation.file).and_then(|record| written(quotation.text, quotation.place, &record));
+                read(quotation.file).and_then(|record| written(quotation.text, quotation.fragment, &record));
             let complaint = match &right {
                 Ok(right) if right == quotation.text => None,
                 Ok(right) => Some(format!(
                     "'{}' is quoted, {DIFFERS} '{right}' ({}#{})",
-                    quotation.text, quotation.file, quotation.place
+                    quotation.text, quotation.file, quotation.fragment
                 )),
-                Err(error) => Some(format!("{error:#} ({}#{})", quotation.file, quotation.place)),
+                Err(error) => Some(format!("{error:#} ({}#{})", quotation.file, quotation.fragment)),
             };
             checked.complaints.extend(complaint.map(|complaint| format!("{}: {complaint}", number + 1)));
             checked.refilled += right.as_deref().unwrap_or(quotation.text);
@@ -46,13 +46,13 @@ pub(super) fn check(text: &str, read: impl Fn(&str) -> anyhow::Result<Value>) ->
     checked
 }
 
-/// One link `[text](file.json#place)`.
+/// One link `[text](file.json#fragment)`.
 struct Quotation<'a> {
-    /// What stands before its text.
+    /// What comes before its text.
     before: &'a str,
     text: &'a str,
     file: &'a str,
-    place: &'a str,
+    fragment: &'a str,
     /// Where the link ends.
     end: usize,
 }
@@ -65,7 +65,7 @@ impl<'a> Quotation<'a> {
             let target = middle + 2;
             let end = target + line[target..].find(')')?;
             from = end;
-            let (file, place) = line[target..end].split_once('#').unwrap_or_default();
+            let (file, fragment) = line[target..end].split_once('#').unwrap_or_default();
             if std::path::Path::new(file).extension().is_none_or(|kind| kind != "json")
                 || file.contains("://")
             {
@@ -77,19 +77,19 @@ impl<'a> Quotation<'a> {
                 continue;
             }
             let (before, text) = (&line[..start], &line[start..middle]);
-            return Some(Self { before, text, file, place, end: end + 1 });
+            return Some(Self { before, text, file, fragment, end: end + 1 });
         }
     }
 }
 
 /// What should be written instead of `text`: the record's figures, in the same form and with as many digits.
-fn written(text: &str, place: &str, record: &Value) -> anyhow::Result<String> {
-    let (path, factor) = match place.split_once('*') {
+fn written(text: &str, fragment: &str, record: &Value) -> anyhow::Result<String> {
+    let (path, factor) = match fragment.split_once('*') {
         Some((path, factor)) => {
             let factor = factor.parse::<f64>();
-            (path, factor.map_err(|_| anyhow::anyhow!("'*' stands before a factor, such as *1e-6"))?)
+            (path, factor.map_err(|_| anyhow::anyhow!("'*' comes before a factor, such as *1e-6"))?)
         }
-        None => (place, 1.0),
+        None => (fragment, 1.0),
     };
     let value = find(record, path)?;
     let figures = match value {
@@ -136,8 +136,8 @@ fn like(shown: &str, figure: f64) -> String {
     let (whole, fraction) =
         plain.split_once('.').map_or((plain.as_str(), ""), |(whole, _)| (whole, &plain[whole.len()..]));
     let mut grouped = String::new();
-    for (place, digit) in whole.chars().enumerate() {
-        if place > 0 && (whole.len() - place).is_multiple_of(3) {
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -204,7 +204,7 @@ fn find<'a>(record: &'a Value, path: &str) -> anyhow::Result<&'a Value> {
                 let begins = |row: &&Value| {
                     is(row.get(0), &word)
                         || word.contains(',')
-                            && word.split(',').enumerate().all(|(place, word)| is(row.get(place), word))
+                            && word.split(',').enumerate().all(|(column, word)| is(row.get(column), word))
                 };
                 cells
                     .iter()

@@ -45,8 +45,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut void = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         match kept(line, &measured)? {
-            Kept::Record { place, record } => {
-                let file = root.join(FOLDER).join(&arguments.machine).join(place).with_extension("json");
+            Kept::Record { path, record } => {
+                let file = root.join(FOLDER).join(&arguments.machine).join(path).with_extension("json");
                 if let Some(folder) = file.parent() {
                     fs::create_dir_all(folder)
                         .with_context(|| format!("cannot make {}", folder.display()))?;
@@ -67,8 +67,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// What becomes of a result.
 #[derive(Debug, PartialEq)]
 enum Kept {
-    /// The place of its record below the folder, without the suffix.
-    Record { place: String, record: Value },
+    /// The path of its record below the folder, without the suffix.
+    Record { path: String, record: Value },
     /// It doesn't count, for this reason.
     Void(String),
 }
@@ -96,10 +96,10 @@ fn kept(line: &str, measured: &Value) -> anyhow::Result<Kept> {
         [_, true] => "lab",
         _ => "bench",
     };
-    let place = format!("{kind}/{name}");
+    let path = format!("{kind}/{name}");
     let mut record = result;
     record.insert("measured".to_owned(), measured.clone());
-    Ok(Kept::Record { place, record: Value::Object(record) })
+    Ok(Kept::Record { path, record: Value::Object(record) })
 }
 
 /// The command as one would type it: without the folder that the program lies in, which is another one on each machine.
@@ -133,11 +133,11 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Value> {
 mod tests {
     use super::*;
 
-    fn place(line: &str) -> String {
+    fn path(line: &str) -> String {
         match kept(line, &json!({"command": "x"})).unwrap() {
-            Kept::Record { place, record } => {
+            Kept::Record { path, record } => {
                 assert_eq!(record["measured"]["command"], "x");
-                place
+                path
             }
             Kept::Void(reason) => reason,
         }
@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn results_are_kept_by_kind_and_name() {
-        assert_eq!(place(r#"{"name":"lpm4","peer_name":"rte_fib","void":null}"#), "compare/lpm4");
-        assert_eq!(place(r#"{"name":"copy","columns":[]}"#), "lab/copy");
-        assert_eq!(place(r#"{"name":"replay-drop","median":1.0}"#), "bench/replay-drop");
+        assert_eq!(path(r#"{"name":"lpm4","peer_name":"rte_fib","void":null}"#), "compare/lpm4");
+        assert_eq!(path(r#"{"name":"copy","columns":[]}"#), "lab/copy");
+        assert_eq!(path(r#"{"name":"replay-drop","median":1.0}"#), "bench/replay-drop");
     }
 
     #[test]
     fn what_does_not_count_is_not_kept() {
-        let reason = place(r#"{"name":"lpm4","peer_name":"rte_fib","void":"ours has two modes"}"#);
+        let reason = path(r#"{"name":"lpm4","peer_name":"rte_fib","void":"ours has two modes"}"#);
         assert_eq!(reason, "lpm4 is void, ours has two modes");
         let error = |line| kept(line, &Value::Null).unwrap_err().to_string();
         assert!(error("lpm4 against rte_fib").contains("a JSON object a line"));

@@ -1,7 +1,7 @@
 //! What callgrind wrote: how many instructions each function took.
 //!
 //! The format is described in the valgrind manual, chapter "Callgrind Format Specification". Names are written once, with a
-//! number that stands for them later; costs of a call stand on the line after it and belong to the callee.
+//! number that is used for them later; costs of a call are on the line after it and belong to the callee.
 
 use std::collections::{BTreeMap, HashMap};
 

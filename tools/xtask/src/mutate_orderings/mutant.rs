@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// One ordering in one place, to be made weaker.
+/// One ordering that a file has, to be made weaker.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mutant {
     /// Relative to the crate's `src`.
@@ -12,11 +12,11 @@ pub(super) struct Mutant {
     number: usize,
     /// The line, without what surrounds it.
     pub(super) line: String,
-    /// What stands there.
+    /// What is written there.
     was: &'static str,
     /// What to put there.
     pub(super) becomes: &'static str,
-    place: Range<usize>,
+    range: Range<usize>,
 }
 
 const FENCES: &[(&str, &[&str])] = &[
@@ -43,10 +43,10 @@ pub(super) fn find(file: &str, text: &str) -> Vec<Mutant> {
         let code = whole.find("//").map_or(whole, |comment| &whole[..comment]);
         let mut at = 0;
         while let Some((offset, was, weaker)) = next(&code[at..]) {
-            let place = start + at + offset..start + at + offset + was.len();
+            let range = start + at + offset..start + at + offset + was.len();
             for &becomes in weaker {
                 let (file, line) = (file.to_owned(), whole.trim().to_owned());
-                mutants.push(Mutant { file, number: index + 1, line, was, becomes, place: place.clone() });
+                mutants.push(Mutant { file, number: index + 1, line, was, becomes, range: range.clone() });
             }
             at += offset + was.len();
         }
@@ -70,14 +70,14 @@ fn next(code: &str) -> Option<(usize, &'static str, &'static [&'static str])> {
 pub(super) fn with_all(text: &str, mutants: &[Mutant], first: usize) -> String {
     let mut changed = text.to_owned();
     let mut last = mutants.len();
-    // From the back, so that places in front stay where they are. Those of one place stand together.
+    // From the back, so that ranges in front stay valid. Those of one range come together.
     while let Some(mutant) = last.checked_sub(1).map(|index| &mutants[index]) {
-        let begin = mutants[..last].iter().position(|other| other.place == mutant.place).unwrap_or(last - 1);
+        let begin = mutants[..last].iter().position(|other| other.range == mutant.range).unwrap_or(last - 1);
         let body = "crate::mutants::is";
         let choice = (begin..last).fold(String::new(), |text, index| {
             format!("{text}if {body}({}) {{ {} }} else ", first + index, mutants[index].becomes)
         });
-        changed.replace_range(mutant.place.clone(), &format!("({choice}{{ {} }})", mutant.was));
+        changed.replace_range(mutant.range.clone(), &format!("({choice}{{ {} }})", mutant.was));
         last = begin;
     }
     changed

@@ -40,12 +40,12 @@ pub(super) const SUBJECTS: &[(&str, Subject)] = &[
         "mem",
         Subject {
             folder: "core/mem",
-            needs: &["base/sync", "base/sys"],
+            needs: &["base/sync", "base/counters", "base/sys"],
             files: &["magazine_queue.rs"],
             tests: Some([
                 // The models of the depot are those of its queue; the crate's other unit tests are not for loom.
                 Test { build: &["--lib"], target: "warmlane_mem", filter: &["depot"] },
-                Test { build: &["--test", "lanes"], target: "lanes", filter: &[] },
+                Test { build: &["--test", "pools"], target: "pools", filter: &["lanes::"] },
             ]),
         },
     ),
@@ -119,10 +119,10 @@ impl Scratch {
 
     /// Builds the tests in both ways.
     pub(super) fn build(&mut self) -> anyhow::Result<()> {
-        for (place, kind) in [LOOM, STRESS].into_iter().enumerate() {
+        for (index, kind) in [LOOM, STRESS].into_iter().enumerate() {
             let mut build = workspace::cargo();
             build.args(["test", "--release", "--no-run", "--message-format=json", "--quiet"]);
-            build.args(self.subject.tests.map_or(&["--test", "*"][..], |tests| tests[place].build));
+            build.args(self.subject.tests.map_or(&["--test", "*"][..], |tests| tests[index].build));
             build
                 .current_dir(self.root.join(self.subject.folder))
                 .env("CARGO_TARGET_DIR", self.target.join(kind));
@@ -139,8 +139,8 @@ impl Scratch {
 
     /// Runs the tests that use what is in `file`, the models first, with this mutant chosen.
     pub(super) fn test(&self, file: &str, mutant: Option<usize>) -> anyhow::Result<Outcome> {
-        for (place, kind) in [LOOM, STRESS].into_iter().enumerate() {
-            let named = self.subject.tests.map(|tests| tests[place]);
+        for (index, kind) in [LOOM, STRESS].into_iter().enumerate() {
+            let named = self.subject.tests.map(|tests| tests[index]);
             let targets = match named {
                 Some(test) => BTreeSet::from([test.target.to_owned()]),
                 None => self.targets(kind == LOOM, file)?,
@@ -167,7 +167,9 @@ impl Scratch {
     /// The test targets that use the module of `file`, or all if none names it, since what they use may use it.
     fn targets(&self, loom: bool, file: &str) -> anyhow::Result<BTreeSet<String>> {
         let folder = self.root.join(self.subject.folder).join("tests");
-        let module = file.split(['/', '.']).next().unwrap_or(file);
+        // What is in `extra` has modules of its own that the tests name.
+        let module = file.strip_prefix("extra/").unwrap_or(file);
+        let module = module.split(['/', '.']).next().unwrap_or(module);
         let (mut all, mut naming) = (BTreeSet::new(), BTreeSet::new());
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();

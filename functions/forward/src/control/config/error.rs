@@ -1,85 +1,31 @@
-//! What can be wrong with a configuration, and where.
+//! What can be wrong with a configuration.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::ops::Range;
 
 use thiserror::Error;
-use warmlane_table::{IpPrefix, PrefixError};
-use warmlane_wire::ethernet::MacAddressError;
+use warmlane_settings::{OutOfRange, SettingsError};
+use warmlane_table::IpPrefix;
 
-/// A place in the text; lines and columns (in characters) count from one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// Line.
-    pub line: usize,
-    /// Column.
-    pub column: usize,
-}
-
-impl Place {
-    fn of(text: &str, offset: usize) -> Self {
-        let before = text.get(..offset).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Self { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}", self.line, self.column)
-    }
-}
-
-/// A configuration that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{place}: {problem}")]
-pub struct ConfigError {
-    /// Where.
-    pub place: Place,
-    /// What, and what to do about it.
-    pub problem: ConfigProblem,
-}
-
-/// A problem and the range of bytes it is about.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) span: Range<usize>,
-    pub(super) problem: ConfigProblem,
-}
-
-impl ConfigError {
-    pub(super) fn syntax(text: &str, error: &toml::de::Error) -> Self {
-        let offset = error.span().map_or(0, |span| span.start);
-        let problem = ConfigProblem::Syntax { message: error.message().trim().replace('\n', ", ") };
-        Self { place: Place::of(text, offset), problem }
-    }
-
-    pub(super) fn at(text: &str, fault: Fault) -> Self {
-        Self { place: Place::of(text, fault.span.start), problem: fault.problem }
-    }
-}
+/// A configuration that can't be used: where, what is wrong, and what to do about it.
+pub type ConfigError = SettingsError<ConfigProblem>;
 
 /// What is wrong, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigProblem {
-    /// Not TOML, a key that isn't known, or a value of the wrong type.
+    /// Not TOML, a key that isn't known, or a value that can't be read.
     #[error("{message}")]
     Syntax {
         /// What the TOML parser says.
         message: String,
     },
     /// A number outside its range.
-    #[error("{what} is {value}: use {minimum} to {maximum}")]
-    Range {
-        /// Which number.
-        what: &'static str,
-        /// What was given.
-        value: i64,
-        /// The least it may be.
-        minimum: i64,
-        /// The most it may be.
-        maximum: i64,
+    #[error(transparent)]
+    Range(#[from] OutOfRange),
+    /// More ports than a packet can name.
+    #[error("there are {count} ports: use at most 65535")]
+    TooManyPorts {
+        /// How many.
+        count: usize,
     },
     /// No port at all.
     #[error("there is no port: add at least one [[port]]")]
@@ -98,45 +44,11 @@ pub enum ConfigProblem {
         /// The names there are, separated by commas.
         known: String,
     },
-    /// A text that isn't an IP address.
-    #[error("\"{text}\" is not an IP address: write one as in 192.0.2.1 or 2001:db8::1")]
-    Address {
-        /// What was given.
-        text: String,
-    },
-    /// A text that isn't an address with a prefix length.
-    #[error(
-        "\"{text}\" is not an address with the length of its prefix: write one as in 192.0.2.1/24 or 2001:db8::1/64"
-    )]
-    InterfaceAddress {
-        /// What was given.
-        text: String,
-    },
-    /// An address that no station can have.
-    #[error(
-        "{address} is no address that one station can have (unspecified, loopback, multicast, reserved, or a \
-             network's own or broadcast address): give a unicast address"
-    )]
-    NotUnicast {
-        /// The address.
-        address: IpAddr,
-    },
     /// The same address on two ports, or twice on one.
     #[error("address {address} is given twice: each port needs addresses of its own")]
     DuplicateAddress {
         /// The address.
         address: IpAddr,
-    },
-    /// A text that isn't an Ethernet address.
-    #[error(transparent)]
-    Mac(#[from] MacAddressError),
-    /// An Ethernet address that no station can have.
-    #[error("{what} {mac} is a group address or zero: give the address of one station")]
-    MacNotUnicast {
-        /// Whose address.
-        what: &'static str,
-        /// The address.
-        mac: warmlane_wire::MacAddress,
     },
     /// The MTU of a port with IPv6 is below 1280.
     #[error("port \"{port}\" has IPv6 addresses or neighbours and an MTU of {mtu}: IPv6 needs at least 1280")]
@@ -154,9 +66,6 @@ pub enum ConfigProblem {
         /// The port.
         port: String,
     },
-    /// A text that isn't a prefix, or has host bits set.
-    #[error(transparent)]
-    Prefix(#[from] PrefixError),
     /// Two routes to the same prefix.
     #[error("there are two routes to {prefix}: leave one out, or list both next hops under one `via`")]
     DuplicateRoute {
@@ -201,4 +110,10 @@ pub enum ConfigProblem {
 
 fn on_port(port: Option<&str>) -> String {
     port.map(|port| format!(" on port \"{port}\"")).unwrap_or_default()
+}
+
+impl From<String> for ConfigProblem {
+    fn from(message: String) -> Self {
+        Self::Syntax { message }
+    }
 }

@@ -13,8 +13,8 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState as Nud,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHop, RouteNextHopFlags, RouteType,
-    RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags,
+    RouteType, RouteVia,
 };
 use netlink_packet_route::rule::{RuleAction as Action, RuleAttribute, RuleFlags, RuleMessage};
 use warmlane_table::{IpPrefix, Prefix};
@@ -180,7 +180,7 @@ fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
         }
     }
     if !matches!(message.header.family, AddressFamily::Inet | AddressFamily::Inet6) {
-        // Bridges keep their stations in the same place.
+        // Bridges keep their forwarding entries in the same table.
         return None;
     }
     let state = match (message.header.state, mac) {
@@ -238,6 +238,11 @@ fn path(next_hop: &RouteNextHop) -> Option<Path> {
     })
 }
 
+fn own_mtu(metrics: &[RouteMetric]) -> u32 {
+    let mtus = metrics.iter().map(|metric| if let RouteMetric::Mtu(mtu) = metric { *mtu } else { 0 });
+    mtus.max().unwrap_or(0)
+}
+
 fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
     let header = &message.header;
     // Entries of the IPv6 route cache, and routes by source.
@@ -245,13 +250,14 @@ fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
         return None;
     }
     let mut table = u32::from(header.table);
-    let (mut destination, mut metric, mut object, mut several) = (None, 0, None, None);
+    let (mut destination, mut metric, mut mtu, mut object, mut several) = (None, 0, 0, None, None);
     let mut way = Way::default();
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Table(number) => table = *number,
             RouteAttribute::Destination(address) => destination = ip(address),
             RouteAttribute::Priority(number) => metric = *number,
+            RouteAttribute::Metrics(metrics) => mtu = own_mtu(metrics),
             RouteAttribute::NhId(number) => object = Some(*number),
             RouteAttribute::MultiPath(list) => several = Some(list),
             other => way.read(other),
@@ -291,7 +297,7 @@ fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
         (RouteType::Multicast, _) => return None,
         _ => Target::KernelOnly,
     };
-    Some((RouteKey { table, prefix }, Route { metric, tos: header.tos, target: Arc::new(target) }))
+    Some((RouteKey { table, prefix }, Route { metric, tos: header.tos, mtu, target: Arc::new(target) }))
 }
 
 /// Attributes of nexthop objects (`include/uapi/linux/nexthop.h`).

@@ -46,7 +46,7 @@ pub struct Address {
     pub length: u8,
 }
 
-/// A station on a link.
+/// A neighbour on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbour {
     /// Which link.
@@ -57,7 +57,7 @@ pub struct Neighbour {
     pub state: NeighbourState,
 }
 
-/// What the kernel knows of a station.
+/// What the kernel knows of a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NeighbourState {
     /// Its Ethernet address.
@@ -83,7 +83,7 @@ impl NeighbourState {
 pub struct Path {
     /// Out of this interface.
     pub link: LinkIndex,
-    /// To this station; `None` for the packet's own destination.
+    /// To this gateway; `None` for the packet's own destination.
     pub gateway: Option<IpAddr>,
     /// Its share among several paths.
     pub weight: u16,
@@ -100,7 +100,7 @@ pub enum Target {
     Object(u32),
     /// The box itself.
     Local,
-    /// All stations of a link of ours.
+    /// All neighbours on a link of ours.
     Broadcast,
     /// Nowhere.
     Blackhole,
@@ -128,6 +128,8 @@ pub struct Route {
     pub metric: u32,
     /// Type of service; others than 0 are left to the kernel.
     pub tos: u8,
+    /// The longest packet, in bytes; 0: as its interface has it.
+    pub mtu: u32,
     /// Where to.
     pub target: Arc<Target>,
 }
@@ -135,7 +137,7 @@ pub struct Route {
 /// How a new route goes with those that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
-    /// In the place of the first with its metric.
+    /// Instead of the first with its metric.
     Replace,
     /// Behind those with its metric.
     Append,

@@ -1,42 +1,123 @@
-//! What the kernel does with packets on their way through it besides forwarding them: chains of netfilter, policies of IPsec.
-//! Only whether there are any: what they say is the kernel's business.
+//! What the kernel does with packets on their way through it besides forwarding them: chains of netfilter, policies of IPsec,
+//! filters and shapers of tc, switches that forbid forwarding. Only whether there is something: what it says is the kernel's business.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 
 use netlink_packet_core::NlasIterator;
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, XFRM};
 
-use super::socket::Questions;
+use super::event::{Link, LinkIndex};
+use super::socket::RequestSocket;
+use super::xtables;
 
-/// Chains and policies that a packet from one interface to another would pass.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Hooks {
-    /// Chains of nf_tables that have rules, or drop what has none: family, table and name.
-    pub chains: Vec<String>,
-    /// Policies of IPsec for packets that are forwarded or leave.
-    pub ipsec_policies: usize,
+/// Something that packets on their way pass in the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hook {
+    /// What it is, in words.
+    pub what: String,
+    /// Whether it concerns IPv4.
+    pub ipv4: bool,
+    /// Whether it concerns IPv6.
+    pub ipv6: bool,
+    /// Which packets pass it.
+    pub at: HookPlace,
+    /// Whether it says that nothing is forwarded at all, so that there is nothing to bypass.
+    pub is_switch: bool,
 }
 
-impl Hooks {
-    /// Lists them, in this thread's network namespace.
-    ///
-    /// # Errors
-    /// The kernel refuses: it needs `CAP_NET_ADMIN`. A kernel that has no such thing is no error.
-    pub fn list() -> io::Result<Self> {
-        let mut hooks = Self::default();
-        or_nothing(Questions::of(Some(NETFILTER)).and_then(|mut questions| {
-            // struct nfgenmsg: any family.
-            questions.list(GET_CHAIN, &[0; 4], |_, body| hooks.chains.extend(chain(body)))
-        }))?;
-        or_nothing(Questions::of(Some(XFRM)).and_then(|mut questions| {
-            // struct xfrm_userpolicy_id, which a listing doesn't look at.
-            questions.list(GET_POLICY, &[0; 64], |_, body| {
-                hooks.ipsec_policies += usize::from(is_in_the_way(body));
-            })
-        }))?;
-        Ok(hooks)
+/// Which packets pass a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HookPlace {
+    /// All.
+    Everywhere,
+    /// Those that come in by this interface.
+    ComingInBy(LinkIndex),
+    /// Those that leave by this interface.
+    LeavingBy(LinkIndex),
+}
+
+/// Links, by their numbers.
+type Links = BTreeMap<LinkIndex, Link>;
+
+/// What the kernel tells changes of: chains of nf_tables, policies of IPsec, tc.
+///
+/// # Errors
+/// The kernel refuses: it needs `CAP_NET_ADMIN`. A kernel that has no such thing is no error.
+pub fn told_hooks(links: &Links) -> io::Result<Vec<Hook>> {
+    let mut hooks = Vec::new();
+    or_nothing(RequestSocket::of(Some(NETFILTER)).and_then(|mut socket| {
+        // struct nfgenmsg: any family.
+        socket.list(GET_CHAIN, &[0; 4], |_, body| hooks.extend(chain(body, links)))
+    }))?;
+    let mut policies = [0_usize; 2];
+    or_nothing(RequestSocket::of(Some(XFRM)).and_then(|mut socket| {
+        // struct xfrm_userpolicy_id, which a listing doesn't look at.
+        socket.list(GET_POLICY, &[0; 64], |_, body| {
+            if let Some(is_ipv6) = policy(body) {
+                policies[usize::from(is_ipv6)] += 1;
+            }
+        })
+    }))?;
+    for (is_ipv6, count) in [false, true].into_iter().zip(policies).filter(|(_, count)| *count > 0) {
+        hooks.push(Hook {
+            what: format!("{count} IPsec policies (`ip xfrm policy`)"),
+            ipv4: !is_ipv6,
+            ipv6: is_ipv6,
+            at: HookPlace::Everywhere,
+            is_switch: false,
+        });
     }
+    hooks.extend(traffic_control(links)?);
+    Ok(hooks)
+}
+
+/// What the kernel tells nothing of, so that it has to be looked at now and then: the older iptables, and the switches that forbid
+/// forwarding. `ports` are names and numbers of interfaces.
+///
+/// # Errors
+/// The kernel refuses, as to who isn't root.
+pub fn untold_hooks<'a>(ports: impl IntoIterator<Item = (LinkIndex, &'a str)>) -> io::Result<Vec<Hook>> {
+    let chains = xtables::chains()?.into_iter().map(|chain| Hook {
+        what: format!("rules of iptables (`{}`)", chain.command),
+        ipv4: !chain.is_ipv6,
+        ipv6: chain.is_ipv6,
+        at: HookPlace::Everywhere,
+        is_switch: false,
+    });
+    let mut read = |parameter: &str| fs::read_to_string(format!("/proc/sys/net/{parameter}")).ok();
+    let mut hooks: Vec<Hook> = chains.collect();
+    for (link, name) in ports {
+        hooks.extend(switched_off(link, name, &mut read));
+    }
+    Ok(hooks)
+}
+
+/// What the kernel would not forward that comes in by an interface. For IPv6 it looks at the switch for all interfaces only
+/// (`net/ipv6/ip6_output.c: ip6_forward`), for IPv4 at the interface's (`net/ipv4/route.c: ip_route_input_slow`), which the
+/// one for all sets.
+fn switched_off(
+    link: LinkIndex,
+    name: &str,
+    read: &mut dyn FnMut(&str) -> Option<String>,
+) -> impl Iterator<Item = Hook> {
+    let switches =
+        [(false, format!("ipv4/conf/{name}/forwarding")), (true, "ipv6/conf/all/forwarding".to_owned())];
+    switches
+        .map(|(is_ipv6, switch)| {
+            let is_off = read(&switch).is_some_and(|text| text.trim() == "0");
+            is_off.then(|| Hook {
+                what: format!("forwarding is off (`sysctl -w net.{}=1`)", switch.replace('/', ".")),
+                ipv4: !is_ipv6,
+                ipv6: is_ipv6,
+                at: HookPlace::ComingInBy(link),
+                is_switch: true,
+            })
+        })
+        .into_iter()
+        .flatten()
 }
 
 /// `NFT_MSG_GETCHAIN` of the subsystem nf_tables (`include/uapi/linux/netfilter/nfnetlink.h`, `nf_tables.h`).
@@ -44,6 +125,10 @@ const GET_CHAIN: u16 = 10 << 8 | 4;
 
 /// `XFRM_MSG_GETPOLICY` (`include/uapi/linux/xfrm.h`).
 const GET_POLICY: u16 = 0x15;
+
+/// `RTM_GETQDISC` and `RTM_GETTFILTER` (`include/uapi/linux/rtnetlink.h`).
+const GET_QUEUEING: u16 = 38;
+const GET_FILTER: u16 = 46;
 
 /// A kernel without the subsystem says one of these.
 fn or_nothing(listed: io::Result<bool>) -> io::Result<()> {
@@ -54,56 +139,153 @@ fn or_nothing(listed: io::Result<bool>) -> io::Result<()> {
     }
 }
 
-/// The name of a chain that a forwarded packet passes and that does something (`net/netfilter/nf_tables_api.c:
-/// nf_tables_fill_chain_info`).
-fn chain(body: &[u8]) -> Option<String> {
+/// A chain that a forwarded packet passes and that does something (`net/netfilter/nf_tables_api.c: nf_tables_fill_chain_info`).
+fn chain(body: &[u8], links: &Links) -> Option<Hook> {
     const TABLE: u16 = 1;
     const NAME: u16 = 3;
     const HOOK: u16 = 4;
     const POLICY: u16 = 5;
     const USES: u16 = 6;
-    const KIND: u16 = 7;
     const DROP: u32 = 0;
+    const HOOK_NUMBER: u16 = 1;
+    const HOOK_DEVICE: u16 = 3;
+    const HOOK_DEVICES: u16 = 4;
+    // enum nf_inet_hooks and, for the family netdev, enum nf_dev_hooks.
+    const INET_INGRESS: u32 = 5;
+    const DEVICE_EGRESS: u32 = 1;
 
     let (header, attributes) = body.split_first_chunk::<4>()?;
-    let (mut table, mut name, mut kind) = (String::new(), String::new(), String::new());
-    let (mut hook, mut drops, mut uses) = (None, false, 0);
+    let (mut table, mut name, mut device) = (String::new(), String::new(), None);
+    let (mut hook, mut drops, mut uses, mut devices) = (None, false, 0, 0);
     for attribute in NlasIterator::new(attributes).flatten() {
         let value = attribute.value();
         match attribute.kind() {
             TABLE => table = text(value),
             NAME => name = text(value),
-            HOOK => hook = first(value),
+            HOOK => {
+                for nested in NlasIterator::new(value).flatten() {
+                    match nested.kind() {
+                        HOOK_NUMBER => hook = number(nested.value()),
+                        HOOK_DEVICE => device = Some(text(nested.value())),
+                        HOOK_DEVICES => devices = NlasIterator::new(nested.value()).flatten().count(),
+                        _ => {}
+                    }
+                }
+            }
             POLICY => drops = number(value) == Some(DROP),
             USES => uses = number(value).unwrap_or(0),
-            KIND => kind = text(value),
             _ => {}
         }
     }
-    // enum nf_inet_hooks: before and after routing, between, and where an interface comes first; enum nf_dev_hooks: all.
-    let (family, hooks): (_, &[u32]) = match header.first()? {
-        1 => ("inet", &[0, 2, 4, 5]),
-        2 => ("ip", &[0, 2, 4]),
-        5 => ("netdev", &[0, 1]),
-        10 => ("ip6", &[0, 2, 4]),
+    // Before and after routing, between, and where an interface comes first or last.
+    let (family, hooks, ipv4, ipv6): (_, &[u32], _, _) = match header.first()? {
+        1 => ("inet", &[0, 2, 4, INET_INGRESS], true, true),
+        2 => ("ip", &[0, 2, 4], true, false),
+        5 => ("netdev", &[0, DEVICE_EGRESS], true, true),
+        10 => ("ip6", &[0, 2, 4], false, true),
         _ => return None,
     };
-    let nat = if kind == "nat" { " (NAT)" } else { "" };
-    (hooks.contains(&hook?) && (drops || uses > 0)).then(|| format!("{family} {table} {name}{nat}"))
+    let hook = hook.filter(|hook| hooks.contains(hook))?;
+    if !drops && uses == 0 {
+        return None;
+    }
+    // One of several interfaces is as good as all.
+    let device = device.filter(|_| devices <= 1);
+    let link =
+        device.and_then(|device| links.values().find(|link| link.name == device)).map(|link| link.index);
+    let at = match (link, family) {
+        (Some(link), "netdev") if hook == DEVICE_EGRESS => HookPlace::LeavingBy(link),
+        (Some(link), _) => HookPlace::ComingInBy(link),
+        (None, _) => HookPlace::Everywhere,
+    };
+    let what = format!("rules of nftables (`nft list chain {family} {table} {name}`)");
+    Some(Hook { what, ipv4, ipv6, at, is_switch: false })
 }
 
-/// Whether a policy (struct xfrm_userpolicy_info) is about packets that leave or are forwarded.
-fn is_in_the_way(body: &[u8]) -> bool {
+/// Whether a policy (struct xfrm_userpolicy_info) for packets that leave or are forwarded is about IPv6; `None`: it is for others.
+fn policy(body: &[u8]) -> Option<bool> {
+    const FAMILY: usize = 40;
     const DIRECTION: usize = 160;
     const OUT: u8 = 1;
     const FORWARD: u8 = 2;
-    matches!(body.get(DIRECTION), Some(&(OUT | FORWARD)))
+    const IPV6: u16 = 10;
+    let family = u16::from_ne_bytes(*body.get(FAMILY..)?.first_chunk()?);
+    matches!(body.get(DIRECTION), Some(&(OUT | FORWARD))).then_some(family == IPV6)
 }
 
-/// The first of nested attributes, which is the number of a hook.
-fn first(value: &[u8]) -> Option<u32> {
-    let attribute = NlasIterator::new(value).flatten().find(|attribute| attribute.kind() == 1)?;
-    number(attribute.value())
+/// Filters at interfaces, and queueing that shapes or drops.
+fn traffic_control(links: &Links) -> io::Result<Vec<Hook>> {
+    /// Where filters of a clsact stand (`TC_H_MIN_INGRESS` and `TC_H_MIN_EGRESS` below `TC_H_CLSACT`).
+    const INGRESS: u32 = 0xffff_fff2;
+    const EGRESS: u32 = 0xffff_fff3;
+
+    let mut socket = RequestSocket::new()?;
+    let (mut hooks, mut with_filters) = (Vec::new(), Vec::new());
+    socket.list(GET_QUEUEING, &queueing_request(0, 0), |_, body| {
+        let Some((link, kind)) = queueing(body) else { return };
+        match kind.as_str() {
+            "ingress" => with_filters.push((link, INGRESS)),
+            "clsact" => with_filters.extend([(link, INGRESS), (link, EGRESS)]),
+            kind if orders_only(kind) => {}
+            kind => hooks.push((HookPlace::LeavingBy(link), link, format!("queueing by {kind}"))),
+        }
+    })?;
+    for (link, parent) in with_filters {
+        let mut found = false;
+        or_nothing(socket.list(GET_FILTER, &queueing_request(link, parent), |_, body| {
+            found |= is_foreign_filter(body);
+        }))?;
+        if found {
+            let (at, side) = if parent == INGRESS {
+                (HookPlace::ComingInBy(link), "ingress")
+            } else {
+                (HookPlace::LeavingBy(link), "egress")
+            };
+            hooks.push((at, link, format!("filters of tc at {side}")));
+        }
+    }
+    let name = |link| links.get(&link).map_or("", |link| link.name.as_str());
+    let hook = |(at, link, what): (HookPlace, LinkIndex, String)| {
+        let what = format!("{what} (`tc -s qdisc show dev {}`)", name(link));
+        Hook { what, ipv4: true, ipv6: true, at, is_switch: false }
+    };
+    Ok(hooks.into_iter().map(hook).collect())
+}
+
+/// Whether a kind of queueing only says in which order packets leave, as those do that interfaces have by themselves
+/// (`net.core.default_qdisc`).
+fn orders_only(kind: &str) -> bool {
+    ["noqueue", "mq", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "sfq"].contains(&kind)
+}
+
+/// struct tcmsg.
+fn queueing_request(link: LinkIndex, parent: u32) -> [u8; 20] {
+    let mut body = [0; 20];
+    body[4..8].copy_from_slice(&link.to_ne_bytes());
+    body[12..16].copy_from_slice(&parent.to_ne_bytes());
+    body
+}
+
+/// The interface and the kind of a queueing discipline.
+fn queueing(body: &[u8]) -> Option<(LinkIndex, String)> {
+    const KIND: u16 = 1;
+    let (header, attributes) = body.split_first_chunk::<20>()?;
+    let link = LinkIndex::from_ne_bytes(*header.get(4..)?.first_chunk()?);
+    let kind = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == KIND)?;
+    Some((link, text(kind.value())))
+}
+
+/// Whether a filter is somebody else's than ours, whose programs' names start with our own.
+fn is_foreign_filter(body: &[u8]) -> bool {
+    const OPTIONS: u16 = 2;
+    const BPF_NAME: u16 = 7;
+    let Some((_, attributes)) = body.split_first_chunk::<20>() else { return false };
+    let options = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == OPTIONS);
+    // Without options it is only a priority that filters stand at.
+    options.is_some_and(|options| {
+        let name = NlasIterator::new(options.value()).flatten().find(|option| option.kind() == BPF_NAME);
+        name.is_none_or(|name| !text(name.value()).starts_with("warmlane"))
+    })
 }
 
 fn text(value: &[u8]) -> String {
@@ -119,44 +301,99 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut all = [(value.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
+        all.extend(value);
+        all.resize(all.len().next_multiple_of(4), 0);
+        all
+    }
+
     /// A chain as the kernel tells of it, in the order of `nf_tables_fill_chain_info`.
-    fn told(family: u8, hook: Option<u32>, policy: u32, uses: u32, kind: &str) -> Vec<u8> {
-        fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-            let mut all = [(value.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
-            all.extend(value);
-            all.resize(all.len().next_multiple_of(4), 0);
-            all
-        }
+    fn told(family: u8, hook: Option<u32>, policy: u32, uses: u32, device: Option<&str>) -> Option<Hook> {
         let mut body = vec![family, 0, 0, 0];
         body.extend(attribute(1, b"mine\0"));
         body.extend(attribute(3, b"across\0"));
         if let Some(hook) = hook {
-            let nested = [attribute(1, &hook.to_be_bytes()), attribute(2, &0_u32.to_be_bytes())].concat();
+            let mut nested = [attribute(1, &hook.to_be_bytes()), attribute(2, &0_u32.to_be_bytes())].concat();
+            if let Some(device) = device {
+                nested.extend(attribute(3, format!("{device}\0").as_bytes()));
+            }
             body.extend(attribute(4 | 0x8000, &nested));
             body.extend(attribute(5, &policy.to_be_bytes()));
-            body.extend(attribute(7, format!("{kind}\0").as_bytes()));
         }
         body.extend(attribute(6, &uses.to_be_bytes()));
-        body
+        let link = Link {
+            index: 7,
+            name: "eth7".to_owned(),
+            kind: String::new(),
+            is_up: true,
+            has_carrier: true,
+            mac: None,
+            mtu: 1500,
+            master: None,
+            lower: None,
+            vlan: None,
+            vrf_table: None,
+        };
+        chain(&body, &BTreeMap::from([(7, link)]))
     }
 
     #[test]
     fn only_chains_in_the_way_that_do_something_count() {
         const ACCEPT: u32 = 1;
-        assert_eq!(chain(&told(1, Some(2), ACCEPT, 1, "filter")).as_deref(), Some("inet mine across"));
-        assert_eq!(chain(&told(10, Some(2), 0, 0, "filter")).as_deref(), Some("ip6 mine across"));
-        assert_eq!(chain(&told(2, Some(4), ACCEPT, 3, "nat")).as_deref(), Some("ip mine across (NAT)"));
+        let families = |hook: Option<Hook>| hook.map(|hook| (hook.ipv4, hook.ipv6, hook.at));
+        let everywhere = |ipv4, ipv6| Some((ipv4, ipv6, HookPlace::Everywhere));
+        assert_eq!(families(told(1, Some(2), ACCEPT, 1, None)), everywhere(true, true));
+        assert_eq!(families(told(10, Some(2), 0, 0, None)), everywhere(false, true));
+        assert_eq!(families(told(2, Some(4), ACCEPT, 3, None)), everywhere(true, false));
+        let at = |at| Some((true, true, at));
+        assert_eq!(families(told(5, Some(0), ACCEPT, 1, Some("eth7"))), at(HookPlace::ComingInBy(7)));
+        assert_eq!(families(told(5, Some(1), ACCEPT, 1, Some("eth7"))), at(HookPlace::LeavingBy(7)));
+        assert_eq!(families(told(5, Some(0), ACCEPT, 1, Some("gone"))), everywhere(true, true));
         // Without rules; for the box itself; not at a hook; of a bridge.
-        assert_eq!(chain(&told(1, Some(2), ACCEPT, 0, "filter")), None);
-        assert_eq!(chain(&told(1, Some(1), 0, 5, "filter")), None);
-        assert_eq!(chain(&told(1, None, 0, 5, "filter")), None);
-        assert_eq!(chain(&told(7, Some(2), 0, 5, "filter")), None);
+        assert_eq!(told(1, Some(2), ACCEPT, 0, None), None);
+        assert_eq!(told(1, Some(1), 0, 5, None), None);
+        assert_eq!(told(1, None, 0, 5, None), None);
+        assert_eq!(told(7, Some(2), 0, 5, None), None);
+    }
+
+    #[test]
+    fn switches_that_are_off_are_hooks_of_their_interface() {
+        let with = |ipv4: &'static str, ipv6: &'static str| {
+            let mut read = |parameter: &str| {
+                let is = match parameter {
+                    "ipv4/conf/w0/forwarding" => ipv4,
+                    "ipv6/conf/all/forwarding" => ipv6,
+                    _ => return None,
+                };
+                Some(format!("{is}\n"))
+            };
+            switched_off(3, "w0", &mut read).collect::<Vec<_>>()
+        };
+        assert!(with("1", "1").is_empty());
+        let [ipv4] = &with("0", "1")[..] else { panic!() };
+        assert_eq!((ipv4.ipv4, ipv4.ipv6, ipv4.at), (true, false, HookPlace::ComingInBy(3)));
+        assert!(ipv4.what.contains("`sysctl -w net.ipv4.conf.w0.forwarding=1`"), "{ipv4:?}");
+        assert_eq!(with("0", "0").len(), 2);
+        // A kernel without IPv6 has no such switch.
+        assert_eq!(switched_off(3, "w0", &mut |_| None).count(), 0);
+    }
+
+    #[test]
+    fn filters_of_others_are_told_from_ours() {
+        let filter = |name: Option<&str>| {
+            let options = name.map_or(Vec::new(), |name| attribute(7, format!("{name}\0").as_bytes()));
+            [vec![0; 20], attribute(1, b"bpf\0"), attribute(2, &options)].concat()
+        };
+        assert!(is_foreign_filter(&filter(None)) && is_foreign_filter(&filter(Some("calico"))));
+        assert!(!is_foreign_filter(&filter(Some("warmlane_forward"))));
+        assert!(!is_foreign_filter(&[vec![0; 20], attribute(1, b"bpf\0")].concat()));
     }
 
     proptest! {
         #[test]
         fn any_body_is_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (chain(&bytes), is_in_the_way(&bytes));
+            let _ = (chain(&bytes, &BTreeMap::new()), policy(&bytes), queueing(&bytes), is_foreign_filter(&bytes));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Netlink sockets: one that hears of changes, one that asks.
+//! Netlink sockets: one for events, one for requests.
 
 use std::io;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ const OVERRUN: u16 = 4;
 const DUMP_INTERRUPTED: u16 = 0x10;
 const HEADER: usize = 16;
 
-/// Groups to hear of (`include/uapi/linux/rtnetlink.h: RTNLGRP_*`), each as the bit of its number.
+/// Multicast groups to join (`include/uapi/linux/rtnetlink.h: RTNLGRP_*`), each as the bit of its number.
 const GROUPS: u32 = {
     const LINK: u32 = 1;
     const NEIGHBOUR: u32 = 3;
@@ -98,9 +98,9 @@ fn receive<'a>(socket: &OwnedFd, buffer: &'a mut [u8], flags: RecvFlags) -> Resu
     Ok(if is_kernel { buffer.get(..length).unwrap_or_default() } else { &[] })
 }
 
-/// What hearing came to.
+/// How far receiving got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum Received {
     /// Nothing more for now.
     Everything,
     /// There is more.
@@ -111,12 +111,12 @@ pub enum Heard {
 
 /// Hears of changes.
 #[derive(Debug)]
-pub struct News {
+pub struct EventSocket {
     socket: OwnedFd,
     buffer: Vec<u8>,
 }
 
-impl News {
+impl EventSocket {
     /// Starts listening, in this thread's network namespace.
     ///
     /// # Errors
@@ -134,25 +134,60 @@ impl News {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn hear(&mut self, datagrams: usize, mut each: impl FnMut(Event)) -> io::Result<Heard> {
+    pub fn receive(&mut self, datagrams: usize, mut each: impl FnMut(Event)) -> io::Result<Received> {
         for _ in 0..datagrams {
             match receive(&self.socket, &mut self.buffer, RecvFlags::DONTWAIT) {
                 Ok(datagram) => messages(datagram)
                     .filter_map(|message| decode(message.kind, message.flags, message.body))
                     .for_each(&mut each),
-                Err(Errno::AGAIN) => return Ok(Heard::Everything),
+                Err(Errno::AGAIN) => return Ok(Received::Everything),
                 Err(Errno::INTR) => {}
-                Err(Errno::NOBUFS) => return Ok(Heard::Lost),
+                Err(Errno::NOBUFS) => return Ok(Received::Lost),
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Heard::More)
+        Ok(Received::More)
+    }
+}
+
+/// Hears that something of a subsystem has changed, whatever it was.
+#[derive(Debug)]
+pub struct ChangeSocket {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl ChangeSocket {
+    /// Starts listening to a multicast group of a subsystem, in this thread's network namespace.
+    ///
+    /// # Errors
+    /// The kernel refuses, or has no such subsystem.
+    pub fn new(protocol: Option<Protocol>, groups: u32) -> io::Result<Self> {
+        Ok(Self { socket: open(protocol, groups)?, buffer: vec![0; DATAGRAM] })
+    }
+
+    /// What to wait on.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether anything was told since the last time.
+    pub fn has_changed(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            match receive(&self.socket, &mut self.buffer, RecvFlags::DONTWAIT) {
+                // The kernel had no room for more: that says enough, and the next call goes on.
+                Ok(_) | Err(Errno::NOBUFS) => any = true,
+                Err(Errno::INTR) => {}
+                Err(_) => return any,
+            }
+        }
     }
 }
 
 /// Asks.
 #[derive(Debug)]
-pub struct Questions {
+pub struct RequestSocket {
     socket: OwnedFd,
     buffer: Vec<u8>,
     sequence: u32,
@@ -161,7 +196,7 @@ pub struct Questions {
 /// How often a dump that the kernel's own changes interrupted is tried again.
 const ATTEMPTS: u32 = 20;
 
-impl Questions {
+impl RequestSocket {
     /// A socket in this thread's network namespace.
     ///
     /// # Errors
@@ -176,11 +211,15 @@ impl Questions {
     }
 
     /// Lists all that there is, and says whether that is one moment's state. If not (the kernel changed it meanwhile,
-    /// time and again), what came last is the best there is, and news will correct it.
+    /// time and again), what came last is the best there is, and events will correct it.
     ///
     /// # Errors
     /// The kernel refuses, or loses part of the answer.
-    pub fn everything(&mut self, mut start: impl FnMut(), mut each: impl FnMut(Event)) -> io::Result<bool> {
+    pub fn list_everything(
+        &mut self,
+        mut start: impl FnMut(),
+        mut each: impl FnMut(Event),
+    ) -> io::Result<bool> {
         const ANY: u8 = 0;
         const IPV4: u8 = 2;
         const IPV6: u8 = 10;
@@ -204,6 +243,14 @@ impl Questions {
             }
         }
         Ok(false)
+    }
+
+    /// Lists the links only.
+    ///
+    /// # Errors
+    /// As [`list_everything`](Self::list_everything).
+    pub fn list_links(&mut self, mut each: impl FnMut(Event)) -> io::Result<bool> {
+        self.dump(kind::GET_LINK, 0, 16, &mut each)
     }
 
     /// Lists what there is of one kind, and says whether that is one moment's state.
@@ -261,18 +308,18 @@ impl Questions {
         }
     }
 
-    /// Lets the kernel find a neighbour's Ethernet address out, or check whether it is still right. The answer is news.
+    /// Lets the kernel find out a neighbour's Ethernet address, or check whether it is still right. The answer is an event.
     ///
     /// # Errors
     /// The kernel refuses: it needs `CAP_NET_ADMIN`, and the link must be there.
-    pub fn resolve(&mut self, link: LinkIndex, address: IpAddr) -> io::Result<()> {
+    pub fn probe(&mut self, link: LinkIndex, address: IpAddr) -> io::Result<()> {
         let mut message = NeighbourMessage::default();
         message.header.family = match address {
             IpAddr::V4(_) => AddressFamily::Inet,
             IpAddr::V6(_) => AddressFamily::Inet6,
         };
         message.header.ifindex = link;
-        // Treats it as a packet to that station would be (`net/core/neighbour.c: neigh_add`).
+        // Treats it as a packet to that neighbour would be (`net/core/neighbour.c: neigh_add`).
         message.header.flags = NeighbourFlags::Use;
         message.attributes.push(NeighbourAttribute::Destination(match address {
             IpAddr::V4(ip) => NeighbourAddress::Inet(ip),

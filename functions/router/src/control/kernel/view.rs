@@ -10,6 +10,7 @@ use super::event::{
     Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey,
     Rule, Target,
 };
+use super::hooks::{Hook, HookPlace};
 
 /// The routes to one prefix, the lowest metric first. Nearly always there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct KernelTable {
     lengths: [BTreeMap<u8, usize>; 2],
     /// How many routes lead to each nexthop object.
     objects: HashMap<u32, usize>,
+    /// MTUs that routes have of their own, the least of each prefix.
+    mtus: HashMap<IpPrefix, u32>,
 }
 
 impl KernelTable {
@@ -69,7 +72,7 @@ impl KernelTable {
 
     /// The routes to a prefix and to those around it, the longest first.
     pub fn around(&self, prefix: IpPrefix) -> impl Iterator<Item = (IpPrefix, &RouteList)> {
-        let (family, length) = place(prefix);
+        let (family, length) = family_and_length(prefix);
         let lengths = self.lengths[family].range(..=length).rev();
         lengths.filter_map(move |(&length, _)| {
             let wider = shortened(prefix, length);
@@ -90,7 +93,7 @@ impl KernelTable {
             IpPrefix::V4(prefix) => self.ipv4.remove(&prefix),
             IpPrefix::V6(prefix) => self.ipv6.remove(&prefix),
         };
-        let (family, length) = place(prefix);
+        let (family, length) = family_and_length(prefix);
         if list.is_some()
             && let btree_map::Entry::Occupied(mut entry) = self.lengths[family].entry(length)
         {
@@ -100,6 +103,7 @@ impl KernelTable {
             }
         }
         let routes = list.map(RouteList::into_vec).unwrap_or_default();
+        self.mtus.remove(&prefix);
         for number in objects(&routes) {
             if let hash_map::Entry::Occupied(mut entry) = self.objects.entry(number) {
                 *entry.get_mut() -= 1;
@@ -115,8 +119,11 @@ impl KernelTable {
         for number in objects(&routes) {
             *self.objects.entry(number).or_default() += 1;
         }
+        if let Some(mtu) = least_mtu(&routes) {
+            self.mtus.insert(prefix, mtu);
+        }
         let Some(list) = RouteList::from_vec(routes) else { return };
-        let (family, length) = place(prefix);
+        let (family, length) = family_and_length(prefix);
         *self.lengths[family].entry(length).or_default() += 1;
         match prefix {
             IpPrefix::V4(prefix) => drop(self.ipv4.insert(prefix, list)),
@@ -140,11 +147,16 @@ fn objects(routes: &[Route]) -> impl Iterator<Item = u32> {
 }
 
 /// The number of a prefix's family, and its length.
-fn place(prefix: IpPrefix) -> (usize, u8) {
+fn family_and_length(prefix: IpPrefix) -> (usize, u8) {
     match prefix {
         IpPrefix::V4(prefix) => (0, prefix.length()),
         IpPrefix::V6(prefix) => (1, prefix.length()),
     }
+}
+
+/// The least MTU that any of these routes has of its own.
+fn least_mtu(routes: &[Route]) -> Option<u32> {
+    routes.iter().map(|route| route.mtu).filter(|mtu| *mtu > 0).min()
 }
 
 /// The prefix of this length around another one.
@@ -169,6 +181,8 @@ pub struct Changes {
     pub neighbours: HashSet<(LinkIndex, IpAddr)>,
     /// Routes, by table and prefix.
     pub routes: HashSet<RouteKey>,
+    /// MTUs that routes have of their own.
+    pub mtus: bool,
     /// The kernel may have taken routes away without a word.
     pub in_doubt: bool,
 }
@@ -177,6 +191,7 @@ impl Changes {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         !self.links
+            && !self.mtus
             && !self.objects
             && !self.rules
             && self.neighbours.is_empty()
@@ -197,10 +212,21 @@ pub struct View {
     rules: Vec<Rule>,
     /// One copy of each target that routes lead to.
     targets: HashSet<Arc<Target>>,
+    /// What packets on their way pass, so that they are left to the kernel.
+    hooks: Vec<Hook>,
     changes: Changes,
 }
 
 impl View {
+    /// MTUs that routes have of their own: of each prefix the least of any table's.
+    pub fn route_mtus(&self) -> HashMap<IpPrefix, u32> {
+        let mut all = HashMap::new();
+        for (prefix, mtu) in self.tables.values().flat_map(|table| &table.mtus) {
+            all.entry(*prefix).and_modify(|least: &mut u32| *least = (*least).min(*mtu)).or_insert(*mtu);
+        }
+        all
+    }
+
     /// Interfaces, by the kernel's number.
     pub fn links(&self) -> &BTreeMap<LinkIndex, Link> {
         &self.links
@@ -242,6 +268,13 @@ impl View {
         self.targets.iter()
     }
 
+    /// Whether anybody refers to an equal target, apart from the view's own list and the copy that is given.
+    pub(crate) fn is_target_used(&self, target: &Arc<Target>) -> bool {
+        self.targets
+            .get(target)
+            .is_some_and(|known| Arc::strong_count(known) > 1 + usize::from(Arc::ptr_eq(known, target)))
+    }
+
     /// A nexthop object.
     pub fn object(&self, number: u32) -> Option<&NextHopObject> {
         self.objects.get(&number)
@@ -267,7 +300,42 @@ impl View {
         self.tables.values().map(|table| table.ipv4.len() + table.ipv6.len()).sum()
     }
 
-    /// Hands over what has changed since the last time.
+    /// What packets on their way pass, so that they are left to the kernel.
+    pub fn hooks(&self) -> &[Hook] {
+        &self.hooks
+    }
+
+    /// Sets them.
+    pub fn set_hooks(&mut self, hooks: Vec<Hook>) {
+        // Which tables packets go by depends on them as on links.
+        self.changes.links |= self.hooks != hooks;
+        self.hooks = hooks;
+    }
+
+    /// Whether packets of a family that come in by a link are left to the kernel.
+    pub fn is_left(&self, link: LinkIndex, is_ipv6: bool) -> bool {
+        let lower = self.links.get(&link).and_then(|link| link.lower);
+        self.hooks.iter().any(|hook| {
+            let here = match hook.at {
+                HookPlace::Everywhere => true,
+                // What is in a VLAN comes in by the interface below it, too; but a switch is the interface's own.
+                HookPlace::ComingInBy(at) => at == link || (Some(at) == lower && !hook.is_switch),
+                HookPlace::LeavingBy(_) => false,
+            };
+            here && if is_ipv6 { hook.ipv6 } else { hook.ipv4 }
+        })
+    }
+
+    /// Whether packets that leave by a link are left to the kernel.
+    pub fn is_left_at_egress(&self, link: LinkIndex) -> bool {
+        let lower = self.links.get(&link).and_then(|link| link.lower);
+        self.hooks.iter().any(|hook| match hook.at {
+            HookPlace::LeavingBy(at) => at == link || Some(at) == lower,
+            HookPlace::Everywhere | HookPlace::ComingInBy(_) => false,
+        })
+    }
+
+    /// Takes out what has changed since the last time.
     pub fn take_changes(&mut self) -> Changes {
         if self.targets.len() > 64 && !self.changes.routes.is_empty() {
             self.targets.retain(|target| Arc::strong_count(target) > 1);
@@ -278,16 +346,6 @@ impl View {
     /// Whether something has changed.
     pub fn has_changed(&self) -> bool {
         !self.changes.is_empty()
-    }
-
-    /// Takes everything for changed.
-    pub fn doubt_everything(&mut self) {
-        let (changes, tables) = (&mut self.changes, &self.tables);
-        (changes.links, changes.objects, changes.rules) = (true, true, true);
-        changes.neighbours.extend(self.neighbours.keys().copied());
-        for (&table, routes) in tables {
-            changes.routes.extend(routes.prefixes().map(|(prefix, _)| RouteKey { table, prefix }));
-        }
     }
 
     /// Takes an event in.
@@ -348,8 +406,8 @@ impl View {
             Event::RouteGone(key, route) => self.remove_route(key, &route),
             Event::Rule(rule) => self.add_rule(rule),
             Event::RuleGone(gone) => {
-                if let Some(place) = self.rules.iter().position(|rule| *rule == gone) {
-                    self.rules.remove(place);
+                if let Some(index) = self.rules.iter().position(|rule| *rule == gone) {
+                    self.rules.remove(index);
                     self.changes.rules = true;
                 }
             }
@@ -365,13 +423,13 @@ impl View {
 
     /// Among those of the same priority, the newest is asked last (`net/core/fib_rules.c: fib_nl_newrule`).
     fn add_rule(&mut self, rule: Rule) {
-        // Told twice, by a dump and as news; the kernel has none twice.
+        // Told twice, by a dump and as an event; the kernel has none twice.
         if self.rules.contains(&rule) {
             return;
         }
         let order = |rule: &Rule| (rule.is_ipv6, rule.priority);
-        let place = self.rules.iter().position(|other| order(other) > order(&rule));
-        self.rules.insert(place.unwrap_or(self.rules.len()), rule);
+        let index = self.rules.iter().position(|other| order(other) > order(&rule));
+        self.rules.insert(index.unwrap_or(self.rules.len()), rule);
         self.changes.rules = true;
     }
 
@@ -389,20 +447,21 @@ impl View {
                 && matches!((&*other.target, &*route.target), (Target::Paths(_), Target::Paths(_)))
         };
         if routes.contains(&route) {
-            // Told twice: by a dump and as news.
-        } else if let Some(place) =
+            // Told twice: by a dump and as an event.
+        } else if let Some(index) =
             routes.iter().position(|other| merges(other) || (placement == Placement::Replace && alike(other)))
         {
-            routes[place] = route;
+            routes[index] = route;
         } else {
             let order = |other: &Route| (other.metric, other.tos.cmp(&0).reverse());
-            let place = match placement {
+            let index = match placement {
                 Placement::Insert => routes.iter().position(|other| order(other) >= order(&route)),
                 _ => routes.iter().position(|other| order(other) > order(&route)),
             };
-            routes.insert(place.unwrap_or(routes.len()), route);
+            routes.insert(index.unwrap_or(routes.len()), route);
         }
         if routes != before {
+            self.changes.mtus |= least_mtu(&routes) != least_mtu(&before);
             self.changes.routes.insert(key);
         }
         table.put(key.prefix, routes);
@@ -415,16 +474,16 @@ impl View {
         let before = routes.clone();
         let alike = |other: &Route| (other.metric, other.tos) == (gone.metric, gone.tos);
         let same = |other: &Route| alike(other) && *other.target == *gone.target;
-        if let Some(place) = routes.iter().position(same) {
-            routes.remove(place);
-        } else if let Some(place) =
+        if let Some(index) = routes.iter().position(same) {
+            routes.remove(index);
+        } else if let Some(index) =
             routes.iter().position(|other| alike(other) && leaves_paths(other, gone).is_some())
         {
             // Some of an IPv6 route's paths.
-            if let Some(rest) = leaves_paths(&routes[place], gone) {
-                routes[place].target = share(&mut self.targets, Arc::new(rest));
+            if let Some(left) = leaves_paths(&routes[index], gone) {
+                routes[index].target = share(&mut self.targets, Arc::new(left));
             }
-        } else if let [place] = routes
+        } else if let [index] = routes
             .iter()
             .enumerate()
             .filter(|(_, other)| alike(other))
@@ -432,11 +491,12 @@ impl View {
             .collect::<Vec<_>>()[..]
         {
             // It was told with other flags than when it came.
-            routes.remove(place);
+            routes.remove(index);
         } else if routes.iter().any(alike) {
             self.changes.in_doubt = true;
         }
         if routes != before {
+            self.changes.mtus |= least_mtu(&routes) != least_mtu(&before);
             self.changes.routes.insert(key);
         }
         table.put(key.prefix, routes);
@@ -449,6 +509,7 @@ impl View {
         changes.links |= self.links != fresh.links || self.addresses != fresh.addresses;
         changes.objects |= self.objects != fresh.objects;
         changes.rules |= self.rules != fresh.rules;
+        changes.mtus |= self.route_mtus() != fresh.route_mtus();
         for (key, state) in &fresh.neighbours {
             if self.neighbours.get(key) != Some(state) {
                 changes.neighbours.insert(*key);
@@ -469,6 +530,7 @@ impl View {
             changes.routes.extend(gone.map(|(prefix, _)| RouteKey { table, prefix }));
         }
         fresh.changes = changes;
+        fresh.hooks = std::mem::take(&mut self.hooks);
         *self = fresh;
     }
 }
@@ -488,6 +550,6 @@ fn leaves_paths(route: &Route, gone: &Route) -> Option<Target> {
     let is_gone = |path: &super::event::Path| {
         gone.iter().any(|other| (other.link, other.gateway) == (path.link, path.gateway))
     };
-    let rest: Vec<_> = all.iter().filter(|path| !is_gone(path)).cloned().collect();
-    (!rest.is_empty() && rest.len() < all.len()).then_some(Target::Paths(rest))
+    let left: Vec<_> = all.iter().filter(|path| !is_gone(path)).cloned().collect();
+    (!left.is_empty() && left.len() < all.len()).then_some(Target::Paths(left))
 }

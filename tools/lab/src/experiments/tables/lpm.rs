@@ -1,11 +1,13 @@
 //! Longest-prefix match, of both families.
 
 use super::{MEBIBYTE, Memory, Operation, Row};
-use crate::bench::Measure;
 use crate::benches::lpm::{Feed, Live, Pace, lookups};
-use crate::experiment::{ExperimentError, Lanes, Setting};
+use crate::error::LabError;
+use crate::measure::Measure;
 use crate::plot::{Axis, Figure, Marks, Series};
-use crate::routes::{Family, Locality, Random};
+use crate::random::Xorshift;
+use crate::routes::{Family, Locality, random_hop};
+use crate::setting::{Lanes, Setting};
 use crate::statistics::median;
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -59,7 +61,7 @@ pub(super) fn rows(
     setting: &Setting,
     sizes: &Sizes,
     progress: &mut dyn FnMut(&str),
-) -> Result<Vec<Row>, ExperimentError> {
+) -> Result<Vec<Row>, LabError> {
     let [ipv4_addresses, ipv6_addresses] = sizes.addresses;
     let mut rows = of_family::<u32>(setting, sizes.routes, ipv4_addresses, progress)?;
     rows.extend(of_family::<u128>(setting, sizes.routes, ipv6_addresses, progress)?);
@@ -76,9 +78,9 @@ fn some<T: Copy>(all: &[T], count: usize) -> Vec<T> {
     (0..count).map(|index| all[index * all.len() / count]).collect()
 }
 
-fn table<A: Family>(prefixes: &[Prefix<A>]) -> Result<A::Table, ExperimentError> {
-    let mut random = Random(Random::SEED);
-    A::table(prefixes.iter().map(|prefix| (*prefix, random.hop()))).map_err(ExperimentError::setup)
+fn table<A: Family>(prefixes: &[Prefix<A>]) -> Result<A::Table, LabError> {
+    let mut random = Xorshift(Xorshift::SEED);
+    A::table(prefixes.iter().map(|prefix| (*prefix, random_hop(&mut random)))).map_err(LabError::setup)
 }
 
 fn of_family<A: Family>(
@@ -86,8 +88,8 @@ fn of_family<A: Family>(
     sizes: &[usize],
     addresses: usize,
     progress: &mut dyn FnMut(&str),
-) -> Result<Vec<Row>, ExperimentError> {
-    let all = A::full_table().map_err(ExperimentError::setup)?;
+) -> Result<Vec<Row>, LabError> {
+    let all = A::full_table().map_err(LabError::setup)?;
     let mut rows = Vec::new();
     let row = |operation, entries, order, burst, cycles, memory| Row {
         table: A::NAME,
@@ -144,7 +146,7 @@ fn of_family<A: Family>(
 }
 
 /// Cycles for each route to make the table of all of them, the middle of so many rounds, and what it takes.
-fn load<A: Family>(setting: &Setting, prefixes: &[Prefix<A>]) -> Result<(f64, Memory), ExperimentError> {
+fn load<A: Family>(setting: &Setting, prefixes: &[Prefix<A>]) -> Result<(f64, Memory), LabError> {
     let (mut cycles, mut memory) = (Vec::new(), Memory { lookup_bytes: 0, all_bytes: 0 });
     for _ in 0..setting.rounds.clamp(1, MOST_LOADS) {
         let begin = clock::cycles_ordered();
@@ -155,20 +157,20 @@ fn load<A: Family>(setting: &Setting, prefixes: &[Prefix<A>]) -> Result<(f64, Me
     Ok((median(&cycles), memory))
 }
 
-fn beside_changes(setting: &Setting, cpu: usize, sizes: &Sizes) -> Result<Vec<Row>, ExperimentError> {
-    let all = u32::full_table().map_err(ExperimentError::setup)?;
+fn beside_changes(setting: &Setting, cpu: usize, sizes: &Sizes) -> Result<Vec<Row>, LabError> {
+    let all = u32::full_table().map_err(LabError::setup)?;
     let prefixes = some(&all, sizes.routes.iter().copied().max().unwrap_or_default());
     let addresses = Locality::Inside.addresses(&prefixes, sizes.addresses[0]);
     let (mut ways, mut tallies) = (Vec::new(), Vec::new());
     for (pace, order) in PACES {
         let (feed_table, mut feed_prefixes) = (table(&prefixes)?, prefixes.clone());
         if order == Order::Scattered {
-            let mut random = Random(Random::SEED);
+            let mut random = Xorshift(Xorshift::SEED);
             // Fisher and Yates.
             (1..feed_prefixes.len()).rev().for_each(|last| feed_prefixes.swap(last, random.below(last + 1)));
         }
         let feed = move || Ok(Feed::new(feed_table, feed_prefixes));
-        let live = Live::start(feed, addresses.clone(), BURST, cpu, pace).map_err(ExperimentError::setup)?;
+        let live = Live::start(feed, addresses.clone(), BURST, cpu, pace).map_err(LabError::setup)?;
         tallies.push(live.tally());
         ways.push(Box::new(live) as Box<dyn Measure>);
     }

@@ -76,6 +76,54 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         },
     },
     Comparison {
+        name: "router-xdp",
+        unit: "cycles/packet",
+        promise: 1.3,
+        bound: "a virtual link's reception and the driver's program, on the CPU of the sender; the kernel makes a socket buffer besides",
+        lanes: Lanes::Fed,
+        prepare: |setting| {
+            setting.router(
+                "warmlane-xdp",
+                "flooded",
+                &[(KERNEL, "kernel"), (KERNEL_ON_OUR_CPU, "kernel-rps")],
+            )
+        },
+    },
+    Comparison {
+        name: "router-tc",
+        unit: "cycles/packet",
+        promise: 1.0,
+        bound: "the socket buffer that is made before the program runs, and what sends it: both the kernel's, the same for both",
+        lanes: Lanes::Fed,
+        prepare: |setting| {
+            setting.router("warmlane-tc", "flooded", &[(KERNEL, "kernel"), (KERNEL_ON_OUR_CPU, "kernel-rps")])
+        },
+    },
+    Comparison {
+        name: "router-tc-tcp",
+        unit: "cycles/KiB",
+        promise: 1.0,
+        bound: "the ends' TCP: a router forwards some 20,000 packets of 64 KiB a second",
+        lanes: Lanes::Fed,
+        prepare: |setting| setting.router_tcp("tc", "through"),
+    },
+    Comparison {
+        name: "router-tc-tcp-off",
+        unit: "cycles/KiB",
+        promise: 1.1,
+        bound: "the ends' TCP and its checksums, beside which forwarding is the smaller part",
+        lanes: Lanes::Fed,
+        prepare: |setting| setting.router_tcp("tc", "through-off"),
+    },
+    Comparison {
+        name: "router-local-tcp",
+        unit: "cycles/KiB",
+        promise: 0.95,
+        bound: "the kernel's own way: the program looks the address up and passes the packet on",
+        lanes: Lanes::Fed,
+        prepare: |setting| setting.router_tcp("best", "local"),
+    },
+    Comparison {
         name: "router-bound-drop",
         unit: "cycles/packet",
         promise: AGAINST_KERNEL,

@@ -1,0 +1,24 @@
+//! Help for people, made of what the drivers say.
+
+use super::registry::HELP;
+use std::fmt::Write as _;
+
+/// What can stand behind `NAME=` in `--port`: each driver, its options and examples.
+pub fn help() -> String {
+    let mut text = String::from(
+        "A bare word in front is the option that comes first below, any other bare word turns a switch on.\n",
+    );
+    for driver in HELP {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n{}: {}\n", driver.name, driver.summary);
+        for option in driver.options {
+            let form = match option.value {
+                "" => option.key.to_owned(),
+                value => format!("{}={value}", option.key),
+            };
+            let _ = writeln!(text, "  {form}: {}", option.meaning);
+        }
+        let _ = writeln!(text, "  as in {}", driver.examples.join(" or "));
+    }
+    text
+}

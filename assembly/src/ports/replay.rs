@@ -1,0 +1,50 @@
+//! Captures replayed from memory: `drivers/pcap` reads them, `drivers/memory` replays them.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+use warmlane_driver_common::{Driver, Environment, Files, OpenError, OptionHelp};
+use warmlane_memory::{null, replay};
+use warmlane_port::Port;
+
+/// Ports that replay a capture.
+#[derive(Debug)]
+pub struct ReplayDriver;
+
+/// What to replay.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ReplayOptions {
+    /// The capture.
+    pub file: PathBuf,
+    /// How often; `None` is for ever.
+    #[serde(default)]
+    pub rounds: Option<u64>,
+}
+
+impl Driver for ReplayDriver {
+    const NAME: &'static str = "replay";
+    const SUMMARY: &'static str = "Receives the frames of a capture from memory, over and over, on each lane; drops what is sent to it. Needs no privilege.";
+    const EXAMPLES: &'static [&'static str] = &["replay:in.pcap", "replay:in.pcap,rounds=3"];
+    const OPTIONS: &'static [OptionHelp] = &[
+        OptionHelp { key: "file", value: "FILE", meaning: "the capture" },
+        OptionHelp { key: "rounds", value: "COUNT", meaning: "how often; without it, for ever" },
+    ];
+    const MAIN_OPTION: Option<&'static str> = Some("file");
+    type Options = ReplayOptions;
+
+    fn open(
+        name: &str,
+        options: &ReplayOptions,
+        environment: &mut Environment<'_>,
+    ) -> Result<Port, OpenError> {
+        let frames = Arc::new(warmlane_pcap::load(&options.file).map_err(OpenError::new)?);
+        let config = replay::ReplayConfig { rounds: options.rounds, queues: environment.queues };
+        let source = replay::open(name, &frames, environment.pool, config).map_err(OpenError::new)?;
+        Ok(Port { transmit: null::sink(name, environment.queues).transmit, ..source })
+    }
+
+    fn files(options: &ReplayOptions) -> Files<'_> {
+        Files { reads: vec![&options.file], writes: Vec::new() }
+    }
+}

@@ -1,0 +1,55 @@
+//! Signals that a running program listens to.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+
+/// Signals that have arrived: SIGINT and SIGTERM ask for the end, SIGUSR1 for a report, SIGHUP, where that is wanted, for the
+/// configuration to be read again. A second SIGINT or SIGTERM ends the process at once.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    stop: Arc<AtomicBool>,
+    report: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// From now on they are caught.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn catch() -> io::Result<Self> {
+        let signals = Self::default();
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&signals.stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&signals.stop))?;
+        }
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&signals.report))?;
+        Ok(signals)
+    }
+
+    /// From now on SIGHUP doesn't end the process, but asks for the configuration to be read again.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn catch_reload(&self) -> io::Result<()> {
+        signal_hook::flag::register(SIGHUP, Arc::clone(&self.reload)).map(|_| ())
+    }
+
+    /// Whether the process was asked to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether a report was asked for since the last time.
+    pub fn take_report(&self) -> bool {
+        self.report.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether reading the configuration again was asked for since the last time.
+    pub fn take_reload(&self) -> bool {
+        self.reload.swap(false, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,158 @@
+//! Programs at an interface's hooks.
+
+use std::io;
+
+use aya::programs::links::FdLink;
+use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcError};
+use aya::programs::{LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
+
+use crate::error::{BpfError, sentence, system_error};
+
+/// Where a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// In the interface's driver, before the kernel has made anything of a frame.
+    Xdp,
+    /// Where the kernel's socket buffers come in.
+    Tc,
+}
+
+impl Hook {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "XDP",
+            Self::Tc => "tc",
+        }
+    }
+}
+
+/// A program at work. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Attachment {
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// The kernel takes the program away when nobody has this any more.
+    Link { _link: FdLink },
+    /// A filter, as older kernels have it; taken away when this is dropped.
+    Filter { _link: SchedClassifierLink },
+}
+
+impl Attachment {
+    /// Whether the program stays if the process is killed: the kernel has no links for its hook.
+    pub fn outlives_process(&self) -> bool {
+        matches!(self.held, Held::Filter { .. })
+    }
+}
+
+/// Waits until programs that ran when they were detached have come to their end, so that what they count doesn't change any more.
+pub fn wait_for_running() {
+    /// `MEMBARRIER_CMD_GLOBAL`: waits for the grace period that programs run in (`kernel/sched/membarrier.c`).
+    const GLOBAL: libc::c_int = 1;
+    // SAFETY: the call takes three numbers, and touches no memory of ours. A kernel that knows no such thing refuses, and then
+    // nothing was waited for.
+    unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) };
+}
+
+/// Attaches a loaded program.
+pub(crate) fn attach(
+    program: &mut Program,
+    name: &str,
+    interface: &str,
+    hook: Hook,
+) -> Result<Attachment, BpfError> {
+    match (program, hook) {
+        (Program::Xdp(program), Hook::Xdp) => attach_xdp(program, interface),
+        (Program::SchedClassifier(program), Hook::Tc) => attach_tc(program, name, interface),
+        _ => Err(BpfError::Object { reason: format!("{name:?} is no {} program", hook.name()) }),
+    }
+}
+
+fn attach_xdp(program: &mut Xdp, interface: &str) -> Result<Attachment, BpfError> {
+    let failed = |error: &ProgramError| failed(interface, Hook::Xdp, error);
+    let id = program.attach(interface, XdpMode::Driver).map_err(|error| failed(&error))?;
+    let link = program.take_link(id).map_err(|error| failed(&error))?;
+    // Where the kernel made no link, the program would stay when the process is killed: what is left of it goes here.
+    let link = FdLink::try_from(link).map_err(|_| BpfError::Attach {
+        interface: interface.to_owned(),
+        hook: Hook::Xdp.name(),
+        reason: "the kernel has no links for it: Linux 5.9 or later has".to_owned(),
+        source: None,
+    })?;
+    Ok(Attachment { held: Held::Link { _link: link } })
+}
+
+fn attach_tc(program: &mut SchedClassifier, name: &str, interface: &str) -> Result<Attachment, BpfError> {
+    let failed = |error: &ProgramError| failed(interface, Hook::Tc, error);
+    let ingress = TcAttachType::Ingress;
+    match SchedClassifier::query_tcx(interface, ingress) {
+        Ok((_, others)) if !others.is_empty() => {
+            let names: Vec<_> = others.iter().filter_map(|other| other.name_as_str()).collect();
+            return Err(BpfError::Occupied {
+                interface: interface.to_owned(),
+                hook: Hook::Tc.name(),
+                which: format!(" ({})", names.join(", ")),
+                remedy: format!("bpftool net detach tcx_ingress dev {interface}"),
+            });
+        }
+        Ok(_) => {
+            let options = TcAttachOptions::TcxOrder(LinkOrder::first());
+            let attached = program.attach_with_options(interface, ingress, options);
+            let id = attached.map_err(|error| failed(&error))?;
+            let link = program.take_link(id).map_err(|error| failed(&error))?;
+            let link = FdLink::try_from(link).map_err(|error| BpfError::Attach {
+                interface: interface.to_owned(),
+                hook: Hook::Tc.name(),
+                reason: sentence(&error),
+                source: None,
+            })?;
+            return Ok(Attachment { held: Held::Link { _link: link } });
+        }
+        // A kernel that knows no such hook, or an interface that is gone: the next step will tell.
+        Err(_) => {}
+    }
+    match tc::qdisc_add_clsact(interface) {
+        Err(error)
+            if system_error(&error).is_some_and(|error| error.kind() == io::ErrorKind::AlreadyExists) =>
+        {
+            // What a process left behind that was killed.
+            let _ = tc::qdisc_detach_program(interface, ingress, name);
+        }
+        Err(error) => return Err(failed(&error.into())),
+        Ok(()) => {}
+    }
+    // The first of all filters.
+    let options = NlOptions { priority: 1, ..NlOptions::default() };
+    let attached = program.attach_with_options(interface, ingress, TcAttachOptions::Netlink(options));
+    let id = attached.map_err(|error| failed(&error))?;
+    let link = program.take_link(id).map_err(|error| failed(&error))?;
+    Ok(Attachment { held: Held::Filter { _link: link } })
+}
+
+fn failed(interface: &str, hook: Hook, error: &ProgramError) -> BpfError {
+    let source = match error {
+        ProgramError::TcError(TcError::AlreadyAttached) => Some(io::Error::from_raw_os_error(libc::EBUSY)),
+        other => system_error(other),
+    };
+    match source.as_ref().and_then(io::Error::raw_os_error) {
+        Some(libc::EPERM) => BpfError::Permission {
+            action: format!("attaching a BPF program to interface {interface:?}"),
+            source: io::Error::from_raw_os_error(libc::EPERM),
+        },
+        Some(libc::EBUSY | libc::EEXIST) => BpfError::Occupied {
+            interface: interface.to_owned(),
+            hook: hook.name(),
+            which: String::new(),
+            remedy: match hook {
+                Hook::Xdp => format!("ip link set {interface} xdp off"),
+                Hook::Tc => format!("tc filter del dev {interface} ingress"),
+            },
+        },
+        _ => {
+            let reason = source.as_ref().map_or_else(|| sentence(error), ToString::to_string);
+            BpfError::Attach { interface: interface.to_owned(), hook: hook.name(), reason, source }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Maps: what programs and user space share.
+
+use std::fmt;
+
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{Array, DevMapHash, HashMap as Hash, Map, MapData, MapError, PerCpuArray};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::error::{BpfError, sentence};
+
+/// What a map can hold: any bytes are one, and all its bytes are its own.
+pub trait Value: FromBytes + IntoBytes + Immutable + Copy + 'static {}
+
+impl<V: FromBytes + IntoBytes + Immutable + Copy + 'static> Value for V {}
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Plain<V>(V);
+
+// SAFETY: any bytes are a value (FromBytes), and it has no padding (IntoBytes): Value asks for both.
+unsafe impl<V: Value> aya::Pod for Plain<V> {}
+
+/// An array: each index has a value, zero at first.
+pub struct ArrayMap<V: Value> {
+    name: String,
+    map: Array<MapData, Plain<V>>,
+}
+
+impl<V: Value> ArrayMap<V> {
+    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
+        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
+    }
+
+    /// Sets a value.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: there is no such index, or the kernel refuses.
+    pub fn set(&mut self, index: u32, value: V) -> Result<(), BpfError> {
+        self.map.set(index, Plain(value), 0).map_err(failed(&self.name, "written"))
+    }
+}
+
+/// An array of which each CPU has its own values.
+pub struct PerCpuArrayMap<V: Value> {
+    name: String,
+    map: PerCpuArray<MapData, Plain<V>>,
+}
+
+impl<V: Value> PerCpuArrayMap<V> {
+    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
+        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
+    }
+
+    /// The values of all CPUs.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: there is no such index, or the kernel refuses.
+    pub fn get(&self, index: u32) -> Result<Vec<V>, BpfError> {
+        let values = self.map.get(&index, 0).map_err(failed(&self.name, "read"))?;
+        Ok(values.iter().map(|value| value.0).collect())
+    }
+}
+
+/// Values by key.
+pub struct HashMap<K: Value, V: Value> {
+    name: String,
+    map: Hash<MapData, Plain<K>, Plain<V>>,
+}
+
+impl<K: Value, V: Value> HashMap<K, V> {
+    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
+        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: it is full, or the kernel refuses.
+    pub fn insert(&mut self, key: K, value: V) -> Result<(), BpfError> {
+        self.map.insert(Plain(key), Plain(value), 0).map_err(failed(&self.name, "written"))
+    }
+
+    /// Takes a key away, if it is there.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: the kernel refuses.
+    pub fn remove(&mut self, key: K) -> Result<(), BpfError> {
+        or_missing(self.map.remove(&Plain(key))).map_err(failed(&self.name, "written"))
+    }
+}
+
+/// Values by prefix of a key; the longest that is there counts.
+pub struct PrefixMap<K: Value, V: Value> {
+    name: String,
+    map: LpmTrie<MapData, Plain<K>, Plain<V>>,
+}
+
+impl<K: Value, V: Value> PrefixMap<K, V> {
+    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
+        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
+    }
+
+    /// Sets the value of the first `length` bits of a key.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: it is full, or the kernel refuses.
+    pub fn insert(&mut self, length: u8, key: K, value: V) -> Result<(), BpfError> {
+        let key = Key::new(u32::from(length), Plain(key));
+        self.map.insert(&key, Plain(value), 0).map_err(failed(&self.name, "written"))
+    }
+
+    /// Takes a prefix away, if it is there.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: the kernel refuses.
+    pub fn remove(&mut self, length: u8, key: K) -> Result<(), BpfError> {
+        let key = Key::new(u32::from(length), Plain(key));
+        or_missing(self.map.remove(&key)).map_err(failed(&self.name, "written"))
+    }
+}
+
+/// Interfaces that XDP programs redirect to.
+pub struct DeviceMap {
+    name: String,
+    map: DevMapHash<MapData>,
+}
+
+impl DeviceMap {
+    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
+        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
+    }
+
+    /// Puts in the interface of this number, under it.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: it is full, there is no such interface, or the kernel refuses.
+    pub fn insert(&mut self, interface: u32) -> Result<(), BpfError> {
+        self.map.insert(interface, interface, None, 0).map_err(|error| BpfError::Map {
+            map: self.name.clone(),
+            action: "written",
+            reason: sentence(&error),
+        })
+    }
+
+    /// Takes an interface away, if it is there.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: the kernel refuses.
+    pub fn remove(&mut self, interface: u32) -> Result<(), BpfError> {
+        or_missing(self.map.remove(interface)).map_err(failed(&self.name, "written"))
+    }
+}
+
+/// What is not there need not be taken away.
+fn or_missing(result: Result<(), MapError>) -> Result<(), MapError> {
+    match result {
+        Err(error) if is_missing(&error) => Ok(()),
+        other => other,
+    }
+}
+
+fn is_missing(error: &MapError) -> bool {
+    matches!(error, MapError::KeyNotFound)
+        || crate::error::system_error(error).is_some_and(|error| error.raw_os_error() == Some(libc::ENOENT))
+}
+
+fn failed<'a>(map: &'a str, action: &'static str) -> impl Fn(MapError) -> BpfError + 'a {
+    move |error| BpfError::Map { map: map.to_owned(), action, reason: sentence(&error) }
+}
+
+impl<V: Value> fmt::Debug for ArrayMap<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArrayMap").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<V: Value> fmt::Debug for PerCpuArrayMap<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerCpuArrayMap").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Value, V: Value> fmt::Debug for HashMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashMap").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Value, V: Value> fmt::Debug for PrefixMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrefixMap").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for DeviceMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceMap").field("name", &self.name).finish_non_exhaustive()
+    }
+}

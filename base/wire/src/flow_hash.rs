@@ -1,0 +1,149 @@
+//! Hashes of flows: all packets of a flow get the same.
+//!
+//! For picking a next hop of a group, a backend or a lane. They cover addresses, protocol and the ports of TCP, UDP and SCTP
+//! (RFC 2992 section 1). Fragments other than the first have no ports, so all fragments are hashed by addresses and protocol
+//! only: those of one packet stay together and in order.
+//!
+//! Another seed gives an unrelated hash; routers in a row need different ones, or they all choose alike. The same seed gives
+//! the same hash on every machine. [`Flow`](crate::Flow) has the same hash for a frame, and a symmetric one.
+
+use std::net::Ipv4Addr;
+
+use crate::ipv6::Ipv6Packet;
+use crate::{IpProtocol, Ipv4Header, ipv4, ipv6};
+
+/// An odd constant with as many ones as zeros, from the fraction of the golden ratio.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The hash of an IPv4 packet that was checked; `packet` starts at its header.
+#[inline]
+pub fn ipv4(seed: u64, packet: &[u8]) -> u32 {
+    let Some((header, rest)) = packet.split_first_chunk() else { return 0 };
+    let header = Ipv4Header(header);
+    let options = header.header_length().saturating_sub(ipv4::HEADER_LENGTH);
+    let transport = if header.is_fragment() { None } else { rest.get(options..) };
+    of_ipv4(
+        seed,
+        header.source(),
+        header.destination(),
+        header.protocol(),
+        ports(header.protocol(), transport),
+    )
+}
+
+/// The hash of an IPv6 packet that was checked.
+#[inline]
+pub fn ipv6(seed: u64, packet: &Ipv6Packet<'_>) -> u32 {
+    let (source, destination) = (packet.header.source().to_bits(), packet.header.destination().to_bits());
+    let (protocol, ports) = match packet.upper_layer() {
+        Ok(upper) => {
+            let whole = upper.fragment.is_none();
+            let transport = upper.offset.checked_sub(ipv6::HEADER_LENGTH).filter(|_| whole);
+            (upper.protocol, ports(upper.protocol, transport.and_then(|offset| packet.payload.get(offset..))))
+        }
+        // Chains that can't be read are one flow for each pair of addresses.
+        Err(_) => (IpProtocol(0), 0),
+    };
+    of_ipv6(seed, source, destination, protocol, ports)
+}
+
+/// The hash of these fields; `ports` has the source port in its upper half.
+#[inline(always)]
+pub(crate) fn of_ipv4(
+    seed: u64,
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    protocol: IpProtocol,
+    ports: u32,
+) -> u32 {
+    let addresses = (u64::from(source.to_bits()) << 32) | u64::from(destination.to_bits());
+    mix(mix(seed, addresses), (u64::from(protocol.0) << 32) | u64::from(ports)) as u32
+}
+
+/// The same for IPv6.
+#[inline(always)]
+pub(crate) fn of_ipv6(seed: u64, source: u128, destination: u128, protocol: IpProtocol, ports: u32) -> u32 {
+    let parts = [(source >> 64) as u64, source as u64, (destination >> 64) as u64, destination as u64];
+    let addresses = parts.into_iter().fold(seed, mix);
+    mix(addresses, (u64::from(protocol.0) << 32) | u64::from(ports)) as u32
+}
+
+/// Whether headers of this protocol begin with a source and a destination port that belong to the flow.
+#[inline(always)]
+const fn has_ports(protocol: IpProtocol) -> bool {
+    matches!(protocol, IpProtocol::TCP | IpProtocol::UDP | IpProtocol::SCTP)
+}
+
+/// Source and destination port, if they are there and belong to the flow.
+#[inline]
+pub(crate) fn flow_ports(protocol: IpProtocol, transport: &[u8]) -> Option<(u16, u16)> {
+    let &[a, b, c, d] = transport.first_chunk().filter(|_| has_ports(protocol))?;
+    Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+}
+
+/// The ports in their order, 0 if there are none.
+#[inline]
+fn ports(protocol: IpProtocol, transport: Option<&[u8]>) -> u32 {
+    let bytes = transport.filter(|_| has_ports(protocol)).and_then(|bytes| bytes.first_chunk().copied());
+    bytes.map_or(0, u32::from_be_bytes)
+}
+
+/// Takes 64 more bits into a hash: multiplied to 128 bits and folded, so that every bit reaches every other.
+#[inline]
+fn mix(hash: u64, bits: u64) -> u64 {
+    let product = u128::from(hash ^ bits ^ MULTIPLIER) * u128::from(MULTIPLIER.rotate_left(32));
+    let folded = (product >> 64) as u64 ^ product as u64;
+    // A second round: the fold of one product is linear enough in its low bits to show.
+    let product = u128::from(folded) * u128::from(MULTIPLIER);
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(source: u32, destination: u32, ports: u32) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
+        packet.extend(source.to_be_bytes());
+        packet.extend(destination.to_be_bytes());
+        packet.extend(ports.to_be_bytes());
+        packet.extend([0; 4]);
+        packet
+    }
+
+    #[test]
+    fn counting_flows_spread_evenly() {
+        // The hard cases for a hash: only one field counts up.
+        for field in 0..3 {
+            for buckets in [3_u32, 8, 10, 256] {
+                let per_bucket = 1000;
+                let mut counts = vec![0; buckets as usize];
+                for n in 0..buckets * per_bucket {
+                    let packet = match field {
+                        0 => header(0x0a00_0000 + n, 0xc000_0201, 0x0400_0050),
+                        1 => header(0xc000_0201, 0x0a00_0000 + n, 0x0400_0050),
+                        _ => header(0xc000_0201, 0xc000_0202, n),
+                    };
+                    counts[(ipv4(0, &packet) % buckets) as usize] += 1;
+                }
+                let expected = f64::from(per_bucket);
+                let squares: f64 =
+                    counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
+                // Chi squared: mean k - 1, deviation sqrt(2 (k - 1)); six deviations are never by chance.
+                let freedom = f64::from(buckets - 1);
+                assert!(squares < freedom + 6.0 * (2.0 * freedom).sqrt(), "{field} {buckets}: {squares}");
+            }
+        }
+    }
+
+    #[test]
+    fn fragments_stay_together() {
+        let mut first = header(1, 2, 0x1234_5678);
+        let mut second = header(1, 2, 0x9abc_def0);
+        assert_ne!(ipv4(7, &first), ipv4(7, &second));
+        first[6] = 0x20;
+        second[7] = 0x01;
+        assert_eq!(ipv4(7, &first), ipv4(7, &second));
+        assert_ne!(ipv4(7, &first), ipv4(8, &first));
+    }
+}

@@ -1,0 +1,332 @@
+//! Cuts super-frames into frames that fit the link, as a NIC with segmentation offload would.
+//!
+//! A Linux host hands TCP data (TSO) and batched UDP datagrams (UDP GSO) down as one frame of up to 64 KiB and
+//! leaves the cutting to the NIC; a TAP or a veth shows that frame as it is. What belongs in each segment follows
+//! `Documentation/networking/segmentation-offloads.rst` of the kernel, and what the kernel's own software
+//! segmentation does (`net/ipv4/tcp_offload.c: tcp_gso_segment`, `net/ipv4/udp_offload.c: __udp_gso_segment`,
+//! `net/ipv4/af_inet.c: inet_gso_segment`).
+//!
+//! Only headers are looked at and made here: where the payload lies, in one piece or in many, is the caller's business.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+
+use crate::checksum::{Sum, checksum, pseudo_ipv4, pseudo_ipv6};
+use crate::{EtherType, IpProtocol, ethernet, ipv4, ipv6};
+
+/// Bytes of headers, Ethernet to TCP with all options and a few IPv6 extension headers, that a segment may have.
+pub const MAXIMUM_HEADERS: usize = 256;
+
+/// Bytes of a UDP header (RFC 768).
+const UDP_HEADER_LENGTH: usize = 8;
+/// Bytes of a TCP header without options (RFC 9293 section 3.1).
+const TCP_HEADER_LENGTH: usize = 20;
+
+/// TCP flags (RFC 9293 section 3.1, RFC 3168 for CWR), in byte 13 of the header.
+const TCP_FIN: u8 = 0x01;
+const TCP_PSH: u8 = 0x08;
+const TCP_CWR: u8 = 0x80;
+
+/// Payload bytes that a segment has at least (`TCP_MIN_SND_MSS` in `include/net/tcp.h`), unless there are few of them:
+/// as many as the kernel makes of one UDP super-frame (`UDP_MAX_SEGMENTS` in `include/linux/udp.h`).
+const MINIMUM_SIZE: usize = 48;
+const FEW_SEGMENTS: usize = 128;
+
+/// What a super-frame carries, according to who made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP over IPv4 or IPv6.
+    Tcp,
+    /// Several UDP datagrams of one flow, all but the last of the same size.
+    Udp,
+}
+
+/// How a super-frame is to be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The protocol whose header each segment gets a copy of.
+    pub transport: Transport,
+    /// Payload bytes of each segment but the last (TCP: the maximum segment size).
+    pub size: u16,
+    /// Where the transport header starts, in bytes from the start of the frame, if the maker of the frame said so
+    /// and left the checksum to us.
+    pub checksum_start: Option<u16>,
+}
+
+/// Why a frame can't be cut. All of them mean the same to the operator: we don't know how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uncuttable;
+
+/// A super-frame that was found to be cuttable: where its parts are.
+#[derive(Clone, Copy, Debug)]
+pub struct SuperFrame {
+    network: usize,
+    transport: usize,
+    payload: usize,
+    end: usize,
+    size: usize,
+    kind: Transport,
+    /// A UDP datagram over IPv4 whose sender computed no checksum (RFC 768: field zero); its segments get none.
+    without_checksum: bool,
+    version: Version,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Four,
+    Six,
+}
+
+impl SuperFrame {
+    /// Looks at the headers of a frame of `length` bytes, outermost first. `front` is its beginning: all of it, or at least
+    /// [`MAXIMUM_HEADERS`] bytes.
+    ///
+    /// # Errors
+    /// [`Uncuttable`]
+    pub fn parse(front: &[u8], length: usize, cut: Cut) -> Result<Self, Uncuttable> {
+        let (network, ether_type) = skip_tags(front)?;
+        let packet = front.get(network..).ok_or(Uncuttable)?;
+        let length =
+            length.checked_sub(network).filter(|&length| length >= packet.len()).ok_or(Uncuttable)?;
+        let (version, protocol, header, length) = match ether_type {
+            EtherType::IPV4 => parse_ipv4(packet, length)?,
+            EtherType::IPV6 => parse_ipv6(packet, length)?,
+            _ => return Err(Uncuttable),
+        };
+        let transport = network + header;
+        let end = network + length;
+        // A tunnel's super-frame says where the *inner* transport header is. Cutting it at the outer one would
+        // make garbage.
+        if cut.checksum_start.is_some_and(|start| usize::from(start) != transport) {
+            return Err(Uncuttable);
+        }
+        let segment = front.get(transport..end.min(front.len())).ok_or(Uncuttable)?;
+        let (expected, header, field) = match cut.transport {
+            Transport::Tcp => {
+                let offset = segment.get(12).map_or(0, |byte| usize::from(byte >> 4) * 4);
+                (IpProtocol::TCP, offset.max(TCP_HEADER_LENGTH), 16)
+            }
+            Transport::Udp => (IpProtocol::UDP, UDP_HEADER_LENGTH, 6),
+        };
+        let payload = transport + header;
+        if protocol != expected || header > segment.len() || payload > MAXIMUM_HEADERS || cut.size == 0 {
+            return Err(Uncuttable);
+        }
+        let without_checksum = cut.transport == Transport::Udp
+            && version == Version::Four
+            && cut.checksum_start.is_none()
+            && segment[field..field + 2] == [0, 0];
+        let size = usize::from(cut.size);
+        // Else a peer on this host, who chooses the size, could turn each frame into tens of thousands.
+        if size < MINIMUM_SIZE && (end - payload).div_ceil(size) > FEW_SEGMENTS {
+            return Err(Uncuttable);
+        }
+        let kind = cut.transport;
+        Ok(Self { network, transport, payload, end, size, kind, without_checksum, version })
+    }
+
+    /// Where the network header starts.
+    pub const fn network(&self) -> usize {
+        self.network
+    }
+
+    /// Where the transport header starts.
+    pub const fn transport(&self) -> usize {
+        self.transport
+    }
+
+    /// Bytes of all headers, which each segment gets a copy of.
+    pub const fn headers(&self) -> usize {
+        self.payload
+    }
+
+    /// Where the packet ends, behind which there may be padding.
+    pub const fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Whether it is IPv6, and not IPv4.
+    pub const fn is_ipv6(&self) -> bool {
+        matches!(self.version, Version::Six)
+    }
+
+    /// What a sender that leaves the checksum to others puts into its field: the sum of the pseudo header, with the length of
+    /// the whole. `None` if there is to be no checksum.
+    pub fn pseudo_header_sum(&self, front: &[u8]) -> Option<u16> {
+        let length = self.end - self.transport;
+        (!self.without_checksum)
+            .then(|| !self.pseudo_header(front.get(self.network..).unwrap_or_default(), length).checksum())
+    }
+
+    /// How many segments there are: at least one.
+    pub fn count(&self) -> usize {
+        (self.end - self.payload).div_ceil(self.size).max(1)
+    }
+
+    /// Where the payload of segment `index` is in the super-frame.
+    pub fn payload(&self, index: usize) -> Range<usize> {
+        let start = (self.payload + index * self.size).min(self.end);
+        start..(start + self.size).min(self.end)
+    }
+
+    /// Writes the headers of segment `index`, checksums included, to the front of `headers`, and returns
+    /// as many bytes as they are. `front` is what was parsed, `payload_sum` the sum over the segment's
+    /// [payload](Self::payload).
+    pub fn write_headers<'a>(
+        &self,
+        front: &[u8],
+        index: usize,
+        payload_sum: Sum,
+        headers: &'a mut [u8; MAXIMUM_HEADERS],
+    ) -> &'a [u8] {
+        let headers = &mut headers[..self.payload];
+        headers.copy_from_slice(&front[..self.payload]);
+        let payload = self.payload(index);
+        let transport_length = self.payload - self.transport + payload.len();
+        let pseudo = self.finish_network(&mut headers[self.network..], index, transport_length);
+        let transport = &mut headers[self.transport..];
+        let field = match self.kind {
+            Transport::Tcp => {
+                self.finish_tcp(transport, index);
+                16
+            }
+            Transport::Udp => {
+                put(transport, 4, transport_length as u16);
+                6
+            }
+        };
+        if !self.without_checksum {
+            put(transport, field, 0);
+            let sum = pseudo.bytes(transport).then(payload_sum).checksum();
+            // RFC 768: a checksum of zero is sent as all ones, because zero means that there is none. For TCP the
+            // two are the same number.
+            put(transport, field, if sum == 0 { 0xffff } else { sum });
+        }
+        headers
+    }
+
+    /// Completes the IP header; returns the pseudo header's sum.
+    fn finish_network(&self, packet: &mut [u8], index: usize, transport_length: usize) -> Sum {
+        let header = self.transport - self.network;
+        match self.version {
+            Version::Four => {
+                put(packet, 2, (header + transport_length) as u16);
+                // Each segment is a packet of its own, so each has an identification of its own (RFC 6864).
+                put(packet, 4, word(packet, 4).wrapping_add(index as u16));
+                put(packet, 10, 0);
+                put(packet, 10, checksum(&packet[..header]));
+            }
+            Version::Six => put(packet, 4, (header - ipv6::HEADER_LENGTH + transport_length) as u16),
+        }
+        self.pseudo_header(packet, transport_length)
+    }
+
+    /// The pseudo header's sum, of a packet that begins with `packet`.
+    fn pseudo_header(&self, packet: &[u8], transport_length: usize) -> Sum {
+        let protocol = match self.kind {
+            Transport::Tcp => IpProtocol::TCP,
+            Transport::Udp => IpProtocol::UDP,
+        };
+        match self.version {
+            Version::Four => {
+                let (source, destination) = (array::<4>(packet, 12), array::<4>(packet, 16));
+                let (source, destination) = (Ipv4Addr::from(source), Ipv4Addr::from(destination));
+                pseudo_ipv4(source, destination, protocol, transport_length as u16)
+            }
+            Version::Six => {
+                let (source, destination) = (array::<16>(packet, 8), array::<16>(packet, 24));
+                let (source, destination) = (Ipv6Addr::from(source), Ipv6Addr::from(destination));
+                pseudo_ipv6(source, destination, protocol, transport_length as u32)
+            }
+        }
+    }
+
+    fn finish_tcp(&self, header: &mut [u8], index: usize) {
+        let sequence = u32::from_be_bytes(array::<4>(header, 4)).wrapping_add((index * self.size) as u32);
+        header[4..8].copy_from_slice(&sequence.to_be_bytes());
+        if index + 1 < self.count() {
+            header[13] &= !(TCP_FIN | TCP_PSH);
+        }
+        if index > 0 {
+            header[13] &= !TCP_CWR;
+        }
+    }
+}
+
+/// Where the network header starts, behind any VLAN tags, and its type.
+fn skip_tags(frame: &[u8]) -> Result<(usize, EtherType), Uncuttable> {
+    let mut offset = ethernet::HEADER_LENGTH;
+    loop {
+        let ether_type = frame.get(offset - 2..offset).ok_or(Uncuttable)?;
+        let ether_type = EtherType(word(ether_type, 0));
+        if !ether_type.is_vlan() {
+            return Ok((offset, ether_type));
+        }
+        offset += 4;
+    }
+}
+
+/// Version, transport protocol, bytes of IP headers, and bytes of the whole packet.
+type Network = (Version, IpProtocol, usize, usize);
+
+fn parse_ipv4(packet: &[u8], available: usize) -> Result<Network, Uncuttable> {
+    let fixed = packet.first_chunk::<{ ipv4::HEADER_LENGTH }>().ok_or(Uncuttable)?;
+    let header = usize::from(fixed[0] & 0x0f) * 4;
+    let total = usize::from(word(fixed, 2));
+    // A total length of zero is how packets of more than 64 KiB travel inside one host (BIG TCP).
+    let length = if total == 0 { available } else { total };
+    let fragment = word(fixed, 6) & 0x3fff != 0;
+    if fixed[0] >> 4 != 4 || header < ipv4::HEADER_LENGTH || length > available || header > length || fragment
+    {
+        return Err(Uncuttable);
+    }
+    Ok((Version::Four, IpProtocol(fixed[9]), header, length))
+}
+
+fn parse_ipv6(packet: &[u8], available: usize) -> Result<Network, Uncuttable> {
+    let fixed = packet.first_chunk::<{ ipv6::HEADER_LENGTH }>().ok_or(Uncuttable)?;
+    let payload = usize::from(word(fixed, 4));
+    let jumbo = payload == 0;
+    let length = if jumbo { available } else { ipv6::HEADER_LENGTH + payload };
+    if fixed[0] >> 4 != 6 || length > available {
+        return Err(Uncuttable);
+    }
+    let mut protocol = IpProtocol(fixed[6]);
+    let mut header = ipv6::HEADER_LENGTH;
+    // RFC 8200 section 4: these two repeat unchanged in each segment. A jumbo payload option must not, and a
+    // routing header changes the pseudo header; nobody is known to combine these with segmentation.
+    while protocol == IpProtocol::HOP_BY_HOP || protocol == IpProtocol::DESTINATION_OPTIONS {
+        let [next, units] = *packet.get(header..header + 2).ok_or(Uncuttable)? else {
+            return Err(Uncuttable);
+        };
+        protocol = IpProtocol(next);
+        header += 8 + usize::from(units) * 8;
+        if jumbo {
+            return Err(Uncuttable);
+        }
+    }
+    if header > length {
+        return Err(Uncuttable);
+    }
+    Ok((Version::Six, protocol, header, length))
+}
+
+/// The 16-bit field at `offset`, which the caller has checked to be there.
+fn word(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_be_bytes([bytes[offset], bytes[offset + 1]])
+}
+
+/// Writes the 16-bit field at `offset`, which the caller has checked to be there.
+fn put(bytes: &mut [u8], offset: usize, value: u16) {
+    bytes[offset..offset + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// The `N` bytes at `offset`, which the caller has checked to be there.
+fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[offset..offset + N]);
+    array
+}
+
+#[cfg(test)]
+mod tests;

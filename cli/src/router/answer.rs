@@ -1,0 +1,175 @@
+//! What a running router answers, for people.
+
+use super::ask::Request;
+use serde_json::Value;
+
+/// The answer in words and tables.
+pub(super) fn text(request: &Request, value: &Value) -> String {
+    let mut lines = match request {
+        Request::Routes { address, .. } => routes(value, address.is_some()),
+        Request::Neighbours { .. } => {
+            table(&["interface", "address", "mac", "state"], &list(value, "neighbours"))
+        }
+        Request::Verify if value["equal"] == true => {
+            vec![format!("equal: {} routes are as the kernel's", value["routes"])]
+        }
+        Request::Verify => list(value, "first").iter().map(word).collect(),
+        Request::Reload => match &list(value, "changed")[..] {
+            [] => vec!["nothing is different".to_owned()],
+            changed => changed.iter().map(word).collect(),
+        },
+        Request::Status => status(value),
+        Request::Counters => counters(value),
+    };
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn list(value: &Value, name: &str) -> Vec<Value> {
+    value[name].as_array().cloned().unwrap_or_default()
+}
+
+/// A value as a table has it.
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Array(all) if all.is_empty() => "-".to_owned(),
+        Value::Array(all) => all.iter().map(word).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+/// The named fields of each value, below their names, as wide as they have to be.
+fn table(fields: &[&str], rows: &[Value]) -> Vec<String> {
+    let heading = fields.iter().map(|field| field.replace('_', " ")).collect();
+    let cells: Vec<Vec<String>> = std::iter::once(heading)
+        .chain(rows.iter().map(|row| fields.iter().map(|field| word(&row[*field])).collect()))
+        .collect();
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..fields.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    cells.iter().map(line).collect()
+}
+
+fn routes(value: &Value, is_of_one_address: bool) -> Vec<String> {
+    let routes = list(value, "routes");
+    if routes.is_empty() && is_of_one_address {
+        return vec!["no route: packets to it are dropped, and their sender is told".to_owned()];
+    }
+    let mut lines = table(&["prefix", "leads_to", "gateways"], &routes);
+    if !is_of_one_address {
+        lines.push(format!("{} of {} routes", routes.len(), value["total"]));
+    }
+    lines
+}
+
+fn status(value: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    let paths = list(value, "paths");
+    if !paths.is_empty() {
+        lines.extend(table(&["interface", "path"], &paths));
+        lines.push(String::new());
+    }
+    let ports = list(value, "ports");
+    if !ports.is_empty() {
+        lines.extend(table(&["interface", "up", "mtu", "mac", "table", "urpf", "addresses"], &ports));
+        lines.push(String::new());
+    }
+    let routes = &value["routes"];
+    lines.push(format!(
+        "{} IPv4 and {} IPv6 routes, {} next hops; {} routes in the kernel",
+        routes["ipv4"], routes["ipv6"], value["next_hops"], value["kernel_routes"]
+    ));
+    lines.extend(list(value, "warnings").iter().map(|warning| format!("warning: {}", word(warning))));
+    lines
+}
+
+/// Each counter that is not zero with its name, below the name of what it belongs to.
+fn counters(value: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (section, value) in value.as_object().into_iter().flatten() {
+        let mut found = Vec::new();
+        collect(String::new(), value, &mut found);
+        if found.is_empty() {
+            continue;
+        }
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        lines.push(section.replace('_', " "));
+        let width = found.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        lines.extend(found.into_iter().map(|(name, count)| format!("  {name:<width$}  {count:>14}")));
+    }
+    lines
+}
+
+/// What names an element of a list, the best first.
+const NAMES: [&str; 5] = ["name", "interface", "lane", "stage", "port"];
+
+fn collect(name: String, value: &Value, found: &mut Vec<(String, String)>) {
+    let join = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name} {inner}") };
+    match value {
+        Value::Object(fields) => {
+            for (inner, value) in fields.iter().filter(|(inner, _)| !NAMES.contains(&inner.as_str())) {
+                collect(join(&inner.replace('_', " ")), value, found);
+            }
+        }
+        Value::Array(all) => {
+            for (index, value) in all.iter().enumerate() {
+                let own = NAMES.iter().find_map(|field| value[*field].as_str());
+                collect(join(&own.map_or_else(|| index.to_string(), str::to_owned)), value, found);
+            }
+        }
+        Value::Number(number) if number.as_f64() != Some(0.0) => found.push((name, number.to_string())),
+        Value::Number(_) | Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn tables_are_as_wide_as_what_is_in_them() {
+        let value = json!({ "total": 2, "routes": [
+            { "prefix": "192.0.2.0/24", "leads_to": "eth0", "gateways": [] },
+            { "prefix": "0.0.0.0/0", "leads_to": "eth1 to 02:00:00:00:00:01", "gateways": ["198.51.100.2"] },
+        ] });
+        let all = Request::Routes { address: None, limit: None, table: 0 };
+        let expected = "prefix        leads to                   gateways\n\
+                        192.0.2.0/24  eth0                       -\n\
+                        0.0.0.0/0     eth1 to 02:00:00:00:00:01  198.51.100.2\n\
+                        2 of 2 routes\n";
+        assert_eq!(text(&all, &value), expected);
+        let one = Request::Routes { address: Some([192, 0, 2, 1].into()), limit: None, table: 0 };
+        assert!(text(&one, &json!({ "total": 2, "routes": [] })).starts_with("no route"));
+    }
+
+    #[test]
+    fn counters_that_count_nothing_are_left_out() {
+        let value = json!({
+            "ports": [{ "name": "eth0", "receive": { "packets": 7, "drops": { "too-long": 0 } } }],
+            "kernel": { "events": 0 },
+        });
+        assert_eq!(text(&Request::Counters, &value), "ports\n  eth0 receive packets               7\n");
+    }
+
+    #[test]
+    fn a_status_has_its_warnings_last() {
+        let value = json!({
+            "paths": [{ "interface": "eth0", "path": "tc" }], "ports": [], "warnings": ["mind the gap"],
+            "routes": { "ipv4": 1, "ipv6": 2 }, "next_hops": 3, "kernel_routes": 4,
+        });
+        let expected = "interface  path\neth0       tc\n\n\
+                        1 IPv4 and 2 IPv6 routes, 3 next hops; 4 routes in the kernel\n\
+                        warning: mind the gap\n";
+        assert_eq!(text(&Request::Status, &value), expected);
+    }
+}

@@ -1,0 +1,64 @@
+//! Which way packets of each interface take.
+
+use super::settings::Settings;
+use anyhow::bail;
+use warmlane::drivers::common::{Interface, InterfaceName};
+use warmlane::functions::forward::control::SourceCheck;
+use warmlane::functions::router::control::kernel::View;
+use warmlane::functions::router::paths::{KernelPaths, Path, PathChoice, Plan, plan as plan_paths};
+
+/// Decides for each interface.
+pub(super) fn plan(settings: &Settings) -> anyhow::Result<Vec<Plan>> {
+    let (paths, checks) = (settings.paths()?, settings.changeable()?.source_checks);
+    let checks_sources = |name: &str| checks.of(name) != SourceCheck::Off;
+    if let Some(name) = paths.names().find(|name| !settings.interfaces.iter().any(|known| known == name)) {
+        bail!("path names '{name}', which is no interface of this router: `ip link` lists them");
+    }
+    let mut plans = plan_paths(&settings.interfaces, |name| match paths.of(name) {
+        // What only lanes can do.
+        PathChoice::Best if settings.mode.is_some() || checks_sources(name) => PathChoice::Only(Path::User),
+        choice => choice,
+    })?;
+    // At the XDP hook a packet whose tag the card has taken out looks like one without.
+    for plan in plans.iter_mut().filter(|plan| plan.path == Path::Xdp && strips_tags(&plan.interface)) {
+        match paths.of(&plan.interface) {
+            PathChoice::Best => {
+                plan.path = Path::Tc;
+                plan.reason = "the card takes VLAN tags out of packets: with `ethtool -K INTERFACE rxvlan off` path xdp would be best";
+            }
+            PathChoice::Only(_) => eprintln!(
+                "note: interface '{name}': what comes in with VLAN tags is taken for packets without, as the card takes them out: `ethtool -K {name} rxvlan off`",
+                name = plan.interface
+            ),
+        }
+    }
+    let is_in_kernel = |plan: &&Plan| plan.path != Path::User && checks_sources(&plan.interface);
+    if let Some(Plan { interface, path, .. }) = plans.iter().find(is_in_kernel) {
+        bail!(
+            "urpf is not checked on path {path} of interface '{interface}': say --path {interface}=user, or --urpf {interface}=off and use the kernel's rp_filter"
+        );
+    }
+    Ok(plans)
+}
+
+/// Whether packets come without the VLAN tags that they had on the wire. On a veth pair there is no wire.
+fn strips_tags(interface: &str) -> bool {
+    let found = InterfaceName::new(interface).ok().and_then(|name| Interface::find(&name).ok());
+    found.is_some_and(|found| found.strips_vlan_tags && found.kind != "veth")
+}
+
+/// Puts the interfaces on kernel paths that are to be there.
+pub(super) fn open(plans: &[Plan], view: &View) -> anyhow::Result<KernelPaths> {
+    let mut paths = KernelPaths::new(plans.iter().map(|plan| plan.link).collect());
+    let in_kernel = plans.iter().filter(|plan| plan.path != Path::User);
+    let interfaces: Vec<_> = in_kernel.map(|plan| (plan.interface.clone(), plan.link, plan.path)).collect();
+    paths.open(&interfaces, view)?;
+    Ok(paths)
+}
+
+/// Says which way each takes, and why.
+pub(super) fn print_notes(plans: &[Plan]) {
+    for Plan { interface, path, reason, .. } in plans {
+        eprintln!("note: interface '{interface}': path {path}: {reason}");
+    }
+}

@@ -1,0 +1,331 @@
+//! What a stage sees of the ways out.
+
+use crate::ends::{ChannelQueue, Output};
+use crate::graph::LaneDrop;
+use crate::stage::Stage;
+use warmlane_counters::{Counter, DropCounters};
+use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
+use warmlane_port::{QueueCountersView, QueueStatus, TransmitOffloads, TransmitQueue, software_offload};
+
+/// What a line leads to.
+pub(crate) enum End {
+    /// A port's queue.
+    Queue(Box<dyn TransmitQueue>),
+    /// Another lane.
+    Channel(warmlane_mem::PacketSender),
+    /// Another stage of this lane: the stage's index and its input.
+    Stage { stage: usize, input: usize },
+    /// Nothing: packets stay, for a test to look at.
+    Kept,
+    /// It has ended or broken.
+    Closed(QueueStatus),
+}
+
+/// Packets on their way to a port, another lane or another stage.
+pub(crate) struct Line {
+    /// What waits. Boxed, so that a burst changes hands by its pointer.
+    pub(crate) burst: Box<Burst>,
+    pub(crate) end: End,
+    /// It is waited for, and nothing that could lead here is received meanwhile.
+    pub(crate) is_lossless: bool,
+    /// Something was sent since the last flush.
+    pub(crate) is_unflushed: bool,
+    /// It took nothing when asked in this poll, and is not asked again: that may cost a system call each time.
+    pub(crate) refuses: bool,
+    /// Packets that were sent.
+    pub(crate) sent: Counter,
+}
+
+impl Line {
+    pub(crate) fn new(end: End) -> Self {
+        let is_lossless = match &end {
+            End::Queue(queue) => queue.is_lossless(),
+            End::Channel(_) => true,
+            End::Stage { .. } | End::Kept | End::Closed(_) => false,
+        };
+        let burst = Box::new(Burst::with_limit(BURST_CAPACITY));
+        Self { burst, end, is_lossless, is_unflushed: false, refuses: false, sent: Counter::new() }
+    }
+
+    pub(crate) fn to(output: Output) -> Self {
+        Self::new(match output {
+            Output::Queue(queue) => End::Queue(queue),
+            Output::Channel(channel) => End::Channel(channel),
+        })
+    }
+
+    /// It loses nothing, and has not ended.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.is_lossless && matches!(self.end, End::Queue(_) | End::Channel(_))
+    }
+
+    /// Sees to it that packets which may need this get it, in software if what the line leads to can't do it. Other lanes are
+    /// sent complete packets: they don't know what this one receives.
+    pub(crate) fn complete(&mut self, needs: TransmitOffloads) {
+        if needs.is_none() {
+            return;
+        }
+        self.end = match std::mem::replace(&mut self.end, End::Kept) {
+            End::Queue(queue) => End::Queue(software_offload::on_transmit(queue, needs)),
+            End::Channel(channel) => {
+                End::Queue(software_offload::on_transmit(Box::new(ChannelQueue::new(channel)), needs))
+            }
+            end => end,
+        };
+    }
+
+    /// The queue holds packets that it took and can't pass on yet.
+    pub(crate) fn is_holding(&self) -> bool {
+        matches!(&self.end, End::Queue(queue) if queue.is_holding())
+    }
+
+    /// What the queue counts, if it leads to one.
+    pub(crate) fn counters(&self) -> Option<QueueCountersView> {
+        match &self.end {
+            End::Queue(queue) => Some(queue.counters()),
+            _ => None,
+        }
+    }
+
+    /// Sends what waits, as far as it is taken; says how many packets were.
+    #[inline]
+    pub(crate) fn transmit(&mut self) -> usize {
+        let sent = match &mut self.end {
+            End::Queue(queue) => queue.transmit(&mut self.burst),
+            End::Channel(channel) => channel.send(&mut self.burst),
+            End::Stage { .. } | End::Kept | End::Closed(_) => return 0,
+        };
+        self.is_unflushed |= sent > 0;
+        self.refuses = sent == 0;
+        self.sent.add(sent as u64);
+        sent
+    }
+}
+
+/// A stage's outputs: by each, packets go to a port, another lane or another stage.
+pub struct Outputs<'a> {
+    lines: &'a mut [Line],
+    /// The line of each output; none of them if it isn't connected.
+    edges: &'a [u16],
+    /// The lane's.
+    drops: &'a DropCounters<LaneDrop>,
+    must_wait: bool,
+}
+
+/// Where an output leads that isn't connected: beyond all lines.
+pub(crate) const UNCONNECTED: u16 = u16::MAX;
+
+impl<'a> Outputs<'a> {
+    #[inline]
+    pub(crate) const fn new(
+        lines: &'a mut [Line],
+        edges: &'a [u16],
+        drops: &'a DropCounters<LaneDrop>,
+    ) -> Self {
+        Self { lines, edges, drops, must_wait: false }
+    }
+
+    /// How many outputs there are.
+    pub const fn len(&self) -> usize {
+        self.edges.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.edges.is_empty()
+    }
+
+    /// `count` of the outputs from `start` on, as a stage sees them that is a part of another.
+    #[inline]
+    pub(crate) fn part(&mut self, start: usize, count: usize) -> Outputs<'_> {
+        let edges = self.edges.get(start..).and_then(|edges| edges.get(..count)).unwrap_or_default();
+        Outputs { lines: self.lines, edges, drops: self.drops, must_wait: self.must_wait }
+    }
+
+    /// The same for a stage that is polled while something waits in front of a lossless queue behind it.
+    #[inline]
+    pub(crate) const fn waiting(mut self, must_wait: bool) -> Self {
+        self.must_wait = must_wait;
+        self
+    }
+
+    /// Whether packets wait in front of a lossless queue behind this stage: what it sends now could be lost. Only told to
+    /// [`poll`](crate::Stage::poll).
+    pub const fn must_wait(&self) -> bool {
+        self.must_wait
+    }
+
+    #[inline(always)]
+    fn line(&mut self, output: usize) -> Option<&mut Line> {
+        let line = *self.edges.get(output)?;
+        self.lines.get_mut(usize::from(line))
+    }
+
+    /// Whether the output leads somewhere, and that has not ended.
+    pub fn is_connected(&self, output: usize) -> bool {
+        self.edges
+            .get(output)
+            .and_then(|line| self.lines.get(usize::from(*line)))
+            .is_some_and(|line| !matches!(line.end, End::Closed(_)))
+    }
+
+    /// What waits to leave by this output, to append to; `None` if it leads nowhere.
+    #[inline]
+    pub fn burst(&mut self, output: usize) -> Option<&mut Burst> {
+        let line = self.line(output)?;
+        if matches!(line.end, End::Closed(_)) { None } else { Some(&mut line.burst) }
+    }
+
+    /// Tries to make room where the output's burst is full; says whether there is some now.
+    #[cold]
+    pub fn make_room(&mut self, output: usize) -> bool {
+        self.line(output).is_some_and(|line| !line.refuses && line.transmit() > 0)
+    }
+
+    /// Hands a packet to an output. If that leads nowhere, has ended or has no room, the packet is dropped, and counted by the
+    /// lane under [`LaneDrop`]. A stage that counts such drops itself, or knows a better place for the packet, takes
+    /// [`push`](Self::push).
+    #[inline]
+    pub fn send(&mut self, output: usize, packet: Packet) {
+        if let Err(packet) = self.push(output, packet) {
+            self.drop_unsent(output, packet);
+        }
+    }
+
+    #[cold]
+    fn drop_unsent(&mut self, output: usize, packet: Packet) {
+        let reason = match self.line(output).map(|line| &line.end) {
+            None => LaneDrop::Unconnected,
+            Some(End::Closed(_)) => LaneDrop::OutputClosed,
+            Some(_) => LaneDrop::OutputFull,
+        };
+        self.drops.count(reason, 1);
+        drop(packet);
+    }
+
+    /// Hands a packet to an output, for stages that say themselves what becomes of one that doesn't get there.
+    ///
+    /// # Errors
+    /// The packet, if the output leads nowhere ([`is_connected`](Self::is_connected)) or has no room.
+    #[inline]
+    pub fn push(&mut self, output: usize, packet: Packet) -> Result<(), Packet> {
+        let mut packet = packet;
+        loop {
+            match self.burst(output) {
+                Some(burst) => match burst.push(packet) {
+                    Ok(()) => return Ok(()),
+                    Err(back) => packet = back,
+                },
+                None => return Err(packet),
+            }
+            if !self.make_room(output) {
+                return Err(packet);
+            }
+        }
+    }
+
+    /// Sends packets at once, past the burst that gathers them, and says how many were taken; those are gone from the front
+    /// of `burst`. For stages that have to know when their packets leave.
+    #[inline]
+    pub fn transmit(&mut self, output: usize, burst: &mut Burst) -> usize {
+        let Some(line) = self.line(output) else { return 0 };
+        if !line.burst.is_empty() && (line.transmit() == 0 || !line.burst.is_empty()) {
+            return 0;
+        }
+        let sent = match &mut line.end {
+            End::Queue(queue) => queue.transmit(burst),
+            End::Channel(channel) => channel.send(burst),
+            End::Stage { .. } | End::Kept => return burst.move_to(&mut line.burst),
+            End::Closed(_) => return 0,
+        };
+        line.is_unflushed |= sent > 0;
+        line.sent.add(sent as u64);
+        sent
+    }
+
+    /// Pushes out what the output's queue has buffered. Lanes do that by themselves when they are idle.
+    pub fn flush(&mut self, output: usize) {
+        if let Some(Line { end: End::Queue(queue), .. }) = self.line(output) {
+            queue.flush();
+        }
+    }
+
+    /// Whether packets can still leave by this output.
+    pub fn status(&self, output: usize) -> QueueStatus {
+        let line = self.edges.get(output).and_then(|line| self.lines.get(usize::from(*line)));
+        match line.map(|line| &line.end) {
+            Some(End::Queue(queue)) => queue.status(),
+            Some(End::Channel(channel)) if !channel.is_disconnected() => QueueStatus::Running,
+            Some(End::Stage { .. } | End::Kept) => QueueStatus::Running,
+            Some(End::Closed(status)) => status.clone(),
+            Some(End::Channel(_)) | None => QueueStatus::Finished,
+        }
+    }
+}
+
+/// Outputs that lead nowhere: what a stage puts there stays, to be looked at by its test.
+///
+/// ```
+/// use warmlane_lane::{KeptOutputs, Stage, branch};
+/// use warmlane_mem::{Burst, Pool, PoolConfig};
+///
+/// let pool = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() })?;
+/// let mut stage = branch(&["long"], |burst, outputs| {
+///     for packet in burst.drain() {
+///         outputs.send(0, packet);
+///     }
+/// });
+/// let mut kept = KeptOutputs::of(&stage);
+/// let mut burst = Burst::new();
+/// pool.take_burst(&mut burst, 3);
+/// stage.process(&mut burst, &mut kept.outputs());
+/// assert_eq!(kept.burst(0).len(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct KeptOutputs {
+    lines: Vec<Line>,
+    edges: Vec<u16>,
+    drops: DropCounters<LaneDrop>,
+}
+
+impl KeptOutputs {
+    /// As many as the stage has.
+    pub fn of(stage: &impl Stage) -> Self {
+        let count = stage.output_count();
+        let edges = (0..count).map(|line| u16::try_from(line).unwrap_or(UNCONNECTED)).collect();
+        let lines = (0..count).map(|_| Line::new(End::Kept)).collect();
+        Self { lines, edges, drops: DropCounters::new() }
+    }
+
+    /// From now on the stage finds this one unconnected.
+    #[must_use]
+    pub fn without(mut self, output: usize) -> Self {
+        if let Some(edge) = self.edges.get_mut(output) {
+            *edge = UNCONNECTED;
+        }
+        self
+    }
+
+    /// What to give to the stage.
+    pub fn outputs(&mut self) -> Outputs<'_> {
+        Outputs::new(&mut self.lines, &self.edges, &self.drops)
+    }
+
+    /// What the lane would have counted of packets that the stage sent and that didn't get there.
+    pub const fn drops(&self) -> &DropCounters<LaneDrop> {
+        &self.drops
+    }
+
+    /// Frees what is there.
+    pub fn clear(&mut self) {
+        self.lines.iter_mut().for_each(|line| line.burst.clear());
+    }
+
+    /// What the stage has put there.
+    ///
+    /// # Panics
+    /// If there is no such output.
+    pub fn burst(&mut self, output: usize) -> &mut Burst {
+        &mut self.lines[output].burst
+    }
+}

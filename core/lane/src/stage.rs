@@ -1,0 +1,346 @@
+//! The stage contract, and stages put together from others.
+
+use crate::outputs::Outputs;
+use std::borrow::Cow;
+use std::time::Duration;
+use warmlane_counters::{DropCounters, Source, drop_reasons};
+use warmlane_mem::{Burst, Packet};
+use warmlane_port::{BurstExt, TransmitOffloads};
+use warmlane_sys::clock::Clock;
+
+/// Code that takes a burst and passes it on.
+///
+/// What a stage leaves in the burst goes on to whatever follows; a packet is dropped by removing it, and who removes it counts it
+/// ([`BurstExt::keep`]). A stage can have named
+/// outputs besides, each of which leads to a port, another lane or another stage. Most stages need only
+/// [`process`](Self::process), and every `FnMut(&mut Burst)` is one. Tuples of up to eight stages are stages: one after the other,
+/// without a copy or a call by pointer in between. Behind one that sends all by its outputs, such as a forwarder, stages are connected
+/// to these outputs instead ([`passes_on`](Self::passes_on)).
+pub trait Stage: Send {
+    /// Works on one burst, which is never empty. It is called by the stage's first input. Who puts another burst in its place
+    /// makes it with the same limit.
+    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>);
+
+    /// What reports and pictures call the stage, unless it is given another name in its pipeline.
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed(short_name(std::any::type_name::<Self>()))
+    }
+
+    /// How many outputs there are besides going on; they are numbered from 0.
+    fn output_count(&self) -> usize {
+        0
+    }
+
+    /// The name of an output, unique in this stage.
+    fn output_name(&self, output: usize) -> Cow<'static, str> {
+        Cow::Owned(format!("output{output}"))
+    }
+
+    /// Whether what leaves by this output may be lost without harm, as copies for a capture: it is never waited for, even if
+    /// it leads to a lossless queue.
+    fn is_optional(&self, output: usize) -> bool {
+        let _ = output;
+        false
+    }
+
+    /// Whether it leaves packets in the burst. `false` says that they all leave by its outputs or end here, so that in a row nothing
+    /// can stand behind it: a pipeline in which something does is refused.
+    fn passes_on(&self) -> bool {
+        true
+    }
+
+    /// For stages put together from others: the name of one that no packet can get to, as the one before doesn't
+    /// [pass on](Self::passes_on).
+    fn unreachable(&self) -> Option<Cow<'static, str>> {
+        None
+    }
+
+    /// What packets may still need when they come here: partial checksums, segmentation. Where an input brings more than that,
+    /// it is done [before](warmlane_port::software_offload), so a stage that doesn't say sees complete packets only. One that does
+    /// adds nothing to a partial checksum's field but what changes the pseudo header, and knows that a packet to be segmented
+    /// may be longer than any link's frames. Asked once, when the pipeline is put together.
+    fn accepts(&self) -> TransmitOffloads {
+        TransmitOffloads::NONE
+    }
+
+    /// What packets that it makes or changes may need besides. Outputs that can't do that get it done in software. Asked once.
+    fn leaves(&self) -> TransmitOffloads {
+        TransmitOffloads::NONE
+    }
+
+    /// How many inputs there are, from 1.
+    fn input_count(&self) -> usize {
+        1
+    }
+
+    /// The name of an input, unique in this stage. The first is where the stage before leads to.
+    fn input_name(&self, input: usize) -> Cow<'static, str> {
+        if input == 0 { Cow::Borrowed("in") } else { Cow::Owned(format!("input{input}")) }
+    }
+
+    /// Like [`process`](Self::process), for packets that came by the input with this number.
+    fn process_input(&mut self, input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        let _ = input;
+        self.process(burst, outputs);
+    }
+
+    /// Whether [`poll`](Self::poll) is to be called. Asked once, when the pipeline is put together.
+    fn is_polled(&self) -> bool {
+        false
+    }
+
+    /// Called once in each poll of the lane, before packets are received, with the time-stamp counter's reading: for stages
+    /// that make packets, hold them for a while, or watch the clock. What it appends to `burst` goes on; in a row there may be
+    /// packets of the stages before in it, so there is [`room`](Burst::room) for so many only. Says how many packets it made or
+    /// let go. While [`Outputs::must_wait`] it should do neither. Once the lane is asked to stop, a stage that
+    /// [is done](Self::is_done) is polled no more.
+    fn poll(&mut self, now: u64, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        let _ = (now, burst, outputs);
+        0
+    }
+
+    /// Called in polls that found nothing to do.
+    fn idle(&mut self, outputs: &mut Outputs<'_>) {
+        let _ = outputs;
+    }
+
+    /// Called when the lane is asked to stop: make nothing new.
+    fn stop(&mut self) {}
+
+    /// Whether the stage has nothing more to do by itself. A lane ends once its inputs have ended and all its stages are done.
+    fn is_done(&self) -> bool {
+        true
+    }
+
+    /// Called at the end: passes on what the stage still holds. What it appends to `burst` goes on. Says how many packets
+    /// came out, and is called again until that is none.
+    fn finish(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        let _ = (burst, outputs);
+        0
+    }
+
+    /// What it counts, for reports and metrics. Asked once, before it moves to its lane.
+    fn counters(&self) -> Vec<Box<dyn Source>> {
+        Vec::new()
+    }
+
+    /// This stage, with `action` called about every `period`, with packets or without: to expire entries, to report.
+    fn every<F>(self, period: Duration, action: F) -> Every<Self, F>
+    where
+        Self: Sized,
+        F: FnMut(&mut Self, &mut Outputs<'_>) + Send,
+    {
+        let nanoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        let period = Clock::calibrated().cycles_for(nanoseconds).max(1);
+        Every { stage: self, action, period, next: None }
+    }
+}
+
+/// The last part of a type's path, without its parameters.
+fn short_name(path: &'static str) -> &'static str {
+    let path = path.split('<').next().unwrap_or(path);
+    let mut parts = path.rsplit("::");
+    match parts.next() {
+        Some("{{closure}}") | None => "closure",
+        Some(name) => name,
+    }
+}
+
+impl<F: FnMut(&mut Burst) + Send> Stage for F {
+    #[inline]
+    fn process(&mut self, burst: &mut Burst, _outputs: &mut Outputs<'_>) {
+        self(burst);
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("closure")
+    }
+}
+
+/// The stage that does nothing: a wire between two ports.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PassThrough;
+
+impl Stage for PassThrough {
+    fn process(&mut self, _burst: &mut Burst, _outputs: &mut Outputs<'_>) {}
+
+    fn accepts(&self) -> TransmitOffloads {
+        TransmitOffloads::ALL
+    }
+}
+
+drop_reasons! {
+    /// Why [`per_packet`] drops.
+    pub enum FilterDrop {
+        /// A filter in the pipeline said not to keep the packet.
+        Filtered: "filtered", Notice;
+    }
+}
+
+/// A stage from code that looks at one packet at a time and says whether to keep it. The others are counted as
+/// [`FilterDrop::Filtered`]; a stage with reasons of its own takes [`BurstExt::keep`].
+pub fn per_packet(keep: impl FnMut(&mut Packet) -> bool + Send) -> impl Stage {
+    PerPacket { keep, drops: DropCounters::new() }
+}
+
+struct PerPacket<F> {
+    keep: F,
+    drops: DropCounters<FilterDrop>,
+}
+
+impl<F: FnMut(&mut Packet) -> bool + Send> Stage for PerPacket<F> {
+    #[inline]
+    fn process(&mut self, burst: &mut Burst, _outputs: &mut Outputs<'_>) {
+        burst
+            .keep(&self.drops, |packet| if (self.keep)(packet) { Ok(()) } else { Err(FilterDrop::Filtered) });
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("filter")
+    }
+
+    fn counters(&self) -> Vec<Box<dyn Source>> {
+        vec![Box::new(self.drops.view())]
+    }
+}
+
+/// A stage with named outputs, from a closure.
+pub fn branch<F>(outputs: &'static [&'static str], process: F) -> Branch<F>
+where
+    F: FnMut(&mut Burst, &mut Outputs<'_>) + Send,
+{
+    Branch { outputs, process }
+}
+
+/// See [`branch`].
+#[derive(Debug)]
+pub struct Branch<F> {
+    outputs: &'static [&'static str],
+    process: F,
+}
+
+impl<F: FnMut(&mut Burst, &mut Outputs<'_>) + Send> Stage for Branch<F> {
+    #[inline]
+    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        (self.process)(burst, outputs);
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("branch")
+    }
+
+    fn output_count(&self) -> usize {
+        self.outputs.len()
+    }
+
+    fn output_name(&self, output: usize) -> Cow<'static, str> {
+        Cow::Borrowed(self.outputs.get(output).copied().unwrap_or_default())
+    }
+}
+
+/// A stage that lets all packets pass and calls `action` about every `period`.
+pub fn every(period: Duration, mut action: impl FnMut() + Send) -> impl Stage {
+    PassThrough.every(period, move |_, _| action())
+}
+
+/// See [`Stage::every`].
+#[derive(Debug)]
+pub struct Every<S, F> {
+    stage: S,
+    action: F,
+    /// In cycles.
+    period: u64,
+    /// When the action is due, in cycles; `None` before the first poll.
+    next: Option<u64>,
+}
+
+impl<S: Stage, F: FnMut(&mut S, &mut Outputs<'_>) + Send> Stage for Every<S, F> {
+    #[inline]
+    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        self.stage.process(burst, outputs);
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        self.stage.name()
+    }
+
+    fn output_count(&self) -> usize {
+        self.stage.output_count()
+    }
+
+    fn output_name(&self, output: usize) -> Cow<'static, str> {
+        self.stage.output_name(output)
+    }
+
+    fn is_optional(&self, output: usize) -> bool {
+        self.stage.is_optional(output)
+    }
+
+    fn passes_on(&self) -> bool {
+        self.stage.passes_on()
+    }
+
+    fn unreachable(&self) -> Option<Cow<'static, str>> {
+        self.stage.unreachable()
+    }
+
+    fn accepts(&self) -> TransmitOffloads {
+        self.stage.accepts()
+    }
+
+    fn leaves(&self) -> TransmitOffloads {
+        self.stage.leaves()
+    }
+
+    fn input_count(&self) -> usize {
+        self.stage.input_count()
+    }
+
+    fn input_name(&self, input: usize) -> Cow<'static, str> {
+        self.stage.input_name(input)
+    }
+
+    fn process_input(&mut self, input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        self.stage.process_input(input, burst, outputs);
+    }
+
+    fn is_polled(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn poll(&mut self, now: u64, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        let made = if self.stage.is_polled() { self.stage.poll(now, burst, outputs) } else { 0 };
+        match self.next {
+            Some(next) if now < next => {}
+            next => {
+                // Counted from now: after a pause the action is not made up for.
+                self.next = Some(now.saturating_add(self.period));
+                if next.is_some() {
+                    (self.action)(&mut self.stage, outputs);
+                }
+            }
+        }
+        made
+    }
+
+    fn idle(&mut self, outputs: &mut Outputs<'_>) {
+        self.stage.idle(outputs);
+    }
+
+    fn stop(&mut self) {
+        self.stage.stop();
+    }
+
+    fn is_done(&self) -> bool {
+        self.stage.is_done()
+    }
+
+    fn finish(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        self.stage.finish(burst, outputs)
+    }
+
+    fn counters(&self) -> Vec<Box<dyn Source>> {
+        self.stage.counters()
+    }
+}

@@ -1,0 +1,93 @@
+//! A tap: copies of what passes, for a capture.
+
+use crate::outputs::Outputs;
+use crate::stage::Stage;
+use std::borrow::Cow;
+use warmlane_counters::{Source, counters, drop_reasons};
+use warmlane_mem::{Burst, Pool};
+use warmlane_port::TransmitOffloads;
+
+drop_reasons! {
+    /// Why a tap misses a copy; the packet itself goes on.
+    pub enum TapDrop {
+        /// The pool had no buffer for a copy.
+        NoBuffer: "tap-no-buffer", Notice;
+        /// The output for copies had no room.
+        Full: "tap-full", Notice;
+    }
+}
+
+counters! {
+    /// What a tap has copied.
+    pub struct TapCounters => TapCountersView, drops by TapDrop {
+        /// Packets copied.
+        copied: Note, "packets";
+    }
+}
+
+/// Copies every packet that passes to its output `tap`, and one in so many if it is told so.
+///
+/// The packets themselves are never held up: a copy for which there is no buffer or no room is left out, and counted.
+pub struct Tap {
+    pool: Pool,
+    one_in: u32,
+    left: u32,
+    counters: TapCounters,
+}
+
+impl Tap {
+    /// Copies are made in buffers of `pool`: one of its own keeps captures from taking the packets' buffers.
+    pub fn new(pool: &Pool) -> Self {
+        Self { pool: pool.clone(), one_in: 1, left: 1, counters: TapCounters::new() }
+    }
+
+    /// Copies one packet in `count`; 0 counts as 1.
+    #[must_use]
+    pub fn one_in(mut self, count: u32) -> Self {
+        self.one_in = count.max(1);
+        self
+    }
+}
+
+impl Stage for Tap {
+    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        let mut copied = 0;
+        for packet in burst.iter() {
+            self.left -= 1;
+            if self.left > 0 {
+                continue;
+            }
+            self.left = self.one_in;
+            match packet.copy_in(&self.pool).map(|copy| outputs.push(0, copy)) {
+                Some(Ok(())) => copied += 1,
+                Some(Err(_)) => self.counters.drops().count(TapDrop::Full, 1),
+                None => self.counters.drops().count(TapDrop::NoBuffer, 1),
+            }
+        }
+        self.counters.copied().add(copied);
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("tap")
+    }
+
+    fn accepts(&self) -> TransmitOffloads {
+        TransmitOffloads::ALL
+    }
+
+    fn output_count(&self) -> usize {
+        1
+    }
+
+    fn is_optional(&self, _output: usize) -> bool {
+        true
+    }
+
+    fn output_name(&self, _output: usize) -> Cow<'static, str> {
+        Cow::Borrowed("tap")
+    }
+
+    fn counters(&self) -> Vec<Box<dyn Source>> {
+        vec![Box::new(self.counters.view())]
+    }
+}

@@ -1,0 +1,268 @@
+//! Lanes from the outside: they carry everything, drain when stopped, and say when they break.
+
+use std::sync::Arc;
+use std::time::Duration;
+use warmlane_counters::{Counter, CounterView};
+use warmlane_lane::{
+    LaneConfig, LaneError, Lanes, Outputs, PassThrough, Pipeline, Poll, Stage, Task, per_packet, place,
+};
+use warmlane_mem::{Burst, Pool, PoolConfig, channel};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
+
+/// Gives out numbered packets, `left` of them.
+struct Numbers {
+    pool: Pool,
+    next: u64,
+    left: u64,
+    counters: QueueCounters,
+}
+
+impl ReceiveQueue for Numbers {
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        let count = self.pool.take_burst(burst, usize::try_from(self.left).unwrap_or(usize::MAX));
+        for packet in &mut burst[before..] {
+            packet.fill(&self.next.to_le_bytes()).expect("fits");
+            self.next += 1;
+        }
+        self.left -= count as u64;
+        count
+    }
+
+    fn status(&self) -> QueueStatus {
+        if self.left == 0 { QueueStatus::Finished } else { QueueStatus::Running }
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
+    }
+}
+
+/// Adds up the numbers; accepts at most `grip` packets at a time, and none on every second call.
+struct Sum {
+    total: Counter,
+    grip: usize,
+    refuse: bool,
+    counters: QueueCounters,
+}
+
+impl TransmitQueue for Sum {
+    fn transmit(&mut self, burst: &mut Burst) -> usize {
+        self.refuse = !self.refuse;
+        if self.refuse {
+            return 0;
+        }
+        let count = burst.len().min(self.grip);
+        for packet in &burst[..count] {
+            self.total.add(u64::from_le_bytes(packet.data().try_into().expect("eight bytes")));
+        }
+        burst.free_front(count);
+        count
+    }
+
+    fn is_lossless(&self) -> bool {
+        true
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Running
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
+    }
+}
+
+fn pool() -> Pool {
+    Pool::new(&PoolConfig { buffers: 1_024, ..PoolConfig::default() }).expect("1,024 buffers")
+}
+
+fn numbers(pool: &Pool, left: u64) -> Box<dyn ReceiveQueue> {
+    Box::new(Numbers { pool: pool.clone(), next: 0, left, counters: QueueCounters::new() })
+}
+
+fn sum(grip: usize) -> (Box<dyn TransmitQueue>, CounterView) {
+    let total = Counter::new();
+    let sum = total.view();
+    let queue = Sum { total, grip, refuse: false, counters: QueueCounters::new() };
+    (Box::new(queue), sum)
+}
+
+fn lane(name: &str) -> LaneConfig {
+    LaneConfig { name: name.into(), ..LaneConfig::default() }
+}
+
+const COUNT: u64 = 100_000;
+
+#[test]
+fn a_pipeline_carries_every_packet_once() {
+    let pool = pool();
+    let (transmit, sum) = sum(5);
+    let odd = per_packet(|packet| packet.data()[0] % 2 == 1);
+    let pipeline = Pipeline::new(numbers(&pool, COUNT), (odd, PassThrough), transmit);
+    let graph = Arc::clone(pipeline.graph());
+    let mut lanes = Lanes::new();
+    lanes.spawn(lane("one"), pipeline).expect("a thread");
+    let views = lanes.join().expect("no panic");
+    assert!(!views[0].cut_short);
+    assert_eq!(sum.get(), (0..COUNT).filter(|number| number % 2 == 1).sum());
+    assert_eq!((graph.received(), graph.sent(), graph.drops().total()), (COUNT, COUNT / 2, 0));
+    assert!(
+        matches!(*graph.stages[0].drops(), [(reason, count)] if reason.name == "filtered" && count == COUNT / 2)
+    );
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+#[test]
+fn two_lanes_carry_every_packet_once() {
+    let pool = pool();
+    let (transmit, sum) = sum(64);
+    let (sender, receiver) = channel(256).expect("a power of two");
+    let mut lanes = Lanes::new();
+    lanes.spawn(lane("first"), Pipeline::new(numbers(&pool, COUNT), PassThrough, sender)).expect("a thread");
+    lanes.spawn(lane("second"), Pipeline::new(receiver, PassThrough, transmit)).expect("a thread");
+    lanes.join().expect("no panic");
+    assert_eq!(sum.get(), (0..COUNT).sum());
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+#[test]
+fn a_stop_drains_both_lanes() {
+    let pool = pool();
+    let (transmit, sum) = sum(64);
+    let (sender, receiver) = channel(256).expect("a power of two");
+    let first = Pipeline::new(numbers(&pool, u64::MAX), PassThrough, sender);
+    let graph = Arc::clone(first.graph());
+    let mut lanes = Lanes::new();
+    lanes.spawn(lane("first"), first).expect("a thread");
+    lanes.spawn(lane("second"), Pipeline::new(receiver, PassThrough, transmit)).expect("a thread");
+    while graph.sent() < 1_000 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    lanes.stop();
+    lanes.join().expect("no panic");
+    assert_eq!(sum.get(), (0..graph.received()).sum(), "all that was received was carried on");
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+#[test]
+fn a_panic_is_told_and_stops_the_others() {
+    struct Broken;
+    impl Stage for Broken {
+        fn process(&mut self, _burst: &mut Burst, _outputs: &mut Outputs<'_>) {
+            panic!("on purpose");
+        }
+    }
+    let pool = pool();
+    let (sender, receiver) = channel(256).expect("a power of two");
+    let mut lanes = Lanes::new();
+    lanes
+        .spawn(lane("whole"), Pipeline::new(numbers(&pool, u64::MAX), PassThrough, sender))
+        .expect("a thread");
+    lanes.spawn(lane("broken"), Pipeline::new(receiver, Broken, sum(1).0)).expect("a thread");
+    let error = lanes.join().expect_err("one panicked").to_string();
+    assert!(error.contains("broken") && error.contains("on purpose"), "{error}");
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+#[test]
+fn what_never_moves_is_cut_short_and_counted() {
+    struct Stuck;
+    impl Task for Stuck {
+        fn poll(&mut self) -> Poll {
+            Poll::Idle
+        }
+        fn stop(&mut self) {}
+    }
+    let mut lanes = Lanes::new();
+    lanes.spawn(LaneConfig { name: "stuck".into(), ..LaneConfig::default() }, Stuck).expect("a thread");
+    lanes.stop();
+    assert!(lanes.join().expect("no panic")[0].cut_short);
+}
+
+/// However much still moves, a stop comes to its end.
+#[test]
+fn what_always_moves_is_cut_short_as_well() {
+    struct Tireless;
+    impl Task for Tireless {
+        fn poll(&mut self) -> Poll {
+            Poll::Worked(1)
+        }
+        fn stop(&mut self) {}
+    }
+    let mut lanes = Lanes::new();
+    let config = LaneConfig { stop_within: Duration::from_millis(10), ..lane("tireless") };
+    lanes.spawn(config, Tireless).expect("a thread");
+    lanes.stop();
+    assert!(lanes.join().expect("no panic")[0].cut_short);
+}
+
+#[test]
+fn lanes_run_where_they_are_put() {
+    struct Where(Counter);
+    impl Task for Where {
+        fn poll(&mut self) -> Poll {
+            self.0.add(warmlane_sys::affinity::current_cpu().map_or(u64::MAX, |cpu| cpu as u64));
+            Poll::Finished
+        }
+        fn stop(&mut self) {}
+    }
+    let cpu = place(1).expect("one CPU")[0];
+    let counter = Counter::new();
+    let seen = counter.view();
+    let mut lanes = Lanes::new();
+    let config = LaneConfig { name: "here".into(), cpu: Some(cpu), ..LaneConfig::default() };
+    lanes.spawn(config, Where(counter)).expect("pinned");
+    lanes.join().expect("no panic");
+    assert_eq!(seen.get(), cpu as u64);
+
+    let config = LaneConfig { name: "nowhere".into(), cpu: Some(100_000), ..LaneConfig::default() };
+    let error = lanes.spawn(config, Where(Counter::new())).expect_err("no such CPU");
+    assert!(matches!(&error, LaneError::Pin { lane, .. } if lane == "nowhere"), "{error}");
+}
+
+/// Takes and frees packets once, so that its lane keeps some in reserve, and has nothing to do after that.
+struct Hoarder {
+    pool: Pool,
+    worked: bool,
+    stopping: bool,
+}
+
+impl Task for Hoarder {
+    fn poll(&mut self) -> Poll {
+        if self.stopping {
+            return Poll::Finished;
+        }
+        if std::mem::replace(&mut self.worked, true) {
+            return Poll::Idle;
+        }
+        let mut burst = Burst::new();
+        Poll::Worked(self.pool.take_burst(&mut burst, 16))
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+    }
+}
+
+#[test]
+fn an_idle_lane_leaves_its_reserve_to_who_asks() {
+    let pool = Pool::new(&PoolConfig { buffers: 32, magazine: Some(8), ..PoolConfig::default() })
+        .expect("a small pool");
+    let mut lanes = Lanes::new();
+    let config = LaneConfig { name: "idle".to_owned(), ..LaneConfig::default() };
+    let task = Hoarder { pool: pool.clone(), worked: false, stopping: false };
+    lanes.spawn(config, task).expect("a lane");
+    while lanes.views()[0].counters.packets() == 0 {
+        std::thread::yield_now();
+    }
+    let mut taken = Vec::new();
+    let start = std::time::Instant::now();
+    while taken.len() < 32 && start.elapsed() < Duration::from_secs(10) {
+        taken.extend(pool.take());
+        std::thread::yield_now();
+    }
+    assert_eq!(taken.len(), 32, "the lane kept {}", 32 - taken.len());
+    lanes.stop();
+    lanes.join().expect("no panic");
+}

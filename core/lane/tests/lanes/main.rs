@@ -1,0 +1,5 @@
+//! Lanes and what runs on them.
+
+mod lanes;
+mod offloads;
+mod pipelines;

@@ -1,0 +1,140 @@
+//! Where a pipeline does in software what packets need.
+
+use std::sync::{Arc, Mutex};
+use warmlane_lane::{Outputs, PassThrough, Pipeline, Poll, Stage, Task};
+use warmlane_mem::{Burst, Checksum, Pool, PoolConfig, Vlan, VlanTag, channel};
+use warmlane_port::{
+    NoDrops, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads, TransmitQueue,
+};
+
+/// Gives out one packet with a partial checksum.
+struct Partial(Option<Pool>);
+
+impl ReceiveQueue for Partial {
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        let Some(pool) = self.0.take() else { return 0 };
+        let mut packet = pool.take().expect("a buffer");
+        packet.fill(&[1; 60]).expect("room");
+        packet.set_checksum(Checksum::Partial { start: 34, offset: 6 });
+        burst.push(packet).expect("room");
+        1
+    }
+
+    fn leaves(&self) -> TransmitOffloads {
+        TransmitOffloads::NO_TUNNEL
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Finished
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        QueueCounters::<NoDrops>::new().view()
+    }
+}
+
+/// What somebody saw of each packet: its checksum, and its length.
+type Seen = Arc<Mutex<Vec<(Checksum, usize)>>>;
+
+fn look(seen: &Seen, burst: &Burst) {
+    seen.lock().expect("no panic").extend(burst.iter().map(|packet| (packet.checksum(), packet.len())));
+}
+
+struct Sink(Seen, TransmitOffloads);
+
+impl TransmitQueue for Sink {
+    fn transmit(&mut self, burst: &mut Burst) -> usize {
+        look(&self.0, burst);
+        let count = burst.len();
+        burst.clear();
+        count
+    }
+
+    fn offloads(&self) -> TransmitOffloads {
+        self.1
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Running
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        QueueCounters::<NoDrops>::new().view()
+    }
+}
+
+/// Sees packets, and accepts and leaves what it is told to.
+struct Watch(Seen, TransmitOffloads, TransmitOffloads);
+
+impl Stage for Watch {
+    fn process(&mut self, burst: &mut Burst, _outputs: &mut Outputs<'_>) {
+        look(&self.0, burst);
+        if self.2.vlan_insert {
+            for packet in burst.iter_mut() {
+                packet.set_vlan(Vlan::Insert(VlanTag { control: 5, is_service: false }));
+            }
+        }
+    }
+
+    fn accepts(&self) -> TransmitOffloads {
+        self.1
+    }
+
+    fn leaves(&self) -> TransmitOffloads {
+        self.2
+    }
+}
+
+fn pool() -> Pool {
+    Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).expect("64 buffers")
+}
+
+fn poll(mut pipeline: Pipeline) {
+    while pipeline.poll() != Poll::Finished {}
+    pipeline.finish().expect("nothing broke");
+}
+
+const PARTIAL: (Checksum, usize) = (Checksum::Partial { start: 34, offset: 6 }, 60);
+const GOOD: (Checksum, usize) = (Checksum::Good, 60);
+const NONE: TransmitOffloads = TransmitOffloads::NONE;
+const ALL: TransmitOffloads = TransmitOffloads::ALL;
+
+#[test]
+fn it_is_done_before_the_first_who_cannot_deal_with_it() {
+    for (accepts, does, at_stage, at_sink) in [
+        (ALL, ALL, PARTIAL, PARTIAL),
+        (ALL, NONE, PARTIAL, GOOD),
+        (NONE, ALL, GOOD, GOOD),
+        (NONE, NONE, GOOD, GOOD),
+    ] {
+        let (pool, stage, sink) = (pool(), Seen::default(), Seen::default());
+        // A row accepts what all its stages do.
+        let stages = (PassThrough, Watch(Arc::clone(&stage), accepts, NONE));
+        let queue = Sink(Arc::clone(&sink), does);
+        poll(Pipeline::new(Box::new(Partial(Some(pool.clone()))), stages, Box::new(queue)));
+        assert_eq!(
+            (&stage.lock().unwrap()[..], &sink.lock().unwrap()[..]),
+            (&[at_stage][..], &[at_sink][..])
+        );
+        assert_eq!(pool.ledger().outstanding(), 0);
+    }
+}
+
+#[test]
+fn what_a_stage_leaves_is_done_too() {
+    let (pool, seen) = (pool(), Seen::default());
+    let tag = TransmitOffloads { vlan_insert: true, ..NONE };
+    let stage = Watch(Seen::default(), ALL, tag);
+    let queue = Sink(Arc::clone(&seen), TransmitOffloads::NO_TUNNEL);
+    poll(Pipeline::new(Box::new(Partial(Some(pool))), stage, Box::new(queue)));
+    assert_eq!(*seen.lock().unwrap(), [(Checksum::Partial { start: 38, offset: 6 }, 64)]);
+}
+
+#[test]
+fn another_lane_gets_complete_packets() {
+    let (pool, mut burst) = (pool(), Burst::new());
+    let (sender, mut receiver) = channel(64).expect("a power of two");
+    poll(Pipeline::new(Box::new(Partial(Some(pool))), PassThrough, sender));
+    assert_eq!(receiver.receive(&mut burst), 1);
+    assert_eq!(burst[0].checksum(), Checksum::Good);
+}

@@ -1,0 +1,170 @@
+//! What a buffer holds, and which buffers can be had.
+
+use crate::common::{Everything, KINDS, config, pool, take_all};
+use std::process::Command;
+use warmlane_mem::plan::{Demands, PlanError};
+use warmlane_mem::{Burst, Cursor, Frames, MAXIMUM_BUFFERS, Packet, Pool, PoolConfig, PoolError, PoolKind};
+
+#[test]
+fn a_buffer_is_clean_when_taken_again() {
+    for kind in KINDS {
+        let pool = pool(kind, 1);
+        let mut packet = pool.take().expect("one buffer");
+        packet.fill(&[7; 100]).expect("it fits");
+        packet.trim_front(50).expect("100 bytes are there");
+        packet.set_port(3);
+        packet.set_timestamp(1);
+        Everything::SAMPLE.put(&mut packet);
+        assert_eq!(Everything::of(&packet), Everything::SAMPLE);
+        let id = packet.id();
+        drop(packet);
+        let packet = pool.take().expect("it was returned");
+        assert_eq!(packet.id(), id);
+        assert_eq!((packet.len(), packet.packet_length(), packet.segments()), (0, 0, 1));
+        assert_eq!((packet.headroom(), packet.tailroom()), (128, 2_048));
+        assert_eq!((packet.port(), packet.timestamp()), (0, 0));
+        assert_eq!(Everything::of(&packet), Everything::default());
+        drop(packet);
+        assert_eq!(take_all(&pool).len(), 1, "it was returned once");
+    }
+}
+
+#[test]
+fn room_is_bounded_at_both_ends() {
+    let pool = pool(PoolKind::Depot, 2);
+    let mut packet = pool.take().expect("a buffer");
+    assert!(packet.fill(&[0; 2_049]).is_err());
+    packet.fill(&[1; 2_048]).expect("it fits exactly");
+    assert!(packet.append(1).is_err());
+    packet.prepend(128).expect("the headroom is 128").fill(2);
+    assert!(packet.prepend(1).is_err());
+    assert_eq!(packet.len(), 2_176);
+    assert_eq!((packet.data()[127], packet.data()[128]), (2, 1));
+    assert!(packet.trim_front(2_177).is_err());
+    packet.trim_front(2_176).expect("all of it");
+    assert!(packet.is_empty());
+    // A neighbour's header was not touched by any of this.
+    assert_eq!(pool.take().expect("the other").len(), 0);
+}
+
+#[test]
+fn the_application_has_its_own_bytes() {
+    #[derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::KnownLayout, zerocopy::Immutable)]
+    #[repr(C)]
+    struct Mine {
+        flow: u32,
+        class: u32,
+        colour: u32,
+    }
+    let pool = pool(PoolKind::Depot, 1);
+    let mut packet = pool.take().expect("a buffer");
+    *packet.application_mut::<Mine>() = Mine { flow: u32::MAX, class: 7, colour: 9 };
+    packet.fill(&[0xff; 2_048]).expect("fits");
+    let mine: &Mine = packet.application();
+    assert_eq!((mine.flow, mine.class, mine.colour), (u32::MAX, 7, 9));
+}
+
+#[test]
+fn copies_stay_inside_their_buffers() {
+    // Buffers without a byte between them, and rooms around one line, the unit of copying.
+    for (room, headroom, fits) in [(16, 48, 0), (63, 1, 0), (64, 64, 64), (127, 1, 64), (128, 0, 128)] {
+        let buffer = PoolConfig { room, headroom, ..config(PoolKind::Depot, 8) };
+        let pool =
+            Pool::new(&PoolConfig { stride: Some(buffer.buffer_bytes()), ..buffer }).expect("plain pages");
+        let _lane = pool.attach().expect("first attachment");
+        for length in [1, 16, 64, 65, 128, 129] {
+            let mut burst = Burst::new();
+            assert!(pool.take_bulk(&mut burst, 8));
+            burst.iter_mut().for_each(|packet| *packet.application_mut::<u64>() = 7);
+            burst.clear();
+            let mut frames = Frames::new();
+            frames.push(&vec![0xff; length]).expect("few frames");
+            let copied = pool.take_copies(&mut burst, &frames, &mut Cursor::default(), 8);
+            let intact = |packet: &Packet| *packet.application::<u64>() == 7;
+            assert!(copied.packets == 8 && burst.iter().all(intact), "{length} bytes into {room}");
+            let expected = if length <= fits { length } else { 0 };
+            assert!(
+                burst.iter().all(|packet| packet.packet_length() == expected),
+                "{length} bytes into {room}"
+            );
+        }
+    }
+}
+
+#[test]
+fn bad_wishes_get_clear_errors() {
+    let refused = |change: fn(&mut PoolConfig)| {
+        let mut config = config(PoolKind::Depot, 16);
+        change(&mut config);
+        Pool::new(&config).expect_err("must be refused")
+    };
+    assert!(matches!(refused(|c| c.buffers = 0), PoolError::NoBuffers { .. }));
+    assert!(matches!(refused(|c| c.buffers = MAXIMUM_BUFFERS + 1), PoolError::TooManyBuffers { .. }));
+    assert!(matches!(refused(|c| c.room = 0), PoolError::NoRoom { .. }));
+    assert!(matches!(refused(|c| c.room = 65_536), PoolError::BufferTooLarge { .. }));
+    assert!(matches!(refused(|c| c.room = usize::MAX), PoolError::BufferTooLarge { .. }));
+    assert!(matches!(refused(|c| c.magazine = Some(4_097)), PoolError::Magazine { .. }));
+    assert!(matches!(refused(|c| c.stride = Some(2_239)), PoolError::Stride { .. }));
+    assert!(matches!(refused(|c| c.stride = Some(64)), PoolError::Stride { .. }));
+    assert!(matches!(refused(|c| c.stride = Some(65_600)), PoolError::Stride { .. }));
+    let error = refused(|c| c.demands = Demands::XDP_UNALIGNED);
+    assert!(
+        matches!(error, PoolError::Plan { source: PlanError::Headroom { headroom: 128, demanded: 256 }, .. }),
+        "{error}"
+    );
+    let error = refused(|c| {
+        (c.headroom, c.demands) = (256, Demands::xdp_aligned(2_048).expect("a chunk of the kernel's"));
+    });
+    assert!(matches!(error, PoolError::Plan { source: PlanError::NoStride { .. }, .. }), "{error}");
+    let error = refused(|c| {
+        (c.headroom, c.stride) = (256, Some(4_160));
+        c.demands = Demands::xdp_aligned(4_096).expect("a chunk of the kernel's");
+    });
+    assert!(matches!(error, PoolError::Plan { .. }), "{error}");
+    let error = refused(|c| (c.buffers, c.room, c.demands) = (100_000, 60_000, Demands::MEMIF));
+    assert!(matches!(error, PoolError::Plan { source: PlanError::Region { .. }, .. }), "{error}");
+    let error = refused(|c| (c.buffers, c.room) = (MAXIMUM_BUFFERS, 60_000));
+    assert!(matches!(error, PoolError::Memory { .. }), "{error}");
+
+    let pool = pool(PoolKind::Depot, 16);
+    let lane = pool.attach().expect("first attachment");
+    assert!(matches!(pool.attach(), Err(PoolError::AlreadyAttached { .. })));
+    drop(lane);
+    drop(pool.attach().expect("free again"));
+}
+
+#[test]
+fn what_ports_demand_is_met() {
+    let aligned = Demands::xdp_aligned(4_096).expect("a chunk of the kernel's").and(Demands::VHOST_USER);
+    for (demands, stride) in [(aligned, Some(4_096)), (Demands::XDP_UNALIGNED.and(Demands::MEMIF), None)] {
+        let config = PoolConfig { headroom: 256, demands, ..config(PoolKind::Depot, 16) };
+        let pool = Pool::new(&config).expect("can be met");
+        assert!(stride.is_none_or(|stride| stride == pool.stride()), "{}", pool.stride());
+        assert!(pool.stride() >= config.buffer_bytes() && pool.stride() <= 4_096, "{}", pool.stride());
+        let region = pool.region();
+        assert!(region.offsets().of(7).is_multiple_of(demands.alignment as u64));
+        assert!(region.address().addr().get().is_multiple_of(demands.alignment));
+    }
+}
+
+#[test]
+fn another_process_can_have_the_memory_as_a_file() {
+    let pool = pool(PoolKind::Depot, 4);
+    let mut packets = take_all(&pool);
+    for packet in &mut packets {
+        packet.fill(format!("buffer {}", packet.id().index()).as_bytes()).expect("fits");
+    }
+    let region = pool.region();
+    let (start, length) = (region.offsets().of(2) + 64 + 128, "buffer 2".len());
+    // It reads a buffer, writes to it, and fails to cut the file short.
+    let script = format!(
+        "exec 3<&0; dd bs=1 skip={start} count={length} status=none && printf B | dd of=/proc/self/fd/3 bs=1 seek={start} \
+         conv=notrunc status=none && ! truncate -s 0 /proc/self/fd/3"
+    );
+    let file = region.file().try_clone_to_owned().expect("a descriptor");
+    let output = Command::new("sh").args(["-c", &script]).stdin(file).output().expect("a shell");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, b"buffer 2");
+    let data = |index| packets.iter().find(|packet| packet.id().index() == index).map(Packet::data);
+    assert_eq!((data(1), data(2)), (Some(&b"buffer 1"[..]), Some(&b"Buffer 2"[..])));
+}

@@ -1,0 +1,106 @@
+//! A packet that is cut into segments.
+
+use std::ops::Range;
+
+use warmlane_mem::{Checksum, Packet, Pool, SegmentationKind};
+use warmlane_wire::checksum::Sum;
+use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport};
+
+/// A packet that is being cut: gives out its segments one by one, each a packet of its own with right checksums.
+pub struct Segments {
+    packet: Packet,
+    /// The packet's beginning, with all headers.
+    front: [u8; MAXIMUM_HEADERS],
+    plan: SuperFrame,
+    next: usize,
+    pool: Pool,
+}
+
+impl Segments {
+    /// Begins to cut a packet by its [segmentation](Packet::segmentation).
+    ///
+    /// # Errors
+    /// The packet, if there is no such segmentation, or if its headers aren't what that says.
+    pub fn new(packet: Packet) -> Result<Self, Packet> {
+        let mut front = [0; MAXIMUM_HEADERS];
+        let count = packet.copy_to(&mut front);
+        let plan = plan(&packet, &front[..count]);
+        match plan.zip(packet.own_pool()) {
+            Some((plan, pool)) => Ok(Self { packet, front, plan, next: 0, pool }),
+            None => Err(packet),
+        }
+    }
+
+    /// How many segments there are still to come.
+    pub fn remaining(&self) -> usize {
+        self.plan.count() - self.next
+    }
+
+    /// Makes the next segment, in buffers of the packet's own pool. `None` if there are not enough, or if there is none left.
+    pub fn make_next(&mut self) -> Option<Packet> {
+        if self.remaining() == 0 {
+            return None;
+        }
+        let payload = self.plan.payload(self.next);
+        let sum = pieces(&self.packet, payload.clone()).fold(Sum::new(), Sum::bytes);
+        let mut headers = [0; MAXIMUM_HEADERS];
+        let headers = self.plan.write_headers(&self.front, self.next, sum, &mut headers);
+        let mut segment = gather(&self.pool, std::iter::once(headers).chain(pieces(&self.packet, payload)))?;
+        segment.copy_metadata(&self.packet);
+        segment.set_segmentation(None);
+        segment.set_checksum(Checksum::Good);
+        self.next += 1;
+        Some(segment)
+    }
+}
+
+/// How a packet that begins with `front` is cut; `None` if it is not, or can't be.
+fn plan(packet: &Packet, front: &[u8]) -> Option<SuperFrame> {
+    let segmentation = packet.segmentation()?;
+    let transport = match segmentation.kind {
+        SegmentationKind::Tcp4 | SegmentationKind::Tcp6 => Transport::Tcp,
+        SegmentationKind::Udp => Transport::Udp,
+    };
+    let checksum_start = match packet.checksum() {
+        Checksum::Partial { start, .. } => Some(start),
+        _ => None,
+    };
+    let cut = Cut { transport, size: segmentation.size, checksum_start };
+    SuperFrame::parse(front, packet.packet_length(), cut).ok()
+}
+
+/// The pieces of a packet's data that lie in a range of it.
+fn pieces(packet: &Packet, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+    let mut start = 0;
+    packet.segment_data().filter_map(move |data| {
+        let (from, to) = (range.start.saturating_sub(start), range.end.saturating_sub(start));
+        start += data.len();
+        data.get(from..to.min(data.len())).filter(|piece| !piece.is_empty())
+    })
+}
+
+/// Copies pieces, one behind the other, into as few buffers as they fit. `None` if the pool has not that many, or if they
+/// would be more than 255.
+fn gather<'a>(pool: &Pool, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Packet> {
+    let mut whole: Option<Packet> = None;
+    let mut last = pool.take()?;
+    for mut data in pieces {
+        while !data.is_empty() {
+            let count = data.len().min(last.tailroom());
+            let (now, later) = data.split_at(count);
+            last.append(count).ok()?.copy_from_slice(now);
+            data = later;
+            if !data.is_empty() {
+                let full = std::mem::replace(&mut last, pool.take()?);
+                whole = Some(join(whole, full)?);
+            }
+        }
+    }
+    join(whole, last)
+}
+
+fn join(whole: Option<Packet>, last: Packet) -> Option<Packet> {
+    let Some(mut whole) = whole else { return Some(last) };
+    whole.chain(last).ok()?;
+    Some(whole)
+}

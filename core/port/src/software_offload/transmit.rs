@@ -1,0 +1,156 @@
+//! In front of a transmit queue that can't do what packets need.
+
+use std::os::fd::BorrowedFd;
+
+use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
+
+use super::segments::Segments;
+use super::{PATIENCE, SoftwareDrop, prepare};
+use crate::offloads::TransmitOffloads;
+use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
+
+/// Does what packets need and `queue` doesn't before they get there, as far as they may need it.
+pub fn on_transmit(queue: Box<dyn TransmitQueue>, may_need: TransmitOffloads) -> Box<dyn TransmitQueue> {
+    let missing = may_need.without(queue.offloads());
+    if missing.is_none() {
+        return queue;
+    }
+    Box::new(OnTransmit {
+        queue,
+        missing,
+        ready: Box::new(Burst::with_limit(BURST_CAPACITY)),
+        segments: None,
+        fruitless: 0,
+        counters: QueueCounters::new(),
+    })
+}
+
+struct OnTransmit {
+    queue: Box<dyn TransmitQueue>,
+    /// What is done here.
+    missing: TransmitOffloads,
+    /// What goes to the queue next, and then `segments`.
+    ready: Box<Burst>,
+    segments: Option<Segments>,
+    /// How often in a row there was no buffer.
+    fruitless: u32,
+    counters: QueueCounters<SoftwareDrop>,
+}
+
+impl OnTransmit {
+    /// Passes on what is held; says whether nothing is any more.
+    fn push(&mut self) -> bool {
+        loop {
+            if !self.ready.is_empty() {
+                self.queue.transmit(&mut self.ready);
+            }
+            if !self.ready.is_empty() {
+                return false;
+            }
+            let Some(segments) = &mut self.segments else { return true };
+            while self.ready.room() > 0
+                && let Some(segment) = segments.make_next()
+            {
+                // There is room.
+                drop(self.ready.push(segment));
+            }
+            let remaining = segments.remaining();
+            if remaining == 0 {
+                self.segments = None;
+            }
+            if self.ready.is_empty() && remaining > 0 {
+                // What was sent may be free by now.
+                self.queue.flush();
+                self.fruitless += 1;
+                if self.fruitless < PATIENCE {
+                    return false;
+                }
+                self.counters.drops().count(SoftwareDrop::NoBuffer, remaining as u64);
+                self.segments = None;
+            }
+            self.fruitless = 0;
+        }
+    }
+}
+
+impl TransmitQueue for OnTransmit {
+    fn transmit(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        while self.push() && !burst.is_empty() {
+            let (missing, counters) = (&self.missing, &self.counters);
+            let mut first = None;
+            // Looked at already, in an earlier turn or call: whatever is done once is not left to do.
+            if burst.iter().any(Packet::has_work_left) {
+                let mut index = 0;
+                burst.retain(|packet| {
+                    match prepare(packet, missing) {
+                        Ok(true) => first = first.or(Some(index)),
+                        Ok(false) => {}
+                        Err(reason) => {
+                            counters.drops().count(reason, 1);
+                            return false;
+                        }
+                    }
+                    index += 1;
+                    true
+                });
+            }
+            match first {
+                None => {
+                    self.queue.transmit(burst);
+                    break;
+                }
+                Some(0) => match burst.take_first().map(Segments::new) {
+                    Some(Ok(segments)) => self.segments = Some(segments),
+                    Some(Err(_)) => counters.drops().count(SoftwareDrop::GsoUnknown, 1),
+                    None => {}
+                },
+                Some(count) => {
+                    burst.move_front_to(count, &mut self.ready);
+                }
+            }
+        }
+        before - burst.len()
+    }
+
+    fn is_holding(&self) -> bool {
+        !self.ready.is_empty() || self.segments.is_some() || self.queue.is_holding()
+    }
+
+    fn is_costly_to_call(&self) -> bool {
+        self.queue.is_costly_to_call()
+    }
+
+    fn is_lossless(&self) -> bool {
+        self.queue.is_lossless()
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.event()
+    }
+
+    fn flush(&mut self) {
+        self.push();
+        self.queue.flush();
+    }
+
+    fn offloads(&self) -> TransmitOffloads {
+        self.queue.offloads().or(self.missing)
+    }
+
+    fn status(&self) -> QueueStatus {
+        self.queue.status()
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        self.queue.counters().with_drops_of(&self.counters.view())
+    }
+}
+
+impl Drop for OnTransmit {
+    fn drop(&mut self) {
+        self.push();
+        let segments = self.segments.as_ref().map_or(0, Segments::remaining);
+        self.counters.drops().count(SoftwareDrop::Unsent, (self.ready.len() + segments) as u64);
+    }
+}

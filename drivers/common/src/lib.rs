@@ -1,0 +1,33 @@
+//! What drivers share.
+//!
+//! - [`Driver`] is what a driver is to the rest of the program: a name, help, options and a way to open a port.
+//!   [`options`] reads a driver's options from a text such as `eth0,mode=copy,busy-poll`.
+//! - [`Interface`] is what the kernel knows of a network interface; [`AddressFollower`] follows the kernel's own addresses.
+//! - [`virtio_net`] reads and writes what a sender left to hardware.
+//! - [`Outstanding`] keeps account of buffers that others have, [`Level`] says how many of them to lend.
+//! - [`system`] has the system calls that rustix lacks, [`SystemError`] what can go wrong with those of any driver.
+//!
+//! Must not: know a driver.
+
+mod addresses;
+mod driver;
+mod error;
+mod ethtool;
+mod interface;
+mod level;
+mod name;
+mod netlink;
+pub mod options;
+mod outstanding;
+mod sysfs;
+pub mod system;
+pub mod virtio_net;
+
+pub use addresses::{AddressFollower, LocalSink};
+pub use driver::{Direction, Driver, Environment, Files, OpenError, OptionHelp, Shared};
+pub use error::{SystemError, interface_gone};
+pub use interface::{Controller, Interface};
+pub use level::Level;
+pub use name::InterfaceName;
+pub use options::OptionError;
+pub use outstanding::{Marks, Outstanding};

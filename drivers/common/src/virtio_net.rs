@@ -1,0 +1,140 @@
+//! The header that says what a frame's maker left to hardware: `virtio_net_hdr`, which TAP devices and packet
+//! sockets put in front of a frame if asked (virtio 1.2 section 5.1.6; `include/uapi/linux/virtio_net.h`).
+//!
+//! [`note`] writes down in a packet what a header says, having checked it: who made it may be lying. [`header_of`] is the way
+//! back.
+
+use warmlane_mem::{Checksum, Layers, Packet, Segmentation, SegmentationKind};
+use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport};
+
+/// Bytes of the header in its classic form, which is what both devices use unless told otherwise.
+pub const HEADER_LENGTH: usize = 10;
+
+/// A header that says: nothing is left to do.
+pub const NOTHING_LEFT: [u8; HEADER_LENGTH] = [0; HEADER_LENGTH];
+
+const NEEDS_CHECKSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+
+const GSO_NONE: u8 = 0;
+const GSO_TCP4: u8 = 1;
+const GSO_TCP6: u8 = 4;
+const GSO_UDP: u8 = 5;
+/// Set beside the type if CWR is set in the TCP header.
+const GSO_ECN: u8 = 0x80;
+
+/// Where the checksum is in a transport header.
+const TCP_CHECKSUM: u8 = 16;
+const UDP_CHECKSUM: u8 = 6;
+
+/// Why a header is not to be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// The checksum's field is not in the packet's first buffer.
+    Checksum,
+    /// The packet can't be cut like that, or its headers are not in its first buffer.
+    Segmentation,
+}
+
+/// Notes what a header says of a packet. `shift` bytes were put in front of where the checksum starts since it was written.
+/// Its numbers are in this machine's byte order: no device is switched to another.
+///
+/// A packet to be segmented has a partial checksum afterwards, whatever the header said, unless its protocol does without.
+///
+/// # Errors
+/// [`Unusable`]: the packet is not to be used.
+pub fn note(packet: &mut Packet, header: [u8; HEADER_LENGTH], shift: u16) -> Result<(), Unusable> {
+    let [flags, gso, _, _, size_low, size_high, start_low, start_high, offset_low, offset_high] = header;
+    let start = u16::from_ne_bytes([start_low, start_high]).saturating_add(shift);
+    let is_partial = flags & NEEDS_CHECKSUM != 0;
+    let transport = match gso & !GSO_ECN {
+        GSO_NONE if is_partial => {
+            let offset = u8::try_from(u16::from_ne_bytes([offset_low, offset_high]));
+            return note_checksum(packet, start, offset.map_err(|_| Unusable::Checksum)?);
+        }
+        GSO_NONE => {
+            if flags & DATA_VALID != 0 {
+                packet.set_checksum(Checksum::Good);
+            }
+            return Ok(());
+        }
+        GSO_TCP4 | GSO_TCP6 => Transport::Tcp,
+        GSO_UDP => Transport::Udp,
+        _ => return Err(Unusable::Segmentation),
+    };
+    let size = u16::from_ne_bytes([size_low, size_high]);
+    let cut = Cut { transport, size, checksum_start: is_partial.then_some(start) };
+    let front = packet.data().get(..MAXIMUM_HEADERS).unwrap_or(packet.data());
+    // Headers that go on in another buffer are not seen here, and refused.
+    let plan = SuperFrame::parse(front, packet.packet_length(), cut).map_err(|_| Unusable::Segmentation)?;
+    let pseudo_header_sum = plan.pseudo_header_sum(front);
+    let layer = |offset| u16::try_from(offset).map_err(|_| Unusable::Segmentation);
+    let start = layer(plan.transport())?;
+    packet.set_layers(Layers {
+        l3: layer(plan.network())?,
+        l4: start,
+        payload: layer(plan.headers())?,
+        ..Layers::default()
+    });
+    if let Some(sum) = pseudo_header_sum {
+        let offset = if transport == Transport::Tcp { TCP_CHECKSUM } else { UDP_CHECKSUM };
+        note_checksum(packet, start, offset)?;
+        let field = plan.transport() + usize::from(offset);
+        let place = packet.data_mut().get_mut(field..field + 2).ok_or(Unusable::Checksum)?;
+        place.copy_from_slice(&sum.to_be_bytes());
+    }
+    if plan.count() > 1 {
+        let kind = match (transport, plan.is_ipv6()) {
+            (Transport::Tcp, false) => SegmentationKind::Tcp4,
+            (Transport::Tcp, true) => SegmentationKind::Tcp6,
+            (Transport::Udp, _) => SegmentationKind::Udp,
+        };
+        packet.set_segmentation(Some(Segmentation { kind, size, congestion: gso & GSO_ECN != 0 }));
+    }
+    Ok(())
+}
+
+fn note_checksum(packet: &mut Packet, start: u16, offset: u8) -> Result<(), Unusable> {
+    if usize::from(start) + usize::from(offset) + 2 > packet.len() {
+        return Err(Unusable::Checksum);
+    }
+    packet.set_checksum(Checksum::Partial { start, offset });
+    Ok(())
+}
+
+/// The header that says what is left to do for a packet.
+#[inline]
+pub fn header_of(packet: &Packet) -> [u8; HEADER_LENGTH] {
+    if packet.has_work_left() { header_of_work(packet) } else { NOTHING_LEFT }
+}
+
+fn header_of_work(packet: &Packet) -> [u8; HEADER_LENGTH] {
+    let mut header = NOTHING_LEFT;
+    let mut put = |at: usize, value: u16| [header[at], header[at + 1]] = value.to_ne_bytes();
+    let partial = match packet.checksum() {
+        Checksum::Partial { start, offset } => {
+            put(6, start);
+            put(8, offset.into());
+            true
+        }
+        _ => false,
+    };
+    let segmentation = packet.segmentation();
+    if let Some(segmentation) = segmentation {
+        put(2, packet.layers().payload);
+        put(4, segmentation.size);
+    }
+    header[0] = if partial { NEEDS_CHECKSUM } else { 0 };
+    header[1] = segmentation.map_or(GSO_NONE, |segmentation| {
+        let kind = match segmentation.kind {
+            SegmentationKind::Tcp4 => GSO_TCP4,
+            SegmentationKind::Tcp6 => GSO_TCP6,
+            SegmentationKind::Udp => GSO_UDP,
+        };
+        kind | if segmentation.congestion { GSO_ECN } else { 0 }
+    });
+    header
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! What a packet socket is bound to (packet(7)).
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use warmlane_driver_common::system;
+
+/// Binds a packet socket to the interface of that index, for these protocols (in host byte order; 0 is none).
+pub(crate) fn bind(fd: &OwnedFd, index: c_int, protocol: u16) -> io::Result<()> {
+    // SAFETY: a socket address of C.
+    unsafe { system::bind(fd, address(index, protocol)) }
+}
+
+/// The interface index that a packet socket is bound to: −1 once the interface was deleted or moved to another
+/// network namespace (`net/packet/af_packet.c: packet_notifier`).
+pub(crate) fn bound_index(fd: &OwnedFd) -> io::Result<c_int> {
+    let mut address = address(0, 0);
+    let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` = size_of::<sockaddr_ll>() bytes to `address`, any of which are
+    // a value of it.
+    let result = unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &raw mut length) };
+    system::check(result).map(|_| address.sll_ifindex)
+}
+
+fn address(index: c_int, protocol: u16) -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol.to_be(),
+        sll_ifindex: index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    }
+}

@@ -1,0 +1,5 @@
+//! Packet sockets and TAP devices in network namespaces.
+
+mod common;
+mod packet;
+mod tap;

@@ -1,0 +1,6 @@
+//! Captures, read and written.
+
+mod common;
+mod formats;
+mod ports;
+mod writer;

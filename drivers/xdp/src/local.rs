@@ -1,0 +1,53 @@
+//! Which packets stay with the kernel: what a port's program looks up, set from outside.
+
+use crate::bpf::Attachment;
+use std::collections::HashSet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use warmlane_driver_common::LocalSink;
+
+/// The addresses that are the kernel's, as a port's program knows them; see [`Steering::Transit`](crate::Steering).
+///
+/// Whoever knows the kernel's addresses keeps it up to date: a router by its own view of the kernel, other programs by an
+/// [`AddressFollower`](warmlane_driver_common::AddressFollower). It outlives the port, and then does nothing.
+#[derive(Clone, Debug)]
+pub struct LocalFilter {
+    attachment: Weak<Attachment>,
+    interface: u32,
+    addresses: Arc<Mutex<HashSet<IpAddr>>>,
+}
+
+impl LocalFilter {
+    /// Of a program that these addresses were set in already.
+    pub(crate) fn new(attachment: &Arc<Attachment>, interface: u32, addresses: HashSet<IpAddr>) -> Self {
+        Self { attachment: Arc::downgrade(attachment), interface, addresses: Arc::new(Mutex::new(addresses)) }
+    }
+}
+
+impl LocalSink for LocalFilter {
+    fn interface(&self) -> Option<u32> {
+        (self.attachment.strong_count() > 0).then_some(self.interface)
+    }
+
+    fn set_addresses(&self, addresses: &HashSet<IpAddr>) -> io::Result<()> {
+        // Without the port, there is nothing to steer.
+        let Some(attachment) = self.attachment.upgrade() else { return Ok(()) };
+        let mut known = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is new comes first: in between, rather one packet too many stays with the kernel.
+        for address in addresses.difference(&known.clone()) {
+            attachment.program.set_address(*address, true)?;
+            known.insert(*address);
+        }
+        for address in known.clone().difference(addresses) {
+            attachment.program.set_address(*address, false)?;
+            known.remove(address);
+        }
+        Ok(())
+    }
+
+    fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
+        let Some(attachment) = self.attachment.upgrade() else { return Ok(()) };
+        attachment.program.set_mac(mac)
+    }
+}

@@ -1,0 +1,117 @@
+//! Pass one over a burst: which addresses are to be looked up, and what is to be done with packets that aren't plain.
+
+use warmlane_mem::{BURST_CAPACITY, Packet};
+use warmlane_table::NextHopId;
+
+use super::fast::{self, IPV4_HEADERS, IPV6_HEADERS};
+use super::reason::Reason;
+use super::rewrite::{Ipv4, Ipv6, member_of};
+use super::scratch::{Action, Gathered, SLOW, Scratch};
+use super::source_check;
+use super::validate::{Finding, validate};
+use crate::control::{ALWAYS_TOO_LARGE, Admission, LaneRoutes};
+
+/// Gathers plain IPv4 packets that came in by `port`, from `start` on. Returns the index of the first other packet.
+#[inline(never)]
+pub(super) fn gather_ipv4(
+    packets: &[Packet],
+    start: usize,
+    port: u16,
+    admission: Admission,
+    gathered: &mut Gathered<u32>,
+) -> usize {
+    let (mut index, mut count) = (start, gathered.count);
+    for packet in packets.get(start..).unwrap_or_default() {
+        let (frame, length) = (packet.data(), packet.packet_length());
+        // Of a chain, the first buffer is shorter than the packet.
+        if packet.port() == port
+            && frame.len() == length
+            && let Some(headers) = frame.first_chunk()
+            && let Some((address, length)) = fast::plain_ipv4(headers, length, admission)
+        {
+            gathered.put(count, index, address, length);
+            (index, count) = (index + 1, count + 1);
+        } else {
+            break;
+        }
+    }
+    gathered.count = count;
+    index
+}
+
+/// The same for IPv6.
+#[inline(never)]
+pub(super) fn gather_ipv6(
+    packets: &[Packet],
+    start: usize,
+    port: u16,
+    admission: Admission,
+    gathered: &mut Gathered<[u8; 16]>,
+) -> usize {
+    let (mut index, mut count) = (start, gathered.count);
+    for packet in packets.get(start..).unwrap_or_default() {
+        let (frame, length) = (packet.data(), packet.packet_length());
+        if packet.port() == port
+            && frame.len() == length
+            && let Some(headers) = frame.first_chunk()
+            && let Some((address, length)) = fast::plain_ipv6(headers, length, admission)
+        {
+            gathered.put(count, index, address, length);
+            (index, count) = (index + 1, count + 1);
+        } else {
+            break;
+        }
+    }
+    gathered.count = count;
+    index
+}
+
+/// Looks closely at one packet that isn't plain.
+#[cold]
+#[inline(never)]
+pub(super) fn examine_slowly(packet: &mut Packet, index: usize, routes: &LaneRoutes, scratch: &mut Scratch) {
+    let hops = routes.hops();
+    let known = hops.port(packet.port()).is_some();
+    let admission = known.then(|| hops.admission(packet.port()));
+    let finding = validate(packet, admission);
+    let table = hops.interface(packet).map(|interface| interface.table);
+    let action = match (finding, table) {
+        (Finding::Drop(reason @ (Reason::Truncated | Reason::UnknownPort | Reason::OtherHost)), None) => {
+            Action::Drop(reason)
+        }
+        // Somebody else's VLAN, whatever is in the packet: a bridge's, or another network namespace's.
+        (_, None) => Action::Punt(Reason::UnknownVlan),
+        (Finding::Ipv4(address), Some(table)) if table == scratch.table => {
+            scratch.ipv4.put(scratch.ipv4.count, index, address.to_bits(), ALWAYS_TOO_LARGE);
+            scratch.ipv4.count += 1;
+            return;
+        }
+        (Finding::Ipv6(address), Some(table)) if table == scratch.table => {
+            scratch.ipv6.put(scratch.ipv6.count, index, address.octets(), ALWAYS_TOO_LARGE);
+            scratch.ipv6.count += 1;
+            return;
+        }
+        (Finding::Ipv4(_), Some(table)) if !source_check::accepts_ipv4(routes, packet, table) => {
+            Action::Drop(Reason::Ipv4ReversePath)
+        }
+        (Finding::Ipv6(_), Some(table)) if !source_check::accepts_ipv6(routes, packet, table) => {
+            Action::Drop(Reason::Ipv6ReversePath)
+        }
+        (Finding::Ipv4(address), Some(table)) => {
+            let mut found = [NextHopId::NONE];
+            routes.lookup_ipv4(table, &[address.to_bits()], &mut found);
+            member_of::<Ipv4, IPV4_HEADERS>(packet, routes, found[0])
+        }
+        (Finding::Ipv6(address), Some(table)) => {
+            let mut found = [NextHopId::NONE];
+            routes.lookup_ipv6(table, &[address.octets()], &mut found);
+            member_of::<Ipv6, IPV6_HEADERS>(packet, routes, found[0])
+        }
+        (Finding::Arp, _) => Action::Arp,
+        (Finding::Ipv6OnLink(reason), _) => Action::Ipv6OnLink(reason),
+        (Finding::Punt(reason), _) => Action::Punt(reason),
+        (Finding::Drop(reason), _) => Action::Drop(reason),
+    };
+    scratch.ports[index % BURST_CAPACITY] = SLOW;
+    scratch.actions[index % BURST_CAPACITY] = action;
+}

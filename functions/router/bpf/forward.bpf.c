@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Forwards packets inside the kernel, by the kernel's own routes: at the XDP hook frames of a driver, at the tc hook the kernel's
+ * socket buffers. docs/router.md says what is passed to the kernel. */
+
+#include "forward.h"
+
+const char gpl_compatible[] SEC("license") = "Dual MIT/GPL";
+
+/* Where frames can be redirected to, by the interface's number. */
+struct {
+	MAP_UINT(type, MAP_DEVMAP_HASH);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, u32);
+	MAP_UINT(max_entries, 4096);
+} devices SEC(".maps");
+
+/* When the kernel was last shown that a neighbour is in use, by its address and interface. */
+#define NEIGHBOUR_SLOTS 1024
+/* In ticks of the kernel's clock, of which there are 100 to 1,000 a second. */
+#define NEIGHBOUR_TICKS 250
+
+struct {
+	MAP_UINT(type, MAP_ARRAY);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, u64);
+	MAP_UINT(max_entries, NEIGHBOUR_SLOTS);
+} neighbour_checks SEC(".maps");
+
+/* The kernel checks neighbours that it sends to. It sees no packet that is redirected, so it gets one a second to send. */
+static ALWAYS_INLINE int is_due_for_check(const struct bpf_fib_lookup *lookup)
+{
+	u32 slot = lookup->ifindex * 0x9e3779b1;
+	u64 now = bpf_jiffies64();
+	u64 *last;
+
+	slot ^= *(const u32 *)(lookup->destination_mac + 2) * 0x85ebca6b;
+	slot >>= 22;
+	last = bpf_map_lookup_elem(&neighbour_checks, &slot);
+	if (!last || now - *last < NEIGHBOUR_TICKS)
+		return 0;
+	*last = now;
+	return 1;
+}
+
+/* Whether a sender has left the checksum to hardware that there isn't: it is the sum of the pseudo header alone then. */
+static ALWAYS_INLINE int is_checksum_left(const struct bpf_fib_lookup *lookup, u32 addresses, u32 length, const u8 *transport,
+					  const void *end)
+{
+	u32 sum;
+
+	/* Two branches with constants: without CAP_PERFMON the verifier allows no other sums of pointers. */
+	if (lookup->l4_protocol == PROTOCOL_TCP) {
+		if (transport + 18 > (const u8 *)end)
+			return 0;
+		sum = *(const u16 *)(transport + 16);
+		KEEP_APART(sum);
+	} else if (lookup->l4_protocol == PROTOCOL_UDP) {
+		if (transport + 8 > (const u8 *)end)
+			return 0;
+		sum = *(const u16 *)(transport + 6);
+	} else {
+		return 0;
+	}
+	return sum == fold(addresses + BE16(lookup->l4_protocol) + BE16(length));
+}
+
+struct frame {
+	void *network;
+	const struct ingress *ingress;
+	be16 protocol;
+	u8 is_tagged;
+};
+
+/* The frame's tag, if it has one, and who it is for. */
+static ALWAYS_INLINE int examine_frame(void *data, void *end, const struct settings *set, struct frame *frame)
+{
+	struct ethernet *ethernet = data;
+	struct vlan_tag *tag = (void *)(ethernet + 1);
+
+	if ((void *)(tag + 1) > end)
+		return PASS_MALFORMED;
+	if (*(u32 *)ethernet->to != *(const u32 *)set->mac || *(u16 *)(ethernet->to + 4) != *(const u16 *)(set->mac + 4))
+		return PASS_OTHER_STATION;
+	frame->network = tag;
+	frame->protocol = ethernet->protocol;
+	frame->ingress = &set->untagged;
+	frame->is_tagged = 0;
+	if (frame->protocol == ETHERTYPE_VLAN) {
+		u32 vlan = BE16(tag->tci) & 0xfff;
+
+		frame->network = tag + 1;
+		frame->protocol = tag->protocol;
+		frame->ingress = bpf_map_lookup_elem(&vlans, &vlan);
+		frame->is_tagged = 1;
+		if (!frame->ingress)
+			return PASS_VLAN;
+	}
+	return FORWARD;
+}
+
+static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings *set, u64 frame_bytes, u32 *device)
+{
+	void *data = (void *)(u64)xdp->data, *end = (void *)(u64)xdp->data_end;
+	struct bpf_fib_lookup lookup = {};
+	struct frame frame;
+	struct egress *egress;
+	struct ethernet *ethernet;
+	u32 addresses, length;
+	u8 *transport;
+	int is_fragment, verdict;
+
+	verdict = examine_frame(data, end, set, &frame);
+	if (verdict)
+		return verdict;
+	frame_bytes -= frame.is_tagged ? sizeof(struct ethernet) + sizeof(struct vlan_tag) : sizeof(struct ethernet);
+	if (frame.protocol == ETHERTYPE_IPV4) {
+		struct ipv4 *ip = frame.network;
+
+		if ((void *)(ip + 1) > end)
+			return PASS_MALFORMED;
+		verdict = examine_ipv4(frame.ingress, ip, frame_bytes, &lookup);
+		if (verdict)
+			return verdict;
+		is_fragment = ip->fragment & IPV4_IS_FRAGMENT;
+		transport = (u8 *)(ip + 1);
+		addresses = sum32(ip->source) + sum32(ip->destination);
+		length = lookup.length_or_mtu - sizeof(*ip);
+	} else if (frame.protocol == ETHERTYPE_IPV6) {
+		struct ipv6 *ip = frame.network;
+
+		if ((void *)(ip + 1) > end)
+			return PASS_MALFORMED;
+		verdict = examine_ipv6(frame.ingress, ip, frame_bytes, &lookup);
+		if (verdict)
+			return verdict;
+		is_fragment = 0;
+		transport = (u8 *)(ip + 1);
+		addresses = sum32(ip->source[0]) + sum32(ip->source[1]) + sum32(ip->source[2]) + sum32(ip->source[3]) +
+			    sum32(ip->destination[0]) + sum32(ip->destination[1]) + sum32(ip->destination[2]) +
+			    sum32(ip->destination[3]);
+		length = lookup.length_or_mtu - sizeof(*ip);
+	} else {
+		return PASS_NOT_IP;
+	}
+	if (!is_fragment && transport + 4 <= (u8 *)end) {
+		verdict = examine_transport(transport, &lookup);
+		if (verdict)
+			return verdict;
+		if (set->checksums_left && is_checksum_left(&lookup, addresses, length, transport, end))
+			return PASS_CHECKSUM_LEFT;
+	}
+	if (lookup.family == FAMILY_IPV4 && (frame.ingress->flags & SOURCE_HAS_ROUTE)) {
+		verdict = check_reverse_path(xdp, frame.ingress, &lookup);
+		if (verdict)
+			return verdict;
+	}
+	if (may_exceed_route_mtu(set, &lookup, lookup.length_or_mtu))
+		return PASS_TOO_LONG;
+	lookup.ifindex = frame.ingress->ifindex;
+	verdict = verdict_of_lookup(bpf_fib_lookup(xdp, &lookup, sizeof(lookup), 0));
+	if (verdict)
+		return verdict;
+	if (is_to_be_redirected(frame.ingress, &lookup))
+		return PASS_SAME_INTERFACE;
+	egress = bpf_map_lookup_elem(&egresses, &lookup.ifindex);
+	if (!egress || !bpf_map_lookup_elem(&devices, &egress->device))
+		return PASS_OTHER_INTERFACE;
+	if (is_due_for_check(&lookup))
+		return PASS_NEIGHBOUR_CHECK;
+	/* From here on the frame is changed. Room for a tag first, for that may fail. */
+	if (egress->vlan && !frame.is_tagged) {
+		if (bpf_xdp_adjust_head(xdp, -(int)sizeof(struct vlan_tag)))
+			return PASS_NO_ROOM;
+	} else if (!egress->vlan && frame.is_tagged) {
+		if (bpf_xdp_adjust_head(xdp, sizeof(struct vlan_tag)))
+			return PASS_NO_ROOM;
+	}
+	ethernet = data = (void *)(u64)xdp->data;
+	end = (void *)(u64)xdp->data_end;
+	/* It can't be too short: it had a header behind the tag. The verifier doesn't know. */
+	if (data + sizeof(*ethernet) + sizeof(struct vlan_tag) + sizeof(struct ipv4) > end)
+		return DROP_UNFINISHED;
+	__builtin_memcpy(ethernet->to, lookup.destination_mac, 6);
+	__builtin_memcpy(ethernet->from, lookup.source_mac, 6);
+	data = ethernet + 1;
+	if (egress->vlan) {
+		struct vlan_tag *tag = data;
+
+		ethernet->protocol = ETHERTYPE_VLAN;
+		tag->tci = BE16(egress->vlan);
+		tag->protocol = frame.protocol;
+		data = tag + 1;
+	} else {
+		ethernet->protocol = frame.protocol;
+	}
+	if (frame.protocol == ETHERTYPE_IPV4) {
+		struct ipv4 *ip = data;
+		u32 sum = (u32)ip->checksum + BE16(0x0100);
+
+		/* RFC 1624; the sum of a TTL that is one less. */
+		ip->checksum = (u16)(sum + (sum >= 0xffff));
+		ip->ttl--;
+	} else {
+		((struct ipv6 *)data)->hop_limit--;
+	}
+	*device = egress->device;
+	return FORWARD;
+}
+
+static ALWAYS_INLINE int forward_at_xdp(struct xdp_md *xdp)
+{
+	u32 zero = 0, device = 0;
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+	struct counters *count = bpf_map_lookup_elem(&counters, &zero);
+	u64 bytes;
+	u32 verdict;
+
+	if (!set || !count)
+		return XDP_PASS;
+	/* A difference of pointers would need CAP_PERFMON. */
+	bytes = bpf_xdp_get_buff_len(xdp);
+	count->received++;
+	count->bytes += bytes;
+	verdict = forward_frame(xdp, set, bytes, &device);
+	count_verdict(verdict);
+	if (verdict == FORWARD)
+		return bpf_redirect_map(&devices, device, XDP_DROP);
+	return verdict >= DROP_BLACKHOLE ? XDP_DROP : XDP_PASS;
+}
+
+SEC("xdp")
+int warmlane_xdp(struct xdp_md *xdp)
+{
+	return forward_at_xdp(xdp);
+}
+
+/* For interfaces whose frames may come in several buffers. */
+SEC("xdp.frags")
+int warmlane_frags(struct xdp_md *xdp)
+{
+	return forward_at_xdp(xdp);
+}
+
+/* What must lie together at the front of a socket buffer: the headers down to the ports. */
+#define ETHERNET_BYTES sizeof(struct ethernet)
+#define LEAST_IPV4 (ETHERNET_BYTES + sizeof(struct ipv4) + 4)
+#define LEAST_IPV6 (ETHERNET_BYTES + sizeof(struct ipv6) + 4)
+
+/* More than any MTU. */
+#define ANY_LENGTH 0x10000
+
+/* The longest packet that leaves once a super-frame of TCP has been cut up; 0: that can't be told here. */
+static ALWAYS_INLINE u32 longest_segment(struct __sk_buff *skb, const struct bpf_fib_lookup *lookup, u32 network_bytes)
+{
+	u8 offset;
+
+	if (lookup->l4_protocol != PROTOCOL_TCP ||
+	    bpf_skb_load_bytes(skb, ETHERNET_BYTES + network_bytes + 12, &offset, 1))
+		return 0;
+	return network_bytes + (offset >> 4) * 4 + skb->gso_size;
+}
+
+static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct settings *set)
+{
+	void *data = (void *)(u64)skb->data, *end = (void *)(u64)skb->data_end;
+	const struct ingress *ingress = &set->untagged;
+	struct bpf_fib_lookup lookup = {};
+	struct bpf_redir_neigh neighbour = {};
+	struct egress *egress;
+	u32 route_mtu, network_bytes;
+	int verdict;
+	u8 *transport;
+
+	if (skb->pkt_type != PACKET_HOST)
+		return PASS_OTHER_STATION;
+	if (skb->mark)
+		return PASS_MARKED;
+	if (set->led_until && bpf_ktime_get_coarse_ns() > set->led_until)
+		return PASS_NOT_LED;
+	if (skb->vlan_present) {
+		u32 vlan = skb->vlan_tci & 0xfff;
+
+		if (skb->vlan_proto != ETHERTYPE_VLAN)
+			return PASS_VLAN;
+		ingress = bpf_map_lookup_elem(&vlans, &vlan);
+		if (!ingress)
+			return PASS_VLAN;
+	}
+	if (skb->protocol == ETHERTYPE_IPV4) {
+		struct ipv4 *ip;
+
+		if (data + LEAST_IPV4 > end) {
+			if (bpf_skb_pull_data(skb, LEAST_IPV4))
+				return PASS_MALFORMED;
+			data = (void *)(u64)skb->data;
+			end = (void *)(u64)skb->data_end;
+			if (data + LEAST_IPV4 > end)
+				return PASS_MALFORMED;
+		}
+		ip = data + ETHERNET_BYTES;
+		verdict = examine_ipv4(ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
+		if (verdict)
+			return verdict;
+		transport = (u8 *)(ip + 1);
+		network_bytes = sizeof(*ip);
+		if (!(ip->fragment & IPV4_IS_FRAGMENT)) {
+			verdict = examine_transport(transport, &lookup);
+			if (verdict)
+				return verdict;
+		}
+	} else if (skb->protocol == ETHERTYPE_IPV6) {
+		struct ipv6 *ip;
+
+		if (data + LEAST_IPV6 > end) {
+			if (bpf_skb_pull_data(skb, LEAST_IPV6))
+				return PASS_MALFORMED;
+			data = (void *)(u64)skb->data;
+			end = (void *)(u64)skb->data_end;
+			if (data + LEAST_IPV6 > end)
+				return PASS_MALFORMED;
+		}
+		ip = data + ETHERNET_BYTES;
+		verdict = examine_ipv6(ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
+		if (verdict)
+			return verdict;
+		network_bytes = sizeof(*ip);
+		verdict = examine_transport((u8 *)(ip + 1), &lookup);
+		if (verdict)
+			return verdict;
+	} else {
+		return PASS_NOT_IP;
+	}
+	if (skb->gso_size) {
+		u32 segment = longest_segment(skb, &lookup, network_bytes);
+
+		if (may_exceed_route_mtu(set, &lookup, segment ? segment : ANY_LENGTH))
+			return PASS_SEGMENTS;
+		/* Whether segments of other kinds are too long, the interface's MTU says below. */
+		lookup.length_or_mtu = segment ? segment : 1;
+	} else if (may_exceed_route_mtu(set, &lookup, lookup.length_or_mtu)) {
+		return PASS_TOO_LONG;
+	}
+	if (lookup.family == FAMILY_IPV4 && (ingress->flags & SOURCE_HAS_ROUTE)) {
+		verdict = check_reverse_path(skb, ingress, &lookup);
+		if (verdict)
+			return verdict;
+	}
+	lookup.ifindex = ingress->ifindex;
+	/* Neighbours are the kernel's own business here: it resolves them when it sends. */
+	verdict = verdict_of_lookup(bpf_fib_lookup(skb, &lookup, sizeof(lookup), 0));
+	if (verdict && verdict != PASS_NO_NEIGHBOUR)
+		return verdict;
+	if (is_to_be_redirected(ingress, &lookup))
+		return PASS_SAME_INTERFACE;
+	egress = bpf_map_lookup_elem(&egresses, &lookup.ifindex);
+	if (!egress)
+		return PASS_OTHER_INTERFACE;
+	route_mtu = lookup.length_or_mtu;
+	if (skb->gso_size && lookup.l4_protocol != PROTOCOL_TCP) {
+		u32 mtu = 0;
+
+		if (bpf_check_mtu(skb, lookup.ifindex, &mtu, 0, CHECK_SEGMENTS) || mtu != route_mtu)
+			return PASS_SEGMENTS;
+	}
+	/* From here on the packet is changed. */
+	if (skb->protocol == ETHERTYPE_IPV4) {
+		/* TTL, protocol, checksum. */
+		u8 changed[4];
+		u32 sum;
+
+		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES + 8, changed, sizeof(changed)))
+			return PASS_MALFORMED;
+		sum = (u32)(changed[2] | changed[3] << 8) + BE16(0x0100);
+		sum += sum >= 0xffff;
+		changed[0]--;
+		changed[2] = sum;
+		changed[3] = sum >> 8;
+		/* What the kernel knows of the sum of all stays right, since the header's own doesn't change. */
+		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, changed, sizeof(changed), 0))
+			return PASS_NO_ROOM;
+	} else {
+		u8 hop_limit;
+
+		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES + 7, &hop_limit, 1))
+			return PASS_MALFORMED;
+		hop_limit--;
+		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 7, &hop_limit, 1, RECOMPUTE_CHECKSUM))
+			return PASS_NO_ROOM;
+	}
+	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+		return DROP_UNFINISHED;
+	neighbour.family = lookup.family;
+	__builtin_memcpy(neighbour.next_hop, lookup.destination, sizeof(neighbour.next_hop));
+	/* With these arguments it can't fail. */
+	bpf_redirect_neigh(lookup.ifindex, &neighbour, sizeof(neighbour), 0);
+	return FORWARD;
+}
+
+SEC("classifier")
+int warmlane_tc(struct __sk_buff *skb)
+{
+	u32 zero = 0;
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+	struct counters *count = bpf_map_lookup_elem(&counters, &zero);
+	u32 verdict;
+
+	if (!set || !count)
+		return TC_NEXT;
+	count->received++;
+	count->bytes += skb->len;
+	verdict = forward_buffer(skb, set);
+	count_verdict(verdict);
+	if (verdict == FORWARD)
+		return TC_REDIRECT;
+	return verdict >= DROP_BLACKHOLE ? TC_DROP : TC_NEXT;
+}

@@ -1,0 +1,142 @@
+//! Keeps up with what packets on their way pass in the kernel, and says which of them are left to it for that.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::net::netlink::{NETFILTER, XFRM};
+
+use super::desired::PortSettings;
+use super::kernel::{ChangeSocket, Hook, HookPlace, View, told_hooks, untold_hooks};
+
+/// How often what the kernel doesn't tell of is looked at.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Multicast groups (`include/uapi/linux/netfilter/nfnetlink.h: NFNLGRP_NFTABLES`, `linux/xfrm.h: XFRMNLGRP_POLICY`,
+/// `linux/rtnetlink.h: RTNLGRP_TC`), each as the bit of its number.
+const NFTABLES: u32 = 1 << 6;
+const IPSEC_POLICY: u32 = 1 << 3;
+const TRAFFIC_CONTROL: u32 = 1 << 3;
+
+/// Hears of changes to hooks, and lists them anew.
+#[derive(Debug)]
+pub(crate) struct HookWatch {
+    sockets: Vec<ChangeSocket>,
+    told: Vec<Hook>,
+    looked: Instant,
+    /// What was said of them last.
+    said: Vec<String>,
+    failure: Option<String>,
+}
+
+impl HookWatch {
+    /// Starts listening, in this thread's network namespace. What a kernel hasn't got is not listened to.
+    pub(crate) fn start() -> Self {
+        let all = [(Some(NETFILTER), NFTABLES), (Some(XFRM), IPSEC_POLICY), (None, TRAFFIC_CONTROL)];
+        let sockets = all.into_iter().filter_map(|(protocol, group)| ChangeSocket::new(protocol, group).ok());
+        Self {
+            sockets: sockets.collect(),
+            told: Vec::new(),
+            looked: Instant::now(),
+            said: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// What to wait on.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(ChangeSocket::descriptor)
+    }
+
+    /// Lists all hooks, whatever was told.
+    pub(crate) fn list(&mut self, view: &View, ports: &[PortSettings]) -> Vec<Hook> {
+        self.look(view, ports, true)
+    }
+
+    /// The hooks as they are now, if they may be others than before.
+    pub(crate) fn changed(&mut self, view: &View, ports: &[PortSettings]) -> Option<Vec<Hook>> {
+        // Each is read empty.
+        let was_told =
+            self.sockets.iter_mut().filter_map(|socket| socket.has_changed().then_some(())).count() > 0;
+        let is_due = self.looked.elapsed() >= LOOK_AGAIN;
+        (was_told || is_due).then(|| self.look(view, ports, was_told || self.failure.is_some()))
+    }
+
+    fn look(&mut self, view: &View, ports: &[PortSettings], was_told: bool) -> Vec<Hook> {
+        self.looked = Instant::now();
+        let names =
+            ports.iter().filter_map(|port| Some((port.link, view.links().get(&port.link)?.name.as_str())));
+        let told = if was_told { told_hooks(view.links()) } else { Ok(self.told.clone()) };
+        let listed: io::Result<Vec<Hook>> = told.and_then(|told| {
+            let mut all = told.clone();
+            all.extend(untold_hooks(names)?);
+            self.told = told;
+            Ok(all)
+        });
+        match listed {
+            Ok(mut hooks) => {
+                hooks.sort();
+                hooks.dedup();
+                self.failure = None;
+                hooks
+            }
+            // What can't be told is taken for the worst.
+            Err(error) => {
+                let what = format!("what can't be listed ({error})");
+                self.failure = Some(what.clone());
+                vec![Hook { what, ipv4: true, ipv6: true, at: HookPlace::Everywhere, is_switch: false }]
+            }
+        }
+    }
+
+    /// What is to be said of hooks that wasn't.
+    pub(crate) fn news(&mut self, view: &View) -> Vec<String> {
+        let now = sentences(view);
+        let mut news: Vec<String> =
+            now.iter().filter(|sentence| !self.said.contains(sentence)).cloned().collect();
+        if now.is_empty() && !self.said.is_empty() {
+            news.push(
+                "packets pass nothing in the kernel any more that would keep them there: all are forwarded"
+                    .to_owned(),
+            );
+        }
+        self.said = now;
+        news
+    }
+}
+
+/// Which packets are left to the kernel and why, a sentence each.
+pub(crate) fn sentences(view: &View) -> Vec<String> {
+    let mut groups: BTreeMap<(HookPlace, bool, bool, bool), Vec<&str>> = BTreeMap::new();
+    for hook in view.hooks() {
+        groups.entry((hook.at, hook.ipv4, hook.ipv6, hook.is_switch)).or_default().push(&hook.what);
+    }
+    let sentence = |((at, ipv4, ipv6, is_switch), what): ((HookPlace, bool, bool, bool), Vec<&str>)| {
+        let families = match (ipv4, ipv6) {
+            (true, false) => "IPv4",
+            (false, true) => "IPv6",
+            _ => "IPv4 and IPv6",
+        };
+        let name = |link| view.links().get(&link).map_or("an interface", |link| link.name.as_str());
+        let which = match at {
+            HookPlace::Everywhere => String::new(),
+            HookPlace::ComingInBy(link) => format!(" that comes in by {}", name(link)),
+            HookPlace::LeavingBy(link) => format!(" that leaves by {}", name(link)),
+        };
+        let rest = what.len().saturating_sub(SPELLED_OUT);
+        let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+        let what = what[..what.len().min(SPELLED_OUT)].join(", ");
+        if is_switch {
+            format!("{families}{which} is left to the kernel: {what}{more}")
+        } else {
+            format!(
+                "{families}{which} is left to the kernel, where it passes {what}{more}; --bypass-netfilter takes it past that"
+            )
+        }
+    };
+    groups.into_iter().map(sentence).collect()
+}
+
+/// How many hooks a sentence names.
+const SPELLED_OUT: usize = 4;

@@ -1,0 +1,166 @@
+//! One interface on a kernel path.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use warmlane_bpf::{
+    ArrayMap, Attachment, BpfError, DeviceMap, HashMap as BpfHashMap, Hook, Object, PrefixMap,
+};
+use warmlane_table::IpPrefix;
+
+use super::choice::Path;
+use super::layout::{Egress, Ingress, Settings};
+use super::report::PathView;
+use crate::control::kernel::LinkIndex;
+
+const IMAGE: &[u8] = warmlane_bpf::include_object!("../../bpf/forward.bpf.o");
+
+/// What a program is to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Knowledge {
+    pub(super) settings: Settings,
+    pub(super) vlans: BTreeMap<u32, Ingress>,
+    pub(super) egresses: BTreeMap<LinkIndex, Egress>,
+    pub(super) devices: BTreeSet<LinkIndex>,
+    pub(super) own_addresses: BTreeSet<Ipv4Addr>,
+    pub(super) route_mtus: HashMap<IpPrefix, u32>,
+}
+
+/// An interface with its program.
+#[derive(Debug)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) link: LinkIndex,
+    pub(super) path: Path,
+    /// Frames can be redirected to it, as far as is known.
+    pub(super) sends_redirected: bool,
+    /// It was deleted.
+    pub(super) is_gone: bool,
+    known: Knowledge,
+    settings: ArrayMap<Settings>,
+    vlans: BpfHashMap<u32, Ingress>,
+    egresses: BpfHashMap<u32, Egress>,
+    devices: DeviceMap,
+    own_addresses: BpfHashMap<[u8; 4], u32>,
+    mtus_ipv4: PrefixMap<[u8; 4], u32>,
+    mtus_ipv6: PrefixMap<[u8; 16], u32>,
+    pub(super) view: PathView,
+    object: Object,
+    attachment: Option<Attachment>,
+}
+
+impl Interface {
+    /// Makes what the program needs; it isn't at work yet.
+    pub(super) fn new(name: &str, link: LinkIndex, path: Path) -> Result<Self, BpfError> {
+        let mut object = Object::new(IMAGE)?;
+        let counters = Arc::new(object.per_cpu_array("counters")?);
+        let verdicts = Arc::new(object.per_cpu_array("verdicts")?);
+        let view = PathView { interface: name.to_owned(), path, counters, verdicts };
+        Ok(Self {
+            name: name.to_owned(),
+            link,
+            path,
+            sends_redirected: true,
+            is_gone: false,
+            known: Knowledge::default(),
+            settings: object.array("settings")?,
+            vlans: object.hash("vlans")?,
+            egresses: object.hash("egresses")?,
+            devices: object.devices("devices")?,
+            own_addresses: object.hash("own_addresses")?,
+            mtus_ipv4: object.prefixes("mtus_ipv4")?,
+            mtus_ipv6: object.prefixes("mtus_ipv6")?,
+            view,
+            object,
+            attachment: None,
+        })
+    }
+
+    /// Lets the program work.
+    pub(super) fn attach(&mut self) -> Result<(), BpfError> {
+        let attachment = match self.path {
+            Path::Xdp => match self.object.attach("warmlane_xdp", &self.name, Hook::Xdp) {
+                // With frames of several buffers the driver wants a program that knows of them.
+                Err(BpfError::Attach { .. }) => {
+                    self.object.attach("warmlane_frags", &self.name, Hook::Xdp)?
+                }
+                other => other?,
+            },
+            Path::Tc | Path::User => self.object.attach("warmlane_tc", &self.name, Hook::Tc)?,
+        };
+        self.attachment = Some(attachment);
+        Ok(())
+    }
+
+    /// Whether the program stays at work if this process is killed, unless it is told otherwise.
+    pub(super) fn outlives_process(&self) -> bool {
+        self.attachment.as_ref().is_some_and(Attachment::outlives_process)
+    }
+
+    /// Tells the program what is different from what it knows. What takes something away comes first.
+    pub(super) fn tell(&mut self, new: Knowledge) -> Result<(), BpfError> {
+        let old = std::mem::take(&mut self.known);
+        let result = self.tell_difference(&old, &new);
+        // If that went wrong halfway, all is told anew the next time.
+        if result.is_ok() {
+            self.known = new;
+        }
+        result
+    }
+
+    fn tell_difference(&mut self, old: &Knowledge, new: &Knowledge) -> Result<(), BpfError> {
+        for link in old.egresses.keys().filter(|link| !new.egresses.contains_key(link)) {
+            self.egresses.remove(*link)?;
+        }
+        for device in old.devices.difference(&new.devices) {
+            self.devices.remove(*device)?;
+        }
+        for vlan in old.vlans.keys().filter(|vlan| !new.vlans.contains_key(vlan)) {
+            self.vlans.remove(*vlan)?;
+        }
+        for address in new.own_addresses.difference(&old.own_addresses) {
+            self.own_addresses.insert(address.octets(), 1)?;
+        }
+        for address in old.own_addresses.difference(&new.own_addresses) {
+            self.own_addresses.remove(address.octets())?;
+        }
+        for (prefix, mtu) in
+            new.route_mtus.iter().filter(|(prefix, mtu)| old.route_mtus.get(prefix) != Some(mtu))
+        {
+            match prefix {
+                IpPrefix::V4(prefix) => {
+                    self.mtus_ipv4.insert(prefix.length(), prefix.first().to_be_bytes(), *mtu)?;
+                }
+                IpPrefix::V6(prefix) => {
+                    self.mtus_ipv6.insert(prefix.length(), prefix.first().to_be_bytes(), *mtu)?;
+                }
+            }
+        }
+        for prefix in old.route_mtus.keys().filter(|prefix| !new.route_mtus.contains_key(prefix)) {
+            match prefix {
+                IpPrefix::V4(prefix) => {
+                    self.mtus_ipv4.remove(prefix.length(), prefix.first().to_be_bytes())?;
+                }
+                IpPrefix::V6(prefix) => {
+                    self.mtus_ipv6.remove(prefix.length(), prefix.first().to_be_bytes())?;
+                }
+            }
+        }
+        if old.settings != new.settings {
+            self.settings.set(0, new.settings)?;
+        }
+        for (vlan, ingress) in new.vlans.iter().filter(|(vlan, ingress)| old.vlans.get(vlan) != Some(ingress))
+        {
+            self.vlans.insert(*vlan, *ingress)?;
+        }
+        for device in new.devices.difference(&old.devices) {
+            self.devices.insert(*device)?;
+        }
+        let is_new = |link: &LinkIndex, egress: &Egress| old.egresses.get(link) != Some(egress);
+        for (link, egress) in new.egresses.iter().filter(|(link, egress)| is_new(link, egress)) {
+            self.egresses.insert(*link, *egress)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! All interfaces on kernel paths, and what their programs are told.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use warmlane_bpf::BpfError;
+use warmlane_counters::Registry;
+use warmlane_table::{IpPrefix, Prefix};
+
+use super::choice::Path;
+use super::interface::{Interface, Knowledge};
+use super::layout::{Egress, Ingress, Settings};
+use super::switches;
+use crate::control::kernel::{Link, LinkIndex, View, XdpFeatures, shortened};
+use crate::control::local;
+
+/// How often the kernel's switches are looked at: it doesn't tell of them.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Interfaces on kernel paths. Their programs end when this is dropped, or when the process ends, however it does.
+#[derive(Debug)]
+pub struct KernelPaths {
+    interfaces: Vec<Interface>,
+    /// Interfaces of the router that packets may leave by, on any path.
+    members: Vec<LinkIndex>,
+    looked: Instant,
+    /// What went wrong the last time.
+    failure: Option<String>,
+    remarks: Vec<String>,
+}
+
+impl KernelPaths {
+    /// None yet. `members` are the interfaces of the router, on any path.
+    pub fn new(members: Vec<LinkIndex>) -> Self {
+        Self { interfaces: Vec::new(), members, looked: Instant::now(), failure: None, remarks: Vec::new() }
+    }
+
+    /// Puts interfaces on kernel paths, all or none: each has a name, its number, and the path.
+    ///
+    /// # Errors
+    /// [`BpfError`]: nothing is attached then.
+    pub fn open(&mut self, interfaces: &[(String, LinkIndex, Path)], view: &View) -> Result<(), BpfError> {
+        for (name, link, path) in interfaces {
+            self.interfaces.push(Interface::new(name, *link, *path)?);
+        }
+        self.tell(view)?;
+        // What drivers can't do yet, they may once a program is attached.
+        self.remarks.clear();
+        self.interfaces.iter_mut().for_each(|interface| interface.sends_redirected = true);
+        let attached = self.interfaces.iter_mut().try_for_each(Interface::attach);
+        let told = attached.and_then(|()| self.tell(view));
+        if told.is_err() {
+            self.interfaces.clear();
+        }
+        told
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.interfaces.is_empty()
+    }
+
+    /// Follows the kernel: `changed` says that links or addresses may be different. To be called now and then also if not, since the
+    /// kernel tells nothing of its switches.
+    pub fn follow(&mut self, view: &View, changed: bool) {
+        if self.interfaces.is_empty() || (!changed && self.looked.elapsed() < LOOK_AGAIN) {
+            return;
+        }
+        for interface in &mut self.interfaces {
+            if !interface.is_gone && !view.links().contains_key(&interface.link) {
+                interface.is_gone = true;
+                self.remarks.push(format!("interface {} went away: it was deleted", interface.name));
+            }
+        }
+        let failure = self.tell(view).err().map(|error| error.to_string());
+        if let Some(failure) = failure.as_ref().filter(|_| failure != self.failure) {
+            self.remarks.push(format!("{failure}; what the programs don't know, they leave to the kernel"));
+        }
+        self.failure = failure;
+    }
+
+    /// What people should know and haven't been told yet.
+    pub fn take_remarks(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remarks)
+    }
+
+    fn tell(&mut self, view: &View) -> Result<(), BpfError> {
+        self.looked = Instant::now();
+        let own_addresses = local::addresses(view).into_iter().filter_map(|address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        });
+        let route_mtus = route_mtus(&view.route_mtus());
+        let [ipv4_mtu, ipv6_mtu] = [true, false].map(|of_ipv4| least_mtu(&route_mtus, of_ipv4));
+        let common = Knowledge {
+            route_mtus,
+            egresses: egresses(view, &self.members),
+            own_addresses: own_addresses.collect(),
+            ..Knowledge::default()
+        };
+        let native = self.take_redirected(view);
+        let mut result = Ok(());
+        for interface in &mut self.interfaces {
+            let mut known = common.clone();
+            if interface.path == Path::Xdp {
+                known.devices.clone_from(&native);
+            }
+            if let Some(link) = view.links().get(&interface.link) {
+                known.settings = settings(link, view);
+                known.vlans = vlans(link, view);
+            }
+            known.settings.least_route_mtu_ipv4 = ipv4_mtu;
+            known.settings.least_route_mtu_ipv6 = ipv6_mtu;
+            if interface.outlives_process() {
+                known.settings.led_until = led_until();
+            }
+            if let Err(error) = interface.tell(known) {
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    /// The interfaces that frames can be redirected to, and a remark about those that can't be.
+    fn take_redirected(&mut self, view: &View) -> BTreeSet<LinkIndex> {
+        let on_xdp =
+            |interface: &Interface| interface.path == Path::Xdp && view.links().contains_key(&interface.link);
+        let mut links: BTreeSet<LinkIndex> = self
+            .interfaces
+            .iter()
+            .filter(|interface| on_xdp(interface))
+            .map(|interface| interface.link)
+            .collect();
+        // Older kernels don't tell, and where it isn't so, what is redirected is lost there without a word.
+        if let Some(features) = (!links.is_empty()).then(XdpFeatures::list).and_then(Result::ok).flatten() {
+            links.retain(|link| features.get(link).is_some_and(|features| features.sends_redirected()));
+        }
+        for interface in self.interfaces.iter_mut().filter(|interface| on_xdp(interface)) {
+            let sends = links.contains(&interface.link);
+            if std::mem::replace(&mut interface.sends_redirected, sends) && !sends {
+                self.remarks.push(format!(
+                    "interface {} can't send what is redirected to it, so packets for it are left to the kernel: on a veth pair that needs `ethtool -K OTHER gro on` at the other end, on others a driver that can",
+                    interface.name
+                ));
+            }
+        }
+        links
+    }
+
+    /// Shows what the programs count, which stays readable when they have ended.
+    pub fn register(&self, registry: &Registry) {
+        for Interface { view, .. } in &self.interfaces {
+            registry.add(view.labels(), view.clone());
+        }
+    }
+}
+
+impl Drop for KernelPaths {
+    fn drop(&mut self) {
+        if !self.interfaces.is_empty() {
+            self.interfaces.clear();
+            warmlane_bpf::wait_for_running();
+        }
+    }
+}
+
+/// For programs that would outlive us: how long they may go on without having heard of us.
+fn led_until() -> u64 {
+    const LEAD: u64 = 3_000_000_000;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned() + LEAD
+}
+
+/// How many prefixes with MTUs of their own the programs have room for.
+const MOST_MTUS: usize = 65_536;
+
+/// What packets to a prefix may be as long as: the least of its own MTU and of those of all around it, for which of them a packet goes by
+/// is not known here.
+fn route_mtus(own: &HashMap<IpPrefix, u32>) -> HashMap<IpPrefix, u32> {
+    if own.len() > MOST_MTUS {
+        let everything = [IpPrefix::V4(Prefix::containing(0, 0)), IpPrefix::V6(Prefix::containing(0, 0))];
+        let least = own.values().copied().min().unwrap_or(0);
+        return everything.into_iter().map(|prefix| (prefix, least)).collect();
+    }
+    let length = |prefix: &IpPrefix| match prefix {
+        IpPrefix::V4(prefix) => prefix.length(),
+        IpPrefix::V6(prefix) => prefix.length(),
+    };
+    let least = |prefix: &IpPrefix| {
+        let around = (0..=length(prefix)).filter_map(|length| own.get(&shortened(*prefix, length)));
+        around.copied().min().unwrap_or(0)
+    };
+    own.keys().map(|prefix| (*prefix, least(prefix))).collect()
+}
+
+/// The least MTU of any route of IPv4, or of IPv6; 0 if none has one.
+fn least_mtu(mtus: &HashMap<IpPrefix, u32>, of_ipv4: bool) -> u32 {
+    let of_family = mtus.iter().filter(|(prefix, _)| matches!(prefix, IpPrefix::V4(_)) == of_ipv4);
+    of_family.map(|(_, mtu)| *mtu).min().unwrap_or(0)
+}
+
+fn ingress(link: &Link, view: &View) -> Ingress {
+    // What a bridge takes is no business of routes.
+    let mut flags = if link.is_up && !local::is_member(view, link) { switches::flags(&link.name) } else { 0 };
+    for (is_ipv6, forwards) in [(false, Ingress::FORWARDS_IPV4), (true, Ingress::FORWARDS_IPV6)] {
+        if view.is_left(link.index, is_ipv6) {
+            flags &= !forwards;
+        }
+    }
+    Ingress { link: link.index, flags }
+}
+
+fn settings(link: &Link, view: &View) -> Settings {
+    let [a, b, c, d, e, f] = local::mac(view, link.index);
+    Settings {
+        untagged: ingress(link, view),
+        mac: [a, b, c, d, e, f, 0, 0],
+        checksums_left: u32::from(!link.kind.is_empty()),
+        ..Settings::default()
+    }
+}
+
+/// The VLANs on a link, by their number.
+fn vlans(link: &Link, view: &View) -> BTreeMap<u32, Ingress> {
+    let on_it = view.links().values().filter(|other| other.lower == Some(link.index));
+    on_it
+        // Frames for another Ethernet address than the link's are the kernel's.
+        .filter(|other| other.mac == link.mac)
+        .filter_map(|other| Some((u32::from(other.vlan?), ingress(other, view))))
+        .collect()
+}
+
+/// Where packets may leave: by these links and the VLANs on them.
+fn egresses(view: &View, members: &[LinkIndex]) -> BTreeMap<LinkIndex, Egress> {
+    let is_member = |link: &LinkIndex| members.contains(link);
+    let of = |link: &Link| match (link.vlan, link.lower) {
+        _ if is_member(&link.index) => Some(Egress { device: link.index, ..Egress::default() }),
+        (Some(vlan), Some(lower)) if is_member(&lower) => Some(Egress { device: lower, vlan, padding: 0 }),
+        _ => None,
+    };
+    let up = view.links().values().filter(|link| link.is_up && !view.is_left_at_egress(link.index));
+    up.filter_map(|link| Some((link.index, of(link)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_mtu_around_counts() {
+        let ipv4 = |text: &str| IpPrefix::V4(text.parse().unwrap());
+        let ipv6 = |text: &str| IpPrefix::V6(text.parse().unwrap());
+        let own = HashMap::from([
+            (ipv4("10.0.0.0/8"), 1300),
+            (ipv4("10.1.0.0/16"), 1400),
+            (ipv4("192.0.2.0/24"), 1200),
+            (ipv6("::/0"), 1280),
+            (ipv6("2001:db8::/32"), 1400),
+        ]);
+        let all = route_mtus(&own);
+        assert_eq!(all.len(), 5);
+        assert_eq!(all[&ipv4("10.1.0.0/16")], 1300);
+        assert_eq!(all[&ipv4("192.0.2.0/24")], 1200);
+        assert_eq!(all[&ipv6("2001:db8::/32")], 1280);
+        assert_eq!((least_mtu(&all, true), least_mtu(&all, false)), (1200, 1280));
+        let many = (0..=MOST_MTUS as u32)
+            .map(|number| (IpPrefix::V4(Prefix::containing(number << 8, 24)), 1000 + number));
+        let one = route_mtus(&many.collect());
+        assert_eq!((one.len(), one[&ipv4("0.0.0.0/0")], one[&ipv6("::/0")]), (2, 1000, 1000));
+    }
+}

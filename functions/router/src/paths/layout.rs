@@ -1,0 +1,50 @@
+//! What the programs and user space share, as `bpf/forward.h` lays it out.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// `struct ingress`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Ingress {
+    pub(super) link: u32,
+    pub(super) flags: u32,
+}
+
+impl Ingress {
+    pub(super) const FORWARDS_IPV4: u32 = 1;
+    pub(super) const FORWARDS_IPV6: u32 = 2;
+    pub(super) const SOURCE_HAS_ROUTE: u32 = 4;
+    pub(super) const SOURCE_IS_THERE: u32 = 8;
+    pub(super) const SENDS_REDIRECTS: u32 = 16;
+}
+
+/// `struct settings`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Settings {
+    pub(super) untagged: Ingress,
+    pub(super) mac: [u8; 8],
+    /// Nanoseconds of the coarse monotonic clock.
+    pub(super) led_until: u64,
+    pub(super) checksums_left: u32,
+    pub(super) least_route_mtu_ipv4: u32,
+    pub(super) least_route_mtu_ipv6: u32,
+    pub(super) padding: u32,
+}
+
+/// `struct egress`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Egress {
+    pub(super) device: u32,
+    pub(super) vlan: u16,
+    pub(super) padding: u16,
+}
+
+/// `struct counters`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Counters {
+    pub(super) received: u64,
+    pub(super) bytes: u64,
+}

@@ -1,0 +1,21 @@
+//! Forwarding inside the kernel: BPF programs at interfaces' hooks that look up the kernel's own routes and redirect.
+//!
+//! The programs are `functions/router/bpf/forward.bpf.c`. Whatever they can't forward as the kernel would, they pass to it as if
+//! nothing had been there; both are counted, under a [`Verdict`]. User space only tells them what they can't see: which interfaces
+//! belong to the router, their VLANs and addresses, and how the kernel's switches are.
+
+mod best;
+mod choice;
+mod interface;
+mod kernel_paths;
+mod layout;
+mod plan;
+mod report;
+mod switches;
+mod verdict;
+
+pub use choice::{Path, PathChoice, PathChoiceError, Paths};
+pub use kernel_paths::KernelPaths;
+pub use plan::{Plan, PlanError, plan};
+pub use report::{PathReport, PathView};
+pub use verdict::{Fate, Verdict};

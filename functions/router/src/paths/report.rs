@@ -1,0 +1,109 @@
+//! What the programs of kernel paths have counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use warmlane_bpf::PerCpuArrayMap;
+use warmlane_counters::{Description, Entry, Labels, Role, Source};
+
+use super::choice::Path;
+use super::layout::Counters;
+use super::verdict::{Fate, Verdict};
+
+/// What came in by an interface on a kernel path: `received = forwarded + passed + dropped`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct PathReport {
+    /// The interface.
+    pub interface: String,
+    /// Its path.
+    pub path: String,
+    /// Packets that the program saw; a super-frame is one.
+    pub received: u64,
+    /// Their bytes, with Ethernet headers.
+    pub bytes: u64,
+    /// Packets that left by another interface.
+    pub forwarded: u64,
+    /// Packets that the kernel got.
+    pub passed: u64,
+    /// Packets that nobody got.
+    pub dropped: u64,
+    /// What was passed, by reason.
+    pub passes: BTreeMap<&'static str, u64>,
+    /// What was dropped, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+}
+
+/// Reads what the program of an interface counts, also when it has ended.
+#[derive(Clone, Debug)]
+pub struct PathView {
+    pub(super) interface: String,
+    pub(super) path: Path,
+    pub(super) counters: Arc<PerCpuArrayMap<Counters>>,
+    pub(super) verdicts: Arc<PerCpuArrayMap<u64>>,
+}
+
+impl PathView {
+    /// What was counted so far.
+    pub fn report(&self) -> PathReport {
+        let counters = self.sum();
+        let mut report = PathReport {
+            interface: self.interface.clone(),
+            path: self.path.to_string(),
+            received: counters.received,
+            bytes: counters.bytes,
+            ..PathReport::default()
+        };
+        for (verdict, count) in self.verdicts().filter(|(_, count)| *count > 0) {
+            match verdict.fate {
+                Fate::Forwarded => report.forwarded += count,
+                Fate::Passed => {
+                    report.passed += count;
+                    report.passes.insert(verdict.name, count);
+                }
+                Fate::Dropped => {
+                    report.dropped += count;
+                    report.drops.insert(verdict.name, count);
+                }
+            }
+        }
+        report
+    }
+
+    /// What the registry knows it by.
+    pub fn labels(&self) -> Labels {
+        Labels::new().with("interface", &self.interface).with("path", self.path)
+    }
+
+    /// Packets by verdict, of all CPUs.
+    fn verdicts(&self) -> impl Iterator<Item = (&'static Verdict, u64)> {
+        (0..)
+            .zip(&Verdict::ALL)
+            .map(|(index, verdict)| (verdict, self.verdicts.get(index).unwrap_or_default().into_iter().sum()))
+    }
+
+    /// Of all CPUs. The map has this one element, so reading it can't fail.
+    fn sum(&self) -> Counters {
+        let mut sum = Counters::default();
+        for counters in self.counters.get(0).unwrap_or_default() {
+            sum.received += counters.received;
+            sum.bytes += counters.bytes;
+        }
+        sum
+    }
+}
+
+impl Source for PathView {
+    fn read(&self, each: &mut dyn FnMut(Entry)) {
+        let counters = self.sum();
+        let of = |name, unit, help, role| Description { set: "path", name, unit, help, role };
+        let packets =
+            of("received", "packets", "Packets that the program saw; a super-frame is one", Role::In);
+        each(Entry::of(packets, counters.received));
+        let bytes = of("received-bytes", "bytes", "Their bytes, with Ethernet headers", Role::Note);
+        each(Entry::of(bytes, counters.bytes));
+        for (verdict, count) in self.verdicts() {
+            each(Entry::of(of(verdict.name, "packets", verdict.help, Role::Out), count));
+        }
+    }
+}

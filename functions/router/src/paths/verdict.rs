@@ -1,0 +1,93 @@
+//! What becomes of a packet at a hook, and why.
+
+/// What becomes of packets with a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// They leave by another interface.
+    Forwarded,
+    /// The kernel gets them as if nothing had been there.
+    Passed,
+    /// Nobody gets them.
+    Dropped,
+}
+
+/// A program's decision about a packet; it counts each of them. `bpf/forward.h` has the same list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What becomes of the packet.
+    pub fate: Fate,
+    /// Why.
+    pub name: &'static str,
+    /// The same in words.
+    pub help: &'static str,
+}
+
+const fn passed(name: &'static str, help: &'static str) -> Verdict {
+    Verdict { fate: Fate::Passed, name, help }
+}
+
+const fn dropped(name: &'static str, help: &'static str) -> Verdict {
+    Verdict { fate: Fate::Dropped, name, help }
+}
+
+impl Verdict {
+    /// All there are, in the order of their counters.
+    pub const ALL: [Self; 26] = [
+        Self { fate: Fate::Forwarded, name: "forwarded", help: "left by another interface" },
+        passed("other-station", "to another Ethernet address, a group or everybody"),
+        passed("not-ip", "neither IPv4 nor IPv6"),
+        passed("malformed", "a header is short, wrong or has a wrong checksum"),
+        passed("options", "IPv4 options or IPv6 hop-by-hop options"),
+        passed("expiring", "its time to live ends here"),
+        passed("too-long", "longer than the route's MTU"),
+        passed("not-forwarded", "to the box itself, to a broadcast address, or without a route"),
+        passed("no-neighbour", "the next hop's Ethernet address isn't known"),
+        passed("source", "from an address of the box, or one that nobody may send from"),
+        passed("forwarding-off", "the kernel forwards nothing that comes in here, or has rules for it"),
+        passed("unreachable", "by an unreachable or prohibit route"),
+        passed("tunnel-route", "by a route that puts on a header"),
+        passed("other-interface", "out of an interface that isn't the router's, or can't be redirected to"),
+        passed("same-interface", "back out where it came in, so that the kernel can send redirects"),
+        passed("icmp-error", "an ICMP error, which takes the way of the packet that it tells of"),
+        passed(
+            "neighbour-check",
+            "one a second for each neighbour, so that the kernel checks whether it is there",
+        ),
+        passed("checksum-left", "its checksum is left to hardware"),
+        passed("reverse-path", "its source is not surely where it comes from"),
+        passed("marked", "another program has put a mark on it"),
+        passed("vlan", "of a VLAN that has no interface here"),
+        passed("segments", "a super-frame whose segments may be too long"),
+        passed("no-room", "there was no memory to change it"),
+        passed("not-led", "the router hasn't been heard of for a while"),
+        dropped("blackhole", "by a blackhole route"),
+        dropped("unfinished", "there was no memory to change it any further"),
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_count_by_the_same_list() {
+        let source = include_str!("../../bpf/forward.h");
+        let (_, list) = source.split_once("enum verdict {").unwrap();
+        let (list, _) = list.split_once("VERDICTS").unwrap();
+        let names: Vec<String> = list
+            .lines()
+            .filter_map(|line| line.trim().split([',', ' ']).next())
+            .filter(|word| word.starts_with(|c: char| c.is_ascii_uppercase()))
+            .map(|word| word.to_lowercase().replace('_', "-"))
+            .collect();
+        let ours: Vec<String> = Verdict::ALL
+            .iter()
+            .map(|verdict| match verdict.fate {
+                Fate::Forwarded => "forward".to_owned(),
+                Fate::Passed => format!("pass-{}", verdict.name),
+                Fate::Dropped => format!("drop-{}", verdict.name),
+            })
+            .collect();
+        assert_eq!(names, ours);
+    }
+}

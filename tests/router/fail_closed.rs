@@ -1,0 +1,204 @@
+//! Packets that would pass something in the kernel are left to it, also when it comes after the router.
+
+use std::time::Duration;
+
+use warmlane_system_tests::{RouterLab, SHORT};
+use warmlane_testkit::namespace::Namespace;
+
+const EAST: &str = "198.51.100.2";
+const EAST_IPV6: &str = "2001:db8:2::2";
+
+/// The running router's warnings that contain this.
+fn warnings(lab: &RouterLab, part: &str) -> Vec<String> {
+    let status = lab.ask("status");
+    let all = status["warnings"].as_array().expect("a list");
+    let all = all.iter().map(|each| each.as_str().expect("a sentence").to_owned());
+    all.filter(|each| each.contains(part)).collect()
+}
+
+fn run(lab: &RouterLab, line: &str) {
+    lab.router.run(line).expect_success(line);
+}
+
+fn answers(host: &Namespace, address: &str) -> bool {
+    host.run(&format!("ping -n -c 1 -W 1 {address}")).status.success()
+}
+
+/// Sooner or later packets pass, or don't.
+fn wait_for(lab: &RouterLab, address: &str, passes: bool) {
+    let what = format!("{address} answers: {passes}");
+    RouterLab::wait_until(&what, Duration::from_secs(20), || answers(&lab.west, address) == passes);
+}
+
+/// How many packets lanes have forwarded.
+fn forwarded(lab: &RouterLab) -> u64 {
+    lab.ask("counters")["forward"]["forwarded"].as_u64().expect("a number")
+}
+
+#[test]
+fn rules_that_come_later_hold_and_go_again() {
+    let Some(lab) = RouterLab::new(1500, &["nft"]) else { return };
+    // A chain without rules does nothing, and one for the box itself is not passed by forwarded packets.
+    run(&lab, "nft add table inet mine");
+    run(&lab, "nft add chain inet mine across { type filter hook forward priority 0 ; }");
+    run(&lab, "nft add chain inet mine itself { type filter hook input priority 0 ; }");
+    run(&lab, "nft add rule inet mine itself counter");
+    let mut process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &[EAST, EAST_IPV6]);
+    assert_eq!(warnings(&lab, "left to the kernel"), Vec::<String>::new());
+    assert!(forwarded(&lab) > 0);
+    run(&lab, "nft add rule inet mine across drop");
+    process.wait_for("IPv4 and IPv6 is left to the kernel, where it passes rules of nftables (`nft list chain inet mine across`)", SHORT);
+    wait_for(&lab, EAST, false);
+    wait_for(&lab, EAST_IPV6, false);
+    assert_eq!(lab.verify()["equal"], true);
+    run(&lab, "nft flush ruleset");
+    process.wait_for("all are forwarded", SHORT);
+    let before = forwarded(&lab);
+    wait_for(&lab, EAST, true);
+    assert!(forwarded(&lab) > before, "lanes forward again");
+    // A policy is enough, and concerns its family alone.
+    run(&lab, "nft add table ip6 six");
+    run(&lab, "nft add chain ip6 six across { type filter hook forward priority 0 ; policy drop ; }");
+    wait_for(&lab, EAST_IPV6, false);
+    let before = forwarded(&lab);
+    wait_for(&lab, EAST, true);
+    assert!(forwarded(&lab) > before, "IPv4 is none of its business");
+    RouterLab::finish(process);
+}
+
+#[test]
+fn rules_that_are_there_hold_unless_they_are_to_be_bypassed() {
+    let Some(lab) = RouterLab::new(1500, &["nft"]) else { return };
+    run(&lab, "nft add table ip mine");
+    run(&lab, "nft add chain ip mine across { type filter hook forward priority 0 ; }");
+    run(&lab, "nft add rule ip mine across drop");
+    let mut process = lab.start("w0 e0", "");
+    process.wait_for("--bypass-netfilter takes it past that", SHORT);
+    assert!(!answers(&lab.west, EAST));
+    RouterLab::check_ping(&lab.west, &[EAST_IPV6]);
+    RouterLab::finish(process);
+    let mut process = lab.start("w0 e0", "--bypass-netfilter");
+    process.wait_for("note: forwarded packets pass neither netfilter", SHORT);
+    RouterLab::check_ping(&lab.west, &[EAST, EAST_IPV6]);
+    RouterLab::finish(process);
+}
+
+#[test]
+fn masquerading_goes_on() {
+    let Some(lab) = RouterLab::new(1500, &["nft"]) else { return };
+    run(&lab, "nft add table ip home");
+    run(&lab, "nft add chain ip home out { type nat hook postrouting priority 100 ; }");
+    run(&lab, "nft add rule ip home out oifname e0 counter masquerade");
+    // The host in the east knows no way back but to the router itself.
+    lab.east.ip("route del default");
+    let process = lab.start("w0 e0", "");
+    wait_for(&lab, EAST, true);
+    RouterLab::finish(process);
+}
+
+#[test]
+fn policies_of_ipsec_hold() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let between = "src 192.0.2.0/24 dst 198.51.100.0/24";
+    let mut process = lab.start("w0 e0", "");
+    lab.router.ip(&format!("xfrm policy add {between} dir in action block"));
+    RouterLab::check_ping(&lab.west, &[EAST]);
+    assert_eq!(warnings(&lab, "IPsec"), Vec::<String>::new());
+    lab.router.ip(&format!("xfrm policy add {between} dir fwd action block"));
+    process.wait_for("IPv4 is left to the kernel, where it passes 1 IPsec policies", SHORT);
+    wait_for(&lab, EAST, false);
+    RouterLab::check_ping(&lab.west, &[EAST_IPV6]);
+    RouterLab::finish(process);
+}
+
+#[test]
+fn what_an_interface_may_not_forward_is_the_kernels() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let mut process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &[EAST]);
+    lab.router.set("net.ipv4.conf.w0.forwarding", "0");
+    process.wait_for("IPv4 that comes in by w0 is left to the kernel: forwarding is off (`sysctl -w net.ipv4.conf.w0.forwarding=1`)", SHORT);
+    wait_for(&lab, EAST, false);
+    RouterLab::check_ping(&lab.west, &[EAST_IPV6]);
+    lab.router.set("net.ipv4.conf.w0.forwarding", "1");
+    wait_for(&lab, EAST, true);
+    RouterLab::finish(process);
+}
+
+#[test]
+fn a_shaper_shapes_what_is_forwarded() {
+    let Some(lab) = RouterLab::new(1500, &["tc"]) else { return };
+    let mut process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &[EAST]);
+    run(&lab, "tc qdisc replace dev e0 root tbf rate 1mbit burst 10kb latency 50ms");
+    process.wait_for(
+        "IPv4 and IPv6 that leaves by e0 is left to the kernel, where it passes queueing by tbf",
+        SHORT,
+    );
+    let before = forwarded(&lab);
+    lab.west.run(&format!("ping -n -c 20 -i 0.1 {EAST}")).expect_success("ping");
+    let sent = lab.router.run("tc -s qdisc show dev e0").output;
+    assert!(!sent.contains("Sent 0 bytes"), "{sent}");
+    // Only the answers were forwarded by lanes.
+    let forwarded = forwarded(&lab) - before;
+    assert!((20..30).contains(&forwarded), "{forwarded}");
+    RouterLab::finish(process);
+}
+
+#[test]
+fn the_older_iptables_are_seen() {
+    let Some(lab) = RouterLab::new(1500, &["iptables-legacy"]) else { return };
+    let mut process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &[EAST, EAST_IPV6]);
+    run(&lab, "iptables-legacy -A FORWARD -j DROP");
+    process.wait_for("IPv4 is left to the kernel, where it passes rules of iptables (`iptables-legacy -t filter -S FORWARD`)", SHORT);
+    wait_for(&lab, EAST, false);
+    RouterLab::check_ping(&lab.west, &[EAST_IPV6]);
+    run(&lab, "iptables-legacy -F FORWARD");
+    wait_for(&lab, EAST, true);
+    run(&lab, "iptables-legacy -P FORWARD DROP");
+    wait_for(&lab, EAST, false);
+    RouterLab::finish(process);
+}
+
+#[test]
+fn rules_hold_on_the_paths_inside_the_kernel() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &["nft", "ethtool", "tc"]) else { return };
+        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
+            host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
+        }
+        let mut process = lab.start("w0 e0", &format!("--path {choice}"));
+        let from_west = |name: &str| {
+            let counters = lab.ask("counters");
+            let paths = counters["paths"].as_array().expect("a list").clone();
+            let west = paths.into_iter().find(|path| path["interface"] == "w0").expect("w0 is there");
+            west.pointer(name).and_then(serde_json::Value::as_u64).unwrap_or(0)
+        };
+        // A neighbour that is known now and then gets a packet from the kernel, so it takes a few.
+        let are_forwarded = || {
+            let before = from_west("/forwarded");
+            lab.west.run(&format!("ping -n -c 5 -i 0.1 {EAST}"));
+            from_west("/forwarded") > before
+        };
+        RouterLab::check_ping(&lab.west, &[EAST, EAST_IPV6]);
+        assert!(are_forwarded(), "{choice}");
+        run(&lab, "nft add table ip mine");
+        run(&lab, "nft add chain ip mine across { type filter hook forward priority 0 ; policy drop ; }");
+        process.wait_for("IPv4 is left to the kernel, where it passes rules of nftables", SHORT);
+        wait_for(&lab, EAST, false);
+        assert!(from_west("/passes/forwarding-off") > 0, "{choice}");
+        RouterLab::check_ping(&lab.west, &[EAST_IPV6]);
+        run(&lab, "nft flush ruleset");
+        wait_for(&lab, EAST, true);
+        assert!(are_forwarded(), "{choice}");
+        run(&lab, "tc qdisc replace dev e0 root tbf rate 1mbit burst 10kb latency 50ms");
+        process.wait_for("leaves by e0 is left to the kernel", SHORT);
+        let before = from_west("/passes/other-interface");
+        RouterLab::check_ping(&lab.west, &[EAST]);
+        assert!(from_west("/passes/other-interface") > before, "{choice}");
+        process.interrupt();
+        process.finish(SHORT).expect_success("warmlane router");
+    }
+}

@@ -1,0 +1,21 @@
+//! `warmlane router` in the kernel's place: between its hosts, beside its daemons, and when things go wrong.
+
+#![forbid(unsafe_code)]
+
+mod daemons;
+mod devices;
+mod fail_closed;
+mod hosts;
+mod lanes;
+mod operation;
+mod paths;
+mod policy;
+mod refusals;
+mod reload;
+mod scan;
+mod service;
+mod state;
+mod table;
+mod traps;
+mod trouble;
+mod urpf;

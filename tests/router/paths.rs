@@ -1,0 +1,362 @@
+//! Paths inside the kernel: what is forwarded there, what is left to the kernel, and that nothing stays behind.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use warmlane_system_tests::{
+    ROUTER_PROGRAMS, RouterLab, SHORT, assert_refused, iperf, run_this_test_in_a_guest,
+};
+use warmlane_testkit::Report;
+use warmlane_testkit::process::{Process, warmlane};
+
+const FAR: [&str; 4] = ["198.51.100.2", "2001:db8:2::2", "198.51.100.3", "2001:db8:2::3"];
+const OWN: [&str; 4] = ["192.0.2.1", "198.51.100.1", "2001:db8:1::1", "2001:db8:2::1"];
+
+/// What the program of an interface has counted, by name; its books are in order.
+fn path(report: &Value, interface: &str) -> Value {
+    let paths = report["paths"].as_array().unwrap_or_else(|| panic!("no paths: {report:#}"));
+    let path = paths.iter().find(|path| path["interface"] == interface);
+    let path = path.unwrap_or_else(|| panic!("no {interface}: {report:#}"));
+    let number = |name: &str| path[name].as_u64().unwrap_or_else(|| panic!("{name}: {path:#}"));
+    assert_eq!(number("received"), number("forwarded") + number("passed") + number("dropped"), "{path:#}");
+    for (sum, reasons) in [("passed", "passes"), ("dropped", "drops")] {
+        let all: u64 =
+            path[reasons].as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum();
+        assert_eq!(number(sum), all, "{path:#}");
+    }
+    path.clone()
+}
+
+fn passed(report: &Value, interface: &str, reason: &str) -> u64 {
+    path(report, interface)["passes"][reason].as_u64().unwrap_or(0)
+}
+
+/// For frames that are redirected to a veth interface, its other end must be ready.
+fn let_hosts_take_redirected(lab: &RouterLab) {
+    for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
+        let line = format!("ethtool -K {interface} gro on");
+        host.run(&line).expect_success(&line);
+    }
+}
+
+/// Nothing of ours is attached to any interface of the router's, nor pinned.
+fn assert_nothing_attached(lab: &RouterLab) {
+    let links = lab.router.run("ip -details link show").output;
+    assert!(!links.contains("prog/xdp"), "{links}");
+    assert!(!lab.router.has_interface("warmlane0"));
+}
+
+fn finish(process: Process) -> Report {
+    process.interrupt();
+    let finished = process.finish(SHORT);
+    Report::parse(finished.expect_success("warmlane router"))
+}
+
+/// Some of these tests where the kernel has no links for the tc hook, and doesn't tell what drivers can do: Debian's 6.1.
+#[test]
+fn in_a_guest_with_an_older_kernel() {
+    let programs = [&ROUTER_PROGRAMS[..], &["setpriv"]].concat();
+    let arguments = "paths::hosts_reach paths::killed paths::routes --nocapture --test-threads 1";
+    let limit = Duration::from_secs(400);
+    let said = run_this_test_in_a_guest(
+        &["veth", "tun", "bridge", "sch_ingress", "cls_bpf"],
+        &programs,
+        arguments,
+        limit,
+    );
+    let Some(said) = said else { return };
+    eprintln!("{said}");
+    assert!(!said.contains("SKIPPED") && said.contains("; 0 failed"), "{said}");
+}
+
+#[test]
+fn hosts_reach_each_other_on_each_path_without_lanes() {
+    for choice in ["tc", "xdp", "best"] {
+        let Some(lab) = RouterLab::new(1500, &[]) else { return };
+        let_hosts_take_redirected(&lab);
+        let process = lab.start("w0 e0", &format!("--path {choice}"));
+        let taken = if choice == "best" { "tc" } else { choice };
+        for path in lab.ask("status")["paths"].as_array().expect("a list") {
+            assert_eq!(path["path"], taken, "{choice}");
+        }
+        assert!(!lab.router.has_interface("warmlane0"), "punting needs no interface here");
+        // Nobody knows anybody: the kernel holds the first packet of each for its neighbour, and none is lost.
+        RouterLab::check_ping(&lab.west, &FAR);
+        RouterLab::check_ping(&lab.east, &["192.0.2.2", "2001:db8:1::2"]);
+        RouterLab::check_ping(&lab.west, &OWN);
+        for (family, hop, target) in
+            [("-4", "192.0.2.1", "198.51.100.2"), ("-6", "2001:db8:1::1", "2001:db8:2::2")]
+        {
+            let trace = lab.west.run(&format!("traceroute {family} -n -q 2 -w 10 -m 5 {target}"));
+            assert!(trace.output.contains(&format!("1  {hop} ")), "{choice}: {}", trace.text());
+            assert!(trace.output.contains(&format!("2  {target} ")), "{choice}: {}", trace.text());
+        }
+        let report = finish(process);
+        assert_eq!(report.value()["lanes"], serde_json::json!([]));
+        let west = path(report.value(), "w0");
+        assert!(west["forwarded"].as_u64() > Some(4), "{choice}: {west:#}");
+        for reason in ["other-station", "expiring", "not-forwarded"] {
+            assert!(passed(report.value(), "w0", reason) > 0, "{choice}: {reason}: {west:#}");
+        }
+        assert_nothing_attached(&lab);
+        RouterLab::check_ping(&lab.west, &FAR);
+    }
+}
+
+/// Whatever senders leave to hardware, and however large their packets are.
+#[test]
+fn tcp_with_usual_offloads_gets_through_whole() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &[]) else { return };
+        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
+            host.set_offloads(interface, true);
+        }
+        let_hosts_take_redirected(&lab);
+        let process = lab.start("w0 e0", &format!("--path {choice}"));
+        let server = lab.east.spawn("iperf3 --server");
+        for address in ["198.51.100.2", "2001:db8:2::2"] {
+            for direction in ["", "--reverse"] {
+                let report = iperf(&lab.west, &format!("--client {address} --time 1 {direction}"));
+                let received = report["end"]["sum_received"]["bytes"].as_u64();
+                assert!(received > Some(1_000_000), "{choice}: {report:#}");
+            }
+        }
+        server.interrupt();
+        let counters = lab.ask("counters");
+        let (west, east) = (path(&counters, "w0"), path(&counters, "e0"));
+        if choice == "tc" {
+            // All of it, and far fewer than one for each segment of 1,500 bytes.
+            let forwarded = west["forwarded"].as_u64().expect("a number");
+            assert!(forwarded > 1000 && west["passed"].as_u64() < Some(100), "{west:#}");
+            let mean = west["bytes"].as_u64().expect("a number") / forwarded;
+            assert!(
+                mean > 1600 || east["bytes"].as_u64() > east["received"].as_u64().map(|n| 1600 * n),
+                "{west:#} {east:#}"
+            );
+        } else {
+            assert!(passed(&counters, "w0", "checksum-left") > 0, "{west:#}");
+        }
+        finish(process);
+    }
+}
+
+#[test]
+fn routes_are_followed_at_once() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &[]) else { return };
+        let_hosts_take_redirected(&lab);
+        for address in ["203.0.113.1/32", "2001:db8:3::1/128"] {
+            lab.east.ip(&format!("address add {address} dev lo"));
+        }
+        let process = lab.start("w0 e0", &format!("--path {choice}"));
+        let reaches = |address: &str| lab.west.run(&format!("ping -n -c 1 -W 1 {address}"));
+        for (address, prefix, gateway, second) in [
+            ("203.0.113.1", "203.0.113.0/24", "198.51.100.2", "198.51.100.3"),
+            ("2001:db8:3::1", "2001:db8:3::/48", "2001:db8:2::2", "2001:db8:2::3"),
+        ] {
+            let nowhere = reaches(address);
+            assert!(!nowhere.status.success() && nowhere.output.contains("nreachable"), "{}", nowhere.text());
+            lab.router.ip(&format!("route add {prefix} via {gateway}"));
+            RouterLab::check_ping(&lab.west, &[address]);
+            lab.router.ip(&format!("route replace {prefix} via {second}"));
+            RouterLab::check_ping(&lab.west, &[address]);
+            lab.router.ip(&format!("route del {prefix}"));
+            lab.router.ip(&format!("route add blackhole {prefix}"));
+            let nowhere = reaches(address);
+            assert!(nowhere.output.contains("100% packet loss"), "{}", nowhere.text());
+        }
+        let report = finish(process);
+        let west = path(report.value(), "w0");
+        assert_eq!(west["drops"]["blackhole"], 2, "{choice}: {west:#}");
+    }
+}
+
+/// Longer than what lies ahead: the kernel answers or cuts up, whichever path.
+#[test]
+fn what_is_too_long_is_the_kernels() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &[]) else { return };
+        let_hosts_take_redirected(&lab);
+        for end in [&lab.router, &lab.east] {
+            end.ip("link set e0 mtu 1300");
+        }
+        let process = lab.start("w0 e0", &format!("--path {choice}"));
+        for address in ["198.51.100.2", "2001:db8:2::2"] {
+            let whole = lab.west.run(&format!("ping -n -M do -c 2 -i 0.2 -W 5 -s 1400 {address}"));
+            assert!(whole.text().contains("mtu"), "{choice}: {}", whole.text());
+        }
+        // In fragments of the router's making, and in fragments of the sender's own.
+        lab.west.ip("route flush cache");
+        let cut = lab.west.run("ping -n -M dont -c 2 -i 0.2 -W 5 -s 1400 198.51.100.3");
+        assert!(cut.output.contains(" 0% packet loss"), "{choice}: {}", cut.text());
+        RouterLab::check_ping(&lab.west, &FAR);
+        for end in [&lab.router, &lab.east] {
+            end.ip("link set e0 mtu 1500");
+        }
+        let long = lab.west.run("ping -n -c 2 -i 0.2 -W 5 -s 4000 198.51.100.3");
+        assert!(long.output.contains(" 0% packet loss"), "{choice}: {}", long.text());
+        let report = finish(process);
+        assert!(passed(report.value(), "w0", "too-long") >= 3, "{choice}: {:#}", report.value());
+    }
+}
+
+/// MTUs of routes, also while it runs.
+#[test]
+fn mtus_of_routes_are_followed() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &[]) else { return };
+        let_hosts_take_redirected(&lab);
+        for address in ["203.0.113.1/32", "2001:db8:3::1/128"] {
+            lab.east.ip(&format!("address add {address} dev lo"));
+        }
+        let process = lab.start("w0 e0", &format!("--path {choice}"));
+        for (prefix, gateway, address) in [
+            ("203.0.113.0/24", "198.51.100.2", "203.0.113.1"),
+            ("2001:db8:3::/48", "2001:db8:2::2", "2001:db8:3::1"),
+        ] {
+            let line = format!("ping -n -M do -c 2 -i 0.2 -W 5 -s 1400 {address}");
+            lab.router.ip(&format!("route add {prefix} via {gateway}"));
+            let whole = lab.west.run(&line);
+            assert!(whole.output.contains(" 0% packet loss"), "{choice}: {}", whole.text());
+            lab.router.ip(&format!("route replace {prefix} via {gateway} mtu 1300"));
+            RouterLab::wait_until("the route's MTU", SHORT, || lab.west.run(&line).text().contains("mtu"));
+            RouterLab::check_ping(&lab.west, &[address]);
+        }
+        let report = finish(process);
+        assert!(passed(report.value(), "w0", "too-long") >= 2, "{choice}: {:#}", report.value());
+    }
+}
+
+#[test]
+fn killed_it_leaves_all_to_the_kernel() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &[]) else { return };
+        let_hosts_take_redirected(&lab);
+        let process = lab.start("w0 e0", &format!("--path {choice}"));
+        RouterLab::check_ping(&lab.west, &FAR);
+        // Under load.
+        let flood = lab.west.spawn("ping -n -q -i 0.002 -c 1500 198.51.100.2");
+        std::thread::sleep(Duration::from_secs(1));
+        process.signal("KILL");
+        let flooded = flood.finish(SHORT);
+        let line =
+            flooded.output.lines().find(|line| line.contains("packets transmitted")).unwrap_or_default();
+        let received: u32 =
+            line.split(", ").nth(1).and_then(|part| part.split(' ').next()?.parse().ok()).unwrap_or(0);
+        assert!(received >= 1490, "{choice}: {}", flooded.text());
+        drop(process);
+        assert_nothing_attached(&lab);
+        RouterLab::check_ping(&lab.west, &FAR);
+        // The next one finds nothing in its way.
+        let process = lab.start("w0 e0", &format!("--path {choice}"));
+        RouterLab::check_ping(&lab.west, &FAR);
+        finish(process);
+    }
+}
+
+/// One interface on each path: what the other path must send by it goes through the kernel.
+#[test]
+fn interfaces_on_different_paths_reach_each_other() {
+    for choice in ["w0=user e0=tc", "w0=tc e0=user", "w0=xdp e0=tc", "w0=user e0=xdp"] {
+        let Some(lab) = RouterLab::new(1500, &[]) else { return };
+        let_hosts_take_redirected(&lab);
+        let options: Vec<String> = choice.split(' ').map(|word| format!("--path {word}")).collect();
+        let process = lab.start("w0 e0", &options.join(" "));
+        RouterLab::check_ping(&lab.west, &FAR);
+        RouterLab::check_ping(&lab.east, &["192.0.2.2", "2001:db8:1::2"]);
+        RouterLab::check_ping(&lab.west, &OWN);
+        finish(process);
+        assert_nothing_attached(&lab);
+    }
+}
+
+/// The kernel's switches hold from one second to the next.
+#[test]
+fn the_kernels_switches_are_obeyed() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let process = lab.start("w0 e0", "--path tc");
+    RouterLab::check_ping(&lab.west, &FAR);
+    lab.router.set("net.ipv4.conf.w0.forwarding", "0");
+    let nothing = lab.west.run("ping -n -c 2 -i 0.2 -W 1 198.51.100.2");
+    assert!(nothing.output.contains("100% packet loss"), "{}", nothing.text());
+    lab.router.set("net.ipv4.conf.w0.forwarding", "1");
+    // A source that leads elsewhere.
+    lab.west.ip("address add 203.0.113.9/32 dev w0");
+    lab.router.ip("route add 203.0.113.9/32 via 198.51.100.2");
+    lab.router.set("net.ipv4.conf.all.rp_filter", "1");
+    RouterLab::wait_until("the filter", SHORT, || {
+        lab.west.run("ping -n -c 1 -W 1 -I 203.0.113.9 198.51.100.2");
+        passed(&lab.ask("counters"), "w0", "reverse-path") > 0
+    });
+    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+    let report = finish(process);
+    assert!(passed(report.value(), "w0", "forwarding-off") > 0, "{:#}", report.value());
+}
+
+#[test]
+fn what_can_not_be_is_refused_with_the_remedy() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let refused = |interfaces: &str, options: &str, parts: &[&str]| {
+        assert_refused(&lab.spawn(interfaces, options).finish(SHORT), parts);
+        assert_nothing_attached(&lab);
+    };
+    refused("w0 e0", "--path fast", &["\"fast\" is no path", "best, user, xdp or tc"]);
+    refused("w0 e0", "--path tc --path xdp", &["path is said twice"]);
+    refused("w0 e0", "--path x0=tc", &["path names 'x0'", "ip link"]);
+    refused("w0 w0", "--path tc", &["'w0' is there twice"]);
+    refused("w0 lo0", "--path tc", &["\"lo0\"", "ip link"]);
+    refused("w0 lo", "--path tc", &["\"lo\" is the loopback"]);
+    refused("w0 e0", "--path tc --urpf strict", &["urpf", "--path w0=user", "rp_filter"]);
+    lab.router.ip("link add br0 type bridge");
+    lab.router.ip("link set e0 master br0");
+    refused("w0 e0", "--path tc", &["member of bridge \"br0\"", "ip link set e0 nomaster"]);
+    lab.router.ip("link set e0 nomaster");
+    lab.router.ip("link set e0 down");
+    refused("w0 e0", "--path tc", &["\"e0\" is down", "ip link set e0 up"]);
+    lab.router.ip("link set e0 up");
+    // A program of somebody else's, here another router's, which goes on.
+    let other = lab.start("w0", "--path tc");
+    let mut command = lab.router.command(warmlane());
+    command.args(["router", "w0", "e0", "--path", "tc", "--socket"]).arg(lab.directory().join("other.sock"));
+    assert_refused(&Process::run(&mut command, SHORT), &["another tc program", "\"w0\"", "warmlane_tc"]);
+    assert_eq!(lab.ask("status")["paths"][0]["interface"], "w0");
+    finish(other);
+}
+
+/// With the four capabilities that the service has, and no others; without one of them it says which.
+#[test]
+fn four_capabilities_are_enough() {
+    let Some(lab) = RouterLab::new(1500, &["setpriv"]) else { return };
+    let_hosts_take_redirected(&lab);
+    let all = ["net_admin", "net_raw", "bpf", "ipc_lock"];
+    for choice in ["tc", "xdp"] {
+        let mut process = Process::spawn(&mut lab.as_nobody_on(choice, &all, &[]));
+        process.wait_for("note: forwarding between", SHORT);
+        RouterLab::check_ping(&lab.west, &FAR);
+        let report = finish(process);
+        assert!(path(report.value(), "w0")["forwarded"].as_u64() > Some(4), "{:#}", report.value());
+        for without in ["net_admin", "bpf"] {
+            let some: Vec<_> = all.into_iter().filter(|name| *name != without).collect();
+            let refused = Process::run(&mut lab.as_nobody_on(choice, &some, &[]), SHORT);
+            assert_refused(&refused, &[&format!("CAP_{}", without.to_uppercase())]);
+        }
+        assert_nothing_attached(&lab);
+    }
+}
+
+/// Nothing is lost where an interface can't send redirected frames, and it is said.
+#[test]
+fn what_can_not_be_redirected_is_the_kernels() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let mut process = lab.start("w0 e0", "--path xdp");
+    process.wait_for("interface e0 can't send what is redirected to it", SHORT);
+    RouterLab::check_ping(&lab.west, &FAR);
+    assert!(passed(&lab.ask("counters"), "w0", "other-interface") > 0);
+    // From then on it can.
+    let_hosts_take_redirected(&lab);
+    RouterLab::wait_until("redirected frames", SHORT, || {
+        RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+        path(&lab.ask("counters"), "w0")["forwarded"].as_u64() > Some(0)
+    });
+    finish(process);
+}

@@ -1,0 +1,41 @@
+//! What several benches set up.
+
+use crate::error::LabError;
+use crate::setting::Setting;
+use std::fmt::Display;
+use std::sync::Arc;
+use warmlane_mem::{LaneCache, Pool, PoolConfig};
+use warmlane_memory::replay::{self, Frames};
+use warmlane_port::{Port, ReceiveQueue, TransmitQueue};
+
+/// A pool of the usual shape, and this lane's cache of it.
+pub(super) fn pool(name: &str) -> Result<(Pool, LaneCache), LabError> {
+    let pool =
+        Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() }).map_err(LabError::setup)?;
+    let lane = pool.attach().map_err(LabError::setup)?;
+    Ok((pool, lane))
+}
+
+/// A port's first receive queue.
+pub(super) fn receive(port: Port) -> Result<Box<dyn ReceiveQueue>, LabError> {
+    port.receive.into_iter().next().ok_or_else(|| LabError::setup("the port has no receive queue"))
+}
+
+/// A port's first transmit queue.
+pub(super) fn transmit(port: Port) -> Result<Box<dyn TransmitQueue>, LabError> {
+    port.transmit.into_iter().next().ok_or_else(|| LabError::setup("the port has no transmit queue"))
+}
+
+/// A port that replays the caller's frames, or those that `generate` makes.
+pub(super) fn replayed<E: Display>(
+    name: &str,
+    setting: &Setting,
+    pool: &Pool,
+    generate: impl FnOnce() -> Result<Frames, E>,
+) -> Result<Port, LabError> {
+    let frames = match &setting.frames {
+        Some(frames) => Arc::clone(frames),
+        None => Arc::new(generate().map_err(LabError::setup)?),
+    };
+    replay::open(name, &frames, pool, replay::ReplayConfig::default()).map_err(LabError::setup)
+}

@@ -1,0 +1,136 @@
+//! What was measured, with all that is needed to judge it: the one form of every result.
+
+use crate::counters;
+use crate::machine::Machine;
+use crate::plot::{Figure, PlotError, figures};
+use crate::setting::Steadiness;
+use crate::table::{self, Cell, Column};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+
+/// A figure that somebody gave, and who.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Claim {
+    /// Who says it: an article or talk, by author and title.
+    #[serde(deserialize_with = "kept")]
+    pub source: Words,
+    /// What they say, with the figure.
+    #[serde(deserialize_with = "kept")]
+    pub says: Words,
+}
+
+/// Words that stay until the program ends. (By this name serde does not take them for a part of what it reads.)
+pub type Words = &'static str;
+
+/// Words that a program was built with, or that it has read and keeps until it ends: records are read once.
+pub(crate) fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Words, D::Error> {
+    String::deserialize(deserializer).map(|words| &*words.leak())
+}
+
+/// What an experiment came to.
+#[derive(Debug)]
+pub struct Findings {
+    /// What each column holds.
+    pub columns: Vec<Column>,
+    /// The rows, each with a cell for every column.
+    pub rows: Vec<Vec<Cell>>,
+    /// The same as pictures.
+    pub figures: Vec<Figure>,
+    /// What follows: this machine's figure beside the claim, and why they differ.
+    pub verdict: String,
+}
+
+#[cfg(test)]
+impl Findings {
+    /// There are so many rows, each with a cell for every column.
+    #[track_caller]
+    pub(crate) fn assert_rows(&self, count: usize) {
+        assert_eq!(self.rows.len(), count);
+        assert!(self.rows.iter().all(|row| row.len() == self.columns.len()), "{:?}", self.rows);
+    }
+}
+
+/// A finished experiment, with all that is needed to judge it.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Record {
+    /// The experiment's name.
+    #[serde(deserialize_with = "kept")]
+    pub name: Words,
+    /// What it finds out.
+    #[serde(deserialize_with = "kept")]
+    pub question: Words,
+    /// What was claimed before.
+    pub claim: Option<Claim>,
+    /// How it was measured.
+    #[serde(deserialize_with = "kept")]
+    pub method: Words,
+    /// The columns of the table.
+    pub columns: Vec<Column>,
+    /// Its rows.
+    pub rows: Vec<Vec<Cell>>,
+    /// What follows.
+    pub verdict: String,
+    /// How steady each measurement was.
+    #[serde(default)]
+    pub steadiness: Vec<Steadiness>,
+    /// Why the result doesn't count, if so.
+    #[serde(default)]
+    pub void: Option<String>,
+    /// What the hardware counted for each unit, and what it could not.
+    #[serde(default)]
+    pub counters: counters::Report,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// The pictures' content; the table has the same figures.
+    #[serde(default)]
+    pub figures: Vec<Figure>,
+    /// When and how, if `cargo xtask record` has kept it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
+}
+
+/// What `cargo xtask record` adds to a result.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Measured {
+    /// The command.
+    pub command: String,
+    /// The day.
+    pub date: String,
+}
+
+impl Record {
+    /// Whether a column holds names, which are read from the left; figures are read from the right.
+    pub fn is_text(&self, column: usize) -> bool {
+        self.rows.iter().any(|row| matches!(row.get(column), Some(Cell::Text(_))))
+    }
+
+    /// The table as text.
+    fn table(&self) -> String {
+        let mut lines = vec![self.columns.iter().map(Column::head).collect::<Vec<_>>()];
+        lines.extend(self.rows.iter().map(|row| row.iter().map(Cell::to_string).collect()));
+        table::aligned(&lines, |column| self.is_text(column))
+    }
+
+    /// Its pictures, below each other.
+    ///
+    /// # Errors
+    /// [`PlotError`].
+    pub fn plot(&self) -> Result<String, PlotError> {
+        figures(&self.figures)
+    }
+}
+
+/// For people at a terminal.
+impl fmt::Display for Record {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "{}: {}", self.name, self.question)?;
+        if let Some(claim) = &self.claim {
+            writeln!(formatter, "claimed: {} ({})", claim.says, claim.source)?;
+        }
+        writeln!(formatter, "method: {}\n\n{}", self.method, self.table())?;
+        if let Some(reason) = &self.void {
+            writeln!(formatter, "void: {reason}")?;
+        }
+        writeln!(formatter, "{}", self.verdict)
+    }
+}

@@ -1,0 +1,247 @@
+//! What can be chosen about a measurement, and the one way that ways take turns by it.
+
+use crate::counters;
+use crate::disturbance::{self, Snapshot};
+use crate::error::LabError;
+use crate::measure::{Measure, measure_once};
+use crate::statistics::{self, Spread, median};
+use crate::turns::{self, Round, Taken};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use warmlane_memory::replay::Frames;
+
+/// How many CPUs what takes turns keeps busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lanes {
+    /// The first lane's.
+    One,
+    /// Both lanes', with lines that move between them.
+    Two,
+}
+
+/// What can be chosen about a measurement.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// The first lane's CPU; the caller's thread is bound to it.
+    pub cpu: usize,
+    /// The second lane's, if there is one.
+    pub second_cpu: Option<usize>,
+    /// How long one round takes.
+    pub length: Duration,
+    /// Rounds for each figure.
+    pub rounds: usize,
+    /// Frames to use instead of generated ones, where frames are moved.
+    pub frames: Option<Arc<Frames>>,
+    /// Packets per burst, where the bench does not prescribe them; `None` is its own choice.
+    pub burst: Option<usize>,
+    /// Only steps with this in their name; for experiments that have [`steps`](crate::experiment::Experiment::steps).
+    pub only: Option<String>,
+    /// Where it is kept how steady each measurement was.
+    pub journal: Journal,
+}
+
+/// How steady the measurements of an experiment were.
+#[derive(Clone, Debug, Default)]
+pub struct Journal(Rc<RefCell<Vec<Steadiness>>>);
+
+/// How steady one measurement was: some ways that took turns.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Steadiness {
+    /// The step of the experiment, in its own words.
+    pub step: String,
+    /// How many ways took turns.
+    pub ways: usize,
+    /// How many turns there were.
+    pub turns: usize,
+    /// How many of them count.
+    pub counted: usize,
+    /// How many times longer than its fastest round the slowest one of a way took, where that is most.
+    pub spread: Option<f64>,
+    /// Why figures of it don't count, if so: those of the ways in question are missing in the table.
+    pub void: Vec<String>,
+}
+
+impl Journal {
+    /// What was noted so far; notes begin anew.
+    pub(crate) fn take(&self) -> Vec<Steadiness> {
+        self.0.take()
+    }
+}
+
+impl Setting {
+    /// The second lane's CPU.
+    ///
+    /// # Errors
+    /// [`LabError::OneCpu`], if this process may use only one.
+    pub fn second_cpu(&self) -> Result<usize, LabError> {
+        self.second_cpu.ok_or(LabError::OneCpu)
+    }
+
+    /// Whether a step of this name is to be done.
+    pub(crate) fn wants(&self, step: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| step.contains(only))
+    }
+
+    pub(crate) fn all_cpus(&self) -> Vec<usize> {
+        [self.cpu].into_iter().chain(self.second_cpu).collect()
+    }
+
+    /// Measures several ways to do a thing in turns until there are [`rounds`](Self::rounds) of each that count, and gives
+    /// the medians.
+    ///
+    /// # Errors
+    /// [`LabError::Setup`], if a CPU can't be used; [`LabError::OneCpu`], if there is none for a second lane.
+    pub fn take_turns(&self, lanes: Lanes, ways: &mut [Box<dyn Measure>]) -> Result<Turns, LabError> {
+        counters::uncounted(|| {
+            for way in &mut *ways {
+                measure_once(&mut **way, self.length);
+            }
+        });
+        let process = std::process::id();
+        let taken = self.turns(lanes, ways.len(), |way| {
+            self.watch(lanes, process, || Ok(measure_once(&mut *ways[way], self.length)))
+        })?;
+        Ok(Turns::of(&taken))
+    }
+
+    /// The same for what is measured otherwise, by [`watch`](Self::watch); also notes how steady it was.
+    pub(crate) fn turns(
+        &self,
+        lanes: Lanes,
+        ways: usize,
+        mut measure: impl FnMut(usize) -> Result<Round, LabError>,
+    ) -> Result<Taken, LabError> {
+        let taken = turns::take(&self.cpus(lanes)?, ways, self.rounds.max(1), |way| {
+            counters::way(way);
+            measure(way)
+        })?;
+        self.journal.0.borrow_mut().push(Steadiness::of(&taken));
+        Ok(taken)
+    }
+
+    /// One round of a process's, with what the machine did to it.
+    pub(crate) fn watch(
+        &self,
+        lanes: Lanes,
+        process: u32,
+        work: impl FnOnce() -> Result<f64, LabError>,
+    ) -> Result<Round, LabError> {
+        let cpus = self.cpus(lanes)?;
+        let before = Snapshot::take(&cpus, process);
+        let cycles_per_unit = work()?;
+        let after = Snapshot::take(&cpus, process);
+        Ok(Round { cycles_per_unit, disturbed: disturbance::between(&before, &after, self.length) })
+    }
+
+    fn cpus(&self, lanes: Lanes) -> Result<Vec<usize>, LabError> {
+        match lanes {
+            Lanes::One => Ok(vec![self.cpu]),
+            Lanes::Two => Ok(vec![self.cpu, self.second_cpu()?]),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Setting {
+    /// One short round on the first two CPUs, or the first: enough to see that all parts work, and nothing to believe.
+    pub(crate) fn tiny() -> Self {
+        let cpus = warmlane_sys::affinity::allowed_cpus().unwrap();
+        Self {
+            cpu: cpus[0],
+            second_cpu: cpus.get(1).copied(),
+            length: Duration::from_millis(1),
+            rounds: 1,
+            ..Self::default()
+        }
+    }
+
+    /// The same with two CPUs, if there are.
+    pub(crate) fn tiny_on_two_cpus() -> Option<Self> {
+        Some(Self::tiny()).filter(|setting| setting.second_cpu.is_some())
+    }
+
+    /// The same with both lanes on one CPU, for what cannot wait for a lane that is not running.
+    pub(crate) fn tiny_on_one_cpu() -> Self {
+        let tiny = Self::tiny();
+        Self { second_cpu: Some(tiny.cpu), ..tiny }
+    }
+
+    /// What an experiment finds with this setting.
+    pub(crate) fn try_out(&self, run: crate::experiment::Run) -> crate::record::Findings {
+        run(self, &mut |_| ()).unwrap()
+    }
+}
+
+/// What ways to do a thing cost that took turns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turns {
+    /// The median of each way, in cycles per unit, over turns of one regime; `NaN` where it doesn't count.
+    pub medians: Vec<f64>,
+    /// What a line cost from CPU to CPU in these turns, in cycles ([`crate::hop`]); `None` with one lane.
+    pub hop: Option<f64>,
+    /// Which turns count, from 0.
+    pub counted: Vec<usize>,
+}
+
+impl Turns {
+    fn of(taken: &Taken) -> Self {
+        let medians = taken
+            .ways
+            .iter()
+            .enumerate()
+            .map(|(number, way)| if doubt(taken, number).is_none() { median(way) } else { f64::NAN });
+        Self { medians: medians.collect(), hop: taken.hop, counted: taken.counted.clone() }
+    }
+}
+
+/// Why the figure of a way doesn't count, if so.
+pub(crate) fn doubt(taken: &Taken, way: usize) -> Option<String> {
+    let name = || if taken.ways.len() == 1 { "it".to_owned() } else { format!("way {}", way + 1) };
+    let unsteady = || statistics::unsteady(&name(), &taken.ways[way]);
+    taken.void.clone().or_else(unsteady)
+}
+
+impl Steadiness {
+    fn of(taken: &Taken) -> Self {
+        let spreads = taken.ways.iter().filter_map(|way| Spread::of(way));
+        Self {
+            step: counters::current_step(),
+            ways: taken.ways.len(),
+            turns: taken.turns,
+            counted: if taken.void.is_some() { 0 } else { taken.counted.len() },
+            spread: spreads.map(|spread| spread.max / spread.min).reduce(f64::max),
+            void: (0..taken.ways.len()).filter_map(|way| doubt(taken, way)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Cell;
+
+    #[test]
+    fn figures_that_do_not_count_are_missing() {
+        let steady = vec![5.0, 7.0, 6.0];
+        let mut taken = Taken {
+            ways: vec![steady, vec![5.0, 6.0, 20.0]],
+            counted: vec![0, 2, 3],
+            turns: 5,
+            ..Taken::default()
+        };
+        let turns = Turns::of(&taken);
+        assert!((turns.medians[0] - 6.0).abs() < 1e-9 && turns.medians[1].is_nan(), "{turns:?}");
+        assert_eq!(Cell::from(turns.medians[1]), Cell::Missing);
+        let steadiness = Steadiness::of(&taken);
+        assert_eq!((steadiness.turns, steadiness.counted, steadiness.spread), (5, 3, Some(4.0)));
+        assert!(
+            matches!(&steadiness.void[..], [reason] if reason.starts_with("way 2 varies from 5.0 to 20.0"))
+        );
+        taken.void = Some("9 turns of 12 were disturbed".to_owned());
+        assert!(Turns::of(&taken).medians.iter().all(|median| median.is_nan()));
+        assert_eq!((Steadiness::of(&taken).void.len(), Steadiness::of(&taken).counted), (2, 0));
+    }
+}
