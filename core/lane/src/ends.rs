@@ -1,7 +1,7 @@
 //! Where a pipeline's packets come from and go to.
 
-use warmlane_mem::{Burst, PacketReceiver, PacketSender};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
+use warmlane_mem::{PacketReceiver, PacketSender};
+use warmlane_port::{ReceiveQueue, TransmitQueue};
 
 /// Where packets come from.
 pub enum Input {
@@ -65,38 +65,4 @@ pub struct LanePort {
     pub receive: Vec<Box<dyn ReceiveQueue>>,
     /// The queue to send on; `None` if nothing is sent from this lane.
     pub transmit: Option<Box<dyn TransmitQueue>>,
-}
-
-/// A way to another lane as a queue, for what is put in front of queues.
-pub(crate) struct ChannelQueue {
-    sender: PacketSender,
-    counters: QueueCounters,
-}
-
-impl ChannelQueue {
-    pub(crate) fn new(sender: PacketSender) -> Self {
-        Self { sender, counters: QueueCounters::new() }
-    }
-}
-
-impl TransmitQueue for ChannelQueue {
-    fn transmit(&mut self, burst: &mut Burst) -> usize {
-        let bytes = burst.bytes();
-        let sent = self.sender.send(burst);
-        self.counters.packets().add(sent as u64);
-        self.counters.bytes().add(bytes - burst.bytes());
-        sent
-    }
-
-    fn is_lossless(&self) -> bool {
-        true
-    }
-
-    fn status(&self) -> QueueStatus {
-        if self.sender.is_disconnected() { QueueStatus::Finished } else { QueueStatus::Running }
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
 }

@@ -1,10 +1,11 @@
 //! What a stage sees of the ways out.
 
-use crate::ends::{ChannelQueue, Output};
+use crate::ends::Output;
 use crate::graph::LaneDrop;
 use crate::stage::Stage;
 use warmlane_counters::{Counter, DropCounters};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
+use warmlane_port::channel::ChannelTransmit;
 use warmlane_port::{QueueCountersView, QueueStatus, TransmitOffloads, TransmitQueue, software_offload};
 
 /// What a line leads to.
@@ -68,7 +69,7 @@ impl Line {
         self.end = match std::mem::replace(&mut self.end, End::Kept) {
             End::Queue(queue) => End::Queue(software_offload::on_transmit(queue, needs)),
             End::Channel(channel) => {
-                End::Queue(software_offload::on_transmit(Box::new(ChannelQueue::new(channel)), needs))
+                End::Queue(software_offload::on_transmit(Box::new(ChannelTransmit::new(channel)), needs))
             }
             end => end,
         };

@@ -6,6 +6,8 @@
 //! Every packet that goes nowhere is counted under a [`DropReason`]: a name, a severity and a sentence, declared
 //! with [`drop_reasons!`]; [`BurstExt::keep`] drops in one line.
 //!
+//! [`channel`] makes queues of the ends of a channel to another lane.
+//!
 //! [`fault`] and [`rate_limit`] put a receive queue behind a device that misbehaves or has a known capacity: what a
 //! measurement is tested against. [`software_offload`] does what packets need and the next stage or port can't do.
 //!
@@ -16,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod channel;
 pub mod fault;
 mod keep;
 mod offloads;

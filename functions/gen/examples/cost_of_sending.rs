@@ -9,30 +9,9 @@ use warmlane_gen::control::Config;
 use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders};
 use warmlane_gen::{SendingSide, pipeline};
 use warmlane_lane::{Poll, Task as _};
-use warmlane_mem::{Burst, Pool, PoolConfig};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
+use warmlane_mem::{Pool, PoolConfig};
 use warmlane_sys::clock::{self, Clock};
-
-/// Frees what it gets, as a null port does.
-struct Sink(QueueCounters);
-
-impl TransmitQueue for Sink {
-    fn transmit(&mut self, burst: &mut Burst) -> usize {
-        let (count, bytes) = (burst.len(), burst.bytes());
-        burst.clear();
-        self.0.packets().add(count as u64);
-        self.0.bytes().add(bytes);
-        count
-    }
-
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.0.view()
-    }
-}
+use warmlane_testkit::queues::Sink;
 
 /// A stream of UDP, as a configuration file has it, of which these fields vary in this order.
 fn stream(size: &str, order: &str, fields: &[&str]) -> String {
@@ -52,7 +31,7 @@ fn measure(name: &str, streams: &str, burst: usize, seconds: f64) -> Result<(), 
     let _lane = pool.attach()?;
 
     let orders = Arc::new(TransmitOrders::default());
-    let queue = Box::new(Sink(QueueCounters::new()));
+    let queue = Box::new(Sink::new(usize::MAX));
     let sending = SendingSide { queue, pool: pool.clone(), orders: Arc::clone(&orders) };
     let mut transmitter = pipeline(Some(sending), None)?;
     let clock = Clock::calibrated();

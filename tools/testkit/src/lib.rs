@@ -3,7 +3,7 @@
 //! - [`traffic`] makes capture files that a router chews on; [`bytes`] writes the packets in them.
 //! - [`namespace`] makes network namespaces and the links between them, and takes them away again.
 //! - [`process`] runs programs, the `warmlane` command above all, and reads what they say.
-//!
+//! - [`queues`] are ports' queues without a port, for what stands between them.
 //! - [`requirements`] says loudly what is skipped for want of what; [`promise`] checks figures that only an idle machine can keep.
 //!
 //! It promises that whatever it made is gone when a test ends, also one that fails, and that it uses none of the code
@@ -15,6 +15,7 @@ pub mod bytes;
 pub mod namespace;
 pub mod process;
 pub mod promise;
+pub mod queues;
 mod report;
 pub mod requirements;
 pub mod traffic;

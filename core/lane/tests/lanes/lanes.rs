@@ -7,85 +7,27 @@ use warmlane_lane::{
     LaneConfig, LaneError, Lanes, Outputs, PassThrough, Pipeline, Poll, Stage, Task, per_packet, place,
 };
 use warmlane_mem::{Burst, Pool, PoolConfig, channel};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
-
-/// Gives out numbered packets, `left` of them.
-struct Numbers {
-    pool: Pool,
-    next: u64,
-    left: u64,
-    counters: QueueCounters,
-}
-
-impl ReceiveQueue for Numbers {
-    fn receive(&mut self, burst: &mut Burst) -> usize {
-        let before = burst.len();
-        let count = self.pool.take_burst(burst, usize::try_from(self.left).unwrap_or(usize::MAX));
-        for packet in &mut burst[before..] {
-            packet.fill(&self.next.to_le_bytes()).expect("fits");
-            self.next += 1;
-        }
-        self.left -= count as u64;
-        count
-    }
-
-    fn status(&self) -> QueueStatus {
-        if self.left == 0 { QueueStatus::Finished } else { QueueStatus::Running }
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
-}
-
-/// Adds up the numbers; accepts at most `grip` packets at a time, and none on every second call.
-struct Sum {
-    total: Counter,
-    grip: usize,
-    refuse: bool,
-    counters: QueueCounters,
-}
-
-impl TransmitQueue for Sum {
-    fn transmit(&mut self, burst: &mut Burst) -> usize {
-        self.refuse = !self.refuse;
-        if self.refuse {
-            return 0;
-        }
-        let count = burst.len().min(self.grip);
-        for packet in &burst[..count] {
-            self.total.add(u64::from_le_bytes(packet.data().try_into().expect("eight bytes")));
-        }
-        burst.free_front(count);
-        count
-    }
-
-    fn is_lossless(&self) -> bool {
-        true
-    }
-
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
-}
+use warmlane_port::{ReceiveQueue, TransmitQueue};
+use warmlane_testkit::queues::{Sink, Source};
 
 fn pool() -> Pool {
     Pool::new(&PoolConfig { buffers: 1_024, ..PoolConfig::default() }).expect("1,024 buffers")
 }
 
-fn numbers(pool: &Pool, left: u64) -> Box<dyn ReceiveQueue> {
-    Box::new(Numbers { pool: pool.clone(), next: 0, left, counters: QueueCounters::new() })
+/// So many packets that carry their number.
+fn numbers(pool: &Pool, count: u64) -> Box<dyn ReceiveQueue> {
+    Box::new(Source::new(pool, count, |packet, number| packet.fill(&number.to_le_bytes()).expect("fits")))
 }
 
-fn sum(grip: usize) -> (Box<dyn TransmitQueue>, CounterView) {
+/// Adds the numbers up; takes at most so many packets at a time, and none on every other call.
+fn sum(most: usize) -> (Box<dyn TransmitQueue>, CounterView) {
     let total = Counter::new();
     let sum = total.view();
-    let queue = Sum { total, grip, refuse: false, counters: QueueCounters::new() };
-    (Box::new(queue), sum)
+    let mut sink = Sink::new(most).with_look(move |packet| {
+        total.add(u64::from_le_bytes(packet.data().try_into().expect("eight bytes")));
+    });
+    (sink.every, sink.is_lossless) = (2, true);
+    (Box::new(sink), sum)
 }
 
 fn lane(name: &str) -> LaneConfig {
@@ -105,7 +47,7 @@ fn a_pipeline_carries_every_packet_once() {
     lanes.spawn(lane("one"), pipeline).expect("a thread");
     let views = lanes.join().expect("no panic");
     assert!(!views[0].cut_short);
-    assert_eq!(sum.get(), (0..COUNT).filter(|number| number % 2 == 1).sum());
+    assert_eq!(sum.get(), (0..COUNT).filter(|number| number % 2 == 1).sum::<u64>());
     assert_eq!((graph.received(), graph.sent(), graph.drops().total()), (COUNT, COUNT / 2, 0));
     assert!(
         matches!(*graph.stages[0].drops(), [(reason, count)] if reason.name == "filtered" && count == COUNT / 2)
@@ -122,7 +64,7 @@ fn two_lanes_carry_every_packet_once() {
     lanes.spawn(lane("first"), Pipeline::new(numbers(&pool, COUNT), PassThrough, sender)).expect("a thread");
     lanes.spawn(lane("second"), Pipeline::new(receiver, PassThrough, transmit)).expect("a thread");
     lanes.join().expect("no panic");
-    assert_eq!(sum.get(), (0..COUNT).sum());
+    assert_eq!(sum.get(), (0..COUNT).sum::<u64>());
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 
@@ -141,7 +83,7 @@ fn a_stop_drains_both_lanes() {
     }
     lanes.stop();
     lanes.join().expect("no panic");
-    assert_eq!(sum.get(), (0..graph.received()).sum(), "all that was received was carried on");
+    assert_eq!(sum.get(), (0..graph.received()).sum::<u64>(), "all that was received was carried on");
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 

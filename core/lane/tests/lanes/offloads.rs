@@ -2,65 +2,34 @@
 
 use std::sync::{Arc, Mutex};
 use warmlane_lane::{Outputs, PassThrough, Pipeline, Poll, Stage, Task};
-use warmlane_mem::{Burst, Checksum, Pool, PoolConfig, Vlan, VlanTag, channel};
-use warmlane_port::{
-    NoDrops, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads, TransmitQueue,
-};
+use warmlane_mem::{Burst, Checksum, Packet, Pool, PoolConfig, Vlan, VlanTag, channel};
+use warmlane_port::TransmitOffloads;
+use warmlane_testkit::queues::{Sink, Source};
 
 /// Gives out one packet with a partial checksum.
-struct Partial(Option<Pool>);
-
-impl ReceiveQueue for Partial {
-    fn receive(&mut self, burst: &mut Burst) -> usize {
-        let Some(pool) = self.0.take() else { return 0 };
-        let mut packet = pool.take().expect("a buffer");
+#[expect(clippy::unnecessary_box_returns, reason = "pipelines take boxed queues")]
+fn partial(pool: &Pool) -> Box<Source> {
+    let mut source = Source::new(pool, 1, |packet, _| {
         packet.fill(&[1; 60]).expect("room");
         packet.set_checksum(Checksum::Partial { start: 34, offset: 6 });
-        burst.push(packet).expect("room");
-        1
-    }
-
-    fn leaves(&self) -> TransmitOffloads {
-        TransmitOffloads::NO_TUNNEL
-    }
-
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Finished
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        QueueCounters::<NoDrops>::new().view()
-    }
+    });
+    source.leaves = TransmitOffloads::NO_TUNNEL;
+    Box::new(source)
 }
 
 /// What somebody saw of each packet: its checksum, and its length.
 type Seen = Arc<Mutex<Vec<(Checksum, usize)>>>;
 
-fn look(seen: &Seen, burst: &Burst) {
-    seen.lock().expect("no panic").extend(burst.iter().map(|packet| (packet.checksum(), packet.len())));
+fn look(seen: &Seen, packet: &Packet) {
+    seen.lock().expect("no panic").push((packet.checksum(), packet.len()));
 }
 
-struct Sink(Seen, TransmitOffloads);
-
-impl TransmitQueue for Sink {
-    fn transmit(&mut self, burst: &mut Burst) -> usize {
-        look(&self.0, burst);
-        let count = burst.len();
-        burst.clear();
-        count
-    }
-
-    fn offloads(&self) -> TransmitOffloads {
-        self.1
-    }
-
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        QueueCounters::<NoDrops>::new().view()
-    }
+#[expect(clippy::unnecessary_box_returns, reason = "pipelines take boxed queues")]
+fn sink(seen: &Seen, offloads: TransmitOffloads) -> Box<Sink> {
+    let seen = Arc::clone(seen);
+    let mut sink = Sink::new(256).with_look(move |packet| look(&seen, packet));
+    sink.offloads = offloads;
+    Box::new(sink)
 }
 
 /// Sees packets, and accepts and leaves what it is told to.
@@ -68,7 +37,7 @@ struct Watch(Seen, TransmitOffloads, TransmitOffloads);
 
 impl Stage for Watch {
     fn process(&mut self, burst: &mut Burst, _outputs: &mut Outputs<'_>) {
-        look(&self.0, burst);
+        burst.iter().for_each(|packet| look(&self.0, packet));
         if self.2.vlan_insert {
             for packet in burst.iter_mut() {
                 packet.set_vlan(Vlan::Insert(VlanTag { control: 5, is_service: false }));
@@ -110,8 +79,7 @@ fn it_is_done_before_the_first_who_cannot_deal_with_it() {
         let (pool, stage, sink) = (pool(), Seen::default(), Seen::default());
         // A row accepts what all its stages do.
         let stages = (PassThrough, Watch(Arc::clone(&stage), accepts, NONE));
-        let queue = Sink(Arc::clone(&sink), does);
-        poll(Pipeline::new(Box::new(Partial(Some(pool.clone()))), stages, Box::new(queue)));
+        poll(Pipeline::new(partial(&pool), stages, self::sink(&sink, does)));
         assert_eq!(
             (&stage.lock().unwrap()[..], &sink.lock().unwrap()[..]),
             (&[at_stage][..], &[at_sink][..])
@@ -125,8 +93,7 @@ fn what_a_stage_leaves_is_done_too() {
     let (pool, seen) = (pool(), Seen::default());
     let tag = TransmitOffloads { vlan_insert: true, ..NONE };
     let stage = Watch(Seen::default(), ALL, tag);
-    let queue = Sink(Arc::clone(&seen), TransmitOffloads::NO_TUNNEL);
-    poll(Pipeline::new(Box::new(Partial(Some(pool))), stage, Box::new(queue)));
+    poll(Pipeline::new(partial(&pool), stage, sink(&seen, TransmitOffloads::NO_TUNNEL)));
     assert_eq!(*seen.lock().unwrap(), [(Checksum::Partial { start: 38, offset: 6 }, 64)]);
 }
 
@@ -134,7 +101,7 @@ fn what_a_stage_leaves_is_done_too() {
 fn another_lane_gets_complete_packets() {
     let (pool, mut burst) = (pool(), Burst::new());
     let (sender, mut receiver) = channel(64).expect("a power of two");
-    poll(Pipeline::new(Box::new(Partial(Some(pool))), PassThrough, sender));
+    poll(Pipeline::new(partial(&pool), PassThrough, sender));
     assert_eq!(receiver.receive(&mut burst), 1);
     assert_eq!(burst[0].checksum(), Checksum::Good);
 }

@@ -8,99 +8,8 @@ use warmlane_forward::control::config::IcmpLimits;
 use warmlane_forward::datapath::{ForwardCountersView, Forwarder, Reason};
 use warmlane_forward::{connect_ports_through, pipeline};
 use warmlane_lane::{LanePort, Pipeline, Poll, Task as _, per_packet};
-use warmlane_mem::Burst;
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
-
-/// Gives out frames, then ends.
-struct Source {
-    frames: Vec<Vec<u8>>,
-    pool: warmlane_mem::Pool,
-    counters: QueueCounters,
-}
-
-impl ReceiveQueue for Source {
-    fn receive(&mut self, burst: &mut Burst) -> usize {
-        let before = burst.len();
-        while burst.room() > 0
-            && let Some(frame) = self.frames.pop()
-        {
-            let mut packet = self.pool.take().unwrap();
-            packet.fill(&frame).unwrap();
-            burst.push(packet).unwrap();
-        }
-        burst.len() - before
-    }
-
-    fn status(&self) -> QueueStatus {
-        if self.frames.is_empty() { QueueStatus::Finished } else { QueueStatus::Running }
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
-}
-
-/// Gives out frames, and may have more later.
-struct Endless(Source);
-
-impl ReceiveQueue for Endless {
-    fn receive(&mut self, burst: &mut Burst) -> usize {
-        self.0.receive(burst)
-    }
-
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.0.counters()
-    }
-}
-
-/// Takes up to `each` packets a call, on every `pause`th call.
-struct Sink {
-    each: usize,
-    pause: u64,
-    costly: bool,
-    lossless: bool,
-    calls: Arc<AtomicU64>,
-    status: QueueStatus,
-    counters: QueueCounters,
-    flushed: Arc<AtomicU64>,
-}
-
-impl TransmitQueue for Sink {
-    fn transmit(&mut self, burst: &mut Burst) -> usize {
-        let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        if !calls.is_multiple_of(self.pause) || self.status != QueueStatus::Running {
-            return 0;
-        }
-        let count = burst.len().min(self.each);
-        burst.free_front(count);
-        self.counters.packets().add(count as u64);
-        count
-    }
-
-    fn is_costly_to_call(&self) -> bool {
-        self.costly
-    }
-
-    fn is_lossless(&self) -> bool {
-        self.lossless
-    }
-
-    fn flush(&mut self) {
-        self.flushed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn status(&self) -> QueueStatus {
-        self.status.clone()
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
-}
+use warmlane_port::{QueueStatus, ReceiveQueue, TransmitQueue as _};
+use warmlane_testkit::queues::{Sink, Source};
 
 fn between(forwarder: Forwarder, source: impl ReceiveQueue + 'static, sink: Sink) -> Pipeline {
     let left = LanePort { name: "left".to_owned(), receive: vec![Box::new(source)], transmit: None };
@@ -109,10 +18,10 @@ fn between(forwarder: Forwarder, source: impl ReceiveQueue + 'static, sink: Sink
 }
 
 /// A router with the source on its left and the sink on its right.
-fn task(frames: Vec<Vec<u8>>, sink: Sink, lossless: bool) -> (Bench, ForwardCountersView, Pipeline) {
-    let sink = Sink { lossless, ..sink };
+fn task(frames: Vec<Vec<u8>>, mut sink: Sink, lossless: bool) -> (Bench, ForwardCountersView, Pipeline) {
+    sink.is_lossless = lossless;
     let bench = Bench::new();
-    let source = Source { frames, pool: bench.pool.clone(), counters: QueueCounters::new() };
+    let source = Source::of_frames(&bench.pool, frames);
     let forwarder = Forwarder::new(Arc::clone(&bench.routes), bench.pool.clone(), IcmpLimits::default());
     let counters = forwarder.view();
     (bench, counters, between(forwarder, source, sink))
@@ -133,18 +42,17 @@ fn run(frames: Vec<Vec<u8>>, sink: Sink, lossless: bool) -> (u64, u64) {
     (taken.packets(), counters.drops().get(Reason::OutputQueueFull))
 }
 
-fn sink(each: usize, pause: u64) -> Sink {
-    let (counters, flushed) = (QueueCounters::new(), Arc::default());
-    Sink {
-        each,
-        pause,
-        costly: false,
-        lossless: false,
-        calls: Arc::default(),
-        status: QueueStatus::Running,
-        counters,
-        flushed,
-    }
+/// Takes up to `most` packets a call, on every so many'th call.
+fn sink(most: usize, every: u64) -> Sink {
+    let mut sink = Sink::new(most);
+    sink.every = every;
+    sink
+}
+
+fn costly_sink(most: usize) -> Sink {
+    let mut sink = Sink::new(most);
+    sink.is_costly = true;
+    sink
 }
 
 #[test]
@@ -159,7 +67,7 @@ fn everything_arrives_where_there_is_room() {
 fn stages_stand_before_and_behind_the_forwarder() {
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 500];
     let bench = Bench::new();
-    let source = Source { frames, pool: bench.pool.clone(), counters: QueueCounters::new() };
+    let source = Source::of_frames(&bench.pool, frames);
     let forwarder = Forwarder::new(Arc::clone(&bench.routes), bench.pool.clone(), IcmpLimits::default());
     let (counters, out) = (forwarder.view(), sink(256, 1));
     let taken = out.counters();
@@ -204,7 +112,8 @@ fn a_slow_output_loses_packets_and_says_so() {
 #[test]
 fn an_output_that_broke_holds_nothing_up() {
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 500];
-    let broken = Sink { status: QueueStatus::Failed("gone".to_owned()), ..sink(64, 1) };
+    let mut broken = sink(64, 1);
+    broken.status = QueueStatus::Failed("gone".to_owned());
     assert_eq!(run(frames, broken, true).0, 0);
 }
 
@@ -223,7 +132,7 @@ fn a_stopped_lane_takes_nothing_new() {
 #[test]
 fn a_costly_output_is_given_several_bursts_at_once() {
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 300];
-    let costly = Sink { costly: true, ..sink(256, 1) };
+    let costly = costly_sink(256);
     let taken = costly.counters();
     let (_bench, _counters, mut task) = task(frames, costly, false);
     // As many full bursts of 32 as the output's has room for, and then the rest, which ends with one that isn't full.
@@ -236,19 +145,19 @@ fn a_costly_output_is_given_several_bursts_at_once() {
 #[test]
 fn an_output_that_takes_nothing_is_asked_once_a_poll() {
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 1000];
-    let full = Sink { costly: true, ..sink(0, 1) };
-    let calls = Arc::clone(&full.calls);
+    let full = costly_sink(0);
+    let calls = full.calls();
     let (_bench, counters, mut task) = task(frames, full, false);
     // The first 256 wait, and are offered once in each poll; the next find no room.
-    assert_eq!((task.poll(), calls.load(Ordering::Relaxed)), (Poll::Worked(256), 1));
-    assert_eq!((task.poll(), calls.load(Ordering::Relaxed)), (Poll::Worked(256), 2));
+    assert_eq!((task.poll(), calls.get()), (Poll::Worked(256), 1));
+    assert_eq!((task.poll(), calls.get()), (Poll::Worked(256), 2));
     assert_eq!(counters.drops().get(Reason::OutputQueueFull), 256);
 }
 
 #[test]
 fn for_a_port_that_loses_nothing_no_bursts_are_gathered() {
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 300];
-    let costly = Sink { costly: true, ..sink(256, 1) };
+    let costly = costly_sink(256);
     assert_eq!(task(frames, costly, true).2.poll(), Poll::Worked(32));
 }
 
@@ -258,16 +167,17 @@ fn for_a_port_that_loses_nothing_no_bursts_are_gathered() {
 fn what_was_sent_is_reclaimed_when_the_lane_is_idle() {
     let frames = vec![udp4(ipv4("203.0.113.5"), b"")];
     let sink = sink(256, 1);
-    let flushed = Arc::clone(&sink.flushed);
+    let flushed = sink.flushes();
     let bench = Bench::new();
-    let source = Endless(Source { frames, pool: bench.pool.clone(), counters: QueueCounters::new() });
+    let mut source = Source::of_frames(&bench.pool, frames);
+    source.end = QueueStatus::Running;
     let forwarder = Forwarder::new(Arc::clone(&bench.routes), bench.pool.clone(), IcmpLimits::default());
     let mut task = between(forwarder, source, sink);
     assert_eq!(task.poll(), Poll::Worked(1));
-    assert_eq!(flushed.load(Ordering::Relaxed), 0);
+    assert_eq!(flushed.get(), 0);
     // At the first idle poll, and not again and again.
     assert_eq!(task.poll(), Poll::Idle);
-    assert_eq!(flushed.load(Ordering::Relaxed), 1);
+    assert_eq!(flushed.get(), 1);
     assert_eq!(task.poll(), Poll::Idle);
-    assert_eq!(flushed.load(Ordering::Relaxed), 1);
+    assert_eq!(flushed.get(), 1);
 }

@@ -1,9 +1,9 @@
 //! What the tests of this crate share: ports without drivers, and streams.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
 use warmlane_gen::control::{Network, Payload, Profile, Rule, Sizes, Stream, Template, Transport};
-use warmlane_mem::{Burst, Packet, PacketReceiver, PacketSender, Pool, PoolConfig, channel};
+use warmlane_mem::{Burst, Packet, Pool, PoolConfig, channel};
+use warmlane_port::channel::{ChannelReceive, ChannelTransmit};
 use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
 use warmlane_wire::{EtherType, MacAddress};
 
@@ -48,52 +48,7 @@ pub(crate) fn profile(streams: Vec<Stream>) -> Profile {
 /// A cable from one lane to another.
 pub(crate) fn cable(capacity: usize) -> (Box<dyn TransmitQueue>, Box<dyn ReceiveQueue>) {
     let (sender, receiver) = channel(capacity).unwrap();
-    (
-        Box::new(Send { sender, counters: QueueCounters::new() }),
-        Box::new(Receive { receiver, counters: QueueCounters::new() }),
-    )
-}
-
-struct Send {
-    sender: PacketSender,
-    counters: QueueCounters,
-}
-
-impl TransmitQueue for Send {
-    fn transmit(&mut self, burst: &mut Burst) -> usize {
-        let sent = self.sender.send(burst);
-        self.counters.packets().add(sent as u64);
-        sent
-    }
-
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
-}
-
-struct Receive {
-    receiver: PacketReceiver,
-    counters: QueueCounters,
-}
-
-impl ReceiveQueue for Receive {
-    fn receive(&mut self, burst: &mut Burst) -> usize {
-        let count = self.receiver.receive(burst);
-        self.counters.packets().add(count as u64);
-        count
-    }
-
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    (Box::new(ChannelTransmit::new(sender)), Box::new(ChannelReceive::new(receiver)))
 }
 
 warmlane_port::drop_reasons! {
@@ -203,28 +158,5 @@ impl ReceiveQueue for Noisy {
 
     fn counters(&self) -> QueueCountersView {
         self.queue.counters()
-    }
-}
-
-/// Keeps what is sent to it.
-pub(crate) struct Keep {
-    pub(crate) frames: Arc<Mutex<Vec<Vec<u8>>>>,
-    pub(crate) counters: QueueCounters,
-}
-
-impl TransmitQueue for Keep {
-    fn transmit(&mut self, burst: &mut Burst) -> usize {
-        let count = burst.len();
-        self.frames.lock().unwrap().extend(burst.drain().map(|packet| packet.data().to_vec()));
-        self.counters.packets().add(count as u64);
-        count
-    }
-
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
     }
 }

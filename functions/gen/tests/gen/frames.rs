@@ -1,14 +1,14 @@
 //! Every kind of packet with every rule for every field: lengths, checksums and values are right in all of them.
 
-use crate::common::{Keep, pool, profile, stream, template};
-use std::sync::Arc;
+use crate::common::{pool, profile, stream, template};
+use std::sync::{Arc, Mutex};
 use warmlane_gen::control::{Network, Rule, RuleOrder, RuleValues, Stream, Template, Transport};
 use warmlane_gen::datapath::signature::Signature;
 use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders};
 use warmlane_gen::{SendingSide, pipeline};
 use warmlane_lane::Task;
 use warmlane_mem::Pool;
-use warmlane_port::QueueCounters;
+use warmlane_testkit::queues::Sink;
 use warmlane_wire::{
     Addresses, EtherType, Icmpv4Message, Icmpv6Message, IpProtocol, LinkLayer, TcpFlags, VlanTag, ipv4, ipv6,
     tcp, udp, vxlan,
@@ -16,9 +16,12 @@ use warmlane_wire::{
 
 /// The first `count` frames of these streams.
 fn frames(pool: &Pool, streams: Vec<Stream>, count: u64) -> Vec<Vec<u8>> {
-    let kept = Arc::default();
+    let kept: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
     let orders = Arc::new(TransmitOrders::default());
-    let keep = Keep { frames: Arc::clone(&kept), counters: QueueCounters::new() };
+    let keep = Sink::new(usize::MAX).with_look({
+        let kept = Arc::clone(&kept);
+        move |packet| kept.lock().unwrap().push(packet.data().to_vec())
+    });
     let sending = SendingSide { queue: Box::new(keep), pool: pool.clone(), orders: Arc::clone(&orders) };
     let mut transmitter = pipeline(Some(sending), None).unwrap();
     orders.give(TransmitOrder {
