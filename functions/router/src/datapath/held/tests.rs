@@ -179,7 +179,7 @@ fn a_scan_gives_way_to_itself() {
                 None => assert!(matches!(outcome, Outcome::First(_)), "{number}"),
                 // Whoever waits with another packet stays.
                 Some(number) => {
-                    assert_eq!(outcome, Outcome::Instead(if number < 7 { number } else { number + 1 } as u8))
+                    assert_eq!(outcome, Outcome::Instead(if number < 7 { number } else { number + 1 } as u8));
                 }
             }
             if number == 7 {
