@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 use warmlane_lab::setting::Setting;
 use warmlane_lab::subject::Subject;
+use warmlane_lab::turns;
 
 /// How long to measure, and where.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -15,6 +16,9 @@ pub(crate) struct Flags {
     /// How long a round takes, in seconds [default: 0.05 for a bench, 0.02 for an experiment].
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
+    /// Draws the order of what takes turns; another one each time if not given. Results tell it.
+    #[arg(long, value_name = "N")]
+    seed: Option<u32>,
     /// The CPU of the first lane; the last one that this process may use if not given (the first serves most interrupts).
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
@@ -48,6 +52,7 @@ impl Flags {
             second_cpu,
             length: Duration::from_secs_f64(self.seconds.unwrap_or(defaults.seconds)),
             rounds: self.rounds.unwrap_or(defaults.rounds) as usize,
+            seed: self.seed.map_or_else(turns::any_seed, u64::from),
             ..Setting::default()
         })
     }

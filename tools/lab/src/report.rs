@@ -409,6 +409,7 @@ mod tests {
             ways: 2,
             turns: 12,
             counted,
+            seed: None,
             spread: Some(1.25),
             void: void.iter().map(|&reason| reason.to_owned()).collect(),
         };

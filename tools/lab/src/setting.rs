@@ -33,6 +33,8 @@ pub struct Setting {
     pub length: Duration,
     /// Rounds for each figure.
     pub rounds: usize,
+    /// What the order of ways in turns is drawn from.
+    pub seed: u64,
     /// Frames to use instead of generated ones, where frames are moved.
     pub frames: Option<Arc<Frames>>,
     /// Packets per burst, where the bench does not prescribe them; `None` is its own choice.
@@ -58,6 +60,9 @@ pub struct Steadiness {
     pub turns: usize,
     /// How many of them count.
     pub counted: usize,
+    /// What the order of the ways was drawn from; records of before 23 November 2026 had one fixed order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// How many times longer than its fastest round the slowest one of a way took, where that is most.
     pub spread: Option<f64>,
     /// Why figures of it don't count, if so: those of the ways in question are missing in the table.
@@ -114,7 +119,10 @@ impl Setting {
         ways: usize,
         mut measure: impl FnMut(usize) -> Result<Round, LabError>,
     ) -> Result<Taken, LabError> {
-        let taken = turns::take(&self.cpus(lanes)?, ways, self.rounds.max(1), |way| {
+        let (cpus, rounds) = (self.cpus(lanes)?, self.rounds.max(1));
+        // Each measurement has orders of its own.
+        let seed = self.seed.wrapping_add(self.journal.0.borrow().len() as u64);
+        let taken = turns::take(&cpus, ways, rounds, seed, |way| {
             counters::way(way);
             measure(way)
         })?;
@@ -212,6 +220,7 @@ impl Steadiness {
             ways: taken.ways.len(),
             turns: taken.turns,
             counted: if taken.void.is_some() { 0 } else { taken.counted.len() },
+            seed: Some(taken.seed),
             spread: spreads.map(|spread| spread.max / spread.min).reduce(f64::max),
             void: (0..taken.ways.len()).filter_map(|way| doubt(taken, way)).collect(),
         }

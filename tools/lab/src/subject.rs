@@ -126,6 +126,7 @@ mod tests {
             ways,
             turns: 9,
             counted: 9,
+            seed: None,
             spread: None,
             void: void.iter().map(|&reason| reason.to_owned()).collect(),
         };

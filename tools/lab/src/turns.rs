@@ -1,7 +1,8 @@
 //! Ways to do a thing that take turns, until there are enough rounds that count.
 //!
-//! A turn is one round of each way. A round that lost time to others is repeated, a few times, each time after one of the way
-//! before it, so that it finds the caches as other rounds do; a turn with one that
+//! A turn is one round of each way, in an order that is drawn anew for each turn, so that none gains by its place. A round follows one of
+//! another way, whose rounds have had the caches meanwhile: if the order has it otherwise, a round of another way that doesn't count comes
+//! between. A round that lost time to others is repeated, a few times; a turn with one that
 //! still did doesn't count, and another is taken. Nor does a turn in which the core's clock, which is measured after each round ([`core_clock`]), was not what it mostly is after rounds of the same way: a way
 //! may slow the core down itself, by wide vectors for example, which is part of what it costs. With two lanes, the cost of moving a cache
 //! line between their CPUs is measured before, between and after the rounds of a turn: one in which it changed doesn't count
@@ -11,6 +12,7 @@ use crate::awake::Awake;
 use crate::statistics::Spread;
 use crate::{core_clock, hop};
 use warmlane_sys::affinity::AffinityError;
+use warmlane_sys::random::{Random, system_seed};
 
 /// The cost of a line may change so much within a turn.
 const STEADY: f64 = 1.5;
@@ -57,6 +59,8 @@ pub struct Taken {
     pub counted: Vec<usize>,
     /// How many turns there were.
     pub turns: usize,
+    /// What the order of the ways in each turn was drawn from.
+    pub seed: u64,
     /// The cycles for a line from CPU to CPU, with two lanes.
     pub hop: Option<f64>,
     /// Whether these turns are of a slower regime than others of the run.
@@ -66,7 +70,7 @@ pub struct Taken {
 }
 
 /// Measures one way after the other, on one CPU or two, until `wanted` turns count or too many don't. `measure` is told which
-/// way, from 0.
+/// way, from 0. The same seed gives the same orders.
 ///
 /// # Errors
 /// Those of `measure`, or [`AffinityError`] if a CPU can't be used.
@@ -74,9 +78,12 @@ pub fn take<E: From<AffinityError>>(
     cpus: &[usize],
     ways: usize,
     wanted: usize,
+    seed: u64,
     mut measure: impl FnMut(usize) -> Result<Round, E>,
 ) -> Result<Taken, E> {
     let mut turns = Vec::new();
+    let mut random = Random::new(seed);
+    let mut order: Vec<usize> = (0..ways).collect();
     // With one lane nothing moves between CPUs, and the other one may sleep.
     let awake = (cpus.len() > 1).then(|| Awake::start(cpus)).transpose()?;
     let mut measure = |way| match &awake {
@@ -84,18 +91,35 @@ pub fn take<E: From<AffinityError>>(
         None => measure(way),
     };
     loop {
-        turns.push(take_one(cpus, ways, &mut measure)?);
+        let last = order.last().copied().filter(|_| !turns.is_empty());
+        shuffle(&mut order, &mut random);
+        turns.push(take_one(cpus, &order, last, &mut measure)?);
         if let Some(taken) = judge(&turns, wanted) {
-            return Ok(taken);
+            return Ok(Taken { seed, ..taken });
         }
     }
 }
 
+/// A seed that nobody has chosen. It is of 32 bits, which all readers of JSON keep as they are.
+pub fn any_seed() -> u64 {
+    system_seed() >> 32
+}
+
+/// Every order is as likely (Durstenfeld, Algorithm 235).
+fn shuffle(order: &mut [usize], random: &mut Random) {
+    for end in (1..order.len()).rev() {
+        order.swap(end, random.below(end + 1));
+    }
+}
+
+/// One round of each way in this order, after a round of `last`.
 fn take_one<E: From<AffinityError>>(
     cpus: &[usize],
-    ways: usize,
+    order: &[usize],
+    mut last: Option<usize>,
     measure: &mut impl FnMut(usize) -> Result<Round, E>,
 ) -> Result<Turn, E> {
+    let ways = order.len();
     let mut hops = Vec::new();
     let mut look = || {
         if let [first, second] = cpus {
@@ -104,23 +128,27 @@ fn take_one<E: From<AffinityError>>(
         Ok::<_, AffinityError>(())
     };
     look()?;
-    let mut turn = Turn::default();
-    for way in 0..ways {
-        let mut round = measure(way)?;
+    let mut turn = Turn { ways: vec![f64::NAN; ways], clocks: vec![f64::NAN; ways], ..Turn::default() };
+    for &way in order {
+        // In a round that follows the same way's, the caches would be warmer than in others.
+        let mut after_another = |last: Option<usize>| {
+            if last == Some(way) && ways > 1 {
+                measure((way + 1) % ways)?;
+            }
+            measure(way)
+        };
+        let mut round = after_another(last)?;
         for _ in 0..REPEATS {
             if round.disturbed.is_some() {
-                // In one that follows the same way's, the caches would be warmer than in all others.
-                if ways > 1 {
-                    measure((way + ways - 1) % ways)?;
-                }
-                round = measure(way)?;
+                round = after_another(Some(way))?;
             }
         }
+        last = Some(way);
         if let Some(first) = cpus.first() {
-            turn.clocks.push(core_clock::measure(*first)?);
+            turn.clocks[way] = core_clock::measure(*first)?;
         }
         look()?;
-        turn.ways.push(round.cycles_per_unit);
+        turn.ways[way] = round.cycles_per_unit;
         turn.disturbed = turn.disturbed.or(round.disturbed);
     }
     if let Some(spread) = Spread::of(&hops) {
@@ -195,6 +223,7 @@ fn collect(turns: &[Turn], counted: &[usize]) -> Taken {
         ways: (0..ways).map(|way| counted.iter().map(|&turn| turns[turn].ways[way]).collect()).collect(),
         counted: counted.to_vec(),
         turns: turns.len(),
+        seed: 0,
         hop: Spread::of(&hops).map(|spread| spread.median),
         slow: false,
         void: None,
@@ -217,28 +246,54 @@ mod tests {
     fn turns_are_taken_until_enough_count() {
         let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
         let mut rounds = Vec::new();
-        let taken = take::<AffinityError>(&[cpu], 2, 3, |way| {
+        let taken = take::<AffinityError>(&[cpu], 2, 3, 7, |way| {
             rounds.push(way);
+            // All that the first turn may have, repeated rounds included.
             let disturbed = (rounds.len() <= 1 + 2 * REPEATS).then(|| "a storm passed".to_owned());
             Ok(Round { cycles_per_unit: way as f64, disturbed })
         });
         let taken = taken.unwrap();
         assert!(taken.turns >= 4 && !taken.counted.contains(&0) && taken.counted.len() == 3, "{taken:?}");
-        assert_eq!(taken.ways, [[0.0; 3], [1.0; 3]]);
-        assert_eq!(rounds[2 * REPEATS..], [0, 1].repeat(taken.turns));
+        assert_eq!((taken.ways, taken.seed), (vec![vec![0.0; 3], vec![1.0; 3]], 7));
+    }
+
+    #[test]
+    fn the_order_is_drawn_and_no_round_follows_its_own_way() {
+        let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
+        let rounds = |seed| {
+            let mut rounds = Vec::new();
+            let taken = take::<AffinityError>(&[cpu], 3, 40, seed, |way| {
+                rounds.push(way);
+                Ok(Round { cycles_per_unit: 1.0, disturbed: None })
+            });
+            (rounds, taken.unwrap().turns)
+        };
+        let (drawn, _) = rounds(1);
+        assert!(drawn.windows(2).all(|pair| pair[0] != pair[1]), "{drawn:?}");
+        // The clock may disturb turns, so that one of the two runs has more of them.
+        assert!(rounds(1).0.iter().zip(&drawn).all(|(one, other)| one == other));
+        assert!(rounds(2).0.iter().zip(&drawn).any(|(one, other)| one != other));
+        let mut first = [0; 3];
+        let (mut order, mut random) = ([0, 1, 2], Random::new(1));
+        for _ in 0..3_000 {
+            shuffle(&mut order, &mut random);
+            first[order[0]] += 1;
+        }
+        // Ten standard deviations.
+        assert!(first.iter().all(|&times| (740..1_260).contains(&times)), "{first:?}");
     }
 
     #[test]
     fn a_disturbed_round_is_repeated_and_the_turn_counts() {
         let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
-        let mut number = 0;
-        let turn = take_one::<AffinityError>(&[cpu], 2, &mut |way| {
-            number += 1;
-            let disturbed = (number == 1).then(|| "a storm passed".to_owned());
-            Ok(Round { cycles_per_unit: (10 * way + number) as f64, disturbed })
+        let mut rounds = Vec::new();
+        let turn = take_one::<AffinityError>(&[cpu], &[1, 0], Some(0), &mut |way| {
+            rounds.push(way);
+            let disturbed = (rounds.len() == 1).then(|| "a storm passed".to_owned());
+            Ok(Round { cycles_per_unit: (10 * way + rounds.len()) as f64, disturbed })
         });
         let turn = turn.unwrap();
-        assert_eq!((turn.ways, turn.disturbed), (vec![3.0, 14.0], None));
+        assert_eq!((turn.ways, turn.disturbed, rounds), (vec![4.0, 13.0], None, vec![1, 0, 1, 0]));
     }
 
     #[test]

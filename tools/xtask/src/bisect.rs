@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use warmlane_lab::bench;
 use warmlane_lab::statistics::median;
+use warmlane_lab::turns::any_seed;
 use warmlane_sys::affinity;
 
 use crate::compare::{self, Side, Taken, take_turns};
@@ -224,7 +225,7 @@ impl Measuring {
         };
         let mut first = start(first)?;
         let mut others = others.iter().map(|file| start(file)).collect::<anyhow::Result<Vec<_>>>()?;
-        let taken = take_turns(&mut first, &mut others, &cpus, rounds, self.length)?;
+        let taken = take_turns(&mut first, &mut others, &cpus, rounds, self.length, any_seed())?;
         Ok(taken)
     }
 

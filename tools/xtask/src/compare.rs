@@ -12,15 +12,16 @@ mod side;
 mod traffic;
 mod turns;
 
-use std::fs;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use warmlane_lab::machine::Machine;
+use warmlane_lab::turns::any_seed;
 use warmlane_sys::affinity;
 
 use crate::gate;
-use crate::workspace::{self, Metadata};
+use crate::workspace;
 use catalogue::{Comparison, Lanes};
 use outcome::Outcome;
 use setting::{Setting, Sides};
@@ -29,12 +30,21 @@ pub(crate) use turns::{Taken, take as take_turns};
 
 /// Fewer rounds than this say nothing about noise.
 const FEWEST_ROUNDS: u64 = 9;
-/// The length of a round on one lane, in seconds.
-const ONE_LANE: f64 = 0.5;
-/// The same on two: short, since the cost of moving a line may change at any time.
-const TWO_LANES: f64 = 0.1;
-/// The same where packets go through the kernel, beside seconds for the start of each round.
-const FED: f64 = 2.0;
+
+/// What is measured unless something else is asked for, and always for records: the same for all comparisons of a kind. Shorter rounds
+/// on two lanes, of 0.1 s, went for the most part on getting the caches back from the sides before. Where packets go through the kernel,
+/// each round begins with seconds for its start.
+fn usual(lanes: Lanes) -> (u64, f64) {
+    match lanes {
+        Lanes::One | Lanes::Two { .. } => (15, 0.5),
+        Lanes::Fed => (9, 1.0),
+    }
+}
+
+/// The exit status of `--check` where a promise is not kept; 1 and 2 are errors.
+const NOT_KEPT: u8 = 3;
+/// The same where all that count are kept, and some don't count.
+const VOID: u8 = 4;
 
 /// Options of the task.
 #[derive(Debug, clap::Args)]
@@ -44,12 +54,18 @@ pub(crate) struct Arguments {
     /// Print one JSON object a line on standard output, and nothing else there
     #[arg(long)]
     json: bool,
-    /// Undisturbed rounds of each side
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u64).range(FEWEST_ROUNDS..=10_000))]
-    rounds: u64,
-    /// Length of a round in seconds; 0.5 if not given, or 0.1 with two lanes, 2 for the router
+    /// End with exit status 3 if a promise is not kept, else with 4 if a result does not count
+    #[arg(long)]
+    check: bool,
+    /// Undisturbed rounds of each side; 15 if not given, 9 for the router
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(FEWEST_ROUNDS..=10_000))]
+    rounds: Option<u64>,
+    /// Length of a round in seconds; 0.5 if not given, 1 for the router
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
+    /// Draws the order in which the sides take turns; another one each time if not given
+    #[arg(long, value_name = "N")]
+    seed: Option<u32>,
     /// The CPU that all sides run on, one at a time; the last one that this process may use if not given
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
@@ -66,22 +82,22 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Runs the comparisons asked for.
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let comparisons: Vec<&Comparison> = if arguments.names.is_empty() {
         catalogue::all().collect()
     } else {
         arguments.names.iter().map(|name| catalogue::find(name)).collect::<anyhow::Result<_>>()?
     };
-    let Metadata { root, target_directory: target, .. } = workspace::metadata(None)?;
-    let directory = target.join("compare");
-    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    let mut setting = Setting::new(root, target, directory);
+    let mut setting = Setting::of(workspace::metadata(None)?)?;
     let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());
     for comparison in comparisons {
         match one(comparison, &mut setting, arguments) {
-            Ok(outcome) if arguments.json => println!("{}", serde_json::to_string(&outcome)?),
             Ok(outcome) => {
-                print!("{}", outcome.table());
+                if arguments.json {
+                    println!("{}", serde_json::to_string(&outcome)?);
+                } else {
+                    print!("{}", outcome.table());
+                }
                 outcomes.push(outcome);
             }
             // What nobody asked for by name may be impossible here; the others are not.
@@ -97,7 +113,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !arguments.names.is_empty() && !skipped.is_empty() {
         bail!("{} of {} comparisons could not be made", skipped.len(), arguments.names.len());
     }
-    Ok(())
+    let kept: Vec<_> = outcomes.iter().map(Outcome::kept).collect();
+    Ok(if arguments.check { status(&kept) } else { 0 }.into())
+}
+
+/// What `--check` ends with.
+fn status(kept: &[Option<bool>]) -> u8 {
+    if kept.contains(&Some(false)) {
+        NOT_KEPT
+    } else if kept.contains(&None) {
+        VOID
+    } else {
+        0
+    }
 }
 
 /// Makes one comparison.
@@ -110,14 +138,14 @@ fn one(
     // With the huge pages as they are before some are added for the comparison.
     let machine = Machine::measuring(&setting.cpus);
     let one_lane = comparison.lanes == Lanes::One;
-    let usual = match comparison.lanes {
-        Lanes::One => ONE_LANE,
-        Lanes::Two { .. } => TWO_LANES,
-        Lanes::Fed => FED,
+    let (rounds, seconds) = usual(comparison.lanes);
+    let plan = Plan {
+        rounds: arguments.rounds.unwrap_or(rounds) as usize,
+        length: Duration::from_secs_f64(arguments.seconds.unwrap_or(seconds)),
+        seed: arguments.seed.map_or_else(any_seed, u64::from),
     };
-    let length = Duration::from_secs_f64(arguments.seconds.unwrap_or(usual));
     let sides = (comparison.prepare)(setting)?;
-    let outcome = compare(comparison, sides, &setting.cpus, arguments.rounds as usize, length, machine)?;
+    let outcome = compare(comparison, sides, &setting.cpus, plan, machine)?;
     let instructions = if one_lane { gate::instructions(&setting.root, comparison.name) } else { Ok(None) };
     Ok(outcome.beside_instructions(instructions))
 }
@@ -139,12 +167,19 @@ fn cpus(lanes: Lanes, arguments: &Arguments) -> anyhow::Result<Vec<usize>> {
     Ok(vec![first, second])
 }
 
+/// How turns are taken.
+#[derive(Clone, Copy)]
+struct Plan {
+    rounds: usize,
+    length: Duration,
+    seed: u64,
+}
+
 fn compare(
     comparison: &'static Comparison,
     sides: Sides,
     cpus: &[usize],
-    rounds: usize,
-    length: Duration,
+    plan: Plan,
     machine: Machine,
 ) -> anyhow::Result<Outcome> {
     let mut ours = Side::start("ours", &sides.ours, cpus)?;
@@ -154,8 +189,10 @@ fn compare(
         .zip(&commands)
         .map(|(name, command)| Side::start(name, command, cpus))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let taken = turns::take(&mut ours, &mut peers, cpus, rounds, length)?;
-    Outcome::new(comparison, &names, taken, sides.missing.or_else(|| sides.pages.unfair.clone()), machine)
+    let Plan { rounds, length, seed } = plan;
+    let taken = turns::take(&mut ours, &mut peers, cpus, rounds, length, seed)?;
+    let missing = sides.missing.or_else(|| sides.pages.unfair.clone());
+    Outcome::new(comparison, &names, taken, length, missing, machine)
 }
 
 #[cfg(test)]
@@ -172,6 +209,13 @@ mod tests {
         lanes: Lanes::One,
         prepare: |_| bail!("not to be run"),
     };
+
+    #[test]
+    fn check_tells_what_is_not_kept_from_what_does_not_count() {
+        assert_eq!([status(&[]), status(&[Some(true)])], [0, 0]);
+        assert_eq!(status(&[Some(true), None]), VOID);
+        assert_eq!(status(&[None, Some(false), Some(true)]), NOT_KEPT);
+    }
 
     /// A program whose rounds take this many cycles for ten packets.
     fn program(cycles: &str) -> Command {
@@ -194,8 +238,8 @@ mod tests {
         };
         let cpu = affinity::allowed_cpus().unwrap()[0];
         // These programs answer at once, so hardly any time can be lost of what is allowed for a minute.
-        let outcome =
-            compare(&EXAMPLE, sides, &[cpu], 9, Duration::from_secs(60), Machine::default()).unwrap();
+        let plan = Plan { rounds: 9, length: Duration::from_secs(60), seed: 1 };
+        let outcome = compare(&EXAMPLE, sides, &[cpu], plan, Machine::default()).unwrap();
         assert_eq!((outcome.peer_name.as_str(), outcome.ratio, outcome.void), ("fast", Some(2.5), None));
         assert_eq!(outcome.others.len(), 1);
     }

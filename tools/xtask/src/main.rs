@@ -62,22 +62,20 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
     let result = match Arguments::parse().task {
-        Task::Layers => layers::run(),
         Task::Compare(arguments) => compare::run(&arguments),
-        Task::Gate(arguments) => gate::run(&arguments),
-        Task::Bpf(arguments) => bpf::run(&arguments),
-        Task::Bisect(arguments) => bisect::run(&arguments),
-        Task::Record(arguments) => figures::record(&arguments),
-        Task::Figures(arguments) => figures::run(&arguments),
-        Task::Fuzz(arguments) => fuzz::run(&arguments),
-        Task::MutateOrderings(arguments) => mutate_orderings::run(&arguments),
+        Task::Layers => layers::run().map(done),
+        Task::Gate(arguments) => gate::run(&arguments).map(done),
+        Task::Bpf(arguments) => bpf::run(&arguments).map(done),
+        Task::Bisect(arguments) => bisect::run(&arguments).map(done),
+        Task::Record(arguments) => figures::record(&arguments).map(done),
+        Task::Figures(arguments) => figures::run(&arguments).map(done),
+        Task::Fuzz(arguments) => fuzz::run(&arguments).map(done),
+        Task::MutateOrderings(arguments) => mutate_orderings::run(&arguments).map(done),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    result.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
 }

@@ -1,15 +1,16 @@
 //! Where a comparison takes place, and how its sides are started.
 
 use std::cell::OnceCell;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use warmlane_sys::clock::Clock;
 
 use super::dpdk::{self, Dpdk, Program};
 use super::huge_pages::Pages;
-use crate::workspace;
+use crate::workspace::{self, Metadata};
 
 /// What the router and its generator take, or testpmd and that generator.
 const ROUTER_BYTES: u64 = 320 << 20;
@@ -41,9 +42,13 @@ pub(crate) struct Sides {
 }
 
 impl Setting {
-    pub(crate) fn new(root: PathBuf, target: PathBuf, directory: PathBuf) -> Self {
+    /// In the workspace, with nothing built yet.
+    pub(crate) fn of(workspace: Metadata) -> anyhow::Result<Self> {
+        let Metadata { root, target_directory: target, .. } = workspace;
+        let directory = target.join("compare");
+        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let (ours, peers, crates) = Default::default();
-        Self { root, target, directory, cpus: Vec::new(), ours, peers, crates }
+        Ok(Self { root, target, directory, cpus: Vec::new(), ours, peers, crates })
     }
 
     /// `warmlane bench NAME --serve` with more arguments, on the CPUs of the comparison.
@@ -54,7 +59,7 @@ impl Setting {
     }
 
     /// Our command.
-    fn ours(&self) -> anyhow::Result<&PathBuf> {
+    pub(crate) fn ours(&self) -> anyhow::Result<&PathBuf> {
         once(&self.ours, || {
             let mut build = workspace::release_build();
             build.args(["--package", "warmlane-cli"]);

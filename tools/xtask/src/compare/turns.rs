@@ -17,6 +17,9 @@ pub(crate) struct Taken {
     pub(crate) peers: Vec<Vec<f64>>,
     /// The cycles for a line from CPU to CPU, with two lanes.
     pub(crate) hop: Option<f64>,
+    /// How many turns there were, and what their orders were drawn from.
+    pub(crate) turns: usize,
+    pub(crate) seed: u64,
     /// Whether these turns are of a slower regime than others of the run.
     pub(crate) slow: bool,
     /// Why the result doesn't count, if so.
@@ -30,9 +33,10 @@ pub(crate) fn take(
     cpus: &[usize],
     wanted: usize,
     length: Duration,
+    seed: u64,
 ) -> anyhow::Result<Taken> {
     let mut sides: Vec<&mut Side> = once(ours).chain(peers).collect();
-    let taken = turns::take(cpus, sides.len(), wanted, |side| sides[side].measure(length))?;
+    let taken = turns::take(cpus, sides.len(), wanted, seed, |side| sides[side].measure(length))?;
     Ok(Taken::of(taken))
 }
 
@@ -40,8 +44,8 @@ impl Taken {
     fn of(taken: turns::Taken) -> Self {
         let mut ways = taken.ways.into_iter();
         let ours = ways.next().unwrap_or_default();
-        let mut taken =
-            Self { ours, peers: ways.collect(), hop: taken.hop, slow: taken.slow, void: taken.void };
+        let turns::Taken { turns, seed, hop, slow, void, .. } = taken;
+        let mut taken = Self { ours, peers: ways.collect(), turns, seed, hop, slow, void };
         taken.void = taken.void.take().or_else(|| taken.unsteady());
         taken
     }
