@@ -85,7 +85,7 @@ const REPORT_EXAMPLES: &str = "Examples:
   warmlane lab report locks rcu --rounds 15
   warmlane lab report --records lab/*.json --comparisons compare/*.json";
 
-const DEFAULTS: Defaults = Defaults { rounds: 9, seconds: 0.02 };
+const DEFAULTS: Defaults = Defaults { rounds: 9, seconds: 0.1 };
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(Command::Report(arguments)) = &arguments.command {

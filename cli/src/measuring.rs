@@ -13,7 +13,7 @@ pub(crate) struct Flags {
     /// How many rounds count for each figure [default: 15 for a bench, 9 for an experiment].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: Option<u32>,
-    /// How long a round takes, in seconds [default: 0.05 for a bench, 0.02 for an experiment].
+    /// How long a round takes, in seconds [default: 0.05 for a bench, 0.1 for an experiment].
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
     /// Draws the order of what takes turns; another one each time if not given. Results tell it.

@@ -94,8 +94,36 @@ pub struct Record {
 pub struct Measured {
     /// The command.
     pub command: String,
-    /// The day.
+    /// The day, of several runs that of the last one.
     pub date: String,
+    /// How many runs count, of which each figure is the middle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<usize>,
+    /// How many more there were that don't count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub void_runs: Option<usize>,
+    /// What else is to be known about the runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Whether the sources have changed since, where that was looked at.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub older_code: bool,
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.date)?;
+        if let Some(runs) = self.runs {
+            write!(formatter, ", {runs} runs that count")?;
+        }
+        if let Some(void) = self.void_runs.filter(|&void| void > 0) {
+            write!(formatter, ", {void} that don't")?;
+        }
+        if let Some(note) = &self.note {
+            write!(formatter, " ({note})")?;
+        }
+        formatter.write_str(if self.older_code { ", older code" } else { "" })
+    }
 }
 
 impl Record {

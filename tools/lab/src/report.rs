@@ -6,7 +6,7 @@ use crate::page;
 use crate::plot::PlotError;
 use crate::record::{Measured, Record};
 use crate::setting::Steadiness;
-use crate::statistics::Spread;
+use crate::statistics::{Interval, Spread};
 use crate::table::{Cell, Column};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,9 @@ pub struct Comparison {
     /// The same turn by turn; records of before November 2026 have it not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratios: Option<Spread>,
+    /// Where the ratio lies, by the turns of the run or, in a record, by the runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
     /// The ratio that was promised.
     pub promise: f64,
     /// What physics allows.
@@ -80,10 +83,12 @@ impl Comparison {
 
     /// The verdict in a word, and as a class of the page's style.
     fn verdict(&self) -> (&'static str, &'static str) {
-        match (&self.void, self.ratio) {
-            (None, Some(ratio)) if ratio >= self.promise => ("kept", "kept"),
+        match (&self.void, self.interval) {
+            (Some(_), _) => ("void", "void"),
+            (None, Some(interval)) if interval.low >= self.promise => ("kept", "kept"),
             (None, Some(_)) => ("not kept", "not-kept"),
-            _ => ("void", "void"),
+            // Of fewer than five runs there is no interval.
+            (None, None) => ("not known", "void"),
         }
     }
 }
@@ -180,11 +185,14 @@ fn compared(comparisons: &[Comparison], mixed: bool) -> Markup {
     html! {
         div.part {
             h2.part { "Against peers" }
-            p { "Medians of rounds that took turns on the same CPUs of this machine; a ratio above 1 is better than the peer." }
+            p {
+                "Medians of rounds that took turns on the same CPUs of this machine; a ratio above 1 is better than the peer. Each end of \
+                 the interval holds with 95 %, and a promise is kept if all of the interval is; of fewer than five runs that is not known."
+            }
             div.scroll { table {
                 thead { tr {
                     th.text { "comparison" } th.text { "peer" } th.text { "unit" } th { "ours" } th { "peer" } th { "ratio" }
-                    th { "promised" } th.text { "verdict" }
+                    th { "interval" } th { "promised" } th.text { "verdict" } th.text { "measured" }
                 } }
                 tbody { @for comparison in comparisons {
                     @let (verdict, class) = comparison.verdict();
@@ -194,8 +202,10 @@ fn compared(comparisons: &[Comparison], mixed: bool) -> Markup {
                         td { (Cell::from(counts.then_some(comparison.ours.median))) }
                         td { (Cell::from(comparison.peer.filter(|_| counts).map(|peer| peer.median))) }
                         td { (comparison.ratio.filter(|_| counts).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))) }
+                        td { (comparison.interval.filter(|_| counts).map_or_else(|| "-".to_owned(), |Interval { low, high }| format!("{low:.2} to {high:.2}"))) }
                         td { (format!("{:.2}", comparison.promise)) }
                         td.text { span class=(class) { (verdict) } @if let Some(reason) = &comparison.void { ": " (reason) } }
+                        td.text { @if let Some(measured) = &comparison.measured { (measured) } }
                     }
                 } }
             } }
@@ -231,7 +241,7 @@ fn section(record: &Record, mixed: bool) -> Result<Markup, PlotError> {
                 @if mixed { dt { "Machine" } dd { (record.machine) } }
                 @if let Some(measured) = &record.measured {
                     dt { "Measured" } dd {
-                        (measured.date) " by " code { (measured.command) }
+                        (measured) ", by " code { (measured.command) }
                         @if let Some(commit) = record.machine.sources() { ", commit " (commit) }
                     }
                 }
@@ -289,7 +299,7 @@ mod tests {
     use crate::counters::{Absent, Counted};
     use crate::plot::{Axis, Figure, Marks, Series};
 
-    const LINE: &str = r#"{"name":"ring-spsc","unit":"cycles/element","ours":{"median":4.0,"min":3.5,"max":5.0},"peer_name":"rte_ring","peer":{"median":8.0,"min":7.0,"max":9.0},"ratio":2.0,"promise":1.5,"bound":"lines","rounds":15,"void":null}"#;
+    const LINE: &str = r#"{"name":"ring-spsc","unit":"cycles/element","ours":{"median":4.0,"min":3.5,"max":5.0},"peer_name":"rte_ring","peer":{"median":8.0,"min":7.0,"max":9.0},"ratio":2.0,"interval":{"low":1.5,"high":2.25},"promise":1.5,"bound":"lines","rounds":15,"void":null}"#;
 
     fn record() -> Record {
         let axis = |label| Axis::linear(label);
@@ -324,9 +334,16 @@ mod tests {
         let comparisons = Comparison::read(&format!("{LINE}\n\n")).unwrap();
         let skipped = [("rings", "it needs a second CPU".to_owned())];
         let page = page(&comparisons, &[record()], &skipped).unwrap();
-        for text in
-            ["ring-spsc", "2.00", "kept", "12.3", "The depot &lt;wins&gt;.", "<svg", "it needs a second CPU"]
-        {
+        for text in [
+            "ring-spsc",
+            "2.00",
+            "1.50 to 2.25",
+            ">kept<",
+            "12.3",
+            "The depot &lt;wins&gt;.",
+            "<svg",
+            "it needs a second CPU",
+        ] {
             assert!(page.contains(text), "{text}");
         }
         // SVG names its own vocabulary; nothing is fetched.
@@ -384,7 +401,14 @@ mod tests {
     #[test]
     fn the_first_page_has_the_machine_and_when_it_was_measured() {
         let mut record = record();
-        record.measured = Some(Measured { command: "a < b".to_owned(), date: "2026-01-02".to_owned() });
+        record.measured = Some(Measured {
+            command: "a < b".to_owned(),
+            date: "2026-01-02".to_owned(),
+            runs: Some(5),
+            void_runs: Some(1),
+            note: None,
+            older_code: true,
+        });
         (record.machine.commit, record.machine.changed_since_commit) =
             (Some("0123456789abcdef".to_owned()), Some(true));
         record.machine.huge_pages = vec![crate::machine::HugePages { page_bytes: 2 << 20, total: 512 }];
@@ -392,12 +416,21 @@ mod tests {
         let page = page(&[], &[record], &[]).unwrap();
         for text in [
             "<dd>2026-01-02</dd>",
+            "<dd>2026-01-02, 5 runs that count, 1 that don't, older code, by ",
             "0123456789ab and changes",
             "512 of 2 MiB; transparent ones: madvise",
             "<code>a &lt; b</code>",
         ] {
             assert!(page.contains(text), "{text}");
         }
+    }
+
+    #[test]
+    fn the_whole_interval_has_to_keep_the_promise() {
+        let verdict = |line: &str| Comparison::read(line).unwrap()[0].verdict().0;
+        assert_eq!(verdict(LINE), "kept");
+        assert_eq!(verdict(&LINE.replace(r#""low":1.5"#, r#""low":1.49"#)), "not kept");
+        assert_eq!(verdict(&LINE.replace(r#"{"low":1.5,"high":2.25}"#, "null")), "not known");
     }
 
     #[test]
@@ -416,7 +449,7 @@ mod tests {
         record.steadiness = vec![measurement("one", 9, &[]), measurement("two", 0, &["a storm passed"])];
         record.void = Some("1 of 4 figures do not count".to_owned());
         let page = page(&Comparison::read(&void).unwrap(), &[record], &[]).unwrap();
-        assert!(page.contains("<td>-</td><td>-</td><td>-</td><td>1.50</td>"), "{page}");
+        assert!(page.contains("<td>-</td><td>-</td><td>-</td><td>-</td><td>1.50</td>"), "{page}");
         for text in [
             ": ours has two modes",
             "This does not count: </strong>1 of 4 figures",

@@ -3,7 +3,7 @@
 //! Turns cancel what drifts (clock, temperature, neighbours on the same host); a round that lost time to others is
 //! repeated, and a result that still depends on chance is marked void instead of being printed as a figure to rely on.
 
-mod catalogue;
+pub(crate) mod catalogue;
 mod dpdk;
 mod huge_pages;
 mod outcome;
@@ -22,9 +22,11 @@ use warmlane_sys::affinity;
 
 use crate::gate;
 use crate::workspace;
-use catalogue::{Comparison, Lanes};
+use catalogue::Comparison;
+pub(crate) use catalogue::Lanes;
 use outcome::Outcome;
-use setting::{Setting, Sides};
+pub(crate) use setting::Setting;
+use setting::Sides;
 pub(crate) use side::Side;
 pub(crate) use turns::{Taken, take as take_turns};
 
@@ -34,7 +36,7 @@ const FEWEST_ROUNDS: u64 = 9;
 /// What is measured unless something else is asked for, and always for records: the same for all comparisons of a kind. Shorter rounds
 /// on two lanes, of 0.1 s, went for the most part on getting the caches back from the sides before. Where packets go through the kernel,
 /// each round begins with seconds for its start.
-fn usual(lanes: Lanes) -> (u64, f64) {
+pub(crate) fn usual(lanes: Lanes) -> (u64, f64) {
     match lanes {
         Lanes::One | Lanes::Two { .. } => (15, 0.5),
         Lanes::Fed => (9, 1.0),
@@ -47,7 +49,7 @@ const NOT_KEPT: u8 = 3;
 const VOID: u8 = 4;
 
 /// Options of the task.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Arguments {
     /// What to compare, such as l3-forward; all that there is if nothing is named
     names: Vec<String>,
@@ -126,6 +128,12 @@ fn status(kept: &[Option<bool>]) -> u8 {
     } else {
         0
     }
+}
+
+/// Makes one comparison as for a record, with nothing but the usual.
+pub(crate) fn measure(name: &str, setting: &mut Setting) -> anyhow::Result<serde_json::Value> {
+    let outcome = one(catalogue::find(name)?, setting, &Arguments::default())?;
+    Ok(serde_json::to_value(outcome)?)
 }
 
 /// Makes one comparison.

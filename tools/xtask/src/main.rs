@@ -5,7 +5,7 @@
 //! - `gate` counts the hot paths' instructions and compares them with what is allowed.
 //! - `bpf` compiles the BPF programs, or checks that they are what their sources make.
 //! - `bisect` finds the commit that made a bench slower.
-//! - `record` keeps what a command measured, and `figures` checks that documents quote it as it is.
+//! - `record` measures what documents quote and keeps all runs, and `figures` checks that they quote it as it is.
 //! - `fuzz` builds and runs the fuzz targets with a stable compiler.
 //! - `mutate-orderings` weakens each memory ordering of `base/sync` and sees whether a test notices.
 //!
@@ -23,6 +23,7 @@ mod fuzz;
 mod gate;
 mod layers;
 mod mutate_orderings;
+mod record;
 #[cfg(test)]
 mod walks;
 mod workspace;
@@ -51,8 +52,8 @@ enum Task {
     Bpf(bpf::Arguments),
     /// Find the commit that made a bench slower
     Bisect(bisect::Arguments),
-    /// Keep what a command measured in perf/figures, for documents to quote
-    Record(figures::RecordArguments),
+    /// Measure rows in announced runs and keep each in perf/figures, for documents to quote
+    Record(record::Arguments),
     /// Check that figures quoted in documents are those of their records
     Figures(figures::Arguments),
     /// Build and run fuzz targets
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
         Task::Gate(arguments) => gate::run(&arguments).map(done),
         Task::Bpf(arguments) => bpf::run(&arguments).map(done),
         Task::Bisect(arguments) => bisect::run(&arguments).map(done),
-        Task::Record(arguments) => figures::record(&arguments).map(done),
+        Task::Record(arguments) => record::run(&arguments).map(done),
         Task::Figures(arguments) => figures::run(&arguments).map(done),
         Task::Fuzz(arguments) => fuzz::run(&arguments).map(done),
         Task::MutateOrderings(arguments) => mutate_orderings::run(&arguments).map(done),

@@ -1,76 +1,51 @@
-//! `cargo xtask record --machine NAME -- COMMAND`: what a command measured, kept in `perf/figures/NAME` with the command and
-//! the machine.
+//! `cargo xtask record`: what rows of the documents rest on, measured in so many runs as were announced, each of which is kept.
+//!
+//! Beside each record in `perf/figures/MACHINE` lies the log of its runs ([`log`]), of which the record is made ([`summary`]). The rules
+//! are in CONTRIBUTING.md.
 
+pub(crate) mod log;
+pub(crate) mod sources;
+pub(crate) mod summary;
+
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
+use warmlane_lab::machine::Machine;
+use warmlane_lab::statistics::median;
 
-use crate::workspace::{self, Metadata};
+use crate::compare::{self, Lanes, Setting, catalogue};
+use crate::workspace;
+use log::{Log, Run, Series};
+use sources::Today;
 
 /// The folder of the records, below the repository's root: in it one for each machine.
-pub(super) const FOLDER: &str = "perf/figures";
+pub(crate) const FOLDER: &str = "perf/figures";
+/// How many runs there may be for each that shall count.
+const PATIENCE: usize = 2;
 
 /// Options of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// What this machine is called: the folder of its records below perf/figures, such as zen5
-    #[arg(long, value_name = "NAME", value_parser = name)]
-    machine: String,
-    /// A command that prints one JSON object a line, such as `cargo xtask compare lpm4 --json`
-    #[arg(required = true, last = true, value_name = "COMMAND")]
-    command: Vec<String>,
-}
-
-/// Runs the command and keeps each of its results in a file of its own. Results that are void are not kept.
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Metadata { root, .. } = workspace::metadata(None)?;
-    let [program, rest @ ..] = arguments.command.as_slice() else { bail!("name a command to run") };
-    let output = Command::new(program)
-        .args(rest)
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("{program} does not start"))?;
-    if !output.status.success() {
-        bail!("{program} failed ({}), and nothing was recorded", output.status);
-    }
-    let date = Command::new("date").args(["--utc", "+%F"]).output().context("date does not start")?;
-    let measured = json!({
-        "command": shown(&arguments.command),
-        "date": String::from_utf8_lossy(&date.stdout).trim(),
-    });
-    let text = String::from_utf8(output.stdout).context("the command printed something else than text")?;
-    let mut void = Vec::new();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        match kept(line, &measured)? {
-            Kept::Record { path, record } => {
-                let file = root.join(FOLDER).join(&arguments.machine).join(path).with_extension("json");
-                if let Some(folder) = file.parent() {
-                    fs::create_dir_all(folder)
-                        .with_context(|| format!("cannot make {}", folder.display()))?;
-                }
-                let text = serde_json::to_string_pretty(&record)? + "\n";
-                fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-                println!("{}", file.strip_prefix(&root).unwrap_or(&file).display());
-            }
-            Kept::Void(reason) => void.push(reason),
-        }
-    }
-    if !void.is_empty() {
-        bail!("not recorded, since they do not count: {}", void.join("; "));
-    }
-    Ok(())
-}
-
-/// What becomes of a result.
-#[derive(Debug, PartialEq)]
-enum Kept {
-    /// The path of its record below the folder, without the suffix.
-    Record { path: String, record: Value },
-    /// It doesn't count, for this reason.
-    Void(String),
+    #[arg(long, value_name = "NAME", value_parser = name, required_unless_present = "dry_run")]
+    machine: Option<String>,
+    /// What to measure: comparisons, such as compare/lpm4, and experiments, such as lab/locks
+    #[arg(required_unless_present = "all", value_name = "ROW", value_parser = row)]
+    rows: Vec<String>,
+    /// All comparisons that the documents lead with, in one go, from a commit without changes
+    #[arg(long)]
+    all: bool,
+    /// How many runs shall count, announced in the log before the first
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=99))]
+    runs: u8,
+    /// Only list what would be measured, and how long it takes
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// A name of a file or folder, which needs no quoting in documents.
@@ -81,109 +56,185 @@ fn name(name: &str) -> anyhow::Result<String> {
     Ok(name.to_owned())
 }
 
-fn kept(line: &str, measured: &Value) -> anyhow::Result<Kept> {
-    let result: Map<String, Value> = serde_json::from_str(line)
-        .with_context(|| format!("a JSON object a line was expected (--json?), not: {line}"))?;
-    let name = result.get("name").and_then(Value::as_str);
-    let name = self::name(name.with_context(|| format!("the result has no name: {line}"))?)?;
-    if let Some(reason) = result.get("void").and_then(Value::as_str) {
-        return Ok(Kept::Void(format!("{name} is void, {reason}")));
+fn row(row: &str) -> anyhow::Result<String> {
+    match row.split_once('/') {
+        Some(("compare", name)) => catalogue::find(name).map(|_| ())?,
+        Some(("lab", name)) => warmlane_lab::experiment::find(name).map(|_| ())?,
+        _ => bail!("a row is compare/NAME or lab/NAME"),
     }
-    // The kind tells from the fields: comparisons have a peer, experiments a table.
-    let kind = ["peer_name", "columns"].map(|field| result.contains_key(field));
-    let kind = match kind {
-        [true, _] => "compare",
-        [_, true] => "lab",
-        _ => "bench",
-    };
-    let path = format!("{kind}/{name}");
-    let mut record = result;
-    record.insert("measured".to_owned(), measured.clone());
-    Ok(Kept::Record { path, record: Value::Object(record) })
+    Ok(row.to_owned())
 }
 
-/// The command as one would type it: without the folder that the program lies in, which is another one on each machine.
-fn shown(command: &[String]) -> String {
-    let program = |word: &String| {
-        let name = Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
-        name.unwrap_or_else(|| word.clone())
-    };
-    let plain = |word: &String| {
-        if word.contains(|letter: char| letter.is_whitespace() || letter == '\'') {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        } else {
-            word.clone()
+/// Measures the rows in turns, one run of each after the other, so that those of one row are at different times.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let workspace = workspace::metadata(None)?;
+    let headlines = catalogue::HEADLINES.iter().filter(|_| arguments.all);
+    let headlines = headlines.map(|(name, _)| format!("compare/{name}"));
+    let rows: BTreeSet<String> = arguments.rows.iter().cloned().chain(headlines).collect();
+    let root = workspace.root.clone();
+    if arguments.dry_run {
+        print!("{}", plan(&root, arguments.machine.as_deref(), &rows, usize::from(arguments.runs))?);
+        return Ok(());
+    }
+    if arguments.all {
+        let changed = workspace::git(
+            &root,
+            &["status", "--porcelain", "--", ":/", &format!(":(exclude,top){FOLDER}")],
+        )?;
+        if !changed.is_empty() {
+            bail!("what is in no commit can't be measured with --all: commit or remove it\n{changed}");
         }
-    };
-    let [first, rest @ ..] = command else { return String::new() };
-    [program(first)].iter().chain(rest).map(plain).collect::<Vec<_>>().join(" ")
+    }
+    let folder = root.join(FOLDER).join(arguments.machine.as_deref().context("--machine NAME is missing")?);
+    let mut rows = rows.into_iter().map(|row| Row::open(&folder, row)).collect::<anyhow::Result<Vec<_>>>()?;
+    for row in &mut rows {
+        let today = Today::of(&root, workspace::metadata(None)?)?;
+        row.announce(&today, usize::from(arguments.runs))?;
+    }
+    let mut setting = Setting::of(workspace)?;
+    let mut failures = Vec::new();
+    while let Some(most) = rows.iter().map(|row| row.log.left().0).max().filter(|&most| most > 0) {
+        // Those that have had more of their runs wait for the others.
+        for row in rows.iter_mut().filter(|row| row.log.left().0 == most) {
+            let before = Today::of(&root, workspace::metadata(None)?)?;
+            if let Err(error) = row.measure(&before, &mut setting) {
+                failures.push(format!("{}: {error:#}", row.name));
+            }
+        }
+        if !failures.is_empty() {
+            bail!("{}\nthe same command goes on where it has ended", failures.join("\n"));
+        }
+    }
+    Ok(())
 }
 
-/// Reads a record.
-pub(super) fn read(file: &Path) -> anyhow::Result<Value> {
-    let text = fs::read_to_string(file).context("there is no such record: cargo xtask record makes it")?;
-    let record: Value = serde_json::from_str(&text).context("the record is no JSON")?;
-    if record.get("measured").is_none() {
-        bail!("the file is no record of `cargo xtask record`");
+/// A row, with the log of its runs.
+struct Row {
+    name: String,
+    /// Its log's file.
+    file: PathBuf,
+    log: Log,
+}
+
+impl Row {
+    fn open(folder: &Path, name: String) -> anyhow::Result<Self> {
+        let file = folder.join(&name).with_extension(log::SUFFIX);
+        let log = Log::read(&file).with_context(|| file.display().to_string())?;
+        let machine = |value: &Value| serde_json::from_value::<Machine>(value.get("machine")?.clone()).ok();
+        let last = log.runs().iter().rev().find_map(|run| machine(run.result.as_ref()?));
+        let same =
+            |a: &Machine, b: &Machine| (&a.cpu, &a.microcode, a.cpus) == (&b.cpu, &b.microcode, b.cpus);
+        if let Some(last) = last.filter(|last| !same(last, &Machine::this())) {
+            bail!("{} is of another machine ({last}): give this one a name of its own", file.display());
+        }
+        Ok(Self { name, file, log })
     }
-    Ok(record)
+
+    /// Says how many runs are to come, unless such a series is to be finished first.
+    fn announce(&mut self, today: &Today, runs: usize) -> anyhow::Result<()> {
+        let same_code =
+            self.log.runs().last().is_none_or(|run| today.of_row(&self.name).as_ref() == Some(&run.sources));
+        let left = self.log.left().0;
+        if left > 0 && same_code {
+            eprintln!("xtask: {} has announced runs that are still to be made, {left} at most", self.name);
+            return Ok(());
+        }
+        let command = match self.name.split_once('/') {
+            Some(("lab", name)) => format!("cargo run --release -- lab {name} --json"),
+            _ => format!("cargo xtask compare {} --json", self.name.trim_start_matches("compare/")),
+        };
+        let series = Series { runs, at_most: PATIENCE * runs, date: date()?, command, note: None };
+        self.log.announce(&self.file, series)
+    }
+
+    /// Makes one run, and the record anew.
+    fn measure(&mut self, today: &Today, setting: &mut Setting) -> anyhow::Result<()> {
+        let sources = today.of_row(&self.name).context("there is no such row")?;
+        let started = Instant::now();
+        let result = match self.name.split_once('/') {
+            Some(("lab", name)) => experiment(name, setting),
+            _ => compare::measure(self.name.trim_start_matches("compare/"), setting),
+        };
+        let void = |result: &Value| result.get("void").and_then(Value::as_str).map(str::to_owned);
+        let void = match &result {
+            Ok(result) => void(result),
+            Err(error) => Some(format!("it failed: {error:#}")),
+        };
+        let number = self.log.runs().len() + 1;
+        eprintln!("xtask: {} {}, run {number}: {}", date()?, self.name, void.as_deref().unwrap_or("counts"));
+        let (result, failure) = match result {
+            Ok(result) => (Some(result), None),
+            Err(error) => (None, Some(error)),
+        };
+        let took = Some(started.elapsed().as_secs_f64().round());
+        self.log.append_run(&self.file, Run { number, date: date()?, took, sources, void, result })?;
+        if let Some(text) = text(&self.log, &self.name)? {
+            fs::write(self.file.with_extension("json"), text)?;
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+/// The text of the record of this row's log; `None` if no run has a result.
+pub(crate) fn text(log: &Log, row: &str) -> anyhow::Result<Option<String>> {
+    let promise = row.strip_prefix("compare/").and_then(|name| Some(catalogue::find(name).ok()?.promise));
+    let record = summary::record(log, promise);
+    record.map(|record| Ok(serde_json::to_string_pretty(&record)? + "\n")).transpose()
+}
+
+/// One experiment, by the program that users have.
+fn experiment(name: &str, setting: &Setting) -> anyhow::Result<Value> {
+    let mut command = Command::new(setting.ours()?);
+    let text = workspace::output(command.args(["lab", name, "--json"]).stdin(Stdio::null()))?;
+    serde_json::from_str(&text).context("the experiment printed something else than its result")
+}
+
+fn date() -> anyhow::Result<String> {
+    Ok(workspace::output(Command::new("date").args(["--utc", "+%FT%RZ"]))?.trim().to_owned())
+}
+
+/// What would be measured, and how long it takes.
+fn plan(root: &Path, machine: Option<&str>, rows: &BTreeSet<String>, runs: usize) -> anyhow::Result<String> {
+    let mut lines = Vec::new();
+    let (mut total, mut unknown) = (0.0, 0);
+    for row in rows {
+        let log = machine
+            .map(|machine| Log::read(&root.join(FOLDER).join(machine).join(row).with_extension(log::SUFFIX)));
+        let took: Vec<f64> =
+            log.transpose()?.iter().flat_map(|log| log.runs().iter().filter_map(|run| run.took)).collect();
+        let (seconds, how) = match estimate(row) {
+            _ if !took.is_empty() => (Some(median(&took)), "as the runs before"),
+            estimate => (estimate, "estimated"),
+        };
+        total += seconds.unwrap_or(0.0) * runs as f64;
+        unknown += usize::from(seconds.is_none());
+        lines.push(seconds.map_or_else(
+            || format!("{row:<36} {runs} runs, how long is not known"),
+            |seconds| format!("{row:<36} {runs} runs of {seconds:>5.0} s, {how}"),
+        ));
+    }
+    let unknown = if unknown > 0 { format!(" and {unknown} of unknown length") } else { String::new() };
+    lines.push(format!(
+        "{} rows: {:.1} hours{unknown}, {PATIENCE} times as long at most if runs don't count",
+        rows.len(),
+        total / 3_600.0
+    ));
+    Ok(lines.join("\n") + "\n")
+}
+
+/// About how many seconds a run takes that nobody has made yet: rounds, what comes between them, and the start of each side.
+fn estimate(row: &str) -> Option<f64> {
+    let comparison = catalogue::find(row.strip_prefix("compare/")?).ok()?;
+    let sides =
+        catalogue::HEADLINES.iter().find(|(name, _)| *name == comparison.name).map_or(3, |(_, sides)| *sides);
+    let (rounds, seconds) = compare::usual(comparison.lanes);
+    let between = if comparison.lanes == Lanes::Fed { 4.0 } else { 0.1 };
+    // Where one side would follow itself, a round of another comes between: once in as many turns as there are sides.
+    Some(
+        (f64::from(sides) + 1.0 / f64::from(sides)) * rounds as f64 * (seconds + between)
+            + 5.0 * f64::from(sides),
+    )
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn path(line: &str) -> String {
-        match kept(line, &json!({"command": "x"})).unwrap() {
-            Kept::Record { path, record } => {
-                assert_eq!(record["measured"]["command"], "x");
-                path
-            }
-            Kept::Void(reason) => reason,
-        }
-    }
-
-    #[test]
-    fn results_are_kept_by_kind_and_name() {
-        assert_eq!(path(r#"{"name":"lpm4","peer_name":"rte_fib","void":null}"#), "compare/lpm4");
-        assert_eq!(path(r#"{"name":"copy","columns":[]}"#), "lab/copy");
-        assert_eq!(path(r#"{"name":"replay-drop","median":1.0}"#), "bench/replay-drop");
-    }
-
-    #[test]
-    fn what_does_not_count_is_not_kept() {
-        let reason = path(r#"{"name":"lpm4","peer_name":"rte_fib","void":"ours has two modes"}"#);
-        assert_eq!(reason, "lpm4 is void, ours has two modes");
-        let error = |line| kept(line, &Value::Null).unwrap_err().to_string();
-        assert!(error("lpm4 against rte_fib").contains("a JSON object a line"));
-        assert!(error("{}").contains("no name"));
-        assert!(error(r#"{"name":"../lpm4"}"#).contains("can't be a file's name"));
-    }
-
-    #[test]
-    fn commands_are_shown_as_typed() {
-        let words = ["sh", "-c", "echo it's"].map(str::to_owned);
-        assert_eq!(shown(&words), r"sh -c 'echo it'\''s'");
-    }
-
-    #[test]
-    fn a_program_s_own_folder_is_not_recorded() {
-        for program in
-            ["/home/me/my target/release/warmlane", "target/release/warmlane", "./warmlane", "warmlane"]
-        {
-            let words = [program, "lab", "copy", "--pcap", "./frames.pcap"].map(str::to_owned);
-            assert_eq!(shown(&words), "warmlane lab copy --pcap ./frames.pcap");
-        }
-    }
-
-    #[test]
-    fn only_records_are_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.json");
-        assert!(read(&file).unwrap_err().to_string().contains("no such record"));
-        fs::write(&file, "{\"ratio\":2}").unwrap();
-        assert!(read(&file).unwrap_err().to_string().contains("no record of"));
-        fs::write(&file, "{\"ratio\":2,\"measured\":{}}").unwrap();
-        assert_eq!(read(&file).unwrap()["ratio"], 2);
-    }
-}
+mod tests;

@@ -74,6 +74,24 @@ pub(crate) fn metadata(manifest: Option<&Path>) -> anyhow::Result<Metadata> {
     serde_json::from_slice(&output.stdout).context("cargo metadata printed something unexpected")
 }
 
+/// What git prints in the repository at `root`, without the end of its last line.
+pub(crate) fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<String> {
+    let text = output(Command::new("git").arg("-C").arg(root).args(arguments))?;
+    // Not what comes first: a line of `git status` may begin with a space.
+    Ok(text.trim_end().to_owned())
+}
+
+/// What a program prints that has to succeed.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().with_context(|| format!("{name} does not start"))?;
+    if !output.status.success() {
+        let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        bail!("{name} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{name} printed something else than text"))
+}
+
 /// Runs a program to its end, with what it prints going to standard error: standard output is for results.
 pub(crate) fn run_quietly(command: &mut Command) -> anyhow::Result<ExitStatus> {
     let name = command.get_program().to_string_lossy().into_owned();

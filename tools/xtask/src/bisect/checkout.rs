@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use crate::workspace::{MEASURED_BUILD, run_quietly};
+use crate::workspace::{self, MEASURED_BUILD, run_quietly};
 
 /// The folders of the commits that were needed. They are removed when this is dropped; what cargo built stays for the next time.
 pub(super) struct Checkouts {
@@ -44,13 +44,7 @@ impl Checkouts {
     }
 
     fn git(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        let output = Command::new("git").arg("-C").arg(&self.root).args(arguments).output();
-        let output = output.context("git does not start")?;
-        if !output.status.success() {
-            bail!("git {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-        }
-        // Not what comes first: a line of `git status` may begin with a space.
-        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+        workspace::git(&self.root, arguments)
     }
 
     /// A revision's commit.

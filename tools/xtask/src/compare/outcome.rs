@@ -229,7 +229,13 @@ mod tests {
     }
 
     fn taken() -> Taken {
-        Taken { ours: vec![20.0; 9], peers: vec![vec![60.0; 9], vec![50.0; 9]], turns: 10, seed: 3, ..Taken::default() }
+        Taken {
+            ours: vec![20.0; 9],
+            peers: vec![vec![60.0; 9], vec![50.0; 9]],
+            turns: 10,
+            seed: 3,
+            ..Taken::default()
+        }
     }
 
     #[test]
@@ -329,9 +335,15 @@ mod tests {
 
     #[test]
     fn the_bound_of_two_lanes_has_this_run_s_figures() {
-        let outcome =
-            Outcome::new(&PAIR, &names(), Taken { hop: Some(160.0), ..taken() }, ROUND, None, Machine::default())
-                .unwrap();
+        let outcome = Outcome::new(
+            &PAIR,
+            &names(),
+            Taken { hop: Some(160.0), ..taken() },
+            ROUND,
+            None,
+            Machine::default(),
+        )
+        .unwrap();
         assert!(outcome.bound.starts_with("the speed of light; 0.25 lines per unit"), "{}", outcome.bound);
         assert!(outcome.bound.contains("together 40.0: ours takes 0.50 times that"), "{}", outcome.bound);
     }

@@ -2,48 +2,93 @@
 
 use serde_json::Value;
 
-/// What a complaint says about a figure that refilling makes right.
-pub(super) const DIFFERS: &str = "the record says";
+/// Stands behind the last figure of a line that a record of older code gave.
+const OLDER: &str = "†";
+/// Begins the line of a document that says what that means.
+const LEGEND: &str = "† ";
 
-/// What a text's check came to.
-#[derive(Debug, PartialEq)]
+/// What a text's check came to. Complaints have their line's number in front.
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Checked {
     /// How many quotations there are.
     pub(super) quoted: usize,
-    /// What is wrong, each with its line's number in front.
+    /// What differs from the records, and is right in `refilled`.
+    pub(super) differing: Vec<String>,
+    /// What else is wrong.
     pub(super) complaints: Vec<String>,
     /// The text with the records' figures.
     pub(super) refilled: String,
 }
 
+/// A record as it is quoted.
+pub(super) struct Quoted {
+    pub(super) record: Value,
+    /// Whether its sources have changed since.
+    pub(super) older: bool,
+}
+
 /// Checks each link into a JSON file; `read` gives the file's content.
-pub(super) fn check(text: &str, read: impl Fn(&str) -> anyhow::Result<Value>) -> Checked {
-    let mut checked = Checked { quoted: 0, complaints: Vec::new(), refilled: String::new() };
-    let mut in_code = false;
+pub(super) fn check(text: &str, read: impl Fn(&str) -> anyhow::Result<Quoted>) -> Checked {
+    let mut checked = Checked::default();
+    let (mut in_code, mut explained, mut marked) = (false, false, None);
     for (number, line) in text.split_inclusive('\n').enumerate() {
+        let number = number + 1;
         in_code ^= line.trim_start().starts_with("```");
+        explained |= line.starts_with(LEGEND);
         let mut rest = line;
         while let Some(quotation) = (!in_code).then(|| Quotation::first(rest)).flatten() {
+            let Quotation { before, text, file, fragment, end } = quotation;
             checked.quoted += 1;
-            checked.refilled += quotation.before;
-            let right =
-                read(quotation.file).and_then(|record| written(quotation.text, quotation.fragment, &record));
-            let complaint = match &right {
-                Ok(right) if right == quotation.text => None,
-                Ok(right) => Some(format!(
-                    "'{}' is quoted, {DIFFERS} '{right}' ({}#{})",
-                    quotation.text, quotation.file, quotation.fragment
+            checked.refilled += before;
+            let link = &rest[before.len() + text.len()..end];
+            rest = &rest[end..];
+            let quoted = read(file);
+            let right = quoted.as_ref().map_err(|error| format!("{error:#}"));
+            let right = right.and_then(|quoted| {
+                written(text, fragment, &quoted.record).map_err(|error| format!("{error:#}"))
+            });
+            match &right {
+                Ok(right) if right == text => {}
+                Ok(right) => checked.differing.push(format!(
+                    "{number}: '{text}' is quoted, the record says '{right}' ({file}#{fragment})"
                 )),
-                Err(error) => Some(format!("{error:#} ({}#{})", quotation.file, quotation.fragment)),
-            };
-            checked.complaints.extend(complaint.map(|complaint| format!("{}: {complaint}", number + 1)));
-            checked.refilled += right.as_deref().unwrap_or(quotation.text);
-            checked.refilled += &rest[quotation.before.len() + quotation.text.len()..quotation.end];
-            rest = &rest[quotation.end..];
+                Err(error) => checked.complaints.push(format!("{number}: {error} ({file}#{fragment})")),
+            }
+            checked.refilled += right.as_deref().unwrap_or(text);
+            checked.refilled += link;
+            let Ok(Quoted { older, .. }) = quoted else { continue };
+            let mark = older && !cites(rest, file);
+            let after = rest.strip_prefix(OLDER);
+            if mark != after.is_some() {
+                let what = if mark { "a figure of older code is not marked as one" } else { "no older code" };
+                checked.differing.push(format!("{number}: {what} ('{OLDER}' behind it; {file})"));
+            }
+            rest = after.unwrap_or(rest);
+            if mark {
+                checked.refilled += OLDER;
+                marked = marked.or(Some(number));
+            }
         }
         checked.refilled += rest;
     }
+    if let Some(line) = marked.filter(|_| !explained) {
+        checked.complaints.push(format!(
+            "{line}: figures of older code are marked, and no line that begins with '{LEGEND}' says what that means"
+        ));
+    }
     checked
+}
+
+/// Whether a line quotes this file.
+fn cites(line: &str, file: &str) -> bool {
+    let mut rest = line;
+    while let Some(quotation) = Quotation::first(rest) {
+        if quotation.file == file {
+            return true;
+        }
+        rest = &rest[quotation.end..];
+    }
+    false
 }
 
 /// One link `[text](file.json#fragment)`.
@@ -226,13 +271,14 @@ mod tests {
 
     fn checked(text: &str) -> Checked {
         check(text, |file| {
-            anyhow::ensure!(file == "a/b.json", "there is no {file}");
-            Ok(json!({
+            anyhow::ensure!(file == "a/b.json" || file == "a/old.json", "there is no {file}");
+            let record = json!({
                 "ratio": 2.136, "peer_name": "rte_fib", "routes": 901_899, "per_second": 62_345_678.0,
                 "ours": {"median": 41.66, "min": 41.2, "max": 1043.04},
                 "columns": [{"name": "way"}, {"name": "cost one"}],
                 "rows": [["scalar", 3.25], ["SIMD", 2.5], [64, 7.0], [4096, "mix", 8.5], [4096, "64", 9.5]]
-            }))
+            });
+            Ok(Quoted { record, older: file == "a/old.json" })
         })
     }
 
@@ -250,14 +296,14 @@ mod tests {
                     [8.5](a/b.json#rows/4096,mix/2) [9.5](a/b.json#rows/4096,64/2)\n\
                     ```\n[9](a/b.json#ratio)\n```\n";
         let checked = checked(text);
-        assert_eq!(checked, Checked { quoted: 10, complaints: vec![], refilled: text.to_owned() });
+        assert_eq!(checked, Checked { quoted: 10, refilled: text.to_owned(), ..Checked::default() });
     }
 
     #[test]
     fn wrong_figures_are_told_and_refilled() {
         let checked = checked("x\n**[2.20](a/b.json#ratio)** [1.0 (2.0 – 3.0)](a/b.json#ours).\n");
         assert_eq!(
-            checked.complaints,
+            checked.differing,
             [
                 "2: '2.20' is quoted, the record says '2.14' (a/b.json#ratio)",
                 "2: '1.0 (2.0 – 3.0)' is quoted, the record says '41.7 (41.2 – 1043.0)' (a/b.json#ours)"
@@ -267,6 +313,20 @@ mod tests {
             checked.refilled,
             "x\n**[2.14](a/b.json#ratio)** [41.7 (41.2 – 1043.0)](a/b.json#ours).\n"
         );
+    }
+
+    #[test]
+    fn figures_of_older_code_are_marked_once_a_line() {
+        let bare = "| [2.14](a/old.json#ratio) | [901,899](a/old.json#routes) | [2](a/b.json#ratio) |\n\n† Older code.\n";
+        let marked = bare.replace("routes)", "routes)†");
+        let found = checked(bare);
+        assert!(found.differing[0].starts_with("1: a figure of older code is not marked"), "{found:?}");
+        assert_eq!((found.differing.len(), &found.refilled), (1, &marked));
+        assert_eq!((checked(&marked).differing.len(), checked(&marked).complaints.len()), (0, 0));
+        // A mark that has become wrong goes.
+        let wrong = "[2](a/b.json#ratio)† as before";
+        assert_eq!(checked(wrong).refilled, "[2](a/b.json#ratio) as before");
+        assert!(complaint("[2](a/old.json#ratio)†").contains("says what that means"));
     }
 
     #[test]
