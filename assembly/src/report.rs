@@ -91,7 +91,7 @@ pub struct ForwardReport {
     pub icmp_errors: u64,
     /// ICMP errors not sent because there were too many.
     pub icmp_errors_limited: u64,
-    /// ICMP errors not sent for want of a buffer, an address or room.
+    /// ICMP errors not sent for want of a buffer, an address or space.
     pub icmp_errors_unsent: u64,
     /// Packets that were cut into fragments.
     pub fragmented: u64,

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     buffers: u32,
     /// Bytes for data in each buffer; longer packets are chained.
     #[arg(long, value_name = "BYTES", default_value_t = 2_048, value_parser = clap::value_parser!(u16).range(1..))]
-    room: u16,
+    data_size: u16,
     /// Bytes kept free in front of the data, for headers that are put on later.
     #[arg(long, value_name = "BYTES", default_value_t = 128)]
     headroom: u16,
@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
 
 const EXAMPLES: &str = "Examples:
   warmlane pool
-  warmlane pool --buffers 65536 --room 4096 --compare 4416,4608
+  warmlane pool --buffers 65536 --data-size 4096 --compare 4416,4608
   warmlane pool --cache L1:32K:8:64 --cache L2:1M:8:64 --svg sets.svg
   warmlane pool --port xdp --channels 12 --ranks 2 --json";
 
@@ -160,17 +160,17 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 fn plan(arguments: &Arguments) -> anyhow::Result<(Report, Plan)> {
     let config = PoolConfig {
         buffers: arguments.buffers,
-        room: usize::from(arguments.room),
+        data_size: usize::from(arguments.data_size),
         headroom: usize::from(arguments.headroom),
         ..PoolConfig::default()
     };
     let (needed, headroom) = (config.buffer_bytes(), config.headroom);
     if needed > usize::from(u16::MAX) {
         bail!(
-            "--headroom {} and --room {} make a buffer of {needed} bytes with its header, more than the {} that one \
-             can have: longer packets are chained, so less room will do",
+            "--headroom {} and --data-size {} make a buffer of {needed} bytes with its header, more than the {} that one \
+             can have: longer packets are chained, so smaller buffers will do",
             config.headroom,
-            config.room,
+            config.data_size,
             u16::MAX
         );
     }
@@ -317,13 +317,13 @@ mod tests {
         assert_eq!(error("--stride 2048"), "--stride 2048");
         assert!(error("--compare 0").ends_with("such as 64"));
         assert!(error("--compare 18446744073709551552").ends_with("such as 65536"));
-        assert!(error("--room 65535 --headroom 65535").contains("131134 bytes"));
+        assert!(error("--data-size 65535 --headroom 65535").contains("131134 bytes"));
     }
 
     #[test]
     fn ports_and_channels_are_planned_for() {
         let report = |line: &str| super::plan(&arguments(&format!("{CACHES} {line}"))).unwrap();
-        let (twelve, plan) = report("--room 2304 --channels 12 --compare 2496");
+        let (twelve, plan) = report("--data-size 2304 --channels 12 --compare 2496");
         assert_eq!((twelve.stride, twelve.channels_used), (2_624, Some(1.0)), "2,496 bytes are 3 × 13 lines");
         assert!(text::text(&twelve, &plan).unwrap().contains("12 channels of 1 ranks"));
         let (aligned, plan) = report("--port xdp-aligned-4096 --port memif --headroom 256");
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_refused_by_the_parser() {
         for line in
-            ["pool --buffers 0", "pool --buffers 16777217", "pool --room 0", "pool --cache L1:32K:12:64"]
+            ["pool --buffers 0", "pool --buffers 16777217", "pool --data-size 0", "pool --cache L1:32K:12:64"]
         {
             assert!(Command::try_parse_from(line.split_whitespace()).is_err(), "{line}");
         }

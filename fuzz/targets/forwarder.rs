@@ -62,8 +62,8 @@ fn world() -> &'static World {
 }
 
 fn packet(pool: &Pool, frame: &[u8], flags: Flags) -> Option<Packet> {
-    let room = if flags.chained() { SEGMENT } else { pool.room() };
-    let mut parts = frame.chunks(room);
+    let data_size = if flags.chained() { SEGMENT } else { pool.data_size() };
+    let mut parts = frame.chunks(data_size);
     let mut packet = pool.take()?;
     packet.fill(parts.next().unwrap_or_default()).ok()?;
     for part in parts {
@@ -107,7 +107,7 @@ const PORTS: usize = 2;
 fn forward(world: &World, forwarder: &mut Forwarder, burst: &mut Burst) {
     let before = forwarder.view().sent();
     let received = forwarder.view().received() + burst.len() as u64;
-    // As much room as a burst has: chance can fill it with fragments and answers.
+    // As much space as a burst has: chance can fill it with fragments and answers.
     let mut kept = KeptOutputs::of(forwarder).without(Forwarder::PUNT).without(Forwarder::HOLD);
     forwarder.process(burst, &mut kept.outputs());
     assert!(burst.is_empty());
@@ -142,7 +142,7 @@ fuzz_target!(|bytes: &[u8]| {
         if let Some(packet) = packet(&world.pool, &frame, flags) {
             assert!(burst.push(packet).is_ok());
         }
-        if burst.room() == 0 || flags.last() {
+        if burst.space() == 0 || flags.last() {
             forward(world, &mut forwarder, &mut burst);
         }
     }

@@ -52,7 +52,7 @@ fn converse(data: &[u8]) {
     let mut alive = true;
     for piece in text.chunks(usize::from(size) * 8 + 1) {
         if alive {
-            client.write_all(piece).expect("there is room: the other end has read what came before");
+            client.write_all(piece).expect("there is space: the other end has read what came before");
             alive = connection.serve(&mut answer);
             read(&mut client);
         }

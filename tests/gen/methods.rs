@@ -16,7 +16,7 @@ const BUFFER: f64 = 2_000.0;
 /// Seconds between two trials: the buffer is empty again when the next begins.
 const SETTLE: &str = "0.25";
 
-/// How far off a device seems that lost its CPU for some milliseconds: packets that come late find room that was not there
+/// How far off a device seems that lost its CPU for some milliseconds: packets that come late find space that was not there
 /// when they were due, and those that come all at once find less.
 const EARLY: f64 = 1.1;
 const LATE: f64 = 0.9;

@@ -64,7 +64,7 @@ fn punted_packets_that_get_nowhere_are_counted() {
     assert!(report.drops("/punts/0/transmitted/drops")["link-down"] >= 3, "{:#}", report.value());
 }
 
-/// The kernel has no room for what is punted, as strace tells the router instead of it.
+/// The kernel has no space for what is punted, as strace tells the router instead of it.
 #[test]
 fn punted_packets_that_the_kernel_refuses_are_drops() {
     let Some(lab) = RouterLab::new(1500, &["strace"]) else { return };

@@ -100,9 +100,9 @@ fn interfaces_may_move_away_one_by_one() {
     RouterLab::finish_without("w0", process);
 }
 
-/// While the router is stopped, the kernel runs out of room for its news.
+/// While the router is stopped, the kernel runs out of space for its news.
 #[test]
-fn news_that_the_kernel_had_no_room_for_are_made_up_for() {
+fn news_that_the_kernel_had_no_space_for_are_made_up_for() {
     const ROUTES: usize = 20_000;
     let Some(lab) = RouterLab::new(1500, &[]) else { return };
     let process = lab.start("w0 e0", "");

@@ -231,7 +231,7 @@ impl<'a> Frr<'a> {
             command.arg("--socket").arg(directory.join("zserv.api"));
             command.arg("--pid_file").arg(file("pid")).arg("--config_file").arg(file("conf"));
             if program == ZEBRA {
-                // With less room, the kernel's news of so many routes get lost, and zebra doesn't notice. So has Debian's
+                // With less space, the kernel's news of so many routes get lost, and zebra doesn't notice. So has Debian's
                 // /etc/frr/daemons.
                 command.args(["--nl-bufsize", "90000000"]);
             }

@@ -22,7 +22,7 @@ struct Ticker {
 impl ReceiveQueue for Ticker {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
-        while Instant::now() >= self.next && burst.room() > 0 {
+        while Instant::now() >= self.next && burst.space() > 0 {
             let Some(number) = self.ticks.next() else { break };
             self.next += Duration::from_micros(100);
             let mut frame = [0; 60];

@@ -39,7 +39,7 @@ pub struct Producer<T, P: Side, C: Side> {
 }
 
 impl<T: Copy, P: Side, C: Side> Producer<T, P, C> {
-    /// Puts in all of `values` or, if there is not room for all, none. `true`: they are in, one behind the other. More
+    /// Puts in all of `values` or, if there is not space for all, none. `true`: they are in, one behind the other. More
     /// values than the capacity never fit.
     #[inline(always)]
     #[must_use = "the values are not in the ring if this is false"]
@@ -48,7 +48,7 @@ impl<T: Copy, P: Side, C: Side> Producer<T, P, C> {
         unsafe { self.ends.shared.push(values, values.len()) == values.len() }
     }
 
-    /// Puts in `values` from the front, as many as there is room for; returns how many.
+    /// Puts in `values` from the front, as many as there is space for; returns how many.
     #[inline(always)]
     #[must_use = "only so many of the values are in the ring"]
     pub fn push_burst(&mut self, values: &[T]) -> usize {
@@ -66,7 +66,7 @@ impl<T: Copy, P: Side, C: Side> Producer<T, P, C> {
         self.len() == 0
     }
 
-    /// Elements that there is room for: at least so many if there is no other producer, because the consumer only makes
+    /// Elements that there is space for: at least so many if there is no other producer, because the consumer only makes
     /// more.
     pub fn free(&self) -> usize {
         self.capacity() - self.len()
@@ -87,14 +87,14 @@ impl<T: Copy, P: Side, C: Side> Producer<T, P, C> {
 }
 
 impl<T: Copy + Default, C: Side> Producer<T, Single, C> {
-    /// Slots for `count` elements, to fill in place, or `None` if there is not room for all. `None` too if `count` is 0.
+    /// Slots for `count` elements, to fill in place, or `None` if there is not space for all. `None` too if `count` is 0.
     #[inline]
     pub fn reserve_bulk(&mut self, count: usize) -> Option<Reservation<'_, T, Single, C>> {
         // SAFETY: the only producer, borrowed by `&mut` for as long as the result lives.
         unsafe { Reservation::new(&self.ends.shared, count, count) }
     }
 
-    /// Slots for up to `count` elements, to fill in place, or `None` if there is no room.
+    /// Slots for up to `count` elements, to fill in place, or `None` if there is no space.
     #[inline]
     pub fn reserve_burst(&mut self, count: usize) -> Option<Reservation<'_, T, Single, C>> {
         // SAFETY: as in `reserve_bulk`.
@@ -174,7 +174,7 @@ impl<T: Copy, P: Side> Consumer<T, P, Single> {
         self.len() == 0
     }
 
-    /// Elements that there is room for. The producers may have put more in by the time this returns.
+    /// Elements that there is space for. The producers may have put more in by the time this returns.
     pub fn free(&self) -> usize {
         self.capacity() - self.len()
     }

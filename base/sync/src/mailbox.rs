@@ -6,7 +6,7 @@ use crate::ring::{self, RingError};
 use std::fmt;
 use std::mem::MaybeUninit;
 
-/// Makes a mailbox with room for `capacity` messages, a power of two.
+/// Makes a mailbox with space for `capacity` messages, a power of two.
 ///
 /// Neither end ever waits. A message is owned: it is dropped exactly once, by who receives it, or with the mailbox if
 /// nobody does. Looking into an empty one is a relaxed load of a line that only the sender writes, and only when it
@@ -97,7 +97,7 @@ impl<T: Send> Sender<T> {
     /// Puts a message in. Never waits.
     ///
     /// # Errors
-    /// [`SendError`] with the message, if there is no room or the receiver is gone. If it leaves later, messages inside
+    /// [`SendError`] with the message, if there is no space or the receiver is gone. If it leaves later, messages inside
     /// are dropped.
     pub fn send(&mut self, message: T) -> Result<(), SendError<T>> {
         // A2: acquire, pairs with R2. Without it the message could overwrite one that the receiver still copies.
@@ -123,7 +123,7 @@ impl<T: Send> Sender<T> {
         self.shared.received.load(Ordering::Acquire) & GONE != 0
     }
 
-    /// Messages that there is room for.
+    /// Messages that there is space for.
     pub fn capacity(&self) -> usize {
         self.shared.slots.len()
     }
@@ -213,7 +213,7 @@ pub enum SendError<T> {
     Full {
         /// What was to be sent.
         message: T,
-        /// Messages that there is room for.
+        /// Messages that there is space for.
         capacity: usize,
     },
     /// Nobody will ever look.

@@ -40,10 +40,10 @@ impl<T: Copy, S: Concurrent> AnyRing<T, S> {
         Ok(Self { shared: Shared::new(capacity)? })
     }
 
-    /// Puts in all of `values` or, if there is not room for all, none. `true`: they are in, one behind the other. More
+    /// Puts in all of `values` or, if there is not space for all, none. `true`: they are in, one behind the other. More
     /// values than the capacity never fit.
     ///
-    /// Room counts once the threads that emptied it, and those before them, have published. So if elements are
+    /// Space counts once the threads that emptied it, and those before them, have published. So if elements are
     /// never more than the capacity, counting those that are out with some thread, this always succeeds (not in an
     /// [`RtsRing`](crate::extra::RtsRing), where those that came later have to be done as well).
     #[inline]
@@ -53,7 +53,7 @@ impl<T: Copy, S: Concurrent> AnyRing<T, S> {
         unsafe { self.shared.push(values, values.len()) == values.len() }
     }
 
-    /// Puts in `values` from the front, as many as there is room for; returns how many. They are in one behind the
+    /// Puts in `values` from the front, as many as there is space for; returns how many. They are in one behind the
     /// other.
     #[inline]
     #[must_use = "only so many of the values are in the ring"]
@@ -90,7 +90,7 @@ impl<T: Copy, S: Concurrent> AnyRing<T, S> {
         self.len() == 0
     }
 
-    /// Elements that there was room for a moment ago.
+    /// Elements that there was space for a moment ago.
     pub fn free(&self) -> usize {
         self.capacity() - self.len()
     }

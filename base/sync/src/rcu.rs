@@ -98,7 +98,7 @@ pub enum RcuError {
     },
     /// As many readers as the domain was made for.
     #[error(
-        "no room for reader '{name}': the RCU domain was made for {maximum} readers and has as many; \
+        "no space for reader '{name}': the RCU domain was made for {maximum} readers and has as many; \
          make it for more or drop one"
     )]
     TooManyReaders {

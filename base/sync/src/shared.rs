@@ -90,7 +90,7 @@ impl<T, P: Side, C: Side> Shared<T, P, C> {
     }
 }
 
-/// Puts in values from the front, as many as there is room for; if that is less than `minimum`, none. Returns how many.
+/// Puts in values from the front, as many as there is space for; if that is less than `minimum`, none. Returns how many.
 ///
 /// # Safety
 /// As for [`Side::reserve`] of `producers`, and `look` gives the tail of the last side of these slots, plus the capacity.
@@ -108,14 +108,14 @@ pub(crate) unsafe fn push<T: Copy>(
     }
     // SAFETY: the caller's promise is passed on.
     let Some(reserved) = (unsafe { producers.reserve(look, values.len(), minimum) }) else { return 0 };
-    let Reserved { position, count, room } = reserved;
+    let Reserved { position, count, space } = reserved;
     // SAFETY: `reserve` gave these slots to this thread alone, at most values.len() and at most the capacity; all of
     // them are published, once.
     unsafe {
         slots.write(position, values.get_unchecked(..count));
         producers.publish(reserved, count);
     }
-    slots.fetch_to_write(position, count, room);
+    slots.fetch_to_write(position, count, space);
     count
 }
 
@@ -137,8 +137,8 @@ pub(crate) unsafe fn pop<T: Copy>(
     }
     // SAFETY: the caller's promise is passed on.
     let Some(reserved) = (unsafe { consumers.reserve(look, values.len(), minimum) }) else { return 0 };
-    let Reserved { position, count, room } = reserved;
-    slots.fetch_to_read(position, count, room);
+    let Reserved { position, count, space } = reserved;
+    slots.fetch_to_read(position, count, space);
     // SAFETY: `reserve` gave these slots to this thread alone, at most values.len(), at most the capacity, and all before
     // the other side's tail, so they hold elements; all of them are published, once.
     unsafe {

@@ -20,7 +20,7 @@ pub struct Reserved {
     /// How many.
     pub(crate) count: usize,
     /// How many the side could have had, as last seen.
-    pub(crate) room: usize,
+    pub(crate) space: usize,
 }
 
 pub(crate) mod sealed {

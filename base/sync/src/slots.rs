@@ -172,28 +172,28 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Fetches the lines of `count` slots that are to be written in a moment, if this side has room as far as that:
-    /// `room` slots from `position` on.
+    /// Fetches the lines of `count` slots that are to be written in a moment, if this side has space as far as that:
+    /// `space` slots from `position` on.
     #[inline(always)]
-    pub(crate) fn fetch_to_write(&self, position: u64, count: usize, room: usize) {
-        self.fetch(position, count, room, prefetch_to_write);
+    pub(crate) fn fetch_to_write(&self, position: u64, count: usize, space: usize) {
+        self.fetch(position, count, space, prefetch_to_write);
     }
 
-    /// Fetches the lines of `count` slots that are to be read in a moment, if there are elements as far as that: `room`
+    /// Fetches the lines of `count` slots that are to be read in a moment, if there are elements as far as that: `space`
     /// elements from `position` on.
     #[inline(always)]
-    pub(crate) fn fetch_to_read(&self, position: u64, count: usize, room: usize) {
-        self.fetch(position, count, room, prefetch_to_read);
+    pub(crate) fn fetch_to_read(&self, position: u64, count: usize, space: usize) {
+        self.fetch(position, count, space, prefetch_to_read);
     }
 
     #[inline(always)]
-    fn fetch(&self, position: u64, count: usize, room: usize, prefetch: impl Fn(*const Slot<T>)) {
+    fn fetch(&self, position: u64, count: usize, space: usize, prefetch: impl Fn(*const Slot<T>)) {
         if size_of::<T>() == 0 || size_of::<T>() > LINE_BYTES {
             return;
         }
         let ahead = FETCH_AHEAD_BYTES / size_of::<T>();
         // Not in a ring that is no longer than that, and not lines that the other side is still at.
-        if room >= ahead + count && self.capacity > ahead {
+        if space >= ahead + count && self.capacity > ahead {
             for offset in (0..count).step_by(LINE_BYTES / size_of::<T>()) {
                 let index = self.index(position + (ahead + offset) as u64);
                 prefetch(self.cells.as_ptr().wrapping_add(index));

@@ -86,7 +86,7 @@ impl<'a, T: Copy, P: Exclusive, C: Side> Reservation<'a, T, P, C> {
         std::mem::forget(self);
         // SAFETY: the first of those that were reserved, once, because the guard is gone; initialised, see `new`.
         unsafe { shared.producers.publish(reserved, count) };
-        shared.slots.fetch_to_write(reserved.position, count, reserved.room);
+        shared.slots.fetch_to_write(reserved.position, count, reserved.space);
     }
 }
 
@@ -130,7 +130,7 @@ impl<'a, T: Copy, P: Side, C: Exclusive> Peek<'a, T, P, C> {
     pub(crate) unsafe fn new(shared: &'a Shared<T, P, C>, wanted: usize, minimum: usize) -> Option<Self> {
         // SAFETY: the caller's promise is passed on.
         let reserved = unsafe { shared.peek(wanted, minimum.max(1)) }?;
-        shared.slots.fetch_to_read(reserved.position, reserved.count, reserved.room);
+        shared.slots.fetch_to_read(reserved.position, reserved.count, reserved.space);
         Some(Self { shared, reserved, elements: PhantomData })
     }
 

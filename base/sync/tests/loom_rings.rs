@@ -185,7 +185,7 @@ fn a_consumer_may_trust_what_another_saw<S: Concurrent + 'static>(capacity: usiz
     });
 }
 
-/// As in a pool: who has taken an element out can always put it back, because the ring has room for all.
+/// As in a pool: who has taken an element out can always put it back, because the ring has space for all.
 fn what_came_out_always_fits_in_again<S: Concurrent + 'static>() {
     model(3, || {
         let ring = Arc::new(AnyRing::<u32, S>::new(2).unwrap());
@@ -193,7 +193,7 @@ fn what_came_out_always_fits_in_again<S: Concurrent + 'static>() {
         let circulate = |ring: &AnyRing<u32, S>| {
             let mut value = [0];
             if ring.pop_burst(&mut value) == 1 {
-                assert!(ring.push_bulk(&value), "no room for {}", value[0]);
+                assert!(ring.push_bulk(&value), "no space for {}", value[0]);
             }
         };
         let other = thread::spawn({

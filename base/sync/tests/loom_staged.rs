@@ -35,7 +35,7 @@ fn each_stage_sees_what_the_one_before_did() {
             received.extend_from_slice(&values[..count]);
         };
         take(&mut consumer);
-        // If there is room already, the producer writes where the stage has worked and the consumer read.
+        // If there is space already, the producer writes where the stage has worked and the consumer read.
         let more = producer.push_burst(&[3]);
         let (mut stage, _) = worker.join().unwrap();
         if let Some(mut work) = stage.work_burst(3) {

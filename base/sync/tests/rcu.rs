@@ -36,7 +36,7 @@ fn what_cannot_be_made_is_refused_with_the_reason() {
     let error = domain.reader("lane 1").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no room for reader 'lane 1': the RCU domain was made for 1 readers and has as many; make it for more or drop one"
+        "no space for reader 'lane 1': the RCU domain was made for 1 readers and has as many; make it for more or drop one"
     );
     drop(first);
     assert_eq!(domain.reader("lane 1").unwrap().name(), "lane 1");

@@ -413,7 +413,7 @@ fn hts_in_place_elements_arrive_once_and_each_producers_in_order() {
     assert!(ring.is_empty());
 }
 
-/// A pool's use: elements circulate, and there is always room for what was taken out.
+/// A pool's use: elements circulate, and there is always space for what was taken out.
 fn what_came_out_always_fits_in_again<S: Concurrent>() {
     const ELEMENTS: u32 = 16;
     let ring = AnyRing::<u32, S>::new(ELEMENTS as usize).unwrap();
@@ -434,7 +434,7 @@ fn what_came_out_always_fits_in_again<S: Concurrent>() {
                     for &value in &values[..count] {
                         holders[value as usize].store(false, Ordering::Relaxed);
                     }
-                    assert!(ring.push_bulk(&values[..count]), "no room for {count}");
+                    assert!(ring.push_bulk(&values[..count]), "no space for {count}");
                 }
             });
         }

@@ -196,11 +196,11 @@ impl<'a> Frame<'a> {
     pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BuildError> {
         self.check()?;
         let (needed, available) = (self.length(), buffer.len());
-        let no_room = BuildError::NoRoom { needed, available };
-        let frame = buffer.get_mut(..needed).ok_or(no_room)?;
+        let no_space = BuildError::NoSpace { needed, available };
+        let frame = buffer.get_mut(..needed).ok_or(no_space)?;
         let mut writer = Writer { rest: frame };
         // The length was summed from the same parts, so they fit.
-        self.write_layers(&mut writer).ok_or(no_room)?;
+        self.write_layers(&mut writer).ok_or(no_space)?;
         writer.rest.fill(0);
         Ok(needed)
     }
@@ -208,7 +208,7 @@ impl<'a> Frame<'a> {
     /// The frame as a vector of its own.
     ///
     /// # Errors
-    /// [`BuildError`] if the layers don't fit together; never [`BuildError::NoRoom`].
+    /// [`BuildError`] if the layers don't fit together; never [`BuildError::NoSpace`].
     pub fn to_vec(&self) -> Result<Vec<u8>, BuildError> {
         self.check()?;
         let mut bytes = vec![0; self.length()];

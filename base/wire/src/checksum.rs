@@ -97,7 +97,7 @@ pub fn sum(bytes: &[u8]) -> u16 {
             *lane += (word & 0xffff_ffff) + (word >> 32);
         }
     }
-    // Both halves of a lane are below 2^32, so their sum over all lanes has room.
+    // Both halves of a lane are below 2^32, so their sum over all lanes has space.
     let mut total = 0_u64;
     if !blocks.is_empty() {
         total = lanes.iter().map(|lane| (lane & 0xffff_ffff) + (lane >> 32)).sum();

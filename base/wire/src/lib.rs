@@ -1,6 +1,6 @@
 //! Views, edits and builders of protocol headers, Internet checksums, flows and their hashes.
 //!
-//! This room knows how headers look on the wire and nothing else: no buffers, no ports, no tables, no clock.
+//! This crate knows how headers look on the wire and nothing else: no buffers, no ports, no tables, no clock.
 //!
 //! - One file per protocol. A view wraps a fixed-size array reference (`&[u8; 20]` for IPv4), so after the one
 //!   length check that made the array no field access is checked again.

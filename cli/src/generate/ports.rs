@@ -137,8 +137,8 @@ fn open_loop(options: &str, pool: Pool) -> anyhow::Result<Ports> {
 /// A pool whose buffers hold the plan's frames, whole lines of them.
 pub(super) fn pool(plan: &Plan) -> anyhow::Result<Pool> {
     let default = PoolConfig::default();
-    let room = plan.longest().next_multiple_of(LINE_BYTES).max(default.room);
-    let pool = Pool::new(&PoolConfig { room, ..default })?;
+    let data_size = plan.longest().next_multiple_of(LINE_BYTES).max(default.data_size);
+    let pool = Pool::new(&PoolConfig { data_size, ..default })?;
     if let Some(fallback) = pool.fallback() {
         eprintln!("note: packet memory: {fallback}");
     }

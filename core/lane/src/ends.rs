@@ -31,7 +31,7 @@ impl From<PacketReceiver> for Input {
 
 /// Where packets go.
 pub enum Output {
-    /// A port's queue. What finds no room in front of it is dropped and counted, unless the queue is lossless
+    /// A port's queue. What finds no space in front of it is dropped and counted, unless the queue is lossless
     /// ([`TransmitQueue::is_lossless`]): then it is waited for.
     Queue(Box<dyn TransmitQueue>),
     /// Another lane, which is waited for.

@@ -15,7 +15,7 @@ drop_reasons! {
         Unconnected: "unconnected", Loss;
         /// The packet was on its way to a queue that has ended or broken.
         OutputClosed: "output-closed", Loss;
-        /// The packet found no room in front of the queue or stage that it was to go to.
+        /// The packet found no space in front of the queue or stage that it was to go to.
         OutputFull: "output-full", Loss;
         /// The packet had not left when its lane ended.
         Unsent: "unsent", Loss;

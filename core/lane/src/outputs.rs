@@ -177,13 +177,13 @@ impl<'a> Outputs<'a> {
         if matches!(line.end, End::Closed(_)) { None } else { Some(&mut line.burst) }
     }
 
-    /// Tries to make room where the output's burst is full; says whether there is some now.
+    /// Tries to make space where the output's burst is full; says whether there is some now.
     #[cold]
-    pub fn make_room(&mut self, output: usize) -> bool {
+    pub fn make_space(&mut self, output: usize) -> bool {
         self.line(output).is_some_and(|line| !line.refuses && line.transmit() > 0)
     }
 
-    /// Hands a packet to an output. If that leads nowhere, has ended or has no room, the packet is dropped, and counted by the
+    /// Hands a packet to an output. If that leads nowhere, has ended or has no space, the packet is dropped, and counted by the
     /// lane under [`LaneDrop`]. A stage that counts such drops itself, or knows a better place for the packet, takes
     /// [`push`](Self::push).
     #[inline]
@@ -207,7 +207,7 @@ impl<'a> Outputs<'a> {
     /// Hands a packet to an output, for stages that say themselves what becomes of one that doesn't get there.
     ///
     /// # Errors
-    /// The packet, if the output leads nowhere ([`is_connected`](Self::is_connected)) or has no room.
+    /// The packet, if the output leads nowhere ([`is_connected`](Self::is_connected)) or has no space.
     #[inline]
     pub fn push(&mut self, output: usize, packet: Packet) -> Result<(), Packet> {
         let mut packet = packet;
@@ -219,7 +219,7 @@ impl<'a> Outputs<'a> {
                 },
                 None => return Err(packet),
             }
-            if !self.make_room(output) {
+            if !self.make_space(output) {
                 return Err(packet);
             }
         }

@@ -136,8 +136,8 @@ impl Pipeline {
             matches!(end, Some(End::Queue(queue)) if queue.is_costly_to_call())
         };
         for source in &mut self.sources {
-            // What waits in front of a queue. Where calls cost little, fewer packets under way leave more room in the cache; and a
-            // line that loses nothing must have room for what is received.
+            // What waits in front of a queue. Where calls cost little, fewer packets under way leave more space in the cache; and a
+            // line that loses nothing must have space for what is received.
             let gathers = source.waits_for.is_empty() && source.leads_to.iter().any(is_costly);
             source.bursts = if gathers { all } else { 1 };
         }
@@ -253,7 +253,7 @@ impl Pipeline {
                     break;
                 }
             }
-            // What the next input brings must find room, too.
+            // What the next input brings must find space, too.
             if is_blocked(&self.lines, &self.sources[index].waits_for) {
                 self.transmit();
             }
@@ -356,7 +356,7 @@ fn run(slot: &mut Slot, lines: &mut [Line], input: usize, burst: &mut Burst, dro
     }
 }
 
-/// Moves a burst to a line. What finds no room there is dropped.
+/// Moves a burst to a line. What finds no space there is dropped.
 #[inline]
 pub(crate) fn pass_on(lines: &mut [Line], next: u16, burst: &mut Burst, drops: &DropCounters<LaneDrop>) {
     let reason = match lines.get_mut(usize::from(next)) {

@@ -91,7 +91,7 @@ pub trait Stage: Send {
 
     /// Called once in each poll of the lane, before packets are received, with the time-stamp counter's reading: for stages
     /// that make packets, hold them for a while, or watch the clock. What it appends to `burst` goes on; in a row there may be
-    /// packets of the stages before in it, so there is [`room`](Burst::room) for so many only. Says how many packets it made or
+    /// packets of the stages before in it, so there is [`space`](Burst::space) for so many only. Says how many packets it made or
     /// let go. While [`Outputs::must_wait`] it should do neither. Once the lane is asked to stop, a stage that
     /// [is done](Self::is_done) is polled no more.
     fn poll(&mut self, now: u64, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {

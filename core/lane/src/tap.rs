@@ -12,7 +12,7 @@ drop_reasons! {
     pub enum TapDrop {
         /// The pool had no buffer for a copy.
         NoBuffer: "tap-no-buffer", Notice;
-        /// The output for copies had no room.
+        /// The output for copies had no space.
         Full: "tap-full", Notice;
     }
 }
@@ -27,7 +27,7 @@ counters! {
 
 /// Copies every packet that passes to its output `tap`, and one in so many if it is told so.
 ///
-/// The packets themselves are never held up: a copy for which there is no buffer or no room is left out, and counted.
+/// The packets themselves are never held up: a copy for which there is no buffer or no space is left out, and counted.
 pub struct Tap {
     pool: Pool,
     one_in: u32,

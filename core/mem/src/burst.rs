@@ -53,7 +53,7 @@ impl Burst {
 
     /// How many more packets the burst gathers.
     #[inline]
-    pub const fn room(&self) -> usize {
+    pub const fn space(&self) -> usize {
         self.limit.saturating_sub(self.length)
     }
 
@@ -66,19 +66,19 @@ impl Burst {
     /// Appends a packet.
     ///
     /// # Errors
-    /// The packet, if the burst has no room.
+    /// The packet, if the burst has no space.
     #[inline]
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
-        if self.room() == 0 {
+        if self.space() == 0 {
             return Err(packet);
         }
-        // SAFETY: there is room.
+        // SAFETY: there is space.
         unsafe { self.push_unchecked(packet) };
         Ok(())
     }
 
     /// # Safety
-    /// `room()` is not zero.
+    /// `space()` is not zero.
     #[inline(always)]
     pub(crate) unsafe fn push_unchecked(&mut self, packet: Packet) {
         debug_assert!(self.length < self.limit);
@@ -91,11 +91,11 @@ impl Burst {
     /// writes would make every packet wait for the one before it.
     ///
     /// # Safety
-    /// `room()` is at least the iterator's length, and the iterator does not panic.
+    /// `space()` is at least the iterator's length, and the iterator does not panic.
     #[inline(always)]
     pub(crate) unsafe fn extend_unchecked(&mut self, packets: impl ExactSizeIterator<Item = Packet>) {
         let count = packets.len();
-        debug_assert!(count <= self.room());
+        debug_assert!(count <= self.space());
         // SAFETY: length + count ≤ limit ≤ capacity.
         let cells = unsafe { self.packets.get_unchecked_mut(self.length..self.length + count) };
         for (cell, packet) in cells.iter_mut().zip(packets) {
@@ -107,17 +107,17 @@ impl Burst {
     /// Appends packets of which it isn't known how many they are; returns how many.
     ///
     /// # Safety
-    /// They are no more than `room()`, and the iterator does not panic.
+    /// They are no more than `space()`, and the iterator does not panic.
     #[inline(always)]
     pub(crate) unsafe fn append_unchecked(&mut self, packets: impl Iterator<Item = Packet>) -> usize {
-        let room = self.room();
+        let space = self.space();
         let mut count = 0;
         // SAFETY: the length is at most the capacity.
         let cells = unsafe { self.packets.as_mut_ptr().add(self.length) };
         // The iterator's own loop: it is one without branches for what it leaves out.
         packets.for_each(|packet| {
-            debug_assert!(count < room);
-            // SAFETY: count < room, so there is a cell.
+            debug_assert!(count < space);
+            // SAFETY: count < space, so there is a cell.
             unsafe { cells.add(count).write(MaybeUninit::new(packet)) };
             count += 1;
         });
@@ -165,15 +165,15 @@ impl Burst {
         }
     }
 
-    /// Moves up to `other.room()` packets from the front of this burst to the end of `other`; returns how many.
+    /// Moves up to `other.space()` packets from the front of this burst to the end of `other`; returns how many.
     pub fn move_to(&mut self, other: &mut Self) -> usize {
         self.move_front_to(BURST_CAPACITY, other)
     }
 
     /// The same, of no more than the first `most` packets.
     pub fn move_front_to(&mut self, most: usize, other: &mut Self) -> usize {
-        let count = self.length.min(other.room()).min(most);
-        // SAFETY: the first `count` cells hold packets, `other` has room for them, and `close_gap` takes them out
+        let count = self.length.min(other.space()).min(most);
+        // SAFETY: the first `count` cells hold packets, `other` has space for them, and `close_gap` takes them out
         // here, so each is in one burst only.
         unsafe {
             let target = other.packets.as_mut_ptr().add(other.length);
@@ -230,7 +230,7 @@ impl Burst {
         }
     }
 
-    /// Writes the names of the packets from number `start` on to `names`, as many as that has room for, of which there must
+    /// Writes the names of the packets from number `start` on to `names`, as many as that has space for, of which there must
     /// be so many; their buffers stay taken.
     #[cfg(not(loom))]
     pub(crate) fn names(&self, start: usize, names: &mut [u32]) {

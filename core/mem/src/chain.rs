@@ -47,7 +47,7 @@ impl Packet {
     ///     packet.fill(&header)?;
     ///     packet.data_mut()[..4].copy_from_slice(receiver);
     ///     packet.chain_shared(rest.clone()).map_err(|_| "too many segments")?;
-    ///     burst.push(packet).map_err(|_| "no room")?;
+    ///     burst.push(packet).map_err(|_| "no space")?;
     /// }
     /// assert_eq!((rest.holders(), burst[1].packet_length()), (3, 50));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

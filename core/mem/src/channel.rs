@@ -61,7 +61,7 @@ pub struct PacketSender {
 }
 
 impl PacketSender {
-    /// Sends packets from the front of `burst`, as many as there is room for; returns how many. The rest stays.
+    /// Sends packets from the front of `burst`, as many as there is space for; returns how many. The rest stays.
     #[inline]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
         let Some(mut slots) = self.producer.reserve_burst(burst.len()) else { return 0 };
@@ -107,7 +107,7 @@ pub struct PacketReceiver {
 }
 
 impl PacketReceiver {
-    /// Appends packets to `burst`, as many as there are and it has room for; returns how many.
+    /// Appends packets to `burst`, as many as there are and it has space for; returns how many.
     #[inline]
     pub fn receive(&mut self, burst: &mut Burst) -> usize {
         let Some(consumer) = &mut self.consumer else { return 0 };
@@ -156,7 +156,7 @@ impl Drop for PacketReceiver {
 
 #[inline]
 fn receive(consumer: &mut spsc::Consumer<u32>, burst: &mut Burst) -> usize {
-    let Some(names) = consumer.peek_burst(burst.room()) else { return 0 };
+    let Some(names) = consumer.peek_burst(burst.space()) else { return 0 };
     let (first, second) = names.as_slices();
     // They are in the sender's cache: all are asked for before the first is waited for.
     for &name in first.iter().chain(second) {
@@ -166,7 +166,7 @@ fn receive(consumer: &mut spsc::Consumer<u32>, burst: &mut Burst) -> usize {
         // SAFETY: each name was put in by `send`, which gave its packet up, and is taken out of the ring below: nothing
         // between here and there can unwind and leave it inside as well.
         let packets = part.iter().map(|&name| unsafe { Packet::from_id(BufferId::from_bits(name)) });
-        // SAFETY: the burst has room for as many as were asked for, and the iterator does not panic.
+        // SAFETY: the burst has space for as many as were asked for, and the iterator does not panic.
         unsafe { burst.extend_unchecked(packets) };
     }
     let count = names.count();

@@ -256,7 +256,7 @@ mod tests {
     }
 
     impl World {
-        /// With `full` magazines full and room for `lent` with lanes.
+        /// With `full` magazines full and space for `lent` with lanes.
         fn new(full: u32, lent: u32, bound: u32) -> Self {
             let depot = Depot::new(full, lent, bound);
             for _ in 0..full {
@@ -295,7 +295,7 @@ mod tests {
 
         fn free(&self, lane: &mut Magazines) {
             if lane.loaded.length == 1 {
-                lane.make_room(1, |full| {
+                lane.make_space(1, |full| {
                     self.touch(full);
                     let empty = self.depot.exchange_for_empty(full).unwrap();
                     self.touch(empty);

@@ -26,7 +26,7 @@ pub enum PoolError {
     },
     /// Offsets inside a buffer have 16 bits.
     #[error(
-        "pool '{pool}': header, headroom of {headroom} and room of {room} bytes exceed the {} bytes that a buffer can have: larger packets are chained",
+        "pool '{pool}': header, headroom of {headroom} and {data_size} bytes of data exceed the {} bytes that a buffer can have: larger packets are chained",
         u16::MAX
     )]
     BufferTooLarge {
@@ -35,11 +35,11 @@ pub enum PoolError {
         /// Bytes kept free in front of the data.
         headroom: usize,
         /// Bytes for data.
-        room: usize,
+        data_size: usize,
     },
-    /// A buffer without room holds nothing.
-    #[error("pool '{pool}' has buffers without room: ask for at least 64 bytes")]
-    NoRoom {
+    /// A buffer without bytes for data holds nothing.
+    #[error("pool '{pool}' has buffers without bytes for data: ask for at least 64 bytes")]
+    NoSpace {
         /// The pool's name.
         pool: String,
     },
@@ -52,7 +52,7 @@ pub enum PoolError {
         pool: String,
         /// What was asked for.
         stride: usize,
-        /// Header, headroom and room.
+        /// Header, headroom and data.
         needed: usize,
     },
     /// The ports that share the memory demand what cannot be met.
@@ -114,10 +114,10 @@ pub enum PoolError {
     },
 }
 
-/// There is not enough room in the packet's buffer.
+/// There is not enough space in the packet's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} bytes wanted where {available} are free")]
-pub struct NoRoom {
+pub struct NoSpace {
     /// Bytes asked for.
     pub wanted: usize,
     /// Bytes that there are.

@@ -43,7 +43,7 @@ struct Cells([UnsafeCell<u32>; CELLS]);
 /// How many there are in a pair of lines.
 const CELLS: usize = 32;
 
-/// What is kept under the lock. Its vector has room for every buffer of the pool, so it never grows.
+/// What is kept under the lock. Its vector has space for every buffer of the pool, so it never grows.
 pub(crate) struct LockedList {
     indices: Vec<u32>,
     /// Counts of threads without a lane cache, and of lanes that have gone.
@@ -63,7 +63,7 @@ pub(crate) struct FreeList {
     capacity: usize,
     /// Lanes keep nothing: what they free is returned at once.
     uncached: bool,
-    /// All magazines, room for `capacity` each; who has the number owns the cells.
+    /// All magazines, space for `capacity` each; who has the number owns the cells.
     cells: Box<[Cells]>,
     order: Order,
     /// Empty magazines to lend, but for those of a depot, which has its own.
@@ -342,7 +342,7 @@ impl FreeList {
                 debug_assert!(pushed.is_ok());
             }
             Order::Ring(ring) => {
-                // The ring has room for every buffer of the pool, so this cannot fail.
+                // The ring has space for every buffer of the pool, so this cannot fail.
                 let pushed = ring.push_bulk(indices);
                 debug_assert!(pushed);
             }

@@ -86,7 +86,7 @@ pub(crate) struct PacketState {
     pub(crate) checksum_offset: u8,
     /// For a partial checksum: where summing starts, from the first data byte.
     pub(crate) checksum_start: u16,
-    /// First byte behind the buffer's room, counted from the start of the header. Never changes.
+    /// First byte behind the buffer's data, counted from the start of the header. Never changes.
     pub(crate) end_offset: u16,
     /// Where data starts in a buffer just taken. Never changes.
     pub(crate) start_offset: u16,

@@ -47,7 +47,7 @@ struct Cache {
     single: u64,
     base: NonNull<u8>,
     stride: u32,
-    room: usize,
+    data_size: usize,
     clean: PacketState,
     /// The processor has registers of 32 bytes.
     #[cfg(target_arch = "x86_64")]
@@ -103,7 +103,7 @@ impl LaneCache {
             single: Identity::single(BufferId::new(shared.slot, 0)).bits(),
             base: shared.mapping.as_ptr(),
             stride: shared.stride as u32,
-            room: shared.config.room,
+            data_size: shared.config.data_size,
             clean: shared.clean,
             #[cfg(target_arch = "x86_64")]
             wide: matches!(simd::detected(), Level::Avx2 | Level::Avx512),
@@ -181,11 +181,11 @@ impl std::fmt::Debug for LaneCache {
     }
 }
 
-/// Takes up to `wanted` (at most `burst.room()`) clean buffers of `pool` into `burst`.
+/// Takes up to `wanted` (at most `burst.space()`) clean buffers of `pool` into `burst`.
 #[inline]
 pub(crate) fn take(pool: &Pool, burst: &mut Burst, wanted: usize) -> usize {
     let shared = pool.shared();
-    let wanted = wanted.min(burst.room());
+    let wanted = wanted.min(burst.space());
     let cache = CACHES.with(|caches| caches[usize::from(shared.slot)].get());
     // SAFETY: a non-null entry points to the live box of this thread's guard (the guard nulls it when dropped), and
     // nothing else on this thread is in the middle of using it: `take` and `free` never call out to safe code.
@@ -204,7 +204,7 @@ fn take_unattached(pool: &Pool, burst: &mut Burst, wanted: usize) -> usize {
     let shared = pool.shared();
     let count = shared.free_list.take_unattached(wanted, |index| {
         // SAFETY: the index is a buffer of this pool that nobody owns, because it was just taken; the burst
-        // has room, because wanted is at most that.
+        // has space, because wanted is at most that.
         unsafe {
             let header = register::header(BufferId::new(shared.slot, index));
             header.cast::<PacketState>().write(shared.clean);
@@ -267,7 +267,7 @@ impl Cache {
         let before = burst.len();
         if let Some(indices) = self.load(wanted) {
             // SAFETY: cells below a held magazine's length are indices of buffers that this lane owns, so base +
-            // index × stride is a header inside the mapping and nobody else's. The burst has room, because the
+            // index × stride is a header inside the mapping and nobody else's. The burst has space, because the
             // callers want no more.
             unsafe {
                 burst.extend_unchecked(indices.iter().map(|&index| {
@@ -299,7 +299,7 @@ impl Cache {
         let chunk = loaded.length.min(wanted);
         loaded.length -= chunk;
         // SAFETY: `cells` are those of the loaded magazine, which this lane owns, and its length was at most their
-        // number. Nothing writes them before the next call of `refill`, `make_room` or `free_plain`, and the callers
+        // number. Nothing writes them before the next call of `refill`, `make_space` or `free_plain`, and the callers
         // are done with the slice then.
         let (indices, rest) = unsafe {
             let cells = self.cells.as_ptr();
@@ -394,19 +394,19 @@ impl Cache {
         }
     }
 
-    /// Makes room in the full loaded magazine.
+    /// Makes space in the full loaded magazine.
     #[cold]
-    fn make_room(&mut self) {
+    fn make_space(&mut self) {
         let free_list = &self.pool.shared().free_list;
         let freeing = &mut self.freeing;
-        self.magazines.make_room(self.capacity, |number| {
+        self.magazines.make_space(self.capacity, |number| {
             if let Some(cycles) = freeing.lap(clock::cycles()) {
                 free_list.observe_freeing(cycles);
             }
             free_list.exchange_for_empty(number)
         });
         self.find_cells();
-        // Another lane read them, and a store that finds no room in the store buffer waits for its line.
+        // Another lane read them, and a store that finds no space in the store buffer waits for its line.
         for line in (0..self.capacity * size_of::<u32>()).step_by(LINE_BYTES) {
             prefetch_write_at(self.cells.as_ptr().cast::<u8>().wrapping_add(line));
         }
@@ -438,7 +438,7 @@ impl Cache {
         let mut freed = 0;
         while freed < packets.len() {
             if self.magazines.loaded.length == self.capacity {
-                self.make_room();
+                self.make_space();
             }
             let loaded = &mut self.magazines.loaded;
             let chunk = (self.capacity - loaded.length).min(packets.len() - freed);

@@ -13,7 +13,7 @@
 //! the pool the magazine that it holds and one slot of the depot's queue; where the others come to that slot, they turn to
 //! the stack behind the queue. No lane waits for the dead one or gets a buffer twice, and its handle keeps the memory mapped.
 //!
-//! Must not: know any protocol, any port or any driver. Unsafe code is confined to this room's own files; what it
+//! Must not: know any protocol, any port or any driver. Unsafe code is confined to this crate's own files; what it
 //! offers is safe.
 //!
 //! ```
@@ -66,7 +66,7 @@ pub use burst::{BURST_CAPACITY, BURST_DEFAULT, Burst, Drain};
 pub use chain::SegmentData;
 #[cfg(not(loom))]
 pub use channel::{ChannelCounters, PacketReceiver, PacketSender, channel};
-pub use error::{NoRoom, PoolError, TooShort};
+pub use error::{NoSpace, PoolError, TooShort};
 pub use frames::{Copied, Cursor, Frames, TooManyFrames};
 pub use header::APPLICATION_BYTES;
 pub use id::{BufferId, MAXIMUM_BUFFERS};

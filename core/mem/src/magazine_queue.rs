@@ -4,7 +4,7 @@
 //! magazine. Who puts a full one in takes the empty one out that lies there, and the other way round; so a lane
 //! exchanges two numbers with one slot, and neither side touches the line that the other one claims slots on.
 //!
-//! Nobody waits: a lane that finds a slot half exchanged is told that there is nothing to be had, or no room, and
+//! Nobody waits: a lane that finds a slot half exchanged is told that there is nothing to be had, or no space, and
 //! goes elsewhere. A lane that never finishes an exchange costs the pool that slot and the magazine that it holds,
 //! and stops no other.
 

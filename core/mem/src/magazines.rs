@@ -50,9 +50,9 @@ impl Magazines {
         true
     }
 
-    /// Makes room in the full `loaded`, of `capacity` indices. `exchange` turns the number of a full magazine into
+    /// Makes space in the full `loaded`, of `capacity` indices. `exchange` turns the number of a full magazine into
     /// that of an empty one.
-    pub(crate) fn make_room(&mut self, capacity: usize, exchange: impl FnOnce(u32) -> u32) {
+    pub(crate) fn make_space(&mut self, capacity: usize, exchange: impl FnOnce(u32) -> u32) {
         debug_assert!(self.loaded.length == capacity);
         std::mem::swap(&mut self.loaded, &mut self.previous);
         if self.loaded.length == capacity {

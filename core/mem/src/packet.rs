@@ -1,6 +1,6 @@
 //! An owned packet: one buffer, or a chain of them.
 
-use crate::error::{NoRoom, TooShort};
+use crate::error::{NoSpace, TooShort};
 use crate::header::{APPLICATION_BYTES, HEADER_BYTES, Header, Identity, NO_NEXT};
 use crate::id::BufferId;
 use crate::lane_cache;
@@ -189,11 +189,11 @@ impl Packet {
     /// [forgotten](Self::forget_contents), and a chain's other segments are freed.
     ///
     /// # Errors
-    /// [`NoRoom`] if the frame is longer than a buffer's room; the packet is then as it was.
+    /// [`NoSpace`] if the frame is longer than a buffer; the packet is then as it was.
     #[inline]
-    pub fn fill(&mut self, frame: &[u8]) -> Result<(), NoRoom> {
+    pub fn fill(&mut self, frame: &[u8]) -> Result<(), NoSpace> {
         let start = self.reset_for(frame.len(), frame.len())?;
-        // SAFETY: `reset_for` made sure that frame.len() bytes from `start` are inside the room; the frame can't
+        // SAFETY: `reset_for` made sure that frame.len() bytes from `start` are inside the buffer; the frame can't
         // overlap them, because the packet owns them and is borrowed mutably.
         unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), start, frame.len()) };
         Ok(())
@@ -203,29 +203,29 @@ impl Packet {
     /// the frame: whole-line copies have no tail to handle.
     ///
     /// # Errors
-    /// [`NoRoom`] if the lines don't fit, or if `length` is more than they hold; the packet is then as it was.
+    /// [`NoSpace`] if the lines don't fit, or if `length` is more than they hold; the packet is then as it was.
     #[inline]
-    pub fn fill_lines(&mut self, lines: &[Line], length: usize) -> Result<(), NoRoom> {
+    pub fn fill_lines(&mut self, lines: &[Line], length: usize) -> Result<(), NoSpace> {
         let bytes = lines.len() * LINE_BYTES;
         if length > bytes {
-            return Err(NoRoom { wanted: length, available: bytes });
+            return Err(NoSpace { wanted: length, available: bytes });
         }
         let start = self.reset_for(length, bytes)?;
         for (number, line) in lines.iter().enumerate() {
-            // SAFETY: `reset_for` made sure that lines.len() whole lines from `start` are inside the room.
+            // SAFETY: `reset_for` made sure that lines.len() whole lines from `start` are inside the buffer.
             unsafe { start.add(number * LINE_BYTES).cast::<[u8; LINE_BYTES]>().write_unaligned(line.0) };
         }
         Ok(())
     }
 
-    /// Makes the packet one segment of `length` bytes if `space` bytes fit its room; returns where they start.
+    /// Makes the packet one segment of `length` bytes if `needed` bytes fit its buffer; returns where they start.
     #[inline(always)]
-    fn reset_for(&mut self, length: usize, space: usize) -> Result<*mut u8, NoRoom> {
+    fn reset_for(&mut self, length: usize, needed: usize) -> Result<*mut u8, NoSpace> {
         let header = self.header();
         let start = header.state.start_offset;
-        let room = usize::from(header.state.end_offset - start);
-        if space > room {
-            return Err(NoRoom { wanted: space, available: room });
+        let space = usize::from(header.state.end_offset - start);
+        if needed > space {
+            return Err(NoSpace { wanted: needed, available: space });
         }
         if header.identity.next() != NO_NEXT {
             self.free_tail();
@@ -241,12 +241,12 @@ impl Packet {
     /// Puts `count` bytes in front of the data and returns them, to be overwritten.
     ///
     /// # Errors
-    /// [`NoRoom`] if the headroom is shorter.
+    /// [`NoSpace`] if the headroom is shorter.
     #[inline]
-    pub fn prepend(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
+    pub fn prepend(&mut self, count: usize) -> Result<&mut [u8], NoSpace> {
         let available = self.headroom();
         if count > available {
-            return Err(NoRoom { wanted: count, available });
+            return Err(NoSpace { wanted: count, available });
         }
         let state = &mut self.header_mut().state;
         state.data_offset -= count as u16;
@@ -258,12 +258,12 @@ impl Packet {
     /// Puts `count` bytes behind a single segment's data and returns them, to be overwritten.
     ///
     /// # Errors
-    /// [`NoRoom`] if the tail room is shorter, or if the packet is a chain.
+    /// [`NoSpace`] if the tailroom is shorter, or if the packet is a chain.
     #[inline]
-    pub fn append(&mut self, count: usize) -> Result<&mut [u8], NoRoom> {
+    pub fn append(&mut self, count: usize) -> Result<&mut [u8], NoSpace> {
         let available = if self.identity().next() == NO_NEXT { self.tailroom() } else { 0 };
         if count > available {
-            return Err(NoRoom { wanted: count, available });
+            return Err(NoSpace { wanted: count, available });
         }
         let before = self.len();
         let state = &mut self.header_mut().state;
@@ -289,7 +289,7 @@ impl Packet {
         Ok(())
     }
 
-    /// The room behind a single segment's data, for drivers that read into it; then [`append`](Self::append) what
+    /// The space behind a single segment's data, for drivers that read into it; then [`append`](Self::append) what
     /// came.
     #[inline]
     pub fn spare_mut(&mut self) -> &mut [u8] {
@@ -297,7 +297,7 @@ impl Packet {
             let state = &self.header().state;
             (usize::from(state.data_offset) + usize::from(state.data_length), self.tailroom())
         };
-        // SAFETY: data end + tail room is the buffer's end; the bytes were mapped zeroed, so they are initialised,
+        // SAFETY: data end + tailroom is the buffer's end; the bytes were mapped zeroed, so they are initialised,
         // and `&mut self` makes the slice the only one.
         unsafe { std::slice::from_raw_parts_mut(self.byte(offset), length) }
     }

@@ -44,16 +44,16 @@ const LONGEST_STRIDE: usize = 1 << 30;
 pub enum PlanError {
     /// A buffer is at least a header.
     #[error("a buffer of {needed} bytes does not hold its header of {HEADER_BYTES}: ask for more")]
-    NoRoom {
+    NoSpace {
         /// Bytes asked for.
         needed: usize,
     },
     /// A buffer must lie in one page, or devices would write across its end.
     #[error(
-        "a buffer of {needed} bytes does not lie in one page of {page}: ask for less room and chain longer packets"
+        "a buffer of {needed} bytes does not lie in one page of {page}: ask for smaller buffers and chain longer packets"
     )]
     LargerThanPage {
-        /// Bytes of header, headroom and room.
+        /// Bytes of header, headroom and data.
         needed: usize,
         /// Bytes of the page.
         page: usize,
@@ -61,10 +61,10 @@ pub enum PlanError {
     /// There is no multiple of the alignment between what a buffer needs and what a port allows.
     #[error(
         "a buffer of {needed} bytes at multiples of {alignment} bytes needs a stride above the {largest} that a port allows: \
-         ask for less room, or for larger or unaligned chunks"
+         ask for smaller buffers, or for larger or unaligned chunks"
     )]
     NoStride {
-        /// Bytes of header, headroom and room.
+        /// Bytes of header, headroom and data.
         needed: usize,
         /// Where buffers may start.
         alignment: usize,
@@ -121,7 +121,7 @@ pub enum PlanError {
         stride: usize,
         /// Where buffers may start.
         alignment: usize,
-        /// Bytes of header, headroom and room.
+        /// Bytes of header, headroom and data.
         needed: usize,
     },
     /// More memory than a port can reach.
@@ -141,7 +141,7 @@ pub enum PlanError {
 /// What a layout is planned for.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// Bytes that a buffer needs: header, headroom and room.
+    /// Bytes that a buffer needs: header, headroom and data.
     pub needed: usize,
     /// Bytes between the header and the data.
     pub headroom: usize,
@@ -156,7 +156,7 @@ pub struct Request<'a> {
 /// A layout, and what speaks for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Bytes that a buffer needs: header, headroom and room.
+    /// Bytes that a buffer needs: header, headroom and data.
     pub needed: usize,
     /// Bytes from one buffer to the next.
     pub stride: usize,
@@ -318,7 +318,7 @@ impl Request<'_> {
     fn check(&self) -> Result<usize, PlanError> {
         let Self { needed, headroom, demands, .. } = *self;
         if needed <= HEADER_BYTES {
-            return Err(PlanError::NoRoom { needed });
+            return Err(PlanError::NoSpace { needed });
         }
         if needed > demands.page {
             return Err(PlanError::LargerThanPage { needed, page: demands.page });

@@ -46,7 +46,7 @@ pub struct PoolConfig {
     /// How many buffers.
     pub buffers: u32,
     /// Bytes for data in each buffer, behind the headroom. Longer packets are chained.
-    pub room: usize,
+    pub data_size: usize,
     /// Bytes kept free in front of the data, for headers that are put on later.
     pub headroom: usize,
     /// The order of reuse.
@@ -75,7 +75,7 @@ impl Default for PoolConfig {
         Self {
             name: "packets".to_owned(),
             buffers: 16_384,
-            room: 2_048,
+            data_size: 2_048,
             headroom: 128,
             kind: PoolKind::default(),
             lanes: 4,
@@ -89,9 +89,9 @@ impl Default for PoolConfig {
 }
 
 impl PoolConfig {
-    /// Bytes that one buffer needs at least: header, headroom and room.
+    /// Bytes that one buffer needs at least: header, headroom and data.
     pub const fn buffer_bytes(&self) -> usize {
-        HEADER_BYTES + self.headroom + self.room
+        HEADER_BYTES + self.headroom + self.data_size
     }
 
     /// Buffers in a magazine; 0 if lanes keep none.
@@ -112,15 +112,19 @@ impl PoolConfig {
         if self.buffers > MAXIMUM_BUFFERS {
             return Err(PoolError::TooManyBuffers { pool: pool(), buffers: self.buffers });
         }
-        if self.room == 0 {
-            return Err(PoolError::NoRoom { pool: pool() });
+        if self.data_size == 0 {
+            return Err(PoolError::NoSpace { pool: pool() });
         }
         let fits = self
-            .room
+            .data_size
             .checked_add(self.headroom)
             .is_some_and(|sum| sum <= usize::from(u16::MAX) - HEADER_BYTES);
         if !fits {
-            return Err(PoolError::BufferTooLarge { pool: pool(), headroom: self.headroom, room: self.room });
+            return Err(PoolError::BufferTooLarge {
+                pool: pool(),
+                headroom: self.headroom,
+                data_size: self.data_size,
+            });
         }
         if let Some(magazine) = self.magazine
             && magazine > LARGEST_MAGAZINE
@@ -268,14 +272,14 @@ impl Pool {
         burst.pop()
     }
 
-    /// Appends up to `wanted` empty packets to `burst`, and no more than it has room for. Returns how many.
+    /// Appends up to `wanted` empty packets to `burst`, and no more than it has space for. Returns how many.
     #[inline]
     pub fn take_burst(&self, burst: &mut Burst, wanted: usize) -> usize {
         lane_cache::take(self, burst, wanted)
     }
 
-    /// Appends up to `wanted` packets to `burst`, and no more than it has room for, each a copy of the frame that
-    /// `cursor` comes to in `frames`. A frame longer than a buffer's room gives an empty packet, for the caller to
+    /// Appends up to `wanted` packets to `burst`, and no more than it has space for, each a copy of the frame that
+    /// `cursor` comes to in `frames`. A frame longer than a buffer gives an empty packet, for the caller to
     /// make a chain of.
     #[inline]
     pub fn take_copies(
@@ -288,11 +292,11 @@ impl Pool {
         lane_cache::take_copies(self, burst, frames, cursor, wanted)
     }
 
-    /// Appends `wanted` empty packets to `burst`, or none. `false` if the burst has not that much room or the
+    /// Appends `wanted` empty packets to `burst`, or none. `false` if the burst has not that much space or the
     /// pool not that many.
     pub fn take_bulk(&self, burst: &mut Burst, wanted: usize) -> bool {
         let before = burst.len();
-        if wanted <= burst.room() && lane_cache::take(self, burst, wanted) == wanted {
+        if wanted <= burst.space() && lane_cache::take(self, burst, wanted) == wanted {
             return true;
         }
         burst.truncate(before);
@@ -320,8 +324,8 @@ impl Pool {
     }
 
     /// Bytes for data in each buffer.
-    pub fn room(&self) -> usize {
-        self.config().room
+    pub fn data_size(&self) -> usize {
+        self.config().data_size
     }
 
     /// Bytes from one buffer to the next.

@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// Bytes at the start of each buffer that belong to the packet's metadata: nobody but this room may write there.
+/// Bytes at the start of each buffer that belong to the packet's metadata: nobody but this crate may write there.
 pub const METADATA_BYTES: usize = HEADER_BYTES;
 
 /// Data in a buffer: which buffer, and where in it.
@@ -81,10 +81,10 @@ impl Pool {
             offsets: BufferOffsets {
                 stride,
                 buffers: u64::from(self.buffers()),
-                // A stride is at least two lines: the header's and the room's.
+                // A stride is at least two lines: the header's and the data's.
                 inverse: (u64::MAX / (stride / HEADER_BYTES as u64)) + 1,
             },
-            end: (HEADER_BYTES + config.headroom + config.room) as u16,
+            end: (HEADER_BYTES + config.headroom + config.data_size) as u16,
             slot: self.shared().slot,
             single: Identity::single(BufferId::new(self.shared().slot, 0)).bits(),
         }
@@ -127,14 +127,14 @@ impl Region {
         self.offsets.stride as usize
     }
 
-    /// First byte behind a buffer's room, counted from the start of the buffer.
+    /// First byte behind a buffer's data, counted from the start of the buffer.
     pub const fn end(&self) -> usize {
         self.end as usize
     }
 
-    /// Bytes of room behind the headroom.
-    pub fn room(&self) -> usize {
-        self.pool.room()
+    /// Bytes for data behind the headroom.
+    pub fn data_size(&self) -> usize {
+        self.pool.data_size()
     }
 
     /// How many buffers there are.
@@ -188,7 +188,7 @@ impl Region {
     /// # Safety
     /// Each span's buffer was [made raw](Self::packets_into_raw) or [taken](Self::take_raw), not made a packet or freed since, and
     /// nobody else writes to it any more; the span lies between [`METADATA_BYTES`] and [`end`](Self::end). There are no more
-    /// than `burst.room()`, and the iterator does not panic.
+    /// than `burst.space()`, and the iterator does not panic.
     #[inline(always)]
     pub unsafe fn packets_from_raw(&self, spans: impl Iterator<Item = Span>, burst: &mut Burst) -> usize {
         let (base, offsets, clean) = (self.address(), self.offsets, self.pool.shared().clean);

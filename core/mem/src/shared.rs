@@ -47,7 +47,7 @@ impl Shared {
         let free_list = FreeList::new(config, stride)?;
         let slot = register::claim().ok_or(PoolError::TooManyPools)?;
         let start_offset = (HEADER_BYTES + config.headroom) as u16;
-        let clean = clean(start_offset, start_offset + config.room as u16);
+        let clean = clean(start_offset, start_offset + config.data_size as u16);
         let base = mapping.as_ptr();
         for index in 0..config.buffers {
             let header = Header {

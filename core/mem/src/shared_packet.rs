@@ -119,11 +119,11 @@ impl SharedPacket {
     pub fn release_all(packets: impl IntoIterator<Item = Self>) {
         let mut last = Burst::with_limit(BURST_CAPACITY);
         for packet in packets {
-            if last.room() == 0 {
+            if last.space() == 0 {
                 last.clear();
             }
             if let Some(packet) = ManuallyDrop::new(packet).release() {
-                // There is room.
+                // There is space.
                 drop(last.push(packet));
             }
         }

@@ -180,12 +180,12 @@ impl ReceiveQueue for Faulty {
             self.release(|until| matches!(until, Until::Cycles(then) if then <= now));
         }
         let (mut count, mut bytes) = (0, 0);
-        while burst.room() > 0
+        while burst.space() > 0
             && let Some(packet) = self.ready.pop_front()
         {
             bytes += packet.packet_length() as u64;
             count += 1;
-            // There is room.
+            // There is space.
             let _ = burst.push(packet);
         }
         self.counters.packets().add(count);

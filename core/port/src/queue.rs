@@ -46,7 +46,7 @@ impl QueueCountersView {
 
 /// Where packets come in. It moves to the lane that polls it, and has its pool inside.
 pub trait ReceiveQueue: Send {
-    /// Appends up to `burst.room()` packets to `burst` and returns how many. Never blocks.
+    /// Appends up to `burst.space()` packets to `burst` and returns how many. Never blocks.
     fn receive(&mut self, burst: &mut Burst) -> usize;
 
     /// What the packets that it brings may still need before they leave by a wire. A pipeline sees to it that who can't deal
@@ -75,7 +75,7 @@ pub trait ReceiveQueue: Send {
 
 /// Where packets go out.
 pub trait TransmitQueue: Send {
-    /// Takes packets from the front of `burst` and returns how many; those it has no room for stay, in order.
+    /// Takes packets from the front of `burst` and returns how many; those it has no space for stay, in order.
     ///
     /// A packet that can never be sent (too large for the link, say) is taken too, and counted as a drop with its
     /// reason. Never blocks.
@@ -104,7 +104,7 @@ pub trait TransmitQueue: Send {
         false
     }
 
-    /// A descriptor that becomes writable when there may be room again, to wait on after [`transmit`](Self::transmit) took
+    /// A descriptor that becomes writable when there may be space again, to wait on after [`transmit`](Self::transmit) took
     /// nothing. `None` where there is none: then try again.
     fn event(&self) -> Option<BorrowedFd<'_>> {
         None

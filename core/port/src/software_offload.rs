@@ -36,7 +36,7 @@ drop_reasons! {
         GsoUnknown: "gso-unknown", Warning;
         /// The pool ran out of buffers for the segments of a packet.
         NoBuffer: "no-buffer", Loss;
-        /// The packet's first buffer has no room in front for a VLAN tag.
+        /// The packet's first buffer has no space in front for a VLAN tag.
         NoHeadroom: "no-headroom", Loss;
         /// The segment had not left when its lane ended.
         Unsent: "unsent", Loss;

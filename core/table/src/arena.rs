@@ -28,7 +28,7 @@ const BATCH: usize = 512;
 
 /// Why there is no run
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoRoom {
+pub(crate) enum NoSpace {
     /// The system gave no memory
     Memory { bytes: usize },
     /// The addresses reserved for it are used up
@@ -71,14 +71,14 @@ pub(crate) struct Arena<T: TableEntry> {
 
 impl<T: TableEntry> Arena<T> {
     /// An arena whose first `fixed` slots are taken for good and which can grow to `limit` slots, or fewer if the system
-    /// has no room for so many. Room costs address space, and memory only when used.
-    pub(crate) fn new(fixed: usize, limit: usize) -> Result<Self, NoRoom> {
+    /// has no space for so many. It costs address space, and memory only when used.
+    pub(crate) fn new(fixed: usize, limit: usize) -> Result<Self, NoSpace> {
         let mut limit = limit.min(u32::MAX as usize);
         let memory = loop {
             match TableMemory::zeroed(limit + PADDING) {
                 Ok(memory) => break memory,
                 Err(_) if limit / 2 > fixed => limit /= 2,
-                Err(_) => return Err(NoRoom::Memory { bytes: fixed * size_of::<T>() }),
+                Err(_) => return Err(NoSpace::Memory { bytes: fixed * size_of::<T>() }),
             }
         };
         let mut arena = Self {
@@ -112,7 +112,7 @@ impl<T: TableEntry> Arena<T> {
     }
 
     /// A run of `size` slots with any contents, which no reader knows of
-    pub(crate) fn take(&mut self, size: usize) -> Result<u32, NoRoom> {
+    pub(crate) fn take(&mut self, size: usize) -> Result<u32, NoSpace> {
         if let Some(start) = self.take_freed(size) {
             return Ok(start);
         }
@@ -123,11 +123,11 @@ impl<T: TableEntry> Arena<T> {
             }
         }
         match self.grow(size) {
-            Err(no_room) => {
+            Err(no_space) => {
                 // The last resort, which costs time.
                 self.reclaim();
                 self.merge();
-                self.take_freed(size).map_or_else(|| self.grow(size).map_err(|_| no_room), Ok)
+                self.take_freed(size).map_or_else(|| self.grow(size).map_err(|_| no_space), Ok)
             }
             taken => taken,
         }
@@ -154,10 +154,10 @@ impl<T: TableEntry> Arena<T> {
         None
     }
 
-    fn grow(&mut self, size: usize) -> Result<u32, NoRoom> {
+    fn grow(&mut self, size: usize) -> Result<u32, NoSpace> {
         let (start, end) = (self.end, self.end + size);
         if end > self.limit {
-            return Err(NoRoom::Full { bytes: end * size_of::<T>() });
+            return Err(NoSpace::Full { bytes: end * size_of::<T>() });
         }
         if end > self.committed {
             self.reclaim();
@@ -168,15 +168,15 @@ impl<T: TableEntry> Arena<T> {
         Ok(start as u32)
     }
 
-    fn commit(&mut self, end: usize) -> Result<(), NoRoom> {
+    fn commit(&mut self, end: usize) -> Result<(), NoSpace> {
         let bytes = (end * size_of::<T>()).next_multiple_of(STEP);
         #[cfg(test)]
         if self.refuses {
-            return Err(NoRoom::Memory { bytes });
+            return Err(NoSpace::Memory { bytes });
         }
         let target = (bytes / size_of::<T>()).min(self.memory.len());
         let result = self.memory.commit(self.committed..target);
-        result.map_err(|_| NoRoom::Memory { bytes })?;
+        result.map_err(|_| NoSpace::Memory { bytes })?;
         self.committed = target;
         Ok(())
     }
@@ -338,7 +338,7 @@ mod tests {
     fn the_limit_holds_until_something_is_free() {
         let mut arena = Arena::<AtomicU64>::new(0, 20).unwrap();
         let first = arena.take(16).unwrap();
-        assert_eq!(arena.take(5), Err(NoRoom::Full { bytes: 21 * 8 }));
+        assert_eq!(arena.take(5), Err(NoSpace::Full { bytes: 21 * 8 }));
         assert_eq!(arena.take(4), Ok(16));
         arena.retire(first, 16);
         assert_eq!((arena.take(9), arena.take(7)), (Ok(0), Ok(9)), "a merged run serves any size");

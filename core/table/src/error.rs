@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::arena::NoRoom;
+use crate::arena::NoSpace;
 use crate::prefix::IpPrefix;
 
 /// Why a table could not be changed; the table is as it was before
@@ -28,7 +28,7 @@ pub enum TableError {
     },
     /// The table is as large as it can get
     #[error(
-        "the table has no room for {bytes} bytes: load fewer routes, or look for a reader that does not report and \
+        "the table has no space for {bytes} bytes: load fewer routes, or look for a reader that does not report and \
          so holds up the memory of old ones"
     )]
     Full {
@@ -42,11 +42,11 @@ pub enum TableError {
     ForeignDomain,
 }
 
-impl From<NoRoom> for TableError {
-    fn from(no_room: NoRoom) -> Self {
-        match no_room {
-            NoRoom::Memory { bytes } => Self::Memory { bytes },
-            NoRoom::Full { bytes } => Self::Full { bytes },
+impl From<NoSpace> for TableError {
+    fn from(no_space: NoSpace) -> Self {
+        match no_space {
+            NoSpace::Memory { bytes } => Self::Memory { bytes },
+            NoSpace::Full { bytes } => Self::Full { bytes },
         }
     }
 }

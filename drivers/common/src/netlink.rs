@@ -126,7 +126,7 @@ impl Changes {
         let mut any = false;
         loop {
             match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
-                // More came than there was room for: that is a change, too.
+                // More came than there was space for: that is a change, too.
                 Ok(_) | Err(Errno::NOBUFS) => any = true,
                 Err(Errno::AGAIN) => return Ok(any),
                 Err(Errno::INTR) => {}

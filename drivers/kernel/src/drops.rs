@@ -16,7 +16,7 @@ drop_reasons! {
         ChecksumUnknown: "checksum-unknown", Warning;
         /// The pool ran out of buffers for a frame that had already left the kernel.
         NoBuffer: "no-buffer", Loss;
-        /// The frame needs more than 255 of the pool's buffers: give the pool more room in each.
+        /// The frame needs more than 255 of the pool's buffers: give the pool larger ones.
         TooManyBuffers: "too-many-buffers", Loss;
         /// The ring entry points outside its slot.
         RingCorrupt: "ring-corrupt", Loss;

@@ -63,12 +63,12 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// With `room` bytes of storage beyond the longest frame.
-    pub(crate) fn new(pool: &Pool, room: usize) -> Self {
+    /// With `space` bytes of storage beyond the longest frame.
+    pub(crate) fn new(pool: &Pool, space: usize) -> Self {
         Self {
             pool: pool.clone(),
             counters: QueueCounters::new(),
-            storage: vec![0; LONGEST_FRAME + room].into_boxed_slice(),
+            storage: vec![0; LONGEST_FRAME + space].into_boxed_slice(),
             waiting: None,
             fruitless: 0,
         }
@@ -88,7 +88,7 @@ impl Intake {
         self.waiting = Some(waiting);
     }
 
-    /// Appends the frame that waits to `burst`, which has room. `false`: it still waits.
+    /// Appends the frame that waits to `burst`, which has space. `false`: it still waits.
     pub(crate) fn resume(&mut self, burst: &mut Burst) -> bool {
         let Some(waiting) = &mut self.waiting else { return true };
         let rest = self.storage.get(waiting.rest.clone()).unwrap_or_default();
@@ -114,7 +114,7 @@ impl Intake {
                 packet.set_timestamp(waiting.timestamp);
                 self.counters.packets().add(1);
                 self.counters.bytes().add(packet.packet_length() as u64);
-                // There is room: the caller's.
+                // There is space: the caller's.
                 drop(burst.push(packet));
             }
             Err(reason) => self.counters.drops().count(reason, 1),
@@ -189,8 +189,8 @@ mod tests {
     use super::*;
     use warmlane_mem::{Checksum, PoolConfig};
 
-    fn pool(buffers: u32, room: usize) -> Pool {
-        Pool::new(&PoolConfig { buffers, room, magazine: Some(8), ..PoolConfig::default() }).unwrap()
+    fn pool(buffers: u32, data_size: usize) -> Pool {
+        Pool::new(&PoolConfig { buffers, data_size, magazine: Some(8), ..PoolConfig::default() }).unwrap()
     }
 
     fn bytes(packet: &Packet) -> Vec<u8> {

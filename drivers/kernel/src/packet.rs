@@ -80,7 +80,7 @@ pub struct PacketOptions {
     pub promiscuous: bool,
     /// Send past the interface's queueing discipline, and past its lock: no difference where there is none (veth),
     /// up to 1.4 times as fast where there is. But neither `tc` nor capture programs such as tcpdump on this host
-    /// see these frames, and nothing buffers what the device has no room for.
+    /// see these frames, and nothing buffers what the device has no space for.
     #[serde(default = "yes")]
     pub bypass_queueing: bool,
 }
@@ -320,9 +320,9 @@ impl PacketReceive {
         }
     }
 
-    /// Takes up to `burst.room()` frames from the ring; stops behind one that was read to the storage.
+    /// Takes up to `burst.space()` frames from the ring; stops behind one that was read to the storage.
     fn take_ready(&mut self, burst: &mut Burst) {
-        let ready = self.ring.ready(burst.room());
+        let ready = self.ring.ready(burst.space());
         if ready == 0 {
             return;
         }
@@ -334,7 +334,7 @@ impl PacketReceive {
                 Outcome::Packet(packet) => {
                     packets += 1;
                     bytes += packet.packet_length() as u64;
-                    // There is room: no more were ready than the burst has room for.
+                    // There is space: no more were ready than the burst has space for.
                     drop(burst.push(packet));
                 }
                 Outcome::Taken => {}
@@ -388,7 +388,7 @@ fn read_queued(socket: &OwnedFd, intake: &mut Intake, length: usize) -> Option<[
 impl ReceiveQueue for PacketReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
-        while burst.room() > 0 && self.intake.resume(burst) && burst.room() > 0 {
+        while burst.space() > 0 && self.intake.resume(burst) && burst.space() > 0 {
             self.take_ready(burst);
             if !self.intake.is_waiting() {
                 break;

@@ -119,7 +119,7 @@ impl TransmitQueue for PacketTransmit {
     }
 }
 
-/// Room for the arguments of `sendmmsg`, kept from call to call.
+/// Space for the arguments of `sendmmsg`, kept from call to call.
 struct Messages {
     headers: Vec<libc::mmsghdr>,
     pieces: Vec<libc::iovec>,

@@ -18,7 +18,7 @@ use crate::intake::Tag;
 use warmlane_driver_common::system;
 use warmlane_driver_common::virtio_net as offload;
 
-/// Bytes in front of a slot's frame at most: the slot's header and link address (52 bytes), room for a link header
+/// Bytes in front of a slot's frame at most: the slot's header and link address (52 bytes), space for a link header
 /// of up to 16, rounded up to 16, and the offload header, less the Ethernet header itself
 /// (`net/packet/af_packet.c: tpacket_rcv`).
 const FRAME_OFFSET: u32 = 80 + offload::HEADER_LENGTH as u32 - 14;

@@ -147,7 +147,7 @@ pub fn open(options: &TapOptions, queues: u16, pool: &Pool) -> Result<Port, Kern
             file: Arc::clone(&file),
             leaves: offloads.leaves,
             name: name.clone(),
-            intake: Intake::new(pool, pool.room()),
+            intake: Intake::new(pool, pool.data_size()),
             failure: None,
         }));
         port.transmit.push(Box::new(TapTransmit {
@@ -248,10 +248,10 @@ impl TapReceive {
     fn read(&mut self) -> Read {
         // Without a buffer the frame stays with the kernel.
         let Some(mut packet) = self.intake.pool.take() else { return Read::Nothing };
-        let room = packet.tailroom();
+        let space = packet.tailroom();
         let mut header = [0; HEADER_LENGTH];
-        // What doesn't fit the packet goes on in the storage, as many bytes from its start as the packet has room for.
-        let rest = &mut self.intake.storage[room..];
+        // What doesn't fit the packet goes on in the storage, as many bytes from its start as the packet has space for.
+        let rest = &mut self.intake.storage[space..];
         let pieces = [&mut header[..], packet.spare_mut(), rest];
         let read = match rustix::io::readv(&self.file, &mut pieces.map(IoSliceMut::new)) {
             Ok(read) => read,
@@ -266,12 +266,12 @@ impl TapReceive {
             self.intake.drop_frame(ReceiveDrop::Truncated);
             return Read::Other;
         }
-        let here = length.min(room);
+        let here = length.min(space);
         if packet.append(here).is_err() {
             return Read::Other;
         }
-        if length > room {
-            let rest = room..length;
+        if length > space {
+            let rest = space..length;
             self.intake.wait(Waiting { head: Some(packet), rest, tag: None, header, timestamp: 0 });
             return Read::Other;
         }
@@ -304,19 +304,19 @@ impl TapReceive {
 impl ReceiveQueue for TapReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
-        // As many reads as there is room, and not until there are as many packets: dropped frames are work, too.
-        for _ in 0..burst.room() {
-            if !self.intake.resume(burst) || burst.room() == 0 {
+        // As many reads as there is space, and not until there are as many packets: dropped frames are work, too.
+        for _ in 0..burst.space() {
+            if !self.intake.resume(burst) || burst.space() == 0 {
                 break;
             }
             match self.read() {
-                // There is room: just asked.
+                // There is space: just asked.
                 Read::Packet(packet) => drop(burst.push(packet)),
                 Read::Other => {}
                 Read::Nothing => break,
             }
         }
-        if burst.room() > 0 {
+        if burst.space() > 0 {
             self.intake.resume(burst);
         }
         burst.len() - before
@@ -339,7 +339,7 @@ impl ReceiveQueue for TapReceive {
     }
 }
 
-/// Room for the arguments of `writev`, kept from call to call.
+/// Space for the arguments of `writev`, kept from call to call.
 struct Pieces(Vec<libc::iovec>);
 
 // SAFETY: the pointers in it are only followed in `write`, which overwrites those it uses first.

@@ -25,7 +25,7 @@ pub(crate) fn kernel_segments_udp() -> bool {
 /// What to do with packets that the kernel did not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Try again later: the kernel has no room now.
+    /// Try again later: the kernel has no space now.
     Later,
     /// The packet will never be taken.
     Packet(TransmitDrop),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use warmlane_driver_common::{Driver, Environment, OpenError, OptionHelp};
-use warmlane_mem::{Burst, NoRoom, Pool};
+use warmlane_mem::{Burst, NoSpace, Pool};
 use warmlane_port::{
     Capabilities, Port, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue,
 };
@@ -49,16 +49,16 @@ pub fn sink(name: &str, queues: usize) -> Port {
 /// price of taking buffers and nothing else.
 ///
 /// # Errors
-/// [`NoRoom`], if the frames don't fit the pool's buffers.
-pub fn source(name: &str, pool: &Pool, length: usize) -> Result<Port, NoRoom> {
-    if length > pool.room() {
-        return Err(NoRoom { wanted: length, available: pool.room() });
+/// [`NoSpace`], if the frames don't fit the pool's buffers.
+pub fn source(name: &str, pool: &Pool, length: usize) -> Result<Port, NoSpace> {
+    if length > pool.data_size() {
+        return Err(NoSpace { wanted: length, available: pool.data_size() });
     }
     let queue = Source { pool: pool.clone(), length, counters: QueueCounters::new() };
     Ok(Port {
         name: name.to_owned(),
         driver: "null",
-        capabilities: Capabilities { maximum_frame: pool.room() as u32, ..Capabilities::default() },
+        capabilities: Capabilities { maximum_frame: pool.data_size() as u32, ..Capabilities::default() },
         receive: vec![Box::new(queue)],
         transmit: Vec::new(),
     })
@@ -102,7 +102,7 @@ impl ReceiveQueue for Source {
         let before = burst.len();
         let count = self.pool.take_burst(burst, usize::MAX);
         for packet in &mut burst[before..] {
-            // It fits: the length was checked against the pool's room when the port was made.
+            // It fits: the length was checked against the pool's buffers when the port was made.
             let _ = packet.append(self.length);
         }
         self.counters.packets().add(count as u64);

@@ -16,12 +16,14 @@ pub enum ReplayError {
     #[error("no frames to replay: give at least one")]
     Empty,
     /// More segments than a chain has.
-    #[error("a frame of {length} bytes needs more than 255 buffers of {room} bytes: give the pool more room")]
+    #[error(
+        "a frame of {length} bytes needs more than 255 buffers of {data_size} bytes: give the pool larger ones"
+    )]
     FrameTooLong {
         /// The frame's bytes.
         length: usize,
         /// The bytes in one buffer.
-        room: usize,
+        data_size: usize,
     },
 }
 
@@ -55,9 +57,9 @@ pub fn open(
     if frames.is_empty() {
         return Err(ReplayError::Empty);
     }
-    let room = pool.room();
-    if frames.longest() > room * usize::from(u8::MAX) {
-        return Err(ReplayError::FrameTooLong { length: frames.longest(), room });
+    let data_size = pool.data_size();
+    if frames.longest() > data_size * usize::from(u8::MAX) {
+        return Err(ReplayError::FrameTooLong { length: frames.longest(), data_size });
     }
     let rounds = config.rounds.unwrap_or(u64::MAX);
     let queue = || {
@@ -65,7 +67,7 @@ pub fn open(
             frames: Arc::clone(frames),
             pool: pool.clone(),
             cursor: Cursor::default(),
-            chains: frames.longest().next_multiple_of(LINE_BYTES) > pool.room(),
+            chains: frames.longest().next_multiple_of(LINE_BYTES) > pool.data_size(),
             left: rounds.saturating_mul(frames.len() as u64),
             counters: QueueCounters::new(),
         }) as Box<dyn ReceiveQueue>
@@ -141,7 +143,7 @@ impl Replay {
 /// Spreads a frame over as many buffers as it needs; `false` if the pool has too few.
 #[cold]
 fn fill_chain(packet: &mut Packet, lines: &[Line], length: usize, pool: &Pool) -> bool {
-    let lines_per_buffer = pool.room() / LINE_BYTES;
+    let lines_per_buffer = pool.data_size() / LINE_BYTES;
     if lines_per_buffer == 0 {
         return false;
     }

@@ -6,8 +6,8 @@ use warmlane_memory::replay::{self, Frames, ReplayConfig, ReplayError};
 use warmlane_memory::{null, ring_pair};
 use warmlane_port::QueueStatus;
 
-fn pool(buffers: u32, room: usize) -> Pool {
-    Pool::new(&PoolConfig { buffers, room, ..PoolConfig::default() }).expect("a small pool")
+fn pool(buffers: u32, data_size: usize) -> Pool {
+    Pool::new(&PoolConfig { buffers, data_size, ..PoolConfig::default() }).expect("a small pool")
 }
 
 fn frames(lengths: &[usize]) -> Arc<Frames> {
@@ -84,7 +84,7 @@ fn nothing_and_too_much_to_replay_are_refused() {
     let error = replay::open("test", &frames(&[]), &pool(4, 2_048), ReplayConfig::default());
     assert!(matches!(error, Err(ReplayError::Empty)));
     let error = replay::open("test", &frames(&[64 * 256]), &pool(4, 64), ReplayConfig::default());
-    assert!(matches!(error, Err(ReplayError::FrameTooLong { length: 16_384, room: 64 })));
+    assert!(matches!(error, Err(ReplayError::FrameTooLong { length: 16_384, data_size: 64 })));
 }
 
 #[test]

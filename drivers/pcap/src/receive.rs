@@ -110,12 +110,12 @@ fn place(frame: &Frame<'_>, burst: &mut Burst, index: usize, pool: &Pool) -> Pla
 
 #[cold]
 fn place_chain(data: &[u8], burst: &mut Burst, index: usize, pool: &Pool) -> Placed {
-    let room = pool.room().max(1);
-    let wanted = data.len().div_ceil(room);
+    let data_size = pool.data_size().max(1);
+    let wanted = data.len().div_ceil(data_size);
     if wanted > MAXIMUM_SEGMENTS || wanted > pool.buffers() as usize {
         return Placed::Dropped(ReceiveDrop::TooLarge);
     }
-    for (number, part) in data.chunks(room).enumerate() {
+    for (number, part) in data.chunks(data_size).enumerate() {
         if number == 0 {
             if burst[index].fill(part).is_err() {
                 return Placed::Dropped(ReceiveDrop::TooLarge);
@@ -139,7 +139,7 @@ impl ReceiveQueue for FileReceive {
         }
         let before = burst.len();
         // A burst of frames that are all dropped ends the call too: the lane has other things to do.
-        let looks = burst.room();
+        let looks = burst.space();
         self.pool.take_burst(burst, looks);
         let (mut next, mut bytes) = (before, 0);
         for _ in 0..looks {

@@ -80,7 +80,7 @@ pub enum XdpError {
     },
     /// The MTU does not fit a buffer, and the kernel makes no packets of several.
     #[error(
-        "the MTU of {mtu} of interface {name:?} does not fit a buffer, which holds {maximum}, and {reason}: lower the MTU (`ip link set {name} mtu {maximum}`), or give the pool more room in each buffer"
+        "the MTU of {mtu} of interface {name:?} does not fit a buffer, which holds {maximum}, and {reason}: lower the MTU (`ip link set {name} mtu {maximum}`), or give the pool larger buffers"
     )]
     Mtu {
         /// The interface.
@@ -100,7 +100,7 @@ pub enum XdpError {
     },
     /// The pool's buffers can't be shared with the kernel.
     #[error(
-        "the buffers of pool {pool:?} can't be shared with the kernel, which needs at least 2048 bytes behind the first 64 of each, and at most a page: a room of 2048 is right for most"
+        "the buffers of pool {pool:?} can't be shared with the kernel, which needs at least 2048 bytes behind the first 64 of each, and at most a page: 2048 bytes of data are right for most"
     )]
     Buffers {
         /// The pool.

@@ -119,7 +119,7 @@ impl XdpReceive {
     }
 
     fn post(&mut self, missing: u32) {
-        // The level is at most the ring's size, so there is room for all.
+        // The level is at most the ring's size, so there is space for all.
         let (offsets, start) = (self.region.offsets(), self.geometry.start);
         let (mut fill, mut marks) = (self.fill.writer(), self.outstanding.marks());
         let mut missing = missing as usize;
@@ -174,7 +174,7 @@ impl XdpReceive {
             Some(span)
         });
         // SAFETY: `accept` saw that the kernel had each buffer and has it no longer, and that the span is inside; the caller
-        // left room in the burst.
+        // left space in the burst.
         let good = unsafe { self.region.packets_from_raw(spans, burst) };
         self.ring.release(count);
         self.counters.packets().add(good as u64);
@@ -219,7 +219,7 @@ impl XdpReceive {
                 Ok(packet) if is_last => {
                     self.counters.packets().add(1);
                     self.counters.bytes().add(packet.packet_length() as u64);
-                    // There is room: no more packets than descriptors come, and the caller left room for these.
+                    // There is space: no more packets than descriptors come, and the caller left space for these.
                     drop(burst.push(packet));
                 }
                 Ok(packet) => self.partial = Some(packet),
@@ -299,8 +299,8 @@ impl ReceiveQueue for XdpReceive {
             self.check();
         }
         let before = burst.len();
-        let room = burst.room().min(BURST_CAPACITY) as u32;
-        let Ok(ready) = self.ring.ready(room) else {
+        let space = burst.space().min(BURST_CAPACITY) as u32;
+        let Ok(ready) = self.ring.ready(space) else {
             self.fail_corrupt();
             return 0;
         };
@@ -312,7 +312,7 @@ impl ReceiveQueue for XdpReceive {
             }
             return 0;
         }
-        let count = ready.min(room);
+        let count = ready.min(space);
         self.level.found(ready, count);
         let buffers = if self.has_pieces(count) {
             self.take_pieces(burst, count)

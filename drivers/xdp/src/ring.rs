@@ -162,16 +162,16 @@ impl<T: Plain> Producer<T> {
         })
     }
 
-    /// How many entries there is room for; looks at the kernel's index only if it must to answer `wanted`.
+    /// How many entries are free; looks at the kernel's index only if it must to answer `wanted`.
     #[inline]
-    pub(crate) fn room(&mut self, wanted: u32) -> Result<u32, Corrupt> {
+    pub(crate) fn free_entries(&mut self, wanted: u32) -> Result<u32, Corrupt> {
         let size = self.shared.size();
-        let mut room = size - self.under_way();
-        if room < wanted {
+        let mut space = size - self.under_way();
+        if space < wanted {
             self.look()?;
-            room = size - self.under_way();
+            space = size - self.under_way();
         }
-        Ok(room)
+        Ok(space)
     }
 
     /// Entries that the consumer has yet to take, for all that we know.
@@ -214,7 +214,7 @@ impl<T: Plain> Producer<T> {
         Ok(self.taken != self.published)
     }
 
-    /// To write entries with; [`room`](Self::room) must have said that there is room for all.
+    /// To write entries with; [`free_entries`](Self::free_entries) must have said that there is space for all.
     #[inline(always)]
     pub(crate) const fn writer(&mut self) -> Writer<'_, T> {
         Writer { written: self.written, entries: self.shared.entries, count: &mut self.written }
@@ -254,7 +254,7 @@ impl<T: Plain> Writer<'_, T> {
     #[inline(always)]
     pub(crate) fn write(&mut self, entry: T) {
         // SAFETY: the ring is borrowed, so it is mapped; the kernel only reads entries between its index and
-        // the published one, which this is not. (Without room it would be, and the kernel would read either value:
+        // the published one, which this is not. (Without space it would be, and the kernel would read either value:
         // no harm to our memory.)
         unsafe { self.entries.at(self.written).write(entry) };
         self.written = self.written.wrapping_add(1);
@@ -365,7 +365,7 @@ mod tests {
         let mut next = 0_u64;
         for round in 0..100_u32 {
             let count = 1 + round % SIZE;
-            assert_eq!(producer.room(SIZE), Ok(SIZE));
+            assert_eq!(producer.free_entries(SIZE), Ok(SIZE));
             for number in 0..count {
                 producer.writer().write(next + u64::from(number));
             }
@@ -376,7 +376,7 @@ mod tests {
             for number in 0..count {
                 assert_eq!(consumer.waiting().get(number), next + u64::from(number));
             }
-            assert_eq!(producer.room(SIZE), Ok(SIZE - count));
+            assert_eq!(producer.free_entries(SIZE), Ok(SIZE - count));
             consumer.release(count);
             assert_eq!(producer.is_pending(), Ok(false));
             next += u64::from(count);
@@ -419,11 +419,11 @@ mod tests {
         }
         producer.publish();
         producer.note_taken(3);
-        assert_eq!((producer.under_way(), producer.room(SIZE)), (2, Ok(6)));
+        assert_eq!((producer.under_way(), producer.free_entries(SIZE)), (2, Ok(6)));
         consumer.shared.index(OFFSETS.consumer).store(2, Ordering::Relaxed);
-        assert_eq!((producer.has_begun(), producer.room(SIZE)), (false, Ok(6)));
+        assert_eq!((producer.has_begun(), producer.free_entries(SIZE)), (false, Ok(6)));
         consumer.shared.index(OFFSETS.consumer).store(4, Ordering::Relaxed);
-        assert_eq!((producer.has_begun(), producer.room(SIZE)), (true, Ok(7)));
+        assert_eq!((producer.has_begun(), producer.free_entries(SIZE)), (true, Ok(7)));
         consumer.shared.index(OFFSETS.consumer).store(5, Ordering::Relaxed);
         assert_eq!((producer.has_begun(), producer.is_pending()), (false, Ok(false)), "all are taken");
     }

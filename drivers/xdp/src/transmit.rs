@@ -78,8 +78,8 @@ enum Slow {
     /// It is in the ring: so many bytes.
     Sent(u64),
     Dropped(TransmitDrop),
-    /// The ring has no room for all its pieces.
-    NoRoom,
+    /// The ring has no space for all its pieces.
+    NoSpace,
 }
 
 impl XdpTransmit {
@@ -158,18 +158,18 @@ impl XdpTransmit {
         });
     }
 
-    /// Room in the ring for up to `wanted` descriptors.
+    /// Free entries of the ring, looked for up to `wanted`.
     #[inline]
-    fn room(&mut self, wanted: usize) -> usize {
-        if let Ok(room) = self.ring.room(wanted as u32) {
-            return room as usize;
+    fn free_entries(&mut self, wanted: usize) -> usize {
+        if let Ok(space) = self.ring.free_entries(wanted as u32) {
+            return space as usize;
         }
         self.fail_corrupt();
         0
     }
 
     /// Writes packets from the front of the burst into the ring, as long as `fits` says so and no more than `limit`, for which
-    /// there is room. Returns how many, and their bytes.
+    /// there is space. Returns how many, and their bytes.
     #[inline(always)]
     fn write(
         &mut self,
@@ -202,11 +202,11 @@ impl XdpTransmit {
     /// Handles the first packet of the burst, which can't go into the ring just so.
     #[cold]
     fn send_slowly(&mut self, burst: &mut Burst) -> Slow {
-        let Some(packet) = burst.first_mut() else { return Slow::NoRoom };
+        let Some(packet) = burst.first_mut() else { return Slow::NoSpace };
         let fit = self.examine(packet).and_then(|()| {
             let must_copy = self.needs_copy(packet);
-            let room = self.region.room().min(self.piece);
-            let pieces = if must_copy { packet.packet_length().div_ceil(room) } else { packet.segments() };
+            let piece = self.region.data_size().min(self.piece);
+            let pieces = if must_copy { packet.packet_length().div_ceil(piece) } else { packet.segments() };
             match pieces {
                 1 => Ok((must_copy, pieces)),
                 _ if !self.channel.fragments => Err(TransmitDrop::TooLarge),
@@ -222,8 +222,8 @@ impl XdpTransmit {
                 return Slow::Dropped(reason);
             }
         };
-        if self.room(pieces) < pieces {
-            return Slow::NoRoom;
+        if self.free_entries(pieces) < pieces {
+            return Slow::NoSpace;
         }
         let mut one = Burst::with_limit(1);
         burst.move_to(&mut one);
@@ -306,7 +306,7 @@ impl XdpTransmit {
                 Errno::NXIO | Errno::NODEV => {
                     self.failure.get_or_insert_with(|| interface_gone(&self.name));
                 }
-                // It has no room or no memory now: the next burst or flush goes on.
+                // It has no space or no memory now: the next burst or flush goes on.
                 _ => {}
             }
             return;
@@ -348,12 +348,13 @@ impl TransmitQueue for XdpTransmit {
         self.reclaim();
         let (mut packets, mut bytes) = (0, 0);
         while !burst.is_empty() {
-            let room = self.room(burst.len());
-            if room == 0 {
+            let space = self.free_entries(burst.len());
+            if space == 0 {
                 break;
             }
             let plain = ETHERNET..=self.plain;
-            let (count, length) = self.write(burst, room, 0, |packet| plain.contains(&(packet.len() as u32)));
+            let (count, length) =
+                self.write(burst, space, 0, |packet| plain.contains(&(packet.len() as u32)));
             packets += count as u64;
             bytes += length;
             if count > 0 {
@@ -365,7 +366,7 @@ impl TransmitQueue for XdpTransmit {
                     bytes += length;
                 }
                 Slow::Dropped(reason) => self.counters.drops().count(reason, 1),
-                Slow::NoRoom => break,
+                Slow::NoSpace => break,
             }
         }
         self.ring.publish();

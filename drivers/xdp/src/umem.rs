@@ -118,9 +118,15 @@ mod tests {
     use super::*;
     use warmlane_mem::PoolConfig;
 
-    fn geometry(room: usize, headroom: usize, stride: Option<usize>) -> Option<Geometry> {
-        let config =
-            PoolConfig { buffers: 16, magazine: Some(4), room, headroom, stride, ..PoolConfig::default() };
+    fn geometry(data_size: usize, headroom: usize, stride: Option<usize>) -> Option<Geometry> {
+        let config = PoolConfig {
+            buffers: 16,
+            magazine: Some(4),
+            data_size,
+            headroom,
+            stride,
+            ..PoolConfig::default()
+        };
         Geometry::of(&Pool::new(&config).unwrap().region())
     }
 
@@ -139,7 +145,7 @@ mod tests {
             Some(Geometry { unaligned: false, chunk: 2048, start: 0, frame: 1984 - 256 })
         );
         assert_eq!(geometry(1792, 128, Some(2112)), None);
-        let pool = PoolConfig { buffers: 16, magazine: Some(4), room: 512, ..PoolConfig::default() };
+        let pool = PoolConfig { buffers: 16, magazine: Some(4), data_size: 512, ..PoolConfig::default() };
         let error = Umem::new(&Pool::new(&pool).unwrap()).unwrap_err().to_string();
         assert!(error.contains("\"packets\"") && error.contains("2048"), "{error}");
     }

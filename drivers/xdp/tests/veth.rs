@@ -74,7 +74,7 @@ fn packets_go_there_and_back() {
 fn generic_mode_and_aligned_chunks_do_the_same() {
     in_namespace(|| {
         let config = XdpOptions { mode: XdpMode::Generic, ..all_of("v0") };
-        let pool = PoolConfig { room: 1792, stride: Some(2048), ..PoolConfig::default() };
+        let pool = PoolConfig { data_size: 1792, stride: Some(2048), ..PoolConfig::default() };
         let obtained = there_and_back(&config, &pool, 1500);
         assert!(!obtained.native && !obtained.planned_stride, "{obtained:?}");
     });
@@ -162,7 +162,8 @@ fn packets_of_other_pools_are_copied() {
         let umem = Umem::new(&ours).unwrap();
         let (incoming, mut outgoing, monitor) = only(opened(&all_of("v0"), &umem));
         let wire = Wire::on("v1");
-        let other = pool(&PoolConfig { buffers: 64, magazine: Some(4), room: 9216, ..PoolConfig::default() });
+        let other =
+            pool(&PoolConfig { buffers: 64, magazine: Some(4), data_size: 9216, ..PoolConfig::default() });
         for length in [60, 1514, 5000, 9014] {
             let mut packet = other.take().unwrap();
             packet.fill(&frame(1, length)).unwrap();

@@ -52,7 +52,7 @@ pub struct Unsent {
     pub total: u64,
     /// Skipped because the sending lane was held up (by the system, or because it is too slow).
     pub late: u64,
-    /// The port had no room for them until the end.
+    /// The port had no space for them until the end.
     pub refused: u64,
     /// The port took and dropped them.
     pub dropped: u64,

@@ -78,12 +78,12 @@ impl TrialConfig {
 #[non_exhaustive]
 pub enum TrialError {
     /// A frame that no buffer holds.
-    #[error("frames of {length} bytes don't fit buffers of {room}: give the pool more room")]
+    #[error("frames of {length} bytes don't fit buffers of {data_size}: give the pool larger ones")]
     FrameTooLong {
         /// The longest frame's bytes, rounded up to whole cache lines.
         length: usize,
         /// Bytes in a buffer.
-        room: usize,
+        data_size: usize,
     },
     /// A lane has ended or hangs.
     #[error("the {lane} lane doesn't answer: it ended, or its port hangs")]
@@ -102,7 +102,7 @@ pub struct Tester {
     /// The number of the last trial, which goes round past 0.
     trials: u8,
     has_run: bool,
-    room: usize,
+    data_size: usize,
 }
 
 /// How often progress is looked at.
@@ -167,7 +167,7 @@ impl Tester {
             lanes,
             trials: 0,
             has_run: false,
-            room: pool.room(),
+            data_size: pool.data_size(),
         })
     }
 
@@ -191,8 +191,8 @@ impl Tester {
         progress: &mut dyn FnMut(&Sample) -> bool,
     ) -> Result<TrialResult, TrialError> {
         let length = config.plan.longest().next_multiple_of(warmlane_mem::LINE_BYTES);
-        if length > self.room {
-            return Err(TrialError::FrameTooLong { length, room: self.room });
+        if length > self.data_size {
+            return Err(TrialError::FrameTooLong { length, data_size: self.data_size });
         }
         if self.has_run {
             rest(config.settle, progress);

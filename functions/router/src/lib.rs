@@ -1,7 +1,7 @@
 //! Takes over forwarding from the kernel, by the kernel's own routes.
 //!
 //! The kernel stays the control plane: routing daemons, `ip route`, ARP, neighbour discovery and everything that is for the box
-//! itself go on there. This room mirrors what the kernel knows into tables that lanes forward by.
+//! itself go on there. This crate mirrors what the kernel knows into tables that lanes forward by.
 //!
 //! - [`control::kernel`] follows the kernel's network by netlink, and keeps a plain model of it.
 //! - [`control`] works out which tables lanes need for that, finds where theirs differ, and changes those routes.

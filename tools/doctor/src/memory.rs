@@ -8,7 +8,7 @@ use warmlane_sys::topology::Topology;
 
 const HUGE_2M: u64 = 2 << 20;
 const HUGE_1G: u64 = 1 << 30;
-/// Room for a pool of the default size (16,384 buffers of about 2,240 bytes: 35 MiB), its lane caches and a table.
+/// Space for a pool of the default size (16,384 buffers of about 2,240 bytes: 35 MiB), its lane caches and a table.
 const ENOUGH: u64 = 64 << 20;
 /// What to set aside where there is nothing: 1 GiB in pages of 2 MiB.
 const USUAL_PAGES: u64 = 512;

@@ -45,7 +45,7 @@ pub(crate) struct Shape {
     pub(crate) under_way: usize,
     /// The second lane leaves packets lying until so many are under way.
     pub(crate) held: bool,
-    /// How many more than those may lie between the lanes; `None`: as many as the channel has room for, which is
+    /// How many more than those may lie between the lanes; `None`: as many as the channel has space for, which is
     /// a power of two.
     pub(crate) beyond_held: Option<usize>,
 }
@@ -122,7 +122,7 @@ impl TwoLanes {
         })
         .map_err(|error| error.to_string())?;
         let lane = pool.attach().map_err(|error| error.to_string())?;
-        // Room for what is held, and for what comes meanwhile.
+        // Space for what is held, and for what comes meanwhile.
         let slots = if shape.held { shape.under_way + BURST_CAPACITY } else { shape.under_way };
         let (sender, mut receiver) = channel(slots.next_power_of_two()).map_err(|error| error.to_string())?;
         let most = match shape.beyond_held {

@@ -40,7 +40,7 @@ impl Side for HeadTail {
         let mut backoff = Backoff::default();
         // A2: acquire, pairs with R1 of the thread before. It had seen the other side's tail far enough for its own
         // slots; without this edge the look at that tail below could give an older one, behind the position, and
-        // there would seem to be no room where there is. And the store in R1 ends the release sequence of the one
+        // there would seem to be no space where there is. And the store in R1 ends the release sequence of the one
         // before, so that the other side would acquire only the last thread's slots.
         let mut state = self.state.load(Ordering::Acquire);
         loop {
@@ -50,8 +50,8 @@ impl Side for HeadTail {
                 continue;
             }
             let position = state / 2;
-            let room = distance(position, look());
-            let count = wanted.min(room);
+            let space = distance(position, look());
+            let count = wanted.min(space);
             if count < minimum {
                 return None;
             }
@@ -59,7 +59,7 @@ impl Side for HeadTail {
             // the same again after somebody else has reserved, written to the slots, and put them back.
             match self.state.compare_exchange_weak(state, state | TAKEN, Ordering::Acquire, Ordering::Acquire)
             {
-                Ok(_) => return Some(Reserved { position, count, room }),
+                Ok(_) => return Some(Reserved { position, count, space }),
                 Err(newer) => state = newer,
             }
         }

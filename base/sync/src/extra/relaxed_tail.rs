@@ -66,7 +66,7 @@ impl Side for RelaxedTail {
     unsafe fn reserve(&self, look: impl Fn() -> u64, wanted: usize, minimum: usize) -> Option<Reserved> {
         let mut backoff = Backoff::default();
         // Relaxed, all that concerns the head: whoever reserves next need not know what those before saw. It may look at an
-        // older tail of the other side then, even one behind the head, and find less room than there is, or none. The room
+        // older tail of the other side then, even one behind the head, and find less space than there is, or none. The space
         // that it does find it has acquired itself, by A1.
         let mut word = self.head.load(Ordering::Relaxed);
         loop {
@@ -79,8 +79,8 @@ impl Side for RelaxedTail {
                 word = self.head.load(Ordering::Relaxed);
                 continue;
             }
-            let room = distance(head.position.into(), look());
-            let count = wanted.min(room);
+            let space = distance(head.position.into(), look());
+            let count = wanted.min(space);
             if count < minimum {
                 return None;
             }
@@ -89,7 +89,7 @@ impl Side for RelaxedTail {
                 moves: head.moves.wrapping_add(1),
             };
             match self.head.compare_exchange_weak(word, moved.word(), Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Some(Reserved { position: head.position.into(), count, room }),
+                Ok(_) => return Some(Reserved { position: head.position.into(), count, space }),
                 Err(newer) => word = newer,
             }
         }

@@ -17,7 +17,7 @@ use crate::zero_copy::{Peek, Reservation};
 ///
 /// ```
 /// let ring = warmlane_sync::extra::HtsRing::<u32>::new(4)?;
-/// let mut reserved = ring.reserve_bulk(2).ok_or("no room")?;
+/// let mut reserved = ring.reserve_bulk(2).ok_or("no space")?;
 /// reserved.as_mut_slices().0.copy_from_slice(&[1, 2]);
 /// reserved.commit();
 /// let peek = ring.peek_burst(8).ok_or("empty")?;
@@ -33,12 +33,12 @@ pub type HtsRing<T> = AnyRing<T, HeadTail>;
 
 /// A ring with a relaxed tail: pushes don't wait for each other, nor do pops.
 ///
-/// What is pushed can be popped, and what is popped makes room, when all pushes (pops) that overlapped it are done: more
+/// What is pushed can be popped, and what is popped makes space, when all pushes (pops) that overlapped it are done: more
 /// lag than in a [`Ring`](crate::mpmc::Ring), in exchange for less waiting.
 pub type RtsRing<T> = AnyRing<T, RelaxedTail>;
 
 impl<T: Copy> HtsRing<T> {
-    /// Slots for `count` elements, to fill in place, or `None` if there is not room for all. `None` too if `count` is 0.
+    /// Slots for `count` elements, to fill in place, or `None` if there is not space for all. `None` too if `count` is 0.
     #[inline]
     pub fn reserve_bulk(&self, count: usize) -> Option<Reservation<'_, T, HeadTail, HeadTail>>
     where
@@ -48,7 +48,7 @@ impl<T: Copy> HtsRing<T> {
         unsafe { Reservation::new(&self.shared, count, count) }
     }
 
-    /// Slots for up to `count` elements, to fill in place, or `None` if there is no room.
+    /// Slots for up to `count` elements, to fill in place, or `None` if there is no space.
     #[inline]
     pub fn reserve_burst(&self, count: usize) -> Option<Reservation<'_, T, HeadTail, HeadTail>>
     where

@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 ///
 /// For plain data of a few words: it is kept in atomic words, so that a copy that is made while a writer writes is
 /// thrown away, but no data race (Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?", MSPC 2012).
-/// Hence `T` without padding (`IntoBytes`) and with any bytes allowed (`FromBytes`), and room for it chosen in `WORDS`
+/// Hence `T` without padding (`IntoBytes`) and with any bytes allowed (`FromBytes`), and space for it chosen in `WORDS`
 /// of 8 bytes; the default, 7, makes one cache line with the sequence number; a value that is too large does not
 /// compile. Readers neither write nor wait for each other; while a writer stores, they spin for a few microseconds, then
 /// yield their CPU between looks.

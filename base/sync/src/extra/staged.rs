@@ -107,7 +107,7 @@ pub struct Producer<T, S: Side> {
 }
 
 impl<T: Copy, S: Side> Producer<T, S> {
-    /// Puts in all of `values` or, if there is not room for all, none. `true`: they are in. More values than the capacity
+    /// Puts in all of `values` or, if there is not space for all, none. `true`: they are in. More values than the capacity
     /// never fit.
     #[inline]
     #[must_use = "the values are not in the ring if this is false"]
@@ -115,7 +115,7 @@ impl<T: Copy, S: Side> Producer<T, S> {
         self.push(values, values.len()) == values.len()
     }
 
-    /// Puts in `values` from the front, as many as there is room for; returns how many.
+    /// Puts in `values` from the front, as many as there is space for; returns how many.
     #[inline]
     #[must_use = "only so many of the values are in the ring"]
     pub fn push_burst(&mut self, values: &[T]) -> usize {
@@ -180,7 +180,7 @@ impl<T: Copy, S: Side> Stage<T, S> {
         let side = ring.stages.get(self.number)?;
         // SAFETY: the one thread that has this handle by `&mut`; the only one unless the side is not `Single`.
         let reserved = unsafe { side.reserve(|| ring.passed_to(self.number), wanted, minimum) }?;
-        ring.slots.fetch_to_read(reserved.position, reserved.count, reserved.room);
+        ring.slots.fetch_to_read(reserved.position, reserved.count, reserved.space);
         Some(Work { slots: &ring.slots, side, reserved })
     }
 }

@@ -113,14 +113,14 @@ impl<T> fmt::Debug for Protected<T> {
 /// A value was not replaced.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplaceError<T> {
-    /// No room for the old value.
+    /// No space for the old value.
     #[error(
         "the queue of {capacity} retired items is full; reclaim, wait for the readers, or make it larger"
     )]
     Full {
         /// The new value.
         value: T,
-        /// Items that the queue has room for.
+        /// Items that the queue has space for.
         capacity: usize,
     },
     /// The queue does not wait for the readers of this value.

@@ -72,7 +72,7 @@ impl<T: Send + 'static> Retired<T> {
         Ok(())
     }
 
-    /// Puts in an item that there is room for.
+    /// Puts in an item that there is space for.
     pub(super) fn put(&mut self, item: T) {
         self.items.push_back(item);
         self.open += 1;
@@ -118,12 +118,12 @@ impl<T: Send + 'static> Retired<T> {
         self.items.is_empty()
     }
 
-    /// Whether there is no room.
+    /// Whether there is no space.
     pub fn is_full(&self) -> bool {
         self.items.len() == self.capacity
     }
 
-    /// Items that there is room for.
+    /// Items that there is space for.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -179,13 +179,13 @@ impl<T: Send + 'static> fmt::Debug for Reclaim<'_, T> {
     }
 }
 
-/// A [`Retired`] queue had no room.
+/// A [`Retired`] queue had no space.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the queue of {capacity} retired items is full; reclaim, wait for the readers, or make it larger")]
 pub struct Full<T> {
     /// What did not fit. It is unlinked, and readers may still refer to it.
     pub item: T,
-    /// Items that the queue has room for.
+    /// Items that the queue has space for.
     pub capacity: usize,
 }
 

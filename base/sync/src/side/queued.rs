@@ -72,7 +72,7 @@ impl Side for Queued {
         }
         // A3: acquire, pairs with R3 of whoever moved the head here. It had seen the other side's tail far enough
         // for its own slots; without this edge the look at that tail below could give an older one, behind the
-        // head, and there would seem to be no room where there is.
+        // head, and there would seem to be no space where there is.
         let mut head = self.reserve.head.load(Ordering::Acquire);
         loop {
             // A4: acquire, pairs with R4 of whoever left the hint. It had acquired the tail; without this edge the
@@ -80,10 +80,10 @@ impl Side for Queued {
             let limit = self.reserve.limit.load(Ordering::Acquire);
             // An old hint may be behind the head, by any distance, if who left it had lost its CPU in between. A head that
             // is out of date may be behind the hint by more than the capacity, but then the exchange fails.
-            let mut room = room_to(head, limit);
-            if room < wanted {
+            let mut space = space_to(head, limit);
+            if space < wanted {
                 let seen = look();
-                room = room_to(head, seen);
+                space = space_to(head, seen);
                 // Only if it is news, or pollers of a ring that is empty would fight over the line.
                 if seen != limit {
                     // R4: release, pairs with A4. Two threads may leave theirs in the wrong order; an old one only
@@ -91,7 +91,7 @@ impl Side for Queued {
                     self.reserve.limit.store(seen, Ordering::Release);
                 }
             }
-            let count = wanted.min(room);
+            let count = wanted.min(space);
             if count < minimum {
                 return None;
             }
@@ -102,7 +102,7 @@ impl Side for Queued {
                 Ordering::Release,
                 Ordering::Acquire,
             ) {
-                Ok(position) => return Some(Reserved { position, count, room }),
+                Ok(position) => return Some(Reserved { position, count, space }),
                 Err(newer) => head = newer,
             }
         }
@@ -151,7 +151,7 @@ impl Concurrent for Queued {}
 /// hint may be older than 2³¹ positions. The other side of a ring with this one counts in 64 bits too.
 #[inline(always)]
 #[expect(clippy::cast_sign_loss, reason = "not below 0")]
-fn room_to(head: u64, limit: u64) -> usize {
+fn space_to(head: u64, limit: u64) -> usize {
     (limit.wrapping_sub(head).cast_signed()).max(0) as usize
 }
 
@@ -160,11 +160,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_however_old_is_no_room() {
+    fn a_hint_however_old_is_no_space() {
         for behind in [1, 1 << 31, (1 << 31) + 1, 3 << 30, 1 << 32, 1 << 40] {
-            assert_eq!(room_to(behind, 0), 0, "{behind}");
+            assert_eq!(space_to(behind, 0), 0, "{behind}");
         }
-        assert_eq!((room_to(5, 5), room_to(5, 12)), (0, 7));
+        assert_eq!((space_to(5, 5), space_to(5, 12)), (0, 7));
         let side = Queued::new(1, 8);
         side.reserve.head.store(3 << 30, Ordering::Relaxed);
         // SAFETY: the side is not `Single`.

@@ -51,13 +51,13 @@ impl Side for Single {
         self.own.with_mut(|own| {
             // SAFETY: one thread at a time is in here, as the caller promised.
             let own = unsafe { &mut *own };
-            let mut room = distance(own.position, own.limit);
-            if room < wanted {
+            let mut space = distance(own.position, own.limit);
+            if space < wanted {
                 own.limit = look();
-                room = distance(own.position, own.limit);
+                space = distance(own.position, own.limit);
             }
-            let count = wanted.min(room);
-            (count >= minimum).then_some(Reserved { position: own.position, count, room })
+            let count = wanted.min(space);
+            (count >= minimum).then_some(Reserved { position: own.position, count, space })
         })
     }
 

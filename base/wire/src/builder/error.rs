@@ -8,8 +8,8 @@ use crate::IpProtocol;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BuildError {
     /// The caller's slice is too short; nothing was written.
-    #[error("frame is {needed} bytes long, there is room for {available}: give a longer buffer")]
-    NoRoom {
+    #[error("frame is {needed} bytes long, there is space for {available}: give a longer buffer")]
+    NoSpace {
         /// Bytes of the frame.
         needed: usize,
         /// Bytes of the slice.

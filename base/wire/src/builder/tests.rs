@@ -98,10 +98,10 @@ fn an_error_quotes_what_it_answers() {
 }
 
 #[test]
-fn no_room_leaves_the_buffer_alone() {
+fn no_space_leaves_the_buffer_alone() {
     let frame = Frame::new().ethernet(THERE, HERE).ipv4(V4).udp(1, 2).payload(b"abc");
     let mut buffer = [0xee; 44];
-    assert_eq!(frame.write(&mut buffer), Err(BuildError::NoRoom { needed: 45, available: 44 }));
+    assert_eq!(frame.write(&mut buffer), Err(BuildError::NoSpace { needed: 45, available: 44 }));
     assert_eq!(buffer, [0xee; 44]);
 }
 

@@ -10,7 +10,7 @@ use warmlane_testkit::queues::{Sink, Source};
 #[expect(clippy::unnecessary_box_returns, reason = "pipelines take boxed queues")]
 fn partial(pool: &Pool) -> Box<Source> {
     let mut source = Source::new(pool, 1, |packet, _| {
-        packet.fill(&[1; 60]).expect("room");
+        packet.fill(&[1; 60]).expect("space");
         packet.set_checksum(Checksum::Partial { start: 34, offset: 6 });
     });
     source.leaves = TransmitOffloads::NO_TUNNEL;

@@ -13,7 +13,7 @@ use warmlane_sys::prefetch::prefetch_read_at;
 /// How many lines of stored frames behind the frame in hand are fetched into the cache.
 const LINES_AHEAD: usize = 32;
 
-/// Takes up to `wanted` (at most `burst.room()`) buffers of `pool` and copies the frames from `cursor` on into them,
+/// Takes up to `wanted` (at most `burst.space()`) buffers of `pool` and copies the frames from `cursor` on into them,
 /// one each. A frame that does not fit a buffer gives an empty packet.
 #[inline]
 pub(crate) fn take_copies(
@@ -24,7 +24,7 @@ pub(crate) fn take_copies(
     wanted: usize,
 ) -> Copied {
     let shared = pool.shared();
-    let wanted = if frames.is_empty() { 0 } else { wanted.min(burst.room()) };
+    let wanted = if frames.is_empty() { 0 } else { wanted.min(burst.space()) };
     // A cursor that comes from a larger set starts this one over.
     cursor.wrap(frames.len());
     let cache = CACHES.with(|caches| caches[usize::from(shared.slot)].get());
@@ -58,7 +58,7 @@ impl Cache {
         wanted: usize,
     ) -> Copied {
         // Hardly ever is there a frame that doesn't fit; else none is asked.
-        if frames.longest().div_ceil(LINE_BYTES) <= self.room / LINE_BYTES {
+        if frames.longest().div_ceil(LINE_BYTES) <= self.data_size / LINE_BYTES {
             self.take_copies_of::<true>(burst, frames, cursor, wanted)
         } else {
             self.take_copies_of::<false>(burst, frames, cursor, wanted)
@@ -101,7 +101,7 @@ impl Cache {
     }
 
     /// `reset` writes a clean header's first half to where it is told, which is in a buffer that this lane owns. `ALL_FIT`: no
-    /// frame is longer than a buffer's room.
+    /// frame is longer than a buffer.
     #[inline(always)]
     fn take_copies_by<const ALL_FIT: bool>(
         &mut self,
@@ -111,7 +111,7 @@ impl Cache {
         wanted: usize,
         reset: impl Fn(*mut PacketState),
     ) -> Copied {
-        let room_lines = self.room / LINE_BYTES;
+        let data_lines = self.data_size / LINE_BYTES;
         let (data_offset, empty) = (usize::from(self.clean.data_offset), self.clean.first_word(0));
         let (stored, entries) = (frames.lines.as_slice(), frames.entries.as_slice());
         let mut copied = Copied::default();
@@ -133,9 +133,9 @@ impl Cache {
                     prefetch_read_at(stored.as_ptr().wrapping_add(range.end + LINES_AHEAD).cast());
                     // SAFETY: entries are made by `Frames::push` alone, for lines that it appended just before.
                     let lines = unsafe { stored.get_unchecked(range) };
-                    let fits = ALL_FIT || lines.len() <= room_lines;
+                    let fits = ALL_FIT || lines.len() <= data_lines;
                     let length = if fits { entry.length } else { 0 };
-                    // SAFETY: the packet was just taken, so this lane owns the buffer; at most room_lines lines are
+                    // SAFETY: the packet was just taken, so this lane owns the buffer; at most data_lines lines are
                     // written behind the headroom, which end inside the buffer.
                     unsafe {
                         let header = packet.as_header().as_ptr();
@@ -158,7 +158,7 @@ impl Cache {
 /// Copies `lines` to `target`, which may stand at any address.
 ///
 /// # Safety
-/// There is room for them, and nobody else touches it meanwhile.
+/// There is space for them, and nobody else touches it meanwhile.
 #[inline(always)]
 unsafe fn copy_lines(target: *mut u8, lines: &[Line]) {
     // Nearly all frames of the rates that matter have one line.

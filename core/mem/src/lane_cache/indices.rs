@@ -80,11 +80,11 @@ impl Cache {
         let mut rest = indices;
         while !rest.is_empty() {
             if self.magazines.loaded.length == self.capacity {
-                self.make_room();
+                self.make_space();
             }
             let loaded = &mut self.magazines.loaded;
             let (now, later) = rest.split_at((self.capacity - loaded.length).min(rest.len()));
-            // SAFETY: `cells` are those of the loaded magazine, which this lane owns and which has room for so many.
+            // SAFETY: `cells` are those of the loaded magazine, which this lane owns and which has space for so many.
             let target =
                 unsafe { std::slice::from_raw_parts_mut(self.cells.as_ptr().add(loaded.length), now.len()) };
             target.copy_from_slice(now);

@@ -51,7 +51,7 @@ impl Plan {
         for shape in &self.hashed {
             writeln!(
                 text,
-                "L{} ({} KiB, {} ways) picks a slice for each line by a hash of its physical address that its maker does not publish: no stride folds it and none can be planned for it. It has room for the two hot lines of {} buffers, or for {} buffers touched to the end, shared with every core beside it.",
+                "L{} ({} KiB, {} ways) picks a slice for each line by a hash of its physical address that its maker does not publish: no stride folds it and none can be planned for it. It has space for the two hot lines of {} buffers, or for {} buffers touched to the end, shared with every core beside it.",
                 shape.level,
                 shape.bytes() / 1024,
                 shape.ways,

@@ -61,7 +61,7 @@ fn padding_wastes_less_than_a_line_in_every_buffer_mostly() {
         request.demands.constant_stride = false;
         let plan = Plan::new(&request).unwrap();
         assert!(plan.kept() > 0.99, "{name}: {}", plan.explanation());
-        // Two ways leave so little room for uneven sets that nothing but an odd stride will do.
+        // Two ways leave so little space for uneven sets that nothing but an odd stride will do.
         if l1.ways == 2 {
             assert_eq!(plan.layout(), Layout::constant(2_368), "{name}");
             continue;
@@ -176,7 +176,7 @@ fn demands_of_ports_are_met() {
 fn what_makes_no_sense_is_told() {
     let fails = |request: &Request<'_>| Plan::new(request).unwrap_err();
     assert_eq!(fails(&request(3 << 20, &[])), PlanError::LargerThanPage { needed: 3 << 20, page: 2 << 20 });
-    assert_eq!(fails(&request(64, &[])), PlanError::NoRoom { needed: 64 });
+    assert_eq!(fails(&request(64, &[])), PlanError::NoSpace { needed: 64 });
     for alignment in [0, 32, 96] {
         let demands = Demands { alignment, ..Demands::POOL };
         assert_eq!(fails(&Request { demands, ..request(2_240, &[]) }), PlanError::Alignment { alignment });
@@ -235,15 +235,15 @@ proptest! {
     #[test]
     fn no_stride_in_reach_is_better(
         lines in 2_usize..80,
-        headroom_lines in 0_usize..8,
+        headdata_lines in 0_usize..8,
         sets_log2 in 4_u32..9,
         triple in any::<bool>(),
         ways in 2_usize..17,
     ) {
         let sets = (1 << sets_log2) * if triple { 3 } else { 1 };
         let l1 = CacheShape { level: 1, sets, ways, line: 64 };
-        let needed = (lines + headroom_lines) * 64;
-        let headroom = headroom_lines * 64;
+        let needed = (lines + headdata_lines) * 64;
+        let headroom = headdata_lines * 64;
         let caches = [l1];
         let plan = Plan::new(&Request { headroom, ..request(needed, &caches) }).unwrap();
         let per_cent = |stride| lost_by_counting(l1, stride, 64 + headroom) * 100 / l1.lines();

@@ -30,7 +30,7 @@ fn a_buffer_is_clean_when_taken_again() {
 }
 
 #[test]
-fn room_is_bounded_at_both_ends() {
+fn data_size_is_bounded_at_both_ends() {
     let pool = pool(PoolKind::Depot, 2);
     let mut packet = pool.take().expect("a buffer");
     assert!(packet.fill(&[0; 2_049]).is_err());
@@ -66,9 +66,9 @@ fn the_application_has_its_own_bytes() {
 
 #[test]
 fn copies_stay_inside_their_buffers() {
-    // Buffers without a byte between them, and rooms around one line, the unit of copying.
-    for (room, headroom, fits) in [(16, 48, 0), (63, 1, 0), (64, 64, 64), (127, 1, 64), (128, 0, 128)] {
-        let buffer = PoolConfig { room, headroom, ..config(PoolKind::Depot, 8) };
+    // Buffers without a byte between them, and sizes around one line, the unit of copying.
+    for (data_size, headroom, fits) in [(16, 48, 0), (63, 1, 0), (64, 64, 64), (127, 1, 64), (128, 0, 128)] {
+        let buffer = PoolConfig { data_size, headroom, ..config(PoolKind::Depot, 8) };
         let pool =
             Pool::new(&PoolConfig { stride: Some(buffer.buffer_bytes()), ..buffer }).expect("plain pages");
         let _lane = pool.attach().expect("first attachment");
@@ -81,11 +81,11 @@ fn copies_stay_inside_their_buffers() {
             frames.push(&vec![0xff; length]).expect("few frames");
             let copied = pool.take_copies(&mut burst, &frames, &mut Cursor::default(), 8);
             let intact = |packet: &Packet| *packet.application::<u64>() == 7;
-            assert!(copied.packets == 8 && burst.iter().all(intact), "{length} bytes into {room}");
+            assert!(copied.packets == 8 && burst.iter().all(intact), "{length} bytes into {data_size}");
             let expected = if length <= fits { length } else { 0 };
             assert!(
                 burst.iter().all(|packet| packet.packet_length() == expected),
-                "{length} bytes into {room}"
+                "{length} bytes into {data_size}"
             );
         }
     }
@@ -100,9 +100,9 @@ fn bad_wishes_get_clear_errors() {
     };
     assert!(matches!(refused(|c| c.buffers = 0), PoolError::NoBuffers { .. }));
     assert!(matches!(refused(|c| c.buffers = MAXIMUM_BUFFERS + 1), PoolError::TooManyBuffers { .. }));
-    assert!(matches!(refused(|c| c.room = 0), PoolError::NoRoom { .. }));
-    assert!(matches!(refused(|c| c.room = 65_536), PoolError::BufferTooLarge { .. }));
-    assert!(matches!(refused(|c| c.room = usize::MAX), PoolError::BufferTooLarge { .. }));
+    assert!(matches!(refused(|c| c.data_size = 0), PoolError::NoSpace { .. }));
+    assert!(matches!(refused(|c| c.data_size = 65_536), PoolError::BufferTooLarge { .. }));
+    assert!(matches!(refused(|c| c.data_size = usize::MAX), PoolError::BufferTooLarge { .. }));
     assert!(matches!(refused(|c| c.magazine = Some(4_097)), PoolError::Magazine { .. }));
     assert!(matches!(refused(|c| c.stride = Some(2_239)), PoolError::Stride { .. }));
     assert!(matches!(refused(|c| c.stride = Some(64)), PoolError::Stride { .. }));
@@ -121,9 +121,9 @@ fn bad_wishes_get_clear_errors() {
         c.demands = Demands::xdp_aligned(4_096).expect("a chunk of the kernel's");
     });
     assert!(matches!(error, PoolError::Plan { .. }), "{error}");
-    let error = refused(|c| (c.buffers, c.room, c.demands) = (100_000, 60_000, Demands::MEMIF));
+    let error = refused(|c| (c.buffers, c.data_size, c.demands) = (100_000, 60_000, Demands::MEMIF));
     assert!(matches!(error, PoolError::Plan { source: PlanError::Region { .. }, .. }), "{error}");
-    let error = refused(|c| (c.buffers, c.room) = (MAXIMUM_BUFFERS, 60_000));
+    let error = refused(|c| (c.buffers, c.data_size) = (MAXIMUM_BUFFERS, 60_000));
     assert!(matches!(error, PoolError::Memory { .. }), "{error}");
 
     let pool = pool(PoolKind::Depot, 16);

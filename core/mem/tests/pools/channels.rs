@@ -63,7 +63,7 @@ fn a_channel_carries_bursts_of_any_size_in_order() {
             packet.fill(&stamped.to_le_bytes()).expect("fits");
             stamped += 1;
         }
-        // What finds no room stays behind and goes with the next burst.
+        // What finds no space stays behind and goes with the next burst.
         let mut received = Burst::with_limit(limit);
         while !burst.is_empty() {
             sender.send(&mut burst);

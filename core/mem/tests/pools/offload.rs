@@ -95,7 +95,7 @@ fn it_travels_with_the_packet() {
     let pool = pool(PoolKind::Depot, 8);
     let (mut sender, mut receiver) = channel(8).expect("a power of two");
     let mut burst = Burst::new();
-    burst.push(known_packet(&pool)).expect("room");
+    burst.push(known_packet(&pool)).expect("space");
     sender.send(&mut burst);
     receiver.receive(&mut burst);
     let shared = burst.pop().expect("received").share();

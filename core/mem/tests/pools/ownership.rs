@@ -38,7 +38,7 @@ fn a_bulk_is_all_or_nothing() {
         assert!(!pool.take_bulk(&mut burst, 1));
         assert_eq!(burst.len(), 40);
         burst.clear();
-        assert!(!pool.take_bulk(&mut Burst::with_limit(4), 5), "the burst has no room");
+        assert!(!pool.take_bulk(&mut Burst::with_limit(4), 5), "the burst has no space");
         assert_eq!(pool.ledger().outstanding(), 0);
     }
 }
@@ -103,9 +103,9 @@ fn chains_are_freed_whole_and_cut_where_asked() {
         packet.chain(pool.take().expect("a buffer")).expect("two segments");
         // A burst with a chain in the middle frees all.
         let mut burst = Burst::new();
-        burst.push(pool.take().expect("a buffer")).expect("room");
-        burst.push(packet).expect("room");
-        burst.push(pool.take().expect("a buffer")).expect("room");
+        burst.push(pool.take().expect("a buffer")).expect("space");
+        burst.push(packet).expect("space");
+        burst.push(pool.take().expect("a buffer")).expect("space");
         burst.clear();
         assert_eq!(pool.ledger().outstanding(), 0);
         drop(lane);
@@ -133,7 +133,7 @@ fn chains_over_two_pools_among_plain_packets_are_freed_once() {
                     let from = &pools[segment / 5 % 2];
                     packet.chain(from.take().expect("a buffer")).expect("below 255 segments");
                 }
-                burst.push(packet).expect("room");
+                burst.push(packet).expect("space");
             }
             burst.clear();
             for pool in &pools {

@@ -46,7 +46,7 @@ fn a_shared_packet_travels_behind_headers_to_other_lanes() {
                     let (mut sender, mut receiver) = channel(16).expect("a power of two");
                     let (mut burst, pool) = (Burst::new(), pool.clone());
                     for _ in 0..8 {
-                        burst.push(behind(&pool, &[number], &rest)).expect("room");
+                        burst.push(behind(&pool, &[number], &rest)).expect("space");
                     }
                     assert_eq!(sender.send(&mut burst), 8);
                     std::thread::spawn(move || {
@@ -157,18 +157,20 @@ fn a_copy_is_the_same_in_another_pool() {
     packet.set_timestamp(4);
     *packet.application_mut::<u64>() = 5;
     Everything::SAMPLE.put(&mut packet);
-    for (room, buffers, segments) in [(2_048, 8, 2), (4_000, 8, 1), (1_524, 2, 2), (100, 31, 31), (8, 255, 0)]
+    for (data_size, buffers, segments) in
+        [(2_048, 8, 2), (4_000, 8, 1), (1_524, 2, 2), (100, 31, 31), (8, 255, 0)]
     {
         // A long chain takes an interpreter minutes.
         if cfg!(miri) && buffers > 100 {
             continue;
         }
-        let to = Pool::new(&PoolConfig { room, ..config(PoolKind::Depot, buffers) }).expect("plain pages");
+        let to =
+            Pool::new(&PoolConfig { data_size, ..config(PoolKind::Depot, buffers) }).expect("plain pages");
         let Some(copy) = packet.copy_in(&to) else {
-            assert_eq!((segments, to.ledger().outstanding()), (0, 0), "room {room}");
+            assert_eq!((segments, to.ledger().outstanding()), (0, 0), "{data_size}");
             continue;
         };
-        assert_eq!((copy.segments(), to.ledger().outstanding()), (segments, segments as u64), "room {room}");
+        assert_eq!((copy.segments(), to.ledger().outstanding()), (segments, segments as u64), "{data_size}");
         assert_eq!((bytes(&copy), copy.packet_length()), (bytes(&packet), 3_048));
         assert_eq!((copy.port(), copy.timestamp(), *copy.application::<u64>()), (3, 4, 5));
         assert_eq!(Everything::of(&copy), Everything::SAMPLE);

@@ -42,15 +42,15 @@ impl OnReceive {
     /// Passes on segments; says whether there are none left.
     fn pass_segments(&mut self, burst: &mut Burst) -> bool {
         let Some(segments) = &mut self.segments else { return true };
-        let (before, had_room) = (segments.remaining(), burst.room() > 0);
-        while burst.room() > 0
+        let (before, had_space) = (segments.remaining(), burst.space() > 0);
+        while burst.space() > 0
             && let Some(segment) = segments.make_next()
         {
-            // There is room.
+            // There is space.
             drop(burst.push(segment));
         }
         let remaining = segments.remaining();
-        self.fruitless = if had_room && remaining == before { self.fruitless + 1 } else { 0 };
+        self.fruitless = if had_space && remaining == before { self.fruitless + 1 } else { 0 };
         if self.fruitless == PATIENCE {
             self.counters.drops().count(SoftwareDrop::NoBuffer, remaining as u64);
         }
@@ -66,21 +66,21 @@ impl ReceiveQueue for OnReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
         let mut has_asked = false;
-        while self.pass_segments(burst) && burst.room() > 0 {
+        while self.pass_segments(burst) && burst.space() > 0 {
             if self.intake.is_empty() {
                 if has_asked {
                     break;
                 }
                 has_asked = true;
-                *self.intake = Burst::with_limit(burst.room());
+                *self.intake = Burst::with_limit(burst.space());
                 self.queue.receive(&mut self.intake);
             }
             let (unwanted, counters) = (&self.unwanted, &self.counters);
-            while burst.room() > 0
+            while burst.space() > 0
                 && let Some(mut packet) = self.intake.take_first()
             {
                 match prepare(&mut packet, unwanted) {
-                    // There is room.
+                    // There is space.
                     Ok(false) => drop(burst.push(packet)),
                     Ok(true) => {
                         match Segments::new(packet) {

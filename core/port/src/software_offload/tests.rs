@@ -203,7 +203,7 @@ struct Source(VecDeque<Packet>);
 impl ReceiveQueue for Source {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
-        while burst.room() > 0
+        while burst.space() > 0
             && let Some(packet) = self.0.pop_front()
         {
             burst.push(packet).unwrap();
@@ -225,7 +225,7 @@ impl ReceiveQueue for Source {
 }
 
 fn pool(buffers: u32) -> Pool {
-    Pool::new(&PoolConfig { buffers, room: 200, magazine: Some(8), ..PoolConfig::default() }).unwrap()
+    Pool::new(&PoolConfig { buffers, data_size: 200, magazine: Some(8), ..PoolConfig::default() }).unwrap()
 }
 
 fn sink(takes: &[usize], offloads: TransmitOffloads) -> (Sink, Arc<Mutex<Vec<Vec<u8>>>>) {
@@ -268,14 +268,14 @@ proptest! {
     #[test]
     fn what_is_received_is_what_the_sender_meant(
         shapes in prop::collection::vec(shapes(), 1..12),
-        rooms in prop::collection::vec(1..20_usize, 1..10),
+        limits in prop::collection::vec(1..20_usize, 1..10),
     ) {
         let pool = pool(4096);
         let packets = shapes.iter().map(|shape| shape.packet(&pool)).collect();
         let mut queue = on_receive(Box::new(Source(packets)), TransmitOffloads::ALL);
         let mut seen = Vec::<Vec<u8>>::new();
-        for &room in rooms.iter().cycle() {
-            let mut burst = Burst::with_limit(room);
+        for &limit in limits.iter().cycle() {
+            let mut burst = Burst::with_limit(limit);
             let count = queue.receive(&mut burst);
             prop_assert_eq!(count, burst.len());
             for packet in burst.iter() {

@@ -48,10 +48,10 @@ impl OnTransmit {
                 return false;
             }
             let Some(segments) = &mut self.segments else { return true };
-            while self.ready.room() > 0
+            while self.ready.space() > 0
                 && let Some(segment) = segments.make_next()
             {
-                // There is room.
+                // There is space.
                 drop(self.ready.push(segment));
             }
             let remaining = segments.remaining();

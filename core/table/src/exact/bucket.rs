@@ -33,7 +33,7 @@ use super::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header(u32);
 
-/// Room for a bit for each slot
+/// Space for a bit for each slot
 const TAKEN_BITS: u32 = 5;
 const AWAY_BITS: u32 = 4;
 /// A count that has come this far stays, since what it missed isn't known. No table but a tiny one gets there.

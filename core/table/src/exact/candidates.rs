@@ -41,7 +41,7 @@ impl Candidates {
     }
 }
 
-/// Room for the candidates of a burst of keys
+/// Space for the candidates of a burst of keys
 pub(super) struct BurstCandidates([BlockCandidates; BURST / BLOCK]);
 
 impl BurstCandidates {
@@ -68,7 +68,7 @@ impl BurstCandidates {
                 known(unsafe { candidates.assume_init_ref() });
             }
         }
-        // SAFETY: so many have been written, and there is room for them, as asserted.
+        // SAFETY: so many have been written, and there is space for them, as asserted.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), keys.len()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Making room: which entries to move so that a full bucket gets a free slot
+//! Making space: which entries to move so that a full bucket gets a free slot
 //!
 //! The entries of a full bucket can each go to their other bucket; if that is full, its entries can, and so on. Searched in
 //! breadth, this finds a short way to a free slot (Li et al., EuroSys 2014, section 4.3.2), and asks for buckets long

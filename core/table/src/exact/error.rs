@@ -5,7 +5,7 @@ use thiserror::Error;
 /// Why an exact-match table could not be made or changed; an existing table is as it was before
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ExactError {
-    /// The table was asked for with room for no entry, or for more than it can number
+    /// The table was asked for with space for no entry, or for more than it can number
     #[error("an exact-match table for {capacity} entries: ask for 1 to {maximum}")]
     Capacity {
         /// Entries asked for
@@ -19,9 +19,9 @@ pub enum ExactError {
         /// How many bytes the table asked for
         bytes: usize,
     },
-    /// There is no room for another entry that could be reached by moving others
+    /// There is no space for another entry that could be reached by moving others
     #[error(
-        "the exact-match table is full: {entries} of its {slots} slots are taken and no room can be made; \
+        "the exact-match table is full: {entries} of its {slots} slots are taken and no space can be made; \
          expire or remove entries, or make a larger table"
     )]
     Full {

@@ -200,8 +200,8 @@ impl<K: ExactKey> ExactTable<K> {
             return Ok(Some(probe.value));
         }
         if !self.put(&words, candidates, value) {
-            if !self.make_room_by_one(kernel, candidates) {
-                self.make_room(kernel, candidates)?;
+            if !self.make_space_by_one(kernel, candidates) {
+                self.make_space(kernel, candidates)?;
             }
             self.put(&words, candidates, value);
         }
@@ -225,7 +225,7 @@ impl<K: ExactKey> ExactTable<K> {
     /// Frees a slot in one of two full buckets by moving one entry, if the bits say that one of these can go. Nearly all
     /// ways are as short.
     #[inline(always)]
-    fn make_room_by_one(&mut self, kernel: impl Kernel, candidates: Candidates) -> bool {
+    fn make_space_by_one(&mut self, kernel: impl Kernel, candidates: Candidates) -> bool {
         for bucket in [candidates.home, candidates.other] {
             if let Some((slot, candidates)) = self.who_can_go(kernel, bucket) {
                 self.relocate(Move { from: bucket, from_slot: slot, to: candidates.other }, candidates);
@@ -235,7 +235,7 @@ impl<K: ExactKey> ExactTable<K> {
         false
     }
 
-    /// An entry of a full bucket whose other bucket has room. All are tried, since nobody can foresee which will do.
+    /// An entry of a full bucket whose other bucket has space. All are tried, since nobody can foresee which will do.
     #[inline(always)]
     fn who_can_go(&self, kernel: impl Kernel, bucket: u32) -> Option<(usize, Candidates)> {
         let mut candidates: BlockCandidates = [const { MaybeUninit::uninit() }; BLOCK];
@@ -253,7 +253,7 @@ impl<K: ExactKey> ExactTable<K> {
 
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, kernel: impl Kernel, candidates: Candidates) -> Result<(), ExactError> {
+    fn make_space(&mut self, kernel: impl Kernel, candidates: Candidates) -> Result<(), ExactError> {
         let roots = [candidates.home, candidates.other];
         let full = ExactError::Full { entries: self.entries, slots: self.slots() };
         let mut last = self.search.way(&self.shared, &self.occupancies, kernel, roots).ok_or(full)?;

@@ -16,7 +16,7 @@ use warmlane_sys::simd::{self, Level};
 
 /// Keys that are hashed together
 pub(super) const BLOCK: usize = 8;
-/// Room for their candidates
+/// Space for their candidates
 pub(super) type BlockCandidates = [MaybeUninit<Candidates>; BLOCK];
 
 /// Instructions to look up with; all kinds give the same answers

@@ -150,7 +150,7 @@ mod tests {
         before.sort_unstable();
         after.sort_unstable();
         assert_eq!((after, table.len()), (before, 6));
-        // With the others in place, replacing still works, and one that leaves makes room.
+        // With the others in place, replacing still works, and one that leaves makes space.
         assert_eq!(table.insert(&keys[0], 9), Ok(Some(0)));
         table.remove(&keys[3]).unwrap();
         assert_eq!(table.insert(&keys[6], 6), Ok(None));

@@ -62,7 +62,7 @@ pub struct Sweep {
 }
 
 impl<K: ExactKey> ExactTable<K> {
-    /// A table with room for `capacity` entries, and usually for a third more. All of its memory is taken at once,
+    /// A table with space for `capacity` entries, and usually for a third more. All of its memory is taken at once,
     /// [`memory_bytes`](Self::memory_bytes): for a million keys of 16 bytes 29.1 MiB.
     ///
     /// # Errors
@@ -227,7 +227,7 @@ impl<K: ExactKey> ExactTable<K> {
     #[inline(always)]
     pub(super) fn publish(&mut self, bucket: u32, header: Header) {
         self.shared.bucket(bucket).publish(header);
-        // SAFETY: all who call this have the bucket from a key's candidates, the search for room, or a sweep, which stays in the table.
+        // SAFETY: all who call this have the bucket from a key's candidates, the search for space, or a sweep, which stays in the table.
         unsafe { self.occupancies.set(bucket, Occupancy::of(header)) };
     }
 
@@ -273,7 +273,7 @@ impl<K: ExactKey> ExactTable<K> {
         self.shared.buckets.iter().map(Layout::header)
     }
 
-    /// Moves an entry to its other bucket, as making room does
+    /// Moves an entry to its other bucket, as making space does
     #[cfg(loom)]
     pub(super) fn shift(&mut self, key: &K) {
         let words = key.to_words();

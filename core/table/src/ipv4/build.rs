@@ -8,7 +8,7 @@ use super::routes::{Routes, slot_of};
 use super::touched::{ALL_UNITS, Touched, UNIT_LENGTH};
 use super::{DIVIDED, HOST_WORDS, Ipv4Table, ROOT_LENGTH, ROOT_WORDS, UNITS, portable};
 use crate::TableError;
-use crate::arena::{Arena, NoRoom};
+use crate::arena::{Arena, NoSpace};
 use crate::prefix::Ipv4Prefix;
 
 /// Addresses in a unit
@@ -19,7 +19,7 @@ const MOST_WORDS: usize = 1 << 24;
 const MOST_HOPS: usize = 1 << 25;
 /// With more routes than this in a /19, a change looks only at those of the /24s that it touches
 const FEW_ROUTES: usize = 128;
-/// Changes that room is kept for
+/// Changes that space is kept for
 pub(super) const KEPT_CHANGES: usize = 4096;
 /// Hops of a run that a stretch has no need of, so that it may be written in place. More are left only as long as they
 /// are fewer than those needed.
@@ -33,7 +33,7 @@ pub(super) enum Change {
 }
 
 /// Arenas for an empty table: the words of the root lead to no next hop, and the first hops stand for themselves
-pub(super) fn arenas() -> Result<(Arena<AtomicU64>, Arena<AtomicU16>), NoRoom> {
+pub(super) fn arenas() -> Result<(Arena<AtomicU64>, Arena<AtomicU16>), NoSpace> {
     let words = Arena::<AtomicU64>::new(ROOT_WORDS, MOST_WORDS)?;
     let hops = Arena::<AtomicU16>::new(SINGLES, MOST_HOPS)?;
     for word in &words.memory()[..ROOT_WORDS] {
@@ -170,13 +170,13 @@ impl Ipv4Table {
                 }
             }
         }
-        // Its room serves the next change, but not that of a change to half of all words.
+        // Its space serves the next change, but not that of a change to half of all words.
         changes.shrink_to(KEPT_CHANGES);
         self.changes = changes;
         result.map_err(TableError::from)
     }
 
-    fn refresh_all(&mut self, prefixes: &[Ipv4Prefix], changes: &mut Vec<Change>) -> Result<(), NoRoom> {
+    fn refresh_all(&mut self, prefixes: &[Ipv4Prefix], changes: &mut Vec<Change>) -> Result<(), NoSpace> {
         let mut rest = prefixes;
         // Slots before this one are done, so that each word changes once at most.
         let mut done = 0;
@@ -209,7 +209,7 @@ impl Ipv4Table {
         slot: usize,
         touched: Touched,
         changes: &mut Vec<Change>,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), NoSpace> {
         let units = touched.units;
         let (division, before, mut now);
         if units == ALL_UNITS || self.routes.count_inside(slot) <= FEW_ROUTES {
@@ -229,11 +229,11 @@ impl Ipv4Table {
         match result.and_then(|()| if leads_there { Ok(()) } else { self.refresh_word(slot, &now, changes) })
         {
             Ok(()) => Ok(()),
-            Err(no_room) => {
+            Err(no_space) => {
                 for block in made {
                     self.release_block(block);
                 }
-                Err(no_room)
+                Err(no_space)
             }
         }
     }
@@ -248,7 +248,7 @@ impl Ipv4Table {
         now: &mut Units,
         made: &mut Vec<u32>,
         changes: &mut Vec<Change>,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), NoSpace> {
         for unit in bits(division.divided) {
             let block = self.block_of(self.word_at(slot), unit);
             if let Some(block) = block.filter(|_| touched.units & 1 << unit == 0) {
@@ -297,7 +297,7 @@ impl Ipv4Table {
     }
 
     /// Sees to it that the word in `slot` leads to these units
-    fn refresh_word(&mut self, slot: usize, units: &Units, changes: &mut Vec<Change>) -> Result<(), NoRoom> {
+    fn refresh_word(&mut self, slot: usize, units: &Units, changes: &mut Vec<Change>) -> Result<(), NoSpace> {
         let before = self.word_at(slot);
         if self.write_in_place(before, units, changes) {
             return Ok(());
@@ -343,7 +343,7 @@ impl Ipv4Table {
     }
 
     /// A word that leads to these units, with a new run if they need one
-    fn word(&mut self, units: &Units) -> Result<u64, NoRoom> {
+    fn word(&mut self, units: &Units) -> Result<u64, NoSpace> {
         let bitmap = units.bitmap();
         if units.is_single(bitmap) {
             return Ok(single(units.hops[0]));
@@ -356,24 +356,24 @@ impl Ipv4Table {
             self.publish_hop(base.after(rank), hop);
         }
         for (block, at) in units.run_blocks().zip((base.after(count).byte()..).step_by(NUMBER)) {
-            // SAFETY: room was taken for it, and no word leads there yet.
+            // SAFETY: space was taken for it, and no word leads there yet.
             unsafe { hops::store_number(self.hops.memory(), at, block) };
         }
         Ok(u64::from(base.0) << 32 | u64::from(bitmap))
     }
 
     /// A block in which a /24 has these next hops
-    fn new_block(&mut self, hosts: &[[u16; UNITS]]) -> Result<u32, NoRoom> {
+    fn new_block(&mut self, hosts: &[[u16; UNITS]]) -> Result<u32, NoSpace> {
         let block = self.words.take(HOST_WORDS)?;
         for (index, hops) in hosts.iter().enumerate() {
             match self.word(&Units::without_blocks(hops)) {
                 Ok(word) => self.publish(block as usize + index, word),
-                Err(no_room) => {
+                Err(no_space) => {
                     for index in 0..index {
                         self.release_run(self.word_at(block as usize + index));
                     }
                     self.words.give_unused(block, HOST_WORDS);
-                    return Err(no_room);
+                    return Err(no_space);
                 }
             }
         }
@@ -387,7 +387,7 @@ impl Ipv4Table {
         hosts: &[[u16; UNITS]],
         words: u8,
         changes: &mut Vec<Change>,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), NoSpace> {
         for (index, hops) in hosts.iter().enumerate().filter(|(index, _)| words & 1 << index != 0) {
             let slot = block as usize + index;
             self.refresh_word(slot, &Units::without_blocks(hops), changes)?;

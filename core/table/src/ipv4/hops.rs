@@ -159,7 +159,7 @@ pub(super) unsafe fn load_number(hops: &[AtomicU16], at: usize) -> u32 {
 /// Writes the number of a block
 ///
 /// # Safety
-/// There must be room for it at this byte, in a run that no reader knows of yet.
+/// There must be space for it at this byte, in a run that no reader knows of yet.
 pub(super) unsafe fn store_number(hops: &[AtomicU16], at: usize, number: u32) {
     for (index, part) in number.to_ne_bytes().into_iter().enumerate() {
         // SAFETY: as the caller promises. Relaxed: the word that leads here is published with release.

@@ -66,7 +66,7 @@ pub struct Ipv4Table {
     routes: Routes,
     words: Arena<AtomicU64>,
     hops: Arena<AtomicU16>,
-    /// This and the next two are empty between changes, to have room without asking for it each time
+    /// This and the next two are empty between changes, to have space without asking for it each time
     changes: Vec<Change>,
     /// What routes were before
     undo: Vec<(Ipv4Prefix, Option<NextHopId>)>,
@@ -153,16 +153,16 @@ impl Ipv4Table {
         });
         if result.is_err() {
             for (prefix, before) in undo.iter().rev() {
-                // Needs no room, so cannot fail.
+                // Needs no space, so cannot fail.
                 let _ = self.routes.set(*prefix, *before);
             }
         }
-        // Only now, since lists that are given back earlier would need room again.
+        // Only now, since lists that are given back earlier would need space again.
         for (prefix, _) in undo.drain(..) {
             self.routes.tidy(prefix);
         }
         touched.clear();
-        // Their room serves the next change.
+        // Their space serves the next change.
         undo.shrink_to(build::KEPT_CHANGES);
         touched.shrink_to(build::KEPT_CHANGES);
         (self.undo, self.touched) = (undo, touched);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{ROOT_BITS, ROOT_LENGTH, ROOT_WORDS};
 use crate::NextHopId;
-use crate::arena::{Arena, NoRoom};
+use crate::arena::{Arena, NoSpace};
 use crate::prefix::{Address, Ipv4Prefix};
 use crate::rib::Rib;
 
@@ -72,11 +72,11 @@ impl Route {
 struct List {
     start: u32,
     count: u16,
-    /// Routes that it has room for
-    room: u16,
+    /// Routes that it has space for
+    capacity: u16,
 }
 
-/// A list has room for a multiple of this many routes
+/// A list has space for a multiple of this many routes
 const STEP: usize = 4;
 /// Routes that addresses are reserved for, 256 MiB
 const MOST_ROUTES: usize = 1 << 26;
@@ -101,7 +101,7 @@ impl Routes {
     /// Of two routes to the same prefix the later one stands
     pub(super) fn from_routes(
         routes: impl IntoIterator<Item = (Ipv4Prefix, NextHopId)>,
-    ) -> Result<Self, NoRoom> {
+    ) -> Result<Self, NoSpace> {
         let mut long = Vec::new();
         let mut short = Vec::new();
         for (prefix, hop) in routes {
@@ -135,13 +135,13 @@ impl Routes {
         Ok(routes)
     }
 
-    /// Makes it the route to `prefix`, or removes that; returns what was there. To take a change back needs no room as
+    /// Makes it the route to `prefix`, or removes that; returns what was there. To take a change back needs no space as
     /// long as it was not [tidied](Self::tidy).
     pub(super) fn set(
         &mut self,
         prefix: Ipv4Prefix,
         hop: Option<NextHopId>,
-    ) -> Result<Option<NextHopId>, NoRoom> {
+    ) -> Result<Option<NextHopId>, NoSpace> {
         if prefix.length() < ROOT_LENGTH {
             let before = self.short.set(prefix, hop);
             self.count = self.count + usize::from(hop.is_some()) - usize::from(before.is_some());
@@ -164,11 +164,11 @@ impl Routes {
         Ok(before.map(Route::hop))
     }
 
-    /// Gives back room that a list has no use for, after a change that stands
+    /// Gives back space that a list has no use for, after a change that stands
     pub(super) fn tidy(&mut self, prefix: Ipv4Prefix) {
         let list = &mut self.lists[slot_of(prefix.first())];
-        if list.count == 0 && list.room > 0 {
-            self.long.retire(list.start, usize::from(list.room));
+        if list.count == 0 && list.capacity > 0 {
+            self.long.retire(list.start, usize::from(list.capacity));
             *list = List::default();
             self.long.shrink_if_unused();
         }
@@ -186,26 +186,26 @@ impl Routes {
     }
 
     fn slots(&self, slot: usize) -> &[AtomicU32] {
-        let List { start, room, .. } = self.lists[slot];
-        &self.long.memory()[start as usize..][..usize::from(room)]
+        let List { start, capacity, .. } = self.lists[slot];
+        &self.long.memory()[start as usize..][..usize::from(capacity)]
     }
 
-    /// Sees to it that a list has room for `count` routes, of which there are at most 2^14 - 1
-    fn reserve(&mut self, slot: usize, count: usize) -> Result<(), NoRoom> {
+    /// Sees to it that a list has space for `count` routes, of which there are at most 2^14 - 1
+    fn reserve(&mut self, slot: usize, count: usize) -> Result<(), NoSpace> {
         let list = self.lists[slot];
-        if count <= usize::from(list.room) {
+        if count <= usize::from(list.capacity) {
             return Ok(());
         }
         // Large lists grow by more, so that growing takes constant time for each route.
-        let room = (count + count / 8).next_multiple_of(STEP);
-        let start = self.long.take(room)?;
+        let capacity = (count + count / 8).next_multiple_of(STEP);
+        let start = self.long.take(capacity)?;
         for (to, route) in self.long.memory()[start as usize..].iter().zip(self.inside(slot)) {
             to.store(route.0, Ordering::Relaxed);
         }
-        if list.room > 0 {
-            self.long.retire(list.start, usize::from(list.room));
+        if list.capacity > 0 {
+            self.long.retire(list.start, usize::from(list.capacity));
         }
-        self.lists[slot] = List { start, room: room as u16, ..list };
+        self.lists[slot] = List { start, capacity: capacity as u16, ..list };
         Ok(())
     }
 

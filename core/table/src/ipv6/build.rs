@@ -5,7 +5,7 @@ use super::node::{
     BRANCH_LEAVES, FAN_BITS, FAN_LINKS, KEY_BITS, LEAF_HOPS, LINKS, Line, Link, Node, ROOT_BITS, ROOT_LINES,
 };
 use crate::NextHopId;
-use crate::arena::{Arena, NoRoom};
+use crate::arena::{Arena, NoSpace};
 use crate::prefix::{Address, Ipv6Prefix};
 use crate::rib::Stretch;
 
@@ -38,7 +38,7 @@ pub(super) struct Entry {
 }
 
 /// An arena with an empty root
-pub(super) fn arena() -> Result<Arena<Line>, NoRoom> {
+pub(super) fn arena() -> Result<Arena<Line>, NoSpace> {
     let lines = Arena::new(ROOT_LINES, MOST_LINES)?;
     for slot in &lines.memory().as_flattened()[..ROOT_LINES * LINKS] {
         Link::hop(NextHopId::NONE).store(slot);
@@ -48,7 +48,7 @@ pub(super) fn arena() -> Result<Arena<Line>, NoRoom> {
 
 impl Ipv6Table {
     /// A link for `area`, which `inside` divides
-    pub(super) fn build(&mut self, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<Link, NoRoom> {
+    pub(super) fn build(&mut self, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<Link, NoSpace> {
         if let [only] = inside {
             return Ok(Link::hop(only.hop));
         }
@@ -86,7 +86,12 @@ impl Ipv6Table {
     }
 
     /// A link for `area`, which `entries` divide whose units are of so many more bits
-    pub(super) fn assemble(&mut self, entries: &[Entry], area: Ipv6Prefix, bits: u8) -> Result<Link, NoRoom> {
+    pub(super) fn assemble(
+        &mut self,
+        entries: &[Entry],
+        area: Ipv6Prefix,
+        bits: u8,
+    ) -> Result<Link, NoSpace> {
         if let [only] = entries {
             return Ok(only.link);
         }
@@ -101,7 +106,7 @@ impl Ipv6Table {
     }
 
     /// The same by a field, as a fan does not hold them
-    fn spread(&mut self, entries: &[Entry], area: Ipv6Prefix, bits: u8) -> Result<Link, NoRoom> {
+    fn spread(&mut self, entries: &[Entry], area: Ipv6Prefix, bits: u8) -> Result<Link, NoSpace> {
         // What lies below may be worth a field that takes up some of its bits as well.
         let mut filled = Filled::default();
         self.count_entries(entries, bits, &mut filled);
@@ -132,7 +137,7 @@ impl Ipv6Table {
         start: u32,
         bits: u8,
         left: u8,
-    ) -> Result<Link, NoRoom> {
+    ) -> Result<Link, NoSpace> {
         match reaching(entries, start, bits) {
             [only] if only.link.is_hop() => Ok(only.link),
             inside => self.assemble(&entries_in(inside, start, bits), inner_area(area, start, bits), left),
@@ -140,7 +145,7 @@ impl Ipv6Table {
     }
 
     /// A leaf, or a branch with leaves
-    fn leaves(&mut self, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<Link, NoRoom> {
+    fn leaves(&mut self, inside: &[Stretch<u128>], area: Ipv6Prefix) -> Result<Link, NoSpace> {
         let leaves = inside.chunks(LEAF_HOPS).map(|stretches| {
             let mut node = Node::EMPTY;
             for (last, next) in node.0.iter_mut().zip(&stretches[1..]) {
@@ -173,7 +178,7 @@ impl Ipv6Table {
         inside: &[Stretch<u128>],
         area: Ipv6Prefix,
         bits: u8,
-    ) -> Result<Vec<Entry>, NoRoom> {
+    ) -> Result<Vec<Entry>, NoSpace> {
         let mut entries = Vec::with_capacity(parts.len());
         for &(start, hop) in parts {
             let link = if let Some(hop) = hop {
@@ -187,7 +192,7 @@ impl Ipv6Table {
         Ok(entries)
     }
 
-    fn fan(&mut self, entries: &[Entry], stride: u8) -> Result<Link, NoRoom> {
+    fn fan(&mut self, entries: &[Entry], stride: u8) -> Result<Link, NoSpace> {
         let line = self.take(1, false)?;
         let mut node = Node::EMPTY;
         for (index, next) in entries[1..].iter().enumerate() {

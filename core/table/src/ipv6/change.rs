@@ -10,11 +10,11 @@ use super::build::{
 };
 use super::node::{FAN_LINKS, LINKS, Link, Node};
 use crate::TableError;
-use crate::arena::NoRoom;
+use crate::arena::NoSpace;
 use crate::prefix::{Address, Ipv6Prefix};
 use crate::rib::Stretch;
 
-/// Nodes and links of a change that room is kept for
+/// Nodes and links of a change that space is kept for
 const KEPT: usize = 1024;
 
 /// A prefix whose routes changed, and how they divide it now
@@ -45,7 +45,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Keeps some room for the next change
+    /// Keeps some space for the next change
     fn clear(&mut self) {
         self.made.clear();
         self.replaced.clear();
@@ -115,14 +115,14 @@ impl Ipv6Table {
     }
 
     /// Lines for a new node
-    pub(super) fn take(&mut self, size: usize, is_field: bool) -> Result<u32, NoRoom> {
+    pub(super) fn take(&mut self, size: usize, is_field: bool) -> Result<u32, NoSpace> {
         let line = self.lines.take(size)?;
         self.journal.made.push(Run { line, size, is_field });
         Ok(line)
     }
 
     /// Lines for a new field, which will have been chosen for so many parts
-    pub(super) fn take_field(&mut self, stride: u8, parts: usize) -> Result<u32, NoRoom> {
+    pub(super) fn take_field(&mut self, stride: u8, parts: usize) -> Result<u32, NoSpace> {
         let line = self.take(field_lines(stride), true)?;
         self.patience.insert(line, patience(parts + (1 << stride)));
         Ok(line)
@@ -185,7 +185,7 @@ impl Ipv6Table {
         area: Ipv6Prefix,
         length: u8,
         mut patches: &[Patch],
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), NoSpace> {
         while let [patch, others @ ..] = patches {
             let first = Ipv6Prefix::containing(patch.prefix.first(), length);
             // A field has at most 2^16 links.
@@ -213,7 +213,7 @@ impl Ipv6Table {
         Ok(())
     }
 
-    fn update_link(&mut self, slot: usize, area: Ipv6Prefix, patches: &[Patch]) -> Result<(), NoRoom> {
+    fn update_link(&mut self, slot: usize, area: Ipv6Prefix, patches: &[Patch]) -> Result<(), NoSpace> {
         let before = self.link_at(slot);
         let link = self.update(before, area, patches)?;
         self.set_link(slot, before, link);
@@ -228,7 +228,7 @@ impl Ipv6Table {
     }
 
     /// A link for `area` in place of this one, after what the patches say, all of which reach into the area
-    fn update(&mut self, link: Link, area: Ipv6Prefix, patches: &[Patch]) -> Result<Link, NoRoom> {
+    fn update(&mut self, link: Link, area: Ipv6Prefix, patches: &[Patch]) -> Result<Link, NoSpace> {
         if let [patch] = patches
             && patch.prefix.covers(&area)
         {
@@ -256,7 +256,7 @@ impl Ipv6Table {
         }
     }
 
-    fn update_field(&mut self, link: Link, area: Ipv6Prefix, patches: &[Patch]) -> Result<Link, NoRoom> {
+    fn update_field(&mut self, link: Link, area: Ipv6Prefix, patches: &[Patch]) -> Result<Link, NoSpace> {
         if self.journal.removes && !self.rib.holds_more_than(FEW_ROUTES - 1, area) {
             return self.rebuild(link, area);
         }
@@ -269,13 +269,13 @@ impl Ipv6Table {
     }
 
     /// A link for `area` as a new table has it. For areas with few routes, which are all visited.
-    pub(super) fn rebuild(&mut self, link: Link, area: Ipv6Prefix) -> Result<Link, NoRoom> {
+    pub(super) fn rebuild(&mut self, link: Link, area: Ipv6Prefix) -> Result<Link, NoSpace> {
         let new = self.build(&self.rib.stretches(area), area)?;
         self.replace_all(link);
         Ok(new)
     }
 
-    fn update_fan(&mut self, link: Link, area: Ipv6Prefix, mut patches: &[Patch]) -> Result<Link, NoRoom> {
+    fn update_fan(&mut self, link: Link, area: Ipv6Prefix, mut patches: &[Patch]) -> Result<Link, NoSpace> {
         let bits = link.stride() as u8;
         let entries = self.fan_entries(link.line());
         let mut before = Cursor { entries: &entries, at: Some(0) };

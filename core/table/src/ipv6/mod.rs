@@ -52,7 +52,7 @@ pub struct Ipv6Table {
     lines: Arena<Line>,
     /// For each field, by its first line: how many changes it still takes before its stride is chosen anew
     patience: HashMap<u32, u32>,
-    /// Empty between changes, to have room without asking for it each time
+    /// Empty between changes, to have space without asking for it each time
     journal: Journal,
     level: Level,
     domain: Option<Domain>,

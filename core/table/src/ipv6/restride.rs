@@ -9,12 +9,12 @@ use super::build::{
 };
 use super::change::patience;
 use super::node::{FAN_BITS, LINKS, Link};
-use crate::arena::NoRoom;
+use crate::arena::NoSpace;
 use crate::prefix::Ipv6Prefix;
 
 impl Ipv6Table {
     /// Sees to it that a field for `area` that has been changed often has a stride that suits what is inside
-    pub(super) fn choose_stride(&mut self, link: Link, area: Ipv6Prefix) -> Result<Link, NoRoom> {
+    pub(super) fn choose_stride(&mut self, link: Link, area: Ipv6Prefix) -> Result<Link, NoSpace> {
         let stride = link.stride() as u8;
         // An eighth of what it may have at the thinnest
         let few = ((1 << stride) / thinnest(area) / 8).max(FEW_ROUTES);
@@ -76,14 +76,14 @@ impl Ipv6Table {
     }
 
     /// A field of a greater stride in place of this one
-    fn widen(&mut self, link: Link, area: Ipv6Prefix, stride: u8) -> Result<Link, NoRoom> {
+    fn widen(&mut self, link: Link, area: Ipv6Prefix, stride: u8) -> Result<Link, NoSpace> {
         let first = self.take_field(stride, 0)?;
         self.split(link, area, stride, first as usize * LINKS)?;
         Ok(Link::field(first, stride))
     }
 
     /// Makes links from `to` on for what is left of `area` after so many more bits
-    fn split(&mut self, link: Link, area: Ipv6Prefix, bits: u8, to: usize) -> Result<(), NoRoom> {
+    fn split(&mut self, link: Link, area: Ipv6Prefix, bits: u8, to: usize) -> Result<(), NoSpace> {
         if bits == 0 {
             link.store(self.slot(to));
             return Ok(());
@@ -134,7 +134,7 @@ impl Ipv6Table {
         unit_bits: u8,
         bits: u8,
         to: usize,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), NoSpace> {
         if unit_bits <= bits {
             let unit_of = |entry: &Entry| (entry.start >> (FAN_BITS as u8 - unit_bits)) as usize;
             for (index, entry) in entries.iter().enumerate() {
@@ -154,7 +154,7 @@ impl Ipv6Table {
     }
 
     /// A link for `area` that leads to these links of a field
-    fn subfield(&mut self, first: usize, area: Ipv6Prefix, stride: u8) -> Result<Link, NoRoom> {
+    fn subfield(&mut self, first: usize, area: Ipv6Prefix, stride: u8) -> Result<Link, NoSpace> {
         let mut entries = Vec::new();
         for index in 0..1u32 << stride {
             let entry =

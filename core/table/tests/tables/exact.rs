@@ -137,7 +137,7 @@ where
 fn ninety_five_percent_of_the_slots_can_be_filled() {
     // Each table has a random seed. The tightest layout, of 16-byte keys, comes to 954 of a thousand slots in the mean. The
     // standard deviation, over 110 tables, is 2.4 at 20,000 entries and falls with the square root of the size: so both
-    // bounds are five deviations away, and a worse search for room still shows in the large tables.
+    // bounds are five deviations away, and a worse search for space still shows in the large tables.
     for (capacity, least) in [(20_000, 942), (200_000, 950)] {
         let loads = [
             fill::<8>(capacity),
@@ -248,7 +248,7 @@ fn entries_age_unless_they_are_hit() {
 }
 
 #[test]
-fn what_is_removed_makes_room_again() {
+fn what_is_removed_makes_space_again() {
     let mut table = ExactTable::<[u8; 16]>::new(5000).unwrap();
     // A window of keys moves along for many generations: nothing may be lost or left over.
     for index in 0..5000 {

@@ -92,7 +92,7 @@ fn expected<A: Address>(model: &HashMap<Prefix<A>, NextHopId>, address: A) -> Op
     around.find_map(|prefix| Some((prefix, *model.get(&prefix)?)))
 }
 
-/// Room that an empty table may keep for the next changes
+/// Space that an empty table may keep for the next changes
 const ROOM: usize = 256 << 10;
 
 pub(crate) fn assert_empty<T: Table>(table: &T) {

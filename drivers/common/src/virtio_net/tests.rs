@@ -30,7 +30,7 @@ fn packet(pool: &Pool, protocol: u8, payload: usize) -> Packet {
 }
 
 fn pool() -> Pool {
-    Pool::new(&PoolConfig { buffers: 8, room: 4096, ..PoolConfig::default() }).unwrap()
+    Pool::new(&PoolConfig { buffers: 8, data_size: 4096, ..PoolConfig::default() }).unwrap()
 }
 
 #[test]

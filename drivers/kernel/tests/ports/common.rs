@@ -174,7 +174,7 @@ pub(crate) fn send(transmit: &mut Transmit, pool: &Pool, frame: &[u8]) {
 
 /// A packet of as many buffers as needed.
 pub(crate) fn chain(pool: &Pool, frame: &[u8]) -> Packet {
-    let mut pieces = frame.chunks(pool.room());
+    let mut pieces = frame.chunks(pool.data_size());
     let mut packet = pool.take().unwrap();
     packet.fill(pieces.next().unwrap()).unwrap();
     for piece in pieces {

@@ -176,7 +176,7 @@ fn super_frames_pass_whole_and_the_kernel_takes_them() {
 }
 
 #[test]
-fn a_super_frame_waits_for_buffers_and_room() {
+fn a_super_frame_waits_for_buffers_and_space() {
     in_namespace(|| {
         let pool =
             Pool::new(&warmlane_mem::PoolConfig { buffers: 64, magazine: Some(4), ..Default::default() })

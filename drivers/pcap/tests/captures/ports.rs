@@ -13,8 +13,8 @@ use warmlane_port::{Port, QueueStatus, ReceiveQueue};
 
 const SECOND: u64 = 1_000_000_000;
 
-fn pool(buffers: u32, room: usize) -> Pool {
-    Pool::new(&PoolConfig { name: "test".into(), buffers, room, ..PoolConfig::default() }).unwrap()
+fn pool(buffers: u32, data_size: usize) -> Pool {
+    Pool::new(&PoolConfig { name: "test".into(), buffers, data_size, ..PoolConfig::default() }).unwrap()
 }
 
 fn frame(number: usize, length: usize) -> Vec<u8> {
@@ -299,7 +299,7 @@ fn a_full_disk_fails_the_queue_and_loses_nothing_uncounted() {
     let mut sent = 0;
     for round in 0..1_000 {
         let mut burst = Burst::new();
-        while burst.room() > 0 {
+        while burst.space() > 0 {
             let mut packet = pool.take().unwrap();
             packet.fill(&frame(0, 1_500)).unwrap();
             burst.push(packet).unwrap();

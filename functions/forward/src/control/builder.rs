@@ -245,7 +245,7 @@ impl RoutesBuilder {
     /// Builds the tables.
     ///
     /// # Errors
-    /// [`RoutesError`]: the first mistake, or a table has no room or no memory.
+    /// [`RoutesError`]: the first mistake, or a table has no space or no memory.
     pub fn build(mut self) -> Result<Routes, RoutesError> {
         if let Some(mistake) = self.mistake.take() {
             return Err(mistake);

@@ -58,17 +58,17 @@ pub struct PoolSettings {
     /// Number of buffers.
     pub buffers: Option<u32>,
     /// Bytes of data that one buffer holds.
-    pub room: Option<usize>,
+    pub data_size: Option<usize>,
     /// Kind of pool.
     pub kind: Option<PoolKind>,
 }
 
 impl PoolSettings {
-    /// The settings as the memory room takes them.
+    /// The settings as pools take them.
     pub fn pool_config(&self, name: &str) -> PoolConfig {
         let mut config = PoolConfig { name: name.to_owned(), ..PoolConfig::default() };
         config.buffers = self.buffers.unwrap_or(config.buffers);
-        config.room = self.room.unwrap_or(config.room);
+        config.data_size = self.data_size.unwrap_or(config.data_size);
         config.kind = self.kind.unwrap_or(config.kind);
         config
     }

@@ -38,10 +38,10 @@ static NOTHING: Hops = Hops::nothing();
 /// Why live routes could not be made or changed.
 #[derive(Debug, Error)]
 pub enum LiveError {
-    /// No room or no memory for lanes' registrations.
+    /// No space or no memory for lanes' registrations.
     #[error(transparent)]
     Rcu(#[from] RcuError),
-    /// The table has no room or no memory.
+    /// The table has no space or no memory.
     #[error(transparent)]
     Table(#[from] TableError),
     /// A table that was not made.
@@ -197,7 +197,7 @@ impl LiveRoutes {
         let hops = Hops::new(ports, hops, self.hash_seed).with_icmp_limits(self.icmp);
         let snapshot = Snapshot { tables: lookups(&self.tables), hops };
         match self.shared.snapshot.replace(snapshot, &mut self.replaced) {
-            // The queue is of the same domain, and has room.
+            // The queue is of the same domain, and has space.
             Ok(()) | Err(ReplaceError::Full { .. } | ReplaceError::ForeignQueue { .. }) => {}
         }
         self.touch();
@@ -229,7 +229,7 @@ impl LiveRoutes {
 
     /// Frees a number that no route and no group leads to any more.
     pub fn free_number(&mut self, number: NextHopId) {
-        // There is room for all numbers there are, so each fits once.
+        // There is space for all numbers there are, so each fits once.
         let _ = self.freed.retire(number);
     }
 

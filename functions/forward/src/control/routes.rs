@@ -23,7 +23,7 @@ pub struct Routes {
 /// Why routes could not be built.
 #[derive(Debug, Error)]
 pub enum RoutesError {
-    /// The table has no room or no memory.
+    /// The table has no space or no memory.
     #[error(transparent)]
     Table(#[from] TableError),
     /// More next hops than a table can number.

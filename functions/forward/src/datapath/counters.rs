@@ -30,7 +30,7 @@ counters! {
         errors_sent: Note, "packets";
         /// Errors that were owed but not sent because there were too many.
         errors_limited: Note, "packets";
-        /// Errors that were owed but not sent for lack of a buffer, an address of ours, or room in the port.
+        /// Errors that were owed but not sent for lack of a buffer, an address of ours, or space in the port.
         errors_unsent: Note, "packets";
     }
 }

@@ -31,7 +31,7 @@ use crate::control::config::IcmpLimits;
 /// are dropped for the reason why they can't be forwarded; where `hold` isn't, because their neighbour isn't known.
 ///
 /// Packets that were held come back by the input `resumed` once they may go on, or by `given-up`: then they are dropped, and
-/// their senders are told. By `refused` come those that there was no room for, which are dropped without a word: their
+/// their senders are told. By `refused` come those that there was no space for, which are dropped without a word: their
 /// neighbours may well be there.
 pub struct Forwarder {
     pub(super) routes: LaneRoutes,
@@ -167,7 +167,7 @@ impl Forwarder {
         let count = burst.len();
         if let Some(port) = self.scratch.common_port(count)
             && let Some(output) = outputs.burst(Forwarder::FIRST_PORT + usize::from(port))
-            && output.room() >= count
+            && output.space() >= count
         {
             self.counters.forwarded().add(count as u64);
             burst.move_to(output);

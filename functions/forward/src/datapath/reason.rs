@@ -78,7 +78,7 @@ drop_reasons! {
         RouteProhibited: "route-prohibited", Notice;
         /// The destination is on a link of ours, but its Ethernet address is not known.
         NoNeighbour: "no-neighbour", Notice;
-        /// The packet would have to wait until its neighbour's Ethernet address is known, but there is no room for more that do.
+        /// The packet would have to wait until its neighbour's Ethernet address is known, but there is no space for more that do.
         NeighbourQueueFull: "neighbour-queue-full", Loss;
         /// The packet is larger than the next link's MTU and may not be fragmented.
         MtuExceeded: "mtu-exceeded", Notice;

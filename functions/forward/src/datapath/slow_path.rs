@@ -59,7 +59,7 @@ impl Forwarder {
     /// Passes on a packet whose neighbour's Ethernet address is to be found out.
     ///
     /// # Errors
-    /// The packet, if there is nobody to hold it, or no room.
+    /// The packet, if there is nobody to hold it, or no space.
     fn hold(&mut self, mut packet: Packet, hop: NextHopId, outputs: &mut Outputs<'_>) -> Result<(), Packet> {
         packet.set_mark(hop.index() as u32);
         outputs.push(Self::HOLD, packet)?;
@@ -309,7 +309,7 @@ fn unreachable_ipv4(code: u8) -> Icmpv4Message {
     Icmpv4Message::Unreachable { code, mtu: 0 }
 }
 
-/// Replaces what is in front of the IP packet, tags included. `false` if there is no room for it.
+/// Replaces what is in front of the IP packet, tags included. `false` if there is no space for it.
 pub(super) fn set_link_layer(packet: &mut Packet, ethertype: EtherType, adjacency: &Adjacency) -> bool {
     let old = usize::from(packet.l3_offset());
     let new = ethernet::HEADER_LENGTH + if adjacency.vlan.is_some() { vlan::TAG_LENGTH } else { 0 };

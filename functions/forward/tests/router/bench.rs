@@ -113,9 +113,9 @@ impl Bench {
             let mut burst = Burst::with_limit(64);
             for frame in frames {
                 let mut packet = self.pool.take().unwrap();
-                let (first, rest) = frame.split_at(frame.len().min(self.pool.room()));
+                let (first, rest) = frame.split_at(frame.len().min(self.pool.data_size()));
                 packet.fill(first).unwrap();
-                for part in rest.chunks(self.pool.room()) {
+                for part in rest.chunks(self.pool.data_size()) {
                     let mut segment = self.pool.take().unwrap();
                     segment.fill(part).unwrap();
                     packet.chain(segment).unwrap();

@@ -8,7 +8,7 @@ use warmlane_mem::PoolKind;
 
 const GOOD: &str = r#"lanes = 2
 burst = 32
-pool = { buffers = 4096, room = 2048, kind = "stack" }
+pool = { buffers = 4096, data-size = 2048, kind = "stack" }
 icmp = { rate = 10, burst = 5 }
 
 [[port]]
@@ -126,7 +126,7 @@ fn each_fault_is_named_with_its_place_and_a_remedy() {
         ("lanes = 2", "lane = 2", "line 1, column 1", "unknown field `lane`"),
         ("lanes = 2", "lanes = = 2", "line 1", ""),
         ("kind = \"stack\"", "kind = \"heap\"", "line 3", "unknown variant `heap`"),
-        ("room = 2048", "room = 1024", "line 3", "`pool.room` is 1024: use 1344 to 60000"),
+        ("data-size = 2048", "data-size = 1024", "line 3", "`pool.data-size` is 1024: use 1344 to 60000"),
         ("name = \"b\"", "name = \"a\"", "line 13, column 8", "port name \"a\" is used twice"),
         ("driver = \"drop\"", "drivers = \"drop\"", "line 14", "unknown field `drivers`"),
         ("mtu = 9000", "mtu = 67", "line 16, column 7", "`mtu` is 67: use 68 to 65535"),

@@ -78,7 +78,7 @@ fn options_and_padding_are_no_obstacle() {
 
 #[test]
 fn chains_of_buffers_go_through_whole() {
-    let pool = PoolConfig { buffers: 256, room: 256, ..PoolConfig::default() };
+    let pool = PoolConfig { buffers: 256, data_size: 256, ..PoolConfig::default() };
     let mut bench = Bench::with(crate::bench::CONFIG, &pool);
     for length in [200, 300, 600, 1300] {
         let payload: Vec<u8> = (0..length).map(|n: usize| n as u8).collect();

@@ -27,8 +27,8 @@ fn a_large_packet_is_cut_to_the_mtu() {
     let mut bench = Bench::new();
     let payload: Vec<u8> = (0..3000_usize).map(|n| n as u8).collect();
     let fields = Ipv4Fields { identification: 77, ttl: 10, ..ipv4("203.0.113.5") };
-    let pool_room = PoolConfig { room: 4096, buffers: 64, ..PoolConfig::default() };
-    bench.pool = warmlane_mem::Pool::new(&pool_room).unwrap();
+    let large = PoolConfig { data_size: 4096, buffers: 64, ..PoolConfig::default() };
+    bench.pool = warmlane_mem::Pool::new(&large).unwrap();
     bench.receive(0, &[udp4(fields, &payload)]);
     let frames = std::mem::take(&mut bench.sent[1]);
     assert_eq!(frames.iter().map(Vec::len).collect::<Vec<_>>(), [14 + 1396, 14 + 1396, 14 + 276]);
@@ -76,7 +76,7 @@ fn a_checksum_left_to_the_port_is_completed_before_cutting() {
 
 #[test]
 fn without_buffers_nothing_half_is_sent() {
-    let pool = PoolConfig { buffers: 2, room: 2048, ..PoolConfig::default() };
+    let pool = PoolConfig { buffers: 2, data_size: 2048, ..PoolConfig::default() };
     let mut bench = Bench::with(CONFIG, &pool);
     bench.dropped(&udp4(ipv4("203.0.113.5"), &[5; 1400]), Reason::NoBuffer);
 }
@@ -88,7 +88,7 @@ proptest! {
     fn any_packet_cut_for_any_mtu_is_whole_again(
         mtu in 68_u16..1500,
         size in 0_usize..1440,
-        room in prop::sample::select(vec![256_usize, 2048]),
+        data_size in prop::sample::select(vec![256_usize, 2048]),
         offset in 0_u16..1000,
         more: bool,
         options in prop::sample::select(vec![
@@ -103,7 +103,7 @@ proptest! {
         let end = start + config[start..].find("[[neighbour]]\naddress = \"198.51.100.3\"").unwrap();
         let config = format!("{}{}", &config[..start], &config[end..config.find("[[route]]\nprefix = \"2001").unwrap()]);
         // The worst cut: eight bytes of data in each fragment.
-        let pool = PoolConfig { buffers: 512, room: room.max(usize::from(mtu) + 18), ..PoolConfig::default() };
+        let pool = PoolConfig { buffers: 512, data_size: data_size.max(usize::from(mtu) + 18), ..PoolConfig::default() };
         let mut bench = Bench::with(&config, &pool);
 
         let size = if more { size / 8 * 8 } else { size };

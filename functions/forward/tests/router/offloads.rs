@@ -20,7 +20,7 @@ fn left(bench: &Bench, mut frame: Vec<u8>, size: Option<u16>) -> Packet {
     let sum = addresses.pseudo_header(warmlane_wire::IpProtocol::UDP, length).fold();
     frame[start + 6..start + 8].copy_from_slice(&sum.to_be_bytes());
     let mut packet = bench.pool.take().unwrap();
-    let mut pieces = frame.chunks(bench.pool.room());
+    let mut pieces = frame.chunks(bench.pool.data_size());
     packet.fill(pieces.next().unwrap()).unwrap();
     for piece in pieces {
         let mut next = bench.pool.take().unwrap();

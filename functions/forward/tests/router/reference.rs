@@ -141,8 +141,8 @@ fn through(bench: &mut Bench, port: u16, frame: &[u8]) -> [Vec<Vec<u8>>; 2] {
 
 /// Small buffers, so that packets are chains, and ordinary ones.
 fn benches() -> [Bench; 3] {
-    [64, 96, 2048].map(|room| {
-        let pool = PoolConfig { buffers: 256, room, ..PoolConfig::default() };
+    [64, 96, 2048].map(|data_size| {
+        let pool = PoolConfig { buffers: 256, data_size, ..PoolConfig::default() };
         Bench::with(crate::bench::CONFIG, &pool)
     })
 }

@@ -27,7 +27,7 @@ fn task(frames: Vec<Vec<u8>>, mut sink: Sink, lossless: bool) -> (Bench, Forward
     (bench, counters, between(forwarder, source, sink))
 }
 
-/// Polls the task to its end; gives how many packets the sink took and how many were dropped for lack of room.
+/// Polls the task to its end; gives how many packets the sink took and how many were dropped for lack of space.
 fn run(frames: Vec<Vec<u8>>, sink: Sink, lossless: bool) -> (u64, u64) {
     let taken = sink.counters();
     let (bench, counters, mut task) = task(frames, sink, lossless);
@@ -56,7 +56,7 @@ fn costly_sink(most: usize) -> Sink {
 }
 
 #[test]
-fn everything_arrives_where_there_is_room() {
+fn everything_arrives_where_there_is_space() {
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 500];
     assert_eq!(run(frames.clone(), sink(256, 1), false), (500, 0));
     assert_eq!(run(frames, sink(7, 3), true), (500, 0));
@@ -135,7 +135,7 @@ fn a_costly_output_is_given_several_bursts_at_once() {
     let costly = costly_sink(256);
     let taken = costly.counters();
     let (_bench, _counters, mut task) = task(frames, costly, false);
-    // As many full bursts of 32 as the output's has room for, and then the rest, which ends with one that isn't full.
+    // As many full bursts of 32 as the output's has space for, and then the rest, which ends with one that isn't full.
     assert_eq!((task.poll(), taken.packets()), (Poll::Worked(256), 256));
     assert_eq!((task.poll(), taken.packets()), (Poll::Worked(44), 300));
     let frames = vec![udp4(ipv4("203.0.113.5"), b""); 300];
@@ -148,7 +148,7 @@ fn an_output_that_takes_nothing_is_asked_once_a_poll() {
     let full = costly_sink(0);
     let calls = full.calls();
     let (_bench, counters, mut task) = task(frames, full, false);
-    // The first 256 wait, and are offered once in each poll; the next find no room.
+    // The first 256 wait, and are offered once in each poll; the next find no space.
     assert_eq!((task.poll(), calls.get()), (Poll::Worked(256), 1));
     assert_eq!((task.poll(), calls.get()), (Poll::Worked(256), 2));
     assert_eq!(counters.drops().get(Reason::OutputQueueFull), 256);

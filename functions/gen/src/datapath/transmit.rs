@@ -44,13 +44,13 @@ pub struct TransmitReport {
     pub offered: u64,
     /// Packets that the port took and did not drop.
     pub sent: u64,
-    /// Packets that were built: those that left, and those that the port had no room for.
+    /// Packets that were built: those that left, and those that the port had no space for.
     pub built: u64,
     /// Their bytes, without frame check sequence.
     pub bytes: u64,
     /// Packets skipped because the lane was held up.
     pub slipped: u64,
-    /// Packets that the port had no room for until the end.
+    /// Packets that the port had no space for until the end.
     pub refused: u64,
     /// Packets that the port took and dropped.
     pub dropped: u64,
@@ -108,7 +108,7 @@ struct Trial {
     drops_before: u64,
     /// Packets that the lane came too late for, as the trial ended.
     given_up: u64,
-    /// Packets that fell due while the port had no room for those before them, as the trial ended.
+    /// Packets that fell due while the port had no space for those before them, as the trial ended.
     refused: u64,
     starved: u64,
     gaps: Histogram,

@@ -112,7 +112,7 @@ pub enum MethodError {
         /// The rate.
         packets_per_second: f64,
     },
-    /// A range without room.
+    /// An empty range.
     #[error(
         "rates from {minimum} to {maximum} packets a second are no range: expected 0 < minimum < maximum"
     )]

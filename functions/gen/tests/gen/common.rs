@@ -8,7 +8,7 @@ use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue,
 use warmlane_wire::{EtherType, MacAddress};
 
 pub(crate) fn pool() -> Pool {
-    Pool::new(&PoolConfig { buffers: 8_192, room: 1_536, ..PoolConfig::default() }).unwrap()
+    Pool::new(&PoolConfig { buffers: 8_192, data_size: 1_536, ..PoolConfig::default() }).unwrap()
 }
 
 pub(crate) fn template() -> Template {
@@ -62,11 +62,11 @@ warmlane_port::drop_reasons! {
 /// How a port makes it hard to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awkward {
-    /// It takes so many packets, and then has no room.
+    /// It takes so many packets, and then has no space.
     Takes(usize),
     /// It takes everything and drops every tenth packet.
     DropsTenths,
-    /// It takes everything and sends 8 packets whenever it is asked to, as a kernel that has no more room.
+    /// It takes everything and sends 8 packets whenever it is asked to, as a kernel that has no more space.
     SendsEights,
     /// It takes everything, and breaks once it has sent so many packets.
     BreaksAfter(usize),
@@ -99,11 +99,11 @@ impl AwkwardPort {
 
 impl TransmitQueue for AwkwardPort {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
-        let room = match self.how {
+        let space = match self.how {
             Awkward::Takes(most) => most - self.taken,
             Awkward::DropsTenths | Awkward::SendsEights | Awkward::BreaksAfter(_) => burst.len(),
         };
-        let count = room.min(burst.len());
+        let count = space.min(burst.len());
         let packets: Vec<Packet> = burst.drain().collect();
         for (place, packet) in packets.into_iter().enumerate() {
             if place >= count {

@@ -149,8 +149,8 @@ fn every_field_of_every_packet_by_every_rule() {
             let maximum = if field.bits == 64 { u64::MAX } else { (1 << field.bits) - 1 };
             let first = read(&base.unwrap(), field.offset, field.bytes) >> field.shift & maximum;
             // As far as the field goes, up or down.
-            let room = (maximum - first).min(40);
-            let (step, count) = if room > 2 { (1, room) } else { (-1, first.min(40)) };
+            let space = (maximum - first).min(40);
+            let (step, count) = if space > 2 { (1, space) } else { (-1, first.min(40)) };
             let steps = RuleValues::Steps { count, step };
             let corners = RuleValues::List(vec![0, maximum, 1, maximum - 1, maximum / 2, 0, 0]);
             let cases = [

@@ -302,7 +302,7 @@ fn a_receiver_that_gets_nothing_says_so() {
     let error = tester
         .run(&TrialConfig { ..config(vec![stream("jumbo", template(), "9000", vec![])], 1) }, &mut |_| true)
         .unwrap_err();
-    assert!(error.to_string().contains("more room"), "{error}");
+    assert!(error.to_string().contains("larger ones"), "{error}");
 }
 
 /// On one lane for both, a port that broke after it had sent everything is not taken for the receiving one.

@@ -216,7 +216,7 @@ mod tests {
                 json!("x".repeat(100_000))
             }));
         }
-        // As many as the socket has room for, and one.
+        // As many as the socket has space for, and one.
         assert!((1..20).contains(&answered), "{answered}");
         assert!(connection.output.len() <= 100_003);
     }

@@ -188,7 +188,7 @@ impl Fib {
     /// 4. next hops and tables that nothing leads to any more: their numbers are used again once no lane can know them.
     ///
     /// # Errors
-    /// [`LiveError`]: a table has no room or no memory, or a lane hangs. What could not be changed is as before, and the
+    /// [`LiveError`]: a table has no space or no memory, or a lane hangs. What could not be changed is as before, and the
     /// next update tries it again, even if nothing else is new then.
     pub fn update(&mut self, view: &View, changes: &Changes) -> Result<(), LiveError> {
         let ports = Arc::clone(&self.ports);

@@ -92,7 +92,7 @@ counters! {
         neighbour_requests: Note, "requests";
         /// Such requests that the kernel refused.
         neighbour_failures: Note, "requests";
-        /// Changes that the tables had no room for.
+        /// Changes that the tables had no space for.
         table_errors: Note, "changes";
     }
 }

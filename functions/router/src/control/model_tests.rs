@@ -217,9 +217,9 @@ proptest! {
     }
 }
 
-/// More next hops than tables can number: what fits is there, and all is right as soon as there is room.
+/// More next hops than tables can number: what fits is there, and all is right as soon as there is space.
 #[test]
-fn what_there_was_no_room_for_comes_later() {
+fn what_there_was_no_space_for_comes_later() {
     let (mut view, mut fib) = (View::default(), fib());
     let gateway = |number: u32| Path {
         gateway: Some(std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()),

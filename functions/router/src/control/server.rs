@@ -83,8 +83,8 @@ impl Server {
 
     /// What to wait for.
     pub fn descriptors(&self) -> Vec<PollFd<'_>> {
-        let room = self.connections.len() < CONNECTIONS;
-        let listener = room.then(|| PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
+        let space = self.connections.len() < CONNECTIONS;
+        let listener = space.then(|| PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
         listener.into_iter().chain(self.connections.iter().map(Connection::wait)).collect()
     }
 

@@ -91,7 +91,7 @@ struct Held {
 pub(crate) struct Kept {
     /// The neighbour to be asked for.
     pub(crate) ask: Option<NeighbourKey>,
-    /// The packet itself, if there is no room for it.
+    /// The packet itself, if there is no space for it.
     pub(crate) refused: Option<Packet>,
     /// One that gave way.
     pub(crate) evicted: Option<Packet>,
@@ -115,7 +115,7 @@ pub(crate) struct HeldPackets {
     waiting: Vec<Option<Waiting>>,
     /// Indices without a neighbour.
     free: Vec<u16>,
-    /// Where each neighbour is. It never grows: with less than half of its room in use, it is tidied up where it is.
+    /// Where each neighbour is. It never grows: with less than half of its space in use, it is tidied up where it is.
     indices: HashMap<NeighbourKey, u16>,
     /// By the number of the port; the last one is for all others.
     ingress: Vec<Ingress>,
@@ -194,7 +194,7 @@ impl HeldPackets {
         kept
     }
 
-    /// Keeps a packet to a neighbour that isn't waited for yet. Without room the neighbour is asked for all the same, so that
+    /// Keeps a packet to a neighbour that isn't waited for yet. Without space the neighbour is asked for all the same, so that
     /// the next packet may find it.
     fn keep_first(&mut self, packet: Packet, neighbour: NeighbourKey, now: u64) -> Kept {
         let port = self.ingress_of(&packet);
@@ -206,8 +206,8 @@ impl HeldPackets {
         if self.free.is_empty() || self.buffers + needed > self.limits.buffers {
             kept.evicted = self.evict(port);
         }
-        let has_room = self.buffers + needed <= self.limits.buffers;
-        let Some(index) = self.free.pop_if(|_| has_room) else {
+        let has_space = self.buffers + needed <= self.limits.buffers;
+        let Some(index) = self.free.pop_if(|_| has_space) else {
             kept.refused = Some(packet);
             return kept;
         };
@@ -224,7 +224,7 @@ impl HeldPackets {
         kept
     }
 
-    /// Makes room for a packet that came in by a port: the neighbour that was waited for longest, by one packet at most, is
+    /// Makes space for a packet that came in by a port: the neighbour that was waited for longest, by one packet at most, is
     /// given up. It is one of the port for whose packets most neighbours are waited for, and none of a port for which fewer
     /// are than for this one.
     fn evict(&mut self, port: usize) -> Option<Packet> {
@@ -295,7 +295,7 @@ impl HeldPackets {
                 self.untried = self.held.len();
             }
         }
-        while self.untried > 0 && again.room() > 0 {
+        while self.untried > 0 && again.space() > 0 {
             self.untried -= 1;
             let Some(Held { packet, index }) = self.pop() else { break };
             self.forget(index, packet.segments(), now);
@@ -325,7 +325,7 @@ impl HeldPackets {
             for number in 0..self.held.len() {
                 let Some(held) = self.held.pop_front() else { break };
                 let waiting = self.waiting.get(usize::from(held.index)).copied().flatten();
-                if lost.room() == 0 || !waiting.is_some_and(|waiting| waiting.is_late) {
+                if lost.space() == 0 || !waiting.is_some_and(|waiting| waiting.is_late) {
                     self.held.push_back(held);
                     continue;
                 }
@@ -353,9 +353,9 @@ impl HeldPackets {
         }
     }
 
-    /// Gives back all that is held, as far as there is room.
+    /// Gives back all that is held, as far as there is space.
     pub(crate) fn finish(&mut self, lost: &mut Burst) {
-        while lost.room() > 0
+        while lost.space() > 0
             && let Some(held) = self.pop()
         {
             drop(lost.push(held.packet));

@@ -17,7 +17,7 @@ use super::waker::Waker;
 const RESUMED: usize = 0;
 /// What waited in vain: the forwarder drops it and tells the sender.
 const GIVEN_UP: usize = 1;
-/// What there is no room for: the forwarder drops it.
+/// What there is no space for: the forwarder drops it.
 const REFUSED: usize = 2;
 
 /// Holds what the forwarder can't send on until the control side knows the neighbour; its outputs `resumed`, `given-up` and
@@ -28,7 +28,7 @@ pub struct Hold {
     routes: LaneRoutes,
     requests: Sender<NeighbourKey>,
     waker: Waker,
-    /// Room for what comes out.
+    /// Space for what comes out.
     resumed: Burst,
     given_up: Burst,
 }
@@ -57,7 +57,7 @@ impl Hold {
 }
 
 fn request(requests: &mut Sender<NeighbourKey>, waker: &Waker, neighbour: NeighbourKey) {
-    // If there is no room, control has hundreds to ask for: this one is given up in time.
+    // If there is no space, control has hundreds to ask for: this one is given up in time.
     let _ = requests.send(neighbour);
     waker.wake();
 }

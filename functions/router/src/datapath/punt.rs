@@ -133,10 +133,14 @@ mod tests {
         packet
     }
 
-    fn punt(entrance: Entrance, room: usize, packets: impl IntoIterator<Item = Packet>) -> (DropView, usize) {
+    fn punt(
+        entrance: Entrance,
+        space: usize,
+        packets: impl IntoIterator<Item = Packet>,
+    ) -> (DropView, usize) {
         let mut stage = Punt::new(vec![entrance]);
         let mut kept = KeptOutputs::of(&stage);
-        *kept.burst(0) = Burst::with_limit(room);
+        *kept.burst(0) = Burst::with_limit(space);
         let mut burst = Burst::new();
         packets.into_iter().for_each(|packet| burst.push(packet).unwrap());
         stage.process(&mut burst, &mut kept.outputs());

@@ -172,7 +172,7 @@ fn led_until() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned() + LEAD
 }
 
-/// How many prefixes with MTUs of their own the programs have room for.
+/// How many prefixes with MTUs of their own the programs have space for.
 const MOST_MTUS: usize = 65_536;
 
 /// What packets to a prefix may be as long as: the least of its own MTU and of those of all around it, for which of them a packet goes by

@@ -103,7 +103,7 @@ impl Measure for Write {
             let limit = self.burst.limit();
             packets += self.pool.take_burst(&mut self.burst, limit);
             for packet in self.burst.iter_mut() {
-                // A fresh buffer has room for a small frame.
+                // A fresh buffer has space for a small frame.
                 let _ = packet.append(FRAME);
                 // The same time for all, so that the clock is not part of it.
                 packet.set_timestamp(1);

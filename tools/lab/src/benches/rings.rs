@@ -118,7 +118,7 @@ fn burst(default: usize, setting: &Setting) -> Result<usize, LabError> {
 
 /// The end of a ring that a burst is put into. All that these do is inlined: a call would be measured, too.
 trait Push: Send + 'static {
-    /// Puts all of them in; `false`: none, for want of room.
+    /// Puts all of them in; `false`: none, for want of space.
     fn push(&mut self, values: &[u64]) -> bool;
 }
 

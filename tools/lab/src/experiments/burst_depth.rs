@@ -54,7 +54,7 @@ trait Arrivals {
     fn arrived(&mut self) -> u64;
 }
 
-/// As many as there is room for.
+/// As many as there is space for.
 struct Always;
 
 impl Arrivals for Always {
@@ -173,9 +173,9 @@ impl<A: Arrivals> Forwarding<A> {
 
     #[inline]
     fn poll(&mut self) -> usize {
-        let room = (self.posted.len() - self.filled) as u64;
+        let space = (self.posted.len() - self.filled) as u64;
         let arrived = self.arrivals.arrived();
-        let taken = arrived.min(room);
+        let taken = arrived.min(space);
         self.filled += taken as usize;
         if arrived != u64::MAX {
             self.tally.offered.set(self.tally.offered.get() + arrived);
@@ -187,7 +187,7 @@ impl<A: Arrivals> Forwarding<A> {
         }
         self.filled -= count;
         for packet in self.posted.drain(..count) {
-            // It has room: the burst was empty and `count` is at most its limit.
+            // It has space: the burst was empty and `count` is at most its limit.
             drop(self.burst.push(packet));
         }
         self.post();

@@ -25,11 +25,11 @@ impl Held {
     pub(super) fn pass(&mut self, burst: &mut Burst) {
         while !burst.is_empty() {
             let slot = &mut self.slots[self.next];
-            if slot.room() == 0 {
+            if slot.space() == 0 {
                 (self.free)(slot);
             }
             burst.move_to(slot);
-            if slot.room() == 0 {
+            if slot.space() == 0 {
                 self.next += 1;
                 if self.next == self.slots.len() {
                     self.next = 0;

@@ -20,7 +20,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              for the best number itself; a ring with lane caches of 256 uses all in turn. Beside them stands what cannot be \
              had for less: no pool and no buffer, but frames that lie in the slots of a ring from lane to lane, where one lane \
              writes them and the other reads them; its length is the number of frames that go round. They lie one behind the \
-             other, or as far apart as the pools' buffers do, whose room is 2,048 bytes. All take turns.",
+             other, or as far apart as the pools' buffers do, with 2,048 bytes for data. All take turns.",
     steps: Some(|| TRAFFIC.iter().map(Traffic::label).collect()),
     run: |setting, progress| run(setting, progress, &HOT_SETS, &FRAMES),
 };
@@ -45,12 +45,12 @@ const HOT_SETS: [u32; 8] = [256, 512, 1_024, 1_536, 2_048, 4_096, 8_192, 65_536]
 /// Frames that go round in rings, those under way included.
 const FRAMES: [usize; 7] = [128, 256, 512, 1_024, 2_048, 4_096, 32_768];
 
-/// Room for a frame in whole lines.
+/// Space for a frame in whole lines.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Room<const BYTES: usize>([u8; BYTES]);
+struct Slot<const BYTES: usize>([u8; BYTES]);
 
-impl<const BYTES: usize> Default for Room<BYTES> {
+impl<const BYTES: usize> Default for Slot<BYTES> {
     fn default() -> Self {
         Self([0; BYTES])
     }
@@ -61,21 +61,21 @@ const APART: usize = 2_240;
 
 /// Frames in the slots of a ring: one lane writes them there, the other reads them there.
 struct InRing<const BYTES: usize> {
-    producer: spsc::Producer<Room<BYTES>>,
+    producer: spsc::Producer<Slot<BYTES>>,
     /// What is copied into the slots.
     template: Vec<u8>,
     under_way: usize,
     partner: Partner,
 }
 
-/// Frames that are read together, and that there is room for before any is written.
+/// Frames that are read together, and that there is space for before any is written.
 const BURST: usize = 32;
 /// Bursts in a unit of work, as with the pools.
 const BURSTS: usize = 64;
 
 impl<const BYTES: usize> InRing<BYTES> {
     fn start(traffic: &Traffic, frames: usize, second_cpu: usize) -> Result<Self, LabError> {
-        let (producer, mut consumer) = spsc::ring::<Room<BYTES>>(frames).map_err(LabError::setup)?;
+        let (producer, mut consumer) = spsc::ring::<Slot<BYTES>>(frames).map_err(LabError::setup)?;
         let least = if traffic.held { traffic.under_way } else { BURST };
         let bytes = traffic.bytes;
         let step = move || {
@@ -109,8 +109,8 @@ impl<const BYTES: usize> Measure for InRing<BYTES> {
                 continue;
             };
             let (first, second) = reserved.as_mut_slices();
-            for room in first.iter_mut().chain(second) {
-                room.0[..self.template.len()].copy_from_slice(&self.template);
+            for slot in first.iter_mut().chain(second) {
+                slot.0[..self.template.len()].copy_from_slice(&self.template);
             }
             reserved.commit();
             sent += BURST as u64;

@@ -182,7 +182,7 @@ impl<N: Name> Measure for TwoLanes<N> {
             if let Some(headers) = &self.headers {
                 touch(headers, names);
             }
-            // The ring has room for all names there are.
+            // The ring has space for all names there are.
             let sent = self.out.push_burst(names);
             let rest = names.len() - sent;
             self.names.copy_within(first + sent.., first);

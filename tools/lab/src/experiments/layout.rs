@@ -37,7 +37,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Header, headroom and room together: what the seed's shorter buffers had.
+/// Header, headroom and data together: what the seed's shorter buffers had.
 const BUFFER_BYTES: usize = 2_048;
 const HEADROOM: usize = 128;
 const HEADER: usize = 64;
@@ -227,7 +227,7 @@ impl Forward {
         let pool = Pool::new(&PoolConfig {
             name: format!("layout-{stride}"),
             buffers: BUFFERS,
-            room: BUFFER_BYTES - HEADER - HEADROOM,
+            data_size: BUFFER_BYTES - HEADER - HEADROOM,
             headroom: HEADROOM,
             stride: Some(stride),
             ..PoolConfig::default()

@@ -184,12 +184,12 @@ impl Loop {
             return;
         }
         header[OWNER] = 0;
-        self.make_room(1);
+        self.make_space(1);
         self.cache.push(buffer);
     }
 
     #[inline(always)]
-    fn make_room(&mut self, count: usize) {
+    fn make_space(&mut self, count: usize) {
         if self.cache.len() + count > CACHE {
             // The older half goes home.
             self.common.extend(self.cache.drain(..CACHE / 2));
@@ -255,7 +255,7 @@ impl Loop {
     #[inline(always)]
     fn put(&mut self, together: &[u32; AT_ONCE], others: u64) {
         if others == 0 {
-            self.make_room(AT_ONCE);
+            self.make_space(AT_ONCE);
             self.cache.extend_from_slice(together);
         } else {
             for &buffer in together {

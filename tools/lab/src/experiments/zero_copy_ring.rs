@@ -42,7 +42,7 @@ fn pause() {
     }
 }
 
-/// Puts a burst in; says whether there was room.
+/// Puts a burst in; says whether there was space.
 fn push(producer: &mut spsc::Producer<u64>, size: usize, in_place: bool, stamp: u64) -> bool {
     if in_place {
         let Some(mut reservation) = producer.reserve_bulk(size) else { return false };

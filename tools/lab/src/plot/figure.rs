@@ -164,7 +164,7 @@ fn short(value: f64) -> String {
     format!("{scaled:.digits$}{suffix}")
 }
 
-/// The ends of an axis that shows all values, with some room; from zero where lengths are compared.
+/// The ends of an axis that shows all values, with some margin; from zero where lengths are compared.
 fn ends(scale: Scale, values: impl Iterator<Item = f64>, from_zero: bool) -> std::ops::Range<f64> {
     let (low, high) = values
         .map(|value| position(scale, value))
@@ -178,8 +178,8 @@ fn ends(scale: Scale, values: impl Iterator<Item = f64>, from_zero: bool) -> std
     match scale {
         Scale::Linear => {
             let low = if from_zero { low.min(0.0) } else { low };
-            let room = ((high - low) * 0.08).max(1e-9);
-            low..high + room
+            let margin = ((high - low) * 0.08).max(1e-9);
+            low..high + margin
         }
         Scale::Logarithmic => low.floor()..high.ceil().max(low.floor() + 1.0),
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::NextHopId;
 #[test]
-fn without_room_the_table_stays_as_it_is() {
+fn without_space_the_table_stays_as_it_is() {
     let prefix = |text: &str| text.parse::<Ipv4Prefix>().unwrap();
     let hop = |number| NextHopId::new(number).unwrap();
     let mut table =
@@ -18,11 +18,11 @@ fn without_room_the_table_stays_as_it_is() {
         (2, NextHopId::NONE, hop(2))
     );
     // Halfway through the root words: 10.0.0.0/19 is changed by then and the run in 10.1.0.0/19 written in place; there is no
-    // room for that of 11.0.0.0/19.
+    // space for that of 11.0.0.0/19.
     let full = TableError::Full { bytes: (end + 2) * size_of::<u16>() };
     let batch = [("10.0.0.0/8", None), ("11.0.1.0/24", Some(hop(3)))].map(|(text, hop)| (prefix(text), hop));
     assert_eq!(table.apply(batch), Err(full));
-    // A batch, of which the last change has no room.
+    // A batch, of which the last change has no space.
     let batch = [("10.1.0.0/24", Some(hop(1))), ("12.0.0.0/8", Some(hop(4))), ("13.0.1.0/24", Some(hop(5)))];
     let batch = batch.map(|(text, hop)| (prefix(text), hop));
     assert!(matches!(table.apply(batch), Err(TableError::Full { .. })));

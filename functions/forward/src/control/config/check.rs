@@ -17,10 +17,10 @@ use crate::control::groups::GroupError;
 
 /// An ICMPv6 error of 1,280 bytes and an Ethernet header with two tags fit in this, rounded up. Longer packets are
 /// chains of buffers.
-const MINIMUM_ROOM: u32 = 1344;
+const MINIMUM_DATA_SIZE: u32 = 1344;
 
 /// Lengths within a buffer are 16 bits wide, headroom and header included.
-const MAXIMUM_ROOM: u32 = 60_000;
+const MAXIMUM_DATA_SIZE: u32 = 60_000;
 
 type Checked<T> = Result<T, Fault<ConfigProblem>>;
 
@@ -66,7 +66,8 @@ fn pool(entry: &PoolEntry) -> Checked<PoolSettings> {
     };
     Ok(PoolSettings {
         buffers: within(&entry.buffers, "`pool.buffers`", 1, (1 << 24) - 1)?,
-        room: within(&entry.room, "`pool.room`", MINIMUM_ROOM, MAXIMUM_ROOM)?.map(|room| room as usize),
+        data_size: within(&entry.data_size, "`pool.data-size`", MINIMUM_DATA_SIZE, MAXIMUM_DATA_SIZE)?
+            .map(|size| size as usize),
         kind: entry.kind,
     })
 }

@@ -65,7 +65,7 @@ pub struct PoolEntry {
     /// How many.
     pub buffers: Option<Located<i64>>,
     /// Bytes of data that one holds.
-    pub room: Option<Located<i64>>,
+    pub data_size: Option<Located<i64>>,
     /// `depot`, `stack` or `ring`.
     #[serde(deserialize_with = "pool_kind")]
     pub kind: Option<PoolKind>,

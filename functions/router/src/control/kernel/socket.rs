@@ -18,7 +18,7 @@ use rustix::net::{
 use super::decode::{FLAG_APPEND, decode, kind};
 use super::event::{Event, LinkIndex};
 
-/// Room for what the kernel says while we are busy: a full table's worth of changes.
+/// Space for what the kernel says while we are busy: a full table's worth of changes.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// Longest datagram: dumps come in pieces of up to 32 KiB (`net/netlink/af_netlink.c: netlink_recvmsg`).
@@ -105,7 +105,7 @@ pub enum Received {
     Everything,
     /// There is more.
     More,
-    /// Something got lost: the kernel had no room for it.
+    /// Something got lost: the kernel had no space for it.
     Lost,
 }
 
@@ -176,7 +176,7 @@ impl ChangeSocket {
         let mut any = false;
         loop {
             match receive(&self.socket, &mut self.buffer, RecvFlags::DONTWAIT) {
-                // The kernel had no room for more: that says enough, and the next call goes on.
+                // The kernel had no space for more: that says enough, and the next call goes on.
                 Ok(_) | Err(Errno::NOBUFS) => any = true,
                 Err(Errno::INTR) => {}
                 Err(_) => return any,

@@ -15,7 +15,7 @@ enum Outcome {
     First(NeighbourKey),
     /// The same, and another packet gave way.
     Instead(u8),
-    /// There was no room for it; whether the neighbour is asked for.
+    /// There was no space for it; whether the neighbour is asked for.
     Refused(bool),
 }
 
