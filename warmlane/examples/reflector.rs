@@ -11,7 +11,7 @@ use warmlane::prelude::*;
 
 /// Swaps the two Ethernet addresses of each frame and counts senders by the last byte of theirs.
 struct Reflector {
-    senders: CounterTable,
+    senders: Vec<Counter>,
 }
 
 impl Stage for Reflector {
@@ -19,7 +19,7 @@ impl Stage for Reflector {
         for packet in burst.iter_mut() {
             // A frame too short to have addresses goes back as it came.
             if let Some(addresses) = packet.data_mut().first_chunk_mut::<12>() {
-                self.senders.add(usize::from(addresses[11]), 1);
+                self.senders[usize::from(addresses[11])].add(1);
                 addresses.rotate_left(6);
             }
         }
@@ -44,8 +44,8 @@ fn main() -> anyhow::Result<()> {
         Some(interface) => packet::open(&PacketOptions { interface, ..Default::default() }, &pool)?,
         None => generated(&pool)?,
     };
-    let reflector = Reflector { senders: CounterTable::new(256) };
-    let senders = reflector.senders.view();
+    let reflector = Reflector { senders: (0..256).map(|_| Counter::new()).collect() };
+    let senders: Vec<_> = reflector.senders.iter().map(Counter::view).collect();
     let pipeline = Pipeline::new(port.take_receive()?, reflector, port.take_transmit()?);
 
     let mut lanes = Lanes::new();
@@ -60,8 +60,8 @@ fn main() -> anyhow::Result<()> {
         let cycles = report.counters.cycles_per_packet().unwrap_or(0.0);
         println!("{} frames at {cycles:.1} cycles each", report.counters.packets());
     }
-    let busiest = (0..256).max_by_key(|&sender| senders.get(sender)).unwrap_or(0);
-    println!("busiest sender: ..:{busiest:02x} with {} frames", senders.get(busiest));
+    let busiest = (0..256).max_by_key(|&sender| senders[sender].get()).unwrap_or(0);
+    println!("busiest sender: ..:{busiest:02x} with {} frames", senders[busiest].get());
     assert_eq!(pool.ledger().outstanding(), 0);
     Ok(())
 }

@@ -2,8 +2,9 @@
 //!
 //! [`counters!`] declares a set of counters once, with what each of them means: the set, which one thread writes, and
 //! its view, which anyone may keep and read. [`drop_reasons!`] declares why something is dropped, and [`DropCounters`]
-//! counts it by reason. A single [`Counter`] or [`CounterTable`] is for where a set is too much. A [`Registry`] collects views under
-//! [`Labels`] (port, queue, lane, ...), so that reports, control sockets and metrics read one list: any view, or all of one type.
+//! counts it by reason. A single [`Counter`] is for where a set is too much, and a list of them for counts
+//! per backend or per prefix. A [`Registry`] collects views under [`Labels`] (port, queue, lane, ...), so that reports,
+//! control sockets and metrics read one list: any view, or all of one type.
 //!
 //! Promises: counting is a plain load, add and store at a fixed offset from one pointer, on cache lines that only the
 //! writer writes. The types keep it at one writer: it can be neither cloned nor shared. Readers see whole values that
@@ -19,13 +20,11 @@ mod describe;
 mod drops;
 mod registry;
 mod set;
-mod table;
 
 pub use cell::{Counter, CounterRef, CounterView, GaugeRef};
 pub use describe::{Description, Kind, Role};
 pub use drops::{DropCounters, DropReason, DropView, MAXIMUM_REASONS, NoDrops, Reason, Severity};
 pub use registry::{Entry, Labels, Registry, Sample, Source, view_as};
-pub use table::{CounterTable, CounterTableView};
 
 /// What the macros of this crate expand to. Nothing here is for other use.
 #[doc(hidden)]
