@@ -4,7 +4,7 @@
 //!   [`options`] reads a driver's options from a text such as `eth0,mode=copy,busy-poll`.
 //! - [`Interface`] is what the kernel knows of a network interface; [`AddressFollower`] follows the kernel's own addresses.
 //! - [`virtio_net`] reads and writes what a sender left to hardware.
-//! - [`Outstanding`] keeps account of buffers that others have, [`Level`] says how many of them to lend.
+//! - [`LentBuffers`] keeps account of buffers that others have, [`FillLevel`] says how many of them to lend.
 //! - [`system`] has the system calls that rustix lacks, [`SystemError`] what can go wrong with those of any driver.
 //!
 //! Must not: know a driver.
@@ -13,12 +13,12 @@ mod addresses;
 mod driver;
 mod error;
 mod ethtool;
+mod fill_level;
 mod interface;
-mod level;
+mod lent_buffers;
 mod name;
 mod netlink;
 pub mod options;
-mod outstanding;
 mod sysfs;
 pub mod system;
 pub mod virtio_net;
@@ -26,8 +26,8 @@ pub mod virtio_net;
 pub use addresses::{AddressFollower, LocalSink};
 pub use driver::{Direction, Driver, Environment, Files, OpenError, OptionHelp, Shared};
 pub use error::{SystemError, interface_gone};
+pub use fill_level::FillLevel;
 pub use interface::{Controller, Interface};
-pub use level::Level;
+pub use lent_buffers::{LentBuffers, LentMarks};
 pub use name::InterfaceName;
 pub use options::OptionError;
-pub use outstanding::{Marks, Outstanding};

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmlane_counters::Source;
-use warmlane_driver_common::{Level, Marks, Outstanding, interface_gone};
+use warmlane_driver_common::{FillLevel, LentBuffers, LentMarks, interface_gone};
 use warmlane_mem::{BURST_CAPACITY, BufferOffsets, Burst, METADATA_BYTES, Packet, Region, Span};
 use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
 use warmlane_sys::prefetch;
@@ -44,8 +44,8 @@ pub(crate) struct XdpReceive {
     channel: Arc<Channel>,
     name: String,
     busy_poll: bool,
-    outstanding: Outstanding,
-    level: Level,
+    lent: LentBuffers,
+    level: FillLevel,
     /// Names on their way from the pool to the fill ring.
     indices: Box<[u32; BURST_CAPACITY]>,
     /// The beginning of a packet whose other buffers have yet to come.
@@ -79,8 +79,8 @@ impl XdpReceive {
         // A pool is there for all queues and both directions.
         let fair = (parts.region.buffers() / 8).max(1);
         let mut receive = Self {
-            outstanding: Outstanding::new(parts.region.buffers()),
-            level: Level::new(LEVEL_MINIMUM.min(fair), LEVEL_INITIAL.min(fair), parts.entries),
+            lent: LentBuffers::new(parts.region.buffers()),
+            level: FillLevel::new(LEVEL_MINIMUM.min(fair), LEVEL_INITIAL.min(fair), parts.entries),
             region: parts.region,
             geometry: parts.geometry,
             _attachment: parts.attachment,
@@ -121,13 +121,13 @@ impl XdpReceive {
     fn post(&mut self, missing: u32) {
         // The level is at most the ring's size, so there is space for all.
         let (offsets, start) = (self.region.offsets(), self.geometry.start);
-        let (mut fill, mut marks) = (self.fill.writer(), self.outstanding.marks());
+        let (mut fill, mut marks) = (self.fill.writer(), self.lent.marks());
         let mut missing = missing as usize;
         while missing > 0 {
             let wanted = missing.min(BURST_CAPACITY);
             let taken = self.region.take_raw(&mut self.indices[..wanted]);
             for &index in &self.indices[..taken] {
-                marks.give(index);
+                marks.lend(index);
                 fill.write(offsets.of(index) + start);
             }
             if taken < wanted {
@@ -161,7 +161,7 @@ impl XdpReceive {
     fn take_whole(&mut self, burst: &mut Burst, count: u32) -> u32 {
         let base = self.region.address().as_ptr();
         let (offsets, end) = (self.region.offsets(), self.region.end());
-        let mut marks = self.outstanding.marks();
+        let mut marks = self.lent.marks();
         let waiting = self.ring.waiting();
         waiting.prefetch(count);
         let mut bytes = 0;
@@ -195,7 +195,7 @@ impl XdpReceive {
             let is_last = descriptor.options & CONTINUES == 0;
             let mut piece = Burst::with_limit(1);
             let offsets = self.region.offsets();
-            let span = accept(offsets, self.region.end(), &mut self.outstanding.marks(), descriptor);
+            let span = accept(offsets, self.region.end(), &mut self.lent.marks(), descriptor);
             // SAFETY: as in `take_whole`.
             buffers += unsafe { self.region.packets_from_raw(span.into_iter(), &mut piece) } as u32;
             if self.skipping {
@@ -264,7 +264,7 @@ impl XdpReceive {
             self.counters.drops().count(reason, count);
         }
         if since(|statistics| statistics.fill_ring_empty) > 0 {
-            self.level.missed();
+            self.level.ran_out();
         }
         self.told = now;
     }
@@ -280,10 +280,15 @@ const fn address_of(descriptor: Descriptor) -> u64 {
 /// Where the data of a descriptor is, if that is in a buffer that the kernel has; the kernel no longer has it then. A
 /// buffer of which the descriptor is wrong stays with the kernel until the queue's end.
 #[inline(always)]
-fn accept(offsets: BufferOffsets, end: usize, marks: &mut Marks<'_>, descriptor: Descriptor) -> Option<Span> {
+fn accept(
+    offsets: BufferOffsets,
+    end: usize,
+    marks: &mut LentMarks<'_>,
+    descriptor: Descriptor,
+) -> Option<Span> {
     let (index, offset) = offsets.locate(address_of(descriptor))?;
     let is_inside = offset >= METADATA_BYTES as u64 && offset + u64::from(descriptor.length) <= end as u64;
-    (is_inside && marks.end(index)).then_some(Span {
+    (is_inside && marks.take_back(index)).then_some(Span {
         index,
         offset: offset as u16,
         length: descriptor.length as u16,
@@ -305,7 +310,7 @@ impl ReceiveQueue for XdpReceive {
             return 0;
         };
         if ready == 0 {
-            self.level.nothing();
+            self.level.empty_poll();
             self.refill();
             if self.busy_poll {
                 self.wake();
@@ -347,28 +352,28 @@ impl Drop for XdpReceive {
         self.count_losses();
         // SAFETY: they were lent to this socket and not taken back, or they would not be in here; nobody else
         // remembers them.
-        unsafe { self.channel.leave(&self.outstanding.take_all()) };
+        unsafe { self.channel.leave(&self.lent.take_all()) };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warmlane_driver_common::Outstanding;
+    use warmlane_driver_common::LentBuffers;
     use warmlane_mem::{Pool, PoolConfig};
 
     #[test]
     fn only_what_the_kernel_has_is_taken_back_and_once() {
         let pool =
             Pool::new(&PoolConfig { buffers: 16, magazine: Some(4), ..PoolConfig::default() }).unwrap();
-        let (region, mut outstanding) = (pool.region(), Outstanding::new(16));
-        let take = |outstanding: &mut Outstanding, address: u64, length: u32| {
+        let (region, mut lent) = (pool.region(), LentBuffers::new(16));
+        let take = |lent: &mut LentBuffers, address: u64, length: u32| {
             let descriptor = Descriptor { address, length, options: 0 };
-            accept(region.offsets(), region.end(), &mut outstanding.marks(), descriptor)
+            accept(region.offsets(), region.end(), &mut lent.marks(), descriptor)
         };
         let third = region.offsets().of(3);
-        assert_eq!(take(&mut outstanding, third + 320, 60), None, "never given");
-        outstanding.marks().give(3);
+        assert_eq!(take(&mut lent, third + 320, 60), None, "never given");
+        lent.marks().lend(3);
         let end = region.end() as u64;
         for (address, length) in [
             (third + 63, 60),
@@ -379,11 +384,11 @@ mod tests {
             (CHUNK_MASK, 60),
             (u64::MAX, u32::MAX),
         ] {
-            assert_eq!(take(&mut outstanding, address, length), None, "{address} {length}");
+            assert_eq!(take(&mut lent, address, length), None, "{address} {length}");
         }
         let span = Span { index: 3, offset: 320, length: 60 };
         let apart = (third + 64) | (256 << DISTANCE_SHIFT);
-        assert_eq!(take(&mut outstanding, apart, 60), Some(span));
-        assert_eq!(take(&mut outstanding, third + 320, 60), None, "only once");
+        assert_eq!(take(&mut lent, apart, 60), Some(span));
+        assert_eq!(take(&mut lent, third + 320, 60), None, "only once");
     }
 }

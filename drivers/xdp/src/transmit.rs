@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmlane_counters::Source;
-use warmlane_driver_common::{Outstanding, interface_gone};
+use warmlane_driver_common::{LentBuffers, interface_gone};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Region};
 use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
 
@@ -50,7 +50,7 @@ pub(crate) struct XdpTransmit {
     /// Frames up to here need no closer look.
     plain: u32,
     busy_poll: bool,
-    outstanding: Outstanding,
+    lent: LentBuffers,
     in_flight: u32,
     /// The interface was down at the last attempt.
     is_down: bool,
@@ -86,7 +86,7 @@ impl XdpTransmit {
     pub(crate) fn new(parts: Parts) -> Self {
         Self {
             unused: None,
-            outstanding: Outstanding::new(parts.region.buffers()),
+            lent: LentBuffers::new(parts.region.buffers()),
             region: parts.region,
             _attachment: parts.attachment,
             ring: parts.ring,
@@ -128,19 +128,19 @@ impl XdpTransmit {
         };
         while ready > 0 {
             let count = ready.min(BURST_CAPACITY as u32);
-            let (offsets, mut marks) = (self.region.offsets(), self.outstanding.marks());
+            let (offsets, mut marks) = (self.region.offsets(), self.lent.marks());
             let mut good = 0;
             let waiting = self.completion.waiting();
             for address in (0..count).map(|ahead| waiting.get(ahead)) {
                 if let Some((index, _)) = offsets.locate(address)
-                    && marks.end(index)
+                    && marks.take_back(index)
                 {
                     self.indices[good] = index;
                     good += 1;
                 }
             }
             self.completion.release(count);
-            // SAFETY: the kernel had each (or it would not have been outstanding) and has given it back.
+            // SAFETY: the kernel had each (or it would not have been lent) and has given it back.
             unsafe { self.region.free_raw(&self.indices[..good]) };
             self.in_flight = self.in_flight.saturating_sub(good as u32);
             if good < count as usize {
@@ -178,14 +178,14 @@ impl XdpTransmit {
         options: u32,
         fits: impl Fn(&Packet) -> bool,
     ) -> (usize, u64) {
-        let (offsets, mut marks) = (self.region.offsets(), self.outstanding.marks());
+        let (offsets, mut marks) = (self.region.offsets(), self.lent.marks());
         let mut bytes = 0;
         let mut ring = self.ring.writer();
         let count = self.region.packets_into_raw(burst, limit, |packet, span| {
             if !fits(packet) {
                 return false;
             }
-            marks.give(span.index);
+            marks.lend(span.index);
             ring.write(Descriptor {
                 address: offsets.of(span.index) + u64::from(span.offset),
                 length: u32::from(span.length),
@@ -417,6 +417,6 @@ impl Drop for XdpTransmit {
         }
         // SAFETY: they were lent to this socket and not taken back, or they would not be in here; nobody else
         // remembers them.
-        unsafe { self.channel.leave(&self.outstanding.take_all()) };
+        unsafe { self.channel.leave(&self.lent.take_all()) };
     }
 }

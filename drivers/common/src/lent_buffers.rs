@@ -1,4 +1,4 @@
-//! Which buffers the kernel has.
+//! Which buffers are lent to the kernel or another process.
 
 /// A mark for each buffer of the region. What the kernel returns is only believed if it is in here: a buffer that
 /// came back twice would have two owners.
@@ -6,11 +6,11 @@
 /// A byte each: to set or to read a bit takes three times as many instructions, and the lines of those that go round stay in
 /// the first-level cache either way.
 #[derive(Debug)]
-pub struct Outstanding {
+pub struct LentBuffers {
     marks: Box<[bool]>,
 }
 
-impl Outstanding {
+impl LentBuffers {
     /// None, out of so many.
     pub fn new(buffers: u32) -> Self {
         Self { marks: vec![false; buffers as usize].into() }
@@ -18,8 +18,8 @@ impl Outstanding {
 
     /// The marks themselves: in a loop that also writes to memory they need not be looked up again.
     #[inline(always)]
-    pub fn marks(&mut self) -> Marks<'_> {
-        Marks(&mut self.marks)
+    pub fn marks(&mut self) -> LentMarks<'_> {
+        LentMarks(&mut self.marks)
     }
 
     /// All that the kernel has, which it no longer has afterwards.
@@ -32,13 +32,13 @@ impl Outstanding {
     }
 }
 
-/// See [`Outstanding::marks`].
-pub struct Marks<'a>(&'a mut [bool]);
+/// See [`LentBuffers::marks`].
+pub struct LentMarks<'a>(&'a mut [bool]);
 
-impl Marks<'_> {
+impl LentMarks<'_> {
     /// The kernel has this one now.
     #[inline(always)]
-    pub fn give(&mut self, index: u32) {
+    pub fn lend(&mut self, index: u32) {
         if let Some(mark) = self.0.get_mut(index as usize) {
             *mark = true;
         }
@@ -47,7 +47,7 @@ impl Marks<'_> {
     /// The kernel says that it is done with this one; `false` if it did not have it.
     #[inline(always)]
     #[must_use]
-    pub fn end(&mut self, index: u32) -> bool {
+    pub fn take_back(&mut self, index: u32) -> bool {
         self.0.get_mut(index as usize).is_some_and(std::mem::take)
     }
 }
@@ -58,15 +58,15 @@ mod tests {
 
     #[test]
     fn each_comes_back_once() {
-        let mut outstanding = Outstanding::new(130);
+        let mut lent = LentBuffers::new(130);
         for index in [0, 63, 64, 129] {
-            outstanding.marks().give(index);
+            lent.marks().lend(index);
         }
-        assert!(outstanding.marks().end(63));
-        assert!(!outstanding.marks().end(63));
-        assert!(!outstanding.marks().end(1));
-        assert!(!outstanding.marks().end(1_000_000));
-        assert_eq!(outstanding.take_all(), [0, 64, 129]);
-        assert!(outstanding.take_all().is_empty());
+        assert!(lent.marks().take_back(63));
+        assert!(!lent.marks().take_back(63));
+        assert!(!lent.marks().take_back(1));
+        assert!(!lent.marks().take_back(1_000_000));
+        assert_eq!(lent.take_all(), [0, 64, 129]);
+        assert!(lent.take_all().is_empty());
     }
 }

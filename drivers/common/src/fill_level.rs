@@ -1,6 +1,6 @@
 //! How many buffers to post for reception.
 //!
-//! All posted buffers take their turn, so as many as are posted pass through the cache: the fewer the warmer. But a
+//! The NIC or the kernel goes through all posted buffers in order, so the fewer are posted, the warmer they are in cache. But a
 //! burst that comes while the lane is elsewhere must find buffers, or it is lost. So the level follows what was seen:
 //! it doubles when a poll finds half of the posted buffers used, and halves when they were far from needed for a while.
 //! After a pause it is deep again: what comes next is unknown, and the cache is cold anyway. Each packet that found no
@@ -11,7 +11,7 @@
 const WINDOW: u32 = 1 << 18;
 
 /// Windows that go by after a miss before the level falls again, at most.
-const LONGEST_REST: u32 = 256;
+const LONGEST_HOLD: u32 = 256;
 
 /// Empty polls in a row that count as a pause.
 const PAUSE: u32 = 4096;
@@ -19,9 +19,9 @@ const PAUSE: u32 = 4096;
 /// The level may fall to this many times the most that one poll found.
 const MARGIN: u32 = 4;
 
-/// See the module.
+/// How many buffers to post; see the module.
 #[derive(Debug)]
-pub struct Level {
+pub struct FillLevel {
     minimum: u32,
     /// After a pause.
     initial: u32,
@@ -31,12 +31,12 @@ pub struct Level {
     peak: u32,
     packets: u32,
     empty: u32,
-    /// Windows to go before the level may fall, and how many after the next miss.
-    rest: u32,
-    patience: u32,
+    /// Windows to go before the level may fall, and how many after the next time it runs out.
+    hold: u32,
+    next_hold: u32,
 }
 
-impl Level {
+impl FillLevel {
     /// Between `minimum` and `maximum`, from `initial`.
     pub fn new(minimum: u32, initial: u32, maximum: u32) -> Self {
         let initial = initial.clamp(minimum.min(maximum), maximum);
@@ -48,8 +48,8 @@ impl Level {
             peak: 0,
             packets: 0,
             empty: 0,
-            rest: 0,
-            patience: 1,
+            hold: 0,
+            next_hold: 1,
         }
     }
 
@@ -77,8 +77,8 @@ impl Level {
     fn end_window(&mut self) {
         self.packets = 0;
         let peak = std::mem::take(&mut self.peak);
-        if self.rest > 0 {
-            self.rest -= 1;
+        if self.hold > 0 {
+            self.hold -= 1;
             return;
         }
         let enough = peak.saturating_mul(MARGIN).max(self.target / 2);
@@ -87,7 +87,7 @@ impl Level {
 
     /// A poll found nothing.
     #[inline]
-    pub fn nothing(&mut self) {
+    pub fn empty_poll(&mut self) {
         self.empty = self.empty.saturating_add(1);
         if self.empty == PAUSE {
             self.target = self.target.max(self.initial);
@@ -95,10 +95,10 @@ impl Level {
     }
 
     /// The kernel found no buffer for a packet.
-    pub fn missed(&mut self) {
+    pub fn ran_out(&mut self) {
         self.target = self.maximum;
-        self.rest = self.patience;
-        self.patience = (self.patience * 2).min(LONGEST_REST);
+        self.hold = self.next_hold;
+        self.next_hold = (self.next_hold * 2).min(LONGEST_HOLD);
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_trickle_needs_few_and_a_burst_many() {
-        let mut level = Level::new(64, 512, 2048);
+        let mut level = FillLevel::new(64, 512, 2048);
         assert_eq!(level.target(), 512);
         for _ in 0..10 * WINDOW / 8 {
             level.found(8, 8);
@@ -125,12 +125,12 @@ mod tests {
         }
         assert_eq!(level.target(), 4 * 64);
         for _ in 0..PAUSE {
-            level.nothing();
+            level.empty_poll();
         }
         assert_eq!(level.target(), 512);
         // The second miss keeps it deep for twice as long.
         for windows in [1, 2] {
-            level.missed();
+            level.ran_out();
             for _ in 0..windows * WINDOW / 64 {
                 level.found(64, 64);
             }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_short_ring_is_the_limit() {
-        let mut level = Level::new(64, 512, 32);
+        let mut level = FillLevel::new(64, 512, 32);
         for _ in 0..1000 {
             level.found(32, 32);
         }
