@@ -44,7 +44,7 @@ const STEPS: [i32; 8] = [-1, 1, -3, 3, -5, 5, -7, 7];
 
 /// How many times as long as the last trial took the base is kept before the next, when all steps have failed so often:
 /// doubles each time, to this.
-const MOST_PATIENCE: u32 = 128;
+const LONGEST_BACKOFF: u32 = 128;
 
 /// A trial ends when it has lost as much time against the base as so many measurements of that take: what is far too large or
 /// too small shows at once.
@@ -149,7 +149,7 @@ pub(crate) struct HotBound {
     /// How many cycles longer than at the base its measurements were, together.
     loss: u64,
     /// How many times that the base is kept at least.
-    patience: u32,
+    backoff: u32,
     /// Measurements to let pass until the bound has its effect.
     settling: usize,
 }
@@ -174,7 +174,7 @@ impl HotBound {
             rest: 0,
             away: 0,
             loss: 0,
-            patience: 1,
+            backoff: 1,
             settling: settling(base, 0),
         }
     }
@@ -233,13 +233,13 @@ impl HotBound {
             return;
         }
         self.base_cost = last.min(before);
-        let rested = self.rest >= self.away * self.patience as usize
+        let rested = self.rest >= self.away * self.backoff as usize
             && self.rest as u64 * self.base_cost >= self.loss.saturating_mul(LOSSES);
         match self.candidate.take() {
             Some((bound, cost)) if better(cost, self.base_cost) => {
                 let rises = bound > self.base;
                 (self.base, self.bound) = (bound, bound);
-                (self.failed, self.patience, self.rest, self.away, self.loss) = (0, 1, 0, 0, 0);
+                (self.failed, self.backoff, self.rest, self.away, self.loss) = (0, 1, 0, 0, 0);
                 // The neighbours first, whatever led here, as they cost the least to try; and on in the same direction.
                 (self.step, self.mirrored) = (0, rises);
             }
@@ -265,7 +265,7 @@ impl HotBound {
         self.step = (self.step + 1) % STEPS.len();
         self.failed += 1;
         if self.failed.is_multiple_of(STEPS.len()) {
-            self.patience = (self.patience * 2).min(MOST_PATIENCE);
+            self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
         }
     }
 

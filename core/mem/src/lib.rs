@@ -74,7 +74,7 @@ pub use lane_cache::LaneCache;
 pub use lane_thread::LaneThread;
 pub use ledger::Ledger;
 pub use offload::{
-    Checksum, FlowHash, HashKind, InnerChecksum, Layers, Segmentation, SegmentationKind, Vlan, VlanTag,
+    Checksum, FlowHash, HashKind, InnerChecksum, LayerOffsets, Segmentation, SegmentationKind, Vlan, VlanTci,
 };
 pub use packet::{LINE_BYTES, Line, Packet};
 pub use pool::{Occupancy, Pool, PoolConfig, PoolKind};

@@ -55,7 +55,7 @@ pub enum SegmentationKind {
 }
 
 /// How a packet that is longer than a link's frames is to be cut. It concerns the innermost transport header; the bytes
-/// that each segment gets a copy of end at [`Layers::payload`].
+/// that each segment gets a copy of end at [`LayerOffsets::payload`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
     /// What the segments are.
@@ -68,8 +68,8 @@ pub struct Segmentation {
 
 /// A VLAN tag that is not among the packet's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VlanTag {
-    /// Priority, drop eligibility and number, as in IEEE 802.1Q: the tag's last two bytes.
+pub struct VlanTci {
+    /// Priority, drop eligibility and number: the tag's last two bytes.
     pub control: u16,
     /// It is a service tag (EtherType 0x88a8) and not a customer's (0x8100).
     pub is_service: bool,
@@ -82,9 +82,9 @@ pub enum Vlan {
     #[default]
     None,
     /// The packet came with it, and who received it took it off.
-    Stripped(VlanTag),
+    Stripped(VlanTci),
     /// Who transmits the packet puts it on.
-    Insert(VlanTag),
+    Insert(VlanTci),
 }
 
 /// Who computed a hash, and how.
@@ -110,7 +110,7 @@ pub struct FlowHash {
 /// Where a packet's headers start, in bytes from the first data byte; 0 where that is not known. What is behind
 /// something unknown is unknown, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Layers {
+pub struct LayerOffsets {
     /// The outermost network header, behind the link layer's.
     pub l3: u16,
     /// What is behind that and its extensions: a transport or a tunnel header.
@@ -290,7 +290,7 @@ impl Packet {
     #[inline]
     pub fn vlan(&self) -> Vlan {
         let known = self.known();
-        let tag = || VlanTag { control: self.header().vlan, is_service: known.get(SERVICE_TAG) != 0 };
+        let tag = || VlanTci { control: self.header().vlan, is_service: known.get(SERVICE_TAG) != 0 };
         match known.get(VLAN) {
             1 => Vlan::Stripped(tag()),
             INSERT => Vlan::Insert(tag()),
@@ -386,10 +386,10 @@ impl Packet {
     }
 
     /// Where the headers start, as far as somebody has noted it.
-    pub fn layers(&self) -> Layers {
+    pub fn layer_offsets(&self) -> LayerOffsets {
         let state = &self.header().state;
         let words = |bits| state.known.get(bits) as u16 * WORD;
-        let mut layers = Layers { l3: u16::from(state.l3_offset), ..Layers::default() };
+        let mut layers = LayerOffsets { l3: u16::from(state.l3_offset), ..LayerOffsets::default() };
         if layers.l3 == 0 || words(L3_WORDS) == 0 {
             return layers;
         }
@@ -412,7 +412,7 @@ impl Packet {
     /// Notes where the headers start. The link layer's may have up to 255 bytes, a network header with its extensions up to
     /// 252, a tunnel header with all up to the network header inside up to 255, and a transport header up to 60, the last
     /// three but the tunnel's in whole words of four bytes, as their protocols have it. Of others, and of what is behind them, nothing is kept.
-    pub fn set_layers(&mut self, layers: Layers) {
+    pub fn set_layer_offsets(&mut self, layers: LayerOffsets) {
         let state = &mut self.header_mut().state;
         state.l3_offset = u8::try_from(layers.l3).unwrap_or(0);
         for bits in [TUNNEL, L3_WORDS, INNER_L3_WORDS, L4_WORDS] {

@@ -135,7 +135,7 @@ fn prepare(packet: &mut Packet, missing: &TransmitOffloads) -> Result<bool, Soft
 
 /// What of `offloads` concerns the packet's innermost transport header.
 fn of_layer(packet: &Packet, offloads: Layered) -> Transports {
-    if offloads.inner != offloads.outer && packet.layers().inner_l3 > 0 {
+    if offloads.inner != offloads.outer && packet.layer_offsets().inner_l3 > 0 {
         offloads.inner
     } else {
         offloads.outer

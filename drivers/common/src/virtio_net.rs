@@ -4,7 +4,7 @@
 //! [`note`] writes down in a packet what a header says, having checked it: who made it may be lying. [`header_of`] is the way
 //! back.
 
-use warmlane_mem::{Checksum, Layers, Packet, Segmentation, SegmentationKind};
+use warmlane_mem::{Checksum, LayerOffsets, Packet, Segmentation, SegmentationKind};
 use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport};
 
 /// Bytes of the header in its classic form, which is what both devices use unless told otherwise.
@@ -70,11 +70,11 @@ pub fn note(packet: &mut Packet, header: [u8; HEADER_LENGTH], shift: u16) -> Res
     let pseudo_header_sum = plan.pseudo_header_sum(front);
     let layer = |offset| u16::try_from(offset).map_err(|_| Unusable::Segmentation);
     let start = layer(plan.transport())?;
-    packet.set_layers(Layers {
+    packet.set_layer_offsets(LayerOffsets {
         l3: layer(plan.network())?,
         l4: start,
         payload: layer(plan.headers())?,
-        ..Layers::default()
+        ..LayerOffsets::default()
     });
     if let Some(sum) = pseudo_header_sum {
         let offset = if transport == Transport::Tcp { TCP_CHECKSUM } else { UDP_CHECKSUM };
@@ -121,7 +121,7 @@ fn header_of_work(packet: &Packet) -> [u8; HEADER_LENGTH] {
     };
     let segmentation = packet.segmentation();
     if let Some(segmentation) = segmentation {
-        put(2, packet.layers().payload);
+        put(2, packet.layer_offsets().payload);
         put(4, segmentation.size);
     }
     header[0] = if partial { NEEDS_CHECKSUM } else { 0 };

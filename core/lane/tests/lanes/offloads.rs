@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 use warmlane_lane::{Outputs, PassThrough, Pipeline, Poll, Stage, Task};
-use warmlane_mem::{Burst, Checksum, Packet, Pool, PoolConfig, Vlan, VlanTag, channel};
+use warmlane_mem::{Burst, Checksum, Packet, Pool, PoolConfig, Vlan, VlanTci, channel};
 use warmlane_port::TransmitOffloads;
 use warmlane_testkit::queues::{Sink, Source};
 
@@ -40,7 +40,7 @@ impl Stage for Watch {
         burst.iter().for_each(|packet| look(&self.0, packet));
         if self.2.vlan_insert {
             for packet in burst.iter_mut() {
-                packet.set_vlan(Vlan::Insert(VlanTag { control: 5, is_service: false }));
+                packet.set_vlan(Vlan::Insert(VlanTci { control: 5, is_service: false }));
             }
         }
     }

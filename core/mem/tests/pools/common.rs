@@ -1,8 +1,8 @@
 //! Small pools of all kinds, and packets that everything is known of, for tests.
 
 use warmlane_mem::{
-    Checksum, FlowHash, HashKind, InnerChecksum, Layers, Packet, Pool, PoolConfig, PoolKind, Segmentation,
-    SegmentationKind, Vlan, VlanTag,
+    Checksum, FlowHash, HashKind, InnerChecksum, LayerOffsets, Packet, Pool, PoolConfig, PoolKind,
+    Segmentation, SegmentationKind, Vlan, VlanTci,
 };
 use warmlane_sys::pages::PagePreference;
 
@@ -39,7 +39,7 @@ pub(crate) struct Everything {
     pub(crate) vlan: Vlan,
     pub(crate) flow_hash: Option<FlowHash>,
     pub(crate) mark: u32,
-    pub(crate) layers: Layers,
+    pub(crate) layers: LayerOffsets,
 }
 
 impl Everything {
@@ -47,10 +47,16 @@ impl Everything {
         checksum: Checksum::Partial { start: 34, offset: 16 },
         inner_checksum: InnerChecksum::Bad,
         segmentation: Some(Segmentation { kind: SegmentationKind::Udp, size: 1_400, congestion: true }),
-        vlan: Vlan::Insert(VlanTag { control: 0xe123, is_service: true }),
+        vlan: Vlan::Insert(VlanTci { control: 0xe123, is_service: true }),
         flow_hash: Some(FlowHash { kind: HashKind::Software, value: u32::MAX }),
         mark: 0x1234_5678,
-        layers: Layers { l3: 18, l4: 38, inner_l3: 38 + 8 + 8 + 14, inner_l4: 68 + 40, payload: 108 + 32 },
+        layers: LayerOffsets {
+            l3: 18,
+            l4: 38,
+            inner_l3: 38 + 8 + 8 + 14,
+            inner_l4: 68 + 40,
+            payload: 108 + 32,
+        },
     };
 
     pub(crate) fn of(packet: &Packet) -> Self {
@@ -61,7 +67,7 @@ impl Everything {
             vlan: packet.vlan(),
             flow_hash: packet.flow_hash(),
             mark: packet.mark(),
-            layers: packet.layers(),
+            layers: packet.layer_offsets(),
         }
     }
 
@@ -72,6 +78,6 @@ impl Everything {
         packet.set_vlan(self.vlan);
         packet.set_flow_hash(self.flow_hash);
         packet.set_mark(self.mark);
-        packet.set_layers(self.layers);
+        packet.set_layer_offsets(self.layers);
     }
 }

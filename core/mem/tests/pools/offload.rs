@@ -3,8 +3,8 @@
 use crate::common::{Everything, pool, take_all};
 use proptest::prelude::*;
 use warmlane_mem::{
-    Burst, Checksum, Cursor, FlowHash, Frames, HashKind, InnerChecksum, Layers, Packet, Pool, PoolKind,
-    Segmentation, SegmentationKind, Vlan, VlanTag, channel,
+    Burst, Checksum, Cursor, FlowHash, Frames, HashKind, InnerChecksum, LayerOffsets, Packet, Pool, PoolKind,
+    Segmentation, SegmentationKind, Vlan, VlanTci, channel,
 };
 
 fn known_packet(pool: &Pool) -> Packet {
@@ -19,7 +19,7 @@ fn known_packet(pool: &Pool) -> Packet {
 #[test]
 fn each_fact_is_kept_beside_all_others() {
     let pool = pool(PoolKind::Depot, 1);
-    let tag = |control, is_service| VlanTag { control, is_service };
+    let tag = |control, is_service| VlanTci { control, is_service };
     let cut = |kind, congestion| Some(Segmentation { kind, size: u16::MAX, congestion });
     let hash = |kind| Some(FlowHash { kind, value: 5 });
     let sample = || Everything::SAMPLE;
@@ -39,7 +39,7 @@ fn each_fact_is_kept_beside_all_others() {
         Everything { flow_hash: hash(HashKind::Toeplitz), ..sample() },
         Everything { flow_hash: hash(HashKind::Device), ..sample() },
         Everything { mark: 0, ..sample() },
-        Everything { layers: Layers::default(), ..sample() },
+        Everything { layers: LayerOffsets::default(), ..sample() },
     ];
     for expected in facts {
         let mut packet = known_packet(&pool);
@@ -123,11 +123,11 @@ proptest! {
         let l4 = l3 + whole_words(header);
         let (inner_l3, inner_l4) = if in_tunnel { (l4 + tunnel, l4 + tunnel + whole_words(inner)) } else { (0, 0) };
         let payload = l4.max(inner_l4) + whole_words(transport);
-        let layers = Layers { l3, l4, inner_l3, inner_l4, payload };
+        let layers = LayerOffsets { l3, l4, inner_l3, inner_l4, payload };
         let pool = pool(PoolKind::Depot, 1);
         let mut packet = known_packet(&pool);
-        packet.set_layers(layers);
-        let kept = packet.layers();
+        packet.set_layer_offsets(layers);
+        let kept = packet.layer_offsets();
         let pairs = [
             (kept.l3, l3), (kept.l4, l4), (kept.inner_l3, inner_l3), (kept.inner_l4, inner_l4), (kept.payload, payload),
         ];
@@ -147,7 +147,7 @@ proptest! {
             && fits(payload - l4.max(inner_l4), 60);
         prop_assert_eq!(kept == layers, all, "{:?}", layers);
         packet.set_l3_offset(30);
-        prop_assert_eq!(packet.layers().l4, if kept.l4 == 0 { 0 } else { kept.l4 - l3 + 30 });
+        prop_assert_eq!(packet.layer_offsets().l4, if kept.l4 == 0 { 0 } else { kept.l4 - l3 + 30 });
         prop_assert_eq!(Everything::of(&packet).flow_hash, Everything::SAMPLE.flow_hash);
     }
 }

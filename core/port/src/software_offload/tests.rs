@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use warmlane_counters::NoDrops;
-use warmlane_mem::{Burst, Layers, Pool, PoolConfig, Segmentation, VlanTag};
+use warmlane_mem::{Burst, LayerOffsets, Pool, PoolConfig, Segmentation, VlanTci};
 use warmlane_wire::checksum::Sum;
 use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport};
 
@@ -136,15 +136,15 @@ impl Shape {
                 (false, _) => SegmentationKind::Udp,
             };
             packet.set_segmentation(Some(Segmentation { kind, size, congestion: false }));
-            packet.set_layers(Layers {
+            packet.set_layer_offsets(LayerOffsets {
                 l3: 14,
                 l4: self.transport() as u16,
                 payload: self.headers() as u16,
-                ..Layers::default()
+                ..LayerOffsets::default()
             });
         }
         if let Some(control) = self.tag {
-            packet.set_vlan(Vlan::Insert(VlanTag { control, is_service: false }));
+            packet.set_vlan(Vlan::Insert(VlanTci { control, is_service: false }));
         }
         packet.set_timestamp(77);
         packet

@@ -21,7 +21,7 @@ const THINNEST_BELOW_ROOT: usize = 128;
 /// The same for any other field
 const THINNEST: usize = 8;
 /// A field lives through this many changes at least before its stride is chosen anew
-pub(super) const LEAST_PATIENCE: usize = 64;
+pub(super) const LEAST_CHANGES: usize = 64;
 /// With fewer routes than this inside, a field is given up for another node
 pub(super) const FEW_ROUTES: usize = 4;
 /// Lines that addresses are reserved for: 256 MiB

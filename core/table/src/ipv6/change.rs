@@ -5,7 +5,7 @@
 
 use super::Ipv6Table;
 use super::build::{
-    self, Entry, FEW_ROUTES, LEAST_PATIENCE, ROOT_LENGTH, divide, field_lines, next_within, part_of, push,
+    self, Entry, FEW_ROUTES, LEAST_CHANGES, ROOT_LENGTH, divide, field_lines, next_within, part_of, push,
     within,
 };
 use super::node::{FAN_LINKS, LINKS, Link, Node};
@@ -76,7 +76,7 @@ impl Ipv6Table {
         }
         for run in if result.is_ok() { &journal.replaced } else { &journal.made } {
             if run.is_field {
-                self.patience.remove(&run.line);
+                self.changes_left.remove(&run.line);
             }
             self.lines.retire(run.line, run.size);
         }
@@ -124,7 +124,7 @@ impl Ipv6Table {
     /// Lines for a new field, which will have been chosen for so many parts
     pub(super) fn take_field(&mut self, stride: u8, parts: usize) -> Result<u32, NoSpace> {
         let line = self.take(field_lines(stride), true)?;
-        self.patience.insert(line, patience(parts + (1 << stride)));
+        self.changes_left.insert(line, changes_until_restride(parts + (1 << stride)));
         Ok(line)
     }
 
@@ -263,9 +263,9 @@ impl Ipv6Table {
         let length = area.length() + link.stride() as u8;
         self.update_links(link.line() * LINKS, area, length, patches)?;
         // Every field has its entry from when it was made.
-        let Some(patience) = self.patience.get_mut(&(link.line() as u32)) else { return Ok(link) };
-        *patience = patience.saturating_sub(patches.len() as u32);
-        if *patience == 0 { self.choose_stride(link, area) } else { Ok(link) }
+        let Some(changes_left) = self.changes_left.get_mut(&(link.line() as u32)) else { return Ok(link) };
+        *changes_left = changes_left.saturating_sub(patches.len() as u32);
+        if *changes_left == 0 { self.choose_stride(link, area) } else { Ok(link) }
     }
 
     /// A link for `area` as a new table has it. For areas with few routes, which are all visited.
@@ -315,8 +315,8 @@ impl Ipv6Table {
 }
 
 /// How many changes a field lives through, if it costs that much to choose its stride
-pub(super) fn patience(cost: usize) -> u32 {
-    LEAST_PATIENCE.max(cost / 8) as u32
+pub(super) fn changes_until_restride(cost: usize) -> u32 {
+    LEAST_CHANGES.max(cost / 8) as u32
 }
 
 /// A place in the entries of a fan

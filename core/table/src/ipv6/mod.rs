@@ -51,7 +51,7 @@ pub struct Ipv6Table {
     rib: Rib<u128>,
     lines: Arena<Line>,
     /// For each field, by its first line: how many changes it still takes before its stride is chosen anew
-    patience: HashMap<u32, u32>,
+    changes_left: HashMap<u32, u32>,
     /// Empty between changes, to have space without asking for it each time
     journal: Journal,
     level: Level,
@@ -79,8 +79,8 @@ impl Ipv6Table {
             return Err(TableError::NoNextHop { prefix: u128::either(prefix) });
         }
         let lines = build::arena()?;
-        let (patience, journal) = (HashMap::new(), Journal::default());
-        let mut table = Self { rib, lines, patience, journal, level: simd::detected(), domain: None };
+        let (changes_left, journal) = (HashMap::new(), Journal::default());
+        let mut table = Self { rib, lines, changes_left, journal, level: simd::detected(), domain: None };
         table.refresh(&[Ipv6Prefix::all()])?;
         Ok(table)
     }
@@ -245,7 +245,7 @@ impl Ipv6Table {
     pub fn memory_bytes(&self) -> usize {
         self.rib.memory_bytes()
             + self.lines.memory_bytes()
-            + self.patience.capacity() * size_of::<(u32, u32)>()
+            + self.changes_left.capacity() * size_of::<(u32, u32)>()
             + self.journal.memory_bytes()
     }
 

@@ -7,7 +7,7 @@ use super::build::{
     Entry, FEW_ROUTES, Filled, GREATEST_STRIDE, LEAST_STRIDE, greatest_stride, part_of, push, thinnest,
     unit_size, within,
 };
-use super::change::patience;
+use super::change::changes_until_restride;
 use super::node::{FAN_BITS, LINKS, Link};
 use crate::arena::NoSpace;
 use crate::prefix::Ipv6Prefix;
@@ -26,7 +26,7 @@ impl Ipv6Table {
         if stride < most {
             self.count_starts(link, 0, GREATEST_STRIDE.into(), &mut filled);
         }
-        self.patience.insert(link.line() as u32, patience(filled.count + (1 << stride)));
+        self.changes_left.insert(link.line() as u32, changes_until_restride(filled.count + (1 << stride)));
         match filled.stride(stride + 1..=most, thinnest(area)) {
             Some(more) => self.widen(link, area, more),
             None => Ok(link),

@@ -64,7 +64,10 @@ fn what_a_header_says_is_noted_and_told_again() {
         assert_eq!(again.segmentation(), segmentation);
         if segmentation.is_some() {
             let payload = if protocol == 6 { 54 } else { 42 };
-            assert_eq!(packet.layers(), Layers { l3: 14, l4: 34, payload, ..Layers::default() });
+            assert_eq!(
+                packet.layer_offsets(),
+                LayerOffsets { l3: 14, l4: 34, payload, ..LayerOffsets::default() }
+            );
             assert_eq!(told[2..4], payload.to_ne_bytes());
         }
     }

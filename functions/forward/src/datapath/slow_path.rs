@@ -289,7 +289,7 @@ impl Forwarder {
 /// Bytes of the largest IP packet that leaves for this one of `total` bytes: a segment's, if it is to be segmented.
 fn largest_part(packet: &Packet, total: usize) -> usize {
     let Some(segmentation) = packet.segmentation() else { return total };
-    match usize::from(packet.layers().payload).checked_sub(usize::from(packet.l3_offset())) {
+    match usize::from(packet.layer_offsets().payload).checked_sub(usize::from(packet.l3_offset())) {
         Some(headers @ 1..) => total.min(headers + usize::from(segmentation.size)),
         // Whoever noted that it is to be segmented didn't say where.
         _ => total,

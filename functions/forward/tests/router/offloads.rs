@@ -3,7 +3,7 @@
 use crate::bench::{Bench, ipv4, ipv6, udp4, udp6};
 use warmlane_forward::datapath::Reason;
 use warmlane_lane::{KeptOutputs, Stage as _};
-use warmlane_mem::{Burst, Checksum, Layers, Packet, Segmentation, SegmentationKind};
+use warmlane_mem::{Burst, Checksum, LayerOffsets, Packet, Segmentation, SegmentationKind};
 use warmlane_port::software_offload::Segments;
 use warmlane_wire::{Addresses, Ipv4Fields, ipv4 as v4, ipv6 as v6, udp};
 
@@ -30,11 +30,11 @@ fn left(bench: &Bench, mut frame: Vec<u8>, size: Option<u16>) -> Packet {
     packet.set_checksum(Checksum::Partial { start: start as u16, offset: 6 });
     if let Some(size) = size {
         packet.set_segmentation(Some(Segmentation { kind: SegmentationKind::Udp, size, congestion: false }));
-        packet.set_layers(Layers {
+        packet.set_layer_offsets(LayerOffsets {
             l3: 14,
             l4: start as u16,
             payload: start as u16 + 8,
-            ..Layers::default()
+            ..LayerOffsets::default()
         });
     }
     packet
@@ -115,7 +115,10 @@ fn a_tag_moves_what_is_noted() {
     let packet = left(&bench, udp4(ipv4("203.0.113.200"), &[7; 5000]), Some(1000));
     let packet = forward(&mut bench, packet).pop().unwrap();
     assert_eq!(packet.checksum(), Checksum::Partial { start: 38, offset: 6 });
-    assert_eq!(packet.layers(), Layers { l3: 18, l4: 38, payload: 46, ..Layers::default() });
+    assert_eq!(
+        packet.layer_offsets(),
+        LayerOffsets { l3: 18, l4: 38, payload: 46, ..LayerOffsets::default() }
+    );
     let segment = Segments::new(packet).unwrap().make_next().unwrap();
     let frame = bytes(&segment);
     assert_eq!((frame.len(), &frame[12..18]), (18 + 28 + 1000, &[0x81, 0, 0, 7, 8, 0][..]));

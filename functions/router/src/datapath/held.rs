@@ -44,7 +44,7 @@ const PACKETS_PER_NEIGHBOUR: u16 = 128;
 const SHARE_OF_NEIGHBOUR: usize = 8;
 
 /// How long the kernel asks before it gives up: three times, a second each (RFC 4861 section 10), and a little.
-const PATIENCE_MILLISECONDS: u64 = 3_300;
+const RESOLVE_TIMEOUT_MILLISECONDS: u64 = 3_300;
 
 /// How long until a neighbour is asked for again: the kernel may have been unable to ask just then, as while a link comes up.
 /// A little more than how long control takes a request for a repetition.
@@ -313,10 +313,10 @@ impl HeldPackets {
     }
 
     fn expire(&mut self, now: u64, lost: &mut Burst) {
-        let patience = PATIENCE_MILLISECONDS * self.cycles_per_millisecond;
+        let timeout = RESOLVE_TIMEOUT_MILLISECONDS * self.cycles_per_millisecond;
         let mut has_late_packets = false;
         for waiting in self.waiting.iter_mut().flatten() {
-            waiting.is_late = now.saturating_sub(waiting.since) > patience;
+            waiting.is_late = now.saturating_sub(waiting.since) > timeout;
             has_late_packets |= waiting.is_late && waiting.packets > 0;
         }
         if has_late_packets {
