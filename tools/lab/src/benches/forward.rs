@@ -7,15 +7,17 @@ use crate::measure::Measure;
 use crate::setting::Lanes;
 use crate::setting::Setting;
 use crate::traffic::{self, Mix};
-use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
-use warmlane_forward::control::{Config, Routes};
+use warmlane_forward::control::config::{FullTableConfig, IcmpLimits, InterfaceAddress};
+use warmlane_forward::control::{Routes, RoutesError};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_forward::pipeline;
 use warmlane_lane::{LanePort, Pipeline, Poll, Task as _};
 use warmlane_mem::LaneCache;
 use warmlane_memory::null;
 use warmlane_port::QueueCountersView;
+use warmlane_wire::MacAddress;
 
 pub(super) const BENCHES: &[Bench] = &[Bench {
     name: "l3-forward",
@@ -28,7 +30,10 @@ pub(super) const BENCHES: &[Bench] = &[Bench {
 const NAME: &str = "l3-forward";
 
 /// Next hops that the table is spread over.
-const NEIGHBOURS: usize = 32;
+const NEIGHBOURS: u16 = 32;
+
+/// Ours on the port.
+const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 
 /// The task that `warmlane forward` runs on its lanes.
 struct Forward {
@@ -40,13 +45,12 @@ struct Forward {
 }
 
 fn l3_forward(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
-    let config = Config::from_toml(&configuration()).map_err(LabError::setup)?;
-    let routes = Routes::from_config(&config).map_err(LabError::setup)?;
+    let routes = routes().map_err(LabError::setup)?;
     let (pool, lane) = fixture::pool(NAME)?;
     let source = fixture::replayed(NAME, setting, &pool, || traffic::generate(&Mix::shortest(65_536)))?;
     let out = fixture::transmit(null::sink(NAME, 1))?;
     let sink = out.counters();
-    let forwarder = Forwarder::new(Arc::new(routes), pool, config.icmp);
+    let forwarder = Forwarder::new(Arc::new(routes), pool, IcmpLimits::default());
     let port = LanePort { name: "out".to_owned(), receive: source.receive, transmit: Some(out) };
     let task =
         pipeline(forwarder, vec![port]).map_err(LabError::setup)?.with_burst(setting.burst.unwrap_or(64));
@@ -69,25 +73,23 @@ impl Measure for Forward {
 }
 
 /// One port, and the full table spread over neighbours behind it.
-fn configuration() -> String {
-    let mut text = String::new();
-    let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
-    let mut neighbours = String::new();
+fn routes() -> Result<Routes, RoutesError> {
+    let none: [InterfaceAddress; 0] = [];
+    let mut builder = Routes::builder().port(MAC, none);
+    let mut spread = FullTableConfig::default();
     for host in 2..2 + NEIGHBOURS {
-        let addresses = [format!("10.0.0.{host}"), format!("fd00::{host}")];
-        for address in &addresses {
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                neighbours,
-                "[[neighbour]]\naddress = \"{address}\"\nmac = \"02:00:00:00:01:{host:02x}\"\nport = \"out\""
-            );
-        }
-        let [four, six] = addresses;
-        ipv4.push(four);
-        ipv6.push(six);
+        let mac = MacAddress([2, 0, 0, 0, 1, host as u8]);
+        let number = 2 * (usize::from(host) - 2);
+        // In text the last group is a decimal number, as other programs with these addresses have it.
+        builder = builder.neighbour(Ipv4Addr::new(10, 0, 0, host as u8), mac, 0).neighbour(
+            format!("fd00::{host}").as_str(),
+            mac,
+            0,
+        );
+        spread.ipv4.push(number);
+        spread.ipv6.push(number + 1);
     }
-    let _ = writeln!(text, "[full-table]\nipv4 = {ipv4:?}\nipv6 = {ipv6:?}");
-    text + "[[port]]\nname = \"out\"\ndriver = \"null\"\nmac = \"02:00:00:00:00:01\"\n" + &neighbours
+    builder.full_table(spread).build()
 }
 
 #[cfg(test)]

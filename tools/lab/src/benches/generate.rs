@@ -6,13 +6,17 @@ use crate::error::LabError;
 use crate::measure::Measure;
 use crate::setting::Lanes;
 use crate::setting::Setting;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
-use warmlane_gen::control::Config;
+use warmlane_gen::control::{
+    Network, Payload, Profile, Rule, RuleOrder, RuleValues, Sizes, Stream, Template, Transport,
+};
 use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders};
 use warmlane_gen::{SendingSide, pipeline};
 use warmlane_lane::{Pipeline, Poll, Task as _};
 use warmlane_mem::LaneCache;
 use warmlane_memory::null;
+use warmlane_wire::{EtherType, MacAddress};
 
 pub(super) const BENCHES: &[Bench] = &[Bench {
     name: NAME,
@@ -24,18 +28,40 @@ pub(super) const BENCHES: &[Bench] = &[Bench {
 
 const NAME: &str = "gen-null";
 
-/// What testpmd's `--txonly-multi-flow` varies is the source address too.
-const STREAMS: &str = r#"
-[[stream]]
-size = 64
-[stream.packet]
-ipv4 = { source = "198.18.0.0", destination = "198.19.0.1" }
-udp = { source = 1024, destination = 9 }
-[[stream.vary]]
-field = "ipv4.source"
-order = "random"
-count = 65536
-"#;
+/// Frames of 64 bytes, checksum included, whose source address differs: what testpmd's `--txonly-multi-flow` varies, too.
+fn profile() -> Profile {
+    let network = Network::Ipv4 {
+        source: Ipv4Addr::new(198, 18, 0, 0),
+        destination: Ipv4Addr::new(198, 19, 0, 1),
+        traffic_class: 0,
+        ttl: 64,
+        identification: 0,
+        dont_fragment: false,
+    };
+    let template = Template {
+        source: MacAddress([2, 0, 0, 0, 0, 1]),
+        destination: MacAddress([2, 0, 0, 0, 0, 2]),
+        ethertype: EtherType::IPV4,
+        tags: Vec::new(),
+        network,
+        transport: Transport::Udp { source: 1024, destination: 9 },
+    };
+    let sources = Rule {
+        field: "ipv4.source".to_owned(),
+        values: RuleValues::Steps { count: 65_536, step: 1 },
+        order: RuleOrder::Random,
+    };
+    let stream = Stream {
+        name: NAME.to_owned(),
+        share: 1,
+        template,
+        sizes: Sizes::fixed(64),
+        payload: Payload::default(),
+        signed: true,
+        rules: vec![sources],
+    };
+    Profile { streams: vec![stream] }
+}
 
 /// The task that `warmlane gen` runs on its sending lane.
 struct Generate {
@@ -44,8 +70,7 @@ struct Generate {
 }
 
 fn generate(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
-    let config = Config::from_toml(STREAMS).map_err(LabError::setup)?;
-    let plan = config.profile.plan().map_err(LabError::setup)?;
+    let plan = profile().plan().map_err(LabError::setup)?;
     let (pool, lane) = fixture::pool(NAME)?;
     let sink = fixture::transmit(null::sink(NAME, 1))?;
     let orders = Arc::new(TransmitOrders::default());

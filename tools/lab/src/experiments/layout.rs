@@ -9,14 +9,17 @@ use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
 use crate::table::{Cell, Column};
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
-use warmlane_forward::control::{Config, Routes};
+use warmlane_forward::control::config::{IcmpLimits, InterfaceAddress};
+use warmlane_forward::control::{Routes, RoutesBuilder, RoutesError};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_forward::pipeline;
 use warmlane_lane::{LanePort, Pipeline, Poll, Task as _};
 use warmlane_mem::plan::{CacheShape, Plan, Spread};
 use warmlane_mem::{Frames, LaneCache, Pool, PoolConfig};
 use warmlane_memory::replay;
+use warmlane_table::{IpPrefix, Ipv4Prefix};
 use warmlane_wire::builder::Frame;
 use warmlane_wire::ethernet::MacAddress;
 use warmlane_wire::ipv4::Ipv4Fields;
@@ -50,6 +53,8 @@ const BUFFERS: u32 = 16_384;
 const DRAWN: usize = 8_192;
 /// Prefixes in the table, as in DPDK's l3fwd.
 const ROUTES: usize = 16;
+/// Where they lead.
+const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const FRAMES: usize = 1_024;
 
 struct Way {
@@ -78,8 +83,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let caches = CacheShape::of_this_machine();
     let ways = ways(&caches);
     let frames = Arc::new(frames()?);
-    let config = Config::from_toml(&configuration()).map_err(LabError::setup)?;
-    let routes = Arc::new(Routes::from_config(&config).map_err(LabError::setup)?);
+    let routes = Arc::new(routes().map_err(LabError::setup)?);
     let mut rows = Vec::new();
     // For each depth, the cycles of each way.
     let mut cycles: Vec<Vec<f64>> = Vec::new();
@@ -88,7 +92,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         let mut measures = ways
             .iter()
             .map(|way| {
-                let forward = Forward::new(&config, &routes, &frames, way.stride, in_flight)?;
+                let forward = Forward::new(&routes, &frames, way.stride, in_flight)?;
                 Ok(Box::new(forward) as Box<dyn Measure>)
             })
             .collect::<Result<Vec<_>, LabError>>()?;
@@ -218,7 +222,6 @@ struct Forward {
 
 impl Forward {
     fn new(
-        config: &Config,
         routes: &Arc<Routes>,
         frames: &Arc<Frames>,
         stride: usize,
@@ -236,7 +239,7 @@ impl Forward {
         let lane = pool.attach().map_err(LabError::setup)?;
         let source = replay::open("layout", frames, &pool, replay::ReplayConfig::default())
             .map_err(LabError::setup)?;
-        let forwarder = Forwarder::new(Arc::clone(routes), pool, config.icmp);
+        let forwarder = Forwarder::new(Arc::clone(routes), pool, IcmpLimits::default());
         let port = LanePort {
             name: "out".to_owned(),
             receive: source.receive,
@@ -254,16 +257,17 @@ impl Measure for Forward {
     }
 }
 
-fn configuration() -> String {
-    let mut text = String::from(
-        "[[port]]\nname = \"out\"\ndriver = \"null\"\nmac = \"02:00:00:00:00:01\"\n\
-         [[neighbour]]\naddress = \"10.0.0.2\"\nmac = \"02:00:00:00:01:02\"\nport = \"out\"\n",
+/// A port, a neighbour behind it, and routes there.
+fn routes() -> Result<Routes, RoutesError> {
+    let none: [InterfaceAddress; 0] = [];
+    let builder = Routes::builder().port(MacAddress([2, 0, 0, 0, 0, 1]), none).neighbour(
+        NEIGHBOUR,
+        MacAddress([2, 0, 0, 0, 1, 2]),
+        0,
     );
-    for number in 0..ROUTES {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "[[route]]\nprefix = \"198.18.{number}.0/24\"\nvia = \"10.0.0.2\"\n");
-    }
-    text
+    let prefix = |number| Ipv4Prefix::containing(u32::from_be_bytes([198, 18, number as u8, 0]), 24);
+    let with_route = |builder: RoutesBuilder, number| builder.route(IpPrefix::V4(prefix(number)), NEIGHBOUR);
+    (0..ROUTES).fold(builder, with_route).build()
 }
 
 fn frames() -> Result<Frames, LabError> {
