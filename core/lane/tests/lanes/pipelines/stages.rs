@@ -32,7 +32,7 @@ impl Stage for Delay {
 
     fn poll(&mut self, _now: u64, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
         self.polls += 1;
-        let due = self.held.iter().take_while(|(poll, _)| *poll <= self.polls).count().min(burst.room());
+        let due = self.held.iter().take_while(|(poll, _)| *poll <= self.polls).count().min(burst.space());
         for (_, packet) in self.held.drain(..due) {
             let left = if self.goes_on { burst.push(packet) } else { outputs.push(0, packet) };
             assert!(left.is_ok());
@@ -45,7 +45,7 @@ impl Stage for Delay {
     }
 
     fn finish(&mut self, burst: &mut Burst, _outputs: &mut Outputs<'_>) -> usize {
-        let count = self.held.len().min(burst.room());
+        let count = self.held.len().min(burst.space());
         for (_, packet) in self.held.drain(..count) {
             assert!(burst.push(packet).is_ok());
         }
@@ -228,7 +228,7 @@ impl Stage for Hoard {
     }
 
     fn finish(&mut self, burst: &mut Burst, _outputs: &mut Outputs<'_>) -> usize {
-        let count = self.0.len().min(burst.room());
+        let count = self.0.len().min(burst.space());
         self.0.drain(..count).for_each(|packet| assert!(burst.push(packet).is_ok()));
         count
     }
