@@ -90,7 +90,7 @@ fn main() -> anyhow::Result<()> {
     lanes.join()?;
     println!("per backend: {sent:?}; dropped: {drops:?}");
     assert_eq!(
-        (sent.iter().map(|count| count.get()).sum::<u64>(), drops.get(BalancerDrop::NotOurs)),
+        (sent.iter().map(CounterView::get).sum::<u64>(), drops.get(BalancerDrop::NotOurs)),
         (90_000, 10_000)
     );
     assert!(sent.iter().all(|count| (16_000..20_000).contains(&count.get())));

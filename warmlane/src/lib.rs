@@ -1,6 +1,6 @@
 //! Warmlane: a userspace packet data plane for Linux.
 //!
-//! This is the crate to depend on: it re-exports the rooms and adds nothing of its own.
+//! This is the crate to depend on: it re-exports the others and adds nothing of its own.
 //!
 #![doc = include_str!("../guide.md")]
 #![forbid(unsafe_code)]
@@ -34,7 +34,7 @@ pub mod functions {
 
 /// What a network function of one's own usually needs.
 pub mod prelude {
-    pub use crate::counters::{Counter, DropCounters, Source, counters, drop_reasons};
+    pub use crate::counters::{Counter, CounterView, DropCounters, Source, counters, drop_reasons};
     pub use crate::lane::{
         LaneConfig, Lanes, Outputs, PassThrough, Pipeline, Poll, Stage, Task, branch, every, per_packet,
     };
