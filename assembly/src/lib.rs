@@ -1,4 +1,4 @@
-//! Programs put together: what stands between the rooms and a command line or an embedding program.
+//! Programs put together: what is between the other crates and a command line or an embedding program.
 //!
 //! [`ports`] knows all drivers and opens ports by name. An [`Assembly`] shares ports out to lanes, starts them, watches them
 //! while they run ([`Assembly::run`]), and ends with a [`Report`] in which every packet is accounted for.

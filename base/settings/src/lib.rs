@@ -1,6 +1,6 @@
 //! Settings that files and flags both fill: values that remember where they were written.
 //!
-//! A room describes its settings as structs with [`Located`] values. A TOML file fills them by serde, a command line or a
+//! A crate describes its settings as structs with [`Located`] values. A TOML file fills them by serde, a command line or a
 //! program by hand. What is wrong with a value is often known only later, next to others; the [`Fault`] then knows the
 //! value's [`Origin`], and [`SettingsError`] names it: a line and column, or a flag.
 

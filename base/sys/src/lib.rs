@@ -1,6 +1,6 @@
 //! What the machine is, and what it gives to a data plane.
 //!
-//! The bottom room: huge-page and shared memory ([`pages`]), the shape of processors, caches
+//! At the bottom of all: huge-page and shared memory ([`pages`]), the shape of processors, caches
 //! and NUMA nodes ([`topology`]), pinning ([`affinity`]), priority ([`priority`]), the cycle counter ([`clock`]), vector
 //! instruction levels ([`simd`]) and work done with them ([`vector`], [`mod@copy`]), cache-line hints ([`prefetch`]), random numbers ([`random`]), and the
 //! facts that a measurement must carry
@@ -8,7 +8,7 @@
 //!
 //! It promises that nothing here needs privilege: what can't be had is an error that names the remedy, or a
 //! stated fallback; and that a missing file under `/sys` or `/proc` (containers, small virtual machines) is a
-//! missing value, never a failure. All the operating-system calls that later rooms need for these things are
+//! missing value, never a failure. All the operating-system calls that the crates above need for these things are
 //! made here, behind safe functions.
 //!
 //! It must not know what a packet is, choose a policy (which CPU, which stride), or print.

@@ -9,7 +9,7 @@ use warmlane_counters::{Labels, Registry, Source};
 use crate::offloads::Offloads;
 use crate::queue::{QueueCountersView, ReceiveQueue, TransmitQueue};
 
-/// An Ethernet address, in wire order. Protocol rooms have their own type for it; this one knows no protocol.
+/// An Ethernet address, in wire order. Protocol crates have their own type for it; this one knows no protocol.
 pub type MacBytes = [u8; 6];
 
 /// What a port can do, and what it got of what it asked for.

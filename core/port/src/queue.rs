@@ -50,7 +50,7 @@ pub trait ReceiveQueue: Send {
     fn receive(&mut self, burst: &mut Burst) -> usize;
 
     /// What the packets that it brings may still need before they leave by a wire. A pipeline sees to it that who can't deal
-    /// with it never meets it ([`software_offload`](crate::software_offload)); who polls the queue without one has to.
+    /// with it never meets it ([`software_offload`](crate::software_offload)). Without a pipeline the caller has to.
     fn leaves(&self) -> TransmitOffloads {
         TransmitOffloads::NONE
     }

@@ -1,7 +1,7 @@
 //! Ports over AF_XDP sockets: the interface stays the kernel's, and gives us the packets that we forward.
 //!
 //! [`open`] makes a socket for each receive queue of an interface and attaches an XDP program that redirects packets to
-//! them: all, or those that pass through the box ([`Steering`]); which addresses are the box's own, a [`LocalFilter`] is told. The memory is a pool's ([`Umem`]), at the stride that was
+//! them: all, or those that pass through the box ([`Steering`]); a [`LocalFilter`] is told which addresses are the box's own. The memory is a pool's ([`Umem`]), at the stride that was
 //! planned for it; ports opened with one `Umem` pass packets to each other without a copy in user space.
 //!
 //! Promises: nothing blocks; at most one system call per burst, and only if the kernel asks for it. The program is our
