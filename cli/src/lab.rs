@@ -12,7 +12,7 @@ use warmlane_lab::subject;
 
 /// Find out by experiment what a choice costs on this machine: pools, layouts, rings, locks, tables.
 ///
-/// Each experiment asks one question, says what others claimed, measures the alternatives in turns, and ends with a
+/// Each experiment asks one question, says what others claimed, measures the alternatives by turns, and ends with a
 /// table, a verdict and, with --plot, a picture. Cycles are those of the time-stamp counter. Over two lanes the cost of
 /// moving a cache line between the CPUs is measured along with them, and rounds in which it differs are not mixed.
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,6 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     /// The experiments to do, in this order (--list shows them).
-    #[arg(required_unless_present = "list")]
     names: Vec<String>,
     /// List the experiments and their questions.
     #[arg(long, conflicts_with = "names")]
@@ -94,6 +93,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     if arguments.list {
         return Ok(output.write_all(list(arguments.json)?.as_bytes())?);
+    }
+    if arguments.names.is_empty() {
+        bail!(
+            "name the experiments to do: `warmlane lab --list` shows them, and `warmlane lab report` does all"
+        );
     }
     let experiments = chosen(&arguments.names)?;
     if arguments.plot.is_some() && experiments.len() != 1 {

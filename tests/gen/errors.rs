@@ -41,10 +41,12 @@ fn bad_input_is_refused_with_its_reason() {
     );
     refused(&["run", "--transmit", "null", "--rate", "50%"], &["--line 10Gbps"]);
     refused(&["run", "--transmit", "null", "--rate", "15Mpps", "--line", "10Gbps"], &["carries 14880952"]);
-    refused(&["run", "--transmit", "nil"], &["unknown driver 'nil'"]);
+    misused(&["run", "--transmit", "nil"], &["unknown driver 'nil'"]);
+    misused(&["run"], &["--transmit <PORT>", "--both <PORT>"]);
     refused(&["run", "--transmit", "null", "--receive", "null"], &["can't receive", "--receive"]);
-    refused(&["run", "--both", "loop:speed=3"], &["'speed=3' is unknown: expected rate=2Mpps"]);
-    refused(&["run", "--both", "loop:rate=1Mpps,buffer=0"], &["buffer '0'", "from 1 on"]);
+    misused(&["run", "--both", "loop:speed=3"], &["no option 'speed'", "as in loop:rate=2Mpps,buffer=64"]);
+    misused(&["run", "--both", "loop:rate=1Gbps"], &["option 'rate'", "packets a second, as in 2Mpps"]);
+    misused(&["run", "--both", "loop:rate=1Mpps,buffer=0"], &["option 'buffer'", "use 1 or more"]);
     refused(&["replay", "/nowhere.pcap", "--transmit", "null"], &["/nowhere.pcap"]);
     refused(
         &["rfc2544", "--both", "loop", "--frame-sizes", "63"],

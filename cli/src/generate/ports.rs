@@ -1,7 +1,13 @@
 //! Opens the ports of a generator.
 
-use anyhow::{Context as _, bail};
-use warmlane::assembly::ports::{Direction, Opener, PortSettings, check_captures};
+use anyhow::bail;
+use clap::ArgGroup;
+use serde::de::{Deserialize, Deserializer, Error as _};
+use std::str::FromStr;
+use warmlane::assembly::ports::{
+    Direction, DriverSettings, Opener, PortSettings, SettingsError, check_captures,
+};
+use warmlane::drivers::common::options;
 use warmlane::drivers::memory::ring_pair;
 use warmlane::functions::generator::control::Rate;
 use warmlane::functions::generator::datapath::Plan;
@@ -12,34 +18,36 @@ use warmlane::sys::affinity;
 
 /// Where to send, and perhaps where to receive.
 #[derive(clap::Args, Clone, Debug)]
+#[command(group(ArgGroup::new("sending").required(true).args(["transmit", "both"])))]
 pub(super) struct PortFlags {
     /// Where to send: `DRIVER` or `DRIVER:KEY=VALUE,...`, drivers as for `warmlane forward`.
-    #[arg(long, value_name = "PORT", required_unless_present = "both")]
-    transmit: Option<String>,
+    #[arg(long, value_name = "PORT")]
+    transmit: Option<DriverSettings>,
     /// Where to receive.
     #[arg(long, value_name = "PORT")]
-    receive: Option<String>,
+    receive: Option<DriverSettings>,
     /// One port to send to and to receive from.
     ///
     /// `loop` is a cable in memory, which needs no privilege; `loop:rate=2Mpps,buffer=64` a device of known capacity on it.
-    #[arg(long, value_name = "PORT", conflicts_with_all = ["transmit", "receive"])]
-    both: Option<String>,
+    #[arg(long, value_name = "PORT", conflicts_with = "receive")]
+    both: Option<Both>,
 }
 
 /// Where to send and where to receive, for tests that are about what arrives.
 #[derive(clap::Args, Clone, Debug)]
+#[command(group(ArgGroup::new("sending").required(true).args(["transmit", "both"])))]
 pub(super) struct MeasuredPorts {
     /// Where to send: `DRIVER` or `DRIVER:KEY=VALUE,...`, drivers as for `warmlane forward`.
-    #[arg(long, value_name = "PORT", required_unless_present = "both", requires = "receive")]
-    transmit: Option<String>,
+    #[arg(long, value_name = "PORT", requires = "receive")]
+    transmit: Option<DriverSettings>,
     /// Where to receive.
-    #[arg(long, value_name = "PORT", required_unless_present = "both")]
-    receive: Option<String>,
+    #[arg(long, value_name = "PORT", requires = "transmit")]
+    receive: Option<DriverSettings>,
     /// One port to send to and to receive from.
     ///
     /// `loop` is a cable in memory, which needs no privilege; `loop:rate=2Mpps,buffer=64` a device of known capacity on it.
-    #[arg(long, value_name = "PORT", conflicts_with_all = ["transmit", "receive"])]
-    both: Option<String>,
+    #[arg(long, value_name = "PORT", conflicts_with = "receive")]
+    both: Option<Both>,
 }
 
 impl From<MeasuredPorts> for PortFlags {
@@ -56,16 +64,78 @@ pub(super) struct Ports {
     pub(super) cpus: Vec<usize>,
 }
 
+/// What `--both` names.
+#[derive(Clone, Debug)]
+enum Both {
+    /// A cable in memory, from us to us.
+    Loop(LoopSettings),
+    /// A port.
+    Port(DriverSettings),
+}
+
+impl FromStr for Both {
+    type Err = SettingsError;
+
+    fn from_str(text: &str) -> Result<Self, SettingsError> {
+        let (name, settings) = text.split_once(':').unwrap_or((text, ""));
+        if name != "loop" {
+            return text.parse().map(Self::Port);
+        }
+        options::parse(settings, None).map(Self::Loop).map_err(|problem| SettingsError::Option {
+            driver: "loop",
+            problem,
+            example: "loop:rate=2Mpps,buffer=64",
+        })
+    }
+}
+
+/// What follows `loop:`.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct LoopSettings {
+    /// Packets a second; with it the cable is a device of known capacity, which drops what comes faster.
+    #[serde(deserialize_with = "packets_per_second")]
+    rate: Option<f64>,
+    /// Packets that such a device holds.
+    #[serde(deserialize_with = "at_least_one")]
+    buffer: u32,
+}
+
+impl Default for LoopSettings {
+    fn default() -> Self {
+        Self { rate: None, buffer: 64 }
+    }
+}
+
+fn packets_per_second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.parse() {
+        Ok(Rate::Packets(rate)) => Ok(Some(rate)),
+        Ok(_) => Err(D::Error::custom(format!("'{text}' is not in packets a second, as in 2Mpps"))),
+        Err(error) => Err(D::Error::custom(error)),
+    }
+}
+
+fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        0 => Err(D::Error::custom("0 is too few packets: use 1 or more")),
+        count => Ok(count),
+    }
+}
+
 /// Opens what the flags name, and a pool whose buffers hold the plan's frames.
 pub(super) fn open(flags: &PortFlags, plan: &Plan) -> anyhow::Result<Ports> {
     let pool = pool(plan)?;
-    if let Some(options) = flags.both.as_deref().and_then(loop_options) {
-        return open_loop(options, pool);
-    }
-    let transmit = flags.both.as_ref().or(flags.transmit.as_ref());
-    let transmit = settings("transmit", transmit.context("no port to send to: name one with --transmit")?)?;
-    let direction = if flags.both.is_some() { Direction::Both } else { Direction::Transmit };
-    let receive = flags.receive.as_ref().map(|text| settings("receive", text)).transpose()?;
+    let (transmit, direction) = match (&flags.both, &flags.transmit) {
+        (Some(Both::Loop(settings)), _) => return open_loop(settings, pool),
+        (Some(Both::Port(driver)), _) => (driver, Direction::Both),
+        (None, Some(driver)) => (driver, Direction::Transmit),
+        (None, None) => bail!("no port to send to: name one with --transmit"),
+    };
+    let named =
+        |name: &str, driver: &DriverSettings| PortSettings { name: name.to_owned(), driver: driver.clone() };
+    let transmit = named("transmit", transmit);
+    let receive = flags.receive.as_ref().map(|driver| named("receive", driver));
     check_captures(std::iter::once(&transmit).chain(&receive))?;
     let mut opener = Opener::new(&pool, 1);
     let mut sender = opener.open_for(&transmit, None, direction)?;
@@ -98,39 +168,16 @@ pub(super) fn open(flags: &PortFlags, plan: &Plan) -> anyhow::Result<Ports> {
     Ok(Ports { transmit: sender.take_transmit()?, receive: receivers, pool, cpus })
 }
 
-/// What follows `loop:`, if that is the port.
-fn loop_options(text: &str) -> Option<&str> {
-    let rest = text.strip_prefix("loop")?;
-    if rest.is_empty() { Some(rest) } else { rest.strip_prefix(':') }
-}
-
 /// Packets that the cable in memory holds: more than fall due while the receiving lane is held up for a moment.
 pub(super) const CABLE: usize = 8_192;
 
-/// A cable in memory, from us to us: `rate=2Mpps` makes it a device of known capacity, which drops what comes faster, but
-/// for `buffer` packets.
-fn open_loop(options: &str, pool: Pool) -> anyhow::Result<Ports> {
-    let (mut rate, mut buffer) = (None, 64);
-    for option in options.split(',').filter(|option| !option.is_empty()) {
-        match option.split_once('=') {
-            Some(("rate", text)) => match text.parse().context("port 'loop', rate")? {
-                Rate::Packets(packets) => rate = Some(packets),
-                _ => bail!("port 'loop': rate '{text}' is not in packets a second, as in 2Mpps"),
-            },
-            Some(("buffer", text)) => {
-                buffer = text.parse().ok().filter(|packets| *packets > 0).with_context(|| {
-                    format!("port 'loop': buffer '{text}' is no number of packets from 1 on")
-                })?;
-            }
-            _ => bail!("port 'loop': '{option}' is unknown: expected rate=2Mpps or buffer=64"),
-        }
-    }
+fn open_loop(settings: &LoopSettings, pool: Pool) -> anyhow::Result<Ports> {
     let [mut sender, mut receiver] = ring_pair::open(["sender", "receiver"], CABLE)?;
-    let receive = std::mem::take(&mut receiver.receive);
-    let receive = match rate {
-        Some(rate) => receive.into_iter().map(|queue| rate_limit::wrap(queue, rate, buffer)).collect(),
-        None => receive,
-    };
+    let mut receive = std::mem::take(&mut receiver.receive);
+    if let Some(rate) = settings.rate {
+        let limit = |queue| rate_limit::wrap(queue, rate, settings.buffer);
+        receive = receive.into_iter().map(limit).collect();
+    }
     Ok(Ports { transmit: sender.take_transmit()?, receive, pool, cpus: cpus(2)? })
 }
 
@@ -149,11 +196,6 @@ pub(super) fn pool(plan: &Plan) -> anyhow::Result<Pool> {
 pub(super) fn cpus(wanted: usize) -> anyhow::Result<Vec<usize>> {
     let available = affinity::allowed_cpus()?.len();
     Ok(place(wanted.min(available))?)
-}
-
-fn settings(name: &str, text: &str) -> anyhow::Result<PortSettings> {
-    let driver = text.parse().with_context(|| format!("--{name} '{text}'"))?;
-    Ok(PortSettings { name: name.to_owned(), driver })
 }
 
 fn tell(port: &Port) {
