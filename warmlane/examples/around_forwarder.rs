@@ -2,13 +2,14 @@
 //!
 //! `cargo run --release --example around_forwarder`
 
+mod common;
+
 use std::sync::Arc;
-use warmlane::assembly::{Assembly, Event, LaneSettings, RunLimits, Signals};
-use warmlane::drivers::memory::{null, replay};
+use warmlane::assembly::ports::Opener;
+use warmlane::assembly::{Assembly, LaneSettings};
 use warmlane::functions::forward::connect_ports_through;
-use warmlane::functions::forward::control::{Routes, config::IcmpLimits};
+use warmlane::functions::forward::control::config::IcmpLimits;
 use warmlane::prelude::*;
-use warmlane::wire::{Frame, Ipv4Fields, MacAddress};
 
 counters! {
     /// What leaves by a port, as the forwarder has made it.
@@ -38,24 +39,8 @@ impl Stage for Egress {
 
 fn main() -> anyhow::Result<()> {
     let pool = Pool::new(&PoolConfig::default())?;
-    let mut frames = replay::Frames::new();
-    for host in 2..202 {
-        let fields = Ipv4Fields {
-            ttl: 2 + host % 2,
-            ..Ipv4Fields::new([192, 0, 2, host].into(), [203, 0, 113, 1].into())
-        };
-        let frame = Frame::new().ethernet(MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([4; 6])).ipv4(fields);
-        frames.push(&frame.udp(1, 2).to_vec()?)?;
-    }
-    let config = replay::ReplayConfig { rounds: Some(1_000), ..Default::default() };
-    let ports = vec![replay::open("west", &Arc::new(frames), &pool, config)?, null::sink("east", 1)];
-    let routes = Routes::builder()
-        .port("02:00:00:00:00:01", ["192.0.2.1/24"])
-        .port("02:00:00:00:00:02", ["198.51.100.1/24"])
-        .neighbour("198.51.100.2", "02:00:00:00:01:02", 1)
-        .route("0.0.0.0/0", "198.51.100.2");
-    let routes = Arc::new(routes.build()?);
-
+    let ports = common::ports(&mut Opener::new(&pool, 1), &pool)?;
+    let routes = common::routes()?;
     let assembly = Assembly::start(pool, &LaneSettings::default(), ports, |lane| {
         let mut builder = Pipeline::builder();
         let ingress = per_packet(|packet| packet.data().get(29) != Some(&7));
@@ -68,13 +53,7 @@ fn main() -> anyhow::Result<()> {
         });
         Ok(builder.build()?)
     })?;
-    assembly.run(RunLimits::default(), &Signals::catch()?, |_, event| {
-        if let Event::Wait(time) = event {
-            std::thread::sleep(time);
-        }
-    });
-    let outcome = assembly.finish();
-    print!("{}", outcome.report.text());
+    let outcome = common::run(assembly)?;
     assert_eq!(outcome.report.stages[1].counters["egress"]["last_hop"], 100_000);
     Ok(outcome.result?)
 }

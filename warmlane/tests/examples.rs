@@ -5,12 +5,12 @@ use std::process::Command;
 
 /// Each with the lines that it may have.
 const EXAMPLES: [(&str, usize); 7] = [
-    ("around_forwarder", 84),
+    ("around_forwarder", 59),
     ("custom_port", 59),
-    ("forwarder", 59),
+    ("forwarder", 29),
     ("load_balancer", 99),
     ("reflector", 79),
-    ("tap", 69),
+    ("tap", 39),
     ("two_lanes", 129),
 ];
 
