@@ -50,22 +50,14 @@ end() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
+# shellcheck source=links.sh
+. "$here/links.sh"
+make_links
 for name in "$west" "$middle" "$east"; do
-	ip netns add "$name"
-	ip netns exec "$name" sysctl -q -w net.ipv6.conf.default.disable_ipv6=1
 	# Who stays in it lets others look at its counters.
 	ip netns exec "$name" sleep infinity </dev/null >/dev/null &
 	process[$name]=$!
 done
-ip link add sender netns "$west" type veth peer name left netns "$middle"
-ip link add receiver netns "$east" type veth peer name right netns "$middle"
-ip -n "$west" link set sender up
-ip -n "$middle" link set left up
-ip -n "$middle" link set right up
-ip -n "$east" link set receiver up
-ip -n "$middle" address add 10.0.0.1/24 dev left
-ip -n "$middle" address add 10.0.1.1/24 dev right
-ip netns exec "$middle" sysctl -q -w net.ipv4.ip_forward=1
 if [ "$who" = kernel-rps ]; then
 	printf -v mask %x $((1 << cpu))
 	ip netns exec "$middle" sh -c "echo $mask >/sys/class/net/left/queues/rx-0/rps_cpus"

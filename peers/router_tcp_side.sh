@@ -38,23 +38,13 @@ fail() {
 	exit 1
 }
 
-for name in "$west" "$middle" "$east"; do
-	ip netns add "$name"
-	ip netns exec "$name" sysctl -q -w net.ipv6.conf.default.disable_ipv6=1
-done
-ip link add sender netns "$west" type veth peer name left netns "$middle"
-ip link add receiver netns "$east" type veth peer name right netns "$middle"
-ip -n "$west" link set sender up
-ip -n "$middle" link set left up
-ip -n "$middle" link set right up
-ip -n "$east" link set receiver up
+# shellcheck source=links.sh
+. "$(dirname "$0")/links.sh"
+make_links
 ip -n "$west" address add 10.0.0.2/24 dev sender
-ip -n "$middle" address add 10.0.0.1/24 dev left
-ip -n "$middle" address add 10.0.1.1/24 dev right
 ip -n "$east" address add 10.0.1.2/24 dev receiver
 ip -n "$west" route add default via 10.0.0.1
 ip -n "$east" route add default via 10.0.1.1
-ip netns exec "$middle" sysctl -q -w net.ipv4.ip_forward=1
 if [ "$how" = through-off ]; then
 	ip netns exec "$west" ethtool -K sender tx off >/dev/null
 	ip netns exec "$east" ethtool -K receiver tx off >/dev/null
