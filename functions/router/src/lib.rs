@@ -13,9 +13,11 @@
 
 #![forbid(unsafe_code)]
 
+mod by_interface;
 pub mod control;
 pub mod datapath;
 mod lane;
 pub mod paths;
 
+pub use by_interface::{ByInterface, ByInterfaceError, InterfaceChoice};
 pub use lane::pipeline;

@@ -29,5 +29,5 @@ pub use fib::Fib;
 pub use follow::{Follower, KernelCounters, KernelCountersView, StartError};
 pub use protocol::{Host, Request};
 pub use server::{Server, ServerError};
-pub use settings::{RouterSettings, SourceChecks, SourceChecksError};
+pub use settings::{RouterSettings, SourceChecks};
 pub use verify::Comparison;
