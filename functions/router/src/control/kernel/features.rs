@@ -97,14 +97,8 @@ fn device(body: &[u8]) -> Option<(LinkIndex, XdpFeatures)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::kernel::attribute;
     use proptest::prelude::*;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut all = [(value.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
-        all.extend(value);
-        all.resize(all.len().next_multiple_of(4), 0);
-        all
-    }
 
     #[test]
     fn families_and_devices_are_read() {

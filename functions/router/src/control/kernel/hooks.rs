@@ -299,14 +299,8 @@ fn number(value: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::kernel::attribute;
     use proptest::prelude::*;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut all = [(value.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
-        all.extend(value);
-        all.resize(all.len().next_multiple_of(4), 0);
-        all
-    }
 
     /// A chain as the kernel tells of it, in the order of `nf_tables_fill_chain_info`.
     fn told(family: u8, hook: Option<u32>, policy: u32, uses: u32, device: Option<&str>) -> Option<Hook> {

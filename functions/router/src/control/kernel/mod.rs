@@ -18,3 +18,12 @@ pub use hooks::{Hook, HookPlace, told_hooks, untold_hooks};
 pub use socket::{ChangeSocket, EventSocket, Received, RequestSocket};
 pub(crate) use view::shortened;
 pub use view::{Changes, KernelTable, RouteList, View};
+
+/// For tests: a netlink attribute as the kernel writes it, padded to a multiple of four bytes.
+#[cfg(test)]
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut all = [(value.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
+    all.extend(value);
+    all.resize(all.len().next_multiple_of(4), 0);
+    all
+}
