@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn check(settings: &Settings, text: &str) -> Result<u32, String> {
-        let count = settings.lane_count.as_ref().map_or(Ok(1), |count| count.within("`lane-count`", 1, 8));
+        let count = settings.lane_count.as_ref().map_or(Ok(1), |count| count.within("`lane-count`", 1..=8));
         count.map_err(|fault| fault.in_text(text).to_string())
     }
 

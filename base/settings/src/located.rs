@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
-use std::ops::{Deref, Range};
+use std::ops::{Deref, Range, RangeInclusive};
 use std::str::FromStr;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
@@ -71,11 +71,11 @@ impl Located<i64> {
     ///
     /// # Errors
     /// [`OutOfRange`], which calls the number `what`.
-    pub fn within(&self, what: &str, minimum: u32, maximum: u32) -> Result<u32, Fault<OutOfRange>> {
+    pub fn within(&self, what: &str, bounds: RangeInclusive<u32>) -> Result<u32, Fault<OutOfRange>> {
         match u32::try_from(self.value) {
-            Ok(number) if (minimum..=maximum).contains(&number) => Ok(number),
+            Ok(number) if bounds.contains(&number) => Ok(number),
             _ => {
-                let (minimum, maximum) = (minimum.into(), maximum.into());
+                let (minimum, maximum) = ((*bounds.start()).into(), (*bounds.end()).into());
                 Err(self.fault(OutOfRange { what: what.to_owned(), value: self.value, minimum, maximum }))
             }
         }

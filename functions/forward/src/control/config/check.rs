@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use warmlane_settings::{Fault, Located, Origin};
 
@@ -36,8 +37,8 @@ impl<D> ForwardSettings<D> {
         let routes = known.routes(&self.routes)?;
         let full_table = known.full_table(&self.full_table)?;
         let config = Config {
-            lanes: number(self.lanes.as_ref(), "`lanes`", 1, 1, 255)? as usize,
-            burst: number(self.burst.as_ref(), "`burst`", 64, 1, 256)? as usize,
+            lanes: number(self.lanes.as_ref(), "`lanes`", 1, 1..=255)? as usize,
+            burst: number(self.burst.as_ref(), "`burst`", 64, 1..=256)? as usize,
             pool: pool(&self.pool)?,
             icmp: icmp(&self.icmp)?,
             full_table,
@@ -50,23 +51,17 @@ impl<D> ForwardSettings<D> {
 }
 
 /// A number in a range of non-negative numbers, or the default.
-fn number(
-    given: Option<&Located<i64>>,
-    what: &str,
-    default: u32,
-    minimum: u32,
-    maximum: u32,
-) -> Checked<u32> {
-    given.map_or(Ok(default), |given| given.within(what, minimum, maximum).map_err(Fault::cast))
+fn number(given: Option<&Located<i64>>, what: &str, usual: u32, range: RangeInclusive<u32>) -> Checked<u32> {
+    given.map_or(Ok(usual), |given| given.within(what, range).map_err(Fault::cast))
 }
 
 fn pool(entry: &PoolEntry) -> Checked<PoolSettings> {
-    let within = |given: &Option<Located<i64>>, what: &str, minimum: u32, maximum: u32| {
-        given.as_ref().map(|given| number(Some(given), what, 0, minimum, maximum)).transpose()
+    let within = |given: &Option<Located<i64>>, what: &str, bounds: RangeInclusive<u32>| {
+        given.as_ref().map(|given| number(Some(given), what, 0, bounds)).transpose()
     };
     Ok(PoolSettings {
-        buffers: within(&entry.buffers, "`pool.buffers`", 1, (1 << 24) - 1)?,
-        data_size: within(&entry.data_size, "`pool.data-size`", MINIMUM_DATA_SIZE, MAXIMUM_DATA_SIZE)?
+        buffers: within(&entry.buffers, "`pool.buffers`", 1..=(1 << 24) - 1)?,
+        data_size: within(&entry.data_size, "`pool.data-size`", MINIMUM_DATA_SIZE..=MAXIMUM_DATA_SIZE)?
             .map(|size| size as usize),
         kind: entry.kind,
     })
@@ -75,8 +70,8 @@ fn pool(entry: &PoolEntry) -> Checked<PoolSettings> {
 fn icmp(entry: &IcmpEntry) -> Checked<IcmpLimits> {
     let usual = IcmpLimits::default();
     Ok(IcmpLimits {
-        rate: number(entry.rate.as_ref(), "`icmp.rate`", usual.rate, 0, 1_000_000_000)?,
-        burst: number(entry.burst.as_ref(), "`icmp.burst`", usual.burst, 0, 1_000_000)?,
+        rate: number(entry.rate.as_ref(), "`icmp.rate`", usual.rate, 0..=1_000_000_000)?,
+        burst: number(entry.burst.as_ref(), "`icmp.burst`", usual.burst, 0..=1_000_000)?,
     })
 }
 
@@ -90,7 +85,7 @@ fn ports<D>(entries: Vec<PortEntry<D>>) -> Checked<(Vec<PortConfig>, Vec<D>)> {
             return Err(entry.name.fault(ConfigProblem::DuplicatePort { name }));
         }
         let (usual, least) = (u32::from(DEFAULT_MTU), u32::from(MINIMUM_MTU_IPV4));
-        let mtu = number(entry.mtu.as_ref(), "`mtu`", usual, least, u32::from(u16::MAX))? as u16;
+        let mtu = number(entry.mtu.as_ref(), "`mtu`", usual, least..=u32::from(u16::MAX))? as u16;
         for own in &entry.addresses {
             let address = own.address;
             if !addresses_so_far.insert(address) {
@@ -141,7 +136,7 @@ fn neighbours(entries: Vec<NeighbourEntry>, ports: &[PortConfig]) -> Checked<Vec
             return Err(entry.address.fault(ConfigProblem::MtuForIpv6 { port: name.clone(), mtu: *mtu }));
         }
         // 0 and 4095 are reserved (IEEE 802.1Q table 9-2).
-        let vlan = entry.vlan.as_ref().map(|vlan| number(Some(vlan), "`vlan`", 0, 1, 4094)).transpose()?;
+        let vlan = entry.vlan.as_ref().map(|vlan| number(Some(vlan), "`vlan`", 0, 1..=4094)).transpose()?;
         let vlan = vlan.map(|vlan| vlan as u16);
         neighbours.push(NeighbourConfig { address, mac: *entry.mac, port, vlan });
     }
@@ -194,7 +189,7 @@ impl Known<'_> {
             if hops.iter().any(|(other, _)| *other == number_of_hop) {
                 return Err(address.fault(ConfigProblem::DuplicateNextHop { address: *address }));
             }
-            hops.push((number_of_hop, number(weight.as_ref(), "`weight`", 1, 1, 10_000)? as u16));
+            hops.push((number_of_hop, number(weight.as_ref(), "`weight`", 1, 1..=10_000)? as u16));
         }
         Ok(hops)
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
 use warmlane_settings::{Fault, Located, Origin};
 use warmlane_wire::{EtherType, MacAddress, TcpFlags, VlanTag};
@@ -29,7 +30,7 @@ impl TrafficSettings {
         let mut streams = Vec::new();
         if let Some(cable) = self.cable {
             let CableSettings { modems, size } = cable.into_value();
-            let modems = number(modems.as_ref(), "`modems`", 300, 1, 65_536)?;
+            let modems = number(modems.as_ref(), "`modems`", 300, 1..=65_536)?;
             let sizes = match size {
                 Some(sizes) => sizes.into_value(),
                 None => {
@@ -54,15 +55,9 @@ impl TrafficSettings {
 }
 
 /// A number within bounds, none of them negative, or what it is if it isn't given.
-fn number(
-    given: Option<&Located<i64>>,
-    what: &str,
-    default: u32,
-    minimum: u32,
-    maximum: u32,
-) -> Checked<u32> {
-    let Some(given) = given else { return Ok(default) };
-    given.within(what, minimum, maximum).map_err(|fault| Fault::new(fault.origin, fault.problem.to_string()))
+fn number(given: Option<&Located<i64>>, what: &str, usual: u32, range: RangeInclusive<u32>) -> Checked<u32> {
+    let Some(given) = given else { return Ok(usual) };
+    given.within(what, range).map_err(|fault| Fault::new(fault.origin, fault.problem.to_string()))
 }
 
 /// Something is wrong with a value.
@@ -71,12 +66,12 @@ fn fault<T>(value: &Located<T>, problem: impl Display) -> Fault<String> {
 }
 
 fn number_u16(given: Option<&Located<i64>>, what: &str, default: u16) -> Checked<u16> {
-    Ok(number(given, what, default.into(), 0, 65_535)? as u16)
+    Ok(number(given, what, default.into(), 0..=65_535)? as u16)
 }
 
 fn stream(settings: StreamSettings, index: usize) -> Checked<Stream> {
     let template = template(&settings.packet, 0)?;
-    let share = number(settings.share.as_ref(), "`share`", 1, 1, 1 << 20)?;
+    let share = number(settings.share.as_ref(), "`share`", 1, 1..=(1 << 20))?;
     let signed = settings.signature.unwrap_or(true);
     let smallest = u16::try_from(template.minimum_size(signed)).unwrap_or(u16::MAX);
     let rules = settings.vary.iter().map(rule).collect::<Result<_, _>>()?;
@@ -96,7 +91,7 @@ fn template(packet: &PacketSettings, depth: usize) -> Checked<Template> {
     let mac = |given: &Option<Located<MacAddress>>, last| {
         given.as_deref().copied().unwrap_or(MacAddress([2, 0, 0, 0, 0, last]))
     };
-    let ethertype = number(packet.ethernet.ethertype.as_ref(), "`ethertype`", 0x88b5, 0x0600, 0xffff)?;
+    let ethertype = number(packet.ethernet.ethertype.as_ref(), "`ethertype`", 0x88b5, 0x0600..=0xffff)?;
     if let Some(third) = packet.vlan.get(2) {
         return Err(fault(&third.id, "a third VLAN tag: use at most two"));
     }
@@ -106,8 +101,8 @@ fn template(packet: &PacketSettings, depth: usize) -> Checked<Template> {
         .iter()
         .enumerate()
         .map(|(index, tag)| {
-            let id = number(Some(&tag.id), "`id`", 0, 0, 4095)? as u16;
-            let priority = number(tag.priority.as_ref(), "`priority`", 0, 0, 7)? as u8;
+            let id = number(Some(&tag.id), "`id`", 0, 0..=4095)? as u16;
+            let priority = number(tag.priority.as_ref(), "`priority`", 0, 0..=7)? as u8;
             // The outer one of two is a service tag (IEEE 802.1ad).
             let service = tag.service || (outer_of_two && index == 0);
             let tag = if service { VlanTag::service(id) } else { VlanTag::customer(id) };
@@ -133,17 +128,17 @@ fn network(packet: &PacketSettings) -> Checked<Network> {
         (Some(ipv4), None) => Ok(Network::Ipv4 {
             source: *ipv4.source,
             destination: *ipv4.destination,
-            traffic_class: (number(ipv4.dscp.as_ref(), "`dscp`", 0, 0, 63)? << 2) as u8,
-            ttl: number(ipv4.ttl.as_ref(), "`ttl`", 64, 0, 255)? as u8,
+            traffic_class: (number(ipv4.dscp.as_ref(), "`dscp`", 0, 0..=63)? << 2) as u8,
+            ttl: number(ipv4.ttl.as_ref(), "`ttl`", 64, 0..=255)? as u8,
             identification: number_u16(ipv4.identification.as_ref(), "`identification`", 0)?,
             dont_fragment: ipv4.dont_fragment,
         }),
         (None, Some(ipv6)) => Ok(Network::Ipv6 {
             source: *ipv6.source,
             destination: *ipv6.destination,
-            traffic_class: (number(ipv6.dscp.as_ref(), "`dscp`", 0, 0, 63)? << 2) as u8,
-            hop_limit: number(ipv6.hop_limit.as_ref(), "`hop-limit`", 64, 0, 255)? as u8,
-            flow_label: number(ipv6.flow_label.as_ref(), "`flow-label`", 0, 0, 0xf_ffff)?,
+            traffic_class: (number(ipv6.dscp.as_ref(), "`dscp`", 0, 0..=63)? << 2) as u8,
+            hop_limit: number(ipv6.hop_limit.as_ref(), "`hop-limit`", 64, 0..=255)? as u8,
+            flow_label: number(ipv6.flow_label.as_ref(), "`flow-label`", 0, 0..=0xf_ffff)?,
         }),
     }
 }
@@ -171,8 +166,8 @@ fn transport(packet: &PacketSettings, depth: usize) -> Checked<Transport> {
         return Ok(Transport::Tcp {
             source: number_u16(tcp.source.as_ref(), "`source`", 1024)?,
             destination: number_u16(tcp.destination.as_ref(), "`destination`", 9)?,
-            sequence: number(tcp.sequence.as_ref(), "`sequence`", 0, 0, u32::MAX)?,
-            acknowledgement: number(tcp.acknowledgement.as_ref(), "`acknowledgement`", 0, 0, u32::MAX)?,
+            sequence: number(tcp.sequence.as_ref(), "`sequence`", 0, 0..=u32::MAX)?,
+            acknowledgement: number(tcp.acknowledgement.as_ref(), "`acknowledgement`", 0, 0..=u32::MAX)?,
             flags: tcp.flags.as_ref().map_or(Ok(TcpFlags::ACK), flags)?,
             window: number_u16(tcp.window.as_ref(), "`window`", 65_535)?,
         });
@@ -190,7 +185,7 @@ fn transport(packet: &PacketSettings, depth: usize) -> Checked<Transport> {
     Ok(Transport::Vxlan {
         // The range that RFC 7348 section 5 wants the source port to be from.
         source: number_u16(vxlan.source.as_ref(), "`source`", 49_152)?,
-        identifier: number(Some(&vxlan.vni), "`vni`", 0, 0, 0xff_ffff)?,
+        identifier: number(Some(&vxlan.vni), "`vni`", 0, 0..=0xff_ffff)?,
         checksum: vxlan.checksum,
         inner: Box::new(template(&vxlan.inner, depth + 1)?),
     })
@@ -247,7 +242,7 @@ fn rule(vary: &Located<VarySettings>) -> Checked<Rule> {
             return Err(fault(vary, "neither `count` nor `values`: expected one of them"));
         }
         (None, Some(count)) => RuleValues::Steps {
-            count: number(Some(count), "`count`", 1, 1, u32::MAX)?.into(),
+            count: number(Some(count), "`count`", 1, 1..=u32::MAX)?.into(),
             step: vary.step.unwrap_or(1),
         },
     };
