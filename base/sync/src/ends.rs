@@ -2,7 +2,7 @@
 
 use crate::primitive::{Arc, AtomicU32, Ordering};
 use crate::ring::RingError;
-use crate::shared::Shared;
+use crate::shared::{Shared, fullness};
 use crate::side::{Concurrent, Side, Single};
 use crate::zero_copy::{Peek, Reservation};
 use std::fmt;
@@ -56,26 +56,15 @@ impl<T: Copy, P: Side, C: Side> Producer<T, P, C> {
         unsafe { self.ends.shared.push(values, 1) }
     }
 
-    /// Elements inside. The consumer may have taken more out by the time this returns.
-    pub fn len(&self) -> usize {
-        self.ends.shared.len()
-    }
-
-    /// Whether the ring is empty: the consumer has taken out all that was put in.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Elements that there is space for: at least so many if there is no other producer, because the consumer only makes
-    /// more.
-    pub fn free(&self) -> usize {
-        self.capacity() - self.len()
-    }
-
-    /// Elements that the ring holds at most.
-    #[inline(always)]
-    pub fn capacity(&self) -> usize {
-        self.ends.shared.capacity()
+    fullness! {
+        ends.shared:
+        /// Elements inside. The consumer may have taken more out by the time this returns.
+        len,
+        /// Whether the ring is empty: the consumer has taken out all that was put in.
+        is_empty,
+        /// Elements that there is space for: at least so many if there is no other producer, because the consumer only makes
+        /// more.
+        free
     }
 
     /// Whether the consumer is gone, so that nobody will ever take anything out.
@@ -164,33 +153,22 @@ impl<T: Copy, P: Side> Consumer<T, P, Single> {
         unsafe { Peek::new(&self.ends.shared, count, 1) }
     }
 
-    /// Elements inside, at least: the producers only add.
-    pub fn len(&self) -> usize {
-        self.ends.shared.len()
-    }
-
-    /// Whether there is nothing to take out.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Elements that there is space for. The producers may have put more in by the time this returns.
-    pub fn free(&self) -> usize {
-        self.capacity() - self.len()
-    }
-
-    /// Elements that the ring holds at most.
-    #[inline(always)]
-    pub fn capacity(&self) -> usize {
-        self.ends.shared.capacity()
-    }
-
     /// Whether the producers are gone. What they put in can still be taken out: when this is `true` and `pop_burst`
     /// *then* finds nothing (or `is_empty` *then* says so), nothing will ever come. Asked the other way round,
     /// the last elements may come in between and be lost.
     pub fn is_disconnected(&self) -> bool {
         // A3: acquire, pairs with R3. See there.
         self.ends.producers.load(Ordering::Acquire) == 0
+    }
+
+    fullness! {
+        ends.shared:
+        /// Elements inside, at least: the producers only add.
+        len,
+        /// Whether there is nothing to take out.
+        is_empty,
+        /// Elements that there is space for. The producers may have put more in by the time this returns.
+        free
     }
 }
 

@@ -9,7 +9,7 @@
 //! (a buffer, say) is for its owner to drain.
 
 use crate::ring::RingError;
-use crate::shared::Shared;
+use crate::shared::{Shared, fullness};
 use crate::side::{Concurrent, Queued};
 use std::fmt;
 
@@ -80,25 +80,14 @@ impl<T: Copy, S: Concurrent> AnyRing<T, S> {
         unsafe { self.shared.pop(values, 1) }
     }
 
-    /// Elements inside, published and not yet given up: a moment's view that may be over when this returns.
-    pub fn len(&self) -> usize {
-        self.shared.len()
-    }
-
-    /// Whether the ring was empty a moment ago.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Elements that there was space for a moment ago.
-    pub fn free(&self) -> usize {
-        self.capacity() - self.len()
-    }
-
-    /// Elements that the ring holds at most.
-    #[inline(always)]
-    pub fn capacity(&self) -> usize {
-        self.shared.capacity()
+    fullness! {
+        shared:
+        /// Elements inside, published and not yet given up: a moment's view that may be over when this returns.
+        len,
+        /// Whether the ring was empty a moment ago.
+        is_empty,
+        /// Elements that there was space for a moment ago.
+        free
     }
 }
 

@@ -147,3 +147,35 @@ pub(crate) unsafe fn pop<T: Copy>(
     }
     count
 }
+
+/// What a ring and its ends tell of how full it is. Each says what holds for who has it; `$shared` is where its [`Shared`] is.
+macro_rules! fullness {
+    (
+        $($shared:ident).+:
+        $(#[$len:meta])+ len,
+        $(#[$is_empty:meta])+ is_empty,
+        $(#[$free:meta])+ free
+    ) => {
+        $(#[$len])+
+        pub fn len(&self) -> usize {
+            self.$($shared).+.len()
+        }
+
+        $(#[$is_empty])+
+        pub fn is_empty(&self) -> bool {
+            self.len() == 0
+        }
+
+        $(#[$free])+
+        pub fn free(&self) -> usize {
+            self.capacity() - self.len()
+        }
+
+        /// Elements that the ring holds at most.
+        #[inline(always)]
+        pub fn capacity(&self) -> usize {
+            self.$($shared).+.capacity()
+        }
+    };
+}
+pub(crate) use fullness;

@@ -287,25 +287,21 @@ fn consume<E: Element>(
     }
 }
 
-fn elements_arrive_once_and_each_producers_in_order<E: Element, S: Concurrent>(
+/// Threads that produce and threads that consume, each given its number: what went in came out.
+fn exchange(
     producers: u32,
     consumers: u32,
+    produce: impl Fn(u32, &Totals) + Sync,
+    consume: impl Fn(u32, &AtomicBool, &Totals) + Sync,
 ) {
-    let ring = AnyRing::<E, S>::new(64).unwrap();
     let (pushed, popped, done) = (Totals::default(), Totals::default(), AtomicBool::new(false));
     thread::scope(|scope| {
-        let (ring, pushed, popped, done) = (&ring, &pushed, &popped, &done);
-        let producers: Vec<_> = (0..producers)
-            .map(|producer| {
-                scope.spawn(move || {
-                    produce(producer, pushed, pushes!(ring));
-                })
-            })
-            .collect();
+        let (produce, consume) = (&produce, &consume);
+        let (pushed, popped, done) = (&pushed, &popped, &done);
+        let producers: Vec<_> =
+            (0..producers).map(|producer| scope.spawn(move || produce(producer, pushed))).collect();
         for consumer in 0..consumers {
-            scope.spawn(move || {
-                consume(100 + consumer, done, popped, pops!(ring));
-            });
+            scope.spawn(move || consume(consumer, done, popped));
         }
         for producer in producers {
             producer.join().unwrap();
@@ -315,6 +311,19 @@ fn elements_arrive_once_and_each_producers_in_order<E: Element, S: Concurrent>(
     let pushed = pushed.get();
     assert!(pushed.0 > 0);
     assert_eq!(popped.get(), pushed);
+}
+
+fn elements_arrive_once_and_each_producers_in_order<E: Element, S: Concurrent>(
+    producers: u32,
+    consumers: u32,
+) {
+    let ring = &AnyRing::<E, S>::new(64).unwrap();
+    exchange(
+        producers,
+        consumers,
+        |producer, pushed| produce(producer, pushed, pushes!(ring)),
+        |consumer, done, popped| consume(100 + consumer, done, popped, pops!(ring)),
+    );
     assert!(ring.is_empty());
 }
 
@@ -373,43 +382,30 @@ fn mpsc_elements_arrive_once_and_each_producers_in_order() {
 #[test]
 fn hts_in_place_elements_arrive_once_and_each_producers_in_order() {
     let ring = HtsRing::<Stamp>::new(32).unwrap();
-    let (pushed, popped, done) = (Totals::default(), Totals::default(), AtomicBool::new(false));
-    thread::scope(|scope| {
-        let (ring, pushed, popped, done) = (&ring, &pushed, &popped, &done);
-        let producers: Vec<_> = (0..3)
-            .map(|producer| {
-                scope.spawn(move || {
-                    produce(producer, pushed, |values: &[Stamp], bulk| {
-                        let Some(mut reservation) = ring.reserve_burst(values.len()) else { return 0 };
-                        let (first, second) = reservation.as_mut_slices();
-                        first.iter_mut().chain(second).zip(values).for_each(|(slot, &value)| *slot = value);
-                        // Now and then not all of it, or none.
-                        let count = if bulk { reservation.count() } else { reservation.count() / 2 };
-                        reservation.commit_first(count);
-                        count
-                    });
-                })
-            })
-            .collect();
-        for consumer in 0..2 {
-            scope.spawn(move || {
-                consume(100 + consumer, done, popped, |values, bulk| {
-                    let Some(peek) = ring.peek_burst(values.len()) else { return 0 };
-                    let count = if bulk { peek.count() } else { peek.count().div_ceil(2) };
-                    peek.read(0, &mut values[..count]);
-                    peek.release_first(count);
-                    count
-                });
+    exchange(
+        3,
+        2,
+        |producer, pushed| {
+            produce(producer, pushed, |values: &[Stamp], bulk| {
+                let Some(mut reservation) = ring.reserve_burst(values.len()) else { return 0 };
+                let (first, second) = reservation.as_mut_slices();
+                first.iter_mut().chain(second).zip(values).for_each(|(slot, &value)| *slot = value);
+                // Now and then not all of it, or none.
+                let count = if bulk { reservation.count() } else { reservation.count() / 2 };
+                reservation.commit_first(count);
+                count
             });
-        }
-        for producer in producers {
-            producer.join().unwrap();
-        }
-        done.store(true, Ordering::Release);
-    });
-    let pushed = pushed.get();
-    assert!(pushed.0 > 0);
-    assert_eq!(popped.get(), pushed);
+        },
+        |consumer, done, popped| {
+            consume(100 + consumer, done, popped, |values, bulk| {
+                let Some(peek) = ring.peek_burst(values.len()) else { return 0 };
+                let count = if bulk { peek.count() } else { peek.count().div_ceil(2) };
+                peek.read(0, &mut values[..count]);
+                peek.release_first(count);
+                count
+            });
+        },
+    );
     assert!(ring.is_empty());
 }
 
