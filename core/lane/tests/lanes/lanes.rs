@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warmlane_counters::{Counter, CounterView};
 use warmlane_lane::{
-    LaneConfig, LaneError, Lanes, Outputs, PassThrough, Pipeline, Poll, Stage, Task, per_packet, place,
+    Graph, LaneConfig, LaneError, Lanes, Outputs, PassThrough, Pipeline, Poll, Stage, Task, per_packet, place,
 };
 use warmlane_mem::{Burst, Pool, PoolConfig, channel};
 use warmlane_port::{ReceiveQueue, TransmitQueue};
@@ -55,14 +55,22 @@ fn a_pipeline_carries_every_packet_once() {
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 
+/// Two lanes that carry so many numbers, the first's graph, and the sum of what arrives.
+fn two_lanes(pool: &Pool, count: u64) -> (Lanes, Arc<Graph>, CounterView) {
+    let (transmit, sum) = sum(64);
+    let (sender, receiver) = channel(256).expect("a power of two");
+    let first = Pipeline::new(numbers(pool, count), PassThrough, sender);
+    let graph = Arc::clone(first.graph());
+    let mut lanes = Lanes::new();
+    lanes.spawn(lane("first"), first).expect("a thread");
+    lanes.spawn(lane("second"), Pipeline::new(receiver, PassThrough, transmit)).expect("a thread");
+    (lanes, graph, sum)
+}
+
 #[test]
 fn two_lanes_carry_every_packet_once() {
     let pool = pool();
-    let (transmit, sum) = sum(64);
-    let (sender, receiver) = channel(256).expect("a power of two");
-    let mut lanes = Lanes::new();
-    lanes.spawn(lane("first"), Pipeline::new(numbers(&pool, COUNT), PassThrough, sender)).expect("a thread");
-    lanes.spawn(lane("second"), Pipeline::new(receiver, PassThrough, transmit)).expect("a thread");
+    let (mut lanes, _, sum) = two_lanes(&pool, COUNT);
     lanes.join().expect("no panic");
     assert_eq!(sum.get(), (0..COUNT).sum::<u64>());
     assert_eq!(pool.ledger().outstanding(), 0);
@@ -71,13 +79,7 @@ fn two_lanes_carry_every_packet_once() {
 #[test]
 fn a_stop_drains_both_lanes() {
     let pool = pool();
-    let (transmit, sum) = sum(64);
-    let (sender, receiver) = channel(256).expect("a power of two");
-    let first = Pipeline::new(numbers(&pool, u64::MAX), PassThrough, sender);
-    let graph = Arc::clone(first.graph());
-    let mut lanes = Lanes::new();
-    lanes.spawn(lane("first"), first).expect("a thread");
-    lanes.spawn(lane("second"), Pipeline::new(receiver, PassThrough, transmit)).expect("a thread");
+    let (mut lanes, graph, sum) = two_lanes(&pool, u64::MAX);
     while graph.sent() < 1_000 {
         std::thread::sleep(Duration::from_millis(1));
     }
