@@ -8,6 +8,7 @@ use warmlane_lab::bench::Bench;
 use warmlane_lab::error::LabError;
 use warmlane_lab::measure::Measure;
 use warmlane_lab::partner::{Partner, beside};
+use warmlane_lab::ring_shape::{BURSTS, CAPACITY, LONGEST, pause};
 use warmlane_lab::setting::{Lanes, Setting};
 
 pub(crate) const BENCHES: &[Bench] = &[
@@ -26,18 +27,6 @@ pub(crate) const BENCHES: &[Bench] = &[
         prepare: array_queue,
     },
 ];
-
-/// As on our side.
-const CAPACITY: usize = 1024;
-const BURSTS: u64 = 64;
-const PAUSES: usize = 16;
-const LONGEST: usize = 256;
-
-fn pause() {
-    for _ in 0..PAUSES {
-        std::hint::spin_loop();
-    }
-}
 
 fn rtrb(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     let size = setting.burst.unwrap_or(32).clamp(1, LONGEST);

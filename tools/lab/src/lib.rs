@@ -36,6 +36,7 @@ pub mod plot;
 mod random;
 pub mod record;
 pub mod report;
+pub mod ring_shape;
 mod routes;
 pub mod setting;
 pub mod statistics;

@@ -7,13 +7,13 @@ use crate::bench::Bench;
 use crate::error::LabError;
 use crate::measure::Measure;
 use crate::partner::{Partner, beside};
+use crate::ring_shape::{BURSTS, CAPACITY, LONGEST, pause};
 use crate::setting::Lanes;
 use crate::setting::Setting;
 use std::sync::Arc;
 use warmlane_sync::extra::{HeadTail, RelaxedTail};
 use warmlane_sync::mpmc::AnyRing;
 use warmlane_sync::side::{Concurrent, Queued};
-use warmlane_sync::spin::relax;
 use warmlane_sync::{mpsc, spsc};
 
 pub(super) const BENCHES: &[Bench] = &[
@@ -88,26 +88,6 @@ pub(super) const BENCHES: &[Bench] = &[
         prepare: |setting| two_lanes(32, setting, mpmc_ring::<RelaxedTail>()?),
     },
 ];
-
-/// Elements that the ring holds: 8 KiB, so that it stays in any L1.
-const CAPACITY: usize = 1024;
-
-/// The longest burst.
-const LONGEST: usize = 256;
-
-/// Bursts between two looks at the clock, or at whether the round is over.
-const BURSTS: u64 = 64;
-
-/// Pauses after a look that found too little. An end that looks at once again takes the other's line away before there is
-/// more than a burst to see; waiting as long as some bursts take ("temporal slipping", Giacomoni et al., "FastForward
-/// for efficient pipeline parallelism", PPoPP 2008) lets it find several at once.
-const PAUSES: usize = 16;
-
-fn pause() {
-    for _ in 0..PAUSES {
-        relax();
-    }
-}
 
 fn burst(default: usize, setting: &Setting) -> Result<usize, LabError> {
     match setting.burst.unwrap_or(default) {
