@@ -12,20 +12,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use crate::checksum::{Sum, checksum, pseudo_ipv4, pseudo_ipv6};
-use crate::{EtherType, IpProtocol, ethernet, ipv4, ipv6};
+use crate::{EtherType, IpProtocol, TcpFlags, ethernet, ipv4, ipv6, tcp, udp};
 
 /// Bytes of headers, Ethernet to TCP with all options and a few IPv6 extension headers, that a segment may have.
 pub const MAXIMUM_HEADERS: usize = 256;
-
-/// Bytes of a UDP header (RFC 768).
-const UDP_HEADER_LENGTH: usize = 8;
-/// Bytes of a TCP header without options (RFC 9293 section 3.1).
-const TCP_HEADER_LENGTH: usize = 20;
-
-/// TCP flags (RFC 9293 section 3.1, RFC 3168 for CWR), in byte 13 of the header.
-const TCP_FIN: u8 = 0x01;
-const TCP_PSH: u8 = 0x08;
-const TCP_CWR: u8 = 0x80;
 
 /// Payload bytes that a segment has at least (`TCP_MIN_SND_MSS` in `include/net/tcp.h`), unless there are few of them:
 /// as many as the kernel makes of one UDP super-frame (`UDP_MAX_SEGMENTS` in `include/linux/udp.h`).
@@ -104,9 +94,9 @@ impl SuperFrame {
         let (expected, header, field) = match cut.transport {
             Transport::Tcp => {
                 let offset = segment.get(12).map_or(0, |byte| usize::from(byte >> 4) * 4);
-                (IpProtocol::TCP, offset.max(TCP_HEADER_LENGTH), 16)
+                (IpProtocol::TCP, offset.max(tcp::HEADER_LENGTH), 16)
             }
-            Transport::Udp => (IpProtocol::UDP, UDP_HEADER_LENGTH, 6),
+            Transport::Udp => (IpProtocol::UDP, udp::HEADER_LENGTH, 6),
         };
         let payload = transport + header;
         if protocol != expected || header > segment.len() || payload > MAXIMUM_HEADERS || cut.size == 0 {
@@ -245,10 +235,10 @@ impl SuperFrame {
         let sequence = u32::from_be_bytes(array::<4>(header, 4)).wrapping_add((index * self.size) as u32);
         header[4..8].copy_from_slice(&sequence.to_be_bytes());
         if index + 1 < self.count() {
-            header[13] &= !(TCP_FIN | TCP_PSH);
+            header[13] &= !(TcpFlags::FIN | TcpFlags::PSH).0;
         }
         if index > 0 {
-            header[13] &= !TCP_CWR;
+            header[13] &= !TcpFlags::CWR.0;
         }
     }
 }
