@@ -3,14 +3,15 @@
 mod common;
 
 use common::{
-    Wire, all_of, bytes, drops, frame, in_namespace, ip, only, opened, opened_with, pair, pool, receive,
-    refused, run, send, wait_for,
+    Wire, all_of, bytes, frame, in_namespace, ip, only, opened, opened_with, pair, pool, receive, refused,
+    run, send, wait_for,
 };
 use std::collections::HashSet;
 use std::time::Duration;
 use warmlane_driver_common::{AddressFollower, LocalSink as _};
 use warmlane_mem::{Burst, PoolConfig};
 use warmlane_port::QueueStatus;
+use warmlane_testkit::queues::drops;
 use warmlane_xdp::{Steering, Umem, XdpError, XdpMode, XdpOptions};
 
 /// Sends frames of many lengths there and back.

@@ -167,3 +167,9 @@ impl TransmitQueue for Sink {
         self.counters.view()
     }
 }
+
+/// The drops that happened: reasons' names and how many.
+pub fn drops(counters: &QueueCountersView) -> Vec<(&'static str, u64)> {
+    let happened = counters.drops().iter().filter(|(_, count)| *count > 0);
+    happened.map(|(reason, count)| (reason.name, count)).collect()
+}

@@ -147,34 +147,25 @@ fn it_finds_what_is_far_off_and_takes_some_rounds_to_pay() {
     }
 }
 
+/// Where a search from 8 is after so many measurements. A bound costs what stands with the first of `costs` that it isn't
+/// above, and 30,000 above all.
+fn found(measurements: u32, costs: [(u32, u64); 3]) -> u32 {
+    let mut search = HotBound::new(1, 512, 8);
+    for _ in 0..measurements {
+        let cost = costs.into_iter().find(|(up_to, _)| search.bound() <= *up_to);
+        search.observe(cost.map_or(30_000, |(_, cost)| cost), 80);
+    }
+    search.base
+}
+
 #[test]
 fn after_a_step_that_paid_it_tries_the_neighbour_first() {
-    let mut search = HotBound::new(1, 512, 8);
-    for _ in 0..800 {
-        let cost = match search.bound() {
-            ..64 => 10_000,
-            64 => 9_200,
-            128 => 7_600,
-            _ => 30_000,
-        };
-        search.observe(cost, 80);
-    }
-    assert_eq!(search.base, 128);
+    assert_eq!(found(800, [(63, 10_000), (64, 9_200), (128, 7_600)]), 128);
 }
 
 #[test]
 fn after_a_step_too_far_it_comes_back() {
-    let mut search = HotBound::new(1, 512, 8);
-    for _ in 0..3_000 {
-        let cost = match search.bound() {
-            ..32 => 10_000,
-            32 => 7_600,
-            64 => 9_200,
-            _ => 30_000,
-        };
-        search.observe(cost, 80);
-    }
-    assert_eq!(search.base, 32);
+    assert_eq!(found(3_000, [(31, 10_000), (32, 7_600), (64, 9_200)]), 32);
 }
 
 #[test]

@@ -5,9 +5,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
-use warmlane_port::{
-    Port, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads, TransmitQueue, software_offload,
-};
+use warmlane_port::{Port, QueueStatus, ReceiveQueue, TransmitOffloads, TransmitQueue, software_offload};
+use warmlane_testkit::queues::drops;
 
 pub(crate) type Receive = Box<dyn ReceiveQueue>;
 pub(crate) type Transmit = Box<dyn TransmitQueue>;
@@ -183,16 +182,6 @@ pub(crate) fn chain(pool: &Pool, frame: &[u8]) -> Packet {
         packet.chain(next).unwrap();
     }
     packet
-}
-
-/// The drops that happened.
-pub(crate) fn drops(counters: &QueueCountersView) -> Vec<(&'static str, u64)> {
-    counters
-        .drops()
-        .iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(reason, count)| (reason.name, count))
-        .collect()
 }
 
 /// An IPv4 frame as its bytes tell.

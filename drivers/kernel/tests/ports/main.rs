@@ -3,3 +3,4 @@
 mod common;
 mod packet;
 mod tap;
+mod transfer;

@@ -1,18 +1,13 @@
 //! A packet-socket port on one end of a veth pair, in network namespaces of the tests' own.
 
-use crate::common::{
-    Host, Receive, Transmit, bytes, chain, drops, in_namespace, ip, is_root, look, poll, poll_failure, pool,
-};
-use crate::common::{reply, send};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::common::{bytes, chain, in_namespace, ip, look, poll, poll_failure, pool, reply, send};
+use std::net::UdpSocket;
 use std::time::{Duration, Instant, SystemTime};
 use warmlane_driver_common::{Interface, SystemError};
 use warmlane_kernel::{KernelError, PacketOptions, packet};
 use warmlane_mem::{Burst, Pool};
 use warmlane_port::{Port, QueueStatus};
+use warmlane_testkit::queues::drops;
 
 fn config(interface: &str) -> PacketOptions {
     PacketOptions { interface: interface.to_owned(), ..PacketOptions::default() }
@@ -31,6 +26,17 @@ fn pair() {
 
 fn open(pool: &Pool) -> Port {
     crate::common::complete(packet::open(&config("right"), pool).unwrap())
+}
+
+/// Runs a test with a veth pair, a pool, and a port on `right`.
+#[track_caller]
+fn on_pair(test: impl FnOnce(Pool, Port) + Send + 'static) {
+    in_namespace(|| {
+        pair();
+        let pool = pool();
+        let port = open(&pool);
+        test(pool, port);
+    });
 }
 
 /// A socket of the kernel's end. Its port is the kernel's choice: a program that another test just starts holds a copy
@@ -120,10 +126,7 @@ fn a_vlan_tag_that_the_kernel_took_out_is_put_back() {
 
 #[test]
 fn batched_datagrams_come_one_by_one_whether_they_fit_a_slot_or_not() {
-    in_namespace(|| {
-        pair();
-        let pool = pool();
-        let mut port = open(&pool);
+    on_pair(|_pool, mut port| {
         let socket = socket();
         for (size, total) in [(100, 1000), (1000, 60_000), (7, 800), (1400, 20_000)] {
             crate::common::set_udp_segment(&socket, size as u16);
@@ -140,104 +143,6 @@ fn batched_datagrams_come_one_by_one_whether_they_fit_a_slot_or_not() {
         }
         assert_eq!(drops(&port.receive[0].counters()), []);
     });
-}
-
-/// Moves packets from one port to the other until told to stop, and looks at each. Returns how many carried data.
-fn bridge(stop: &AtomicBool, mut ways: [(Receive, Transmit); 2], whole: bool) -> usize {
-    let (mut burst, mut seen) = (Burst::new(), 0);
-    while !stop.load(Ordering::Relaxed) {
-        for (receive, transmit) in &mut ways {
-            receive.receive(&mut burst);
-            for packet in burst.iter() {
-                if whole {
-                    seen += usize::from(packet.segmentation().is_some());
-                    continue;
-                }
-                assert!(packet.packet_length() <= 1514, "{} bytes", packet.packet_length());
-                look(&bytes(packet));
-                seen += usize::from(packet.packet_length() > 200);
-            }
-            while !burst.is_empty() {
-                transmit.transmit(&mut burst);
-            }
-        }
-    }
-    for (receive, transmit) in &ways {
-        assert_eq!((drops(&receive.counters()), drops(&transmit.counters())), (vec![], vec![]));
-    }
-    seen
-}
-
-#[test]
-fn a_tcp_transfer_between_two_hosts_with_all_offloads_on() {
-    transfer(["192.0.2.1/24", "192.0.2.2/24"], "192.0.2.2:7000", false);
-}
-
-/// The kernel cuts what another port left to be cut.
-#[test]
-fn a_tcp_transfer_whose_super_frames_stay_whole() {
-    transfer(["192.0.2.1/24", "192.0.2.2/24"], "192.0.2.2:7000", true);
-    transfer(["2001:db8::1/64 nodad", "2001:db8::2/64 nodad"], "[2001:db8::2]:7000", true);
-}
-
-/// Here the receiving kernel alone checks what we made of the super-frames.
-#[test]
-fn the_same_over_ipv6() {
-    transfer(["2001:db8::1/64 nodad", "2001:db8::2/64 nodad"], "[2001:db8::2]:7000", false);
-}
-
-fn transfer(addresses: [&'static str; 2], server_address: &'static str, whole: bool) {
-    const BYTES: usize = 20_000_000;
-    if !is_root() {
-        return;
-    }
-    let (client, server, middle) = (Host::new(), Host::new(), Host::new());
-    middle.run(crate::common::without_ipv6);
-    let ids = [client.thread_id, server.thread_id];
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
-    let (tell, told) = std::sync::mpsc::channel();
-    middle.run(move || {
-        for (name, id) in ["client", "server"].into_iter().zip(ids) {
-            ip(&format!("link add name {name} type veth peer name outer netns {id}"));
-            ip(&format!("link set {name} up"));
-        }
-    });
-    for (host, address) in [&client, &server].into_iter().zip(addresses) {
-        host.run(move || {
-            ip("link set outer up");
-            ip(&format!("addr add {address} dev outer"));
-        });
-    }
-    middle.start(move || {
-        let pool = pool();
-        let mut ends = ["client", "server"].map(|name| {
-            let port = packet::open(&config(name), &pool).unwrap();
-            if whole { port } else { crate::common::complete(port) }
-        });
-        let [a, b] = &mut ends;
-        let ways = [
-            (a.take_receive().unwrap(), b.take_transmit().unwrap()),
-            (b.take_receive().unwrap(), a.take_transmit().unwrap()),
-        ];
-        let seen = bridge(&stopped, ways, whole);
-        assert_eq!(pool.ledger().outstanding(), 0);
-        tell.send(seen).unwrap();
-    });
-    let listener = server.run(move || TcpListener::bind(server_address).unwrap());
-    let data: Vec<u8> = (0..BYTES).map(|index| (index / 251) as u8).collect();
-    let expected = data.clone();
-    client.start(move || TcpStream::connect(server_address).unwrap().write_all(&data).unwrap());
-    let received = server.run(move || {
-        let mut received = Vec::new();
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream.read_to_end(&mut received).unwrap();
-        received
-    });
-    assert!(received == expected, "{} bytes arrived of {}", received.len(), expected.len());
-    stop.store(true, Ordering::Relaxed);
-    assert!(told.recv().unwrap() >= if whole { BYTES / 65_536 } else { BYTES / 1448 });
 }
 
 #[test]
@@ -270,10 +175,7 @@ fn a_full_ring_is_counted() {
 /// socket must stay in step.
 #[test]
 fn super_frames_that_were_too_many_are_counted_and_the_others_are_right() {
-    in_namespace(|| {
-        pair();
-        let pool = pool();
-        let mut port = open(&pool);
+    on_pair(|_pool, mut port| {
         let socket = socket();
         crate::common::set_udp_segment(&socket, 1000);
         for number in 0..1000_u16 {
@@ -329,10 +231,7 @@ fn without_buffers_frames_wait_in_the_ring() {
 
 #[test]
 fn frames_that_can_not_be_sent_are_dropped_and_the_others_pass() {
-    in_namespace(|| {
-        pair();
-        let pool = pool();
-        let mut port = open(&pool);
+    on_pair(|pool, mut port| {
         let mut burst = Burst::new();
         let tagged = |length: usize| {
             let mut frame = vec![0xff; length];
@@ -352,10 +251,7 @@ fn frames_that_can_not_be_sent_are_dropped_and_the_others_pass() {
 
 #[test]
 fn an_interface_that_goes_down_and_up_is_no_failure() {
-    in_namespace(|| {
-        pair();
-        let pool = pool();
-        let mut port = open(&pool);
+    on_pair(|pool, mut port| {
         echo(&pool, &mut port, 10, false);
         ip("link set right down");
         send(&mut port.transmit[0], &pool, &[0xff; 60]);
@@ -417,10 +313,7 @@ fn the_loopback_interface_with_its_long_frames_can_be_watched() {
 
 #[test]
 fn deletion_fails_both_queues() {
-    in_namespace(|| {
-        pair();
-        let pool = pool();
-        let mut port = open(&pool);
+    on_pair(|pool, mut port| {
         echo(&pool, &mut port, 10, false);
         ip("link delete right");
         let sentence = poll_failure(&mut port.receive[0]);

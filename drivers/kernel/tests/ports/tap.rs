@@ -1,12 +1,13 @@
 //! A TAP port against the kernel's own stack, in network namespaces of the tests' own.
 
-use crate::common::{bytes, chain, drops, in_namespace, ip, look, poll, poll_failure, pool, reply, send};
+use crate::common::{bytes, chain, in_namespace, ip, look, poll, poll_failure, pool, reply, send};
 use std::net::UdpSocket;
 use std::time::Duration;
 use warmlane_driver_common::SystemError;
 use warmlane_kernel::{KernelError, TapOptions, TransmitDrop, tap};
 use warmlane_mem::{Burst, Checksum, Pool, SegmentationKind};
 use warmlane_port::{Port, QueueStatus, TransmitOffloads};
+use warmlane_testkit::queues::drops;
 
 /// A TAP whose kernel end is 192.0.2.1, with our end known as 192.0.2.2.
 fn open(config: &TapOptions, pool: &Pool) -> Port {

@@ -168,10 +168,13 @@ fn steer(
 
     // IPv4 (RFC 791, 3.1): time to live at 8, destination at 16.
     need(code, 20, pass);
-    if choice.pass_expiring {
-        code.load(Byte, R3, R6, 8);
-        code.jump_if(R3, If::LessOrEqual, 1, pass);
-    }
+    let expires = |code: &mut Assembler, lifetime_at| {
+        if choice.pass_expiring {
+            code.load(Byte, R3, R6, lifetime_at);
+            code.jump_if(R3, If::LessOrEqual, 1, pass);
+        }
+    };
+    expires(code, 8);
     code.load(Byte, R3, R6, 16);
     // This network, loopback (RFC 6890), groups and what was never assigned, with the limited broadcast.
     code.jump_if(R3, If::Equal, 0, pass);
@@ -186,10 +189,7 @@ fn steer(
     // IPv6 (RFC 8200, 3): hop limit at 7, source at 8, destination at 24.
     code.place(ipv6);
     need(code, 40, pass);
-    if choice.pass_expiring {
-        code.load(Byte, R3, R6, 7);
-        code.jump_if(R3, If::LessOrEqual, 1, pass);
-    }
+    expires(code, 7);
     code.load(Byte, R3, R6, 24);
     code.jump_if(R3, If::Equal, 0xff, pass);
     // Link-local, either end (RFC 4291, 2.5.6): never forwarded.

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
-use warmlane_port::{QueueCountersView, ReceiveQueue, TransmitQueue};
+use warmlane_port::{ReceiveQueue, TransmitQueue};
 use warmlane_testkit::requirements;
 use warmlane_xdp::{Umem, XdpError, XdpOptions, XdpPort, open};
 
@@ -134,15 +134,6 @@ pub(crate) fn frame(number: usize, length: usize) -> Vec<u8> {
     frame.extend((number as u32).to_be_bytes());
     frame.resize(length, number as u8);
     frame
-}
-
-pub(crate) fn drops(counters: &QueueCountersView) -> Vec<(&'static str, u64)> {
-    counters
-        .drops()
-        .iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(reason, count)| (reason.name, count))
-        .collect()
 }
 
 /// A packet socket on an interface.
