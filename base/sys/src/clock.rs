@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::affinity::{self, AffinityError};
 use crate::text::read_text;
 
@@ -191,12 +193,7 @@ fn paired_read() -> (u64, u64) {
 
 /// `CLOCK_MONOTONIC_RAW`, which time servers don't bend.
 fn monotonic_nanoseconds() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec to the address, which is ours. The clock exists since Linux 2.6.28; were
-    // it refused, the time would stay zero.
-    unsafe {
-        libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut time);
-    }
+    let time = clock_gettime(ClockId::MonotonicRaw);
     // A monotonic clock is never negative.
     time.tv_sec.unsigned_abs() * NANOSECONDS + time.tv_nsec.unsigned_abs()
 }

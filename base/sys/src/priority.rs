@@ -1,7 +1,9 @@
 //! Which threads the kernel lets run first.
 
+use rustix::process::{getpriority_process, setpriority_process};
+
 /// The nice value that goes before all others (`setpriority(2)`).
-const FIRST: libc::c_int = -20;
+const FIRST: i32 = -20;
 
 /// Calls `start`; the threads that it starts go before all others of the usual scheduling class, if this process may ask for
 /// that (root, or `CAP_SYS_NICE`, or `RLIMIT_NICE`). The calling thread is as it was afterwards. Also says whether it
@@ -10,31 +12,23 @@ const FIRST: libc::c_int = -20;
 /// A thread that never sleeps is held up all the same, for a slice, by any other that wants its CPU; but the kernel then
 /// gives it hundreds of slices for one of the other. A real-time class would keep kernel threads from running at all.
 pub fn first_in_line<T>(start: impl FnOnce() -> T) -> (T, bool) {
-    // A nice value of -1 can't be told from an error, which doesn't matter: it is read to be restored.
-    // SAFETY: reads no memory of ours; 0 is the calling thread.
-    let usual = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    let raised = set(FIRST);
+    // On Linux a nice value is a thread's, not a process's, and threads inherit it. `None` is the calling thread.
+    let usual = getpriority_process(None).unwrap_or(0);
+    let raised = setpriority_process(None, FIRST).is_ok();
     let value = start();
     if raised {
         // Lowering one's own priority is always allowed.
-        set(usual);
+        let _ = setpriority_process(None, usual);
     }
     (value, raised)
-}
-
-/// Sets the calling thread's nice value, which threads it starts inherit.
-fn set(nice: libc::c_int) -> bool {
-    // SAFETY: touches no memory of ours; 0 is the calling thread (on Linux a nice value is a thread's).
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn nice() -> libc::c_int {
-        // SAFETY: as above.
-        unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+    fn nice() -> i32 {
+        getpriority_process(None).unwrap()
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
 
 use super::{AddressRange, MappingError, MappingRequest, advise};
 
@@ -28,31 +31,18 @@ impl Refusal {
 
 /// An unnamed file in memory of the given length, sealed against being resized.
 pub(super) fn create_file(name: &CString, flags: libc::c_uint, length: usize) -> Result<OwnedFd, Refusal> {
-    let flags = flags | libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: `name` ends with NUL, which is all that memfd_create reads.
-    let open = |flags| unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    let refused = |call| move |errno: Errno| Refusal { call, source: errno.into() };
+    let flags = MemfdFlags::from_bits_retain(flags) | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // From Linux 6.3; a machine with `vm.memfd_noexec=2` refuses files without it.
-    let mut descriptor = open(flags | libc::MFD_NOEXEC_SEAL);
-    if descriptor < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
+    let file = match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         // The kernel is older than the flag.
-        descriptor = open(flags);
+        Err(Errno::INVAL) => fs::memfd_create(name, flags),
+        file => file,
     }
-    if descriptor < 0 {
-        return Err(Refusal::last("memfd_create"));
-    }
-    // SAFETY: the descriptor is open, and nobody else knows of it.
-    let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let size = libc::off_t::try_from(length)
-        .map_err(|_| Refusal { call: "ftruncate", source: io::Error::from_raw_os_error(libc::EFBIG) })?;
-    // SAFETY: sets the size of a file that is ours.
-    if unsafe { libc::ftruncate(file.as_raw_fd(), size) } != 0 {
-        return Err(Refusal::last("ftruncate"));
-    }
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: adds flags to a file that is ours.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
-        return Err(Refusal::last("fcntl(F_ADD_SEALS)"));
-    }
+    .map_err(refused("memfd_create"))?;
+    fs::ftruncate(&file, length as u64).map_err(refused("ftruncate"))?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fs::fcntl_add_seals(&file, seals).map_err(refused("fcntl(F_ADD_SEALS)"))?;
     Ok(file)
 }
 
@@ -64,12 +54,8 @@ pub(super) fn populate(range: &AddressRange, file: &OwnedFd, page_bytes: usize) 
         Ok(()) => return Ok(()),
     }
     // Before Linux 5.14: allocate through the file, which reports an error where a write would raise SIGBUS, then touch.
-    // The length is at most `isize::MAX`, being that of a mapping.
-    let size = libc::off_t::try_from(range.length()).unwrap_or(libc::off_t::MAX);
-    // SAFETY: allocates blocks of a file that is ours.
-    if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, size) } != 0 {
-        return Err(Refusal::last("fallocate"));
-    }
+    fs::fallocate(file, FallocateFlags::empty(), 0, range.length() as u64)
+        .map_err(|errno| Refusal { call: "fallocate", source: errno.into() })?;
     for offset in (0..range.length()).step_by(page_bytes) {
         // SAFETY: inside the mapping, which is readable and writable and not shared with anyone yet.
         unsafe {
