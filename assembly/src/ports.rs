@@ -1,7 +1,7 @@
 //! Opens ports by the name of their driver: the one place that knows all drivers.
 //!
 //! [`DriverSettings`] holds the options of one driver, typed. They are read from a text, as in
-//! `xdp:eth0,mode=copy,busy-poll`, or from a configuration file, where the same text can stand, or a table of one entry:
+//! `xdp:eth0,mode=copy,busy-poll`, or from a configuration file, as the same text or a table of one entry:
 //! `{ xdp = { interface = "eth0", mode = "copy", busy-poll = true } }`.
 
 mod captures;

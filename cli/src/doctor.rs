@@ -10,7 +10,7 @@ use warmlane_lab::machine::Machine;
 /// Check whether this machine is set up well, and say what to change.
 ///
 /// Reads /proc, /sys and /dev; changes nothing and needs no privilege. Each check says what was found, the command
-/// that would better it, and what that is worth. Checks are about this process as well (CPUs, limits, capabilities):
+/// that would improve it, and what that is worth. Checks are about this process as well (CPUs, limits, capabilities):
 /// run it the way that the data plane will be run.
 ///
 /// Ends with an error only if something prevents every kind of run; slower than possible is no error.

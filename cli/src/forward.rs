@@ -11,8 +11,8 @@ use warmlane::port::Port;
 
 /// Forward packets between ports, by longest-prefix match.
 ///
-/// Reads a configuration from a file, from flags, or from both. Ends when all ports have come to their end (captures
-/// are read), after --duration or --count, or on Ctrl-C; then lets what is under way leave, and prints a report that
+/// Reads a configuration from a file, from flags, or from both. Ends when no port has anything more to receive (captures
+/// have been read), after --duration or --count, or on Ctrl-C; then lets what is under way leave, and prints a report that
 /// accounts for every packet. SIGUSR1 prints one in between.
 #[derive(clap::Args, Debug, Default)]
 #[command(after_long_help = EXAMPLES)]
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     config: ConfigFlags,
     #[command(flatten)]
     run: RunFlags,
-    /// Poll without rest, also when there is no traffic: the lowest latency, and a whole core for each lane.
+    /// Poll without a pause, also when there is no traffic: the lowest latency, and a whole core for each lane.
     #[arg(long)]
     spin: bool,
 }

@@ -12,7 +12,7 @@ use warmlane_lab::subject;
 
 /// Find out by experiment what a choice costs on this machine: pools, layouts, rings, locks, tables.
 ///
-/// Each experiment asks one question, says what others claimed, measures the alternatives by turns, and ends with a
+/// Each experiment asks one question, says what others claimed, measures the alternatives in alternation, and ends with a
 /// table, a verdict and, with --plot, a picture. Cycles are those of the time-stamp counter. Over two lanes the cost of
 /// moving a cache line between the CPUs is measured along with them, and rounds in which it differs are not mixed.
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ enum Command {
     Report(ReportArguments),
 }
 
-/// Make one HTML page of experiments, which needs nothing else.
+/// Make one self-contained HTML page of experiments.
 ///
 /// Does the experiments that are named and adds those measured before (--records). Without either it does all. An
 /// experiment that this machine does not allow is listed on the page with the reason.

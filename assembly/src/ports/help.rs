@@ -3,10 +3,10 @@
 use super::registry::HELP;
 use std::fmt::Write as _;
 
-/// What can stand behind `NAME=` in `--port`: each driver, its options and examples.
+/// What can follow `NAME=` in `--port`: each driver, its options and examples.
 pub fn help() -> String {
     let mut text = String::from(
-        "A bare word in front is the option that comes first below, any other bare word turns a switch on.\n",
+        "A first word without a key is the value of the first option below; any other one turns a switch on.\n",
     );
     for driver in HELP {
         // Writing to a string cannot fail.

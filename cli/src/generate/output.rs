@@ -22,7 +22,7 @@ pub(super) struct OutputFlags {
 pub(super) struct ResultFlags {
     #[command(flatten)]
     pub(super) output: OutputFlags,
-    /// Write a page with tables and pictures to this HTML file, which needs nothing else.
+    /// Write a self-contained HTML page with tables and plots to this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Results as a page for a browser, with pictures; one file that needs nothing else.
+//! Results as a self-contained HTML page, with plots.
 
 use super::report;
 use super::tables::{self, Table};

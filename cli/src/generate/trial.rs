@@ -92,7 +92,7 @@ Examples:
 pub(super) struct RateFlags {
     /// How fast: `2.5Mpps`, `10Gbps` (frames), `10Gbps-l1` (with preamble and gap), `50%` (of --line) or `max`.
     ///
-    /// As the streams' file says, or `max`, if not given.
+    /// Without it, what the streams' file says, or `max`.
     #[arg(long, value_name = "RATE")]
     pub(super) rate: Option<Rate>,
     /// Bits a second of the line, for rates in percent and to refuse impossible ones: `10Gbps`.
@@ -108,8 +108,8 @@ pub(super) struct PaceFlags {
     /// Packets that are handed to the port at once, at most.
     #[arg(long, value_name = "PACKETS", default_value = "64", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) burst: u16,
-    /// Milliseconds of its own delays that the generator makes up for; what was due before is counted as unsent. 1 if not
-    /// given, and 50 for `self-test`, where nothing is behind that a burst could harm.
+    /// How many milliseconds late a packet may leave if the generator was held up; later ones are counted as unsent. Without
+    /// it 1, and 50 for `self-test`, which has no device that a burst could overrun.
     #[arg(long, value_name = "MILLISECONDS", value_parser = values::milliseconds)]
     pub(super) patience: Option<Duration>,
     /// Percent of the packets that may be unsent before the trial is void.
