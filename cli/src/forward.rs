@@ -54,8 +54,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Some(mut follower) = follower else {
         return run::to_the_end(assembly, &arguments.run, &signals);
     };
-    run::to_the_end_with(assembly, &arguments.run, &signals, |_, patience| {
-        std::thread::sleep(patience);
+    run::to_the_end_with(assembly, &arguments.run, &signals, |_, timeout| {
+        std::thread::sleep(timeout);
         if let Err(error) = follower.follow() {
             eprintln!("warmlane: the kernel's addresses can't be followed: {error}");
         }

@@ -152,8 +152,8 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let (follower, server, running, filters, asks) =
         (&mut follower, &mut server, &mut running, &filters, &signals);
     // The paths in the kernel end with this.
-    run::to_the_end_with(assembly, &arguments.run, &signals, move |assembly, patience| {
-        follower.turn(patience, &server.descriptors());
+    run::to_the_end_with(assembly, &arguments.run, &signals, move |assembly, timeout| {
+        follower.poll(timeout, &server.descriptors());
         let changed = follower.take_local_change();
         if changed && let Err(error) = set_local(filters, follower) {
             eprintln!("warmlane: what is the box's own can't be left with the kernel: {error}");

@@ -47,7 +47,7 @@ pub(crate) fn print_notes(assembly: &Assembly) {
 
 /// Waits for the end, drains the lanes, prints the report.
 pub(crate) fn to_the_end(assembly: Assembly, flags: &RunFlags, signals: &Signals) -> anyhow::Result<()> {
-    to_the_end_with(assembly, flags, signals, |_, patience| std::thread::sleep(patience))
+    to_the_end_with(assembly, flags, signals, |_, timeout| std::thread::sleep(timeout))
 }
 
 /// The same, with something to do meanwhile, which returns after the time it is given at the latest.
@@ -61,8 +61,8 @@ pub(crate) fn to_the_end_with(
     let mut progress = Progress::new(!flags.quiet && !flags.json);
     let limits = RunLimits { duration: flags.duration, count: flags.count };
     assembly.run(limits, signals, |assembly, event| match event {
-        Event::Wait(patience) => {
-            meanwhile(assembly, patience);
+        Event::Wait(timeout) => {
+            meanwhile(assembly, timeout);
             progress.show(assembly, begin.elapsed());
         }
         Event::ReportAsked => {

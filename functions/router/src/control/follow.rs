@@ -153,7 +153,7 @@ impl Follower {
         let (mut hook_watch, bypass_netfilter) = (HookWatch::start(), settings.bypass_netfilter);
         view.set_hooks(holding(hook_watch.list(&view, fib.ports()), bypass_netfilter));
         // Who starts a router is told by `warnings`.
-        hook_watch.news(&view);
+        hook_watch.take_remarks(&view);
         let mut changes = view.take_changes();
         changes.links = true;
         changes.objects = true;
@@ -310,18 +310,18 @@ impl Follower {
         matches!(poll(&mut all, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(count) if count > 0)
     }
 
-    /// Waits until something is to be done, at most `patience`, and does it. `others` are waited for, too; says whether any of
+    /// Waits until something is to be done, at most `timeout`, and does it. `others` are waited for, too; says whether any of
     /// them is ready.
-    pub fn turn(&mut self, patience: Duration, others: &[PollFd<'_>]) -> bool {
+    pub fn poll(&mut self, timeout: Duration, others: &[PollFd<'_>]) -> bool {
         self.waker.sleeps.store(true, Ordering::SeqCst);
         let requested = self.answer_requests();
-        let patience =
-            if requested || (self.view.has_changed() && !self.held_back) { Duration::ZERO } else { patience };
-        let patience = match self.resync {
-            Some(at) => patience.min(at.saturating_duration_since(Instant::now())),
-            None => patience,
+        let timeout =
+            if requested || (self.view.has_changed() && !self.held_back) { Duration::ZERO } else { timeout };
+        let timeout = match self.resync {
+            Some(at) => timeout.min(at.saturating_duration_since(Instant::now())),
+            None => timeout,
         };
-        let ready = self.wait(patience, others);
+        let ready = self.wait(timeout, others);
         self.waker.sleeps.store(false, Ordering::SeqCst);
         self.receive();
         self.answer_requests();
@@ -336,12 +336,12 @@ impl Follower {
         ready
     }
 
-    fn wait(&mut self, patience: Duration, others: &[PollFd<'_>]) -> bool {
+    fn wait(&mut self, timeout: Duration, others: &[PollFd<'_>]) -> bool {
         let descriptors = [self.events.descriptor(), self.wakeups.as_fd()];
         let ours = descriptors.into_iter().chain(self.hook_watch.descriptors());
         let ours = ours.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let mut all: Vec<PollFd<'_>> = ours.chain(others.iter().cloned()).collect();
-        let timeout = Timespec::try_from(patience).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
+        let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
         // Interrupted by a signal: the caller looks what it was.
         let _ = poll(&mut all, Some(&timeout));
         let ready = all.iter().rev().take(others.len()).any(|fd| !fd.revents().is_empty());
@@ -374,7 +374,7 @@ impl Follower {
     /// Goes by these hooks from now on.
     fn take_hooks(&mut self, hooks: Vec<Hook>) {
         self.view.set_hooks(holding(hooks, self.bypass_netfilter));
-        self.remarks.extend(self.hook_watch.news(&self.view));
+        self.remarks.extend(self.hook_watch.take_remarks(&self.view));
     }
 
     /// Brings the tables up to what is known.

@@ -91,18 +91,18 @@ impl HookWatch {
     }
 
     /// What is to be said of hooks that wasn't.
-    pub(crate) fn news(&mut self, view: &View) -> Vec<String> {
+    pub(crate) fn take_remarks(&mut self, view: &View) -> Vec<String> {
         let now = sentences(view);
-        let mut news: Vec<String> =
+        let mut remarks: Vec<String> =
             now.iter().filter(|sentence| !self.said.contains(sentence)).cloned().collect();
         if now.is_empty() && !self.said.is_empty() {
-            news.push(
+            remarks.push(
                 "packets pass nothing in the kernel any more that would keep them there: all are forwarded"
                     .to_owned(),
             );
         }
         self.said = now;
-        news
+        remarks
     }
 }
 
