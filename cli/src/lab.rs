@@ -188,8 +188,10 @@ fn list(json: bool) -> anyhow::Result<String> {
     if !json {
         return Ok(measuring::list(experiment::list()));
     }
-    let line = |Experiment { name, question, method, .. }: &Experiment| {
-        let line = serde_json::json!({ "name": name, "question": question, "method": method });
+    let line = |Experiment { name, question, method, claim, .. }: &Experiment| {
+        let line = serde_json::json!({
+            "name": name, "question": question, "method": method, "claim": claim, "predictions": claim.predictions,
+        });
         Ok(serde_json::to_string(&line)? + "\n")
     };
     experiment::list().map(line).collect()

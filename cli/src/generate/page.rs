@@ -68,7 +68,7 @@ pub(super) fn trial(result: &TrialResult) -> anyhow::Result<String> {
         (head())
         @if let Some(why) = &result.void { p.not-kept { "Void, no result: " (why) } }
         pre { (report::text(result)) }
-        (page::picture(&figures(&pictures)?))
+        (page::picture(&figures(&pictures, None)?))
     };
     finish("A trial by warmlane gen", &body, result)
 }
@@ -86,7 +86,7 @@ pub(super) fn suite(result: &SuiteResult, tables: &[Table]) -> anyhow::Result<St
             }
         }
         @if !pictures.is_empty() {
-            section { h2 { "Pictures" } (page::picture(&figures(&pictures)?)) }
+            section { h2 { "Pictures" } (page::picture(&figures(&pictures, None)?)) }
         }
     };
     finish("Tests by warmlane gen", &body, result)

@@ -108,7 +108,8 @@ impl Subject for Bench {
                 spread.max.into(),
             ]],
             figures: Vec::new(),
-            verdict: String::new(),
+            answers: Vec::new(),
+            conclusion: String::new(),
         })
     }
 }

@@ -170,6 +170,14 @@ pub(crate) fn current_step() -> String {
     SESSION.with_borrow(|session| session.as_ref().map_or_else(String::new, |session| session.step.clone()))
 }
 
+/// What an event came to so far, for each unit, of a way (from 0) of a step. `None` if it isn't counted.
+pub(crate) fn so_far(step: &str, way: usize, event: &str) -> Option<f64> {
+    SESSION.with_borrow(|session| {
+        let row = session.as_ref()?.rows.iter().find(|row| row.step == step && row.way == way + 1)?;
+        row.sums.get(event).filter(|(_, units)| *units > 0).map(|(sum, units)| sum / *units as f64)
+    })
+}
+
 /// What is measured from now on belongs to this step.
 pub(crate) fn step(name: &str) {
     with_session(|session| {

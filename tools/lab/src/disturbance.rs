@@ -72,6 +72,11 @@ fn waited(schedstat: &str) -> Option<Duration> {
     schedstat.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
+/// How long the calling thread was ready to run and did not, so far: what [`Snapshot`]s don't see of threads that end in a round.
+pub(crate) fn waited_by_this_thread() -> Duration {
+    fs::read_to_string("/proc/thread-self/schedstat").ok().and_then(|text| waited(&text)).unwrap_or_default()
+}
+
 /// Whether a thread runs only when nobody else wants its CPU: the policy, 41st field, counted from after the name, is
 /// `SCHED_IDLE`.
 fn runs_when_idle(stat: &str) -> bool {

@@ -15,8 +15,8 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it finds out, as a question.
     pub question: &'static str,
-    /// What was claimed before.
-    pub claim: Option<Claim>,
+    /// What is claimed, and what should be measured if it is so.
+    pub claim: Claim,
     /// How it is measured, in some sentences.
     pub method: &'static str,
     /// The steps that can be done alone, if any can: see [`Setting::only`].
@@ -40,7 +40,7 @@ impl Subject for Experiment {
     }
 
     fn claim(&self) -> Option<Claim> {
-        self.claim
+        Some(self.claim)
     }
 
     fn method(&self) -> &'static str {
@@ -72,6 +72,7 @@ pub fn find(name: &str) -> Result<&'static Experiment, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::Verdict;
 
     #[test]
     fn names_are_unique_and_unknown_ones_told() {
@@ -80,6 +81,24 @@ mod tests {
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
         let error = find("alchemy").err().unwrap().to_string();
         assert!(error.starts_with("there is no experiment 'alchemy': known are "), "{error}");
+    }
+
+    #[test]
+    fn every_claim_can_be_refuted() {
+        for Experiment { name, claim, .. } in list() {
+            assert!(
+                !claim.source.is_empty() && !claim.says.is_empty() && !claim.predictions.is_empty(),
+                "{name}"
+            );
+            for prediction in claim.predictions {
+                let told = prediction.quantity;
+                assert!(!prediction.refuted_by.is_empty() && prediction.tolerance >= 0.0, "{name}: {told}");
+                assert!(prediction.low <= prediction.high || prediction.high.is_none(), "{name}: {told}");
+                let refuted =
+                    |figure: f64| matches!(prediction.judge(&figure.into()), Verdict::NotReproduced(_));
+                assert!(refuted(-1e9) || refuted(1e9), "{name}: {told}");
+            }
+        }
     }
 
     #[test]

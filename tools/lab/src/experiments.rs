@@ -16,6 +16,7 @@ mod mac_swap;
 mod pool_order;
 mod rcu;
 mod scalar_and_vector;
+mod sources;
 mod tables;
 mod tx_free;
 mod vector_rx;

@@ -3,7 +3,8 @@
 //! Whatever can be measured by name is a [`subject`]: a [`bench`](mod@bench) measures one piece of the data path for one figure, an
 //! [`experiment`] asks a larger question, with a table and a picture. Both do it by one [`setting`]: the ways to do a thing
 //! ([`measure`]) take [`turns`], which say with [`disturbance`], [`hop`] and [`core_clock`] what of it counts, and the outcome is
-//! a [`record`] with the [`machine`] that it was taken on and what the hardware counted meanwhile ([`counters`]).
+//! a [`record`] with the [`machine`] that it was taken on and what the hardware counted meanwhile ([`counters`]). Whether an
+//! experiment's claim was reproduced follows from its figures alone ([`verdict`]).
 //! A bench can also [serve](bench::Bench::serve) rounds one by one, so that a comparison alternates between it and a peer.
 //!
 //! A new experiment is a file in `experiments`, and its name in `experiments.rs`; a new bench is an entry in a file of
@@ -16,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alongside;
 pub mod awake;
 pub mod bench;
 mod benches;
@@ -46,3 +48,4 @@ pub mod table_inputs;
 pub mod traffic;
 pub mod turns;
 mod two_lanes;
+pub mod verdict;

@@ -5,10 +5,11 @@ use crate::machine::Machine;
 use crate::plot::{Figure, PlotError, figures};
 use crate::setting::Steadiness;
 use crate::table::{self, Cell, Column};
+use crate::verdict::{self, Answer, Prediction, Tested, Verdict};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
-/// A figure that somebody gave, and who.
+/// What somebody says, and what would be measured if it is so.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Claim {
     /// Who says it: an article or talk, by author and title.
@@ -17,6 +18,9 @@ pub struct Claim {
     /// What they say, with the figure.
     #[serde(deserialize_with = "kept")]
     pub says: Words,
+    /// What should be measured; a record has them with what became of them.
+    #[serde(skip)]
+    pub predictions: &'static [Prediction],
 }
 
 /// Words that stay until the program ends. (By this name serde does not take them for a part of what it reads.)
@@ -36,8 +40,10 @@ pub struct Findings {
     pub rows: Vec<Vec<Cell>>,
     /// The same as pictures.
     pub figures: Vec<Figure>,
-    /// What follows: this machine's figure beside the claim, and why they differ.
-    pub verdict: String,
+    /// The figures to hold against the claim's predictions, in their order.
+    pub answers: Vec<Answer>,
+    /// What was found, in sentences: this machine's figures beside the claim, and why they may differ.
+    pub conclusion: String,
 }
 
 #[cfg(test)]
@@ -68,8 +74,15 @@ pub struct Record {
     pub columns: Vec<Column>,
     /// Its rows.
     pub rows: Vec<Vec<Cell>>,
-    /// What follows.
-    pub verdict: String,
+    /// The claim's predictions, and what became of each; records of before 24 November 2026 have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tested: Vec<Tested>,
+    /// What they come to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Verdict>,
+    /// What was found, in sentences. Records had it before they had an outcome, by this name.
+    #[serde(rename = "verdict")]
+    pub conclusion: String,
     /// How steady each measurement was.
     #[serde(default)]
     pub steadiness: Vec<Steadiness>,
@@ -144,7 +157,12 @@ impl Record {
     /// # Errors
     /// [`PlotError`].
     pub fn plot(&self) -> Result<String, PlotError> {
-        figures(&self.figures)
+        figures(&self.figures, self.caption().as_deref())
+    }
+
+    /// What stands above the pictures: whether the claim was reproduced.
+    fn caption(&self) -> Option<String> {
+        self.outcome.as_ref().map(|outcome| format!("{}: {outcome}", self.name))
     }
 }
 
@@ -159,6 +177,6 @@ impl fmt::Display for Record {
         if let Some(reason) = &self.void {
             writeln!(formatter, "void: {reason}")?;
         }
-        writeln!(formatter, "{}", self.verdict)
+        writeln!(formatter, "{}{}", verdict::text(&self.tested), self.conclusion)
     }
 }

@@ -8,6 +8,7 @@ use crate::record::{Measured, Record};
 use crate::setting::Steadiness;
 use crate::statistics::{Interval, Spread};
 use crate::table::{Cell, Column};
+use crate::verdict::{self, Tested, Verdict};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -120,6 +121,7 @@ pub fn page(
         }
         nav { @for record in records { a href={ "#" (record.name) } { (record.name) } } }
         @if !comparisons.is_empty() { (compared(comparisons, mixed)) }
+        (claims(records))
         @for machine in &machines { (facts(machine, comparisons, records)) }
         @for section in &sections { (section) }
         @if !skipped.is_empty() {
@@ -236,7 +238,9 @@ fn section(record: &Record, mixed: bool) -> Result<Markup, PlotError> {
                 @if let Some(claim) = &record.claim { dt { "Claimed" } dd { (claim.says) " (" (claim.source) ")" } }
                 dt { "Method" } dd { (record.method) }
                 @if let Some(reason) = &record.void { dt { "Void" } dd { strong { "This does not count: " } (reason) } }
-                dt { "Verdict" } dd { (record.verdict) }
+                @if let Some(outcome) = &record.outcome { dt { "Verdict" } dd { (judged(outcome)) } }
+                // Before verdicts were computed, this was called one.
+                dt { @if record.outcome.is_some() { "Conclusion" } @else { "Verdict" } } dd { (record.conclusion) }
                 @if let Some(sentence) = steadiness(&record.steadiness) { dt { "Steadiness" } dd { (sentence) } }
                 @if mixed { dt { "Machine" } dd { (record.machine) } }
                 @if let Some(measured) = &record.measured {
@@ -246,11 +250,52 @@ fn section(record: &Record, mixed: bool) -> Result<Markup, PlotError> {
                     }
                 }
             }
+            (predictions(&record.tested))
             @if !record.figures.is_empty() { (page::picture(&plot)) }
             (page::table(&heads, &rows, |column| record.is_text(column)))
             (counted(&record.counters))
         }
     })
+}
+
+/// A verdict, with its reason.
+fn judged(verdict: &Verdict) -> Markup {
+    let class = match verdict {
+        Verdict::Reproduced => "kept",
+        Verdict::NotReproduced(_) => "not-kept",
+        Verdict::CannotTell(_) => "void",
+    };
+    html! { span class=(class) { (verdict.word()) } @if let Some(why) = verdict.why() { ": " (why) } }
+}
+
+/// The claim's predictions, and what became of each.
+fn predictions(tested: &[Tested]) -> Markup {
+    let heads = verdict::HEADS.into_iter().chain(["refuted by"]).map(str::to_owned).collect::<Vec<_>>();
+    let rows = tested
+        .iter()
+        .map(|tested| tested.cells().into_iter().chain([tested.prediction.refuted_by.to_owned()]).collect());
+    html! { @if !tested.is_empty() { (page::table(&heads, &rows.collect::<Vec<_>>(), |column| column != 2)) } }
+}
+
+/// Which claims were reproduced here, all in one table.
+fn claims(records: &[Record]) -> Markup {
+    let outcomes = || records.iter().filter_map(|record| Some((record, record.outcome.as_ref()?)));
+    html! {
+        @if outcomes().next().is_some() {
+            div.part {
+                h2.part { "Claims" }
+                p { "What others say, and whether it was measured here. Each verdict follows from figures and ranges that were declared before." }
+                div.scroll { table {
+                    thead { tr { th.text { "experiment" } th.text { "claim" } th.text { "verdict" } } }
+                    tbody { @for (record, outcome) in outcomes() { tr {
+                        td.text { a href={ "#" (record.name) } { (record.name) } }
+                        td.text { @if let Some(claim) = &record.claim { (claim.says) } }
+                        td.text { (judged(outcome)) }
+                    } } }
+                } }
+            }
+        }
+    }
 }
 
 /// How many turns figures come from, how far their rounds are apart, and which of them don't count; `None` if that was not noted.
@@ -311,7 +356,9 @@ mod tests {
             method: "Two lanes.",
             columns: vec![Column::plain("pool"), Column::figures("cost", "cycles")],
             rows: vec![vec!["depot".into(), 12.34.into()]],
-            verdict: "The depot <wins>.".to_owned(),
+            tested: Vec::new(),
+            outcome: None,
+            conclusion: "The depot <wins>.".to_owned(),
             steadiness: Vec::new(),
             void: None,
             counters: Report {
@@ -458,6 +505,36 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text}");
         }
+    }
+
+    #[test]
+    fn verdicts_are_in_a_table_in_the_section_and_above_the_picture() {
+        use crate::verdict::{Prediction, overall, test};
+        const GAIN: Prediction =
+            Prediction::effect("gain of a stack", "%", 74.0, "a stack that saves nothing");
+        let mut record = record();
+        assert!(!page(&[], std::slice::from_ref(&record), &[]).unwrap().contains("Claims"));
+        record.tested = test(&[GAIN], &[(-3.0).into()], None);
+        record.outcome = overall(&record.tested);
+        let text = serde_json::to_string(&record).unwrap();
+        let page = page(&[], &[record], &[]).unwrap();
+        let told =
+            "<span class=\"not-kept\">not reproduced</span>: gain of a stack: −3.00 % is less than 37.0 %";
+        assert_eq!(page.matches(told).count(), 2, "{page}");
+        assert!(page.contains("<td class=\"text\">a stack that saves nothing</td>"), "{page}");
+        assert!(page.contains("pool-order: not reproduced: gain of a stack"), "{page}");
+        let again = read_records(&text).unwrap();
+        assert_eq!(again[0].outcome.as_ref().unwrap().word(), "not reproduced");
+        assert_eq!(again[0].tested[0].measured, Some(-3.0));
+    }
+
+    #[test]
+    fn older_records_have_a_conclusion_and_no_verdict() {
+        let old = serde_json::to_value(record()).unwrap();
+        assert!(old.get("tested").is_none() && old.get("outcome").is_none());
+        assert_eq!(old["verdict"], "The depot <wins>.");
+        let again = read_records(&old.to_string()).unwrap();
+        assert_eq!((again[0].conclusion.as_str(), &again[0].outcome), ("The depot <wins>.", &None));
     }
 
     #[test]

@@ -171,12 +171,6 @@ impl Setting {
         Some(Self::tiny()).filter(|setting| setting.second_cpu.is_some())
     }
 
-    /// The same with both lanes on one CPU, for what cannot wait for a lane that is not running.
-    pub(crate) fn tiny_on_one_cpu() -> Self {
-        let tiny = Self::tiny();
-        Self { second_cpu: Some(tiny.cpu), ..tiny }
-    }
-
     /// What an experiment finds with this setting.
     pub(crate) fn try_out(&self, run: crate::experiment::Run) -> crate::record::Findings {
         run(self, &mut |_| ()).unwrap()

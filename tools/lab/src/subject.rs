@@ -5,6 +5,7 @@ use crate::error::LabError;
 use crate::machine::Machine;
 use crate::record::{Claim, Findings, Record};
 use crate::setting::{Journal, Setting, Steadiness};
+use crate::verdict;
 
 /// Something that can be measured by name: a [`Bench`](crate::bench::Bench) or an
 /// [`Experiment`](crate::experiment::Experiment).
@@ -68,18 +69,24 @@ pub fn run<S: Subject>(
         progress(name);
     };
     let (findings, counters) = counters::gather(|| subject.measure(&setting, &mut step));
-    let Findings { columns, rows, figures, verdict } = findings?;
+    let Findings { columns, rows, figures, answers, conclusion } = findings?;
     let steadiness = setting.journal.take();
+    let void = void(&steadiness);
+    let claim = subject.claim();
+    let predictions = claim.map_or(&[][..], |claim| claim.predictions);
+    let tested = verdict::test(predictions, &answers, void.as_deref());
     Ok(Record {
         name: subject.name(),
         question: subject.question(),
-        claim: subject.claim(),
+        claim,
         method: subject.method(),
         columns,
         rows,
         // What doesn't count is a dash, as in the table.
-        verdict: verdict.replace("NaN", "–"),
-        void: void(&steadiness),
+        conclusion: conclusion.replace("NaN", "–"),
+        outcome: verdict::overall(&tested),
+        tested,
+        void,
         steadiness,
         counters,
         machine,

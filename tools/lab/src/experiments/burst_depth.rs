@@ -9,6 +9,7 @@ use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
 use crate::statistics::median;
 use crate::table::{Cell, Column};
+use crate::verdict::{Answer, Prediction};
 use std::cell::{Cell as Shared, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,11 +19,12 @@ use warmlane_sys::clock;
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "burst-depth",
     question: "how long should bursts and rings be, and what do bursty arrivals lose?",
-    claim: Some(Claim {
-        source: "Arm's DPDK team, article on the internal principles of DPDK optimization on Arm",
+    claim: Claim {
+        source: super::sources::ARM,
         says: "shorter rings lose packets under heavy traffic, longer ones take memory and cache; bursts of 8, 16 or 32 keep \
                neighbouring packets together; the best setting depends on NIC and platform (their figure 7 has no numbers in the text)",
-    }),
+        predictions: &PREDICTIONS,
+    },
     method: "One lane between two rings of the same depth. Buffers from a pool are posted to the receive ring; a poll takes up to a \
              burst of those that have arrived, writes Ethernet addresses and hop count of each, passes the burst to the transmit ring, \
              which frees in bulk what it has held for its depth, and posts fresh buffers. First, everything posted has always arrived: \
@@ -33,6 +35,27 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     steps: None,
     run,
 };
+
+const PREDICTIONS: [Prediction; 3] = [
+    Prediction::at_least(
+        "rings of 64 lose more of a train than rings of 1,024, bursts of 32",
+        "points",
+        1.0,
+        "short rings that lose no more",
+    ),
+    Prediction::at_least(
+        "rings of 4,096 cost more than rings of 512, bursts of 32",
+        "%",
+        3.0,
+        "long rings that cost no more",
+    ),
+    Prediction::at_least(
+        "bursts of 32 gain on bursts of 4, rings of 512",
+        "%",
+        3.0,
+        "bursts that gain nothing",
+    ),
+];
 
 const BURSTS: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
 const DEPTHS: [usize; 7] = [64, 128, 256, 512, 1_024, 2_048, 4_096];
@@ -270,7 +293,8 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
                 &drops,
             ),
         ],
-        verdict: verdict(&cycles, &drops, usual),
+        answers: answers(&cycles, &drops).to_vec(),
+        conclusion: conclusion(&cycles, &drops, usual),
     })
 }
 
@@ -311,12 +335,27 @@ fn map(title: &str, values: &[f64]) -> Figure {
     }
 }
 
+/// What a table says of a burst and a depth.
+fn at(values: &[f64], burst: usize, depth: usize) -> f64 {
+    let position = |of: &[usize], value| of.iter().position(|&other| other == value).unwrap_or(0);
+    values[position(&DEPTHS, depth) * BURSTS.len() + position(&BURSTS, burst)]
+}
+
+fn answers(cycles: &[f64], drops: &[f64]) -> [Answer; 3] {
+    let per_cent = |more: f64, less: f64| 100.0 * (more / less - 1.0);
+    [
+        (at(drops, 32, 64) - at(drops, 32, 1_024)).into(),
+        per_cent(at(cycles, 32, 4_096), at(cycles, 32, 512)).into(),
+        per_cent(at(cycles, 4, 512), at(cycles, 32, 512)).into(),
+    ]
+}
+
 /// A train is this much longer than what is forwarded while it comes.
 fn excess() -> f64 {
     TRAIN as f64 * (1.0 - 1.0 / OVERLOAD)
 }
 
-fn verdict(cycles: &[f64], drops: &[f64], usual: f64) -> String {
+fn conclusion(cycles: &[f64], drops: &[f64], usual: f64) -> String {
     if !usual.is_finite() {
         return "The trains' pace follows from what the usual burst and ring cost, which was not steady enough to count: \
                 there were no trains."
@@ -324,11 +363,9 @@ fn verdict(cycles: &[f64], drops: &[f64], usual: f64) -> String {
     }
     let least =
         |values: &[f64]| (0..values.len()).min_by(|&a, &b| values[a].total_cmp(&values[b])).unwrap_or(0);
-    let column = |burst: usize| BURSTS.iter().position(|&other| other == burst).unwrap_or(0);
-    let at = |values: &[f64], burst: usize, depth: usize| values[depth * BURSTS.len() + column(burst)];
-    let deepest = DEPTHS.len() - 1;
+    let deepest = DEPTHS[DEPTHS.len() - 1];
     let cheapest = least(cycles);
-    let by_depth: Vec<f64> = (0..DEPTHS.len()).map(|depth| at(drops, USUAL.0, depth)).collect();
+    let by_depth = DEPTHS.map(|depth| at(drops, USUAL.0, depth));
     let best = least(&by_depth);
     let deep_cost = at(cycles, USUAL.0, deepest);
     let budget = usual / LOAD;
@@ -346,20 +383,21 @@ fn verdict(cycles: &[f64], drops: &[f64], usual: f64) -> String {
         BURSTS[cheapest % BURSTS.len()],
         DEPTHS[cheapest / BURSTS.len()],
         cycles[cheapest],
-        at(cycles, 4, 3),
-        at(cycles, 256, 3),
+        at(cycles, 4, USUAL.1),
+        at(cycles, 256, USUAL.1),
         excess(),
         by_depth[0],
         by_depth[3],
         DEPTHS[best],
         by_depth[best],
-        by_depth[deepest],
+        at(drops, USUAL.0, deepest),
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::tests::assert_judged;
 
     #[test]
     fn trains_arrive_by_the_clock() {
@@ -395,10 +433,25 @@ mod tests {
     }
 
     #[test]
+    fn turned_figures_refute_the_claim() {
+        let table = |value: fn(usize, usize) -> f64| -> Vec<f64> {
+            DEPTHS.into_iter().flat_map(|depth| BURSTS.map(|burst| value(burst, depth))).collect()
+        };
+        let cost = |burst: usize, depth: usize| 20.0 + 80.0 / burst as f64 + depth as f64 / 400.0;
+        let lost = |_, depth: usize| 70.0 - depth as f64 / 64.0;
+        let as_claimed = answers(&table(cost), &table(lost));
+        let turned = answers(
+            &table(|burst, depth| 100.0 + burst as f64 / 4.0 - depth as f64 / 100.0),
+            &table(|_, depth| depth as f64 / 100.0),
+        );
+        assert_judged(&PREDICTIONS, &as_claimed, &turned);
+    }
+
+    #[test]
     fn without_a_pace_there_is_a_word_instead_of_trains() {
         let none = vec![f64::NAN; BURSTS.len() * DEPTHS.len()];
         assert!(
-            verdict(&none, &none, f64::NAN).ends_with("not steady enough to count: there were no trains.")
+            conclusion(&none, &none, f64::NAN).ends_with("not steady enough to count: there were no trains.")
         );
     }
 

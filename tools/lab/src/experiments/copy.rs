@@ -1,5 +1,6 @@
 //! Copies by size, from and to cache and memory.
 
+use crate::alongside::Alongside;
 use crate::benches::copy::{COLUMNS, Copies, Endpoints, Memory, SIZES, Way};
 use crate::counters;
 use crate::error::LabError;
@@ -8,8 +9,8 @@ use crate::peer::Peer;
 use crate::plot::{Axis, Figure, Marks, Series};
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting, doubt};
-use crate::statistics::median;
 use crate::table::{Cell, Column};
+use crate::verdict::{Answer, Prediction};
 use std::fmt::Write as _;
 use std::time::Instant;
 use warmlane_sys::vector;
@@ -17,11 +18,12 @@ use warmlane_sys::vector;
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "copy",
     question: "What does a copy cost by size, from and to cache and memory, and who copies best?",
-    claim: Some(Claim {
-        source: "Intel's talk on DPDK's performance at the DPDK summit, San Francisco 2014",
+    claim: Claim {
+        source: super::sources::INTEL_TALK,
         says: "rte_memcpy rewritten for AVX2 is on the average of selected sizes 1.85 times as fast as glibc from cache to cache, 4.57 from cache to \
                memory, 1.26 from memory to cache, 2.62 from memory to memory (1.24, 4.06, 1.14, 2.41 before the rewrite)",
-    }),
+        predictions: &PREDICTIONS,
+    },
     method: "The method of DPDK's own measurement: batches of 100 copies of one size that the compiler doesn't know, at addresses that 32 divides, \
              each at a random place of 128 MiB (memory; the same places in the same order for all) or all at one place (cache), on transparent huge pages. A batch of each size follows the other; ours, \
              glibc's memcpy and rte_memcpy take turns. The averages are geometric means over all sizes of how many times faster a size is, as in \
@@ -29,6 +31,15 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     steps: None,
     run,
 };
+
+const SLOWER: &str = "an rte_memcpy that is no faster than glibc";
+
+const PREDICTIONS: [Prediction; COLUMNS.len()] = [
+    Prediction::times("rte_memcpy over glibc, cache to cache", 1.85, SLOWER),
+    Prediction::times("rte_memcpy over glibc, cache to memory", 4.57, SLOWER),
+    Prediction::times("rte_memcpy over glibc, memory to cache", 1.26, SLOWER),
+    Prediction::times("rte_memcpy over glibc, memory to memory", 2.62, SLOWER),
+];
 
 /// Ours, glibc, rte_memcpy: cycles by size.
 type Cycles = [Option<Vec<f64>>; 3];
@@ -58,7 +69,7 @@ fn measure(
 ) -> Result<Cycles, LabError> {
     let mut ways = [Way::Ours, Way::Library].map(|way| Copies::new(endpoints, way));
     let count = if peer.is_some() { NAMES.len() } else { ways.len() };
-    let mut rounds: [Vec<Vec<f64>>; 3] = Default::default();
+    let mut rounds = Alongside::new(count);
     let own = std::process::id();
     let mut measure = |number: usize| {
         let process = peer.as_ref().filter(|_| number == RTE).map_or(own, |peer| peer.process());
@@ -78,7 +89,7 @@ fn measure(
                 (None, None) => Vec::new(),
             };
             let mean = geometric_mean(sizes.iter().copied());
-            rounds[number].push(sizes);
+            rounds.note(number, mean, sizes);
             Ok(mean)
         })
     };
@@ -87,8 +98,7 @@ fn measure(
     let taken = setting.turns(Lanes::One, count, measure)?;
     // Of each size the middle of its rounds that count.
     let middle = |number: usize, size: usize| {
-        let round = |turn: &usize| rounds[number].get(turn + 1)?.get(size).copied();
-        median(&taken.counted.iter().filter_map(round).collect::<Vec<_>>())
+        rounds.median(&taken, number, |sizes: &Vec<f64>| sizes.get(size).copied().unwrap_or(f64::NAN))
     };
     Ok([OURS, LIBRARY, RTE].map(|number| {
         (number < count && doubt(&taken, number).is_none())
@@ -134,10 +144,21 @@ fn findings(found: &[Cycles], missing: Option<&str>) -> Findings {
     if found.iter().any(|cycles| cycles[RTE].is_some()) {
         rows.push(summary("average, times rte_memcpy", RTE));
     }
-    Findings { columns, rows, figures: figures(found), verdict: verdict(found, missing) }
+    let (figures, conclusion) = (figures(found), conclusion(found, missing));
+    Findings { columns, rows, figures, answers: answers(found, missing), conclusion }
 }
 
-fn verdict(found: &[Cycles], missing: Option<&str>) -> String {
+/// How many times faster rte_memcpy is than glibc, from and to each.
+fn answers(found: &[Cycles], missing: Option<&str>) -> Vec<Answer> {
+    let answer = |cycles: &Cycles| match (&cycles[RTE], &cycles[LIBRARY], missing) {
+        (Some(theirs), Some(library), _) => average(theirs, library).into(),
+        (_, _, Some(reason)) => Answer::none(reason),
+        _ => f64::NAN.into(),
+    };
+    found.iter().map(answer).collect()
+}
+
+fn conclusion(found: &[Cycles], missing: Option<&str>) -> String {
     let mut text = format!("With {} instructions, on the average of the sizes, ours is", vector::level());
     let mut behind = Vec::new();
     for (endpoints, cycles) in COLUMNS.iter().zip(found) {
@@ -194,6 +215,22 @@ fn figures(found: &[Cycles]) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::tests::assert_judged;
+
+    #[test]
+    fn turned_figures_refute_the_claim() {
+        let found = |times: [f64; 4]| {
+            times.map(|times| -> Cycles {
+                let ways = [Some(1.0), Some(9.0), Some(9.0 / times)];
+                ways.map(|cycles| cycles.map(|cycles| vec![cycles; SIZES.len()]))
+            })
+        };
+        let claimed = [1.85, 4.57, 1.26, 2.62];
+        let turned = claimed.map(|times| 1.0 / times);
+        assert_judged(&PREDICTIONS, &answers(&found(claimed), None), &answers(&found(turned), None));
+        let without = answers(&[[None, Some(vec![1.0]), None]], Some("there is no DPDK"));
+        assert_eq!(without[0].cannot_tell.as_deref(), Some("there is no DPDK"));
+    }
 
     #[test]
     fn averages_weigh_sizes_and_sides_alike() {
@@ -228,16 +265,16 @@ mod tests {
         assert!((average - 2.0).abs() < 1e-9);
         assert!(
             findings
-                .verdict
+                .conclusion
                 .contains("behind glibc from cache to memory, rte_memcpy from cache to memory. The talk's")
         );
         let findings = super::findings(&[2.0; 4].map(|ours| ways(ours, None)), Some("there is no DPDK"));
         assert_eq!(findings.rows.len(), SIZES.len() + 1);
         assert_eq!(findings.rows[0][3], Cell::Missing);
         assert!(
-            findings.verdict.ends_with("behind nowhere. rte_memcpy was not measured: there is no DPDK."),
+            findings.conclusion.ends_with("behind nowhere. rte_memcpy was not measured: there is no DPDK."),
             "{}",
-            findings.verdict
+            findings.conclusion
         );
     }
 }

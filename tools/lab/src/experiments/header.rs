@@ -9,17 +9,19 @@ use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
 use crate::table::{Cell, Column};
+use crate::verdict::{Answer, Prediction};
 use warmlane_sys::pages::TableMemory;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "header",
     question: "what does a second cache line of packet header cost on transmit?",
-    claim: Some(Claim {
+    claim: Claim {
         source: "Paul Emmerich, \"TX performance regression caused by the mbuf cachline split\", dpdk-dev, 2015-05-11",
         says: "with one line of header (DPDK 1.7.1) a generator sends 14.1 Mpps by the simple path and 10.7 by the full-featured one; with \
                the pool pointer and the offload fields in a second line (2.0.0) 11.0 and 9.3, of which the commit that split the \
                line explains most: +28 % and +15 % for one line",
-    }),
+        predictions: &PREDICTIONS,
+    },
     method: "The seed's generator as a loop of the lab's own: take 32 buffers from a LIFO cache, reset their headers, write a sequence number \
              into the data, write descriptors into a transmit ring, and free the 32 buffers that the ring has held longest: together if they \
              are of one pool (simple), or one by one after looking at reference count, segments and offloads (full-featured). The \
@@ -29,6 +31,24 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     steps: None,
     run,
 };
+
+/// The ring that drivers have by default, as the seed's: index in [`RINGS`].
+const USUAL_RING: usize = 0;
+
+const PREDICTIONS: [Prediction; 2] = [
+    Prediction::effect(
+        "one line against two, simple path, ring of 512",
+        "%",
+        28.0,
+        "a second line that costs nothing",
+    ),
+    Prediction::effect(
+        "one line against two, full-featured path, ring of 512",
+        "%",
+        15.0,
+        "a second line that costs nothing",
+    ),
+];
 
 /// Words in a line.
 const WORDS: usize = 8;
@@ -209,8 +229,14 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         ),
         rows: rows.collect(),
         figures: (0..PATHS.len()).map(|path| figure(path, &costs)).collect(),
-        verdict: verdict(&costs),
+        answers: answers(&costs).to_vec(),
+        conclusion: conclusion(&costs),
     })
+}
+
+/// What DPDK 2.0's division of the header costs by each path, with the usual ring.
+fn answers(costs: &[Costs]) -> [Answer; 2] {
+    [0, 1].map(|path| faster(costs[USUAL_RING][path][0], costs[USUAL_RING][path][2]).into())
 }
 
 /// How many per cent more a second than `other` cycles give.
@@ -231,7 +257,7 @@ fn figure(path: usize, costs: &[Costs]) -> Figure {
     }
 }
 
-fn verdict(costs: &[Costs]) -> String {
+fn conclusion(costs: &[Costs]) -> String {
     let list = |path: usize, layout: usize| {
         let shares = RINGS.iter().zip(costs).map(|(ring, costs)| {
             let (one, other) = (costs[path][0], costs[path][layout]);
@@ -255,6 +281,7 @@ fn verdict(costs: &[Costs]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::tests::assert_judged;
 
     #[test]
     fn no_buffer_is_lost_on_either_path() {
@@ -273,10 +300,17 @@ mod tests {
     }
 
     #[test]
+    fn turned_figures_refute_the_claim() {
+        let (as_claimed, turned) =
+            ([[100.0, 110.0, 128.0], [100.0, 107.0, 115.0]], [[128.0, 110.0, 100.0]; 2]);
+        assert_judged(&PREDICTIONS, &answers(&[as_claimed]), &answers(&[turned]));
+    }
+
+    #[test]
     fn a_tiny_run_has_a_row_for_each_case() {
         let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
         assert_eq!(findings.rows.len(), RINGS.len() * PATHS.len() * LAYOUTS.len());
-        assert!(findings.verdict.contains("The claim says +28 %"));
+        assert!(findings.conclusion.contains("The claim says +28 %"));
         assert_eq!(findings.figures.len(), 2);
     }
 }

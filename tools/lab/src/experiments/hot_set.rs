@@ -5,17 +5,23 @@ use crate::experiment::Experiment;
 use crate::measure::Measure;
 use crate::partner::Partner;
 use crate::plot::{Axis, Figure, Marks, Series};
-use crate::record::Findings;
+use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
 use crate::table::{Cell, Column};
 use crate::two_lanes::{Shape, TwoLanes, read_lines};
+use crate::verdict::{Answer, Prediction};
 use warmlane_mem::PoolKind;
 use warmlane_sync::spsc;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "hot-set",
     question: "Two lanes, one takes and writes, the other reads and frees: how many buffers should go round?",
-    claim: None,
+    claim: Claim {
+        source: super::sources::INTEL_POOLS,
+        says: "the same few buffers should be used over and over, as a pool of many is needed only at times; going round through all \
+               of them misses the caches on almost every buffer. Its own answer, the last freed first, is for threads of one core",
+        predictions: &PREDICTIONS,
+    },
     method: "As pool-order, with frames of one length and 65,535 buffers. A depot keeps a fixed number of them going round, or looks \
              for the best number itself; a ring with lane caches of 256 uses all in turn. Beside them stands what cannot be \
              had for less: no pool and no buffer, but frames that lie in the slots of a ring from lane to lane, where one lane \
@@ -24,6 +30,21 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     steps: Some(|| TRAFFIC.iter().map(Traffic::label).collect()),
     run: |setting, progress| run(setting, progress, &HOT_SETS, &FRAMES),
 };
+
+const PREDICTIONS: [Prediction; 2] = [
+    Prediction::at_least(
+        "all 65,535 in turn (ring, cache) against the depot by itself, 1,520 bytes, 256 under way",
+        "times",
+        1.1,
+        "a pool that goes through all of its buffers at no more cost",
+    ),
+    Prediction::check(
+        "the depot by itself against the best fixed number, 1,520 bytes, 256 under way",
+        "times",
+        [0.0, 1.1],
+        "a search for the number that ends at a bad one",
+    ),
+];
 
 /// What goes over.
 struct Traffic {
@@ -200,7 +221,7 @@ fn run(
     let mut columns = Column::list("way | go round");
     let mut rows: Vec<Vec<Cell>> =
         ways.iter().map(|way| vec![way.name.into(), way.round.map_or(Cell::Missing, Cell::from)]).collect();
-    let (mut figures, mut verdicts) = (Vec::new(), Vec::new());
+    let (mut figures, mut conclusions, mut answers) = (Vec::new(), Vec::new(), Vec::new());
     for traffic in TRAFFIC.iter().filter(|traffic| setting.wants(&traffic.label())) {
         progress(&traffic.label());
         let (fitting, mut started): (Vec<usize>, Vec<_>) = ways
@@ -221,9 +242,17 @@ fn run(
         columns.push(Column::figures(&traffic.label(), "cycles/packet"));
         rows.iter_mut().zip(&costs).for_each(|(row, &cost)| row.push(cost.into()));
         figures.push(picture(traffic, &ways, &costs));
-        verdicts.push(verdict(traffic, &ways, &costs, turns.hop));
+        conclusions.push(conclusion(traffic, &ways, &costs, turns.hop));
+        if traffic.label() == TRAFFIC[0].label() {
+            answers = self::answers(&ways, &costs).to_vec();
+        }
     }
-    Ok(Findings { columns, rows, figures, verdict: verdicts.join(" ") })
+    Ok(Findings { columns, rows, figures, answers, conclusion: conclusions.join(" ") })
+}
+
+fn answers(ways: &[Way], costs: &[f64]) -> [Answer; 2] {
+    let cost = |name| best(name, ways, costs).1;
+    [(cost(RING) / cost(SEARCHING)).into(), (cost(SEARCHING) / cost(DEPOT)).into()]
 }
 
 /// The cheapest of a name: how many go round there, and the cost.
@@ -233,7 +262,7 @@ fn best(name: &str, ways: &[Way], costs: &[f64]) -> (usize, f64) {
     best.map_or((0, f64::NAN), |(way, &cost)| (way.round.unwrap_or(0), cost))
 }
 
-fn verdict(traffic: &Traffic, ways: &[Way], costs: &[f64], hop: Option<f64>) -> String {
+fn conclusion(traffic: &Traffic, ways: &[Way], costs: &[f64], hop: Option<f64>) -> String {
     let lines = traffic.bytes.div_ceil(64);
     let (fixed, fixed_cost) = best(DEPOT, ways, costs);
     let (frames, floor) = best(NO_POOL, ways, costs);
@@ -274,6 +303,7 @@ fn picture(traffic: &Traffic, ways: &[Way], costs: &[f64]) -> Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::tests::assert_judged;
 
     #[test]
     fn a_small_run_has_every_way() {
@@ -290,10 +320,18 @@ mod tests {
     }
 
     #[test]
+    fn turned_figures_refute_the_claim() {
+        let ways = ways(&[128, 256], &[]);
+        let as_claimed = answers(&ways, &[300.0, 250.0, 255.0, 600.0]);
+        let turned = answers(&ways, &[300.0, 250.0, 600.0, 255.0]);
+        assert_judged(&PREDICTIONS, &as_claimed, &turned);
+    }
+
+    #[test]
     fn the_best_is_said_and_what_does_not_count_is_not() {
         let ways = ways(&[128, 256], &[256, 512]);
         let costs = [300.0, 250.0, 260.0, 600.0, f64::NAN, 200.0, f64::NAN, 240.0];
-        let text = verdict(&TRAFFIC[0], &ways, &costs, Some(145.0));
+        let text = conclusion(&TRAFFIC[0], &ways, &costs, Some(145.0));
         assert!(
             text.starts_with("1520 bytes, 256 under way at most: best of the fixed sets is 256, 250 cycles")
         );

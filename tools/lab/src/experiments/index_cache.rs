@@ -9,6 +9,7 @@ use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
 use crate::table::{Cell, Column};
+use crate::verdict::{Answer, Prediction};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_sync::spsc::{self, Consumer, Producer};
@@ -17,10 +18,11 @@ use warmlane_sys::pages::TableMemory;
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "index-cache",
     question: "should rings and lane caches carry 64-bit pointers or 32-bit indices?",
-    claim: Some(Claim {
-        source: "Arm's DPDK team, article on the internal principles of DPDK optimization on Arm",
+    claim: Claim {
+        source: super::sources::ARM,
         says: "a lane cache of indices instead of 64-bit pointers needs less memory and less cache; no figure is given",
-    }),
+        predictions: &PREDICTIONS,
+    },
     method: "Bursts of 32 go round, once as 64-bit positions in memory (a pointer: nothing to compute) and once as 32-bit indices (one \
              multiplication to the address), in turns. One lane: from the front of a FIFO ring of all buffers through a LIFO \
              cache of 512 and back to the ring's end. Two lanes: one sends through a ring, the other one sends back through another. Each is done \
@@ -29,6 +31,21 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     steps: None,
     run,
 };
+
+const PREDICTIONS: [Prediction; 2] = [
+    Prediction::at_least(
+        "indices against pointers, one lane, headers untouched, 262,144 buffers",
+        "%",
+        3.0,
+        "pointers that are carried as fast where their ring is as large as a cache",
+    ),
+    Prediction::at_least(
+        "indices against pointers, one lane, headers written, 262,144 buffers",
+        "%",
+        -3.0,
+        "indices whose multiplication costs more than they save",
+    ),
+];
 
 const BURST: usize = 32;
 /// Entries of a lane cache: DPDK's largest.
@@ -217,7 +234,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
             ];
             rows.push(compare(setting, ways, 1, buffers, touched)?);
         }
-        // Without a second CPU there are no such rows, and the verdict says so.
+        // Without a second CPU there are no such rows, and the conclusion says so.
         for buffers in TWO_LANES {
             let Some(cpu) = setting.second_cpu else { break };
             progress(&format!("two lanes, {buffers} buffers"));
@@ -238,7 +255,8 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         columns,
         rows: rows.iter().map(Row::cells).collect(),
         figures: figures(&rows),
-        verdict: verdict(&rows),
+        answers: answers(&rows).to_vec(),
+        conclusion: conclusion(&rows),
     })
 }
 
@@ -306,7 +324,16 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         .collect()
 }
 
-fn verdict(rows: &[Row]) -> String {
+/// With the most buffers of one lane, where what names them needs most cache.
+fn answers(rows: &[Row]) -> [Answer; 2] {
+    [false, true].map(|touched| {
+        let most = ONE_LANE[ONE_LANE.len() - 1];
+        let row = rows.iter().find(|row| (row.lanes, row.buffers, row.touched) == (1, most, touched));
+        row.map_or(f64::NAN, Row::gain).into()
+    })
+}
+
+fn conclusion(rows: &[Row]) -> String {
     let range = |lanes, touched| {
         let gains = rows.iter().filter(|row| (row.lanes, row.touched) == (lanes, touched)).map(Row::gain);
         let (low, high) = gains
@@ -330,6 +357,7 @@ fn verdict(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::tests::assert_judged;
 
     #[test]
     fn a_tiny_run_compares_every_case() {
@@ -338,7 +366,22 @@ mod tests {
         let lanes =
             if setting.second_cpu.is_some() { ONE_LANE.len() + TWO_LANES.len() } else { ONE_LANE.len() };
         findings.assert_rows(2 * lanes);
-        assert!(findings.verdict.starts_with("Indices move 0.125 lines"), "{}", findings.verdict);
+        assert!(findings.conclusion.starts_with("Indices move 0.125 lines"), "{}", findings.conclusion);
+    }
+
+    #[test]
+    fn turned_figures_refute_the_claim() {
+        let rows = |pointers, indices| {
+            [false, true].map(|touched| Row {
+                lanes: 1,
+                buffers: 262_144,
+                touched,
+                pointers,
+                indices,
+                hop: None,
+            })
+        };
+        assert_judged(&PREDICTIONS, &answers(&rows(2.0, 1.5)), &answers(&rows(1.5, 2.0)));
     }
 
     #[test]

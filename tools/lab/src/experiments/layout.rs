@@ -8,6 +8,7 @@ use crate::plot::{Axis, Figure, Marks, Series};
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
 use crate::table::{Cell, Column};
+use crate::verdict::{Answer, Prediction};
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -27,11 +28,12 @@ use warmlane_wire::ipv4::Ipv4Fields;
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "layout",
     question: "does the distance between buffers decide how fast a router is?",
-    claim: Some(Claim {
+    claim: Claim {
         source: "Kamalakshitha Aligeri (Arm), \"Cache Awareness in DPDK Mempool\", dpdk.org, 2024-06-05",
         says: "l3fwd on one core with a 64 KiB 4-way cache forwards 17 % more with buffers of 2,368 bytes than with 2,048, which use \
                only some of the sets",
-    }),
+        predictions: &PREDICTIONS,
+    },
     method: "The forwarder of `warmlane forward` (validate, look up among 16 routes, rewrite) between a port that replays \
              60-byte frames into fresh buffers and one that holds as many packets as a device's ring does before it frees \
              them, 32 at a time; the same 2,048-byte buffers at each distance, in turns. The sets are counted from addresses, for as \
@@ -39,6 +41,15 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     steps: None,
     run,
 };
+
+const PREDICTIONS: [Prediction; 1] = [Prediction::effect(
+    "2,368 bytes against 2,048, 1,024 packets under way",
+    "%",
+    17.0,
+    "buffers that fold on few sets and are forwarded as fast",
+)];
+/// Packets under way, of which the claim is judged: l3fwd's rings.
+const USUAL_DEPTH: usize = 1_024;
 
 /// Header, headroom and data together: what the seed's shorter buffers had.
 const BUFFER_BYTES: usize = 2_048;
@@ -116,7 +127,19 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     }
     columns.push(Column::figures("forwarder", "cycles/packet"));
     columns.push(Column::figures("rate against 2,048", "%"));
-    Ok(Findings { columns, rows, figures: figures(&ways, &cycles), verdict: verdict(&ways, &cycles) })
+    Ok(Findings {
+        columns,
+        rows,
+        figures: figures(&ways, &cycles),
+        answers: answers(&ways, &cycles).to_vec(),
+        conclusion: conclusion(&ways, &cycles),
+    })
+}
+
+fn answers(ways: &[Way], cycles: &[Vec<f64>]) -> [Answer; 1] {
+    let way = |stride| ways.iter().position(|way| way.stride == stride).unwrap_or(0);
+    let depth = IN_FLIGHT.iter().position(|&depth| depth == USUAL_DEPTH).unwrap_or(0);
+    [gain(cycles[depth][way(2_048)], cycles[depth][way(2_368)]).into()]
 }
 
 /// How many per cent more a second.
@@ -169,7 +192,7 @@ fn figures(ways: &[Way], cycles: &[Vec<f64>]) -> Vec<Figure> {
     figures
 }
 
-fn verdict(ways: &[Way], cycles: &[Vec<f64>]) -> String {
+fn conclusion(ways: &[Way], cycles: &[Vec<f64>]) -> String {
     let gains = |number: usize| {
         let gains = IN_FLIGHT
             .iter()
@@ -289,13 +312,24 @@ fn frames() -> Result<Frames, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::tests::assert_judged;
+
+    #[test]
+    fn turned_figures_refute_the_claim() {
+        let ways = ways(&[]);
+        let of = |folded: f64, spread: f64| {
+            let of_way = |way: &Way| if way.stride == 2_048 { folded } else { spread };
+            answers(&ways, &vec![ways.iter().map(of_way).collect(); IN_FLIGHT.len()])
+        };
+        assert_judged(&PREDICTIONS, &of(117.0, 100.0), &of(100.0, 117.0));
+    }
 
     #[test]
     fn a_tiny_run_has_a_row_for_each_stride_and_depth() {
         let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
         let strides = ways(&CacheShape::of_this_machine()).len();
         findings.assert_rows(strides * IN_FLIGHT.len());
-        assert!(findings.verdict.contains("Against 2,048 bytes"), "{}", findings.verdict);
+        assert!(findings.conclusion.contains("Against 2,048 bytes"), "{}", findings.conclusion);
         for row in &findings.rows {
             let [.., Cell::Figure(cycles), Cell::Figure(_)] = row[..] else { panic!("{row:?}") };
             assert!(cycles > 1.0 && cycles.is_finite());

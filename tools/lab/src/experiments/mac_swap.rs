@@ -7,6 +7,7 @@ use crate::measure::Measure;
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
 use crate::traffic;
+use crate::verdict::{Answer, Prediction};
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,11 +19,12 @@ use warmlane_sys::vector::{self, Vector, Work};
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "mac-swap",
     question: "What is it worth to swap source and destination address of Ethernet headers with vector instructions?",
-    claim: Some(Claim {
-        source: "Joyce Kong and the DPDK team at Arm, article on the principles of DPDK optimisation on Arm",
+    claim: Claim {
+        source: super::sources::ARM,
         says: "swapping source and destination address of four packets at a time with NEON (a shuffle of 16 bytes) gains 20 % over \
                doing it one by one",
-    }),
+        predictions: &PREDICTIONS,
+    },
     method: "Two ways to swap in turns: each packet's six bytes exchanged with six others, and four packets at a time, each by a load of 16 bytes, a \
              shuffle and a store. First on 32 packets in the first-level cache, over and over, which is the swap alone; then within a \
              whole path, as the claim has it: frames of 60 bytes copied into fresh buffers by a replay port, swapped, and sent to a port that frees them. \
@@ -30,6 +32,13 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     steps: None,
     run,
 };
+
+const PREDICTIONS: [Prediction; 1] = [Prediction::effect(
+    "vector against one by one, whole path",
+    "%",
+    20.0,
+    "vector instructions that gain nothing",
+)];
 
 const BURST: usize = 32;
 /// Bursts in a unit of work.
@@ -172,13 +181,18 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     Ok(findings(&alone, &path))
 }
 
+/// Of `path`: without, one by one, vector.
+fn answers(path: &[f64]) -> [Answer; 1] {
+    [gain(path[1], path[2]).into()]
+}
+
 /// `alone`: one by one, vector; `path`: without, one by one, vector.
 fn findings(alone: &[f64], path: &[f64]) -> Findings {
     let rows: [(&str, Option<f64>, f64, f64); 2] = [
         ("the swap alone", None, alone[0], alone[1]),
         ("receive, swap, send", Some(path[0]), path[1], path[2]),
     ];
-    let mut verdict = format!(
+    let mut conclusion = format!(
         "With {} instructions the whole path does {:+.0} % packets in the same time (claimed: +20 % with NEON), the swap alone {:+.0} %.",
         vector::level(),
         gain(path[1], path[2]),
@@ -186,7 +200,7 @@ fn findings(alone: &[f64], path: &[f64]) -> Findings {
     );
     let saved = path[1] - path[2];
     let _ = write!(
-        verdict,
+        conclusion,
         " In the path that is {saved:.1} cycles of the {:.1} that a packet takes, of which {:.1} are receiving and sending: what the swap is worth \
          depends on what else is done.",
         path[1], path[0]
@@ -195,13 +209,15 @@ fn findings(alone: &[f64], path: &[f64]) -> Findings {
         "what | without [cycles/packet] | one by one [cycles/packet] | vector [cycles/packet] | gain [%]",
         ["Swapping addresses", "what is done"],
         &rows,
-        verdict,
+        answers(path).to_vec(),
+        conclusion,
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::tests::assert_judged;
 
     #[test]
     fn both_ways_swap_and_touch_nothing_else() {
@@ -223,6 +239,11 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn turned_figures_refute_the_claim() {
+        assert_judged(&PREDICTIONS, &answers(&[8.0, 12.0, 10.0]), &answers(&[8.0, 10.0, 12.0]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::plot::{Axis, Figure, Marks};
 use crate::record::Findings;
 use crate::table::{Cell, Column};
+use crate::verdict::Answer;
 
 /// How much more is done in the same time, in percent.
 pub(super) fn gain(scalar: f64, vector: f64) -> f64 {
@@ -15,7 +16,8 @@ pub(super) fn compared<More: Into<Cell> + Copy>(
     columns: &str,
     [title, x]: [&str; 2],
     rows: &[(&str, More, f64, f64)],
-    verdict: String,
+    answers: Vec<Answer>,
+    conclusion: String,
 ) -> Findings {
     Findings {
         columns: Column::list(columns),
@@ -26,7 +28,8 @@ pub(super) fn compared<More: Into<Cell> + Copy>(
             })
             .collect(),
         figures: vec![bars(title, x, rows.iter().map(|&(name, _, scalar, vector)| (name, scalar, vector)))],
-        verdict,
+        answers,
+        conclusion,
     }
 }
 

@@ -7,15 +7,17 @@ use crate::experiment::Experiment;
 use crate::record::{Claim, Findings};
 use crate::setting::Setting;
 use crate::table::{Cell, Column};
+use crate::verdict::Prediction;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "tables",
     question: "what do lookups cost by size of the table, by addresses and by burst, and what do changes cost them?",
-    claim: Some(Claim {
-        source: "Arm's DPDK team, article on the internal principles of DPDK optimization on Arm",
+    claim: Claim {
+        source: super::sources::ARM,
         says: "reclamation by quiescent states, which DPDK's LPM is integrated with, is for tables that are changed less often \
                than read, like the routing table; no figure is given",
-    }),
+        predictions: &PREDICTIONS,
+    },
     method: "The prefixes of a full Internet table of each family, or every n-th of them, are looked up in bursts: addresses drawn evenly, inside \
              prefixes drawn evenly, and inside prefixes of which the n-th most popular is drawn n times less often than the first. \
              Changes go through the full table as a feed that starts anew: in the order of addresses each route gets another next hop, \
@@ -24,6 +26,13 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     steps: None,
     run,
 };
+
+const PREDICTIONS: [Prediction; 1] = [Prediction::at_most(
+    "IPv4 lookups beside a feed by 64 against lookups beside an idle writer",
+    "%",
+    10.0,
+    "readers that pay for changes as they would with a lock",
+)];
 
 const MEBIBYTE: f64 = 1_048_576.0;
 
@@ -106,13 +115,31 @@ fn findings(rows: &[Row]) -> Findings {
         columns: Row::columns(),
         rows: rows.iter().map(|row| row.cells(second)).collect(),
         figures: lpm::figures(rows, second),
-        verdict: lpm::verdict(rows, second),
+        answers: lpm::answers(rows).to_vec(),
+        conclusion: lpm::conclusion(rows, second),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::tests::assert_judged;
+
+    #[test]
+    fn turned_figures_refute_the_claim() {
+        let row = |cycles, changes| Row {
+            table: "IPv4",
+            operation: Operation::LookupBeside { changes, batch: 64, scattered: false },
+            entries: 1_000,
+            order: "inside",
+            burst: 64,
+            cycles,
+            memory: None,
+        };
+        let as_claimed = lpm::answers(&[row(10.0, 0.0), row(10.5, 1e6)]);
+        assert_judged(&PREDICTIONS, &as_claimed, &lpm::answers(&[row(10.0, 0.0), row(20.0, 1e6)]));
+        assert!(lpm::answers(&[])[0].cannot_tell.as_ref().unwrap().contains("second CPU"));
+    }
 
     #[test]
     fn a_tiny_run_has_a_row_for_every_combination() {
@@ -130,6 +157,6 @@ mod tests {
             assert!(counts || beside && row[5] == Cell::Missing, "{row:?}");
         }
         assert_eq!(findings.figures.len(), 5 + usize::from(setting.second_cpu.is_some()));
-        assert!(findings.verdict.starts_with("Inside prefixes"), "{}", findings.verdict);
+        assert!(findings.conclusion.starts_with("Inside prefixes"), "{}", findings.conclusion);
     }
 }

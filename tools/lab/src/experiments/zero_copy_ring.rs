@@ -8,17 +8,19 @@ use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
 use crate::table::{Cell, Column};
+use crate::verdict::{Answer, Prediction};
 use warmlane_sync::spin::relax;
 use warmlane_sync::spsc;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "zero-copy-ring",
     question: "What does it gain to write and read bursts in the ring's own memory, instead of copying them?",
-    claim: Some(Claim {
-        source: "Joyce Kong and the DPDK team at Arm, article on the principles of DPDK optimisation on Arm",
+    claim: Claim {
+        source: super::sources::ARM,
         says: "batches of 32, 64 or 128 pointers mean copies of 256, 512 or 1,024 bytes, which the zero-copy functions of \
                the ring help to avoid; no figure is given for the gain",
-    }),
+        predictions: &PREDICTIONS,
+    },
     method: "An I/O lane makes up bursts of 8-byte elements and a worker lane adds all of them up, over a \
              single-producer single-consumer ring of 1,024. Copying, the one fills an array and pushes it, the other \
              pops into an array and adds that up; in place, they reserve and commit, peek and release. Both do the \
@@ -27,6 +29,21 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     steps: None,
     run,
 };
+
+const PREDICTIONS: [Prediction; 2] = [
+    Prediction::at_least(
+        "copied against in place, one lane, bursts of 128",
+        "times",
+        1.03,
+        "copies that cost nothing",
+    ),
+    Prediction::at_least(
+        "copied against in place, two lanes, bursts of 128",
+        "times",
+        1.03,
+        "copies that cost nothing",
+    ),
+];
 
 const CAPACITY: usize = 1024;
 const LONGEST: usize = 128;
@@ -156,7 +173,15 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         ]
     });
     let rows = rows.collect();
-    Ok(Findings { columns, rows, figures: vec![figure(&results)], verdict: verdict(&results) })
+    let (answers, conclusion) = (answers(&results).to_vec(), conclusion(&results));
+    Ok(Findings { columns, rows, figures: vec![figure(&results)], answers, conclusion })
+}
+
+fn answers(results: &[Row]) -> [Answer; 2] {
+    ["one", "two"].map(|lanes| {
+        let row = results.iter().find(|row| (row.lanes, row.size) == (lanes, LONGEST));
+        row.map_or(f64::NAN, |row| row.copied / row.in_place).into()
+    })
 }
 
 fn figure(results: &[Row]) -> Figure {
@@ -174,7 +199,7 @@ fn figure(results: &[Row]) -> Figure {
     }
 }
 
-fn verdict(results: &[Row]) -> String {
+fn conclusion(results: &[Row]) -> String {
     let saved = |lanes: &str| {
         let parts = results.iter().filter(|result| result.lanes == lanes);
         let parts = parts.map(|result| {
@@ -199,12 +224,21 @@ fn verdict(results: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::tests::assert_judged;
 
     #[test]
     fn there_is_a_row_for_each_combination() {
         let Some(setting) = Setting::tiny_on_two_cpus() else { return };
         let findings = setting.try_out(run);
         findings.assert_rows(2 * SIZES.len());
+    }
+
+    #[test]
+    fn turned_figures_refute_the_claim() {
+        let rows = |copied, in_place| {
+            ["one", "two"].map(|lanes| Row { lanes, size: 128, copied, in_place, hop: None })
+        };
+        assert_judged(&PREDICTIONS, &answers(&rows(3.0, 2.0)), &answers(&rows(2.0, 3.0)));
     }
 
     #[test]

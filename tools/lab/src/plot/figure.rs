@@ -110,16 +110,42 @@ const GRID: RGBColor = RGBColor(225, 225, 225);
 /// The error of drawing on `B`.
 type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// Draws figures below each other.
+/// Characters in a line of the caption, and its height.
+const CAPTION_WIDTH: usize = 130;
+const CAPTION_LINE: u32 = 18;
+
+/// A text in lines of words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Draws figures below each other, under a caption if there is one.
 ///
 /// # Errors
 /// [`PlotError`].
-pub fn figures(figures: &[Figure]) -> Result<String, PlotError> {
+pub fn figures(figures: &[Figure], caption: Option<&str>) -> Result<String, PlotError> {
     let mut text = String::new();
     {
         let count = figures.len().max(1);
-        let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT * count as u32)).into_drawing_area();
-        area.fill(&WHITE)?;
+        let lines = caption.map_or_else(Vec::new, |caption| wrapped(caption, CAPTION_WIDTH));
+        let above = if lines.is_empty() { 0 } else { CAPTION_LINE * (lines.len() as u32 + 1) };
+        let whole = SVGBackend::with_string(&mut text, (WIDTH, above + HEIGHT * count as u32));
+        let whole = whole.into_drawing_area();
+        whole.fill(&WHITE)?;
+        let (head, area) = whole.split_vertically(above);
+        for (line, y) in lines.into_iter().zip((CAPTION_LINE / 2..).step_by(CAPTION_LINE as usize)) {
+            head.draw(&Text::new(line, (12, y.cast_signed()), (FONT, 14)))?;
+        }
         for (figure, part) in figures.iter().zip(&area.split_evenly((count, 1))) {
             match &figure.marks {
                 Marks::Lines(series) => draw_lines(part, figure, series)?,
@@ -127,7 +153,7 @@ pub fn figures(figures: &[Figure]) -> Result<String, PlotError> {
                 Marks::HeatMap { columns, rows, values } => draw_fields(part, figure, columns, rows, values)?,
             }
         }
-        area.present()?;
+        whole.present()?;
     }
     Ok(text)
 }
@@ -390,7 +416,7 @@ mod tests {
             rows: vec!["64".to_owned()],
             values: vec![vec![1.5, f64::NAN]],
         };
-        let text = figures(&[figure(lines), figure(bars), figure(map)]).unwrap();
+        let text = figures(&[figure(lines), figure(bars), figure(map)], None).unwrap();
         assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
         for name in ["ring", "depot", "64 bytes", "1,520 bytes", "buffers", "cycles per packet", "1.50"] {
             assert!(text.contains(name), "{name}");
@@ -400,8 +426,8 @@ mod tests {
 
     #[test]
     fn no_values_are_an_empty_picture() {
-        assert!(figures(&[figure(Marks::Lines(Vec::new()))]).unwrap().contains("Pools"));
-        assert!(figures(&[]).unwrap().contains("</svg>"));
+        assert!(figures(&[figure(Marks::Lines(Vec::new()))], None).unwrap().contains("Pools"));
+        assert!(figures(&[], Some("ring: reproduced")).unwrap().contains("</svg>"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::random::Xorshift;
 use crate::routes::{Family, Locality, random_hop};
 use crate::setting::{Lanes, Setting};
 use crate::statistics::median;
+use crate::verdict::Answer;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use warmlane_sys::clock;
@@ -299,7 +300,15 @@ pub(super) fn figures(rows: &[Row], second: f64) -> Vec<Figure> {
     figures
 }
 
-pub(super) fn verdict(rows: &[Row], second: f64) -> String {
+/// What a feed's pace costs lookups: the first of [`PACES`] is idle, the second one a feed.
+pub(super) fn answers(rows: &[Row]) -> [Answer; 1] {
+    [match beside(rows)[..] {
+        [(_, _, alone), (_, _, feed), ..] => ((feed / alone - 1.0) * 100.0).into(),
+        _ => Answer::none("there is no second CPU for a lane that changes the table"),
+    }]
+}
+
+pub(super) fn conclusion(rows: &[Row], second: f64) -> String {
     let mut text = format!("Inside prefixes, in bursts of {BURST},");
     for name in FAMILIES {
         let mut sizes = by_size(rows, name, Locality::Inside);
