@@ -1,5 +1,6 @@
 //! `warmlane demo`
 
+use crate::messages;
 use crate::run::{self, RunFlags};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -43,7 +44,7 @@ const NEIGHBOURS: u8 = 16;
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
     let lanes = arguments.lanes.max(1);
-    eprintln!("warmlane demo: loading 901,899 IPv4 and 160,147 IPv6 prefixes");
+    messages::line("warmlane demo: loading 901,899 IPv4 and 160,147 IPv6 prefixes");
     let config = configuration(lanes);
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
     let ports = ["west", "east"]
@@ -55,7 +56,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let assembly = Assembly::forward(config, pool, ports, &settings)?;
     run::print_notes(&assembly);
     let flags = RunFlags { duration: arguments.run.duration.or(Some(DURATION)), ..arguments.run.clone() };
-    eprintln!("forwarding for {:?}; Ctrl-C ends it earlier", flags.duration.unwrap_or(DURATION));
+    messages::line(format_args!(
+        "forwarding for {:?}; Ctrl-C ends it earlier",
+        flags.duration.unwrap_or(DURATION)
+    ));
     run::to_the_end(assembly, &flags, &signals)
 }
 

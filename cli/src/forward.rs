@@ -1,6 +1,7 @@
 //! `warmlane forward`
 
 use crate::flags::ConfigFlags;
+use crate::messages;
 use crate::run::{self, RunFlags};
 use warmlane::assembly::ports::{AddressFollower, DriverSettings, Opener, PortSettings, check_captures};
 use warmlane::assembly::{Assembly, LaneSettings, Signals};
@@ -57,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     run::to_the_end_with(assembly, &arguments.run, &signals, |_, timeout| {
         std::thread::sleep(timeout);
         if let Err(error) = follower.follow() {
-            eprintln!("warmlane: the kernel's addresses can't be followed: {error}");
+            messages::complain(format_args!("the kernel's addresses can't be followed: {error}"));
         }
     })
 }

@@ -1,6 +1,7 @@
 //! `warmlane lab`: experiments.
 
 use crate::measuring::{self, Defaults, Flags};
+use crate::messages;
 use anyhow::{Context as _, bail};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -134,12 +135,12 @@ fn run_one(experiment: &Experiment, setting: &Setting) -> anyhow::Result<Record>
     // One line that is written over.
     let mut progress = |step: &str| {
         if live {
-            eprint!("\r\x1b[K{}: {step}", experiment.name);
+            messages::raw(format_args!("\r\x1b[K{}: {step}", experiment.name));
         }
     };
     let record = subject::run(experiment, setting, &mut progress);
     if live {
-        eprint!("\r\x1b[K");
+        messages::raw("\r\x1b[K");
     }
     record.with_context(|| format!("experiment '{}'", experiment.name))
 }
@@ -159,7 +160,7 @@ fn write_report(arguments: &ReportArguments) -> anyhow::Result<()> {
         match run_one(experiment, &setting) {
             Ok(record) => records.push(record),
             Err(error) => {
-                eprintln!("note: {error:#}; the page says so");
+                messages::note(format_args!("{error:#}; the page says so"));
                 skipped.push((experiment.name, format!("{error:#}")));
             }
         }

@@ -1,6 +1,8 @@
 //! The `warmlane` command: parse, call, print.
 
 #![forbid(unsafe_code)]
+// They panic where nobody reads: `messages` doesn't.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod cpus;
@@ -13,6 +15,7 @@ mod forward;
 mod generate;
 mod lab;
 mod measuring;
+mod messages;
 mod pool;
 mod router;
 mod run;
@@ -44,7 +47,7 @@ enum Command {
 
 fn main() -> ExitCode {
     if let Err(error) = warmlane::sys::simd::check_environment() {
-        eprintln!("note: {error}");
+        messages::note(error);
     }
     let command = Arguments::parse().command.unwrap_or_else(|| Command::Demo(demo::Arguments::default()));
     let result = match command {
@@ -60,7 +63,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("warmlane: {}", sentence(&error));
+            messages::complain(sentence(&error));
             ExitCode::FAILURE
         }
     }

@@ -7,6 +7,7 @@ mod punt;
 mod reload;
 mod settings;
 
+use crate::messages;
 use crate::run::{self, RunFlags};
 use anyhow::bail;
 use std::fs;
@@ -26,12 +27,16 @@ use warmlane::sys::random::system_seed;
 
 /// Take over forwarding from the kernel, by the kernel's own routes.
 ///
-/// Packets between the given interfaces are forwarded by warm lanes. The kernel stays the control plane: addresses, routes,
-/// neighbours, VLANs and VRFs are its own and are followed as they change, so FRR, BIRD and `ip route` work as before, and
-/// everything that is for the box itself goes on: SSH, ping, ARP, neighbour discovery, BGP, OSPF. No driver is changed.
+/// Packets between the given interfaces are forwarded where that is best: by lanes in user space, in the driver, or in the
+/// kernel's stack (--path). The kernel stays the control plane: addresses, routes, neighbours, VLANs and VRFs are its own and are
+/// followed as they change, so FRR, BIRD and `ip route` work as before, and everything that is for the box itself goes on: SSH,
+/// ping, ARP, neighbour discovery, BGP, OSPF. No driver is changed.
 /// When this ends, however it does, the kernel forwards again.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = EXAMPLES, subcommand_negates_reqs = true)]
+#[command(
+    after_long_help = EXAMPLES,
+    override_usage = "warmlane router [OPTIONS] INTERFACE...\n       warmlane router [OPTIONS] --config FILE\n       warmlane router COMMAND [--socket PATH] [--json]"
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     request: Option<ask::Request>,
@@ -43,6 +48,9 @@ pub(crate) struct Arguments {
     /// again on SIGHUP and by `warmlane router reload`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Say more at the start: what was obtained of each interface, and why not more.
+    #[arg(long, short)]
+    verbose: bool,
     #[command(flatten)]
     settings: settings::Settings,
     #[command(flatten)]
@@ -68,6 +76,11 @@ Examples:
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.request {
+        Some(_) if !arguments.settings.interfaces.is_empty() => {
+            bail!(
+                "a running router is asked without naming interfaces: `warmlane router COMMAND`, see --help"
+            )
+        }
         Some(request) => ask::run(request, &arguments.socket, arguments.run.json),
         None => route(arguments),
     }
@@ -109,9 +122,9 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     reload::check_names(&follower, &settings)?;
     let mut server = Server::new(&arguments.socket)?;
     let punts = punt::open(configs.len(), lane_count, &pool)?;
-    if !configs.is_empty() {
+    if !configs.is_empty() && arguments.verbose {
         let (ipv4, ipv6) = follower.fib().route_counts();
-        eprintln!("note: {ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel");
+        messages::note(format_args!("{ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel"));
     }
 
     // The tables are full: from here on packets come.
@@ -142,11 +155,13 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
     let mut kernel_paths = path::open(&plans, follower.view())?;
     kernel_paths.register(assembly.registry());
-    run::print_notes(&assembly);
-    path::print_notes(&plans);
-    eprintln!("note: forwarding between {}", asked.interfaces.join(", "));
+    if arguments.verbose {
+        run::print_notes(&assembly);
+    }
+    path::print_notes(&plans, assembly.ports());
+    messages::note(format_args!("forwarding between {}", asked.interfaces.join(", ")));
     for warning in follower.warnings() {
-        eprintln!("note: {warning}");
+        messages::note(warning);
     }
     let mut running = reload::Running { arguments, now: asked, plans };
     let (follower, server, running, filters, asks) =
@@ -156,23 +171,25 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         follower.poll(timeout, &server.descriptors());
         let changed = follower.take_local_change();
         if changed && let Err(error) = set_local(filters, follower) {
-            eprintln!("warmlane: what is the box's own can't be left with the kernel: {error}");
+            messages::complain(format_args!("what is the box's own can't be left with the kernel: {error}"));
         }
         kernel_paths.follow(follower.view(), changed);
         for remark in kernel_paths.take_remarks() {
-            eprintln!("warmlane: {remark}");
+            messages::complain(remark);
         }
         let mut host = running.with(assembly);
         if asks.take_reload() {
             match host.reload(follower) {
-                Ok(changed) if changed.is_empty() => eprintln!("note: read again, nothing is different"),
-                Ok(changed) => changed.iter().for_each(|change| eprintln!("note: read again, {change}")),
-                Err(sentence) => eprintln!("warmlane: {sentence}"),
+                Ok(changed) if changed.is_empty() => messages::note("read again, nothing is different"),
+                Ok(changed) => {
+                    changed.iter().for_each(|change| messages::note(format_args!("read again, {change}")))
+                }
+                Err(sentence) => messages::complain(sentence),
             }
         }
         server.serve(follower, &mut host);
         for remark in follower.take_remarks() {
-            eprintln!("warmlane: {remark}");
+            messages::complain(remark);
         }
     })
 }

@@ -1,5 +1,6 @@
 //! Watches a forwarder until it is done, or is told to stop.
 
+use crate::messages;
 use clap::Args;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ pub(crate) struct RunFlags {
     /// Stop once this many packets were received, give or take the bursts under way.
     #[arg(long, value_name = "PACKETS")]
     pub(crate) count: Option<u64>,
-    /// Print the final report as one JSON object on standard output, and nothing else there.
+    /// Print the final report, or the answer of a running router, as one JSON object on standard output, and nothing else there.
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Print no progress line.
@@ -36,11 +37,11 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// Says what was chosen or fell back.
 pub(crate) fn print_notes(assembly: &Assembly) {
     if let Some(fallback) = assembly.pool().fallback() {
-        eprintln!("note: packet memory: {fallback}");
+        messages::note(format_args!("packet memory: {fallback}"));
     }
     for port in assembly.ports() {
         for note in &port.notes {
-            eprintln!("note: port '{}': {note}", port.name);
+            messages::note(format_args!("port '{}': {note}", port.name));
         }
     }
 }
@@ -67,29 +68,30 @@ pub(crate) fn to_the_end_with(
         }
         Event::ReportAsked => {
             progress.clear();
-            eprint!("{}", Report::of(assembly).text());
+            messages::raw(Report::of(assembly).text());
         }
         // It is said at once; the exit status says it again at the end.
         Event::Failure(failure) => {
             progress.clear();
-            eprintln!("warmlane: {failure}");
+            messages::complain(failure);
         }
     });
     progress.clear();
     // What it has at work counts, too, and must have ended before the books are closed.
     drop(meanwhile);
     let outcome = assembly.finish();
-    if flags.json {
-        println!("{}", serde_json::to_string(&outcome.report)?);
+    let printed = if flags.json {
+        messages::print(format_args!("{}\n", serde_json::to_string(&outcome.report)?))
     } else {
-        print!("{}", outcome.report.text());
-    }
+        messages::print(outcome.report.text())
+    };
     for name in &outcome.cut_short {
-        eprintln!(
-            "warmlane: {name} was ended with packets that had not left after two seconds without progress, or ten in all; they are counted as drops"
-        );
+        messages::complain(format_args!(
+            "{name} was ended with packets that had not left after two seconds without progress, or ten in all; they are counted as drops"
+        ));
     }
-    Ok(outcome.result?)
+    outcome.result?;
+    Ok(printed?)
 }
 
 /// The line that is renewed every second.
@@ -128,18 +130,18 @@ impl Progress {
             elapsed.as_secs_f64()
         );
         if std::io::stderr().is_terminal() {
-            eprint!("\r{line}");
+            messages::raw(format_args!("\r{line}"));
             // A progress line that can't be flushed is not worth an error.
             let _ = std::io::stderr().flush();
         } else {
-            eprintln!("{line}");
+            messages::line(line);
         }
         (self.last, self.packets, self.cycles, self.drops) = (elapsed, packets, cycles, drops);
     }
 
     fn clear(&self) {
         if self.shown && self.last > Duration::ZERO && std::io::stderr().is_terminal() {
-            eprintln!();
+            messages::line("");
         }
     }
 }

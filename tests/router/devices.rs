@@ -246,7 +246,7 @@ fn interfaces_without_xdp_are_served_by_the_network_stack() {
     let refused = lab.spawn("w0 m0", "--mode copy").finish(SHORT);
     assert_refused(&refused, &["\"m0\" can't run the XDP program", "mode=best"]);
     // With the choice left open it works, and says what that costs.
-    let mut process = lab.start("w0 m0", "");
+    let mut process = lab.start("w0 m0", "--verbose");
     process.wait_for("the network stack does, which is slower", SHORT);
     RouterLab::finish(process);
 }

@@ -1,6 +1,9 @@
 //! What whoever runs `warmlane router` is told, and can ask for.
 
+use std::process::Command;
+
 use warmlane_system_tests::{RouterLab, SHORT};
+use warmlane_testkit::process::warmlane;
 
 #[test]
 fn it_says_how_full_its_pool_is() {
@@ -44,7 +47,7 @@ fn it_polls_the_interfaces_itself_if_asked() {
     let Some(lab) = RouterLab::new(1500, &[]) else { return };
     let file = lab.directory().join("router.toml");
     std::fs::write(&file, "interfaces = [\"w0\", \"e0\"]\nbusy-poll = true\n").expect("a writable directory");
-    let mut process = lab.spawn("", &format!("--config {}", file.display()));
+    let mut process = lab.spawn("", &format!("--verbose --config {}", file.display()));
     process.wait_for("busy polling", SHORT);
     process.wait_for("note: forwarding between", SHORT);
     RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
@@ -78,4 +81,80 @@ fn questions_in_one_write_are_all_answered_also_to_who_reads_slowly() {
     assert!(lines[0]["routes"].as_array().is_some_and(|routes| routes.len() > 20_000));
     assert!(lines[1]["ports"].is_array() && lines[2]["equal"] == true);
     RouterLab::finish(process);
+}
+
+/// Whoever reads what it says may go away, and those who ask it may have seen enough: it forwards on.
+#[test]
+fn it_goes_on_when_nobody_reads_what_it_says() {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::Stdio;
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    for path in ["tc", "user"] {
+        let mut command = lab.router.command(warmlane());
+        command.args(["router", "w0", "e0", "--path", path, "--socket"]).arg(lab.socket());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut errors = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let starts = errors.any(|line| line.expect("text").contains("note: forwarding between"));
+        assert!(starts, "{path}");
+        drop(errors);
+        drop(child.stdout.take());
+        // Something to say.
+        lab.router.ip("link set e0 down");
+        lab.router.ip("link set e0 up");
+        assert!(
+            Command::new("kill")
+                .args(["-USR1", &child.id().to_string()])
+                .status()
+                .expect("kill starts")
+                .success()
+        );
+        RouterLab::wait_until("it forwards", SHORT, || {
+            lab.west.run("ping -n -c 1 -W 1 198.51.100.2").status.success()
+        });
+        lab.ask("status");
+        let mut ask = lab.router.command(warmlane());
+        ask.args(["router", "status", "--socket"]).arg(lab.socket()).stdout(Stdio::piped());
+        let mut ask = ask.spawn().expect("it starts");
+        drop(ask.stdout.take());
+        assert!(ask.wait().expect("it ends").success());
+        assert!(
+            Command::new("kill")
+                .args(["-INT", &child.id().to_string()])
+                .status()
+                .expect("kill starts")
+                .success()
+        );
+        assert_eq!(child.wait().expect("it ends").code(), Some(0), "{path}");
+    }
+}
+
+#[test]
+fn the_start_says_which_path_each_interface_got_and_little_else() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    for (options, lines) in [
+        (
+            "--path tc",
+            ["interface 'w0': path tc: as it was asked for", "interface 'e0': path tc: as it was asked for"],
+        ),
+        (
+            "--path user",
+            [
+                "interface 'w0': path user: as it was asked for; native XDP, one copy in the kernel each way",
+                "interface 'e0': path user: as it was asked for; native XDP, one copy in the kernel each way",
+            ],
+        ),
+    ] {
+        let process = lab.start("w0 e0", options);
+        process.interrupt();
+        let finished = process.finish(SHORT);
+        finished.expect_success("warmlane router");
+        let said: Vec<&str> =
+            finished.errors.lines().filter_map(|line| line.strip_prefix("note: ")).collect();
+        assert_eq!(said, [&lines[..], &["forwarding between w0, e0"]].concat(), "{}", finished.errors);
+        let process = lab.start("w0 e0", &format!("{options} -v"));
+        process.interrupt();
+        let finished = process.finish(SHORT);
+        let more = finished.errors.lines().filter(|line| line.starts_with("note: ")).count();
+        assert!(options == "--path tc" || more > 3, "{}", finished.errors);
+    }
 }

@@ -1,6 +1,7 @@
 //! Where results go.
 
 use super::progress::Progress;
+use crate::messages;
 use anyhow::Context as _;
 use std::path::PathBuf;
 
@@ -50,9 +51,9 @@ impl OutputFlags {
                 .with_context(|| format!("cannot write the result to {}", path.display()))?;
         }
         if self.json {
-            println!("{}", serde_json::to_string(result)?);
+            messages::print(format_args!("{}\n", serde_json::to_string(result)?))?;
         } else {
-            print!("{}", text());
+            messages::print(text())?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Opens the ports of a generator.
 
+use crate::messages;
 use anyhow::bail;
 use clap::ArgGroup;
 use serde::de::{Deserialize, Deserializer, Error as _};
@@ -187,7 +188,7 @@ pub(super) fn pool(plan: &Plan) -> anyhow::Result<Pool> {
     let data_size = plan.longest().next_multiple_of(LINE_BYTES).max(default.data_size);
     let pool = Pool::new(&PoolConfig { data_size, ..default })?;
     if let Some(fallback) = pool.fallback() {
-        eprintln!("note: packet memory: {fallback}");
+        messages::note(format_args!("packet memory: {fallback}"));
     }
     Ok(pool)
 }
@@ -200,6 +201,6 @@ pub(super) fn cpus(wanted: usize) -> anyhow::Result<Vec<usize>> {
 
 fn tell(port: &Port) {
     for note in &port.capabilities.notes {
-        eprintln!("note: port '{}': {note}", port.name);
+        messages::note(format_args!("port '{}': {note}", port.name));
     }
 }

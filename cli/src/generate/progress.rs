@@ -1,5 +1,6 @@
 //! How far a trial is, for a person who waits.
 
+use crate::messages;
 use std::io::{IsTerminal as _, Write as _};
 use warmlane::functions::generator::Sample;
 
@@ -27,11 +28,11 @@ impl Progress {
                 rate(sample.received, self.last.received)
             );
             if std::io::stderr().is_terminal() {
-                eprint!("\r{line}");
+                messages::raw(format_args!("\r{line}"));
                 // A progress line that can't be flushed is not worth an error.
                 let _ = std::io::stderr().flush();
             } else {
-                eprintln!("{line}");
+                messages::line(line);
             }
             self.last = *sample;
             self.wrote = true;
@@ -41,7 +42,7 @@ impl Progress {
 
     pub(super) fn end(&mut self) {
         if self.wrote && std::io::stderr().is_terminal() {
-            eprintln!();
+            messages::line("");
         }
         *self = Self::new(self.shown);
     }

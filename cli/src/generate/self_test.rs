@@ -4,6 +4,7 @@ use super::output::OutputFlags;
 use super::traffic::TrafficFlags;
 use super::trial::PaceFlags;
 use super::{ports, values};
+use crate::messages;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ pub(super) fn run(arguments: &Arguments, signals: &Signals) -> anyhow::Result<()
     let [mut sender, receiver] = ring_pair::open(["sender", "receiver"], ports::CABLE)?;
     let cpus = ports::cpus(2)?;
     if cpus.len() < 2 {
-        eprintln!("note: there is one CPU: sending and receiving take turns on it, and both suffer");
+        messages::note("there is one CPU: sending and receiving take turns on it, and both suffer");
     }
     let mut tester = Tester::start(sender.take_transmit()?, receiver.receive, &pool, &cpus)?;
     let mut progress = output.progress();

@@ -6,6 +6,7 @@ use super::progress::Progress;
 use super::traffic::TrafficFlags;
 use super::trial::TrialFlags;
 use super::{page, tables, values};
+use crate::messages;
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use std::str::FromStr;
@@ -277,7 +278,9 @@ impl MethodFlags {
         let fits = |size: &u16| profile.with_size(*size).plan().is_ok();
         let (sizes, small): (Vec<u16>, Vec<u16>) = rfc2544::FRAME_SIZES.iter().copied().partition(fits);
         if !small.is_empty() {
-            eprintln!("note: the packets don't fit into frames of {small:?} bytes, so these are left out");
+            messages::note(format_args!(
+                "the packets don't fit into frames of {small:?} bytes, so these are left out"
+            ));
         }
         sizes
     }
@@ -314,7 +317,7 @@ impl Watch for Live<'_> {
             }
             (None, None) => format!("{} sent", result.sent),
         };
-        eprintln!("{}: {rate}, {:.3} s: {what}", self.at_work, result.seconds);
+        messages::line(format_args!("{}: {rate}, {:.3} s: {what}", self.at_work, result.seconds));
     }
 }
 

@@ -90,10 +90,29 @@ fn status(value: &Value) -> Vec<String> {
     lines
 }
 
-/// Each counter that is not zero with its name, below the name of what it belongs to.
+/// Paths as a table, and each other counter that is not zero with its name, below the name of what it belongs to.
 fn counters(value: &Value) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (section, value) in value.as_object().into_iter().flatten() {
+    let paths = list(value, "paths");
+    let mut lines = if paths.is_empty() {
+        Vec::new()
+    } else {
+        table(&["interface", "path", "received", "forwarded", "passed", "dropped"], &paths)
+    };
+    for path in &paths {
+        for (reasons, fate) in [("passes", "passed"), ("drops", "dropped")] {
+            let interface = word(&path["interface"]);
+            let reasons = path[reasons].as_object().into_iter().flatten();
+            lines.extend(reasons.map(|(reason, count)| format!("  {interface} {fate} {reason}: {count}")));
+        }
+    }
+    // Without lanes there is a pool all the same, of which nothing is ever taken.
+    let has_lanes = !list(value, "lanes").is_empty();
+    let others = value.as_object().into_iter().flatten().filter(|(section, _)| match section.as_str() {
+        "paths" | "seconds" => false,
+        "pools" => has_lanes || paths.is_empty(),
+        _ => true,
+    });
+    for (section, value) in others {
         let mut found = Vec::new();
         collect(String::new(), value, &mut found);
         if found.is_empty() {
@@ -159,6 +178,22 @@ mod tests {
             "kernel": { "events": 0 },
         });
         assert_eq!(text(&Request::Counters, &value), "ports\n  eth0 receive packets               7\n");
+    }
+
+    #[test]
+    fn paths_are_a_table_with_the_reasons_below() {
+        let value = json!({
+            "paths": [{
+                "interface": "eth0", "path": "tc", "received": 7, "forwarded": 4, "passed": 2, "dropped": 1,
+                "passes": { "not-ip": 2 }, "drops": { "blackhole": 1 },
+            }],
+            "ports": [], "lanes": [], "pools": [{ "name": "packets", "buffers": 64 }], "seconds": 1.5,
+        });
+        let expected = "interface  path  received  forwarded  passed  dropped\n\
+                        eth0       tc    7         4          2       1\n  \
+                        eth0 passed not-ip: 2\n  \
+                        eth0 dropped blackhole: 1\n";
+        assert_eq!(text(&Request::Counters, &value), expected);
     }
 
     #[test]

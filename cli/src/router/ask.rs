@@ -1,5 +1,6 @@
 //! Requests to a running router.
 
+use crate::messages;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -61,9 +62,9 @@ pub(crate) fn run(request: &Request, socket: &Path, as_json: bool) -> anyhow::Re
         bail!("{error}");
     }
     if as_json {
-        print!("{answer}");
+        messages::print(answer)?;
     } else {
-        print!("{}", answer::text(request, &value));
+        messages::print(answer::text(request, &value))?;
     }
     if value["equal"] == false {
         bail!("{} of {} routes are not as the kernel's", value["differences"], value["routes"]);

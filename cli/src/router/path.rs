@@ -1,11 +1,13 @@
 //! Which way packets of each interface take.
 
 use super::settings::Settings;
+use crate::messages;
 use anyhow::bail;
 use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::functions::forward::control::SourceCheck;
 use warmlane::functions::router::control::kernel::View;
 use warmlane::functions::router::paths::{KernelPaths, Path, PathChoice, Plan, plan as plan_paths};
+use warmlane::port::PortView;
 
 /// Decides for each interface.
 pub(super) fn plan(settings: &Settings) -> anyhow::Result<Vec<Plan>> {
@@ -26,10 +28,10 @@ pub(super) fn plan(settings: &Settings) -> anyhow::Result<Vec<Plan>> {
                 plan.path = Path::Tc;
                 plan.reason = "the card takes VLAN tags out of packets: with `ethtool -K INTERFACE rxvlan off` path xdp would be best";
             }
-            PathChoice::Only(_) => eprintln!(
-                "note: interface '{name}': what comes in with VLAN tags is taken for packets without, as the card takes them out: `ethtool -K {name} rxvlan off`",
+            PathChoice::Only(_) => messages::note(format_args!(
+                "interface '{name}': what comes in with VLAN tags is taken for packets without, as the card takes them out: `ethtool -K {name} rxvlan off`",
                 name = plan.interface
-            ),
+            )),
         }
     }
     let is_in_kernel = |plan: &&Plan| plan.path != Path::User && checks_sources(&plan.interface);
@@ -56,9 +58,15 @@ pub(super) fn open(plans: &[Plan], view: &View) -> anyhow::Result<KernelPaths> {
     Ok(paths)
 }
 
-/// Says which way each takes, and why.
-pub(super) fn print_notes(plans: &[Plan]) {
+/// Says which way each takes and why, a line each. `ports` are those of the user path.
+pub(super) fn print_notes(plans: &[Plan], ports: &[PortView]) {
     for Plan { interface, path, reason, .. } in plans {
-        eprintln!("note: interface '{interface}': path {path}: {reason}");
+        let port = ports.iter().find(|port| port.name == *interface);
+        // Of what was obtained, the first two words are how packets are exchanged with the kernel.
+        let obtained = port.and_then(|port| port.notes.first()).map_or(String::new(), |note| {
+            let words: Vec<&str> = note.split(", ").take(2).collect();
+            format!("; {}", words.join(", "))
+        });
+        messages::note(format_args!("interface '{interface}': path {path}: {reason}{obtained}"));
     }
 }

@@ -1,5 +1,6 @@
 //! The interfaces by which the kernel gets what only it can forward.
 
+use crate::messages;
 use anyhow::Context as _;
 use std::fs;
 use warmlane::drivers::kernel::tap::{self, TapOptions};
@@ -85,10 +86,10 @@ pub(super) fn connect(interfaces: Vec<PuntInterface>, ports: &[XdpPort], lanes: 
                 Entrance::Port
             }
             Err(reason) => {
-                eprintln!(
-                    "note: what only the kernel can forward of interface '{name}' reaches it by {} ({reason}): rules and filters of the kernel's that look at the interface don't see '{name}', and packets of VRFs and of such rules are dropped instead; Linux 6.6 and native XDP avoid that",
+                messages::note(format_args!(
+                    "what only the kernel can forward of interface '{name}' reaches it by {} ({reason}): rules and filters of the kernel's that look at the interface don't see '{name}', and packets of VRFs and of such rules are dropped instead; Linux 6.6 and native XDP avoid that",
                     interface.name
-                );
+                ));
                 Entrance::Other(interface.mac)
             }
         };
