@@ -59,8 +59,27 @@ fn interfaces_that_can_not_are_named_with_the_remedy() {
         "--mode zero-copy",
         &["\"w0\" can't exchange packets without copies", "mode=best"],
     );
+    for path in ["user", "tc", "best"] {
+        refused(&lab, "w0 lo", &format!("--path {path}"), &["\"lo\" is the loopback", "leave it out"]);
+    }
+    refused(&lab, "w0 e0", "--buffers 10", &["10 buffers are too few", "--buffers 1024"]);
     lab.router.ip("link set e0 down");
     refused(&lab, "w0 e0", "", &["\"e0\" is down", "ip link set e0 up"]);
+}
+
+#[test]
+fn the_control_socket_makes_no_directories() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let directory = lab.directory().join("none");
+    let mut command = lab.router.command(warmlane());
+    command.args(["router", "w0", "e0", "--socket"]).arg(directory.join("router.sock"));
+    let before = state(&lab);
+    assert_refused(
+        &Process::run(&mut command, SHORT),
+        &["no directory", &format!("mkdir {}", directory.display())],
+    );
+    assert!(!directory.exists());
+    assert_eq!(state(&lab), before);
 }
 
 #[test]

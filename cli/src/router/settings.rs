@@ -13,6 +13,9 @@ use warmlane::functions::router::datapath::HoldLimits;
 use warmlane::functions::router::paths::Paths;
 use warmlane::mem::PoolConfig;
 
+/// The fewest packet buffers: some bursts on their way, in either direction, and those that a lane keeps in reserve.
+const FEWEST_BUFFERS: u32 = 1_024;
+
 /// The file's keys are the flags' names. What a flag says, counts more.
 #[expect(clippy::struct_excessive_bools, reason = "as many flags")]
 #[derive(clap::Args, Clone, Debug, Default, Deserialize)]
@@ -35,7 +38,7 @@ pub(super) struct Settings {
     /// and is the slowest.
     #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(XdpMode::WORDS).try_map(|word| word.parse::<XdpMode>()))]
     pub(super) mode: Option<XdpMode>,
-    /// Packet buffers. Usually 4,096 for each receive queue and 2,048 for each lane and interface, and at least 16,384.
+    /// Packet buffers, 1,024 at least. Usually 4,096 for each receive queue and 2,048 for each lane and interface, and at least 16,384.
     #[arg(long, value_name = "COUNT")]
     pub(super) buffers: Option<u32>,
     /// Neighbours that each lane waits for at a time, 4,096 at most. New ones, of packets that come in by one interface, may be
@@ -108,6 +111,11 @@ impl Settings {
         };
         if settings.interfaces.is_empty() {
             bail!("say which interfaces to forward between, as in `warmlane router eth0 eth1`");
+        }
+        if let Some(count) = settings.buffers.filter(|count| *count < FEWEST_BUFFERS) {
+            bail!(
+                "{count} buffers are too few to forward with: say --buffers {FEWEST_BUFFERS} or more, or leave it out"
+            );
         }
         if settings.lanes == Some(0) {
             bail!("a router needs at least one lane: say --lanes 1 or more");
@@ -259,8 +267,8 @@ mod tests {
         assert_eq!(lanes(1).buffer_count(&[1, 1]), 16_384);
         assert_eq!(lanes(1).buffer_count(&[8, 8]), 2_048 * (32 + 2));
         assert_eq!(lanes(4).buffer_count(&[8, 8]), 2_048 * (32 + 8));
-        let said = Settings { buffers: Some(100), ..lanes(4) };
-        assert_eq!(said.buffer_count(&[8, 8]), 100);
+        let said = Settings { buffers: Some(2_000), ..lanes(4) };
+        assert_eq!(said.buffer_count(&[8, 8]), 2_000);
     }
 
     #[test]

@@ -17,6 +17,9 @@ use super::protocol::{Host, Request};
 /// Connections at a time; more wait.
 const CONNECTIONS: usize = 16;
 
+/// The directory of the usual control socket, which is made if it isn't there. Others are their owners' business.
+const DIRECTORY: &str = "/run/warmlane";
+
 /// Why there is no control socket.
 #[derive(Debug, Error)]
 pub enum ServerError {
@@ -33,6 +36,14 @@ pub enum ServerError {
     InTheWay {
         /// What.
         path: PathBuf,
+    },
+    /// It would be in a directory that isn't there.
+    #[error("there is no directory {directory:?} for the control socket {path:?}: `mkdir {}`, or say --socket with another path", directory.display())]
+    NoDirectory {
+        /// Where.
+        path: PathBuf,
+        /// What there isn't.
+        directory: PathBuf,
     },
     /// The system refuses.
     #[error("can't make the control socket {path:?}: {source}; say --socket with another path")]
@@ -61,7 +72,14 @@ impl Server {
         use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
         let system = |source| ServerError::System { path: path.to_owned(), source };
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(system)?;
+            if directory == Path::new(DIRECTORY) {
+                fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(system)?;
+            } else if !directory.is_dir() {
+                return Err(ServerError::NoDirectory {
+                    path: path.to_owned(),
+                    directory: directory.to_owned(),
+                });
+            }
         }
         if let Ok(there) = fs::symlink_metadata(path) {
             if !there.file_type().is_socket() {

@@ -72,7 +72,7 @@ pub enum PlanError {
         name: String,
     },
     /// It leads nowhere.
-    #[error("interface {name:?} is the loopback: nothing is forwarded there")]
+    #[error("interface {name:?} is the loopback, where nothing is forwarded: leave it out")]
     Loopback {
         /// Its name.
         name: String,
@@ -111,6 +111,9 @@ fn plan_one(
         PathChoice::Only(path) => (path, "as it was asked for"),
         PathChoice::Best => best::path(link, of_link),
     };
+    if link.mac == Some([0; 6]) {
+        return Err(PlanError::Loopback { name: name.to_owned() });
+    }
     if path != Path::User {
         check(link, path, view)?;
     }
@@ -119,9 +122,6 @@ fn plan_one(
 
 fn check(link: &Link, path: Path, view: &View) -> Result<(), PlanError> {
     let name = link.name.clone();
-    if link.mac == Some([0; 6]) {
-        return Err(PlanError::Loopback { name });
-    }
     if link.mac.is_none() && path == Path::Xdp {
         return Err(PlanError::NotEthernet { name });
     }
