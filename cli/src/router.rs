@@ -2,6 +2,8 @@
 
 mod answer;
 mod ask;
+mod control;
+mod interfaces;
 mod path;
 mod punt;
 mod reload;
@@ -10,14 +12,17 @@ mod settings;
 use crate::messages;
 use crate::run::{self, RunFlags};
 use anyhow::bail;
+use control::Control;
+use interfaces::Interfaces;
 use std::fs;
 use std::path::PathBuf;
 use warmlane::assembly::{Assembly, LaneSettings, Signals};
 use warmlane::counters::Labels;
-use warmlane::drivers::common::{Interface, InterfaceName, LocalSink as _};
+use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::drivers::xdp::{self, LocalFilter, Steering, Umem, XdpOptions, XdpPort};
+
 use warmlane::functions::router;
-use warmlane::functions::router::control::{Follower, Host as _, Server};
+use warmlane::functions::router::control::{Follower, Server};
 use warmlane::functions::router::datapath::{HoldLimits, Punt};
 use warmlane::functions::router::paths::Path;
 use warmlane::lane::IdlePolicy;
@@ -94,7 +99,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.config.is_some() {
         signals.catch_reload()?;
     }
-    let plans = path::plan(&asked)?;
+    let plans = path::plan(&asked, &asked.interfaces)?;
     let on_user_path: Vec<String> =
         plans.iter().filter(|plan| plan.path == Path::User).map(|plan| plan.interface.clone()).collect();
     let queues = u32::try_from(lane_count).unwrap_or(u32::MAX);
@@ -139,58 +144,41 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let _reentries = punts.reentries;
     let filters: Vec<(String, LocalFilter)> =
         ports.iter().map(|port| (port.port.name.clone(), port.monitor.local.clone())).collect();
-    set_local(&filters, &follower)?;
+    control::set_local(&filters, &follower)?;
     let ports: Vec<Port> = ports.into_iter().map(|port| port.port).collect();
     let idle = if asked.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
     let lane_settings = LaneSettings { lanes: lane_count, idle, ..LaneSettings::default() };
     let mut outputs = punts.outputs.into_iter();
-    let assembly = Assembly::start(pool, &lane_settings, ports, |lane| {
-        let (routes, hold) = follower.lane(&lane.name, hold_limits)?;
-        let forwarder = lane.forwarder(routes, settings.icmp);
-        let punt = Punt::new(punts.entrances.clone());
-        let outputs = outputs.next().unwrap_or_default();
-        Ok(router::pipeline(forwarder, hold, punt, lane.take_ports(), outputs)?)
-    })?
-    .with_punts(&punt_views);
+    let start = || {
+        Assembly::start(pool, &lane_settings, ports, |lane| {
+            let (routes, hold) = follower.lane(&lane.name, hold_limits)?;
+            let forwarder = lane.forwarder(routes, settings.icmp);
+            let punt = Punt::new(punts.entrances.clone());
+            let outputs = outputs.next().unwrap_or_default();
+            Ok(router::pipeline(forwarder, hold, punt, lane.take_ports(), outputs)?)
+        })
+    };
+    let assembly = start()?.with_punts(&punt_views);
     assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
-    let mut kernel_paths = path::open(&plans, follower.view())?;
-    kernel_paths.register(assembly.registry());
+    let interfaces = Interfaces::open(plans, follower.view(), assembly.registry())?;
     if arguments.verbose {
         run::print_notes(&assembly);
     }
-    path::print_notes(&plans, assembly.ports());
+    path::print_notes(interfaces.plans(), assembly.ports());
     messages::note(format_args!("forwarding between {}", asked.interfaces.join(", ")));
     for warning in follower.warnings() {
         messages::note(warning);
     }
-    let mut running = reload::Running { arguments, now: asked, plans };
-    let (follower, server, running, filters, asks) =
-        (&mut follower, &mut server, &mut running, &filters, &signals);
+    let mut control = Control {
+        running: reload::Running { arguments, now: asked, interfaces },
+        follower: &mut follower,
+        server: &mut server,
+        filters: &filters,
+        signals: &signals,
+    };
     // The paths in the kernel end with this.
     run::to_the_end_with(assembly, &arguments.run, &signals, move |assembly, timeout| {
-        follower.poll(timeout, &server.descriptors());
-        let changed = follower.take_local_change();
-        if changed && let Err(error) = set_local(filters, follower) {
-            messages::complain(format_args!("what is the box's own can't be left with the kernel: {error}"));
-        }
-        kernel_paths.follow(follower.view(), changed);
-        for remark in kernel_paths.take_remarks() {
-            messages::complain(remark);
-        }
-        let mut host = running.with(assembly);
-        if asks.take_reload() {
-            match host.reload(follower) {
-                Ok(changed) if changed.is_empty() => messages::note("read again, nothing is different"),
-                Ok(changed) => {
-                    changed.iter().for_each(|change| messages::note(format_args!("read again, {change}")))
-                }
-                Err(sentence) => messages::complain(sentence),
-            }
-        }
-        server.serve(follower, &mut host);
-        for remark in follower.take_remarks() {
-            messages::complain(remark);
-        }
+        control.poll(assembly, timeout);
     })
 }
 
@@ -201,16 +189,6 @@ fn receive_queues(interface: &str) -> anyhow::Result<u32> {
 
 /// The smallest pool.
 const NO_PACKETS: u32 = 64;
-
-/// Tells each port's program what is the kernel's own.
-fn set_local(filters: &[(String, LocalFilter)], follower: &Follower) -> std::io::Result<()> {
-    let addresses = follower.local_addresses();
-    for (name, filter) in filters {
-        filter.set_addresses(&addresses)?;
-        filter.set_mac(follower.local_mac(name))?;
-    }
-    Ok(())
-}
 
 /// The kernel must be a router, or nothing would be forwarded when Warmlane ends.
 fn check_forwarding() -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ mod daemons;
 mod devices;
 mod fail_closed;
 mod hosts;
+mod interfaces;
 mod lanes;
 mod operation;
 mod paths;

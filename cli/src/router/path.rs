@@ -5,22 +5,38 @@ use crate::messages;
 use anyhow::bail;
 use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::functions::forward::control::SourceCheck;
-use warmlane::functions::router::control::kernel::View;
-use warmlane::functions::router::paths::{KernelPaths, Path, PathChoice, Plan, plan as plan_paths};
+use warmlane::functions::router::paths::{Path, PathChoice, Plan, plan as plan_paths};
 use warmlane::port::PortView;
 
-/// Decides for each interface.
-pub(super) fn plan(settings: &Settings) -> anyhow::Result<Vec<Plan>> {
+/// What is said of an interface's path, by which it is decided.
+pub(super) fn choice(settings: &Settings, name: &str) -> anyhow::Result<PathChoice> {
+    let (paths, checks) = (settings.paths()?, settings.changeable()?.source_checks);
+    Ok(match paths.of(name) {
+        // What only lanes can do.
+        PathChoice::Best if settings.mode.is_some() || checks.of(name) != SourceCheck::Off => {
+            PathChoice::Only(Path::User)
+        }
+        choice => choice,
+    })
+}
+
+/// Decides for each of these interfaces.
+pub(super) fn plan(settings: &Settings, names: &[String]) -> anyhow::Result<Vec<Plan>> {
     let (paths, checks) = (settings.paths()?, settings.changeable()?.source_checks);
     let checks_sources = |name: &str| checks.of(name) != SourceCheck::Off;
+    if let Some((_, name)) = settings
+        .interfaces
+        .iter()
+        .enumerate()
+        .find(|(place, name)| settings.interfaces[..*place].contains(name))
+    {
+        bail!("interface '{name}' is there twice: name each once");
+    }
     if let Some(name) = paths.names().find(|name| !settings.interfaces.iter().any(|known| known == name)) {
         bail!("path names '{name}', which is no interface of this router: `ip link` lists them");
     }
-    let mut plans = plan_paths(&settings.interfaces, |name| match paths.of(name) {
-        // What only lanes can do.
-        PathChoice::Best if settings.mode.is_some() || checks_sources(name) => PathChoice::Only(Path::User),
-        choice => choice,
-    })?;
+    // What is said can be understood: it was read when the settings were.
+    let mut plans = plan_paths(names, |name| choice(settings, name).unwrap_or_default())?;
     // At the XDP hook a packet whose tag the card has taken out looks like one without.
     for plan in plans.iter_mut().filter(|plan| plan.path == Path::Xdp && strips_tags(&plan.interface)) {
         match paths.of(&plan.interface) {
@@ -47,15 +63,6 @@ pub(super) fn plan(settings: &Settings) -> anyhow::Result<Vec<Plan>> {
 fn strips_tags(interface: &str) -> bool {
     let found = InterfaceName::new(interface).ok().and_then(|name| Interface::find(&name).ok());
     found.is_some_and(|found| found.strips_vlan_tags && found.kind != "veth")
-}
-
-/// Puts the interfaces on kernel paths that are to be there.
-pub(super) fn open(plans: &[Plan], view: &View) -> anyhow::Result<KernelPaths> {
-    let mut paths = KernelPaths::new(plans.iter().map(|plan| plan.link).collect());
-    let in_kernel = plans.iter().filter(|plan| plan.path != Path::User);
-    let interfaces: Vec<_> = in_kernel.map(|plan| (plan.interface.clone(), plan.link, plan.path)).collect();
-    paths.open(&interfaces, view)?;
-    Ok(paths)
 }
 
 /// Says which way each takes and why, a line each. `ports` are those of the user path.

@@ -1,18 +1,18 @@
 //! Reads the configuration again while packets flow.
 
 use super::Arguments;
+use super::interfaces::Interfaces;
 use super::settings::Settings;
 use anyhow::bail;
-use serde_json::{Value, json};
+use serde_json::Value;
 use warmlane::assembly::{Assembly, Report};
 use warmlane::functions::router::control::{Follower, Host, RouterSettings};
-use warmlane::functions::router::paths::Plan;
 
 /// What a running router goes by.
 pub(super) struct Running<'a> {
     pub(super) arguments: &'a Arguments,
     pub(super) now: Settings,
-    pub(super) plans: Vec<Plan>,
+    pub(super) interfaces: Interfaces,
 }
 
 impl<'a> Running<'a> {
@@ -28,7 +28,8 @@ impl<'a> Running<'a> {
         let new = self.arguments.settings.with_file(Some(file))?;
         let settings = new.changeable()?;
         check_names(follower, &settings)?;
-        let changed = self.now.changes(&new)?;
+        let mut changed = self.now.changes(&new)?;
+        changed.extend(self.interfaces.reload(&self.now, &new, follower.view())?);
         follower.set(&settings)?;
         self.now = new;
         Ok(changed)
@@ -57,10 +58,7 @@ impl Host for RunningHost<'_, '_> {
     }
 
     fn paths(&mut self) -> Value {
-        let paths = self.running.plans.iter().map(|plan| {
-            json!({ "interface": plan.interface, "path": plan.path.to_string(), "reason": plan.reason })
-        });
-        paths.collect()
+        self.running.interfaces.status()
     }
 
     fn reload(&mut self, follower: &mut Follower) -> Result<Vec<String>, String> {

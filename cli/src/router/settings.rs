@@ -169,18 +169,15 @@ impl Settings {
         self.lanes.unwrap_or(1)
     }
 
-    /// What is different in `new`, a sentence each.
+    /// What is different in `new`, a sentence each, apart from interfaces and their paths.
     ///
     /// # Errors
     /// Names what can't be changed while packets flow.
     pub(super) fn changes(&self, new: &Self) -> anyhow::Result<Vec<String>> {
-        let list = |settings: &Self| settings.interfaces.join(" ");
         let mode = |settings: &Self| settings.mode.unwrap_or_default().to_string();
         let buffers =
             |settings: &Self| settings.buffers.map_or("as usual".to_owned(), |count| count.to_string());
         let fixed = [
-            ("interfaces", list(self), list(new)),
-            ("path", self.paths()?.to_string(), new.paths()?.to_string()),
             ("lanes", self.lane_count().to_string(), new.lane_count().to_string()),
             ("mode", mode(self), mode(new)),
             ("buffers", buffers(self), buffers(new)),

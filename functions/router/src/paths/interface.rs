@@ -35,7 +35,7 @@ pub(super) struct Interface {
     pub(super) path: Path,
     /// Frames can be redirected to it, as far as is known.
     pub(super) sends_redirected: bool,
-    /// It was deleted.
+    /// It was deleted, or isn't the router's any more.
     pub(super) is_gone: bool,
     known: Knowledge,
     settings: ArrayMap<Settings>,
@@ -91,6 +91,12 @@ impl Interface {
         };
         self.attachment = Some(attachment);
         Ok(())
+    }
+
+    /// Lets the program work no more. What it has counted stays.
+    pub(super) fn detach(&mut self) {
+        self.attachment = None;
+        self.is_gone = true;
     }
 
     /// Whether the program stays at work if this process is killed, unless it is told otherwise.

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use warmlane_bpf::BpfError;
-use warmlane_counters::Registry;
 use warmlane_table::{IpPrefix, Prefix};
 
 use super::choice::Path;
 use super::interface::{Interface, Knowledge};
 use super::layout::{Egress, Ingress, Settings};
+use super::plan::Plan;
+use super::report::PathView;
 use super::switches;
 use crate::control::kernel::{Link, LinkIndex, View, XdpFeatures, shortened};
 use crate::control::local;
@@ -22,8 +23,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct KernelPaths {
     interfaces: Vec<Interface>,
-    /// Interfaces of the router that packets may leave by, on any path.
-    members: Vec<LinkIndex>,
+    /// Interfaces of the router that packets may leave by, on any path, by their names.
+    members: BTreeMap<String, LinkIndex>,
     looked: Instant,
     /// What went wrong the last time.
     failure: Option<String>,
@@ -31,34 +32,83 @@ pub struct KernelPaths {
 }
 
 impl KernelPaths {
-    /// None yet. `members` are the interfaces of the router, on any path.
-    pub fn new(members: Vec<LinkIndex>) -> Self {
-        Self { interfaces: Vec::new(), members, looked: Instant::now(), failure: None, remarks: Vec::new() }
+    /// None yet.
+    #[expect(clippy::new_without_default, reason = "it begins to look at the clock")]
+    pub fn new() -> Self {
+        Self {
+            interfaces: Vec::new(),
+            members: BTreeMap::new(),
+            looked: Instant::now(),
+            failure: None,
+            remarks: Vec::new(),
+        }
     }
 
-    /// Puts interfaces on kernel paths, all or none: each has a name, its number, and the path.
+    /// Puts interfaces on their paths, all or none, and then takes others away, while those that are in neither list go on.
+    /// Packets may leave by those on path user, and that is all that is known of them here. Where an interface had the same path
+    /// before, its counters go on; those that are new are returned, for the registry.
     ///
     /// # Errors
-    /// [`BpfError`]: nothing is attached then.
-    pub fn open(&mut self, interfaces: &[(String, LinkIndex, Path)], view: &View) -> Result<(), BpfError> {
-        for (name, link, path) in interfaces {
-            self.interfaces.push(Interface::new(name, *link, *path)?);
+    /// [`BpfError`]: nothing is different then.
+    pub fn change(
+        &mut self,
+        opened: &[Plan],
+        closed: &[Plan],
+        view: &View,
+    ) -> Result<Vec<PathView>, BpfError> {
+        let (members, count) = (self.members.clone(), self.interfaces.len());
+        let mut begun = Vec::new();
+        if let Err(error) = self.open(opened, view, &mut begun) {
+            for index in begun {
+                self.interfaces[index].detach();
+            }
+            self.interfaces.truncate(count);
+            self.members = members;
+            return Err(error);
         }
-        self.tell(view)?;
-        // What drivers can't do yet, they may once a program is attached.
-        self.remarks.clear();
-        self.interfaces.iter_mut().for_each(|interface| interface.sends_redirected = true);
-        let attached = self.interfaces.iter_mut().try_for_each(Interface::attach);
-        let told = attached.and_then(|()| self.tell(view));
-        if told.is_err() {
-            self.interfaces.clear();
+        for plan in closed {
+            if !opened.iter().any(|other| other.interface == plan.interface) {
+                self.members.remove(&plan.interface);
+            }
         }
-        told
+        let is_closed = |interface: &&mut Interface| {
+            closed.iter().any(|plan| plan.interface == interface.name && plan.path == interface.path)
+        };
+        self.interfaces.iter_mut().filter(is_closed).for_each(Interface::detach);
+        if !closed.is_empty() {
+            // What was on its way there left by the others until now.
+            self.follow(view, true);
+            warmlane_bpf::wait_for_running();
+        }
+        Ok(self.interfaces.iter().skip(count).map(|interface| interface.view.clone()).collect())
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.interfaces.is_empty()
+    /// `begun` gets the places of interfaces that were started on.
+    fn open(&mut self, plans: &[Plan], view: &View, begun: &mut Vec<usize>) -> Result<(), BpfError> {
+        for plan in plans {
+            self.members.insert(plan.interface.clone(), plan.link);
+            if plan.path == Path::User {
+                continue;
+            }
+            let is_same =
+                |known: &Interface| known.name == plan.interface && known.path == plan.path && known.is_gone;
+            let index = self.interfaces.iter().position(is_same).unwrap_or(self.interfaces.len());
+            if index == self.interfaces.len() {
+                self.interfaces.push(Interface::new(&plan.interface, plan.link, plan.path)?);
+            }
+            begun.push(index);
+            let interface = &mut self.interfaces[index];
+            (interface.link, interface.is_gone) = (plan.link, false);
+        }
+        let remarks = self.remarks.len();
+        self.tell(view)?;
+        // What drivers can't do yet, they may once a program is attached.
+        self.remarks.truncate(remarks);
+        for &index in &*begun {
+            self.interfaces[index].sends_redirected = true;
+        }
+        begun.iter().try_for_each(|&index| self.interfaces[index].attach())?;
+        self.tell(view)
     }
 
     /// Follows the kernel: `changed` says that links or addresses may be different. To be called now and then also if not, since the
@@ -69,7 +119,8 @@ impl KernelPaths {
         }
         for interface in &mut self.interfaces {
             if !interface.is_gone && !view.links().contains_key(&interface.link) {
-                interface.is_gone = true;
+                interface.detach();
+                self.members.remove(&interface.name);
                 self.remarks.push(format!("interface {} went away: it was deleted", interface.name));
             }
         }
@@ -99,9 +150,9 @@ impl KernelPaths {
             own_addresses: own_addresses.collect(),
             ..Knowledge::default()
         };
-        let native = self.take_redirected(view);
+        let native = self.take_redirected();
         let mut result = Ok(());
-        for interface in &mut self.interfaces {
+        for interface in self.interfaces.iter_mut().filter(|interface| !interface.is_gone) {
             let mut known = common.clone();
             if interface.path == Path::Xdp {
                 known.devices.clone_from(&native);
@@ -123,9 +174,8 @@ impl KernelPaths {
     }
 
     /// The interfaces that frames can be redirected to, and a remark about those that can't be.
-    fn take_redirected(&mut self, view: &View) -> BTreeSet<LinkIndex> {
-        let on_xdp =
-            |interface: &Interface| interface.path == Path::Xdp && view.links().contains_key(&interface.link);
+    fn take_redirected(&mut self) -> BTreeSet<LinkIndex> {
+        let on_xdp = |interface: &Interface| interface.path == Path::Xdp && !interface.is_gone;
         let mut links: BTreeSet<LinkIndex> = self
             .interfaces
             .iter()
@@ -148,11 +198,9 @@ impl KernelPaths {
         links
     }
 
-    /// Shows what the programs count, which stays readable when they have ended.
-    pub fn register(&self, registry: &Registry) {
-        for Interface { view, .. } in &self.interfaces {
-            registry.add(view.labels(), view.clone());
-        }
+    /// What the programs count, which stays readable when they have ended.
+    pub fn views(&self) -> impl Iterator<Item = &PathView> {
+        self.interfaces.iter().map(|interface| &interface.view)
     }
 }
 
@@ -232,8 +280,8 @@ fn vlans(link: &Link, view: &View) -> BTreeMap<u32, Ingress> {
 }
 
 /// Where packets may leave: by these links and the VLANs on them.
-fn egresses(view: &View, members: &[LinkIndex]) -> BTreeMap<LinkIndex, Egress> {
-    let is_member = |link: &LinkIndex| members.contains(link);
+fn egresses(view: &View, members: &BTreeMap<String, LinkIndex>) -> BTreeMap<LinkIndex, Egress> {
+    let is_member = |link: &LinkIndex| members.values().any(|member| member == link);
     let of = |link: &Link| match (link.vlan, link.lower) {
         _ if is_member(&link.index) => Some(Egress { device: link.index, ..Egress::default() }),
         (Some(vlan), Some(lower)) if is_member(&lower) => Some(Egress { device: lower, vlan, padding: 0 }),

@@ -1,0 +1,154 @@
+//! Interfaces of `warmlane router` come and go while it runs, and the others go on.
+
+use std::fs;
+
+use warmlane_system_tests::flows::{self, Received, Receiver};
+use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
+
+/// For frames that are redirected to a veth interface, its other end must be ready.
+fn let_host_take_redirected(host: &warmlane_testkit::namespace::Namespace, interface: &str) {
+    let line = format!("ethtool -K {interface} gro on");
+    host.run(&line).expect_success(&line);
+}
+
+/// What the program of an interface has forwarded.
+fn forwarded(lab: &RouterLab, interface: &str) -> u64 {
+    let counters = lab.ask("counters");
+    let paths = counters["paths"].as_array().unwrap_or_else(|| panic!("no paths: {counters:#}"));
+    let of_interface = paths.iter().filter(|path| path["interface"] == interface);
+    of_interface.filter_map(|path| path["forwarded"].as_u64()).sum()
+}
+
+fn path(lab: &RouterLab, interface: &str) -> Option<String> {
+    let status = lab.ask("status");
+    let paths = status["paths"].as_array().unwrap_or_else(|| panic!("no paths: {status:#}"));
+    let found = paths.iter().find(|path| path["interface"] == interface)?;
+    Some(found["path"].as_str().expect("a word").to_owned())
+}
+
+#[test]
+fn a_reload_adds_and_removes_them_without_a_packet_lost_of_the_others() {
+    for path_of_all in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
+        let third = lab.third_host();
+        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0"), (&third, "x0")] {
+            let_host_take_redirected(host, interface);
+        }
+        lab.east.ip("address add 203.0.113.1/32 dev lo");
+        lab.router.ip("route add 203.0.113.1 via 198.51.100.2");
+        let file = lab.directory().join("router.toml");
+        let write = |interfaces: &str| {
+            fs::write(&file, format!("interfaces = [{interfaces}]\npath = \"{path_of_all}\"\n"))
+                .expect("a writable directory");
+        };
+        write("\"w0\", \"e0\"");
+        let mut process = lab.start("", &format!("--path {path_of_all} --config {}", file.display()));
+        RouterLab::check_ping(&lab.west, &["203.0.113.1", "192.0.3.2"]);
+        let receiver = Receiver::start(&lab.east, "203.0.113.1");
+        let mut sender = flows::send(&lab.west, "203.0.113.1");
+        let mut rounds = 0;
+        while !sender.has_ended() {
+            write("\"w0\", \"e0\", \"x0\"");
+            let answer = lab.ask("reload");
+            assert!(answer["changed"].to_string().contains("interface 'x0' is new: path "), "{answer:#}");
+            write("\"w0\", \"e0\"");
+            let answer = lab.ask("reload");
+            assert_eq!(answer["changed"], serde_json::json!(["interface 'x0' is left to the kernel"]));
+            rounds += 1;
+        }
+        sender.finish(SHORT).expect_success("send");
+        assert_eq!(Receiver::finish([receiver]), [Received::ALL], "{path_of_all}");
+        assert!(rounds >= 2, "{rounds}");
+
+        // By a signal; and it forwards there, both ways.
+        let before = forwarded(&lab, "x0");
+        RouterLab::check_ping(&third, &["198.51.100.2"]);
+        assert_eq!(forwarded(&lab, "x0"), before, "it is the kernel's now");
+        write("\"w0\", \"e0\", \"x0\"");
+        process.signal("HUP");
+        process.wait_for("note: read again, interface 'x0' is new: path ", SHORT);
+        assert_eq!(path(&lab, "x0").as_deref(), Some(path_of_all));
+        RouterLab::check_ping(&third, &["198.51.100.2", "2001:db8:2::2"]);
+        // One packet of each neighbour in a second is the kernel's, so that it checks whether that is there.
+        assert!(forwarded(&lab, "x0") >= before + 2);
+
+        // What can't be is refused, and all is as before.
+        write("\"w0\", \"e0\", \"x0\", \"x7\"");
+        assert_refused(&lab.try_ask("reload"), &["nothing was changed", "no interface \"x7\""]);
+        write("\"w0\", \"x0\", \"x0\"");
+        assert_refused(&lab.try_ask("reload"), &["nothing was changed", "'x0' is there twice"]);
+        assert_eq!(path(&lab, "e0").as_deref(), Some(path_of_all));
+        RouterLab::check_ping(&third, &["198.51.100.2"]);
+        process.interrupt();
+        process.finish(SHORT).expect_success("warmlane router");
+        assert!(!lab.router.run("ip -details link show").output.contains("prog/xdp"));
+    }
+}
+
+#[test]
+fn a_reload_moves_one_to_another_path() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let_host_take_redirected(&lab.east, "e0");
+    let_host_take_redirected(&lab.west, "w0");
+    let file = lab.directory().join("router.toml");
+    let write = |path: &str| {
+        fs::write(&file, format!("interfaces = [\"w0\", \"e0\"]\npath = {path}\n"))
+            .expect("a writable directory");
+    };
+    write("\"tc\"");
+    let mut command = lab.router.command(warmlane_testkit::process::warmlane());
+    command.args(["router", "--quiet", "--config"]).arg(&file).arg("--socket").arg(lab.socket());
+    let mut process = warmlane_testkit::process::Process::spawn(&mut command);
+    process.wait_for("note: forwarding between", SHORT);
+    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+    write("[\"tc\", \"w0=xdp\"]");
+    let answer = lab.ask("reload");
+    assert_eq!(
+        answer["changed"],
+        serde_json::json!(["interface 'w0' was on path tc: path xdp: as it was asked for"])
+    );
+    assert_eq!((path(&lab, "w0").as_deref(), path(&lab, "e0").as_deref()), (Some("xdp"), Some("tc")));
+    assert!(lab.router.run("ip -details link show w0").output.contains("prog/xdp"));
+    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+    RouterLab::check_ping(&lab.east, &["192.0.2.2"]);
+    write("\"tc\"");
+    lab.ask("reload");
+    assert!(!lab.router.run("ip -details link show w0").output.contains("prog/xdp"));
+    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+    process.interrupt();
+    process.finish(SHORT).expect_success("warmlane router");
+}
+
+#[test]
+fn one_that_is_made_again_is_taken_again() {
+    for path_of_all in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
+        let third = lab.third_host();
+        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0"), (&third, "x0")] {
+            let_host_take_redirected(host, interface);
+        }
+        lab.east.ip("address add 203.0.113.1/32 dev lo");
+        lab.router.ip("route add 203.0.113.1 via 198.51.100.2");
+        let mut process = lab.start("w0 e0 x0", &format!("--path {path_of_all}"));
+        RouterLab::check_ping(&lab.west, &["203.0.113.1", "192.0.3.2"]);
+        let receiver = Receiver::start(&lab.east, "203.0.113.1");
+        let sender = flows::send(&lab.west, "203.0.113.1");
+        lab.router.ip("link delete x0");
+        process.wait_for("interface x0 went away: it was deleted", SHORT);
+        assert_eq!(lab.ask("status")["paths"][2]["gone"], true);
+        drop(third);
+        let third = lab.third_host();
+        let_host_take_redirected(&third, "x0");
+        process.wait_for(&format!("note: interface 'x0' is there again: path {path_of_all}"), SHORT);
+        assert!(lab.ask("status")["paths"][2].get("gone").is_none());
+        sender.finish(SHORT).expect_success("send");
+        assert_eq!(Receiver::finish([receiver]), [Received::ALL], "{path_of_all}");
+        let before = (forwarded(&lab, "x0"), forwarded(&lab, "w0"));
+        RouterLab::check_ping(&third, &["192.0.2.2", "2001:db8:1::2"]);
+        // What it counted before it went is not forgotten.
+        assert!(before.0 > 0 && forwarded(&lab, "x0") >= before.0 + 2, "{before:?}");
+        assert!(forwarded(&lab, "w0") >= before.1 + 2, "{before:?}");
+        process.interrupt();
+        process.finish(SHORT).expect_success("warmlane router");
+    }
+}
