@@ -2,18 +2,21 @@
 
 mod answer;
 mod ask;
+mod capabilities;
 mod control;
 mod interfaces;
 mod path;
 mod punt;
 mod reload;
+mod service;
 mod settings;
 
 use crate::messages;
 use crate::run::{self, RunFlags};
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use control::Control;
 use interfaces::Interfaces;
+use service::Service;
 use std::fs;
 use std::path::PathBuf;
 use warmlane::assembly::{Assembly, LaneSettings, Signals};
@@ -158,18 +161,21 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
             Ok(router::pipeline(forwarder, hold, punt, lane.take_ports(), outputs)?)
         })
     };
-    let assembly = start()?.with_punts(&punt_views);
+    // What lanes touch comes from the network.
+    let assembly = capabilities::without(start)??.with_punts(&punt_views);
     assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
     let interfaces = Interfaces::open(plans, follower.view(), assembly.registry())?;
     if arguments.verbose {
         run::print_notes(&assembly);
     }
+    capabilities::drop_most().context("capabilities that aren't needed any more can't be given up")?;
     path::print_notes(interfaces.plans(), assembly.ports());
     messages::note(format_args!("forwarding between {}", asked.interfaces.join(", ")));
     for warning in follower.warnings() {
         messages::note(warning);
     }
     let mut control = Control {
+        service: Service::ready(interfaces.sentence()),
         running: reload::Running { arguments, now: asked, interfaces },
         follower: &mut follower,
         server: &mut server,

@@ -1,6 +1,7 @@
 //! What is done beside lanes and programs, over and over.
 
 use super::reload::Running;
+use super::service::Service;
 use crate::messages;
 use std::time::Duration;
 use warmlane::assembly::{Assembly, Signals};
@@ -11,6 +12,7 @@ use warmlane::functions::router::control::{Follower, Host as _, Server};
 /// A running router's control side.
 pub(super) struct Control<'a> {
     pub(super) running: Running<'a>,
+    pub(super) service: Service,
     pub(super) follower: &'a mut Follower,
     pub(super) server: &'a mut Server,
     /// Of each port on the user path.
@@ -44,6 +46,8 @@ impl Control<'_> {
         for remark in follower.take_remarks() {
             messages::complain(remark);
         }
+        self.service.watch(assembly, follower.follows());
+        self.service.say(self.running.interfaces.sentence());
     }
 }
 

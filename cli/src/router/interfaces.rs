@@ -38,6 +38,17 @@ impl Interfaces {
         &self.plans
     }
 
+    /// How it is with them, in a line.
+    pub(super) fn sentence(&self) -> String {
+        let one = |plan: &Plan| {
+            let is_gone = self.gone.contains(&plan.interface);
+            let path = if is_gone { "gone".to_owned() } else { plan.path.to_string() };
+            format!("{} ({path})", plan.interface)
+        };
+        let all: Vec<String> = self.plans.iter().map(one).collect();
+        format!("forwarding between {}", all.join(", "))
+    }
+
     /// The same for the control socket.
     pub(super) fn status(&self) -> Value {
         let one = |plan: &Plan| {

@@ -2,6 +2,7 @@
 
 use super::Arguments;
 use super::interfaces::Interfaces;
+use super::service;
 use super::settings::Settings;
 use anyhow::bail;
 use serde_json::Value;
@@ -62,6 +63,7 @@ impl Host for RunningHost<'_, '_> {
     }
 
     fn reload(&mut self, follower: &mut Follower) -> Result<Vec<String>, String> {
-        self.running.reload(follower).map_err(|error| format!("nothing was changed: {error:#}"))
+        let reloaded = service::reloading(|| self.running.reload(follower));
+        reloaded.map_err(|error| format!("nothing was changed: {error:#}"))
     }
 }

@@ -109,6 +109,8 @@ pub struct Follower {
     asked: HashMap<(LinkIndex, IpAddr), Instant>,
     checked: Instant,
     resync: Option<Instant>,
+    /// Since when the kernel couldn't be heard.
+    deaf: Option<Instant>,
     /// The tables were too full, or a lane hung: nothing is tried until everything is.
     held_back: bool,
     counters: KernelCounters,
@@ -174,6 +176,7 @@ impl Follower {
             asked: HashMap::new(),
             checked: Instant::now(),
             resync: None,
+            deaf: None,
             held_back: false,
             counters: KernelCounters::new(),
             local_changed: false,
@@ -181,6 +184,11 @@ impl Follower {
             hook_watch,
             bypass_netfilter,
         })
+    }
+
+    /// Whether what the kernel says is heard.
+    pub fn follows(&self) -> bool {
+        self.deaf.is_none()
     }
 
     /// Goes on with these settings, from the next bursts on.
@@ -365,6 +373,7 @@ impl Follower {
                 self.resync = Some(Instant::now());
             }
             Err(error) => {
+                self.deaf.get_or_insert_with(Instant::now);
                 self.remarks.push(format!("the kernel's events can't be read: {error}"));
                 self.resync = Some(Instant::now() + Duration::from_secs(1));
             }
@@ -417,10 +426,12 @@ impl Follower {
         self.counters.resyncs().add(1);
         match list(&mut self.request_socket) {
             Ok(fresh) => {
+                self.deaf = None;
                 self.view.become_like(fresh);
                 self.catch_up();
             }
             Err(error) => {
+                self.deaf.get_or_insert_with(Instant::now);
                 self.remarks.push(format!("the kernel's routes can't be listed: {error}"));
                 self.resync = Some(Instant::now() + Duration::from_secs(1));
                 // After an error, an answer to the old request may still come.

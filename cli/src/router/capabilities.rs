@@ -1,0 +1,45 @@
+//! What a running router may do of what only root may: no more than it needs.
+
+use caps::errors::CapsError;
+use caps::{CapSet, Capability, CapsHashSet};
+
+/// Those that are kept by the thread that follows the kernel. Both are for programs at interfaces that come later, and what they are told;
+/// CAP_NET_ADMIN besides to ask the kernel for neighbours, and what netfilter has.
+const KEPT: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_BPF];
+
+/// Drops what isn't needed any more once all is set up.
+///
+/// # Errors
+/// The system refuses.
+pub(super) fn drop_most() -> Result<(), CapsError> {
+    keep(&CapsHashSet::from(KEPT))
+}
+
+/// Does something on a thread without capabilities, which those have not either that it starts.
+///
+/// # Errors
+/// The system refuses to take them; nothing is done then.
+pub(super) fn without<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, CapsError> {
+    let on_thread = || keep(&CapsHashSet::new()).map(|()| work());
+    std::thread::scope(|scope| match scope.spawn(on_thread).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+/// For the calling thread, and those that it starts from now on. A program that it would run can't have others either.
+fn keep(kept: &CapsHashSet) -> Result<(), CapsError> {
+    // Only who has this may, and who hasn't isn't root: a program that it ran would have none.
+    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
+        for capability in caps::read(None, CapSet::Bounding)?.difference(kept) {
+            caps::drop(None, CapSet::Bounding, *capability)?;
+        }
+    }
+    caps::clear(None, CapSet::Ambient)?;
+    caps::clear(None, CapSet::Inheritable)?;
+    for set in [CapSet::Effective, CapSet::Permitted] {
+        let left: CapsHashSet = caps::read(None, set)?.intersection(kept).copied().collect();
+        caps::set(None, set, &left)?;
+    }
+    Ok(())
+}
