@@ -36,7 +36,7 @@ static const char *const modes[] = {"one-lane", "two-lanes", "transmit"};
 
 static const char *const usage =
 	"usage: pool EAL-OPTIONS -- [--mode one-lane|two-lanes|transmit] [--kind ring_mp_mc|stack|lf_stack] [--cache N]\n"
-	"            [--buffers N] [--burst N] [--bytes N] [--ring N] [--held N]";
+	"            [--buffers N] [--burst N] [--bytes N] [--ring N] [--held N] [--ahead N]";
 
 struct headers {
 	struct rte_ether_hdr ethernet;
@@ -52,6 +52,8 @@ struct state {
 	unsigned int burst;
 	unsigned int held;
 	unsigned int bytes;
+	/* With two lanes: how many packets ahead a lane asks for the lines of one; 0 if it doesn't. */
+	unsigned int ahead;
 	struct headers headers;
 	uint8_t frame[LARGEST_FRAME] __rte_cache_aligned;
 	/* Written by the second lane alone. */
@@ -75,6 +77,41 @@ static struct round one_lane(void *context)
 	return round;
 }
 
+/* Both lines of a packet's header, and the first of its data, whose address follows from the header's. */
+static inline void ask_to_read(const struct state *state, struct rte_mbuf *packet)
+{
+	rte_mbuf_prefetch_part1(packet);
+	rte_mbuf_prefetch_part2(packet);
+	rte_prefetch0(rte_mbuf_buf_addr(packet, state->pool) + RTE_PKTMBUF_HEADROOM);
+}
+
+/* The same for who writes them: rte_prefetch0_write is experimental in DPDK 22.11. */
+static inline void ask_to_write(const struct state *state, struct rte_mbuf *packet)
+{
+	__builtin_prefetch(packet, 1, 3);
+	__builtin_prefetch((char *)packet + LINE, 1, 3);
+	__builtin_prefetch(rte_mbuf_buf_addr(packet, state->pool) + RTE_PKTMBUF_HEADROOM, 1, 3);
+}
+
+/* As rte_pktmbuf_alloc_bulk, which resets one packet after the other, each when its lines have come. */
+static inline int allocate(struct state *state, struct rte_mbuf **packets)
+{
+	unsigned int asked = RTE_MIN(state->ahead, state->burst);
+
+	if (state->ahead == 0)
+		return rte_pktmbuf_alloc_bulk(state->pool, packets, state->burst);
+	if (rte_mempool_get_bulk(state->pool, (void **)packets, state->burst) != 0)
+		return -1;
+	for (unsigned int i = 0; i < asked; i++)
+		ask_to_write(state, packets[i]);
+	for (unsigned int i = 0; i < state->burst; i++) {
+		if (asked < state->burst)
+			ask_to_write(state, packets[asked++]);
+		rte_pktmbuf_reset(packets[i]);
+	}
+	return 0;
+}
+
 static struct round first_lane(void *context)
 {
 	struct state *state = context;
@@ -84,7 +121,7 @@ static struct round first_lane(void *context)
 	for (unsigned int tries = 0; tries < PACKETS_PER_CLOCK / state->burst; tries++) {
 		unsigned int sent = 0;
 
-		if (rte_pktmbuf_alloc_bulk(state->pool, packets, state->burst) != 0) {
+		if (allocate(state, packets) != 0) {
 			/* The second lane has them. */
 			rte_pause();
 			continue;
@@ -107,7 +144,7 @@ static void second_lane(void *context)
 {
 	struct state *state = context;
 	struct rte_mbuf *packets[LARGEST_BURST];
-	unsigned int count = 0;
+	unsigned int count = 0, asked;
 	uint64_t sum = 0;
 
 	if (state->held == 0 || rte_ring_count(state->ring) >= state->held)
@@ -116,7 +153,12 @@ static void second_lane(void *context)
 		rte_pause();
 		return;
 	}
+	asked = RTE_MIN(state->ahead, count);
+	for (unsigned int i = 0; i < asked; i++)
+		ask_to_read(state, packets[i]);
 	for (unsigned int i = 0; i < count; i++) {
+		if (state->ahead != 0 && asked < count)
+			ask_to_read(state, packets[asked++]);
 		const uint8_t *data = rte_pktmbuf_mtod(packets[i], const uint8_t *);
 
 		for (unsigned int offset = 0; offset < packets[i]->data_len; offset += LINE)
@@ -202,6 +244,7 @@ int main(int argc, char **argv)
 		{"cache", required_argument, NULL, 'c'},   {"buffers", required_argument, NULL, 'b'},
 		{"burst", required_argument, NULL, 'n'},   {"bytes", required_argument, NULL, 'l'},
 		{"ring", required_argument, NULL, 'r'},	   {"held", required_argument, NULL, 'h'},
+		{"ahead", required_argument, NULL, 'a'},
 		{NULL, 0, NULL, 0},
 	};
 	static struct state state = {.burst = 32, .bytes = 1520};
@@ -237,6 +280,9 @@ int main(int argc, char **argv)
 			break;
 		case 'h':
 			state.held = number(optarg, 0, 1 << 20);
+			break;
+		case 'a':
+			state.ahead = number(optarg, 0, LARGEST_BURST);
 			break;
 		default:
 			fail("%s", usage);

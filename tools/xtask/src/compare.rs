@@ -12,11 +12,13 @@ mod side;
 mod traffic;
 mod turns;
 
-use std::process::ExitCode;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use warmlane_lab::machine::Machine;
+use warmlane_lab::statistics::median;
 use warmlane_lab::turns::any_seed;
 use warmlane_sys::affinity;
 
@@ -24,9 +26,10 @@ use crate::gate;
 use crate::workspace;
 use catalogue::Comparison;
 pub(crate) use catalogue::Lanes;
+use dpdk::Dpdk;
 use outcome::Outcome;
 pub(crate) use setting::Setting;
-use setting::Sides;
+use setting::{FINALISTS, Sides};
 pub(crate) use side::Side;
 pub(crate) use turns::{Taken, take as take_turns};
 
@@ -42,6 +45,9 @@ pub(crate) fn usual(lanes: Lanes) -> (u64, f64) {
         Lanes::Fed => (9, 1.0),
     }
 }
+
+/// Rounds of each peer to find out which few of many are the fastest.
+const TRIALS: usize = 3;
 
 /// The exit status of `--check` where a promise is not kept; 1 and 2 are errors.
 const NOT_KEPT: u8 = 3;
@@ -68,6 +74,9 @@ pub(crate) struct Arguments {
     /// Draws the order in which the sides take turns; another one each time if not given
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
+    /// Build the peers on the DPDK that was installed with this prefix, instead of the distribution's
+    #[arg(long, value_name = "PREFIX")]
+    dpdk: Option<PathBuf>,
     /// The CPU that all sides run on, one at a time; the last one that this process may use if not given
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
@@ -91,6 +100,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         arguments.names.iter().map(|name| catalogue::find(name)).collect::<anyhow::Result<_>>()?
     };
     let mut setting = Setting::of(workspace::metadata(None)?)?;
+    if let Some(prefix) = &arguments.dpdk {
+        Dpdk::installed(Some(prefix))
+            .with_context(|| format!("no DPDK was installed with the prefix {}", prefix.display()))?;
+        setting.dpdk = Some(prefix.clone());
+    }
     let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());
     for comparison in comparisons {
         match one(comparison, &mut setting, arguments) {
@@ -190,8 +204,8 @@ fn compare(
     plan: Plan,
     machine: Machine,
 ) -> anyhow::Result<Outcome> {
+    let (names, commands): (Vec<_>, Vec<_>) = fastest(sides.peers, cpus, plan.length)?.into_iter().unzip();
     let mut ours = Side::start("ours", &sides.ours, cpus)?;
-    let (names, commands): (Vec<_>, Vec<_>) = sides.peers.into_iter().unzip();
     let mut peers = names
         .iter()
         .zip(&commands)
@@ -200,14 +214,36 @@ fn compare(
     let Plan { rounds, length, seed } = plan;
     let taken = turns::take(&mut ours, &mut peers, cpus, rounds, length, seed)?;
     let missing = sides.missing.or_else(|| sides.pages.unfair.clone());
-    Outcome::new(comparison, &names, taken, length, missing, machine)
+    let outcome = Outcome::new(comparison, &names, taken, length, missing, machine)?;
+    Ok(Outcome { dpdk: sides.dpdk, ..outcome })
+}
+
+/// Of many peers the fastest few, by some rounds of each alone: those that take turns with ours after that, so that what was luck here
+/// is none there.
+fn fastest(
+    peers: Vec<(String, Command)>,
+    cpus: &[usize],
+    length: Duration,
+) -> anyhow::Result<Vec<(String, Command)>> {
+    if peers.len() <= FINALISTS {
+        return Ok(peers);
+    }
+    let mut timed = Vec::new();
+    for (name, command) in peers {
+        let mut side = Side::start(&name, &command, cpus)?;
+        let rounds: Vec<f64> =
+            (0..TRIALS).map(|_| Ok(side.measure(length)?.cycles_per_unit)).collect::<anyhow::Result<_>>()?;
+        timed.push((median(&rounds), (name, command)));
+    }
+    timed.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    timed.truncate(FINALISTS);
+    Ok(timed.into_iter().map(|(_, peer)| peer).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use huge_pages::Pages;
-    use std::process::Command;
 
     pub(super) static EXAMPLE: Comparison = Comparison {
         name: "example",
@@ -217,6 +253,20 @@ mod tests {
         lanes: Lanes::One,
         prepare: |_| bail!("not to be run"),
     };
+
+    #[test]
+    fn of_many_peers_the_fastest_few_take_turns() {
+        let cpus = [affinity::allowed_cpus().unwrap()[0]];
+        let chosen = |cycles: &[&str]| {
+            let peers = cycles.iter().map(|cycles| ((*cycles).to_owned(), program(cycles))).collect();
+            let chosen = fastest(peers, &cpus, Duration::from_millis(1)).unwrap();
+            chosen.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        let few = ["900", "500", "700", "600", "800", "400"];
+        assert_eq!(chosen(&few), few);
+        let many = ["900", "500", "700", "600", "800", "400", "300", "1000"];
+        assert_eq!(chosen(&many), ["300", "400", "500", "600", "700", "800"]);
+    }
 
     #[test]
     fn check_tells_what_is_not_kept_from_what_does_not_count() {
@@ -243,6 +293,7 @@ mod tests {
             peers: peers.iter().map(|(name, cycles)| ((*name).to_owned(), program(cycles))).collect(),
             missing: None,
             pages: Pages::provide(0),
+            dpdk: None,
         };
         let cpu = affinity::allowed_cpus().unwrap()[0];
         // These programs answer at once, so hardly any time can be lost of what is allowed for a minute.

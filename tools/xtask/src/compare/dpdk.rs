@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::bail;
 
-use crate::workspace::run_quietly;
+use crate::workspace::{self, run_quietly};
 
 /// What to install where it is missing.
 pub(crate) const MISSING: &str =
@@ -13,8 +13,13 @@ pub(crate) const MISSING: &str =
 
 /// What `pkg-config` knows as libdpdk.
 pub(crate) struct Dpdk {
+    /// Where it was installed, if it is another than the distribution's.
+    prefix: Option<PathBuf>,
     version: String,
 }
+
+/// Below a prefix, where libraries put what `pkg-config` reads.
+const PKG_CONFIG: [&str; 3] = ["lib/x86_64-linux-gnu/pkgconfig", "lib64/pkgconfig", "lib/pkgconfig"];
 
 /// One of the programs in `peers/`, with the settings that serve it best (`peers/README.md`).
 pub(crate) struct Program<'a> {
@@ -31,11 +36,36 @@ pub(crate) struct Program<'a> {
 }
 
 impl Dpdk {
-    /// `None` if there is none to build against.
-    pub(crate) fn installed() -> Option<Self> {
-        let output = Command::new("pkg-config").args(["--modversion", "libdpdk"]).output().ok()?;
-        let version = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        (output.status.success() && !version.is_empty()).then_some(Self { version })
+    /// The distribution's, or the one that was installed with this prefix; `None` if there is none to build against.
+    pub(crate) fn installed(prefix: Option<&Path>) -> Option<Self> {
+        // Without it, pkg-config would answer for the distribution's.
+        let described =
+            |prefix: &Path| PKG_CONFIG.iter().any(|folder| prefix.join(folder).join("libdpdk.pc").exists());
+        if prefix.is_some_and(|prefix| !described(prefix)) {
+            return None;
+        }
+        let mut dpdk = Self { prefix: prefix.map(Path::to_owned), version: String::new() };
+        dpdk.version = dpdk.pkg_config("--modversion").filter(|version| !version.is_empty())?;
+        Some(dpdk)
+    }
+
+    fn pkg_config(&self, question: &str) -> Option<String> {
+        let mut command = Command::new("pkg-config");
+        let text = workspace::output(self.choose(&mut command).args([question, "libdpdk"])).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// Makes a program find this DPDK, and testpmd of the same build.
+    pub(crate) fn choose<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        if let Some(prefix) = &self.prefix {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let path = [prefix.join("bin")].into_iter().chain(std::env::split_paths(&path));
+            // A path that can't be joined was none before.
+            command.env("PATH", std::env::join_paths(path).unwrap_or_default());
+            let found = std::env::join_paths(PKG_CONFIG.map(|folder| prefix.join(folder)));
+            command.env("PKG_CONFIG_PATH", found.unwrap_or_default());
+        }
+        command
     }
 
     /// Its version.
@@ -43,11 +73,28 @@ impl Dpdk {
         &self.version
     }
 
+    /// Its version, where it is, and how programs are compiled for it, which has the processor that it was built for.
+    pub(crate) fn description(&self) -> String {
+        let of = self
+            .prefix
+            .as_ref()
+            .map_or_else(|| "installed".to_owned(), |prefix| prefix.display().to_string());
+        format!("{} ({of}; {})", self.version, self.pkg_config("--cflags").unwrap_or_default())
+    }
+
     /// Builds the peers and says where they are.
-    pub(crate) fn build_peers(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
-        let directory = target.join("peers");
+    pub(crate) fn build_peers(&self, root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
+        let directory = match &self.prefix {
+            Some(_) => target.join(format!("peers-{}", self.version)),
+            None => target.join("peers"),
+        };
         let mut make = Command::new("make");
-        make.arg("-C").arg(root.join("peers")).arg(format!("BUILD={}", directory.display()));
+        self.choose(&mut make)
+            .arg("-C")
+            .arg(root.join("peers"))
+            .arg(format!("BUILD={}", directory.display()));
+        // Another build of the same version may have been there.
+        make.args(self.prefix.as_ref().map(|_| "--always-make"));
         let status = run_quietly(&mut make)?;
         if !status.success() {
             bail!("the peers do not build ({status}); what make said is above");
@@ -65,7 +112,7 @@ impl Dpdk {
     ) -> (String, Command) {
         let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
         let mut command = Command::new(peers.join(program.file));
-        command
+        self.choose(&mut command)
             .args(["-l", &list.join(","), "-m", &program.mebibytes.to_string()])
             .args(cpus.first().map(|cpu| format!("--main-lcore={cpu}")))
             .args(["--no-pci", "--no-telemetry", "--log-level=4"])

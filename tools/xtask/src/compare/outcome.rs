@@ -38,6 +38,8 @@ pub(crate) struct Outcome {
     pub(crate) length: f64,
     /// Why the result doesn't count.
     pub(crate) void: Option<String>,
+    /// Which DPDK the peers are built on, and its flags.
+    pub(crate) dpdk: Option<String>,
     /// Where it was measured, with the sources.
     pub(crate) machine: Machine,
     /// The other peers, for people.
@@ -82,6 +84,7 @@ impl Outcome {
             length: length.as_secs_f64(),
             others: others.filter_map(|(_, (name, spread))| Some((name.clone(), (*spread)?))).collect(),
             void,
+            dpdk: None,
             machine,
         })
     }
@@ -161,6 +164,7 @@ impl Outcome {
         lines.extend(self.others.iter().map(|(name, spread)| format!("{}  {name}", row("(other)", spread))));
         lines.push(format!("  {}", self.verdict()));
         lines.push(format!("  bound: {}", self.bound));
+        lines.extend(self.dpdk.as_ref().map(|dpdk| format!("  DPDK: {dpdk}")));
         lines.join("\n") + "\n"
     }
 }
@@ -278,7 +282,7 @@ mod tests {
         let text = serde_json::to_string(&outcome).unwrap();
         assert_eq!(
             text.split_once(r#","machine":{"cpu":null,"#).unwrap().0.to_owned() + "}",
-            r#"{"name":"example","unit":"cycles/packet","ours":{"median":20.0,"min":20.0,"max":20.0},"peer_name":"a peer","peer":{"median":50.0,"min":50.0,"max":50.0},"ratio":2.5,"ratios":{"median":2.5,"min":2.5,"max":2.5},"interval":{"low":2.5,"high":2.5},"promise":2.0,"bound":"the speed of light","rounds":9,"turns":10,"seed":3,"length":0.5,"void":null}"#
+            r#"{"name":"example","unit":"cycles/packet","ours":{"median":20.0,"min":20.0,"max":20.0},"peer_name":"a peer","peer":{"median":50.0,"min":50.0,"max":50.0},"ratio":2.5,"ratios":{"median":2.5,"min":2.5,"max":2.5},"interval":{"low":2.5,"high":2.5},"promise":2.0,"bound":"the speed of light","rounds":9,"turns":10,"seed":3,"length":0.5,"void":null,"dpdk":null}"#
         );
     }
 

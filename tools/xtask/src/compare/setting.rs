@@ -12,6 +12,9 @@ use super::dpdk::{self, Dpdk, Program};
 use super::huge_pages::Pages;
 use crate::workspace::{self, Metadata};
 
+/// How many peers take turns with ours. Where there are more, those are chosen that are fastest alone.
+pub(crate) const FINALISTS: usize = 6;
+
 /// What the router and its generator take, or testpmd and that generator.
 const ROUTER_BYTES: u64 = 320 << 20;
 
@@ -23,6 +26,8 @@ pub(crate) struct Setting {
     pub(crate) directory: PathBuf,
     /// The CPUs of the sides' lanes: one or two.
     pub(crate) cpus: Vec<usize>,
+    /// Where another DPDK than the distribution's was installed, if that is to be the peers'.
+    pub(crate) dpdk: Option<PathBuf>,
     /// Where our command is, once it is built.
     ours: OnceCell<PathBuf>,
     /// Where the peers on DPDK are, once they are built.
@@ -39,6 +44,8 @@ pub(crate) struct Sides {
     /// Why there are none, if so.
     pub(crate) missing: Option<String>,
     pub(crate) pages: Pages,
+    /// Which DPDK the peers are built on, if any is.
+    pub(crate) dpdk: Option<String>,
 }
 
 impl Setting {
@@ -48,7 +55,7 @@ impl Setting {
         let directory = target.join("compare");
         fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let (ours, peers, crates) = Default::default();
-        Ok(Self { root, target, directory, cpus: Vec::new(), ours, peers, crates })
+        Ok(Self { root, target, directory, cpus: Vec::new(), dpdk: None, ours, peers, crates })
     }
 
     /// `warmlane bench NAME --serve` with more arguments, on the CPUs of the comparison.
@@ -76,18 +83,22 @@ impl Setting {
         let ours = self.ours()?;
         // What lies across the border of smaller pages would be copied once more. One side runs at a time.
         let pages = Pages::provide(ROUTER_BYTES);
-        let dpdk = Dpdk::installed();
+        let dpdk = Dpdk::installed(self.dpdk.as_deref());
         let needs_dpdk = |side: &str| ["testpmd", "l3_forward"].contains(&side);
-        if dpdk.is_none() && others.iter().any(|(_, side)| needs_dpdk(side)) {
+        let others_need_dpdk = others.iter().any(|(_, side)| needs_dpdk(side));
+        if dpdk.is_none() && others_need_dpdk {
             bail!(dpdk::MISSING);
         }
         let peers = match &dpdk {
-            Some(_) => once(&self.peers, || Dpdk::build_peers(&self.root, &self.target))?.clone(),
+            Some(dpdk) => once(&self.peers, || dpdk.build_peers(&self.root, &self.target))?.clone(),
             None => PathBuf::new(),
         };
         let clock = Clock::calibrated().cycles_per_second();
         let start = |side: &str| {
             let mut command = Command::new(self.root.join("peers/router_side.sh"));
+            if let Some(dpdk) = &dpdk {
+                dpdk.choose(&mut command);
+            }
             command
                 .args([side, how])
                 .args([cpu as u64, generator_cpu as u64, clock].map(|number| number.to_string()));
@@ -100,7 +111,8 @@ impl Setting {
                 version.map_or_else(|| name.to_owned(), |dpdk| format!("DPDK {} {name}", dpdk.version()));
             (name, start(side))
         });
-        Ok(Sides { ours: start(one), peers: others.collect(), missing: None, pages })
+        let dpdk_used = dpdk.as_ref().filter(|_| others_need_dpdk).map(Dpdk::description);
+        Ok(Sides { ours: start(one), peers: others.collect(), missing: None, pages, dpdk: dpdk_used })
     }
 
     /// TCP through or to a path of the router against the kernel alone, by `peers/router_tcp_side.sh`.
@@ -112,7 +124,7 @@ impl Setting {
             command
         };
         let peers = vec![("the kernel".to_owned(), start("kernel"))];
-        Ok(Sides { ours: start(path), peers, missing: None, pages: Pages::provide(ROUTER_BYTES) })
+        Ok(Sides { ours: start(path), peers, missing: None, pages: Pages::provide(ROUTER_BYTES), dpdk: None })
     }
 
     /// Ours, which takes so much huge-page memory, against programs on DPDK.
@@ -122,14 +134,19 @@ impl Setting {
         our_mebibytes: u64,
         programs: &[Program<'_>],
     ) -> anyhow::Result<Sides> {
-        let theirs: u64 = programs.iter().map(|program| program.mebibytes).sum();
+        // Of many, only the fastest few run at once.
+        let mut theirs: Vec<u64> = programs.iter().map(|program| program.mebibytes).collect();
+        theirs.sort_unstable();
+        let theirs: u64 = theirs.iter().rev().take(FINALISTS).sum();
         let pages = Pages::provide((our_mebibytes + theirs) << 20);
-        let Some(dpdk) = Dpdk::installed() else {
-            return Ok(Sides { ours, peers: Vec::new(), missing: Some(dpdk::MISSING.to_owned()), pages });
+        let Some(dpdk) = Dpdk::installed(self.dpdk.as_deref()) else {
+            let missing = Some(dpdk::MISSING.to_owned());
+            return Ok(Sides { ours, peers: Vec::new(), missing, pages, dpdk: None });
         };
-        let directory = once(&self.peers, || Dpdk::build_peers(&self.root, &self.target))?;
+        let directory = once(&self.peers, || dpdk.build_peers(&self.root, &self.target))?;
         let start = |program| dpdk.command(directory, program, &self.cpus, pages.huge());
-        Ok(Sides { ours, peers: programs.iter().map(start).collect(), missing: None, pages })
+        let peers = programs.iter().map(start).collect();
+        Ok(Sides { ours, peers, missing: None, pages, dpdk: Some(dpdk.description()) })
     }
 
     /// Ours against other benches of ours, to find out what a difference between them costs: each a name to show and the
@@ -137,7 +154,7 @@ impl Setting {
     pub(crate) fn against_ours(&self, ours: Command, benches: &[(&str, &str)]) -> anyhow::Result<Sides> {
         let bench = |&(shown, name): &(&str, &str)| Ok((shown.to_owned(), self.bench(name, &[])?));
         let peers = benches.iter().map(bench).collect::<anyhow::Result<_>>()?;
-        Ok(Sides { ours, peers, missing: None, pages: Pages::provide(0) })
+        Ok(Sides { ours, peers, missing: None, pages: Pages::provide(0), dpdk: None })
     }
 
     /// Ours, which takes so much huge-page memory, against benches of `peers/crates`: each a name to show, the bench's
@@ -164,7 +181,7 @@ impl Setting {
             command.arg(name).args(self.cpu_flags()).args(arguments);
             (shown.to_owned(), command)
         });
-        Ok(Sides { ours, peers: peers.collect(), missing: None, pages })
+        Ok(Sides { ours, peers: peers.collect(), missing: None, pages, dpdk: None })
     }
 
     fn cpu_flags(&self) -> impl Iterator<Item = String> {

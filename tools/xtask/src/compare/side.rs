@@ -50,6 +50,7 @@ impl Side {
             .args(["--cpu-list", &list.join(",")])
             .arg(command.get_program())
             .args(command.get_args())
+            .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

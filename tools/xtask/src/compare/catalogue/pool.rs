@@ -88,24 +88,36 @@ fn pool<'a>(what: &str, arguments: &'a [&'a str]) -> Program<'a> {
     Program { name: format!("pool ({what})"), file: "pool", mebibytes: THEIRS, environment: &[], arguments }
 }
 
-/// Against every kind of pool that DPDK has, with a lane cache and without.
+/// Against every kind of pool that DPDK has, with small and large lane caches and bursts, and with lanes that ask for the lines of packets
+/// in several distances ahead. A pool without lane caches is slower however it is used, so one way will do.
 fn against_all(setting: &Setting, name: &str, arguments: &[&str]) -> anyhow::Result<Sides> {
-    let kinds = [
-        ("ring_mp_mc", "256"),
-        ("ring_mp_mc", "0"),
-        ("stack", "256"),
-        ("stack", "0"),
-        ("lf_stack", "256"),
-        ("lf_stack", "0"),
+    const WITH_CACHE: &[(&str, &str, &str)] = &[
+        ("256", "32", "0"),
+        ("256", "32", "8"),
+        ("256", "32", "32"),
+        ("256", "64", "8"),
+        ("256", "64", "64"),
+        ("512", "32", "0"),
+        ("512", "32", "8"),
+        ("512", "32", "32"),
+        ("512", "64", "8"),
+        ("512", "64", "64"),
     ];
-    let arguments: Vec<Vec<&str>> = kinds
+    let ways = |kind| WITH_CACHE.iter().chain(&[("0", "32", "32")]).map(move |&way| (kind, way));
+    let ways: Vec<_> = ["ring_mp_mc", "stack", "lf_stack"].into_iter().flat_map(ways).collect();
+    let all: Vec<Vec<&str>> = ways
         .iter()
-        .map(|&(kind, cache)| [&["--kind", kind, "--cache", cache][..], arguments].concat())
+        .map(|&(kind, (cache, burst, ahead))| {
+            let way = ["--kind", kind, "--cache", cache, "--burst", burst, "--ahead", ahead];
+            [&way[..], arguments].concat()
+        })
         .collect();
-    let programs: Vec<_> = kinds
+    let programs: Vec<_> = ways
         .iter()
-        .zip(&arguments)
-        .map(|((kind, cache), arguments)| pool(&format!("{kind}, cache {cache}"), arguments))
+        .zip(&all)
+        .map(|((kind, (cache, burst, ahead)), arguments)| {
+            pool(&format!("{kind}, cache {cache}, bursts of {burst}, asks {ahead} ahead"), arguments)
+        })
         .collect();
     setting.against_dpdk(setting.bench(name, &[])?, OURS, &programs)
 }
