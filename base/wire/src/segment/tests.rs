@@ -135,7 +135,7 @@ proptest! {
         size in 1_u16..3000,
         padding in 0..8_usize,
     ) {
-        let size = size.max((payload.len() / 120) as u16).max(1);
+        let size = size.max(payload.len().div_ceil(FEW_SEGMENTS) as u16);
         let sample = build(&shape, &payload, size, padding);
         let all = segments(&sample);
         prop_assert_eq!(all.len(), payload.len().div_ceil(usize::from(size)).max(1));
