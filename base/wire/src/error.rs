@@ -61,3 +61,14 @@ impl WrongChecksum {
         if sum == 0xffff { Ok(()) } else { Err(Self { protocol, covered, found, sum }) }
     }
 }
+
+/// What is wrong with an ICMP message of either version. The order of the variants is the order of the checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum IcmpError {
+    /// Fewer than 8 bytes.
+    #[error(transparent)]
+    Truncated(#[from] Truncated),
+    /// The checksum doesn't fit the message, and for ICMPv6 the pseudo header.
+    #[error(transparent)]
+    Checksum(#[from] WrongChecksum),
+}

@@ -2,10 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use thiserror::Error;
-
 use crate::checksum;
-use crate::error::{Truncated, WrongChecksum, take};
+use crate::error::{IcmpError, WrongChecksum, take};
 use crate::{IpProtocol, Ipv4Packet, martian};
 
 /// Bytes of the header that all messages have.
@@ -47,17 +45,6 @@ pub mod redirect {
     pub const NETWORK: u8 = 0;
     /// For one host.
     pub const HOST: u8 = 1;
-}
-
-/// What is wrong with a message. The order of the variants is the order of the checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Icmpv4Error {
-    /// Fewer than 8 bytes.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// The checksum doesn't fit the message.
-    #[error(transparent)]
-    Checksum(#[from] WrongChecksum),
 }
 
 /// The header of a message.
@@ -119,8 +106,8 @@ impl Icmpv4Message {
     /// header leaves, without link-layer padding.
     ///
     /// # Errors
-    /// The first rule that is broken, as [`Icmpv4Error`].
-    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Icmpv4Error> {
+    /// The first rule that is broken, as [`IcmpError`].
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), IcmpError> {
         let ([kind, code, c0, c1, rest @ ..], data) = take::<HEADER_LENGTH>(bytes, "ICMP header")?;
         let sum = checksum::sum(bytes);
         WrongChecksum::check_message("ICMP", u16::from_be_bytes([*c0, *c1]), sum)?;
@@ -208,7 +195,7 @@ pub fn may_answer(packet: &Ipv4Packet<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Frame, Ipv4Fields, ipv4};
+    use crate::{Frame, Ipv4Fields, Truncated, ipv4};
     use proptest::prelude::*;
 
     #[test]
@@ -221,14 +208,14 @@ mod tests {
     #[test]
     fn each_rule_has_its_error() {
         let truncated = Truncated { header: "ICMP header", needed: 8, available: 7 };
-        assert_eq!(Icmpv4Message::parse(&[8; 7]), Err(Icmpv4Error::Truncated(truncated)));
+        assert_eq!(Icmpv4Message::parse(&[8; 7]), Err(IcmpError::Truncated(truncated)));
         let bytes = [8, 0, 0x32, 0x98, 1, 2, 0, 4, b'a', b'b', b'c'];
         let wrong = WrongChecksum::check_message("ICMP", 0x3298, 0x0001).unwrap_err();
         assert_eq!(
             wrong.to_string(),
             "ICMP checksum 0x3298 is wrong: the message adds up to 0x0001 instead of 0xffff"
         );
-        assert_eq!(Icmpv4Message::parse(&bytes), Err(Icmpv4Error::Checksum(wrong)));
+        assert_eq!(Icmpv4Message::parse(&bytes), Err(IcmpError::Checksum(wrong)));
     }
 
     #[test]

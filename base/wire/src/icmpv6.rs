@@ -2,10 +2,8 @@
 
 use std::net::Ipv6Addr;
 
-use thiserror::Error;
-
 use crate::checksum::pseudo_ipv6;
-use crate::error::{Truncated, WrongChecksum, take};
+use crate::error::{IcmpError, WrongChecksum, take};
 use crate::{IpProtocol, Ipv6Packet, martian};
 
 /// Bytes of the header that all messages have, the four bytes after the checksum included.
@@ -49,17 +47,6 @@ pub mod parameter_problem {
     pub const NEXT_HEADER: u8 = 1;
     /// An option is unknown.
     pub const OPTION: u8 = 2;
-}
-
-/// What is wrong with a message. The order of the variants is the order of the checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Icmpv6Error {
-    /// Fewer than 8 bytes.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// The checksum doesn't fit pseudo header and message.
-    #[error(transparent)]
-    Checksum(#[from] WrongChecksum),
 }
 
 /// The header of a message. Neighbour discovery is in [`crate::neighbour`] and appears as `Other` here.
@@ -117,12 +104,8 @@ impl Icmpv6Message {
     /// headers leave, without link-layer padding.
     ///
     /// # Errors
-    /// The first rule that is broken, as [`Icmpv6Error`].
-    pub fn parse(
-        source: Ipv6Addr,
-        destination: Ipv6Addr,
-        bytes: &[u8],
-    ) -> Result<(Self, &[u8]), Icmpv6Error> {
+    /// The first rule that is broken, as [`IcmpError`].
+    pub fn parse(source: Ipv6Addr, destination: Ipv6Addr, bytes: &[u8]) -> Result<(Self, &[u8]), IcmpError> {
         let ([kind, code, c0, c1, rest @ ..], data) = take::<HEADER_LENGTH>(bytes, "ICMPv6 header")?;
         let sum = sum(source, destination, bytes);
         WrongChecksum::check_with_pseudo_header("ICMPv6", u16::from_be_bytes([*c0, *c1]), sum)?;
@@ -215,7 +198,7 @@ pub fn may_answer(packet: &Ipv6Packet<'_>, error: &Icmpv6Message) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Frame, Ipv6Fields, ipv6};
+    use crate::{Frame, Ipv6Fields, Truncated, ipv6};
     use proptest::prelude::*;
 
     fn ends() -> (Ipv6Addr, Ipv6Addr) {
@@ -227,13 +210,13 @@ mod tests {
         let (source, destination) = ends();
         let truncated = Truncated { header: "ICMPv6 header", needed: 8, available: 7 };
         let error = Icmpv6Message::parse(source, destination, &[128; 7]);
-        assert_eq!(error, Err(Icmpv6Error::Truncated(truncated)));
+        assert_eq!(error, Err(IcmpError::Truncated(truncated)));
         let mut bytes = Icmpv6Message::PacketTooBig { mtu: 1280 }.header(source, destination, &[]);
         let found = u16::from_be_bytes([bytes[2], bytes[3]]);
         bytes[7] += 1;
         let error = Icmpv6Message::parse(source, destination, &bytes);
         let wrong = WrongChecksum::check_with_pseudo_header("ICMPv6", found, 1).unwrap_err();
-        assert_eq!(error, Err(Icmpv6Error::Checksum(wrong)));
+        assert_eq!(error, Err(IcmpError::Checksum(wrong)));
     }
 
     #[test]
