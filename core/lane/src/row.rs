@@ -10,6 +10,18 @@ use warmlane_counters::Source;
 use warmlane_mem::Burst;
 use warmlane_port::TransmitOffloads;
 
+/// Which of the stages of a row has this output, and the output's number there.
+fn stage_of<'a>(stages: &[&'a dyn Stage], mut output: usize) -> Option<(&'a dyn Stage, usize)> {
+    for stage in stages {
+        let count = stage.output_count();
+        if output < count {
+            return Some((*stage, output));
+        }
+        output -= count;
+    }
+    None
+}
+
 macro_rules! row {
     ($first:ident $first_index:tt $(, $stage:ident $index:tt)+) => {
         impl<$first: Stage, $($stage: Stage),+> Stage for ($first, $($stage),+) {
@@ -43,18 +55,10 @@ macro_rules! row {
             }
 
             fn output_name(&self, output: usize) -> Cow<'static, str> {
-                let mut output = output;
-                if output < self.$first_index.output_count() {
-                    return self.$first_index.output_name(output);
+                match stage_of(&[&self.$first_index $(, &self.$index)+], output) {
+                    Some((stage, output)) => stage.output_name(output),
+                    None => Cow::Owned(format!("output{output}")),
                 }
-                output -= self.$first_index.output_count();
-                $(
-                    if output < self.$index.output_count() {
-                        return self.$index.output_name(output);
-                    }
-                    output -= self.$index.output_count();
-                )+
-                Cow::Owned(format!("output{output}"))
             }
 
             fn input_count(&self) -> usize {
@@ -70,19 +74,8 @@ macro_rules! row {
             }
 
             fn is_optional(&self, output: usize) -> bool {
-                let mut output = output;
-                if output < self.$first_index.output_count() {
-                    return self.$first_index.is_optional(output);
-                }
-                output -= self.$first_index.output_count();
-                $(
-                    if output < self.$index.output_count() {
-                        return self.$index.is_optional(output);
-                    }
-                    output -= self.$index.output_count();
-                )+
-                let _ = output;
-                false
+                let stage = stage_of(&[&self.$first_index $(, &self.$index)+], output);
+                stage.is_some_and(|(stage, output)| stage.is_optional(output))
             }
 
             fn passes_on(&self) -> bool {
