@@ -48,48 +48,35 @@ pub trait Address:
     fn either(prefix: Prefix<Self>) -> IpPrefix;
 }
 
-impl Address for u32 {
-    type Ip = Ipv4Addr;
-    const BITS: u8 = 32;
+macro_rules! address {
+    ($number:ty, $ip:ty, $either:ident) => {
+        impl Address for $number {
+            type Ip = $ip;
+            const BITS: u8 = <$number>::BITS as u8;
 
-    fn mask(length: u8) -> Self {
-        // A shift by all bits is not defined, so /0 goes the way of the checked shift.
-        u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0)
-    }
+            fn mask(length: u8) -> Self {
+                // A shift by all bits is not defined, so /0 goes the way of the checked shift.
+                let shift = <$number>::BITS.saturating_sub(u32::from(length));
+                Self::MAX.checked_shl(shift).unwrap_or(0)
+            }
 
-    fn common_length(self, other: Self) -> u8 {
-        (self ^ other).leading_zeros() as u8
-    }
+            fn common_length(self, other: Self) -> u8 {
+                (self ^ other).leading_zeros() as u8
+            }
 
-    fn successor(self) -> Self {
-        self.wrapping_add(1)
-    }
+            fn successor(self) -> Self {
+                self.wrapping_add(1)
+            }
 
-    fn either(prefix: Prefix<Self>) -> IpPrefix {
-        IpPrefix::V4(prefix)
-    }
+            fn either(prefix: Prefix<Self>) -> IpPrefix {
+                IpPrefix::$either(prefix)
+            }
+        }
+    };
 }
 
-impl Address for u128 {
-    type Ip = Ipv6Addr;
-    const BITS: u8 = 128;
-
-    fn mask(length: u8) -> Self {
-        u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0)
-    }
-
-    fn common_length(self, other: Self) -> u8 {
-        (self ^ other).leading_zeros() as u8
-    }
-
-    fn successor(self) -> Self {
-        self.wrapping_add(1)
-    }
-
-    fn either(prefix: Prefix<Self>) -> IpPrefix {
-        IpPrefix::V6(prefix)
-    }
-}
+address!(u32, Ipv4Addr, V4);
+address!(u128, Ipv6Addr, V6);
 
 /// A network address and how many of its first bits count; all other bits are zero
 ///
