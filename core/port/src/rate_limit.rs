@@ -86,18 +86,21 @@ mod tests {
     use crate::test_queue::{Numbers, NumbersDrop};
     use warmlane_mem::{Pool, PoolConfig};
 
+    fn passed_and_dropped(queue: &mut dyn ReceiveQueue) -> (usize, u64) {
+        let (mut burst, mut received) = (Burst::new(), 0);
+        while queue.status() == QueueStatus::Running {
+            received += queue.receive(&mut burst);
+            burst.clear();
+        }
+        (received, queue.counters().drops().total())
+    }
+
     #[test]
     fn the_burst_passes_and_the_rest_is_dropped() {
         let pool = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }).unwrap();
         // One a day.
         let mut queue = wrap(Box::new(Numbers::new(&pool, 100)), 1.0 / 86_400.0, 10);
-        let mut burst = Burst::new();
-        let mut received = 0;
-        while queue.status() == QueueStatus::Running {
-            received += queue.receive(&mut burst);
-            burst.clear();
-        }
-        assert_eq!((received, queue.counters().drops().total()), (10, 90));
+        assert_eq!(passed_and_dropped(&mut *queue), (10, 90));
     }
 
     #[test]
@@ -116,12 +119,6 @@ mod tests {
     fn a_high_rate_lets_all_through() {
         let pool = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }).unwrap();
         let mut queue = wrap(Box::new(Numbers::new(&pool, 100)), 1e12, 100);
-        let mut burst = Burst::new();
-        let mut received = 0;
-        while queue.status() == QueueStatus::Running {
-            received += queue.receive(&mut burst);
-            burst.clear();
-        }
-        assert_eq!((received, queue.counters().drops().total()), (100, 0));
+        assert_eq!(passed_and_dropped(&mut *queue), (100, 0));
     }
 }
