@@ -46,9 +46,9 @@ pub(super) struct HoldingQueue {
 }
 
 impl HoldingQueue {
-    /// A queue that holds so many packets.
-    pub(super) fn new(packets: usize) -> Self {
-        Self { held: Held::new(packets, Burst::clear), counters: QueueCounters::new() }
+    /// A queue that holds so many packets; `free` frees those of a burst.
+    pub(super) fn new(packets: usize, free: fn(&mut Burst)) -> Self {
+        Self { held: Held::new(packets, free), counters: QueueCounters::new() }
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn as_many_are_under_way_as_it_was_told() {
         let pool = Pool::new(&PoolConfig { buffers: 512, ..PoolConfig::default() }).unwrap();
-        let mut queue = HoldingQueue::new(128);
+        let mut queue = HoldingQueue::new(128, Burst::clear);
         let mut burst = Burst::with_limit(64);
         for _ in 0..20 {
             pool.take_burst(&mut burst, 48);
