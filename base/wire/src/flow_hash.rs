@@ -10,7 +10,7 @@
 use std::net::Ipv4Addr;
 
 use crate::ipv6::Ipv6Packet;
-use crate::{IpProtocol, Ipv4Header, ipv4, ipv6};
+use crate::{IpProtocol, Ipv4Header, Ipv6Header, ipv4, ipv6};
 
 /// An odd constant with as many ones as zeros, from the fraction of the golden ratio.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -45,6 +45,37 @@ pub fn ipv6(seed: u64, packet: &Ipv6Packet<'_>) -> u32 {
         Err(_) => (IpProtocol(0), 0),
     };
     of_ipv6(seed, source, destination, protocol, ports)
+}
+
+/// The hash of an IPv4 packet by addresses alone, or of an ICMP error by those of the packet that it quotes, so that it goes the
+/// way of what it tells of.
+#[inline]
+pub fn ipv4_addresses(seed: u64, packet: &[u8]) -> u32 {
+    let Some((header, rest)) = packet.split_first_chunk() else { return 0 };
+    let mut header = Ipv4Header(header);
+    let options = header.header_length().saturating_sub(ipv4::HEADER_LENGTH);
+    if header.protocol() == IpProtocol::ICMP
+        && header.fragment_offset() == 0
+        && let Some([3 | 4 | 5 | 11 | 12, _, _, _, _, _, _, _, quoted @ ..]) = rest.get(options..)
+        && let Some(quoted) = quoted.first_chunk()
+    {
+        header = Ipv4Header(quoted);
+    }
+    of_ipv4(seed, header.source(), header.destination(), IpProtocol(0), 0)
+}
+
+/// The same for IPv6, whose flow label and next header count as well.
+#[inline]
+pub fn ipv6_addresses(seed: u64, packet: &Ipv6Packet<'_>) -> u32 {
+    let mut header = packet.header;
+    if header.next_header() == IpProtocol::ICMPV6
+        && let [0..=127, _, _, _, _, _, _, _, quoted @ ..] = packet.payload
+        && let Some(quoted) = quoted.first_chunk()
+    {
+        header = Ipv6Header(quoted);
+    }
+    let (source, destination) = (header.source().to_bits(), header.destination().to_bits());
+    of_ipv6(seed, source, destination, header.next_header(), header.flow_label())
 }
 
 /// The hash of these fields; `ports` has the source port in its upper half.
@@ -134,6 +165,40 @@ mod tests {
                 assert!(squares < freedom + 6.0 * (2.0 * freedom).sqrt(), "{field} {buckets}: {squares}");
             }
         }
+    }
+
+    #[test]
+    fn by_addresses_ports_do_not_count_and_errors_go_by_what_they_quote() {
+        let flow = header(1, 2, 0x1234_5678);
+        assert_eq!(ipv4_addresses(7, &flow), ipv4_addresses(7, &header(1, 2, 0x9abc_def0)));
+        assert_ne!(ipv4_addresses(7, &flow), ipv4_addresses(7, &header(1, 3, 0x1234_5678)));
+        for (kind, alike) in [(3, true), (11, true), (0, false), (8, false)] {
+            let mut error = header(9, 1, 0);
+            error[9] = 1;
+            error.truncate(20);
+            error.extend([kind, 0, 0, 0, 0, 0, 0, 0]);
+            error.extend(&flow);
+            assert_eq!(ipv4_addresses(7, &error) == ipv4_addresses(7, &flow), alike, "{kind}");
+        }
+        let packet = |next: u8, label: u8, last: u8, payload: &[u8]| {
+            let mut packet = vec![0x60, 0, 0, label, 0, payload.len() as u8, next, 64];
+            packet.extend([0x20; 31]);
+            packet.push(last);
+            packet.extend(payload);
+            packet
+        };
+        let hash = |packet: &[u8]| {
+            let (header, payload) = packet.split_first_chunk().unwrap();
+            ipv6_addresses(7, &Ipv6Packet { header: Ipv6Header(header), payload })
+        };
+        let flow = packet(17, 1, 1, &[0; 8]);
+        assert_eq!(hash(&flow), hash(&packet(17, 1, 1, &[9; 8])));
+        for other in [packet(17, 2, 1, &[0; 8]), packet(17, 1, 2, &[0; 8]), packet(6, 1, 1, &[0; 8])] {
+            assert_ne!(hash(&flow), hash(&other));
+        }
+        let error = |kind: u8| packet(58, 3, 5, &[&[kind, 0, 0, 0, 0, 0, 0, 0], &flow[..]].concat());
+        assert_eq!(hash(&error(1)), hash(&flow));
+        assert_ne!(hash(&error(128)), hash(&flow));
     }
 
     #[test]
