@@ -140,6 +140,9 @@ fn a_smaller_link_is_found_out() {
 fn flows_are_spread_over_next_hops() {
     let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
     let third = lab.third_host();
+    for family in ["ipv4", "ipv6"] {
+        lab.router.set(&format!("net.{family}.fib_multipath_hash_policy"), "1");
+    }
     let process = lab.start("w0 e0 x0", "");
     for (family, far, prefix, gateways) in [
         (4, "203.0.113.1", "203.0.113.0/24", ["198.51.100.2", "192.0.3.2"]),

@@ -16,6 +16,7 @@ mod reload;
 mod scan;
 mod service;
 mod state;
+mod sysctls;
 mod table;
 mod traps;
 mod trouble;

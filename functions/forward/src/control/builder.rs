@@ -328,7 +328,7 @@ impl Default for RouterPort {
             mtu: DEFAULT_MTU,
             addresses: Vec::new(),
             table: 0,
-            source_check: super::source_check::SourceCheck::Off,
+            source_check: super::source_check::InterfaceCheck::default(),
             vlans: None,
         }
     }

@@ -8,9 +8,10 @@ use warmlane_table::NextHopId;
 use warmlane_wire::{EtherType, LinkLayer, MacAddress, martian};
 
 use super::config::{IcmpLimits, InterfaceAddress};
+use super::host::{ClaimedSources, Host, MultipathHash};
 use super::live::TableNumber;
-use super::next_hop::{NextHop, Rewrite};
-use super::source_check::SourceCheck;
+use super::next_hop::{Adjacency, NextHop, Rewrite};
+use super::source_check::InterfaceCheck;
 
 /// A port as the forwarder sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub struct RouterPort {
     /// Which of the tables packets that come in untagged are looked up in.
     pub table: TableNumber,
     /// How sources of packets that come in untagged are checked.
-    pub source_check: SourceCheck,
+    pub source_check: InterfaceCheck,
     /// The VLANs on it; packets of others are not taken. `None`: tags are looked through, and packets are treated as
     /// if they had come in untagged.
     pub vlans: Option<Vec<VlanInterface>>,
@@ -40,7 +41,7 @@ pub struct VlanInterface {
     /// Which of the tables its packets are looked up in.
     pub table: TableNumber,
     /// How its packets' sources are checked.
-    pub source_check: SourceCheck,
+    pub source_check: InterfaceCheck,
 }
 
 impl RouterPort {
@@ -53,7 +54,7 @@ impl RouterPort {
 
     fn checks_sources(&self) -> bool {
         let vlans = self.vlans.iter().flatten().map(|vlan| vlan.source_check);
-        vlans.chain([self.source_check]).any(|check| check != SourceCheck::Off)
+        vlans.chain([self.source_check]).any(|check| check.looks_up())
     }
 
     /// Whether an address is ours, on this port.
@@ -67,7 +68,7 @@ impl RouterPort {
 pub(crate) struct Interface<'a> {
     /// Which of the tables its packets are looked up in.
     pub(crate) table: TableNumber,
-    pub(crate) source_check: SourceCheck,
+    pub(crate) source_check: InterfaceCheck,
     pub(crate) vlan: Option<u16>,
     addresses: &'a [InterfaceAddress],
 }
@@ -77,23 +78,17 @@ impl<'a> Interface<'a> {
         Self { table: port.table, source_check: port.source_check, vlan: None, addresses: &port.addresses }
     }
 
-    /// Our first IPv4 address there.
-    pub(crate) fn ipv4_address(&self) -> Option<Ipv4Addr> {
-        self.addresses.iter().find_map(|own| match own.address {
-            IpAddr::V4(address) => Some(address),
-            IpAddr::V6(_) => None,
-        })
+    fn of_vlan(vlan: &'a VlanInterface) -> Self {
+        Self {
+            table: vlan.table,
+            source_check: vlan.source_check,
+            vlan: Some(vlan.vlan),
+            addresses: &vlan.addresses,
+        }
     }
 
-    /// One of our IPv6 addresses there, if possible one that is good beyond the link.
-    pub(crate) fn ipv6_address(&self) -> Option<Ipv6Addr> {
-        let own = || {
-            self.addresses.iter().filter_map(|own| match own.address {
-                IpAddr::V6(address) => Some(address),
-                IpAddr::V4(_) => None,
-            })
-        };
-        own().find(|address| !martian::ipv6_stays_on_link(*address)).or_else(|| own().next())
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<'a> {
+        self.addresses.iter().map(|own| own.address)
     }
 }
 
@@ -139,6 +134,8 @@ pub struct Hops {
     checks_sources: bool,
     icmp: Option<IcmpLimits>,
     hash_seed: u64,
+    host: Host,
+    claimed_sources: ClaimedSources,
 }
 
 impl Hops {
@@ -151,6 +148,8 @@ impl Hops {
             checks_sources: false,
             icmp: None,
             hash_seed: 0,
+            host: Host::nothing(),
+            claimed_sources: ClaimedSources::none(),
         }
     }
 
@@ -164,6 +163,8 @@ impl Hops {
             ports,
             icmp: None,
             hash_seed,
+            host: Host::default(),
+            claimed_sources: ClaimedSources::none(),
         }
     }
 
@@ -171,6 +172,24 @@ impl Hops {
     #[must_use]
     pub fn with_icmp_limits(self, limits: Option<IcmpLimits>) -> Self {
         Self { icmp: limits, ..self }
+    }
+
+    /// The same, for such a host.
+    #[must_use]
+    pub fn with_host(self, host: Host) -> Self {
+        Self { claimed_sources: ClaimedSources::of(&host), host, ..self }
+    }
+
+    /// Sources that IPv4 packets shouldn't have.
+    #[inline]
+    pub(crate) fn claimed_sources(&self) -> &ClaimedSources {
+        &self.claimed_sources
+    }
+
+    /// What chooses one of several paths, for IPv4 and for IPv6.
+    #[inline]
+    pub(crate) fn multipath_hash(&self) -> [MultipathHash; 2] {
+        self.host.multipath_hash
     }
 
     pub(crate) fn icmp_limits(&self) -> Option<IcmpLimits> {
@@ -213,6 +232,34 @@ impl Hops {
         self.admissions.get(usize::from(port)).copied().unwrap_or(Admission::NONE)
     }
 
+    /// Our address that IPv4 packets of our own leave with that way: the first of the interface's, else of any.
+    pub(crate) fn ipv4_source(&self, way: &Adjacency) -> Option<Ipv4Addr> {
+        self.own_addresses(way).find_map(|address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    /// The same for IPv6, of addresses that are good beyond their links.
+    pub(crate) fn ipv6_source(&self, way: &Adjacency) -> Option<Ipv6Addr> {
+        self.own_addresses(way).find_map(|address| match address {
+            IpAddr::V6(address) => (!martian::ipv6_stays_on_link(address)).then_some(address),
+            IpAddr::V4(_) => None,
+        })
+    }
+
+    /// Our addresses, those of the interface that this way leads out of first.
+    fn own_addresses(&self, way: &Adjacency) -> impl Iterator<Item = IpAddr> {
+        let port = self.port(way.port);
+        let of_vlan = port.and_then(|port| {
+            port.vlans.iter().flatten().find(|vlan| Some(vlan.vlan) == way.vlan).map(Interface::of_vlan)
+        });
+        let leaves_by = of_vlan.or_else(|| port.map(Interface::of_port));
+        let others = self.ports.iter().map(Interface::of_port);
+        let all = leaves_by.into_iter().chain(others).flat_map(|interface| interface.addresses());
+        all.chain(self.host.other_addresses.iter().copied())
+    }
+
     /// Whether the sources of any interface's packets are checked.
     #[inline]
     pub(crate) fn checks_sources(&self) -> bool {
@@ -230,12 +277,7 @@ impl Hops {
             (None, _) => Some(whole),
             (Some(tag), None) if tag.id() == 0 => Some(whole),
             (Some(tag), None) if tag.protocol == EtherType::VLAN => {
-                vlans.iter().find(|vlan| vlan.vlan == tag.id()).map(|vlan| Interface {
-                    table: vlan.table,
-                    source_check: vlan.source_check,
-                    vlan: Some(vlan.vlan),
-                    addresses: &vlan.addresses,
-                })
+                vlans.iter().find(|vlan| vlan.vlan == tag.id()).map(Interface::of_vlan)
             }
             _ => None,
         }

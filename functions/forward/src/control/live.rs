@@ -18,6 +18,7 @@ use warmlane_table::{
 
 use super::config::IcmpLimits;
 use super::hops::{Hops, RouterPort};
+use super::host::Host;
 use super::next_hop::NextHop;
 use super::routes::Routes;
 
@@ -96,6 +97,7 @@ pub struct LiveRoutes {
     free: Vec<NextHopId>,
     freed: Retired<NextHopId>,
     icmp: Option<IcmpLimits>,
+    host: Host,
     hash_seed: u64,
 }
 
@@ -117,6 +119,7 @@ impl LiveRoutes {
             free: Vec::new(),
             freed: Retired::new(&domain, NextHopId::MAXIMUM as usize + 1)?,
             icmp: None,
+            host: Host::default(),
             hash_seed,
             domain,
         })
@@ -194,7 +197,8 @@ impl LiveRoutes {
             self.replaced.synchronize(PATIENCE)?;
             self.replaced.reclaim().for_each(drop);
         }
-        let hops = Hops::new(ports, hops, self.hash_seed).with_icmp_limits(self.icmp);
+        let hops = Hops::new(ports, hops, self.hash_seed);
+        let hops = hops.with_icmp_limits(self.icmp).with_host(self.host.clone());
         let snapshot = Snapshot { tables: lookups(&self.tables), hops };
         match self.shared.snapshot.replace(snapshot, &mut self.replaced) {
             // The queue is of the same domain, and has space.
@@ -208,6 +212,11 @@ impl LiveRoutes {
     /// was made with.
     pub fn set_icmp_limits(&mut self, limits: IcmpLimits) {
         self.icmp = Some(limits);
+    }
+
+    /// What the host is like, from the next [`set_hops`](Self::set_hops) on.
+    pub fn set_host(&mut self, host: Host) {
+        self.host = host;
     }
 
     /// A number for a new next hop.

@@ -10,16 +10,42 @@ use super::hops::Hops;
 use super::next_hop::NextHop;
 
 /// How the sources of an interface's packets are checked.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceCheck {
     /// Not at all.
     #[default]
     Off,
+    /// The source must not lead to us, nor to all stations on a link.
+    Foreign,
     /// There must be a route to the source, be it the default route, that leads somewhere (RFC 3704 section 2.4).
     Loose,
     /// The route to the source, or one of its equal paths, must lead out of the interface that the packet came in by
     /// (RFC 3704 section 2.2).
     Strict,
+}
+
+/// How the sources of the packets of one interface are checked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InterfaceCheck {
+    /// Of IPv4.
+    pub ipv4: SourceCheck,
+    /// Of IPv6.
+    pub ipv6: SourceCheck,
+    /// IPv4 packets may come from an address of ours.
+    pub accepts_own: bool,
+}
+
+impl InterfaceCheck {
+    /// Whether sources are looked up.
+    pub(crate) fn looks_up(self) -> bool {
+        self.ipv4 != SourceCheck::Off || self.ipv6 != SourceCheck::Off
+    }
+}
+
+impl From<SourceCheck> for InterfaceCheck {
+    fn from(both: SourceCheck) -> Self {
+        Self { ipv4: both, ipv6: both, accepts_own: false }
+    }
 }
 
 /// Not one of the modes.
@@ -47,6 +73,7 @@ impl fmt::Display for SourceCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Off => "off",
+            Self::Foreign => "foreign",
             Self::Loose => "loose",
             Self::Strict => "strict",
         })
@@ -62,6 +89,11 @@ impl Hops {
         port: u16,
         vlan: Option<u16>,
     ) -> bool {
+        if check == SourceCheck::Foreign {
+            let is_ours =
+                |hop| matches!(hop, &(NextHop::Local | NextHop::LocalPunt | NextHop::DirectedBroadcast));
+            return !self.next_hop(way_back).is_some_and(is_ours);
+        }
         let leads = |hop: &NextHop| match hop {
             NextHop::Forward(to) => check == SourceCheck::Loose || (to.port, to.vlan) == (port, vlan),
             NextHop::Unresolved(whom) => {

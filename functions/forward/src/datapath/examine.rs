@@ -1,5 +1,7 @@
 //! Pass one over a burst: which addresses are to be looked up, and what is to be done with packets that aren't plain.
 
+use std::net::IpAddr;
+
 use warmlane_mem::{BURST_CAPACITY, Packet};
 use warmlane_table::NextHopId;
 
@@ -75,6 +77,17 @@ pub(super) fn examine_slowly(packet: &mut Packet, index: usize, routes: &LaneRou
     let admission = known.then(|| hops.admission(packet.port()));
     let finding = validate(packet, admission);
     let table = hops.interface(packet).map(|interface| interface.table);
+    let finding = match finding {
+        // Options are for who has the addresses and clocks that they ask for.
+        Finding::WithOptions(_, reason) if scratch.has_kernel => Finding::Punt(reason),
+        Finding::WithOptions(IpAddr::V4(address), _) => Finding::Ipv4(address),
+        Finding::WithOptions(IpAddr::V6(address), _) => Finding::Ipv6(address),
+        other => other,
+    };
+    let finding = match finding {
+        Finding::Ipv4(_) => source_check::claimed_finding(hops, packet).unwrap_or(finding),
+        _ => finding,
+    };
     let action = match (finding, table) {
         (Finding::Drop(reason @ (Reason::Truncated | Reason::UnknownPort | Reason::OtherHost)), None) => {
             Action::Drop(reason)
@@ -109,7 +122,7 @@ pub(super) fn examine_slowly(packet: &mut Packet, index: usize, routes: &LaneRou
         }
         (Finding::Arp, _) => Action::Arp,
         (Finding::Ipv6OnLink(reason), _) => Action::Ipv6OnLink(reason),
-        (Finding::Punt(reason), _) => Action::Punt(reason),
+        (Finding::WithOptions(_, reason) | Finding::Punt(reason), _) => Action::Punt(reason),
         (Finding::Drop(reason), _) => Action::Drop(reason),
     };
     scratch.ports[index % BURST_CAPACITY] = SLOW;

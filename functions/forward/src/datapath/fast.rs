@@ -30,6 +30,9 @@ const IPV4_START: u32 = u32::from_le_bytes([0x08, 0x00, 0x45, 0]);
 /// The bits of a word that [`IPV4_START`] is about; the fourth byte is the traffic class.
 const IPV4_START_MASK: u32 = u32::from_le_bytes([0xff, 0xff, 0xff, 0]);
 
+/// The header after the fixed one that is for routers (RFC 8200 section 4.3).
+const HOP_BY_HOP: u8 = warmlane_wire::IpProtocol::HOP_BY_HOP.0;
+
 /// EtherType IPv6 and the version.
 const IPV6_START: u32 = u32::from_le_bytes([0x86, 0xdd, 0x60, 0]);
 
@@ -146,8 +149,8 @@ pub(super) fn plain_ipv6(
     let doubtful = |first: u8| first.wrapping_sub(1) >= 0xfd;
     let plain = admission.admits(first_bytes(headers))
         && word::<12>(headers) & IPV6_START_MASK == IPV6_START
-        // Zero may stand for a jumbogram's length; leave it to who looks closer.
-        && payload != 0
+        // Options for routers, which a jumbogram has as well: leave them to who looks closer.
+        && headers[20] != HOP_BY_HOP
         && fills(frame_length, IPV6_HEADERS + usize::from(payload), IPV6_HEADERS)
         && headers[21] > 1
         && (!(doubtful(headers[22]) || doubtful(headers[38])) || ordinary_ipv6(headers));

@@ -10,6 +10,7 @@ use warmlane_lane::{Outputs, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool};
 use warmlane_port::TransmitOffloads;
 use warmlane_wire::ipv6::Ipv6Packet;
+use warmlane_wire::{ipv4, ipv6};
 
 use super::counters::{ForwardCounters, ForwardCountersView};
 use super::examine::{examine_slowly, gather_ipv4, gather_ipv6};
@@ -28,7 +29,9 @@ use crate::control::config::IcmpLimits;
 /// Of its outputs, `port0`, `port1` … lead to the ports in the order of the routes, `punt` takes what isn't for the forwarder, and
 /// `hold` what waits until a neighbour's Ethernet address is known. A punted packet's mark is [`mark_of_table`](crate::datapath::mark_of_table)'s, a held one's
 /// the index of its next hop, [`NextHop::Unresolved`](crate::control::NextHop::Unresolved). Where `punt` isn't connected, packets
-/// are dropped for the reason why they can't be forwarded; where `hold` isn't, because their neighbour isn't known.
+/// are dropped for the reason why they can't be forwarded, and the forwarder tells their senders; where it is, `punt` gets those,
+/// too, as many as ICMP errors may be sent, and is to tell them. Where `hold` isn't connected, packets are dropped because their
+/// neighbour isn't known.
 ///
 /// Packets that were held come back by the input `resumed` once they may go on, or by `given-up`: then they are dropped, and
 /// their senders are told. By `refused` come those that there was no space for, which are dropped without a word: their
@@ -61,6 +64,7 @@ impl Forwarder {
             ports: [SLOW; BURST_CAPACITY],
             actions: [Action::Arp; BURST_CAPACITY],
             table: 0,
+            has_kernel: false,
             ipv4: Gathered::new(0),
             ipv6: Gathered::new([0; 16]),
         };
@@ -88,18 +92,29 @@ impl Forwarder {
         &self.routes
     }
 
-    /// Drops packets that were held in vain, and tells their senders.
+    /// Drops packets that were held in vain, and tells their senders. The kernel would wait for the neighbour once more before
+    /// it did, so it gets only those whose senders can't be told from here.
     #[cold]
     fn give_up(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        for packet in burst.drain() {
+        for mut packet in burst.drain() {
             self.counters.resumed().add(1);
-            self.counters.drop_one(Reason::NoNeighbour);
-            self.report_unreachable(&packet, outputs);
+            // It had been let through, and waited on the far side.
+            decrement_lifetime(&mut packet);
+            let told = self.report_unreachable(&packet, outputs);
+            if told || self.refer(packet, Reason::NoNeighbour, outputs).is_some() {
+                self.counters.drop_one(Reason::NoNeighbour);
+                self.counters.errors_unsent().add(u64::from(!told));
+            }
         }
     }
 
     fn forward(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        // Whether there is anyone who knows more of packets than we do.
+        self.scratch.has_kernel = outputs.is_connected(Self::PUNT);
         self.examine(burst);
+        if !self.routes.hops().claimed_sources().is_empty() {
+            self.check_claimed_sources(burst);
+        }
         if self.routes.hops().checks_sources() {
             self.check_sources(burst);
         }
@@ -211,6 +226,17 @@ pub(super) fn offer(packet: Packet, port: u16, outputs: &mut Outputs<'_>) -> Res
     outputs
         .push(port, packet)
         .map_err(|_| if outputs.is_connected(port) { Reason::OutputQueueFull } else { Reason::NoPort })
+}
+
+/// Takes one off the TTL or hop limit of a packet whose layer 3 offset is known, and that has one to spare.
+fn decrement_lifetime(packet: &mut Packet) {
+    let offset = usize::from(packet.l3_offset());
+    let Some(ip) = packet.data_mut().get_mut(offset..) else { return };
+    match ip.first().map(|first| first >> 4) {
+        Some(4) => ip.first_chunk_mut().map(ipv4::decrement_ttl),
+        Some(6) => ip.first_chunk_mut().map(ipv6::decrement_hop_limit),
+        _ => None,
+    };
 }
 
 /// A view of an IPv6 packet that may be cut short, as the first buffer of a chain is.

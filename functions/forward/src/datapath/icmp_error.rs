@@ -1,8 +1,8 @@
 //! ICMP and ICMPv6 errors to the senders of packets that can't go on.
 //!
-//! An error goes back the way its packet came: by the same port and the same tags, to the neighbour that handed the
-//! packet to us. That neighbour is on the path from the sender, so it needs no table to get there, and a flood of bad
-//! packets can't make us send to third parties. Its source is our address on that port (RFC 1812 section 4.3.2.4).
+//! An error goes by the route to the sender, in the table of the packet that it tells of. Its source is our address where it
+//! leaves (RFC 1812 section 4.3.2.4). Without a way back there is none. Where a kernel stands behind the forwarder, it is the
+//! kernel that tells senders: it knows more ways and addresses than the forwarder does.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,12 +14,16 @@ use warmlane_table::NextHopId;
 use warmlane_wire::checksum::ipv4_header_checksum20;
 use warmlane_wire::icmpv4::{self, Icmpv4Message};
 use warmlane_wire::icmpv6::{self, Icmpv6Message};
-use warmlane_wire::{IpProtocol, Ipv4Header, Ipv4Packet, MacAddress, ethernet, ipv4, ipv6};
+use warmlane_wire::{EtherType, IpProtocol, Ipv4Header, Ipv4Packet, MacAddress, ethernet, ipv4, ipv6};
 
+use super::fast::{IPV4_HEADERS, IPV6_HEADERS};
 use super::forward::{Forwarder, ipv6_packet, offer};
 use super::rate_limit::TokenBucket;
+use super::reason::Reason;
+use super::rewrite::{Family, Ipv4, Ipv6};
+use super::slow_path::set_link_layer;
 use crate::control::config::IcmpLimits;
-use crate::control::{Interface, LaneRoutes, NextHop};
+use crate::control::{Adjacency, Hops, LaneRoutes, NextHop, TableNumber};
 
 /// Longest link-layer header: two tags.
 const LONGEST_LINK_LAYER: usize = 22;
@@ -39,51 +43,94 @@ pub(super) fn limiter(limits: IcmpLimits) -> TokenBucket {
 }
 
 impl Forwarder {
-    /// Tells the sender of an IPv4 packet what became of it, if it is owed that.
-    pub(super) fn report_ipv4(&mut self, packet: &Packet, message: Icmpv4Message, outputs: &mut Outputs<'_>) {
-        let (mut look, offset) = ([0; LOOK], usize::from(packet.l3_offset()));
-        let count = copy_complete(packet, &mut look);
-        let Some(frame) = look.get(..count) else { return };
-        let Some(ip) = frame.get(offset..).and_then(ipv4_packet) else { return };
-        if !icmpv4::may_answer(&ip) || !came_from_one_host(&self.routes, packet, ip.header.source()) {
-            return;
+    /// Leaves it to the kernel, if there is one, to tell the sender why a packet can't go on: as often as errors may be sent.
+    /// Gives the packet back if there is none.
+    pub(super) fn refer(
+        &mut self,
+        packet: Packet,
+        reason: Reason,
+        outputs: &mut Outputs<'_>,
+    ) -> Option<Packet> {
+        if !outputs.is_connected(Self::PUNT) {
+            return Some(packet);
         }
-        // What can't be sent for want of an address takes no token from the other family.
-        let Some(source) = self.ipv4_source(packet) else { return self.count_error(false) };
-        if !self.may_send_error() {
-            return self.counters.errors_limited().add(1);
+        if self.may_send_error() {
+            self.punt(packet, reason, outputs);
+        } else {
+            self.counters.errors_limited().add(1);
+            self.counters.drop_one(reason);
         }
-        let end = frame.len().min(offset + usize::from(ip.header.total_length()));
-        let quote = icmpv4::quote(frame.get(offset..end).unwrap_or_default());
-        let length = ipv4::HEADER_LENGTH + icmpv4::HEADER_LENGTH + quote.len();
-        self.identification = self.identification.wrapping_add(1);
-        let header = ipv4_header(source, ip.header.source(), length as u16, self.identification);
-        let parts = [&header[..], &message.header(quote), quote];
-        let sent = self.send_back(frame.get(..offset).unwrap_or_default(), &parts, packet.port(), outputs);
-        self.count_error(sent);
+        None
     }
 
-    /// Tells the sender of an IPv6 packet what became of it, if it is owed that.
-    pub(super) fn report_ipv6(&mut self, packet: &Packet, message: Icmpv6Message, outputs: &mut Outputs<'_>) {
+    /// Tells the sender of an IPv4 packet what became of it, if it is owed that. `false` if there is no way to do so.
+    pub(super) fn report_ipv4(
+        &mut self,
+        packet: &Packet,
+        message: Icmpv4Message,
+        outputs: &mut Outputs<'_>,
+    ) -> bool {
         let (mut look, offset) = ([0; LOOK], usize::from(packet.l3_offset()));
         let count = copy_complete(packet, &mut look);
-        let Some(frame) = look.get(..count) else { return };
-        let Some(ip) = frame.get(offset..).and_then(ipv6_packet) else { return };
-        if !icmpv6::may_answer(&ip, &message) {
-            return;
+        let Some(bytes) = look.get(offset..count) else { return true };
+        let Some(ip) = ipv4_packet(bytes) else { return true };
+        let sender = ip.header.source();
+        if !icmpv4::may_answer(&ip) || !came_from_one_host(&self.routes, packet, sender) {
+            return true;
         }
-        let Some(source) = self.ipv6_source(packet) else { return self.count_error(false) };
+        let bytes = bytes.get(..usize::from(ip.header.total_length())).unwrap_or(bytes);
+        let mut found = [NextHopId::NONE];
+        let hops = self.routes.hops();
+        self.routes.lookup_ipv4(table_of(hops, packet), &[sender.to_bits()], &mut found);
+        let way = way::<Ipv4, IPV4_HEADERS>(hops, found[0], bytes);
+        // What can't be sent takes no token from the other family.
+        let Some((way, source)) = way.and_then(|way| Some((way, hops.ipv4_source(&way)?))) else {
+            return false;
+        };
         if !self.may_send_error() {
-            return self.counters.errors_limited().add(1);
+            self.counters.errors_limited().add(1);
+            return true;
         }
-        let end = frame.len().min(offset + ipv6::HEADER_LENGTH + usize::from(ip.header.payload_length()));
-        let quote = icmpv6::quote(frame.get(offset..end).unwrap_or_default());
-        let destination = ip.header.source();
+        let quote = icmpv4::quote(bytes);
+        let length = ipv4::HEADER_LENGTH + icmpv4::HEADER_LENGTH + quote.len();
+        self.identification = self.identification.wrapping_add(1);
+        let header = ipv4_header(source, sender, length as u16, self.identification);
+        self.send_error(&way, EtherType::IPV4, &[&header[..], &message.header(quote), quote], outputs)
+    }
+
+    /// The same for IPv6.
+    pub(super) fn report_ipv6(
+        &mut self,
+        packet: &Packet,
+        message: Icmpv6Message,
+        outputs: &mut Outputs<'_>,
+    ) -> bool {
+        let (mut look, offset) = ([0; LOOK], usize::from(packet.l3_offset()));
+        let count = copy_complete(packet, &mut look);
+        let Some(bytes) = look.get(offset..count) else { return true };
+        let Some(ip) = ipv6_packet(bytes) else { return true };
+        if !icmpv6::may_answer(&ip, &message) {
+            return true;
+        }
+        let sender = ip.header.source();
+        let end = ipv6::HEADER_LENGTH + usize::from(ip.header.payload_length());
+        let bytes = bytes.get(..end).unwrap_or(bytes);
+        let mut found = [NextHopId::NONE];
+        let hops = self.routes.hops();
+        self.routes.lookup_ipv6(table_of(hops, packet), &[sender.octets()], &mut found);
+        let way = way::<Ipv6, IPV6_HEADERS>(hops, found[0], bytes);
+        let Some((way, source)) = way.and_then(|way| Some((way, hops.ipv6_source(&way)?))) else {
+            return false;
+        };
+        if !self.may_send_error() {
+            self.counters.errors_limited().add(1);
+            return true;
+        }
+        let quote = icmpv6::quote(bytes);
         let length = (icmpv6::HEADER_LENGTH + quote.len()) as u16;
-        let header = ipv6_header(source, destination, length, OWN_TTL);
-        let parts = [&header[..], &message.header(source, destination, quote), quote];
-        let sent = self.send_back(frame.get(..offset).unwrap_or_default(), &parts, packet.port(), outputs);
-        self.count_error(sent);
+        let header = ipv6_header(source, sender, length, OWN_TTL);
+        let parts = [&header[..], &message.header(source, sender, quote), quote];
+        self.send_error(&way, EtherType::IPV6, &parts, outputs)
     }
 
     /// Takes a token for one more error, of the limits that hold now.
@@ -95,48 +142,41 @@ impl Forwarder {
         self.limiter.take(clock::cycles())
     }
 
-    fn count_error(&self, sent: bool) {
-        let counter = if sent { self.counters.errors_sent() } else { self.counters.errors_unsent() };
-        counter.add(1);
-    }
-
-    /// Our address where a packet came in, or else on any port.
-    fn ipv4_source(&self, packet: &Packet) -> Option<Ipv4Addr> {
-        let hops = self.routes.hops();
-        let mut interfaces =
-            hops.interface(packet).into_iter().chain(hops.ports().iter().map(Interface::of_port));
-        interfaces.find_map(|interface| interface.ipv4_address())
-    }
-
-    /// The same for IPv6.
-    fn ipv6_source(&self, packet: &Packet) -> Option<Ipv6Addr> {
-        let hops = self.routes.hops();
-        let mut interfaces =
-            hops.interface(packet).into_iter().chain(hops.ports().iter().map(Interface::of_port));
-        interfaces.find_map(|interface| interface.ipv6_address())
-    }
-
-    /// Sends a new packet to where a frame with this link-layer header came from.
-    fn send_back(
+    /// Sends a new packet, made of these parts.
+    fn send_error(
         &mut self,
-        link_layer: &[u8],
+        way: &Adjacency,
+        ethertype: EtherType,
         parts: &[&[u8]],
-        port: u16,
         outputs: &mut Outputs<'_>,
     ) -> bool {
-        let Some(mut packet) = self.pool.take() else { return false };
-        let length = link_layer.len() + parts.iter().map(|part| part.len()).sum::<usize>();
-        let Ok(frame) = packet.append(length) else { return false };
-        let bytes = [link_layer].into_iter().chain(parts.iter().copied()).flatten();
-        for (byte, value) in frame.iter_mut().zip(bytes) {
-            *byte = *value;
-        }
-        let Some(our_mac) = self.routes.hops().port(port).map(|known| known.source_address(port)) else {
-            return false;
-        };
-        packet.set_port(port);
-        packet.set_l3_offset(link_layer.len() as u8);
-        turn_around(packet.data_mut(), our_mac) && offer(packet, port, outputs).is_ok()
+        let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        let sent = length <= usize::from(way.mtu)
+            && self.pool.take().is_some_and(|mut packet| {
+                let Ok(frame) = packet.append(ethernet::HEADER_LENGTH + length) else { return false };
+                let bytes = parts.iter().copied().flatten();
+                for (byte, value) in frame.iter_mut().skip(ethernet::HEADER_LENGTH).zip(bytes) {
+                    *byte = *value;
+                }
+                packet.set_port(way.port);
+                packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
+                set_link_layer(&mut packet, ethertype, way) && offer(packet, way.port, outputs).is_ok()
+            });
+        self.counters.errors_sent().add(u64::from(sent));
+        sent
+    }
+}
+
+/// The table that a packet was looked up in.
+fn table_of(hops: &Hops, packet: &Packet) -> TableNumber {
+    hops.interface(packet).map_or(0, |interface| interface.table)
+}
+
+/// Where an error goes that quotes these bytes, of several paths as they would; `None` if its neighbour isn't known, or nobody.
+fn way<F: Family<N>, const N: usize>(hops: &Hops, found: NextHopId, quoted: &[u8]) -> Option<Adjacency> {
+    match hops.next_hop(hops.member(found, |seed| F::flow_hash(hops, seed, quoted)))? {
+        NextHop::Forward(adjacency) => Some(*adjacency),
+        _ => None,
     }
 }
 
@@ -163,9 +203,8 @@ fn copy_complete(packet: &Packet, front: &mut [u8; LOOK]) -> usize {
 
 /// Whether an address isn't the broadcast address of a link of ours (RFC 1812 section 4.3.2.7).
 fn came_from_one_host(routes: &LaneRoutes, packet: &Packet, source: Ipv4Addr) -> bool {
-    let table = routes.hops().interface(packet).map_or(0, |interface| interface.table);
     let mut hops = [NextHopId::NONE];
-    routes.lookup_ipv4(table, &[source.to_bits()], &mut hops);
+    routes.lookup_ipv4(table_of(routes.hops(), packet), &[source.to_bits()], &mut hops);
     !matches!(routes.hops().next_hop(hops[0]), Some(NextHop::DirectedBroadcast))
 }
 

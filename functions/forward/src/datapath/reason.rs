@@ -65,6 +65,8 @@ drop_reasons! {
         Ipv6Multicast: "ipv6-multicast", Notice;
         /// The IPv6 packet has link-local addresses, which are not forwarded (RFC 4291 section 2.5.6).
         Ipv6LinkLocal: "ipv6-link-local", Notice;
+        /// The IPv6 packet has options for each router on its way, and whoever is to obey them didn't take it.
+        Ipv6Options: "ipv6-options", Notice;
         /// The hop limit ran out.
         HopLimitExpired: "hop-limit-expired", Notice;
 

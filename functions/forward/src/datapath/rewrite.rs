@@ -7,7 +7,7 @@ use warmlane_wire::{ethernet, flow_hash};
 use super::fast::{self, IPV4_HEADERS, IPV6_HEADERS};
 use super::forward::ipv6_packet;
 use super::scratch::{Action, Gathered, SLOW};
-use crate::control::{ALWAYS_TOO_LARGE, Hops, LaneRoutes, Rewrite};
+use crate::control::{ALWAYS_TOO_LARGE, Hops, LaneRoutes, MultipathHash, Rewrite};
 
 /// The action on a packet whose layer 3 offset and next hop, or group of next hops, are known.
 pub(super) fn member_of<F: Family<N>, const N: usize>(
@@ -15,16 +15,20 @@ pub(super) fn member_of<F: Family<N>, const N: usize>(
     routes: &LaneRoutes,
     hop: NextHopId,
 ) -> Action {
-    F::action(routes.hops().member(hop, |seed| {
-        F::flow_hash(seed, packet.data().get(usize::from(packet.l3_offset())..).unwrap_or_default())
-    }))
+    let hops = routes.hops();
+    F::action(hops.member(hop, |seed| F::flow_hash(hops, seed, layer_3(packet))))
 }
 
 /// What pass three does differently for the two families; `N` is the length of their headers.
 pub(super) trait Family<const N: usize> {
     fn rewrite(headers: &mut [u8; N], rewrite: &Rewrite);
     fn action(hop: NextHopId) -> Action;
-    fn flow_hash(seed: u64, packet: &[u8]) -> u32;
+    /// What chooses one of several paths.
+    fn flow_hash(hops: &Hops, seed: u64, packet: &[u8]) -> u32;
+}
+
+fn layer_3(packet: &Packet) -> &[u8] {
+    packet.data().get(usize::from(packet.l3_offset())..).unwrap_or_default()
 }
 
 pub(super) struct Ipv4;
@@ -39,8 +43,11 @@ impl Family<IPV4_HEADERS> for Ipv4 {
         Action::Ipv4(hop)
     }
 
-    fn flow_hash(seed: u64, packet: &[u8]) -> u32 {
-        flow_hash::ipv4(seed, packet)
+    fn flow_hash(hops: &Hops, seed: u64, packet: &[u8]) -> u32 {
+        match hops.multipath_hash()[0] {
+            MultipathHash::Addresses => flow_hash::ipv4_addresses(seed, packet),
+            MultipathHash::Ports => flow_hash::ipv4(seed, packet),
+        }
     }
 }
 
@@ -56,8 +63,11 @@ impl Family<IPV6_HEADERS> for Ipv6 {
         Action::Ipv6(hop)
     }
 
-    fn flow_hash(seed: u64, packet: &[u8]) -> u32 {
-        ipv6_packet(packet).map_or(0, |packet| flow_hash::ipv6(seed, &packet))
+    fn flow_hash(hops: &Hops, seed: u64, packet: &[u8]) -> u32 {
+        ipv6_packet(packet).map_or(0, |packet| match hops.multipath_hash()[1] {
+            MultipathHash::Addresses => flow_hash::ipv6_addresses(seed, &packet),
+            MultipathHash::Ports => flow_hash::ipv6(seed, &packet),
+        })
     }
 }
 
@@ -103,9 +113,7 @@ pub(super) fn rewrite_member<F: Family<N>, const N: usize>(
     if length != ALWAYS_TOO_LARGE {
         packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
     }
-    let hop = routes.member(hop, |seed| {
-        F::flow_hash(seed, packet.data().get(usize::from(packet.l3_offset())..).unwrap_or_default())
-    });
+    let hop = routes.member(hop, |seed| F::flow_hash(routes, seed, layer_3(packet)));
     match (routes.rewrites().get(hop.index()), packet.data_mut().first_chunk_mut()) {
         (Some(rewrite), Some(headers)) if length <= rewrite.largest => {
             F::rewrite(headers, rewrite);

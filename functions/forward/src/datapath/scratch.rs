@@ -69,6 +69,8 @@ pub(super) struct Scratch {
     pub(super) actions: [Action; BURST_CAPACITY],
     /// Which table the gathered addresses are looked up in.
     pub(super) table: TableNumber,
+    /// Whether what is punted gets somewhere.
+    pub(super) has_kernel: bool,
     pub(super) ipv4: Gathered<u32>,
     pub(super) ipv6: Gathered<[u8; 16]>,
 }

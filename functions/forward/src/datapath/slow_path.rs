@@ -83,16 +83,17 @@ impl Forwarder {
         })
     }
 
-    /// Tells the sender of a packet, whose layer 3 offset is known, that the neighbour can't be found.
-    pub(super) fn report_unreachable(&mut self, packet: &Packet, outputs: &mut Outputs<'_>) {
+    /// Tells the sender of a packet, whose layer 3 offset is known, that the neighbour can't be found. `false` if there is no
+    /// way to do so.
+    pub(super) fn report_unreachable(&mut self, packet: &Packet, outputs: &mut Outputs<'_>) -> bool {
         let first = packet.data().get(usize::from(packet.l3_offset())).copied().unwrap_or_default();
         match first >> 4 {
             4 => self.report_ipv4(packet, unreachable_ipv4(icmpv4::unreachable::HOST), outputs),
             6 => {
                 let code = icmpv6::unreachable::ADDRESS;
-                self.report_ipv6(packet, Icmpv6Message::Unreachable { code }, outputs);
+                self.report_ipv6(packet, Icmpv6Message::Unreachable { code }, outputs)
             }
-            _ => {}
+            _ => true,
         }
     }
 
@@ -146,8 +147,10 @@ impl Forwarder {
                 return self.finish_forward(packet, EtherType::IPV4, &adjacency, outputs);
             }
         };
+        let Some(packet) = self.refer(packet, reason, outputs) else { return };
         self.counters.drop_one(reason);
-        self.report_ipv4(&packet, message, outputs);
+        let told = self.report_ipv4(&packet, message, outputs);
+        self.counters.errors_unsent().add(u64::from(!told));
     }
 
     fn finish_ipv6(&mut self, mut packet: Packet, hop: NextHopId, outputs: &mut Outputs<'_>) {
@@ -203,8 +206,10 @@ impl Forwarder {
                 return self.finish_forward(packet, EtherType::IPV6, &adjacency, outputs);
             }
         };
+        let Some(packet) = self.refer(packet, reason, outputs) else { return };
         self.counters.drop_one(reason);
-        self.report_ipv6(&packet, message, outputs);
+        let told = self.report_ipv6(&packet, message, outputs);
+        self.counters.errors_unsent().add(u64::from(!told));
     }
 
     /// Sends a packet on that needs no more than a new link-layer header.

@@ -1,6 +1,7 @@
 //! Where packets say that they come from, looked up like where they go to: unicast reverse path forwarding (RFC 3704).
 //!
-//! Only where it is switched on: then a second burst lookup, before the first, so that what is dropped isn't looked up twice.
+//! Only where it is switched on: then a second burst lookup, before the first, so that what is dropped isn't looked up twice. Our own
+//! addresses as sources are found without it.
 
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_table::NextHopId;
@@ -9,7 +10,10 @@ use warmlane_wire::{Ipv4Header, Ipv6Header, ethernet, ipv4, ipv6, martian};
 use super::forward::Forwarder;
 use super::reason::Reason;
 use super::scratch::{Action, Gathered, SLOW};
-use crate::control::{ALWAYS_TOO_LARGE, Hops, LaneRoutes, SourceCheck, TableNumber};
+use super::validate::Finding;
+use crate::control::{
+    ALWAYS_TOO_LARGE, Claimed, Hops, InterfaceCheck, LaneRoutes, NextHop, SourceCheck, TableNumber,
+};
 
 /// What is looked up of each family.
 pub(super) struct Sources {
@@ -29,6 +33,30 @@ impl Sources {
 }
 
 impl Forwarder {
+    /// Takes IPv4 packets that claim to come from an address of ours, or from all stations on a link, out of what was gathered.
+    #[inline(never)]
+    pub(super) fn check_claimed_sources(&mut self, burst: &Burst) {
+        let (scratch, hops) = (&mut *self.scratch, self.routes.hops());
+        let claimed = hops.claimed_sources();
+        let sources = |index: u8| burst.get(usize::from(index)).map_or(0, ipv4_source);
+        let gathered = scratch.ipv4.indices.get(..scratch.ipv4.count).unwrap_or_default();
+        if gathered.iter().all(|&index| claimed.find(sources(index)).is_none()) {
+            return;
+        }
+        let (ports, actions) = (&mut scratch.ports, &mut scratch.actions);
+        scratch.ipv4.retain(|_, index, _| {
+            let packet = burst.get(usize::from(index));
+            let action = match packet.and_then(|packet| claimed_finding(hops, packet)) {
+                None => return true,
+                Some(Finding::Punt(reason)) => Action::Punt(reason),
+                Some(_) => Action::Drop(Reason::Ipv4MartianSource),
+            };
+            ports[usize::from(index)] = SLOW;
+            actions[usize::from(index)] = action;
+            false
+        });
+    }
+
     /// Takes packets whose sources may not come in by their interfaces out of what was gathered.
     #[inline(never)]
     pub(super) fn check_sources(&mut self, burst: &Burst) {
@@ -52,7 +80,8 @@ impl Forwarder {
             scratch.ipv4.retain(|slot, index, length| {
                 let way_back = ways_back[slot % BURST_CAPACITY];
                 let packet = burst.get(usize::from(index));
-                let fits = packet.is_some_and(|packet| accepts(routes.hops(), packet, length, way_back));
+                let fits =
+                    packet.is_some_and(|packet| accepts_way_back(routes.hops(), packet, length, way_back));
                 if !fits {
                     refuse(index, Reason::Ipv4ReversePath);
                 }
@@ -68,7 +97,8 @@ impl Forwarder {
                 let way_back = ways_back[slot % BURST_CAPACITY];
                 let packet = burst.get(usize::from(index));
                 let fits = packet.is_some_and(|packet| {
-                    stays_on_link(sources.get(slot)) || accepts(routes.hops(), packet, length, way_back)
+                    stays_on_link(sources.get(slot))
+                        || accepts(routes.hops(), packet, length, way_back, |check| check.ipv6)
                 });
                 if !fits {
                     refuse(index, Reason::Ipv6ReversePath);
@@ -84,17 +114,46 @@ fn stays_on_link(source: Option<&[u8; 16]>) -> bool {
     source.is_some_and(|source| martian::ipv6_stays_on_link((*source).into()))
 }
 
-/// Whether a packet that was gathered may come from a source with this way back.
-fn accepts(hops: &Hops, packet: &Packet, length: u16, way_back: NextHopId) -> bool {
-    let port = packet.port();
-    if length != ALWAYS_TOO_LARGE {
-        // Plain, hence untagged.
-        let check = hops.port(port).map_or(SourceCheck::Off, |port| port.source_check);
-        return hops.accepts_source(check, way_back, port, None);
+/// What is to be said of an IPv4 packet for its source alone.
+#[cold]
+pub(super) fn claimed_finding(hops: &Hops, packet: &Packet) -> Option<Finding> {
+    match hops.claimed_sources().find(ipv4_source(packet))? {
+        Claimed::Own
+            if hops.interface(packet).is_some_and(|interface| interface.source_check.accepts_own) =>
+        {
+            None
+        }
+        Claimed::Own => Some(Finding::Drop(Reason::Ipv4MartianSource)),
+        Claimed::Broadcast => Some(Finding::Punt(Reason::Ipv4MartianSource)),
     }
-    // An unknown VLAN is not gathered.
-    hops.interface(packet)
-        .is_none_or(|interface| hops.accepts_source(interface.source_check, way_back, port, interface.vlan))
+}
+
+/// Whether a packet that was gathered may come from a source with this way back.
+fn accepts(
+    hops: &Hops,
+    packet: &Packet,
+    length: u16,
+    way_back: NextHopId,
+    of_family: impl Fn(InterfaceCheck) -> SourceCheck,
+) -> bool {
+    let port = packet.port();
+    let (check, vlan) = if length != ALWAYS_TOO_LARGE {
+        // Plain, hence untagged.
+        (hops.port(port).map(|port| port.source_check), None)
+    } else {
+        // An unknown VLAN is not gathered.
+        let interface = hops.interface(packet);
+        (interface.map(|interface| interface.source_check), interface.and_then(|interface| interface.vlan))
+    };
+    check.is_none_or(|check| hops.accepts_source(of_family(check), way_back, port, vlan))
+}
+
+/// The same for IPv4, where the kernel may be told to take our own addresses.
+fn accepts_way_back(hops: &Hops, packet: &Packet, length: u16, way_back: NextHopId) -> bool {
+    let own_is_accepted =
+        || hops.interface(packet).is_some_and(|interface| interface.source_check.accepts_own);
+    let is_own = matches!(hops.next_hop(way_back), Some(NextHop::Local | NextHop::LocalPunt));
+    (is_own && own_is_accepted()) || accepts(hops, packet, length, way_back, |check| check.ipv4)
 }
 
 /// The same for a single packet, whose layer 3 offset is known, before it is looked up in `table`.
@@ -105,7 +164,7 @@ pub(super) fn accepts_ipv4(routes: &LaneRoutes, packet: &Packet, table: TableNum
     }
     let mut way_back = [NextHopId::NONE];
     routes.lookup_ipv4(table, &[ipv4_source(packet)], &mut way_back);
-    accepts(routes.hops(), packet, ALWAYS_TOO_LARGE, way_back[0])
+    accepts_way_back(routes.hops(), packet, ALWAYS_TOO_LARGE, way_back[0])
 }
 
 /// As [`accepts_ipv4`].
@@ -117,7 +176,8 @@ pub(super) fn accepts_ipv6(routes: &LaneRoutes, packet: &Packet, table: TableNum
     let source = ipv6_source(packet);
     let mut way_back = [NextHopId::NONE];
     routes.lookup_ipv6(table, &[source], &mut way_back);
-    stays_on_link(Some(&source)) || accepts(routes.hops(), packet, ALWAYS_TOO_LARGE, way_back[0])
+    stays_on_link(Some(&source))
+        || accepts(routes.hops(), packet, ALWAYS_TOO_LARGE, way_back[0], |check| check.ipv6)
 }
 
 /// Where the IP header begins: plain packets have no note of it.

@@ -3,7 +3,7 @@
 //! The order is that of RFC 1812 section 5.2.2 and RFC 8200 section 3, from the outside in, so that the counted reason
 //! is the first rule broken. What comes out valid (options, tags, padding, chains of buffers) is routed like the rest.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use warmlane_mem::Packet;
 use warmlane_wire::checksum::Sum;
@@ -23,6 +23,8 @@ pub(super) enum Finding {
     Ipv4(Ipv4Addr),
     /// Route it by this address.
     Ipv6(Ipv6Addr),
+    /// Route it by this address, unless somebody is there to whom its options may mean something.
+    WithOptions(IpAddr, Reason),
     /// An ARP packet.
     Arp,
     /// IPv6 within the link: to a group or to a link-local address, which may be a question about us.
@@ -84,7 +86,13 @@ fn check_ipv4(packet: &mut Packet, offset: usize, to_group: bool) -> Finding {
     let (source, destination) = (header.source(), header.destination());
     // A host that asks for its address sends from 0.0.0.0 to everybody (RFC 1812 section 5.3.7 exempts that).
     if ipv4_source_is_martian(source) && !(source.is_unspecified() && destination.is_broadcast()) {
-        return Finding::Drop(Reason::Ipv4MartianSource);
+        // The kernel takes what is reserved for addresses like others.
+        return match source.octets() {
+            [0 | 240..=255, ..] if !source.is_unspecified() && !source.is_broadcast() => {
+                Finding::Punt(Reason::Ipv4MartianSource)
+            }
+            _ => Finding::Drop(Reason::Ipv4MartianSource),
+        };
     }
     if destination.is_broadcast() {
         return Finding::Punt(Reason::Ipv4Broadcast);
@@ -93,7 +101,12 @@ fn check_ipv4(packet: &mut Packet, offset: usize, to_group: bool) -> Finding {
         return Finding::Punt(Reason::Ipv4Multicast);
     }
     if ipv4_destination_is_martian(destination) {
-        return Finding::Drop(Reason::Ipv4MartianDestination);
+        return match destination.octets() {
+            [0 | 240..=255, ..] if !destination.is_unspecified() => {
+                Finding::Punt(Reason::Ipv4MartianDestination)
+            }
+            _ => Finding::Drop(Reason::Ipv4MartianDestination),
+        };
     }
     if to_group {
         return Finding::Drop(Reason::LinkLayerGroup);
@@ -102,11 +115,15 @@ fn check_ipv4(packet: &mut Packet, offset: usize, to_group: bool) -> Finding {
         return Finding::Punt(Reason::Ipv4LinkLocal);
     }
     match source_routed(options) {
-        Some(true) => return Finding::Drop(Reason::Ipv4SourceRoute),
-        None => return Finding::Drop(Reason::Ipv4Options),
+        Some(true) => return Finding::Punt(Reason::Ipv4SourceRoute),
+        None => return Finding::Punt(Reason::Ipv4Options),
         Some(false) => {}
     }
+    let has_options = !options.is_empty();
     cut_padding(packet, offset + total);
+    if has_options {
+        return Finding::WithOptions(destination.into(), Reason::Ipv4Options);
+    }
     Finding::Ipv4(destination)
 }
 
@@ -140,16 +157,21 @@ fn check_ipv6(packet: &mut Packet, offset: usize, to_group: bool) -> Finding {
     // A length of zero with a hop-by-hop header is a jumbogram (RFC 2675 section 2), larger than any link here.
     let jumbogram =
         header.payload_length() == 0 && header.next_header() == warmlane_wire::IpProtocol::HOP_BY_HOP;
-    if length > packet.packet_length() || jumbogram {
+    if length > packet.packet_length() {
         return Finding::Drop(Reason::Ipv6PayloadLength);
     }
+    if jumbogram {
+        return Finding::Punt(Reason::Ipv6PayloadLength);
+    }
     let (source, destination) = (header.source(), header.destination());
+    let has_options = header.next_header() == warmlane_wire::IpProtocol::HOP_BY_HOP;
     // A host that checks whether its address is free asks a group from `::` (RFC 4862 section 5.4.2).
     if ipv6_source_is_martian(source) && !(source.is_unspecified() && destination.is_multicast()) {
-        return Finding::Drop(Reason::Ipv6MartianSource);
+        let finding = if source.to_ipv4_mapped().is_some() { Finding::Punt } else { Finding::Drop };
+        return finding(Reason::Ipv6MartianSource);
     }
     if ipv6_destination_is_martian(destination) {
-        return Finding::Drop(Reason::Ipv6MartianDestination);
+        return Finding::Punt(Reason::Ipv6MartianDestination);
     }
     if destination.is_multicast() {
         cut_padding(packet, length);
@@ -161,6 +183,9 @@ fn check_ipv6(packet: &mut Packet, offset: usize, to_group: bool) -> Finding {
     cut_padding(packet, length);
     if ipv6_stays_on_link(destination) {
         return Finding::Ipv6OnLink(Reason::Ipv6LinkLocal);
+    }
+    if has_options {
+        return Finding::WithOptions(destination.into(), Reason::Ipv6Options);
     }
     // A link-local source may speak to us, but not through us: that is seen when the route is known.
     Finding::Ipv6(destination)

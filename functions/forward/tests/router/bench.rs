@@ -49,6 +49,11 @@ address = "192.0.2.10"
 mac = "02:00:00:00:01:01"
 port = "left"
 
+[[neighbour]]
+address = "2001:db8:1::10"
+mac = "02:00:00:00:01:01"
+port = "left"
+
 [[route]]
 prefix = "203.0.113.0/24"
 via = "198.51.100.2"

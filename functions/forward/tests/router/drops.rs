@@ -1,6 +1,6 @@
 //! Every reason to drop, reached by a frame that breaks only that rule, and the error that it causes.
 
-use crate::bench::{Bench, HOST, LEFT, fix_checksum, ipv4, ipv6, to_router, udp4, udp6};
+use crate::bench::{Bench, HOST, LEFT, NEXT, TAGGED, fix_checksum, ipv4, ipv6, to_router, udp4, udp6};
 use warmlane_forward::datapath::{Forwarder, Reason};
 use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, PoolConfig};
@@ -184,20 +184,64 @@ fn ipv6_errors_say_what_happened_and_quote_the_packet() {
         let packet = &frame[14..];
         assert_eq!(quote, packet[..packet.len().min(1232)]);
     }
+    // To an address of its link there is no route.
     let from_link = Ipv6Fields { source: "fe80::9".parse().unwrap(), ..ipv6("2001:db8:3::5") };
-    let error = bench.dropped(&udp6(from_link, b""), Reason::Ipv6LinkLocal).unwrap();
-    assert_eq!(error6(&error).0, unreachable(2));
+    assert!(bench.dropped(&udp6(from_link, b""), Reason::Ipv6LinkLocal).is_none());
+    assert_eq!(bench.counters().errors_unsent(), 1);
     assert!(bench.one(&udp6(ipv6("2001:db8:3::5"), &[9; 1352])).is_some());
     assert!(bench.dropped(&udp6(ipv6("2001:db8:5::1"), b""), Reason::RouteDrop).is_none());
 }
 
+/// Whoever handed the packet to us, and however.
 #[test]
-fn tagged_packets_get_tagged_errors() {
+fn errors_go_by_route() {
     let mut bench = Bench::new();
-    let frame = to_router().vlan(VlanTag::customer(9)).ipv4(ipv4("9.9.9.9")).udp(1, 2).to_vec().unwrap();
-    let error = bench.dropped(&frame, Reason::NoRoute).unwrap();
-    assert_eq!(LinkLayer::parse(&error).unwrap().outer.map(VlanTag::id), Some(9));
-    error4(&error);
+    let error = |bench: &mut Bench, frame: &[u8]| {
+        let (port, error) = bench.one(frame).expect("an error");
+        let link = LinkLayer::parse(&error).unwrap();
+        let ends = (port, link.header.destination(), link.outer.map(VlanTag::id));
+        let source = match link.ethertype {
+            EtherType::IPV4 => std::net::IpAddr::V4(v4::check(link.payload).unwrap().header.source()),
+            _ => std::net::IpAddr::V6(v6::check(link.payload).unwrap().header.source()),
+        };
+        (ends, source.to_string())
+    };
+    // The sender's own link, though the packet was tagged and came by another station.
+    let mut frame = to_router().vlan(VlanTag::customer(9)).ipv4(ipv4("9.9.9.9")).udp(1, 2).to_vec().unwrap();
+    frame[11] ^= 7;
+    assert_eq!(error(&mut bench, &frame), ((0, HOST, None), "192.0.2.1".to_owned()));
+    // Another link, with the address that we have there, and the tag of the neighbour.
+    let from = |source: &str| Ipv4Fields::new(source.parse().unwrap(), "9.9.9.9".parse().unwrap());
+    assert_eq!(
+        error(&mut bench, &udp4(from("203.0.113.1"), b"")),
+        ((1, NEXT, None), "198.51.100.1".to_owned())
+    );
+    let tagged = ((1, TAGGED, Some(7)), "198.51.100.1".to_owned());
+    assert_eq!(error(&mut bench, &udp4(from("203.0.113.200"), b"")), tagged);
+    let from6 = Ipv6Fields::new("2001:db8:3::7".parse().unwrap(), "2001:db9::1".parse().unwrap());
+    assert_eq!(error(&mut bench, &udp6(from6, b"")), ((1, NEXT, None), "2001:db8:2::1".to_owned()));
+    // An error of several paths goes as the packet would that it tells of.
+    let several = error(&mut bench, &udp4(from("100.66.1.1"), b"")).0.1;
+    assert!(several == NEXT || several == TAGGED);
+    // Nowhere, nobody, and where no packet goes.
+    let sent = bench.counters().errors_sent();
+    for source in ["9.9.9.8", "198.51.100.77", "100.64.1.1", "100.65.1.1"] {
+        assert!(bench.dropped(&udp4(from(source), b""), Reason::NoRoute).is_none(), "{source}");
+    }
+    assert_eq!((bench.counters().errors_sent(), bench.counters().errors_unsent()), (sent, 4));
+}
+
+/// An address of another port's, where the port that an error leaves by has none.
+#[test]
+fn errors_by_links_without_addresses_have_another_ports() {
+    let config = crate::bench::CONFIG.replacen(r#""192.0.2.1/24", "2001:db8:1::1/64", "#, "", 1);
+    let mut bench = Bench::with(&config, &PoolConfig::default());
+    let error = bench.dropped(&udp4(ipv4("9.9.9.9"), b""), Reason::NoRoute).unwrap();
+    let source = v4::check(LinkLayer::parse(&error).unwrap().payload).unwrap().header.source();
+    assert_eq!(source.to_string(), "198.51.100.1");
+    let error = bench.dropped(&udp6(ipv6("2001:db9::1"), b""), Reason::NoRoute).unwrap();
+    let source = v6::check(LinkLayer::parse(&error).unwrap().payload).unwrap().header.source();
+    assert_eq!(source.to_string(), "2001:db8:2::1", "the link's own is good there only");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
 use warmlane_forward::control::config::{IcmpLimits, InterfaceAddress};
-use warmlane_forward::control::{Adjacency, LiveRoutes, NextHop, RouterPort, SourceCheck, VlanInterface};
+use warmlane_forward::control::{
+    Adjacency, Host, InterfaceCheck, LiveRoutes, NextHop, RouterPort, SourceCheck, VlanInterface,
+};
 use warmlane_forward::datapath::{Forwarder, Reason, mark_of_table};
 use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
@@ -43,14 +45,18 @@ impl World {
         let ids: Vec<_> = (0..HOPS).map(|_| live.take_number().unwrap()).collect();
         assert_eq!(live.add_table().unwrap(), 1);
         let address = |text: &str| InterfaceAddress { address: text.parse().unwrap(), length: 24 };
-        let vlan =
-            VlanInterface { vlan: 7, addresses: vec![address("10.7.0.254")], table: 1, source_check: tagged };
-        let port = |source_check, vlans| RouterPort {
+        let vlan = VlanInterface {
+            vlan: 7,
+            addresses: vec![address("10.7.0.254")],
+            table: 1,
+            source_check: tagged.into(),
+        };
+        let port = |source_check: SourceCheck, vlans| RouterPort {
             mac: Some(MacAddress(STATION)),
             mtu: 1500,
             addresses: vec![address("10.0.0.254")],
             table: 0,
-            source_check,
+            source_check: source_check.into(),
             vlans: Some(vlans),
         };
         let ports = vec![port(plain, vec![vlan]), port(SourceCheck::Off, Vec::new())];
@@ -263,16 +269,50 @@ fn checks_change_between_bursts() {
     let wrong = [ipv4(None, [10, 1, 9, 9], FAR, 1)];
     world.process(&wrong);
     assert!(world.sent(1).is_empty());
-    let port = |source_check| RouterPort {
+    let port = |source_check: SourceCheck| RouterPort {
         mac: Some(MacAddress(STATION)),
         mtu: 1500,
         addresses: Vec::new(),
         table: 0,
-        source_check,
+        source_check: source_check.into(),
         vlans: Some(Vec::new()),
     };
     world.live.set_hops(vec![port(SourceCheck::Off), port(SourceCheck::Off)], hops()).unwrap();
     world.forwarder.poll(0, &mut Burst::new(), &mut world.outputs.outputs());
     world.process(&wrong);
     assert_eq!(world.sent(1), [(1, None, 1)]);
+}
+
+/// Who claims to be one of us is dropped, and who claims to be everybody is somebody else's to judge; in a burst and alone.
+#[test]
+fn claimed_sources_do_not_pass() {
+    let mut world = World::new(SourceCheck::Off, SourceCheck::Off);
+    let host = Host {
+        own_sources: vec![[10, 1, 9, 1].into()],
+        broadcast_sources: vec![[10, 1, 9, 255].into()],
+        ..Host::default()
+    };
+    let port = |accepts_own| RouterPort {
+        mac: Some(MacAddress(STATION)),
+        mtu: 1500,
+        addresses: Vec::new(),
+        table: 0,
+        source_check: InterfaceCheck { accepts_own, ..InterfaceCheck::default() },
+        vlans: Some(Vec::new()),
+    };
+    let sources = [[10, 1, 9, 9], [10, 1, 9, 1], [10, 1, 9, 255], [10, 1, 9, 2]];
+    let all: Vec<Vec<u8>> =
+        sources.into_iter().zip(1..).map(|(source, number)| ipv4(None, source, FAR, number)).collect();
+    world.live.set_host(host.clone());
+    world.live.set_hops(vec![port(false), port(false)], hops()).unwrap();
+    world.forwarder.poll(0, &mut Burst::new(), &mut world.outputs.outputs());
+    world.process(&all);
+    assert_eq!(world.sent(1), [(1, None, 1), (1, None, 4)]);
+    assert_eq!(world.dropped(Reason::Ipv4MartianSource), 1);
+    assert_eq!(world.punted().len(), 1);
+    world.live.set_hops(vec![port(true), port(true)], hops()).unwrap();
+    world.forwarder.poll(0, &mut Burst::new(), &mut world.outputs.outputs());
+    world.process(&all);
+    assert_eq!(world.sent(1), [(1, None, 1), (1, None, 2), (1, None, 4)]);
+    assert_eq!(world.punted().len(), 1);
 }

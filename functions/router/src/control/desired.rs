@@ -8,12 +8,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use warmlane_forward::control::config::InterfaceAddress;
-use warmlane_forward::control::{Adjacency, NextHop, RouterPort, Unresolved, VlanInterface};
+use warmlane_forward::control::{
+    Adjacency, Host, InterfaceCheck, NextHop, RouterPort, SourceCheck, Unresolved, VlanInterface,
+};
 use warmlane_table::{IpPrefix, Prefix};
-use warmlane_wire::MacAddress;
+use warmlane_wire::{MacAddress, martian};
 
-use super::kernel::{Address, Link, LinkIndex, NextHopObject, Path, RouteList, Target, View};
+use super::kernel::{Address, Link, LinkIndex, NextHopObject, Path, Route, RouteList, Target, View};
 use super::lane_tables::LaneTables;
+use super::local;
 use super::policy::{Policy, StepAction};
 use super::settings::SourceChecks;
 
@@ -36,7 +39,8 @@ pub(crate) struct Decision<'a> {
 }
 
 enum Found<'a> {
-    Target(&'a Arc<Target>),
+    /// With the MTU that the route has of its own; 0: none.
+    Target(&'a Arc<Target>, u32),
     Settled(HopKey),
 }
 
@@ -52,10 +56,10 @@ pub(crate) enum HopKey {
     Drop,
     Unreachable,
     Prohibited,
-    /// Out of a link, to a gateway; `None`: to the packet's own destination.
-    Path(LinkIndex, Option<IpAddr>),
-    /// Whatever a route's target is at the time.
-    Target(Arc<Target>),
+    /// Out of a link, to a gateway; `None`: to the packet's own destination. With the route's own MTU, or 0.
+    Path(LinkIndex, Option<IpAddr>, u32),
+    /// Whatever a route's target is at the time. With the route's own MTU, or 0.
+    Target(Arc<Target>, u32),
 }
 
 /// What a [`HopKey`] is at present.
@@ -63,7 +67,7 @@ pub(crate) enum HopKey {
 pub(crate) enum HopContent {
     Plain(NextHop),
     /// Paths and their weights.
-    Group(Vec<(LinkIndex, Option<IpAddr>, u16)>),
+    Group(Vec<(HopKey, u16)>),
 }
 
 /// What about a target decides which prefixes have routes, rather than what their next hops are.
@@ -143,15 +147,17 @@ impl Desired<'_> {
 
     /// What the kernel does with packets to a prefix whose routes these are; `None` if it goes on with the prefix around it.
     fn best<'a>(&self, list: &'a RouteList) -> Option<Found<'a>> {
+        let is_for_all = |route: &Route| route.tos == 0 && route.source.is_none();
+        let found = |route: &'a Route| Found::Target(&route.target, route.mtu);
         if let [only] = list.as_slice()
-            && only.tos == 0
+            && is_for_all(only)
         {
-            return self.is_usable(&only.target).then_some(Found::Target(&only.target));
+            return self.is_usable(&only.target).then(|| found(only));
         }
         let mut usable = list.as_slice().iter().filter(|route| self.is_usable(&route.target));
-        let best = usable.clone().find(|route| route.tos == 0).map(|route| Found::Target(&route.target));
+        let best = usable.clone().find(|route| is_for_all(route)).map(found);
         // Some packets by one route, some by another.
-        if usable.any(|route| route.tos != 0) { Some(Found::Settled(HopKey::Punt)) } else { best }
+        if usable.any(|route| !is_for_all(route)) { Some(Found::Settled(HopKey::Punt)) } else { best }
     }
 
     /// What the kernel would do with packets to all of a prefix in which there are no longer ones.
@@ -196,9 +202,9 @@ impl Desired<'_> {
         let host = host(prefix);
         let decision = self.decide(policy, prefix)?;
         if decision.is_exact || policy.is_boundary(prefix) {
-            let target = match decision.found {
+            let (target, mtu) = match decision.found {
                 Found::Settled(key) => return Some(key),
-                Found::Target(target) => target,
+                Found::Target(target, mtu) => (target, mtu),
             };
             return Some(match &**target {
                 Target::Local => HopKey::Local,
@@ -208,18 +214,18 @@ impl Desired<'_> {
                 Target::Unreachable => HopKey::Unreachable,
                 Target::Prohibit => HopKey::Prohibited,
                 other @ (Target::Paths(_) | Target::Object(_)) => match (host, self.single_link(other)) {
-                    (Some(address), Some(link)) => HopKey::Path(link, Some(address)),
-                    _ => HopKey::Target(Arc::clone(target)),
+                    (Some(address), Some(link)) => HopKey::Path(link, Some(address), mtu),
+                    _ => HopKey::Target(Arc::clone(target), mtu),
                 },
             });
         }
-        let (Some(address), Found::Target(target)) = (host, decision.found) else { return None };
+        let (Some(address), Found::Target(target, mtu)) = (host, decision.found) else { return None };
         let link = self.single_link(target)?;
-        self.view.neighbour(link, address)?.mac().map(|_| HopKey::Path(link, Some(address)))
+        self.view.neighbour(link, address)?.mac().map(|_| HopKey::Path(link, Some(address), mtu))
     }
 
     /// What a path is at present.
-    fn path(&self, link: LinkIndex, gateway: Option<IpAddr>) -> NextHop {
+    fn path(&self, link: LinkIndex, gateway: Option<IpAddr>, own_mtu: u32) -> NextHop {
         let (Some((port, vlan)), Some(known)) = (self.port_of(link), self.view.links().get(&link)) else {
             // Out of an interface that only the kernel forwards by.
             return NextHop::Punt;
@@ -230,11 +236,13 @@ impl Desired<'_> {
         let mac = gateway.and_then(|gateway| self.view.neighbour(link, gateway)?.mac());
         let Some(mac) = mac else { return NextHop::Unresolved(Unresolved { link, gateway, port, vlan }) };
         let limit = self.ports.get(usize::from(port)).map_or(0, |port| port.mtu_limit);
+        // A route can't make a link's packets longer.
+        let mtu = if own_mtu == 0 { known.mtu } else { own_mtu.min(known.mtu) };
         NextHop::Forward(Adjacency {
             destination: MacAddress(mac),
             source: MacAddress(known.mac.unwrap_or_default()),
             port,
-            mtu: u16::try_from(known.mtu).unwrap_or(u16::MAX).min(limit),
+            mtu: u16::try_from(mtu).unwrap_or(u16::MAX).min(limit),
             vlan,
         })
     }
@@ -295,8 +303,8 @@ impl Desired<'_> {
             HopKey::Drop => NextHop::Drop,
             HopKey::Unreachable => NextHop::Unreachable,
             HopKey::Prohibited => NextHop::Prohibited,
-            HopKey::Path(link, gateway) => self.path(*link, *gateway),
-            HopKey::Target(target) => match self.paths(target) {
+            HopKey::Path(link, gateway, mtu) => self.path(*link, *gateway, *mtu),
+            HopKey::Target(target, mtu) => match self.paths(target) {
                 Err(instead) => instead,
                 // Neighbours on a link have routes of their own, but only where that is the one way to them.
                 Ok(paths)
@@ -307,11 +315,52 @@ impl Desired<'_> {
                 Ok(paths) => match paths[..] {
                     // Until its prefixes are gone from the table.
                     [] => NextHop::Unreachable,
-                    [(link, gateway, _)] => self.path(link, gateway),
-                    _ => return HopContent::Group(paths),
+                    [(link, gateway, _)] => self.path(link, gateway, *mtu),
+                    // The kernel knows what its choice of a path looks at.
+                    _ if !self.knows_choice(&paths) => NextHop::Punt,
+                    _ => {
+                        let key = |(link, gateway, weight)| (HopKey::Path(link, gateway, *mtu), weight);
+                        return HopContent::Group(paths.into_iter().map(key).collect());
+                    }
                 },
             },
         })
+    }
+
+    /// Whether lanes look at the same as the kernel when they choose one of these paths.
+    fn knows_choice(&self, paths: &[(LinkIndex, Option<IpAddr>, u16)]) -> bool {
+        let [ipv4, ipv6] = self.view.switches().multipath_hash;
+        // Routes of IPv4 may have gateways of IPv6.
+        let only_ipv4 = paths.iter().all(|(_, gateway, _)| matches!(gateway, Some(IpAddr::V4(_))));
+        ipv4.is_some() && (only_ipv4 || ipv6.is_some())
+    }
+
+    /// How sources are checked on an interface: as is asked for, and as the kernel does.
+    fn source_check(&self, link: LinkIndex, asked: SourceCheck) -> InterfaceCheck {
+        let kernel = self.view.switches().of_link(link);
+        // The kernel looks no further than at addresses, unless the box has whole prefixes of its own.
+        let least = if local::has_prefixes(self.view) { SourceCheck::Foreign } else { SourceCheck::Off };
+        InterfaceCheck {
+            ipv4: asked.max(kernel.reverse_path).max(least),
+            ipv6: asked,
+            accepts_own: kernel.accepts_own,
+        }
+    }
+
+    /// What lanes have to know of the box.
+    pub(crate) fn host(&self) -> Host {
+        let of_links = || self.view.links().values().flat_map(|link| self.view.addresses(link.index));
+        let global = of_links().map(|own| own.address).filter(|address| match address {
+            IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
+            IpAddr::V6(address) => !address.is_loopback() && !martian::ipv6_stays_on_link(*address),
+        });
+        let (own_sources, broadcast_sources) = local::ipv4_sources(self.view);
+        Host {
+            other_addresses: global.collect(),
+            own_sources,
+            broadcast_sources,
+            multipath_hash: self.view.switches().multipath_hash.map(Option::unwrap_or_default),
+        }
     }
 
     fn addresses(&self, link: LinkIndex) -> Vec<InterfaceAddress> {
@@ -335,7 +384,7 @@ impl Desired<'_> {
                     vlan: link.vlan?,
                     addresses: self.addresses(link.index),
                     table: table_of(link.index)?,
-                    source_check: checks.of(&link.name),
+                    source_check: self.source_check(link.index, checks.of(&link.name)),
                 })
             });
             RouterPort {
@@ -345,7 +394,7 @@ impl Desired<'_> {
                     .min(settings.mtu_limit),
                 addresses: self.addresses(settings.link),
                 table: table_of(settings.link).unwrap_or(0),
-                source_check: checks.of(&settings.name),
+                source_check: self.source_check(settings.link, checks.of(&settings.name)),
                 vlans: Some(vlans.collect()),
             }
         };

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use warmlane_forward::control::{
-    LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort, SourceCheck, TableChange, TableNumber,
+    Host, LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort, SourceCheck, TableChange, TableNumber,
 };
 use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
 
@@ -15,6 +15,7 @@ use super::affected::{Affected, History};
 use super::desired::{Desired, HopKey, PortSettings};
 use super::kernel::{Changes, View};
 use super::lane_tables::LaneTables;
+use super::local::LOCAL_TABLE;
 use super::next_hops::NextHops;
 use super::policy::Policy;
 use super::protocol::words;
@@ -50,7 +51,8 @@ pub struct Fib {
     tables: LaneTables,
     hops: NextHops,
     router_ports: Vec<RouterPort>,
-    /// `router_ports`, or the number of tables, isn't with the lanes yet.
+    host: Host,
+    /// `router_ports`, `host`, or the number of tables, isn't with the lanes yet.
     is_unpublished: bool,
     history: History,
     unfinished: Unfinished,
@@ -69,6 +71,7 @@ impl Fib {
             tables: LaneTables::new(Policy::of(&View::default(), None)),
             hops: NextHops::default(),
             router_ports: Vec::new(),
+            host: Host::default(),
             is_unpublished: true,
             history: History::default(),
             unfinished: Unfinished::default(),
@@ -215,8 +218,12 @@ impl Fib {
             let wrong = self.wrong_routes(&desired, table, prefixes.iter().copied());
             result = result.and(self.replace_routes(&desired, table, wrong));
         }
-        if let Some(policies) = &policies {
+        // Broadcast addresses and the like are routes.
+        let own_routes = changes.routes.iter().any(|route| route.table == LOCAL_TABLE);
+        if policies.is_some() || own_routes {
             self.renew_ports(view);
+        }
+        if let Some(policies) = &policies {
             self.tables.note_idle(policies);
         }
         // Also after a failure: what lanes do find has to be right.
@@ -325,6 +332,12 @@ impl Fib {
         let ports = desired.router_ports(&self.source_checks, &self.tables);
         if ports != self.router_ports {
             self.router_ports = ports;
+            self.is_unpublished = true;
+        }
+        let host = desired.host();
+        if host != self.host {
+            self.live.set_host(host.clone());
+            self.host = host;
             self.is_unpublished = true;
         }
     }

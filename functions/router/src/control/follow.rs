@@ -20,7 +20,7 @@ use warmlane_sync::ring::RingError;
 use super::desired::{Desired, PortSettings};
 use super::fib::Fib;
 use super::hook_watch::HookWatch;
-use super::kernel::{EventSocket, Hook, LinkIndex, NeighbourState, Received, RequestSocket, View};
+use super::kernel::{EventSocket, Hook, LinkIndex, NeighbourState, Received, RequestSocket, Switches, View};
 use super::local;
 use super::settings::RouterSettings;
 use super::verify::{Comparison, Differences, compare};
@@ -154,6 +154,7 @@ impl Follower {
         let mut fib = Fib::new(ports, 2 * lanes, hash_seed)?;
         let (mut hook_watch, bypass_netfilter) = (HookWatch::start(), settings.bypass_netfilter);
         view.set_hooks(holding(hook_watch.list(&view, fib.ports()), bypass_netfilter));
+        view.set_switches(switches(&view, fib.ports()));
         // Who starts a router is told by `warnings`.
         hook_watch.take_remarks(&view);
         let mut changes = view.take_changes();
@@ -284,6 +285,7 @@ impl Follower {
             let mut fresh = list(&mut self.request_socket)?;
             self.drain();
             fresh.set_hooks(self.view.hooks().to_vec());
+            fresh.set_switches(self.view.switches().clone());
             let (mut differences, count) = compare(&fresh, &self.fib);
             routes = count;
             if let Some(before) = &persistent {
@@ -383,6 +385,7 @@ impl Follower {
     /// Goes by these hooks from now on.
     fn take_hooks(&mut self, hooks: Vec<Hook>) {
         self.view.set_hooks(holding(hooks, self.bypass_netfilter));
+        self.view.set_switches(switches(&self.view, self.fib.ports()));
         self.remarks.extend(self.hook_watch.take_remarks(&self.view));
     }
 
@@ -409,6 +412,7 @@ impl Follower {
         for key in &changes.neighbours {
             self.asked.remove(key);
         }
+        self.check_stale_among(changes.neighbours.iter().copied());
     }
 
     /// Lists everything anew, and corrects what is different.
@@ -476,16 +480,17 @@ impl Follower {
             return;
         }
         self.checked = Instant::now();
-        let desired = Desired { view: &self.view, ports: self.fib.ports() };
-        let is_stale = |state| matches!(state, NeighbourState::Stale(_));
-        let stale: Vec<(LinkIndex, IpAddr)> = self
-            .view
-            .neighbours()
-            .filter(|neighbour| is_stale(neighbour.state) && desired.port_of(neighbour.link).is_some())
-            .map(|neighbour| (neighbour.link, neighbour.address))
-            .collect();
-        for (link, address) in stale {
-            self.ask(link, address);
+        let all: Vec<_> = self.view.neighbours().map(|known| (known.link, known.address)).collect();
+        self.check_stale_among(all);
+    }
+
+    /// The same for those of these neighbours whose address has just become one of a while ago: no later than the kernel would.
+    fn check_stale_among(&mut self, neighbours: impl IntoIterator<Item = (LinkIndex, IpAddr)>) {
+        for (link, address) in neighbours {
+            let is_stale = matches!(self.view.neighbour(link, address), Some(NeighbourState::Stale(_)));
+            if is_stale && self.is_ours(link) {
+                self.ask(link, address);
+            }
         }
     }
 }
@@ -500,6 +505,13 @@ impl std::fmt::Debug for Follower {
 fn holding(mut hooks: Vec<Hook>, bypass_netfilter: bool) -> Vec<Hook> {
     hooks.retain(|hook| hook.is_switch || !bypass_netfilter);
     hooks
+}
+
+/// How the kernel treats what goes on, and comes in by ports and what stands on them.
+fn switches(view: &View, ports: &[PortSettings]) -> Switches {
+    let desired = Desired { view, ports };
+    let ours = view.links().values().filter(|link| desired.port_of(link.index).is_some());
+    Switches::read(ours.map(|link| (link.index, link.name.as_str())))
 }
 
 /// Lists the kernel's network.

@@ -2,7 +2,7 @@
 
 use super::kernel::{KernelTable, Link, LinkIndex, Target, View};
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use warmlane_table::IpPrefix;
 
 /// The kernel's table of its own addresses (`RT_TABLE_LOCAL`).
@@ -22,6 +22,41 @@ pub(crate) fn addresses(view: &View) -> HashSet<IpAddr> {
             routes.as_slice().first().is_some_and(is_own).then(|| single(prefix)).flatten()
         });
     of_links.chain(of_table).collect()
+}
+
+/// IPv4 addresses that only the box itself sends from, and those that nobody does, as they mean all stations on a link.
+pub(crate) fn ipv4_sources(view: &View) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
+    let mut own: Vec<Ipv4Addr> = Vec::new();
+    let mut broadcasts = Vec::new();
+    for link in view.links().keys() {
+        own.extend(view.addresses(*link).filter_map(|known| match known.address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        }));
+    }
+    for (prefix, routes) in view.table(LOCAL_TABLE).into_iter().flat_map(KernelTable::prefixes) {
+        let (Some(IpAddr::V4(address)), Some(route)) = (single(prefix), routes.as_slice().first()) else {
+            continue;
+        };
+        match *route.target {
+            Target::Local => own.push(address),
+            Target::Broadcast => broadcasts.push(address),
+            _ => {}
+        }
+    }
+    for list in [&mut own, &mut broadcasts] {
+        list.sort_unstable();
+        list.dedup();
+    }
+    (own, broadcasts)
+}
+
+/// Whether the box has whole IPv4 prefixes of its own, besides that of the loopback.
+pub(crate) fn has_prefixes(view: &View) -> bool {
+    view.table(LOCAL_TABLE).into_iter().flat_map(KernelTable::prefixes).any(|(prefix, routes)| {
+        let is_local = routes.as_slice().first().is_some_and(|route| *route.target == Target::Local);
+        is_local && matches!(prefix, IpPrefix::V4(prefix) if prefix.length() < 32 && !prefix.address().is_loopback())
+    })
 }
 
 /// The address of a prefix that has but one.

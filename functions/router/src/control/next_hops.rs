@@ -104,8 +104,8 @@ impl NextHops {
             HopContent::Plain(hop) => (hop, Vec::new()),
             HopContent::Group(paths) => {
                 let mut members = Vec::new();
-                for (link, gateway, weight) in paths {
-                    match self.acquire(HopKey::Path(link, gateway), desired, live) {
+                for (path, weight) in paths {
+                    match self.acquire(path, desired, live) {
                         Ok(hop) => members.push(Member { hop, weight }),
                         Err(error) => {
                             for member in &members {

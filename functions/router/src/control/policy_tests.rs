@@ -124,14 +124,14 @@ fn is_right(
         Target::Blackhole => HopContent::Plain(NextHop::Drop),
         Target::Unreachable => HopContent::Plain(NextHop::Unreachable),
         Target::Prohibit => HopContent::Plain(NextHop::Prohibited),
-        Target::Paths(_) | Target::Object(_) => plain(&HopKey::Target(Arc::clone(target))),
+        Target::Paths(_) | Target::Object(_) => plain(&HopKey::Target(Arc::clone(target), 0)),
     };
     match (expected, hop) {
         (HopContent::Group(_), Some(NextHop::Group(_))) => true,
         // On a link of ours: to the neighbour itself, as soon as it is known.
         (HopContent::Plain(NextHop::Unresolved(whom)), Some(hop)) if whom.gateway.is_none() => {
             match view.neighbour(whom.link, to).and_then(super::kernel::NeighbourState::mac) {
-                Some(_) => HopContent::Plain(hop.clone()) == plain(&HopKey::Path(whom.link, Some(to))),
+                Some(_) => HopContent::Plain(hop.clone()) == plain(&HopKey::Path(whom.link, Some(to), 0)),
                 None => matches!(hop, NextHop::Unresolved(other) if other.link == whom.link
                     && other.gateway.is_none_or(|gateway| gateway == to)),
             }
@@ -216,7 +216,7 @@ pub(super) fn rule(priority: u32, action: RuleAction) -> Rule {
 fn route(table: u32, prefix: &str, path: Path) -> Event {
     let key = RouteKey { table, prefix: prefix.parse().unwrap() };
     let target = Arc::new(Target::Paths(vec![path]));
-    Event::Route(key, Route { metric: 0, tos: 0, mtu: 0, target }, Placement::Append)
+    Event::Route(key, Route { metric: 0, tos: 0, source: None, mtu: 0, target }, Placement::Append)
 }
 
 /// The network that the tests below start from: the usual rules, and a default route by link 1.
@@ -272,7 +272,11 @@ fn a_rule_for_some_destinations_is_for_those() {
     assert_eq!(leaves_by(&fib, 0, "10.1.1.200"), Some(2));
     let key = RouteKey { table: OTHER_TABLE, prefix: "10.1.0.0/16".parse().unwrap() };
     let target = Arc::new(Target::Paths(vec![via(2, "10.8.0.2")]));
-    update(&mut view, &mut fib, vec![Event::RouteGone(key, Route { metric: 0, tos: 0, mtu: 0, target })]);
+    update(
+        &mut view,
+        &mut fib,
+        vec![Event::RouteGone(key, Route { metric: 0, tos: 0, source: None, mtu: 0, target })],
+    );
     assert_eq!(leaves_by(&fib, 0, "10.1.1.200"), Some(1));
 }
 

@@ -186,8 +186,8 @@ fn paths(follower: &Follower, table: u16, prefix: IpPrefix) -> (Vec<String>, Vec
     let desired = Desired { view: follower.view(), ports: follower.fib().ports() };
     let key = follower.fib().tables().get(table).and_then(|table| desired.route(&table.policy, prefix));
     let paths = match key {
-        Some(HopKey::Path(link, gateway)) => vec![(link, gateway)],
-        Some(HopKey::Target(target)) => desired.links_and_gateways(&target),
+        Some(HopKey::Path(link, gateway, _)) => vec![(link, gateway)],
+        Some(HopKey::Target(target, _)) => desired.links_and_gateways(&target),
         _ => Vec::new(),
     };
     let name = |link| follower.view().links().get(&link).map(|link| link.name.clone());

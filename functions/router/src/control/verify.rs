@@ -111,9 +111,9 @@ pub(crate) fn describe(hop: &NextHop, names: &Desired<'_>) -> String {
 fn expected(desired: &Desired<'_>, key: &HopKey) -> Described {
     match desired.content(key) {
         HopContent::Plain(hop) => Described::Plain(hop),
-        HopContent::Group(paths) => Described::group(paths.into_iter().map(|(link, gateway, weight)| {
-            (plain(desired, &HopKey::Path(link, gateway)), usize::from(weight))
-        })),
+        HopContent::Group(paths) => {
+            Described::group(paths.iter().map(|(path, weight)| (plain(desired, path), usize::from(*weight))))
+        }
     }
 }
 

@@ -30,6 +30,18 @@ pub(super) fn not_followed(view: &View, ports: &[PortSettings]) -> Vec<String> {
             rule.priority
         ));
     }
+    let policies = view.switches().multipath_hash;
+    for (family, _) in ["ipv4", "ipv6"].iter().zip(policies).filter(|(_, policy)| policy.is_none()) {
+        warnings.push(format!(
+            "`net.{family}.fib_multipath_hash_policy` looks deeper into packets than lanes do: those that several paths are there for are left to the kernel, which is slower"
+        ));
+    }
+    if view.has_source_routes() {
+        warnings.push(
+            "there are routes for some sources only (`ip -6 route add … from …`): packets to their prefixes are left to the kernel, which is slower"
+                .to_owned(),
+        );
+    }
     for port in ports {
         let Some(link) = view.links().get(&port.link) else { continue };
         let on_it =

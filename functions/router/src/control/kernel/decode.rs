@@ -245,17 +245,22 @@ fn own_mtu(metrics: &[RouteMetric]) -> u32 {
 
 fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
     let header = &message.header;
-    // Entries of the IPv6 route cache, and routes by source.
-    if header.flags.contains(RouteFlags::Cloned) || header.source_prefix_length != 0 {
+    // Entries of the IPv6 route cache.
+    if header.flags.contains(RouteFlags::Cloned) {
         return None;
     }
     let mut table = u32::from(header.table);
     let (mut destination, mut metric, mut mtu, mut object, mut several) = (None, 0, 0, None, None);
+    let mut source = None;
     let mut way = Way::default();
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Table(number) => table = *number,
             RouteAttribute::Destination(address) => destination = ip(address),
+            RouteAttribute::Source(RouteAddress::Inet6(from)) => {
+                let length = header.source_prefix_length;
+                source = (length != 0).then(|| IpPrefix::V6(Prefix::containing(from.to_bits(), length)));
+            }
             RouteAttribute::Priority(number) => metric = *number,
             RouteAttribute::Metrics(metrics) => mtu = own_mtu(metrics),
             RouteAttribute::NhId(number) => object = Some(*number),
@@ -297,7 +302,8 @@ fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
         (RouteType::Multicast, _) => return None,
         _ => Target::KernelOnly,
     };
-    Some((RouteKey { table, prefix }, Route { metric, tos: header.tos, mtu, target: Arc::new(target) }))
+    let route = Route { metric, tos: header.tos, source, mtu, target: Arc::new(target) };
+    Some((RouteKey { table, prefix }, route))
 }
 
 /// Attributes of nexthop objects (`include/uapi/linux/nexthop.h`).

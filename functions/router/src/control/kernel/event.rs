@@ -128,6 +128,8 @@ pub struct Route {
     pub metric: u32,
     /// Type of service; others than 0 are left to the kernel.
     pub tos: u8,
+    /// Only for packets from these addresses (`ip -6 route add … from …`); left to the kernel.
+    pub source: Option<IpPrefix>,
     /// The longest packet, in bytes; 0: as its interface has it.
     pub mtu: u32,
     /// Where to.

@@ -5,6 +5,7 @@ mod event;
 mod features;
 mod hooks;
 mod socket;
+mod switches;
 mod view;
 mod xtables;
 
@@ -16,6 +17,7 @@ pub use event::{
 pub use features::XdpFeatures;
 pub use hooks::{Hook, HookPlace, told_hooks, untold_hooks};
 pub use socket::{ChangeSocket, EventSocket, Received, RequestSocket};
+pub use switches::Switches;
 pub(crate) use view::shortened;
 pub use view::{Changes, KernelTable, RouteList, View};
 

@@ -11,6 +11,7 @@ use super::event::{
     Rule, Target,
 };
 use super::hooks::{Hook, HookPlace};
+use super::switches::Switches;
 
 /// The routes to one prefix, the lowest metric first. Nearly always there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,6 +215,7 @@ pub struct View {
     targets: HashSet<Arc<Target>>,
     /// What packets on their way pass, so that they are left to the kernel.
     hooks: Vec<Hook>,
+    switches: Switches,
     changes: Changes,
 }
 
@@ -310,6 +312,24 @@ impl View {
         // Which tables packets go by depends on them as on links.
         self.changes.links |= self.hooks != hooks;
         self.hooks = hooks;
+    }
+
+    /// How the kernel treats packets that go on.
+    pub fn switches(&self) -> &Switches {
+        &self.switches
+    }
+
+    /// Sets it.
+    pub fn set_switches(&mut self, switches: Switches) {
+        // Ports and next hops depend on it as on links.
+        self.changes.links |= self.switches != switches;
+        self.switches = switches;
+    }
+
+    /// Whether there are routes that are only for packets from some addresses.
+    pub fn has_source_routes(&self) -> bool {
+        let lists = self.tables.values().flat_map(|table| table.ipv6.values());
+        lists.flat_map(RouteList::as_slice).any(|route| route.source.is_some())
     }
 
     /// Whether packets of a family that come in by a link are left to the kernel.
@@ -438,7 +458,9 @@ impl View {
         let table = self.tables.entry(key.table).or_default();
         let mut routes = table.take(key.prefix);
         let before = routes.clone();
-        let alike = |other: &Route| (other.metric, other.tos) == (route.metric, route.tos);
+        let alike = |other: &Route| {
+            (other.metric, other.tos, other.source) == (route.metric, route.tos, route.source)
+        };
         let is_ipv6 = matches!(key.prefix, IpPrefix::V6(_));
         // Of IPv6 routes with the same metric, the kernel tells all the paths at once.
         let merges = |other: &Route| {
@@ -472,7 +494,8 @@ impl View {
         let table = entry.get_mut();
         let mut routes = table.take(key.prefix);
         let before = routes.clone();
-        let alike = |other: &Route| (other.metric, other.tos) == (gone.metric, gone.tos);
+        let alike =
+            |other: &Route| (other.metric, other.tos, other.source) == (gone.metric, gone.tos, gone.source);
         let same = |other: &Route| alike(other) && *other.target == *gone.target;
         if let Some(index) = routes.iter().position(same) {
             routes.remove(index);
@@ -531,6 +554,7 @@ impl View {
         }
         fresh.changes = changes;
         fresh.hooks = std::mem::take(&mut self.hooks);
+        fresh.switches = std::mem::take(&mut self.switches);
         *self = fresh;
     }
 }

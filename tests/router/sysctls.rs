@@ -1,0 +1,212 @@
+//! The kernel's switches, and what else of its settings decides about packets on their way: followed while the router runs.
+
+use warmlane_system_tests::{RouterLab, SHORT};
+
+fn forward(lab: &RouterLab, pointer: &str) -> u64 {
+    lab.ask("counters")["forward"].pointer(pointer).and_then(serde_json::Value::as_u64).unwrap_or(0)
+}
+
+/// Links whose addresses are the loopback's: whoever tells senders, it has the same address.
+#[test]
+fn errors_by_unnumbered_links_have_the_kernels_source() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    for address in ["10.255.0.1/32", "2001:db8:ffff::1/128"] {
+        lab.router.ip(&format!("address add {address} dev lo"));
+    }
+    for (interface, networks) in
+        [("w0", ["192.0.2.0/24", "2001:db8:1::/64"]), ("e0", ["198.51.100.0/24", "2001:db8:2::/64"])]
+    {
+        lab.router.ip(&format!("address flush dev {interface} scope global"));
+        for network in networks {
+            lab.router.ip(&format!("route add {network} dev {interface}"));
+        }
+    }
+    for (gateway, station) in [("192.0.2.1", "-4"), ("2001:db8:1::1", "-6")] {
+        let mac = lab.router.mac("w0");
+        lab.west.ip(&format!("{station} neighbour replace {gateway} lladdr {mac} dev w0 nud permanent"));
+    }
+    let who_tells = |destination: &str, options: &str| {
+        let said = lab.west.run(&format!("ping -n -c 1 -W 10 {options} {destination}")).output;
+        let line = said.lines().find(|line| line.starts_with("From ")).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{destination}: nobody said anything: {said}"))
+    };
+    // Nowhere; expiring; a station that doesn't answer.
+    let questions = [
+        ("10.1.1.1", ""),
+        ("2001:db9::1", ""),
+        ("198.51.100.2", "-t 1"),
+        ("2001:db8:2::2", "-t 1"),
+        ("198.51.100.77", ""),
+        ("2001:db8:2::77", ""),
+    ];
+    let ask_all = || questions.map(|(destination, options)| who_tells(destination, options));
+    let kernel = ask_all();
+    assert!(kernel[0].contains("10.255.0.1") && kernel[1].contains("2001:db8:ffff::1"), "{kernel:?}");
+    let process = lab.start("w0 e0", "");
+    assert_eq!(ask_all(), kernel);
+    RouterLab::finish(process);
+}
+
+/// Sources are checked as `rp_filter` says, of the interface or of all, from one second to the next.
+#[test]
+fn reverse_path_filters_are_followed() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    lab.west.ip("address add 203.0.113.9/32 dev w0");
+    lab.router.ip("route add 203.0.113.9/32 via 198.51.100.2");
+    lab.west.ip("address add 203.0.114.9/32 dev w0");
+    // Who asks for the router from a wrong address gets no answer.
+    lab.west.neighbour("w0", "192.0.2.1", &lab.router.mac("w0"));
+    let process = lab.start("w0 e0", "");
+    let dropped = |source: &str| {
+        let before = forward(&lab, "/drops/ipv4-reverse-path");
+        lab.west.run(&format!("ping -n -c 1 -W 1 -I {source} 198.51.100.2"));
+        forward(&lab, "/drops/ipv4-reverse-path") > before
+    };
+    for (whom, value, elsewhere, nowhere) in [
+        ("w0", "1", true, true),
+        ("w0", "2", false, true),
+        ("all", "1", false, true),
+        ("w0", "0", true, true),
+        ("all", "0", false, false),
+    ] {
+        lab.router.set(&format!("net.ipv4.conf.{whom}.rp_filter"), value);
+        let what = format!("{whom} {value}");
+        RouterLab::wait_until(&what, SHORT, || {
+            dropped("203.0.113.9") == elsewhere && dropped("203.0.114.9") == nowhere
+        });
+        RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+    }
+    RouterLab::finish(process);
+}
+
+/// Nobody else sends from our addresses, unless the kernel is told to accept it.
+#[test]
+fn our_own_addresses_as_sources_are_dropped() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    lab.west.ip("address add 198.51.100.1/32 dev lo");
+    let process = lab.start("w0 e0", "");
+    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+    let sent = |from: &str| {
+        let before = [forward(&lab, "/drops/ipv4-martian-source"), forward(&lab, "/forwarded")];
+        lab.west.run(&format!("ping -n -c 1 -W 1 -I {from} 198.51.100.3"));
+        let after = [forward(&lab, "/drops/ipv4-martian-source"), forward(&lab, "/forwarded")];
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    assert_eq!(sent("198.51.100.1"), [1, 0]);
+    lab.router.set("net.ipv4.conf.w0.accept_local", "1");
+    RouterLab::wait_until("it is accepted", SHORT, || sent("198.51.100.1") == [0, 1]);
+    RouterLab::finish(process);
+}
+
+/// Flows by the ports, or all between two hosts by one path, or by way of the kernel.
+#[test]
+fn the_hash_of_several_paths_is_the_kernels_choice() {
+    const FLOWS: u64 = 64;
+    let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
+    let third = lab.third_host();
+    for (interface, gateways) in
+        [("e0", ["198.51.100.9", "2001:db8:2::9"]), ("x0", ["192.0.3.9", "2001:db8:3::9"])]
+    {
+        for gateway in gateways {
+            lab.router.neighbour(interface, gateway, "02:00:00:00:09:09");
+        }
+    }
+    // By addresses the kernel looks at flow labels as well, of which the west gives each flow its own.
+    lab.west.set("net.ipv6.auto_flowlabels", "0");
+    lab.router.ip("route add 203.0.113.0/24 nexthop via 198.51.100.9 nexthop via 192.0.3.9");
+    lab.router.ip("route add 2001:db8:5::/48 nexthop via 2001:db8:2::9 nexthop via 2001:db8:3::9");
+    let received = |destination: &str| {
+        let count = || {
+            [(&lab.east, "e0"), (&third, "x0")].map(|(host, interface)| {
+                let text = host.run(&format!("cat /sys/class/net/{interface}/statistics/rx_packets"));
+                text.output.trim().parse::<u64>().expect("a number")
+            })
+        };
+        let before = count();
+        let family = if destination.contains(':') { "AF_INET6" } else { "AF_INET" };
+        let program = format!(
+            "import socket as s; o=s.socket(s.{family},s.SOCK_DGRAM); [o.sendto(b'x',('{destination}',3000+n)) for n in range({FLOWS})]"
+        );
+        let mut command = lab.west.command("python3");
+        warmlane_testkit::process::Process::run(command.args(["-c", &program]), SHORT)
+            .expect_success("flows");
+        RouterLab::wait_until("all flows", SHORT, || {
+            count().iter().sum::<u64>() >= before.iter().sum::<u64>() + FLOWS
+        });
+        let after = count();
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    let process = lab.start("w0 e0 x0", "");
+    let fewest = |destination: &str| received(destination).into_iter().min().unwrap_or(0);
+    for (family, destination) in [("ipv4", "203.0.113.1"), ("ipv6", "2001:db8:5::1")] {
+        let set = |policy: &str| {
+            let parameter = format!("net.{family}.fib_multipath_hash_policy");
+            lab.router.set(&parameter, policy);
+        };
+        // A host's own noise is in there, too.
+        for (policy, is_spread) in [("1", true), ("0", false), ("1", true)] {
+            set(policy);
+            let what = format!("{family} by policy {policy}");
+            RouterLab::wait_until(&what, SHORT, || (fewest(destination) > FLOWS / 6) == is_spread);
+        }
+        set("2");
+        RouterLab::wait_until("the kernel has it", SHORT, || {
+            let before = forward(&lab, "/punted");
+            received(destination);
+            forward(&lab, "/punted") >= before + FLOWS
+        });
+        assert!(lab.ask("status")["warnings"].to_string().contains("fib_multipath_hash_policy"));
+        lab.verify();
+    }
+    RouterLab::finish(process);
+}
+
+/// A route's own MTU, of one path and of several, and for a neighbour's own route.
+#[test]
+fn mtus_of_routes_are_followed() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    for address in ["203.0.113.1/32", "2001:db8:5::1/128"] {
+        lab.east.ip(&format!("address add {address} dev lo"));
+    }
+    let process = lab.start("w0 e0", "");
+    for (prefix, gateway, address) in [
+        ("203.0.113.0/24", "198.51.100.2", "203.0.113.1"),
+        ("2001:db8:5::/48", "2001:db8:2::2", "2001:db8:5::1"),
+    ] {
+        let line = format!("ping -n -M do -c 1 -W 5 -s 1400 {address}");
+        lab.router.ip(&format!("route add {prefix} via {gateway}"));
+        let whole = lab.west.run(&line);
+        assert!(whole.output.contains(" 0% packet loss"), "{}", whole.text());
+        lab.router.ip(&format!("route replace {prefix} via {gateway} mtu 1300"));
+        lab.verify();
+        let told = lab.west.run(&line).text();
+        assert!(told.contains("1300"), "{told}");
+        let cut = lab.west.run(&format!("ping -n -M dont -c 1 -W 5 -s 1400 {address}"));
+        assert!(cut.output.contains(" 0% packet loss"), "{}", cut.text());
+    }
+    RouterLab::finish(process);
+}
+
+/// Packets to prefixes that have routes for some sources only are left to the kernel.
+#[test]
+fn routes_for_some_sources_are_the_kernels() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let third = lab.third_host();
+    for host in [&lab.east, &third] {
+        host.ip("address add 2001:db8:5::1/128 dev lo");
+    }
+    let process = lab.start("w0 e0 x0", "");
+    lab.router.ip("route add 2001:db8:5::/48 via 2001:db8:2::2");
+    RouterLab::check_ping(&lab.west, &["2001:db8:5::1"]);
+    let route = "route add 2001:db8:5::/48 from 2001:db8:1::/64 via 2001:db8:3::2";
+    if !lab.router.run(&format!("ip {route}")).status.success() {
+        eprintln!("SKIPPED: this kernel has no routes by source");
+        return;
+    }
+    lab.verify();
+    let before = forward(&lab, "/punted");
+    RouterLab::check_ping(&lab.west, &["2001:db8:5::1"]);
+    assert!(forward(&lab, "/punted") > before);
+    assert!(lab.ask("status")["warnings"].to_string().contains("some sources only"));
+    RouterLab::finish(process);
+}
