@@ -8,6 +8,7 @@ mod fail_closed;
 mod hosts;
 mod interfaces;
 mod lanes;
+mod like_the_kernel;
 mod operation;
 mod paths;
 mod policy;

@@ -54,7 +54,7 @@ impl RouterPort {
 
     fn checks_sources(&self) -> bool {
         let vlans = self.vlans.iter().flatten().map(|vlan| vlan.source_check);
-        vlans.chain([self.source_check]).any(|check| check.looks_up())
+        vlans.chain([self.source_check]).any(InterfaceCheck::looks_up)
     }
 
     /// Whether an address is ours, on this port.

@@ -137,13 +137,13 @@ fn accepts(
     of_family: impl Fn(InterfaceCheck) -> SourceCheck,
 ) -> bool {
     let port = packet.port();
-    let (check, vlan) = if length != ALWAYS_TOO_LARGE {
-        // Plain, hence untagged.
-        (hops.port(port).map(|port| port.source_check), None)
-    } else {
+    let (check, vlan) = if length == ALWAYS_TOO_LARGE {
         // An unknown VLAN is not gathered.
         let interface = hops.interface(packet);
         (interface.map(|interface| interface.source_check), interface.and_then(|interface| interface.vlan))
+    } else {
+        // Plain, hence untagged.
+        (hops.port(port).map(|port| port.source_check), None)
     };
     check.is_none_or(|check| hops.accepts_source(of_family(check), way_back, port, vlan))
 }
