@@ -250,9 +250,9 @@ fn section(record: &Record, mixed: bool) -> Result<Markup, PlotError> {
                     }
                 }
             }
-            (predictions(&record.tested))
             @if !record.figures.is_empty() { (page::picture(&plot)) }
             (page::table(&heads, &rows, |column| record.is_text(column)))
+            (predictions(&record.tested))
             (counted(&record.counters))
         }
     })
