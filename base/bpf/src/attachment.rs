@@ -15,6 +15,8 @@ pub enum Hook {
     Xdp,
     /// Where the kernel's socket buffers come in.
     Tc,
+    /// Where the kernel's socket buffers leave, before they are queued.
+    TcEgress,
 }
 
 impl Hook {
@@ -22,6 +24,15 @@ impl Hook {
         match self {
             Self::Xdp => "XDP",
             Self::Tc => "tc",
+            Self::TcEgress => "tc egress",
+        }
+    }
+
+    /// What commands call the side that a filter of tc stands at.
+    const fn side(self) -> &'static str {
+        match self {
+            Self::Xdp | Self::Tc => "ingress",
+            Self::TcEgress => "egress",
         }
     }
 }
@@ -65,7 +76,9 @@ pub(crate) fn attach(
 ) -> Result<Attachment, BpfError> {
     match (program, hook) {
         (Program::Xdp(program), Hook::Xdp) => attach_xdp(program, interface),
-        (Program::SchedClassifier(program), Hook::Tc) => attach_tc(program, name, interface),
+        (Program::SchedClassifier(program), Hook::Tc | Hook::TcEgress) => {
+            attach_tc(program, name, interface, hook)
+        }
         _ => Err(BpfError::Object { reason: format!("{name:?} is no {} program", hook.name()) }),
     }
 }
@@ -84,27 +97,32 @@ fn attach_xdp(program: &mut Xdp, interface: &str) -> Result<Attachment, BpfError
     Ok(Attachment { held: Held::Link { _link: link } })
 }
 
-fn attach_tc(program: &mut SchedClassifier, name: &str, interface: &str) -> Result<Attachment, BpfError> {
-    let failed = |error: &ProgramError| failed(interface, Hook::Tc, error);
-    let ingress = TcAttachType::Ingress;
-    match SchedClassifier::query_tcx(interface, ingress) {
+fn attach_tc(
+    program: &mut SchedClassifier,
+    name: &str,
+    interface: &str,
+    hook: Hook,
+) -> Result<Attachment, BpfError> {
+    let failed = |error: &ProgramError| failed(interface, hook, error);
+    let side = if hook == Hook::TcEgress { TcAttachType::Egress } else { TcAttachType::Ingress };
+    match SchedClassifier::query_tcx(interface, side) {
         Ok((_, others)) if !others.is_empty() => {
             let names: Vec<_> = others.iter().filter_map(|other| other.name_as_str()).collect();
             return Err(BpfError::Occupied {
                 interface: interface.to_owned(),
-                hook: Hook::Tc.name(),
+                hook: hook.name(),
                 which: format!(" ({})", names.join(", ")),
-                remedy: format!("bpftool net detach tcx_ingress dev {interface}"),
+                remedy: format!("bpftool net detach tcx_{} dev {interface}", hook.side()),
             });
         }
         Ok(_) => {
             let options = TcAttachOptions::TcxOrder(LinkOrder::first());
-            let attached = program.attach_with_options(interface, ingress, options);
+            let attached = program.attach_with_options(interface, side, options);
             let id = attached.map_err(|error| failed(&error))?;
             let link = program.take_link(id).map_err(|error| failed(&error))?;
             let link = FdLink::try_from(link).map_err(|error| BpfError::Attach {
                 interface: interface.to_owned(),
-                hook: Hook::Tc.name(),
+                hook: hook.name(),
                 reason: sentence(&error),
                 source: None,
             })?;
@@ -118,14 +136,14 @@ fn attach_tc(program: &mut SchedClassifier, name: &str, interface: &str) -> Resu
             if system_error(&error).is_some_and(|error| error.kind() == io::ErrorKind::AlreadyExists) =>
         {
             // What a process left behind that was killed.
-            let _ = tc::qdisc_detach_program(interface, ingress, name);
+            let _ = tc::qdisc_detach_program(interface, side, name);
         }
         Err(error) => return Err(failed(&error.into())),
         Ok(()) => {}
     }
     // The first of all filters.
     let options = NlOptions { priority: 1, ..NlOptions::default() };
-    let attached = program.attach_with_options(interface, ingress, TcAttachOptions::Netlink(options));
+    let attached = program.attach_with_options(interface, side, TcAttachOptions::Netlink(options));
     let id = attached.map_err(|error| failed(&error))?;
     let link = program.take_link(id).map_err(|error| failed(&error))?;
     Ok(Attachment { held: Held::Filter { _link: link } })
@@ -147,7 +165,7 @@ fn failed(interface: &str, hook: Hook, error: &ProgramError) -> BpfError {
             which: String::new(),
             remedy: match hook {
                 Hook::Xdp => format!("ip link set {interface} xdp off"),
-                Hook::Tc => format!("tc filter del dev {interface} ingress"),
+                Hook::Tc | Hook::TcEgress => format!("tc filter del dev {interface} {}", hook.side()),
             },
         },
         _ => {

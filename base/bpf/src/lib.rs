@@ -18,7 +18,7 @@ mod object;
 
 pub use attachment::{Attachment, Hook, wait_for_running};
 pub use error::BpfError;
-pub use maps::{ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, Value};
+pub use maps::{ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, Value};
 pub use object::Object;
 
 /// The bytes of a compiled object, at this path from the file that says it.

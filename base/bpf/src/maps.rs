@@ -3,7 +3,10 @@
 use std::fmt;
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{Array, DevMapHash, HashMap as Hash, Map, MapData, MapError, PerCpuArray};
+use aya::maps::{
+    Array, ArrayOfMaps, DevMapHash, HashMap as Hash, IterableMap as _, Map, MapData, MapError, PerCpuArray,
+    Queue,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{BpfError, sentence};
@@ -70,6 +73,29 @@ pub struct HashMap<K: Value, V: Value> {
 impl<K: Value, V: Value> HashMap<K, V> {
     pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
         Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
+    }
+
+    /// Makes one that is of no object, for several of them to share ([`SharedMap`]). It takes memory for what is in it.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: the kernel refuses.
+    pub fn new(name: &str, entries: u32) -> Result<Self, BpfError> {
+        /// `BPF_F_NO_PREALLOC`
+        const NO_PREALLOCATION: u32 = 1;
+        let map = Hash::create(entries, NO_PREALLOCATION).map_err(failed(name, "made"))?;
+        Ok(Self { name: name.to_owned(), map })
+    }
+
+    /// The value of a key; `None` if it isn't there.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: the kernel refuses.
+    pub fn get(&self, key: K) -> Result<Option<V>, BpfError> {
+        match self.map.get(&Plain(key), 0) {
+            Ok(value) => Ok(Some(value.0)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(failed(&self.name, "read")(error)),
+        }
     }
 
     /// Sets the value of a key.
@@ -151,6 +177,51 @@ impl DeviceMap {
     }
 }
 
+/// A place for a map that several objects share.
+pub struct SharedMap {
+    name: String,
+    map: ArrayOfMaps<MapData>,
+}
+
+impl SharedMap {
+    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
+        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
+    }
+
+    /// Puts a map in, which must be of the kind that the object says.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: it is of another kind, or the kernel refuses.
+    pub fn set<K: Value, V: Value>(&mut self, shared: &HashMap<K, V>) -> Result<(), BpfError> {
+        self.map.set(0, shared.map.map(), 0).map_err(failed(&self.name, "written"))
+    }
+}
+
+/// What programs want user space to know, the oldest first.
+pub struct QueueMap<V: Value> {
+    name: String,
+    map: Queue<MapData, Plain<V>>,
+}
+
+impl<V: Value> QueueMap<V> {
+    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
+        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
+    }
+
+    /// Takes the oldest out; `None` if there is nothing.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: the kernel refuses.
+    pub fn pop(&mut self) -> Result<Option<V>, BpfError> {
+        match self.map.pop(0) {
+            Ok(value) => Ok(Some(value.0)),
+            Err(MapError::ElementNotFound) => Ok(None),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(failed(&self.name, "read")(error)),
+        }
+    }
+}
+
 /// What is not there need not be taken away.
 fn or_missing(result: Result<(), MapError>) -> Result<(), MapError> {
     match result {
@@ -195,5 +266,17 @@ impl<K: Value, V: Value> fmt::Debug for PrefixMap<K, V> {
 impl fmt::Debug for DeviceMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceMap").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SharedMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMap").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<V: Value> fmt::Debug for QueueMap<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueMap").field("name", &self.name).finish_non_exhaustive()
     }
 }

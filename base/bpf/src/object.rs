@@ -8,7 +8,7 @@ use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 
 use crate::attachment::{self, Attachment, Hook};
 use crate::error::{BpfError, end_of, sentence, system_error};
-use crate::maps::{ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, Value};
+use crate::maps::{ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, Value};
 
 /// A compiled object whose maps are made. Its programs are loaded one by one, when they are attached.
 pub struct Object {
@@ -73,6 +73,22 @@ impl Object {
     /// As [`array`](Self::array).
     pub fn devices(&mut self, name: &str) -> Result<DeviceMap, BpfError> {
         DeviceMap::of(name, self.map(name)?)
+    }
+
+    /// Takes out the place of this name for a map that several objects share.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn shared(&mut self, name: &str) -> Result<SharedMap, BpfError> {
+        SharedMap::of(name, self.map(name)?)
+    }
+
+    /// Takes out the queue of this name.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn queue<V: Value>(&mut self, name: &str) -> Result<QueueMap<V>, BpfError> {
+        QueueMap::of(name, self.map(name)?)
     }
 
     fn map(&mut self, name: &str) -> Result<Map, BpfError> {
