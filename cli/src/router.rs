@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATH", global = true, default_value = "/run/warmlane/router.sock")]
     socket: PathBuf,
     /// A TOML file with `interfaces`, `path`, `lanes`, `mode`, `buffers`, `pending-neighbours`, `icmp-rate`, `urpf`,
-    /// `spin`, `busy-poll`, `pass-expiring`, `bypass-netfilter`; flags count more. It is read
+    /// `spin`, `busy-poll`, `pass-expiring`, `bypass-netfilter`, `offload-established`; flags count more. It is read
     /// again on SIGHUP and by `warmlane router reload`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -164,7 +164,8 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     // What lanes touch comes from the network.
     let assembly = capabilities::without(start)??.with_punts(&punt_views);
     assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
-    let interfaces = Interfaces::open(plans, follower.view(), assembly.registry())?;
+    let interfaces =
+        Interfaces::open(plans, settings.offload_established, follower.view(), assembly.registry())?;
     if arguments.verbose {
         run::print_notes(&assembly);
     }

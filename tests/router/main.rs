@@ -4,6 +4,7 @@
 
 mod daemons;
 mod devices;
+mod established;
 mod fail_closed;
 mod hosts;
 mod interfaces;

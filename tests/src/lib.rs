@@ -10,6 +10,7 @@ mod guest;
 mod iperf;
 mod lab;
 mod router_lab;
+pub mod talk;
 pub mod turn;
 
 pub use command::{LONG, SHORT, as_nobody_with, assert_misused, assert_refused, forward};

@@ -24,8 +24,16 @@ pub(super) struct Interfaces {
 
 impl Interfaces {
     /// Puts those on kernel paths that are to be there. What they count goes into the registry.
-    pub(super) fn open(plans: Vec<Plan>, view: &View, registry: &Arc<Registry>) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        plans: Vec<Plan>,
+        offload_established: bool,
+        view: &View,
+        registry: &Arc<Registry>,
+    ) -> anyhow::Result<Self> {
         let mut paths = KernelPaths::new();
+        if offload_established && let Err(error) = paths.offload_established() {
+            messages::note(error);
+        }
         paths.change(&plans, &[], view)?;
         let (registry, gone) = (Arc::clone(registry), BTreeSet::new());
         let interfaces = Self { plans, paths, registry, gone, refusals: BTreeMap::new() };

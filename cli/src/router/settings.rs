@@ -68,6 +68,10 @@ pub(super) struct Settings {
     /// the kernel.
     #[arg(long)]
     pub(super) bypass_netfilter: bool,
+    /// Forward flows of TCP and UDP past netfilter (nftables, iptables) once conntrack has them established, on the paths xdp and tc, with
+    /// their NAT: as `flow add` of nftables does. Rules see their first packets and some later ones.
+    #[arg(long)]
+    pub(super) offload_established: bool,
 }
 
 impl Settings {
@@ -108,6 +112,7 @@ impl Settings {
             busy_poll: flags.busy_poll || from_file.busy_poll,
             pass_expiring: flags.pass_expiring || from_file.pass_expiring,
             bypass_netfilter: flags.bypass_netfilter || from_file.bypass_netfilter,
+            offload_established: flags.offload_established || from_file.offload_established,
         };
         if settings.interfaces.is_empty() {
             bail!("say which interfaces to forward between, as in `warmlane router eth0 eth1`");
@@ -143,6 +148,7 @@ impl Settings {
             icmp: IcmpLimits { rate: self.icmp_rate.unwrap_or(usual.rate), ..usual },
             source_checks: SourceChecks::parse(self.urpf.iter().map(String::as_str))?,
             bypass_netfilter: self.bypass_netfilter,
+            offload_established: self.offload_established,
         })
     }
 
@@ -189,6 +195,11 @@ impl Settings {
             ("spin", self.spin.to_string(), new.spin.to_string()),
             ("busy-poll", self.busy_poll.to_string(), new.busy_poll.to_string()),
             ("pass-expiring", self.pass_expiring.to_string(), new.pass_expiring.to_string()),
+            (
+                "offload-established",
+                self.offload_established.to_string(),
+                new.offload_established.to_string(),
+            ),
         ];
         let fixed: Vec<String> = fixed
             .into_iter()

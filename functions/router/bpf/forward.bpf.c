@@ -2,7 +2,7 @@
 /* Forwards packets inside the kernel, by the kernel's own routes: at the XDP hook frames of a driver, at the tc hook the kernel's
  * socket buffers. docs/router.md says what is passed to the kernel. */
 
-#include "forward.h"
+#include "buffer.h"
 
 const char gpl_compatible[] SEC("license") = "Dual MIT/GPL";
 
@@ -105,6 +105,7 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 	struct frame frame;
 	struct egress *egress;
 	struct ethernet *ethernet;
+	struct flow *flow = 0;
 	u32 addresses, length;
 	u8 *transport;
 	int is_fragment, verdict;
@@ -149,6 +150,20 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 		if (set->checksums_left && is_checksum_left(&lookup, addresses, length, transport, end))
 			return PASS_CHECKSUM_LEFT;
 	}
+	if (is_established_only(frame.ingress, &lookup)) {
+		u32 tcp_flags = 0;
+
+		if (is_fragment || transport + sizeof(struct udp) > (u8 *)end)
+			return PASS_NOT_ESTABLISHED;
+		if (lookup.l4_protocol == PROTOCOL_TCP) {
+			if (transport + sizeof(struct tcp) > (u8 *)end)
+				return PASS_NOT_ESTABLISHED;
+			tcp_flags = ((struct tcp *)transport)->flags;
+		}
+		verdict = find_flow(set, frame.ingress, &lookup, tcp_flags, &flow);
+		if (verdict)
+			return verdict;
+	}
 	if (lookup.family == FAMILY_IPV4 && (frame.ingress->flags & SOURCE_HAS_ROUTE)) {
 		verdict = check_reverse_path(xdp, frame.ingress, &lookup);
 		if (verdict)
@@ -162,6 +177,8 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 		return verdict;
 	if (is_to_be_redirected(frame.ingress, &lookup))
 		return PASS_SAME_INTERFACE;
+	if (flow && has_moved(flow, &lookup))
+		return PASS_UNCONFIRMED;
 	egress = bpf_map_lookup_elem(&egresses, &lookup.ifindex);
 	if (!egress || !bpf_map_lookup_elem(&devices, &egress->device))
 		return PASS_OTHER_INTERFACE;
@@ -200,11 +217,31 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 		/* RFC 1624; the sum of a TTL that is one less. */
 		ip->checksum = (u16)(sum + (sum >= 0xffff));
 		ip->ttl--;
+		if (flow) {
+			ip->source = flow->source[0];
+			ip->destination = flow->destination[0];
+			ip->checksum = adjusted(ip->checksum, flow->address_difference);
+			transport = (u8 *)(ip + 1);
+		}
 	} else {
-		((struct ipv6 *)data)->hop_limit--;
+		struct ipv6 *ip = data;
+
+		ip->hop_limit--;
+		if (flow) {
+			if ((void *)(ip + 1) > end)
+				return DROP_UNFINISHED;
+			__builtin_memcpy(ip->source, flow->source, sizeof(ip->source));
+			__builtin_memcpy(ip->destination, flow->destination, sizeof(ip->destination));
+			transport = (u8 *)(ip + 1);
+		}
 	}
 	*device = egress->device;
-	return FORWARD;
+	if (!flow)
+		return FORWARD;
+	if (translate_transport(flow, lookup.l4_protocol, transport, end))
+		return DROP_UNFINISHED;
+	count_flow(flow, frame_bytes);
+	return FORWARD_ESTABLISHED;
 }
 
 static ALWAYS_INLINE int forward_at_xdp(struct xdp_md *xdp)
@@ -223,7 +260,7 @@ static ALWAYS_INLINE int forward_at_xdp(struct xdp_md *xdp)
 	count->bytes += bytes;
 	verdict = forward_frame(xdp, set, bytes, &device);
 	count_verdict(verdict);
-	if (verdict == FORWARD)
+	if (verdict <= FORWARD_ESTABLISHED)
 		return bpf_redirect_map(&devices, device, XDP_DROP);
 	return verdict >= DROP_BLACKHOLE ? XDP_DROP : XDP_PASS;
 }
@@ -241,25 +278,6 @@ int warmlane_frags(struct xdp_md *xdp)
 	return forward_at_xdp(xdp);
 }
 
-/* What must lie together at the front of a socket buffer: the headers down to the ports. */
-#define ETHERNET_BYTES sizeof(struct ethernet)
-#define LEAST_IPV4 (ETHERNET_BYTES + sizeof(struct ipv4) + 4)
-#define LEAST_IPV6 (ETHERNET_BYTES + sizeof(struct ipv6) + 4)
-
-/* More than any MTU. */
-#define ANY_LENGTH 0x10000
-
-/* The longest packet that leaves once a super-frame of TCP has been cut up; 0: that can't be told here. */
-static ALWAYS_INLINE u32 longest_segment(struct __sk_buff *skb, const struct bpf_fib_lookup *lookup, u32 network_bytes)
-{
-	u8 offset;
-
-	if (lookup->l4_protocol != PROTOCOL_TCP ||
-	    bpf_skb_load_bytes(skb, ETHERNET_BYTES + network_bytes + 12, &offset, 1))
-		return 0;
-	return network_bytes + (offset >> 4) * 4 + skb->gso_size;
-}
-
 static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct settings *set)
 {
 	void *data = (void *)(u64)skb->data, *end = (void *)(u64)skb->data_end;
@@ -267,8 +285,9 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	struct bpf_fib_lookup lookup = {};
 	struct bpf_redir_neigh neighbour = {};
 	struct egress *egress;
+	struct flow *flow = 0;
 	u32 route_mtu, network_bytes;
-	int verdict;
+	int verdict, is_fragment = 0;
 	u8 *transport;
 
 	if (skb->pkt_type != PACKET_HOST)
@@ -303,7 +322,8 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 			return verdict;
 		transport = (u8 *)(ip + 1);
 		network_bytes = sizeof(*ip);
-		if (!(ip->fragment & IPV4_IS_FRAGMENT)) {
+		is_fragment = ip->fragment & IPV4_IS_FRAGMENT;
+		if (!is_fragment) {
 			verdict = examine_transport(transport, &lookup);
 			if (verdict)
 				return verdict;
@@ -330,6 +350,13 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	} else {
 		return PASS_NOT_IP;
 	}
+	if (is_established_only(ingress, &lookup)) {
+		if (is_fragment)
+			return PASS_NOT_ESTABLISHED;
+		verdict = find_flow_of_buffer(skb, set, ingress, &lookup, network_bytes, &flow);
+		if (verdict)
+			return verdict;
+	}
 	if (skb->gso_size) {
 		u32 segment = longest_segment(skb, &lookup, network_bytes);
 
@@ -352,6 +379,8 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 		return verdict;
 	if (is_to_be_redirected(ingress, &lookup))
 		return PASS_SAME_INTERFACE;
+	if (flow && has_moved(flow, &lookup))
+		return PASS_UNCONFIRMED;
 	egress = bpf_map_lookup_elem(&egresses, &lookup.ifindex);
 	if (!egress)
 		return PASS_OTHER_INTERFACE;
@@ -363,37 +392,22 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 			return PASS_SEGMENTS;
 	}
 	/* From here on the packet is changed. */
-	if (skb->protocol == ETHERTYPE_IPV4) {
-		/* TTL, protocol, checksum. */
-		u8 changed[4];
-		u32 sum;
-
-		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES + 8, changed, sizeof(changed)))
-			return PASS_MALFORMED;
-		sum = (u32)(changed[2] | changed[3] << 8) + BE16(0x0100);
-		sum += sum >= 0xffff;
-		changed[0]--;
-		changed[2] = sum;
-		changed[3] = sum >> 8;
-		/* What the kernel knows of the sum of all stays right, since the header's own doesn't change. */
-		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, changed, sizeof(changed), 0))
-			return PASS_NO_ROOM;
-	} else {
-		u8 hop_limit;
-
-		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES + 7, &hop_limit, 1))
-			return PASS_MALFORMED;
-		hop_limit--;
-		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 7, &hop_limit, 1, RECOMPUTE_CHECKSUM))
-			return PASS_NO_ROOM;
-	}
+	if (flow)
+		verdict = translate_buffer(skb, flow, lookup.family, lookup.l4_protocol);
+	else
+		verdict = count_down_buffer(skb);
+	if (verdict)
+		return verdict;
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
 		return DROP_UNFINISHED;
 	neighbour.family = lookup.family;
 	__builtin_memcpy(neighbour.next_hop, lookup.destination, sizeof(neighbour.next_hop));
 	/* With these arguments it can't fail. */
 	bpf_redirect_neigh(lookup.ifindex, &neighbour, sizeof(neighbour), 0);
-	return FORWARD;
+	if (!flow)
+		return FORWARD;
+	count_flow(flow, skb->len);
+	return FORWARD_ESTABLISHED;
 }
 
 SEC("classifier")
@@ -408,9 +422,35 @@ int warmlane_tc(struct __sk_buff *skb)
 		return TC_NEXT;
 	count->received++;
 	count->bytes += skb->len;
+	if (set->offloads_established && skb->tc_index)
+		skb->tc_index = 0;
 	verdict = forward_buffer(skb, set);
+	if (verdict == PASS_SAMPLE || verdict == PASS_UNCONFIRMED)
+		skb->tc_index = tag_of(bpf_ktime_get_coarse_ns());
 	count_verdict(verdict);
-	if (verdict == FORWARD)
+	if (verdict <= FORWARD_ESTABLISHED)
 		return TC_REDIRECT;
 	return verdict >= DROP_BLACKHOLE ? TC_DROP : TC_NEXT;
+}
+
+/* Where packets come in that the driver's program has passed. */
+SEC("classifier")
+int warmlane_tag(struct __sk_buff *skb)
+{
+	skb->tc_index = tag_of(bpf_ktime_get_coarse_ns());
+	return TC_NEXT;
+}
+
+/* Where packets leave. */
+SEC("classifier")
+int warmlane_leave(struct __sk_buff *skb)
+{
+	u32 zero = 0, tag = skb->tc_index;
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+
+	if (set && (tag & TAGGED)) {
+		skb->tc_index = 0;
+		examine_leaving(skb, set, tag);
+	}
+	return TC_NEXT;
 }

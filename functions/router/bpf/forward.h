@@ -7,11 +7,12 @@
 
 #include "kernel.h"
 
-/* What becomes of a packet, and why. Each is counted. functions/router/src/kernel_path/verdict.rs has the same list. */
+/* What becomes of a packet, and why. Each is counted. functions/router/src/paths/verdict.rs has the same list. */
 enum verdict {
 	FORWARD = 0,
+	FORWARD_ESTABLISHED,
 	/* To the kernel. */
-	PASS_OTHER_STATION = 1,
+	PASS_OTHER_STATION,
 	PASS_NOT_IP,
 	PASS_MALFORMED,
 	PASS_OPTIONS,
@@ -34,10 +35,14 @@ enum verdict {
 	PASS_SEGMENTS,
 	PASS_NO_ROOM,
 	PASS_NOT_LED,
+	PASS_NOT_ESTABLISHED,
+	PASS_UNCONFIRMED,
+	PASS_SAMPLE,
+	PASS_CLOSING,
 	/* Nowhere. */
 	DROP_BLACKHOLE,
 	DROP_UNFINISHED,
-	VERDICTS = 32,
+	VERDICTS = 64,
 };
 
 /* What is known of the interface that a packet comes in by, or of a VLAN on it. */
@@ -56,6 +61,9 @@ enum ingress_flags {
 	SOURCE_IS_THERE = 8,
 	/* The kernel sends ICMP redirects for IPv4 packets that go back out where they came in; for IPv6 it always does. */
 	SENDS_REDIRECTS = 16,
+	/* Netfilter has rules, so only flows that it is seen to let pass are forwarded. */
+	ESTABLISHED_ONLY_IPV4 = 32,
+	ESTABLISHED_ONLY_IPV6 = 64,
 };
 
 struct settings {
@@ -65,12 +73,15 @@ struct settings {
 	u8 mac[8];
 	/* Until when user space leads this program, by the coarse monotonic clock; 0: as long as it is attached. */
 	u64 led_until;
+	/* When netfilter's rules changed last, by the same clock. */
+	u64 rules_since;
 	/* Senders on this link may leave checksums to hardware that there isn't. */
 	u32 checksums_left;
 	/* The least MTU that a route of IPv4, or of IPv6, has of its own; 0: none has. */
 	u32 least_route_mtu_ipv4;
 	u32 least_route_mtu_ipv6;
-	u32 padding;
+	/* Established flows are forwarded where netfilter has rules. */
+	u32 offloads_established;
 };
 
 /* Where packets may leave. */

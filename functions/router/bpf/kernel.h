@@ -31,6 +31,8 @@ enum {
 	MAP_ARRAY = 2,
 	MAP_PERCPU_ARRAY = 6,
 	MAP_LPM_TRIE = 11,
+	MAP_ARRAY_OF_MAPS = 12,
+	MAP_QUEUE = 22,
 	MAP_DEVMAP_HASH = 25,
 };
 
@@ -136,6 +138,25 @@ struct ipv6 {
 	be32 destination[4];
 };
 
+struct tcp {
+	be16 sport;
+	be16 dport;
+	be32 sequence;
+	be32 acknowledged;
+	u8 offset;
+	u8 flags;
+	be16 window;
+	u16 checksum;
+	be16 urgent;
+};
+
+struct udp {
+	be16 sport;
+	be16 dport;
+	be16 length;
+	u16 checksum;
+};
+
 enum {
 	PROTOCOL_HOP_BY_HOP = 0,
 	PROTOCOL_ICMP = 1,
@@ -189,16 +210,21 @@ struct bpf_redir_neigh {
 };
 
 #define RECOMPUTE_CHECKSUM 1
+/* Of bpf_l4_csum_replace: the sum of the pseudo header changes; a checksum of 0 is none. */
+#define PSEUDO_HEADER 0x10
+#define ZERO_IS_NONE 0x20
 #define CHECK_SEGMENTS 1
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, u32 offset, const void *from, u32 bytes, u64 flags) = (void *)9;
+static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, u32 offset, u64 from, u64 to, u64 flags) = (void *)11;
 static long (*bpf_skb_vlan_pop)(struct __sk_buff *skb) = (void *)19;
 static long (*bpf_skb_load_bytes)(const void *skb, u32 offset, void *to, u32 bytes) = (void *)26;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, u32 bytes) = (void *)39;
 static long (*bpf_xdp_adjust_head)(struct xdp_md *xdp, int bytes) = (void *)44;
 static long (*bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*bpf_fib_lookup)(void *context, struct bpf_fib_lookup *lookup, int bytes, u32 flags) = (void *)69;
+static long (*bpf_map_push_elem)(void *map, const void *value, u64 flags) = (void *)87;
 static u64 (*bpf_jiffies64)(void) = (void *)118;
 static long (*bpf_redirect_neigh)(u32 ifindex, struct bpf_redir_neigh *neighbour, int bytes, u64 flags) = (void *)152;
 static u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;

@@ -19,7 +19,7 @@ use warmlane_sync::ring::RingError;
 
 use super::desired::{Desired, PortSettings};
 use super::fib::Fib;
-use super::hook_watch::HookWatch;
+use super::hook_watch::{AboutHooks, HookWatch};
 use super::kernel::{EventSocket, Hook, LinkIndex, NeighbourState, Received, RequestSocket, Switches, View};
 use super::local;
 use super::settings::RouterSettings;
@@ -118,8 +118,8 @@ pub struct Follower {
     local_changed: bool,
     remarks: Vec<String>,
     hook_watch: HookWatch,
-    /// Hooks that are not switches are bypassed.
-    bypass_netfilter: bool,
+    /// What is done about hooks.
+    about_hooks: AboutHooks,
 }
 
 impl Follower {
@@ -152,8 +152,8 @@ impl Follower {
         let ports = ports.collect::<Result<Vec<_>, StartError>>()?;
         // The forwarder and the hold stage of each lane read the tables.
         let mut fib = Fib::new(ports, 2 * lanes, hash_seed)?;
-        let (mut hook_watch, bypass_netfilter) = (HookWatch::start(), settings.bypass_netfilter);
-        view.set_hooks(holding(hook_watch.list(&view, fib.ports()), bypass_netfilter));
+        let (mut hook_watch, about_hooks) = (HookWatch::start(), AboutHooks::of(settings));
+        view.set_hooks(about_hooks.holding(hook_watch.list(&view, fib.ports())));
         view.set_switches(switches(&view, fib.ports()));
         // Who starts a router is told by `warnings`.
         hook_watch.take_remarks(&view);
@@ -183,7 +183,7 @@ impl Follower {
             local_changed: false,
             remarks: Vec::new(),
             hook_watch,
-            bypass_netfilter,
+            about_hooks,
         })
     }
 
@@ -197,7 +197,7 @@ impl Follower {
     /// # Errors
     /// [`StartError::Live`]: a lane hangs.
     pub fn set(&mut self, settings: &RouterSettings) -> Result<(), StartError> {
-        self.bypass_netfilter = settings.bypass_netfilter;
+        self.about_hooks = AboutHooks::of(settings);
         let hooks = self.hook_watch.list(&self.view, self.fib.ports());
         self.take_hooks(hooks);
         Ok(self.fib.set(&self.view, settings)?)
@@ -271,7 +271,7 @@ impl Follower {
 
     /// What is not as an operator may think, a sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        warnings::all(&self.view, self.fib.ports(), self.bypass_netfilter)
+        warnings::all(&self.view, self.fib.ports(), self.about_hooks.bypass_netfilter)
     }
 
     /// Lists the kernel's routes and compares. What differs only because something changes meanwhile doesn't count.
@@ -384,7 +384,8 @@ impl Follower {
 
     /// Goes by these hooks from now on.
     fn take_hooks(&mut self, hooks: Vec<Hook>) {
-        self.view.set_hooks(holding(hooks, self.bypass_netfilter));
+        self.view.set_hooks(self.about_hooks.holding(hooks));
+        self.view.set_rule_changes(self.hook_watch.changes());
         self.view.set_switches(switches(&self.view, self.fib.ports()));
         self.remarks.extend(self.hook_watch.take_remarks(&self.view));
     }
@@ -499,12 +500,6 @@ impl std::fmt::Debug for Follower {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Follower").field("fib", &self.fib).finish_non_exhaustive()
     }
-}
-
-/// The hooks that packets are left to the kernel for.
-fn holding(mut hooks: Vec<Hook>, bypass_netfilter: bool) -> Vec<Hook> {
-    hooks.retain(|hook| hook.is_switch || !bypass_netfilter);
-    hooks
 }
 
 /// How the kernel treats what goes on, and comes in by ports and what stands on them.

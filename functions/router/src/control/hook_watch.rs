@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::net::netlink::{NETFILTER, XFRM};
 
 use super::desired::PortSettings;
-use super::kernel::{ChangeSocket, Hook, HookPlace, View, told_hooks, untold_hooks};
+use super::kernel::{ChangeSocket, Hook, HookKind, HookPlace, View, told_hooks, untold_hooks};
+use super::settings::RouterSettings;
 
 /// How often what the kernel doesn't tell of is looked at.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -28,6 +29,8 @@ pub(crate) struct HookWatch {
     /// What was said of them last.
     said: Vec<String>,
     failure: Option<String>,
+    /// How often something was told, or found to be different.
+    changes: u64,
 }
 
 impl HookWatch {
@@ -41,7 +44,13 @@ impl HookWatch {
             looked: Instant::now(),
             said: Vec::new(),
             failure: None,
+            changes: 0,
         }
+    }
+
+    /// How often hooks may have become others, or their rules.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// What to wait on.
@@ -59,6 +68,7 @@ impl HookWatch {
         // Each is read empty.
         let was_told =
             self.sockets.iter_mut().filter_map(|socket| socket.has_changed().then_some(())).count() > 0;
+        self.changes += u64::from(was_told);
         let is_due = self.looked.elapsed() >= LOOK_AGAIN;
         (was_told || is_due).then(|| self.look(view, ports, was_told || self.failure.is_some()))
     }
@@ -85,7 +95,8 @@ impl HookWatch {
             Err(error) => {
                 let what = format!("what can't be listed ({error})");
                 self.failure = Some(what.clone());
-                vec![Hook { what, ipv4: true, ipv6: true, at: HookPlace::Everywhere, is_switch: false }]
+                let (at, kind) = (HookPlace::Everywhere, HookKind::Other);
+                vec![Hook { what, ipv4: true, ipv6: true, at, kind, except_established: false }]
             }
         }
     }
@@ -106,13 +117,40 @@ impl HookWatch {
     }
 }
 
+/// What the operator says about hooks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AboutHooks {
+    /// Those that are not switches are bypassed.
+    pub(crate) bypass_netfilter: bool,
+    /// Netfilter's are passed by established flows.
+    offload_established: bool,
+}
+
+impl AboutHooks {
+    pub(crate) fn of(settings: &RouterSettings) -> Self {
+        let RouterSettings { bypass_netfilter, offload_established, .. } = *settings;
+        Self { bypass_netfilter, offload_established }
+    }
+
+    /// The hooks that packets are left to the kernel for.
+    pub(crate) fn holding(self, mut hooks: Vec<Hook>) -> Vec<Hook> {
+        hooks.retain(|hook| hook.kind == HookKind::Switch || !self.bypass_netfilter);
+        for hook in &mut hooks {
+            hook.except_established = self.offload_established && hook.kind == HookKind::Netfilter;
+        }
+        hooks
+    }
+}
+
 /// Which packets are left to the kernel and why, a sentence each.
 pub(crate) fn sentences(view: &View) -> Vec<String> {
-    let mut groups: BTreeMap<(HookPlace, bool, bool, bool), Vec<&str>> = BTreeMap::new();
+    type Group = (HookPlace, bool, bool, HookKind, bool);
+    let mut groups: BTreeMap<Group, Vec<&str>> = BTreeMap::new();
     for hook in view.hooks() {
-        groups.entry((hook.at, hook.ipv4, hook.ipv6, hook.is_switch)).or_default().push(&hook.what);
+        let group = (hook.at, hook.ipv4, hook.ipv6, hook.kind, hook.except_established);
+        groups.entry(group).or_default().push(&hook.what);
     }
-    let sentence = |((at, ipv4, ipv6, is_switch), what): ((HookPlace, bool, bool, bool), Vec<&str>)| {
+    let sentence = |((at, ipv4, ipv6, kind, except_established), what): (Group, Vec<&str>)| {
         let families = match (ipv4, ipv6) {
             (true, false) => "IPv4",
             (false, true) => "IPv6",
@@ -127,8 +165,13 @@ pub(crate) fn sentences(view: &View) -> Vec<String> {
         let rest = what.len().saturating_sub(SPELLED_OUT);
         let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
         let what = what[..what.len().min(SPELLED_OUT)].join(", ");
-        if is_switch {
+        if kind == HookKind::Switch {
             format!("{families}{which} is left to the kernel: {what}{more}")
+        } else if except_established {
+            format!(
+                "{families}{which} is left to the kernel, where it passes {what}{more}, until a flow is established: --offload-established \
+                 takes that past it on the paths xdp and tc"
+            )
         } else {
             format!(
                 "{families}{which} is left to the kernel, where it passes {what}{more}; --bypass-netfilter takes it past that"

@@ -14,6 +14,8 @@ pub struct RouterSettings {
     pub source_checks: SourceChecks,
     /// Forward also what would pass netfilter, IPsec or tc in the kernel.
     pub bypass_netfilter: bool,
+    /// Forward established flows past netfilter, on the paths inside the kernel.
+    pub offload_established: bool,
 }
 
 /// How packets' sources are checked on which interface.

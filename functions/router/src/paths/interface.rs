@@ -5,12 +5,14 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use warmlane_bpf::{
-    ArrayMap, Attachment, BpfError, DeviceMap, HashMap as BpfHashMap, Hook, Object, PrefixMap,
+    ArrayMap, Attachment, BpfError, DeviceMap, HashMap as BpfHashMap, Hook, Object, PrefixMap, QueueMap,
+    SharedMap,
 };
 use warmlane_table::IpPrefix;
 
 use super::choice::Path;
-use super::layout::{Egress, Ingress, Settings};
+use super::flows::Flows;
+use super::layout::{Egress, Ingress, Question, Settings};
 use super::report::PathView;
 use crate::control::kernel::LinkIndex;
 
@@ -46,8 +48,12 @@ pub(super) struct Interface {
     mtus_ipv4: PrefixMap<[u8; 4], u32>,
     mtus_ipv6: PrefixMap<[u8; 16], u32>,
     pub(super) view: PathView,
+    /// What the programs want to know about flows.
+    pub(super) questions: QueueMap<Question>,
+    shared_flows: [SharedMap; 2],
+    has_flows: bool,
     object: Object,
-    attachment: Option<Attachment>,
+    attachments: Vec<Attachment>,
 }
 
 impl Interface {
@@ -72,13 +78,29 @@ impl Interface {
             mtus_ipv4: object.prefixes("mtus_ipv4")?,
             mtus_ipv6: object.prefixes("mtus_ipv6")?,
             view,
+            questions: object.queue("questions")?,
+            shared_flows: [object.shared("flows_ipv4")?, object.shared("flows_ipv6")?],
+            has_flows: false,
             object,
-            attachment: None,
+            attachments: Vec::new(),
         })
     }
 
-    /// Lets the program work.
+    /// Lets the programs know of established flows, once they work.
+    pub(super) fn share(&mut self, flows: &Flows) -> Result<(), BpfError> {
+        let [ipv4, ipv6] = &mut self.shared_flows;
+        self.has_flows = true;
+        flows.share(ipv4, ipv6)
+    }
+
+    /// Lets the programs work.
     pub(super) fn attach(&mut self) -> Result<(), BpfError> {
+        if self.has_flows {
+            self.attachments.push(self.object.attach("warmlane_leave", &self.name, Hook::TcEgress)?);
+            if self.path == Path::Xdp {
+                self.attachments.push(self.object.attach("warmlane_tag", &self.name, Hook::Tc)?);
+            }
+        }
         let attachment = match self.path {
             Path::Xdp => match self.object.attach("warmlane_xdp", &self.name, Hook::Xdp) {
                 // With frames of several buffers the driver wants a program that knows of them.
@@ -89,19 +111,19 @@ impl Interface {
             },
             Path::Tc | Path::User => self.object.attach("warmlane_tc", &self.name, Hook::Tc)?,
         };
-        self.attachment = Some(attachment);
+        self.attachments.push(attachment);
         Ok(())
     }
 
     /// Lets the program work no more. What it has counted stays.
     pub(super) fn detach(&mut self) {
-        self.attachment = None;
+        self.attachments.clear();
         self.is_gone = true;
     }
 
     /// Whether the program stays at work if this process is killed, unless it is told otherwise.
     pub(super) fn outlives_process(&self) -> bool {
-        self.attachment.as_ref().is_some_and(Attachment::outlives_process)
+        self.attachments.iter().any(Attachment::outlives_process)
     }
 
     /// Tells the program what is different from what it knows. What takes something away comes first.

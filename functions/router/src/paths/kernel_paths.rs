@@ -1,23 +1,42 @@
 //! All interfaces on kernel paths, and what their programs are told.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use thiserror::Error;
 use warmlane_bpf::BpfError;
 use warmlane_table::{IpPrefix, Prefix};
 
 use super::choice::Path;
+use super::flows::Flows;
 use super::interface::{Interface, Knowledge};
 use super::layout::{Egress, Ingress, Settings};
 use super::plan::Plan;
 use super::report::PathView;
 use super::switches;
-use crate::control::kernel::{Link, LinkIndex, View, XdpFeatures, shortened};
+use crate::control::kernel::{Conntrack, Link, LinkIndex, View, XdpFeatures, shortened};
 use crate::control::local;
 
 /// How often the kernel's switches are looked at: it doesn't tell of them.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How many questions about flows an interface gets answered in a turn.
+const QUESTIONS: usize = 1024;
+
+/// Why established flows can't be forwarded past netfilter.
+#[derive(Debug, Error)]
+pub enum OffloadError {
+    /// Conntrack can't be asked.
+    #[error(
+        "conntrack can't be asked ({0}), so flows of packets that pass netfilter are left to the kernel: `modprobe nf_conntrack_netlink`, or a kernel with CONFIG_NF_CT_NETLINK"
+    )]
+    Conntrack(#[source] io::Error),
+    /// The programs' maps can't be made.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+}
 
 /// Interfaces on kernel paths. Their programs end when this is dropped, or when the process ends, however it does.
 #[derive(Debug)]
@@ -26,6 +45,11 @@ pub struct KernelPaths {
     /// Interfaces of the router that packets may leave by, on any path, by their names.
     members: BTreeMap<String, LinkIndex>,
     looked: Instant,
+    /// Established flows that are forwarded past netfilter.
+    flows: Option<Flows>,
+    /// What of netfilter's rules was known, and since when.
+    rule_changes: u64,
+    rules_since: u64,
     /// What went wrong the last time.
     failure: Option<String>,
     remarks: Vec<String>,
@@ -39,9 +63,22 @@ impl KernelPaths {
             interfaces: Vec::new(),
             members: BTreeMap::new(),
             looked: Instant::now(),
+            flows: None,
+            rule_changes: 0,
+            rules_since: 0,
             failure: None,
             remarks: Vec::new(),
         }
+    }
+
+    /// Lets interfaces that are opened from now on forward established flows past netfilter.
+    ///
+    /// # Errors
+    /// Why that can't be, with the remedy.
+    pub fn offload_established(&mut self) -> Result<(), OffloadError> {
+        let conntrack = Conntrack::open().map_err(OffloadError::Conntrack)?;
+        self.flows = Some(Flows::new(conntrack)?);
+        Ok(())
     }
 
     /// Puts interfaces on their paths, all or none, and then takes others away, while those that are in neither list go on.
@@ -94,7 +131,11 @@ impl KernelPaths {
                 |known: &Interface| known.name == plan.interface && known.path == plan.path && known.is_gone;
             let index = self.interfaces.iter().position(is_same).unwrap_or(self.interfaces.len());
             if index == self.interfaces.len() {
-                self.interfaces.push(Interface::new(&plan.interface, plan.link, plan.path)?);
+                let mut interface = Interface::new(&plan.interface, plan.link, plan.path)?;
+                if let Some(flows) = &self.flows {
+                    interface.share(flows)?;
+                }
+                self.interfaces.push(interface);
             }
             begun.push(index);
             let interface = &mut self.interfaces[index];
@@ -114,6 +155,15 @@ impl KernelPaths {
     /// Follows the kernel: `changed` says that links or addresses may be different. To be called now and then also if not, since the
     /// kernel tells nothing of its switches.
     pub fn follow(&mut self, view: &View, changed: bool) {
+        let rules_changed = self.flows.is_some() && self.rule_changes != view.rule_changes();
+        self.rule_changes = view.rule_changes();
+        if rules_changed {
+            self.rules_since = coarse_now();
+        }
+        let changed = changed || rules_changed;
+        if let Err(error) = self.learn_flows() {
+            self.remarks.push(error.to_string());
+        }
         if self.interfaces.is_empty() || (!changed && self.looked.elapsed() < LOOK_AGAIN) {
             return;
         }
@@ -129,6 +179,18 @@ impl KernelPaths {
             self.remarks.push(format!("{failure}; what the programs don't know, they leave to the kernel"));
         }
         self.failure = failure;
+    }
+
+    /// Answers what the programs want to know about flows.
+    fn learn_flows(&mut self) -> Result<(), BpfError> {
+        let Some(flows) = &mut self.flows else { return Ok(()) };
+        for interface in &mut self.interfaces {
+            for _ in 0..QUESTIONS {
+                let Some(question) = interface.questions.pop()? else { break };
+                flows.learn(&question)?;
+            }
+        }
+        flows.forget_idle(coarse_now())
     }
 
     /// What people should know and haven't been told yet.
@@ -150,7 +212,7 @@ impl KernelPaths {
             own_addresses: own_addresses.collect(),
             ..Knowledge::default()
         };
-        let native = self.take_redirected();
+        let (native, offloads) = (self.take_redirected(), self.flows.is_some());
         let mut result = Ok(());
         for interface in self.interfaces.iter_mut().filter(|interface| !interface.is_gone) {
             let mut known = common.clone();
@@ -158,9 +220,11 @@ impl KernelPaths {
                 known.devices.clone_from(&native);
             }
             if let Some(link) = view.links().get(&interface.link) {
-                known.settings = settings(link, view);
-                known.vlans = vlans(link, view);
+                known.settings = settings(link, view, offloads);
+                known.vlans = vlans(link, view, offloads);
             }
+            known.settings.rules_since = self.rules_since;
+            known.settings.offloads_established = u32::from(offloads);
             known.settings.least_route_mtu_ipv4 = ipv4_mtu;
             known.settings.least_route_mtu_ipv6 = ipv6_mtu;
             if interface.outlives_process() {
@@ -216,8 +280,13 @@ impl Drop for KernelPaths {
 /// For programs that would outlive us: how long they may go on without having heard of us.
 fn led_until() -> u64 {
     const LEAD: u64 = 3_000_000_000;
+    coarse_now() + LEAD
+}
+
+/// The coarse monotonic clock, in nanoseconds.
+fn coarse_now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned() + LEAD
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
 /// How many prefixes with MTUs of their own the programs have space for.
@@ -248,21 +317,26 @@ fn least_mtu(mtus: &HashMap<IpPrefix, u32>, of_ipv4: bool) -> u32 {
     of_family.map(|(_, mtu)| *mtu).min().unwrap_or(0)
 }
 
-fn ingress(link: &Link, view: &View) -> Ingress {
+fn ingress(link: &Link, view: &View, offloads: bool) -> Ingress {
     // What a bridge takes is no business of routes.
     let mut flags = if link.is_up && !local::is_member(view, link) { switches::flags(&link.name) } else { 0 };
-    for (is_ipv6, forwards) in [(false, Ingress::FORWARDS_IPV4), (true, Ingress::FORWARDS_IPV6)] {
-        if view.is_left(link.index, is_ipv6) {
+    for (is_ipv6, forwards, established_only) in [
+        (false, Ingress::FORWARDS_IPV4, Ingress::ESTABLISHED_ONLY_IPV4),
+        (true, Ingress::FORWARDS_IPV6, Ingress::ESTABLISHED_ONLY_IPV6),
+    ] {
+        if offloads && !view.is_left_though_established(link.index, is_ipv6) {
+            flags |= if view.is_left(link.index, is_ipv6) { established_only } else { 0 };
+        } else if view.is_left(link.index, is_ipv6) {
             flags &= !forwards;
         }
     }
     Ingress { link: link.index, flags }
 }
 
-fn settings(link: &Link, view: &View) -> Settings {
+fn settings(link: &Link, view: &View, offloads: bool) -> Settings {
     let [a, b, c, d, e, f] = local::mac(view, link.index);
     Settings {
-        untagged: ingress(link, view),
+        untagged: ingress(link, view, offloads),
         mac: [a, b, c, d, e, f, 0, 0],
         checksums_left: u32::from(!link.kind.is_empty()),
         ..Settings::default()
@@ -270,12 +344,12 @@ fn settings(link: &Link, view: &View) -> Settings {
 }
 
 /// The VLANs on a link, by their number.
-fn vlans(link: &Link, view: &View) -> BTreeMap<u32, Ingress> {
+fn vlans(link: &Link, view: &View, offloads: bool) -> BTreeMap<u32, Ingress> {
     let on_it = view.links().values().filter(|other| other.lower == Some(link.index));
     on_it
         // Frames for another Ethernet address than the link's are the kernel's.
         .filter(|other| other.mac == link.mac)
-        .filter_map(|other| Some((u32::from(other.vlan?), ingress(other, view))))
+        .filter_map(|other| Some((u32::from(other.vlan?), ingress(other, view, offloads))))
         .collect()
 }
 

@@ -16,6 +16,8 @@ impl Ingress {
     pub(super) const SOURCE_HAS_ROUTE: u32 = 4;
     pub(super) const SOURCE_IS_THERE: u32 = 8;
     pub(super) const SENDS_REDIRECTS: u32 = 16;
+    pub(super) const ESTABLISHED_ONLY_IPV4: u32 = 32;
+    pub(super) const ESTABLISHED_ONLY_IPV6: u32 = 64;
 }
 
 /// `struct settings`
@@ -26,10 +28,12 @@ pub(super) struct Settings {
     pub(super) mac: [u8; 8],
     /// Nanoseconds of the coarse monotonic clock.
     pub(super) led_until: u64,
+    /// By the same clock.
+    pub(super) rules_since: u64,
     pub(super) checksums_left: u32,
     pub(super) least_route_mtu_ipv4: u32,
     pub(super) least_route_mtu_ipv6: u32,
-    pub(super) padding: u32,
+    pub(super) offloads_established: u32,
 }
 
 /// `struct egress`
@@ -47,4 +51,56 @@ pub(super) struct Egress {
 pub(super) struct Counters {
     pub(super) received: u64,
     pub(super) bytes: u64,
+}
+
+/// `struct ipv4_tuple`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Ipv4Tuple {
+    pub(super) source: [u8; 4],
+    pub(super) destination: [u8; 4],
+    pub(super) ports: [[u8; 2]; 2],
+    pub(super) protocol: u32,
+}
+
+/// `struct ipv6_tuple`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Ipv6Tuple {
+    pub(super) source: [u8; 16],
+    pub(super) destination: [u8; 16],
+    pub(super) ports: [[u8; 2]; 2],
+    pub(super) protocol: u32,
+}
+
+/// `struct flow`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Flow {
+    pub(super) source: [u8; 16],
+    pub(super) destination: [u8; 16],
+    pub(super) ports: [[u8; 2]; 2],
+    pub(super) address_difference: u32,
+    pub(super) port_difference: u32,
+    pub(super) is_closing: u32,
+    pub(super) ingress: u32,
+    pub(super) egress: u32,
+    pub(super) mac: [u8; 8],
+    pub(super) sampled: u64,
+    pub(super) confirmed: u64,
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) looked_at: u64,
+}
+
+/// `struct question`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Question {
+    pub(super) source: [u8; 16],
+    pub(super) destination: [u8; 16],
+    pub(super) ports: [[u8; 2]; 2],
+    pub(super) protocol: u8,
+    pub(super) family: u8,
+    pub(super) padding: u16,
 }

@@ -6,6 +6,7 @@
 
 mod best;
 mod choice;
+mod flows;
 mod interface;
 mod kernel_paths;
 mod layout;
@@ -15,7 +16,7 @@ mod switches;
 mod verdict;
 
 pub use choice::{Path, PathChoice, PathChoiceError, Paths};
-pub use kernel_paths::KernelPaths;
+pub use kernel_paths::{KernelPaths, OffloadError};
 pub use plan::{Plan, PlanError, plan};
 pub use report::{PathReport, PathView};
 pub use verdict::{Fate, Verdict};

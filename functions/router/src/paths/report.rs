@@ -24,6 +24,8 @@ pub struct PathReport {
     pub bytes: u64,
     /// Packets that left by another interface.
     pub forwarded: u64,
+    /// Those of them that left past netfilter, as they are of established flows.
+    pub established: u64,
     /// Packets that the kernel got.
     pub passed: u64,
     /// Packets that nobody got.
@@ -56,7 +58,12 @@ impl PathView {
         };
         for (verdict, count) in self.verdicts().filter(|(_, count)| *count > 0) {
             match verdict.fate {
-                Fate::Forwarded => report.forwarded += count,
+                Fate::Forwarded => {
+                    report.forwarded += count;
+                    if verdict.name == "established" {
+                        report.established = count;
+                    }
+                }
                 Fate::Passed => {
                     report.passed += count;
                     report.passes.insert(verdict.name, count);

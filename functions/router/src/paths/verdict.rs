@@ -32,8 +32,13 @@ const fn dropped(name: &'static str, help: &'static str) -> Verdict {
 
 impl Verdict {
     /// All there are, in the order of their counters.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 31] = [
         Self { fate: Fate::Forwarded, name: "forwarded", help: "left by another interface" },
+        Self {
+            fate: Fate::Forwarded,
+            name: "established",
+            help: "of an established flow: left by another interface, past netfilter",
+        },
         passed("other-station", "to another Ethernet address, a group or everybody"),
         passed("not-ip", "neither IPv4 nor IPv6"),
         passed("malformed", "a header is short, wrong or has a wrong checksum"),
@@ -60,6 +65,13 @@ impl Verdict {
         passed("segments", "a super-frame whose segments may be too long"),
         passed("no-room", "there was no memory to change it"),
         passed("not-led", "the router hasn't been heard of for a while"),
+        passed(
+            "not-established",
+            "netfilter has rules, and it is of no flow that is known to be established",
+        ),
+        passed("unconfirmed", "of a flow of which the kernel hasn't forwarded a packet lately, or elsewhere"),
+        passed("sample", "one of each flow now and then, so that netfilter and conntrack see it"),
+        passed("closing", "it ends a connection of TCP"),
         dropped("blackhole", "by a blackhole route"),
         dropped("unfinished", "there was no memory to change it any further"),
     ];
@@ -83,7 +95,8 @@ mod tests {
         let ours: Vec<String> = Verdict::ALL
             .iter()
             .map(|verdict| match verdict.fate {
-                Fate::Forwarded => "forward".to_owned(),
+                Fate::Forwarded if verdict.name == "forwarded" => "forward".to_owned(),
+                Fate::Forwarded => format!("forward-{}", verdict.name),
                 Fate::Passed => format!("pass-{}", verdict.name),
                 Fate::Dropped => format!("drop-{}", verdict.name),
             })

@@ -24,8 +24,21 @@ pub struct Hook {
     pub ipv6: bool,
     /// Which packets pass it.
     pub at: HookPlace,
-    /// Whether it says that nothing is forwarded at all, so that there is nothing to bypass.
-    pub is_switch: bool,
+    /// What can be done about it.
+    pub kind: HookKind,
+    /// Established flows are forwarded past it.
+    pub except_established: bool,
+}
+
+/// What can be done about a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HookKind {
+    /// It says that nothing is forwarded at all, so that there is nothing to bypass.
+    Switch,
+    /// Chains of netfilter around routing: what they let pass, conntrack knows as a flow.
+    Netfilter,
+    /// All others.
+    Other,
 }
 
 /// Which packets pass a hook.
@@ -67,7 +80,8 @@ pub fn told_hooks(links: &Links) -> io::Result<Vec<Hook>> {
             ipv4: !is_ipv6,
             ipv6: is_ipv6,
             at: HookPlace::Everywhere,
-            is_switch: false,
+            kind: HookKind::Other,
+            except_established: false,
         });
     }
     hooks.extend(traffic_control(links)?);
@@ -85,7 +99,8 @@ pub fn untold_hooks<'a>(ports: impl IntoIterator<Item = (LinkIndex, &'a str)>) -
         ipv4: !chain.is_ipv6,
         ipv6: chain.is_ipv6,
         at: HookPlace::Everywhere,
-        is_switch: false,
+        kind: HookKind::Netfilter,
+        except_established: false,
     });
     let mut read = |parameter: &str| fs::read_to_string(format!("/proc/sys/net/{parameter}")).ok();
     let mut hooks: Vec<Hook> = chains.collect();
@@ -113,7 +128,8 @@ fn switched_off(
                 ipv4: !is_ipv6,
                 ipv6: is_ipv6,
                 at: HookPlace::ComingInBy(link),
-                is_switch: true,
+                kind: HookKind::Switch,
+                except_established: false,
             })
         })
         .into_iter()
@@ -199,7 +215,10 @@ fn chain(body: &[u8], links: &Links) -> Option<Hook> {
         (None, _) => HookPlace::Everywhere,
     };
     let what = format!("rules of nftables (`nft list chain {family} {table} {name}`)");
-    Some(Hook { what, ipv4, ipv6, at, is_switch: false })
+    // Conntrack comes behind what is done where an interface comes first.
+    let is_around_routing = family != "netdev" && hook != INET_INGRESS;
+    let kind = if is_around_routing { HookKind::Netfilter } else { HookKind::Other };
+    Some(Hook { what, ipv4, ipv6, at, kind, except_established: false })
 }
 
 /// Whether a policy (struct xfrm_userpolicy_info) for packets that leave or are forwarded is about IPv6; `None`: it is for others.
@@ -247,7 +266,8 @@ fn traffic_control(links: &Links) -> io::Result<Vec<Hook>> {
     let name = |link| links.get(&link).map_or("", |link| link.name.as_str());
     let hook = |(at, link, what): (HookPlace, LinkIndex, String)| {
         let what = format!("{what} (`tc -s qdisc show dev {}`)", name(link));
-        Hook { what, ipv4: true, ipv6: true, at, is_switch: false }
+        let kind = HookKind::Other;
+        Hook { what, ipv4: true, ipv6: true, at, kind, except_established: false }
     };
     Ok(hooks.into_iter().map(hook).collect())
 }

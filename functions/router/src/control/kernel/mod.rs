@@ -1,5 +1,6 @@
 //! The kernel's view of the network, by netlink.
 
+mod conntrack;
 mod decode;
 mod event;
 mod features;
@@ -9,20 +10,20 @@ mod switches;
 mod view;
 mod xtables;
 
+pub use conntrack::{Connection, Conntrack, Tuple};
 pub use decode::decode;
 pub use event::{
     Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route,
     RouteKey, Rule, RuleAction, Target,
 };
 pub use features::XdpFeatures;
-pub use hooks::{Hook, HookPlace, told_hooks, untold_hooks};
+pub use hooks::{Hook, HookKind, HookPlace, told_hooks, untold_hooks};
 pub use socket::{ChangeSocket, EventSocket, Received, RequestSocket};
 pub use switches::Switches;
 pub(crate) use view::shortened;
 pub use view::{Changes, KernelTable, RouteList, View};
 
-/// For tests: a netlink attribute as the kernel writes it, padded to a multiple of four bytes.
-#[cfg(test)]
+/// A netlink attribute, padded to a multiple of four bytes.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut all = [(value.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
     all.extend(value);

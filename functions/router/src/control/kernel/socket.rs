@@ -327,7 +327,39 @@ impl RequestSocket {
         }));
         let mut body = vec![0; message.buffer_len()];
         message.emit(&mut body);
-        self.send(kind::NEW_NEIGHBOUR, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, &body)?;
+        self.change(kind::NEW_NEIGHBOUR, NLM_F_CREATE | NLM_F_REPLACE, &body)
+    }
+
+    /// Asks for one thing, and gives `read` what the kernel answers; `None` if there is no such thing.
+    pub(super) fn get<T>(
+        &mut self,
+        kind: u16,
+        body: &[u8],
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> io::Result<Option<T>> {
+        self.send(kind, NLM_F_REQUEST, body)?;
+        loop {
+            let datagram = match receive(&self.socket, &mut self.buffer, RecvFlags::empty()) {
+                Err(Errno::INTR) => continue,
+                other => other?,
+            };
+            let answer = messages(datagram).find(|message| message.sequence == self.sequence);
+            match answer {
+                Some(Message { kind: ERROR, body, .. }) => {
+                    return match error_number(body) {
+                        number if number == Errno::NOENT.raw_os_error() => Ok(None),
+                        number => Err(io::Error::from_raw_os_error(number)),
+                    };
+                }
+                Some(message) => return Ok(Some(read(message.body))),
+                None => {}
+            }
+        }
+    }
+
+    /// Asks for a change, and waits until the kernel has made it.
+    pub(super) fn change(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        self.send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)?;
         loop {
             let datagram = match receive(&self.socket, &mut self.buffer, RecvFlags::empty()) {
                 Err(Errno::INTR) => continue,

@@ -10,7 +10,7 @@ use super::event::{
     Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey,
     Rule, Target,
 };
-use super::hooks::{Hook, HookPlace};
+use super::hooks::{Hook, HookKind, HookPlace};
 use super::switches::Switches;
 
 /// The routes to one prefix, the lowest metric first. Nearly always there is one.
@@ -216,6 +216,8 @@ pub struct View {
     /// What packets on their way pass, so that they are left to the kernel.
     hooks: Vec<Hook>,
     switches: Switches,
+    /// How often their rules may have become others.
+    rule_changes: u64,
     changes: Changes,
 }
 
@@ -332,14 +334,36 @@ impl View {
         lists.flat_map(RouteList::as_slice).any(|route| route.source.is_some())
     }
 
+    /// How often rules of hooks may have become others, also of hooks that stayed.
+    pub fn rule_changes(&self) -> u64 {
+        self.rule_changes
+    }
+
+    /// Sets that.
+    pub fn set_rule_changes(&mut self, changes: u64) {
+        self.rule_changes = changes;
+    }
+
     /// Whether packets of a family that come in by a link are left to the kernel.
     pub fn is_left(&self, link: LinkIndex, is_ipv6: bool) -> bool {
+        self.hooks_of(link, is_ipv6).next().is_some()
+    }
+
+    /// The same of packets of established flows.
+    pub fn is_left_though_established(&self, link: LinkIndex, is_ipv6: bool) -> bool {
+        self.hooks_of(link, is_ipv6).any(|hook| !hook.except_established)
+    }
+
+    /// What packets of a family pass that come in by a link.
+    fn hooks_of(&self, link: LinkIndex, is_ipv6: bool) -> impl Iterator<Item = &Hook> {
         let lower = self.links.get(&link).and_then(|link| link.lower);
-        self.hooks.iter().any(|hook| {
+        self.hooks.iter().filter(move |hook| {
             let here = match hook.at {
                 HookPlace::Everywhere => true,
                 // What is in a VLAN comes in by the interface below it, too; but a switch is the interface's own.
-                HookPlace::ComingInBy(at) => at == link || (Some(at) == lower && !hook.is_switch),
+                HookPlace::ComingInBy(at) => {
+                    at == link || (Some(at) == lower && hook.kind != HookKind::Switch)
+                }
                 HookPlace::LeavingBy(_) => false,
             };
             here && if is_ipv6 { hook.ipv6 } else { hook.ipv4 }
@@ -555,6 +579,7 @@ impl View {
         fresh.changes = changes;
         fresh.hooks = std::mem::take(&mut self.hooks);
         fresh.switches = std::mem::take(&mut self.switches);
+        fresh.rule_changes = self.rule_changes;
         *self = fresh;
     }
 }

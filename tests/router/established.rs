@@ -1,0 +1,317 @@
+//! Established flows are forwarded past netfilter, as long as it would let them pass.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use warmlane_system_tests::talk::{Talk, listener};
+use warmlane_system_tests::{RouterLab, SHORT, iperf};
+use warmlane_testkit::Report;
+use warmlane_testkit::process::Process;
+
+const EAST: &str = "198.51.100.2";
+const EAST_IPV6: &str = "2001:db8:2::2";
+/// An address of two hosts.
+const TARGET: &str = "2001:db8:9::1";
+/// Words a second.
+const RATE: u32 = 200;
+
+fn run(lab: &RouterLab, line: &str) -> String {
+    lab.router.run(line).expect_success(line).to_owned()
+}
+
+/// A home gateway: what comes from the west may begin connections, and is masqueraded.
+fn masquerade(lab: &RouterLab) {
+    run(lab, "nft add table ip home");
+    run(lab, "nft add chain ip home across { type filter hook forward priority 0 ; policy drop ; }");
+    run(lab, "nft add rule ip home across ct state established,related accept");
+    run(lab, "nft add rule ip home across iifname w0 accept");
+    run(lab, "nft add chain ip home out { type nat hook postrouting priority 100 ; }");
+    run(lab, "nft add rule ip home out oifname e0 masquerade");
+}
+
+/// The same for IPv6, without translation.
+fn firewall(lab: &RouterLab) {
+    run(lab, "nft add table ip6 home");
+    run(lab, "nft add chain ip6 home across { type filter hook forward priority 0 ; policy drop ; }");
+    run(lab, "nft add rule ip6 home across ct state invalid drop");
+    run(lab, "nft add rule ip6 home across ct state established,related accept");
+    run(lab, "nft add rule ip6 home across iifname w0 accept");
+}
+
+fn lab(choice: &str) -> Option<(RouterLab, Process)> {
+    let lab = RouterLab::new(1500, &["nft", "ethtool", "conntrack", "python3", "iptables-legacy"])?;
+    for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
+        host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
+        if choice == "tc" {
+            host.set_offloads(interface, true);
+        }
+    }
+    masquerade(&lab);
+    // The host in the east knows no way back but to the router itself.
+    lab.east.ip("route del default");
+    firewall(&lab);
+    let process = lab.start("w0 e0", &format!("--path {choice} --offload-established"));
+    Some((lab, process))
+}
+
+fn path(report: &Value, interface: &str) -> Value {
+    let paths = report["paths"].as_array().expect("a list");
+    paths.iter().find(|path| path["interface"] == interface).expect("it is there").clone()
+}
+
+/// How many packets of established flows came in by either interface.
+fn established(lab: &RouterLab) -> [u64; 2] {
+    let report = lab.ask("counters");
+    ["w0", "e0"].map(|name| path(&report, name)["established"].as_u64().expect("a number"))
+}
+
+/// Waits until both directions are forwarded past netfilter.
+#[track_caller]
+fn wait_until_offloaded(lab: &RouterLab) {
+    let before = established(lab);
+    RouterLab::wait_until("a flow is offloaded", SHORT, || {
+        let now = established(lab);
+        now[0] > before[0] + 20 && now[1] > before[1] + 20
+    });
+}
+
+/// Nothing gets through any more, a second after it was forbidden.
+#[track_caller]
+fn assert_stopped(lab: &RouterLab, talk: &Talk, what: &str) {
+    std::thread::sleep(Duration::from_secs(1));
+    let before = established(lab);
+    assert!(!talk.goes_on(Duration::from_secs(2)), "{what}");
+    // Others may still have something to send again.
+    let now = established(lab);
+    assert!(now[0] < before[0] + 20 && now[1] < before[1] + 20, "{what}: {before:?}, {now:?}");
+}
+
+fn connections(lab: &RouterLab, selection: &str) -> String {
+    run(lab, &format!("conntrack -L {selection}"))
+}
+
+/// Ends the router and checks its books.
+fn finish(process: Process) {
+    process.interrupt();
+    let finished = process.finish(SHORT);
+    let report = Report::parse(finished.expect_success("warmlane router"));
+    for path in report.value()["paths"].as_array().expect("a list") {
+        let number = |name: &str| path[name].as_u64().unwrap_or_else(|| panic!("{name}: {path:#}"));
+        let all = number("forwarded") + number("passed") + number("dropped");
+        assert_eq!(number("received"), all, "{path:#}");
+        assert!(number("established") <= number("forwarded"), "{path:#}");
+    }
+}
+
+#[test]
+fn flows_are_forwarded_with_their_translation() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = lab(choice) else { return };
+        for protocol in ["tcp", "udp"] {
+            for address in [EAST, EAST_IPV6] {
+                let _listener = listener(&lab.east, protocol, address, 7000);
+                let talk = Talk::start(&lab.west, protocol, address, 7000, RATE);
+                wait_until_offloaded(&lab);
+                assert!(talk.goes_on(SHORT), "{choice} {protocol} {address}");
+                talk.0.interrupt();
+            }
+        }
+        finish(process);
+    }
+}
+
+/// What is forbidden later: by rules of either kind, or by conntrack not knowing it any more.
+#[test]
+fn what_is_forbidden_is_stopped_within_a_second() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = lab(choice) else { return };
+        let listeners = [listener(&lab.east, "tcp", EAST, 7000), listener(&lab.east, "udp", EAST, 7000)];
+        for protocol in ["tcp", "udp"] {
+            let forbidden_by: [(&str, &str, &str); 3] = [
+                (
+                    "a rule",
+                    "nft insert rule ip home across ip protocol { tcp, udp } drop",
+                    "nft flush ruleset",
+                ),
+                ("the policy", "nft flush chain ip home across", "nft flush ruleset"),
+                (
+                    "the older iptables",
+                    "iptables-legacy -I FORWARD -j DROP",
+                    "iptables-legacy -D FORWARD -j DROP",
+                ),
+            ];
+            for (what, line, undo) in forbidden_by {
+                let talk = Talk::start(&lab.west, protocol, EAST, 7000, RATE);
+                wait_until_offloaded(&lab);
+                run(&lab, line);
+                assert_stopped(&lab, &talk, &format!("{choice} {protocol} {what}"));
+                talk.0.signal("USR1");
+                run(&lab, undo);
+                if undo.starts_with("nft") {
+                    masquerade(&lab);
+                    firewall(&lab);
+                }
+            }
+            // What may be begun no more goes on, past netfilter, until conntrack has forgotten it.
+            let talk = Talk::start(&lab.west, protocol, EAST, 7000, RATE);
+            wait_until_offloaded(&lab);
+            run(&lab, "nft flush chain ip home across");
+            run(&lab, "nft add rule ip home across ct state established,related accept");
+            assert!(talk.goes_on(SHORT), "{choice} {protocol}");
+            wait_until_offloaded(&lab);
+            run(&lab, &format!("conntrack -D -p {protocol} --sport {}", talk.port()));
+            assert_stopped(&lab, &talk, &format!("{choice} {protocol} forgotten"));
+            talk.0.signal("USR1");
+            run(&lab, "nft flush ruleset");
+            masquerade(&lab);
+            firewall(&lab);
+        }
+        drop(listeners);
+        finish(process);
+    }
+}
+
+/// Conntrack sees how a connection ends, and an offloaded one is its own to time out.
+#[test]
+fn connections_end_as_without() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = lab(choice) else { return };
+        lab.router.set("net.netfilter.nf_conntrack_tcp_timeout_established", "3");
+        lab.router.set("net.netfilter.nf_conntrack_udp_timeout_stream", "3");
+        lab.router.set("net.netfilter.nf_conntrack_udp_timeout", "3");
+        for (protocol, signal) in [("tcp", "INT"), ("tcp", "USR1"), ("udp", "INT")] {
+            let _listener = listener(&lab.east, protocol, EAST, 7000);
+            let talk = Talk::start(&lab.west, protocol, EAST, 7000, RATE);
+            wait_until_offloaded(&lab);
+            // Longer than conntrack keeps it without packets.
+            let before = established(&lab);
+            std::thread::sleep(Duration::from_secs(5));
+            assert!(established(&lab)[0] > before[0] + 5 * u64::from(RATE) / 2, "{choice} {protocol}");
+            let selection = format!("-p {protocol} --sport {}", talk.port());
+            let said = connections(&lab, &selection);
+            assert!(said.contains("[ASSURED]"), "{choice} {protocol}: {said}");
+            if protocol == "tcp" {
+                assert!(said.contains("ESTABLISHED"), "{said}");
+            }
+            talk.0.signal(signal);
+            RouterLab::wait_until("the end", SHORT, || {
+                let said = connections(&lab, &selection);
+                match (protocol, signal) {
+                    ("tcp", "INT") => said.contains("TIME_WAIT"),
+                    ("tcp", _) => said.contains("CLOSE ") || !said.contains("src="),
+                    _ => !said.contains("src="),
+                }
+            });
+        }
+        finish(process);
+    }
+}
+
+/// A service behind the gateway: connections come from outside.
+#[test]
+fn destinations_are_translated() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = lab(choice) else { return };
+        run(&lab, "nft add rule ip home across ct status dnat accept");
+        run(&lab, "nft add chain ip home in { type nat hook prerouting priority -100 ; }");
+        for protocol in ["tcp", "udp"] {
+            run(
+                &lab,
+                &format!("nft add rule ip home in iifname e0 {protocol} dport 8080 dnat to 192.0.2.2:7000"),
+            );
+            let _listener = listener(&lab.west, protocol, "192.0.2.2", 7000);
+            let talk = Talk::start(&lab.east, protocol, "198.51.100.1", 8080, RATE);
+            wait_until_offloaded(&lab);
+            assert!(talk.goes_on(SHORT), "{choice} {protocol}");
+            talk.0.interrupt();
+        }
+        finish(process);
+    }
+}
+
+/// Packets of an offloaded flow go where the route leads.
+#[test]
+fn flows_move_with_their_route() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &["nft", "ethtool", "conntrack", "python3"]) else { return };
+        firewall(&lab);
+        let third = lab.third_host();
+        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0"), (&third, "x0")] {
+            host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
+        }
+        let mut listeners = Vec::new();
+        for host in [&lab.east, &third] {
+            host.ip(&format!("address add {TARGET}/128 dev lo nodad"));
+            host.ip("link set lo up");
+            listeners.push(listener(host, "udp", TARGET, 7000));
+        }
+        lab.router.ip(&format!("route add {TARGET} via 2001:db8:2::2"));
+        let process = lab.start("w0 e0 x0", &format!("--path {choice} --offload-established"));
+        let talk = Talk::start(&lab.west, "udp", TARGET, 7000, RATE);
+        wait_until_offloaded(&lab);
+        let from_third = || path(&lab.ask("counters"), "x0")["established"].as_u64().expect("a number");
+        assert_eq!(from_third(), 0);
+        lab.router.ip(&format!("route replace {TARGET} via 2001:db8:3::2"));
+        RouterLab::wait_until("the flow comes from the third host", SHORT, || from_third() > 20);
+        assert!(talk.goes_on(SHORT), "{choice}");
+        finish(process);
+    }
+}
+
+#[test]
+fn killed_it_leaves_flows_to_the_kernel() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = lab(choice) else { return };
+        let _listeners = [listener(&lab.east, "tcp", EAST, 7000), listener(&lab.east, "udp", EAST, 7000)];
+        let talks = ["tcp", "udp"].map(|protocol| {
+            let talk = Talk::start(&lab.west, protocol, EAST, 7000, RATE);
+            wait_until_offloaded(&lab);
+            talk
+        });
+        process.signal("KILL");
+        drop(process);
+        for talk in talks {
+            assert!(talk.goes_on(SHORT) && talk.goes_on(SHORT), "{choice}");
+        }
+    }
+}
+
+/// What a flow can't take: fragments, packets that are too long, errors that tell of them.
+#[test]
+fn what_flows_can_not_take_is_the_kernels() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = lab(choice) else { return };
+        for end in [&lab.router, &lab.east] {
+            end.ip("link set e0 mtu 1300");
+        }
+        let mut server = lab.east.spawn("iperf3 --server --forceflush");
+        server.wait_for("Server listening", SHORT);
+        for address in [EAST, EAST_IPV6] {
+            let report = iperf(&lab.west, &format!("--client {address} --time 3"));
+            let received = report["end"]["sum_received"]["bytes"].as_u64();
+            assert!(received > Some(1_000_000), "{choice}: {report:#}");
+            // Each in three fragments.
+            let report =
+                iperf(&lab.west, &format!("--client {address} --udp --length 4000 --bitrate 8M --time 4"));
+            let lost = report["end"]["sum"]["lost_percent"].as_f64();
+            assert!(lost < Some(10.0), "{choice}: {report:#}");
+        }
+        let report = lab.ask("counters");
+        assert!(path(&report, "w0")["established"].as_u64() > Some(100), "{choice}: {report:#}");
+        finish(process);
+    }
+}
+
+/// As the unit starts it: with four capabilities, of which the verifier is stricter.
+#[test]
+fn a_service_may_do_it() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &["nft", "setpriv"]) else { return };
+        masquerade(&lab);
+        let all = ["net_admin", "net_raw", "bpf", "ipc_lock"];
+        let mut process = Process::spawn(lab.as_nobody_on(choice, &all, &[]).arg("--offload-established"));
+        process.wait_for("note: forwarding between", SHORT);
+        process.wait_for("until a flow is established", SHORT);
+        finish(process);
+    }
+}
