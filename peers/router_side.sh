@@ -23,6 +23,9 @@
 #   the last station.
 # - flooded: the same is counted, but `xdp_send.py` sends, as a card with a driver for XDP would: several times what anybody
 #   can forward, so that CPU is the limit.
+# - established: that flood, of 64 flows that conntrack has established, through a gateway that masquerades them and accepts what is
+#   established by its first rule. Ours has --offload-established. Needs nft and conntrack.
+# - established-1000: the same with 1,000 rules before that one.
 # - saturated: that flood, and what is counted are the cycles of CPU in user space.
 set -euo pipefail
 who=$1 how=$2 cpu=$3 generator_cpu=$4 clock=$5 warmlane=$6 l3_forward=$7
@@ -74,6 +77,34 @@ fi
 # The same for what is redirected to the second link.
 if [ "$who" = warmlane-xdp ]; then ip netns exec "$east" ethtool -K receiver gro on; fi
 left=$(ip netns exec "$middle" cat /sys/class/net/left/address)
+sources=65536 offload=()
+if [[ "$how" == established* ]]; then
+	sources=64 offload=(--offload-established)
+	{
+		echo 'table ip gateway {'
+		echo 'chain across { type filter hook forward priority 0; policy drop;'
+		if [ "$how" = established-1000 ]; then
+			for ((rule = 0; rule < 1000; rule++)); do echo "ip saddr 172.16.$((rule / 250)).$((rule % 250)) drop"; done
+		fi
+		echo 'ct state established,related accept'
+		echo 'iifname "left" accept'
+		echo '}'
+		echo 'chain out { type nat hook postrouting priority 100; oifname "right" masquerade; }'
+		echo '}'
+	} | ip netns exec "$middle" nft -f -
+fi
+# As if packets had been seen both ways.
+establish() {
+	local source
+	ip netns exec "$middle" conntrack -F 2>/dev/null
+	for ((source = 0; source < sources; source++)); do
+		ip netns exec "$middle" conntrack -I -p udp -s "10.2.0.$source" -d 198.18.0.1 --sport 9 --dport 9 \
+			--src-nat "10.0.1.1:$((1024 + source))" -t 600 -u SEEN_REPLY,ASSURED >/dev/null 2>"$work/conntrack" || fail "$(<"$work/conntrack")"
+	done
+}
+are_offloaded() {
+	"$warmlane" router counters --json --socket "$work/socket" 2>/dev/null | grep -Eq '"established": *[1-9]'
+}
 
 # All that is looked at during a round is read by this shell itself: a program takes tenths of a second to start on the generator's CPU.
 look_at() { read -r "$1" <"/proc/${process[$2]}/root/sys/class/net/$3/statistics/$4"; }
@@ -134,7 +165,7 @@ start_side() {
 		await forwards
 		;;
 	warmlane-xdp | warmlane-tc)
-		start side "$middle" "$cpu" "$warmlane" router left right --path "${who#warmlane-}" --socket "$work/socket"
+		start side "$middle" "$cpu" "$warmlane" router left right --path "${who#warmlane-}" "${offload[@]}" --socket "$work/socket"
 		await forwards
 		;;
 	testpmd)
@@ -195,6 +226,7 @@ user_share() {
 round() {
 	local seconds=$1 lane="" sampler counter length cycles disturbed="" more="" offered arrived now ran held stolen
 	local first_offered first_arrived since sent received lane_ran lane_held steal
+	if [[ "$how" == established* ]]; then establish; fi
 	start_side
 	look
 	first_offered=$offered first_arrived=$arrived
@@ -203,9 +235,10 @@ round() {
 	elif [ "$how" = forwarding ]; then
 		generate "$west" "$generator_cpu" sender "$left"
 	else
-		start generator "$west" "$generator_cpu" python3 -B "$here/xdp_send.py" sender "$left" 10.2.0.0 198.18.0.1
+		start generator "$west" "$generator_cpu" python3 -B "$here/xdp_send.py" sender "$left" 10.2.0.0 198.18.0.1 "$sources"
 	fi
 	await something_arrived
+	if [[ "$how" == established* ]] && [ "$who" != kernel ]; then await are_offloaded; fi
 	# Until it runs smoothly, but no longer than what is measured.
 	if [[ "$seconds" == 0.* ]]; then sleep "$seconds"; else sleep 1; fi
 	if [ -n "${process[side]:-}" ]; then lane=$(thread side); fi

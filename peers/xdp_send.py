@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Sends UDP over IPv4 by an interface as fast as a CPU can, until it is ended: frames of 60 bytes (64 with the checksum of the
-wire), and of 65,536 sources at random.
+wire), and of sources at random: 65,536, or as many as is said, a power of two.
 
-    peers/xdp_send.py INTERFACE TO_MAC FIRST_SOURCE TO
+    peers/xdp_send.py INTERFACE TO_MAC FIRST_SOURCE TO [SOURCES]
 
 An XDP program that the kernel runs over and over makes each packet and hands it to the interface's driver
 (Documentation/bpf/bpf_prog_run.rst, "Running XDP programs in live frame mode"). So packets come as from a card with a driver for XDP:
@@ -25,7 +25,8 @@ RUNS = 1 << 30
 # Where the Internet header has its checksum and the lower half of its source.
 CHECKSUM, SOURCE = 24, 28
 
-interface, to_mac, first_source, to = sys.argv[1:]
+interface, to_mac, first_source, to, *sources = sys.argv[1:]
+last_source = int(sources[0]) - 1 if sources else 0xFFFF
 
 
 def mac(text):
@@ -42,7 +43,9 @@ while total >> 16:
     total = (total & 0xFFFF) + (total >> 16)
 
 # r8 = a random number, the lower half of the source
-make = [instruction(0x85, immediate=7), instruction(0xBF, 8, 0), instruction(0x57, 8, immediate=0xFFFF)]
+make = [instruction(0x85, immediate=7), instruction(0xBF, 8, 0), instruction(0x57, 8, immediate=last_source)]
+# The number's bytes in network order.
+make += [instruction(0xDC, 8, immediate=16)]
 # Everything is written each time, for a packet's memory is used again as it was left.
 for place in range(0, 56, 8):
     low, high = struct.unpack_from("=II", frame, place)
