@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use warmlane_sys::socket_option::socket_option;
 
 /// The tables of a family: where the kernel names those in use, and how entries are laid out.
@@ -57,7 +57,7 @@ pub(super) struct Chain {
 /// All such chains, in this thread's network namespace.
 ///
 /// # Errors
-/// The kernel refuses: it needs `CAP_NET_ADMIN` and `CAP_NET_RAW`, and root's names of tables. A kernel without iptables is no error.
+/// The kernel refuses: it needs `CAP_NET_ADMIN`, and root's names of tables. A kernel without iptables is no error.
 pub(super) fn chains() -> io::Result<Vec<Chain>> {
     let mut chains = Vec::new();
     for family in &FAMILIES {
@@ -80,7 +80,8 @@ pub(super) fn chains() -> io::Result<Vec<Chain>> {
 }
 
 fn in_table(family: &Family, table: &str) -> io::Result<Vec<&'static str>> {
-    let socket = socket_with(family.domain, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW))?;
+    // Any socket of the family will do, and this one needs no CAP_NET_RAW, which a running router hasn't got.
+    let socket = socket_with(family.domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // The table may change between the two requests: then the second is refused.
     for _ in 0..10 {
         let mut info = [0; 84];
