@@ -61,7 +61,13 @@ fn check(root: &Path, workspace: Metadata, refill: bool) -> anyhow::Result<Strin
         let shown = shown(root, document);
         let text = fs::read_to_string(document).with_context(|| format!("cannot read {shown}"))?;
         let folder = document.parent().unwrap_or(root);
-        let checked = quotation::check(&text, |file| read(&folder.join(file), &today));
+        let checked = quotation::check(&text, |file| {
+            let quoted = read(&folder.join(file), &today)?;
+            match quoted.record.get("void").and_then(Value::as_str) {
+                Some(reason) => bail!("what does not count is quoted: {reason}"),
+                None => Ok(quoted),
+            }
+        });
         quoted += checked.quoted;
         let bare = if WITH_TABLES.contains(&&*shown) { quotation::unquoted(&text) } else { Vec::new() };
         let of_document = |complaint: &String| format!("{shown}:{complaint}");

@@ -185,6 +185,16 @@ fn a_changed_source_makes_figures_older() {
 }
 
 #[test]
+fn what_does_not_count_is_not_quoted() {
+    let fixture = Fixture::new();
+    let log = fs::read_to_string(fixture.log()).unwrap();
+    fs::write(fixture.log(), log.replace(r#""void":null"#, r#""void":"a storm passed""#)).unwrap();
+    fixture.refill();
+    let complaint = fixture.complaint().unwrap();
+    assert!(complaint.contains("what does not count is quoted: none of 5 runs counts"), "{complaint}");
+}
+
+#[test]
 fn a_later_series_of_the_same_code_is_pooled() {
     let fixture = Fixture::new();
     fixture.series(&[9.0; 5]);
