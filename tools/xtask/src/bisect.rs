@@ -15,12 +15,14 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use warmlane_lab::bench;
 use warmlane_lab::statistics::median;
-use warmlane_lab::turns::any_seed;
 use warmlane_sys::affinity;
 
 use crate::compare::{self, Side, Taken, take_turns};
 use crate::workspace::{self, Metadata};
 use checkout::{Built, Checkouts};
+
+/// What the order of sides is drawn from: always the same, so that equal costs give an equal answer.
+const ORDER_SEED: u64 = 1;
 
 /// The chance below which a difference is believed.
 const CHANCE: f64 = 0.001;
@@ -225,7 +227,7 @@ impl Measuring {
         };
         let mut first = start(first)?;
         let mut others = others.iter().map(|file| start(file)).collect::<anyhow::Result<Vec<_>>>()?;
-        let taken = take_turns(&mut first, &mut others, &cpus, rounds, self.length, any_seed())?;
+        let taken = take_turns(&mut first, &mut others, &cpus, rounds, self.length, ORDER_SEED)?;
         Ok(taken)
     }
 

@@ -76,7 +76,7 @@ pub(crate) fn metadata(manifest: Option<&Path>) -> anyhow::Result<Metadata> {
 
 /// What git prints in the repository at `root`, without the end of its last line.
 pub(crate) fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<String> {
-    let text = output(Command::new("git").arg("-C").arg(root).args(arguments))?;
+    let text = output(Command::new("git").current_dir(root).args(arguments))?;
     // Not what comes first: a line of `git status` may begin with a space.
     Ok(text.trim_end().to_owned())
 }
