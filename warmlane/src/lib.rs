@@ -20,6 +20,7 @@ pub use warmlane_wire as wire;
 pub mod drivers {
     pub use warmlane_driver_common as common;
     pub use warmlane_kernel as kernel;
+    pub use warmlane_memif as memif;
     pub use warmlane_memory as memory;
     pub use warmlane_pcap as pcap;
     pub use warmlane_xdp as xdp;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use warmlane_driver_common::{Driver, Environment, Files, OpenError, OptionHelp, options};
 use warmlane_kernel::{PacketDriver, TapDriver};
+use warmlane_memif::MemifDriver;
 use warmlane_memory::null::NullDriver;
 use warmlane_pcap::PcapDriver;
 use warmlane_port::Port;
@@ -140,6 +141,7 @@ registry! {
     Tap: TapDriver,
     Packet: PacketDriver,
     Xdp: XdpDriver,
+    Memif: MemifDriver,
 }
 
 #[cfg(test)]

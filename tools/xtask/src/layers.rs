@@ -34,6 +34,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "core/table",
     "drivers/common",
     "drivers/kernel",
+    "drivers/memif",
     "drivers/xdp",
 ];
 

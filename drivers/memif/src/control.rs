@@ -1,0 +1,237 @@
+//! The thread that keeps the connections of a program's ports, and how ports reach it.
+
+use crate::error::MemifError;
+use crate::handshake::{Rings, Wishes};
+use crate::link::{Event, Handover};
+use crate::protocol::SECRET_BYTES;
+use crate::socket::{Address, Listener};
+use crate::worker::Worker;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How a port's connection is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionStatus {
+    /// It is up.
+    pub connected: bool,
+    /// How often it came up.
+    pub connections: u64,
+    /// Why the last attempt failed or the last connection ended; empty before.
+    pub reason: String,
+}
+
+/// A port as the control thread knows it.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) name: String,
+    pub(crate) address: Address,
+    pub(crate) id: u32,
+    pub(crate) secret: [u8; SECRET_BYTES],
+    /// Rings in each direction.
+    pub(crate) rings: u16,
+    pub(crate) allow_unsealed: bool,
+    /// Of a client.
+    pub(crate) wishes: Option<Wishes>,
+    pub(crate) receive: Vec<Arc<Handover>>,
+    pub(crate) transmit: Vec<Arc<Handover>>,
+    status: Mutex<ConnectionStatus>,
+    changed: Condvar,
+}
+
+/// What an endpoint is made of.
+pub(crate) struct Settings {
+    pub(crate) name: String,
+    pub(crate) address: Address,
+    pub(crate) id: u32,
+    pub(crate) secret: [u8; SECRET_BYTES],
+    pub(crate) rings: u16,
+    pub(crate) allow_unsealed: bool,
+    pub(crate) wishes: Option<Wishes>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let Settings { name, address, id, secret, rings, allow_unsealed, wishes } = settings;
+        let handovers = || (0..rings).map(|_| Arc::new(Handover::default())).collect();
+        Self {
+            name,
+            address,
+            id,
+            secret,
+            rings,
+            allow_unsealed,
+            wishes,
+            receive: handovers(),
+            transmit: handovers(),
+            status: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ConnectionStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn status(&self) -> ConnectionStatus {
+        self.lock().clone()
+    }
+
+    /// Gives the queues their rings.
+    pub(crate) fn bring_up(&self, rings: Rings) {
+        let Rings { to_server, to_client, .. } = rings;
+        let (receive, transmit) =
+            if self.wishes.is_some() { (to_client, to_server) } else { (to_server, to_client) };
+        for (handovers, links) in [(&self.receive, receive), (&self.transmit, transmit)] {
+            for (handover, link) in handovers.iter().zip(links) {
+                handover.replace(Some(link));
+            }
+        }
+        let mut status = self.lock();
+        status.connected = true;
+        status.connections += 1;
+        self.changed.notify_all();
+    }
+
+    /// Takes the rings away.
+    pub(crate) fn take_down(&self, reason: String) {
+        if self.lock().connected {
+            for handover in self.receive.iter().chain(&self.transmit) {
+                handover.replace(None);
+            }
+        }
+        // Who sees that it is down finds no ring any more.
+        let mut status = self.lock();
+        status.connected = false;
+        status.reason = reason;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the connection is up; `false` if it isn't by then.
+    pub(crate) fn wait(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        let mut status = self.lock();
+        loop {
+            let rest = end.saturating_duration_since(Instant::now());
+            if status.connected || rest.is_zero() {
+                return status.connected;
+            }
+            status = self.changed.wait_timeout(status, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// What the thread is to do.
+pub(crate) enum Command {
+    Add(u64, Arc<Endpoint>, Option<Listener>),
+    Remove(u64, SyncSender<()>),
+    Stop,
+}
+
+/// What ports and thread share.
+#[derive(Default)]
+pub(crate) struct Inbox(Mutex<Vec<Command>>);
+
+impl Inbox {
+    pub(crate) fn take(&self) -> Vec<Command> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, command: Command) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+    }
+}
+
+/// The thread. It ends with the last port.
+pub(crate) struct Control {
+    inbox: Arc<Inbox>,
+    wake: Event,
+    thread: Option<JoinHandle<()>>,
+    next: AtomicU64,
+    /// The sockets that the thread listens on, and the ids behind each.
+    served: Mutex<Vec<(String, Vec<u32>)>>,
+}
+
+impl Control {
+    /// Starts it.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (inbox, wake) = (Arc::new(Inbox::default()), Event::new()?);
+        let worker = Worker::new(Arc::clone(&inbox), wake.clone());
+        let thread = std::thread::Builder::new().name("memif".to_owned()).spawn(|| worker.run())?;
+        Ok(Self { inbox, wake, thread: Some(thread), next: AtomicU64::new(0), served: Mutex::default() })
+    }
+
+    fn tell(&self, command: Command) {
+        self.inbox.put(command);
+        self.wake.signal();
+    }
+
+    fn served(&self) -> MutexGuard<'_, Vec<(String, Vec<u32>)>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the connection of a port until the membership is dropped.
+    ///
+    /// # Errors
+    /// A server's socket can't be listened on.
+    pub(crate) fn add(self: &Arc<Self>, endpoint: Endpoint) -> Result<Arc<Membership>, MemifError> {
+        let listener = if endpoint.wishes.is_some() { None } else { self.serve(&endpoint)? };
+        let (number, endpoint) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(endpoint));
+        self.tell(Command::Add(number, Arc::clone(&endpoint), listener));
+        Ok(Arc::new(Membership { number, endpoint, control: Arc::clone(self) }))
+    }
+
+    /// A listener, unless the thread has one on this socket already.
+    fn serve(&self, endpoint: &Endpoint) -> Result<Option<Listener>, MemifError> {
+        let (socket, id) = (endpoint.address.as_str(), endpoint.id);
+        let mut served = self.served();
+        if let Some((_, ids)) = served.iter_mut().find(|(there, _)| there == socket) {
+            if ids.contains(&id) {
+                return Err(MemifError::IdInUse { socket: socket.to_owned(), id });
+            }
+            ids.push(id);
+            return Ok(None);
+        }
+        let listener = Listener::new(&endpoint.address)?;
+        served.push((socket.to_owned(), vec![id]));
+        Ok(Some(listener))
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.tell(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            // It doesn't panic, and if it did: it is over.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A port's part of the control thread. Dropped, the other side is told that the port is no more.
+pub(crate) struct Membership {
+    number: u64,
+    pub(crate) endpoint: Arc<Endpoint>,
+    control: Arc<Control>,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let mut served = self.control.served();
+        let (sender, receiver) = sync_channel(1);
+        self.control.tell(Command::Remove(self.number, sender));
+        // Until then the socket file may still be there.
+        let _ = receiver.recv();
+        if self.endpoint.wishes.is_none() {
+            for (socket, ids) in served.iter_mut() {
+                if socket == self.endpoint.address.as_str() {
+                    ids.retain(|id| *id != self.endpoint.id);
+                }
+            }
+            served.retain(|(_, ids)| !ids.is_empty());
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Memory of the other side.
+
+use crate::ring::{self, Ring};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::ptr::NonNull;
+
+/// Regions of one connection, at most.
+pub(crate) const MAXIMUM_REGIONS: usize = 256;
+
+/// Why memory is not taken; said to the other side, too.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RegionError {
+    #[error("a region of {size} bytes in a file of {file}")]
+    TooShort { size: u64, file: u64 },
+    #[error("a region that is not sealed against shrinking: seal it (F_SEAL_SHRINK), or set allow-unsealed")]
+    Unsealed,
+    #[error("can't map a region: {0}")]
+    Map(io::Error),
+}
+
+/// Why a ring is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RingError {
+    #[error("a ring of 2^{0} descriptors")]
+    Size(u8),
+    #[error("a ring outside its region")]
+    Outside,
+    #[error("a ring at an address that 16 does not divide")]
+    Unaligned,
+    #[error("no ring where one should be: the cookie is wrong")]
+    Cookie,
+}
+
+/// One region, mapped until it is dropped.
+#[derive(Debug)]
+struct Region {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours alone; who uses it holds the `PeerMemory`, which is going. It can't fail for a whole mapping.
+        unsafe {
+            libc::munmap(self.start.as_ptr().cast(), self.length);
+        }
+    }
+}
+
+/// The regions of a connection. The other side can write to them at any time, but not take them away.
+#[derive(Debug, Default)]
+pub(crate) struct PeerMemory {
+    regions: Vec<Region>,
+}
+
+// SAFETY: the regions are addresses of mappings that no thread owns; accesses argue for themselves.
+unsafe impl Send for PeerMemory {}
+// SAFETY: as above.
+unsafe impl Sync for PeerMemory {}
+
+impl PeerMemory {
+    /// How many regions there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Maps the next region. The file may be closed then.
+    ///
+    /// # Errors
+    /// [`RegionError`].
+    pub(crate) fn add(&mut self, file: &OwnedFd, size: u64, allow_unsealed: bool) -> Result<(), RegionError> {
+        let stat = fstat(file).map_err(|error| RegionError::Map(error.into()))?;
+        let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        let length = usize::try_from(size).ok().filter(|length| *length > 0 && size <= bytes);
+        let length = length.ok_or(RegionError::TooShort { size, file: bytes })?;
+        // A page that the file no longer has raises SIGBUS. What can't be sealed has no seals at all (EINVAL).
+        let is_sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+        if !is_sealed && !allow_unsealed {
+            return Err(RegionError::Unsealed);
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // All pages now, so that none faults under traffic.
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // SAFETY: a new mapping where the kernel likes; no existing memory is touched.
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0) };
+        if address == libc::MAP_FAILED {
+            return Err(RegionError::Map(io::Error::last_os_error()));
+        }
+        let start = NonNull::new(address.cast())
+            .ok_or_else(|| RegionError::Map(io::ErrorKind::OutOfMemory.into()))?;
+        // A child would share the memory.
+        // SAFETY: advice about a mapping of ours, which leaves its contents alone.
+        unsafe { libc::madvise(address, length, libc::MADV_DONTFORK) };
+        self.regions.push(Region { start, length });
+        Ok(())
+    }
+
+    /// The ring at this place.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub(crate) fn ring(&self, region: u16, offset: u32, log2_size: u8) -> Result<Ring, RingError> {
+        if !(1..=ring::LONGEST).contains(&log2_size) {
+            return Err(RingError::Size(log2_size));
+        }
+        let length = ring::bytes(log2_size) as u32;
+        let start = self.place(region, offset, length).ok_or(RingError::Outside)?;
+        if !(offset as usize).is_multiple_of(ring::ALIGNMENT) {
+            return Err(RingError::Unaligned);
+        }
+        // SAFETY: `place` says that so many bytes are mapped, which they stay as long as this, which the connection holds; the
+        // address is aligned because mappings start at pages. Whatever else the other side puts there is only copied.
+        let ring = unsafe { Ring::new(start, log2_size) };
+        if ring.has_cookie() { Ok(ring) } else { Err(RingError::Cookie) }
+    }
+
+    /// Where `length` bytes are, if they are in a region.
+    #[inline(always)]
+    pub(crate) fn place(&self, region: u16, offset: u32, length: u32) -> Option<NonNull<u8>> {
+        let region = self.regions.get(usize::from(region))?;
+        if u64::from(offset) + u64::from(length) > region.length as u64 {
+            return None;
+        }
+        // SAFETY: offset is at most the mapping's length.
+        Some(unsafe { region.start.add(offset as usize) })
+    }
+
+    /// An address to prefetch, of whatever descriptor.
+    #[inline(always)]
+    pub(crate) fn hint(&self, region: u16, offset: u32) -> *const u8 {
+        self.regions.get(usize::from(region)).map_or(std::ptr::null(), |region| {
+            region.start.as_ptr().wrapping_add(offset as usize).cast_const()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
+        let file = memfd_create("test", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, bytes).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    #[test]
+    fn only_sealed_files_that_are_long_enough_are_mapped() {
+        let mut memory = PeerMemory::default();
+        for size in [0, 8193, u64::MAX] {
+            let refused = memory.add(&file(8192, SealFlags::SHRINK), size, true);
+            assert!(matches!(refused, Err(RegionError::TooShort { .. })), "{size}");
+        }
+        let unsealed = file(8192, SealFlags::GROW);
+        assert!(matches!(memory.add(&unsealed, 8192, false), Err(RegionError::Unsealed)));
+        memory.add(&unsealed, 8192, true).unwrap();
+        memory.add(&file(8192, SealFlags::SHRINK), 8192, false).unwrap();
+        assert_eq!(memory.len(), 2);
+    }
+
+    #[test]
+    fn places_are_inside_or_nowhere() {
+        let mut memory = PeerMemory::default();
+        memory.add(&file(8192, SealFlags::SHRINK), 5000, false).unwrap();
+        assert!(memory.place(0, 0, 5000).is_some() && memory.place(0, 4999, 1).is_some());
+        for (region, offset, length) in
+            [(0, 0, 5001), (0, 5000, 1), (0, u32::MAX, u32::MAX), (1, 0, 0), (u16::MAX, 0, 0)]
+        {
+            assert_eq!(memory.place(region, offset, length), None, "{region} {offset} {length}");
+        }
+    }
+
+    #[test]
+    fn rings_are_checked() {
+        let mut memory = PeerMemory::default();
+        memory.add(&file(8192, SealFlags::SHRINK), 8192, false).unwrap();
+        assert!(matches!(memory.ring(0, 0, 4), Err(RingError::Cookie)));
+        let start = memory.place(0, 16, 8000).unwrap();
+        // SAFETY: that much is mapped there.
+        unsafe { Ring::new(start, 4) }.initialise();
+        assert_eq!(memory.ring(0, 16, 4).unwrap().size(), 16);
+        assert!(matches!(memory.ring(0, 24, 4), Err(RingError::Unaligned)));
+        assert!(matches!(memory.ring(0, 16, 9), Err(RingError::Outside)));
+        assert!(matches!(memory.ring(1, 16, 4), Err(RingError::Outside)));
+        for size in [0, 15, u8::MAX] {
+            assert!(matches!(memory.ring(0, 16, size), Err(RingError::Size(_))));
+        }
+    }
+}
