@@ -80,8 +80,24 @@ fn questions_in_one_write_are_all_answered_also_to_who_reads_slowly() {
         .take(3)
         .map(|line| serde_json::from_str(&line.expect("it answers")).expect("JSON"))
         .collect();
-    assert!(lines[0]["routes"].as_array().is_some_and(|routes| routes.len() > 20_000));
+    let routes = lines[0]["routes"].as_array().expect("a list");
+    assert!(routes.len() > 20_000 && lines[0]["total"] == routes.len(), "{}", routes.len());
+    let protocol = |prefix: &str| {
+        let route = routes.iter().find(|route| route["prefix"] == prefix);
+        route.map(|route| route["protocol"].clone())
+    };
+    assert_eq!(protocol("203.0.7.0/24"), Some("boot".into()));
+    assert_eq!(protocol("192.0.2.0/24"), Some("kernel".into()));
     assert!(lines[1]["ports"].is_array() && lines[2]["equal"] == true);
+
+    // Who doesn't read at all is let go.
+    let mut client = std::os::unix::net::UnixStream::connect(lab.socket()).expect("it listens");
+    client.write_all(b"{\"ask\":\"routes\",\"limit\":100000}\n").expect("it reads");
+    client.set_nonblocking(true).expect("our own end");
+    RouterLab::wait_until("it is let go", SHORT, || {
+        lab.verify();
+        client.write(b"\n").is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    });
     RouterLab::finish(process);
 }
 

@@ -62,7 +62,7 @@ fn routes(value: &Value, is_of_one_address: bool) -> Vec<String> {
     if routes.is_empty() && is_of_one_address {
         return vec!["no route: packets to it are dropped, and their sender is told".to_owned()];
     }
-    let mut lines = table(&["prefix", "leads_to", "gateways"], &routes);
+    let mut lines = table(&["prefix", "leads_to", "gateways", "protocol"], &routes);
     if !is_of_one_address {
         lines.push(format!("{} of {} routes", routes.len(), value["total"]));
     }
@@ -158,13 +158,13 @@ mod tests {
     #[test]
     fn tables_are_as_wide_as_what_is_in_them() {
         let value = json!({ "total": 2, "routes": [
-            { "prefix": "192.0.2.0/24", "leads_to": "eth0", "gateways": [] },
-            { "prefix": "0.0.0.0/0", "leads_to": "eth1 to 02:00:00:00:00:01", "gateways": ["198.51.100.2"] },
+            { "prefix": "192.0.2.0/24", "leads_to": "eth0", "gateways": [], "protocol": "kernel" },
+            { "prefix": "0.0.0.0/0", "leads_to": "eth1 to 02:00:00:00:00:01", "gateways": ["198.51.100.2"], "protocol": "bgp" },
         ] });
         let all = Request::Routes { address: None, limit: None, table: 0 };
-        let expected = "prefix        leads to                   gateways\n\
-                        192.0.2.0/24  eth0                       -\n\
-                        0.0.0.0/0     eth1 to 02:00:00:00:00:01  198.51.100.2\n\
+        let expected = "prefix        leads to                   gateways      protocol\n\
+                        192.0.2.0/24  eth0                       -             kernel\n\
+                        0.0.0.0/0     eth1 to 02:00:00:00:00:01  198.51.100.2  bgp\n\
                         2 of 2 routes\n";
         assert_eq!(text(&all, &value), expected);
         let one = Request::Routes { address: Some([192, 0, 2, 1].into()), limit: None, table: 0 };

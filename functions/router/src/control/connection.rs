@@ -1,16 +1,45 @@
-//! One connection of the control socket: a request on a line in, an answer on a line out.
+//! One connection of the control socket: a request on a line in, an answer on a line out. Whoever says nothing, or doesn't read, is
+//! let go after a while.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use serde_json::{Value, json};
 
-use super::protocol::LONGEST_REQUEST;
+use super::protocol::{Answer, LONGEST_REQUEST};
+use super::route_list::RouteList;
 
 /// Requests that are answered before others have their turn.
 const AT_ONCE: usize = 64;
+
+/// How long a connection may be idle.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How long an answer may wait until some of it is read.
+const UNREAD: Duration = Duration::from_secs(10);
+
+/// Who answers.
+pub trait Answers {
+    /// Answers a request, a line without its newline.
+    fn answer(&mut self, line: &[u8]) -> Answer;
+
+    /// Appends a piece of a list to a text; `false` if that was the last.
+    fn go_on(&mut self, list: &mut RouteList, text: &mut Vec<u8>) -> bool;
+}
+
+/// Who has no lists.
+impl<F: FnMut(&[u8]) -> Value> Answers for F {
+    fn answer(&mut self, line: &[u8]) -> Answer {
+        Answer::Whole(self(line))
+    }
+
+    fn go_on(&mut self, _: &mut RouteList, _: &mut Vec<u8>) -> bool {
+        false
+    }
+}
 
 /// Takes requests as they come, in whatever pieces, and never waits: neither for the rest of a request, nor for whoever
 /// does not read the answer.
@@ -19,6 +48,10 @@ pub struct Connection {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// What is to be said behind `output`.
+    list: Option<RouteList>,
+    /// When something was read or written for the last time.
+    moved: Instant,
     /// No more requests come.
     is_over: bool,
 }
@@ -30,19 +63,29 @@ impl Connection {
     /// The system can't make it one that never waits.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, input: Vec::new(), output: Vec::new(), is_over: false })
+        let (input, output) = (Vec::new(), Vec::new());
+        Ok(Self { stream, input, output, list: None, moved: Instant::now(), is_over: false })
     }
 
     /// What to wait for: until the other end reads if there is something for it, else until it asks.
     pub fn wait(&self) -> PollFd<'_> {
-        let has_work = !self.output.is_empty() || self.end_of_line().is_some();
+        let has_work = self.is_answering() || self.end_of_line().is_some();
         let flags = if has_work { PollFlags::OUT } else { PollFlags::IN };
         PollFd::from_borrowed_fd(self.stream.as_fd(), flags)
     }
 
-    /// Does what can be done without waiting, and asks `answer` about each request, without its newline; `false` when the
-    /// connection is over.
-    pub fn serve(&mut self, answer: &mut dyn FnMut(&[u8]) -> Value) -> bool {
+    fn is_answering(&self) -> bool {
+        !self.output.is_empty() || self.list.is_some()
+    }
+
+    /// Whether the other end has been silent, or hasn't read its answer, for too long.
+    pub fn is_stale(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.moved) > if self.is_answering() { UNREAD } else { IDLE }
+    }
+
+    /// Does what can be done without waiting, of a list one piece; `false` when the connection is over.
+    pub fn serve(&mut self, answers: &mut dyn Answers) -> bool {
+        let mut may_go_on = true;
         for _ in 0..AT_ONCE {
             if !self.write() {
                 return false;
@@ -51,10 +94,23 @@ impl Connection {
             if !self.output.is_empty() {
                 return true;
             }
+            if let Some(list) = &mut self.list {
+                if !std::mem::take(&mut may_go_on) {
+                    return true;
+                }
+                if !answers.go_on(list, &mut self.output) {
+                    self.output.push(b'\n');
+                    self.list = None;
+                }
+                continue;
+            }
             match self.end_of_line() {
                 Some(end) if end <= LONGEST_REQUEST => {
                     let line: Vec<u8> = self.input.drain(..=end).collect();
-                    self.say(&answer(line.get(..end).unwrap_or_default()));
+                    match answers.answer(line.get(..end).unwrap_or_default()) {
+                        Answer::Whole(answer) => self.say(&answer),
+                        Answer::Routes(list) => self.list = Some(list),
+                    }
                 }
                 None if self.input.len() <= LONGEST_REQUEST => {
                     if self.is_over {
@@ -86,7 +142,10 @@ impl Connection {
         let mut bytes = [0; LONGEST_REQUEST];
         match self.stream.read(&mut bytes) {
             Ok(0) => self.is_over = true,
-            Ok(count) => self.input.extend(bytes.get(..count).unwrap_or_default()),
+            Ok(count) => {
+                self.moved = Instant::now();
+                self.input.extend(bytes.get(..count).unwrap_or_default());
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -105,7 +164,10 @@ impl Connection {
             let Some(rest) = self.output.get(written..).filter(|rest| !rest.is_empty()) else { break true };
             match self.stream.write(rest) {
                 Ok(0) => break false,
-                Ok(count) => written += count,
+                Ok(count) => {
+                    self.moved = Instant::now();
+                    written += count;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break false,
@@ -121,6 +183,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::net::Shutdown;
+
+    #[test]
+    fn who_is_silent_or_does_not_read_is_let_go() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(server).unwrap();
+        let answer = &mut |_: &[u8]| json!("x".repeat(1_000_000));
+        let after = |time: Duration| Instant::now() + time + Duration::from_secs(1);
+        assert!(!connection.is_stale(after(UNREAD)) && connection.is_stale(after(IDLE)));
+        client.write_all(b"q\n").unwrap();
+        assert!(connection.serve(answer));
+        assert!(!connection.is_stale(Instant::now()) && connection.is_stale(after(UNREAD)));
+        // Who reads may take their time.
+        let moved = connection.moved;
+        client.read_exact(&mut vec![0; 100_000]).unwrap();
+        assert!(connection.serve(answer));
+        assert!(connection.moved > moved);
+    }
 
     /// What the other end reads in all, if it sends `text` in pieces of these sizes and, after each, reads as many bytes
     /// as the other number says, and the rest when all has been sent. A request is answered with its length, a thousand
@@ -197,7 +276,7 @@ mod tests {
         let mut connection = Connection::new(server).unwrap();
         client.write_all(b"one\ntwo\nthree").unwrap();
         let mut asked = Vec::new();
-        assert!(connection.serve(&mut |line| {
+        assert!(connection.serve(&mut |line: &[u8]| {
             asked.push(line.to_vec());
             json!(1)
         }));
@@ -211,7 +290,7 @@ mod tests {
         client.write_all(&b"q\n".repeat(2000)).unwrap();
         let mut answered = 0;
         for _ in 0..100 {
-            assert!(connection.serve(&mut |_| {
+            assert!(connection.serve(&mut |_: &[u8]| {
                 answered += 1;
                 json!("x".repeat(100_000))
             }));

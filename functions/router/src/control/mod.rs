@@ -16,6 +16,7 @@ mod policy;
 #[cfg(test)]
 mod policy_tests;
 mod protocol;
+mod route_list;
 mod server;
 mod settings;
 mod verify;
@@ -23,11 +24,12 @@ mod verify;
 mod vlan_tests;
 mod warnings;
 
-pub use connection::Connection;
+pub use connection::{Answers, Connection};
 pub use desired::PortSettings;
 pub use fib::Fib;
 pub use follow::{Follower, KernelCounters, KernelCountersView, StartError};
-pub use protocol::{Host, Request};
+pub use protocol::{Answer, Host, Request};
+pub use route_list::RouteList;
 pub use server::{Server, ServerError};
 pub use settings::{RouterSettings, SourceChecks};
 pub use verify::Comparison;

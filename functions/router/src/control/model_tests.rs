@@ -111,6 +111,7 @@ fn route() -> impl Strategy<Value = Route> {
         metric,
         tos,
         source: None,
+        protocol: 2,
         mtu: 0,
         target: Arc::new(target),
     })
@@ -237,7 +238,7 @@ fn what_there_was_no_space_for_comes_later() {
     let gone = RouteKey { table: MAIN, prefix: "11.0.0.0/8".parse().unwrap() };
     view.apply(Event::RouteGone(
         gone,
-        Route { metric: 0, tos: 0, source: None, mtu: 0, target: Arc::new(one) },
+        Route { metric: 0, tos: 0, source: None, protocol: 2, mtu: 0, target: Arc::new(one) },
     ));
     let changes = view.take_changes();
     assert!(matches!(fib.update(&view, &changes), Err(LiveError::TooManyNextHops { .. })));
@@ -248,7 +249,10 @@ fn what_there_was_no_space_for_comes_later() {
     for number in 1..=many - 100 {
         let target = Arc::new(Target::Paths(vec![gateway(number)]));
         let key = RouteKey { table: MAIN, prefix: prefix(number).parse().unwrap() };
-        view.apply(Event::RouteGone(key, Route { metric: 0, tos: 0, source: None, mtu: 0, target }));
+        view.apply(Event::RouteGone(
+            key,
+            Route { metric: 0, tos: 0, source: None, protocol: 2, mtu: 0, target },
+        ));
     }
     let changes = view.take_changes();
     // Numbers are free again after this update, so that the next one has them, of which nothing is new.
@@ -313,7 +317,7 @@ fn add(prefix: &str, target: Target) -> Event {
     let key = RouteKey { table: MAIN, prefix: prefix.parse().unwrap() };
     Event::Route(
         key,
-        Route { metric: 0, tos: 0, source: None, mtu: 0, target: Arc::new(target) },
+        Route { metric: 0, tos: 0, source: None, protocol: 2, mtu: 0, target: Arc::new(target) },
         Placement::Append,
     )
 }
@@ -400,8 +404,14 @@ fn an_object_that_nobody_uses_leaves_no_doubt() {
         view.apply(Event::Object(number, NextHopObject::Path(path.clone())));
     }
     view.apply(Event::Object(10, NextHopObject::Group(vec![(1, 1), (2, 1)])));
-    let route =
-        |number| Route { metric: 0, tos: 0, source: None, mtu: 0, target: Arc::new(Target::Object(number)) };
+    let route = |number| Route {
+        metric: 0,
+        tos: 0,
+        source: None,
+        protocol: 2,
+        mtu: 0,
+        target: Arc::new(Target::Object(number)),
+    };
     for (table, number) in [(MAIN, 3), (OTHER_TABLE, 3), (MAIN, 10)] {
         let prefix = format!("10.{number}.0.0/16").parse().unwrap();
         view.apply(Event::Route(RouteKey { table, prefix }, route(number), Placement::Append));

@@ -216,7 +216,11 @@ pub(super) fn rule(priority: u32, action: RuleAction) -> Rule {
 fn route(table: u32, prefix: &str, path: Path) -> Event {
     let key = RouteKey { table, prefix: prefix.parse().unwrap() };
     let target = Arc::new(Target::Paths(vec![path]));
-    Event::Route(key, Route { metric: 0, tos: 0, source: None, mtu: 0, target }, Placement::Append)
+    Event::Route(
+        key,
+        Route { metric: 0, tos: 0, source: None, protocol: 2, mtu: 0, target },
+        Placement::Append,
+    )
 }
 
 /// The network that the tests below start from: the usual rules, and a default route by link 1.
@@ -275,7 +279,7 @@ fn a_rule_for_some_destinations_is_for_those() {
     update(
         &mut view,
         &mut fib,
-        vec![Event::RouteGone(key, Route { metric: 0, tos: 0, source: None, mtu: 0, target })],
+        vec![Event::RouteGone(key, Route { metric: 0, tos: 0, source: None, protocol: 2, mtu: 0, target })],
     );
     assert_eq!(leaves_by(&fib, 0, "10.1.1.200"), Some(1));
 }

@@ -5,19 +5,30 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use warmlane_forward::control::NextHop;
-use warmlane_table::IpPrefix;
 
-use super::desired::{Desired, HopKey, host_prefix};
+use super::desired::Desired;
 use super::follow::Follower;
 use super::kernel::NeighbourState;
+use super::route_list::RouteList;
 use super::verify::describe;
 
 /// Longest request, in bytes.
 pub(crate) const LONGEST_REQUEST: usize = 4096;
 
-/// Routes and neighbours in an answer, unless the request says otherwise, and at most.
+/// Routes and neighbours in an answer, unless the request says otherwise.
 const USUAL_LIMIT: usize = 1000;
-const HIGHEST_LIMIT: usize = 2_000_000;
+
+/// Neighbours in an answer at most, for that is made at once. The kernel has fewer, unless it is told to.
+const MOST_NEIGHBOURS: usize = 65_536;
+
+/// What is said to a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// This.
+    Whole(Value),
+    /// Routes, as many as there may be.
+    Routes(RouteList),
+}
 
 /// The program that a router runs in: what it can tell and do.
 pub trait Host {
@@ -74,8 +85,8 @@ impl Request {
     }
 
     /// Answers it.
-    pub fn answer(&self, follower: &mut Follower, host: &mut dyn Host) -> Value {
-        match self {
+    pub fn answer(&self, follower: &mut Follower, host: &mut dyn Host) -> Answer {
+        Answer::Whole(match self {
             Self::Status {} => {
                 let mut status = status(follower);
                 if let Value::Object(map) = &mut status {
@@ -84,14 +95,15 @@ impl Request {
                 status
             }
             Self::Counters {} => host.counters(),
-            Self::Routes { address, limit, table } => routes(
-                follower,
-                *address,
-                limit.unwrap_or(USUAL_LIMIT).min(HIGHEST_LIMIT),
-                table.unwrap_or(0),
-            ),
+            Self::Routes { address, limit, table } => {
+                let (table, limit) = (table.unwrap_or(0), limit.unwrap_or(USUAL_LIMIT));
+                match RouteList::new(follower, table, *address, limit) {
+                    Some(list) => return Answer::Routes(list),
+                    None => json!({ "error": format!("there is no table {table}: \"status\" lists them") }),
+                }
+            }
             Self::Neighbours { limit } => {
-                neighbours(follower, limit.unwrap_or(USUAL_LIMIT).min(HIGHEST_LIMIT))
+                neighbours(follower, limit.unwrap_or(USUAL_LIMIT).min(MOST_NEIGHBOURS))
             }
             Self::Verify {} => match follower.verify() {
                 Ok(comparison) => json!(comparison),
@@ -101,7 +113,7 @@ impl Request {
                 Ok(changed) => json!({ "changed": changed }),
                 Err(sentence) => json!({ "error": sentence }),
             },
-        }
+        })
     }
 }
 
@@ -139,61 +151,6 @@ fn status(follower: &Follower) -> Value {
         "kernel_routes": view.route_count(),
         "warnings": follower.warnings(),
     })
-}
-
-fn routes(follower: &Follower, address: Option<IpAddr>, limit: usize, table: u16) -> Value {
-    let live = follower.fib().live();
-    let (Some(ipv4), Some(ipv6)) = (live.ipv4(table), live.ipv6(table)) else {
-        return json!({ "error": format!("there is no table {table}: \"status\" lists them") });
-    };
-    let found: Vec<_> = match address {
-        Some(IpAddr::V4(ip)) => ipv4
-            .longest_match(ip.to_bits())
-            .map(|(prefix, id)| (IpPrefix::V4(prefix), id))
-            .into_iter()
-            .collect(),
-        Some(IpAddr::V6(ip)) => ipv6
-            .longest_match(ip.to_bits())
-            .map(|(prefix, id)| (IpPrefix::V6(prefix), id))
-            .into_iter()
-            .collect(),
-        None => ipv4
-            .routes()
-            .map(|(prefix, id)| (IpPrefix::V4(prefix), id))
-            .chain(ipv6.routes().map(|(prefix, id)| (IpPrefix::V6(prefix), id)))
-            .take(limit)
-            .collect(),
-    };
-    let total = ipv4.len() + ipv6.len();
-    let list: Vec<Value> = found
-        .into_iter()
-        .map(|(prefix, id)| {
-            let (interfaces, gateways) = paths(follower, table, prefix);
-            let leads_to = match follower.fib().next_hop(id) {
-                Some(NextHop::Punt) if !interfaces.is_empty() => {
-                    Some(format!("the kernel, out of {}", interfaces.join(" or ")))
-                }
-                hop => hop.map(|hop| follower.fib().describe(hop, follower.view())),
-            };
-            json!({ "prefix": prefix.to_string(), "leads_to": leads_to, "gateways": gateways })
-        })
-        .collect();
-    json!({ "total": total, "routes": list })
-}
-
-/// The interfaces and the gateways that a route of a lanes' table goes by.
-fn paths(follower: &Follower, table: u16, prefix: IpPrefix) -> (Vec<String>, Vec<IpAddr>) {
-    let desired = Desired { view: follower.view(), ports: follower.fib().ports() };
-    let key = follower.fib().tables().get(table).and_then(|table| desired.route(&table.policy, prefix));
-    let paths = match key {
-        Some(HopKey::Path(link, gateway, _)) => vec![(link, gateway)],
-        Some(HopKey::Target(target, _)) => desired.links_and_gateways(&target),
-        _ => Vec::new(),
-    };
-    let name = |link| follower.view().links().get(&link).map(|link| link.name.clone());
-    let gateways =
-        paths.iter().filter_map(|(_, gateway)| *gateway).filter(|&gateway| host_prefix(gateway) != prefix);
-    (paths.iter().filter_map(|(link, _)| name(*link)).collect(), gateways.collect())
 }
 
 fn neighbours(follower: &Follower, limit: usize) -> Value {

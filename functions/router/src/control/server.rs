@@ -5,14 +5,16 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 use serde_json::json;
 use thiserror::Error;
 
-use super::connection::Connection;
+use super::connection::{Answers, Connection};
 use super::follow::Follower;
-use super::protocol::{Host, Request};
+use super::protocol::{Answer, Host, Request};
+use super::route_list::RouteList;
 
 /// Connections at a time; more wait.
 const CONNECTIONS: usize = 16;
@@ -108,13 +110,11 @@ impl Server {
 
     /// Answers what has been asked. Never waits.
     pub fn serve(&mut self, follower: &mut Follower, host: &mut dyn Host) {
+        let now = Instant::now();
+        self.connections.retain(|connection| !connection.is_stale(now));
         self.accept();
-        self.connections.retain_mut(|connection| {
-            connection.serve(&mut |line| match Request::parse(line) {
-                Ok(request) => request.answer(follower, host),
-                Err(sentence) => json!({ "error": sentence }),
-            })
-        });
+        let mut router = Router { follower, host };
+        self.connections.retain_mut(|connection| connection.serve(&mut router));
     }
 
     fn accept(&mut self) {
@@ -123,6 +123,25 @@ impl Server {
         {
             self.connections.extend(Connection::new(stream).ok());
         }
+    }
+}
+
+/// What answers.
+struct Router<'a> {
+    follower: &'a mut Follower,
+    host: &'a mut dyn Host,
+}
+
+impl Answers for Router<'_> {
+    fn answer(&mut self, line: &[u8]) -> Answer {
+        match Request::parse(line) {
+            Ok(request) => request.answer(self.follower, self.host),
+            Err(sentence) => Answer::Whole(json!({ "error": sentence })),
+        }
+    }
+
+    fn go_on(&mut self, list: &mut RouteList, text: &mut Vec<u8>) -> bool {
+        list.write(self.follower, text)
     }
 }
 
@@ -157,7 +176,7 @@ mod tests {
         // As `serve` does, without a router.
         let turn = |server: &mut Server| {
             server.accept();
-            server.connections.retain_mut(|connection| connection.serve(&mut |_| json!("well")));
+            server.connections.retain_mut(|connection| connection.serve(&mut |_: &[u8]| json!("well")));
         };
         let answered = |client: &UnixStream| {
             let mut line = String::new();

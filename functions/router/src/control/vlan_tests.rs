@@ -86,7 +86,14 @@ fn route(table: u32, prefix: &str, link: u32, gateway: &str) -> Event {
     let path = Path { link, gateway: Some(gateway.parse().unwrap()), weight: 1, is_dead: false };
     Event::Route(
         key,
-        Route { metric: 0, tos: 0, source: None, mtu: 0, target: Arc::new(Target::Paths(vec![path])) },
+        Route {
+            metric: 0,
+            tos: 0,
+            source: None,
+            protocol: 2,
+            mtu: 0,
+            target: Arc::new(Target::Paths(vec![path])),
+        },
         Placement::Append,
     )
 }

@@ -302,7 +302,14 @@ fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
         (RouteType::Multicast, _) => return None,
         _ => Target::KernelOnly,
     };
-    let route = Route { metric, tos: header.tos, source, mtu, target: Arc::new(target) };
+    let route = Route {
+        metric,
+        tos: header.tos,
+        protocol: header.protocol.into(),
+        source,
+        mtu,
+        target: Arc::new(target),
+    };
     Some((RouteKey { table, prefix }, route))
 }
 

@@ -130,6 +130,8 @@ pub struct Route {
     pub tos: u8,
     /// Only for packets from these addresses (`ip -6 route add … from …`); left to the kernel.
     pub source: Option<IpPrefix>,
+    /// Who made it: an `RTPROT_` number.
+    pub protocol: u8,
     /// The longest packet, in bytes; 0: as its interface has it.
     pub mtu: u32,
     /// Where to.
