@@ -15,6 +15,7 @@ mod lanes;
 pub mod ports;
 mod report;
 mod run;
+mod shared_cpus;
 mod signals;
 
 pub use lanes::{Assembly, LaneParts, LaneSettings, StartError, share_out};
@@ -22,4 +23,5 @@ pub use report::{
     Drops, ForwardReport, LaneReport, PoolReport, PortReport, Report, Sets, StageReport, Traffic,
 };
 pub use run::{Event, Outcome, RunError, RunLimits};
+pub use shared_cpus::{SharedCpu, shared_cpus};
 pub use signals::Signals;

@@ -19,7 +19,7 @@ use interfaces::Interfaces;
 use service::Service;
 use std::fs;
 use std::path::PathBuf;
-use warmlane::assembly::{Assembly, LaneSettings, Signals};
+use warmlane::assembly::{Assembly, LaneSettings, SharedCpu, Signals, shared_cpus};
 use warmlane::counters::Labels;
 use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::drivers::xdp::{self, LocalFilter, Steering, Umem, XdpOptions, XdpPort};
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// Where a running router is asked: a Unix socket that only its owner can open.
     #[arg(long, value_name = "PATH", global = true, default_value = "/run/warmlane/router.sock")]
     socket: PathBuf,
-    /// A TOML file with `interfaces`, `path`, `lanes`, `mode`, `buffers`, `pending-neighbours`, `icmp-rate`, `urpf`,
+    /// A TOML file with `interfaces`, `path`, `lanes`, `cpus`, `mode`, `buffers`, `pending-neighbours`, `icmp-rate`, `urpf`,
     /// `spin`, `busy-poll`, `pass-expiring`, `bypass-netfilter`, `offload-established`; flags count more. It is read
     /// again on SIGHUP and by `warmlane router reload`.
     #[arg(long, value_name = "FILE")]
@@ -150,7 +150,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     control::set_local(&filters, &follower)?;
     let ports: Vec<Port> = ports.into_iter().map(|port| port.port).collect();
     let idle = if asked.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
-    let lane_settings = LaneSettings { lanes: lane_count, idle, ..LaneSettings::default() };
+    let lane_settings = LaneSettings { lanes: lane_count, cpus: asked.cpus.clone(), idle };
     let mut outputs = punts.outputs.into_iter();
     let start = || {
         Assembly::start(pool, &lane_settings, ports, |lane| {
@@ -172,6 +172,12 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     capabilities::drop_most().context("capabilities that aren't needed any more can't be given up")?;
     path::print_notes(interfaces.plans(), assembly.ports());
     messages::note(format_args!("forwarding between {}", asked.interfaces.join(", ")));
+    let cpus: Vec<usize> = assembly.lanes().views().iter().filter_map(|lane| lane.cpu).collect();
+    for SharedCpu { cpu, process } in shared_cpus(&cpus) {
+        messages::note(format_args!(
+            "CPU {cpu} has a lane of another warmlane already (process {process}), and both wait for each other there: say --cpus with others"
+        ));
+    }
     for warning in follower.warnings() {
         messages::note(warning);
     }

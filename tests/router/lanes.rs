@@ -1,7 +1,7 @@
 //! `warmlane router` with two lanes, each with a queue of each interface, and with the ways to end it that a script uses.
 
 use warmlane_system_tests::flows::{self, Received};
-use warmlane_system_tests::{RouterLab, SHORT};
+use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
 use warmlane_testkit::process::Process;
 use warmlane_testkit::promise::Watch;
 use warmlane_testkit::{Report, requirements};
@@ -110,4 +110,36 @@ fn it_ends_when_it_was_told_to() {
     let received = report.number("/forward/received");
     assert!((10..40).contains(&received), "{:#}", report.value());
     RouterLab::check_ping(&lab.west, &FAR);
+}
+
+/// Two routers on one CPU: the second says so, and can be told to take another.
+#[test]
+fn a_cpu_of_another_router_is_named() {
+    if !requirements::cpus(2) {
+        return;
+    }
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let Some(other) = RouterLab::new(1500, &[]) else { return };
+    let first = lab.start("w0 e0", "--cpus 1");
+    let cpu = |lab: &RouterLab| lab.ask("counters")["lanes"][0]["cpu"].as_u64();
+    assert_eq!(cpu(&lab), Some(1));
+    let mut second = other.spawn("w0 e0", "--cpus 1");
+    second.wait_for("CPU 1 has a lane of another warmlane already", SHORT);
+    second.wait_for(&format!("(process {})", first.id()), SHORT);
+    RouterLab::check_ping(&other.west, &FAR[..1]);
+    RouterLab::finish(second);
+    let second = other.start("w0 e0", "--cpus 0");
+    assert_eq!(cpu(&other), Some(0));
+    second.interrupt();
+    let finished = second.finish(SHORT);
+    finished.expect_success("warmlane router");
+    assert!(!finished.errors.contains(&format!("(process {})", first.id())), "{}", finished.errors);
+    RouterLab::finish(first);
+    for (options, parts) in [
+        ("--cpus 0,1", &["has 1 queue(s), and 2 are needed"][..]),
+        ("--cpus 0,1 --lanes 1", &["1 lane(s) need as many CPUs, and cpus names 2"]),
+        ("--cpus 4000", &["cpu 4000"]),
+    ] {
+        assert_refused(&lab.spawn("w0 e0", options).finish(SHORT), parts);
+    }
 }

@@ -33,6 +33,9 @@ pub(super) struct Settings {
     /// Lanes: threads that forward, each pinned to a CPU of its own. Interfaces need as many queues. Usually 1.
     #[arg(long, value_name = "COUNT")]
     pub(super) lanes: Option<usize>,
+    /// The CPUs of the lanes, one for each, separated by commas. Usually isolated ones, and the highest.
+    #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
+    pub(super) cpus: Vec<usize>,
     /// How packets are exchanged with the kernel: without copies if the driver can, in the driver if it can (best); without
     /// copies or not at all; with copies, in the driver; with copies, in the network stack, which works on any interface
     /// and is the slowest.
@@ -103,6 +106,7 @@ impl Settings {
             interfaces,
             path: if flags.path.is_empty() { from_file.path } else { flags.path },
             lanes: flags.lanes.or(from_file.lanes),
+            cpus: if flags.cpus.is_empty() { from_file.cpus } else { flags.cpus },
             mode: flags.mode.or(from_file.mode),
             buffers: flags.buffers.or(from_file.buffers),
             pending_neighbours: flags.pending_neighbours.or(from_file.pending_neighbours),
@@ -124,6 +128,13 @@ impl Settings {
         }
         if settings.lanes == Some(0) {
             bail!("a router needs at least one lane: say --lanes 1 or more");
+        }
+        if !settings.cpus.is_empty() && settings.cpus.len() != settings.lane_count() {
+            bail!(
+                "{} lane(s) need as many CPUs, and cpus names {}: say --lanes {1}, or other --cpus",
+                settings.lane_count(),
+                settings.cpus.len()
+            );
         }
         let most = HoldLimits::MOST_NEIGHBOURS;
         if !(1..=most).contains(&settings.pending_neighbours()) {
@@ -172,7 +183,7 @@ impl Settings {
 
     /// How many lanes there are.
     pub(super) fn lane_count(&self) -> usize {
-        self.lanes.unwrap_or(1)
+        self.lanes.unwrap_or_else(|| self.cpus.len().max(1))
     }
 
     /// What is different in `new`, a sentence each, apart from interfaces and their paths.
@@ -185,6 +196,7 @@ impl Settings {
             |settings: &Self| settings.buffers.map_or("as usual".to_owned(), |count| count.to_string());
         let fixed = [
             ("lanes", self.lane_count().to_string(), new.lane_count().to_string()),
+            ("cpus", format!("{:?}", self.cpus), format!("{:?}", new.cpus)),
             ("mode", mode(self), mode(new)),
             ("buffers", buffers(self), buffers(new)),
             (
