@@ -3,9 +3,9 @@
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
 
-/// Those that are kept by the thread that follows the kernel. The first is to ask it for neighbours and for what netfilter has, and, with
-/// CAP_BPF, for programs at interfaces that come later, and what they are told. The older iptables are asked by a raw socket.
-const KEPT: [Capability; 3] = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF];
+/// Those that are kept by the thread that follows the kernel. Both are for programs at interfaces that come later, and what they are told;
+/// CAP_NET_ADMIN besides to ask the kernel for neighbours, and what netfilter has.
+const KEPT: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_BPF];
 
 /// Drops what isn't needed any more once all is set up.
 ///
