@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use warmlane_system_tests::{ROUTER_PROGRAMS, RouterLab, SHORT, assert_refused, run_this_test_in_a_guest};
 use warmlane_testkit::namespace::{self, Namespace};
-use warmlane_testkit::requirements;
 
 /// These tests in a guest.
 #[test]
@@ -47,11 +46,8 @@ fn forwarded_and_punted(lab: &RouterLab) -> [u64; 2] {
 
 #[test]
 fn vlans_are_interfaces() {
-    let Some(lab) = RouterLab::new(1500, &[]) else { return };
     // Without: functions/router/src/control/vlan_tests.rs, from recorded messages to frames.
-    if !requirements::interface_kind(&lab.router, "link e0 type vlan id 7") {
-        return;
-    }
+    let Some(lab) = RouterLab::where_there_is("link e0 type vlan id 7") else { return };
     let ten = station(&lab, 10, "203.0.113");
     let _twenty = station(&lab, 20, "198.18.20");
     let process = lab.start("w0 e0", "");
@@ -81,14 +77,12 @@ fn vlans_are_interfaces() {
         !lab.ask("routes --limit 1000").to_string().contains("198.18.20.0/24")
     });
     RouterLab::check_ping(&lab.west, &["203.0.113.2", "2001:db8:10::2"]);
-    assert!(!lab.west.run("ping -n -c 1 -W 1 198.18.20.2").status.success());
+    assert!(!RouterLab::answers(&lab.west, "198.18.20.2"));
     lab.verify();
     lab.router.ip("link add link e0 name e0.20 type vlan id 20");
     lab.router.ip("link set e0.20 up");
     lab.router.ip("address add 198.18.20.1/24 dev e0.20");
-    RouterLab::wait_until("it forwards again", SHORT, || {
-        lab.west.run("ping -n -c 1 -W 1 198.18.20.2").status.success()
-    });
+    RouterLab::wait_for_answer(&lab.west, "198.18.20.2");
     lab.verify();
     RouterLab::finish(process);
 }
@@ -96,10 +90,7 @@ fn vlans_are_interfaces() {
 /// Tags of 802.1ad, and VLANs on VLANs: these are the kernel's, as if nobody had taken the interface.
 #[test]
 fn vlans_of_another_kind_stay_with_the_kernel() {
-    let Some(lab) = RouterLab::new(1500, &[]) else { return };
-    if !requirements::interface_kind(&lab.router, "link e0 type vlan proto 802.1ad id 7") {
-        return;
-    }
+    let Some(lab) = RouterLab::where_there_is("link e0 type vlan proto 802.1ad id 7") else { return };
     for (host, last) in [(&lab.router, 1), (&lab.east, 2)] {
         for line in [
             "link add link e0 name e0.s30 type vlan proto 802.1ad id 30",
@@ -128,10 +119,7 @@ fn vlans_of_another_kind_stay_with_the_kernel() {
 
 #[test]
 fn vrfs_have_tables_of_their_own() {
-    let Some(lab) = RouterLab::new(1500, &[]) else { return };
-    if !requirements::interface_kind(&lab.router, "type vrf table 10") {
-        return;
-    }
+    let Some(lab) = RouterLab::where_there_is("type vrf table 10") else { return };
     // West and east, outside of any VRF; two hosts in VRF red with the same addresses; one behind a VLAN in blue.
     let (one, other) = (Namespace::new("one"), Namespace::new("other"));
     for (name, table) in [("red", 10), ("blue", 20)] {
@@ -187,9 +175,7 @@ fn vrfs_have_tables_of_their_own() {
     // An interface changes its VRF while packets flow, and a VRF goes.
     lab.router.ip("link set e0.30 nomaster");
     lab.router.ip("link delete blue");
-    RouterLab::wait_until("the VLAN is in no VRF", SHORT, || {
-        lab.west.run("ping -n -c 1 -W 1 203.0.113.2").status.success()
-    });
+    RouterLab::wait_for_answer(&lab.west, "203.0.113.2");
     RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
     RouterLab::check_ping(&one, &["198.51.100.2"]);
     lab.verify();
@@ -199,10 +185,7 @@ fn vrfs_have_tables_of_their_own() {
 /// A bond and its members are refused, also when they come to be that while the router runs.
 #[test]
 fn bonds_are_refused() {
-    let Some(lab) = RouterLab::new(1500, &[]) else { return };
-    if !requirements::interface_kind(&lab.router, "type bond") {
-        return;
-    }
+    let Some(lab) = RouterLab::where_there_is("type bond") else { return };
     lab.router.ip("link add bond0 type bond mode active-backup");
     lab.router.ip("link set bond0 up");
     lab.router.ip("link set e0 down");
@@ -224,9 +207,7 @@ fn bonds_are_refused() {
     lab.router.ip("link set e0 master bond0");
     process.wait_for("interface e0 is a member of bond0 now", SHORT);
     lab.router.ip("address add 198.51.100.1/24 dev bond0");
-    RouterLab::wait_until("the kernel answers by the bond", SHORT, || {
-        lab.east.run("ping -n -c 1 -W 1 198.51.100.1").status.success()
-    });
+    RouterLab::wait_for_answer(&lab.east, "198.51.100.1");
     let warnings = lab.ask("status")["warnings"].to_string();
     assert!(warnings.contains("interface e0 is a member of bond0"), "{warnings}");
     RouterLab::check_ping(&lab.west, &["192.0.2.1"]);
@@ -237,10 +218,7 @@ fn bonds_are_refused() {
 /// A driver that runs no XDP program.
 #[test]
 fn interfaces_without_xdp_are_served_by_the_network_stack() {
-    let Some(lab) = RouterLab::new(1500, &[]) else { return };
-    if !requirements::interface_kind(&lab.router, "link e0 type macvlan") {
-        return;
-    }
+    let Some(lab) = RouterLab::where_there_is("link e0 type macvlan") else { return };
     lab.router.ip("link add m0 link e0 type macvlan");
     lab.router.ip("link set m0 up");
     let refused = lab.spawn("w0 m0", "--mode copy").finish(SHORT);
@@ -255,10 +233,7 @@ fn interfaces_without_xdp_are_served_by_the_network_stack() {
 /// port; and the port's own address may change.
 #[test]
 fn frames_to_other_stations_are_the_kernels() {
-    let Some(lab) = RouterLab::new(1500, &[]) else { return };
-    if !requirements::interface_kind(&lab.router, "link w0 type macvlan mode bridge") {
-        return;
-    }
+    let Some(lab) = RouterLab::where_there_is("link w0 type macvlan mode bridge") else { return };
     let container = Namespace::new("container");
     lab.router.ip("link add link w0 name m0 type macvlan mode bridge");
     lab.router.ip(&format!("link set m0 netns {}", container.name()));
@@ -281,13 +256,11 @@ fn frames_to_other_stations_are_the_kernels() {
     lab.west.ip("neighbour flush dev w0");
     RouterLab::wait_until("its own packets are known", SHORT, || {
         let before = lab.ask("counters")["forward"]["forwarded"].as_u64();
-        let pinged = lab.west.run("ping -n -c 1 -W 1 198.51.100.2").status.success();
+        let pinged = RouterLab::answers(&lab.west, "198.51.100.2");
         pinged && lab.ask("counters")["forward"]["forwarded"].as_u64() > before
     });
     // Nobody tells IPv6 neighbours of the new address: they find out.
-    RouterLab::wait_until("IPv6 neighbours know it", SHORT, || {
-        lab.west.run("ping -n -c 1 -W 1 2001:db8:2::2").status.success()
-    });
+    RouterLab::wait_for_answer(&lab.west, "2001:db8:2::2");
     RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
     RouterLab::check_ping(&lab.west, &others);
     lab.verify();

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use warmlane_system_tests::{RouterLab, SHORT};
-use warmlane_testkit::namespace::Namespace;
 
 const EAST: &str = "198.51.100.2";
 const EAST_IPV6: &str = "2001:db8:2::2";
@@ -20,14 +19,12 @@ fn run(lab: &RouterLab, line: &str) {
     lab.router.run(line).expect_success(line);
 }
 
-fn answers(host: &Namespace, address: &str) -> bool {
-    host.run(&format!("ping -n -c 1 -W 1 {address}")).status.success()
-}
-
 /// Sooner or later packets pass, or don't.
 fn wait_for(lab: &RouterLab, address: &str, passes: bool) {
     let what = format!("{address} answers: {passes}");
-    RouterLab::wait_until(&what, Duration::from_secs(20), || answers(&lab.west, address) == passes);
+    RouterLab::wait_until(&what, Duration::from_secs(20), || {
+        RouterLab::answers(&lab.west, address) == passes
+    });
 }
 
 /// How many packets lanes have forwarded.
@@ -75,7 +72,7 @@ fn rules_that_are_there_hold_unless_they_are_to_be_bypassed() {
     run(&lab, "nft add rule ip mine across drop");
     let mut process = lab.start("w0 e0", "");
     process.wait_for("--bypass-netfilter takes it past that", SHORT);
-    assert!(!answers(&lab.west, EAST));
+    assert!(!RouterLab::answers(&lab.west, EAST));
     RouterLab::check_ping(&lab.west, &[EAST_IPV6]);
     RouterLab::finish(process);
     let mut process = lab.start("w0 e0", "--bypass-netfilter");

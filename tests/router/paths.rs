@@ -145,21 +145,12 @@ fn routes_are_followed_at_once() {
     for choice in ["tc", "xdp"] {
         let Some(lab) = RouterLab::new(1500, &[]) else { return };
         let_hosts_take_redirected(&lab);
-        for address in ["203.0.113.1/32", "2001:db8:3::1/128"] {
-            lab.east.ip(&format!("address add {address} dev lo"));
-        }
+        let networks = lab.networks_behind_east();
         let process = lab.start("w0 e0", &format!("--path {choice}"));
         let reaches = |address: &str| lab.west.run(&format!("ping -n -c 1 -W 1 {address}"));
-        for (address, prefix, gateway, second) in [
-            ("203.0.113.1", "203.0.113.0/24", "198.51.100.2", "198.51.100.3"),
-            ("2001:db8:3::1", "2001:db8:3::/48", "2001:db8:2::2", "2001:db8:2::3"),
-        ] {
-            let nowhere = reaches(address);
-            assert!(!nowhere.status.success() && nowhere.output.contains("nreachable"), "{}", nowhere.text());
-            lab.router.ip(&format!("route add {prefix} via {gateway}"));
-            RouterLab::check_ping(&lab.west, &[address]);
-            lab.router.ip(&format!("route replace {prefix} via {second}"));
-            RouterLab::check_ping(&lab.west, &[address]);
+        for network in networks {
+            let [address, prefix, ..] = network;
+            lab.check_route_is_followed(network);
             lab.router.ip(&format!("route del {prefix}"));
             lab.router.ip(&format!("route add blackhole {prefix}"));
             let nowhere = reaches(address);
@@ -206,14 +197,9 @@ fn mtus_of_routes_are_followed() {
     for choice in ["tc", "xdp"] {
         let Some(lab) = RouterLab::new(1500, &[]) else { return };
         let_hosts_take_redirected(&lab);
-        for address in ["203.0.113.1/32", "2001:db8:3::1/128"] {
-            lab.east.ip(&format!("address add {address} dev lo"));
-        }
+        let networks = lab.networks_behind_east();
         let process = lab.start("w0 e0", &format!("--path {choice}"));
-        for (prefix, gateway, address) in [
-            ("203.0.113.0/24", "198.51.100.2", "203.0.113.1"),
-            ("2001:db8:3::/48", "2001:db8:2::2", "2001:db8:3::1"),
-        ] {
+        for [address, prefix, gateway, _] in networks {
             let line = format!("ping -n -M do -c 2 -i 0.2 -W 5 -s 1400 {address}");
             lab.router.ip(&format!("route add {prefix} via {gateway}"));
             let whole = lab.west.run(&line);

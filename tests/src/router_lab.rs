@@ -73,6 +73,15 @@ impl RouterLab {
         is_possible.then(|| Self::build(mtu, 1, Turn::Alone { _guard: turn::alone() }))
     }
 
+    /// A lab where the router's kernel has interfaces of a kind, given as for `ip link add NAME`; `None`, and said so, elsewhere.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub fn where_there_is(kind: &str) -> Option<Self> {
+        Self::new(1500, &[]).filter(|lab| requirements::interface_kind(&lab.router, kind))
+    }
+
     fn build(mtu: u32, queues: usize, turn: Turn) -> Self {
         let (west, router, east) = (Namespace::new("west"), Namespace::new("router"), Namespace::new("east"));
         router.set("net.ipv4.ip_forward", "1");
@@ -143,6 +152,37 @@ impl RouterLab {
         third.ip("route add default via 192.0.3.1");
         third.ip("route add default via 2001:db8:3::1");
         third
+    }
+
+    /// Gives the host in the east an address in a network of its own of each family, to which nobody has a route yet; returns
+    /// each with the network and two gateways that lead there.
+    ///
+    /// # Panics
+    /// If it can't be done.
+    pub fn networks_behind_east(&self) -> [[&'static str; 4]; 2] {
+        let networks = [
+            ["203.0.113.1", "203.0.113.0/24", "198.51.100.2", "198.51.100.3"],
+            ["2001:db8:3::1", "2001:db8:3::/48", "2001:db8:2::2", "2001:db8:2::3"],
+        ];
+        for ([address, ..], length) in networks.iter().zip([32, 128]) {
+            self.east.ip(&format!("address add {address}/{length} dev lo"));
+        }
+        networks
+    }
+
+    /// The host in the west reaches one of the [networks behind the east](Self::networks_behind_east) as soon as there is a
+    /// route to it, by each of its gateways, and not before. The route stays.
+    ///
+    /// # Panics
+    /// If it doesn't.
+    #[track_caller]
+    pub fn check_route_is_followed(&self, [address, prefix, gateway, second]: [&str; 4]) {
+        let nowhere = self.west.run(&format!("ping -n -c 1 -W 1 {address}"));
+        assert!(!nowhere.status.success() && nowhere.output.contains("nreachable"), "{}", nowhere.text());
+        self.router.ip(&format!("route add {prefix} via {gateway}"));
+        Self::check_ping(&self.west, &[address]);
+        self.router.ip(&format!("route replace {prefix} via {second}"));
+        Self::check_ping(&self.west, &[address]);
     }
 
     /// The router's command line for both interfaces, for an ordinary user with these capabilities and no others; `wrapper` is
@@ -227,6 +267,20 @@ impl RouterLab {
             std::thread::sleep(Duration::from_millis(20));
         }
         begin.elapsed()
+    }
+
+    /// Whether one ping is answered within a second.
+    pub fn answers(host: &Namespace, address: &str) -> bool {
+        host.run(&format!("ping -n -c 1 -W 1 {address}")).status.success()
+    }
+
+    /// Waits until a ping is answered.
+    ///
+    /// # Panics
+    /// If none is in time.
+    #[track_caller]
+    pub fn wait_for_answer(host: &Namespace, address: &str) {
+        Self::wait_until(&format!("{address} answers"), SHORT, || Self::answers(host, address));
     }
 
     /// A host reaches these addresses, each with the first packet.
