@@ -53,6 +53,38 @@ const CONFIG: &str = r#"
     mac = "02:00:00:00:01:0c"
     mtu = 1400
 
+    [[neighbour]]
+    address = "198.18.1.2"
+    mac = "02:00:00:00:02:0a"
+    port = "a"
+
+    [[neighbour]]
+    address = "2001:db8:0:a::2"
+    mac = "02:00:00:00:02:0a"
+    port = "a"
+
+    [[neighbour]]
+    address = "198.18.2.2"
+    mac = "02:00:00:00:02:0b"
+    port = "b"
+
+    [[neighbour]]
+    address = "2001:db8:0:b::2"
+    mac = "02:00:00:00:02:0b"
+    port = "b"
+
+    [[neighbour]]
+    address = "198.18.3.2"
+    mac = "02:00:00:00:02:0c"
+    port = "c"
+    vlan = 7
+
+    [[neighbour]]
+    address = "2001:db8:0:c::2"
+    mac = "02:00:00:00:02:0c"
+    port = "c"
+    vlan = 7
+
     [[route]]
     prefix = "10.0.0.0/8"
     via = "198.18.3.2"
@@ -82,24 +114,6 @@ const CONFIG: &str = r#"
     unreachable = true
 "#;
 
-/// The stations behind the ports that packets leave by: port, the port's numbers in addresses, and the VLAN.
-const NEIGHBOURS: [(&str, u8, u8, Option<u16>); 3] =
-    [("a", 1, 0x0a, None), ("b", 2, 0x0b, None), ("c", 3, 0x0c, Some(7))];
-
-/// The configuration with these stations, for captures in a directory.
-fn config(directory: &Path) -> String {
-    let mut text = CONFIG.replace("DIRECTORY", directory.to_str().unwrap());
-    for (port, ipv4, last, vlan) in NEIGHBOURS {
-        for address in [format!("198.18.{ipv4}.2"), format!("2001:db8:0:{last:x}::2")] {
-            text += &format!(
-                "[[neighbour]]\naddress = \"{address}\"\nmac = \"02:00:00:00:02:{last:02x}\"\nport = \"{port}\"\n"
-            );
-            text += &vlan.map_or_else(String::new, |vlan| format!("vlan = {vlan}\n"));
-        }
-    }
-    text
-}
-
 /// What the configuration's own routes and links lead to, as first address and length.
 const OWN_IPV4: [(u32, u8); 7] = [
     (0x0a00_0000, 8),
@@ -120,7 +134,7 @@ fn a_million_frames_by_the_full_table() {
     }
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = |name: &str| directory.path().join(name);
-    fs::write(path("router.toml"), config(directory.path())).unwrap();
+    fs::write(path("router.toml"), CONFIG.replace("DIRECTORY", directory.path().to_str().unwrap())).unwrap();
 
     let ipv4 = full_table::ipv4().unwrap();
     let ipv6 = full_table::ipv6().unwrap();

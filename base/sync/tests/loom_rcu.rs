@@ -11,7 +11,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use models::model;
-use warmlane_sync::rcu::{Domain, Protected, Reader, Retired};
+use warmlane_sync::rcu::{Domain, Protected, Reader, Replaced, Retired};
 
 /// A value that is written when it is made and when it is dropped, so that loom reports a read that comes before the
 /// one or after the other.
@@ -43,17 +43,29 @@ impl Drop for Value {
     }
 }
 
-/// A writer replaces `value` with 2 while a reader does `body`; `looks` is how often the writer reclaims meanwhile.
-fn replace_while(looks: usize, body: impl FnOnce(&Protected<Value>, &mut Reader) + Send + 'static) {
+/// A domain of one reader, and a value of it that is 1.
+fn first() -> (Domain, Arc<Protected<Value>>) {
     let domain = Domain::new(1).unwrap();
     let value = Arc::new(Protected::new(&domain, Value::new(1)));
+    (domain, value)
+}
+
+/// Replaces `value` with 2; gives the queue with the one before.
+fn replace(domain: &Domain, value: &Protected<Value>) -> Retired<Replaced<Value>> {
+    let mut replaced = Retired::new(domain, 1).unwrap();
+    value.replace(Value::new(2), &mut replaced).unwrap();
+    replaced
+}
+
+/// A writer replaces `value` with 2 while a reader does `body`; `looks` is how often the writer reclaims meanwhile.
+fn replace_while(looks: usize, body: impl FnOnce(&Protected<Value>, &mut Reader) + Send + 'static) {
+    let (domain, value) = first();
     let mut reader = domain.reader("reader").unwrap();
     let thread = thread::spawn({
         let value = value.clone();
         move || body(&value, &mut reader)
     });
-    let mut replaced = Retired::new(&domain, 1).unwrap();
-    value.replace(Value::new(2), &mut replaced).unwrap();
+    let mut replaced = replace(&domain, &value);
     for _ in 0..looks {
         replaced.reclaim().for_each(drop);
     }
@@ -97,8 +109,7 @@ fn a_value_stays_until_its_reader_is_offline() {
 #[test]
 fn a_value_stays_until_its_reader_is_gone() {
     model(4, || {
-        let domain = Domain::new(1).unwrap();
-        let value = Arc::new(Protected::new(&domain, Value::new(1)));
+        let (domain, value) = first();
         let reader = domain.reader("reader").unwrap();
         let thread = thread::spawn({
             let value = value.clone();
@@ -106,8 +117,7 @@ fn a_value_stays_until_its_reader_is_gone() {
                 read(&value, &reader);
             }
         });
-        let mut replaced = Retired::new(&domain, 1).unwrap();
-        value.replace(Value::new(2), &mut replaced).unwrap();
+        let mut replaced = replace(&domain, &value);
         replaced.reclaim().for_each(drop);
         thread.join().unwrap();
     });
@@ -117,8 +127,7 @@ fn a_value_stays_until_its_reader_is_gone() {
 #[test]
 fn a_reader_in_the_place_of_another_is_seen_or_finds_the_new_one() {
     model(3, || {
-        let domain = Domain::new(1).unwrap();
-        let value = Arc::new(Protected::new(&domain, Value::new(1)));
+        let (domain, value) = first();
         let first = domain.reader("first").unwrap();
         let thread = thread::spawn({
             let (domain, value) = (domain.clone(), value.clone());
@@ -129,8 +138,7 @@ fn a_reader_in_the_place_of_another_is_seen_or_finds_the_new_one() {
                 read(&value, &second);
             }
         });
-        let mut replaced = Retired::new(&domain, 1).unwrap();
-        value.replace(Value::new(2), &mut replaced).unwrap();
+        let mut replaced = replace(&domain, &value);
         replaced.reclaim().for_each(drop);
         replaced.reclaim().for_each(drop);
         thread.join().unwrap();
@@ -141,15 +149,13 @@ fn a_reader_in_the_place_of_another_is_seen_or_finds_the_new_one() {
 #[test]
 fn a_reader_that_comes_online_finds_the_old_value_and_is_seen_or_finds_the_new_one() {
     model(4, || {
-        let domain = Domain::new(1).unwrap();
-        let value = Arc::new(Protected::new(&domain, Value::new(1)));
+        let (domain, value) = first();
         let reader = domain.reader("reader").unwrap().into_offline();
         let thread = thread::spawn({
             let value = value.clone();
             move || read(&value, &reader.online())
         });
-        let mut replaced = Retired::new(&domain, 1).unwrap();
-        value.replace(Value::new(2), &mut replaced).unwrap();
+        let mut replaced = replace(&domain, &value);
         replaced.reclaim().for_each(drop);
         thread.join().unwrap();
     });
@@ -171,8 +177,7 @@ fn what_was_read_before_a_leave_is_read_also_if_only_the_return_is_seen() {
 #[test]
 fn two_writers_drop_each_value_once() {
     model(3, || {
-        let domain = Domain::new(1).unwrap();
-        let value = Arc::new(Protected::new(&domain, Value::new(1)));
+        let (domain, value) = first();
         let writers = [2, 3].map(|new| {
             let (domain, value) = (domain.clone(), value.clone());
             thread::spawn(move || {
@@ -193,8 +198,7 @@ fn two_writers_drop_each_value_once() {
 #[test]
 fn a_report_of_one_writers_token_counts_for_the_writer_before() {
     model(2, || {
-        let domain = Domain::new(1).unwrap();
-        let value = Arc::new(Protected::new(&domain, Value::new(1)));
+        let (domain, value) = first();
         let mut reader = domain.reader("reader").unwrap();
         let other = thread::spawn({
             let domain = domain.clone();
@@ -209,8 +213,7 @@ fn a_report_of_one_writers_token_counts_for_the_writer_before() {
                 read(&value, &reader);
             }
         });
-        let mut replaced = Retired::new(&domain, 1).unwrap();
-        value.replace(Value::new(2), &mut replaced).unwrap();
+        let mut replaced = replace(&domain, &value);
         replaced.reclaim().for_each(drop);
         replaced.reclaim().for_each(drop);
         other.join().unwrap();
@@ -222,8 +225,7 @@ fn a_report_of_one_writers_token_counts_for_the_writer_before() {
 #[test]
 fn what_a_dropped_queue_held_outlives_its_reader() {
     model(3, || {
-        let domain = Domain::new(1).unwrap();
-        let value = Arc::new(Protected::new(&domain, Value::new(1)));
+        let (domain, value) = first();
         let mut reader = domain.reader("reader").unwrap();
         let thread = thread::spawn({
             let value = value.clone();
@@ -233,9 +235,7 @@ fn what_a_dropped_queue_held_outlives_its_reader() {
                 read(&value, &reader);
             }
         });
-        let mut replaced = Retired::new(&domain, 1).unwrap();
-        value.replace(Value::new(2), &mut replaced).unwrap();
-        drop(replaced);
+        drop(replace(&domain, &value));
         Retired::<u8>::new(&domain, 1).unwrap().reclaim().for_each(drop);
         thread.join().unwrap();
     });

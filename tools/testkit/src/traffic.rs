@@ -165,18 +165,22 @@ impl Mixture<'_> {
 
     fn good_ipv4_between(&mut self, source: u32, destination: u32, length: usize) -> Vec<u8> {
         let (ttl, ends) = (self.ttl(), Ends::Ipv4(source, destination));
-        let (protocol, segment) = match self.random.below(20) {
-            0..12 => {
-                let payload = self.payload(length.saturating_sub(28));
-                (UDP, udp(&mut self.random, ends, &payload))
-            }
-            12..19 => {
-                let payload = self.payload(length.saturating_sub(40));
-                (TCP, tcp(&mut self.random, ends, &payload))
-            }
-            _ => (ICMP, icmp(8, 0, [1, 2, 3, 4], &self.payload(length.saturating_sub(28)))),
-        };
+        let (protocol, segment) = self.good_segment(ends, length.saturating_sub(20));
         ipv4(&mut self.random, source, destination, ttl, protocol, &segment)
+    }
+
+    /// What an IP packet carries, its protocol and so many bytes: mostly UDP, some TCP, now and then an echo request.
+    fn good_segment(&mut self, ends: Ends, length: usize) -> (u8, Vec<u8>) {
+        let kind = self.random.below(20);
+        let payload = self.payload(length.saturating_sub(if (12..19).contains(&kind) { 20 } else { 8 }));
+        match (kind, ends) {
+            (0..12, _) => (UDP, udp(&mut self.random, ends, &payload)),
+            (12..19, _) => (TCP, tcp(&mut self.random, ends, &payload)),
+            (_, Ends::Ipv4(..)) => (ICMP, icmp(8, 0, [1, 2, 3, 4], &payload)),
+            (_, Ends::Ipv6(source, destination)) => {
+                (ICMPV6, icmpv6(source, destination, 128, [1, 2, 3, 4], &payload))
+            }
+        }
     }
 
     fn good_ipv6(&mut self, length: usize) -> Vec<u8> {
@@ -186,20 +190,7 @@ impl Mixture<'_> {
 
     fn good_ipv6_between(&mut self, source: u128, destination: u128, length: usize) -> Vec<u8> {
         let (hop_limit, ends) = (self.ttl(), Ends::Ipv6(source, destination));
-        let (protocol, segment) = match self.random.below(20) {
-            0..12 => {
-                let payload = self.payload(length.saturating_sub(48));
-                (UDP, udp(&mut self.random, ends, &payload))
-            }
-            12..19 => {
-                let payload = self.payload(length.saturating_sub(60));
-                (TCP, tcp(&mut self.random, ends, &payload))
-            }
-            _ => {
-                let payload = self.payload(length.saturating_sub(48));
-                (ICMPV6, icmpv6(source, destination, 128, [1, 2, 3, 4], &payload))
-            }
-        };
+        let (protocol, segment) = self.good_segment(ends, length.saturating_sub(40));
         ipv6(&mut self.random, source, destination, hop_limit, protocol, &segment)
     }
 
