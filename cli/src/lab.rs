@@ -224,8 +224,10 @@ mod tests {
         let arguments = parse("lab --json report").unwrap();
         assert!(run(&arguments).unwrap_err().to_string().contains("`warmlane lab report ...`"));
         // What belongs to the page is refused elsewhere, and the other way round.
-        for line in ["lab", "lab locks --records a.json", "lab report --plot a.svg"] {
+        for line in ["lab locks --records a.json", "lab report --plot a.svg"] {
             assert!(parse(line).is_err(), "{line}");
         }
+        let nothing = run(&parse("lab").unwrap()).unwrap_err().to_string();
+        assert!(nothing.contains("`warmlane lab --list` shows them"), "{nothing}");
     }
 }

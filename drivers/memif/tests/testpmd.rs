@@ -4,6 +4,7 @@ mod common;
 
 use common::{connected, exchange, lengths, pool, until};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use warmlane_mem::{LaneThread, Pool};
 use warmlane_memif::{Connector, MemifOptions, MemifPort, Mode, Role, open};
@@ -19,6 +20,12 @@ struct Peer<'a> {
     queues: usize,
     /// More arguments for DPDK itself.
     more: &'a [&'a str],
+}
+
+/// One testpmd at a time: its threads poll without a pause, all on one CPU.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts testpmd, which sends back each packet by the port that it came by.
@@ -55,6 +62,7 @@ fn against(role: Role, mode: Mode, peer: &Peer<'_>, change: impl Fn(&mut MemifOp
     if !requirements::programs(&["dpdk-testpmd"]) {
         return;
     }
+    let _alone = alone();
     let _lane = LaneThread::enter();
     let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
     let socket = folder.path().join("memif.sock").to_str().unwrap().to_owned();
@@ -114,6 +122,7 @@ fn a_killed_testpmd_comes_back() {
     if !requirements::programs(&["dpdk-testpmd"]) {
         return;
     }
+    let _alone = alone();
     let _lane = LaneThread::enter();
     let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
     for (role, peer) in [(Role::Server, CLIENT), (Role::Client, SERVER)] {

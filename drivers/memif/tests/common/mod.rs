@@ -17,7 +17,7 @@ pub(crate) fn connected(port: &MemifPort) -> bool {
 
 /// Waits, for a busy machine a long time.
 pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(300);
     while !happened() {
         assert!(Instant::now() < end, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(1));
