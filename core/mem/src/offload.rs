@@ -369,14 +369,14 @@ impl Packet {
         self.header().state.l3_offset
     }
 
-    /// Notes where layer 3 starts. What is known of the [layers](Self::layers) behind it moves along.
+    /// Notes where layer 3 starts. What is known of the [layers](Self::layer_offsets) behind it moves along.
     #[inline]
     pub fn set_l3_offset(&mut self, offset: u8) {
         self.header_mut().state.l3_offset = offset;
     }
 
     /// Notes that layer 3, which was known, starts elsewhere now, because bytes were put in front of it or removed: a
-    /// [partial checksum](Checksum::Partial) and the [layers](Self::layers) behind move along.
+    /// [partial checksum](Checksum::Partial) and the [layers](Self::layer_offsets) behind move along.
     pub fn move_l3_offset(&mut self, offset: u8) {
         if let Checksum::Partial { start, offset: field } = self.checksum() {
             let start = start.saturating_add(offset.into()).saturating_sub(self.l3_offset().into());
