@@ -8,6 +8,7 @@
 //! | pass small numbers around, newest first | [`index_stack`] |
 //! | lock for a moment, off the data path | [`spin`] |
 //! | keep what different lanes write on different cache lines | [`padded`] |
+//! | ask for a cache line before it is used | [`prefetch`] |
 //!
 //! Rings hold plain copyable elements. They push and pop in bulk (all or nothing) and in bursts (as many as fit), and some
 //! work in place ([`zero_copy`]). [`ends`] and [`side`] are what they are made of; [`extra`] has more rings and locks.
@@ -17,7 +18,7 @@
 //! it pairs with. The orderings are model-checked (`tests/loom*.rs`) and stressed on real threads, and a test fails when
 //! one is weakened (`cargo xtask mutate-orderings`).
 //!
-//! The bottom crate, beside `sys`. It must not know what a packet is, own what an element refers to, or start threads.
+//! The bottom crate. It must not know what a packet is, own what an element refers to, or start threads.
 
 mod backoff;
 #[cfg(not(loom))]
@@ -30,7 +31,7 @@ pub mod mailbox;
 pub mod mpmc;
 pub mod mpsc;
 pub mod padded;
-mod prefetch;
+pub mod prefetch;
 mod primitive;
 pub mod rcu;
 pub mod ring;

@@ -1,6 +1,6 @@
 //! The memory of a ring: a power of two of slots, addressed by positions that only grow.
 
-use crate::prefetch::{prefetch_to_read, prefetch_to_write};
+use crate::prefetch::{prefetch_read_at, prefetch_write_at};
 use crate::primitive::UnsafeCell;
 use crate::ring::{self, RingError};
 use std::alloc::{Layout, alloc, dealloc};
@@ -176,18 +176,18 @@ impl<T> Slots<T> {
     /// `space` slots from `position` on.
     #[inline(always)]
     pub(crate) fn fetch_to_write(&self, position: u64, count: usize, space: usize) {
-        self.fetch(position, count, space, prefetch_to_write);
+        self.fetch(position, count, space, prefetch_write_at);
     }
 
     /// Fetches the lines of `count` slots that are to be read in a moment, if there are elements as far as that: `space`
     /// elements from `position` on.
     #[inline(always)]
     pub(crate) fn fetch_to_read(&self, position: u64, count: usize, space: usize) {
-        self.fetch(position, count, space, prefetch_to_read);
+        self.fetch(position, count, space, prefetch_read_at);
     }
 
     #[inline(always)]
-    fn fetch(&self, position: u64, count: usize, space: usize, prefetch: impl Fn(*const Slot<T>)) {
+    fn fetch(&self, position: u64, count: usize, space: usize, prefetch: impl Fn(*const u8)) {
         if size_of::<T>() == 0 || size_of::<T>() > LINE_BYTES {
             return;
         }
@@ -196,7 +196,7 @@ impl<T> Slots<T> {
         if space >= ahead + count && self.capacity > ahead {
             for offset in (0..count).step_by(LINE_BYTES / size_of::<T>()) {
                 let index = self.index(position + (ahead + offset) as u64);
-                prefetch(self.cells.as_ptr().wrapping_add(index));
+                prefetch(self.cells.as_ptr().wrapping_add(index).cast());
             }
         }
     }

@@ -40,7 +40,6 @@ pub mod huge_pages;
 pub mod machine;
 pub mod memory;
 pub mod pages;
-pub mod prefetch;
 pub mod priority;
 pub mod random;
 pub mod simd;
@@ -52,3 +51,4 @@ pub mod topology;
 pub mod vector;
 
 pub use text::format_list;
+pub use warmlane_sync::prefetch;

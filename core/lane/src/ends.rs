@@ -3,6 +3,29 @@
 use warmlane_mem::{PacketReceiver, PacketSender};
 use warmlane_port::{ReceiveQueue, TransmitQueue};
 
+/// A queue of any type, boxed, and a channel become an end of a pipeline by `into()`.
+macro_rules! from_queue_or_channel {
+    ($end:ident, $queue:ident, $channel:ident) => {
+        impl From<Box<dyn $queue>> for $end {
+            fn from(queue: Box<dyn $queue>) -> Self {
+                Self::Queue(queue)
+            }
+        }
+
+        impl<Q: $queue + 'static> From<Box<Q>> for $end {
+            fn from(queue: Box<Q>) -> Self {
+                Self::Queue(queue)
+            }
+        }
+
+        impl From<$channel> for $end {
+            fn from(channel: $channel) -> Self {
+                Self::Channel(channel)
+            }
+        }
+    };
+}
+
 /// Where packets come from.
 pub enum Input {
     /// A port's queue.
@@ -11,23 +34,7 @@ pub enum Input {
     Channel(PacketReceiver),
 }
 
-impl From<Box<dyn ReceiveQueue>> for Input {
-    fn from(queue: Box<dyn ReceiveQueue>) -> Self {
-        Self::Queue(queue)
-    }
-}
-
-impl<Q: ReceiveQueue + 'static> From<Box<Q>> for Input {
-    fn from(queue: Box<Q>) -> Self {
-        Self::Queue(queue)
-    }
-}
-
-impl From<PacketReceiver> for Input {
-    fn from(channel: PacketReceiver) -> Self {
-        Self::Channel(channel)
-    }
-}
+from_queue_or_channel!(Input, ReceiveQueue, PacketReceiver);
 
 /// Where packets go.
 pub enum Output {
@@ -38,23 +45,7 @@ pub enum Output {
     Channel(PacketSender),
 }
 
-impl From<Box<dyn TransmitQueue>> for Output {
-    fn from(queue: Box<dyn TransmitQueue>) -> Self {
-        Self::Queue(queue)
-    }
-}
-
-impl<Q: TransmitQueue + 'static> From<Box<Q>> for Output {
-    fn from(queue: Box<Q>) -> Self {
-        Self::Queue(queue)
-    }
-}
-
-impl From<PacketSender> for Output {
-    fn from(channel: PacketSender) -> Self {
-        Self::Channel(channel)
-    }
-}
+from_queue_or_channel!(Output, TransmitQueue, PacketSender);
 
 /// One port's queues that a lane works.
 #[derive(Default)]

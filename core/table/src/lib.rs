@@ -16,6 +16,7 @@ mod exact;
 mod hop;
 mod ipv4;
 mod ipv6;
+mod methods;
 mod prefix;
 mod rib;
 

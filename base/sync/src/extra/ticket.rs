@@ -2,7 +2,7 @@
 
 use crate::backoff::Backoff;
 use crate::lock::{exclusive_guard, lock_of_a_value};
-use crate::prefetch::prefetch_to_write;
+use crate::prefetch::prefetch_write_at;
 use crate::primitive::{AtomicU32, Ordering, UnsafeCell};
 
 /// A lock that serves in the order of arrival, like numbered tickets at a counter (Mellor-Crummey and Scott,
@@ -57,7 +57,7 @@ impl<T> TicketLock<T> {
             // holder, and the first store of the section would have to wait for another trip between the cores. Those
             // further behind only look, so that they don't fight over it.
             if ticket.wrapping_sub(serving) == 1 {
-                prefetch_to_write(&raw const self.serving);
+                prefetch_write_at((&raw const self.serving).cast());
             }
         }
     }

@@ -42,6 +42,7 @@ use warmlane_sys::simd::{self, Level};
 use self::build::Change;
 use self::routes::Routes;
 use crate::arena::Arena;
+use crate::methods::table_methods;
 use crate::prefix::Ipv4Prefix;
 use crate::{Address, NextHopId, TableError};
 
@@ -76,14 +77,6 @@ pub struct Ipv4Table {
 }
 
 impl Ipv4Table {
-    /// A table without routes; takes 10 MiB
-    ///
-    /// # Errors
-    /// [`TableError::Memory`] when the system gives none.
-    pub fn new() -> Result<Self, TableError> {
-        Self::from_routes([])
-    }
-
     /// A table with all `routes` at once; of two routes with the same prefix the later one stands
     ///
     /// # Errors
@@ -103,44 +96,7 @@ impl Ipv4Table {
         Ok(table)
     }
 
-    /// Adds a route or gives it another next hop; returns the next hop it had before
-    ///
-    /// Takes less than a microsecond in most places and a few among thousands of routes to hosts in one /19; or up to the time of a
-    /// full build for a prefix shorter than /19, whose parts are all visited.
-    ///
-    /// # Errors
-    /// [`TableError::NoNextHop`], [`TableError::Memory`], [`TableError::Full`]; the table is then unchanged.
-    pub fn insert(&mut self, prefix: Ipv4Prefix, hop: NextHopId) -> Result<Option<NextHopId>, TableError> {
-        self.apply_all([(prefix, Some(hop))])
-    }
-
-    /// Takes a route away; returns the next hop it had
-    ///
-    /// # Errors
-    /// [`TableError::NotFound`] when this very prefix has no route, [`TableError::Memory`], [`TableError::Full`]; the table
-    /// is then unchanged.
-    pub fn remove(&mut self, prefix: Ipv4Prefix) -> Result<NextHopId, TableError> {
-        // What is not there is refused.
-        self.apply_all([(prefix, None)]).map(Option::unwrap_or_default)
-    }
-
-    /// Makes several changes, each a prefix and its new next hop, or `None` to remove its route; all of them or, with an error,
-    /// none. Of those with the same prefix each sees what the one before left. Costs less than one by one where they
-    /// are near each other.
-    ///
-    /// Readers see each address's change by itself, not all at once.
-    ///
-    /// # Errors
-    /// [`TableError::NoNextHop`], [`TableError::NotFound`], [`TableError::Memory`], [`TableError::Full`]; the table is then
-    /// unchanged.
-    pub fn apply(
-        &mut self,
-        changes: impl IntoIterator<Item = (Ipv4Prefix, Option<NextHopId>)>,
-    ) -> Result<(), TableError> {
-        self.apply_all(changes).map(drop)
-    }
-
-    /// The same; returns what the last prefix had before
+    /// Makes changes, all or none; returns what the last prefix had before
     fn apply_all(
         &mut self,
         changes: impl IntoIterator<Item = (Ipv4Prefix, Option<NextHopId>)>,
@@ -233,27 +189,6 @@ impl Ipv4Table {
         Ipv4View { words: self.words.memory(), hops: self.hops.memory(), level: self.level }
     }
 
-    /// As [`Ipv4View::lookup`]
-    pub fn lookup(&self, address: u32) -> NextHopId {
-        self.view().lookup(address)
-    }
-
-    /// As [`Ipv4View::lookup_burst`]
-    #[inline]
-    pub fn lookup_burst(&self, addresses: &[u32], hops: &mut [NextHopId]) {
-        self.view().lookup_burst(addresses, hops);
-    }
-
-    /// Chooses the instructions of [`lookup_burst`](Self::lookup_burst), to measure or to test; returns false and changes
-    /// nothing when this machine has not got them. A new table takes [`simd::detected`]. Handles keep what they have.
-    pub fn use_level(&mut self, level: Level) -> bool {
-        let available = Level::available().contains(&level);
-        if available {
-            self.level = level;
-        }
-        available
-    }
-
     /// All routes, sorted by address, then length
     pub fn routes(&self) -> impl Iterator<Item = (Ipv4Prefix, NextHopId)> + '_ {
         self.routes.iter()
@@ -278,11 +213,13 @@ impl Ipv4Table {
             + self.undo.capacity() * size_of::<(Ipv4Prefix, Option<NextHopId>)>()
             + self.touched.capacity() * size_of::<Ipv4Prefix>()
     }
+}
 
-    /// Whether there is no route
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+table_methods! {
+    Ipv4Table of Ipv4Prefix, looked up by u32, in bursts by u32, seen as "Ipv4View",
+    takes "10 MiB", insert takes
+    /// Takes less than a microsecond in most places and a few among thousands of routes to hosts in one /19; or up to the time of a
+    /// full build for a prefix shorter than /19, whose parts are all visited.
 }
 
 /// Looks up in an [`Ipv4Table`] while its owner changes it: a lane's handle

@@ -39,6 +39,7 @@ use self::change::Journal;
 use self::node::Line;
 use self::walk::Portable;
 use crate::arena::Arena;
+use crate::methods::table_methods;
 use crate::prefix::Ipv6Prefix;
 use crate::rib::Rib;
 use crate::{Address, NextHopId, TableError};
@@ -59,14 +60,6 @@ pub struct Ipv6Table {
 }
 
 impl Ipv6Table {
-    /// A table without routes; takes 256 KiB
-    ///
-    /// # Errors
-    /// [`TableError::Memory`] when the system gives none.
-    pub fn new() -> Result<Self, TableError> {
-        Self::from_routes([])
-    }
-
     /// A table with all `routes` at once; of two routes with the same prefix the later one stands
     ///
     /// # Errors
@@ -85,46 +78,7 @@ impl Ipv6Table {
         Ok(table)
     }
 
-    /// Adds a route or gives it another next hop; returns the next hop it had before
-    ///
-    /// Takes a few microseconds for a prefix with no longer routes inside, however many are near, and up to the time of a full build
-    /// for a short one, whose parts are all visited. Now and then a field has to grow as well, which visits its links, at most 65,536,
-    /// and the nodes right below: up to some milliseconds, but less than a microsecond for each route that came since it grew
-    /// last.
-    ///
-    /// # Errors
-    /// [`TableError::NoNextHop`], [`TableError::Memory`], [`TableError::Full`]; the table is then unchanged.
-    pub fn insert(&mut self, prefix: Ipv6Prefix, hop: NextHopId) -> Result<Option<NextHopId>, TableError> {
-        self.apply_all([(prefix, Some(hop))])
-    }
-
-    /// Takes a route away; returns the next hop it had
-    ///
-    /// # Errors
-    /// [`TableError::NotFound`] when this very prefix has no route, [`TableError::Memory`], [`TableError::Full`]; the table
-    /// is then unchanged.
-    pub fn remove(&mut self, prefix: Ipv6Prefix) -> Result<NextHopId, TableError> {
-        // What is not there is refused.
-        self.apply_all([(prefix, None)]).map(Option::unwrap_or_default)
-    }
-
-    /// Makes several changes, each a prefix and its new next hop, or `None` to remove its route; all of them or, with an error,
-    /// none. Of those with the same prefix each sees what the one before left. Costs less than one by one where they
-    /// are near each other.
-    ///
-    /// Readers see each address's change by itself, not all at once.
-    ///
-    /// # Errors
-    /// [`TableError::NoNextHop`], [`TableError::NotFound`], [`TableError::Memory`], [`TableError::Full`]; the table is then
-    /// unchanged.
-    pub fn apply(
-        &mut self,
-        changes: impl IntoIterator<Item = (Ipv6Prefix, Option<NextHopId>)>,
-    ) -> Result<(), TableError> {
-        self.apply_all(changes).map(drop)
-    }
-
-    /// The same; returns what the last prefix had before
+    /// Makes changes, all or none; returns what the last prefix had before
     fn apply_all(
         &mut self,
         changes: impl IntoIterator<Item = (Ipv6Prefix, Option<NextHopId>)>,
@@ -205,27 +159,6 @@ impl Ipv6Table {
         Ipv6View { lines: self.lines.memory(), level: self.level }
     }
 
-    /// As [`Ipv6View::lookup`]
-    pub fn lookup(&self, address: u128) -> NextHopId {
-        self.view().lookup(address)
-    }
-
-    /// As [`Ipv6View::lookup_burst`]
-    #[inline]
-    pub fn lookup_burst(&self, addresses: &[[u8; 16]], hops: &mut [NextHopId]) {
-        self.view().lookup_burst(addresses, hops);
-    }
-
-    /// Chooses the instructions of [`lookup_burst`](Self::lookup_burst), to measure or to test; returns false and changes
-    /// nothing when this machine has not got them. A new table takes [`simd::detected`]. Handles keep what they have.
-    pub fn use_level(&mut self, level: Level) -> bool {
-        let available = Level::available().contains(&level);
-        if available {
-            self.level = level;
-        }
-        available
-    }
-
     /// All routes, sorted by address, then length
     pub fn routes(&self) -> impl Iterator<Item = (Ipv6Prefix, NextHopId)> + '_ {
         self.rib.iter()
@@ -248,11 +181,15 @@ impl Ipv6Table {
             + self.changes_left.capacity() * size_of::<(u32, u32)>()
             + self.journal.memory_bytes()
     }
+}
 
-    /// Whether there is no route
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+table_methods! {
+    Ipv6Table of Ipv6Prefix, looked up by u128, in bursts by [u8; 16], seen as "Ipv6View",
+    takes "256 KiB", insert takes
+    /// Takes a few microseconds for a prefix with no longer routes inside, however many are near, and up to the time of a full build
+    /// for a short one, whose parts are all visited. Now and then a field has to grow as well, which visits its links, at most 65,536,
+    /// and the nodes right below: up to some milliseconds, but less than a microsecond for each route that came since it grew
+    /// last.
 }
 
 /// Looks up in an [`Ipv6Table`] while its owner changes it: a lane's handle

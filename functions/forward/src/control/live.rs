@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use warmlane_sync::rcu::{
-    Domain, Protected, RcuError, Reader, ReplaceError, Replaced, Retired, StuckReaders,
+    Domain, ForeignReader, Protected, RcuError, Reader, ReplaceError, Replaced, Retired, StuckReaders,
 };
 use warmlane_table::{
     Ipv4Lookup, Ipv4Prefix, Ipv4Table, Ipv6Lookup, Ipv6Prefix, Ipv6Table, NextHopId, TableError,
@@ -302,31 +302,34 @@ impl LaneRoutes {
     /// Looks IPv4 addresses (in host order) up in a table; in none, if there is no such table.
     #[inline]
     pub fn lookup_ipv4(&self, table: TableNumber, addresses: &[u32], hops: &mut [NextHopId]) {
-        match &self.0 {
-            Source::Fixed(routes) => routes.ipv4().lookup_burst(addresses, hops),
-            Source::Live { reader, shared } => {
-                let tables = shared.snapshot.read(reader).ok();
-                let tables = tables.and_then(|snapshot| snapshot.tables.get(usize::from(table)));
-                match tables.and_then(|(ipv4, _)| ipv4.read(reader).ok()) {
-                    Some(view) => view.lookup_burst(addresses, hops),
-                    None => hops.fill(NextHopId::NONE),
-                }
-            }
+        match self.view(table, |routes| routes.ipv4().view(), |(ipv4, _), reader| ipv4.read(reader)) {
+            Some(view) => view.lookup_burst(addresses, hops),
+            None => hops.fill(NextHopId::NONE),
         }
     }
 
     /// The same for IPv6.
     #[inline]
     pub fn lookup_ipv6(&self, table: TableNumber, addresses: &[[u8; 16]], hops: &mut [NextHopId]) {
+        match self.view(table, |routes| routes.ipv6().view(), |(_, ipv6), reader| ipv6.read(reader)) {
+            Some(view) => view.lookup_burst(addresses, hops),
+            None => hops.fill(NextHopId::NONE),
+        }
+    }
+
+    /// One family's table as it is now, if there is one of that number. Fixed routes have a single one, whatever its number.
+    #[inline(always)]
+    fn view<'a, V>(
+        &'a self,
+        table: TableNumber,
+        fixed: impl FnOnce(&'a Routes) -> V,
+        live: impl FnOnce(&'a (Ipv4Lookup, Ipv6Lookup), &'a Reader) -> Result<V, ForeignReader>,
+    ) -> Option<V> {
         match &self.0 {
-            Source::Fixed(routes) => routes.ipv6().lookup_burst(addresses, hops),
+            Source::Fixed(routes) => Some(fixed(routes)),
             Source::Live { reader, shared } => {
-                let tables = shared.snapshot.read(reader).ok();
-                let tables = tables.and_then(|snapshot| snapshot.tables.get(usize::from(table)));
-                match tables.and_then(|(_, ipv6)| ipv6.read(reader).ok()) {
-                    Some(view) => view.lookup_burst(addresses, hops),
-                    None => hops.fill(NextHopId::NONE),
-                }
+                let tables = &shared.snapshot.read(reader).ok()?.tables;
+                live(tables.get(usize::from(table))?, reader).ok()
             }
         }
     }

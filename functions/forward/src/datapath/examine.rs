@@ -22,23 +22,7 @@ pub(super) fn gather_ipv4(
     admission: Admission,
     gathered: &mut Gathered<u32>,
 ) -> usize {
-    let (mut index, mut count) = (start, gathered.count);
-    for packet in packets.get(start..).unwrap_or_default() {
-        let (frame, length) = (packet.data(), packet.packet_length());
-        // Of a chain, the first buffer is shorter than the packet.
-        if packet.port() == port
-            && frame.len() == length
-            && let Some(headers) = frame.first_chunk()
-            && let Some((address, length)) = fast::plain_ipv4(headers, length, admission)
-        {
-            gathered.put(count, index, address, length);
-            (index, count) = (index + 1, count + 1);
-        } else {
-            break;
-        }
-    }
-    gathered.count = count;
-    index
+    gather(packets, start, port, gathered, |headers, length| fast::plain_ipv4(headers, length, admission))
 }
 
 /// The same for IPv6.
@@ -50,13 +34,26 @@ pub(super) fn gather_ipv6(
     admission: Admission,
     gathered: &mut Gathered<[u8; 16]>,
 ) -> usize {
+    gather(packets, start, port, gathered, |headers, length| fast::plain_ipv6(headers, length, admission))
+}
+
+/// Gathers packets of which `plain` gives destination and length.
+#[inline(always)]
+fn gather<A: Copy, const HEADERS: usize>(
+    packets: &[Packet],
+    start: usize,
+    port: u16,
+    gathered: &mut Gathered<A>,
+    plain: impl Fn(&[u8; HEADERS], usize) -> Option<(A, u16)>,
+) -> usize {
     let (mut index, mut count) = (start, gathered.count);
     for packet in packets.get(start..).unwrap_or_default() {
         let (frame, length) = (packet.data(), packet.packet_length());
+        // Of a chain, the first buffer is shorter than the packet.
         if packet.port() == port
             && frame.len() == length
             && let Some(headers) = frame.first_chunk()
-            && let Some((address, length)) = fast::plain_ipv6(headers, length, admission)
+            && let Some((address, length)) = plain(headers, length)
         {
             gathered.put(count, index, address, length);
             (index, count) = (index + 1, count + 1);

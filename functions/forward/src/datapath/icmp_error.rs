@@ -57,7 +57,6 @@ impl Forwarder {
         if self.may_send_error() {
             self.punt(packet, reason, outputs);
         } else {
-            self.counters.errors_limited().add(1);
             self.counters.drop_one(reason);
         }
         None
@@ -88,7 +87,6 @@ impl Forwarder {
             return false;
         };
         if !self.may_send_error() {
-            self.counters.errors_limited().add(1);
             return true;
         }
         let quote = icmpv4::quote(bytes);
@@ -123,7 +121,6 @@ impl Forwarder {
             return false;
         };
         if !self.may_send_error() {
-            self.counters.errors_limited().add(1);
             return true;
         }
         let quote = icmpv6::quote(bytes);
@@ -133,13 +130,15 @@ impl Forwarder {
         self.send_error(&way, EtherType::IPV6, &parts, outputs)
     }
 
-    /// Takes a token for one more error, of the limits that hold now.
+    /// Takes a token for one more error, of the limits that hold now; counts it if there is none.
     fn may_send_error(&mut self) -> bool {
         if let Some(limits) = self.routes.hops().icmp_limits().filter(|limits| *limits != self.limits) {
             self.limits = limits;
             self.limiter = limiter(limits);
         }
-        self.limiter.take(clock::cycles())
+        let may = self.limiter.take(clock::cycles());
+        self.counters.errors_limited().add(u64::from(!may));
+        may
     }
 
     /// Sends a new packet, made of these parts.

@@ -108,46 +108,28 @@ trait Pop: 'static {
     fn pop(&mut self, values: &mut [u64]) -> bool;
 }
 
-impl Push for spsc::Producer<u64> {
-    #[inline(always)]
-    fn push(&mut self, values: &[u64]) -> bool {
-        self.push_bulk(values)
-    }
+macro_rules! ends_in_bulk {
+    ($([$($generic:tt)*] $producer:ty, $consumer:ty;)*) => {$(
+        impl $($generic)* Push for $producer {
+            #[inline(always)]
+            fn push(&mut self, values: &[u64]) -> bool {
+                self.push_bulk(values)
+            }
+        }
+
+        impl $($generic)* Pop for $consumer {
+            #[inline(always)]
+            fn pop(&mut self, values: &mut [u64]) -> bool {
+                self.pop_bulk(values)
+            }
+        }
+    )*};
 }
 
-impl Pop for spsc::Consumer<u64> {
-    #[inline(always)]
-    fn pop(&mut self, values: &mut [u64]) -> bool {
-        self.pop_bulk(values)
-    }
-}
-
-impl Push for mpsc::Producer<u64> {
-    #[inline(always)]
-    fn push(&mut self, values: &[u64]) -> bool {
-        self.push_bulk(values)
-    }
-}
-
-impl Pop for mpsc::Consumer<u64> {
-    #[inline(always)]
-    fn pop(&mut self, values: &mut [u64]) -> bool {
-        self.pop_bulk(values)
-    }
-}
-
-impl<S: Concurrent + 'static> Push for Arc<AnyRing<u64, S>> {
-    #[inline(always)]
-    fn push(&mut self, values: &[u64]) -> bool {
-        self.push_bulk(values)
-    }
-}
-
-impl<S: Concurrent + 'static> Pop for Arc<AnyRing<u64, S>> {
-    #[inline(always)]
-    fn pop(&mut self, values: &mut [u64]) -> bool {
-        self.pop_bulk(values)
-    }
+ends_in_bulk! {
+    [] spsc::Producer<u64>, spsc::Consumer<u64>;
+    [] mpsc::Producer<u64>, mpsc::Consumer<u64>;
+    [<S: Concurrent + 'static>] Arc<AnyRing<u64, S>>, Arc<AnyRing<u64, S>>;
 }
 
 fn spsc_ring() -> Result<(spsc::Producer<u64>, spsc::Consumer<u64>), LabError> {
