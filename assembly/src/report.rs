@@ -29,8 +29,9 @@ pub struct Report {
     /// What came in by interfaces whose packets are forwarded inside the kernel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathReport>,
-    /// What became of the packets.
-    pub forward: ForwardReport,
+    /// What became of the packets, where forwarders run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forward: Option<ForwardReport>,
     /// By stage, all lanes together.
     pub stages: Vec<StageReport>,
     /// By lane.
@@ -203,7 +204,7 @@ mod tests {
             fragmented: 6,
             ..ForwardReport::default()
         };
-        let report = Report { seconds: 1.0, forward, ..Report::default() };
+        let report = Report { seconds: 1.0, forward: Some(forward), ..Report::default() };
         let text = report.text();
         let (_, packets) = text.split_once("packets\n").unwrap();
         let counts: Vec<_> = packets.trim_end().lines().collect();

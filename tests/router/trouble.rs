@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use warmlane_system_tests::{RouterLab, SHORT};
+use warmlane_system_tests::{LONG, RouterLab, SHORT};
 use warmlane_testkit::namespace::Namespace;
 
 /// A third host beside the two of the lab, on the router's interface x0, of which an MTU, a name and the far end change.
@@ -129,7 +129,7 @@ fn news_that_the_kernel_had_no_space_for_are_made_up_for() {
     assert_eq!(lab.ask("counters")["kernel"]["overruns"], 0);
     process.signal("STOP");
     // All that comes behind the loss is heard only by listing everything.
-    RouterLab::wait_until("the kernel's news overflow", 2 * SHORT, || {
+    RouterLab::wait_until("the kernel's news overflow", LONG, || {
         batch("replace", " via 198.51.100.3", 1);
         batch("replace", " via 198.51.100.2", 1);
         has_lost()

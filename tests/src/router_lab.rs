@@ -242,7 +242,7 @@ impl RouterLab {
             .args(question.split_whitespace())
             .args(["--json", "--socket"])
             .arg(self.socket());
-        Process::run(&mut command, Duration::from_secs(60))
+        Process::run(&mut command, SHORT)
     }
 
     /// Checks that the tables are the kernel's.

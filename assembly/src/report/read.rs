@@ -41,9 +41,14 @@ pub(super) fn paths(registry: &Registry) -> Vec<PathReport> {
     registry.views::<PathView>().iter().map(|(_, path)| path.report()).collect()
 }
 
-pub(super) fn forward(registry: &Registry) -> ForwardReport {
+/// `None` without forwarders.
+pub(super) fn forward(registry: &Registry) -> Option<ForwardReport> {
+    let forwarders = registry.views::<ForwardCountersView>();
+    if forwarders.is_empty() {
+        return None;
+    }
     let mut forward = ForwardReport::default();
-    for (_, counters) in registry.views::<ForwardCountersView>() {
+    for (_, counters) in forwarders {
         forward.received += counters.received();
         forward.forwarded += counters.forwarded();
         forward.answered += counters.answered();
@@ -58,7 +63,7 @@ pub(super) fn forward(registry: &Registry) -> ForwardReport {
         add_drops(&mut forward.drops, counters.drops());
     }
     forward.unsent = lane_drops(registry).map(|(_, drops)| drops.total()).sum();
-    forward
+    Some(forward)
 }
 
 /// What lanes themselves had to drop.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Report, StageReport};
+use super::{ForwardReport, Report, StageReport};
 
 pub(super) fn of(report: &Report) -> String {
     let mut text = String::new();
@@ -39,34 +39,8 @@ impl Report {
                 }
             }
         }
-        let forward = &self.forward;
-        writeln!(text)?;
-        writeln!(text, "packets")?;
-        for (name, count) in [
-            ("received", forward.received),
-            ("= forwarded", forward.forwarded),
-            ("+ answered (ARP, ND, echo)", forward.answered),
-            ("+ punted", forward.punted),
-            ("+ dropped", forward.dropped),
-        ] {
-            writeln!(text, "  {name:<32} {count:>14}")?;
-        }
-        if forward.held > 0 {
-            writeln!(text, "  {:<32} {:>14}", "+ held for a neighbour", forward.held)?;
-        }
-        for (reason, count) in &forward.drops {
-            writeln!(text, "      {reason:<28} {count:>14}")?;
-        }
-        for (name, count) in [
-            ("ICMP errors sent", forward.icmp_errors),
-            ("ICMP errors held back by limit", forward.icmp_errors_limited),
-            ("ICMP errors that couldn't leave", forward.icmp_errors_unsent),
-            ("packets fragmented", forward.fragmented),
-            ("passed on, and dropped by lanes", forward.unsent),
-        ] {
-            if count > 0 {
-                writeln!(text, "  {name:<32} {count:>14}")?;
-            }
+        if let Some(forward) = &self.forward {
+            forward.write(text)?;
         }
         for stage in self.stages.iter().filter(|stage| stage.has_news()) {
             writeln!(text, "  stage {:<26} {:>14}", stage.name, stage.packets)?;
@@ -139,6 +113,40 @@ impl Report {
 
     fn rate(&self, packets: u64) -> f64 {
         packets as f64 / self.seconds.max(f64::MIN_POSITIVE) / 1e6
+    }
+}
+
+impl ForwardReport {
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text)?;
+        writeln!(text, "packets")?;
+        for (name, count) in [
+            ("received", self.received),
+            ("= forwarded", self.forwarded),
+            ("+ answered (ARP, ND, echo)", self.answered),
+            ("+ punted", self.punted),
+            ("+ dropped", self.dropped),
+        ] {
+            writeln!(text, "  {name:<32} {count:>14}")?;
+        }
+        if self.held > 0 {
+            writeln!(text, "  {:<32} {:>14}", "+ held for a neighbour", self.held)?;
+        }
+        for (reason, count) in &self.drops {
+            writeln!(text, "      {reason:<28} {count:>14}")?;
+        }
+        for (name, count) in [
+            ("ICMP errors sent", self.icmp_errors),
+            ("ICMP errors held back by limit", self.icmp_errors_limited),
+            ("ICMP errors that couldn't leave", self.icmp_errors_unsent),
+            ("packets fragmented", self.fragmented),
+            ("passed on, and dropped by lanes", self.unsent),
+        ] {
+            if count > 0 {
+                writeln!(text, "  {name:<32} {count:>14}")?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::messages;
 use std::time::Duration;
 use warmlane::assembly::{Assembly, Signals};
 use warmlane::drivers::common::LocalSink as _;
-use warmlane::drivers::xdp::LocalFilter;
+use warmlane::drivers::xdp::{LeftFamilies, LocalFilter};
 use warmlane::functions::router::control::{Follower, Host as _, Server};
 
 /// A running router's control side.
@@ -56,7 +56,8 @@ pub(super) fn set_local(filters: &[(String, LocalFilter)], follower: &Follower) 
     let addresses = follower.local_addresses();
     for (name, filter) in filters {
         filter.set_addresses(&addresses)?;
-        filter.set_mac(follower.local_mac(name))?;
+        let [ipv4, ipv6] = [false, true].map(|is_ipv6| follower.is_left(name, is_ipv6));
+        filter.set_own(follower.local_mac(name), LeftFamilies { ipv4, ipv6 })?;
     }
     Ok(())
 }

@@ -30,8 +30,15 @@ impl<'a> Running<'a> {
         let settings = new.changeable()?;
         check_names(follower, &settings)?;
         let mut changed = self.now.changes(&new)?;
-        changed.extend(self.interfaces.reload(&self.now, &new, follower.view())?);
+        // First what holds for packets, or interfaces that come would begin with what held before: bypassing netfilter, say.
         follower.set(&settings)?;
+        match self.interfaces.reload(&self.now, &new, follower.view()) {
+            Ok(of_interfaces) => changed.extend(of_interfaces),
+            Err(error) => {
+                follower.set(&self.now.changeable()?)?;
+                return Err(error);
+            }
+        }
         self.now = new;
         Ok(changed)
     }

@@ -33,7 +33,7 @@ mod transmit;
 mod umem;
 mod wake;
 
-pub use bpf::Steering;
+pub use bpf::{LeftFamilies, Steering};
 pub use driver::XdpDriver;
 pub use drops::{ReceiveDrop, TransmitDrop};
 pub use error::XdpError;

@@ -1,6 +1,6 @@
 //! Which packets stay with the kernel: what a port's program looks up, set from outside.
 
-use crate::bpf::Attachment;
+use crate::bpf::{Attachment, LeftFamilies};
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
@@ -22,6 +22,17 @@ impl LocalFilter {
     /// Of a program that these addresses were set in already.
     pub(crate) fn new(attachment: &Arc<Attachment>, interface: u32, addresses: HashSet<IpAddr>) -> Self {
         Self { attachment: Arc::downgrade(attachment), interface, addresses: Arc::new(Mutex::new(addresses)) }
+    }
+
+    /// Frames to this Ethernet address are the interface's own from now on, and no others. All of families that are left stay with
+    /// the kernel, too.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_own(&self, mac: [u8; 6], left: LeftFamilies) -> io::Result<()> {
+        // Without the port, there is nothing to steer.
+        let Some(attachment) = self.attachment.upgrade() else { return Ok(()) };
+        attachment.program.set_own(mac, left)
     }
 }
 
@@ -47,7 +58,6 @@ impl LocalSink for LocalFilter {
     }
 
     fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
-        let Some(attachment) = self.attachment.upgrade() else { return Ok(()) };
-        attachment.program.set_mac(mac)
+        self.set_own(mac, LeftFamilies::default())
     }
 }

@@ -1,6 +1,6 @@
 //! Opens a port on an interface.
 
-use crate::bpf::{Attachment, Choice, Program, Steering, Way};
+use crate::bpf::{Attachment, Choice, LeftFamilies, Program, Steering, Way};
 use crate::error::XdpError;
 use crate::find;
 use crate::local::LocalFilter;
@@ -146,7 +146,8 @@ pub fn open(
         for address in local {
             program.set_address(*address, true).map_err(system("set the kernel's addresses"))?;
         }
-        program.set_mac(mac).map_err(system("set the Ethernet address"))?;
+        let left = LeftFamilies::default();
+        program.set_own(mac, left).map_err(system("set the Ethernet address"))?;
     }
     let mut notes = Vec::new();
     let (attachment, way) = attach(options, &link, program, fragments, &mut notes)?;

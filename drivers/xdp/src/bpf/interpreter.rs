@@ -34,8 +34,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(queue: u32, [a, b, c, d, e, f]: [u8; 6]) -> Self {
-        Self { queue, mac: [a, b, c, d, e, f, 0, 0], keys: HashSet::new() }
+    pub(crate) fn new(queue: u32, mac: [u8; 8]) -> Self {
+        Self { queue, mac, keys: HashSet::new() }
     }
 
     pub(crate) fn insert(&mut self, map: i32, key: &[u8]) {

@@ -1,7 +1,7 @@
 //! Maps, programs and links of the kernel, by bpf(2).
 
 use super::assembler::Instruction;
-use super::steering::{self, Choice, Maps};
+use super::steering::{self, Choice, LeftFamilies, Maps};
 use crate::error::XdpError;
 use std::ffi::{c_int, c_long};
 use std::io;
@@ -189,9 +189,9 @@ impl Program {
         put(&self.sockets, &queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
     }
 
-    /// Frames to this Ethernet address are the interface's own from now on, and no others.
-    pub(crate) fn set_mac(&self, [a, b, c, d, e, f]: [u8; 6]) -> io::Result<()> {
-        put(&self.mac, &0_u32.to_ne_bytes(), &[a, b, c, d, e, f, 0, 0])
+    /// Frames to this Ethernet address are the interface's own from now on, and no others; but those of families that are left.
+    pub(crate) fn set_own(&self, mac: [u8; 6], left: LeftFamilies) -> io::Result<()> {
+        put(&self.mac, &0_u32.to_ne_bytes(), &steering::own_value(mac, left))
     }
 
     /// An address that is the kernel's, or no longer.
@@ -415,7 +415,7 @@ mod tests {
             frame[30..34].copy_from_slice(&[198, 51, 100, 1]);
             // The interface's address is all zero at first.
             assert_eq!(run(&router, &frame), XDP_TX);
-            router.set_mac([2, 0, 0, 0, 0, 1]).unwrap();
+            router.set_own([2, 0, 0, 0, 0, 1], LeftFamilies::default()).unwrap();
             for (mac, action) in [
                 ([2, 0, 0, 0, 0, 1], XDP_TX),
                 ([2, 0, 0, 0, 0, 2], XDP_PASS),
@@ -427,6 +427,10 @@ mod tests {
                 assert_eq!(run(&router, &frame), action, "{mac:x?}");
             }
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            for (left, action) in [(true, XDP_PASS), (false, XDP_TX)] {
+                router.set_own([2, 0, 0, 0, 0, 1], LeftFamilies { ipv4: left, ipv6: false }).unwrap();
+                assert_eq!(run(&router, &frame), action, "{left}");
+            }
             router.set_address([198, 51, 100, 1].into(), true).unwrap();
             assert_eq!(run(&router, &frame), XDP_PASS);
             router.set_address([198, 51, 100, 1].into(), false).unwrap();

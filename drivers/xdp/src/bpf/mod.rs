@@ -8,4 +8,4 @@ mod steering;
 
 pub(crate) use kernel::{Attachment, Program, Redirection, Way, is_ours};
 pub(crate) use steering::Choice;
-pub use steering::Steering;
+pub use steering::{LeftFamilies, Steering};

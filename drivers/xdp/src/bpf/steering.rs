@@ -57,12 +57,29 @@ pub enum Steering {
 pub(crate) struct Maps {
     /// The sockets, by receive queue.
     pub(crate) sockets: i32,
-    /// The interface's Ethernet address, and two bytes.
+    /// The interface's Ethernet address, and a byte each that says whether IPv4 and IPv6 stay with the kernel.
     pub(crate) mac: i32,
     /// The kernel's addresses.
     pub(crate) ipv4: i32,
     pub(crate) ipv6: i32,
 }
+
+/// Families of which all packets stay with the kernel, whoever they are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftFamilies {
+    /// IPv4.
+    pub ipv4: bool,
+    /// IPv6.
+    pub ipv6: bool,
+}
+
+/// The only value of the map [`Maps::mac`].
+pub(crate) fn own_value([a, b, c, d, e, f]: [u8; 6], left: LeftFamilies) -> [u8; 8] {
+    [a, b, c, d, e, f, u8::from(left.ipv4), u8::from(left.ipv6)]
+}
+
+const IPV4_IS_LEFT: i16 = 6;
+const IPV6_IS_LEFT: i16 = 7;
 
 /// What can be chosen about a program.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +146,8 @@ pub(crate) fn redirection(into: u32) -> Result<Vec<Instruction>, BadLabel> {
     code.finish()
 }
 
-/// Jumps to `pass` or `redirect`. R6 is where parsing has come to, R7 the packet's end, R8 the type of what follows.
+/// Jumps to `pass` or `redirect`. R6 is where parsing has come to, R7 the packet's end, R8 the type of what follows. R1 is the interface's
+/// own value, up to the first call.
 fn steer(
     code: &mut Assembler,
     choice: Choice,
@@ -166,7 +184,12 @@ fn steer(
     code.jump_if(R8, If::Equal, network(IPV6), ipv6);
     code.jump_if(R8, If::NotEqual, network(IPV4), pass);
 
+    let stays = |code: &mut Assembler, is_left_at| {
+        code.load(Byte, R3, R1, is_left_at);
+        code.jump_if(R3, If::NotEqual, 0, pass);
+    };
     // IPv4 (RFC 791, 3.1): time to live at 8, destination at 16.
+    stays(code, IPV4_IS_LEFT);
     need(code, 20, pass);
     let expires = |code: &mut Assembler, lifetime_at| {
         if choice.pass_expiring {
@@ -188,6 +211,7 @@ fn steer(
 
     // IPv6 (RFC 8200, 3): hop limit at 7, source at 8, destination at 24.
     code.place(ipv6);
+    stays(code, IPV6_IS_LEFT);
     need(code, 40, pass);
     expires(code, 7);
     code.load(Byte, R3, R6, 24);
@@ -243,7 +267,7 @@ pub(crate) mod tests {
 
     fn run(steering: Steering, pass_expiring: bool, frame: &[u8]) -> Outcome {
         let program = program(Choice::new(steering, pass_expiring), MAPS).unwrap();
-        let mut machine = Machine::new(3, OWN_MAC);
+        let mut machine = Machine::new(3, own_value(OWN_MAC, LeftFamilies::default()));
         machine.insert(MAPS.ipv4, &ipv4_key(OURS));
         machine.insert(MAPS.ipv6, &ipv6_key(OURS_6));
         machine.run(&program, frame)
@@ -336,6 +360,24 @@ pub(crate) mod tests {
             assert_eq!(run(Steering::Transit, false, &packet), PASSED, "{packet:x?}");
             assert_eq!(run(Steering::All, false, &packet), REDIRECTED);
             assert_eq!(run(Steering::None, false, &packet), PASSED);
+        }
+    }
+
+    #[test]
+    fn a_family_can_be_left() {
+        let [four, six] = [
+            (IPV4, ipv4(Ipv4Addr::new(203, 0, 113, 7), 64)),
+            (IPV6, ipv6(OURS_6, "2001:db8:9::7".parse().unwrap(), 64)),
+        ]
+        .map(|(kind, payload)| frame(&[CUSTOMER_TAG], kind, &payload));
+        let program = program(Choice::new(Steering::Transit, false), MAPS).unwrap();
+        for (is_left, outcome) in [(false, REDIRECTED), (true, PASSED)] {
+            let left = LeftFamilies { ipv4: is_left, ipv6: false };
+            let mut machine = Machine::new(3, own_value(OWN_MAC, left));
+            assert_eq!([machine.run(&program, &four), machine.run(&program, &six)], [outcome, REDIRECTED]);
+            let left = LeftFamilies { ipv4: false, ipv6: is_left };
+            let mut machine = Machine::new(3, own_value(OWN_MAC, left));
+            assert_eq!([machine.run(&program, &four), machine.run(&program, &six)], [REDIRECTED, outcome]);
         }
     }
 

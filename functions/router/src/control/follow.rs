@@ -232,14 +232,18 @@ impl Follower {
     }
 
     /// The Ethernet address of frames that are for the port of this name itself, and not for a bridge that it is a member of,
-    /// say. That of a group if there is none, or if all that comes in there is left to the kernel.
+    /// say. That of a group if there is none.
     pub fn local_mac(&self, port: &str) -> [u8; 6] {
-        let port = self.fib.ports().iter().find(|known| known.name == port);
-        let link = port.map_or(0, |port| port.link);
-        if self.view.is_left(link, false) && self.view.is_left(link, true) {
-            return local::NOBODY;
-        }
-        local::mac(&self.view, link)
+        local::mac(&self.view, self.link_of(port))
+    }
+
+    /// Whether all packets of a family that come in by the port of this name are left to the kernel.
+    pub fn is_left(&self, port: &str, is_ipv6: bool) -> bool {
+        self.view.is_left(self.link_of(port), is_ipv6)
+    }
+
+    fn link_of(&self, port: &str) -> LinkIndex {
+        self.fib.ports().iter().find(|known| known.name == port).map_or(0, |port| port.link)
     }
 
     /// Whether either, or what else paths inside the kernel are told, may have changed since the last time.

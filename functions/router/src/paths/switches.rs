@@ -1,14 +1,13 @@
 //! The kernel's switches that say whether and how it forwards what comes in by an interface.
 
-use std::fs;
+use warmlane_forward::control::SourceCheck;
 
 use super::layout::Ingress;
+use crate::control::kernel::{read_switch, reverse_path};
 
 /// How they are for an interface, as the programs know them.
 pub(super) fn flags(interface: &str) -> u32 {
-    flags_by(interface, &|parameter| {
-        fs::read_to_string(format!("/proc/sys/net/{parameter}")).ok()?.trim().parse().ok()
-    })
+    flags_by(interface, &read_switch)
 }
 
 fn flags_by(interface: &str, read: &dyn Fn(&str) -> Option<i32>) -> u32 {
@@ -22,12 +21,11 @@ fn flags_by(interface: &str, read: &dyn Fn(&str) -> Option<i32>) -> u32 {
     if ipv6("forwarding", "all") != 0 || ipv6("force_forwarding", interface) != 0 {
         flags |= Ingress::FORWARDS_IPV6;
     }
-    // The greater one counts (`include/linux/inetdevice.h: IN_DEV_RPFILTER`), where 2 is loose.
-    match ipv4("rp_filter", "all").max(ipv4("rp_filter", interface)) {
-        0 => {}
-        1 => flags |= Ingress::SOURCE_HAS_ROUTE | Ingress::SOURCE_IS_THERE,
-        _ => flags |= Ingress::SOURCE_HAS_ROUTE,
-    }
+    flags |= match reverse_path(interface, read) {
+        SourceCheck::Off => 0,
+        SourceCheck::Strict => Ingress::SOURCE_HAS_ROUTE | Ingress::SOURCE_IS_THERE,
+        SourceCheck::Loose | SourceCheck::Foreign => Ingress::SOURCE_HAS_ROUTE,
+    };
     // IPv6's can't be switched off.
     if ipv4("send_redirects", "all") != 0 || ipv4("send_redirects", interface) != 0 {
         flags |= Ingress::SENDS_REDIRECTS;

@@ -20,6 +20,7 @@ pub use features::XdpFeatures;
 pub use hooks::{Hook, HookKind, HookPlace, told_hooks, untold_hooks};
 pub use socket::{ChangeSocket, EventSocket, Received, RequestSocket};
 pub use switches::Switches;
+pub(crate) use switches::{read_switch, reverse_path};
 pub(crate) use view::shortened;
 pub use view::{Changes, KernelTable, RouteList, View};
 

@@ -34,10 +34,7 @@ impl Default for Switches {
 impl Switches {
     /// Reads them for interfaces of these numbers and names.
     pub fn read<'a>(links: impl IntoIterator<Item = (LinkIndex, &'a str)>) -> Self {
-        let read = |parameter: &str| {
-            fs::read_to_string(format!("/proc/sys/net/{parameter}")).ok()?.trim().parse().ok()
-        };
-        Self::read_by(links, &read)
+        Self::read_by(links, &read_switch)
     }
 
     fn read_by<'a>(
@@ -51,12 +48,7 @@ impl Switches {
         };
         let ipv4 = |whom: &str, name: &str| read(&format!("ipv4/conf/{whom}/{name}")).unwrap_or(0);
         let of_link = |name: &str| LinkSwitches {
-            // The greater one counts (`include/linux/inetdevice.h: IN_DEV_RPFILTER`), where 2 is loose.
-            reverse_path: match ipv4("all", "rp_filter").max(ipv4(name, "rp_filter")) {
-                0 => SourceCheck::Off,
-                1 => SourceCheck::Strict,
-                _ => SourceCheck::Loose,
-            },
+            reverse_path: reverse_path(name, read),
             accepts_own: ipv4(name, "accept_local") != 0 || ipv4("all", "accept_local") != 0,
         };
         Self {
@@ -68,6 +60,22 @@ impl Switches {
     /// How they are for an interface.
     pub fn of_link(&self, link: LinkIndex) -> LinkSwitches {
         self.links.get(&link).copied().unwrap_or_default()
+    }
+}
+
+/// A switch of this network namespace, below `net`.
+pub(crate) fn read_switch(parameter: &str) -> Option<i32> {
+    fs::read_to_string(format!("/proc/sys/net/{parameter}")).ok()?.trim().parse().ok()
+}
+
+/// How the sources of IPv4 packets are checked that come in by an interface.
+pub(crate) fn reverse_path(interface: &str, read: &dyn Fn(&str) -> Option<i32>) -> SourceCheck {
+    let of = |whom: &str| read(&format!("ipv4/conf/{whom}/rp_filter")).unwrap_or(0);
+    // The greater one counts (`include/linux/inetdevice.h: IN_DEV_RPFILTER`), where 2 is loose.
+    match of("all").max(of(interface)) {
+        0 => SourceCheck::Off,
+        1 => SourceCheck::Strict,
+        _ => SourceCheck::Loose,
     }
 }
 
