@@ -7,6 +7,7 @@
 
 pub use warmlane_assembly as assembly;
 pub use warmlane_counters as counters;
+pub use warmlane_crypto as crypto;
 pub use warmlane_lane as lane;
 pub use warmlane_mem as mem;
 pub use warmlane_port as port;
@@ -28,6 +29,7 @@ pub mod drivers {
 
 /// Network functions.
 pub mod functions {
+    pub use warmlane_docsis as docsis;
     pub use warmlane_forward as forward;
     pub use warmlane_gen as generator;
     pub use warmlane_router as router;

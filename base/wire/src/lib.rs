@@ -15,6 +15,7 @@
 pub mod arp;
 pub mod builder;
 pub mod checksum;
+pub mod docsis;
 pub mod edit;
 pub mod ethernet;
 pub mod flow_hash;
@@ -22,8 +23,10 @@ pub mod icmpv4;
 pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
+pub mod l2tpv3;
 pub mod martian;
 pub mod neighbour;
+pub mod psp;
 pub mod segment;
 pub mod tcp;
 pub mod udp;

@@ -13,10 +13,10 @@ use crate::workspace::{self, Metadata};
 
 /// The layers from the bottom up, each with its rooms in their order.
 const LAYERS: &[(&str, Rooms)] = &[
-    ("base", Rooms::Ordered(&["sync", "counters", "sys", "settings", "wire", "bpf"])),
+    ("base", Rooms::Ordered(&["sync", "counters", "sys", "settings", "wire", "crypto", "bpf"])),
     ("core", Rooms::Ordered(&["mem", "table", "port", "lane"])),
     ("drivers", Rooms::Independent { shared: "common" }),
-    ("functions", Rooms::Ordered(&["forward", "router", "gen"])),
+    ("functions", Rooms::Ordered(&["forward", "router", "gen", "docsis"])),
     ("assembly", Rooms::One),
     ("tools", Rooms::Ordered(&["testkit", "doctor", "lab", "xtask"])),
     ("warmlane", Rooms::One),

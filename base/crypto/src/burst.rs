@@ -1,0 +1,28 @@
+//! Both for a burst of frames.
+
+use crate::{CRC_LENGTH, TrafficKey, crc32};
+
+/// A frame and what is to be done to it.
+#[derive(Debug)]
+pub struct Protection<'a> {
+    /// The Ethernet frame from its destination address on, and behind it four bytes for the CRC.
+    pub frame: &'a mut [u8],
+    /// Whether the CRC is to be written. Without, the last four bytes stay as they are.
+    pub crc: bool,
+    /// The key to encrypt with, if any.
+    pub key: Option<&'a TrafficKey>,
+    /// Where encryption begins: behind the addresses, which stay in clear (CM-SP-SECv3.1 section 7), in DOCSIS.
+    pub encrypt_from: usize,
+}
+
+/// Writes CRCs and encrypts, in this order, so that CRCs are encrypted, too. Frames without space for a CRC get none.
+pub fn protect<'a>(frames: impl IntoIterator<Item = Protection<'a>>) {
+    for Protection { frame, crc, key, encrypt_from } in frames {
+        if crc && let Some((covered, check)) = frame.split_last_chunk_mut::<CRC_LENGTH>() {
+            *check = crc32(covered).to_le_bytes();
+        }
+        if let (Some(key), Some(region)) = (key, frame.get_mut(encrypt_from..)) {
+            key.encrypt(region);
+        }
+    }
+}
