@@ -5,6 +5,7 @@
 //! - [`Interface`] is what the kernel knows of a network interface; [`AddressFollower`] follows the kernel's own addresses.
 //! - [`virtio_net`] reads and writes what a sender left to hardware.
 //! - [`LentBuffers`] keeps account of buffers that others have, [`FillLevel`] says how many of them to lend.
+//! - [`peer`] is another process that shares memory with this one, and may be hostile.
 //! - [`system`] has the system calls that rustix lacks, [`SystemError`] what can go wrong with those of any driver.
 //!
 //! Must not: know a driver.
@@ -19,6 +20,7 @@ mod lent_buffers;
 mod name;
 mod netlink;
 pub mod options;
+pub mod peer;
 mod sysfs;
 pub mod system;
 pub mod virtio_net;

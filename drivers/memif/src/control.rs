@@ -2,27 +2,15 @@
 
 use crate::error::MemifError;
 use crate::handshake::{Rings, Wishes};
-use crate::link::{Event, Handover};
+use crate::link::Handover;
 use crate::protocol::SECRET_BYTES;
-use crate::socket::{Address, Listener};
 use crate::worker::Worker;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// How a port's connection is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionStatus {
-    /// It is up.
-    pub connected: bool,
-    /// How often it came up.
-    pub connections: u64,
-    /// Why the last attempt failed or the last connection ended; empty before.
-    pub reason: String,
-}
+use warmlane_driver_common::peer::{Address, Connection, Event, Listener};
 
 /// A port as the control thread knows it.
 #[derive(Debug)]
@@ -38,8 +26,7 @@ pub(crate) struct Endpoint {
     pub(crate) wishes: Option<Wishes>,
     pub(crate) receive: Vec<Arc<Handover>>,
     pub(crate) transmit: Vec<Arc<Handover>>,
-    status: Mutex<ConnectionStatus>,
-    changed: Condvar,
+    pub(crate) connection: Connection,
 }
 
 /// What an endpoint is made of.
@@ -67,17 +54,8 @@ impl Endpoint {
             wishes,
             receive: handovers(),
             transmit: handovers(),
-            status: Mutex::default(),
-            changed: Condvar::new(),
+            connection: Connection::default(),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ConnectionStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn status(&self) -> ConnectionStatus {
-        self.lock().clone()
     }
 
     /// Gives the queues their rings.
@@ -90,37 +68,18 @@ impl Endpoint {
                 handover.replace(Some(link));
             }
         }
-        let mut status = self.lock();
-        status.connected = true;
-        status.connections += 1;
-        self.changed.notify_all();
+        self.connection.up();
     }
 
     /// Takes the rings away.
     pub(crate) fn take_down(&self, reason: String) {
-        if self.lock().connected {
+        if self.connection.status().connected {
             for handover in self.receive.iter().chain(&self.transmit) {
                 handover.replace(None);
             }
         }
         // Who sees that it is down finds no ring any more.
-        let mut status = self.lock();
-        status.connected = false;
-        status.reason = reason;
-        self.changed.notify_all();
-    }
-
-    /// Waits until the connection is up; `false` if it isn't by then.
-    pub(crate) fn wait(&self, time: Duration) -> bool {
-        let end = Instant::now() + time;
-        let mut status = self.lock();
-        loop {
-            let rest = end.saturating_duration_since(Instant::now());
-            if status.connected || rest.is_zero() {
-                return status.connected;
-            }
-            status = self.changed.wait_timeout(status, rest).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        self.connection.down(reason);
     }
 }
 

@@ -2,32 +2,14 @@
 
 use std::io;
 use thiserror::Error;
+use warmlane_driver_common::peer::SocketError;
 
 /// Why a port could not be opened.
 #[derive(Debug, Error)]
 pub enum MemifError {
-    /// A socket's path has at most 107 bytes (`sun_path` in unix(7)).
-    #[error("socket {socket:?} has {length} bytes, Linux allows 1 to 107: choose a shorter path")]
-    SocketLength {
-        /// What was asked for.
-        socket: String,
-        /// Its length in bytes.
-        length: usize,
-    },
-    /// Somebody listens on the socket.
-    #[error(
-        "another process listens on socket {socket:?} (`ss -xlp` says which): end it, choose another path, or be its client with role=client"
-    )]
-    SocketInUse {
-        /// The socket.
-        socket: String,
-    },
-    /// There is a file that is no socket.
-    #[error("{socket:?} is there and no socket: choose another path, or remove it")]
-    NoSocket {
-        /// The path.
-        socket: String,
-    },
+    /// Something is wrong with the socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     /// Two ports of this program have the same id on one socket.
     #[error("socket {socket:?} already has a port with id {id}: give each port an id of its own")]
     IdInUse {

@@ -1,6 +1,6 @@
 //! How a connection comes about: what each side says, and in which order.
 
-use crate::link::{Buffers, Connection, Event, RingLink};
+use crate::link::{Buffers, Connection, RingLink};
 use crate::options::Mode;
 use crate::own::{self, OwnRing, Plan};
 use crate::protocol::{AddRing, Direction, Hello, Init, MODE_ETHERNET, Message, SECRET_BYTES, VERSION};
@@ -9,6 +9,7 @@ use crate::ring;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use warmlane_driver_common::peer::Event;
 use warmlane_mem::Region;
 use warmlane_sys::pages::Mapping;
 
@@ -109,7 +110,9 @@ impl ServerHandshake {
                         self.memory.len()
                     ));
                 }
-                self.memory.add(&file, size, self.allow_unsealed).map_err(|error| error.to_string())?;
+                self.memory
+                    .add(&file, size, self.allow_unsealed, alarm)
+                    .map_err(|error| error.to_string())?;
                 Ok(ServerStep::Reply(Message::Ack))
             }
             Message::AddRing(ring) => {

@@ -32,9 +32,9 @@ mod socket;
 mod transmit;
 mod worker;
 
-pub use control::ConnectionStatus;
 pub use driver::MemifDriver;
 pub use drops::{ReceiveDrop, TransmitDrop};
 pub use error::MemifError;
 pub use options::{MemifOptions, Mode, Role};
 pub use port::{Connector, MemifPort, Monitor, open};
+pub use warmlane_driver_common::peer::ConnectionStatus;

@@ -2,44 +2,11 @@
 
 use crate::region::PeerMemory;
 use crate::ring::{Descriptor, Ring};
-use rustix::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use warmlane_driver_common::peer::Event;
 use warmlane_sys::pages::Mapping;
-
-/// An eventfd: wakes up who waits for it.
-#[derive(Clone, Debug)]
-pub(crate) struct Event(Arc<OwnedFd>);
-
-impl Event {
-    /// A new one.
-    pub(crate) fn new() -> std::io::Result<Self> {
-        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-        Ok(Self(Arc::new(rustix::event::eventfd(0, flags)?)))
-    }
-
-    /// The other side's. It is said not to block, whatever it is: what comes need not be an eventfd.
-    pub(crate) fn of_peer(fd: OwnedFd) -> std::io::Result<Self> {
-        let flags = rustix::fs::fcntl_getfl(&fd)?;
-        rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(fd)))
-    }
-
-    pub(crate) fn fd(&self) -> &OwnedFd {
-        &self.0
-    }
-
-    /// Wakes up. If it can't be written to, it has been written to and not been read.
-    pub(crate) fn signal(&self) {
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
-    }
-
-    /// Takes note of all that was signalled.
-    pub(crate) fn clear(&self) {
-        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
-    }
-}
 
 /// What the rings of one connection have in common.
 #[derive(Debug)]

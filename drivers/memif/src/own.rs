@@ -1,10 +1,11 @@
 //! The memory that a client brings: rings, and buffers unless those are the pool's.
 
-use crate::link::{Buffers, Event, OwnBuffers};
+use crate::link::{Buffers, OwnBuffers};
 use crate::options::Mode;
 use crate::protocol::Direction;
 use crate::ring::{self, Ring};
 use std::io;
+use warmlane_driver_common::peer::Event;
 use warmlane_sys::pages::{Mapping, MappingRequest, PagePreference};
 
 const LINE_BYTES: usize = 64;

@@ -1,6 +1,6 @@
 //! Opens a port.
 
-use crate::control::{ConnectionStatus, Control, Endpoint, Settings};
+use crate::control::{Control, Endpoint, Settings};
 use crate::drops::LONGEST_PACKET;
 use crate::error::MemifError;
 use crate::handshake::Wishes;
@@ -9,10 +9,11 @@ use crate::own::Plan;
 use crate::protocol::padded_secret;
 use crate::receive::MemifReceive;
 use crate::ring;
-use crate::socket::Address;
 use crate::transmit::MemifTransmit;
+use rustix::net::SocketType;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use warmlane_driver_common::peer::{Address, ConnectionStatus};
 use warmlane_mem::Pool;
 use warmlane_port::{Capabilities, Port, ReceiveQueue, TransmitQueue};
 
@@ -45,7 +46,7 @@ pub struct Monitor(Weak<Endpoint>);
 impl Monitor {
     /// How the connection is; `None` when the port is closed.
     pub fn status(&self) -> Option<ConnectionStatus> {
-        Some(self.0.upgrade()?.status())
+        Some(self.0.upgrade()?.connection.status())
     }
 }
 
@@ -73,8 +74,8 @@ pub fn open(
     let endpoint = Endpoint::new(settings(name, options, lanes, pool)?);
     let membership = connector.control()?.add(endpoint)?;
     let endpoint = &membership.endpoint;
-    if options.wait > 0 && !endpoint.wait(Duration::from_secs(options.wait.into())) {
-        let reason = endpoint.status().reason;
+    if options.wait > 0 && !endpoint.connection.wait(Duration::from_secs(options.wait.into())) {
+        let reason = endpoint.connection.status().reason;
         return Err(MemifError::Nobody {
             socket: options.socket.clone(),
             id: options.id,
@@ -103,7 +104,7 @@ pub fn open(
 
 fn settings(name: &str, options: &MemifOptions, lanes: usize, pool: &Pool) -> Result<Settings, MemifError> {
     let MemifOptions { ring_size, buffer_size, .. } = *options;
-    let address = Address::new(&options.socket)?;
+    let address = Address::new(&options.socket, SocketType::SEQPACKET)?;
     let word = options.secret.as_deref().unwrap_or_default();
     let wrong_secret = || MemifError::Secret { length: word.len() };
     let secret = padded_secret(word).ok_or_else(wrong_secret)?;

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use warmlane_driver_common::peer::shared;
 use warmlane_mem::{BURST_CAPACITY, Burst, METADATA_BYTES, Packet, Region, Span};
 use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
 use warmlane_sys::prefetch::prefetch_read_at;
@@ -48,17 +49,6 @@ impl Locate for OwnBuffers {
     fn hint(self, slot: usize, _descriptor: Descriptor) -> *const u8 {
         self.place(slot).as_ptr()
     }
-}
-
-/// The data at `place`, for the moment of a copy.
-///
-/// # Safety
-/// `length` bytes are mapped there, and stay so while the slice is used. The other side may write to them meanwhile: so they
-/// are copied and never decided upon.
-#[inline(always)]
-pub(crate) const unsafe fn shared<'a>(place: NonNull<u8>, length: usize) -> &'a [u8] {
-    // SAFETY: the caller's.
-    unsafe { std::slice::from_raw_parts(place.as_ptr(), length) }
 }
 
 pub(crate) struct MemifReceive {

@@ -1,10 +1,10 @@
 //! Memory of the other side.
 
 use crate::ring::{self, Ring};
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use rustix::fs::{SealFlags, fcntl_get_seals};
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use warmlane_driver_common::peer::{Event, Extent, MappingError, PeerMapping};
 
 /// Regions of one connection, at most.
 pub(crate) const MAXIMUM_REGIONS: usize = 256;
@@ -12,12 +12,10 @@ pub(crate) const MAXIMUM_REGIONS: usize = 256;
 /// Why memory is not taken; said to the other side, too.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RegionError {
-    #[error("a region of {size} bytes in a file of {file}")]
-    TooShort { size: u64, file: u64 },
+    #[error("a region of {0}")]
+    Map(#[from] MappingError),
     #[error("a region that is not sealed against shrinking: seal it (F_SEAL_SHRINK), or set allow-unsealed")]
     Unsealed,
-    #[error("can't map a region: {0}")]
-    Map(io::Error),
 }
 
 /// Why a ring is not taken.
@@ -33,32 +31,11 @@ pub(crate) enum RingError {
     Cookie,
 }
 
-/// One region, mapped until it is dropped.
-#[derive(Debug)]
-struct Region {
-    start: NonNull<u8>,
-    length: usize,
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: the range is ours alone; who uses it holds the `PeerMemory`, which is going. It can't fail for a whole mapping.
-        unsafe {
-            libc::munmap(self.start.as_ptr().cast(), self.length);
-        }
-    }
-}
-
 /// The regions of a connection. The other side can write to them at any time, but not take them away.
 #[derive(Debug, Default)]
 pub(crate) struct PeerMemory {
-    regions: Vec<Region>,
+    regions: Vec<PeerMapping>,
 }
-
-// SAFETY: the regions are addresses of mappings that no thread owns; accesses argue for themselves.
-unsafe impl Send for PeerMemory {}
-// SAFETY: as above.
-unsafe impl Sync for PeerMemory {}
 
 impl PeerMemory {
     /// How many regions there are.
@@ -70,32 +47,25 @@ impl PeerMemory {
     ///
     /// # Errors
     /// [`RegionError`].
-    pub(crate) fn add(&mut self, file: &OwnedFd, size: u64, allow_unsealed: bool) -> Result<(), RegionError> {
-        let stat = fstat(file).map_err(|error| RegionError::Map(error.into()))?;
-        let bytes = u64::try_from(stat.st_size).unwrap_or(0);
-        let length = usize::try_from(size).ok().filter(|length| *length > 0 && size <= bytes);
-        let length = length.ok_or(RegionError::TooShort { size, file: bytes })?;
-        // A page that the file no longer has raises SIGBUS. What can't be sealed has no seals at all (EINVAL).
+    pub(crate) fn add(
+        &mut self,
+        file: &OwnedFd,
+        size: u64,
+        allow_unsealed: bool,
+        alarm: &Event,
+    ) -> Result<(), RegionError> {
+        // What can't be sealed has no seals at all (EINVAL).
         let is_sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if !is_sealed && !allow_unsealed {
             return Err(RegionError::Unsealed);
         }
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // All pages now, so that none faults under traffic.
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: a new mapping where the kernel likes; no existing memory is touched.
-        let address =
-            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0) };
-        if address == libc::MAP_FAILED {
-            return Err(RegionError::Map(io::Error::last_os_error()));
-        }
-        let start = NonNull::new(address.cast())
-            .ok_or_else(|| RegionError::Map(io::ErrorKind::OutOfMemory.into()))?;
-        // A child would share the memory.
-        // SAFETY: advice about a mapping of ours, which leaves its contents alone.
-        unsafe { libc::madvise(address, length, libc::MADV_DONTFORK) };
-        self.regions.push(Region { start, length });
+        self.regions.push(PeerMapping::new(file, Extent { offset: 0, length: size }, true, alarm)?);
         Ok(())
+    }
+
+    /// Whether the other side has cut one of them short.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.regions.iter().any(PeerMapping::is_lost)
     }
 
     /// The ring at this place.
@@ -120,19 +90,14 @@ impl PeerMemory {
     /// Where `length` bytes are, if they are in a region.
     #[inline(always)]
     pub(crate) fn place(&self, region: u16, offset: u32, length: u32) -> Option<NonNull<u8>> {
-        let region = self.regions.get(usize::from(region))?;
-        if u64::from(offset) + u64::from(length) > region.length as u64 {
-            return None;
-        }
-        // SAFETY: offset is at most the mapping's length.
-        Some(unsafe { region.start.add(offset as usize) })
+        self.regions.get(usize::from(region))?.place(offset.into(), length.into())
     }
 
     /// An address to prefetch, of whatever descriptor.
     #[inline(always)]
     pub(crate) fn hint(&self, region: u16, offset: u32) -> *const u8 {
         self.regions.get(usize::from(region)).map_or(std::ptr::null(), |region| {
-            region.start.as_ptr().wrapping_add(offset as usize).cast_const()
+            region.start().as_ptr().wrapping_add(offset as usize).cast_const()
         })
     }
 }
@@ -153,20 +118,23 @@ mod tests {
     fn only_sealed_files_that_are_long_enough_are_mapped() {
         let mut memory = PeerMemory::default();
         for size in [0, 8193, u64::MAX] {
-            let refused = memory.add(&file(8192, SealFlags::SHRINK), size, true);
-            assert!(matches!(refused, Err(RegionError::TooShort { .. })), "{size}");
+            let refused = memory.add(&file(8192, SealFlags::SHRINK), size, true, &Event::new().unwrap());
+            assert!(matches!(refused, Err(RegionError::Map(MappingError::TooShort { .. }))), "{size}");
         }
         let unsealed = file(8192, SealFlags::GROW);
-        assert!(matches!(memory.add(&unsealed, 8192, false), Err(RegionError::Unsealed)));
-        memory.add(&unsealed, 8192, true).unwrap();
-        memory.add(&file(8192, SealFlags::SHRINK), 8192, false).unwrap();
+        assert!(matches!(
+            memory.add(&unsealed, 8192, false, &Event::new().unwrap()),
+            Err(RegionError::Unsealed)
+        ));
+        memory.add(&unsealed, 8192, true, &Event::new().unwrap()).unwrap();
+        memory.add(&file(8192, SealFlags::SHRINK), 8192, false, &Event::new().unwrap()).unwrap();
         assert_eq!(memory.len(), 2);
     }
 
     #[test]
     fn places_are_inside_or_nowhere() {
         let mut memory = PeerMemory::default();
-        memory.add(&file(8192, SealFlags::SHRINK), 5000, false).unwrap();
+        memory.add(&file(8192, SealFlags::SHRINK), 5000, false, &Event::new().unwrap()).unwrap();
         assert!(memory.place(0, 0, 5000).is_some() && memory.place(0, 4999, 1).is_some());
         for (region, offset, length) in
             [(0, 0, 5001), (0, 5000, 1), (0, u32::MAX, u32::MAX), (1, 0, 0), (u16::MAX, 0, 0)]
@@ -178,7 +146,7 @@ mod tests {
     #[test]
     fn rings_are_checked() {
         let mut memory = PeerMemory::default();
-        memory.add(&file(8192, SealFlags::SHRINK), 8192, false).unwrap();
+        memory.add(&file(8192, SealFlags::SHRINK), 8192, false, &Event::new().unwrap()).unwrap();
         assert!(matches!(memory.ring(0, 0, 4), Err(RingError::Cookie)));
         let start = memory.place(0, 16, 8000).unwrap();
         // SAFETY: that much is mapped there.

@@ -8,6 +8,7 @@ use crate::region::PeerMemory;
 use crate::ring::{Descriptor, NEXT, Ring};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use warmlane_driver_common::peer::shared_mut;
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Region};
 use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
 use warmlane_sys::prefetch::prefetch_write_at;
@@ -71,17 +72,6 @@ impl Place for OwnBuffers {
     fn hint(self, ring: Ring, index: u16) -> *const u8 {
         self.place(ring.slot(index)).as_ptr()
     }
-}
-
-/// The room at `place`, for the moment of a copy.
-///
-/// # Safety
-/// `length` bytes are mapped there, and stay so while the slice is used, and this process has no other reference to them. The other
-/// side may write to them meanwhile: so they are only written.
-#[inline(always)]
-const unsafe fn shared_mut<'a>(place: NonNull<u8>, length: usize) -> &'a mut [u8] {
-    // SAFETY: the caller's.
-    unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), length) }
 }
 
 pub(crate) struct MemifTransmit {

@@ -5,13 +5,14 @@
 
 use crate::control::{Command, Endpoint, Inbox};
 use crate::handshake::{self, ClientHandshake, ClientStep, ServerHandshake, ServerStep};
-use crate::link::{Connection, Event};
+use crate::link::Connection;
 use crate::protocol::Message;
-use crate::socket::{self, Listener, Received};
+use crate::socket::{self, Received};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use warmlane_driver_common::peer::{Event, Listener, connect};
 
 /// How long after a failed attempt or a lost connection a client tries again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -88,7 +89,7 @@ impl Member {
             return;
         }
         let Some(wishes) = &self.endpoint.wishes else { return };
-        match socket::connect(&self.endpoint.address) {
+        match connect(&self.endpoint.address) {
             Ok(socket) => {
                 let phase = Phase::Client(Box::new(ClientHandshake::new(wishes.clone())));
                 self.channel = Some(Channel { socket, phase, deadline: Some(now + PATIENCE) });
@@ -125,7 +126,9 @@ impl Member {
     fn check(&mut self, now: Instant) {
         let Some(channel) = &self.channel else { return };
         let reason = match &channel.phase {
-            Phase::Up(connection) => connection.broken(),
+            Phase::Up(connection) => connection
+                .broken()
+                .or_else(|| connection.peer.is_lost().then_some("the client has cut its memory short")),
             _ => channel
                 .deadline
                 .is_some_and(|deadline| deadline <= now)
@@ -227,7 +230,7 @@ impl Worker {
     fn wait(&self) -> Vec<bool> {
         let members = self.members.iter().filter_map(|member| Some(&member.channel.as_ref()?.socket));
         let strangers = self.strangers.iter().map(|stranger| &stranger.socket);
-        let listeners = self.listeners.iter().map(|listener| &listener.fd);
+        let listeners = self.listeners.iter().map(Listener::fd);
         let all = std::iter::once(self.wake.fd()).chain(members).chain(strangers).chain(listeners);
         let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let times = self.members.iter().filter_map(Member::next_time);
@@ -257,7 +260,7 @@ impl Worker {
                     self.members.retain(|member| member.number != number);
                     let members = &self.members;
                     self.listeners.retain(|listener| {
-                        let socket = listener.address.as_str();
+                        let socket = listener.address().as_str();
                         members
                             .iter()
                             .any(|member| !member.is_client() && member.endpoint.address.as_str() == socket)
@@ -278,7 +281,7 @@ impl Worker {
     /// Accepts a connection.
     fn greet(&mut self, listener: usize) {
         let listener = &self.listeners[listener];
-        let socket_name = listener.address.as_str();
+        let socket_name = listener.address().as_str();
         let Some(socket) = listener.accept() else { return };
         let of_this = |stranger: &&Stranger| stranger.listener == socket_name;
         if self.strangers.iter().filter(of_this).count() >= MAXIMUM_STRANGERS {

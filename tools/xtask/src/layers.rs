@@ -35,6 +35,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "drivers/common",
     "drivers/kernel",
     "drivers/memif",
+    "drivers/virtio",
     "drivers/xdp",
 ];
 

@@ -1,0 +1,215 @@
+//! Memory that another process shares with this one.
+
+use super::event::Event;
+use super::lost_memory::Watch;
+use rustix::fs::fstat;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::ptr::NonNull;
+use thiserror::Error;
+
+/// Why memory is not mapped.
+#[derive(Debug, Error)]
+pub enum MappingError {
+    /// The file does not reach that far, or nothing is asked for.
+    #[error("{length} bytes from {offset} on in a file of {file}")]
+    TooShort {
+        /// The first byte asked for.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+        /// Bytes that there are.
+        file: u64,
+    },
+    /// The kernel refuses.
+    #[error("can't map it: {0}")]
+    Map(#[from] io::Error),
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// A part of a file of another process, mapped until it is dropped. The other side can write to it at any time. If it cuts the file short,
+/// what is gone reads as zero from then on, and [`is_lost`](Self::is_lost) says so.
+#[derive(Debug)]
+pub struct PeerMapping {
+    /// First, so that a range that is unmapped is no longer watched.
+    watch: Watch,
+    base: NonNull<u8>,
+    mapped: usize,
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: addresses of a mapping that no thread owns; accesses argue for themselves.
+unsafe impl Send for PeerMapping {}
+// SAFETY: as above.
+unsafe impl Sync for PeerMapping {}
+
+impl PeerMapping {
+    /// Maps a part of a file, which may be closed then. With `populate` all its pages are made now, so that none faults later; memory
+    /// that its owner has not used yet is taken then. `alarm` is signalled if the memory is lost.
+    ///
+    /// # Errors
+    /// [`MappingError`].
+    pub fn new(file: &OwnedFd, part: Extent, populate: bool, alarm: &Event) -> Result<Self, MappingError> {
+        let stat = fstat(file).map_err(io::Error::from)?;
+        let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        let Extent { offset, length } = part;
+        let too_short = MappingError::TooShort { offset, length, file: bytes };
+        let Some(end) = offset.checked_add(length).filter(|end| *end <= bytes && length > 0) else {
+            return Err(too_short);
+        };
+        // Huge pages are mapped whole, and st_blksize is their size (`fs/hugetlbfs/inode.c`).
+        let page = u64::try_from(stat.st_blksize).unwrap_or(0).next_power_of_two().max(4096);
+        let first = offset & !(page - 1);
+        let whole = end.checked_next_multiple_of(page).and_then(|end| usize::try_from(end - first).ok());
+        let (Some(mapped), Ok(from)) = (whole, libc::off_t::try_from(first)) else { return Err(too_short) };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let populate = if populate { libc::MAP_POPULATE } else { libc::MAP_NORESERVE };
+        let flags = libc::MAP_SHARED | populate;
+        // SAFETY: a new mapping where the kernel likes; no existing memory is touched.
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), mapped, protection, flags, file.as_raw_fd(), from) };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error().into());
+        }
+        let base = NonNull::new(address.cast()).ok_or(io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // A child would share the memory, and a core dump would have the other side's secrets.
+        for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
+            // SAFETY: advice about a mapping of ours, which leaves its contents alone.
+            unsafe { libc::madvise(address, mapped, advice) };
+        }
+        let inside = (offset - first) as usize;
+        // SAFETY: less than a page behind the base, and the mapping goes on behind that.
+        let start = unsafe { base.add(inside) };
+        let watch = Watch::new(base, mapped, alarm);
+        let mapping = Self { watch, base, mapped, start, length: length as usize };
+        if !mapping.watch.is_registered() {
+            return Err(io::Error::other("too many regions of other processes").into());
+        }
+        Ok(mapping)
+    }
+
+    /// The first byte of the part.
+    #[inline(always)]
+    pub const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Bytes of the part.
+    #[inline(always)]
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Where `length` bytes from `offset` on are, if they are in the part.
+    #[inline(always)]
+    pub const fn place(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
+        let all = self.length as u64;
+        if offset > all || length > all - offset {
+            return None;
+        }
+        // SAFETY: at most the part's length behind its start.
+        Some(unsafe { self.start.add(offset as usize) })
+    }
+
+    /// Whether the other side has cut the file short, and we have met what is gone.
+    pub fn is_lost(&self) -> bool {
+        self.watch.is_lost()
+    }
+}
+
+impl Drop for PeerMapping {
+    fn drop(&mut self) {
+        self.watch.end();
+        // SAFETY: the range is ours alone; who uses it holds this, which is going. It can't fail for a whole mapping.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+    }
+}
+
+/// The data at `place`, for the moment of a copy.
+///
+/// # Safety
+/// `length` bytes are mapped there, and stay so while the slice is used. The other side may write to them meanwhile: so they
+/// are copied and never decided upon.
+#[inline(always)]
+pub const unsafe fn shared<'a>(place: NonNull<u8>, length: usize) -> &'a [u8] {
+    // SAFETY: the caller's.
+    unsafe { std::slice::from_raw_parts(place.as_ptr(), length) }
+}
+
+/// The room at `place`, for the moment of a copy.
+///
+/// # Safety
+/// `length` bytes are mapped there, and stay so while the slice is used, and this process has no other reference to them. The other
+/// side may write to them meanwhile: so they are only written.
+#[inline(always)]
+pub const unsafe fn shared_mut<'a>(place: NonNull<u8>, length: usize) -> &'a mut [u8] {
+    // SAFETY: the caller's.
+    unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), length) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    fn file(bytes: u64) -> OwnedFd {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, bytes).unwrap();
+        file
+    }
+
+    fn map(file: &OwnedFd, offset: u64, length: u64) -> Result<PeerMapping, MappingError> {
+        PeerMapping::new(file, Extent { offset, length }, false, &Event::new().unwrap())
+    }
+
+    #[test]
+    fn only_what_a_file_has_is_mapped() {
+        let file = file(3 * 4096);
+        for (offset, length) in
+            [(0, 0), (0, 12_289), (1, 12_288), (12_288, 1), (u64::MAX, 2), (4096, u64::MAX)]
+        {
+            assert!(matches!(map(&file, offset, length), Err(MappingError::TooShort { .. })), "{offset}");
+        }
+        let whole = map(&file, 0, 12_288).unwrap();
+        let part = map(&file, 5000, 7000).unwrap();
+        // SAFETY: both places are mapped, and no slice is used after the statement.
+        unsafe {
+            shared_mut(whole.place(5000, 3).unwrap(), 3).copy_from_slice(&[1, 2, 3]);
+            assert_eq!(shared(part.start(), 3), [1, 2, 3]);
+        }
+        assert!(part.place(0, 7000).is_some() && part.place(7000, 0).is_some());
+        for (offset, length) in [(0, 7001), (7000, 1), (1, 7000), (u64::MAX, 1), (1, u64::MAX)] {
+            assert_eq!(part.place(offset, length), None);
+        }
+    }
+
+    #[test]
+    fn memory_that_is_cut_short_is_lost_and_nothing_else() {
+        let (file, other) = (file(2 * 4096), file(4096));
+        let alarm = Event::new().unwrap();
+        let whole = Extent { offset: 0, length: 8192 };
+        let mapping = PeerMapping::new(&file, whole, false, &alarm).unwrap();
+        let undisturbed = map(&other, 0, 4096).unwrap();
+        // SAFETY: mapped; no slice is used after the statement.
+        let byte = |mapping: &PeerMapping, place| unsafe { shared(mapping.place(place, 1).unwrap(), 1)[0] };
+        // SAFETY: as above.
+        unsafe { shared_mut(undisturbed.start(), 1)[0] = 7 };
+        assert!(!mapping.is_lost());
+        ftruncate(&file, 4096).unwrap();
+        assert_eq!(byte(&mapping, 5000), 0);
+        assert!(mapping.is_lost() && !undisturbed.is_lost());
+        assert_eq!(rustix::io::read(alarm.fd(), &mut [0; 8]), Ok(8));
+        assert_eq!((byte(&undisturbed, 0), byte(&mapping, 0)), (7, 0));
+        drop(mapping);
+        assert_eq!(byte(&undisturbed, 0), 7);
+    }
+}
