@@ -112,6 +112,31 @@ fn chains_are_freed_whole_and_cut_where_asked() {
     }
 }
 
+/// A segment of which nothing is left goes as well, also if the cut is between it and the one before.
+#[test]
+fn a_cut_between_two_segments_leaves_no_empty_one() {
+    let pool = pool(PoolKind::Depot, 4);
+    let mut packet = pool.take().expect("a buffer");
+    packet.fill(b"one").expect("fits");
+    for text in [b"two".as_slice(), b"four", b""] {
+        let mut segment = pool.take().expect("a buffer");
+        segment.fill(text).expect("fits");
+        packet.chain(segment).expect("far below 255 segments");
+    }
+    // All of it is no cut.
+    assert!(packet.truncate(10));
+    assert_eq!((packet.segments(), packet.packet_length()), (4, 10));
+    for (length, segments, text) in [(6, 2, b"onetwo".as_slice()), (3, 1, b"one")] {
+        assert!(packet.truncate(length));
+        assert_eq!(packet.segment_data().collect::<Vec<_>>().concat(), text);
+        assert_eq!((packet.segments(), packet.segment_data().count()), (segments, segments), "{length}");
+        assert_eq!(pool.ledger().outstanding(), segments as u64, "{length}");
+    }
+    // Now that it is a single segment it can grow.
+    packet.append(2).expect("tailroom").copy_from_slice(b"ly");
+    assert_eq!(packet.data(), b"onely");
+}
+
 #[test]
 fn chains_over_two_pools_among_plain_packets_are_freed_once() {
     // More segments than are returned together, of pools that the thread is attached to, or not, or only to one.
@@ -224,8 +249,20 @@ fn bursts_move_split_and_drain() {
     drop(drained);
     assert!(burst.is_empty());
     assert_eq!(other.pop().map(|packet| packet.port()), Some(9));
-    assert!(Burst::with_limit(0).limit() == 1 && Burst::with_limit(9_999).limit() == BURST_CAPACITY);
     drop(other);
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+#[test]
+fn no_burst_takes_more_than_its_capacity() {
+    let pool = pool(PoolKind::Depot, BURST_CAPACITY as u32 + 2);
+    for (asked, limit) in [(0, 1), (1, 1), (255, 255), (256, 256), (257, 256), (usize::MAX, 256)] {
+        let mut burst = Burst::with_limit(asked);
+        assert_eq!((burst.limit(), pool.take_burst(&mut burst, usize::MAX)), (limit, limit), "{asked}");
+        let one_more = pool.take().expect("a buffer");
+        assert!(burst.push(one_more).is_err());
+        assert_eq!(burst.len(), limit, "{asked}");
+    }
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 
