@@ -23,6 +23,7 @@
 mod build;
 mod change;
 mod node;
+mod overlay;
 mod restride;
 mod walk;
 #[cfg(target_arch = "x86_64")]

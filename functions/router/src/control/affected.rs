@@ -11,7 +11,7 @@ use warmlane_forward::control::TableNumber;
 use warmlane_table::IpPrefix;
 
 use super::desired::{Desired, TargetState, host, host_prefix};
-use super::kernel::{Changes, LinkIndex, RouteKey, RouteList, Target, shortened};
+use super::kernel::{Changes, LinkIndex, PrefixRoutes, RouteKey, Target, shortened};
 use super::lane_tables::LaneTables;
 use super::policy::{Policy, Step, StepAction, all, contains, length};
 
@@ -136,7 +136,7 @@ impl History {
             return HashSet::new();
         }
         let leads_there =
-            |list: &RouteList| list.as_slice().iter().any(|route| flipped.contains(&route.target));
+            |list: &PrefixRoutes| list.as_slice().iter().any(|route| flipped.contains(&route.target));
         let of_table = |(table, routes): (u32, &'_ super::kernel::KernelTable)| -> Vec<RouteKey> {
             let all = routes.prefixes().filter(|(_, list)| leads_there(list));
             all.map(|(prefix, _)| RouteKey { table, prefix }).collect()
@@ -148,7 +148,7 @@ impl History {
     fn remember_targets(&mut self, desired: &Desired<'_>, changes: &Changes) {
         for key in &changes.routes {
             let list = desired.view.table(key.table).and_then(|table| table.get(key.prefix));
-            for route in list.into_iter().flat_map(RouteList::as_slice) {
+            for route in list.into_iter().flat_map(PrefixRoutes::as_slice) {
                 if !self.targets.contains_key(&route.target) {
                     self.targets.insert(Arc::clone(&route.target), desired.target_state(&route.target));
                 }

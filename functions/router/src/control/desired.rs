@@ -14,7 +14,7 @@ use warmlane_forward::control::{
 use warmlane_table::{IpPrefix, Prefix};
 use warmlane_wire::{MacAddress, martian};
 
-use super::kernel::{Address, Link, LinkIndex, NextHopObject, Path, Route, RouteList, Target, View};
+use super::kernel::{Address, Link, LinkIndex, NextHopObject, Path, PrefixRoutes, Route, Target, View};
 use super::lane_tables::LaneTables;
 use super::local;
 use super::policy::{Policy, StepAction};
@@ -146,7 +146,7 @@ impl Desired<'_> {
     }
 
     /// What the kernel does with packets to a prefix whose routes these are; `None` if it goes on with the prefix around it.
-    fn best<'a>(&self, list: &'a RouteList) -> Option<Found<'a>> {
+    fn best<'a>(&self, list: &'a PrefixRoutes) -> Option<Found<'a>> {
         let is_for_all = |route: &Route| route.tos == 0 && route.source.is_none();
         let found = |route: &'a Route| Found::Target(&route.target, route.mtu);
         if let [only] = list.as_slice()

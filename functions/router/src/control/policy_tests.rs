@@ -13,7 +13,7 @@ use warmlane_table::IpPrefix;
 use super::desired::{Desired, HopContent, HopKey, host_prefix};
 use super::fib::Fib;
 use super::kernel::{
-    Event, LinkIndex, Path, Placement, Route, RouteKey, RouteList, Rule, RuleAction, Target, View,
+    Event, LinkIndex, Path, Placement, PrefixRoutes, Route, RouteKey, Rule, RuleAction, Target, View,
 };
 use super::model_tests::{MAIN, OTHER_TABLE, VRF_TABLE, event, fib, link, update, via};
 use super::policy::contains;
@@ -83,7 +83,7 @@ fn kernels(view: &View, desired: &Desired<'_>, link: LinkIndex, to: IpAddr) -> F
 
 fn look_up(view: &View, desired: &Desired<'_>, table: u32, to: IpAddr) -> Fate {
     let Some(table) = view.table(table) else { return Fate::NoRoute };
-    let mut around: Vec<(IpPrefix, &RouteList)> =
+    let mut around: Vec<(IpPrefix, &PrefixRoutes)> =
         table.prefixes().filter(|(prefix, _)| contains(*prefix, host_prefix(to))).collect();
     around.sort_by_key(|(prefix, _)| super::policy::length(*prefix));
     for (_, list) in around.into_iter().rev() {

@@ -7,6 +7,7 @@ mod features;
 mod hooks;
 mod socket;
 mod switches;
+mod table;
 mod view;
 mod xtables;
 
@@ -21,8 +22,9 @@ pub use hooks::{Hook, HookKind, HookPlace, told_hooks, untold_hooks};
 pub use socket::{ChangeSocket, EventSocket, Received, RequestSocket};
 pub use switches::Switches;
 pub(crate) use switches::{read_switch, reverse_path};
-pub(crate) use view::shortened;
-pub use view::{Changes, KernelTable, RouteList, View};
+pub(crate) use table::shortened;
+pub use table::{KernelTable, PrefixRoutes};
+pub use view::{Changes, View};
 
 /// A netlink attribute, padded to a multiple of four bytes.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {

@@ -1,10 +1,10 @@
 //! The kernel's network as we know it: a plain model that events change, apart from where they come from.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map, hash_map};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+use warmlane_table::IpPrefix;
 
 use super::event::{
     Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey,
@@ -12,161 +12,7 @@ use super::event::{
 };
 use super::hooks::{Hook, HookKind, HookPlace};
 use super::switches::Switches;
-
-/// The routes to one prefix, the lowest metric first. Nearly always there is one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RouteList {
-    /// The usual case.
-    One(Route),
-    /// In the order in which the kernel tries them.
-    Several(Vec<Route>),
-}
-
-impl RouteList {
-    /// In the order in which the kernel tries them.
-    pub fn as_slice(&self) -> &[Route] {
-        match self {
-            Self::One(route) => std::slice::from_ref(route),
-            Self::Several(routes) => routes,
-        }
-    }
-
-    fn into_vec(self) -> Vec<Route> {
-        match self {
-            Self::One(route) => vec![route],
-            Self::Several(routes) => routes,
-        }
-    }
-
-    fn from_vec(mut routes: Vec<Route>) -> Option<Self> {
-        match routes.len() {
-            0 => None,
-            1 => routes.pop().map(Self::One),
-            _ => Some(Self::Several(routes)),
-        }
-    }
-}
-
-/// The routes of one of the kernel's tables.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KernelTable {
-    /// IPv4.
-    pub ipv4: HashMap<Ipv4Prefix, RouteList>,
-    /// IPv6.
-    pub ipv6: HashMap<Ipv6Prefix, RouteList>,
-    /// How many prefixes there are of each length.
-    lengths: [BTreeMap<u8, usize>; 2],
-    /// How many routes lead to each nexthop object.
-    objects: HashMap<u32, usize>,
-    /// MTUs that routes have of their own, the least of each prefix.
-    mtus: HashMap<IpPrefix, u32>,
-}
-
-impl KernelTable {
-    /// The routes to exactly this prefix.
-    pub fn get(&self, prefix: IpPrefix) -> Option<&RouteList> {
-        match prefix {
-            IpPrefix::V4(prefix) => self.ipv4.get(&prefix),
-            IpPrefix::V6(prefix) => self.ipv6.get(&prefix),
-        }
-    }
-
-    /// The routes to a prefix and to those around it, the longest first.
-    pub fn around(&self, prefix: IpPrefix) -> impl Iterator<Item = (IpPrefix, &RouteList)> {
-        let (family, length) = family_and_length(prefix);
-        let lengths = self.lengths[family].range(..=length).rev();
-        lengths.filter_map(move |(&length, _)| {
-            let wider = shortened(prefix, length);
-            Some((wider, self.get(wider)?))
-        })
-    }
-
-    /// Whether there is a route of this prefix's family.
-    pub fn has(&self, family: IpPrefix) -> bool {
-        match family {
-            IpPrefix::V4(_) => !self.ipv4.is_empty(),
-            IpPrefix::V6(_) => !self.ipv6.is_empty(),
-        }
-    }
-
-    fn take(&mut self, prefix: IpPrefix) -> Vec<Route> {
-        let list = match prefix {
-            IpPrefix::V4(prefix) => self.ipv4.remove(&prefix),
-            IpPrefix::V6(prefix) => self.ipv6.remove(&prefix),
-        };
-        let (family, length) = family_and_length(prefix);
-        if list.is_some()
-            && let btree_map::Entry::Occupied(mut entry) = self.lengths[family].entry(length)
-        {
-            *entry.get_mut() -= 1;
-            if *entry.get() == 0 {
-                entry.remove();
-            }
-        }
-        let routes = list.map(RouteList::into_vec).unwrap_or_default();
-        self.mtus.remove(&prefix);
-        for number in objects(&routes) {
-            if let hash_map::Entry::Occupied(mut entry) = self.objects.entry(number) {
-                *entry.get_mut() -= 1;
-                if *entry.get() == 0 {
-                    entry.remove();
-                }
-            }
-        }
-        routes
-    }
-
-    fn put(&mut self, prefix: IpPrefix, routes: Vec<Route>) {
-        for number in objects(&routes) {
-            *self.objects.entry(number).or_default() += 1;
-        }
-        if let Some(mtu) = least_mtu(&routes) {
-            self.mtus.insert(prefix, mtu);
-        }
-        let Some(list) = RouteList::from_vec(routes) else { return };
-        let (family, length) = family_and_length(prefix);
-        *self.lengths[family].entry(length).or_default() += 1;
-        match prefix {
-            IpPrefix::V4(prefix) => drop(self.ipv4.insert(prefix, list)),
-            IpPrefix::V6(prefix) => drop(self.ipv6.insert(prefix, list)),
-        }
-    }
-
-    /// All prefixes with a route.
-    pub fn prefixes(&self) -> impl Iterator<Item = (IpPrefix, &RouteList)> {
-        let ipv4 = self.ipv4.iter().map(|(prefix, list)| (IpPrefix::V4(*prefix), list));
-        ipv4.chain(self.ipv6.iter().map(|(prefix, list)| (IpPrefix::V6(*prefix), list)))
-    }
-}
-
-/// The nexthop objects that routes lead to.
-fn objects(routes: &[Route]) -> impl Iterator<Item = u32> {
-    routes.iter().filter_map(|route| match *route.target {
-        Target::Object(number) => Some(number),
-        _ => None,
-    })
-}
-
-/// The number of a prefix's family, and its length.
-fn family_and_length(prefix: IpPrefix) -> (usize, u8) {
-    match prefix {
-        IpPrefix::V4(prefix) => (0, prefix.length()),
-        IpPrefix::V6(prefix) => (1, prefix.length()),
-    }
-}
-
-/// The least MTU that any of these routes has of its own.
-fn least_mtu(routes: &[Route]) -> Option<u32> {
-    routes.iter().map(|route| route.mtu).filter(|mtu| *mtu > 0).min()
-}
-
-/// The prefix of this length around another one.
-pub(crate) fn shortened(prefix: IpPrefix, length: u8) -> IpPrefix {
-    match prefix {
-        IpPrefix::V4(prefix) => IpPrefix::V4(Prefix::containing(prefix.address().to_bits(), length)),
-        IpPrefix::V6(prefix) => IpPrefix::V6(Prefix::containing(prefix.address().to_bits(), length)),
-    }
-}
+use super::table::{KernelTable, PrefixRoutes, least_mtu};
 
 /// What has changed since it was asked last.
 #[expect(clippy::struct_excessive_bools, reason = "a list of what may have changed")]
@@ -225,7 +71,7 @@ impl View {
     /// MTUs that routes have of their own: of each prefix the least of any table's.
     pub fn route_mtus(&self) -> HashMap<IpPrefix, u32> {
         let mut all = HashMap::new();
-        for (prefix, mtu) in self.tables.values().flat_map(|table| &table.mtus) {
+        for (prefix, mtu) in self.tables.values().flat_map(KernelTable::mtus) {
             all.entry(*prefix).and_modify(|least: &mut u32| *least = (*least).min(*mtu)).or_insert(*mtu);
         }
         all
@@ -331,7 +177,7 @@ impl View {
     /// Whether there are routes that are only for packets from some addresses.
     pub fn has_source_routes(&self) -> bool {
         let lists = self.tables.values().flat_map(|table| table.ipv6.values());
-        lists.flat_map(RouteList::as_slice).any(|route| route.source.is_some())
+        lists.flat_map(PrefixRoutes::as_slice).any(|route| route.source.is_some())
     }
 
     /// How often rules of hooks may have become others, also of hooks that stayed.
@@ -461,7 +307,7 @@ impl View {
     /// Whether a route, or a group of objects, leads to an object.
     fn is_object_used(&self, number: u32) -> bool {
         let has_member = |object: &NextHopObject| matches!(object, NextHopObject::Group(members) if members.iter().any(|&(member, _)| member == number));
-        self.tables.values().any(|table| table.objects.contains_key(&number))
+        self.tables.values().any(|table| table.uses_object(number))
             || self.objects.values().any(has_member)
     }
 
