@@ -4,7 +4,9 @@ use std::io;
 
 use aya::programs::links::FdLink;
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcError};
-use aya::programs::{LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
+use aya::programs::{
+    LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode, loaded_programs,
+};
 
 use crate::error::{BpfError, sentence, system_error};
 
@@ -13,6 +15,8 @@ use crate::error::{BpfError, sentence, system_error};
 pub enum Hook {
     /// In the interface's driver, before the kernel has made anything of a frame.
     Xdp,
+    /// In the network stack, on any interface, after the driver has made a socket buffer of the frame: XDP's generic mode.
+    GenericXdp,
     /// Where the kernel's socket buffers come in.
     Tc,
     /// Where the kernel's socket buffers leave, before they are queued.
@@ -22,7 +26,7 @@ pub enum Hook {
 impl Hook {
     const fn name(self) -> &'static str {
         match self {
-            Self::Xdp => "XDP",
+            Self::Xdp | Self::GenericXdp => "XDP",
             Self::Tc => "tc",
             Self::TcEgress => "tc egress",
         }
@@ -31,7 +35,7 @@ impl Hook {
     /// What commands call the side that a filter of tc stands at.
     const fn side(self) -> &'static str {
         match self {
-            Self::Xdp | Self::Tc => "ingress",
+            Self::Xdp | Self::GenericXdp | Self::Tc => "ingress",
             Self::TcEgress => "egress",
         }
     }
@@ -67,6 +71,13 @@ pub fn wait_for_running() {
     unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) };
 }
 
+/// What the kernel calls the program of this number, of which it keeps 15 bytes; `None` if there is none (any more), or none that may
+/// be looked at.
+pub fn name_of(program: u32) -> Option<String> {
+    let found = loaded_programs().filter_map(Result::ok).find(|known| known.id() == program)?;
+    Some(found.name_as_str()?.to_owned())
+}
+
 /// Attaches a loaded program.
 pub(crate) fn attach(
     program: &mut Program,
@@ -75,7 +86,8 @@ pub(crate) fn attach(
     hook: Hook,
 ) -> Result<Attachment, BpfError> {
     match (program, hook) {
-        (Program::Xdp(program), Hook::Xdp) => attach_xdp(program, interface),
+        (Program::Xdp(program), Hook::Xdp) => attach_xdp(program, interface, XdpMode::Driver),
+        (Program::Xdp(program), Hook::GenericXdp) => attach_xdp(program, interface, XdpMode::Skb),
         (Program::SchedClassifier(program), Hook::Tc | Hook::TcEgress) => {
             attach_tc(program, name, interface, hook)
         }
@@ -83,9 +95,9 @@ pub(crate) fn attach(
     }
 }
 
-fn attach_xdp(program: &mut Xdp, interface: &str) -> Result<Attachment, BpfError> {
+fn attach_xdp(program: &mut Xdp, interface: &str, mode: XdpMode) -> Result<Attachment, BpfError> {
     let failed = |error: &ProgramError| failed(interface, Hook::Xdp, error);
-    let id = program.attach(interface, XdpMode::Driver).map_err(|error| failed(&error))?;
+    let id = program.attach(interface, mode).map_err(|error| failed(&error))?;
     let link = program.take_link(id).map_err(|error| failed(&error))?;
     // Where the kernel made no link, the program would stay when the process is killed: what is left of it goes here.
     let link = FdLink::try_from(link).map_err(|_| BpfError::Attach {
@@ -164,7 +176,7 @@ fn failed(interface: &str, hook: Hook, error: &ProgramError) -> BpfError {
             hook: hook.name(),
             which: String::new(),
             remedy: match hook {
-                Hook::Xdp => format!("ip link set {interface} xdp off"),
+                Hook::Xdp | Hook::GenericXdp => format!("ip link set {interface} xdp off"),
                 Hook::Tc | Hook::TcEgress => format!("tc filter del dev {interface} {}", hook.side()),
             },
         },

@@ -1,7 +1,7 @@
 //! BPF programs that were compiled beforehand: loaded, attached, and their maps.
 //!
 //! An [`Object`] is what a compiler made of a C file: programs, and the maps that they share. It stands beside its source in the
-//! crate that uses it, where `cargo xtask bpf` compiles it; [`include_object!`] puts it into the program. [`Object::attach`] loads one of its
+//! crate that uses it, where `cargo xtask bpf` compiles it with the declarations in `include/`; [`include_object!`] puts it into the program. [`Object::attach`] loads one of its
 //! programs and attaches it to an interface ([`Hook`]).
 //!
 //! Promises: attached by a link of the kernel's, a program goes with its [`Attachment`], and so with the process, however it
@@ -16,9 +16,11 @@ mod error;
 mod maps;
 mod object;
 
-pub use attachment::{Attachment, Hook, wait_for_running};
+pub use attachment::{Attachment, Hook, name_of, wait_for_running};
 pub use error::BpfError;
-pub use maps::{ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, Value};
+pub use maps::{
+    ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, SocketMap, Value,
+};
 pub use object::Object;
 
 /// The bytes of a compiled object, at this path from the file that says it.

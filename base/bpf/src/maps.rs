@@ -1,11 +1,12 @@
 //! Maps: what programs and user space share.
 
 use std::fmt;
+use std::os::fd::AsFd;
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{
     Array, ArrayOfMaps, DevMapHash, HashMap as Hash, IterableMap as _, Map, MapData, MapError, PerCpuArray,
-    Queue,
+    Queue, XskMap,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -23,6 +24,34 @@ struct Plain<V>(V);
 // SAFETY: any bytes are a value (FromBytes), and it has no padding (IntoBytes): Value asks for both.
 unsafe impl<V: Value> aya::Pod for Plain<V> {}
 
+/// What all kinds of maps can: be one of an object, and be shown.
+macro_rules! maps {
+    ($([$($generic:tt)*] $map:ty;)*) => {$(
+        impl $($generic)* $map {
+            pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
+                Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
+            }
+        }
+
+        impl $($generic)* fmt::Debug for $map {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple("Map").field(&self.name).finish()
+            }
+        }
+    )*};
+}
+
+maps! {
+    [<V: Value>] ArrayMap<V>;
+    [<V: Value>] PerCpuArrayMap<V>;
+    [<K: Value, V: Value>] HashMap<K, V>;
+    [<K: Value, V: Value>] PrefixMap<K, V>;
+    [] DeviceMap;
+    [] SocketMap;
+    [] SharedMap;
+    [<V: Value>] QueueMap<V>;
+}
+
 /// An array: each index has a value, zero at first.
 pub struct ArrayMap<V: Value> {
     name: String,
@@ -30,10 +59,6 @@ pub struct ArrayMap<V: Value> {
 }
 
 impl<V: Value> ArrayMap<V> {
-    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
-        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
-    }
-
     /// Sets a value.
     ///
     /// # Errors
@@ -50,10 +75,6 @@ pub struct PerCpuArrayMap<V: Value> {
 }
 
 impl<V: Value> PerCpuArrayMap<V> {
-    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
-        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
-    }
-
     /// The values of all CPUs.
     ///
     /// # Errors
@@ -71,10 +92,6 @@ pub struct HashMap<K: Value, V: Value> {
 }
 
 impl<K: Value, V: Value> HashMap<K, V> {
-    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
-        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
-    }
-
     /// Makes one that is of no object, for several of them to share ([`SharedMap`]). It takes memory for what is in it.
     ///
     /// # Errors
@@ -122,10 +139,6 @@ pub struct PrefixMap<K: Value, V: Value> {
 }
 
 impl<K: Value, V: Value> PrefixMap<K, V> {
-    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
-        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
-    }
-
     /// Sets the value of the first `length` bits of a key.
     ///
     /// # Errors
@@ -152,10 +165,6 @@ pub struct DeviceMap {
 }
 
 impl DeviceMap {
-    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
-        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
-    }
-
     /// Puts in the interface of this number, under it.
     ///
     /// # Errors
@@ -177,6 +186,22 @@ impl DeviceMap {
     }
 }
 
+/// AF_XDP sockets that frames can be redirected to, by receive queue.
+pub struct SocketMap {
+    name: String,
+    map: XskMap<MapData>,
+}
+
+impl SocketMap {
+    /// Frames of this receive queue go to this socket from now on.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: there is no such queue, or the kernel refuses.
+    pub fn set(&mut self, queue: u32, socket: impl AsFd) -> Result<(), BpfError> {
+        self.map.set(queue, socket.as_fd(), 0).map_err(failed(&self.name, "written"))
+    }
+}
+
 /// A place for a map that several objects share.
 pub struct SharedMap {
     name: String,
@@ -184,10 +209,6 @@ pub struct SharedMap {
 }
 
 impl SharedMap {
-    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
-        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
-    }
-
     /// Puts a map in, which must be of the kind that the object says.
     ///
     /// # Errors
@@ -204,10 +225,6 @@ pub struct QueueMap<V: Value> {
 }
 
 impl<V: Value> QueueMap<V> {
-    pub(crate) fn of(name: &str, map: Map) -> Result<Self, BpfError> {
-        Ok(Self { name: name.to_owned(), map: map.try_into().map_err(failed(name, "used"))? })
-    }
-
     /// Takes the oldest out; `None` if there is nothing.
     ///
     /// # Errors
@@ -237,46 +254,4 @@ fn is_missing(error: &MapError) -> bool {
 
 fn failed<'a>(map: &'a str, action: &'static str) -> impl Fn(MapError) -> BpfError + 'a {
     move |error| BpfError::Map { map: map.to_owned(), action, reason: sentence(&error) }
-}
-
-impl<V: Value> fmt::Debug for ArrayMap<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArrayMap").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl<V: Value> fmt::Debug for PerCpuArrayMap<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpuArrayMap").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl<K: Value, V: Value> fmt::Debug for HashMap<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HashMap").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl<K: Value, V: Value> fmt::Debug for PrefixMap<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrefixMap").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for DeviceMap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceMap").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for SharedMap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedMap").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl<V: Value> fmt::Debug for QueueMap<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueMap").field("name", &self.name).finish_non_exhaustive()
-    }
 }

@@ -3,12 +3,14 @@
 use std::io;
 
 use aya::maps::Map;
-use aya::programs::{Program, ProgramError};
+use aya::programs::{Program, ProgramError, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 
 use crate::attachment::{self, Attachment, Hook};
 use crate::error::{BpfError, end_of, sentence, system_error};
-use crate::maps::{ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, Value};
+use crate::maps::{
+    ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, SocketMap, Value,
+};
 
 /// A compiled object whose maps are made. Its programs are loaded one by one, when they are attached.
 pub struct Object {
@@ -21,10 +23,22 @@ impl Object {
     /// # Errors
     /// [`BpfError::Permission`], [`BpfError::Object`].
     pub fn new(bytes: &[u8]) -> Result<Self, BpfError> {
+        Self::with_entries(bytes, &[])
+    }
+
+    /// The same; maps of these names get space for so many entries, instead of what the source says.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_entries(bytes: &[u8], entries: &[(&str, u32)]) -> Result<Self, BpfError> {
+        let mut loader = EbpfLoader::new();
         // The programs ask for no relocation by the kernel's types, so those needn't be read. The log is only made when a program is
         // refused.
-        let loaded = EbpfLoader::new().btf(None).verifier_log_level(VerifierLogLevel::DEBUG).load(bytes);
-        match loaded {
+        loader.btf(None).verifier_log_level(VerifierLogLevel::DEBUG);
+        for (map, entries) in entries {
+            loader.map_max_entries(map, *entries);
+        }
+        match loader.load(bytes) {
             Ok(ebpf) => Ok(Self { ebpf }),
             Err(error) => Err(match system_error(&error) {
                 Some(source) if source.kind() == io::ErrorKind::PermissionDenied => {
@@ -75,6 +89,14 @@ impl Object {
         DeviceMap::of(name, self.map(name)?)
     }
 
+    /// Takes out the map of this name of AF_XDP sockets to redirect to.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn sockets(&mut self, name: &str) -> Result<SocketMap, BpfError> {
+        SocketMap::of(name, self.map(name)?)
+    }
+
     /// Takes out the place of this name for a map that several objects share.
     ///
     /// # Errors
@@ -101,6 +123,29 @@ impl Object {
     /// # Errors
     /// [`BpfError`] says who refused, and the remedy.
     pub fn attach(&mut self, program: &str, interface: &str, hook: Hook) -> Result<Attachment, BpfError> {
+        let code = self.loaded(program)?;
+        attachment::attach(code, program, interface, hook)
+    }
+
+    /// Loads a program, unless it was loaded before, and has the kernel run it on a packet, which comes from no interface
+    /// (`BPF_PROG_TEST_RUN`). Returns what the program returns. For tests: the packet goes nowhere.
+    ///
+    /// # Errors
+    /// [`BpfError`] says who refused. The kernel takes no packet shorter than an Ethernet header.
+    pub fn try_on(&mut self, program: &str, packet: &[u8]) -> Result<u32, BpfError> {
+        let options = TestRunOptions { data_in: Some(packet), repeat: 1, ..TestRunOptions::default() };
+        let result = match self.loaded(program)? {
+            Program::Xdp(xdp) => xdp.test_run(options),
+            Program::SchedClassifier(classifier) => classifier.test_run(options),
+            _ => Err(ProgramError::UnexpectedProgramType),
+        };
+        match result {
+            Ok(result) => Ok(result.return_value),
+            Err(error) => Err(BpfError::Object { reason: sentence(&error) }),
+        }
+    }
+
+    fn loaded(&mut self, program: &str) -> Result<&mut Program, BpfError> {
         let Some(code) = self.ebpf.program_mut(program) else {
             return Err(BpfError::Object { reason: format!("it has no program {program:?}") });
         };
@@ -110,7 +155,7 @@ impl Object {
             _ => Err(ProgramError::UnexpectedProgramType),
         };
         match loaded {
-            Ok(()) | Err(ProgramError::AlreadyLoaded) => attachment::attach(code, program, interface, hook),
+            Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(code),
             Err(error) => Err(refused(program, error)),
         }
     }

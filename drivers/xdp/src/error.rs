@@ -3,6 +3,7 @@
 use std::io;
 
 use thiserror::Error;
+use warmlane_bpf::BpfError;
 use warmlane_driver_common::SystemError;
 
 /// Why a port could not be opened.
@@ -150,9 +151,22 @@ pub enum XdpError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Maps or programs can't be made, or not be attached.
+    #[error(transparent)]
+    Bpf(BpfError),
     /// What can be wrong with any interface or system call.
     #[error(transparent)]
     System(#[from] SystemError),
+}
+
+impl From<BpfError> for XdpError {
+    fn from(error: BpfError) -> Self {
+        match error {
+            BpfError::Permission { action, source } => Self::bpf(action)(source),
+            BpfError::Refused { log, source, .. } => Self::Program { log: format!("{source}: {log}") },
+            other => Self::Bpf(other),
+        }
+    }
 }
 
 /// What a port needs, as `setcap` spells it.
@@ -162,11 +176,6 @@ impl XdpError {
     /// For tasks that `CAP_NET_RAW` allows.
     pub(crate) fn raw(action: String) -> impl FnOnce(io::Error) -> Self {
         Self::needs(action, "CAP_NET_RAW")
-    }
-
-    /// For tasks that `CAP_NET_ADMIN` allows.
-    pub(crate) fn admin(action: String) -> impl FnOnce(io::Error) -> Self {
-        Self::needs(action, "CAP_NET_ADMIN")
     }
 
     /// For tasks that `CAP_BPF` and, for programs of the network, `CAP_NET_ADMIN` allow.

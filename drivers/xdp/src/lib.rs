@@ -5,8 +5,8 @@
 //! planned for it; ports opened with one `Umem` pass packets to each other without a copy in user space.
 //!
 //! Promises: nothing blocks; at most one system call per burst, and only if the kernel asks for it. The program is our
-//! own, written here and loaded without any tool; it and the sockets go when the process ends, however it does, and the
-//! kernel has the interface's packets again. What mode was obtained is said ([`Obtained`]), what the kernel dropped is
+//! own (`bpf/steering.bpf.c`), compiled beforehand and loaded without any tool; it and the sockets go when the process ends, however
+//! it does, and the kernel has the interface's packets again. What mode was obtained is said ([`Obtained`]), what the kernel dropped is
 //! counted. Whatever the kernel writes is checked: a buffer that it did not have, or an address outside of one, is a counted
 //! drop.
 //!

@@ -1,6 +1,6 @@
 //! Which packets stay with the kernel: what a port's program looks up, set from outside.
 
-use crate::bpf::{Attachment, LeftFamilies};
+use crate::bpf::{LeftFamilies, Program};
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
@@ -13,17 +13,16 @@ use warmlane_driver_common::LocalSink;
 /// [`AddressFollower`](warmlane_driver_common::AddressFollower). It outlives the port, and then does nothing.
 #[derive(Clone, Debug)]
 pub struct LocalFilter {
-    attachment: Weak<Attachment>,
+    program: Weak<Program>,
     interface: u32,
     addresses: Arc<Mutex<HashSet<IpAddr>>>,
 }
 
 impl LocalFilter {
     /// Of a program that these addresses were set in already.
-    pub(crate) fn new(attachment: &Arc<Attachment>, interface: u32, addresses: HashSet<IpAddr>) -> Self {
-        Self { attachment: Arc::downgrade(attachment), interface, addresses: Arc::new(Mutex::new(addresses)) }
+    pub(crate) fn new(program: &Arc<Program>, interface: u32, addresses: HashSet<IpAddr>) -> Self {
+        Self { program: Arc::downgrade(program), interface, addresses: Arc::new(Mutex::new(addresses)) }
     }
-
     /// Frames to this Ethernet address are the interface's own from now on, and no others. All of families that are left stay with
     /// the kernel, too.
     ///
@@ -31,27 +30,27 @@ impl LocalFilter {
     /// The kernel refuses.
     pub fn set_own(&self, mac: [u8; 6], left: LeftFamilies) -> io::Result<()> {
         // Without the port, there is nothing to steer.
-        let Some(attachment) = self.attachment.upgrade() else { return Ok(()) };
-        attachment.program.set_own(mac, left)
+        let Some(program) = self.program.upgrade() else { return Ok(()) };
+        program.set_own(mac, left)
     }
 }
 
 impl LocalSink for LocalFilter {
     fn interface(&self) -> Option<u32> {
-        (self.attachment.strong_count() > 0).then_some(self.interface)
+        (self.program.strong_count() > 0).then_some(self.interface)
     }
 
     fn set_addresses(&self, addresses: &HashSet<IpAddr>) -> io::Result<()> {
         // Without the port, there is nothing to steer.
-        let Some(attachment) = self.attachment.upgrade() else { return Ok(()) };
+        let Some(program) = self.program.upgrade() else { return Ok(()) };
         let mut known = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         // What is new comes first: in between, rather one packet too many stays with the kernel.
         for address in addresses.difference(&known.clone()) {
-            attachment.program.set_address(*address, true)?;
+            program.set_address(*address, true)?;
             known.insert(*address);
         }
         for address in known.clone().difference(addresses) {
-            attachment.program.set_address(*address, false)?;
+            program.set_address(*address, false)?;
             known.remove(address);
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Opens a port on an interface.
 
-use crate::bpf::{Attachment, Choice, LeftFamilies, Program, Steering, Way};
+use crate::bpf::{LeftFamilies, Program, Steering};
 use crate::error::XdpError;
 use crate::find;
 use crate::local::LocalFilter;
@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
+use warmlane_bpf::{BpfError, Hook};
 use warmlane_driver_common::{Interface, SystemError};
 use warmlane_port::{Capabilities, Offloads, Port, ReceiveQueue, TransmitQueue};
 use warmlane_sys::pages::PageSize;
@@ -133,10 +134,9 @@ pub fn open(
     let link = find::interface(name)?;
     check_link(options, queues, &link)?;
     let fragments = link.mtu + ETHERNET + TAG > umem.geometry().frame;
-    let choice = Choice::new(options.steering, options.pass_expiring);
     let receive_queues = link.receive_queues.unwrap_or(1);
     let mac = link.mac.unwrap_or_default();
-    let program = Program::load(choice, receive_queues, fragments)?;
+    let mut program = Program::new(options.steering, options.pass_expiring, receive_queues, fragments)?;
     let system = |action: &str| {
         let action = format!("{action} for interface {name:?}");
         move |source| XdpError::from(SystemError::Failed { action, source })
@@ -150,21 +150,21 @@ pub fn open(
         program.set_own(mac, left).map_err(system("set the Ethernet address"))?;
     }
     let mut notes = Vec::new();
-    let (attachment, way) = attach(options, &link, program, fragments, &mut notes)?;
-    let attachment = Arc::new(attachment);
-    let filter = LocalFilter::new(&attachment, link.index, local.clone());
+    let hook = attach(options, &mut program, fragments, &mut notes)?;
+    let program = Arc::new(program);
+    let filter = LocalFilter::new(&program, link.index, local.clone());
 
     let mut opener =
         Opener { options, entries, umem, link: &link, fragments, zero_copy: None, shared: false };
     let Queues { receive, transmit, channels, costs, busy_poll } =
-        opener.queues(way, &attachment, &mut notes)?;
+        opener.queues(hook, &program, &mut notes)?;
     // All is ready: from here on packets come.
     let redirected = if options.steering == Steering::None { &[] } else { &channels[..] };
     for (queue, channel) in (0..).zip(redirected) {
-        attachment.program.set_socket(queue, &channel.fd).map_err(system("redirect a receive queue"))?;
+        program.set_socket(queue, &channel.fd).map_err(system("redirect a receive queue"))?;
     }
     let obtained = Obtained {
-        native: way == Way::Native,
+        native: hook == Hook::Xdp,
         zero_copy: opener.zero_copy == Some(true),
         multi_buffer: fragments,
         busy_poll,
@@ -191,46 +191,36 @@ pub fn open(
 /// Attaches the program in the best way that the configuration allows.
 fn attach(
     options: &XdpOptions,
-    link: &Interface,
-    program: Program,
+    program: &mut Program,
     fragments: bool,
     notes: &mut Vec<String>,
-) -> Result<(Attachment, Way), XdpError> {
-    let ways: &[Way] = match options.mode {
-        XdpMode::Best => &[Way::Native, Way::Generic],
-        XdpMode::ZeroCopy | XdpMode::Copy => &[Way::Native],
-        XdpMode::Generic => &[Way::Generic],
+) -> Result<Hook, XdpError> {
+    let hooks: &[Hook] = match options.mode {
+        XdpMode::Best => &[Hook::Xdp, Hook::GenericXdp],
+        XdpMode::ZeroCopy | XdpMode::Copy => &[Hook::Xdp],
+        XdpMode::Generic => &[Hook::GenericXdp],
     };
-    let mut program = program;
+    let name = options.interface.clone();
     let mut last = None;
-    for &way in ways {
-        match Attachment::new(program, link.index, way) {
-            Ok(attachment) => {
+    for &hook in hooks {
+        match program.attach(&name, hook) {
+            Ok(()) => {
                 if let Some((_, source)) = last {
                     notes.push(format!(
                         "the driver can't run XDP programs ({source}): the network stack does, which is slower"
                     ));
                 }
-                return Ok((attachment, way));
+                return Ok(hook);
             }
-            Err((back, error)) => {
-                program = back;
-                match error.raw_os_error() {
-                    Some(libc::EPERM) => {
-                        return Err(XdpError::admin("attach an XDP program".to_owned())(error));
-                    }
-                    // Somebody was faster.
-                    Some(libc::EBUSY | libc::EEXIST) => {
-                        let name = options.interface.clone();
-                        return Err(XdpError::ProgramThere { name, program: 0 });
-                    }
-                    _ => last = Some((way, error)),
-                }
+            // Somebody was faster.
+            Err(BpfError::Occupied { .. }) => return Err(XdpError::ProgramThere { name, program: 0 }),
+            Err(BpfError::Attach { source, reason, .. }) => {
+                last = Some((hook, source.unwrap_or_else(|| io::Error::other(reason))));
             }
+            Err(other) => return Err(other.into()),
         }
     }
-    let (way, source) = last.unwrap_or((Way::Generic, io::Error::other("no way to try")));
-    let name = options.interface.clone();
+    let (hook, source) = last.unwrap_or((Hook::GenericXdp, io::Error::other("no hook to try")));
     // `drivers/net/veth.c: veth_xdp_set`, and others alike.
     if source.raw_os_error() == Some(libc::ERANGE) && !fragments {
         return Err(XdpError::NoXdp {
@@ -242,9 +232,9 @@ fn attach(
             source,
         });
     }
-    let (mode, remedy) = match way {
-        Way::Native => ("native", "leave the choice open with mode=best, or say mode=generic"),
-        Way::Generic => ("generic", "use the packet driver instead"),
+    let (mode, remedy) = match hook {
+        Hook::Xdp => ("native", "leave the choice open with mode=best, or say mode=generic"),
+        _ => ("generic", "use the packet driver instead"),
     };
     Err(XdpError::NoXdp { name, mode, remedy: remedy.to_owned(), source })
 }
@@ -274,8 +264,8 @@ impl Opener<'_> {
     /// A socket for each receive queue, with buffers posted; none is redirected to yet.
     fn queues(
         &mut self,
-        way: Way,
-        attachment: &Arc<Attachment>,
+        hook: Hook,
+        program: &Arc<Program>,
         notes: &mut Vec<String>,
     ) -> Result<Queues, XdpError> {
         let (name, umem, link) = (&self.options.interface, self.umem, self.link);
@@ -283,7 +273,7 @@ impl Opener<'_> {
         let mut costs = Costs::default();
         let mut busy_poll = self.options.busy_poll;
         for queue in 0..link.receive_queues.unwrap_or(1) {
-            let (channel, rings) = self.socket(queue, way, notes)?;
+            let (channel, rings) = self.socket(queue, hook, notes)?;
             umem.add(&channel);
             if busy_poll && let Err(error) = socket::prefer_busy_poll(&channel.fd) {
                 notes.push(format!("no busy polling ({error}): that needs Linux 5.11 and CAP_NET_ADMIN"));
@@ -292,7 +282,7 @@ impl Opener<'_> {
             let incoming = XdpReceive::new(receive::Parts {
                 region: umem.region().clone(),
                 geometry: umem.geometry(),
-                attachment: Arc::clone(attachment),
+                program: Arc::clone(program),
                 fill: rings.fill,
                 ring: rings.receive,
                 channel: Arc::clone(&channel),
@@ -310,7 +300,7 @@ impl Opener<'_> {
             if queue < link.transmit_queues.unwrap_or(1) {
                 let mut outgoing = XdpTransmit::new(transmit::Parts {
                     region: umem.region().clone(),
-                    attachment: Arc::clone(attachment),
+                    program: Arc::clone(program),
                     ring: rings.transmit,
                     completion: rings.completion,
                     channel: Arc::clone(&channel),
@@ -333,13 +323,13 @@ impl Opener<'_> {
     fn socket(
         &mut self,
         queue: u32,
-        way: Way,
+        hook: Hook,
         notes: &mut Vec<String>,
     ) -> Result<(Arc<Channel>, Rings), XdpError> {
         let name = || self.options.interface.clone();
         let wanted = match (self.zero_copy, self.options.mode) {
             (Some(decided), _) => decided,
-            (None, XdpMode::Best | XdpMode::ZeroCopy) => way == Way::Native,
+            (None, XdpMode::Best | XdpMode::ZeroCopy) => hook == Hook::Xdp,
             (None, XdpMode::Copy | XdpMode::Generic) => false,
         };
         if wanted {

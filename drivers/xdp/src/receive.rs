@@ -1,6 +1,6 @@
 //! The receiving end: posts buffers, and takes packets.
 
-use crate::bpf::Attachment;
+use crate::bpf::Program;
 use crate::drops::ReceiveDrop;
 use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
 use crate::socket::{Channel, XdpCostCounters, XdpCostCountersView, XdpStatistics};
@@ -38,7 +38,7 @@ pub(crate) struct XdpReceive {
     geometry: Geometry,
     /// Fields are dropped in this order: the program no longer redirects here, the rings are unmapped, the socket is
     /// closed.
-    _attachment: Arc<Attachment>,
+    _program: Arc<Program>,
     fill: Producer<u64>,
     ring: Consumer<Descriptor>,
     channel: Arc<Channel>,
@@ -64,7 +64,7 @@ pub(crate) struct XdpReceive {
 pub(crate) struct Parts {
     pub(crate) region: Region,
     pub(crate) geometry: Geometry,
-    pub(crate) attachment: Arc<Attachment>,
+    pub(crate) program: Arc<Program>,
     pub(crate) fill: Producer<u64>,
     pub(crate) ring: Consumer<Descriptor>,
     pub(crate) channel: Arc<Channel>,
@@ -83,7 +83,7 @@ impl XdpReceive {
             level: FillLevel::new(LEVEL_MINIMUM.min(fair), LEVEL_INITIAL.min(fair), parts.entries),
             region: parts.region,
             geometry: parts.geometry,
-            _attachment: parts.attachment,
+            _program: parts.program,
             fill: parts.fill,
             ring: parts.ring,
             channel: parts.channel,

@@ -23,7 +23,8 @@ impl Reentry {
     /// [`XdpError`]: an interface is missing, or the kernel is too old, or refuses.
     pub fn new(from: &str, into: &str) -> Result<Self, XdpError> {
         let find = |name| Interface::find(&InterfaceName::new(name)?);
-        let (from, into) = (find(from)?, find(into)?);
-        Ok(Self { _redirection: Redirection::new(from.index, into.index)? })
+        find(from)?;
+        let into = find(into)?;
+        Ok(Self { _redirection: Redirection::new(from, into.index)? })
     }
 }

@@ -1,6 +1,6 @@
 //! The sending end: hands packets to the kernel, and frees them when it is done with them.
 
-use crate::bpf::Attachment;
+use crate::bpf::Program;
 use crate::drops::TransmitDrop;
 use crate::receive::XdpReceive;
 use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
@@ -39,7 +39,7 @@ pub(crate) struct XdpTransmit {
     region: Region,
     /// Fields are dropped in this order: the program no longer redirects here, the rings are unmapped, the socket is
     /// closed.
-    _attachment: Arc<Attachment>,
+    _program: Arc<Program>,
     ring: Producer<Descriptor>,
     completion: Consumer<u64>,
     channel: Arc<Channel>,
@@ -63,7 +63,7 @@ pub(crate) struct XdpTransmit {
 /// What a sending end is made of.
 pub(crate) struct Parts {
     pub(crate) region: Region,
-    pub(crate) attachment: Arc<Attachment>,
+    pub(crate) program: Arc<Program>,
     pub(crate) ring: Producer<Descriptor>,
     pub(crate) completion: Consumer<u64>,
     pub(crate) channel: Arc<Channel>,
@@ -88,7 +88,7 @@ impl XdpTransmit {
             unused: None,
             lent: LentBuffers::new(parts.region.buffers()),
             region: parts.region,
-            _attachment: parts.attachment,
+            _program: parts.program,
             ring: parts.ring,
             completion: parts.completion,
             channel: parts.channel,

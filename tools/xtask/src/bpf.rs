@@ -12,7 +12,14 @@ use anyhow::{Context as _, bail};
 use crate::workspace;
 
 /// Sources, from the workspace's root. Each is compiled to a file of the same name that ends in `.o`.
-const SOURCES: &[&str] = &["functions/router/bpf/forward.bpf.c"];
+const SOURCES: &[&str] = &[
+    "drivers/xdp/bpf/reentry.bpf.c",
+    "drivers/xdp/bpf/steering.bpf.c",
+    "functions/router/bpf/forward.bpf.c",
+];
+
+/// What sources share, from a crate's folder.
+const HEADERS: &str = "../../base/bpf/include";
 
 /// The compiler that objects are committed from: that of Debian 12.
 const VERSION: &str = "14.0.6";
@@ -78,7 +85,7 @@ fn compile(clang: &Path, root: &Path, source: &str, object: &Path) -> anyhow::Re
     let mut command = Command::new(clang);
     // Version 2 of the instructions spills whole registers only, which the verifier wants of who has no CAP_PERFMON.
     command.current_dir(&room).args(["--target=bpfel", "-mcpu=v2", "-O2", "-g"]);
-    command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-nostdinc"]);
+    command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-nostdinc", "-I", HEADERS]);
     command.arg(format!("-ffile-prefix-map={}=.", room.display()));
     command.arg("-c").arg(format!("bpf/{file}")).arg("-o").arg(object);
     succeed(&mut command)?;

@@ -93,7 +93,7 @@ impl Today {
         paths.extend(
             self.with_dependencies(crates)
                 .iter()
-                .flat_map(|folder| [format!("{folder}/src"), format!("{folder}/bpf")]),
+                .flat_map(|folder| ["src", "bpf", "include"].map(|part| format!("{folder}/{part}"))),
         );
         Some(paths)
     }

@@ -307,8 +307,7 @@ impl View {
     /// Whether a route, or a group of objects, leads to an object.
     fn is_object_used(&self, number: u32) -> bool {
         let has_member = |object: &NextHopObject| matches!(object, NextHopObject::Group(members) if members.iter().any(|&(member, _)| member == number));
-        self.tables.values().any(|table| table.uses_object(number))
-            || self.objects.values().any(has_member)
+        self.tables.values().any(|table| table.uses_object(number)) || self.objects.values().any(has_member)
     }
 
     /// Among those of the same priority, the newest is asked last (`net/core/fib_rules.c: fib_nl_newrule`).

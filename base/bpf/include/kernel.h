@@ -32,6 +32,7 @@ enum {
 	MAP_PERCPU_ARRAY = 6,
 	MAP_LPM_TRIE = 11,
 	MAP_ARRAY_OF_MAPS = 12,
+	MAP_XSKMAP = 17,
 	MAP_QUEUE = 22,
 	MAP_DEVMAP_HASH = 25,
 };
@@ -49,6 +50,9 @@ enum {
 #define TC_NEXT (-1)
 #define TC_DROP 2
 #define TC_REDIRECT 7
+
+/* Of bpf_redirect: to the interface's entrance, not out of it. */
+#define INTO_INGRESS 1
 
 struct xdp_md {
 	u32 data;
@@ -219,6 +223,7 @@ static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, u32 offset, const void *from, u32 bytes, u64 flags) = (void *)9;
 static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, u32 offset, u64 from, u64 to, u64 flags) = (void *)11;
 static long (*bpf_skb_vlan_pop)(struct __sk_buff *skb) = (void *)19;
+static long (*bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const void *skb, u32 offset, void *to, u32 bytes) = (void *)26;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, u32 bytes) = (void *)39;
 static long (*bpf_xdp_adjust_head)(struct xdp_md *xdp, int bytes) = (void *)44;
