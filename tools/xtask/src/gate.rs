@@ -28,8 +28,8 @@ const FILE: &str = "perf/instructions.json";
 
 /// What callgrind collects: the work of a bench, without its preparation.
 const COLLECTED: &str = "--toggle-collect=*Measure>::work*";
-/// Caches to model: those of a common server core. Given, so that results don't depend on the machine.
-const CACHES: [&str; 3] = ["--I1=32768,8,64", "--D1=32768,8,64", "--LL=33554432,16,64"];
+/// First-level caches to model: those of a common server core. Given, so that results don't depend on the machine.
+const FIRST_LEVEL: [&str; 2] = ["--I1=32768,8,64", "--D1=32768,8,64"];
 
 /// A hot path: a bench, and with which vector instructions (valgrind 3.19 knows no AVX-512).
 struct HotPath {
@@ -38,6 +38,25 @@ struct HotPath {
     level: &'static str,
     /// Pieces of work to do, so that what is done only once is lost in them.
     pieces: u64,
+    behind: Behind,
+}
+
+/// What is modelled behind the first level. Valgrind models two levels, and calls the second the last.
+#[derive(Clone, Copy)]
+enum Behind {
+    /// A shared cache of 32 MiB: what misses that comes from memory.
+    Shared,
+    /// A core's own second level of 1 MiB, where it matters whether thousands of buffers stay in it.
+    SecondLevel,
+}
+
+impl Behind {
+    const fn option(self) -> &'static str {
+        match self {
+            Self::Shared => "--LL=33554432,16,64",
+            Self::SecondLevel => "--LL=1048576,16,64",
+        }
+    }
 }
 
 impl HotPath {
@@ -47,13 +66,14 @@ impl HotPath {
 }
 
 const fn path(bench: &'static str, unit: &'static str, level: &'static str, pieces: u64) -> HotPath {
-    HotPath { bench, unit, level, pieces }
+    HotPath { bench, unit, level, pieces, behind: Behind::Shared }
 }
 
 const PATHS: &[HotPath] = &[
     path("pool-one-lane", "packet", "avx2", 20),
     path("pool-one-lane", "packet", "portable", 20),
     path("tx-null", "packet", "avx2", 20),
+    HotPath { behind: Behind::SecondLevel, ..path("tx-held", "packet", "avx2", 100) },
     path("ring-pair", "packet", "avx2", 20),
     path("ring-spsc-one-lane", "element", "avx2", 20),
     path("ring-mpsc-one-lane", "element", "avx2", 20),
@@ -308,7 +328,8 @@ fn count(program: &Path, target: &Path, path: &HotPath) -> anyhow::Result<Cost> 
     let output = target.join(format!("gate-{}-{}.callgrind", path.bench, path.level));
     let result = Command::new("valgrind")
         .args(["--quiet", "--tool=callgrind", "--cache-sim=yes", "--collect-atstart=no", COLLECTED])
-        .args(CACHES)
+        .args(FIRST_LEVEL)
+        .arg(path.behind.option())
         .arg(format!("--callgrind-out-file={}", output.display()))
         .arg(program)
         .args(["bench", path.bench, "--pieces", &path.pieces.to_string()])

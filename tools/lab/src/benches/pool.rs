@@ -75,7 +75,14 @@ pub(super) const BENCHES: &[Bench] = &[
         unit: "packet",
         sentence: "take buffers, write a 64-byte frame into each, transmit to a port that frees them",
         lanes: Lanes::One,
-        prepare: tx_null,
+        prepare: |setting| to_null("tx-null", setting, 0),
+    },
+    Bench {
+        name: "tx-held",
+        unit: "packet",
+        sentence: "the same, but 6,144 packets wait before they are transmitted, as in the rings of a card",
+        lanes: Lanes::One,
+        prepare: |setting| to_null("tx-held", setting, HELD),
     },
 ];
 
@@ -113,8 +120,11 @@ fn two_lanes(setting: &Setting, mut shape: Shape) -> Result<Box<dyn Measure>, La
     Ok(Box::new(lanes))
 }
 
-struct TxNull {
-    burst: Burst,
+/// Frames of 64 bytes, some of which wait before they go to a port that frees them.
+struct ToNull {
+    /// The oldest is transmitted next, and filled again.
+    waiting: Vec<Burst>,
+    oldest: usize,
     size: usize,
     frames: Frames,
     cursor: Cursor,
@@ -123,24 +133,35 @@ struct TxNull {
     _lane: LaneCache,
 }
 
-fn tx_null(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
-    let name = "tx-null";
+/// `packets` wait, but at least a burst.
+fn to_null(name: &str, setting: &Setting, packets: usize) -> Result<Box<dyn Measure>, LabError> {
     let size = setting.burst.unwrap_or(32);
     let (pool, lane) = fixture::pool(name)?;
     let mut frames = Frames::new();
     frames.push(&[0x5a; 64]).map_err(LabError::setup)?;
+    // The first round fills them.
+    let waiting = (0..packets.div_ceil(size).max(1)).map(|_| Burst::with_limit(size)).collect();
+    let cursor = Cursor::default();
     let transmit = fixture::transmit(null::sink(name, 1))?;
-    let burst = Burst::with_limit(size);
-    Ok(Box::new(TxNull { burst, size, frames, cursor: Cursor::default(), transmit, pool, _lane: lane }))
+    Ok(Box::new(ToNull { waiting, oldest: 0, size, frames, cursor, transmit, pool, _lane: lane }))
 }
 
-impl Measure for TxNull {
+impl Measure for ToNull {
     fn work(&mut self) -> u64 {
         let mut packets = 0;
         for _ in 0..REPEAT {
-            self.pool.take_copies(&mut self.burst, &self.frames, &mut self.cursor, self.size);
-            packets += self.transmit.transmit(&mut self.burst);
+            let burst = &mut self.waiting[self.oldest];
+            packets += self.transmit.transmit(burst);
+            self.pool.take_copies(burst, &self.frames, &mut self.cursor, self.size);
+            self.oldest += 1;
+            if self.oldest == self.waiting.len() {
+                self.oldest = 0;
+            }
         }
         packets as u64
     }
 }
+
+/// Packets that wait in `tx-held`. Their headers and first lines of data take 768 KiB: most of a second-level cache of 1 MiB, so that
+/// one more line for each packet doesn't fit any more.
+const HELD: usize = 6_144;

@@ -79,22 +79,30 @@ impl Cost {
                 let _ = write!(complaint, "\n    {name}: {now:.2} instead of {then:.2}");
             }
         }
+        for (level, now, then) in self.risen_misses(before) {
+            let comma = if complaint.is_empty() { "" } else { "\n  " };
+            let _ = write!(
+                complaint,
+                "{comma}{now:.3} misses of the modelled {level} level per {} instead of {then:.3}",
+                self.unit
+            );
+        }
+        (!complaint.is_empty()).then_some(complaint)
+    }
+
+    /// The modelled levels with more misses than there may be: name, misses now, misses before.
+    fn risen_misses(&self, before: &Self) -> impl Iterator<Item = (&'static str, f64, f64)> {
         let levels = [
             ("first", self.first_level_misses, before.first_level_misses),
             ("last", self.last_level_misses, before.last_level_misses),
         ];
-        for (level, now, then) in levels {
-            let (share, least) = TOLERATED_MISSES;
-            if now > then * (1.0 + share) + least {
-                let comma = if complaint.is_empty() { "" } else { "\n  " };
-                let _ = write!(
-                    complaint,
-                    "{comma}{now:.3} misses of the modelled {level} level per {} instead of {then:.3}",
-                    self.unit
-                );
-            }
-        }
-        (!complaint.is_empty()).then_some(complaint)
+        let (share, least) = TOLERATED_MISSES;
+        levels.into_iter().filter(move |(_, now, then)| *now > then * (1.0 + share) + least)
+    }
+
+    /// Whether a modelled level has more misses than it may.
+    pub(crate) fn misses_rose(&self, before: &Self) -> bool {
+        self.risen_misses(before).next().is_some()
     }
 
     /// How many percent more instructions than before.
