@@ -1,5 +1,6 @@
 /*
- * Exact match on rte_hash: 16-byte keys, the hash by the CRC instructions, bulk lookups with their data.
+ * Exact match on rte_hash: 16-byte keys, the hash by the CRC instructions, bulk lookups with their data; with --writer, while a
+ * second lane replaces flows by others.
  */
 
 #include <getopt.h>
@@ -15,12 +16,15 @@
 #define KEY_BYTES 16
 #define BURSTS 64
 #define INSERTIONS 1024
+/* As in `warmlane bench exact-concurrent`. */
+#define CHANGING 20000
+#define REPLACED_A_SECOND 100000
 
 enum operation { LOOKUP, LOOKUP_DATA, INSERT };
 
 static const char usage[] =
-	"exact [EAL options] -- [--operation lookup|lookup-data|insert] [--concurrent 0|1] [--flows N] [--slots N] "
-	"[--burst N]";
+	"exact [EAL options] -- [--operation lookup|lookup-data|insert] [--concurrent 0|1] [--writer 0|1] "
+	"[--flows N] [--slots N] [--burst N]";
 
 struct key {
 	uint64_t words[2];
@@ -31,6 +35,11 @@ struct job {
 	enum operation operation;
 	unsigned int flows, burst, next;
 	struct key *keys;
+	/* The writer's. A position is freed when the next flow is replaced: lookups that began before are over by then. */
+	struct second_lane writer;
+	unsigned int oldest;
+	int32_t removed;
+	uint64_t due, pause;
 };
 
 /* The keys of `warmlane bench exact`: SplitMix64, twice. */
@@ -109,6 +118,54 @@ static struct round insert(void *context)
 	return round;
 }
 
+static void replace(void *context)
+{
+	struct job *job = context;
+	uint64_t now = rte_rdtsc();
+	unsigned int newest = (job->oldest + CHANGING / 2) % CHANGING;
+	struct key key;
+
+	if (now < job->due)
+		return;
+	/* After a pause between two rounds it starts anew, and doesn't catch up. */
+	job->due = RTE_MAX(now, job->due + job->pause);
+	if (job->removed >= 0)
+		rte_hash_free_key_with_position(job->table, job->removed);
+	key = key_of(job->flows + job->oldest);
+	job->removed = rte_hash_del_key(job->table, &key);
+	key = key_of(job->flows + newest);
+	if (job->removed < 0 || rte_hash_add_key_data(job->table, &key, (void *)(uintptr_t)newest) != 0)
+		fail("a flow can't be replaced");
+	job->oldest = (job->oldest + 1) % CHANGING;
+}
+
+static void begin_writer(void *context)
+{
+	struct job *job = context;
+
+	begin_second_lane(&job->writer);
+}
+
+static void end_writer(void *context)
+{
+	struct job *job = context;
+
+	end_second_lane(&job->writer);
+}
+
+static void prepare_writer(struct job *job)
+{
+	job->writer = (struct second_lane){.step = replace, .context = job};
+	job->removed = -1;
+	job->pause = rte_get_tsc_hz() / REPLACED_A_SECOND;
+	for (unsigned int i = 0; i < CHANGING / 2; i++) {
+		struct key key = key_of(job->flows + i);
+
+		if (rte_hash_add_key_data(job->table, &key, (void *)(uintptr_t)i) != 0)
+			fail("the table is full: use more --slots");
+	}
+}
+
 static void prepare(struct job *job, unsigned int slots, bool concurrent)
 {
 	struct rte_hash_parameters parameters = {
@@ -145,11 +202,12 @@ int main(int count, char **arguments)
 	static const struct option names[] = {
 		{"operation", required_argument, NULL, 'o'}, {"concurrent", required_argument, NULL, 'c'},
 		{"flows", required_argument, NULL, 'f'},     {"slots", required_argument, NULL, 's'},
-		{"burst", required_argument, NULL, 'b'},     {NULL, 0, NULL, 0},
+		{"burst", required_argument, NULL, 'b'},     {"writer", required_argument, NULL, 'w'},
+		{NULL, 0, NULL, 0},
 	};
 	struct job job = {.operation = LOOKUP_DATA, .flows = 1000000, .burst = 64};
 	unsigned int slots = 1 << 20;
-	bool concurrent = false;
+	bool concurrent = false, writer = false;
 	int letter;
 
 	start_dpdk(&count, &arguments);
@@ -157,6 +215,7 @@ int main(int count, char **arguments)
 		switch (letter) {
 		case 'o': job.operation = choice(optarg, operations, RTE_DIM(operations), usage); break;
 		case 'c': concurrent = number(optarg, 0, 1); break;
+		case 'w': writer = number(optarg, 0, 1); break;
 		case 'f': job.flows = number(optarg, RTE_HASH_LOOKUP_BULK_MAX, 1 << 26); break;
 		case 's': slots = number(optarg, RTE_HASH_LOOKUP_BULK_MAX, 1 << 27); break;
 		case 'b': job.burst = number(optarg, 1, RTE_HASH_LOOKUP_BULK_MAX); break;
@@ -166,7 +225,12 @@ int main(int count, char **arguments)
 	if (optind != count)
 		fail("there is an argument too many\n%s", usage);
 	prepare(&job, slots, concurrent);
-	serve(job.operation == INSERT ? insert : look_up, NULL, NULL, &job);
+	if (writer) {
+		prepare_writer(&job);
+		serve(look_up, begin_writer, end_writer, &job);
+	} else {
+		serve(job.operation == INSERT ? insert : look_up, NULL, NULL, &job);
+	}
 	rte_eal_cleanup();
 	return EXIT_SUCCESS;
 }

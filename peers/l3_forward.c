@@ -1,7 +1,7 @@
 /*
  * IPv4 forwarding as one writes it with DPDK: the peer of `warmlane bench l3-forward`.
  *
- * One lane receives bursts from port 0, validates each packet (RFC 1812 section 5.2.2, with the header checksum in
+ * One lane receives bursts from port 0, or copies frames of a capture into buffers by itself, validates each packet (RFC 1812 section 5.2.2, with the header checksum in
  * software), looks all destinations up at once in a table of real size, decrements the lifetime, rewrites both Ethernet
  * addresses and gets rid of the packets. Rounds are measured on request: the program prints "ready", then answers each
  * line "go SECONDS" on standard input with one JSON object on standard output, until its input ends.
@@ -44,6 +44,8 @@ enum sink { SINK_PORT, SINK_FREE, SINK_RETURN };
 
 struct options {
 	const char *routes;
+	/* Whose frames to copy; NULL to receive from port 0. */
+	const char *capture;
 	enum lookup lookup;
 	enum sink sink;
 	unsigned int burst;
@@ -70,6 +72,17 @@ struct router {
 	uint64_t no_route;
 	struct rewrite *hops;
 };
+
+/* A capture's frames, one behind the other at this distance. */
+struct frames {
+	uint8_t *data;
+	uint16_t *lengths;
+	unsigned int count;
+	unsigned int next;
+	struct rte_mempool *pool;
+};
+
+#define FRAME_DISTANCE 128
 
 struct counts {
 	uint64_t received;
@@ -274,12 +287,32 @@ static inline void dispose(enum sink sink, struct rte_mbuf **packets, unsigned i
 	}
 }
 
-static inline void poll(const struct router *router, const struct options *options, struct counts *counts)
+/* What a driver without anything to wait for would do: buffers in bulk, and a copy of each frame. */
+static inline unsigned int copy_frames(struct frames *frames, struct rte_mbuf **packets, unsigned int count)
+{
+	if (rte_pktmbuf_alloc_bulk(frames->pool, packets, count) != 0)
+		return 0;
+	for (unsigned int i = 0; i < count; i++) {
+		uint16_t length = frames->lengths[frames->next];
+
+		rte_memcpy(rte_pktmbuf_mtod(packets[i], void *), &frames->data[(size_t)frames->next * FRAME_DISTANCE],
+			   length);
+		packets[i]->data_len = length;
+		packets[i]->pkt_len = length;
+		if (++frames->next == frames->count)
+			frames->next = 0;
+	}
+	return count;
+}
+
+static inline void poll(const struct router *router, const struct options *options, struct frames *frames,
+			struct counts *counts)
 {
 	struct rte_mbuf *packets[LARGEST_BURST], *refused[LARGEST_BURST];
 	uint32_t addresses[LARGEST_BURST];
 	uint64_t hops[LARGEST_BURST];
-	unsigned int received = rte_eth_rx_burst(0, 0, packets, options->burst);
+	unsigned int received = frames->count > 0 ? copy_frames(frames, packets, options->burst) :
+						    rte_eth_rx_burst(0, 0, packets, options->burst);
 	unsigned int good = 0, bad = 0, leaving = 0;
 
 	for (unsigned int i = 0; i < RTE_MIN(options->prefetch, received); i++)
@@ -327,11 +360,47 @@ static void start_port(uint16_t port, struct rte_mempool *pool)
 		fail("port %u does not start: %s", port, rte_strerror(-result));
 }
 
-static void start_ports(const struct options *options)
+static uint32_t word(const uint8_t *bytes)
+{
+	return bytes[0] | bytes[1] << 8 | bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+/* Reads a capture of the little-endian format (draft-ietf-opsawg-pcap). */
+static void read_frames(struct frames *frames, const char *path)
+{
+	uint8_t header[24];
+	unsigned int capacity = 0;
+	FILE *file = fopen(path, "r");
+
+	if (file == NULL || fread(header, sizeof(header), 1, file) != 1 ||
+	    (word(header) != 0xa1b2c3d4 && word(header) != 0xa1b23c4d))
+		fail("'%s' is no capture that this program reads", path);
+	while (fread(header, 16, 1, file) == 1) {
+		uint32_t length = word(header + 8);
+
+		if (frames->count == capacity) {
+			capacity = capacity ? 2 * capacity : 1 << 16;
+			frames->data = realloc(frames->data, (size_t)capacity * FRAME_DISTANCE);
+			frames->lengths = realloc(frames->lengths, capacity * sizeof(*frames->lengths));
+			if (frames->data == NULL || frames->lengths == NULL)
+				fail("no memory for %u frames", capacity);
+		}
+		if (length > FRAME_DISTANCE ||
+		    fread(&frames->data[(size_t)frames->count * FRAME_DISTANCE], length, 1, file) != 1)
+			fail("'%s' has a frame that is cut off, or longer than %u bytes", path, FRAME_DISTANCE);
+		frames->lengths[frames->count++] = length;
+	}
+	fclose(file);
+	if (frames->count == 0)
+		fail("'%s' has no frame", path);
+}
+
+static void start_ports(const struct options *options, struct frames *frames)
 {
 	struct rte_mempool *pool;
+	unsigned int wanted = (options->capture == NULL) + (options->sink == SINK_PORT);
 
-	if (rte_eth_dev_count_avail() < (options->sink == SINK_PORT ? 2 : 1))
+	if (rte_eth_dev_count_avail() < wanted)
 		fail("too few ports: give --vdev=net_pcap0,rx_pcap=FILE,infinite_rx=1, and --vdev=net_null0 for --sink port");
 	/* net_pcap keeps the whole capture in buffers of this pool. */
 	pool = rte_pktmbuf_pool_create_by_ops("packets", options->stored + options->working - 1,
@@ -341,6 +410,9 @@ static void start_ports(const struct options *options)
 		fail("cannot create the pool '%s': %s", options->pool, rte_strerror(rte_errno));
 	for (uint16_t port = 0; port < rte_eth_dev_count_avail(); port++)
 		start_port(port, pool);
+	frames->pool = pool;
+	if (options->capture != NULL)
+		read_frames(frames, options->capture);
 }
 
 /* ---- Rounds ---- */
@@ -348,6 +420,7 @@ static void start_ports(const struct options *options)
 struct job {
 	const struct router *router;
 	const struct options *options;
+	struct frames *frames;
 };
 
 static struct round work(void *context)
@@ -356,7 +429,7 @@ static struct round work(void *context)
 	struct counts counts = {0};
 
 	for (unsigned int packets = 0; packets < PACKETS_PER_CLOCK; packets += job->options->burst)
-		poll(job->router, job->options, &counts);
+		poll(job->router, job->options, job->frames, &counts);
 	return (struct round){.packets = counts.received, .forwarded = counts.forwarded};
 }
 
@@ -365,6 +438,7 @@ static struct round work(void *context)
 static const char usage[] =
 	"usage: l3_forward EAL-OPTIONS -- --routes FILE [OPTION...]\n"
 	"  --routes FILE     lines of PREFIX [HOP]\n"
+	"  --capture FILE    whose frames, of up to 128 bytes, are copied into buffers, instead of receiving from port 0\n"
 	"  --lookup KIND     lpm, fib-scalar or fib-avx512 (default)\n"
 	"  --sink KIND       where packets end: port (transmit to port 1), free (rte_pktmbuf_free_bulk), return\n"
 	"                    (rte_mempool_put_bulk, as drivers do with MBUF_FAST_FREE; default)\n"
@@ -381,7 +455,7 @@ static struct options parse(int count, char **arguments)
 	static const char *const lookups[] = {"lpm", "fib-scalar", "fib-avx512"};
 	static const char *const sinks[] = {"port", "free", "return"};
 	static const struct option names[] = {
-		{"routes", required_argument, NULL, 'r'},  {"lookup", required_argument, NULL, 'l'},
+		{"routes", required_argument, NULL, 'r'},  {"capture", required_argument, NULL, 'c'}, {"lookup", required_argument, NULL, 'l'},
 		{"sink", required_argument, NULL, 's'},    {"burst", required_argument, NULL, 'b'},
 		{"hops", required_argument, NULL, 'h'},    {"prefetch", required_argument, NULL, 'p'},
 		{"stored", required_argument, NULL, 't'},  {"working", required_argument, NULL, 'w'},
@@ -404,6 +478,7 @@ static struct options parse(int count, char **arguments)
 	while ((letter = getopt_long(count, arguments, "", names, NULL)) != -1) {
 		switch (letter) {
 		case 'r': options.routes = optarg; break;
+		case 'c': options.capture = optarg; break;
 		case 'l': options.lookup = choice(optarg, lookups, RTE_DIM(lookups), usage); break;
 		case 's': options.sink = choice(optarg, sinks, RTE_DIM(sinks), usage); break;
 		case 'b': options.burst = number(optarg, 1, LARGEST_BURST); break;
@@ -425,12 +500,13 @@ int main(int count, char **arguments)
 {
 	struct options options;
 	struct router router = {0};
+	struct frames frames = {0};
 
 	start_dpdk(&count, &arguments);
 	options = parse(count, arguments);
 	build_router(&router, &options);
-	start_ports(&options);
-	serve(work, NULL, NULL, &(struct job){&router, &options});
+	start_ports(&options, &frames);
+	serve(work, NULL, NULL, &(struct job){&router, &options, &frames});
 	rte_eal_cleanup();
 	return EXIT_SUCCESS;
 }

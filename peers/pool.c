@@ -3,7 +3,8 @@
  *
  * One lane: takes a burst of packets ready to use and frees it. Two lanes: the first takes, writes and hands over by a ring,
  * the second reads and frees. Transmit: takes, writes the headers of a 64-byte frame as testpmd's txonly does, and
- * transmits to a net_null port, whose driver frees.
+ * transmits to a net_null port, whose driver frees, or frees them in bulk by itself. With --multi-flow, source addresses differ
+ * as with testpmd's --txonly-multi-flow.
  */
 
 #include <getopt.h>
@@ -34,9 +35,13 @@
 enum mode { MODE_ONE_LANE, MODE_TWO_LANES, MODE_TRANSMIT };
 static const char *const modes[] = {"one-lane", "two-lanes", "transmit"};
 
+enum sink { SINK_PORT, SINK_FREE, SINK_RETURN };
+static const char *const sinks[] = {"port", "free", "return"};
+
 static const char *const usage =
 	"usage: pool EAL-OPTIONS -- [--mode one-lane|two-lanes|transmit] [--kind ring_mp_mc|stack|lf_stack] [--cache N]\n"
-	"            [--buffers N] [--burst N] [--bytes N] [--ring N] [--held N] [--ahead N]";
+	"            [--buffers N] [--burst N] [--bytes N] [--ring N] [--held N] [--ahead N]\n"
+	"            [--sink port|free|return] [--multi-flow 0|1]";
 
 struct headers {
 	struct rte_ether_hdr ethernet;
@@ -54,6 +59,10 @@ struct state {
 	unsigned int bytes;
 	/* With two lanes: how many packets ahead a lane asks for the lines of one; 0 if it doesn't. */
 	unsigned int ahead;
+	/* Where transmitted packets end: a port, rte_pktmbuf_free_bulk, or rte_mempool_put_bulk as a driver does with FAST_FREE. */
+	enum sink sink;
+	bool multi_flow;
+	uint8_t flow;
 	struct headers headers;
 	uint8_t frame[LARGEST_FRAME] __rte_cache_aligned;
 	/* Written by the second lane alone. */
@@ -168,6 +177,24 @@ static void second_lane(void *context)
 	state->sum += sum;
 }
 
+static inline void dispose(struct state *state, struct rte_mbuf **packets)
+{
+	unsigned int sent = 0;
+
+	switch (state->sink) {
+	case SINK_PORT:
+		while ((sent += rte_eth_tx_burst(0, 0, packets + sent, state->burst - sent)) < state->burst)
+			;
+		break;
+	case SINK_FREE:
+		rte_pktmbuf_free_bulk(packets, state->burst);
+		break;
+	case SINK_RETURN:
+		rte_mempool_put_bulk(state->pool, (void **)packets, state->burst);
+		break;
+	}
+}
+
 /* As testpmd's txonly.c prepares a packet of one segment. */
 static struct round transmit(void *context)
 {
@@ -176,8 +203,6 @@ static struct round transmit(void *context)
 	struct round round = {0};
 
 	while (round.packets < PACKETS_PER_CLOCK) {
-		unsigned int sent = 0;
-
 		if (rte_mempool_get_bulk(state->pool, (void **)packets, state->burst) != 0)
 			fail("the pool is empty");
 		for (unsigned int i = 0; i < state->burst; i++) {
@@ -191,12 +216,14 @@ static struct round transmit(void *context)
 			packet->l2_len = sizeof(struct rte_ether_hdr);
 			packet->l3_len = sizeof(struct rte_ipv4_hdr);
 			rte_memcpy(rte_pktmbuf_mtod(packet, void *), &state->headers, sizeof(state->headers));
+			if (state->multi_flow)
+				rte_pktmbuf_mtod(packet, struct headers *)->ipv4.src_addr =
+					rte_cpu_to_be_32(RTE_IPV4(198, 18, 0, 0) | state->flow++);
 			packet->nb_segs = 1;
 			packet->pkt_len = state->bytes;
 			packet->next = NULL;
 		}
-		while ((sent += rte_eth_tx_burst(0, 0, packets + sent, state->burst - sent)) < state->burst)
-			;
+		dispose(state, packets);
 		round.packets += state->burst;
 	}
 	round.forwarded = round.packets;
@@ -244,7 +271,8 @@ int main(int argc, char **argv)
 		{"cache", required_argument, NULL, 'c'},   {"buffers", required_argument, NULL, 'b'},
 		{"burst", required_argument, NULL, 'n'},   {"bytes", required_argument, NULL, 'l'},
 		{"ring", required_argument, NULL, 'r'},	   {"held", required_argument, NULL, 'h'},
-		{"ahead", required_argument, NULL, 'a'},
+		{"ahead", required_argument, NULL, 'a'},   {"sink", required_argument, NULL, 's'},
+		{"multi-flow", required_argument, NULL, 'f'},
 		{NULL, 0, NULL, 0},
 	};
 	static struct state state = {.burst = 32, .bytes = 1520};
@@ -284,6 +312,12 @@ int main(int argc, char **argv)
 		case 'a':
 			state.ahead = number(optarg, 0, LARGEST_BURST);
 			break;
+		case 's':
+			state.sink = choice(optarg, sinks, RTE_DIM(sinks), usage);
+			break;
+		case 'f':
+			state.multi_flow = number(optarg, 0, 1);
+			break;
 		default:
 			fail("%s", usage);
 		}
@@ -299,7 +333,8 @@ int main(int argc, char **argv)
 		serve(one_lane, NULL, NULL, &state);
 		break;
 	case MODE_TRANSMIT:
-		open_port();
+		if (state.sink == SINK_PORT)
+			open_port();
 		serve(transmit, NULL, NULL, &state);
 		break;
 	case MODE_TWO_LANES:

@@ -1,12 +1,13 @@
 //! What an exact match costs.
 
-use warmlane_sys::clock;
+use warmlane_sys::clock::{self, Clock};
 use warmlane_sys::random::Random;
 use warmlane_table::{ExactReader, ExactTable};
 
 use crate::bench::Bench;
 use crate::error::LabError;
 use crate::measure::Measure;
+use crate::partner::Partner;
 use crate::random::Xorshift;
 use crate::setting::Lanes;
 use crate::setting::Setting;
@@ -18,6 +19,13 @@ pub(super) const BENCHES: &[Bench] = &[
         sentence: "look up 64 keys of 16 bytes at once among 1,000,000 flows, in random order",
         lanes: Lanes::One,
         prepare: lookup,
+    },
+    Bench {
+        name: "exact-concurrent",
+        unit: "lookup",
+        sentence: "the same beside a second lane that replaces 100,000 flows a second by others",
+        lanes: Lanes::Two,
+        prepare: lookup_beside_a_writer,
     },
     Bench {
         name: "exact-aging",
@@ -47,6 +55,9 @@ pub(crate) type Key = [u8; 16];
 
 /// Flows in the table.
 pub(crate) const FLOWS: u64 = 1_000_000;
+/// Flows of `exact-concurrent` besides, half of which are in the table, and how many of them are replaced each second.
+const CHANGING: u64 = 20_000;
+const REPLACED_A_SECOND: u64 = 100_000;
 /// Bursts in a piece of work.
 const PIECE: usize = 64;
 /// Insertions in a piece of work.
@@ -87,11 +98,16 @@ fn lookup_in(
     setting: &Setting,
     make: fn(usize) -> Result<ExactTable<Key>, warmlane_table::ExactError>,
 ) -> Result<Box<dyn Measure>, LabError> {
-    let burst = setting.burst.unwrap_or(64);
     let table = filled(make, FLOWS).map_err(LabError::setup)?;
-    let keys = random_order(FLOWS, FLOWS).map(key).collect();
-    let values = vec![0; burst];
-    Ok(Box::new(Lookup { reader: table.reader(), keys, burst, next: 0, values }))
+    Ok(Box::new(Lookup::new(&table, setting)))
+}
+
+impl Lookup {
+    fn new(table: &ExactTable<Key>, setting: &Setting) -> Self {
+        let burst = setting.burst.unwrap_or(64);
+        let keys = random_order(FLOWS, FLOWS).map(key).collect();
+        Self { reader: table.reader(), keys, burst, next: 0, values: vec![0; burst] }
+    }
 }
 
 pub(crate) fn filled(
@@ -117,6 +133,52 @@ impl Measure for Lookup {
             std::hint::black_box(&mut self.values);
         }
         (PIECE * self.burst) as u64
+    }
+}
+
+/// Lookups of flows that stay, while others come and go.
+struct Concurrent {
+    lookup: Lookup,
+    writer: Partner,
+}
+
+fn lookup_beside_a_writer(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let mut table = ExactTable::new((FLOWS + CHANGING) as usize).map_err(LabError::setup)?;
+    for index in 0..FLOWS + CHANGING / 2 {
+        table.insert(&key(index), index as u32).map_err(LabError::setup)?;
+    }
+    let lookup = Lookup::new(&table, setting);
+    let pause = Clock::calibrated().cycles_per_second() / REPLACED_A_SECOND;
+    let writer = Partner::start(setting.second_cpu()?, move || {
+        let (mut oldest, mut due) = (0, clock::cycles());
+        Ok(move || {
+            let now = clock::cycles();
+            if now < due {
+                return;
+            }
+            // After a pause between two rounds it starts anew, and doesn't catch up.
+            due = now.max(due + pause);
+            let newest = (oldest + CHANGING / 2) % CHANGING;
+            let replaced = table.remove(&key(FLOWS + oldest)).is_ok()
+                && table.insert(&key(FLOWS + newest), newest as u32).is_ok();
+            assert!(replaced, "a flow can't be replaced");
+            oldest = (oldest + 1) % CHANGING;
+        })
+    });
+    Ok(Box::new(Concurrent { lookup, writer: writer.map_err(LabError::setup)? }))
+}
+
+impl Measure for Concurrent {
+    fn work(&mut self) -> u64 {
+        self.lookup.work()
+    }
+
+    fn begin(&mut self) {
+        self.writer.resume();
+    }
+
+    fn end(&mut self) {
+        self.writer.pause();
     }
 }
 

@@ -144,9 +144,9 @@ const SUBJECTS: &[Subject] = &[
 /// What `cargo xtask record --all` measures: the comparisons that the documents lead with. Beside each, how many programs take turns in
 /// it, by which the time is estimated that nobody has measured yet.
 pub(crate) const HEADLINES: &[(&str, u32)] = &[
-    ("l3-forward", 2),
-    ("gen-null", 3),
-    ("tx-null", 2),
+    ("l3-forward", 3),
+    ("gen-null", 5),
+    ("tx-null", 4),
     ("pool-one-lane", 2),
     ("pool-two-lanes", 7),
     ("pool-two-lanes-8191", 7),
@@ -169,7 +169,7 @@ pub(crate) const HEADLINES: &[(&str, u32)] = &[
     ("lpm4-live", 2),
     ("lpm6", 3),
     ("exact", 4),
-    ("exact-concurrent", 2),
+    ("exact-concurrent", 3),
     ("exact-insert", 4),
     ("exact-insert-burst", 4),
     ("copy", 3),

@@ -1,5 +1,6 @@
 //! Generating packets against testpmd.
 
+use super::pool::transmitting;
 use super::{Comparison, Lanes};
 use crate::compare::dpdk::Program;
 use crate::compare::setting::{Setting, Sides};
@@ -14,7 +15,8 @@ pub(super) const COMPARISONS: &[Comparison] = &[Comparison {
     prepare: |setting| gen_null(setting),
 }];
 
-/// testpmd itself, with bursts of the size that serves it best.
+/// testpmd itself, with bursts of the size that serves it best, and a program that prepares packets as it does without `net_null`,
+/// which frees them one by one.
 fn gen_null(setting: &Setting) -> anyhow::Result<Sides> {
     let options = |burst: &'static str| {
         [
@@ -35,6 +37,20 @@ fn gen_null(setting: &Setting) -> anyhow::Result<Sides> {
         environment: &["--vdev=net_null0"],
         arguments: options,
     };
-    let ours = setting.bench("gen-null", &[])?;
-    setting.against_dpdk(ours, 64, &[peer("bursts of 64", &small), peer("bursts of 256", &large)])
+    let prepared = |sink, burst| [&transmitting(sink, burst)[..], &["--multi-flow", "1"]].concat();
+    let (freed, returned) = (prepared("free", "64"), prepared("return", "64"));
+    let without_driver = |what, arguments| Program {
+        name: format!("as testpmd txonly, multi-flow, {what}"),
+        file: "pool",
+        mebibytes: 64,
+        environment: &[],
+        arguments,
+    };
+    let peers = [
+        peer("bursts of 64", &small),
+        peer("bursts of 256", &large),
+        without_driver("rte_pktmbuf_free_bulk", &freed),
+        without_driver("rte_mempool_put_bulk", &returned),
+    ];
+    setting.against_dpdk(setting.bench("gen-null", &[])?, 64, &peers)
 }

@@ -128,10 +128,20 @@ fn one_lane(setting: &Setting) -> anyhow::Result<Sides> {
     setting.against_dpdk(setting.bench("pool-one-lane", &[])?, 64, &[peer])
 }
 
-/// testpmd can't take turns; the peer prepares packets as its txonly does and transmits to the same driver.
+/// What prepares packets as testpmd's txonly does: transmitted to its `net_null`, which frees them one by one and counts with a locked
+/// addition, and without that driver, freed in bulk.
 fn tx_null(setting: &Setting) -> anyhow::Result<Sides> {
-    let arguments = ["--mode", "transmit", "--bytes", "64", "--cache", "512", "--buffers", "16383"];
-    let mut peer = pool("as testpmd txonly, net_null", &arguments);
-    peer.environment = &["--vdev=net_null0"];
-    setting.against_dpdk(setting.bench("tx-null", &[])?, 64, &[peer])
+    let arguments = |sink| transmitting(sink, "32");
+    let (port, free, put) = (arguments("port"), arguments("free"), arguments("return"));
+    let mut null = pool("as testpmd txonly, net_null", &port);
+    null.environment = &["--vdev=net_null0"];
+    let freed = pool("as testpmd txonly, rte_pktmbuf_free_bulk", &free);
+    let returned = pool("as testpmd txonly, rte_mempool_put_bulk", &put);
+    setting.against_dpdk(setting.bench("tx-null", &[])?, 64, &[null, freed, returned])
+}
+
+/// Options of `peers/pool.c` that prepares packets of 64 bytes.
+pub(super) fn transmitting<'a>(sink: &'a str, burst: &'a str) -> Vec<&'a str> {
+    let shape = ["--mode", "transmit", "--bytes", "64", "--cache", "512", "--buffers", "16383"];
+    [&shape[..], &["--sink", sink, "--burst", burst]].concat()
 }
