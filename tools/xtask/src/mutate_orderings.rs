@@ -1,11 +1,15 @@
-//! `cargo xtask mutate-orderings`: weakens each memory ordering of `base/sync`, or of the depot, in turn and sees whether a test notices.
+//! `cargo xtask mutate-orderings`: weakens each memory ordering of `base/sync`, of the depot or of exact match in turn and sees
+//! whether a test notices.
 //!
 //! An ordering that can be weakened without any test failing is either stronger than needed or not tested. Those that
-//! are known to be of neither kind are in `benign`, each with the reason.
+//! are known to be of neither kind are in `benign`, each with the reason; files that are left out are in `uncovered`.
 
 mod benign;
 mod mutant;
+mod record;
 mod scratch;
+#[cfg(test)]
+mod uncovered;
 
 use std::fs;
 use std::path::Path;
@@ -14,9 +18,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use self::benign::BENIGN;
-use self::mutant::{CHOICE, find, with_all};
+use self::mutant::{CHOICE, Mutant, find, with_all};
+use self::record::Record;
 use self::scratch::{Outcome, SUBJECTS, Scratch, Subject};
-use crate::workspace;
+use crate::workspace::{self, Metadata};
 
 /// At least so many of a hundred must be caught by a test, known ones included.
 const LEAST_CAUGHT: usize = 90;
@@ -24,24 +29,30 @@ const LEAST_CAUGHT: usize = 90;
 /// Options of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Whose orderings: `sync` for base/sync, `mem` for the depot's queue in core/mem
-    #[arg(long = "crate", value_name = "NAME", default_value = "sync", value_parser = subject)]
+    /// Whose orderings: `sync` for base/sync, `mem` for the depot's queue in core/mem, `table` for exact match in core/table
+    #[arg(long = "crate", value_name = "NAME", default_value = "sync", value_parser = subject, conflicts_with = "changed")]
     subject: &'static Subject,
     /// Only these files of the crate's src, such as `spin` or `rcu/domain`
     #[arg(long = "file", value_name = "NAME")]
     files: Vec<String>,
-    /// Only say what would be changed
+    /// Only files that have changed since perf/orderings.json was written, of all three crates
+    #[arg(long, conflicts_with_all = ["files", "record"])]
+    changed: bool,
+    /// Write what came of the crate to perf/orderings.json
+    #[arg(long, conflicts_with = "files")]
+    record: bool,
+    /// Only say what would be weakened
     #[arg(long)]
     list: bool,
-    /// Seconds for each test program; one that takes longer has noticed
+    /// Seconds for each test program; one that takes longer has noticed nothing yet
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
 }
 
 fn subject(name: &str) -> Result<&'static Subject, String> {
-    let known = || SUBJECTS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or ");
-    let found = SUBJECTS.iter().find(|(known, _)| *known == name).map(|(_, subject)| subject);
-    found.ok_or_else(|| format!("there are no models of {name}: it is {}", known()))
+    let known = || SUBJECTS.iter().map(|subject| subject.name).collect::<Vec<_>>().join(", ");
+    let found = SUBJECTS.iter().find(|subject| subject.name == name);
+    found.ok_or_else(|| format!("there are no models of {name}: known are {}", known()))
 }
 
 /// How a mutant fared.
@@ -49,21 +60,46 @@ fn subject(name: &str) -> Result<&'static Subject, String> {
 enum Fate {
     Caught(&'static str),
     Benign(&'static str),
+    /// Its tests were still running when their time was up: they may loop for the weaker ordering, or just be slow.
+    TookTooLong(&'static str),
     Survived,
 }
 
 /// Runs the tests with one mutant after the other; fails if one survives that is not known as benign, or too many do.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let workspace = workspace::metadata(None)?;
-    let source = workspace.root.join(arguments.subject.folder);
-    let usual = arguments.subject.files.iter().map(|&file| file.to_owned());
-    let wanted = if arguments.files.is_empty() { usual.collect() } else { arguments.files.clone() };
-    let files = files(&source.join("src"), &wanted)?;
-    let mut mutants = Vec::new();
-    let mut changed = Vec::new();
-    for file in &files {
-        let text = fs::read_to_string(source.join("src").join(file))
-            .with_context(|| format!("cannot read {file}"))?;
+    let known = Record::read(&workspace.root)?;
+    let subjects: Vec<_> =
+        if arguments.changed { SUBJECTS.iter().collect() } else { vec![arguments.subject] };
+    let mut all = Vec::new();
+    for subject in subjects {
+        let usual = subject.files.iter().map(|&file| file.to_owned());
+        let wanted = if arguments.files.is_empty() { usual.collect() } else { arguments.files.clone() };
+        let mut files = files(&workspace.root.join(subject.folder).join("src"), &wanted)?;
+        if arguments.changed {
+            files.retain(|file| known.differs(&workspace.root, subject, file));
+            println!("{}: {} files have changed since they were last weakened", subject.folder, files.len());
+        }
+        let fates = weaken(subject, &files, &workspace, arguments)?;
+        if arguments.record && !arguments.list {
+            known.clone().with(&workspace.root, subject, &files, &fates)?.write(&workspace.root)?;
+        }
+        all.extend(fates.into_iter().map(|(_, fate)| fate));
+    }
+    if arguments.list { Ok(()) } else { judge(&all) }
+}
+
+/// Weakens each ordering of these files of a crate by itself, and says how it fared.
+fn weaken(
+    subject: &'static Subject,
+    files: &[String],
+    workspace: &Metadata,
+    arguments: &Arguments,
+) -> anyhow::Result<Vec<(Mutant, Fate)>> {
+    let source = workspace.root.join(subject.folder).join("src");
+    let (mut mutants, mut changed) = (Vec::new(), Vec::new());
+    for file in files {
+        let text = fs::read_to_string(source.join(file)).with_context(|| format!("cannot read {file}"))?;
         let found = find(file, &text);
         changed.push((Path::new("src").join(file), with_all(&text, &found, mutants.len())));
         mutants.extend(found);
@@ -72,15 +108,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         for mutant in &mutants {
             println!("{mutant}");
         }
-        return Ok(());
+        return Ok(Vec::new());
+    }
+    if mutants.is_empty() {
+        return Ok(Vec::new());
     }
     let limit = Duration::from_secs(arguments.limit);
-    let mut scratch = Scratch::copy(
-        arguments.subject,
-        &workspace.root,
-        &workspace.target_directory.join("mutate-orderings"),
-        limit,
-    )?;
+    let directory = workspace.target_directory.join("mutate-orderings");
+    let mut scratch = Scratch::copy(subject, &workspace.root, &directory, limit)?;
     for (path, text) in &changed {
         scratch.write(path, text)?;
     }
@@ -88,24 +123,31 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     eprintln!("{} mutants; first the tests without one", mutants.len());
     scratch.build()?;
     for file in files.iter().filter(|&file| mutants.iter().any(|mutant| mutant.file == *file)) {
-        if let Some(name) = scratch.test(file, None)?.noticed() {
-            bail!("the {name} tests of {file} fail without a change, or need a longer --limit");
+        match scratch.test(file, None)? {
+            Outcome::Passed => {}
+            Outcome::Failed(kind) => bail!("the {kind} tests of {file} fail without a change"),
+            Outcome::TookTooLong(kind) => bail!("the {kind} tests of {file} need a longer --limit"),
         }
     }
-    let (start, mut fates) = (Instant::now(), Vec::new());
-    for (number, mutant) in mutants.iter().enumerate() {
-        let known = || BENIGN.iter().find(|known| known.is(mutant)).map(|known| Fate::Benign(known.reason));
-        let noticed = scratch.test(&mutant.file, Some(number))?.noticed();
-        let fate = noticed.map(Fate::Caught).or_else(known).unwrap_or(Fate::Survived);
+    let (start, count, mut fates) = (Instant::now(), mutants.len(), Vec::new());
+    for (number, mutant) in mutants.into_iter().enumerate() {
+        let known = BENIGN.iter().find(|known| known.is(&mutant));
+        let fate = match (scratch.test(&mutant.file, Some(number))?, known) {
+            (Outcome::Failed(kind), _) => Fate::Caught(kind),
+            (_, Some(known)) => Fate::Benign(known.reason),
+            (Outcome::TookTooLong(kind), None) => Fate::TookTooLong(kind),
+            (Outcome::Passed, None) => Fate::Survived,
+        };
         match &fate {
             Fate::Caught(by) => println!("caught    {mutant}: {by}"),
             Fate::Benign(reason) => println!("benign    {mutant}: {reason}"),
+            Fate::TookTooLong(kind) => println!("UNDECIDED {mutant}: {kind} tests didn't end in time"),
             Fate::Survived => println!("SURVIVED  {mutant}"),
         }
-        eprintln!("{} of {}, {} s", number + 1, mutants.len(), start.elapsed().as_secs());
-        fates.push(fate);
+        eprintln!("{} of {count}, {} s", number + 1, start.elapsed().as_secs());
+        fates.push((mutant, fate));
     }
-    judge(&fates)
+    Ok(fates)
 }
 
 /// Prints the sum; an error if it is not good enough.
@@ -114,7 +156,11 @@ fn judge(fates: &[Fate]) -> anyhow::Result<()> {
     let caught = count(|fate| matches!(fate, Fate::Caught(_)));
     let benign = count(|fate| matches!(fate, Fate::Benign(_)));
     let survived = count(|fate| *fate == Fate::Survived);
-    println!("{caught} of {} caught, {benign} benign, {survived} survived", fates.len());
+    let slow = count(|fate| matches!(fate, Fate::TookTooLong(_)));
+    println!("{caught} of {} caught, {benign} benign, {slow} undecided, {survived} survived", fates.len());
+    if slow > 0 {
+        bail!("{slow} weaker orderings had tests that did not end in time: give them more by --limit");
+    }
     if survived > 0 {
         bail!(
             "{survived} weaker orderings were not noticed: test them, weaken them, or say in benign.rs why not"
@@ -155,17 +201,9 @@ fn files(directory: &Path, wanted: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(wanted)
 }
 
-impl Outcome {
-    fn noticed(&self) -> Option<&'static str> {
-        match self {
-            Self::Passed => None,
-            Self::Failed(kind) | Self::TookTooLong(kind) => Some(kind),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::uncovered::UNCOVERED;
     use super::*;
 
     #[test]
@@ -174,6 +212,8 @@ mod tests {
         assert!(judge(&[caught(), caught()]).is_ok());
         let error = judge(&[caught(), Fate::Survived]).unwrap_err().to_string();
         assert!(error.starts_with("1 weaker orderings were not noticed"), "{error}");
+        let error = judge(&[caught(), Fate::TookTooLong("loom")]).unwrap_err().to_string();
+        assert!(error.starts_with("1 weaker orderings had tests that did not end"), "{error}");
         let mut fates: Vec<_> = (0..9).map(|_| caught()).collect();
         fates.push(Fate::Benign("reason"));
         assert!(judge(&fates).is_ok());
@@ -189,6 +229,25 @@ mod tests {
             let hits = find(known.file, &text).into_iter().filter(|mutant| known.is(mutant)).count();
             assert_eq!(hits, 1, "{} {}", known.file, known.line);
         }
+    }
+
+    #[test]
+    fn each_file_with_orderings_is_weakened_or_listed_with_a_reason() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut wrong = Vec::new();
+        for room in ["base", "core", "drivers", "functions"] {
+            for file in files(&root.join(room), &[]).unwrap().iter().filter(|file| file.contains("/src/")) {
+                let path = format!("{room}/{file}");
+                let text = fs::read_to_string(root.join(&path)).unwrap();
+                let covered = SUBJECTS.iter().any(|subject| subject.weakens(&path));
+                let listed = UNCOVERED.iter().any(|(known, _)| *known == path);
+                let has = !find(&path, &text).is_empty();
+                if listed != (has && !covered) {
+                    wrong.push(path);
+                }
+            }
+        }
+        assert_eq!(wrong, Vec::<String>::new());
     }
 
     #[test]

@@ -31,8 +31,21 @@ const ACCESSES: &[(&str, &[&str])] = &[
     ("Ordering::Acquire", &["Ordering::Relaxed"]),
     ("Ordering::Release", &["Ordering::Relaxed"]),
     ("Ordering::AcqRel", &["Ordering::Acquire", "Ordering::Release"]),
-    ("Ordering::SeqCst", &["Ordering::Relaxed"]),
+    // What is next weaker depends on the access: see `weaker_than_sequential`.
+    (SEQUENTIAL, &["Ordering::AcqRel"]),
 ];
+
+const SEQUENTIAL: &str = "Ordering::SeqCst";
+
+/// The orderings below sequential consistency for the access in `code` before it: a load can't release and a store can't acquire.
+fn weaker_than_sequential(before: &str) -> &'static [&'static str] {
+    let last = |access| before.rfind(access);
+    match (last(".load("), last(".store(")) {
+        (load, store) if load > store => &["Ordering::Acquire"],
+        (_, Some(_)) => &["Ordering::Release"],
+        _ => &["Ordering::AcqRel"],
+    }
+}
 
 /// All single weakenings of the code in `text`, its tests left out.
 pub(super) fn find(file: &str, text: &str) -> Vec<Mutant> {
@@ -44,6 +57,8 @@ pub(super) fn find(file: &str, text: &str) -> Vec<Mutant> {
         let mut at = 0;
         while let Some((offset, was, weaker)) = next(&code[at..]) {
             let range = start + at + offset..start + at + offset + was.len();
+            let sequential = was == SEQUENTIAL;
+            let weaker = if sequential { weaker_than_sequential(&code[..at + offset]) } else { weaker };
             for &becomes in weaker {
                 let (file, line) = (file.to_owned(), whole.trim().to_owned());
                 mutants.push(Mutant { file, number: index + 1, line, was, becomes, range: range.clone() });
@@ -139,6 +154,14 @@ mod tests {
                 (7, "fence(Ordering::Release)", "()"),
             ]
         );
+    }
+
+    #[test]
+    fn sequential_consistency_is_weakened_to_what_the_access_can_be() {
+        let becomes = |code: &str| find("a.rs", code).iter().map(|mutant| mutant.becomes).collect::<Vec<_>>();
+        assert_eq!(becomes("a.load(Ordering::SeqCst)"), ["Ordering::Acquire"]);
+        assert_eq!(becomes("a.store(true, Ordering::SeqCst)"), ["Ordering::Release"]);
+        assert_eq!(becomes("a.swap(true, Ordering::SeqCst)"), ["Ordering::AcqRel"]);
     }
 
     #[test]

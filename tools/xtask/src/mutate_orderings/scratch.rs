@@ -15,6 +15,8 @@ use crate::workspace;
 /// A crate whose orderings are tested.
 #[derive(Debug)]
 pub(super) struct Subject {
+    /// Its name on the command line.
+    pub(super) name: &'static str,
     /// Its folder in the workspace.
     pub(super) folder: &'static str,
     /// The workspace's other crates that it needs.
@@ -25,6 +27,15 @@ pub(super) struct Subject {
     tests: Option<[Test; 2]>,
 }
 
+impl Subject {
+    /// Whether a file, named from the repository's root, is among those that are weakened.
+    #[cfg(test)]
+    pub(super) fn weakens(&self, path: &str) -> bool {
+        let file = path.strip_prefix(self.folder).and_then(|rest| rest.strip_prefix("/src/"));
+        file.is_some_and(|file| self.files.is_empty() || self.files.contains(&file))
+    }
+}
+
 /// A test program: what cargo builds it for, its target's name, and which of its tests to run.
 #[derive(Clone, Copy, Debug)]
 struct Test {
@@ -33,22 +44,30 @@ struct Test {
     filter: &'static [&'static str],
 }
 
-/// The crates that can be tested, by their names on the command line.
-pub(super) const SUBJECTS: &[(&str, Subject)] = &[
-    ("sync", Subject { folder: "base/sync", needs: &[], files: &[], tests: None }),
-    (
-        "mem",
-        Subject {
-            folder: "core/mem",
-            needs: &["base/sync", "base/counters", "base/sys"],
-            files: &["magazine_queue.rs"],
-            tests: Some([
-                // The models of the depot are those of its queue; the crate's other unit tests are not for loom.
-                Test { build: &["--lib"], target: "warmlane_mem", filter: &["depot"] },
-                Test { build: &["--test", "pools"], target: "pools", filter: &["lanes::"] },
-            ]),
-        },
-    ),
+/// The crates that can be tested.
+pub(super) const SUBJECTS: &[Subject] = &[
+    Subject { name: "sync", folder: "base/sync", needs: &[], files: &[], tests: None },
+    Subject {
+        name: "mem",
+        folder: "core/mem",
+        needs: &["base/sync", "base/counters", "base/sys"],
+        files: &["magazine_queue.rs"],
+        tests: Some([
+            // The models of the depot are those of its queue; the crate's other unit tests are not for loom.
+            Test { build: &["--lib"], target: "warmlane_mem", filter: &["depot"] },
+            Test { build: &["--test", "pools"], target: "pools", filter: &["lanes::"] },
+        ]),
+    },
+    Subject {
+        name: "table",
+        folder: "core/table",
+        needs: &["base/sync", "base/sys"],
+        files: &["exact/bucket.rs"],
+        tests: Some([
+            Test { build: &["--lib"], target: "warmlane_table", filter: &["exact"] },
+            Test { build: &["--test", "tables"], target: "tables", filter: &["exact_concurrent"] },
+        ]),
+    },
 ];
 
 /// The crate in a workspace of its own, and its test programs.
