@@ -12,7 +12,8 @@ use crate::maps::{
     ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, SocketMap, Value,
 };
 
-/// A compiled object whose maps are made. Its programs are loaded one by one, when they are attached.
+/// A compiled object whose maps are made. Its programs are loaded one by one, when they are attached; maps that are taken out have to
+/// live until then.
 pub struct Object {
     ebpf: Ebpf,
 }

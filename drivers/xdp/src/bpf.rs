@@ -17,6 +17,9 @@ pub use steering::{LeftFamilies, Steering};
 const STEERING: &[u8] = warmlane_bpf::include_object!("../bpf/steering.bpf.o");
 const REENTRY: &[u8] = warmlane_bpf::include_object!("../bpf/reentry.bpf.o");
 
+/// The only program of the second.
+const REENTER: &str = "warmlane_reenter";
+
 /// Bytes of a program's name that the kernel keeps.
 const NAME_BYTES: usize = 15;
 
@@ -131,9 +134,8 @@ pub(crate) struct Redirection {
 impl Redirection {
     /// From the interface of this name into that of this number.
     pub(crate) fn new(from: &str, into: u32) -> Result<Self, XdpError> {
-        let mut object = Object::new(REENTRY)?;
-        object.array("into")?.set(0, into)?;
-        let attachment = object.attach("warmlane_reenter", from, Hook::Tc)?;
+        let (mut object, _map) = reentry(into)?;
+        let attachment = object.attach(REENTER, from, Hook::Tc)?;
         // It would swallow what comes by that interface.
         if attachment.outlives_process() {
             let error = io::Error::from(io::ErrorKind::Unsupported);
@@ -141,6 +143,14 @@ impl Redirection {
         }
         Ok(Self { _attachment: attachment })
     }
+}
+
+/// What leads packets into the interface of this number; the map has to live until the program is loaded.
+fn reentry(into: u32) -> Result<(Object, ArrayMap<u32>), BpfError> {
+    let mut object = Object::new(REENTRY)?;
+    let mut map = object.array("into")?;
+    map.set(0, into)?;
+    Ok((object, map))
 }
 
 #[cfg(test)]

@@ -275,3 +275,15 @@ fn programs_are_known_by_name() {
         assert!(!is_name_of_ours(other), "{other}");
     }
 }
+
+/// `TC_ACT_REDIRECT`
+const REDIRECTED_BUFFER: u32 = 7;
+
+#[test]
+fn packets_are_led_into_another_interface() {
+    if !warmlane_testkit::requirements::namespaces_and(&[]) {
+        return;
+    }
+    let (mut object, _map) = reentry(1).unwrap();
+    assert_eq!(object.try_on(REENTER, &frame(&[], IPV4, &ipv4(FAR, 64))).unwrap(), REDIRECTED_BUFFER);
+}
