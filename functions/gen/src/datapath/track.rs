@@ -226,6 +226,25 @@ mod tests {
         assert_eq!((track.reordered, track.duplicated, track.reorder_extent), (1, 1, 10));
     }
 
+    /// The word that the next numbers go to holds what is left of those before, and remembers nothing for certain.
+    #[test]
+    fn the_memory_is_all_words_but_the_one_that_is_being_filled() {
+        let memory = 3 * 64;
+        for expected in 1_000..1_064 {
+            let mut track = track(4);
+            arrive(&mut track, expected - 1);
+            arrive(&mut track, expected - memory - 1);
+            assert_eq!((track.reordered, track.unjudged), (0, 1), "{expected}");
+            for sequence in expected - memory..expected - 1 {
+                arrive(&mut track, sequence);
+            }
+            let others = memory - 1;
+            assert_eq!((track.reordered, track.reorder_extent), (others, others), "{expected}");
+            arrive(&mut track, expected - memory);
+            assert_eq!((track.duplicated, track.received, track.unjudged), (1, memory, 1), "{expected}");
+        }
+    }
+
     #[test]
     fn a_damaged_packet_counts_once_however_often_it_comes() {
         let mut track = track(4);
