@@ -4,6 +4,7 @@ use std::fs;
 
 use warmlane_system_tests::flows::{self, Received, Receiver};
 use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
+use warmlane_testkit::namespace::Namespace;
 
 /// For frames that are redirected to a veth interface, its other end must be ready.
 fn let_host_take_redirected(host: &warmlane_testkit::namespace::Namespace, interface: &str) {
@@ -26,16 +27,22 @@ fn path(lab: &RouterLab, interface: &str) -> Option<String> {
     Some(found["path"].as_str().expect("a word").to_owned())
 }
 
+/// Three hosts that take redirected frames, and a route to an address behind the eastern one.
+fn lab_with_third_host() -> Option<(RouterLab, Namespace)> {
+    let lab = RouterLab::new(1500, &["python3"])?;
+    let third = lab.third_host();
+    for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0"), (&third, "x0")] {
+        let_host_take_redirected(host, interface);
+    }
+    lab.east.ip("address add 203.0.113.1/32 dev lo");
+    lab.router.ip("route add 203.0.113.1 via 198.51.100.2");
+    Some((lab, third))
+}
+
 #[test]
 fn a_reload_adds_and_removes_them_without_a_packet_lost_of_the_others() {
     for path_of_all in ["tc", "xdp"] {
-        let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
-        let third = lab.third_host();
-        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0"), (&third, "x0")] {
-            let_host_take_redirected(host, interface);
-        }
-        lab.east.ip("address add 203.0.113.1/32 dev lo");
-        lab.router.ip("route add 203.0.113.1 via 198.51.100.2");
+        let Some((lab, third)) = lab_with_third_host() else { return };
         let file = lab.directory().join("router.toml");
         let write = |interfaces: &str| {
             fs::write(&file, format!("interfaces = [{interfaces}]\npath = \"{path_of_all}\"\n"))
@@ -122,13 +129,7 @@ fn a_reload_moves_one_to_another_path() {
 #[test]
 fn one_that_is_made_again_is_taken_again() {
     for path_of_all in ["tc", "xdp"] {
-        let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
-        let third = lab.third_host();
-        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0"), (&third, "x0")] {
-            let_host_take_redirected(host, interface);
-        }
-        lab.east.ip("address add 203.0.113.1/32 dev lo");
-        lab.router.ip("route add 203.0.113.1 via 198.51.100.2");
+        let Some((lab, third)) = lab_with_third_host() else { return };
         let mut process = lab.start("w0 e0 x0", &format!("--path {path_of_all}"));
         RouterLab::check_ping(&lab.west, &["203.0.113.1", "192.0.3.2"]);
         let receiver = Receiver::start(&lab.east, "203.0.113.1");

@@ -73,7 +73,7 @@ impl fmt::Display for Violation {
         write!(f, "{package} ({room}) ")?;
         match complaint {
             Complaint::UnknownRoom => {
-                write!(f, "is in no known room: add it to LAYERS in tools/xtask/src/layers.rs")
+                write!(f, "is in no known folder: add it to LAYERS in tools/xtask/src/layers.rs")
             }
             Complaint::Dependency { on, at, rule } => {
                 write!(f, "must not depend on {on} ({at}): {rule}")
@@ -81,7 +81,7 @@ impl fmt::Display for Violation {
             Complaint::MayBeUnsafe { file } => {
                 write!(
                     f,
-                    "needs the line {FORBIDS_UNSAFE} in {}: this room holds no unsafe code",
+                    "needs the line {FORBIDS_UNSAFE} in {}: this crate holds no unsafe code",
                     file.display()
                 )
             }
@@ -175,7 +175,7 @@ fn check(
 /// The rule that a dependency breaks, if any.
 fn broken_rule(user: Position, used: Option<Position>) -> Option<&'static str> {
     let Some(used) = used else {
-        return Some("it is in no known room");
+        return Some("it is in no known folder");
     };
     let (user_layer, used_layer) = (LAYERS[user.layer].0, LAYERS[used.layer].0);
     if user_layer == "functions" && used_layer == "drivers" {
@@ -288,7 +288,7 @@ mod tests {
         says("drivers/pcap", "drivers/memory", "drivers don't know each other");
         says("drivers/common", "drivers/memory", "it comes later in the same layer");
         says("functions/forward", "drivers/memory", "functions know no drivers");
-        says("core/port", "somewhere/else", "it is in no known room");
+        says("core/port", "somewhere/else", "it is in no known folder");
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
     fn every_crate_has_a_room() {
         for folder in ["base/extra", "core", "extra", "cli/part", "functions/firewall", ""] {
             let found = complaints(&[package(folder, &[])]);
-            assert!(found[0].contains("is in no known room"), "{found:?}");
+            assert!(found[0].contains("is in no known folder"), "{found:?}");
         }
         assert!(complaints(&[package("drivers/new", &[])]).is_empty());
     }

@@ -63,7 +63,7 @@ impl Verdict {
         passed("marked", "another program has put a mark on it"),
         passed("vlan", "of a VLAN that has no interface here"),
         passed("segments", "a super-frame whose segments may be too long"),
-        passed("no-room", "there was no memory to change it"),
+        passed("no-memory", "there was no memory to change it"),
         passed("not-led", "the router hasn't been heard of for a while"),
         passed(
             "not-established",
