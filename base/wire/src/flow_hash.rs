@@ -211,4 +211,25 @@ mod tests {
         assert_eq!(ipv4(7, &first), ipv4(7, &second));
         assert_ne!(ipv4(7, &first), ipv4(8, &first));
     }
+
+    #[test]
+    fn ipv6_fragments_stay_together() {
+        let hash = |protocol: u8, payload: &[u8]| {
+            let mut packet = vec![0x60, 0, 0, 0, 0, payload.len() as u8, protocol, 64];
+            packet.extend([0x20; 32]);
+            packet.extend(payload);
+            let (header, payload) = packet.split_first_chunk().unwrap();
+            ipv6(7, &Ipv6Packet { header: Ipv6Header(header), payload })
+        };
+        let datagram = [0x12, 0x34, 0x56, 0x78, 0, 24, 0, 0, 0x9a, 0xbc, 0xde, 0xf0, 1, 2, 3, 4];
+        assert_ne!(hash(17, &datagram[..8]), hash(17, &datagram[8..]));
+        // A fragment header (RFC 8200 section 4.5): of UDP, offset and whether more follow, identification.
+        let fragment = |offset: u8, more: u8, data: &[u8]| {
+            hash(44, &[&[17, 0, 0, offset | more, 0, 0, 0, 9], data].concat())
+        };
+        let (first, last) = (fragment(0, 1, &datagram[..8]), fragment(8, 0, &datagram[8..]));
+        assert_eq!(first, last);
+        // One that is a whole packet goes the same way: it may have been cut by half of its senders only.
+        assert_eq!(first, fragment(0, 0, &datagram));
+    }
 }
