@@ -31,6 +31,8 @@ mod hash;
 mod insert;
 mod kernel;
 mod key;
+#[cfg(all(test, not(loom)))]
+mod load_tests;
 mod lookup;
 mod memory;
 mod occupancy;
