@@ -1,7 +1,7 @@
 //! Lanes from the outside: they carry everything, drain when stopped, and say when they break.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use warmlane_counters::{Counter, CounterView};
 use warmlane_lane::{
     Graph, LaneConfig, LaneError, Lanes, Outputs, PassThrough, Pipeline, Poll, Stage, Task, per_packet, place,
@@ -141,6 +141,26 @@ fn what_always_moves_is_cut_short_as_well() {
     assert!(lanes.join().expect("no panic")[0].cut_short);
 }
 
+/// Whoever moves packets may take longer than one who doesn't.
+#[test]
+fn a_lane_that_moves_packets_is_not_cut_short_for_its_patience() {
+    struct Busy(Option<Instant>);
+    impl Task for Busy {
+        fn poll(&mut self) -> Poll {
+            // The patience, which is two seconds, and half as long again.
+            let is_over = self.0.is_some_and(|asked| asked.elapsed() > Duration::from_secs(3));
+            if is_over { Poll::Finished } else { Poll::Worked(1) }
+        }
+        fn stop(&mut self) {
+            self.0 = Some(Instant::now());
+        }
+    }
+    let mut lanes = Lanes::new();
+    lanes.spawn(LaneConfig { stop_within: Duration::MAX, ..lane("busy") }, Busy(None)).expect("a thread");
+    lanes.stop();
+    assert!(!lanes.join().expect("no panic")[0].cut_short);
+}
+
 #[test]
 fn lanes_run_where_they_are_put() {
     struct Where(Counter);
@@ -201,7 +221,7 @@ fn an_idle_lane_leaves_its_reserve_to_who_asks() {
         std::thread::yield_now();
     }
     let mut taken = Vec::new();
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     while taken.len() < 32 && start.elapsed() < Duration::from_secs(10) {
         taken.extend(pool.take());
         std::thread::yield_now();

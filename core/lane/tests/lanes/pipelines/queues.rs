@@ -122,6 +122,48 @@ fn packets_in_a_channel_whose_lane_broke_are_counted() {
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 
+/// A lane that is asked to stop carries on what other lanes send it, for as long as they can.
+#[test]
+fn a_stop_leaves_nothing_in_a_channel() {
+    let pool = pool();
+    let (mut sender, receiver) = channel(256).expect("a power of two");
+    let (sink, taken) = sink(8, true);
+    let mut pipeline = Pipeline::new(receiver, PassThrough, sink);
+    let mut send = |count| {
+        let mut burst = Burst::with_limit(count);
+        pool.take_burst(&mut burst, count);
+        assert_eq!(sender.send(&mut burst), count);
+    };
+    send(200);
+    pipeline.stop();
+    (0..1_000).for_each(|_| assert_ne!(pipeline.poll(), Poll::Finished));
+    assert_eq!(taken.packets(), 200);
+    send(50);
+    drop(sender);
+    let graph = Arc::clone(pipeline.graph());
+    run(&mut pipeline).expect("nothing breaks");
+    assert_eq!((graph.received(), taken.packets(), graph.drops().total()), (250, 250, 0));
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+/// The same for a lane that is ended as nothing moves.
+#[test]
+fn packets_in_a_channel_whose_lane_is_ended_are_counted() {
+    let pool = pool();
+    let (mut sender, receiver) = channel(256).expect("a power of two");
+    let mut pipeline = Pipeline::new(receiver, PassThrough, sink(0, true).0);
+    let graph = Arc::clone(pipeline.graph());
+    let mut burst = Burst::with_limit(200);
+    pool.take_burst(&mut burst, 200);
+    assert_eq!(sender.send(&mut burst), 200);
+    pipeline.poll();
+    pipeline.stop();
+    pipeline.finish().expect("nothing breaks");
+    assert_eq!(graph.sent(), 0);
+    assert_eq!((graph.received(), graph.drops().get(LaneDrop::Unsent)), (200, 200));
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
 /// Where a lossless output is the bottleneck, each input gets its turn.
 #[test]
 fn no_input_is_starved_by_another() {
