@@ -9,7 +9,7 @@
 //!
 //! A new experiment is a file in `experiments`, and its name in `experiments.rs`; a new bench is an entry in a file of
 //! `benches`. [`partner`] is the second lane of a measurement, [`peer`] a program of somebody else's that takes turns.
-//! [`plot`] draws, [`report`] makes a page.
+//! [`plot`] draws, [`report`] makes a page. [`cache_model`] says what moves between caches and memory where nothing can count it.
 //!
 //! Promises: figures come from running the real code; nothing is timed inside a test.
 //!
@@ -21,6 +21,7 @@ mod alongside;
 pub mod awake;
 pub mod bench;
 mod benches;
+pub mod cache_model;
 pub mod core_clock;
 pub mod counters;
 pub mod disturbance;

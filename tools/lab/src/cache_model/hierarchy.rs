@@ -1,0 +1,340 @@
+//! All levels of a processor, and its memory.
+
+use super::cache::{Cache, Evicted};
+use super::geometry::{Geometry, GeometryError, LINE_BYTES};
+
+/// What the shared level has of the lines that are in second levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inclusion {
+    /// All of them: what it lets go is taken from cores, too (Intel's servers before 2017).
+    Inclusive,
+    /// None: a line that a core takes leaves it, and comes back when the core lets it go (AMD Zen).
+    Exclusive,
+    /// Some: lines come to it when cores let them go, and stay when a core takes them again (Intel Skylake-SP and later).
+    NonInclusive,
+}
+
+/// A processor.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Cores, each with a first and a second level; sibling threads are one core here.
+    pub cores: usize,
+    /// A core's first level of data.
+    pub first: Geometry,
+    /// A core's second level, which has all that the first has.
+    pub second: Geometry,
+    /// The level that they share.
+    pub shared: Geometry,
+    /// What is in it.
+    pub inclusion: Inclusion,
+    /// Into how many of its ways a device may put lines that aren't in it yet (Intel: DDIO, 2 of 11); `None`: what a device writes goes to
+    /// memory.
+    pub device_ways: Option<u32>,
+}
+
+/// Where an access was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The core's first level.
+    First,
+    /// Its second.
+    Second,
+    /// Another core's.
+    OtherCore,
+    /// The shared level.
+    Shared,
+    /// Memory.
+    Memory,
+}
+
+/// What one core, or all devices, caused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Lines that were accessed.
+    pub accesses: u64,
+    /// Of these, not answered by the first level.
+    pub first_misses: u64,
+    /// Nor by the second.
+    pub second_misses: u64,
+    /// Answered by another core.
+    pub transfers: u64,
+    /// Lines read from memory.
+    pub memory_reads: u64,
+    /// Lines written to memory, because of an access of this core or device.
+    pub memory_writes: u64,
+}
+
+/// The levels of one core.
+#[derive(Clone, Debug)]
+struct Core {
+    first: Cache,
+    second: Cache,
+}
+
+impl Core {
+    /// Takes a line out of both; says whether it was written, if it was there.
+    fn remove(&mut self, line: u64) -> Option<bool> {
+        let first = self.first.remove(line);
+        let second = self.second.remove(line)?;
+        Some(second || first == Some(true))
+    }
+
+    fn is_dirty(&self, line: u64) -> Option<bool> {
+        let second = self.second.find(line)?;
+        let first = self.first.find(line).is_some_and(|place| self.first.is_dirty(place));
+        Some(first || self.second.is_dirty(second))
+    }
+}
+
+/// The state of all levels.
+#[derive(Clone, Debug)]
+pub struct Hierarchy {
+    cores: Vec<Core>,
+    shared: Cache,
+    inclusion: Inclusion,
+    device_ways: Option<usize>,
+    traffic: Vec<Traffic>,
+    devices: Traffic,
+}
+
+/// All ways.
+const ANY: usize = usize::MAX;
+
+impl Hierarchy {
+    /// With nothing in it.
+    ///
+    /// # Errors
+    /// [`GeometryError`].
+    pub fn new(machine: &Machine) -> Result<Self, GeometryError> {
+        if machine.cores == 0 {
+            return Err(GeometryError::Cores);
+        }
+        if let Some(device) = machine.device_ways
+            && !(1..=machine.shared.ways).contains(&device)
+        {
+            return Err(GeometryError::DeviceWays { device, ways: machine.shared.ways });
+        }
+        let core = Core { first: Cache::new(&machine.first)?, second: Cache::new(&machine.second)? };
+        Ok(Self {
+            cores: vec![core; machine.cores],
+            shared: Cache::new(&machine.shared)?,
+            inclusion: machine.inclusion,
+            device_ways: machine.device_ways.map(|ways| ways as usize),
+            traffic: vec![Traffic::default(); machine.cores],
+            devices: Traffic::default(),
+        })
+    }
+
+    /// What a core caused; `None` if there is no such core.
+    pub fn core(&self, core: usize) -> Option<&Traffic> {
+        self.traffic.get(core)
+    }
+
+    /// What devices caused.
+    pub const fn devices(&self) -> &Traffic {
+        &self.devices
+    }
+
+    /// Lines that memory was read and written, by all together.
+    pub fn memory(&self) -> (u64, u64) {
+        let all = self.traffic.iter().chain([&self.devices]);
+        all.fold((0, 0), |(reads, writes), of| (reads + of.memory_reads, writes + of.memory_writes))
+    }
+
+    /// Counts from zero again; what is in the levels stays.
+    pub fn forget_counts(&mut self) {
+        self.traffic.fill(Traffic::default());
+        self.devices = Traffic::default();
+    }
+
+    /// A core reads bytes. An access of no bytes is none.
+    #[inline]
+    pub fn read(&mut self, core: usize, address: u64, bytes: u64) {
+        for line in lines(address, bytes) {
+            self.access(core, line, false);
+        }
+    }
+
+    /// A core writes bytes, by way of its levels.
+    #[inline]
+    pub fn write(&mut self, core: usize, address: u64, bytes: u64) {
+        for line in lines(address, bytes) {
+            self.access(core, line, true);
+        }
+    }
+
+    /// A core accesses a line; `core` must be one of the machine's.
+    #[inline]
+    pub fn access(&mut self, core: usize, line: u64, write: bool) -> Level {
+        self.traffic[core].accesses += 1;
+        if let Some(place) = self.cores[core].first.touch(line) {
+            if write {
+                if !self.cores[core].first.is_dirty(place) {
+                    self.take_from_others(core, line);
+                }
+                self.cores[core].first.set_dirty(place);
+            }
+            return Level::First;
+        }
+        self.traffic[core].first_misses += 1;
+        let level = if self.cores[core].second.touch(line).is_some() {
+            if write {
+                self.take_from_others(core, line);
+            }
+            Level::Second
+        } else {
+            self.traffic[core].second_misses += 1;
+            self.fetch(core, line, write)
+        };
+        let Core { first, second } = &mut self.cores[core];
+        if let Some(Evicted { line, dirty: true }) = first.insert(line, write, ANY)
+            && let Some(place) = second.find(line)
+        {
+            second.set_dirty(place);
+        }
+        level
+    }
+
+    /// Brings a line to a core's second level.
+    fn fetch(&mut self, core: usize, line: u64, write: bool) -> Level {
+        let elsewhere = if write { self.take_from_others(core, line) } else { self.share(core, line) };
+        let (level, dirty) = match (elsewhere, self.shared.touch(line)) {
+            (Some(dirty), _) => {
+                self.traffic[core].transfers += 1;
+                // Who wrote it hands it over; what is only read stays with the shared level (`share`).
+                (Level::OtherCore, dirty && write)
+            }
+            (None, Some(place)) => {
+                let dirty = self.shared.is_dirty(place);
+                let leaves = self.inclusion == Inclusion::Exclusive;
+                if leaves {
+                    self.shared.remove(line);
+                }
+                (Level::Shared, leaves && dirty)
+            }
+            (None, None) => {
+                self.traffic[core].memory_reads += 1;
+                if self.inclusion == Inclusion::Inclusive {
+                    self.put_into_shared(Agent::Core(core), line, false, ANY);
+                }
+                (Level::Memory, false)
+            }
+        };
+        if let Some(gone) = self.cores[core].second.insert(line, dirty, ANY) {
+            let dirty = gone.dirty | (self.cores[core].first.remove(gone.line) == Some(true));
+            self.let_go(core, Evicted { dirty, ..gone });
+        }
+        level
+    }
+
+    /// A line has left a core's second level.
+    fn let_go(&mut self, core: usize, gone: Evicted) {
+        match self.shared.find(gone.line) {
+            Some(place) => {
+                if gone.dirty {
+                    self.shared.set_dirty(place);
+                }
+            }
+            None => self.put_into_shared(Agent::Core(core), gone.line, gone.dirty, ANY),
+        }
+    }
+
+    fn put_into_shared(&mut self, agent: Agent, line: u64, dirty: bool, ways: usize) {
+        let Some(mut gone) = self.shared.insert(line, dirty, ways) else { return };
+        if self.inclusion == Inclusion::Inclusive {
+            for core in &mut self.cores {
+                gone.dirty |= core.remove(gone.line) == Some(true);
+            }
+        }
+        if gone.dirty {
+            self.of(agent).memory_writes += 1;
+        }
+    }
+
+    const fn of(&mut self, agent: Agent) -> &mut Traffic {
+        match agent {
+            Agent::Core(core) => &mut self.traffic.as_mut_slice()[core],
+            Agent::Device => &mut self.devices,
+        }
+    }
+
+    /// Takes a line from all other cores, for this one writes to it. Whether it was written, if one had it.
+    fn take_from_others(&mut self, core: usize, line: u64) -> Option<bool> {
+        let mut found = None;
+        for (_, other) in self.cores.iter_mut().enumerate().filter(|(number, _)| *number != core) {
+            if let Some(dirty) = other.remove(line) {
+                found = Some(dirty || found == Some(true));
+            }
+        }
+        found
+    }
+
+    /// Another core that has the line lends it, for this one reads it: what it has written goes to the shared level.
+    fn share(&mut self, core: usize, line: u64) -> Option<bool> {
+        let mut others = self.cores.iter().enumerate().filter(|(number, _)| *number != core);
+        let (owner, dirty) = others.find_map(|(number, other)| Some((number, other.is_dirty(line)?)))?;
+        if dirty {
+            self.cores[owner].remove(line);
+            self.cores[owner].second.insert(line, false, ANY);
+            self.let_go(core, Evicted { line, dirty });
+        }
+        Some(dirty)
+    }
+
+    /// A core writes whole lines past its levels.
+    pub fn write_past_caches(&mut self, core: usize, address: u64, bytes: u64) {
+        for line in lines(address, bytes) {
+            self.traffic[core].accesses += 1;
+            for core in &mut self.cores {
+                core.remove(line);
+            }
+            self.shared.remove(line);
+            self.traffic[core].memory_writes += 1;
+        }
+    }
+
+    /// A device writes whole lines.
+    pub fn device_write(&mut self, address: u64, bytes: u64) {
+        for line in lines(address, bytes) {
+            self.devices.accesses += 1;
+            for core in &mut self.cores {
+                core.remove(line);
+            }
+            match (self.device_ways, self.shared.touch(line)) {
+                (Some(_), Some(place)) => self.shared.set_dirty(place),
+                (Some(ways), None) => self.put_into_shared(Agent::Device, line, true, ways),
+                (None, _) => {
+                    self.shared.remove(line);
+                    self.devices.memory_writes += 1;
+                }
+            }
+        }
+    }
+
+    /// A device reads lines. What isn't in any level is read from memory, and not kept.
+    pub fn device_read(&mut self, address: u64, bytes: u64) {
+        for line in lines(address, bytes) {
+            self.devices.accesses += 1;
+            let is_near = self.cores.iter().any(|core| core.second.find(line).is_some())
+                || self.shared.find(line).is_some();
+            self.devices.memory_reads += u64::from(!is_near);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Agent {
+    Core(usize),
+    Device,
+}
+
+/// The lines that bytes lie in.
+#[inline]
+fn lines(address: u64, bytes: u64) -> std::ops::Range<u64> {
+    let first = address / LINE_BYTES;
+    let end = if bytes == 0 { first } else { (address + bytes - 1) / LINE_BYTES + 1 };
+    first..end
+}
+
+#[cfg(test)]
+mod tests;
