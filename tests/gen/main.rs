@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod errors;
+mod memif;
 mod methods;
 mod namespaces;
 mod replay;

@@ -3,49 +3,18 @@
 mod common;
 
 use common::{connected, exchange, lengths, pool, until};
-use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use warmlane_mem::{LaneThread, Pool};
 use warmlane_memif::{Connector, MemifOptions, MemifPort, Mode, Role, open};
 use warmlane_testkit::process::Process;
 use warmlane_testkit::requirements;
+use warmlane_testkit::testpmd::Testpmd;
 
-/// What testpmd is to be.
-struct Peer<'a> {
-    /// Of the device.
-    device: &'a str,
-    /// Bytes of data in its buffers.
-    buffers: usize,
-    queues: usize,
-    /// More arguments for DPDK itself.
-    more: &'a [&'a str],
-}
-
-/// One testpmd at a time: its threads poll without a pause, all on one CPU.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Starts testpmd, which sends back each packet by the port that it came by.
-fn testpmd(socket: &str, peer: &Peer<'_>) -> Process {
+/// A testpmd behind a socket, with the device's other arguments.
+fn testpmd(socket: &str, peer: &Testpmd<'_>) -> Process {
     let device = format!("net_memif0,socket={socket},socket-abstract=no,{}", peer.device);
-    let mut command = Command::new("dpdk-testpmd");
-    // Its own CPUs are the first ones, and whatever else runs there.
-    command.args(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--log-level=pmd.net.memif:debug"]);
-    command.args([
-        "--lcores",
-        "0@0,1@0",
-        "--file-prefix",
-        &format!("memif{}", socket.len() + std::process::id() as usize),
-    ]);
-    command.args(peer.more).args(["--vdev", &device, "--"]);
-    command.args(["--forward-mode=io", "--port-topology=loop", "--auto-start", "--total-num-mbufs=8192"]);
-    command.args(["--nb-cores=1", "--stats-period=1", "--burst=32", "--no-flush-rx"]);
-    command.arg(format!("--mbuf-size={}", peer.buffers + 128));
-    command.args([format!("--rxq={}", peer.queues), format!("--txq={}", peer.queues)]);
-    Process::spawn(&mut command)
+    let more = [peer.more, &["--log-level=pmd.net.memif:debug"]].concat();
+    Testpmd { device: &device, more: &more, ..*peer }.start()
 }
 
 /// Sends packets of all lengths to testpmd, each of our queues in turn, and compares what comes back.
@@ -58,11 +27,11 @@ fn echoes(port: &mut MemifPort, pool: &Pool) {
     }
 }
 
-fn against(role: Role, mode: Mode, peer: &Peer<'_>, change: impl Fn(&mut MemifOptions)) {
+fn against(role: Role, mode: Mode, peer: &Testpmd<'_>, change: impl Fn(&mut MemifOptions)) {
     if !requirements::programs(&["dpdk-testpmd"]) {
         return;
     }
-    let _alone = alone();
+    let _alone = Testpmd::alone();
     let _lane = LaneThread::enter();
     let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
     let socket = folder.path().join("memif.sock").to_str().unwrap().to_owned();
@@ -83,8 +52,8 @@ fn against(role: Role, mode: Mode, peer: &Peer<'_>, change: impl Fn(&mut MemifOp
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 
-const CLIENT: Peer<'_> = Peer { device: "role=client", buffers: 2048, queues: 1, more: &[] };
-const SERVER: Peer<'_> = Peer { device: "role=server", ..CLIENT };
+const CLIENT: Testpmd<'_> = Testpmd { device: "role=client", buffers: 2048, queues: 1, more: &[] };
+const SERVER: Testpmd<'_> = Testpmd { device: "role=server", ..CLIENT };
 
 #[test]
 fn our_server_and_its_client() {
@@ -104,16 +73,16 @@ fn our_client_without_copies_and_its_server() {
 /// Jumbo frames in one buffer of theirs and several of ours, and the other way round; three rings.
 #[test]
 fn several_rings_and_other_sizes() {
-    let queues = Peer { device: "role=server,rsize=8", queues: 3, ..CLIENT };
+    let queues = Testpmd { device: "role=server,rsize=8", queues: 3, ..CLIENT };
     against(Role::Client, Mode::Copy, &queues, |options| options.ring_size = 256);
-    let jumbo = Peer { device: "role=client,bsize=9216,rsize=7", buffers: 9216, ..CLIENT };
+    let jumbo = Testpmd { device: "role=client,bsize=9216,rsize=7", buffers: 9216, ..CLIENT };
     against(Role::Server, Mode::Copy, &jumbo, |_| {});
 }
 
 /// Its memory is not sealed then, so it has to be trusted.
 #[test]
 fn our_server_and_its_client_without_copies() {
-    let peer = Peer { device: "role=client,zero-copy=yes", more: &["--single-file-segments"], ..CLIENT };
+    let peer = Testpmd { device: "role=client,zero-copy=yes", more: &["--single-file-segments"], ..CLIENT };
     against(Role::Server, Mode::Copy, &peer, |options| options.allow_unsealed = true);
 }
 
@@ -122,7 +91,7 @@ fn a_killed_testpmd_comes_back() {
     if !requirements::programs(&["dpdk-testpmd"]) {
         return;
     }
-    let _alone = alone();
+    let _alone = Testpmd::alone();
     let _lane = LaneThread::enter();
     let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
     for (role, peer) in [(Role::Server, CLIENT), (Role::Client, SERVER)] {

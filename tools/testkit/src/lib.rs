@@ -4,6 +4,7 @@
 //! - [`namespace`] makes network namespaces and the links between them, and takes them away again.
 //! - [`process`] runs programs, the `warmlane` command above all, and reads what they say.
 //! - [`queues`] are ports' queues without a port, for what stands between them.
+//! - [`testpmd`] is DPDK's, to talk to.
 //! - [`requirements`] says loudly what is skipped for want of what; [`promise`] checks figures that only an idle machine can keep.
 //!
 //! It promises that whatever it made is gone when a test ends, also one that fails, and that it uses none of the code
@@ -18,6 +19,7 @@ pub mod promise;
 pub mod queues;
 mod report;
 pub mod requirements;
+pub mod testpmd;
 pub mod traffic;
 
 pub use report::Report;
