@@ -11,6 +11,8 @@ drop_reasons! {
         Incomplete: "incomplete", Loss;
         /// A packet is longer than 65,535 bytes, or would take more than 255 buffers.
         TooLarge: "too-large", Loss;
+        /// The other side cut its memory short while packets were copied out of it.
+        CutShort: "cut-short", Loss;
     }
 }
 

@@ -24,6 +24,8 @@ trait Locate: Copy {
     fn locate(self, slot: usize, descriptor: Descriptor) -> Option<NonNull<u8>>;
     /// An address to prefetch, unchecked.
     fn hint(self, slot: usize, descriptor: Descriptor) -> *const u8;
+    /// Whether some of what was located has been zeros instead.
+    fn is_lost(self) -> bool;
 }
 
 impl Locate for &PeerMemory {
@@ -35,6 +37,11 @@ impl Locate for &PeerMemory {
     #[inline(always)]
     fn hint(self, _slot: usize, descriptor: Descriptor) -> *const u8 {
         PeerMemory::hint(self, descriptor.region, descriptor.offset)
+    }
+
+    #[inline(always)]
+    fn is_lost(self) -> bool {
+        PeerMemory::is_lost(self)
     }
 }
 
@@ -48,6 +55,11 @@ impl Locate for OwnBuffers {
     #[inline(always)]
     fn hint(self, slot: usize, _descriptor: Descriptor) -> *const u8 {
         self.place(slot).as_ptr()
+    }
+
+    #[inline(always)]
+    fn is_lost(self) -> bool {
+        false
     }
 }
 
@@ -204,8 +216,14 @@ impl Intake {
         }
         // SAFETY: taken above and not used.
         unsafe { self.region.free_raw(&self.indices[used..taken]) };
-        self.counters.packets().add((burst.len() - before) as u64);
-        self.counters.bytes().add(bytes);
+        if place.is_lost() {
+            // Nobody knows which of them have zeros instead of data.
+            self.counters.drops().count(ReceiveDrop::CutShort, (burst.len() - before) as u64);
+            burst.truncate(before);
+        } else {
+            self.counters.packets().add((burst.len() - before) as u64);
+            self.counters.bytes().add(bytes);
+        }
         next.wrapping_add(done)
     }
 

@@ -126,9 +126,9 @@ impl Member {
     fn check(&mut self, now: Instant) {
         let Some(channel) = &self.channel else { return };
         let reason = match &channel.phase {
-            Phase::Up(connection) => connection
-                .broken()
-                .or_else(|| connection.peer.is_lost().then_some("the client has cut its memory short")),
+            // Whatever else a queue found there then are zeros.
+            Phase::Up(connection) if connection.peer.is_lost() => Some("the client has cut its memory short"),
+            Phase::Up(connection) => connection.broken(),
             _ => channel
                 .deadline
                 .is_some_and(|deadline| deadline <= now)

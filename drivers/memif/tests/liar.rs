@@ -378,6 +378,58 @@ fn a_client_that_lies_in_the_rings() {
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 
+/// Its packets are in front of the server, or the server's are to go to it, when its file is cut short: behind the rings, or all of it.
+#[test]
+fn a_client_that_cuts_its_memory_short() {
+    let _alone = alone();
+    let _lane = LaneThread::enter();
+    let folder = tempfile::tempdir().unwrap();
+    let [socket, other_socket] =
+        ["memif.sock", "other.sock"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    let (mut connector, pool) = (Connector::default(), pool());
+    let secret = Some("word".to_owned());
+    let options = MemifOptions { secret, allow_unsealed: true, ..MemifOptions::new(&socket, Role::Server) };
+    let mut port = open("server", &options, 1, &pool, &mut connector).unwrap();
+    // Somebody else's, through which packets go all the time.
+    let others = [Role::Server, Role::Client];
+    let [mut other_server, mut other_client] = others.map(|role| {
+        open("other", &MemifOptions::new(&other_socket, role), 1, &pool, &mut connector).unwrap()
+    });
+    until("the others are connected", || connected(&other_client) && connected(&other_server));
+    for (number, (left, transmit)) in
+        [(4096, false), (0, false), (4096, true), (0, true)].into_iter().enumerate()
+    {
+        let (liar, file) = (Liar::new(&socket), region(SealFlags::empty()));
+        liar.shake_hands(&file);
+        let memory = Shared::new(&file);
+        until("the server knows", || connected(&port));
+        let mut burst = Burst::new();
+        assert_eq!(port.port.receive[0].receive(&mut burst), 0);
+        // 20 packets in the ring to the server, 20 empty buffers in the other one.
+        memory.write(6, &20_u16.to_ne_bytes());
+        memory.write(2048 + 6, &20_u16.to_ne_bytes());
+        ftruncate(&file, left).unwrap();
+        if transmit {
+            pool.take_burst(&mut burst, 10);
+            burst.iter_mut().for_each(|packet| packet.fill(&[1; 60]).unwrap());
+            port.port.transmit[0].transmit(&mut burst);
+            burst.clear();
+        }
+        until("the connection is over", || {
+            assert_eq!(port.port.receive[0].receive(&mut burst), 0, "zeros are no packets");
+            !connected(&port)
+        });
+        let status = port.monitor.status().unwrap();
+        assert!(status.reason.contains("cut its memory short"), "{number}: {}", status.reason);
+        drop(memory);
+        let (from, to) = (&mut other_client.port.transmit[0], &mut other_server.port.receive[0]);
+        exchange(&pool, &mut **from, &mut **to, &[60, 1514, 9000], usize::MAX);
+    }
+    assert_eq!(port.port.receive[0].counters().packets(), 0);
+    drop((port, other_server, other_client));
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
 #[test]
 fn a_server_that_lies_in_the_rings() {
     let _alone = alone();
