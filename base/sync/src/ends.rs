@@ -195,6 +195,7 @@ mod tests {
     const CHILD: &str = "WARMLANE_SYNC_TOO_MANY_PRODUCERS";
 
     #[test]
+    #[cfg_attr(miri, ignore = "it starts a process")]
     fn one_producer_too_many_ends_the_process() {
         let test = "ends::tests::one_producer_too_many_ends_the_process";
         let (producer, consumer) = mpsc::ring::<u32>(2).unwrap();

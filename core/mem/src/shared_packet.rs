@@ -193,6 +193,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it starts a process")]
     fn one_holder_too_many_ends_the_process() {
         let test = "shared_packet::tests::one_holder_too_many_ends_the_process";
         if std::env::var_os(CHILD).is_some() {

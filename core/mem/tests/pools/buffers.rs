@@ -148,6 +148,7 @@ fn what_ports_demand_is_met() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it starts a process")]
 fn another_process_can_have_the_memory_as_a_file() {
     let pool = pool(PoolKind::Depot, 4);
     let mut packets = take_all(&pool);
