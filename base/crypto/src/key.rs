@@ -51,14 +51,21 @@ impl TrafficKey {
     /// # Errors
     /// [`KeyError`] for any other length.
     pub fn new(key: &[u8], vector: [u8; BLOCK]) -> Result<Self, KeyError> {
-        let wrong = KeyError::Length { length: key.len() };
-        let schedule = match key.len() {
-            8 => return Err(KeyError::Des),
-            16 => Schedule::Aes128(Box::new(Aes128::new_from_slice(key).map_err(|_| wrong)?)),
-            32 => Schedule::Aes256(Box::new(Aes256::new_from_slice(key).map_err(|_| wrong)?)),
-            _ => return Err(wrong),
-        };
-        Ok(Self { schedule, vector })
+        if let Ok(key) = key.try_into() {
+            return Ok(Self::aes128(key, vector));
+        }
+        match key.len() {
+            8 => Err(KeyError::Des),
+            length => {
+                let cipher = Aes256::new_from_slice(key).map_err(|_| KeyError::Length { length })?;
+                Ok(Self { schedule: Schedule::Aes256(Box::new(cipher)), vector })
+            }
+        }
+    }
+
+    /// A key of 16 bytes.
+    pub fn aes128(key: &[u8; 16], vector: [u8; BLOCK]) -> Self {
+        Self { schedule: Schedule::Aes128(Box::new(Aes128::new(key.into()))), vector }
     }
 
     #[inline]

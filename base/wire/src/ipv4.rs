@@ -291,8 +291,9 @@ impl Ipv4Fields<'_> {
         }
     }
 
-    /// The fixed part of the header, with its checksum. The caller has checked the lengths.
-    pub(crate) fn header(&self, protocol: IpProtocol, total_length: u16) -> [u8; HEADER_LENGTH] {
+    /// The fixed part of the header, with its checksum. Options count in it, but don't fit in these bytes: who has some appends
+    /// them, and has checked that lengths are as they may be.
+    pub fn header(&self, protocol: IpProtocol, total_length: u16) -> [u8; HEADER_LENGTH] {
         let words = (HEADER_LENGTH + self.options.len()) / 4;
         let flags = (u16::from(self.dont_fragment) << 14) | (u16::from(self.more_fragments) << 13);
         let [l0, l1] = total_length.to_be_bytes();

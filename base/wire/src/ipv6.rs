@@ -314,7 +314,7 @@ impl Ipv6Fields<'_> {
     }
 
     /// The fixed header. `upper` is the upper layer's protocol, `payload_length` counts extension headers too.
-    pub(crate) fn header(&self, upper: IpProtocol, payload_length: u16) -> [u8; HEADER_LENGTH] {
+    pub fn header(&self, upper: IpProtocol, payload_length: u16) -> [u8; HEADER_LENGTH] {
         let first = self.extensions.first().map_or(upper, |(protocol, _)| *protocol);
         let word = 0x6000_0000 | (u32::from(self.traffic_class) << 20) | (self.flow_label & 0x000f_ffff);
         let [l0, l1] = payload_length.to_be_bytes();

@@ -3,6 +3,7 @@
 
 use thiserror::Error;
 use warmlane_crypto::TrafficKey;
+use warmlane_sync::mailbox::Receiver;
 
 /// How many security association identifiers there are: 14 bits.
 const IDENTIFIERS: usize = 1 << 14;
@@ -100,6 +101,38 @@ impl Keyring {
     #[inline]
     fn association(&self, said: u16) -> Option<&Association> {
         self.associations.get(usize::from(*self.places.get(usize::from(said))?))
+    }
+}
+
+/// A key for a lane that is running.
+#[derive(Debug)]
+pub struct KeyChange {
+    /// The security association.
+    pub said: u16,
+    /// The key's sequence number.
+    pub sequence: u8,
+    /// The key.
+    pub key: TrafficKey,
+}
+
+/// A keyring on a lane, and where its changes come from. Only changes that [`Keyring::install`] takes may be sent.
+pub(crate) struct LaneKeys {
+    pub(crate) keys: Keyring,
+    changes: Option<Receiver<KeyChange>>,
+}
+
+impl LaneKeys {
+    pub(crate) const fn new(keys: Keyring, changes: Option<Receiver<KeyChange>>) -> Self {
+        Self { keys, changes }
+    }
+
+    /// Takes a change if there is one; says whether there was. At most one a poll, as a key takes as long as some packets.
+    #[inline]
+    pub(crate) fn change(&mut self) -> bool {
+        let Some(change) = self.changes.as_mut().and_then(|changes| changes.receive().ok()) else {
+            return false;
+        };
+        self.keys.install(change.said, change.sequence, change.key).is_ok()
     }
 }
 

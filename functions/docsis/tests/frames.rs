@@ -1,21 +1,15 @@
 //! Frames made by the lower MAC and read by the other end.
 
-use std::sync::LazyLock;
+mod common;
 
+use common::pool;
 use proptest::prelude::*;
 use warmlane_crypto::TrafficKey;
 use warmlane_docsis::keys::Keyring;
 use warmlane_docsis::lower::{Framing, LowerDrop, add_header, protect};
 use warmlane_docsis::modem::{Decoded, ModemDrop, decode};
-use warmlane_mem::{Packet, Pool, PoolConfig};
+use warmlane_mem::{Packet, Pool};
 use warmlane_wire::docsis::{DownstreamService, HEADER_LENGTH, Sequencing};
-
-/// One for all tests: each packet is freed before the next is taken.
-fn pool() -> &'static Pool {
-    static POOL: LazyLock<Pool> =
-        LazyLock::new(|| Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).expect("a pool"));
-    &POOL
-}
 
 fn keys() -> Keyring {
     let mut keys = Keyring::new();

@@ -1,7 +1,14 @@
 //! The lower MAC: frames, CRCs, encryption.
 
+mod counters;
+mod depi;
 mod framing;
 mod reason;
+mod stage;
 
+pub use counters::{LowerCounters, LowerCountersView};
+pub use depi::{Finished, MINIMUM_MTU, Segmenter, Tunnel, TunnelAddresses, TunnelError};
 pub use framing::{Framing, LONGEST_PAYLOAD, add_header, protect};
 pub use reason::LowerDrop;
+pub use stage::{LowerError, LowerMac};
+pub(crate) use stage::{cycles_of, first_keys};

@@ -11,5 +11,9 @@ drop_reasons! {
         TooLong: "too-long", Warning;
         /// The security association has no key.
         NoKey: "no-key", Loss;
+        /// The packet has no service flow or channel that the lower MAC knows.
+        UnknownFlow: "unknown-flow", Loss;
+        /// The pool had no buffer for a packet to the remote PHY.
+        NoBuffer: "no-buffer", Loss;
     }
 }

@@ -5,6 +5,16 @@ use warmlane_port::drop_reasons;
 drop_reasons! {
     /// Why the other end dropped a packet or a MAC frame.
     pub enum ModemDrop {
+        /// The packet isn't L2TPv3 over IP.
+        NotTunnel: "not-a-tunnel-packet", Notice;
+        /// The L2TPv3 session isn't one of ours.
+        UnknownSession: "unknown-session", Notice;
+        /// The PSP header or its segment table doesn't fit the packet.
+        Psp: "psp", Warning;
+        /// The packet is older than one that came before it.
+        LatePacket: "late-packet", Notice;
+        /// A MAC frame of which a segment is missing.
+        Incomplete: "incomplete-frame", Loss;
         /// The MAC header is cut short or reserved, or its lengths don't fit the frame.
         Header: "header", Warning;
         /// The header check sequence is wrong.
@@ -19,5 +29,11 @@ drop_reasons! {
         NoKey: "no-key", Loss;
         /// The CRC is wrong: the frame was damaged, or encrypted with another key.
         Crc: "crc", Warning;
+        /// The frame came after one of its DSID that was let go before it, or came twice.
+        LateFrame: "late-frame", Notice;
+        /// The pool had no buffer for a frame.
+        NoBuffer: "no-buffer", Loss;
+        /// The output did not take the frame.
+        OutputQueueFull: "output-queue-full", Loss;
     }
 }

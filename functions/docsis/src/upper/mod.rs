@@ -1,0 +1,267 @@
+//! The upper MAC: whose packet it is, whether it may pass, which service flow it is of, and when it is its turn.
+
+mod bucket;
+mod counters;
+mod fields;
+mod lookup;
+mod queues;
+mod reason;
+mod rules;
+mod scheduler;
+
+use std::borrow::Cow;
+
+use warmlane_counters::Source;
+use warmlane_lane::{Outputs, Stage};
+use warmlane_mem::{BURST_CAPACITY, Burst};
+use warmlane_sys::clock::{self, Clock};
+
+pub use counters::{
+    ChannelCounters, ChannelCountersView, FlowCounters, FlowCountersView, UpperCounters, UpperCountersView,
+};
+pub use lookup::LookupError;
+pub use reason::UpperDrop;
+pub use rules::Match;
+
+use crate::control::{Action, FilterGroup, ServiceGroup};
+use fields::Fields;
+use lookup::{Found, ModemTable};
+use scheduler::Scheduler;
+
+/// The upper MAC of one lane. Its output is `lower`.
+pub struct UpperMac {
+    table: ModemTable,
+    modems: Box<[Modem]>,
+    filters: Box<[FilterGroup]>,
+    scheduler: Scheduler,
+    counters: UpperCounters,
+    scratch: Box<Scratch>,
+}
+
+/// What is known of a modem here.
+struct Modem {
+    enforces_addresses: bool,
+    filter: Option<usize>,
+    /// Highest priority first.
+    classifiers: Box<[(Match, u32)]>,
+    primary_flow: u32,
+}
+
+/// What is known of the burst at work. All have the packets' indices.
+struct Scratch {
+    fields: [Option<Fields>; BURST_CAPACITY],
+    found: [Option<Found>; BURST_CAPACITY],
+    /// The flow, or why there is none.
+    verdicts: [Result<u32, UpperDrop>; BURST_CAPACITY],
+}
+
+const LOWER: usize = 0;
+
+/// The clock between two steps.
+struct Lap(u64);
+
+impl Lap {
+    fn next(&mut self) -> u64 {
+        let now = clock::cycles();
+        now.saturating_sub(std::mem::replace(&mut self.0, now))
+    }
+}
+
+impl UpperMac {
+    /// The upper MAC of a service group that was [checked](ServiceGroup::check).
+    ///
+    /// # Errors
+    /// [`LookupError`], if the table of addresses can't be made.
+    pub fn new(group: &ServiceGroup) -> Result<Self, LookupError> {
+        let modems = group.modems.iter().map(|modem| {
+            let mut classifiers = modem.classifiers.clone();
+            classifiers.sort_by_key(|classifier| std::cmp::Reverse(classifier.priority));
+            Modem {
+                enforces_addresses: modem.enforces_addresses,
+                filter: modem.filter,
+                classifiers: classifiers.iter().map(|found| (found.matches, found.flow as u32)).collect(),
+                primary_flow: modem.primary_flow as u32,
+            }
+        });
+        Ok(Self {
+            table: ModemTable::new(group)?,
+            modems: modems.collect(),
+            filters: group.filters.clone().into(),
+            scheduler: Scheduler::new(group, Clock::calibrated().cycles_per_second()),
+            counters: UpperCounters::new(),
+            scratch: Box::new(Scratch {
+                fields: [None; BURST_CAPACITY],
+                found: [None; BURST_CAPACITY],
+                verdicts: [Err(UpperDrop::Truncated); BURST_CAPACITY],
+            }),
+        })
+    }
+
+    /// What it counts.
+    pub fn view(&self) -> UpperCountersView {
+        self.counters.view()
+    }
+
+    /// What it counts of each service flow, in their order.
+    pub fn flow_counters(&self) -> Vec<FlowCountersView> {
+        self.scheduler.flow_counters()
+    }
+
+    /// What it counts of each channel, in their order.
+    pub fn channel_counters(&self) -> Vec<ChannelCountersView> {
+        self.scheduler.channel_counters()
+    }
+
+    /// Sends what is due.
+    #[inline]
+    fn dispatch(&mut self, now: u64, ignores_rates: bool, outputs: &mut Outputs<'_>) -> usize {
+        if self.scheduler.count() == 0 || !has_space(outputs) {
+            return 0;
+        }
+        let sent = self.scheduler.dispatch(now, ignores_rates, &self.counters, |packet| {
+            outputs.send(LOWER, packet);
+            has_space(outputs)
+        });
+        self.counters.transferred().add(sent as u64);
+        sent
+    }
+}
+
+/// Whether the lower MAC takes another packet. Where there is none, all are taken, and lost.
+#[inline]
+fn has_space(outputs: &mut Outputs<'_>) -> bool {
+    match outputs.burst(LOWER) {
+        Some(burst) => burst.space() > 0 || outputs.make_space(LOWER),
+        None => true,
+    }
+}
+
+impl Stage for UpperMac {
+    #[inline]
+    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        let Self { table, modems, filters, scheduler, counters, scratch } = self;
+        let Scratch { fields, found, verdicts } = &mut **scratch;
+        let count = burst.len().min(BURST_CAPACITY);
+        counters.received().add(count as u64);
+        let mut lap = Lap(clock::cycles());
+
+        for packet in burst.iter() {
+            packet.prefetch();
+        }
+        for (packet, fields) in burst.iter().zip(&mut *fields) {
+            *fields = Fields::of(packet.data());
+        }
+        table.look_up(&fields[..count], &mut found[..count]);
+        counters.cm_lookup_packets().add(count as u64);
+        counters.cm_lookup_cycles().add(lap.next());
+
+        let packets = found[..count].iter().zip(&fields[..count]).zip(&mut verdicts[..count]);
+        let mut matched = 0;
+        for ((found, fields), verdict) in packets {
+            matched += u64::from(found.is_some());
+            *verdict = match (found, fields) {
+                (_, None) => Err(UpperDrop::Truncated),
+                (None, _) => Err(UpperDrop::UnknownModem),
+                (Some(found), Some(fields)) => {
+                    let enforces =
+                        modems.get(found.modem as usize).is_some_and(|modem| modem.enforces_addresses);
+                    let is_unlisted = enforces && !found.by_address && fields.ip.is_some();
+                    if is_unlisted { Err(UpperDrop::UnlistedAddress) } else { Ok(found.modem) }
+                }
+            };
+        }
+        counters.matched().add(matched);
+        counters.unmatched().add(count as u64 - matched);
+        counters.sub_mgmt_packets().add(count as u64);
+        counters.sub_mgmt_cycles().add(lap.next());
+
+        let (mut permitted, mut unfiltered, mut filtered) = (0, 0, 0);
+        for (fields, verdict) in fields[..count].iter().zip(&mut verdicts[..count]) {
+            let (Ok(modem), Some(fields)) = (*verdict, fields) else { continue };
+            filtered += 1;
+            let filter = modems.get(modem as usize).and_then(|modem| filters.get(modem.filter?));
+            let rule = filter.and_then(|filter| filter.rules.iter().find(|rule| rule.matches.holds(fields)));
+            let action = rule.map(|rule| rule.action);
+            permitted += u64::from(action == Some(Action::Permit));
+            unfiltered += u64::from(action.is_none());
+            if action.or(filter.map(|filter| filter.otherwise)) == Some(Action::Deny) {
+                *verdict = Err(UpperDrop::Filtered);
+            }
+        }
+        counters.permitted().add(permitted);
+        counters.unfiltered().add(unfiltered);
+        counters.filtering_packets().add(filtered);
+        counters.filtering_cycles().add(lap.next());
+
+        let (mut classified, mut unclassified) = (0, 0);
+        for (fields, verdict) in fields[..count].iter().zip(&mut verdicts[..count]) {
+            let (Ok(number), Some(fields)) = (*verdict, fields) else { continue };
+            let Some(modem) = modems.get(number as usize) else { continue };
+            let classifier = modem.classifiers.iter().find(|(matches, _)| matches.holds(fields));
+            classified += u64::from(classifier.is_some());
+            unclassified += u64::from(classifier.is_none());
+            *verdict = Ok(classifier.map_or(modem.primary_flow, |(_, flow)| *flow));
+        }
+        counters.classified().add(classified);
+        counters.unclassified().add(unclassified);
+        counters.classification_packets().add(classified + unclassified);
+        counters.classification_cycles().add(lap.next());
+
+        let now = lap.0;
+        let mut queued = 0;
+        for (packet, verdict) in burst.drain().zip(&verdicts[..count]) {
+            let queue = verdict.and_then(|flow| scheduler.push(flow, packet, now));
+            match queue {
+                Ok(()) => queued += 1,
+                Err(reason) => counters.drops().count(reason, 1),
+            }
+        }
+        self.dispatch(now, false, outputs);
+        self.counters.qos_packets().add(queued);
+        self.counters.qos_cycles().add(lap.next());
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("upper MAC")
+    }
+
+    fn output_count(&self) -> usize {
+        1
+    }
+
+    fn output_name(&self, _output: usize) -> Cow<'static, str> {
+        Cow::Borrowed("lower")
+    }
+
+    fn passes_on(&self) -> bool {
+        false
+    }
+
+    fn is_polled(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn poll(&mut self, now: u64, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        if outputs.must_wait() {
+            return 0;
+        }
+        let sent = self.dispatch(now, false, outputs);
+        if sent > 0 {
+            self.counters.qos_cycles().add(clock::cycles().saturating_sub(now));
+        }
+        sent
+    }
+
+    fn is_done(&self) -> bool {
+        self.scheduler.count() == 0
+    }
+
+    fn finish(&mut self, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        self.dispatch(clock::cycles(), true, outputs)
+    }
+
+    fn counters(&self) -> Vec<Box<dyn Source>> {
+        vec![Box::new(self.view())]
+    }
+}

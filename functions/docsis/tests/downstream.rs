@@ -1,0 +1,344 @@
+//! Packets through the upper MAC, the lower MAC and the other end.
+
+mod common;
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use common::pool;
+use warmlane_docsis::control::{
+    Action, Classifier, ConfigError, FilterGroup, FilterRule, Generated, ServiceFlow, ServiceGroup, generate,
+};
+use warmlane_docsis::keys::KeyChange;
+use warmlane_docsis::lower::{LowerMac, TunnelAddresses};
+use warmlane_docsis::modem::{ModemDrop, Modems};
+use warmlane_docsis::upper::{FlowCountersView, Match, UpperDrop, UpperMac};
+use warmlane_lane::{KeptOutputs, Stage};
+use warmlane_mem::{Burst, Packet};
+use warmlane_sync::mailbox::{self, Sender};
+use warmlane_sys::clock;
+use warmlane_wire::{Frame, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress};
+
+/// How long a test waits for what must come.
+const LONG: Duration = Duration::from_secs(300);
+
+fn small(modems: u16) -> ServiceGroup {
+    let mut group = generate(&Generated { modems, ofdm: 3, sc_qam: 2, maximum_rate: None });
+    // On a busy machine a test may be held up for longer than a modem would wait.
+    (group.limits.resequencing, group.limits.age) = (LONG, LONG);
+    group
+}
+
+/// A UDP packet to a modem, with a number in it.
+fn frame(modem: u16, traffic_class: u8, number: u32, length: usize) -> Vec<u8> {
+    let [_, a, b, c] = (u32::from(modem) + 1).to_be_bytes();
+    let mut payload = vec![number as u8; length.max(4)];
+    payload[..4].copy_from_slice(&number.to_be_bytes());
+    let addresses = Ipv4Fields::new(Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(10, a, b, c));
+    Frame::new()
+        .ethernet(MacAddress([2, 0xca, 0xb1, a, b, c]), MacAddress([2, 0, 0, 0, 0, 9]))
+        .ipv4(Ipv4Fields { traffic_class, ..addresses })
+        .udp(5, 6)
+        .payload(&payload)
+        .to_vec()
+        .expect("a frame")
+}
+
+/// All three with what is between them.
+struct Downstream {
+    upper: (UpperMac, KeptOutputs),
+    lower: (LowerMac, KeptOutputs),
+    modems: (Modems, KeptOutputs),
+    /// New keys for the lower MAC and for modems.
+    keys: [Sender<KeyChange>; 2],
+    delivered: Vec<Vec<u8>>,
+}
+
+impl Downstream {
+    fn new(group: &ServiceGroup) -> Self {
+        group.check().expect("a service group");
+        let [(lower_keys, lower_changes), (modem_keys, modem_changes)] =
+            [0; 2].map(|_| mailbox::mailbox(64).expect("a mailbox"));
+        let upper = UpperMac::new(group).expect("an upper MAC");
+        let lower = LowerMac::new(group, pool().clone(), Some(lower_changes)).expect("a lower MAC");
+        let modems = Modems::new(group, pool().clone(), Some(modem_changes)).expect("modems");
+        Self {
+            upper: with_outputs(upper),
+            lower: with_outputs(lower),
+            modems: with_outputs(modems),
+            keys: [lower_keys, modem_keys],
+            delivered: Vec::new(),
+        }
+    }
+
+    fn offer<'a>(&mut self, frames: impl IntoIterator<Item = &'a Vec<u8>>) {
+        let mut burst = Burst::new();
+        for frame in frames {
+            let mut packet = pool().take().expect("a buffer");
+            packet.fill(frame).expect("space");
+            burst.push(packet).expect("space in the burst");
+        }
+        self.upper.0.process(&mut burst, &mut self.upper.1.outputs());
+        self.carry(|_| true);
+    }
+
+    /// Carries on what is between the stages. `passes` says which packets of the tunnel are not lost.
+    fn carry(&mut self, mut passes: impl FnMut(&Packet) -> bool) {
+        let none = &mut Burst::new();
+        self.upper.0.poll(clock::cycles(), none, &mut self.upper.1.outputs());
+        hand_over(&mut self.upper.1, &mut self.lower, |_| true);
+        self.lower.0.poll(clock::cycles(), none, &mut self.lower.1.outputs());
+        hand_over(&mut self.lower.1, &mut self.modems, &mut passes);
+        self.modems.0.poll(clock::cycles(), none, &mut self.modems.1.outputs());
+        let came = self.modems.1.burst(0).drain().map(|packet| packet.data().to_vec());
+        self.delivered.extend(came);
+    }
+
+    fn carry_until(&mut self, mut done: impl FnMut(&Self) -> bool) {
+        let began = Instant::now();
+        while !done(self) {
+            assert!(began.elapsed() < LONG, "{:?} {:?}", self.lower.0.view(), self.modems.0.view());
+            self.carry(|_| true);
+        }
+    }
+
+    fn drops(&self, reason: UpperDrop) -> u64 {
+        self.upper.0.view().drops().get(reason)
+    }
+}
+
+fn with_outputs<S: Stage>(stage: S) -> (S, KeptOutputs) {
+    let outputs = KeptOutputs::of(&stage);
+    (stage, outputs)
+}
+
+fn hand_over(
+    from: &mut KeptOutputs,
+    to: &mut (impl Stage, KeptOutputs),
+    mut passes: impl FnMut(&Packet) -> bool,
+) {
+    let mut burst = Burst::with_limit(warmlane_mem::BURST_CAPACITY);
+    from.burst(0).move_to(&mut burst);
+    burst.retain(|packet| passes(packet));
+    if !burst.is_empty() {
+        to.0.process(&mut burst, &mut to.1.outputs());
+    }
+}
+
+/// Frames of each modem, in the order in which they were delivered.
+fn by_modem(frames: &[Vec<u8>]) -> Vec<Vec<&Vec<u8>>> {
+    let mut all: Vec<Vec<&Vec<u8>>> = Vec::new();
+    for frame in frames {
+        match all.iter_mut().find(|modem| modem[0][..6] == frame[..6]) {
+            Some(modem) => modem.push(frame),
+            None => all.push(vec![frame]),
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn each_packet_comes_once_and_in_order() {
+    let v6 = TunnelAddresses::V6 {
+        source: "2001:db8::1".parse().unwrap(),
+        destination: "2001:db8::2".parse().unwrap(),
+    };
+    for (encryption, crc, addresses) in
+        [(true, true, None), (false, true, None), (true, false, None), (true, true, Some(v6))]
+    {
+        let mut group = small(10);
+        (group.encryption, group.crc) = (encryption, crc);
+        group.tunnel.addresses = addresses.unwrap_or(group.tunnel.addresses);
+        let mut downstream = Downstream::new(&group);
+        let lengths = [4, 18, 466, 1_472];
+        let frames: Vec<_> = (0..2_000)
+            .map(|number| frame((number % 10) as u16, 0, number, lengths[number as usize / 10 % 4]))
+            .collect();
+        for burst in frames.chunks(50) {
+            downstream.offer(burst);
+        }
+        downstream.carry_until(|downstream| downstream.delivered.len() == 2_000);
+        assert_eq!(by_modem(&downstream.delivered), by_modem(&frames));
+        let (upper, lower, modems) =
+            (downstream.upper.0.view(), downstream.lower.0.view(), downstream.modems.0.view());
+        assert_eq!((upper.balance(), lower.balance(), modems.drops().total()), (0, 0, 0));
+        assert_eq!(lower.encrypted(), if encryption { 2_000 } else { 0 });
+        assert_eq!(lower.crcs(), if crc { 2_000 } else { 0 });
+        assert!(lower.depi_full() > 0 && lower.depi_segments() >= 2_000);
+    }
+}
+
+#[test]
+fn keys_are_rolled_without_a_lost_frame() {
+    let group = small(4);
+    let mut downstream = Downstream::new(&group);
+    let mut sent = 0_u32;
+    for roll in 1..=100 {
+        let frames: Vec<_> =
+            (0..20).map(|number| frame((number % 4) as u16, 0, sent + number, 300)).collect();
+        downstream.offer(&frames[..10]);
+        for modem in &group.modems {
+            let key = || KeyChange {
+                said: modem.said,
+                sequence: (roll % 16) as u8,
+                key: group.keys.key(modem.said, roll),
+            };
+            // The modem first: it must have the key before a frame needs it. Frames made with the one before are under way.
+            downstream.keys[1].send(key()).expect("space");
+            downstream.keys[0].send(key()).expect("space");
+        }
+        let wanted = roll * 4;
+        downstream.carry_until(|downstream| downstream.lower.0.view().keys() == wanted);
+        downstream.offer(&frames[10..]);
+        sent += 20;
+        downstream.carry_until(|downstream| downstream.delivered.len() == sent as usize);
+    }
+    let modems = downstream.modems.0.view();
+    assert_eq!((modems.keys(), modems.drops().total()), (400, 0));
+}
+
+#[test]
+fn what_the_upper_mac_drops_is_counted_by_reason() {
+    let mut group = small(3);
+    let udp = Match { protocol: Some(IpProtocol::UDP), ..Match::default() };
+    let rules = vec![FilterRule { matches: udp, action: Action::Deny }];
+    group.filters = vec![FilterGroup { rules, otherwise: Action::Permit }];
+    group.modems[2].filter = Some(0);
+    group.flows[0].queue = 5;
+    group.flows[0].maximum_rate = Some(1);
+    group.flows[0].maximum_burst = 1_522;
+    let mut downstream = Downstream::new(&group);
+    let mut unlisted = frame(1, 0, 0, 64);
+    unlisted[33] ^= 0x80;
+    let to_nobody = frame(9, 0, 0, 64);
+    downstream.offer([&vec![1; 13], &to_nobody, &unlisted, &frame(2, 0, 0, 64), &frame(0, 0, 0, 1_600)]);
+    for reason in [
+        UpperDrop::Truncated,
+        UpperDrop::UnknownModem,
+        UpperDrop::UnlistedAddress,
+        UpperDrop::Filtered,
+        UpperDrop::TooLong,
+    ] {
+        assert_eq!(downstream.drops(reason), 1, "{reason:?}");
+    }
+    let many: Vec<_> = (0..10).map(|number| frame(0, 0, number, 1_400)).collect();
+    downstream.offer(&many);
+    assert_eq!(downstream.drops(UpperDrop::QueueFull), 5, "one is queued where another has just left");
+    let flow = &downstream.upper.0.flow_counters()[0];
+    assert_eq!((flow.queued(), flow.tail_drops()), (5, 5));
+}
+
+#[test]
+fn classifiers_choose_by_priority() {
+    let mut group = small(1);
+    let video = group.flows.len();
+    group.flows.push(ServiceFlow::best_effort(0, 0));
+    let matches = Match { destination_ports: Some((6, 6)), ..Match::default() };
+    group.modems[0].classifiers.push(Classifier { priority: 10, matches, flow: video });
+    let mut downstream = Downstream::new(&group);
+    // Port 6 for all; marked ones are the other classifier's, which has a higher priority.
+    downstream.offer(&[frame(0, 0, 0, 64), frame(0, 46 << 2, 1, 64), frame(0, 0, 2, 64)]);
+    let queued: Vec<_> = downstream.upper.0.flow_counters().iter().map(FlowCountersView::queued).collect();
+    assert_eq!(queued, [0, 1, 2]);
+}
+
+#[test]
+fn ipv6_and_plain_ethernet_find_their_modem() {
+    let mut downstream = Downstream::new(&small(3));
+    let ipv6 = Frame::new()
+        .ethernet(MacAddress([2, 0, 0, 0, 0, 77]), MacAddress([2, 0, 0, 0, 0, 9]))
+        .ipv6(Ipv6Fields::new("2001:db8::1".parse().unwrap(), "fd00:ca:b1:0:0:2:0:1".parse().unwrap()))
+        .udp(5, 6)
+        .payload(b"by its address")
+        .to_vec()
+        .unwrap();
+    let plain = Frame::new()
+        .ethernet(MacAddress([2, 0xca, 0xb1, 0, 0, 3]), MacAddress([2, 0, 0, 0, 0, 9]))
+        .payload(b"by its Ethernet address")
+        .to_vec()
+        .unwrap();
+    downstream.offer([&ipv6, &plain]);
+    downstream.carry_until(|downstream| downstream.delivered.len() == 2);
+    downstream.delivered.sort();
+    let mut expected = [ipv6, plain];
+    expected.sort();
+    assert_eq!(downstream.delivered, expected);
+    assert_eq!(
+        downstream.upper.0.flow_counters().iter().map(FlowCountersView::sent).collect::<Vec<_>>(),
+        [0, 0, 1, 0, 1, 0]
+    );
+}
+
+#[test]
+fn what_is_lost_on_the_way_is_counted_and_given_up() {
+    let mut group = small(1);
+    group.limits.resequencing = Duration::from_millis(1);
+    let mut downstream = Downstream::new(&group);
+    let frames: Vec<_> = (0..200).map(|number| frame(0, 0, number, 1_000)).collect();
+    let mut number = 0;
+    for burst in frames.chunks(20) {
+        let mut packets = Burst::new();
+        for frame in burst {
+            let mut packet = pool().take().unwrap();
+            packet.fill(frame).unwrap();
+            packets.push(packet).unwrap();
+        }
+        downstream.upper.0.process(&mut packets, &mut downstream.upper.1.outputs());
+        downstream.carry(|_| {
+            number += 1;
+            number % 10 != 0
+        });
+    }
+    downstream.carry_until(|downstream| {
+        let modems = downstream.modems.0.view();
+        modems.delivered() + modems.given_up() >= 198 && downstream.modems.0.is_done()
+    });
+    let modems = downstream.modems.0.view();
+    assert!(modems.missing() > 5 && modems.drops().get(ModemDrop::Incomplete) > 0);
+    let mut sent = frames.iter();
+    assert!(downstream.delivered.iter().all(|frame| sent.any(|sent| sent == frame)), "in order, and whole");
+}
+
+#[test]
+fn service_groups_that_cannot_be_are_named() {
+    let check = |change: &dyn Fn(&mut ServiceGroup)| {
+        let mut group = small(2);
+        change(&mut group);
+        group.check().expect_err("something is wrong")
+    };
+    assert_eq!(check(&|group| group.modems.clear()), ConfigError::NoModems);
+    assert_eq!(check(&|group| group.flows[1].maximum_rate = Some(0)), ConfigError::ZeroRate { flow: 1 });
+    assert_eq!(check(&|group| group.flows[1].maximum_burst = 0), ConfigError::Burst { flow: 1, burst: 0 });
+    assert_eq!(check(&|group| group.flows[1].queue = 0), ConfigError::NoQueue { flow: 1 });
+    assert_eq!(check(&|group| group.flows[1].priority = 8), ConfigError::Priority { flow: 1, priority: 8 });
+    assert_eq!(check(&|group| group.groups[1].channels.clear()), ConfigError::EmptyGroup { group: 1 });
+    let name = || "ofdm0".to_owned();
+    assert_eq!(check(&|group| group.channels[0].rate = 0), ConfigError::ChannelRate { channel: name() });
+    let session = 0x8000_0001;
+    let twice = ConfigError::SessionTwice { channel: "ofdm1".to_owned(), session };
+    assert_eq!(check(&|group| group.channels[1].session = session), twice);
+    let modem = MacAddress([2, 0xca, 0xb0, 0, 0, 1]);
+    assert_eq!(check(&|group| group.modems[0].said = 0), ConfigError::Said { modem, said: 0 });
+    assert_eq!(check(&|group| group.modems[0].primary_flow = 2), ConfigError::ForeignFlow { modem, flow: 2 });
+    let twice = ConfigError::AddressTwice { address: "10.0.0.1".to_owned() };
+    assert_eq!(check(&|group| group.modems[1].addresses = group.modems[0].addresses.clone()), twice);
+    let overlap = |group: &mut ServiceGroup| {
+        let matches = Match { protocol: Some(IpProtocol::UDP), ..Match::default() };
+        group.modems[0].classifiers.push(Classifier { priority: 64, matches, flow: 0 });
+    };
+    assert_eq!(check(&overlap), ConfigError::Overlap { modem, priority: 64 });
+    for (change, what) in [
+        (
+            (&|group: &mut ServiceGroup| group.groups[0].channels.push(9)) as &dyn Fn(&mut ServiceGroup),
+            "channel",
+        ),
+        (&|group| group.flows[0].group = 9, "group"),
+        (&|group| group.flows[0].modem = 9, "modem"),
+        (&|group| group.modems[0].filter = Some(9), "filter group"),
+        (&|group| group.modems[0].primary_flow = 99, "service flow"),
+    ] {
+        let error = check(change);
+        assert!(matches!(error, ConfigError::NoSuch { what: found, .. } if found == what), "{error}");
+    }
+}
