@@ -8,9 +8,10 @@
 //! - `record` measures what documents quote and keeps all runs, and `figures` checks that they quote it as it is.
 //! - `fuzz` builds and runs the fuzz targets with a stable compiler.
 //! - `mutate-orderings` weakens each memory ordering of `base/sync` and sees whether a test notices.
+//! - `mutants` breaks a sample of the code of each crate and sees whether its tests notice.
 //!
 //! It promises that standard output carries results only. Except for the
-//! files that `bpf`, `gate --accept`, `record` and `figures --refill` are there to write, it does not change the working tree outside
+//! files that `bpf`, `gate --accept`, `record`, `figures --refill` and `mutants --record` are there to write, it does not change the working tree outside
 //! `target/` and the ignored folders of `fuzz/`.
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod figures;
 mod fuzz;
 mod gate;
 mod layers;
+mod mutants;
 mod mutate_orderings;
 mod record;
 #[cfg(test)]
@@ -60,6 +62,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Weaken each memory ordering of base/sync in turn and see whether a test notices
     MutateOrderings(mutate_orderings::Arguments),
+    /// Break a sample of each crate's code and see whether its tests notice (needs cargo-mutants)
+    Mutants(mutants::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +78,7 @@ fn main() -> ExitCode {
         Task::Figures(arguments) => figures::run(&arguments).map(done),
         Task::Fuzz(arguments) => fuzz::run(&arguments).map(done),
         Task::MutateOrderings(arguments) => mutate_orderings::run(&arguments).map(done),
+        Task::Mutants(arguments) => mutants::run(&arguments).map(done),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -189,7 +189,8 @@ fn experiment(name: &str, setting: &Setting) -> anyhow::Result<Value> {
     serde_json::from_str(&text).context("the experiment printed something else than its result")
 }
 
-fn date() -> anyhow::Result<String> {
+/// Now, to the minute.
+pub(crate) fn date() -> anyhow::Result<String> {
     Ok(workspace::output(Command::new("date").args(["--utc", "+%FT%RZ"]))?.trim().to_owned())
 }
 
