@@ -5,7 +5,7 @@ use std::sync::Arc;
 use warmlane_forward::control::{Config, Routes};
 use warmlane_forward::datapath::{ForwardCountersView, Forwarder, Reason};
 use warmlane_lane::{KeptOutputs, Stage as _};
-use warmlane_mem::{Burst, Pool, PoolConfig};
+use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
 use warmlane_wire::{Frame, Ipv4Fields, Ipv6Fields, MacAddress};
 
 pub(crate) const LEFT: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
@@ -112,19 +112,25 @@ impl Bench {
         self.forwarder.view()
     }
 
+    /// A packet of this frame, in as many buffers as it takes.
+    pub(crate) fn packet(&self, frame: &[u8]) -> Packet {
+        let mut packet = self.pool.take().unwrap();
+        let (first, rest) = frame.split_at(frame.len().min(self.pool.data_size()));
+        packet.fill(first).unwrap();
+        for part in rest.chunks(self.pool.data_size()) {
+            let mut segment = self.pool.take().unwrap();
+            segment.fill(part).unwrap();
+            packet.chain(segment).unwrap();
+        }
+        packet
+    }
+
     /// Forwards frames that came in by `port`; what leaves is added to `sent`.
     pub(crate) fn receive(&mut self, port: u16, frames: &[Vec<u8>]) {
         for frames in frames.chunks(64) {
             let mut burst = Burst::with_limit(64);
             for frame in frames {
-                let mut packet = self.pool.take().unwrap();
-                let (first, rest) = frame.split_at(frame.len().min(self.pool.data_size()));
-                packet.fill(first).unwrap();
-                for part in rest.chunks(self.pool.data_size()) {
-                    let mut segment = self.pool.take().unwrap();
-                    segment.fill(part).unwrap();
-                    packet.chain(segment).unwrap();
-                }
+                let mut packet = self.packet(frame);
                 packet.set_port(port);
                 burst.push(packet).unwrap();
             }

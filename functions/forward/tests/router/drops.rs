@@ -192,6 +192,40 @@ fn ipv6_errors_say_what_happened_and_quote_the_packet() {
     assert!(bench.dropped(&udp6(ipv6("2001:db8:5::1"), b""), Reason::RouteDrop).is_none());
 }
 
+/// What a link added to a short frame is no part of the packet.
+#[test]
+fn padding_is_not_quoted() {
+    let mut bench = Bench::new();
+    let no_next_header = IpProtocol(59);
+    let expired4 = to_router().ipv4(Ipv4Fields { ttl: 1, ..ipv4("203.0.113.5") }).udp(1, 2).payload(b"x");
+    let expired6 =
+        to_router().ipv6(Ipv6Fields { hop_limit: 1, ..ipv6("2001:db8:3::5") }).protocol(no_next_header);
+    let (expired4, expired6) = (expired4.to_vec().unwrap(), expired6.to_vec().unwrap());
+    let padded = |frame: &[u8]| [frame, &[0xee; 60][frame.len()..]].concat();
+    let error = bench.dropped(&padded(&expired4), Reason::TtlExpired).unwrap();
+    assert_eq!(error4(&error).1, expired4[14..]);
+    let error = bench.dropped(&padded(&expired6), Reason::HopLimitExpired).unwrap();
+    assert_eq!(error6(&error).1, expired6[14..]);
+}
+
+/// A tag is no part of what the MTU limits.
+#[test]
+fn a_vlan_takes_packets_as_large_as_its_port_does() {
+    let mut bench = Bench::new();
+    let whole = Ipv4Fields { dont_fragment: true, ..ipv4("203.0.113.200") };
+    let (_, largest) = bench.one(&udp4(whole, &[9; 1372])).unwrap();
+    assert_eq!((largest.len(), &largest[12..16]), (18 + 1400, &[0x81, 0, 0, 7][..]));
+    let error = bench.dropped(&udp4(whole, &[9; 1373]), Reason::MtuExceeded).unwrap();
+    assert_eq!(error4(&error).0, Icmpv4Message::Unreachable { code: 4, mtu: 1400 });
+    // Nor is one that is taken off.
+    let tagged = |length: usize| {
+        let frame = to_router().vlan(VlanTag::customer(3)).ipv4(whole).udp(1111, 2222);
+        frame.payload(&vec![9; length]).to_vec().unwrap()
+    };
+    assert_eq!(bench.one(&tagged(1372)).unwrap().1, largest);
+    bench.dropped(&tagged(1373), Reason::MtuExceeded).unwrap();
+}
+
 /// Whoever handed the packet to us, and however.
 #[test]
 fn errors_go_by_route() {

@@ -2,7 +2,8 @@
 
 use crate::bench::{Bench, CONFIG, ipv4, to_router, udp4};
 use proptest::prelude::*;
-use warmlane_forward::datapath::Reason;
+use warmlane_forward::datapath::{Forwarder, Reason};
+use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Checksum, PoolConfig};
 use warmlane_wire::{Addresses, IpProtocol, Ipv4Fields, ipv4 as v4, udp};
 
@@ -79,6 +80,24 @@ fn without_buffers_nothing_half_is_sent() {
     let pool = PoolConfig { buffers: 2, data_size: 2048, ..PoolConfig::default() };
     let mut bench = Bench::with(CONFIG, &pool);
     bench.dropped(&udp4(ipv4("203.0.113.5"), &[5; 1400]), Reason::NoBuffer);
+}
+
+/// Without its last fragment a packet can't be put together; the books say that one was lost, and not that it was sent.
+#[test]
+fn fragments_that_the_port_does_not_take_are_lost() {
+    let mut bench = Bench::new();
+    let mut burst = Burst::new();
+    burst.push(bench.packet(&udp4(ipv4("203.0.113.5"), &[7; 3_000]))).unwrap();
+    let mut outputs = KeptOutputs::of(&bench.forwarder);
+    *outputs.burst(Forwarder::FIRST_PORT + 1) = Burst::with_limit(2);
+    bench.forwarder.process(&mut burst, &mut outputs.outputs());
+    let counters = bench.counters();
+    assert_eq!((counters.forwarded(), counters.fragmented(), counters.drops().total()), (1, 1, 0));
+    assert_eq!((counters.extra_fragments(), counters.fragments_lost()), (1, 1));
+    assert_eq!((counters.sent(), counters.balance()), (2, 0));
+    assert_eq!(outputs.burst(Forwarder::FIRST_PORT + 1).len(), 2);
+    drop(outputs);
+    assert_eq!(bench.pool.ledger().outstanding(), 0);
 }
 
 proptest! {

@@ -19,14 +19,7 @@ fn left(bench: &Bench, mut frame: Vec<u8>, size: Option<u16>) -> Packet {
     let length = (frame.len() - start) as u32;
     let sum = addresses.pseudo_header(warmlane_wire::IpProtocol::UDP, length).fold();
     frame[start + 6..start + 8].copy_from_slice(&sum.to_be_bytes());
-    let mut packet = bench.pool.take().unwrap();
-    let mut pieces = frame.chunks(bench.pool.data_size());
-    packet.fill(pieces.next().unwrap()).unwrap();
-    for piece in pieces {
-        let mut next = bench.pool.take().unwrap();
-        next.fill(piece).unwrap();
-        packet.chain(next).unwrap();
-    }
+    let mut packet = bench.packet(&frame);
     packet.set_checksum(Checksum::Partial { start: start as u16, offset: 6 });
     if let Some(size) = size {
         packet.set_segmentation(Some(Segmentation { kind: SegmentationKind::Udp, size, congestion: false }));
