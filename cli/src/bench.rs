@@ -5,9 +5,11 @@ use anyhow::{Context as _, bail};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use warmlane::assembly::ports::{DriverSettings, Opener, PortSettings};
 use warmlane::mem::BURST_CAPACITY;
 use warmlane_lab::bench::{self, Bench, Summary};
 use warmlane_lab::machine::Machine;
+use warmlane_lab::setting::PortSource;
 use warmlane_lab::table::{Columns, three_digits};
 
 /// Measure pieces of the data path, in cycles per unit.
@@ -32,6 +34,12 @@ pub(crate) struct Arguments {
     /// A capture file whose frames to use instead of generated ones; for benches that move frames.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// The port that port-send sends to and port-receive receives from, which waits for the other side if it is told to.
+    #[arg(long, value_name = "DRIVER:KEY=VALUE,...")]
+    port: Option<DriverSettings>,
+    /// Bytes of each frame that port-send sends, without frame check sequence [default: 60].
+    #[arg(long, value_name = "BYTES")]
+    frame_bytes: Option<usize>,
     /// Do N pieces of work of one bench without looking at a clock, and print how many units they were: for tools that
     /// count instructions, such as `valgrind --tool=callgrind --toggle-collect='*Measure>::work*'`.
     #[arg(long, value_name = "N", conflicts_with_all = ["serve", "json", "list"], value_parser = clap::value_parser!(u64).range(1..))]
@@ -49,7 +57,8 @@ const EXAMPLES: &str = "Examples:
   warmlane bench --list
   warmlane bench l3-forward pool-two-lanes
   warmlane bench ring-spsc --burst 8 --cpu 1 --second-cpu 0 --json
-  warmlane bench replay-drop --pcap capture.pcap --rounds 31";
+  warmlane bench replay-drop --pcap capture.pcap --rounds 31
+  warmlane bench port-receive --port memif:/run/a.sock,role=server,wait=60";
 
 const DEFAULTS: Defaults = Defaults { rounds: 15, seconds: 0.05 };
 
@@ -74,6 +83,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         setting.frames = Some(Arc::new(frames));
     }
+    setting.frame_bytes = arguments.frame_bytes;
+    setting.port = arguments.port.clone().map(|driver| {
+        let port = PortSettings { name: "bench".to_owned(), driver };
+        PortSource::new(move |pool| {
+            // With what is behind it: the port's error says only which one it is.
+            Opener::new(pool, 1).open(&port, None).map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+        })
+    });
     let name = |bench: &Bench| format!("bench '{}'", bench.name);
     if arguments.serve {
         return benches[0].serve(&setting, std::io::stdin().lock(), output).with_context(|| name(benches[0]));

@@ -11,7 +11,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use warmlane_mem::Pool;
 use warmlane_memory::replay::Frames;
+use warmlane_port::Port;
 
 /// How many CPUs what takes turns keeps busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +41,33 @@ pub struct Setting {
     pub frames: Option<Arc<Frames>>,
     /// Packets per burst, where the bench does not prescribe them; `None` is its own choice.
     pub burst: Option<usize>,
+    /// The port to send to or to receive from, where a bench has none of its own.
+    pub port: Option<PortSource>,
+    /// Bytes of each frame, where a bench sends some; `None` is its own choice.
+    pub frame_bytes: Option<usize>,
     /// Only steps with this in their name; for experiments that have [`steps`](crate::experiment::Experiment::steps).
     pub only: Option<String>,
     /// Where it is kept how steady each measurement was.
     pub journal: Journal,
+}
+
+type Open = dyn Fn(&Pool) -> Result<Port, String>;
+
+/// Opens a port whose packets are in the buffers of a pool; says what is wrong if it can't.
+#[derive(Clone)]
+pub struct PortSource(Rc<Open>);
+
+impl PortSource {
+    /// A port that this opens.
+    pub fn new(open: impl Fn(&Pool) -> Result<Port, String> + 'static) -> Self {
+        Self(Rc::new(open))
+    }
+}
+
+impl std::fmt::Debug for PortSource {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("PortSource").finish_non_exhaustive()
+    }
 }
 
 /// How steady the measurements of an experiment were.
@@ -83,6 +108,14 @@ impl Setting {
     /// [`LabError::OneCpu`], if this process may use only one.
     pub fn second_cpu(&self) -> Result<usize, LabError> {
         self.second_cpu.ok_or(LabError::OneCpu)
+    }
+
+    /// The port that was named, if one was.
+    ///
+    /// # Errors
+    /// [`LabError::Setup`], if it can't be opened.
+    pub(crate) fn port(&self, pool: &Pool) -> Result<Option<Port>, LabError> {
+        self.port.as_ref().map(|source| (source.0)(pool).map_err(LabError::setup)).transpose()
     }
 
     /// Whether a step of this name is to be done.

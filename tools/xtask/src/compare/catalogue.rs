@@ -6,6 +6,7 @@ mod forward;
 mod generate;
 mod locks;
 mod lpm;
+mod memif;
 mod pool;
 mod rcu;
 mod rings;
@@ -124,6 +125,12 @@ const SUBJECTS: &[Subject] = &[
         comparisons: copy::COMPARISONS,
         crates: &["warmlane-sys"],
         files: &["peers/copy.c", "tools/lab/src/benches/copy.rs"],
+    },
+    Subject {
+        name: "memif",
+        comparisons: memif::COMPARISONS,
+        crates: &["warmlane-memif"],
+        files: &["peers/pair_side.py", "tools/lab/src/benches/fixture.rs", "tools/lab/src/benches/ports.rs"],
     },
     Subject {
         name: "router",

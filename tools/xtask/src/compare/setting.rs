@@ -15,6 +15,16 @@ use crate::workspace::{self, Metadata};
 /// How many peers take turns with ours. Where there are more, those are chosen that are fastest alone.
 pub(crate) const FINALISTS: usize = 6;
 
+/// A sender and a receiver in two processes, as `peers/pair_side.py` knows them.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) sender: &'static str,
+    pub(crate) receiver: &'static str,
+}
+
+/// What two programs take that have a pool each, of which one may be testpmd.
+const PAIR_BYTES: u64 = 2 * (128 << 20);
+
 /// What the router and its generator take, or testpmd and that generator.
 const ROUTER_BYTES: u64 = 320 << 20;
 
@@ -83,36 +93,71 @@ impl Setting {
         let ours = self.ours()?;
         // What lies across the border of smaller pages would be copied once more. One side runs at a time.
         let pages = Pages::provide(ROUTER_BYTES);
-        let dpdk = Dpdk::installed(self.dpdk.as_deref());
         let needs_dpdk = |side: &str| ["testpmd", "l3_forward"].contains(&side);
-        let others_need_dpdk = others.iter().any(|(_, side)| needs_dpdk(side));
-        if dpdk.is_none() && others_need_dpdk {
-            bail!(dpdk::MISSING);
-        }
-        let peers = match &dpdk {
+        let peers = match Dpdk::installed(self.dpdk.as_deref()) {
             Some(dpdk) => once(&self.peers, || dpdk.build_peers(&self.root, &self.target))?.clone(),
             None => PathBuf::new(),
         };
         let clock = Clock::calibrated().cycles_per_second();
         let start = |side: &str| {
             let mut command = Command::new(self.root.join("peers/router_side.sh"));
-            if let Some(dpdk) = &dpdk {
-                dpdk.choose(&mut command);
-            }
             command
                 .args([side, how])
                 .args([cpu as u64, generator_cpu as u64, clock].map(|number| number.to_string()));
             command.arg(ours).arg(peers.join("l3_forward"));
             command
         };
-        let others = others.iter().map(|&(name, side)| {
+        self.by_script(one, others, needs_dpdk, start, pages)
+    }
+
+    /// Sides that a script is, one of which is ours, and some of which need DPDK.
+    fn by_script<S: Copy>(
+        &self,
+        ours: S,
+        others: &[(&str, S)],
+        needs_dpdk: impl Fn(S) -> bool,
+        start: impl Fn(S) -> Command,
+        pages: Pages,
+    ) -> anyhow::Result<Sides> {
+        let dpdk = Dpdk::installed(self.dpdk.as_deref());
+        let is_needed = others.iter().map(|(_, side)| *side).chain([ours]).any(&needs_dpdk);
+        if dpdk.is_none() && is_needed {
+            bail!(dpdk::MISSING);
+        }
+        let start = |side| {
+            let mut command = start(side);
+            if let Some(dpdk) = &dpdk {
+                dpdk.choose(&mut command);
+            }
+            command
+        };
+        let peers = others.iter().map(|&(name, side)| {
             let version = dpdk.as_ref().filter(|_| needs_dpdk(side));
             let name =
                 version.map_or_else(|| name.to_owned(), |dpdk| format!("DPDK {} {name}", dpdk.version()));
             (name, start(side))
         });
-        let dpdk_used = dpdk.as_ref().filter(|_| others_need_dpdk).map(Dpdk::description);
-        Ok(Sides { ours: start(one), peers: others.collect(), missing: None, pages, dpdk: dpdk_used })
+        let dpdk_used = dpdk.as_ref().filter(|_| is_needed).map(Dpdk::description);
+        Ok(Sides { ours: start(ours), peers: peers.collect(), missing: None, pages, dpdk: dpdk_used })
+    }
+
+    /// Two processes with a memif port each, against other such pairs, with frames of so many bytes without check sequence.
+    pub(crate) fn pair(&self, ours: Pair, bytes: u32, others: &[(&str, Pair)]) -> anyhow::Result<Sides> {
+        let [cpu, second_cpu] = self.cpus[..] else { bail!("two processes need two CPUs") };
+        let warmlane = self.ours()?;
+        // One pair runs at a time, but all are there.
+        let pages = Pages::provide(PAIR_BYTES * (1 + others.len() as u64));
+        let needs_dpdk = |pair: Pair| [pair.sender, pair.receiver].contains(&"testpmd");
+        let clock = Clock::calibrated().cycles_per_second();
+        let kind = if pages.huge() { "huge" } else { "normal" };
+        let start = |pair: Pair| {
+            let mut command = Command::new(self.root.join("peers/pair_side.py"));
+            command.args([pair.sender, pair.receiver, &bytes.to_string()]);
+            command.args([cpu as u64, second_cpu as u64, clock].map(|number| number.to_string()));
+            command.arg(kind).arg(warmlane);
+            command
+        };
+        self.by_script(ours, others, needs_dpdk, start, pages)
     }
 
     /// TCP through or to a path of the router against the kernel alone, by `peers/router_tcp_side.sh`.

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""One side of the comparisons of ports between two processes: one sends as fast as it can, the other takes and drops.
+
+    pair_side.py SENDER RECEIVER BYTES CPU SECOND_CPU CYCLES_A_SECOND PAGES WARMLANE
+
+SENDER is the client of a memif socket, and has SECOND_CPU; RECEIVER is its server, and has CPU. Each is warmlane (`warmlane bench
+port-send` and `port-receive`) or testpmd (txonly and rxonly, with net_memif); warmlane-zero-copy is a sender whose packets stay in its
+own pool. Frames have BYTES without their check sequence, of which both senders write the headers only. PAGES is huge or normal, which is
+for testpmd; ours takes huge ones if there are any.
+
+It measures a round for each line "go SECONDS" on its standard input, and ends with that. Counted are the packets that the receiver has
+taken. Between rounds both wait in a read, and their threads that keep the connection in a poll.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+# Longer than either needs to run smoothly after a start.
+WARM = 0.2
+# How much longer than what is measured a sender of ours has to go on: what two commands of testpmd's may take.
+MARGIN = 0.3
+PROMPT = b"testpmd> "
+
+
+class Program:
+    """A program that is asked by lines and answers by lines."""
+
+    def __init__(self, cpu, arguments):
+        command = ["taskset", "--cpu-list", str(cpu), *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+
+    def ask(self, text):
+        self.process.stdin.write(text.encode() + b"\n")
+
+    def read_until(self, ends):
+        """What it says, up to and with what `ends` says is the end."""
+        said = b""
+        while not ends(said):
+            more = os.read(self.process.stdout.fileno(), 65536)
+            if not more:
+                sys.exit(f"pair_side.py: {self.process.args} has ended:\n{said.decode(errors='replace')}")
+            said += more
+        return said
+
+    def held_up(self):
+        """Nanoseconds that its threads could have run and somebody else did."""
+        total = 0
+        folder = f"/proc/{self.process.pid}/task"
+        for task in os.listdir(folder):
+            with open(f"{folder}/{task}/schedstat") as file:
+                total += int(file.read().split()[1])
+        return total
+
+    def end(self):
+        try:
+            self.process.stdin.close()
+            self.process.wait(10)
+        except (OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+
+
+class Warmlane(Program):
+    def __init__(self, cpu, program, bench, role, mode, socket, length):
+        port = f"memif:{socket},role={role},mode={mode},wait=60"
+        arguments = [program, "bench", bench, "--serve", "--cpu", str(cpu), "--port", port]
+        super().__init__(cpu, arguments + ["--frame-bytes", str(length)])
+
+    def ready(self):
+        self.read_until(lambda said: said.endswith(b"ready\n"))
+
+    def start(self, seconds):
+        """It goes on for that long beside what comes before and after."""
+        self.ask(f"go {seconds + WARM + MARGIN}")
+
+    def stop(self):
+        self.read_until(lambda said: said.endswith(b"}\n"))
+
+    def count(self, seconds):
+        """Packets, and in which time."""
+        self.ask(f"go {seconds}")
+        round = json.loads(self.read_until(lambda said: said.endswith(b"}\n")))
+        return round["packets"], round["seconds"]
+
+
+class Testpmd(Program):
+    def __init__(self, cpu, mode, role, pages, socket, length):
+        device = f"net_memif0,role={role},id=0,socket={socket},socket-abstract=no,rsize=10"
+        # Its main thread only waits for commands.
+        arguments = ["stdbuf", "-oL", "dpdk-testpmd", f"--lcores=(0,1)@{cpu}", "-m", "128", "--no-pci", "--no-telemetry"]
+        arguments += ["--in-memory"] if pages == "huge" else ["--no-huge", "--no-shconf"]
+        arguments += ["--log-level=4", f"--vdev={device}", "--", "-i", f"--forward-mode={mode}", f"--txpkts={length}"]
+        super().__init__(cpu, arguments + ["--burst=64", "--mbcache=512", "--total-num-mbufs=16383", "--no-flush-rx"])
+
+    def command(self, text):
+        self.ask(text)
+        return self.said()
+
+    def said(self):
+        return self.read_until(lambda said: said.endswith(PROMPT))
+
+    def ready(self):
+        self.said()
+
+    def start(self, _seconds):
+        self.command("start")
+
+    def stop(self):
+        self.command("stop")
+
+    def received(self):
+        said = self.command("show port stats 0")
+        return int(said.split(b"RX-packets: ")[1].split()[0])
+
+    def count(self, seconds):
+        self.command("start")
+        # What waited in the ring meanwhile isn't counted.
+        time.sleep(WARM / 2)
+        before, begin = self.received(), time.monotonic()
+        time.sleep(seconds)
+        after, end = self.received(), time.monotonic()
+        self.command("stop")
+        return after - before, end - begin
+
+
+def stolen(cpus):
+    """Hundredths of a second that the hypervisor took from the CPUs."""
+    with open("/proc/stat") as file:
+        rows = [line.split() for line in file if line.startswith("cpu")]
+    return sum(int(row[8]) for row in rows if row[0] in [f"cpu{cpu}" for cpu in cpus])
+
+
+def main():
+    sender_name, receiver_name, length, cpu, second_cpu, clock, pages, warmlane = sys.argv[1:]
+    cpus, clock = [int(cpu), int(second_cpu)], float(clock)
+    work = tempfile.mkdtemp()
+    socket = os.path.join(work, "memif.sock")
+
+    def program(name, cpu, bench, mode, role):
+        kind, _, copies = name.partition("-")
+        if kind == "warmlane":
+            return Warmlane(cpu, warmlane, bench, role, copies or "copy", socket, length)
+        return Testpmd(cpu, mode, role, pages, socket, length)
+
+    receiver = program(receiver_name, cpus[0], "port-receive", "rxonly", "server")
+    # DPDK's client tries again seconds later if there is nobody.
+    while not os.path.exists(socket) and receiver.process.poll() is None:
+        time.sleep(0.01)
+    sender = program(sender_name, cpus[1], "port-send", "txonly", "client")
+    try:
+        sender.ready()
+        receiver.ready()
+        print("ready", flush=True)
+        for number, line in enumerate(sys.stdin):
+            seconds = float(line.removeprefix("go "))
+            both = [sender, receiver]
+            held, steal, begin = sum(one.held_up() for one in both), stolen(cpus), time.monotonic()
+            sender.start(seconds)
+            time.sleep(WARM / 2)
+            packets, took = receiver.count(seconds)
+            sender.stop()
+            lasted = time.monotonic() - begin
+            held = (sum(one.held_up() for one in both) - held) / 1e9 + (stolen(cpus) - steal) / 100
+            disturbed = "others had the CPUs for more than a fiftieth of the time" if held > lasted / 50 else ""
+            round = {"round": number, "packets": packets, "cycles": int(took * clock), "seconds": took}
+            print(json.dumps(round | {"disturbed": disturbed}), flush=True)
+    finally:
+        sender.end()
+        receiver.end()
+        shutil.rmtree(work)
+
+
+main()
