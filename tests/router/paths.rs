@@ -328,6 +328,12 @@ fn four_capabilities_are_enough() {
         }
         assert_nothing_attached(&lab);
     }
+    // Somebody else's program, which only root may look at.
+    let other = lab.start("w0", "--path tc");
+    let refused = Process::run(&mut lab.as_nobody_on("tc", &all, &[]), SHORT);
+    assert_refused(&refused, &["another tc program", "\"w0\"", "bpftool net detach tcx_ingress dev w0"]);
+    assert!(!lab.router.run("tc qdisc show dev w0").output.contains("clsact"));
+    finish(other);
 }
 
 /// Nothing is lost where an interface can't send redirected frames, and it is said.

@@ -120,25 +120,15 @@ fn attach_tc(
     match SchedClassifier::query_tcx(interface, side) {
         Ok((_, others)) if !others.is_empty() => {
             let names: Vec<_> = others.iter().filter_map(|other| other.name_as_str()).collect();
-            return Err(BpfError::Occupied {
-                interface: interface.to_owned(),
-                hook: hook.name(),
-                which: format!(" ({})", names.join(", ")),
-                remedy: format!("bpftool net detach tcx_{} dev {interface}", hook.side()),
-            });
+            return Err(occupied(interface, hook, format!(" ({})", names.join(", "))));
         }
-        Ok(_) => {
-            let options = TcAttachOptions::TcxOrder(LinkOrder::first());
-            let attached = program.attach_with_options(interface, side, options);
-            let id = attached.map_err(|error| failed(&error))?;
-            let link = program.take_link(id).map_err(|error| failed(&error))?;
-            let link = FdLink::try_from(link).map_err(|error| BpfError::Attach {
-                interface: interface.to_owned(),
-                hook: hook.name(),
-                reason: sentence(&error),
-                source: None,
-            })?;
-            return Ok(Attachment { held: Held::Link { _link: link } });
+        Ok(_) => return attach_tcx(program, interface, hook, side),
+        // There is one that only CAP_SYS_ADMIN may look at, or nothing may be done at all: then attaching is refused as well.
+        Err(error) if is_refused(&error) => {
+            return match attach_tcx(program, interface, hook, side) {
+                Ok(_) => Err(occupied(interface, hook, String::new())),
+                refused => refused,
+            };
         }
         // A kernel that knows no such hook, or an interface that is gone: the next step will tell.
         Err(_) => {}
@@ -159,6 +149,36 @@ fn attach_tc(
     let id = attached.map_err(|error| failed(&error))?;
     let link = program.take_link(id).map_err(|error| failed(&error))?;
     Ok(Attachment { held: Held::Filter { _link: link } })
+}
+
+/// In front of all others, by a link.
+fn attach_tcx(
+    program: &mut SchedClassifier,
+    interface: &str,
+    hook: Hook,
+    side: TcAttachType,
+) -> Result<Attachment, BpfError> {
+    let failed = |error: &ProgramError| failed(interface, hook, error);
+    let options = TcAttachOptions::TcxOrder(LinkOrder::first());
+    let id = program.attach_with_options(interface, side, options).map_err(|error| failed(&error))?;
+    let link = program.take_link(id).map_err(|error| failed(&error))?;
+    let link = FdLink::try_from(link).map_err(|error| BpfError::Attach {
+        interface: interface.to_owned(),
+        hook: hook.name(),
+        reason: sentence(&error),
+        source: None,
+    })?;
+    Ok(Attachment { held: Held::Link { _link: link } })
+}
+
+/// Somebody else's program is there.
+fn occupied(interface: &str, hook: Hook, which: String) -> BpfError {
+    let remedy = format!("bpftool net detach tcx_{} dev {interface}", hook.side());
+    BpfError::Occupied { interface: interface.to_owned(), hook: hook.name(), which, remedy }
+}
+
+fn is_refused(error: &ProgramError) -> bool {
+    system_error(error).is_some_and(|error| error.raw_os_error() == Some(libc::EPERM))
 }
 
 fn failed(interface: &str, hook: Hook, error: &ProgramError) -> BpfError {
