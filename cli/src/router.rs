@@ -10,6 +10,7 @@ mod punt;
 mod reload;
 mod service;
 mod settings;
+mod user_ports;
 
 use crate::messages;
 use crate::run::{self, RunFlags};
@@ -17,12 +18,14 @@ use anyhow::{Context as _, bail};
 use control::Control;
 use interfaces::Interfaces;
 use service::Service;
+use std::cell::RefCell;
 use std::fs;
 use std::path::PathBuf;
-use warmlane::assembly::{Assembly, LaneSettings, SharedCpu, Signals, shared_cpus};
+use user_ports::UserPorts;
+use warmlane::assembly::{Assembly, LaneSettings, RunError, SharedCpu, Signals, shared_cpus};
 use warmlane::counters::Labels;
 use warmlane::drivers::common::{Interface, InterfaceName};
-use warmlane::drivers::xdp::{self, LocalFilter, Steering, Umem, XdpOptions, XdpPort};
+use warmlane::drivers::xdp::{self, Steering, Umem, XdpOptions, XdpPort};
 
 use warmlane::functions::router;
 use warmlane::functions::router::control::{Follower, Server};
@@ -30,7 +33,7 @@ use warmlane::functions::router::datapath::{HoldLimits, Punt};
 use warmlane::functions::router::paths::Path;
 use warmlane::lane::IdlePolicy;
 use warmlane::mem::{Pool, PoolConfig};
-use warmlane::port::{Port, PortView};
+use warmlane::port::PortView;
 use warmlane::sys::random::system_seed;
 
 /// Take over forwarding from the kernel, by the kernel's own routes.
@@ -144,11 +147,9 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         .collect::<anyhow::Result<_>>()?;
     let punt_views: Vec<PortView> = punts.iter().map(punt::PuntInterface::view).collect();
     let punts = punt::connect(punts, &ports, lane_count);
-    let _reentries = punts.reentries;
-    let filters: Vec<(String, LocalFilter)> =
-        ports.iter().map(|port| (port.port.name.clone(), port.monitor.local.clone())).collect();
-    control::set_local(&filters, &follower)?;
-    let ports: Vec<Port> = ports.into_iter().map(|port| port.port).collect();
+    let opened = configs.into_iter().zip(ports).collect();
+    let (user_ports, ports) = UserPorts::new(opened, punts.interfaces, umem, queues)?;
+    user_ports.set_local(&follower)?;
     let idle = if asked.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
     let lane_settings = LaneSettings { lanes: lane_count, cpus: asked.cpus.clone(), idle };
     let mut outputs = punts.outputs.into_iter();
@@ -169,7 +170,8 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.verbose {
         run::print_notes(&assembly);
     }
-    capabilities::drop_most().context("capabilities that aren't needed any more can't be given up")?;
+    capabilities::drop_most(!on_user_path.is_empty())
+        .context("capabilities that aren't needed any more can't be given up")?;
     path::print_notes(interfaces.plans(), assembly.ports());
     messages::note(format_args!("forwarding between {}", asked.interfaces.join(", ")));
     let cpus: Vec<usize> = assembly.lanes().views().iter().filter_map(|lane| lane.cpu).collect();
@@ -186,13 +188,27 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         running: reload::Running { arguments, now: asked, interfaces },
         follower: &mut follower,
         server: &mut server,
-        filters: &filters,
+        user_ports,
         signals: &signals,
     };
+    let losses = RefCell::new(Vec::new());
+    let noted = &losses;
     // The paths in the kernel end with this.
-    run::to_the_end_with(assembly, &arguments.run, &signals, move |assembly, timeout| {
+    let ended = run::to_the_end_with(assembly, &arguments.run, &signals, move |assembly, timeout| {
         control.poll(assembly, timeout);
-    })
+        noted.replace(control.running.interfaces.losses());
+    });
+    end_with(&losses.take(), ended)
+}
+
+/// How a router ends that has lost these interfaces. Queues may not have noticed yet, or not all.
+fn end_with(losses: &[String], ended: anyhow::Result<()>) -> anyhow::Result<()> {
+    let is_of_losses =
+        |error: &anyhow::Error| matches!(error.downcast_ref::<RunError>(), Some(RunError::Failed { .. }));
+    if !losses.is_empty() && ended.as_ref().err().is_none_or(is_of_losses) {
+        bail!(losses.join("; "));
+    }
+    ended
 }
 
 /// How many queues an interface receives by.

@@ -20,7 +20,7 @@ fn in_a_guest_with_all_of_them() {
 }
 
 /// A host of its own on a VLAN of the eastern link. The host in the east is a switch to it.
-fn station(lab: &RouterLab, vlan: u32, network: &str) -> Namespace {
+pub(super) fn station(lab: &RouterLab, vlan: u32, network: &str) -> Namespace {
     let host = Namespace::new("station");
     let name = format!("e0.{vlan}");
     for (namespace, last) in [(&lab.router, 1), (&lab.east, 2)] {

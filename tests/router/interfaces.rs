@@ -153,3 +153,43 @@ fn one_that_is_made_again_is_taken_again() {
         process.finish(SHORT).expect_success("warmlane router");
     }
 }
+
+/// On path `user`: lanes go on with other queues, while packets between the others flow.
+#[test]
+fn one_that_is_made_again_is_taken_again_by_lanes() {
+    let Some(lab) = RouterLab::new(1500, &["python3", "setpriv"]) else { return };
+    let third = lab.third_host();
+    lab.east.ip("address add 203.0.113.1/32 dev lo");
+    lab.router.ip("route add 203.0.113.1 via 198.51.100.2");
+    // With no more capabilities than the service has.
+    let mut command = lab.as_nobody_on("user", &["net_admin", "net_raw", "bpf", "ipc_lock"], &[]);
+    let mut process = warmlane_testkit::process::Process::spawn(command.arg("x0"));
+    process.wait_for("note: forwarding between", SHORT);
+    RouterLab::check_ping(&lab.west, &["203.0.113.1", "192.0.3.2"]);
+    let receiver = Receiver::start(&lab.east, "203.0.113.1");
+    let mut sender = flows::send(&lab.west, "203.0.113.1");
+    let (mut third, mut rounds) = (Some(third), 0);
+    while !sender.has_ended() || rounds < 2 {
+        lab.router.ip("link delete x0");
+        process.wait_for("interface x0 went away: it was deleted", SHORT);
+        RouterLab::wait_until("it is gone", SHORT, || lab.ask("status")["paths"][2]["gone"] == true);
+        drop(third.take());
+        let host = third.insert(lab.third_host());
+        process.wait_for("note: interface 'x0' is there again: path user", SHORT);
+        let forwarded = || lab.ask("counters")["forward"]["forwarded"].as_u64().expect("a number");
+        let before = forwarded();
+        RouterLab::wait_for_answer(host, "192.0.2.2");
+        RouterLab::check_ping(host, &["192.0.2.2", "2001:db8:1::2"]);
+        RouterLab::check_ping(&lab.west, &["192.0.3.2", "2001:db8:3::2"]);
+        assert!(forwarded() >= before + 24);
+        // The box itself, what only the kernel can do, and the tables.
+        RouterLab::check_ping(host, &["192.0.3.1", "2001:db8:3::1"]);
+        let trace = host.run("traceroute -n -q 1 -w 10 -m 3 192.0.2.2");
+        assert!(trace.output.contains(" 192.0.3.1 "), "{}", trace.text());
+        lab.verify();
+        rounds += 1;
+    }
+    sender.finish(SHORT).expect_success("send");
+    assert_eq!(Receiver::finish([receiver]), [Received::ALL]);
+    RouterLab::finish(process);
+}

@@ -3,13 +3,16 @@
 #![forbid(unsafe_code)]
 
 mod daemons;
+mod decisions;
 mod devices;
+mod egress;
 mod established;
 mod fail_closed;
 mod hosts;
 mod interfaces;
 mod lanes;
 mod like_the_kernel;
+mod neighbours;
 mod operation;
 mod paths;
 mod policy;

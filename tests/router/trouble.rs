@@ -62,7 +62,7 @@ fn what_happens_to_a_link_is_said_once_and_the_rest_goes_on() {
     let said: Vec<&str> =
         errors.lines().filter_map(|line| line.strip_prefix("warmlane: interface ")).collect();
     // Ports keep the name that they were started with.
-    let gone = "x0 went away: it was deleted or moved to another network namespace; bring it back and open the port again";
+    let gone = "x0 went away: it was deleted or moved to another network namespace";
     assert_eq!(
         said,
         [

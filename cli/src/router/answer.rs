@@ -11,7 +11,14 @@ pub(super) fn text(request: &Request, value: &Value) -> String {
             table(&["interface", "address", "mac", "state"], &list(value, "neighbours"))
         }
         Request::Verify if value["equal"] == true => {
-            vec![format!("equal: {} routes are as the kernel's", value["routes"])]
+            // Paths inside the kernel decide, and lanes have routes.
+            let counts = [("decisions", "decisions of late"), ("routes", "routes")];
+            let counts = counts.map(|(field, name)| (value[field].as_u64().unwrap_or(0), name));
+            let said: Vec<String> = match counts.iter().filter(|(count, _)| *count > 0).collect::<Vec<_>>() {
+                some if some.is_empty() => vec!["no decisions of late, all else".to_owned()],
+                some => some.into_iter().map(|(count, name)| format!("{count} {name}")).collect(),
+            };
+            vec![format!("equal: {} are as the kernel's", said.join(" and "))]
         }
         Request::Verify => list(value, "first").iter().map(word).collect(),
         Request::Reload => match &list(value, "changed")[..] {
@@ -81,11 +88,13 @@ fn status(value: &Value) -> Vec<String> {
         lines.extend(table(&["interface", "up", "mtu", "mac", "table", "urpf", "addresses"], &ports));
         lines.push(String::new());
     }
-    let routes = &value["routes"];
-    lines.push(format!(
-        "{} IPv4 and {} IPv6 routes, {} next hops; {} routes in the kernel",
-        routes["ipv4"], routes["ipv6"], value["next_hops"], value["kernel_routes"]
-    ));
+    // Of lanes.
+    if let Some(routes) = value.get("routes") {
+        lines.push(format!(
+            "{} IPv4 and {} IPv6 routes, {} next hops; {} routes in the kernel",
+            routes["ipv4"], routes["ipv6"], value["next_hops"], value["kernel_routes"]
+        ));
+    }
     lines.extend(list(value, "warnings").iter().map(|warning| format!("warning: {}", word(warning))));
     lines
 }

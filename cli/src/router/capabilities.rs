@@ -7,12 +7,16 @@ use caps::{CapSet, Capability, CapsHashSet};
 /// CAP_NET_ADMIN besides to ask the kernel for neighbours, and what netfilter has.
 const KEPT: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_BPF];
 
+/// The same for sockets of interfaces on path user that are made again.
+const KEPT_FOR_SOCKETS: [Capability; 2] = [Capability::CAP_NET_RAW, Capability::CAP_IPC_LOCK];
+
 /// Drops what isn't needed any more once all is set up.
 ///
 /// # Errors
 /// The system refuses.
-pub(super) fn drop_most() -> Result<(), CapsError> {
-    keep(&CapsHashSet::from(KEPT))
+pub(super) fn drop_most(has_user_path: bool) -> Result<(), CapsError> {
+    let for_sockets = if has_user_path { &KEPT_FOR_SOCKETS[..] } else { &[] };
+    keep(&KEPT.iter().chain(for_sockets).copied().collect())
 }
 
 /// Does something on a thread without capabilities, which those have not either that it starts.

@@ -2,11 +2,10 @@
 
 use super::reload::Running;
 use super::service::Service;
+use super::user_ports::UserPorts;
 use crate::messages;
 use std::time::Duration;
 use warmlane::assembly::{Assembly, Signals};
-use warmlane::drivers::common::LocalSink as _;
-use warmlane::drivers::xdp::{LeftFamilies, LocalFilter};
 use warmlane::functions::router::control::{Follower, Host as _, Server};
 
 /// A running router's control side.
@@ -15,8 +14,7 @@ pub(super) struct Control<'a> {
     pub(super) service: Service,
     pub(super) follower: &'a mut Follower,
     pub(super) server: &'a mut Server,
-    /// Of each port on the user path.
-    pub(super) filters: &'a [(String, LocalFilter)],
+    pub(super) user_ports: UserPorts,
     pub(super) signals: &'a Signals,
 }
 
@@ -26,10 +24,11 @@ impl Control<'_> {
         let follower = &mut *self.follower;
         follower.poll(timeout, &self.server.descriptors());
         let changed = follower.take_local_change();
-        if changed && let Err(error) = set_local(self.filters, follower) {
+        if changed && let Err(error) = self.user_ports.set_local(follower) {
             messages::complain(format_args!("what is the box's own can't be left with the kernel: {error}"));
         }
-        self.running.interfaces.follow(&self.running.now, follower.view(), changed);
+        self.user_ports.collect();
+        self.running.interfaces.follow(&self.running.now, follower, &mut self.user_ports, changed);
         let mut host = self.running.with(assembly);
         if self.signals.take_reload() {
             match host.reload(follower) {
@@ -49,15 +48,4 @@ impl Control<'_> {
         self.service.watch(assembly, follower.follows());
         self.service.say(self.running.interfaces.sentence());
     }
-}
-
-/// Tells each port's program what is the kernel's own.
-pub(super) fn set_local(filters: &[(String, LocalFilter)], follower: &Follower) -> std::io::Result<()> {
-    let addresses = follower.local_addresses();
-    for (name, filter) in filters {
-        filter.set_addresses(&addresses)?;
-        let [ipv4, ipv6] = [false, true].map(|is_ipv6| follower.is_left(name, is_ipv6));
-        filter.set_own(follower.local_mac(name), LeftFamilies { ipv4, ipv6 })?;
-    }
-    Ok(())
 }

@@ -2,13 +2,15 @@
 
 use super::path;
 use super::settings::Settings;
+use super::user_ports::UserPorts;
 use crate::messages;
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use warmlane::counters::Registry;
-use warmlane::functions::router::control::kernel::View;
+use warmlane::functions::router::control::Follower;
+use warmlane::functions::router::control::kernel::{RequestSocket, View};
 use warmlane::functions::router::paths::{KernelPaths, Path, Plan};
 
 /// Which they are.
@@ -71,61 +73,94 @@ impl Interfaces {
         self.plans.iter().map(one).collect()
     }
 
+    /// What of paths inside the kernel is not as an operator may think, a sentence each.
+    pub(super) fn warnings(&self, view: &View) -> Vec<String> {
+        self.paths.warnings(view)
+    }
+
+    /// Compares paths inside the kernel with it: see [`KernelPaths::verify`].
+    pub(super) fn verify(
+        &mut self,
+        followed: &View,
+        fresh: &View,
+        changed: u64,
+        socket: &mut RequestSocket,
+    ) -> (usize, Vec<String>) {
+        self.paths.verify(followed, fresh, changed, socket)
+    }
+
     /// Follows the kernel. `changed` says that links or addresses may be different; then those are taken again that were deleted and
     /// made anew.
-    pub(super) fn follow(&mut self, settings: &Settings, view: &View, changed: bool) {
-        self.paths.follow(view, changed);
+    pub(super) fn follow(
+        &mut self,
+        settings: &Settings,
+        follower: &mut Follower,
+        user_ports: &mut UserPorts,
+        changed: bool,
+    ) {
+        self.paths.follow(follower.view(), changed);
         self.paths.take_remarks().into_iter().for_each(messages::complain);
         if !changed {
             return;
         }
-        let is_gone = |plan: &&Plan| !view.links().contains_key(&plan.link);
-        let gone: BTreeSet<String> =
-            self.plans.iter().filter(is_gone).map(|plan| plan.interface.clone()).collect();
-        for name in &gone {
-            // Lanes keep the queues that they were started with.
-            let is_in_kernel =
-                self.plans.iter().any(|plan| plan.interface == *name && plan.path != Path::User);
-            let is_there = view.link_by_name(name).is_some_and(|link| link.is_up);
-            if is_in_kernel && is_there {
-                self.take_again(name, settings, view);
+        for plan in self.gone(follower.view()) {
+            if plan.path == Path::User && !self.gone.contains(&plan.interface) {
+                messages::complain(went_away(&plan.interface));
+            }
+            if let Some(link) =
+                follower.view().link_by_name(&plan.interface).filter(|link| link.is_up).cloned()
+            {
+                let again = match plan.path {
+                    Path::User => {
+                        let taken = user_ports.take_again(&link, follower, &self.registry);
+                        taken.map(|()| Plan { link: link.index, ..plan })
+                    }
+                    Path::Xdp | Path::Tc => self.take_again(&link.name, settings, follower.view()),
+                };
+                self.say_again(&link.name, again);
             }
         }
-        let is_gone = |name: &String| {
-            let link = self.plans.iter().find(|plan| plan.interface == *name).map(|plan| plan.link);
-            link.is_some_and(|link| !view.links().contains_key(&link))
-        };
-        self.gone = gone.into_iter().filter(is_gone).collect();
+        self.gone = self.gone(follower.view()).into_iter().map(|plan| plan.interface).collect();
     }
 
-    fn take_again(&mut self, name: &String, settings: &Settings, view: &View) {
-        let result = path::plan(settings, std::slice::from_ref(name)).and_then(|plans| {
-            if let Some(plan) = plans.iter().find(|plan| plan.path == Path::User) {
-                bail!(
-                    "path user would be best ({}), for which the router has to be started again",
-                    plan.reason
-                );
-            }
-            self.change(&plans, &[], view)?;
-            Ok(plans)
-        });
-        match result {
-            Ok(plans) => {
+    /// Of those on path user that are not there, a sentence each.
+    pub(super) fn losses(&self) -> Vec<String> {
+        let is_lost = |plan: &&Plan| plan.path == Path::User && self.gone.contains(&plan.interface);
+        self.plans.iter().filter(is_lost).map(|plan| went_away(&plan.interface)).collect()
+    }
+
+    /// Those whose interfaces are not there.
+    fn gone(&self, view: &View) -> Vec<Plan> {
+        self.plans.iter().filter(|plan| !view.links().contains_key(&plan.link)).cloned().collect()
+    }
+
+    /// Puts one that is there again on a path in the kernel.
+    fn take_again(&mut self, name: &str, settings: &Settings, view: &View) -> anyhow::Result<Plan> {
+        let plan = path::plan(settings, &[name.to_owned()])?.pop().context("one for each")?;
+        if plan.path == Path::User {
+            bail!("path user would be best ({}), for which the router has to be started again", plan.reason);
+        }
+        self.change(std::slice::from_ref(&plan), &[], view)?;
+        Ok(plan)
+    }
+
+    /// Goes by the new plan of an interface that is there again, or says once why there is none.
+    fn say_again(&mut self, name: &str, again: anyhow::Result<Plan>) {
+        match again {
+            Ok(plan) => {
                 self.refusals.remove(name);
-                for plan in plans {
-                    messages::note(format_args!(
-                        "interface '{name}' is there again: path {}: {}",
-                        plan.path, plan.reason
-                    ));
-                    self.plans.iter_mut().filter(|known| known.interface == *name).for_each(|known| {
-                        *known = plan.clone();
-                    });
-                }
+                messages::note(format_args!(
+                    "interface '{name}' is there again: path {}: {}",
+                    plan.path, plan.reason
+                ));
+                self.plans.iter_mut().filter(|known| known.interface == *name).for_each(|known| {
+                    *known = plan.clone();
+                });
             }
             Err(error) => {
                 let sentence =
                     format!("interface '{name}' is there again, and left to the kernel: {error:#}");
-                if self.refusals.insert(name.clone(), sentence.clone()).as_ref() != Some(&sentence) {
+                if self.refusals.insert(name.to_owned(), sentence.clone()).as_ref() != Some(&sentence) {
                     messages::complain(sentence);
                 }
             }
@@ -184,4 +219,8 @@ impl Interfaces {
         }
         Ok(())
     }
+}
+
+fn went_away(interface: &str) -> String {
+    format!("interface {interface} went away: it was deleted or moved to another network namespace")
 }

@@ -62,8 +62,8 @@ impl PuntInterface {
 pub(super) struct Punts {
     /// By port.
     pub(super) entrances: Vec<Entrance>,
-    /// To be kept as long as packets are to go that way.
-    pub(super) reentries: Vec<Reentry>,
+    /// The interface of each port, and what leads packets back, to be kept as long as they are to go that way.
+    pub(super) interfaces: Vec<(String, Option<Reentry>)>,
     /// By lane, and then by port.
     pub(super) outputs: Vec<Vec<(String, Output)>>,
 }
@@ -72,31 +72,33 @@ pub(super) struct Punts {
 pub(super) fn connect(interfaces: Vec<PuntInterface>, ports: &[XdpPort], lanes: usize) -> Punts {
     let mut outputs: Vec<Vec<(String, Output)>> = (0..lanes).map(|_| Vec::new()).collect();
     let mut entrances = Vec::new();
-    let mut reentries = Vec::new();
+    let mut kept = Vec::new();
     for (interface, port) in interfaces.into_iter().zip(ports) {
         let name = &port.port.name;
-        let reentry = if port.monitor.obtained.native {
-            Reentry::new(&interface.name, name).map_err(|error| error.to_string())
-        } else {
-            Err("its XDP program is in generic mode".to_owned())
-        };
-        let entrance = match reentry {
-            Ok(reentry) => {
-                reentries.push(reentry);
-                Entrance::Port
-            }
+        let (reentry, entrance) = match reentry(&interface.name, port) {
+            Ok(reentry) => (Some(reentry), Entrance::Port),
             Err(reason) => {
                 messages::note(format_args!(
                     "what only the kernel can forward of interface '{name}' reaches it by {} ({reason}): rules and filters of the kernel's that look at the interface don't see '{name}', and packets of VRFs and of such rules are dropped instead; Linux 6.6 and native XDP avoid that",
                     interface.name
                 ));
-                Entrance::Other(interface.mac)
+                (None, Entrance::Other(interface.mac))
             }
         };
         entrances.push(entrance);
+        kept.push((interface.name.clone(), reentry));
         for (outputs, queue) in outputs.iter_mut().zip(interface.queues) {
             outputs.push((interface.name.clone(), queue.into()));
         }
     }
-    Punts { entrances, reentries, outputs }
+    Punts { entrances, interfaces: kept, outputs }
+}
+
+/// Leads what the kernel gets by an interface of ours back into a port, or says why that can't be.
+pub(super) fn reentry(from: &str, port: &XdpPort) -> Result<Reentry, String> {
+    if port.monitor.obtained.native {
+        Reentry::new(from, &port.port.name).map_err(|error| error.to_string())
+    } else {
+        Err("its XDP program is in generic mode".to_owned())
+    }
 }

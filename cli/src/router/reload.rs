@@ -7,6 +7,7 @@ use super::settings::Settings;
 use anyhow::bail;
 use serde_json::Value;
 use warmlane::assembly::{Assembly, Report};
+use warmlane::functions::router::control::kernel::{RequestSocket, View};
 use warmlane::functions::router::control::{Follower, Host, RouterSettings};
 
 /// What a running router goes by.
@@ -67,6 +68,20 @@ impl Host for RunningHost<'_, '_> {
 
     fn paths(&mut self) -> Value {
         self.running.interfaces.status()
+    }
+
+    fn warnings(&mut self, view: &View) -> Vec<String> {
+        self.running.interfaces.warnings(view)
+    }
+
+    fn verify(
+        &mut self,
+        followed: &View,
+        fresh: &View,
+        changed: u64,
+        socket: &mut RequestSocket,
+    ) -> (usize, Vec<String>) {
+        self.running.interfaces.verify(followed, fresh, changed, socket)
     }
 
     fn reload(&mut self, follower: &mut Follower) -> Result<Vec<String>, String> {

@@ -8,6 +8,8 @@
 //!
 //! [`channel`] makes queues of the ends of a channel to another lane.
 //!
+//! [`replaceable`] changes queues that lanes have, where an interface was deleted and made again.
+//!
 //! [`fault`] and [`rate_limit`] put a receive queue behind a device that misbehaves or has a known capacity: what a
 //! measurement is tested against. [`software_offload`] does what packets need and the next stage or port can't do.
 //!
@@ -25,6 +27,7 @@ mod offloads;
 mod port;
 mod queue;
 pub mod rate_limit;
+pub mod replaceable;
 pub mod software_offload;
 #[cfg(test)]
 mod test_queue;

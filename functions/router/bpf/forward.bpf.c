@@ -3,6 +3,7 @@
  * socket buffers. docs/router.md says what is passed to the kernel. */
 
 #include "buffer.h"
+#include "decisions.h"
 
 const char gpl_compatible[] SEC("license") = "Dual MIT/GPL";
 
@@ -98,7 +99,8 @@ static ALWAYS_INLINE int examine_frame(void *data, void *end, const struct setti
 	return FORWARD;
 }
 
-static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings *set, u64 frame_bytes, u32 *device)
+static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings *set, struct counters *count, u64 frame_bytes,
+				       u32 *device)
 {
 	void *data = (void *)(u64)xdp->data, *end = (void *)(u64)xdp->data_end;
 	struct bpf_fib_lookup lookup = {};
@@ -172,7 +174,7 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 	if (may_exceed_route_mtu(set, &lookup, lookup.length_or_mtu))
 		return PASS_TOO_LONG;
 	lookup.ifindex = frame.ingress->ifindex;
-	verdict = verdict_of_lookup(bpf_fib_lookup(xdp, &lookup, sizeof(lookup), 0));
+	verdict = verdict_of_lookup(look_up(xdp, count, &lookup));
 	if (verdict)
 		return verdict;
 	if (is_to_be_redirected(frame.ingress, &lookup))
@@ -258,7 +260,7 @@ static ALWAYS_INLINE int forward_at_xdp(struct xdp_md *xdp)
 	bytes = bpf_xdp_get_buff_len(xdp);
 	count->received++;
 	count->bytes += bytes;
-	verdict = forward_frame(xdp, set, bytes, &device);
+	verdict = forward_frame(xdp, set, count, bytes, &device);
 	count_verdict(verdict);
 	if (verdict <= FORWARD_ESTABLISHED)
 		return bpf_redirect_map(&devices, device, XDP_DROP);
@@ -278,7 +280,7 @@ int warmlane_frags(struct xdp_md *xdp)
 	return forward_at_xdp(xdp);
 }
 
-static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct settings *set)
+static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct settings *set, struct counters *count)
 {
 	void *data = (void *)(u64)skb->data, *end = (void *)(u64)skb->data_end;
 	const struct ingress *ingress = &set->untagged;
@@ -374,7 +376,7 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	}
 	lookup.ifindex = ingress->ifindex;
 	/* Neighbours are the kernel's own business here: it resolves them when it sends. */
-	verdict = verdict_of_lookup(bpf_fib_lookup(skb, &lookup, sizeof(lookup), 0));
+	verdict = verdict_of_lookup(look_up(skb, count, &lookup));
 	if (verdict && verdict != PASS_NO_NEIGHBOUR)
 		return verdict;
 	if (is_to_be_redirected(ingress, &lookup))
@@ -424,7 +426,7 @@ int warmlane_tc(struct __sk_buff *skb)
 	count->bytes += skb->len;
 	if (set->offloads_established && skb->tc_index)
 		skb->tc_index = 0;
-	verdict = forward_buffer(skb, set);
+	verdict = forward_buffer(skb, set, count);
 	if (verdict == PASS_SAMPLE || verdict == PASS_UNCONFIRMED)
 		skb->tc_index = tag_of(bpf_ktime_get_coarse_ns());
 	count_verdict(verdict);

@@ -96,6 +96,8 @@ struct egress {
 struct counters {
 	u64 received;
 	u64 bytes;
+	/* The tick of the kernel's clock in which a decision was noted last. */
+	u64 noted;
 };
 
 struct {

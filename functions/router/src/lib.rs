@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod by_interface;
+mod coarse_clock;
 pub mod control;
 pub mod datapath;
 mod lane;

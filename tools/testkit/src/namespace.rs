@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::process::{Finished, Process};
 
 /// How long a command that should answer at once may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A network namespace. Dropping it deletes it, with all interfaces in it.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
 
 use super::affected::{Affected, History};
 use super::desired::{Desired, HopKey, PortSettings};
-use super::kernel::{Changes, View};
+use super::kernel::{Changes, LinkIndex, View};
 use super::lane_tables::LaneTables;
 use super::local::LOCAL_TABLE;
 use super::next_hops::NextHops;
@@ -101,6 +101,16 @@ impl Fib {
     /// How sources are checked on an interface of this name.
     pub(crate) fn source_check(&self, name: &str) -> SourceCheck {
         self.source_checks.of(name)
+    }
+
+    /// Goes on with another interface for a port, from the next update on.
+    pub(crate) fn set_port(&mut self, name: &str, link: LinkIndex, mtu_limit: u16) {
+        let renewed = self
+            .ports
+            .iter()
+            .cloned()
+            .map(|port| if port.name == name { PortSettings { link, mtu_limit, ..port } } else { port });
+        self.ports = renewed.collect();
     }
 
     /// The ports.
@@ -194,6 +204,10 @@ impl Fib {
     /// [`LiveError`]: a table has no space or no memory, or a lane hangs. What could not be changed is as before, and the
     /// next update tries it again, even if nothing else is new then.
     pub fn update(&mut self, view: &View, changes: &Changes) -> Result<(), LiveError> {
+        // Without lanes nobody looks into tables.
+        if self.ports.is_empty() {
+            return Ok(());
+        }
         let ports = Arc::clone(&self.ports);
         let desired = Desired { view, ports: &ports };
         let unfinished = std::mem::take(&mut self.unfinished);

@@ -16,15 +16,20 @@ use warmlane_counters::counters;
 use warmlane_forward::control::{LaneRoutes, LiveError};
 use warmlane_sync::mailbox::{Receiver, mailbox};
 use warmlane_sync::ring::RingError;
+use warmlane_table::IpPrefix;
 
 use super::desired::{Desired, PortSettings};
 use super::fib::Fib;
 use super::hook_watch::{AboutHooks, HookWatch};
-use super::kernel::{EventSocket, Hook, LinkIndex, Received, RequestSocket, Switches, View};
+use super::kernel::{
+    Event, EventSocket, Hook, LinkIndex, Received, RequestSocket, Route, RouteQuestion, Switches, View,
+};
 use super::local;
+use super::protocol::Host;
 use super::settings::RouterSettings;
 use super::verify::{Comparison, Differences, compare};
 use super::warnings;
+use crate::coarse_clock::coarse_now;
 use crate::datapath::{Hold, HoldLimits, NeighbourKey, Waker};
 
 mod neighbours;
@@ -109,6 +114,8 @@ pub struct Follower {
     /// The tables were too full, or a lane hung: nothing is tried until everything is.
     held_back: bool,
     counters: KernelCounters,
+    /// When the kernel told last of something else than neighbours, by the coarse clock.
+    changed: u64,
     /// What the box itself has may have changed.
     local_changed: bool,
     remarks: Vec<String>,
@@ -133,16 +140,13 @@ impl Follower {
         // First listen, then read, so that nothing falls in between.
         let events = EventSocket::new().map_err(netlink("listen to the kernel"))?;
         let mut request_socket = RequestSocket::new().map_err(netlink("ask the kernel"))?;
-        let mut view = list(&mut request_socket).map_err(netlink("list the kernel's routes"))?;
+        let mut view =
+            list(&mut request_socket, !ports.is_empty()).map_err(netlink("list the kernel's routes"))?;
         let ports = ports.iter().map(|name| {
             let link =
                 view.link_by_name(name).ok_or_else(|| StartError::NoInterface { name: name.clone() })?;
             let name = name.clone();
-            Ok(PortSettings {
-                name,
-                link: link.index,
-                mtu_limit: u16::try_from(link.mtu).unwrap_or(u16::MAX),
-            })
+            Ok(PortSettings { name, link: link.index, mtu_limit: mtu_limit(link.mtu) })
         });
         let ports = ports.collect::<Result<Vec<_>, StartError>>()?;
         // The forwarder and the hold stage of each lane read the tables.
@@ -175,6 +179,7 @@ impl Follower {
             deaf: None,
             held_back: false,
             counters: KernelCounters::new(),
+            changed: coarse_now(),
             local_changed: false,
             remarks: Vec::new(),
             hook_watch,
@@ -196,6 +201,14 @@ impl Follower {
         let hooks = self.hook_watch.list(&self.view, self.fib.ports());
         self.take_hooks(hooks);
         Ok(self.fib.set(&self.view, settings)?)
+    }
+
+    /// Goes on with another interface for a port: one of its name that was made again. It was opened for packets of up to `mtu` bytes.
+    pub fn set_port(&mut self, name: &str, link: LinkIndex, mtu: u32) {
+        self.fib.set_port(name, link, mtu_limit(mtu));
+        self.view.note_other_port();
+        self.view.set_switches(switches(&self.view, self.fib.ports()));
+        self.catch_up();
     }
 
     /// What a lane needs: the tables, and the stage that holds packets, as far as `limits` allow, for neighbours that the
@@ -273,31 +286,51 @@ impl Follower {
         warnings::all(&self.view, self.fib.ports(), self.about_hooks.bypass_netfilter)
     }
 
-    /// Lists the kernel's routes and compares. What differs only because something changes meanwhile doesn't count.
+    /// Whether lanes forward, so that their tables are kept like the kernel's routes. Else only what programs inside the kernel are told of
+    /// these is known here.
+    pub fn has_lanes(&self) -> bool {
+        !self.fib.ports().is_empty()
+    }
+
+    /// The route that the kernel has for packets of the box's own to an address, with all its paths.
+    pub(crate) fn ask_for_route(&mut self, destination: IpAddr) -> io::Result<Option<(IpPrefix, Route)>> {
+        let (ingress, source, protocol, ports, tos) = (None, None, 0, [0; 2], 0);
+        let question = RouteQuestion { ingress, source, destination, protocol, ports, tos };
+        self.request_socket.whole_route_of(&question)
+    }
+
+    /// Lists the kernel's routes and compares; `host` compares paths inside the kernel. What differs only because something changes meanwhile
+    /// doesn't count.
     ///
     /// # Errors
     /// The kernel's routes can't be listed.
-    pub fn verify(&mut self) -> io::Result<Comparison> {
+    pub fn verify(&mut self, host: &mut dyn Host) -> io::Result<Comparison> {
         let mut persistent: Option<Differences> = None;
-        let mut routes = 0;
+        let (mut routes, mut decisions, mut of_paths) = (0, 0, Vec::new());
         for _ in 0..VERIFY_ATTEMPTS {
-            let mut fresh = list(&mut self.request_socket)?;
+            let has_lanes = self.has_lanes();
+            let mut fresh = list(&mut self.request_socket, has_lanes)?;
             self.drain();
-            fresh.set_hooks(self.view.hooks().to_vec());
-            fresh.set_switches(self.view.switches().clone());
+            let hooks = self.hook_watch.list(&self.view, self.fib.ports());
+            fresh.set_hooks(self.about_hooks.holding(hooks.clone()));
+            fresh.set_switches(switches(&fresh, self.fib.ports()));
+            self.take_hooks(hooks);
+            self.catch_up();
             let (mut differences, count) = compare(&fresh, &self.fib);
             routes = count;
             if let Some(before) = &persistent {
                 differences.retain(|prefix, _| before.contains_key(prefix));
             }
-            let is_over = differences.is_empty();
+            (decisions, of_paths) = host.verify(&self.view, &fresh, self.changed, &mut self.request_socket);
+            let is_over = differences.is_empty() && of_paths.is_empty();
             persistent = Some(differences);
             if is_over {
                 break;
             }
             std::thread::sleep(SETTLE);
         }
-        Ok(Comparison::new(&persistent.unwrap_or_default(), routes))
+        let of_routes = persistent.unwrap_or_default().into_values();
+        Ok(Comparison::new(routes, decisions, of_routes.chain(of_paths).collect()))
     }
 
     /// Takes in all that the kernel has said so far, and what follows from it.
@@ -361,12 +394,16 @@ impl Follower {
 
     fn receive(&mut self) {
         let (view, counters, remarks) = (&mut self.view, &self.counters, &mut self.remarks);
-        let ports = self.fib.ports();
+        let (ports, mut has_changed) = (self.fib.ports(), false);
         let received = self.events.receive(DATAGRAMS, |event| {
             counters.events().add(1);
+            has_changed |= !matches!(event, Event::Neighbour(_) | Event::NeighbourGone(..));
             remark(view, ports, &event, remarks);
             view.apply(event);
         });
+        if has_changed || !matches!(received, Ok(Received::Everything | Received::More)) {
+            self.changed = coarse_now();
+        }
         match received {
             Ok(Received::Everything | Received::More) => {}
             Ok(Received::Lost) => {
@@ -428,7 +465,8 @@ impl Follower {
         self.resync = None;
         self.held_back = false;
         self.counters.resyncs().add(1);
-        match list(&mut self.request_socket) {
+        let has_lanes = self.has_lanes();
+        match list(&mut self.request_socket, has_lanes) {
             Ok(fresh) => {
                 self.deaf = None;
                 self.view.become_like(fresh);
@@ -453,6 +491,11 @@ impl std::fmt::Debug for Follower {
     }
 }
 
+/// The longest packets of a port that is opened while its interface has this MTU.
+fn mtu_limit(mtu: u32) -> u16 {
+    u16::try_from(mtu).unwrap_or(u16::MAX)
+}
+
 /// How the kernel treats what goes on, and comes in by ports and what stands on them.
 fn switches(view: &View, ports: &[PortSettings]) -> Switches {
     let desired = Desired { view, ports };
@@ -460,10 +503,11 @@ fn switches(view: &View, ports: &[PortSettings]) -> Switches {
     Switches::read(ours.map(|link| (link.index, link.name.as_str())))
 }
 
-/// Lists the kernel's network.
-pub(crate) fn list(socket: &mut RequestSocket) -> io::Result<View> {
-    let view = std::cell::RefCell::new(View::default());
-    let start = || *view.borrow_mut() = View::default();
+/// Lists the kernel's network: with all routes, or those that programs inside the kernel are told of.
+pub(crate) fn list(socket: &mut RequestSocket, all_routes: bool) -> io::Result<View> {
+    let new = || if all_routes { View::default() } else { View::for_programs() };
+    let view = std::cell::RefCell::new(new());
+    let start = || *view.borrow_mut() = new();
     // If the kernel changes all the time, events correct what was listed.
     socket.list_everything(start, |event| view.borrow_mut().apply(event))?;
     Ok(view.into_inner())

@@ -8,8 +8,8 @@ use warmlane_forward::control::NextHop;
 
 use super::desired::Desired;
 use super::follow::Follower;
-use super::kernel::NeighbourState;
-use super::route_list::RouteList;
+use super::kernel::{NeighbourState, RequestSocket, View};
+use super::route_list::{RouteList, shown};
 use super::verify::describe;
 
 /// Longest request, in bytes.
@@ -37,6 +37,20 @@ pub trait Host {
 
     /// Which path packets of each interface take.
     fn paths(&mut self) -> Value;
+
+    /// What is not as an operator may think, a sentence each, apart from what the [`Follower`] knows.
+    fn warnings(&mut self, view: &View) -> Vec<String>;
+
+    /// Brings paths inside the kernel up to `followed`, and compares them with `fresh`, which was listed anew: how many of their decisions
+    /// since `changed`, a moment of the coarse monotonic clock in nanoseconds, the kernel was asked about by `socket`, and what is
+    /// different, a sentence each.
+    fn verify(
+        &mut self,
+        followed: &View,
+        fresh: &View,
+        changed: u64,
+        socket: &mut RequestSocket,
+    ) -> (usize, Vec<String>);
 
     /// Reads the configuration again and goes on by it. Says what is different now, a sentence each.
     ///
@@ -88,7 +102,7 @@ impl Request {
     pub fn answer(&self, follower: &mut Follower, host: &mut dyn Host) -> Answer {
         Answer::Whole(match self {
             Self::Status {} => {
-                let mut status = status(follower);
+                let mut status = status(follower, host.warnings(follower.view()));
                 if let Value::Object(map) = &mut status {
                     map.insert("paths".to_owned(), host.paths());
                 }
@@ -97,6 +111,9 @@ impl Request {
             Self::Counters {} => host.counters(),
             Self::Routes { address, limit, table } => {
                 let (table, limit) = (table.unwrap_or(0), limit.unwrap_or(USUAL_LIMIT));
+                if !follower.has_lanes() {
+                    return Answer::Whole(kernel_route(follower, *address));
+                }
                 match RouteList::new(follower, table, *address, limit) {
                     Some(list) => return Answer::Routes(list),
                     None => json!({ "error": format!("there is no table {table}: \"status\" lists them") }),
@@ -105,7 +122,7 @@ impl Request {
             Self::Neighbours { limit } => {
                 neighbours(follower, limit.unwrap_or(USUAL_LIMIT).min(MOST_NEIGHBOURS))
             }
-            Self::Verify {} => match follower.verify() {
+            Self::Verify {} => match follower.verify(host) {
                 Ok(comparison) => json!(comparison),
                 Err(error) => json!({ "error": format!("the kernel's routes can't be listed: {error}") }),
             },
@@ -117,7 +134,7 @@ impl Request {
     }
 }
 
-fn status(follower: &Follower) -> Value {
+fn status(follower: &Follower, more_warnings: Vec<String>) -> Value {
     let (view, fib) = (follower.view(), follower.fib());
     let (ipv4, ipv6) = fib.route_counts();
     let ports: Vec<Value> = fib
@@ -143,19 +160,41 @@ fn status(follower: &Follower) -> Value {
         .iter()
         .map(|table| json!({ "table": table.number, "kernel": table.policy.tables(), "vrf": table.policy.vrf.is_some() }))
         .collect();
+    let warnings = [follower.warnings(), more_warnings].concat();
+    if !follower.has_lanes() {
+        return json!({ "ports": ports, "warnings": warnings });
+    }
     json!({
         "ports": ports,
         "tables": tables,
         "routes": { "ipv4": ipv4, "ipv6": ipv6 },
         "next_hops": fib.next_hop_count(),
         "kernel_routes": view.route_count(),
-        "warnings": follower.warnings(),
+        "warnings": warnings,
     })
+}
+
+/// What packets to an address find where there are no lanes: the kernel's own route.
+fn kernel_route(follower: &mut Follower, address: Option<IpAddr>) -> Value {
+    let Some(address) = address else {
+        return json!({ "error":
+            "without lanes the routes are the kernel's own, and `ip route` shows them; `warmlane router routes ADDRESS` says what one address finds"
+        });
+    };
+    match follower.ask_for_route(address) {
+        Ok(None) => json!({ "total": 0, "routes": [] }),
+        Ok(Some((prefix, route))) => {
+            json!({ "total": 1, "routes": [shown(follower.view(), prefix, &route)] })
+        }
+        // Its routes say so by these errors (`net/ipv4/fib_semantics.c: fib_props`).
+        Err(error) => json!({ "error": format!("the kernel has no way there: {error}") }),
+    }
 }
 
 fn neighbours(follower: &Follower, limit: usize) -> Value {
     let view = follower.view();
-    let mut all: Vec<_> = view.neighbours().filter(|known| follower.is_ours(known.link)).collect();
+    let mut all: Vec<_> =
+        view.neighbours().filter(|known| !follower.has_lanes() || follower.is_ours(known.link)).collect();
     all.sort_by_key(|known| (known.link, known.address));
     let total = all.len();
     let list: Vec<Value> = all

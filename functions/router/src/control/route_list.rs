@@ -8,6 +8,7 @@ use warmlane_table::{IpPrefix, NextHopId};
 
 use super::desired::{Desired, HopKey, host_prefix};
 use super::follow::Follower;
+use super::kernel::{Route, Target, View};
 
 /// Routes in a piece.
 const PIECE: usize = 500;
@@ -102,6 +103,30 @@ fn paths(follower: &Follower, table: TableNumber, prefix: IpPrefix) -> (Vec<Stri
     let gateways =
         paths.iter().filter_map(|(_, gateway)| *gateway).filter(|&gateway| host_prefix(gateway) != prefix);
     (paths.iter().filter_map(|(link, _)| name(*link)).collect(), gateways.collect())
+}
+
+/// A route of the kernel's own, where there are no tables of lanes.
+pub(super) fn shown(view: &View, prefix: IpPrefix, route: &Route) -> Value {
+    let paths = match &*route.target {
+        Target::Paths(paths) => &paths[..],
+        _ => &[],
+    };
+    let name = |link| view.links().get(&link).map_or("an interface that is gone", |link| link.name.as_str());
+    let mut leads_to: Vec<&str> = paths.iter().map(|path| name(path.link)).collect();
+    leads_to.dedup();
+    let leads_to = match &*route.target {
+        Target::Paths(_) => leads_to.join(" or "),
+        Target::Local => "the kernel, whose address it is".to_owned(),
+        Target::Broadcast => "all neighbours on a link".to_owned(),
+        Target::Blackhole => "nowhere".to_owned(),
+        Target::Unreachable => "nowhere, and the sender is told".to_owned(),
+        Target::Prohibit => "nowhere, and the sender is told that it's prohibited".to_owned(),
+        Target::Object(_) | Target::KernelOnly => "where only the kernel can send it".to_owned(),
+    };
+    let gateways: Vec<IpAddr> = paths.iter().filter_map(|path| path.gateway).collect();
+    json!({
+        "prefix": prefix.to_string(), "leads_to": leads_to, "gateways": gateways, "protocol": protocol_name(route.protocol),
+    })
 }
 
 /// Who made the kernel's route to a prefix; neighbours are no routes there.

@@ -22,6 +22,8 @@ pub struct Comparison {
     pub equal: bool,
     /// Prefixes compared.
     pub routes: usize,
+    /// Decisions of programs inside the kernel that it was asked about.
+    pub decisions: usize,
     /// How many are different.
     pub differences: usize,
     /// The first of them: a sentence each.
@@ -141,6 +143,10 @@ pub(crate) fn compare(view: &View, fib: &Fib) -> (Differences, usize) {
     let desired = Desired { view, ports: fib.ports() };
     let mut differences = Differences::new();
     let mut routes = 0;
+    // Without lanes nobody looks into their tables.
+    if fib.ports().is_empty() {
+        return (differences, routes);
+    }
     for (&link, known) in view.links() {
         let Some((port, vlan)) = desired.port_of(link).filter(|_| known.is_up) else { continue };
         let number = fib.table_in_use(port, vlan);
@@ -190,10 +196,10 @@ pub(crate) fn compare(view: &View, fib: &Fib) -> (Differences, usize) {
 }
 
 impl Comparison {
-    pub(crate) fn new(differences: &Differences, routes: usize) -> Self {
-        let mut first: Vec<String> = differences.values().cloned().collect();
-        first.sort();
-        first.truncate(SPELLED_OUT);
-        Self { equal: differences.is_empty(), routes, differences: differences.len(), first }
+    pub(crate) fn new(routes: usize, decisions: usize, mut differences: Vec<String>) -> Self {
+        let count = differences.len();
+        differences.sort();
+        differences.truncate(SPELLED_OUT);
+        Self { equal: count == 0, routes, decisions, differences: count, first: differences }
     }
 }

@@ -20,6 +20,10 @@ pub(crate) fn all(view: &View, ports: &[PortSettings], bypasses_netfilter: bool)
 
 /// What of the kernel's network is not followed.
 pub(super) fn not_followed(view: &View, ports: &[PortSettings]) -> Vec<String> {
+    if ports.is_empty() {
+        // The kernel's own lookup has all of this.
+        return Vec::new();
+    }
     let mut warnings = Vec::new();
     for rule in view.rules().filter(|rule| rule.looks_at_more || rule.action == RuleAction::Other) {
         let family = if rule.is_ipv6 { "-6 " } else { "" };

@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use warmlane_bpf::{
-    ArrayMap, Attachment, BpfError, DeviceMap, HashMap as BpfHashMap, Hook, Object, PrefixMap, QueueMap,
-    SharedMap,
+    ArrayMap, Attachment, BpfError, DeviceMap, HashMap as BpfHashMap, Hook, Object, PerCpuArrayMap,
+    PrefixMap, QueueMap, SharedMap,
 };
 use warmlane_table::IpPrefix;
 
 use super::choice::Path;
 use super::flows::Flows;
-use super::layout::{Egress, Ingress, Question, Settings};
+use super::layout::{Decision, Egress, Ingress, Question, Settings};
 use super::report::PathView;
 use crate::control::kernel::LinkIndex;
 
@@ -48,6 +48,7 @@ pub(super) struct Interface {
     mtus_ipv4: PrefixMap<[u8; 4], u32>,
     mtus_ipv6: PrefixMap<[u8; 16], u32>,
     pub(super) view: PathView,
+    decisions: PerCpuArrayMap<Decision>,
     /// What the programs want to know about flows.
     pub(super) questions: QueueMap<Question>,
     shared_flows: [SharedMap; 2],
@@ -78,6 +79,7 @@ impl Interface {
             mtus_ipv4: object.prefixes("mtus_ipv4")?,
             mtus_ipv6: object.prefixes("mtus_ipv6")?,
             view,
+            decisions: object.per_cpu_array("decisions")?,
             questions: object.queue("questions")?,
             shared_flows: [object.shared("flows_ipv4")?, object.shared("flows_ipv6")?],
             has_flows: false,
@@ -124,6 +126,23 @@ impl Interface {
     /// Whether the program stays at work if this process is killed, unless it is told otherwise.
     pub(super) fn outlives_process(&self) -> bool {
         self.attachments.iter().any(Attachment::outlives_process)
+    }
+
+    /// Decisions of late, of packets that were looked up. One that is noted meanwhile may be missing.
+    pub(super) fn decisions(&self) -> impl Iterator<Item = Decision> {
+        let of_slot = |slot| {
+            let (once, again) = (self.decisions.get(slot).ok()?, self.decisions.get(slot).ok()?);
+            Some(once.into_iter().zip(again))
+        };
+        let all = (0..Decision::COUNT).filter_map(of_slot).flatten();
+        all.filter_map(|(once, again)| (once == again && once.decided != 0).then_some(once))
+    }
+
+    /// Whether the program has been told other things than these, clocks aside.
+    pub(super) fn is_told_other_than(&self, mut new: Knowledge) -> bool {
+        new.settings.led_until = self.known.settings.led_until;
+        new.settings.rules_since = self.known.settings.rules_since;
+        self.known != new
     }
 
     /// Tells the program what is different from what it knows. What takes something away comes first.

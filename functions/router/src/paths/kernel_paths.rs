@@ -16,7 +16,9 @@ use super::layout::{Egress, Ingress, Settings};
 use super::plan::Plan;
 use super::report::PathView;
 use super::switches;
-use crate::control::kernel::{Conntrack, Link, LinkIndex, View, XdpFeatures, shortened};
+use super::verify::Suspects;
+use crate::coarse_clock::coarse_now;
+use crate::control::kernel::{Conntrack, Link, LinkIndex, RequestSocket, View, XdpFeatures, shortened};
 use crate::control::local;
 
 /// How often the kernel's switches are looked at: it doesn't tell of them.
@@ -47,11 +49,16 @@ pub struct KernelPaths {
     looked: Instant,
     /// Established flows that are forwarded past netfilter.
     flows: Option<Flows>,
+    /// When programs were told last of something new, by the coarse clock.
+    told: u64,
     /// What of netfilter's rules was known, and since when.
     rule_changes: u64,
     rules_since: u64,
     /// What went wrong the last time.
     failure: Option<String>,
+    suspects: Suspects,
+    /// What was said of the kernel's switches.
+    warned: Vec<String>,
     remarks: Vec<String>,
 }
 
@@ -64,9 +71,12 @@ impl KernelPaths {
             members: BTreeMap::new(),
             looked: Instant::now(),
             flows: None,
+            told: 0,
             rule_changes: 0,
             rules_since: 0,
             failure: None,
+            suspects: Suspects::default(),
+            warned: Vec::new(),
             remarks: Vec::new(),
         }
     }
@@ -174,6 +184,9 @@ impl KernelPaths {
                 self.remarks.push(format!("interface {} went away: it was deleted", interface.name));
             }
         }
+        let warnings = self.warnings(view);
+        self.remarks.extend(warnings.iter().filter(|warning| !self.warned.contains(warning)).cloned());
+        self.warned = warnings;
         let failure = self.tell(view).err().map(|error| error.to_string());
         if let Some(failure) = failure.as_ref().filter(|_| failure != self.failure) {
             self.remarks.push(format!("{failure}; what the programs don't know, they leave to the kernel"));
@@ -193,6 +206,22 @@ impl KernelPaths {
         flows.forget_idle(coarse_now())
     }
 
+    /// What is not as an operator may think, a sentence each.
+    pub fn warnings(&self, view: &View) -> Vec<String> {
+        if self.interfaces.iter().all(|interface| interface.is_gone) {
+            return Vec::new();
+        }
+        let policies = [("ipv4", "IPv4"), ("ipv6", "IPv6")].into_iter().zip(view.switches().multipath_hash);
+        let unknown = policies.filter(|(_, policy)| policy.is_none());
+        unknown
+            .map(|((family, name), _)| {
+                format!(
+                    "`net.{family}.fib_multipath_hash_policy` looks deeper into packets than the kernel's lookup does for programs: on the paths xdp and tc {name} is left to the kernel, with 0 or 1 it is not"
+                )
+            })
+            .collect()
+    }
+
     /// What people should know and haven't been told yet.
     pub fn take_remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
@@ -200,6 +229,25 @@ impl KernelPaths {
 
     fn tell(&mut self, view: &View) -> Result<(), BpfError> {
         self.looked = Instant::now();
+        self.note_who_sends_redirected();
+        let all = self.knowledge(view);
+        let mut result = Ok(());
+        for (interface, mut known) in self.interfaces.iter_mut().zip(all).filter(|(one, _)| !one.is_gone) {
+            if interface.is_told_other_than(known.clone()) {
+                self.told = coarse_now();
+            }
+            if interface.outlives_process() {
+                known.settings.led_until = led_until();
+            }
+            if let Err(error) = interface.tell(known) {
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    /// What each interface's program should know.
+    fn knowledge(&self, view: &View) -> Vec<Knowledge> {
         let own_addresses = local::addresses(view).into_iter().filter_map(|address| match address {
             IpAddr::V4(address) => Some(address),
             IpAddr::V6(_) => None,
@@ -212,9 +260,10 @@ impl KernelPaths {
             own_addresses: own_addresses.collect(),
             ..Knowledge::default()
         };
-        let (native, offloads) = (self.take_redirected(), self.flows.is_some());
-        let mut result = Ok(());
-        for interface in self.interfaces.iter_mut().filter(|interface| !interface.is_gone) {
+        let offloads = self.flows.is_some();
+        let native = self.interfaces.iter().filter(|interface| is_redirected_to(interface));
+        let native: BTreeSet<LinkIndex> = native.map(|interface| interface.link).collect();
+        let one = |interface: &Interface| {
             let mut known = common.clone();
             if interface.path == Path::Xdp {
                 known.devices.clone_from(&native);
@@ -227,31 +276,52 @@ impl KernelPaths {
             known.settings.offloads_established = u32::from(offloads);
             known.settings.least_route_mtu_ipv4 = ipv4_mtu;
             known.settings.least_route_mtu_ipv6 = ipv6_mtu;
-            if interface.outlives_process() {
-                known.settings.led_until = led_until();
-            }
-            if let Err(error) = interface.tell(known) {
-                result = Err(error);
-            }
-        }
-        result
+            known
+        };
+        self.interfaces.iter().map(one).collect()
     }
 
-    /// The interfaces that frames can be redirected to, and a remark about those that can't be.
-    fn take_redirected(&mut self) -> BTreeSet<LinkIndex> {
-        let on_xdp = |interface: &Interface| interface.path == Path::Xdp && !interface.is_gone;
-        let mut links: BTreeSet<LinkIndex> = self
-            .interfaces
-            .iter()
-            .filter(|interface| on_xdp(interface))
-            .map(|interface| interface.link)
-            .collect();
-        // Older kernels don't tell, and where it isn't so, what is redirected is lost there without a word.
-        if let Some(features) = (!links.is_empty()).then(XdpFeatures::list).and_then(Result::ok).flatten() {
-            links.retain(|link| features.get(link).is_some_and(|features| features.sends_redirected()));
+    /// Interfaces whose programs have been told other things than they should know, a sentence each.
+    fn untold(&self, view: &View) -> Vec<String> {
+        let all = self.interfaces.iter().zip(self.knowledge(view));
+        let untold = all
+            .filter(|(interface, known)| !interface.is_gone && interface.is_told_other_than(known.clone()));
+        untold
+            .map(|(interface, _)| format!("the program of {} goes by what holds no more", interface.name))
+            .collect()
+    }
+
+    /// Catches up with `followed`, and compares with `fresh`, which was listed anew: what programs have been told, and what they have
+    /// decided lately, which the kernel is asked about. What they have decided before `changed`, a moment of the coarse monotonic clock,
+    /// doesn't count, for decisions were others then. Returns how many decisions were compared, and what is different, a sentence each.
+    pub fn verify(
+        &mut self,
+        followed: &View,
+        fresh: &View,
+        changed: u64,
+        socket: &mut RequestSocket,
+    ) -> (usize, Vec<String>) {
+        self.follow(followed, true);
+        let untold = self.untold(fresh);
+        let mut suspects = std::mem::take(&mut self.suspects);
+        let interfaces = self.interfaces.iter().filter(|interface| !interface.is_gone);
+        let (count, decisions) = suspects.examine(interfaces, changed.max(self.told), fresh, socket);
+        self.suspects = suspects;
+        (count, [untold, decisions].concat())
+    }
+
+    /// Finds out which interfaces frames can be redirected to, and remarks on those that they can't be.
+    fn note_who_sends_redirected(&mut self) {
+        let on_xdp = |interface: &&mut Interface| interface.path == Path::Xdp && !interface.is_gone;
+        if self.interfaces.iter_mut().filter(on_xdp).count() == 0 {
+            return;
         }
-        for interface in self.interfaces.iter_mut().filter(|interface| on_xdp(interface)) {
-            let sends = links.contains(&interface.link);
+        // Older kernels don't tell, and where it isn't so, what is redirected is lost there without a word.
+        let features = XdpFeatures::list().ok().flatten();
+        for interface in self.interfaces.iter_mut().filter(on_xdp) {
+            let sends = features.as_ref().is_none_or(|features| {
+                features.get(&interface.link).is_some_and(|features| features.sends_redirected())
+            });
             if std::mem::replace(&mut interface.sends_redirected, sends) && !sends {
                 self.remarks.push(format!(
                     "interface {} can't send what is redirected to it, so packets for it are left to the kernel: on a veth pair that needs `ethtool -K OTHER gro on` at the other end, on others a driver that can",
@@ -259,7 +329,6 @@ impl KernelPaths {
                 ));
             }
         }
-        links
     }
 
     /// What the programs count, which stays readable when they have ended.
@@ -277,16 +346,14 @@ impl Drop for KernelPaths {
     }
 }
 
+fn is_redirected_to(interface: &Interface) -> bool {
+    interface.path == Path::Xdp && !interface.is_gone && interface.sends_redirected
+}
+
 /// For programs that would outlive us: how long they may go on without having heard of us.
 fn led_until() -> u64 {
     const LEAD: u64 = 3_000_000_000;
     coarse_now() + LEAD
-}
-
-/// The coarse monotonic clock, in nanoseconds.
-fn coarse_now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
 /// How many prefixes with MTUs of their own the programs have space for.
@@ -318,8 +385,14 @@ fn least_mtu(mtus: &HashMap<IpPrefix, u32>, of_ipv4: bool) -> u32 {
 }
 
 fn ingress(link: &Link, view: &View, offloads: bool) -> Ingress {
-    // What a bridge takes is no business of routes.
-    let mut flags = if link.is_up && !local::is_member(view, link) { switches::flags(&link.name) } else { 0 };
+    // What a bridge takes is no business of routes, and what comes in by a tunnel without Ethernet headers is not as programs expect it.
+    let is_ours = link.is_up && link.mac.is_some() && !local::is_member(view, link);
+    let mut flags = if is_ours { switches::flags(&link.name) } else { 0 };
+    for (is_ipv6, policy) in [false, true].into_iter().zip(view.switches().multipath_hash) {
+        if policy.is_none() {
+            flags &= !(if is_ipv6 { Ingress::FORWARDS_IPV6 } else { Ingress::FORWARDS_IPV4 });
+        }
+    }
     for (is_ipv6, forwards, established_only) in [
         (false, Ingress::FORWARDS_IPV4, Ingress::ESTABLISHED_ONLY_IPV4),
         (true, Ingress::FORWARDS_IPV6, Ingress::ESTABLISHED_ONLY_IPV6),

@@ -51,6 +51,37 @@ pub(super) struct Egress {
 pub(super) struct Counters {
     pub(super) received: u64,
     pub(super) bytes: u64,
+    pub(super) noted: u64,
+}
+
+/// `struct decision`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Decision {
+    pub(super) decided: u64,
+    pub(super) source: [u8; 16],
+    pub(super) destination: [u8; 16],
+    pub(super) next_hop: [u8; 16],
+    pub(super) flow_info: [u8; 4],
+    pub(super) ingress: u32,
+    pub(super) egress: u32,
+    pub(super) result: u32,
+    pub(super) ports: [[u8; 2]; 2],
+    pub(super) length: u16,
+    pub(super) protocol: u8,
+    pub(super) family: u8,
+    pub(super) next_hop_family: u8,
+    pub(super) padding: [u8; 7],
+}
+
+impl Decision {
+    /// How many each CPU keeps.
+    pub(super) const COUNT: u32 = 64;
+
+    /// What lookups say (`include/uapi/linux/bpf.h: BPF_FIB_LKUP_RET_*`).
+    pub(super) const SUCCESS: u32 = 0;
+    pub(super) const BLACKHOLE: u32 = 1;
+    pub(super) const NO_NEIGHBOUR: u32 = 7;
 }
 
 /// `struct ipv4_tuple`

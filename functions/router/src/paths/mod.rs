@@ -14,6 +14,7 @@ mod plan;
 mod report;
 mod switches;
 mod verdict;
+mod verify;
 
 pub use choice::{Path, PathChoice, PathChoiceError, Paths};
 pub use kernel_paths::{KernelPaths, OffloadError};

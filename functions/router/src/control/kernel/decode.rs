@@ -243,6 +243,16 @@ fn own_mtu(metrics: &[RouteMetric]) -> u32 {
     mtus.max().unwrap_or(0)
 }
 
+/// The route in the answer to a question for one.
+pub(super) fn answered_route(body: &[u8]) -> Option<(IpPrefix, Route)> {
+    let mut message = RouteMessage::parse(body).ok()?;
+    // What is of a table or made up for the answer, and by which object: here it is the way that counts.
+    message.header.flags.remove(RouteFlags::Cloned);
+    message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::NhId(_)));
+    let (key, route) = route(&message)?;
+    Some((key.prefix, route))
+}
+
 fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
     let header = &message.header;
     // Entries of the IPv6 route cache.

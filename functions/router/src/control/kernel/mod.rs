@@ -5,6 +5,7 @@ mod decode;
 mod event;
 mod features;
 mod hooks;
+mod route_question;
 mod socket;
 mod switches;
 mod table;
@@ -19,6 +20,7 @@ pub use event::{
 };
 pub use features::XdpFeatures;
 pub use hooks::{Hook, HookKind, HookPlace, told_hooks, untold_hooks};
+pub use route_question::RouteQuestion;
 pub use socket::{ChangeSocket, EventSocket, Received, RequestSocket};
 pub use switches::Switches;
 pub(crate) use switches::{read_switch, reverse_path};

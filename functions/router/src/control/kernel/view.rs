@@ -13,6 +13,7 @@ use super::event::{
 use super::hooks::{Hook, HookKind, HookPlace};
 use super::switches::Switches;
 use super::table::{KernelTable, PrefixRoutes, least_mtu};
+use crate::control::local::LOCAL_TABLE;
 
 /// What has changed since it was asked last.
 #[expect(clippy::struct_excessive_bools, reason = "a list of what may have changed")]
@@ -50,6 +51,8 @@ impl Changes {
 /// The kernel's network as we know it.
 #[derive(Debug, Default)]
 pub struct View {
+    /// Of routes only those that programs inside the kernel are told of are kept.
+    is_for_programs: bool,
     links: BTreeMap<LinkIndex, Link>,
     addresses: BTreeSet<Address>,
     neighbours: HashMap<(LinkIndex, IpAddr), NeighbourState>,
@@ -68,6 +71,18 @@ pub struct View {
 }
 
 impl View {
+    /// An empty one that keeps only the routes that programs inside the kernel are told of: to addresses of the box's own, and with an MTU
+    /// of their own. The kernel looks up all others itself.
+    pub fn for_programs() -> Self {
+        Self { is_for_programs: true, ..Self::default() }
+    }
+
+    /// Whether a route is kept; also one that may be instead of another.
+    fn keeps(&self, key: RouteKey, route: &Route) -> bool {
+        let is_known = || self.tables.get(&key.table).is_some_and(|table| table.get(key.prefix).is_some());
+        !self.is_for_programs || key.table == LOCAL_TABLE || route.mtu != 0 || is_known()
+    }
+
     /// MTUs that routes have of their own: of each prefix the least of any table's.
     pub fn route_mtus(&self) -> HashMap<IpPrefix, u32> {
         let mut all = HashMap::new();
@@ -233,6 +248,11 @@ impl View {
         std::mem::take(&mut self.changes)
     }
 
+    /// Notes that a port is another interface from now on, on which as much depends as on links.
+    pub fn note_other_port(&mut self) {
+        self.changes.links = true;
+    }
+
     /// Whether something has changed.
     pub fn has_changed(&self) -> bool {
         !self.changes.is_empty()
@@ -292,7 +312,10 @@ impl View {
                     self.changes.in_doubt |= self.is_object_used(number);
                 }
             }
-            Event::Route(key, route, placement) => self.add_route(key, route, placement),
+            Event::Route(key, route, placement) if self.keeps(key, &route) => {
+                self.add_route(key, route, placement);
+            }
+            Event::Route(..) => {}
             Event::RouteGone(key, route) => self.remove_route(key, &route),
             Event::Rule(rule) => self.add_rule(rule),
             Event::RuleGone(gone) => {

@@ -1,0 +1,161 @@
+//! What programs inside the kernel decide is what the kernel would: `verify` asks it.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
+use warmlane_testkit::process::Process;
+
+fn start(choice: &str) -> Option<(RouterLab, Process)> {
+    let lab = RouterLab::new(1500, &[])?;
+    for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
+        host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
+    }
+    let process = lab.start("w0 e0", &format!("--path {choice}"));
+    Some((lab, process))
+}
+
+fn finish(process: Process) {
+    process.interrupt();
+    process.finish(SHORT).expect_success("warmlane router");
+}
+
+#[test]
+fn the_kernel_is_asked_about_them() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = start(choice) else { return };
+        let nothing = lab.verify();
+        assert_eq!((nothing["routes"].as_u64(), nothing["decisions"].as_u64()), (Some(0), Some(0)));
+        // Several paths, a route of its own MTU, a gateway of the other family, and one that leads nowhere.
+        for family in ["ipv4", "ipv6"] {
+            lab.router.set(&format!("net.{family}.fib_multipath_hash_policy"), "1");
+        }
+        lab.router.ip("route add 203.0.113.0/24 nexthop via 198.51.100.2 nexthop via 198.51.100.3");
+        lab.router.ip("route add 2001:db8:9::/48 nexthop via 2001:db8:2::2 nexthop via 2001:db8:2::3");
+        lab.router.ip("route add 203.0.113.9/32 via 198.51.100.2 mtu 1300");
+        lab.router.ip("route add 203.0.113.10/32 via inet6 2001:db8:2::2");
+        lab.router.ip("route add blackhole 203.0.113.11/32");
+        let mut addresses = vec!["198.51.100.2".to_owned(), "2001:db8:2::2".to_owned()];
+        for last in 1..=11 {
+            addresses.push(format!("203.0.113.{last}"));
+            addresses.push(format!("2001:db8:9::{last}"));
+        }
+        for address in &addresses {
+            lab.west.run(&format!("ping -n -c 1 -W 0.02 -s 1200 {address}"));
+        }
+        let answer = lab.verify();
+        // Of two packets in the same tick of the clock only one is noted.
+        assert!(answer["decisions"].as_u64() > Some(10), "{choice}: {answer:#}");
+        finish(process);
+    }
+}
+
+/// Routes change all the time, also those of packets that come.
+#[test]
+fn they_are_right_while_routes_change() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = start(choice) else { return };
+        let flood = lab.west.spawn("ping -n -q -i 0.002 203.0.113.1");
+        let file = lab.directory().join("batch");
+        let mut lines = String::new();
+        for number in 0..5_000 {
+            let gateway = ["198.51.100.2", "198.51.100.3"][number % 2];
+            writeln!(lines, "route replace 203.0.113.1 via {gateway}").expect("a string takes all");
+            writeln!(lines, "route replace 10.{}.{}.0/24 via {gateway}", number / 256, number % 256)
+                .expect("a string takes all");
+        }
+        fs::write(&file, lines).expect("a writable directory");
+        let mut flaps = lab.router.spawn(&format!("ip -batch {}", file.display()));
+        let mut rounds = 0;
+        while !flaps.has_ended() {
+            lab.verify();
+            rounds += 1;
+        }
+        flaps.finish(SHORT).expect_success("ip -batch");
+        RouterLab::wait_until("decisions that can be compared", SHORT, || {
+            lab.verify()["decisions"].as_u64() > Some(0)
+        });
+        assert!(rounds > 0);
+        flood.interrupt();
+        flood.finish(SHORT);
+        finish(process);
+    }
+}
+
+/// Without lanes the process has no use for the kernel's routes.
+#[test]
+fn many_routes_take_no_memory() {
+    const ROUTES: u32 = 200_000;
+    let Some((lab, process)) = start("tc") else { return };
+    let resident = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    };
+    let before = resident();
+    let file = lab.directory().join("batch");
+    let mut lines = String::new();
+    for number in 0..ROUTES {
+        writeln!(
+            lines,
+            "route add 10.{}.{}.{}/32 via 198.51.100.2",
+            number >> 16,
+            number >> 8 & 255,
+            number & 255
+        )
+        .expect("a string takes all");
+    }
+    writeln!(lines, "route add 203.0.113.1 via 198.51.100.2").expect("a string takes all");
+    fs::write(&file, lines).expect("a writable directory");
+    lab.router.ip(&format!("-batch {}", file.display()));
+    RouterLab::wait_until("all news was heard", SHORT, || {
+        lab.ask("counters")["kernel"]["events"].as_u64() > Some(u64::from(ROUTES))
+    });
+    lab.verify();
+    // Kept, they would take some 200 bytes each.
+    let after = resident();
+    assert!(after < before + 16 * 1024, "{before} kB, {after} kB");
+    finish(process);
+}
+
+#[test]
+fn routes_are_the_kernels_own() {
+    let Some((lab, process)) = start("tc") else { return };
+    lab.router.ip("route add 203.0.113.0/24 via 198.51.100.2 proto bgp");
+    let one = lab.ask("routes 203.0.113.7")["routes"][0].take();
+    let expected = serde_json::json!({
+        "prefix": "203.0.113.0/24", "leads_to": "e0", "gateways": ["198.51.100.2"], "protocol": "bgp",
+    });
+    assert_eq!(one, expected);
+    assert_refused(&lab.try_ask("routes 192.0.9.1"), &["the kernel has no way there"]);
+    assert_refused(&lab.try_ask("routes"), &["`ip route` shows them"]);
+    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+    let neighbours = lab.ask("neighbours").to_string();
+    assert!(neighbours.contains("198.51.100.2"), "{neighbours}");
+    finish(process);
+}
+
+/// What the kernel chooses one of several paths by, and its lookup for programs doesn't see.
+#[test]
+fn other_choices_of_paths_are_the_kernels() {
+    let Some((lab, mut process)) = start("tc") else { return };
+    let passed = || {
+        let counters = lab.ask("counters");
+        let west =
+            counters["paths"].as_array().expect("a list").iter().find(|path| path["interface"] == "w0");
+        west.expect("it is there")["passes"]["forwarding-off"].as_u64().unwrap_or(0)
+    };
+    RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
+    assert_eq!(passed(), 0);
+    lab.router.set("net.ipv4.fib_multipath_hash_policy", "2");
+    process.wait_for("on the paths xdp and tc IPv4 is left to the kernel", SHORT);
+    assert!(lab.ask("status")["warnings"].to_string().contains("fib_multipath_hash_policy"));
+    RouterLab::wait_until("IPv4 is the kernel's", SHORT, || {
+        RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+        passed() > 0
+    });
+    let before = passed();
+    RouterLab::check_ping(&lab.west, &["2001:db8:2::2"]);
+    assert_eq!(passed(), before);
+    finish(process);
+}

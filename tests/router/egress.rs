@@ -1,0 +1,218 @@
+//! Interfaces that stand on others, or carry no frames of their own, on the paths inside the kernel.
+//!
+//! Where this kernel lacks some of them, their tests say that they are skipped; a guest with Debian's kernel runs all of them.
+
+use std::time::Duration;
+
+use warmlane_system_tests::{ROUTER_PROGRAMS, RouterLab, SHORT, run_this_test_in_a_guest};
+use warmlane_testkit::namespace::{self, Namespace};
+
+use super::devices::station;
+
+/// A network behind the host in the east.
+const FAR: &str = "203.0.113.1";
+
+/// These tests in a guest.
+#[test]
+fn in_a_guest_with_all_of_them() {
+    const MODULES: [&str; 11] = [
+        "veth",
+        "8021q",
+        "vrf",
+        "bonding",
+        "macvlan",
+        "ip_gre",
+        "ipip",
+        "wireguard",
+        "sch_ingress",
+        "cls_bpf",
+        "nf_tables",
+    ];
+    let programs = [&ROUTER_PROGRAMS[..], &["wg"]].concat();
+    let arguments = "egress:: --skip in_a_guest --nocapture --test-threads 1";
+    let said = run_this_test_in_a_guest(&MODULES, &programs, arguments, Duration::from_secs(900));
+    let Some(said) = said else { return };
+    eprintln!("{said}");
+    assert!(!said.contains("SKIPPED") && said.contains(" 6 passed; 0 failed"), "{said}");
+}
+
+/// For frames that are redirected to a veth interface, its other end must be ready.
+fn let_take_redirected(host: &Namespace, interface: &str) {
+    let line = format!("ethtool -K {interface} gro on");
+    host.run(&line).expect_success(&line);
+}
+
+/// What the program of an interface has forwarded.
+fn forwarded(lab: &RouterLab, interface: &str) -> u64 {
+    let counters = lab.ask("counters");
+    let paths = counters["paths"].as_array().unwrap_or_else(|| panic!("no paths: {counters:#}"));
+    let of_interface = paths.iter().filter(|path| path["interface"] == interface);
+    of_interface.filter_map(|path| path["forwarded"].as_u64()).sum()
+}
+
+/// A host reaches these addresses, and the program of the router's interface in front of it forwards that. The first packet to each may wait
+/// for its neighbour, and on path `xdp` one in a second is the kernel's, so that it checks whether that is there.
+#[track_caller]
+fn check_forwarded(lab: &RouterLab, interface: &str, host: &Namespace, addresses: &[&str]) {
+    let before = forwarded(lab, interface);
+    RouterLab::check_ping(host, addresses);
+    let after = forwarded(lab, interface);
+    assert!(
+        after >= before + addresses.len() as u64,
+        "{interface}: {before}, {after}: {:#}",
+        lab.ask("counters")
+    );
+}
+
+/// Starts the router on path `tc` with an interface beside that in the west, and checks that packets are forwarded out of it.
+#[track_caller]
+fn check_tunnel(lab: &RouterLab, name: &str) {
+    for (host, last) in [(&lab.router, 1), (&lab.east, 2)] {
+        host.ip(&format!("address add 10.9.0.{last}/30 dev {name}"));
+        host.ip(&format!("link set {name} up"));
+    }
+    lab.east.ip("link set lo up");
+    lab.east.ip(&format!("address add {FAR}/32 dev lo"));
+    lab.east.ip(&format!("route add 192.0.2.0/24 dev {name}"));
+    lab.router.ip(&format!("route add {FAR}/32 dev {name}"));
+    let process = lab.start(&format!("w0 e0 {name}"), "--path tc");
+    check_forwarded(lab, "w0", &lab.west, &[FAR, "10.9.0.2"]);
+    // Longer than what the tunnel carries: the kernel says so.
+    let long = lab.west.run(&format!("ping -n -M do -c 2 -i 0.2 -W 5 -s 1472 {FAR}"));
+    assert!(long.text().contains("mtu"), "{}", long.text());
+    // What comes in by it begins with no Ethernet header, and is the kernel's.
+    assert_eq!(forwarded(lab, name), 0);
+    assert_eq!(lab.verify()["equal"], true);
+    process.interrupt();
+    process.finish(SHORT).expect_success("warmlane router");
+}
+
+#[test]
+fn tunnels_of_ip() {
+    for kind in ["gre", "ipip"] {
+        let between = |own: u8, other: u8| {
+            format!("type {kind} local 198.51.100.{own} remote 198.51.100.{other} ttl 64")
+        };
+        let Some(lab) = RouterLab::where_there_is(&between(1, 2)) else { return };
+        lab.router.ip(&format!("link add g0 {}", between(1, 2)));
+        lab.east.ip(&format!("link add g0 {}", between(2, 1)));
+        check_tunnel(&lab, "g0");
+    }
+}
+
+#[test]
+fn tunnels_of_wireguard() {
+    let Some(lab) = RouterLab::where_there_is("type wireguard") else { return };
+    if !warmlane_testkit::requirements::programs(&["wg"]) {
+        return;
+    }
+    let ends = [(&lab.router, "router", 1), (&lab.east, "east", 2)];
+    let file = |name: &str| lab.directory().join(name).display().to_string();
+    let run = |host: &Namespace, line: &str| {
+        let mut command = host.command("bash");
+        command.args(["-c", line]);
+        warmlane_testkit::process::Process::run(&mut command, SHORT).expect_success(line);
+    };
+    for (host, name, _) in ends {
+        host.ip("link add wg0 type wireguard");
+        let key = file(name);
+        run(host, &format!("umask 077 && wg genkey >{key} && wg pubkey <{key} >{key}.public"));
+    }
+    for ((host, name, _), (_, other, last)) in ends.into_iter().zip(ends.into_iter().rev()) {
+        let (key, public) = (file(name), file(&format!("{other}.public")));
+        run(
+            host,
+            &format!(
+                "wg set wg0 listen-port 7000 private-key {key} peer $(<{public}) allowed-ips 0.0.0.0/0 endpoint 198.51.100.{last}:7000"
+            ),
+        );
+    }
+    check_tunnel(&lab, "wg0");
+}
+
+/// An interface that has the addresses of e0 instead of it.
+fn move_addresses(lab: &RouterLab, to: &str) {
+    lab.router.ip("address flush dev e0");
+    lab.router.ip(&format!("address add 198.51.100.1/24 dev {to}"));
+    lab.router.ip(&format!("address add 2001:db8:2::1/64 dev {to} nodad"));
+}
+
+#[test]
+fn bonds() {
+    let Some(lab) = RouterLab::where_there_is("type bond") else { return };
+    lab.router.ip("link add bond0 type bond mode active-backup miimon 50");
+    lab.router.ip("link set e0 down");
+    lab.router.ip("link set e0 master bond0");
+    lab.router.ip("link set bond0 up");
+    move_addresses(&lab, "bond0");
+    RouterLab::wait_for_answer(&lab.east, "198.51.100.1");
+    let process = lab.start("w0 bond0", "--path tc");
+    check_forwarded(&lab, "w0", &lab.west, &["198.51.100.2", "2001:db8:2::2"]);
+    check_forwarded(&lab, "bond0", &lab.east, &["192.0.2.2", "2001:db8:1::2"]);
+    process.interrupt();
+    process.finish(SHORT).expect_success("warmlane router");
+}
+
+#[test]
+fn macvlans() {
+    let Some(lab) = RouterLab::where_there_is("link e0 type macvlan mode bridge") else { return };
+    lab.router.ip("link add m0 link e0 type macvlan mode bridge");
+    lab.router.ip("link set m0 up");
+    move_addresses(&lab, "m0");
+    RouterLab::wait_for_answer(&lab.east, "198.51.100.1");
+    let process = lab.start("w0 m0", "--path tc");
+    check_forwarded(&lab, "w0", &lab.west, &["198.51.100.2", "2001:db8:2::2"]);
+    check_forwarded(&lab, "m0", &lab.east, &["192.0.2.2", "2001:db8:1::2"]);
+    process.interrupt();
+    process.finish(SHORT).expect_success("warmlane router");
+}
+
+/// Tagged in, tagged out, and both.
+#[test]
+fn vlans() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::where_there_is("link e0 type vlan id 7") else { return };
+        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
+            let_take_redirected(host, interface);
+        }
+        let ten = station(&lab, 10, "203.0.113");
+        let _twenty = station(&lab, 20, "198.18.20");
+        let process = lab.start("w0 e0", &format!("--path {choice}"));
+        check_forwarded(&lab, "w0", &lab.west, &["203.0.113.2", "2001:db8:10::2", "198.51.100.2"]);
+        check_forwarded(&lab, "e0", &ten, &["198.18.20.2", "2001:db8:20::2", "192.0.2.2"]);
+        assert_eq!(lab.verify()["equal"], true);
+        process.interrupt();
+        process.finish(SHORT).expect_success("warmlane router");
+    }
+}
+
+/// Two hosts in a VRF, with the addresses of those outside.
+#[test]
+fn vrfs() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::where_there_is("type vrf table 10") else { return };
+        lab.router.ip("link add red type vrf table 10");
+        lab.router.ip("link set red up");
+        let (one, other) = (Namespace::new("one"), Namespace::new("other"));
+        for (host, interface, network) in [(&one, "r0", "192.0.2"), (&other, "r1", "198.51.100")] {
+            namespace::link((&lab.router, interface), (host, interface), 1500);
+            host.run(&format!("ethtool -K {interface} tx off txvlan off")).expect_success("ethtool");
+            let_take_redirected(host, interface);
+            lab.router.ip(&format!("link set {interface} master red"));
+            for (namespace, last) in [(&lab.router, 1), (host, 2)] {
+                namespace.ip(&format!("address add {network}.{last}/24 dev {interface}"));
+            }
+            host.ip(&format!("route add default via {network}.1"));
+        }
+        other.ip("link set lo up");
+        other.ip(&format!("address add {FAR}/32 dev lo"));
+        lab.router.ip(&format!("route add {FAR}/32 via 198.51.100.2 vrf red"));
+        let process = lab.start("w0 e0 r0 r1", &format!("--path {choice}"));
+        check_forwarded(&lab, "r0", &one, &["198.51.100.2", FAR]);
+        // Outside there is no such route.
+        assert!(!RouterLab::answers(&lab.west, FAR));
+        assert_eq!(lab.verify()["equal"], true);
+        process.interrupt();
+        process.finish(SHORT).expect_success("warmlane router");
+    }
+}
