@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use warmlane_system_tests::talk::{Talk, listener};
-use warmlane_system_tests::{RouterLab, SHORT, iperf};
+use warmlane_system_tests::{ROUTER_PROGRAMS, RouterLab, SHORT, iperf, run_this_test_in_a_guest};
 use warmlane_testkit::Report;
 use warmlane_testkit::process::Process;
 
@@ -100,6 +100,55 @@ fn finish(process: Process) {
         let all = number("forwarded") + number("passed") + number("dropped");
         assert_eq!(number("received"), all, "{path:#}");
         assert!(number("established") <= number("forwarded"), "{path:#}");
+    }
+}
+
+/// Where the kernel has no links for the tc hook: Debian's 6.1.
+#[test]
+fn in_a_guest_with_an_older_kernel() {
+    const MODULES: [&str; 9] = [
+        "veth",
+        "sch_ingress",
+        "cls_bpf",
+        "nf_tables",
+        "nf_conntrack_netlink",
+        "nf_nat",
+        "nft_chain_nat",
+        "nft_masq",
+        "nft_ct",
+    ];
+    let programs = [&ROUTER_PROGRAMS[..], &["nft"]].concat();
+    let arguments = "established::streams --nocapture --test-threads 1";
+    let said = run_this_test_in_a_guest(&MODULES, &programs, arguments, Duration::from_secs(900));
+    let Some(said) = said else { return };
+    eprintln!("{said}");
+    assert!(!said.contains("SKIPPED") && said.contains(" 1 passed; 0 failed"), "{said}");
+}
+
+/// A gateway that masquerades: most packets of a stream, and of what answers it, don't pass netfilter.
+#[test]
+fn streams_are_masqueraded_past_netfilter() {
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &["nft"]) else { return };
+        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
+            host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
+        }
+        masquerade(&lab);
+        lab.east.ip("route del default");
+        let process = lab.start("w0 e0", &format!("--path {choice} --offload-established"));
+        let mut server = lab.east.spawn("iperf3 --server --forceflush");
+        server.wait_for("Server listening", SHORT);
+        let report = iperf(&lab.west, &format!("--client {EAST} --time 5"));
+        let received = report["end"]["sum_received"]["bytes"].as_u64();
+        assert!(received > Some(1_000_000), "{choice}: {report:#}");
+        let counters = lab.ask("counters");
+        for interface in ["w0", "e0"] {
+            let path = path(&counters, interface);
+            let [received, established] =
+                ["received", "established"].map(|name| path[name].as_u64().expect("a number"));
+            assert!(2 * established > received, "{choice}: {path:#}");
+        }
+        finish(process);
     }
 }
 
