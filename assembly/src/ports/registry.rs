@@ -12,6 +12,7 @@ use warmlane_memif::MemifDriver;
 use warmlane_memory::null::NullDriver;
 use warmlane_pcap::PcapDriver;
 use warmlane_port::Port;
+use warmlane_virtio::vhost::VhostDriver;
 use warmlane_xdp::XdpDriver;
 
 /// A driver's help.
@@ -142,6 +143,7 @@ registry! {
     Packet: PacketDriver,
     Xdp: XdpDriver,
     Memif: MemifDriver,
+    Vhost: VhostDriver,
 }
 
 #[cfg(test)]

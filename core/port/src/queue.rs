@@ -86,6 +86,12 @@ pub trait TransmitQueue: Send {
         TransmitOffloads::NONE
     }
 
+    /// Whether that may change while it runs, because the other side decides: then it is asked again before each burst in which a
+    /// packet needs something.
+    fn offloads_change(&self) -> bool {
+        false
+    }
+
     /// Whether it holds packets that it took and can't pass on yet: then [`flush`](Self::flush) is to be called until it
     /// doesn't.
     fn is_holding(&self) -> bool {

@@ -60,7 +60,7 @@ const unsafe fn word32<'a>(base: NonNull<u8>, offset: usize) -> &'a AtomicU32 {
 /// # Safety
 /// As for [`word16`].
 #[inline(always)]
-const unsafe fn word64<'a>(base: NonNull<u8>, offset: usize) -> &'a AtomicU64 {
+pub(crate) const unsafe fn word64<'a>(base: NonNull<u8>, offset: usize) -> &'a AtomicU64 {
     // SAFETY: the caller's.
     unsafe { AtomicU64::from_ptr(base.as_ptr().add(offset).cast()) }
 }

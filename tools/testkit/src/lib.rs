@@ -5,6 +5,7 @@
 //! - [`process`] runs programs, the `warmlane` command above all, and reads what they say.
 //! - [`queues`] are ports' queues without a port, for what stands between them.
 //! - [`testpmd`] is DPDK's, to talk to.
+//! - [`exchange`] sends packets through a port and compares them.
 //! - [`requirements`] says loudly what is skipped for want of what; [`promise`] checks figures that only an idle machine can keep.
 //!
 //! It promises that whatever it made is gone when a test ends, also one that fails, and that it uses none of the code
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bytes;
+pub mod exchange;
 pub mod namespace;
 pub mod process;
 pub mod promise;

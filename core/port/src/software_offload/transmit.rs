@@ -12,11 +12,12 @@ use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue}
 /// Does what packets need and `queue` doesn't before they get there, as far as they may need it.
 pub fn on_transmit(queue: Box<dyn TransmitQueue>, may_need: TransmitOffloads) -> Box<dyn TransmitQueue> {
     let missing = may_need.without(queue.offloads());
-    if missing.is_none() {
+    if may_need.is_none() || missing.is_none() && !queue.offloads_change() {
         return queue;
     }
     Box::new(OnTransmit {
         queue,
+        may_need,
         missing,
         ready: Box::new(Burst::with_limit(BURST_CAPACITY)),
         segments: None,
@@ -27,6 +28,8 @@ pub fn on_transmit(queue: Box<dyn TransmitQueue>, may_need: TransmitOffloads) ->
 
 struct OnTransmit {
     queue: Box<dyn TransmitQueue>,
+    /// What packets may need.
+    may_need: TransmitOffloads,
     /// What is done here.
     missing: TransmitOffloads,
     /// What goes to the queue next, and then `segments`.
@@ -76,6 +79,9 @@ impl OnTransmit {
 impl TransmitQueue for OnTransmit {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
+        if self.queue.offloads_change() {
+            self.missing = self.may_need.without(self.queue.offloads());
+        }
         while self.push() && !burst.is_empty() {
             let (missing, counters) = (&self.missing, &self.counters);
             let mut first = None;
@@ -135,7 +141,7 @@ impl TransmitQueue for OnTransmit {
     }
 
     fn offloads(&self) -> TransmitOffloads {
-        self.queue.offloads().or(self.missing)
+        self.queue.offloads().or(self.may_need)
     }
 
     fn status(&self) -> QueueStatus {

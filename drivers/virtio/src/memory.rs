@@ -1,0 +1,231 @@
+//! The memory of the other side: which of its addresses are where in this process.
+
+use crate::protocol::MemoryRegion;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use thiserror::Error;
+use warmlane_driver_common::peer::PeerMapping;
+
+/// Regions that can be there at once, where each comes in a message of its own. QEMU has no more (`VHOST_USER_MAX_RAM_SLOTS`).
+pub const MAXIMUM_SLOTS: usize = 512;
+
+/// Why a region is not taken.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum RegionError {
+    /// It ends behind the last address there can be.
+    #[error("a region of memory that ends behind the last address")]
+    Wraps,
+    /// It has addresses that another one has.
+    #[error("two regions of memory with the same addresses")]
+    Overlaps,
+    /// There are too many.
+    #[error("more than {MAXIMUM_SLOTS} regions of memory")]
+    TooMany,
+    /// It is not there.
+    #[error("a region of memory is to be removed that is not there")]
+    Absent,
+}
+
+#[derive(Clone, Debug)]
+struct Region {
+    guest: u64,
+    length: u64,
+    user: u64,
+    mapping: Arc<PeerMapping>,
+}
+
+/// All regions as they are at one time. Who uses an address in them holds this.
+#[derive(Clone, Debug, Default)]
+pub struct GuestMemory {
+    regions: Vec<Region>,
+}
+
+impl GuestMemory {
+    /// One region more. What is mapped is as long as the region says.
+    ///
+    /// # Errors
+    /// [`RegionError`].
+    pub fn add(&mut self, region: &MemoryRegion, mapping: PeerMapping) -> Result<(), RegionError> {
+        let MemoryRegion { guest, length, user, .. } = *region;
+        if guest.checked_add(length).is_none() || user.checked_add(length).is_none() {
+            return Err(RegionError::Wraps);
+        }
+        let overlaps = |other: &Region| {
+            let meets = |start: u64, there: u64| start < there + other.length && there < start + length;
+            meets(guest, other.guest) || meets(user, other.user)
+        };
+        if self.regions.iter().any(overlaps) {
+            return Err(RegionError::Overlaps);
+        }
+        if self.regions.len() >= MAXIMUM_SLOTS {
+            return Err(RegionError::TooMany);
+        }
+        debug_assert_eq!(mapping.length() as u64, length);
+        self.regions.push(Region { guest, length, user, mapping: Arc::new(mapping) });
+        Ok(())
+    }
+
+    /// One region less.
+    ///
+    /// # Errors
+    /// [`RegionError::Absent`].
+    pub fn remove(&mut self, region: &MemoryRegion) -> Result<(), RegionError> {
+        let is_it = |there: &Region| {
+            (there.guest, there.length, there.user) == (region.guest, region.length, region.user)
+        };
+        let place = self.regions.iter().position(is_it).ok_or(RegionError::Absent)?;
+        self.regions.remove(place);
+        Ok(())
+    }
+
+    /// How many regions there are.
+    pub const fn len(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+
+    /// Whether a part of it was cut short.
+    pub fn is_lost(&self) -> bool {
+        self.regions.iter().any(|region| region.mapping.is_lost())
+    }
+
+    /// Where `length` bytes are, by an address of the front end's process.
+    pub fn user(&self, address: u64, length: usize) -> Option<NonNull<u8>> {
+        self.regions.iter().find_map(|region| {
+            region.mapping.place(address.checked_sub(region.user)?, length as u64).filter(|_| length > 0)
+        })
+    }
+
+    /// To look up addresses of the driver.
+    #[inline]
+    pub fn addresses(&self) -> Addresses<'_> {
+        let area = self.regions.first().map_or(Area::NONE, Area::of);
+        Addresses { memory: self, area }
+    }
+}
+
+/// A region, as a lookup needs it.
+#[derive(Clone, Copy, Debug)]
+struct Area {
+    guest: u64,
+    length: u64,
+    start: NonNull<u8>,
+}
+
+impl Area {
+    const NONE: Self = Self { guest: 0, length: 0, start: NonNull::dangling() };
+
+    fn of(region: &Region) -> Self {
+        Self { guest: region.guest, length: region.length, start: region.mapping.start() }
+    }
+
+    /// As much as there is of `length` bytes from `address` on.
+    #[inline(always)]
+    fn find(&self, address: u64, length: u64) -> Option<(NonNull<u8>, u64)> {
+        let offset = address.wrapping_sub(self.guest);
+        if offset >= self.length {
+            return None;
+        }
+        // SAFETY: the offset is below the region's length, which is mapped.
+        let place = unsafe { self.start.add(offset as usize) };
+        Some((place, length.min(self.length - offset)))
+    }
+}
+
+/// Looks up addresses of the driver. It looks first where the last one was.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses<'a> {
+    memory: &'a GuestMemory,
+    area: Area,
+}
+
+impl Addresses<'_> {
+    /// Where `length` bytes are, if they are in one region.
+    #[inline(always)]
+    pub fn place(&mut self, address: u64, length: u32) -> Option<NonNull<u8>> {
+        let (place, there) = self.part(address, length)?;
+        (there == length).then_some(place)
+    }
+
+    /// Where the first of `length` bytes is, and how many of them are in the same region.
+    #[inline(always)]
+    pub fn part(&mut self, address: u64, length: u32) -> Option<(NonNull<u8>, u32)> {
+        let found = self.area.find(address, length.into());
+        let (place, there) = match found {
+            Some(found) => found,
+            None => self.search(address, length)?,
+        };
+        Some((place, there as u32))
+    }
+
+    #[cold]
+    fn search(&mut self, address: u64, length: u32) -> Option<(NonNull<u8>, u64)> {
+        self.memory.regions.iter().map(Area::of).find_map(|area| {
+            let found = area.find(address, length.into())?;
+            self.area = area;
+            Some(found)
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use warmlane_driver_common::peer::{Event, Extent};
+
+    /// Regions of guest addresses and lengths, at user addresses 2^40 above.
+    pub(crate) fn memory(regions: &[(u64, u64)]) -> GuestMemory {
+        let mut memory = GuestMemory::default();
+        for &(guest, length) in regions {
+            add(&mut memory, guest, length).unwrap();
+        }
+        memory
+    }
+
+    fn add(memory: &mut GuestMemory, guest: u64, length: u64) -> Result<(), RegionError> {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, length).unwrap();
+        let extent = Extent { offset: 0, length };
+        let mapping = PeerMapping::new(&file, extent, false, &Event::new().unwrap()).unwrap();
+        memory.add(&MemoryRegion { guest, length, user: guest.wrapping_add(1 << 40), offset: 0 }, mapping)
+    }
+
+    #[test]
+    fn addresses_are_in_a_region_or_nowhere() {
+        let memory = memory(&[(4096, 4096), (8192, 8192), (1 << 32, 4096)]);
+        let mut addresses = memory.addresses();
+        let start = addresses.place(4096, 4096).unwrap();
+        assert_eq!(addresses.place(8191, 1).map(|place| place.addr().get() - start.addr().get()), Some(4095));
+        assert!(addresses.place((1 << 32) + 4000, 96).is_some());
+        // In two regions, one behind the other.
+        assert_eq!(addresses.part(8000, 300).map(|(_, there)| there), Some(192));
+        assert_eq!(addresses.part(8192, 108).map(|(_, there)| there), Some(108));
+        for (address, length) in
+            [(0, 1), (4095, 1), (8000, 300), (16_384, 1), (16_383, 2), (u64::MAX, 1), (1 << 32, 4097)]
+        {
+            assert_eq!(addresses.place(address, length), None, "{address} {length}");
+        }
+        assert!(memory.user((1 << 40) + 8192, 8192).is_some());
+        assert_eq!(memory.user((1 << 40) + 8192, 8193), None);
+        assert_eq!(memory.user(8192, 1), None);
+    }
+
+    #[test]
+    fn regions_that_cannot_be_are_refused() {
+        let mut memory = memory(&[(4096, 8192)]);
+        for (guest, length) in [(0, 8192), (8192, 4096), (4096, 8192), (8192, 8192)] {
+            assert_eq!(add(&mut memory, guest, length), Err(RegionError::Overlaps));
+        }
+        assert_eq!(add(&mut memory, u64::MAX - 4095, 8192), Err(RegionError::Wraps));
+        add(&mut memory, 0, 4096).unwrap();
+        let region = MemoryRegion { guest: 0, length: 4096, user: 1 << 40, offset: 0 };
+        memory.remove(&region).unwrap();
+        assert_eq!(memory.remove(&region), Err(RegionError::Absent));
+        assert_eq!(memory.addresses().place(0, 1), None);
+    }
+}

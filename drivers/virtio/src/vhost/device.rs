@@ -1,0 +1,463 @@
+//! The device's side of a ring: what is available, and what was used.
+
+use crate::memory::Addresses;
+use crate::ring::packed::{PackedRing, Position, Suppression, Tail};
+use crate::ring::split::SplitRing;
+use crate::ring::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE, wants_event, word64};
+use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, fence};
+
+/// Buffers that are looked at together.
+pub(super) const HEADS: usize = 64;
+
+/// Parts that a buffer can have. Linux makes up to 48, for the fragments of a packet; more than these are no packet of ours.
+pub(super) const MAXIMUM_PARTS: usize = 1024;
+
+/// What the driver can't have meant. The ring can't be used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken(pub(super) &'static str);
+
+const BAD_INDEX: Broken = Broken("an impossible index in a ring");
+const BAD_NUMBER: Broken = Broken("a descriptor that the ring doesn't have");
+const ENDLESS: Broken = Broken("a chain of descriptors without an end");
+
+/// A buffer that is available: its first descriptor.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Head {
+    pub(super) address: u64,
+    pub(super) length: u32,
+    pub(super) flags: u16,
+    /// Of a packed ring it is that of the last descriptor, and so known here if the buffer has but one.
+    pub(super) id: u16,
+}
+
+impl Head {
+    /// Whether it is all of the buffer, and for the direction that is meant: `write` is [`WRITE`] or 0.
+    #[inline(always)]
+    pub(super) const fn is_plain(&self, write: u16) -> bool {
+        self.flags & (NEXT | INDIRECT | WRITE) == write
+    }
+}
+
+/// A part of a buffer, in this process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) place: NonNull<u8>,
+    pub(super) length: usize,
+}
+
+// SAFETY: an address that is only used while who has it holds the memory; nothing is tied to a thread.
+unsafe impl Send for Part {}
+
+/// A whole buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chain {
+    /// What the driver knows it by.
+    pub(super) id: u16,
+    /// Descriptors of the ring.
+    pub(super) slots: u16,
+    /// Whether its parts are where they may be, and no more than there may be.
+    pub(super) is_usable: bool,
+}
+
+/// A ring in use by a device. Buffers are used in the order in which they were made available.
+pub(super) trait Device {
+    /// Looks at buffers that are available, without taking them: as many as fit, but none behind the first of a packed ring that is chained. Returns how
+    /// many.
+    fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken>;
+
+    /// All parts of the buffer that is `ahead` descriptors or buffers from the next one, appended to `parts`. `write`: as for [`Head::is_plain`].
+    fn chain(
+        &self,
+        ahead: Ahead,
+        write: u16,
+        addresses: &mut Addresses<'_>,
+        parts: &mut Vec<Part>,
+    ) -> Result<Option<Chain>, Broken>;
+
+    /// Gives the next buffer back, with so many bytes written to it.
+    fn give_back(&mut self, id: u16, slots: u16, length: u32);
+
+    /// The driver may see what was given back since the last time. Whether it is to be told is asked afterwards.
+    fn publish(&mut self);
+
+    /// Whether something was published since the driver was asked last.
+    fn has_news(&self) -> bool;
+
+    /// Whether the driver wants to be told of what was published since it was asked last. With a fence, so not for each packet.
+    fn driver_wants_event(&mut self) -> bool;
+
+    /// Says whether the driver is to tell of new buffers.
+    fn want_events(&mut self, wanted: bool);
+
+    /// Where to go on, as the protocol has it.
+    fn base(&self) -> u32;
+}
+
+/// How far behind the next buffer another one is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ahead {
+    pub(super) buffers: u16,
+    pub(super) slots: u16,
+}
+
+/// Collects the parts of one buffer.
+struct Collector<'a, 'b> {
+    addresses: &'a mut Addresses<'b>,
+    parts: &'a mut Vec<Part>,
+    write: u16,
+    first: usize,
+    is_usable: bool,
+}
+
+impl<'a, 'b> Collector<'a, 'b> {
+    fn new(write: u16, addresses: &'a mut Addresses<'b>, parts: &'a mut Vec<Part>) -> Self {
+        let first = parts.len();
+        Self { addresses, parts, write, first, is_usable: true }
+    }
+
+    /// One descriptor's part, which can lie in several regions.
+    fn add(&mut self, descriptor: Descriptor) {
+        let Descriptor { mut address, mut length, flags, .. } = descriptor;
+        if flags & WRITE != self.write {
+            self.is_usable = false;
+        }
+        while length > 0 && self.is_usable {
+            let found = self.addresses.part(address, length);
+            match found.filter(|_| self.parts.len() - self.first < MAXIMUM_PARTS) {
+                Some((place, there)) => {
+                    self.parts.push(Part { place, length: there as usize });
+                    length -= there;
+                    // Regions don't wrap.
+                    address = address.wrapping_add(there.into());
+                }
+                None => self.is_usable = false,
+            }
+        }
+    }
+
+    /// All descriptors of a table. With `next` they name each other, as those of a split ring; else each follows the last.
+    fn add_table(&mut self, table: Descriptor, names_next: bool) {
+        let count = table.length as usize / DESCRIPTOR_BYTES;
+        let is_whole = (table.length as usize).is_multiple_of(DESCRIPTOR_BYTES);
+        // A table in two regions, or at an odd address, is none that a driver makes.
+        let place = self.addresses.place(table.address, table.length);
+        let place = place.filter(|place| place.addr().get().is_multiple_of(8) && is_whole);
+        let Some(place) = place.filter(|_| (1..=MAXIMUM_PARTS).contains(&count)) else {
+            self.is_usable = false;
+            return;
+        };
+        let mut number = 0;
+        for taken in 0..count {
+            let offset = number * DESCRIPTOR_BYTES;
+            // SAFETY: `number` is below `count`, and so many descriptors are mapped from `place` on, at a multiple of 8.
+            let words = unsafe { [word64(place, offset), word64(place, offset + 8)] };
+            let [address, rest] = words.map(|word| word.load(Ordering::Relaxed));
+            let (length, upper) = (rest as u32, (rest >> 32) as u32);
+            let (flags, next) =
+                if names_next { (upper as u16, (upper >> 16) as u16) } else { ((upper >> 16) as u16, 0) };
+            if flags & INDIRECT != 0 {
+                // Tables don't nest (section 2.7.5.3.1).
+                self.is_usable = false;
+            }
+            // DPDK's net_virtio_user says of the header in such a table that it is to be written (`vring_desc_init_indirect_packed`, 22.11).
+            let ignored = if names_next || self.write != 0 { 0 } else { WRITE };
+            self.add(Descriptor { address, length, flags: flags & !ignored, id: 0 });
+            if !self.is_usable || (names_next && flags & NEXT == 0) {
+                return;
+            }
+            number = if names_next { usize::from(next) } else { taken + 1 };
+            if number >= count {
+                self.is_usable = !names_next;
+                return;
+            }
+        }
+        // As many as there are, and the last names another one: a circle.
+        self.is_usable = !names_next;
+    }
+}
+
+/// A device at a split ring.
+#[derive(Debug)]
+pub(super) struct SplitDevice {
+    ring: SplitRing,
+    /// The next available buffer.
+    next: u16,
+    /// Available buffers below were seen.
+    seen: u16,
+    /// The next used entry.
+    used: u16,
+    /// Used entries below were published.
+    published: u16,
+    /// Used entries below the driver was asked about.
+    asked: u16,
+    event_index: bool,
+}
+
+impl SplitDevice {
+    pub(super) fn new(ring: SplitRing, base: u32, event_index: bool) -> Self {
+        let next = base as u16;
+        let used = ring.used_index();
+        let mut device = Self { ring, next, seen: next, used, published: used, asked: used, event_index };
+        device.want_events(false);
+        device
+    }
+}
+
+impl Device for SplitDevice {
+    #[inline(always)]
+    fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken> {
+        let size = self.ring.size();
+        if usize::from(self.seen.wrapping_sub(self.next)) < heads.len() {
+            self.seen = self.ring.available_index();
+            if self.seen.wrapping_sub(self.next) > size {
+                self.seen = self.next;
+                return Err(BAD_INDEX);
+            }
+        }
+        let count = heads.len().min(self.seen.wrapping_sub(self.next).into());
+        for (index, head) in heads[..count].iter_mut().enumerate() {
+            let id = self.ring.available_entry(self.next.wrapping_add(index as u16));
+            if id >= size {
+                return Err(BAD_NUMBER);
+            }
+            let Descriptor { address, length, flags, .. } = self.ring.descriptor(id);
+            *head = Head { address, length, flags, id };
+        }
+        Ok(count)
+    }
+
+    fn chain(
+        &self,
+        ahead: Ahead,
+        write: u16,
+        addresses: &mut Addresses<'_>,
+        parts: &mut Vec<Part>,
+    ) -> Result<Option<Chain>, Broken> {
+        let (index, size) = (self.next.wrapping_add(ahead.buffers), self.ring.size());
+        if ahead.buffers >= self.seen.wrapping_sub(self.next) {
+            return Ok(None);
+        }
+        let id = self.ring.available_entry(index);
+        let mut collector = Collector::new(write, addresses, parts);
+        let (mut number, mut slots) = (id, 0);
+        loop {
+            if number >= size {
+                return Err(BAD_NUMBER);
+            }
+            if slots == size {
+                return Err(ENDLESS);
+            }
+            slots += 1;
+            let descriptor = self.ring.descriptor(number);
+            if descriptor.flags & INDIRECT != 0 {
+                collector.add_table(descriptor, true);
+                // It ends the chain (section 2.7.5.3.1).
+                break;
+            }
+            collector.add(descriptor);
+            if descriptor.flags & NEXT == 0 {
+                break;
+            }
+            number = descriptor.id;
+        }
+        Ok(Some(Chain { id, slots, is_usable: collector.is_usable }))
+    }
+
+    #[inline(always)]
+    fn give_back(&mut self, id: u16, _slots: u16, length: u32) {
+        self.ring.set_used_entry(self.used, id, length);
+        self.used = self.used.wrapping_add(1);
+        self.next = self.next.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) {
+        if self.published != self.used {
+            self.ring.publish_used(self.used);
+            self.published = self.used;
+        }
+    }
+
+    #[inline(always)]
+    fn has_news(&self) -> bool {
+        self.asked != self.published
+    }
+
+    #[inline(always)]
+    fn driver_wants_event(&mut self) -> bool {
+        // F1: pairs with the driver's fence between saying that it wants events and looking at the index again: either it sees the index, or
+        // this side what it wants. One-way barriers can't say that, for on both sides a store stands before a load.
+        fence(Ordering::SeqCst);
+        let (old, new) = (std::mem::replace(&mut self.asked, self.published), self.published);
+        if self.event_index {
+            wants_event(self.ring.used_event(), new, old)
+        } else {
+            self.ring.driver_wants_events()
+        }
+    }
+
+    fn want_events(&mut self, wanted: bool) {
+        if self.event_index {
+            // What is not wanted is put as far away as there is; the flag means nothing then (section 2.7.10).
+            let at = if wanted { self.seen } else { self.next.wrapping_sub(1) };
+            self.ring.set_available_event(at);
+        } else {
+            self.ring.set_device_wants_events(wanted);
+        }
+        // F2: pairs with the driver's fence between publishing its index and asking whether that is to be told.
+        fence(Ordering::SeqCst);
+    }
+
+    fn base(&self) -> u32 {
+        self.next.into()
+    }
+}
+
+/// A device at a packed ring.
+#[derive(Debug)]
+pub(super) struct PackedDevice {
+    ring: PackedRing,
+    /// The next available buffer.
+    next: Position,
+    /// Where the next used buffer is written. The same place in the ring: buffers are used in order.
+    used: Position,
+    /// The first that was given back and is not published: with it the driver sees the others.
+    held: Option<(Position, Tail)>,
+    /// Up to here the driver was asked.
+    asked: Position,
+    event_index: bool,
+}
+
+impl PackedDevice {
+    /// `None`: the base is outside the ring.
+    pub(super) fn new(ring: PackedRing, base: u32, event_index: bool) -> Option<Self> {
+        let next = ring.at(Position::decode(base as u16))?;
+        // What older front ends leave out is the same.
+        let used = if base >> 16 == 0 { next } else { ring.at(Position::decode((base >> 16) as u16))? };
+        let mut device = Self { ring, next, used, held: None, asked: used, event_index };
+        device.want_events(false);
+        Some(device)
+    }
+}
+
+impl Device for PackedDevice {
+    #[inline(always)]
+    fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken> {
+        let (mut position, size) = (self.next, self.ring.size());
+        let mut count = 0;
+        for head in heads.iter_mut().take(size.into()) {
+            let Tail { length, id, flags } = self.ring.tail(position);
+            if !position.is_available(flags) {
+                break;
+            }
+            *head = Head { address: 0, length, flags, id };
+            count += 1;
+            if flags & NEXT != 0 {
+                break;
+            }
+            position = position.advanced(1, size);
+        }
+        PackedRing::acquire();
+        let mut position = self.next;
+        for head in &mut heads[..count] {
+            head.address = self.ring.address(position);
+            position = position.advanced(1, size);
+        }
+        Ok(count)
+    }
+
+    fn chain(
+        &self,
+        ahead: Ahead,
+        write: u16,
+        addresses: &mut Addresses<'_>,
+        parts: &mut Vec<Part>,
+    ) -> Result<Option<Chain>, Broken> {
+        let size = self.ring.size();
+        if ahead.slots >= size {
+            return Ok(None);
+        }
+        let mut position = self.next.advanced(ahead.slots, size);
+        let mut tail = self.ring.tail(position);
+        if !position.is_available(tail.flags) {
+            return Ok(None);
+        }
+        // The driver makes the first of a chain available last.
+        PackedRing::acquire();
+        let mut collector = Collector::new(write, addresses, parts);
+        let mut slots = 1;
+        loop {
+            let Tail { length, id, flags } = tail;
+            let descriptor = Descriptor { address: self.ring.address(position), length, flags, id };
+            if flags & INDIRECT != 0 {
+                collector.add_table(descriptor, false);
+            } else {
+                collector.add(descriptor);
+            }
+            if flags & NEXT == 0 {
+                return Ok(Some(Chain { id, slots, is_usable: collector.is_usable }));
+            }
+            if u32::from(ahead.slots) + u32::from(slots) >= u32::from(size) {
+                return Err(ENDLESS);
+            }
+            slots += 1;
+            position = position.advanced(1, size);
+            tail = self.ring.tail(position);
+        }
+    }
+
+    #[inline(always)]
+    fn give_back(&mut self, id: u16, slots: u16, length: u32) {
+        let flags = self.used.used_flags() | if length > 0 { WRITE } else { 0 };
+        let tail = Tail { length, id, flags };
+        if self.held.is_none() {
+            self.held = Some((self.used, tail));
+        } else {
+            self.ring.set_tail(self.used, tail);
+        }
+        let size = self.ring.size();
+        self.used = self.used.advanced(slots, size);
+        self.next = self.next.advanced(slots, size);
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) {
+        if let Some((position, tail)) = self.held.take() {
+            self.ring.release_tail(position, tail);
+        }
+    }
+
+    #[inline(always)]
+    fn has_news(&self) -> bool {
+        self.asked != self.used
+    }
+
+    #[inline(always)]
+    fn driver_wants_event(&mut self) -> bool {
+        // F1: as for split rings.
+        fence(Ordering::SeqCst);
+        let old = std::mem::replace(&mut self.asked, self.used);
+        match self.ring.driver_suppression() {
+            Suppression::Enabled => true,
+            Suppression::Disabled => false,
+            // Without event indices nobody says where.
+            Suppression::At(event) => !self.event_index || self.used.has_passed(event, old, self.ring.size()),
+        }
+    }
+
+    fn want_events(&mut self, wanted: bool) {
+        let suppression = match (wanted, self.event_index) {
+            (false, _) => Suppression::Disabled,
+            (true, true) => Suppression::At(self.next),
+            (true, false) => Suppression::Enabled,
+        };
+        self.ring.set_device_suppression(suppression);
+        // F2: as for split rings.
+        fence(Ordering::SeqCst);
+    }
+
+    fn base(&self) -> u32 {
+        u32::from(self.next.encode()) | u32::from(self.used.encode()) << 16
+    }
+}

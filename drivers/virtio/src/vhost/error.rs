@@ -1,0 +1,37 @@
+//! What can go wrong when a port is opened.
+
+use std::io;
+use thiserror::Error;
+use warmlane_driver_common::peer::SocketError;
+
+/// Why a port could not be opened.
+#[derive(Debug, Error)]
+pub enum VhostError {
+    /// Something is wrong with the socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// So many pairs of queues are not possible.
+    #[error("{queues} pairs of queues are not possible: the protocol allows 1 to 128")]
+    Queues {
+        /// What was asked for.
+        queues: usize,
+    },
+    /// No driver came.
+    #[error("no driver was there on socket {socket:?} in {seconds} s{reason}")]
+    Nobody {
+        /// The socket.
+        socket: String,
+        /// How long was waited.
+        seconds: u32,
+        /// What went wrong at the last attempt, behind ": "; empty if there was none.
+        reason: String,
+    },
+    /// A system call failed.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}

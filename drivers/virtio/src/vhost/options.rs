@@ -1,0 +1,45 @@
+//! What a port should be like.
+
+use serde::{Deserialize, Serialize};
+
+/// Who makes the socket.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// This side makes it and listens.
+    #[default]
+    Server,
+    /// This side connects to it.
+    Client,
+}
+
+/// What a port should be like.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct VhostOptions {
+    /// The socket: a path, or `@` and a name, for one without a file (an abstract socket).
+    pub socket: String,
+    /// Who makes it.
+    #[serde(default)]
+    pub role: Role,
+    /// Pairs of rings; `None` is one for each lane.
+    #[serde(default)]
+    pub queues: Option<u16>,
+    /// Let the driver leave checksums and segmentation to us, and leave them to it.
+    #[serde(default = "default_offloads")]
+    pub offloads: bool,
+    /// Seconds to wait for a driver when the port is opened.
+    #[serde(default)]
+    pub wait: u32,
+}
+
+const fn default_offloads() -> bool {
+    true
+}
+
+impl VhostOptions {
+    /// The defaults, for this socket.
+    pub fn new(socket: &str, role: Role) -> Self {
+        Self { socket: socket.to_owned(), role, queues: None, offloads: true, wait: 0 }
+    }
+}

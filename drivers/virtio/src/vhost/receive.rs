@@ -1,0 +1,432 @@
+//! What the driver sends.
+
+use super::control::Membership;
+use super::device::{Ahead, Broken, Device, HEADS, Head, Part};
+use super::drops::{LONGEST_PACKET, ReceiveDrop};
+use super::ring::{Active, AnyDevice, Ring};
+use crate::features::header_length;
+use crate::memory::Addresses;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use warmlane_driver_common::peer::shared;
+use warmlane_driver_common::virtio_net::{self, HEADER_LENGTH, NOTHING_LEFT};
+use warmlane_mem::{Burst, METADATA_BYTES, Packet, Region, Span};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads};
+use warmlane_sys::prefetch::prefetch_read_at;
+use warmlane_sys::vector::{self, Vector, Work};
+
+/// How many packets ahead data is fetched. It comes from the other side's cache.
+const AHEAD: usize = 8;
+
+pub(super) struct VhostReceive {
+    intake: Intake,
+    ring: Arc<Ring>,
+    leaves: TransmitOffloads,
+    /// The driver tells of new buffers, since somebody may wait.
+    armed: AtomicBool,
+    /// Dropped last: the port's end.
+    _membership: Arc<Membership>,
+}
+
+impl VhostReceive {
+    pub(super) fn new(
+        region: Region,
+        ring: Arc<Ring>,
+        leaves: TransmitOffloads,
+        membership: Arc<Membership>,
+    ) -> Self {
+        let intake = Intake::new(region);
+        Self { intake, ring, leaves, armed: AtomicBool::new(false), _membership: membership }
+    }
+
+    #[cold]
+    fn disarm(&mut self) {
+        *self.armed.get_mut() = false;
+        self.ring.want_events(false);
+        self.ring.doorbell.clear();
+    }
+}
+
+/// Where packets are copied to.
+struct Intake {
+    region: Region,
+    /// Where data starts in a fresh buffer, and how much of it there may be.
+    start: u16,
+    room: u32,
+    indices: Box<[u32; HEADS]>,
+    heads: Box<[Head; HEADS]>,
+    parts: Vec<Part>,
+    counters: QueueCounters<ReceiveDrop>,
+}
+
+/// What became of a buffer that is not plain.
+enum Slow {
+    Packet(Packet),
+    Dropped(ReceiveDrop),
+    /// The pool is empty: it waits.
+    NoBuffer,
+    /// It isn't there any more.
+    Nothing,
+}
+
+impl Intake {
+    fn new(region: Region) -> Self {
+        let start = (METADATA_BYTES + region.pool().config().headroom) as u16;
+        Self {
+            start,
+            room: (region.end() - usize::from(start)) as u32,
+            region,
+            indices: Box::new([0; HEADS]),
+            heads: Box::new([Head::default(); HEADS]),
+            parts: Vec::with_capacity(super::device::MAXIMUM_PARTS),
+            counters: QueueCounters::new(),
+        }
+    }
+
+    /// Takes what there is, as far as the burst has space and the pool buffers.
+    #[inline]
+    fn receive<D: Device>(
+        &mut self,
+        burst: &mut Burst,
+        device: &mut D,
+        header: usize,
+        addresses: &mut Addresses<'_>,
+    ) -> Result<(), Broken> {
+        while burst.space() > 0 {
+            let wanted = burst.space().min(HEADS);
+            let found = device.look(&mut self.heads[..wanted])?;
+            if found == 0 {
+                break;
+            }
+            let mut taken = self.region.take_raw(&mut self.indices[..found]);
+            let (mut used, mut done) = (0, 0);
+            let (mut goes_on, mut result) = (taken == found, Ok(()));
+            while used < taken && done < found {
+                let before = burst.len();
+                let mut noted = Noted::default();
+                let packets = vector::run(Plain {
+                    region: &self.region,
+                    start: self.start,
+                    room: self.room,
+                    burst,
+                    heads: &self.heads[done..found],
+                    indices: &self.indices[used..taken],
+                    header,
+                    addresses,
+                    noted: &mut noted,
+                });
+                for head in &self.heads[done..done + packets] {
+                    device.give_back(head.id, 1, 0);
+                }
+                (used, done) = (used + packets, done + packets);
+                if noted.count > 0 {
+                    note(burst, before, &noted, &self.counters);
+                }
+                if used == taken || done == found {
+                    break;
+                }
+                // The next one brings its own buffers, so one of those that were taken is left.
+                match slowly(&self.region, &mut self.parts, device, header, addresses) {
+                    Ok(Slow::Packet(packet)) => {
+                        taken -= 1;
+                        // SAFETY: taken above and not used.
+                        unsafe { self.region.free_raw(&self.indices[taken..=taken]) };
+                        // There is room: no more buffers were taken than there were free places.
+                        drop(burst.push(packet));
+                        done += 1;
+                    }
+                    Ok(Slow::Dropped(reason)) => {
+                        self.counters.drops().count(reason, 1);
+                        done += 1;
+                    }
+                    Ok(Slow::NoBuffer | Slow::Nothing) => {
+                        goes_on = false;
+                        break;
+                    }
+                    Err(broken) => {
+                        result = Err(broken);
+                        break;
+                    }
+                }
+            }
+            // SAFETY: taken above and not used.
+            unsafe { self.region.free_raw(&self.indices[used..taken]) };
+            result?;
+            if !goes_on || found < wanted {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what there is and drops it, as a ring that is not enabled asks for.
+    #[cold]
+    fn discard<D: Device>(&mut self, device: &mut D, addresses: &mut Addresses<'_>) -> Result<(), Broken> {
+        for _ in 0..HEADS {
+            if device.look(&mut self.heads[..1])? == 0 {
+                break;
+            }
+            self.parts.clear();
+            let Some(chain) = device.chain(Ahead::default(), 0, addresses, &mut self.parts)? else { break };
+            device.give_back(chain.id, chain.slots, 0);
+            self.counters.drops().count(ReceiveDrop::Disabled, 1);
+        }
+        Ok(())
+    }
+
+    /// One burst, and what the driver is told of it.
+    #[inline(always)]
+    fn run<D: Device>(
+        &mut self,
+        burst: &mut Burst,
+        device: &mut D,
+        (memory, is_enabled, header): (Addresses<'_>, bool, usize),
+    ) -> Result<(), Broken> {
+        let mut addresses = memory;
+        let result = if is_enabled {
+            self.receive(burst, device, header, &mut addresses)
+        } else {
+            self.discard(device, &mut addresses)
+        };
+        device.publish();
+        result
+    }
+}
+
+/// Headers that say something, and which packets of a burst they belong to.
+struct Noted {
+    count: usize,
+    headers: [(u8, [u8; HEADER_LENGTH]); HEADS],
+}
+
+impl Default for Noted {
+    #[inline(always)]
+    fn default() -> Self {
+        Self { count: 0, headers: [(0, NOTHING_LEFT); HEADS] }
+    }
+}
+
+/// Notes what headers say of packets from `first` on. Packets whose headers lie are dropped.
+#[inline(never)]
+fn note(burst: &mut Burst, first: usize, noted: &Noted, counters: &QueueCounters<ReceiveDrop>) {
+    let mut refused = [false; HEADS];
+    for &(number, header) in &noted.headers[..noted.count] {
+        let Some(packet) = burst.get_mut(first + usize::from(number)) else { continue };
+        if let Err(reason) = virtio_net::note(packet, header, 0) {
+            counters.drops().count(reason.into(), 1);
+            refused[usize::from(number)] = true;
+        }
+    }
+    if refused.contains(&true) {
+        let mut number = 0;
+        burst.retain(|_| {
+            number += 1;
+            number <= first || !refused.get(number - 1 - first).copied().unwrap_or(false)
+        });
+    }
+}
+
+/// Takes the next buffer, whatever it looks like.
+#[inline(never)]
+fn slowly<D: Device>(
+    region: &Region,
+    parts: &mut Vec<Part>,
+    device: &mut D,
+    header_bytes: usize,
+    addresses: &mut Addresses<'_>,
+) -> Result<Slow, Broken> {
+    parts.clear();
+    let Some(chain) = device.chain(Ahead::default(), 0, addresses, parts)? else { return Ok(Slow::Nothing) };
+    let result =
+        if chain.is_usable { gather(region, parts, header_bytes) } else { Err(ReceiveDrop::BadDescriptor) };
+    let slow = match result {
+        Ok(Some(packet)) => Slow::Packet(packet),
+        Ok(None) => return Ok(Slow::NoBuffer),
+        Err(reason) => Slow::Dropped(reason),
+    };
+    device.give_back(chain.id, chain.slots, 0);
+    Ok(slow)
+}
+
+/// Makes a packet of the parts of a buffer. `None`: the pool is empty.
+fn gather(region: &Region, parts: &[Part], header_bytes: usize) -> Result<Option<Packet>, ReceiveDrop> {
+    let total: usize = parts.iter().map(|part| part.length).sum();
+    if total <= header_bytes {
+        return Err(ReceiveDrop::Runt);
+    }
+    if total - header_bytes > LONGEST_PACKET {
+        return Err(ReceiveDrop::TooLarge);
+    }
+    let pool = region.pool();
+    let Some(mut whole) = pool.take() else { return Ok(None) };
+    let mut last: Option<Packet> = None;
+    let (mut header, mut skipped) = ([0; 12], 0);
+    for part in parts {
+        // SAFETY: a part is mapped memory (`Addresses::part`), and the ring's lock keeps it so.
+        let mut data = unsafe { shared(part.place, part.length) };
+        if skipped < header_bytes {
+            let (now, rest) = data.split_at(data.len().min(header_bytes - skipped));
+            header[skipped..skipped + now.len()].copy_from_slice(now);
+            skipped += now.len();
+            data = rest;
+        }
+        while !data.is_empty() {
+            let segment = last.as_mut().unwrap_or(&mut whole);
+            let (now, later) = data.split_at(data.len().min(segment.tailroom()));
+            if let Ok(target) = segment.append(now.len()) {
+                warmlane_sys::copy::copy(target, now);
+            }
+            data = later;
+            if data.is_empty() {
+                break;
+            }
+            let Some(fresh) = pool.take() else { return Ok(None) };
+            if let Some(full) = last.replace(fresh)
+                && whole.chain(full).is_err()
+            {
+                return Err(ReceiveDrop::TooLarge);
+            }
+        }
+    }
+    if let Some(last) = last
+        && whole.chain(last).is_err()
+    {
+        return Err(ReceiveDrop::TooLarge);
+    }
+    let said = header.first_chunk::<HEADER_LENGTH>().copied().unwrap_or(NOTHING_LEFT);
+    virtio_net::note(&mut whole, said, 0)?;
+    Ok(Some(whole))
+}
+
+/// Copies packets that are one descriptor each and fit a buffer, up to the first that isn't so.
+struct Plain<'a, 'b> {
+    region: &'a Region,
+    start: u16,
+    room: u32,
+    burst: &'a mut Burst,
+    heads: &'a [Head],
+    indices: &'a [u32],
+    header: usize,
+    addresses: &'a mut Addresses<'b>,
+    noted: &'a mut Noted,
+}
+
+impl Work for Plain<'_, '_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<V: Vector>(self, vector: V) -> usize {
+        let Self { region, start, room, burst, heads, indices, header, addresses, noted } = self;
+        let (base, offsets) = (region.address(), region.offsets());
+        let mut places: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
+        let mut fetch = |number: usize, places: &mut [Option<NonNull<u8>>; HEADS]| {
+            let head = heads[number];
+            let place = addresses.place(head.address, head.length);
+            places[number] = place;
+            if let Some(place) = place {
+                prefetch_read_at(place.as_ptr());
+                // The header is in front: also a short packet takes two lines.
+                prefetch_read_at(place.as_ptr().wrapping_add(64));
+            }
+        };
+        for number in 0..AHEAD.min(heads.len()) {
+            fetch(number, &mut places);
+        }
+        let numbers = heads.iter().enumerate().zip(indices);
+        let spans = numbers.map_while(|((number, head), &buffer)| {
+            if number + AHEAD < heads.len() {
+                fetch(number + AHEAD, &mut places);
+            }
+            let length = (head.length as usize).checked_sub(header).filter(|length| *length > 0)?;
+            let place = places[number]?;
+            if !head.is_plain(0) || length > room as usize {
+                return None;
+            }
+            // SAFETY: `place` says that the descriptor's length is mapped there, of which the header is a part, and the ring's lock keeps it so.
+            // The buffer was taken by this queue, so nobody else uses it, and has `room` bytes from `start`; the two are in different
+            // mappings.
+            let said = unsafe {
+                let target = base.add(offsets.of(buffer) as usize + usize::from(start));
+                let target = std::slice::from_raw_parts_mut(target.as_ptr(), length);
+                vector.copy(target, shared(place.add(header), length));
+                place.cast::<[u8; HEADER_LENGTH]>().read_volatile()
+            };
+            if said[0] | said[1] != 0 {
+                noted.headers[noted.count] = (number as u8, said);
+                noted.count += 1;
+            }
+            Some(Span { index: buffer, offset: start, length: length as u16 })
+        });
+        // SAFETY: the buffers were taken and each is named once, as the loop ends at the first that is not used; spans are inside, and
+        // no more than there is room for in the burst.
+        unsafe { region.packets_from_raw(spans, burst) }
+    }
+}
+
+impl ReceiveQueue for VhostReceive {
+    #[inline]
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        if *self.armed.get_mut() {
+            self.disarm();
+        }
+        let Some(mut state) = self.ring.try_lock() else { return 0 };
+        let Some(active) = &mut state.active else { return 0 };
+        let before = burst.len();
+        let Active { device, memory, features, is_enabled, call } = active;
+        let how = (memory.addresses(), *is_enabled, header_length(*features));
+        let result = match device {
+            AnyDevice::Split(device) => {
+                let result = self.intake.run(burst, device, how);
+                tell(device, call.as_ref());
+                result
+            }
+            AnyDevice::Packed(device) => {
+                let result = self.intake.run(burst, device, how);
+                tell(device, call.as_ref());
+                result
+            }
+        };
+        if let Err(broken) = result {
+            state.break_off(broken, &self.ring.alarm);
+        }
+        drop(state);
+        let received = burst.len() - before;
+        if received > 0 {
+            self.intake.counters.packets().add(received as u64);
+            let bytes = burst[before..].iter().map(|packet| packet.packet_length() as u64).sum();
+            self.intake.counters.bytes().add(bytes);
+        }
+        received
+    }
+
+    fn leaves(&self) -> TransmitOffloads {
+        self.leaves
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.armed.store(true, Ordering::Relaxed);
+        // What came before the driver could know that it is to tell is not told of.
+        (!self.ring.want_events(true)).then(|| self.ring.doorbell.fd())
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Running
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        self.intake.counters.view()
+    }
+}
+
+/// Tells the driver of what was published, if it wants to know.
+#[inline(always)]
+pub(super) fn tell<D: Device>(device: &mut D, call: Option<&warmlane_driver_common::peer::Event>) {
+    if let Some(call) = call
+        && device.has_news()
+        && device.driver_wants_event()
+    {
+        call.signal();
+    }
+}

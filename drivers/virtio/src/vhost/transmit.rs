@@ -1,0 +1,325 @@
+//! What the driver receives.
+
+use super::control::Membership;
+use super::device::{Ahead, Broken, Chain, Device, HEADS, Head, MAXIMUM_PARTS, Part};
+use super::drops::{LONGEST_PACKET, TransmitDrop};
+use super::negotiated::driver_does;
+use super::receive::tell;
+use super::ring::{Active, AnyDevice, Ring};
+use crate::features::{MERGEABLE, header_length};
+use crate::memory::Addresses;
+use crate::ring::WRITE;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use warmlane_driver_common::peer::shared_mut;
+use warmlane_driver_common::virtio_net::{HEADER_LENGTH, header_of};
+use warmlane_mem::{Burst, Checksum, Packet, SegmentationKind};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitOffloads, TransmitQueue};
+use warmlane_sys::prefetch::prefetch_write_at;
+use warmlane_sys::vector::{self, Vector, Work};
+
+/// How many packets ahead a buffer's first lines are asked for. The other side has them.
+const AHEAD: usize = 8;
+
+const BAD_BUFFER: Broken = Broken("a buffer to be filled that is outside the memory, or not to be written");
+
+/// The longest header, in bytes.
+const HEADER: usize = 12;
+
+/// A header that says: nothing is left to do, and all is in one buffer.
+const PLAIN_HEADER: [u8; HEADER] = {
+    let mut header = [0; HEADER];
+    [header[10], header[11]] = 1_u16.to_ne_bytes();
+    header
+};
+
+pub(super) struct VhostTransmit {
+    ring: Arc<Ring>,
+    filler: Filler,
+    counters: QueueCounters<TransmitDrop>,
+    /// Dropped last: the port's end.
+    _membership: Arc<Membership>,
+}
+
+/// What is needed while buffers are filled.
+struct Filler {
+    heads: Box<[Head; HEADS]>,
+    chains: Vec<Chain>,
+    /// How many of the parts are of each chain and those before it.
+    ends: Vec<usize>,
+    parts: Vec<Part>,
+}
+
+/// What the driver has agreed to.
+#[derive(Clone, Copy)]
+struct Agreed {
+    header: usize,
+    is_mergeable: bool,
+    offloads: TransmitOffloads,
+}
+
+/// What became of the first packet of a burst.
+enum Slow {
+    Sent,
+    Dropped(TransmitDrop),
+    /// There are not enough buffers now.
+    NoRoom,
+}
+
+/// Copies packets of one segment that fit a buffer of one descriptor, up to the first that isn't so.
+struct Plain<'a, 'b> {
+    burst: &'a [Packet],
+    heads: &'a [Head],
+    header: usize,
+    addresses: &'a mut Addresses<'b>,
+}
+
+impl Work for Plain<'_, '_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<V: Vector>(self, vector: V) -> usize {
+        let Self { burst, heads, header, addresses } = self;
+        let mut places: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
+        let mut fetch = |number: usize, places: &mut [Option<NonNull<u8>>; HEADS]| {
+            let place = addresses.place(heads[number].address, heads[number].length);
+            places[number] = place;
+            if let Some(place) = place {
+                prefetch_write_at(place.as_ptr());
+                prefetch_write_at(place.as_ptr().wrapping_add(64));
+            }
+        };
+        for number in 0..AHEAD.min(heads.len()) {
+            fetch(number, &mut places);
+        }
+        for (number, (packet, head)) in burst.iter().zip(heads).enumerate() {
+            if number + AHEAD < heads.len() {
+                fetch(number + AHEAD, &mut places);
+            }
+            let data = packet.data();
+            let Some(place) = places[number] else { return number };
+            let is_plain = head.is_plain(WRITE) && packet.segments() == 1 && !packet.has_work_left();
+            if !is_plain || header + data.len() > head.length as usize {
+                return number;
+            }
+            // SAFETY: `place` says that the descriptor's length is mapped there, and the ring's lock keeps it so; packets are in other memory, and
+            // nothing else here refers to the driver's.
+            unsafe {
+                shared_mut(place, header).copy_from_slice(&PLAIN_HEADER[..header]);
+                vector.copy(shared_mut(place.add(header), data.len()), data);
+            }
+        }
+        burst.len().min(heads.len())
+    }
+}
+
+impl Filler {
+    /// Sends packets from the front of the burst, as far as there are buffers.
+    #[inline(always)]
+    fn send<D: Device>(
+        &mut self,
+        burst: &mut Burst,
+        device: &mut D,
+        agreed: Agreed,
+        addresses: &mut Addresses<'_>,
+        counters: &QueueCounters<TransmitDrop>,
+    ) -> Result<(), Broken> {
+        let (mut done, mut packets, mut bytes) = (0, 0, 0);
+        let mut result = Ok(());
+        while done < burst.len() {
+            let wanted = (burst.len() - done).min(HEADS);
+            let found = match device.look(&mut self.heads[..wanted]) {
+                Ok(0) => break,
+                Ok(found) => found,
+                Err(broken) => {
+                    result = Err(broken);
+                    break;
+                }
+            };
+            let heads = &self.heads[..found];
+            let plain = vector::run(Plain {
+                burst: &burst[done..done + found],
+                heads,
+                header: agreed.header,
+                addresses,
+            });
+            for (head, packet) in heads[..plain].iter().zip(&burst[done..]) {
+                let length = packet.len();
+                device.give_back(head.id, 1, (agreed.header + length) as u32);
+                bytes += length as u64;
+            }
+            packets += plain as u64;
+            done += plain;
+            if plain == found {
+                continue;
+            }
+            match self.send_slowly(&burst[done], device, agreed, addresses) {
+                Ok(Slow::Sent) => {
+                    packets += 1;
+                    bytes += burst[done].packet_length() as u64;
+                }
+                Ok(Slow::Dropped(reason)) => counters.drops().count(reason, 1),
+                Ok(Slow::NoRoom) => break,
+                Err(broken) => {
+                    result = Err(broken);
+                    break;
+                }
+            }
+            done += 1;
+        }
+        device.publish();
+        burst.free_front(done);
+        counters.packets().add(packets);
+        counters.bytes().add(bytes);
+        result
+    }
+
+    /// Sends one packet by as many parts and buffers as it takes.
+    #[inline(never)]
+    fn send_slowly<D: Device>(
+        &mut self,
+        packet: &Packet,
+        device: &mut D,
+        agreed: Agreed,
+        addresses: &mut Addresses<'_>,
+    ) -> Result<Slow, Broken> {
+        let length = packet.packet_length();
+        if length > LONGEST_PACKET {
+            return Ok(Slow::Dropped(TransmitDrop::TooLarge));
+        }
+        if packet.has_work_left() && !is_agreed(packet, agreed.offloads) {
+            return Ok(Slow::Dropped(TransmitDrop::NotAgreed));
+        }
+        let needed = agreed.header + length;
+        self.parts.clear();
+        self.chains.clear();
+        self.ends.clear();
+        let (mut ahead, mut room) = (Ahead::default(), 0);
+        while room < needed {
+            if !self.chains.is_empty() && !agreed.is_mergeable || self.chains.len() == MAXIMUM_PARTS {
+                return Ok(Slow::Dropped(TransmitDrop::TooLarge));
+            }
+            let first = self.parts.len();
+            let Some(chain) = device.chain(ahead, WRITE, addresses, &mut self.parts)? else {
+                return Ok(Slow::NoRoom);
+            };
+            if !chain.is_usable {
+                return Err(BAD_BUFFER);
+            }
+            room += self.parts[first..].iter().map(|part| part.length).sum::<usize>();
+            ahead.buffers += 1;
+            ahead.slots += chain.slots;
+            self.chains.push(chain);
+            self.ends.push(self.parts.len());
+        }
+        let mut header = [0; HEADER];
+        header[..HEADER_LENGTH].copy_from_slice(&header_of(packet));
+        header[HEADER_LENGTH..].copy_from_slice(&(self.chains.len() as u16).to_ne_bytes());
+        let mut pieces = std::iter::once(&header[..agreed.header]).chain(packet.segment_data());
+        let mut piece: &[u8] = &[];
+        let (mut part, mut left) = (0, needed);
+        for (chain, &end) in self.chains.iter().zip(&self.ends) {
+            let mut written = 0;
+            while part < end && left > 0 {
+                let Part { place, length: room } = self.parts[part];
+                let mut filled = 0;
+                while filled < room && left > 0 {
+                    if piece.is_empty() {
+                        piece = pieces.next().unwrap_or_default();
+                        continue;
+                    }
+                    let (now, later) = piece.split_at(piece.len().min(room - filled));
+                    // SAFETY: filled + now.len() is at most the part's length, which is mapped (`Addresses::part`); else as in `Plain`.
+                    unsafe { warmlane_sys::copy::copy(shared_mut(place.add(filled), now.len()), now) };
+                    filled += now.len();
+                    left -= now.len();
+                    piece = later;
+                }
+                written += filled;
+                part += 1;
+            }
+            part = end;
+            device.give_back(chain.id, chain.slots, written as u32);
+        }
+        Ok(Slow::Sent)
+    }
+}
+
+/// Whether the driver does what the packet needs.
+fn is_agreed(packet: &Packet, offloads: TransmitOffloads) -> bool {
+    let checksum = !matches!(packet.checksum(), Checksum::Partial { .. })
+        || offloads.checksums.outer != warmlane_port::Transports::NONE;
+    let kinds = offloads.segmentation.outer;
+    checksum
+        && match packet.segmentation().map(|segmentation| segmentation.kind) {
+            None => true,
+            Some(SegmentationKind::Tcp4) => kinds.tcp4,
+            Some(SegmentationKind::Tcp6) => kinds.tcp6,
+            Some(SegmentationKind::Udp) => kinds.udp4 && kinds.udp6,
+        }
+}
+
+impl VhostTransmit {
+    pub(super) fn new(ring: Arc<Ring>, membership: Arc<Membership>) -> Self {
+        let filler = Filler {
+            heads: Box::new([Head::default(); HEADS]),
+            chains: Vec::with_capacity(MAXIMUM_PARTS),
+            ends: Vec::with_capacity(MAXIMUM_PARTS),
+            parts: Vec::with_capacity(MAXIMUM_PARTS),
+        };
+        Self { ring, filler, counters: QueueCounters::new(), _membership: membership }
+    }
+}
+
+impl TransmitQueue for VhostTransmit {
+    #[inline]
+    fn transmit(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        let Some(mut state) = self.ring.try_lock() else { return 0 };
+        let active = state.active.as_mut().filter(|active| active.is_enabled);
+        let Some(Active { device, memory, features, call, .. }) = active else {
+            drop(state);
+            self.counters.drops().count(TransmitDrop::NotConnected, before as u64);
+            burst.clear();
+            return before;
+        };
+        let agreed = Agreed {
+            header: header_length(*features),
+            is_mergeable: *features & MERGEABLE != 0,
+            offloads: driver_does(*features),
+        };
+        let mut addresses = memory.addresses();
+        let result = match device {
+            AnyDevice::Split(device) => {
+                let result = self.filler.send(burst, device, agreed, &mut addresses, &self.counters);
+                tell(device, call.as_ref());
+                result
+            }
+            AnyDevice::Packed(device) => {
+                let result = self.filler.send(burst, device, agreed, &mut addresses, &self.counters);
+                tell(device, call.as_ref());
+                result
+            }
+        };
+        if let Err(broken) = result {
+            state.break_off(broken, &self.ring.alarm);
+        }
+        before - burst.len()
+    }
+
+    fn offloads(&self) -> TransmitOffloads {
+        driver_does(self.ring.features())
+    }
+
+    fn offloads_change(&self) -> bool {
+        true
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Running
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        self.counters.view()
+    }
+}

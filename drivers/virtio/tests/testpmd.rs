@@ -1,0 +1,124 @@
+//! Against DPDK's `net_virtio_user`: dpdk-testpmd sends back what it receives.
+
+mod common;
+
+use common::{connected, pool};
+use std::time::Duration;
+use warmlane_mem::{LaneThread, Pool};
+use warmlane_testkit::exchange::{exchange, lengths, until};
+use warmlane_testkit::process::Process;
+use warmlane_testkit::requirements;
+use warmlane_testkit::testpmd::Testpmd;
+use warmlane_virtio::features::{IN_ORDER, INDIRECT, MERGEABLE, MULTIQUEUE, PACKED};
+use warmlane_virtio::vhost::{Role, VhostOptions, VhostPort, open};
+
+/// A testpmd behind a socket, with the device's other arguments.
+fn testpmd(socket: &str, device: &str, queues: usize) -> Process {
+    let device = format!("net_virtio_user0,path={socket},queues={queues}{device}");
+    // Without files there is nothing to share.
+    let more = ["--single-file-segments", "--log-level=pmd.net.virtio.driver:info"];
+    Testpmd { device: &device, buffers: 2048, queues, more: &more }.start()
+}
+
+/// Sends packets to testpmd, by each of our queues in turn, and compares what comes back.
+fn echoes(port: &mut VhostPort, pool: &Pool, longest: usize) {
+    let lengths: Vec<_> = lengths().into_iter().filter(|length| (14..=longest).contains(length)).collect();
+    for queue in 0..port.port.transmit.len() {
+        let (transmit, receive) = (&mut port.port.transmit[queue], &mut port.port.receive[queue]);
+        // It drops what its ring has no room for.
+        exchange(pool, &mut **transmit, &mut **receive, &lengths, 20);
+    }
+}
+
+/// With this device, of which these features are to be agreed on, and those not.
+fn against(device: &str, queues: usize, [agreed, refused]: [u64; 2], longest: usize) {
+    if !requirements::programs(&["dpdk-testpmd"]) {
+        return;
+    }
+    let _alone = Testpmd::alone();
+    let _lane = LaneThread::enter();
+    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
+    let socket = folder.path().join("vhost.sock").to_str().unwrap().to_owned();
+    let options = VhostOptions::new(&socket, Role::Server);
+    let mut port = open("ours", &options, queues, &pool).unwrap();
+    let mut process = testpmd(&socket, device, queues);
+    until("testpmd is there", || {
+        assert!(!process.has_ended(), "{}", process.output());
+        connected(&port)
+    });
+    for pair in 0..queues {
+        until("the ring is enabled", || port.monitor.features(pair) != 0);
+        let features = port.monitor.features(pair);
+        assert_eq!((features & agreed, features & refused), (agreed, 0), "{features:#x}");
+    }
+    echoes(&mut port, &pool, longest);
+    process.interrupt();
+    process.finish(Duration::from_secs(60)).expect_success("testpmd");
+    until("we know that testpmd is gone", || !connected(&port));
+    drop(port);
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+/// Jumbo frames take several buffers on both sides.
+#[test]
+fn split_as_it_comes() {
+    against("", 1, [MERGEABLE | IN_ORDER | INDIRECT, PACKED], 9_000);
+}
+
+#[test]
+fn split_out_of_order() {
+    against(",in_order=0", 1, [MERGEABLE | INDIRECT, PACKED | IN_ORDER], 9_000);
+    against(",in_order=0,mrg_rxbuf=0,queue_size=64", 1, [0, PACKED | IN_ORDER | MERGEABLE], 1_518);
+}
+
+#[test]
+fn packed() {
+    against(",packed_vq=1", 1, [PACKED | MERGEABLE | IN_ORDER, 0], 9_000);
+    against(",packed_vq=1,in_order=0,queue_size=64", 1, [PACKED | MERGEABLE, IN_ORDER], 9_000);
+}
+
+#[test]
+fn packed_with_whole_buffers() {
+    against(",packed_vq=1,mrg_rxbuf=0", 1, [PACKED, MERGEABLE], 1_518);
+}
+
+#[test]
+fn several_rings() {
+    against("", 3, [MULTIQUEUE, PACKED], 1_518);
+    against(",packed_vq=1", 2, [MULTIQUEUE | PACKED, 0], 1_518);
+}
+
+/// Either side is killed or ended, and comes back.
+#[test]
+fn either_side_comes_and_goes() {
+    if !requirements::programs(&["dpdk-testpmd"]) {
+        return;
+    }
+    let _alone = Testpmd::alone();
+    let _lane = LaneThread::enter();
+    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let open = |socket: &str, role| open("ours", &VhostOptions::new(socket, role), 1, &pool).unwrap();
+    let socket = path("ours");
+    let mut port = open(&socket, Role::Server);
+    for _ in 0..2 {
+        let process = testpmd(&socket, ",packed_vq=1", 1);
+        until("testpmd is there", || connected(&port));
+        echoes(&mut port, &pool, 1_518);
+        process.signal("KILL");
+        drop(process.finish(Duration::from_secs(60)));
+        until("we know that testpmd is gone", || !connected(&port));
+    }
+    drop(port);
+    let socket = path("theirs");
+    let process = testpmd(&socket, ",server=1", 1);
+    // Not more often: a device that makes its socket itself gets stuck when connections end and come faster than it looks (22.11).
+    for _ in 0..2 {
+        let mut port = open(&socket, Role::Client);
+        until("testpmd is there", || connected(&port));
+        echoes(&mut port, &pool, 1_518);
+    }
+    process.signal("KILL");
+    drop(process.finish(Duration::from_secs(60)));
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
