@@ -109,7 +109,7 @@ static ALWAYS_INLINE int count_down_buffer(struct __sk_buff *skb)
 		changed[3] = sum >> 8;
 		/* What the kernel knows of the sum of all stays right, since the header's own doesn't change. */
 		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, changed, sizeof(changed), 0))
-			return PASS_NO_ROOM;
+			return PASS_NO_MEMORY;
 	} else {
 		u8 hop_limit;
 
@@ -117,7 +117,7 @@ static ALWAYS_INLINE int count_down_buffer(struct __sk_buff *skb)
 			return PASS_MALFORMED;
 		hop_limit--;
 		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 7, &hop_limit, 1, RECOMPUTE_CHECKSUM))
-			return PASS_NO_ROOM;
+			return PASS_NO_MEMORY;
 	}
 	return FORWARD;
 }

@@ -189,10 +189,10 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 	/* From here on the frame is changed. Room for a tag first, for that may fail. */
 	if (egress->vlan && !frame.is_tagged) {
 		if (bpf_xdp_adjust_head(xdp, -(int)sizeof(struct vlan_tag)))
-			return PASS_NO_ROOM;
+			return PASS_NO_MEMORY;
 	} else if (!egress->vlan && frame.is_tagged) {
 		if (bpf_xdp_adjust_head(xdp, sizeof(struct vlan_tag)))
-			return PASS_NO_ROOM;
+			return PASS_NO_MEMORY;
 	}
 	ethernet = data = (void *)(u64)xdp->data;
 	end = (void *)(u64)xdp->data_end;
