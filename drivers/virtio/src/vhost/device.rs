@@ -195,10 +195,12 @@ pub(super) struct SplitDevice {
 }
 
 impl SplitDevice {
-    pub(super) fn new(ring: SplitRing, base: u32, event_index: bool) -> Self {
-        let next = base as u16;
+    /// Goes on behind the buffers that were used, whatever base the front end says: a ring has no others under way when its back end is
+    /// gone, and DPDK's `virtio_user` says 0 each time (22.11).
+    pub(super) fn new(ring: SplitRing, event_index: bool) -> Self {
         let used = ring.used_index();
-        let mut device = Self { ring, next, seen: next, used, published: used, asked: used, event_index };
+        let mut device =
+            Self { ring, next: used, seen: used, used, published: used, asked: used, event_index };
         device.want_events(false);
         device
     }

@@ -376,7 +376,7 @@ fn device(
         };
         // SAFETY: as above.
         let ring = unsafe { split::SplitRing::new(parts, size) };
-        Ok(AnyDevice::Split(SplitDevice::new(ring, setting.base, event_index)))
+        Ok(AnyDevice::Split(SplitDevice::new(ring, event_index)))
     }
 }
 
