@@ -35,7 +35,8 @@ fn l3_forward(setting: &Setting) -> anyhow::Result<Sides> {
     let (hops, stored) = (traffic::HOPS.to_string(), traffic::FRAMES.to_string());
     let table = ["--lookup", lookup, "--routes", routes, "--hops", &hops];
     let received = [&table[..], &["--stored", &stored]].concat();
-    let copied = [&table[..], &["--capture", capture]].concat();
+    // It keeps no packets beside those that it works on.
+    let copied = [&table[..], &["--stored", "1", "--capture", capture]].concat();
     // The builder of the table takes most of the memory.
     let peer = |source: &str, environment, arguments| Program {
         name: format!("l3_forward ({lookup_name}, {source})"),
