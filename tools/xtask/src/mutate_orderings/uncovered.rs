@@ -15,6 +15,8 @@ pub(super) const UNCOVERED: &[(&str, &str)] = &[
     ("drivers/memif/src/ring.rs", PROCESS),
     ("drivers/virtio/src/ring/packed.rs", PROCESS),
     ("drivers/virtio/src/ring/split.rs", PROCESS),
+    ("drivers/virtio/src/vhost/control.rs", COUNTERS),
+    ("drivers/virtio/src/vhost/device.rs", PROCESS),
     ("drivers/xdp/src/ring.rs", KERNEL),
     ("functions/forward/src/control/live.rs", COUNTERS),
     ("functions/gen/src/datapath/orders.rs", COUNTERS),
