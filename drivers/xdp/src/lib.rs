@@ -24,6 +24,7 @@ mod error;
 mod find;
 mod local;
 mod options;
+mod pieces;
 mod port;
 mod receive;
 mod reentry;

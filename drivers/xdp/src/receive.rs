@@ -2,6 +2,7 @@
 
 use crate::bpf::Program;
 use crate::drops::ReceiveDrop;
+use crate::pieces::Pieces;
 use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
 use crate::socket::{Channel, XdpCostCounters, XdpCostCountersView, XdpStatistics};
 use crate::umem::Geometry;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmlane_counters::Source;
 use warmlane_driver_common::{FillLevel, LentBuffers, LentMarks, interface_gone};
-use warmlane_mem::{BURST_CAPACITY, BufferOffsets, Burst, METADATA_BYTES, Packet, Region, Span};
+use warmlane_mem::{BURST_CAPACITY, BufferOffsets, Burst, METADATA_BYTES, Region, Span};
 use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
 use warmlane_sys::prefetch;
 
@@ -48,10 +49,7 @@ pub(crate) struct XdpReceive {
     level: FillLevel,
     /// Names on their way from the pool to the fill ring.
     indices: Box<[u32; BURST_CAPACITY]>,
-    /// The beginning of a packet whose other buffers have yet to come.
-    partial: Option<Packet>,
-    /// The rest of a packet that was dropped has yet to come.
-    skipping: bool,
+    pieces: Pieces,
     counters: QueueCounters<ReceiveDrop>,
     polls: u32,
     checked: Instant,
@@ -90,8 +88,7 @@ impl XdpReceive {
             name: parts.name,
             busy_poll: parts.busy_poll,
             indices: Box::new([0; BURST_CAPACITY]),
-            partial: None,
-            skipping: false,
+            pieces: Pieces::default(),
             counters: QueueCounters::new(),
             polls: 0,
             checked: Instant::now(),
@@ -198,31 +195,15 @@ impl XdpReceive {
             let span = accept(offsets, self.region.end(), &mut self.lent.marks(), descriptor);
             // SAFETY: as in `take_whole`.
             buffers += unsafe { self.region.packets_from_raw(span.into_iter(), &mut piece) } as u32;
-            if self.skipping {
-                self.skipping = !is_last;
-                continue;
-            }
-            let begun = self.partial.take();
-            let whole = match (begun, piece.pop()) {
-                (_, None) => Err(ReceiveDrop::BadDescriptor),
-                (None, Some(piece)) => Ok(piece),
-                (Some(mut packet), Some(piece)) => match packet.chain(piece) {
-                    Ok(()) => Ok(packet),
-                    Err(_) => Err(ReceiveDrop::TooManyBuffers),
-                },
-            };
-            match whole {
-                Err(reason) => {
-                    self.counters.drops().count(reason, 1);
-                    self.skipping = !is_last;
-                }
-                Ok(packet) if is_last => {
+            match self.pieces.add(piece.pop(), is_last) {
+                Ok(None) => {}
+                Ok(Some(packet)) => {
                     self.counters.packets().add(1);
                     self.counters.bytes().add(packet.packet_length() as u64);
                     // There is space: no more packets than descriptors come, and the caller left space for these.
                     drop(burst.push(packet));
                 }
-                Ok(packet) => self.partial = Some(packet),
+                Err(reason) => self.counters.drops().count(reason, 1),
             }
         }
         self.ring.release(count);
@@ -233,8 +214,7 @@ impl XdpReceive {
     #[inline]
     fn has_pieces(&self, count: u32) -> bool {
         self.channel.fragments
-            && (self.partial.is_some()
-                || self.skipping
+            && (self.pieces.has_begun()
                 || (0..count).any(|number| self.ring.waiting().get(number).options & CONTINUES != 0))
     }
 

@@ -123,6 +123,47 @@ fn jumbo_frames_come_in_several_buffers() {
     });
 }
 
+/// A tag comes on top of the MTU, and of what a buffer must hold for it: with 1,920 bytes in each, a frame for this MTU fits one
+/// buffer, and with a tag it takes two.
+#[test]
+fn a_tag_comes_on_top_of_the_mtu() {
+    const MTU: usize = 1920 - 14;
+    in_namespace(|| {
+        pair("v0", "v1", MTU as u32);
+        let pool = pool(&PoolConfig::default());
+        let umem = Umem::new(&pool).unwrap();
+        let (mut incoming, mut outgoing, _) = only(opened(&all_of("v0"), &umem));
+        let wire = Wire::on("v1");
+        let plain = |length: usize| frame(1, length);
+        let tagged = |kind: [u8; 2], length: usize| {
+            [&plain(length)[..12], &kind, &[0; 2], &plain(length - 4)[12..]].concat()
+        };
+        let (customer, service) = ([0x81, 0], [0x88, 0xa8]);
+        for frame in [plain(MTU + 14), tagged(customer, MTU + 18)] {
+            wire.send(&frame);
+            assert_eq!(bytes(&receive(&mut incoming, 1)[0]), frame);
+        }
+        let of_our_own = |frame: &[u8]| {
+            let mut packet = pool.take().unwrap();
+            packet.fill(frame).unwrap();
+            packet
+        };
+        for frame in [plain(MTU + 14), tagged(customer, MTU + 18), tagged(service, MTU + 18)] {
+            send(&mut outgoing, [of_our_own(&frame)]);
+            // The kernel takes tags off before anyone there sees the frame.
+            assert_eq!(wire.expect(), plain(MTU + 14));
+        }
+        // A byte more is too much.
+        let too_large = [plain(MTU + 15), tagged(customer, MTU + 19), tagged(service, MTU + 19)];
+        for (count, frame) in (1..).zip(&too_large) {
+            send(&mut outgoing, [of_our_own(frame)]);
+            assert_eq!(drops(&outgoing.counters()), [("too-large", count)]);
+        }
+        drop((incoming, outgoing));
+        assert_eq!(pool.ledger().outstanding(), 0);
+    });
+}
+
 #[test]
 fn two_ports_share_the_memory() {
     in_namespace(|| {

@@ -5,6 +5,8 @@ mod connection;
 mod desired;
 mod fib;
 mod follow;
+#[cfg(test)]
+mod gone_tests;
 mod hook_watch;
 pub mod kernel;
 mod lane_tables;

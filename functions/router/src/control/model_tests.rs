@@ -298,7 +298,7 @@ fn a_route_that_flaps_costs_the_same_in_a_large_table() {
     }
 }
 
-fn found(fib: &Fib, address: &str) -> Option<NextHop> {
+pub(super) fn found(fib: &Fib, address: &str) -> Option<NextHop> {
     let IpAddr::V4(ip) = address.parse().unwrap() else { panic!("an IPv4 address") };
     let (_, id) = fib.live().ipv4(0)?.longest_match(ip.to_bits())?;
     fib.next_hop(id).cloned()
@@ -313,7 +313,7 @@ pub(super) fn update(view: &mut View, fib: &mut Fib, events: Vec<Event>) {
     check(view, fib);
 }
 
-fn add(prefix: &str, target: Target) -> Event {
+pub(super) fn add(prefix: &str, target: Target) -> Event {
     let key = RouteKey { table: MAIN, prefix: prefix.parse().unwrap() };
     Event::Route(
         key,

@@ -99,6 +99,38 @@ fn neighbours_are_asked_for_again() {
     hold.release(1, 45 * SECOND / 10, &mut Burst::new(), &mut Burst::new(), |_| panic!("asked"));
 }
 
+/// Each packet is tried once with each version of the routes, whoever leaves the queue before its turn.
+#[test]
+fn those_that_came_after_a_change_are_not_tried_with_it() {
+    let pool = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).unwrap();
+    let last_bytes = |burst: &Burst| burst.iter().map(|packet| packet.data()[33]).collect::<Vec<_>>();
+    let first_time = [0, 1, 2, SECOND, SECOND, SECOND];
+    // One of those in front gives way to another, or two wait too long.
+    for (newcomer, outcome, late, tried) in
+        [(9, Outcome::Instead(1), &[][..], &[2, 3, 4, 5][..]), (5, Outcome::Waits, &[1, 2], &[3, 4, 5])]
+    {
+        let mut hold = HeldPackets::new(HoldLimits { buffers: 64, neighbours: 5 }, 2, SECOND);
+        for number in 1..=5_u8 {
+            let now = first_time[usize::from(number)];
+            let outcome = keep(&mut hold, packet(&pool, number), gateway(number.into()), now);
+            assert!(matches!(outcome, Outcome::First(_)));
+        }
+        // Routes have changed, and there is no space to try anything with them yet.
+        let (mut again, mut lost) = (Burst::with_limit(1), Burst::new());
+        again.push(pool.take().unwrap()).unwrap();
+        hold.release(1, 2 * SECOND, &mut again, &mut lost, |_| ());
+        assert_eq!(keep(&mut hold, packet(&pool, 99), gateway(newcomer), 2 * SECOND), outcome);
+        let mut again = Burst::new();
+        let now = if late.is_empty() { 2 * SECOND + 1_000 } else { 3_301_000 };
+        hold.release(1, now, &mut again, &mut lost, |_| ());
+        assert_eq!((last_bytes(&lost), last_bytes(&again)), (late.to_vec(), tried.to_vec()));
+        again.clear();
+        hold.release(2, now + 1_000, &mut again, &mut lost, |_| ());
+        assert_eq!(last_bytes(&again), [99], "with the next change");
+    }
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
 fn gateway(number: u16) -> Unresolved {
     let address = IpAddr::from([10, 0, (number >> 8) as u8, number as u8]);
     Unresolved { gateway: Some(address), ..ON_LINK }
