@@ -2,8 +2,6 @@
 //!
 //! Where this kernel lacks some of them, their tests say that they are skipped; a guest with Debian's kernel runs all of them.
 
-use std::time::Duration;
-
 use warmlane_system_tests::{ROUTER_PROGRAMS, RouterLab, SHORT, assert_refused, run_this_test_in_a_guest};
 use warmlane_testkit::namespace::{self, Namespace};
 
@@ -12,8 +10,7 @@ use warmlane_testkit::namespace::{self, Namespace};
 fn in_a_guest_with_all_of_them() {
     const MODULES: [&str; 8] = ["veth", "tun", "8021q", "vrf", "bonding", "macvlan", "bridge", "nf_tables"];
     let arguments = "devices:: --skip in_a_guest --nocapture --test-threads 1";
-    let limit = Duration::from_secs(300);
-    let said = run_this_test_in_a_guest(&MODULES, &ROUTER_PROGRAMS, arguments, limit);
+    let said = run_this_test_in_a_guest(&MODULES, &ROUTER_PROGRAMS, arguments);
     let Some(said) = said else { return };
     eprintln!("{said}");
     assert!(!said.contains("SKIPPED") && said.contains(" 6 passed; 0 failed"), "{said}");

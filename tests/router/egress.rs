@@ -2,8 +2,6 @@
 //!
 //! Where this kernel lacks some of them, their tests say that they are skipped; a guest with Debian's kernel runs all of them.
 
-use std::time::Duration;
-
 use warmlane_system_tests::{ROUTER_PROGRAMS, RouterLab, SHORT, run_this_test_in_a_guest};
 use warmlane_testkit::namespace::{self, Namespace};
 
@@ -30,7 +28,7 @@ fn in_a_guest_with_all_of_them() {
     ];
     let programs = [&ROUTER_PROGRAMS[..], &["wg"]].concat();
     let arguments = "egress:: --skip in_a_guest --nocapture --test-threads 1";
-    let said = run_this_test_in_a_guest(&MODULES, &programs, arguments, Duration::from_secs(900));
+    let said = run_this_test_in_a_guest(&MODULES, &programs, arguments);
     let Some(said) = said else { return };
     eprintln!("{said}");
     assert!(!said.contains("SKIPPED") && said.contains(" 6 passed; 0 failed"), "{said}");

@@ -119,7 +119,7 @@ fn in_a_guest_with_an_older_kernel() {
     ];
     let programs = [&ROUTER_PROGRAMS[..], &["nft"]].concat();
     let arguments = "established::streams --nocapture --test-threads 1";
-    let said = run_this_test_in_a_guest(&MODULES, &programs, arguments, Duration::from_secs(900));
+    let said = run_this_test_in_a_guest(&MODULES, &programs, arguments);
     let Some(said) = said else { return };
     eprintln!("{said}");
     assert!(!said.contains("SKIPPED") && said.contains(" 1 passed; 0 failed"), "{said}");

@@ -57,13 +57,8 @@ fn finish(process: Process) -> Report {
 fn in_a_guest_with_an_older_kernel() {
     let programs = [&ROUTER_PROGRAMS[..], &["setpriv"]].concat();
     let arguments = "paths::hosts_reach paths::killed paths::routes --nocapture --test-threads 1";
-    let limit = Duration::from_secs(400);
-    let said = run_this_test_in_a_guest(
-        &["veth", "tun", "bridge", "sch_ingress", "cls_bpf"],
-        &programs,
-        arguments,
-        limit,
-    );
+    let modules = ["veth", "tun", "bridge", "sch_ingress", "cls_bpf"];
+    let said = run_this_test_in_a_guest(&modules, &programs, arguments);
     let Some(said) = said else { return };
     eprintln!("{said}");
     assert!(!said.contains("SKIPPED") && said.contains("; 0 failed"), "{said}");

@@ -25,6 +25,12 @@ const BASICS: [&str; 7] = ["bash", "mount", "mkdir", "insmod", "ip", "kill", "ca
 /// What it says last.
 const END: &str = "guest ended with";
 
+/// Where it says it. A port of its own: on the console the kernel's messages get in between.
+const PORT: &str = "/dev/ttyS1";
+
+/// How long it may take: it is emulated, on a machine that may be busy.
+const LIMIT: Duration = Duration::from_secs(1800);
+
 /// Kernels, by the names that Debian gives them.
 const KERNELS: &str = "/boot";
 
@@ -33,12 +39,7 @@ const KERNELS: &str = "/boot";
 ///
 /// # Panics
 /// If something that should work doesn't, or `CI` is set and something is missing.
-pub fn run_this_test_in_a_guest(
-    modules: &[&str],
-    programs: &[&str],
-    arguments: &str,
-    limit: Duration,
-) -> Option<String> {
+pub fn run_this_test_in_a_guest(modules: &[&str], programs: &[&str], arguments: &str) -> Option<String> {
     if !requirements::programs(&[&MAKERS[..], &BASICS, programs].concat()) {
         return None;
     }
@@ -79,26 +80,30 @@ pub fn run_this_test_in_a_guest(
          mount -t tmpfs tmpfs /tmp\n\
          ip link set lo up\n\
          {load}\
-         /test {arguments} 2>&1\n\
-         echo \"{END} $?\"\n\
+         # The closing of the port waits until all is sent.\n\
+         {{ /test {arguments}; echo \"{END} $?\"; }} >{PORT} 2>&1\n\
          echo o >/proc/sysrq-trigger\n\
          while :; do read -t 1 <>/dev/zero; done\n"
     );
     fs::write(root.join("init"), start).expect("a writable directory");
     fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755)).expect("our own");
     let disk = directory.path().join("disk");
+    let console = directory.path().join("console");
     let line = format!("cd {} && find . | cpio --quiet -o -H newc >{}", root.display(), disk.display());
     done(Command::new("sh").args(["-c", &line]));
 
     let mut command = Command::new(QEMU);
     // Emulated, though `/dev/kvm` may be there: in a virtual machine of somebody else's it can't be relied on.
     command.args(["-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", "1536"]);
-    command.args(["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"]);
+    command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
+    command.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
     command.arg("-kernel").arg(format!("{KERNELS}/vmlinuz-{release}")).arg("-initrd").arg(disk);
     command.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]);
-    let Finished { output, errors, .. } = Process::run(&mut command, limit);
-    let text = format!("Linux {release}:\n{output}{errors}");
-    assert!(text.contains(&format!("{END} 0")), "{text}");
+    let Finished { output, errors, .. } = Process::run(&mut command, LIMIT);
+    let console = fs::read(console).unwrap_or_default();
+    let text = format!("Linux {release}:\n{}\n{output}{errors}", String::from_utf8_lossy(&console));
+    let end = output.lines().last().unwrap_or_default();
+    assert_eq!(end, format!("{END} 0"), "the last line of\n{text}");
     Some(text)
 }
 
