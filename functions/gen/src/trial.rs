@@ -190,6 +190,20 @@ impl Tester {
         config: &TrialConfig,
         progress: &mut dyn FnMut(&Sample) -> bool,
     ) -> Result<TrialResult, TrialError> {
+        self.run_with_drops(config, progress, &|| 0)
+    }
+
+    /// The same where what is tested says how many packets it has dropped since the trial began: the wait for the last packets ends when all
+    /// are accounted for.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_with_drops(
+        &mut self,
+        config: &TrialConfig,
+        progress: &mut dyn FnMut(&Sample) -> bool,
+        dropped: &dyn Fn() -> u64,
+    ) -> Result<TrialResult, TrialError> {
         let length = config.plan.longest().next_multiple_of(warmlane_mem::LINE_BYTES);
         if length > self.data_size {
             return Err(TrialError::FrameTooLong { length, data_size: self.data_size });
@@ -219,7 +233,7 @@ impl Tester {
         });
         let mut sampler = Sampler::new();
         let (sent, elapsed) = self.watch(config, &before, &mut sampler, progress)?;
-        self.drain(config, sent.sent, before.received);
+        self.drain(config, sent.sent, before.received, dropped);
         let samples = sampler.finish(&self.sample(elapsed, &before));
         let received = self.receive.as_ref().map(|(orders, _)| {
             orders.end();
@@ -322,12 +336,12 @@ impl Tester {
         self.receive.as_ref().map_or(0, |(_, progress)| progress.counters.packets())
     }
 
-    /// Waits until everything has arrived, intact or not, or the time is up.
-    fn drain(&self, config: &TrialConfig, sent: u64, before: u64) {
+    /// Waits until everything has arrived, intact or not, or was dropped, or the time is up.
+    fn drain(&self, config: &TrialConfig, sent: u64, before: u64, dropped: &dyn Fn() -> u64) {
         let begin = Instant::now();
         while self.receive.is_some() && begin.elapsed() < config.drain {
             // A moment longer shows most copies that come behind.
-            if self.received() - before >= sent {
+            if self.received() - before + dropped() >= sent {
                 std::thread::sleep(LOOK.min(config.drain));
                 return;
             }
