@@ -7,6 +7,7 @@
 mod bench;
 mod cpus;
 mod demo;
+mod docsis;
 mod doctor;
 #[cfg(test)]
 mod examples;
@@ -39,6 +40,7 @@ enum Command {
     Forward(forward::Arguments),
     Router(router::Arguments),
     Gen(generate::Arguments),
+    Docsis(docsis::Arguments),
     Pool(pool::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Forward(arguments) => forward::run(&arguments),
         Command::Router(arguments) => router::run(&arguments),
         Command::Gen(arguments) => generate::run(&arguments),
+        Command::Docsis(arguments) => docsis::run(&arguments),
         Command::Pool(arguments) => pool::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(arguments) => bench::run(&arguments),

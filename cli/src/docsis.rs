@@ -1,0 +1,349 @@
+//! `warmlane docsis`
+
+use crate::messages;
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use warmlane::assembly::Signals;
+use warmlane::counters::{DropReason, DropView};
+use warmlane::drivers::memory::ring_pair;
+use warmlane::functions::docsis::control::{Generated, ServiceGroup, generate};
+use warmlane::functions::docsis::keys::KeyChange;
+use warmlane::functions::docsis::modem::ModemCountersView;
+use warmlane::functions::docsis::upper::FlowCountersView;
+use warmlane::functions::docsis::{DownstreamViews, KeyRoller, downstream, modems};
+use warmlane::functions::generator::control::{Sizes, cable};
+use warmlane::functions::generator::{Received, Tester, TrialConfig, TrialResult};
+use warmlane::lane::{IdlePolicy, LaneConfig, Lanes, Pipeline, place};
+use warmlane::mem::{Pool, PoolConfig};
+use warmlane::sync::mailbox;
+use warmlane::sys::affinity;
+
+/// Run a DOCSIS downstream in memory: encrypted MAC frames for 300 modems, taken apart again and compared.
+///
+/// The cable mix of `warmlane gen` goes through the upper and the lower MAC, each on a lane, over R-DEPI to simulated modems, and back to the
+/// generator, which checks each packet. Ends with what each stage costs, and an account of every packet. Needs no
+/// privilege and no network card. What is implemented: docs/docsis.md.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// Seconds to send for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    duration: u64,
+    /// How many modems there are.
+    #[arg(long, value_name = "COUNT", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..=16_383))]
+    modems: u16,
+    /// How many OFDM channels there are; they are bonded.
+    #[arg(long, value_name = "COUNT", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=64))]
+    ofdm: u16,
+    /// How many SC-QAM channels there are; they are bonded, and every second modem uses them.
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    sc_qam: u16,
+    /// Maximum sustained rate of each modem's primary flow in bits a second; no limit if not given.
+    #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u64).range(1..))]
+    maximum_rate: Option<u64>,
+    /// Milliseconds from one change of all keys to the next; 0 for none.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 500)]
+    roll_keys: u64,
+    /// Don't make CRCs anew, as modems then can't check them: to see what they cost.
+    #[arg(long)]
+    no_crc: bool,
+    /// Don't encrypt: to see what that costs.
+    #[arg(long)]
+    no_encryption: bool,
+    /// Print the account as one JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  What a downstream costs on this machine:
+    warmlane docsis
+
+  What it costs without encryption:
+    warmlane docsis --no-encryption --duration 3
+
+  300 modems on three OFDM and 32 SC-QAM channels, 5 Mbit/s each:
+    warmlane docsis --ofdm 3 --sc-qam 32 --maximum-rate 5000000";
+
+/// Packets that each cable in memory holds.
+const CABLE: usize = 8_192;
+/// Buffers: more than all queues, the channel between the lanes and the cables hold.
+const BUFFERS: u32 = 98_304;
+/// How long to wait for the last packets: a busy machine takes its time, and whoever dropped some says so.
+const DRAIN: Duration = Duration::from_secs(300);
+/// How long modems wait for a packet that is missing, and packets in queues for their turn.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Changes of keys that a lane may be behind.
+const CHANGES: usize = 1_024;
+
+/// What came of a run.
+#[derive(Default, Serialize)]
+struct Account {
+    /// Packets that the generator sent.
+    sent: u64,
+    /// Those that came back intact, each counted once.
+    delivered: u64,
+    /// Those that came back twice, damaged or behind a later one of their modem's.
+    wrong: u64,
+    /// Packets dropped, by who did it and why.
+    drops: Vec<Drop>,
+    /// How often all keys were changed.
+    key_changes: u64,
+    /// Packets delivered a second.
+    packets_per_second: f64,
+    /// Bits of the service flows delivered a second.
+    bits_per_second: f64,
+    /// Latency from the generator to the generator in nanoseconds: median, and 99 in 100.
+    latency: Option<[u64; 2]>,
+    /// What each stage has cost.
+    stages: Vec<Stage>,
+    /// By channel.
+    channels: Vec<Channel>,
+}
+
+#[derive(Serialize)]
+struct Drop {
+    by: &'static str,
+    reason: &'static str,
+    packets: u64,
+}
+
+#[derive(Serialize)]
+struct Stage {
+    name: &'static str,
+    packets: u64,
+    cycles_per_packet: f64,
+}
+
+#[derive(Serialize)]
+struct Channel {
+    name: String,
+    packets: u64,
+    bits_per_second: f64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let signals = Signals::catch()?;
+    let Arguments { modems, ofdm, sc_qam, maximum_rate, .. } = *arguments;
+    let mut group = generate(&Generated { modems, ofdm, sc_qam, maximum_rate });
+    (group.crc, group.encryption) = (!arguments.no_crc, !arguments.no_encryption);
+    // Lanes that share CPUs are held up for longer than modems would wait for a packet.
+    (group.limits.resequencing, group.limits.age) = (PATIENCE, PATIENCE);
+    group.check()?;
+    let account = Run::start(&group)?.trial(arguments, &signals)?;
+    if arguments.json {
+        messages::print(format_args!("{}\n", serde_json::to_string(&account)?))?;
+    } else {
+        messages::print(account.text())?;
+    }
+    account.verdict()
+}
+
+/// A downstream between a generator and modems.
+struct Run<'a> {
+    group: &'a ServiceGroup,
+    tester: Tester,
+    lanes: Lanes,
+    views: DownstreamViews,
+    modems: ModemCountersView,
+    keys: [mailbox::Sender<KeyChange>; 2],
+}
+
+impl<'a> Run<'a> {
+    fn start(group: &'a ServiceGroup) -> anyhow::Result<Self> {
+        let pool = Pool::new(&PoolConfig { buffers: BUFFERS, ..PoolConfig::default() })?;
+        if let Some(fallback) = pool.fallback() {
+            messages::note(format_args!("packet memory: {fallback}"));
+        }
+        let [mut generator, network] = ring_pair::open(["generator", "rx"], CABLE)?;
+        let [mut tx, tunnel] = ring_pair::open(["tx", "remote-phy"], CABLE)?;
+        let [mut delivered, receiver] = ring_pair::open(["modems", "receiver"], CABLE)?;
+        let (to_lower, lower_changes) = mailbox::mailbox(CHANGES)?;
+        let (to_modems, modem_changes) = mailbox::mailbox(CHANGES)?;
+        let instance = downstream(group, &pool, network.receive, tx.take_transmit()?, Some(lower_changes))?;
+        let (other_end, modems) =
+            modems(group, &pool, tunnel.receive, delivered.take_transmit()?, Some(modem_changes))?;
+
+        let available = affinity::allowed_cpus()?.len();
+        let cpus = place(available.min(5))?;
+        // The generator's lanes go before others on their CPUs: one of its own for both, until there are enough for all.
+        let (generating, working) = cpus.split_at(if cpus.len() >= 5 { 2 } else { cpus.len().min(1) });
+        let mut lanes = Lanes::new();
+        let pipelines = [("upper", instance.upper), ("lower", instance.lower), ("modems", other_end)];
+        for (number, (name, pipeline)) in pipelines.into_iter().enumerate() {
+            spawn(&mut lanes, name, working.get(number % working.len().max(1)).copied(), pipeline)?;
+        }
+        let generating = if working.is_empty() { &[] } else { generating };
+        let tester = Tester::start(generator.take_transmit()?, receiver.receive, &pool, generating)?;
+        Ok(Self { group, tester, lanes, views: instance.views, modems, keys: [to_lower, to_modems] })
+    }
+
+    fn trial(mut self, arguments: &Arguments, signals: &Signals) -> anyhow::Result<Account> {
+        let sizes: Sizes = "cable".parse().map_err(|error| anyhow::anyhow!("{error}"))?;
+        let plan = Arc::new(cable::downstream(arguments.modems.into(), &sizes).plan()?);
+        let config = TrialConfig {
+            duration: Duration::from_secs(arguments.duration),
+            drain: DRAIN,
+            ..TrialConfig::new(plan)
+        };
+        let [to_lower, to_modems] = self.keys;
+        let (lower, modems) = (self.views.lower.clone(), self.modems.clone());
+        let mut roller = KeyRoller { group: self.group, to_lower, to_modems, lower, modems, rolls: 0 };
+        let is_over = AtomicBool::new(false);
+        let pause = Duration::from_millis(arguments.roll_keys);
+        messages::line(format_args!("a downstream for {} modems; Ctrl-C ends it earlier", arguments.modems));
+        let result = std::thread::scope(|scope| {
+            if !pause.is_zero() {
+                scope.spawn(|| {
+                    let is_over = || is_over.load(Ordering::Relaxed);
+                    while !is_over() && roller.roll(&is_over) {
+                        std::thread::park_timeout(pause);
+                    }
+                });
+            }
+            let dropped = || total(&drops(&self.views, &self.modems));
+            let result = self.tester.run_with_drops(&config, &mut |_| !signals.is_stopped(), &dropped);
+            is_over.store(true, Ordering::Relaxed);
+            result
+        })?;
+        let rolls = roller.rolls;
+        drop(roller);
+        drop(self.tester);
+        self.lanes.stop();
+        self.lanes.join()?;
+        account(self.group, &result, &self.views, &self.modems, rolls)
+    }
+}
+
+fn spawn(lanes: &mut Lanes, name: &str, cpu: Option<usize>, pipeline: Pipeline) -> anyhow::Result<()> {
+    let config = LaneConfig { name: name.to_owned(), cpu, idle: IdlePolicy::Ramp, ..LaneConfig::default() };
+    Ok(lanes.spawn(config, pipeline)?)
+}
+
+/// What has been dropped so far.
+fn drops(views: &DownstreamViews, modems: &ModemCountersView) -> Vec<Drop> {
+    let parts: [(_, &DropView); 3] =
+        [("upper MAC", views.upper.drops()), ("lower MAC", views.lower.drops()), ("modems", modems.drops())];
+    let of = |(by, view): (_, &DropView)| {
+        let drop = |(reason, packets): (&DropReason, _)| Drop { by, reason: reason.name, packets };
+        view.iter().map(drop).filter(|drop| drop.packets > 0).collect::<Vec<_>>()
+    };
+    parts.into_iter().flat_map(of).collect()
+}
+
+fn total(drops: &[Drop]) -> u64 {
+    drops.iter().map(|drop| drop.packets).sum()
+}
+
+fn account(
+    group: &ServiceGroup,
+    result: &TrialResult,
+    views: &DownstreamViews,
+    modems: &ModemCountersView,
+    key_changes: u64,
+) -> anyhow::Result<Account> {
+    let received: &Received = result.received.as_ref().context("the generator has received nothing")?;
+    let seconds = result.seconds.max(f64::MIN_POSITIVE);
+    let stages = views.stages().into_iter().map(|stage| Stage {
+        name: stage.name,
+        packets: stage.packets,
+        cycles_per_packet: stage.cycles as f64 / stage.packets.max(1) as f64,
+    });
+    let channels = group.channels.iter().zip(&views.channels).map(|(channel, view)| Channel {
+        name: channel.name.clone(),
+        packets: view.packets(),
+        bits_per_second: view.bytes() as f64 * 8.0 / seconds,
+    });
+    Ok(Account {
+        sent: result.sent,
+        delivered: received.packets,
+        wrong: received.duplicated + received.corrupted + received.reordered + received.foreign,
+        drops: drops(views, modems),
+        key_changes,
+        packets_per_second: received.packets as f64 / seconds,
+        bits_per_second: views.flows.iter().map(FlowCountersView::bytes).sum::<u64>() as f64 * 8.0 / seconds,
+        latency: received.latency.as_ref().map(|latency| [latency.median, latency.p99]),
+        stages: stages.collect(),
+        channels: channels.collect(),
+    })
+}
+
+impl Account {
+    /// Whether each packet was delivered once, whole and in order, or dropped for a reason that is named.
+    fn verdict(&self) -> anyhow::Result<()> {
+        let dropped = total(&self.drops);
+        ensure!(
+            self.wrong == 0 && self.delivered + dropped == self.sent,
+            "{} packets were sent, {} came back, {dropped} were dropped, {} came back wrong: this is a defect in Warmlane, please report it",
+            self.sent,
+            self.delivered,
+            self.wrong
+        );
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text, "{:<16} {:>14} {:>16}", "stage", "packets", "cycles a packet")?;
+        for stage in &self.stages {
+            writeln!(text, "{:<16} {:>14} {:>16.1}", stage.name, stage.packets, stage.cycles_per_packet)?;
+        }
+        writeln!(text, "\n{:<16} {:>14} {:>16}", "channel", "packets", "Mbit/s")?;
+        for channel in &self.channels {
+            writeln!(
+                text,
+                "{:<16} {:>14} {:>16.1}",
+                channel.name,
+                channel.packets,
+                channel.bits_per_second / 1e6
+            )?;
+        }
+        writeln!(
+            text,
+            "\n{:.3} Mpps, {:.3} Gbit/s; keys of all modems changed {} times",
+            self.packets_per_second / 1e6,
+            self.bits_per_second / 1e9,
+            self.key_changes
+        )?;
+        if let Some([median, p99]) = self.latency {
+            writeln!(
+                text,
+                "latency: {:.1} µs in the median, 99 in 100 within {:.1} µs",
+                median as f64 / 1e3,
+                p99 as f64 / 1e3
+            )?;
+        }
+        writeln!(text, "{} sent = {} delivered, byte for byte and in order", self.sent, self.delivered)?;
+        for drop in &self.drops {
+            writeln!(text, "  + {} dropped by {}: {}", drop.packets, drop.by, drop.reason)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_that_nobody_accounts_for_is_a_defect() {
+        let drops = || vec![Drop { by: "upper MAC", reason: "queue-full", packets: 3 }];
+        let account =
+            |sent, delivered, wrong| Account { sent, delivered, wrong, drops: drops(), ..Account::default() };
+        account(10, 7, 0).verdict().unwrap();
+        for (sent, delivered, wrong) in [(10, 6, 0), (10, 8, 0), (10, 7, 1)] {
+            account(sent, delivered, wrong).verdict().unwrap_err();
+        }
+    }
+}
