@@ -1,6 +1,7 @@
 //! Fixtures for tests: traffic, network namespaces, processes and their reports.
 //!
-//! - [`traffic`] makes capture files that a router chews on; [`bytes`] writes the packets in them.
+//! - [`traffic`] makes capture files that a router chews on; [`bytes`] writes the packets in them, [`capture`] the files.
+//! - [`oracle`] asks other people's programs what is right.
 //! - [`namespace`] makes network namespaces and the links between them, and takes them away again.
 //! - [`process`] runs programs, the `warmlane` command above all, and reads what they say.
 //! - [`queues`] are ports' queues without a port, for what stands between them.
@@ -14,8 +15,10 @@
 #![forbid(unsafe_code)]
 
 pub mod bytes;
+pub mod capture;
 pub mod exchange;
 pub mod namespace;
+pub mod oracle;
 pub mod process;
 pub mod promise;
 pub mod queues;

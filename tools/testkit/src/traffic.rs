@@ -10,6 +10,7 @@ use crate::bytes::{
     Ends, ICMP, ICMPV6, IPV4, IPV6, SERVICE_VLAN, TCP, UDP, VLAN, frame, icmp, icmpv6, ipv4, ipv6, seal_ipv4,
     tcp, udp,
 };
+use crate::capture;
 use warmlane_sys::random::Random;
 
 /// The router that the frames are for, as far as their contents depend on it.
@@ -37,22 +38,12 @@ const UNUSUAL_PERCENT: usize = 14;
 /// # Errors
 /// What `output` says.
 pub fn write(target: &Target, seed: u64, count: u32, output: &mut impl Write) -> io::Result<()> {
-    // pcap-savefile(5): magic for microseconds, version 2.4, time zone, accuracy, snapshot length, Ethernet.
-    output.write_all(&0xa1b2_c3d4_u32.to_le_bytes())?;
-    output.write_all(&[2, 0, 4, 0])?;
-    for field in [0, 0, 0x4_0000, 1_u32] {
-        output.write_all(&field.to_le_bytes())?;
-    }
+    capture::begin(output, capture::ETHERNET)?;
     let mut mixture = Mixture { target, random: Random::new(seed), number: 0 };
     for number in 0..count {
         mixture.number = number;
         let frame = mixture.next_frame();
-        let length = frame.len() as u32;
-        let cut_off = u32::from(number % 10_000 == 7_777);
-        for field in [1_700_000_000 + number / 1_000_000, number % 1_000_000, length, length + cut_off] {
-            output.write_all(&field.to_le_bytes())?;
-        }
-        output.write_all(&frame)?;
+        capture::frame(output, number, &frame, u32::from(number % 10_000 == 7_777))?;
     }
     Ok(())
 }

@@ -1,28 +1,12 @@
 //! MLRsearch against the package of that name on PyPI, the draft's authors' own.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use warmlane_gen::methods::mlrsearch::{Goal, LoadClass, classify, search};
 use warmlane_gen::methods::{Measured, MethodError, Request};
 use warmlane_sys::random::Random;
-use warmlane_testkit::requirements;
-
-/// Asks the package.
-fn oracle(python: &str, question: &Value) -> Value {
-    let mut process = Command::new(python)
-        .args(["-c", include_str!("mlrsearch_oracle.py")])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    process.stdin.take().unwrap().write_all(question.to_string().as_bytes()).unwrap();
-    let output = process.wait_with_output().unwrap();
-    assert!(output.status.success(), "what Python said stands above");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
+use warmlane_testkit::oracle;
 
 fn measured(packets_per_second: f64, seconds: f64, loss: f64) -> Measured {
     #[expect(clippy::cast_sign_loss, reason = "counts are not negative")]
@@ -44,10 +28,6 @@ fn measured(packets_per_second: f64, seconds: f64, loss: f64) -> Measured {
 #[test]
 fn we_agree_with_the_package() {
     const CAPACITY: f64 = 700_000.0;
-    let python = std::env::var("WARMLANE_ORACLE_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    if !requirements::python_module(&python, "MLRsearch") {
-        return;
-    }
     let goals = [
         Goal::NDR,
         Goal::PDR,
@@ -71,7 +51,9 @@ fn we_agree_with_the_package() {
     let (least, most) = (1e3, 2e6);
     let question =
         json!({"trials": recorded, "goals": goals, "capacity": CAPACITY, "least": least, "most": most});
-    let answer = oracle(&python, &question);
+    let script = include_str!("mlrsearch_oracle.py");
+    let Some(answer) = oracle::ask("MLRsearch", script, question.to_string().as_bytes()) else { return };
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
 
     let mut verdicts = [0; 3];
     for (goal, theirs) in goals.iter().zip(answer["classified"].as_array().unwrap()) {
