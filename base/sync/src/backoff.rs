@@ -22,6 +22,7 @@ pub(crate) trait Watched {
     type Value: Copy + PartialEq;
 
     /// Looks, with no ordering: only to know whether waiting is still worth while.
+    #[cfg(not(loom))]
     fn look(&self) -> Self::Value;
 }
 
@@ -30,6 +31,7 @@ macro_rules! watched {
         impl Watched for $atomic {
             type Value = $value;
 
+            #[cfg(not(loom))]
             #[inline(always)]
             fn look(&self) -> $value {
                 self.load(crate::primitive::Ordering::Relaxed)

@@ -73,6 +73,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri's memory has no end but that of the machine")]
     fn memory_that_cannot_be_had_is_an_error() {
         type Page = [u8; 1 << 18];
         let error = RingError::OutOfMemory { capacity: 1 << 30, element_bytes: size_of::<Page>() };

@@ -182,7 +182,7 @@ mod sizes {
         /// Exchanges so often that it settles, with so many under way; returns how many magazines came from the cold side.
         fn run(&mut self, under_way: usize) -> u32 {
             let mut cold = 0;
-            for _ in 0..1_000 {
+            for _ in 0..if cfg!(miri) { 100 } else { 1_000 } {
                 while self.under_way.len() < under_way {
                     let full = self.depot.exchange_for_full(self.depot.lend().unwrap()).unwrap();
                     cold += u32::from(!full.hot);

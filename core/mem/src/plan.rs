@@ -17,7 +17,8 @@ mod channels;
 mod demands;
 mod explanation;
 mod spread;
-#[cfg(test)]
+// Arithmetic over thousands of strides: Miri would take hours to find nothing.
+#[cfg(all(test, not(miri)))]
 mod tests;
 
 pub use cache::CacheShape;

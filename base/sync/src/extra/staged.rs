@@ -366,6 +366,7 @@ mod tests {
 
     /// Elements of no size, so that 2³² positions take no time.
     #[test]
+    #[cfg_attr(miri, ignore = "it goes through thousands of millions of elements")]
     fn positions_of_32_bits_wrap() {
         let (mut producer, mut stages, mut consumer) = ring::<(), RelaxedTail>(1 << 30, 1).unwrap();
         let elements = vec![(); (1 << 30) - 1];

@@ -1,6 +1,7 @@
 use super::*;
 
 #[test]
+#[cfg_attr(miri, ignore = "a pool of so many buffers takes it minutes")]
 fn a_hot_set_that_was_chosen_stays() {
     let config = PoolConfig { buffers: 65_536, hot_set: Some(1_536), ..PoolConfig::default() };
     let free_list = FreeList::new(&config, 2_240).unwrap();
@@ -13,6 +14,7 @@ fn a_hot_set_that_was_chosen_stays() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a pool of so many buffers takes it minutes")]
 fn low_buffers_go_round_and_the_cold_side_begins_behind_them() {
     let config = PoolConfig { buffers: 16_384, hot_set: Some(4_096), ..PoolConfig::default() };
     let free_list = FreeList::new(&config, 2_240).unwrap();
@@ -31,6 +33,7 @@ fn low_buffers_go_round_and_the_cold_side_begins_behind_them() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a pool of so many buffers takes it minutes")]
 fn the_slower_side_moves_the_hot_set() {
     let bound_after = |freeing: u64| {
         let free_list =
