@@ -4,10 +4,9 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use warmlane_counters::{Source, drop_reasons};
+use warmlane_counters::drop_reasons;
 use warmlane_mem::{Burst, Packet, Pool};
 
-use crate::offloads::TransmitOffloads;
 use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
 
 /// What happens to a packet.
@@ -193,10 +192,6 @@ impl ReceiveQueue for Faulty {
         count as usize
     }
 
-    fn leaves(&self) -> TransmitOffloads {
-        self.queue.leaves()
-    }
-
     fn event(&self) -> Option<BorrowedFd<'_>> {
         // Of what is here nobody would tell.
         if self.ready.is_empty() && self.held.is_empty() { self.queue.event() } else { None }
@@ -210,9 +205,7 @@ impl ReceiveQueue for Faulty {
         self.counters.view().with_drops_of(&self.queue.counters())
     }
 
-    fn own_counters(&self) -> Vec<Box<dyn Source>> {
-        self.queue.own_counters()
-    }
+    crate::as_inner_queue!(leaves, own_counters);
 }
 
 #[cfg(test)]

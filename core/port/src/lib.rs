@@ -22,6 +22,7 @@
 
 pub mod channel;
 pub mod fault;
+mod inner;
 mod keep;
 mod offloads;
 mod port;
@@ -37,4 +38,6 @@ pub use offloads::{Layered, Offloads, TransmitOffloads, Transports};
 pub use port::{Capabilities, MacBytes, NoQueue, Port, PortView};
 pub use queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
 // Drivers declare their reasons with what else they need of ports.
-pub use warmlane_counters::{DropCounters, DropReason, DropView, NoDrops, Reason, Severity, drop_reasons};
+pub use warmlane_counters::{
+    DropCounters, DropReason, DropView, NoDrops, Reason, Severity, Source, drop_reasons,
+};

@@ -1,13 +1,10 @@
 //! A receive queue that loses what exceeds a rate: a device of known capacity, to see whether a measurement finds it.
 
-use std::os::fd::BorrowedFd;
-
-use warmlane_counters::{Source, drop_reasons};
+use warmlane_counters::drop_reasons;
 use warmlane_mem::Burst;
 use warmlane_sys::clock::{self, Clock};
 
-use crate::offloads::TransmitOffloads;
-use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
+use crate::queue::{QueueCounters, QueueCountersView, ReceiveQueue};
 
 drop_reasons! {
     /// Why a limited queue drops.
@@ -59,30 +56,17 @@ impl ReceiveQueue for Limited {
         count
     }
 
-    fn leaves(&self) -> TransmitOffloads {
-        self.queue.leaves()
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.event()
-    }
-
-    fn status(&self) -> QueueStatus {
-        self.queue.status()
-    }
-
     fn counters(&self) -> QueueCountersView {
         self.counters.view().with_drops_of(&self.queue.counters())
     }
 
-    fn own_counters(&self) -> Vec<Box<dyn Source>> {
-        self.queue.own_counters()
-    }
+    crate::as_inner_queue!(leaves, event, status, own_counters);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::QueueStatus;
     use crate::test_queue::{Numbers, NumbersDrop};
     use warmlane_mem::{Pool, PoolConfig};
 

@@ -4,16 +4,15 @@
 //! one at its next poll without packets, or as it flushes, and gives the old one back, for to close it may take long.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 
-use warmlane_counters::Source;
 use warmlane_mem::Burst;
 use warmlane_sync::mailbox::{Receiver, Sender, mailbox};
 use warmlane_sync::ring::RingError;
 
-use crate::offloads::TransmitOffloads;
 use crate::port::Port;
-use crate::queue::{QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
+use crate::queue::{QueueStatus, ReceiveQueue, TransmitQueue};
 
 /// Changes the queues of a port. While it is there, a queue that breaks says that it goes on: it may be replaced yet.
 pub struct Replacer {
@@ -50,12 +49,12 @@ pub fn wrap(port: Port) -> Result<(Port, Replacer), RingError> {
     let mut wrapped = Port { receive: Vec::new(), transmit: Vec::new(), ..port };
     for queue in port.receive {
         let (current, place) = current(queue)?;
-        wrapped.receive.push(Box::new(ReplaceableReceive(current)));
+        wrapped.receive.push(Box::new(ReplaceableReceive { queue: current }));
         replacer.receive.push(place);
     }
     for queue in port.transmit {
         let (current, place) = current(queue)?;
-        wrapped.transmit.push(Box::new(ReplaceableTransmit(current)));
+        wrapped.transmit.push(Box::new(ReplaceableTransmit { queue: current }));
         replacer.transmit.push(place);
     }
     Ok((wrapped, replacer))
@@ -117,8 +116,8 @@ impl<Q: Send> Current<Q> {
         drop(self.old.send(old));
     }
 
-    /// How it is with a queue that is like this.
-    fn status(&self, status: QueueStatus) -> QueueStatus {
+    /// How it is with a queue that says this of itself.
+    fn status_now(&self, status: QueueStatus) -> QueueStatus {
         match status {
             QueueStatus::Failed(_) if !self.new.is_disconnected() => QueueStatus::Running,
             other => other,
@@ -126,90 +125,74 @@ impl<Q: Send> Current<Q> {
     }
 }
 
-struct ReplaceableReceive(Current<Box<dyn ReceiveQueue>>);
+impl<Q: Send> Deref for Current<Q> {
+    type Target = Q;
+
+    fn deref(&self) -> &Q {
+        &self.queue
+    }
+}
+
+impl<Q: Send> DerefMut for Current<Q> {
+    fn deref_mut(&mut self) -> &mut Q {
+        &mut self.queue
+    }
+}
+
+struct ReplaceableReceive {
+    queue: Current<Box<dyn ReceiveQueue>>,
+}
 
 impl ReceiveQueue for ReplaceableReceive {
     #[inline]
     fn receive(&mut self, burst: &mut Burst) -> usize {
-        let count = self.0.queue.receive(burst);
+        let count = self.queue.receive(burst);
         if count == 0 {
-            self.0.look();
+            self.queue.look();
         }
         count
     }
 
-    fn leaves(&self) -> TransmitOffloads {
-        self.0.queue.leaves()
-    }
-
     fn event(&self) -> Option<BorrowedFd<'_>> {
         // A broken one may tell of nothing, or all the time.
-        (self.0.queue.status() == QueueStatus::Running).then(|| self.0.queue.event()).flatten()
+        (self.queue.status() == QueueStatus::Running).then(|| self.queue.event()).flatten()
     }
 
     fn status(&self) -> QueueStatus {
-        self.0.status(self.0.queue.status())
+        self.queue.status_now(self.queue.status())
     }
 
-    fn counters(&self) -> QueueCountersView {
-        self.0.queue.counters()
-    }
-
-    fn own_counters(&self) -> Vec<Box<dyn Source>> {
-        self.0.queue.own_counters()
-    }
+    crate::as_inner_queue!(leaves, counters, own_counters);
 }
 
-struct ReplaceableTransmit(Current<Box<dyn TransmitQueue>>);
+struct ReplaceableTransmit {
+    queue: Current<Box<dyn TransmitQueue>>,
+}
 
 impl TransmitQueue for ReplaceableTransmit {
     #[inline]
     fn transmit(&mut self, burst: &mut Burst) -> usize {
-        self.0.queue.transmit(burst)
-    }
-
-    fn offloads(&self) -> TransmitOffloads {
-        self.0.queue.offloads()
-    }
-
-    fn is_holding(&self) -> bool {
-        self.0.queue.is_holding()
-    }
-
-    fn is_costly_to_call(&self) -> bool {
-        self.0.queue.is_costly_to_call()
-    }
-
-    fn is_lossless(&self) -> bool {
-        self.0.queue.is_lossless()
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        self.0.queue.event()
+        self.queue.transmit(burst)
     }
 
     fn flush(&mut self) {
-        self.0.look();
-        self.0.queue.flush();
+        self.queue.look();
+        self.queue.flush();
     }
 
     fn status(&self) -> QueueStatus {
-        self.0.status(self.0.queue.status())
+        self.queue.status_now(self.queue.status())
     }
 
-    fn counters(&self) -> QueueCountersView {
-        self.0.queue.counters()
-    }
-
-    fn own_counters(&self) -> Vec<Box<dyn Source>> {
-        self.0.queue.own_counters()
-    }
+    crate::as_inner_queue!(offloads, offloads_change, is_holding, is_costly_to_call, is_lossless);
+    crate::as_inner_queue!(event, counters, own_counters);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::port::Capabilities;
+    use crate::queue::{QueueCounters, QueueCountersView};
     use crate::test_queue::Numbers;
     use warmlane_mem::{Pool, PoolConfig};
 
@@ -270,5 +253,40 @@ mod tests {
         let mut two = port(&pool, 3);
         two.receive.push(Box::new(Breaks(Numbers::new(&pool, 1))));
         assert!(!replacer.fits(&two));
+    }
+
+    /// Says what no default does.
+    struct Sends(QueueCounters);
+
+    impl TransmitQueue for Sends {
+        fn transmit(&mut self, burst: &mut Burst) -> usize {
+            burst.drain().count()
+        }
+
+        fn offloads_change(&self) -> bool {
+            true
+        }
+
+        fn is_lossless(&self) -> bool {
+            true
+        }
+
+        fn status(&self) -> QueueStatus {
+            QueueStatus::Finished
+        }
+
+        fn counters(&self) -> QueueCountersView {
+            self.0.view()
+        }
+    }
+
+    #[test]
+    fn what_a_transmit_queue_says_is_said_by_the_one_in_front() {
+        let pool = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).unwrap();
+        let transmit: Vec<Box<dyn TransmitQueue>> = vec![Box::new(Sends(QueueCounters::new()))];
+        let (wrapped, _replacer) = wrap(Port { transmit, ..port(&pool, 3) }).unwrap();
+        let queue = &wrapped.transmit[0];
+        assert_eq!(queue.status(), QueueStatus::Finished);
+        assert!(queue.offloads_change() && queue.is_lossless());
     }
 }

@@ -1,10 +1,8 @@
 //! Queues that count the cycles their calls take, for the table of stages.
 
-use std::os::fd::BorrowedFd;
-
-use warmlane_counters::{Source, counters};
+use warmlane_counters::counters;
 use warmlane_mem::Burst;
-use warmlane_port::{QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads, TransmitQueue};
+use warmlane_port::{ReceiveQueue, TransmitQueue, as_inner_queue};
 use warmlane_sys::clock;
 
 counters! {
@@ -56,25 +54,7 @@ impl ReceiveQueue for Metered<dyn ReceiveQueue> {
         self.call(|queue| queue.receive(burst))
     }
 
-    fn leaves(&self) -> TransmitOffloads {
-        self.queue.leaves()
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.event()
-    }
-
-    fn status(&self) -> QueueStatus {
-        self.queue.status()
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.queue.counters()
-    }
-
-    fn own_counters(&self) -> Vec<Box<dyn Source>> {
-        self.queue.own_counters()
-    }
+    as_inner_queue!(leaves, event, status, counters, own_counters);
 }
 
 impl TransmitQueue for Metered<dyn TransmitQueue> {
@@ -82,39 +62,6 @@ impl TransmitQueue for Metered<dyn TransmitQueue> {
         self.call(|queue| queue.transmit(burst))
     }
 
-    fn offloads(&self) -> TransmitOffloads {
-        self.queue.offloads()
-    }
-
-    fn is_holding(&self) -> bool {
-        self.queue.is_holding()
-    }
-
-    fn is_costly_to_call(&self) -> bool {
-        self.queue.is_costly_to_call()
-    }
-
-    fn is_lossless(&self) -> bool {
-        self.queue.is_lossless()
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.event()
-    }
-
-    fn flush(&mut self) {
-        self.queue.flush();
-    }
-
-    fn status(&self) -> QueueStatus {
-        self.queue.status()
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.queue.counters()
-    }
-
-    fn own_counters(&self) -> Vec<Box<dyn Source>> {
-        self.queue.own_counters()
-    }
+    as_inner_queue!(offloads, offloads_change, is_holding, is_costly_to_call, is_lossless);
+    as_inner_queue!(event, flush, status, counters, own_counters);
 }

@@ -116,4 +116,6 @@ impl ReceiveQueue for OnReceive {
     fn counters(&self) -> QueueCountersView {
         self.queue.counters().with_drops_of(&self.counters.view())
     }
+
+    crate::as_inner_queue!(own_counters);
 }

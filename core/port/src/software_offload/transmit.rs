@@ -1,13 +1,11 @@
 //! In front of a transmit queue that can't do what packets need.
 
-use std::os::fd::BorrowedFd;
-
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 
 use super::segments::Segments;
 use super::{PATIENCE, SoftwareDrop, prepare};
 use crate::offloads::TransmitOffloads;
-use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
+use crate::queue::{QueueCounters, QueueCountersView, TransmitQueue};
 
 /// Does what packets need and `queue` doesn't before they get there, as far as they may need it.
 pub fn on_transmit(queue: Box<dyn TransmitQueue>, may_need: TransmitOffloads) -> Box<dyn TransmitQueue> {
@@ -123,18 +121,6 @@ impl TransmitQueue for OnTransmit {
         !self.ready.is_empty() || self.segments.is_some() || self.queue.is_holding()
     }
 
-    fn is_costly_to_call(&self) -> bool {
-        self.queue.is_costly_to_call()
-    }
-
-    fn is_lossless(&self) -> bool {
-        self.queue.is_lossless()
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.event()
-    }
-
     fn flush(&mut self) {
         self.push();
         self.queue.flush();
@@ -144,13 +130,11 @@ impl TransmitQueue for OnTransmit {
         self.queue.offloads().or(self.may_need)
     }
 
-    fn status(&self) -> QueueStatus {
-        self.queue.status()
-    }
-
     fn counters(&self) -> QueueCountersView {
         self.queue.counters().with_drops_of(&self.counters.view())
     }
+
+    crate::as_inner_queue!(is_costly_to_call, is_lossless, event, status, own_counters);
 }
 
 impl Drop for OnTransmit {
