@@ -75,12 +75,8 @@ impl Stage for FlowTable {
         std::mem::swap(burst, &mut known);
     }
 
-    fn output_count(&self) -> usize {
-        1
-    }
-
-    fn output_name(&self, _output: usize) -> std::borrow::Cow<'static, str> {
-        "new".into()
+    fn outputs(&self) -> &'static [&'static str] {
+        &["new"]
     }
 }
 

@@ -26,14 +26,23 @@ pub trait Stage: Send {
         Cow::Borrowed(short_name(std::any::type_name::<Self>()))
     }
 
-    /// How many outputs there are besides going on; they are numbered from 0.
-    fn output_count(&self) -> usize {
-        0
+    /// The names of the outputs that there are besides going on, numbered from 0 and each unique in this stage. One whose outputs
+    /// depend on how it was made says [how many](Self::output_count) there are, and [their names](Self::output_name).
+    fn outputs(&self) -> &'static [&'static str] {
+        &[]
     }
 
-    /// The name of an output, unique in this stage.
+    /// How many outputs there are.
+    fn output_count(&self) -> usize {
+        self.outputs().len()
+    }
+
+    /// The name of an output.
     fn output_name(&self, output: usize) -> Cow<'static, str> {
-        Cow::Owned(format!("output{output}"))
+        match self.outputs().get(output) {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(format!("output{output}")),
+        }
     }
 
     /// Whether what leaves by this output may be lost without harm, as copies for a capture: it is never waited for, even if
@@ -229,12 +238,8 @@ impl<F: FnMut(&mut Burst, &mut Outputs<'_>) + Send> Stage for Branch<F> {
         Cow::Borrowed("branch")
     }
 
-    fn output_count(&self) -> usize {
-        self.outputs.len()
-    }
-
-    fn output_name(&self, output: usize) -> Cow<'static, str> {
-        Cow::Borrowed(self.outputs.get(output).copied().unwrap_or_default())
+    fn outputs(&self) -> &'static [&'static str] {
+        self.outputs
     }
 }
 

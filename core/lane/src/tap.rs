@@ -75,16 +75,12 @@ impl Stage for Tap {
         TransmitOffloads::ALL
     }
 
-    fn output_count(&self) -> usize {
-        1
+    fn outputs(&self) -> &'static [&'static str] {
+        &["tap"]
     }
 
     fn is_optional(&self, _output: usize) -> bool {
         true
-    }
-
-    fn output_name(&self, _output: usize) -> Cow<'static, str> {
-        Cow::Borrowed("tap")
     }
 
     fn counters(&self) -> Vec<Box<dyn Source>> {

@@ -214,12 +214,8 @@ impl Stage for LowerMac {
         Cow::Borrowed("lower MAC")
     }
 
-    fn output_count(&self) -> usize {
-        1
-    }
-
-    fn output_name(&self, _output: usize) -> Cow<'static, str> {
-        Cow::Borrowed("remote-phy")
+    fn outputs(&self) -> &'static [&'static str] {
+        &["remote-phy"]
     }
 
     fn passes_on(&self) -> bool {

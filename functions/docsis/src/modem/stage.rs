@@ -188,12 +188,8 @@ impl Stage for Modems {
         Cow::Borrowed("modems")
     }
 
-    fn output_count(&self) -> usize {
-        1
-    }
-
-    fn output_name(&self, _output: usize) -> Cow<'static, str> {
-        Cow::Borrowed("delivered")
+    fn outputs(&self) -> &'static [&'static str] {
+        &["delivered"]
     }
 
     fn passes_on(&self) -> bool {

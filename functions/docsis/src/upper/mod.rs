@@ -225,12 +225,8 @@ impl Stage for UpperMac {
         Cow::Borrowed("upper MAC")
     }
 
-    fn output_count(&self) -> usize {
-        1
-    }
-
-    fn output_name(&self, _output: usize) -> Cow<'static, str> {
-        Cow::Borrowed("lower")
+    fn outputs(&self) -> &'static [&'static str] {
+        &["lower"]
     }
 
     fn passes_on(&self) -> bool {

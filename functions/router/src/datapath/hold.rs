@@ -19,6 +19,7 @@ const RESUMED: usize = 0;
 const GIVEN_UP: usize = 1;
 /// What there is no space for: the forwarder drops it.
 const REFUSED: usize = 2;
+const OUTPUTS: &[&str] = &["resumed", "given-up", "refused"];
 
 /// Holds what the forwarder can't send on until the control side knows the neighbour; its outputs `resumed`, `given-up` and
 /// `refused` lead back to the forwarder.
@@ -91,16 +92,8 @@ impl Stage for Hold {
         TransmitOffloads::ALL
     }
 
-    fn output_count(&self) -> usize {
-        3
-    }
-
-    fn output_name(&self, output: usize) -> Cow<'static, str> {
-        Cow::Borrowed(match output {
-            RESUMED => "resumed",
-            GIVEN_UP => "given-up",
-            _ => "refused",
-        })
+    fn outputs(&self) -> &'static [&'static str] {
+        OUTPUTS
     }
 
     fn passes_on(&self) -> bool {
