@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
-use warmlane_driver_common::{Driver, Environment, Files, OpenError, OptionHelp};
+use warmlane_driver_common::{Driver, Environment, Files, OpenError, OptionHelp, option_help};
 use warmlane_memory::{null, replay};
 use warmlane_port::Port;
 
@@ -26,10 +26,10 @@ impl Driver for ReplayDriver {
     const NAME: &'static str = "replay";
     const SUMMARY: &'static str = "Receives the frames of a capture from memory, over and over, on each lane; drops what is sent to it. Needs no privilege.";
     const EXAMPLES: &'static [&'static str] = &["replay:in.pcap", "replay:in.pcap,rounds=3"];
-    const OPTIONS: &'static [OptionHelp] = &[
-        OptionHelp { key: "file", value: "FILE", meaning: "the capture" },
-        OptionHelp { key: "rounds", value: "COUNT", meaning: "how often; without it, for ever" },
-    ];
+    const OPTIONS: &'static [OptionHelp] = option_help! {
+        "file" "FILE": "the capture";
+        "rounds" "COUNT": "how often; without it, for ever";
+    };
     const MAIN_OPTION: Option<&'static str> = Some("file");
     type Options = ReplayOptions;
 

@@ -59,6 +59,14 @@ pub struct OptionHelp {
     pub meaning: &'static str,
 }
 
+/// Help for the options of a driver, a line each: `"KEY" "FORM OF THE VALUE": "what it does";`, as in [`OptionHelp`].
+#[macro_export]
+macro_rules! option_help {
+    ($($key:literal $value:literal: $meaning:literal;)+) => {
+        &[$($crate::OptionHelp { key: $key, value: $value, meaning: $meaning }),+]
+    };
+}
+
 /// Files that a port needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files<'a> {

@@ -29,7 +29,7 @@ use rustix::net::AddressFamily;
 use serde::{Deserialize, Serialize};
 use warmlane_driver_common::virtio_net::HEADER_LENGTH;
 use warmlane_driver_common::{
-    Driver, Environment, Interface, InterfaceName, OpenError, OptionHelp, interface_gone, system,
+    Driver, Environment, Interface, InterfaceName, OpenError, OptionHelp, interface_gone, option_help, system,
 };
 use warmlane_mem::{Burst, Packet, Pool};
 use warmlane_port::{
@@ -115,29 +115,13 @@ impl Driver for PacketDriver {
     const SUMMARY: &'static str =
         "An existing interface, by AF_PACKET: any kind, and not the fastest. Needs CAP_NET_RAW.";
     const EXAMPLES: &'static [&'static str] = &["packet:eth0"];
-    const OPTIONS: &'static [OptionHelp] = &[
-        OptionHelp { key: "interface", value: "NAME", meaning: "the interface" },
-        OptionHelp {
-            key: "ring",
-            value: "SLOTS",
-            meaning: "frames that can wait to be received; without it, 1024",
-        },
-        OptionHelp {
-            key: "slot-bytes",
-            value: "BYTES",
-            meaning: "bytes of a slot; without it, what the interface's MTU needs",
-        },
-        OptionHelp {
-            key: "promiscuous",
-            value: "true|false",
-            meaning: "receive frames to other Ethernet addresses, too; without it, true",
-        },
-        OptionHelp {
-            key: "bypass-queueing",
-            value: "true|false",
-            meaning: "send past the interface's queueing discipline, which tc and tcpdump then don't see; without it, true",
-        },
-    ];
+    const OPTIONS: &'static [OptionHelp] = option_help! {
+        "interface" "NAME": "the interface";
+        "ring" "SLOTS": "frames that can wait to be received; without it, 1024";
+        "slot-bytes" "BYTES": "bytes of a slot; without it, what the interface's MTU needs";
+        "promiscuous" "true|false": "receive frames to other Ethernet addresses, too; without it, true";
+        "bypass-queueing" "true|false": "send past the interface's queueing discipline, which tc and tcpdump then don't see; without it, true";
+    };
     const MAIN_OPTION: Option<&'static str> = Some("interface");
     type Options = PacketOptions;
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use warmlane_driver_common::virtio_net::{self, HEADER_LENGTH, header_of};
 use warmlane_driver_common::{
-    Driver, Environment, Interface, InterfaceName, OpenError, OptionHelp, interface_gone, system,
+    Driver, Environment, Interface, InterfaceName, OpenError, OptionHelp, interface_gone, option_help, system,
 };
 use warmlane_mem::{Burst, Packet, Pool};
 use warmlane_port::{
@@ -70,16 +70,12 @@ impl Driver for TapDriver {
     const SUMMARY: &'static str =
         "Makes a TAP device, whose other end is the kernel, or opens one that exists. Needs CAP_NET_ADMIN.";
     const EXAMPLES: &'static [&'static str] = &["tap", "tap:tap0"];
-    const OPTIONS: &'static [OptionHelp] = &[
-        OptionHelp { key: "interface", value: "NAME", meaning: "its name; without it, the kernel chooses" },
-        OptionHelp { key: "mtu", value: "BYTES", meaning: "its MTU; without it, the port's" },
-        OptionHelp { key: "up", value: "true|false", meaning: "set it up; without it, true" },
-        OptionHelp {
-            key: "offloads",
-            value: "true|false",
-            meaning: "let the kernel leave checksums and segmentation to whoever sends its packets on: fewer, longer reads; without it, true",
-        },
-    ];
+    const OPTIONS: &'static [OptionHelp] = option_help! {
+        "interface" "NAME": "its name; without it, the kernel chooses";
+        "mtu" "BYTES": "its MTU; without it, the port's";
+        "up" "true|false": "set it up; without it, true";
+        "offloads" "true|false": "let the kernel leave checksums and segmentation to whoever sends its packets on: fewer, longer reads; without it, true";
+    };
     const MAIN_OPTION: Option<&'static str> = Some("interface");
     type Options = TapOptions;
 

@@ -1,4 +1,4 @@
-use warmlane_driver_common::{Driver, Environment, Files, OpenError, OptionHelp};
+use warmlane_driver_common::{Driver, Environment, Files, OpenError, OptionHelp, option_help};
 use warmlane_port::Port;
 
 use crate::{PcapOptions, port};
@@ -12,25 +12,13 @@ impl Driver for PcapDriver {
     const SUMMARY: &'static str =
         "Receives the frames of a capture file, writes what is sent to another. Needs no privilege.";
     const EXAMPLES: &'static [&'static str] = &["pcap:in.pcap", "pcap:read=in.pcap,write=out.pcapng"];
-    const OPTIONS: &'static [OptionHelp] = &[
-        OptionHelp { key: "read", value: "FILE", meaning: "receive the frames of this capture" },
-        OptionHelp { key: "write", value: "FILE", meaning: "write what is sent to this capture" },
-        OptionHelp {
-            key: "format",
-            value: "pcap|pcapng",
-            meaning: "the format to write; without it, what the file's name says",
-        },
-        OptionHelp {
-            key: "passes",
-            value: "COUNT",
-            meaning: "how often the capture is received, 0 for ever; without it, once",
-        },
-        OptionHelp {
-            key: "snap-length",
-            value: "BYTES",
-            meaning: "write at most so many bytes of each frame; without it, all",
-        },
-    ];
+    const OPTIONS: &'static [OptionHelp] = option_help! {
+        "read" "FILE": "receive the frames of this capture";
+        "write" "FILE": "write what is sent to this capture";
+        "format" "pcap|pcapng": "the format to write; without it, what the file's name says";
+        "passes" "COUNT": "how often the capture is received, 0 for ever; without it, once";
+        "snap-length" "BYTES": "write at most so many bytes of each frame; without it, all";
+    };
     const MAIN_OPTION: Option<&'static str> = Some("read");
     type Options = PcapOptions;
 

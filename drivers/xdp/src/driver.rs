@@ -5,7 +5,9 @@ use crate::options::XdpOptions;
 use crate::port::{self, XdpPort};
 use crate::umem::Umem;
 use std::collections::HashSet;
-use warmlane_driver_common::{Direction, Driver, Environment, OpenError, OptionHelp, SystemError};
+use warmlane_driver_common::{
+    Direction, Driver, Environment, OpenError, OptionHelp, SystemError, option_help,
+};
 use warmlane_port::Port;
 
 /// Packets that a port that only sends gives to the kernel at once: those that wait in a longer ring leave the caches
@@ -20,39 +22,15 @@ impl Driver for XdpDriver {
     const NAME: &'static str = "xdp";
     const SUMMARY: &'static str = "An existing interface, by AF_XDP, which keeps its driver. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF.";
     const EXAMPLES: &'static [&'static str] = &["xdp:eth0", "xdp:eth0,mode=zero-copy,steering=transit"];
-    const OPTIONS: &'static [OptionHelp] = &[
-        OptionHelp { key: "interface", value: "NAME", meaning: "the interface" },
-        OptionHelp {
-            key: "mode",
-            value: "best|zero-copy|copy|generic",
-            meaning: "how packets are exchanged with the kernel; without it, the best that works",
-        },
-        OptionHelp {
-            key: "steering",
-            value: "all|transit|none",
-            meaning: "take all packets, or only those that pass through: those for the kernel's own addresses, for groups, and what is not IP stay with the kernel; or none, to only send; without it, all",
-        },
-        OptionHelp {
-            key: "take-all",
-            value: "",
-            meaning: "take all packets even if the kernel has addresses on the interface",
-        },
-        OptionHelp {
-            key: "pass-expiring",
-            value: "",
-            meaning: "leave packets whose time to live ends here with the kernel; for steering=transit",
-        },
-        OptionHelp {
-            key: "busy-poll",
-            value: "",
-            meaning: "let system calls do the interface's work instead of interrupts",
-        },
-        OptionHelp {
-            key: "ring",
-            value: "ENTRIES",
-            meaning: "entries of each ring, a power of two from 64 to 32768; without it, 2048, or 256 to only send",
-        },
-    ];
+    const OPTIONS: &'static [OptionHelp] = option_help! {
+        "interface" "NAME": "the interface";
+        "mode" "best|zero-copy|copy|generic": "how packets are exchanged with the kernel; without it, the best that works";
+        "steering" "all|transit|none": "take all packets, or only those that pass through: those for the kernel's own addresses, for groups, and what is not IP stay with the kernel; or none, to only send; without it, all";
+        "take-all" "": "take all packets even if the kernel has addresses on the interface";
+        "pass-expiring" "": "leave packets whose time to live ends here with the kernel; for steering=transit";
+        "busy-poll" "": "let system calls do the interface's work instead of interrupts";
+        "ring" "ENTRIES": "entries of each ring, a power of two from 64 to 32768; without it, 2048, or 256 to only send";
+    };
     const MAIN_OPTION: Option<&'static str> = Some("interface");
     type Options = XdpOptions;
 
