@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use warmlane_driver_common::peer::{Address, Connection, Event, Listener};
 
-/// A port as the control thread knows it.
+/// What is known of a port when it is opened.
 #[derive(Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct Settings {
     pub(crate) name: String,
     pub(crate) address: Address,
     pub(crate) id: u32,
@@ -24,45 +24,29 @@ pub(crate) struct Endpoint {
     pub(crate) allow_unsealed: bool,
     /// Of a client.
     pub(crate) wishes: Option<Wishes>,
+}
+
+/// A port as the control thread knows it.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) settings: Settings,
     pub(crate) receive: Vec<Arc<Handover>>,
     pub(crate) transmit: Vec<Arc<Handover>>,
     pub(crate) connection: Connection,
 }
 
-/// What an endpoint is made of.
-pub(crate) struct Settings {
-    pub(crate) name: String,
-    pub(crate) address: Address,
-    pub(crate) id: u32,
-    pub(crate) secret: [u8; SECRET_BYTES],
-    pub(crate) rings: u16,
-    pub(crate) allow_unsealed: bool,
-    pub(crate) wishes: Option<Wishes>,
-}
-
 impl Endpoint {
     pub(crate) fn new(settings: Settings) -> Self {
-        let Settings { name, address, id, secret, rings, allow_unsealed, wishes } = settings;
-        let handovers = || (0..rings).map(|_| Arc::new(Handover::default())).collect();
-        Self {
-            name,
-            address,
-            id,
-            secret,
-            rings,
-            allow_unsealed,
-            wishes,
-            receive: handovers(),
-            transmit: handovers(),
-            connection: Connection::default(),
-        }
+        let handovers = || (0..settings.rings).map(|_| Arc::new(Handover::default())).collect();
+        let (receive, transmit) = (handovers(), handovers());
+        Self { settings, receive, transmit, connection: Connection::default() }
     }
 
     /// Gives the queues their rings.
     pub(crate) fn bring_up(&self, rings: Rings) {
         let Rings { to_server, to_client, .. } = rings;
         let (receive, transmit) =
-            if self.wishes.is_some() { (to_client, to_server) } else { (to_server, to_client) };
+            if self.settings.wishes.is_some() { (to_client, to_server) } else { (to_server, to_client) };
         for (handovers, links) in [(&self.receive, receive), (&self.transmit, transmit)] {
             for (handover, link) in handovers.iter().zip(links) {
                 handover.replace(Some(link));
@@ -137,7 +121,7 @@ impl Control {
     /// # Errors
     /// A server's socket can't be listened on.
     pub(crate) fn add(self: &Arc<Self>, endpoint: Endpoint) -> Result<Arc<Membership>, MemifError> {
-        let listener = if endpoint.wishes.is_some() { None } else { self.serve(&endpoint)? };
+        let listener = if endpoint.settings.wishes.is_some() { None } else { self.serve(&endpoint)? };
         let (number, endpoint) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(endpoint));
         self.tell(Command::Add(number, Arc::clone(&endpoint), listener));
         Ok(Arc::new(Membership { number, endpoint, control: Arc::clone(self) }))
@@ -145,7 +129,7 @@ impl Control {
 
     /// A listener, unless the thread has one on this socket already.
     fn serve(&self, endpoint: &Endpoint) -> Result<Option<Listener>, MemifError> {
-        let (socket, id) = (endpoint.address.as_str(), endpoint.id);
+        let (socket, id) = (endpoint.settings.address.as_str(), endpoint.settings.id);
         let mut served = self.served();
         if let Some((_, ids)) = served.iter_mut().find(|(there, _)| there == socket) {
             if ids.contains(&id) {
@@ -154,7 +138,7 @@ impl Control {
             ids.push(id);
             return Ok(None);
         }
-        let listener = Listener::new(&endpoint.address)?;
+        let listener = Listener::new(&endpoint.settings.address)?;
         served.push((socket.to_owned(), vec![id]));
         Ok(Some(listener))
     }
@@ -184,10 +168,10 @@ impl Drop for Membership {
         self.control.tell(Command::Remove(self.number, sender));
         // Until then the socket file may still be there.
         let _ = receiver.recv();
-        if self.endpoint.wishes.is_none() {
+        if self.endpoint.settings.wishes.is_none() {
             for (socket, ids) in served.iter_mut() {
-                if socket == self.endpoint.address.as_str() {
-                    ids.retain(|id| *id != self.endpoint.id);
+                if socket == self.endpoint.settings.address.as_str() {
+                    ids.retain(|id| *id != self.endpoint.settings.id);
                 }
             }
             served.retain(|(_, ids)| !ids.is_empty());

@@ -1,7 +1,7 @@
 //! What can go wrong when a port is opened.
 
-use std::io;
 use thiserror::Error;
+use warmlane_driver_common::SystemError;
 use warmlane_driver_common::peer::SocketError;
 
 /// Why a port could not be opened.
@@ -63,11 +63,6 @@ pub enum MemifError {
         reason: String,
     },
     /// A system call failed.
-    #[error("cannot {action}: {source}")]
-    System {
-        /// What was tried.
-        action: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
 }

@@ -13,6 +13,7 @@ use crate::transmit::MemifTransmit;
 use rustix::net::SocketType;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use warmlane_driver_common::SystemError;
 use warmlane_driver_common::peer::{Address, ConnectionStatus};
 use warmlane_mem::Pool;
 use warmlane_port::{Capabilities, Port, ReceiveQueue, TransmitQueue};
@@ -26,7 +27,7 @@ impl Connector {
         if let Some(control) = self.0.upgrade() {
             return Ok(control);
         }
-        let failed = |source| MemifError::System { action: "start the memif thread".to_owned(), source };
+        let failed = |source| SystemError::Failed { action: "start the memif thread".to_owned(), source };
         let control = Arc::new(Control::start().map_err(failed)?);
         self.0 = Arc::downgrade(&control);
         Ok(control)

@@ -69,7 +69,7 @@ fn dismiss(socket: &OwnedFd, reason: &str) {
 
 impl Member {
     fn is_client(&self) -> bool {
-        self.endpoint.wishes.is_some()
+        self.endpoint.settings.wishes.is_some()
     }
 
     /// Ends the connection; `tell`: the other side is told why.
@@ -88,15 +88,18 @@ impl Member {
         if self.channel.is_some() || now < self.retry {
             return;
         }
-        let Some(wishes) = &self.endpoint.wishes else { return };
-        match connect(&self.endpoint.address) {
+        let Some(wishes) = &self.endpoint.settings.wishes else { return };
+        match connect(&self.endpoint.settings.address) {
             Ok(socket) => {
                 let phase = Phase::Client(Box::new(ClientHandshake::new(wishes.clone())));
                 self.channel = Some(Channel { socket, phase, deadline: Some(now + PATIENCE) });
             }
             Err(error) => {
                 let error = std::io::Error::from(error);
-                self.end(format!("can't connect to {:?}: {error}", self.endpoint.address.as_str()), false);
+                self.end(
+                    format!("can't connect to {:?}: {error}", self.endpoint.settings.address.as_str()),
+                    false,
+                );
             }
         }
     }
@@ -261,9 +264,9 @@ impl Worker {
                     let members = &self.members;
                     self.listeners.retain(|listener| {
                         let socket = listener.address().as_str();
-                        members
-                            .iter()
-                            .any(|member| !member.is_client() && member.endpoint.address.as_str() == socket)
+                        members.iter().any(|member| {
+                            !member.is_client() && member.endpoint.settings.address.as_str() == socket
+                        })
                     });
                     // Who asked may have given up.
                     let _ = done.send(());
@@ -288,9 +291,9 @@ impl Worker {
             return dismiss(&socket, "too many connections that don't say what they want");
         }
         let served = self.members.iter().filter(|member| !member.is_client());
-        let served = served.filter(|member| member.endpoint.address.as_str() == socket_name);
+        let served = served.filter(|member| member.endpoint.settings.address.as_str() == socket_name);
         // Which of them it wants it has yet to say: so many rings each of them has.
-        let rings = served.map(|member| member.endpoint.rings).min().unwrap_or(1);
+        let rings = served.map(|member| member.endpoint.settings.rings).min().unwrap_or(1);
         if socket::send(&socket, &handshake::hello(rings), None).is_ok() {
             let deadline = Instant::now() + PATIENCE;
             self.strangers.push(Stranger { socket, listener: socket_name.to_owned(), deadline });
@@ -308,20 +311,26 @@ impl Worker {
         let Ok(Message::Init(init)) = message else { return dismiss(&stranger.socket, "unexpected message") };
         let wanted = self.members.iter_mut().find(|member| {
             let endpoint = &member.endpoint;
-            !member.is_client() && endpoint.id == init.id && endpoint.address.as_str() == stranger.listener
+            !member.is_client()
+                && endpoint.settings.id == init.id
+                && endpoint.settings.address.as_str() == stranger.listener
         });
         let Some(member) = wanted else {
             return dismiss(&stranger.socket, &format!("there is no interface with id {}", init.id));
         };
         let endpoint = &member.endpoint;
         // The secret first: a stranger isn't told more.
-        if let Err(reason) = handshake::check_init(&init, endpoint.secret) {
+        if let Err(reason) = handshake::check_init(&init, endpoint.settings.secret) {
             return dismiss(&stranger.socket, &reason);
         }
         if member.channel.is_some() {
             return dismiss(&stranger.socket, &format!("interface {} has a connection already", init.id));
         }
-        let handshake = ServerHandshake::new(&endpoint.name, endpoint.rings, endpoint.allow_unsealed);
+        let handshake = ServerHandshake::new(
+            &endpoint.settings.name,
+            endpoint.settings.rings,
+            endpoint.settings.allow_unsealed,
+        );
         if socket::send(&stranger.socket, &Message::Ack, None).is_ok() {
             let phase = Phase::Server(Box::new(handshake));
             let deadline = Some(Instant::now() + PATIENCE);

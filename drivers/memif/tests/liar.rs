@@ -15,26 +15,11 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use warmlane_mem::{Burst, LaneThread};
 use warmlane_memif::protocol::{AddRing, Direction, Hello, Init, Message, VERSION, padded_secret};
 use warmlane_memif::{Connector, MemifOptions, MemifPort, Mode, Role, open};
 use warmlane_sys::random::Random;
-
-/// One at a time: open descriptors are counted.
-fn alone() -> MutexGuard<'static, ()> {
-    static LOCK: Mutex<()> = Mutex::new(());
-    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-/// How many lies in the rings: some for a test, as many as one likes to be sure.
-fn lies() -> u64 {
-    std::env::var("WARMLANE_TEST_LIES").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000)
-}
+use warmlane_testkit::hostile::{alone, descriptors, lies};
 
 /// One end of a control socket.
 struct Liar(OwnedFd);
@@ -347,6 +332,28 @@ fn work(port: &mut MemifPort, pool: &warmlane_mem::Pool, random: &mut Random) {
     port.port.transmit[0].flush();
 }
 
+/// Tells so many lies at most in these rings, until the port has ended the connection; says how many.
+fn lie_until_found_out(
+    liar: Liar,
+    memory: &Shared,
+    rings: &[u64],
+    most: u64,
+    (port, pool, random): (&mut MemifPort, &warmlane_mem::Pool, &mut Random),
+) -> u64 {
+    let mut told = 0;
+    until("the port knows", || connected(port));
+    while told < most && connected(port) {
+        for _ in 0..4 {
+            lie(memory, random, rings);
+            told += 1;
+        }
+        work(port, pool, random);
+    }
+    drop(liar);
+    until("the connection is over", || !connected(port));
+    told
+}
+
 #[test]
 fn a_client_that_lies_in_the_rings() {
     let _alone = alone();
@@ -362,16 +369,8 @@ fn a_client_that_lies_in_the_rings() {
         liar.shake_hands(&file);
         let memory = Shared::new(&file);
         connections += 1;
-        until("the server knows", || connected(&port));
-        while told < lies() && connected(&port) {
-            for _ in 0..4 {
-                lie(&memory, &mut random, &[0, 2048]);
-                told += 1;
-            }
-            work(&mut port, &pool, &mut random);
-        }
-        drop(liar);
-        until("the connection is over", || !connected(&port));
+        told +=
+            lie_until_found_out(liar, &memory, &[0, 2048], lies() - told, (&mut port, &pool, &mut random));
     }
     assert!(connections > 1, "no lie was found out");
     drop(port);
@@ -450,16 +449,8 @@ fn a_server_that_lies_in_the_rings() {
             let (file, rings) = serve(&liar);
             let memory = Shared::new(&file);
             connections += 1;
-            until("the client knows", || connected(&port));
-            while told < lies() && connected(&port) {
-                for _ in 0..4 {
-                    lie(&memory, &mut random, &rings);
-                    told += 1;
-                }
-                work(&mut port, &pool, &mut random);
-            }
-            drop(liar);
-            until("the connection is over", || !connected(&port));
+            told +=
+                lie_until_found_out(liar, &memory, &rings, lies() - told, (&mut port, &pool, &mut random));
         }
         assert!(connections > 1, "no lie was found out");
         drop(port);

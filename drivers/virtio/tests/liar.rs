@@ -8,10 +8,10 @@ use common::{connected, pool, until};
 use rustix::fs::ftruncate;
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use warmlane_mem::{Burst, LaneThread, Pool};
 use warmlane_sys::random::Random;
 use warmlane_testkit::exchange::{bytes_of, contents, packet_of};
+use warmlane_testkit::hostile::{alone, descriptors, lies};
 use warmlane_testkit::queues::drops;
 use warmlane_virtio::features::{
     CHECKSUM, EVENT_INDEX, HOST_TSO4, INDIRECT, MERGEABLE, PACKED, PROTOCOL_FEATURES, VERSION_1,
@@ -20,21 +20,6 @@ use warmlane_virtio::protocol::{MemoryRegion, Request, RingAddresses, RingDescri
 use warmlane_virtio::vhost::{Role, VhostOptions, VhostPort, open};
 
 const PLAIN: u64 = VERSION_1 | MERGEABLE | PROTOCOL_FEATURES | INDIRECT | CHECKSUM | HOST_TSO4;
-
-/// One at a time: open descriptors are counted.
-fn alone() -> MutexGuard<'static, ()> {
-    static LOCK: Mutex<()> = Mutex::new(());
-    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-/// How many lies in the rings: some for a test, as many as one likes to be sure.
-fn lies() -> u64 {
-    std::env::var("WARMLANE_TEST_LIES").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000)
-}
 
 struct World {
     port: VhostPort,

@@ -7,6 +7,7 @@
 //! - [`queues`] are ports' queues without a port, for what stands between them.
 //! - [`testpmd`] is DPDK's, to talk to.
 //! - [`exchange`] sends packets through a port and compares them.
+//! - [`hostile`] is for tests of other sides that lie.
 //! - [`requirements`] says loudly what is skipped for want of what; [`promise`] checks figures that only an idle machine can keep.
 //!
 //! It promises that whatever it made is gone when a test ends, also one that fails, and that it uses none of the code
@@ -17,6 +18,7 @@
 pub mod bytes;
 pub mod capture;
 pub mod exchange;
+pub mod hostile;
 pub mod namespace;
 pub mod oracle;
 pub mod process;

@@ -14,6 +14,7 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use warmlane_driver_common::SystemError;
 use warmlane_driver_common::peer::{Address, Connection, ConnectionStatus, Event, Listener};
 use warmlane_mem::Pool;
 use warmlane_port::{Capabilities, Offloads, Port, ReceiveQueue, TransmitQueue};
@@ -62,7 +63,7 @@ pub fn open(name: &str, options: &VhostOptions, lanes: usize, pool: &Pool) -> Re
         Role::Client => None,
     };
     let failed =
-        |source: io::Error| VhostError::System { action: "start the thread of the port".to_owned(), source };
+        |source: io::Error| SystemError::Failed { action: "start the thread of the port".to_owned(), source };
     let alarm = Event::new().map_err(failed)?;
     let rings = (0..2 * pairs).map(|_| Ring::new(&alarm).map(Arc::new)).collect::<io::Result<Vec<_>>>();
     let offered = session::offered(pairs, options.offloads);
