@@ -24,7 +24,7 @@ pub use warmlane_driver_common::{AddressFollower, Direction, Driver, Files, Opti
 
 /// Why a text is no port's.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum SettingsError {
+pub enum ParsePortError {
     /// It is not of the form `NAME=DRIVER[:OPTIONS]`.
     #[error("'{text}' is not of the form NAME=DRIVER or NAME=DRIVER:KEY=VALUE,...")]
     Form {

@@ -1,6 +1,6 @@
 //! All drivers.
 
-use super::SettingsError;
+use super::ParsePortError;
 use super::replay::ReplayDriver;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -71,20 +71,20 @@ macro_rules! registry {
 
         /// From `DRIVER` or `DRIVER:OPTIONS`.
         impl FromStr for DriverSettings {
-            type Err = SettingsError;
+            type Err = ParsePortError;
 
-            fn from_str(text: &str) -> Result<Self, SettingsError> {
+            fn from_str(text: &str) -> Result<Self, ParsePortError> {
                 let (name, rest) = text.split_once(':').unwrap_or((text, ""));
                 $(if name == <$driver as Driver>::NAME {
                     return options::parse(rest, <$driver as Driver>::MAIN_OPTION)
                         .map(Self::$variant)
-                        .map_err(|problem| SettingsError::Option {
+                        .map_err(|problem| ParsePortError::Option {
                             driver: <$driver as Driver>::NAME,
                             problem,
                             example: <$driver as Driver>::EXAMPLES.first().copied().unwrap_or_default(),
                         });
                 })+
-                Err(SettingsError::UnknownDriver { name: name.to_owned(), known: NAMES.join(", ") })
+                Err(ParsePortError::UnknownDriver { name: name.to_owned(), known: NAMES.join(", ") })
             }
         }
 
@@ -119,7 +119,7 @@ macro_rules! registry {
                     };
                 })+
                 let known = NAMES.join(", ");
-                Err(de::Error::custom(SettingsError::UnknownDriver { name, known }))
+                Err(de::Error::custom(ParsePortError::UnknownDriver { name, known }))
             }
         }
     };

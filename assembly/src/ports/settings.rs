@@ -1,6 +1,6 @@
 //! What a port is opened with.
 
-use super::{DriverSettings, SettingsError};
+use super::{DriverSettings, ParsePortError};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -16,14 +16,14 @@ pub struct PortSettings {
 
 /// From `NAME=DRIVER` or `NAME=DRIVER:OPTIONS`.
 impl FromStr for PortSettings {
-    type Err = SettingsError;
+    type Err = ParsePortError;
 
-    fn from_str(text: &str) -> Result<Self, SettingsError> {
+    fn from_str(text: &str) -> Result<Self, ParsePortError> {
         match text.split_once('=') {
             Some((name, driver)) if !name.is_empty() => {
                 Ok(Self { name: name.to_owned(), driver: driver.parse()? })
             }
-            _ => Err(SettingsError::Form { text: text.to_owned() }),
+            _ => Err(ParsePortError::Form { text: text.to_owned() }),
         }
     }
 }

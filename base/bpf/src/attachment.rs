@@ -12,7 +12,7 @@ use crate::error::{BpfError, sentence, system_error};
 
 /// Where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hook {
+pub enum AttachPoint {
     /// In the interface's driver, before the kernel has made anything of a frame.
     Xdp,
     /// In the network stack, on any interface, after the driver has made a socket buffer of the frame: XDP's generic mode.
@@ -23,7 +23,7 @@ pub enum Hook {
     TcEgress,
 }
 
-impl Hook {
+impl AttachPoint {
     const fn name(self) -> &'static str {
         match self {
             Self::Xdp | Self::GenericXdp => "XDP",
@@ -83,12 +83,12 @@ pub(crate) fn attach(
     program: &mut Program,
     name: &str,
     interface: &str,
-    hook: Hook,
+    hook: AttachPoint,
 ) -> Result<Attachment, BpfError> {
     match (program, hook) {
-        (Program::Xdp(program), Hook::Xdp) => attach_xdp(program, interface, XdpMode::Driver),
-        (Program::Xdp(program), Hook::GenericXdp) => attach_xdp(program, interface, XdpMode::Skb),
-        (Program::SchedClassifier(program), Hook::Tc | Hook::TcEgress) => {
+        (Program::Xdp(program), AttachPoint::Xdp) => attach_xdp(program, interface, XdpMode::Driver),
+        (Program::Xdp(program), AttachPoint::GenericXdp) => attach_xdp(program, interface, XdpMode::Skb),
+        (Program::SchedClassifier(program), AttachPoint::Tc | AttachPoint::TcEgress) => {
             attach_tc(program, name, interface, hook)
         }
         _ => Err(BpfError::Object { reason: format!("{name:?} is no {} program", hook.name()) }),
@@ -96,13 +96,13 @@ pub(crate) fn attach(
 }
 
 fn attach_xdp(program: &mut Xdp, interface: &str, mode: XdpMode) -> Result<Attachment, BpfError> {
-    let failed = |error: &ProgramError| failed(interface, Hook::Xdp, error);
+    let failed = |error: &ProgramError| failed(interface, AttachPoint::Xdp, error);
     let id = program.attach(interface, mode).map_err(|error| failed(&error))?;
     let link = program.take_link(id).map_err(|error| failed(&error))?;
     // Where the kernel made no link, the program would stay when the process is killed: what is left of it goes here.
     let link = FdLink::try_from(link).map_err(|_| BpfError::Attach {
         interface: interface.to_owned(),
-        hook: Hook::Xdp.name(),
+        hook: AttachPoint::Xdp.name(),
         reason: "the kernel has no links for it: Linux 5.9 or later has".to_owned(),
         source: None,
     })?;
@@ -113,10 +113,10 @@ fn attach_tc(
     program: &mut SchedClassifier,
     name: &str,
     interface: &str,
-    hook: Hook,
+    hook: AttachPoint,
 ) -> Result<Attachment, BpfError> {
     let failed = |error: &ProgramError| failed(interface, hook, error);
-    let side = if hook == Hook::TcEgress { TcAttachType::Egress } else { TcAttachType::Ingress };
+    let side = if hook == AttachPoint::TcEgress { TcAttachType::Egress } else { TcAttachType::Ingress };
     match SchedClassifier::query_tcx(interface, side) {
         Ok((_, others)) if !others.is_empty() => {
             let names: Vec<_> = others.iter().filter_map(|other| other.name_as_str()).collect();
@@ -155,7 +155,7 @@ fn attach_tc(
 fn attach_tcx(
     program: &mut SchedClassifier,
     interface: &str,
-    hook: Hook,
+    hook: AttachPoint,
     side: TcAttachType,
 ) -> Result<Attachment, BpfError> {
     let failed = |error: &ProgramError| failed(interface, hook, error);
@@ -172,7 +172,7 @@ fn attach_tcx(
 }
 
 /// Somebody else's program is there.
-fn occupied(interface: &str, hook: Hook, which: String) -> BpfError {
+fn occupied(interface: &str, hook: AttachPoint, which: String) -> BpfError {
     let remedy = format!("bpftool net detach tcx_{} dev {interface}", hook.side());
     BpfError::Occupied { interface: interface.to_owned(), hook: hook.name(), which, remedy }
 }
@@ -181,7 +181,7 @@ fn is_refused(error: &ProgramError) -> bool {
     system_error(error).is_some_and(|error| error.raw_os_error() == Some(libc::EPERM))
 }
 
-fn failed(interface: &str, hook: Hook, error: &ProgramError) -> BpfError {
+fn failed(interface: &str, hook: AttachPoint, error: &ProgramError) -> BpfError {
     let source = match error {
         ProgramError::TcError(TcError::AlreadyAttached) => Some(io::Error::from_raw_os_error(libc::EBUSY)),
         other => system_error(other),
@@ -196,8 +196,10 @@ fn failed(interface: &str, hook: Hook, error: &ProgramError) -> BpfError {
             hook: hook.name(),
             which: String::new(),
             remedy: match hook {
-                Hook::Xdp | Hook::GenericXdp => format!("ip link set {interface} xdp off"),
-                Hook::Tc | Hook::TcEgress => format!("tc filter del dev {interface} {}", hook.side()),
+                AttachPoint::Xdp | AttachPoint::GenericXdp => format!("ip link set {interface} xdp off"),
+                AttachPoint::Tc | AttachPoint::TcEgress => {
+                    format!("tc filter del dev {interface} {}", hook.side())
+                }
             },
         },
         _ => {

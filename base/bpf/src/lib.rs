@@ -2,7 +2,7 @@
 //!
 //! An [`Object`] is what a compiler made of a C file: programs, and the maps that they share. It stands beside its source in the
 //! crate that uses it, where `cargo xtask bpf` compiles it with the declarations in `include/`; [`include_object!`] puts it into the program. [`Object::attach`] loads one of its
-//! programs and attaches it to an interface ([`Hook`]).
+//! programs and attaches it to an interface ([`AttachPoint`]).
 //!
 //! Promises: attached by a link of the kernel's, a program goes with its [`Attachment`], and so with the process, however it
 //! ends. Only kernels without links for the tc hook (before 6.6) keep it if the process is killed
@@ -16,7 +16,7 @@ mod error;
 mod maps;
 mod object;
 
-pub use attachment::{Attachment, Hook, name_of, wait_for_running};
+pub use attachment::{AttachPoint, Attachment, name_of, wait_for_running};
 pub use error::BpfError;
 pub use maps::{
     ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, SocketMap, Value,

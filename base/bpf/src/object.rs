@@ -6,7 +6,7 @@ use aya::maps::Map;
 use aya::programs::{Program, ProgramError, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 
-use crate::attachment::{self, Attachment, Hook};
+use crate::attachment::{self, AttachPoint, Attachment};
 use crate::error::{BpfError, end_of, sentence, system_error};
 use crate::maps::{
     ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, SocketMap, Value,
@@ -123,7 +123,12 @@ impl Object {
     ///
     /// # Errors
     /// [`BpfError`] says who refused, and the remedy.
-    pub fn attach(&mut self, program: &str, interface: &str, hook: Hook) -> Result<Attachment, BpfError> {
+    pub fn attach(
+        &mut self,
+        program: &str,
+        interface: &str,
+        hook: AttachPoint,
+    ) -> Result<Attachment, BpfError> {
         let code = self.loaded(program)?;
         attachment::attach(code, program, interface, hook)
     }

@@ -6,7 +6,7 @@ use clap::ArgGroup;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use std::str::FromStr;
 use warmlane::assembly::ports::{
-    Direction, DriverSettings, Opener, PortSettings, SettingsError, check_captures,
+    Direction, DriverSettings, Opener, ParsePortError, PortSettings, check_captures,
 };
 use warmlane::drivers::common::options;
 use warmlane::drivers::memory::ring_pair;
@@ -75,14 +75,14 @@ enum Both {
 }
 
 impl FromStr for Both {
-    type Err = SettingsError;
+    type Err = ParsePortError;
 
-    fn from_str(text: &str) -> Result<Self, SettingsError> {
+    fn from_str(text: &str) -> Result<Self, ParsePortError> {
         let (name, settings) = text.split_once(':').unwrap_or((text, ""));
         if name != "loop" {
             return text.parse().map(Self::Port);
         }
-        options::parse(settings, None).map(Self::Loop).map_err(|problem| SettingsError::Option {
+        options::parse(settings, None).map(Self::Loop).map_err(|problem| ParsePortError::Option {
             driver: "loop",
             problem,
             example: "loop:rate=2Mpps,buffer=64",

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use warmlane::counters::Registry;
-use warmlane::functions::router::control::Follower;
-use warmlane::functions::router::control::kernel::{RequestSocket, View};
+use warmlane::functions::router::control::kernel::View;
+use warmlane::functions::router::control::{Follower, Reference};
 use warmlane::functions::router::paths::{KernelPaths, Path, Plan};
 
 /// Which they are.
@@ -79,14 +79,8 @@ impl Interfaces {
     }
 
     /// Compares paths inside the kernel with it: see [`KernelPaths::verify`].
-    pub(super) fn verify(
-        &mut self,
-        followed: &View,
-        fresh: &View,
-        changed: u64,
-        socket: &mut RequestSocket,
-    ) -> (usize, Vec<String>) {
-        self.paths.verify(followed, fresh, changed, socket)
+    pub(super) fn verify(&mut self, reference: Reference<'_>) -> (usize, Vec<String>) {
+        self.paths.verify(reference)
     }
 
     /// Follows the kernel. `changed` says that links or addresses may be different; then those are taken again that were deleted and

@@ -7,8 +7,8 @@ use super::settings::Settings;
 use anyhow::bail;
 use serde_json::Value;
 use warmlane::assembly::{Assembly, Report};
-use warmlane::functions::router::control::kernel::{RequestSocket, View};
-use warmlane::functions::router::control::{Follower, Host, RouterSettings};
+use warmlane::functions::router::control::kernel::View;
+use warmlane::functions::router::control::{Follower, Host, Reference, RouterSettings};
 
 /// What a running router goes by.
 pub(super) struct Running<'a> {
@@ -74,14 +74,8 @@ impl Host for RunningHost<'_, '_> {
         self.running.interfaces.warnings(view)
     }
 
-    fn verify(
-        &mut self,
-        followed: &View,
-        fresh: &View,
-        changed: u64,
-        socket: &mut RequestSocket,
-    ) -> (usize, Vec<String>) {
-        self.running.interfaces.verify(followed, fresh, changed, socket)
+    fn verify(&mut self, reference: Reference<'_>) -> (usize, Vec<String>) {
+        self.running.interfaces.verify(reference)
     }
 
     fn reload(&mut self, follower: &mut Follower) -> Result<Vec<String>, String> {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
-use warmlane_bpf::{ArrayMap, Attachment, BpfError, HashMap, Hook, Object, SocketMap};
+use warmlane_bpf::{ArrayMap, AttachPoint, Attachment, BpfError, HashMap, Object, SocketMap};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::XdpError;
@@ -80,7 +80,7 @@ impl Program {
     }
 
     /// Has the kernel check the program and attach it to the interface.
-    pub(crate) fn attach(&mut self, interface: &str, hook: Hook) -> Result<(), BpfError> {
+    pub(crate) fn attach(&mut self, interface: &str, hook: AttachPoint) -> Result<(), BpfError> {
         self.attachment = Some(self.object.attach(self.name, interface, hook)?);
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Redirection {
     /// From the interface of this name into that of this number.
     pub(crate) fn new(from: &str, into: u32) -> Result<Self, XdpError> {
         let (mut object, _map) = reentry(into)?;
-        let attachment = object.attach(REENTER, from, Hook::Tc)?;
+        let attachment = object.attach(REENTER, from, AttachPoint::Tc)?;
         // It would swallow what comes by that interface.
         if attachment.outlives_process() {
             let error = io::Error::from(io::ErrorKind::Unsupported);

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
-use warmlane_bpf::{BpfError, Hook};
+use warmlane_bpf::{AttachPoint, BpfError};
 use warmlane_driver_common::{Interface, SystemError};
 use warmlane_port::{Capabilities, Offloads, Port, ReceiveQueue, TransmitQueue};
 use warmlane_sys::pages::PageSize;
@@ -164,7 +164,7 @@ pub fn open(
         program.set_socket(queue, &channel.fd).map_err(system("redirect a receive queue"))?;
     }
     let obtained = Obtained {
-        native: hook == Hook::Xdp,
+        native: hook == AttachPoint::Xdp,
         zero_copy: opener.zero_copy == Some(true),
         multi_buffer: fragments,
         busy_poll,
@@ -194,11 +194,11 @@ fn attach(
     program: &mut Program,
     fragments: bool,
     notes: &mut Vec<String>,
-) -> Result<Hook, XdpError> {
-    let hooks: &[Hook] = match options.mode {
-        XdpMode::Best => &[Hook::Xdp, Hook::GenericXdp],
-        XdpMode::ZeroCopy | XdpMode::Copy => &[Hook::Xdp],
-        XdpMode::Generic => &[Hook::GenericXdp],
+) -> Result<AttachPoint, XdpError> {
+    let hooks: &[AttachPoint] = match options.mode {
+        XdpMode::Best => &[AttachPoint::Xdp, AttachPoint::GenericXdp],
+        XdpMode::ZeroCopy | XdpMode::Copy => &[AttachPoint::Xdp],
+        XdpMode::Generic => &[AttachPoint::GenericXdp],
     };
     let name = options.interface.clone();
     let mut last = None;
@@ -220,7 +220,7 @@ fn attach(
             Err(other) => return Err(other.into()),
         }
     }
-    let (hook, source) = last.unwrap_or((Hook::GenericXdp, io::Error::other("no hook to try")));
+    let (hook, source) = last.unwrap_or((AttachPoint::GenericXdp, io::Error::other("no hook to try")));
     // `drivers/net/veth.c: veth_xdp_set`, and others alike.
     if source.raw_os_error() == Some(libc::ERANGE) && !fragments {
         return Err(XdpError::NoXdp {
@@ -233,7 +233,7 @@ fn attach(
         });
     }
     let (mode, remedy) = match hook {
-        Hook::Xdp => ("native", "leave the choice open with mode=best, or say mode=generic"),
+        AttachPoint::Xdp => ("native", "leave the choice open with mode=best, or say mode=generic"),
         _ => ("generic", "use the packet driver instead"),
     };
     Err(XdpError::NoXdp { name, mode, remedy: remedy.to_owned(), source })
@@ -264,7 +264,7 @@ impl Opener<'_> {
     /// A socket for each receive queue, with buffers posted; none is redirected to yet.
     fn queues(
         &mut self,
-        hook: Hook,
+        hook: AttachPoint,
         program: &Arc<Program>,
         notes: &mut Vec<String>,
     ) -> Result<Queues, XdpError> {
@@ -323,13 +323,13 @@ impl Opener<'_> {
     fn socket(
         &mut self,
         queue: u32,
-        hook: Hook,
+        hook: AttachPoint,
         notes: &mut Vec<String>,
     ) -> Result<(Arc<Channel>, Rings), XdpError> {
         let name = || self.options.interface.clone();
         let wanted = match (self.zero_copy, self.options.mode) {
             (Some(decided), _) => decided,
-            (None, XdpMode::Best | XdpMode::ZeroCopy) => hook == Hook::Xdp,
+            (None, XdpMode::Best | XdpMode::ZeroCopy) => hook == AttachPoint::Xdp,
             (None, XdpMode::Copy | XdpMode::Generic) => false,
         };
         if wanted {

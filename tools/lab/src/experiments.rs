@@ -1,4 +1,5 @@
-//! The experiments, each in a file of its own.
+//! The experiments, each in a file of its own. Some files are no experiment but what several of them share: `held`, `lines`, `scalar_and_vector`
+//! and `sources`.
 
 mod barriers;
 mod burst_depth;

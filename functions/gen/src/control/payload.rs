@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::datapath::random::Random;
+use crate::datapath::random::WyRand;
 
 /// A pattern that fills payloads of any length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Payload {
             Self::Ones => vec![0xff; length],
             Self::Counting => (0..=255).cycle().take(length).collect(),
             Self::Random(seed) => {
-                let mut random = Random::new(*seed);
+                let mut random = WyRand::new(*seed);
                 (0..length).map(|_| random.next() as u8).collect()
             }
             Self::Repeated(bytes) if bytes.is_empty() => vec![0; length],

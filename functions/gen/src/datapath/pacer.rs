@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::random::Random;
+use super::random::WyRand;
 
 /// The pattern of departures.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Pacer {
     /// The most cycles of delay that are made up for.
     patience: u64,
     slipped: u64,
-    random: Random,
+    random: WyRand,
 }
 
 impl Pacer {
@@ -69,7 +69,7 @@ impl Pacer {
             _ => 0.0,
         };
         let mean_gap = 1.0 / packets_per_cycle;
-        let random = Random::new(seed);
+        let random = WyRand::new(seed);
         Self {
             pattern,
             start,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use warmlane_mem::Frames;
 
-use super::random::{Random, Zipf};
+use super::random::{WyRand, Zipf};
 
 /// Streams that a plan may have: the signature has 16 bits for their number.
 pub const MAXIMUM_STREAMS: usize = 1 << 16;
@@ -166,7 +166,7 @@ impl Map {
 
 impl Values {
     #[inline(always)]
-    pub(crate) fn next(&self, turn: &mut u64, random: &mut Random) -> u64 {
+    pub(crate) fn next(&self, turn: &mut u64, random: &mut WyRand) -> u64 {
         let count = self.map.count();
         let number = match &self.order {
             Order::Turn => {

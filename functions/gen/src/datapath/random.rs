@@ -3,9 +3,9 @@
 /// A generator by multiply and fold (wyrand: Wang Yi, 2019): a Weyl sequence whose 128-bit product's halves are mixed.
 /// Good enough for addresses and gaps between packets; not for secrets.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct WyRand(u64);
 
-impl Random {
+impl WyRand {
     /// The same seed gives the same numbers.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -68,7 +68,7 @@ impl Zipf {
 
     /// The next number.
     #[inline]
-    pub fn draw(&self, random: &mut Random) -> u64 {
+    pub fn draw(&self, random: &mut WyRand) -> u64 {
         let drawn = random.next();
         let number = ((drawn >> 32) * self.entries.len() as u64) >> 32;
         // The number is below the length, so there is an entry.
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn uniform_numbers_are_even() {
-        let mut random = Random::new(1);
+        let mut random = WyRand::new(1);
         let mut counts = [0_u32; 16];
         for _ in 0..160_000 {
             counts[random.below(16) as usize] += 1;
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn zipf_has_its_probabilities() {
         let zipf = Zipf::new(100, 1.0);
-        let mut random = Random::new(2);
+        let mut random = WyRand::new(2);
         let mut counts = [0_u32; 100];
         for _ in 0..1_000_000 {
             counts[zipf.draw(&mut random) as usize] += 1;

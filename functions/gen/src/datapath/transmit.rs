@@ -11,7 +11,7 @@ use super::histogram::Histogram;
 use super::orders::Orders;
 use super::pacer::{Pacer, Pattern};
 use super::plan::{Plan, StreamState};
-use super::random::Random;
+use super::random::WyRand;
 use super::write::{self, Stamp};
 
 /// What to send, and when.
@@ -98,7 +98,7 @@ struct Trial {
     cursor: Cursor,
     /// Place in the plan's schedule.
     turn: usize,
-    random: Random,
+    random: WyRand,
     number: u8,
     end: u64,
     limit: u64,
@@ -145,7 +145,7 @@ impl Transmitter {
             states,
             cursor: Cursor::default(),
             turn: 0,
-            random: Random::new(order.seed),
+            random: WyRand::new(order.seed),
             number: order.trial,
             // The packet that falls due as the trial ends is the next one's.
             end: start.saturating_add(order.duration),
@@ -318,12 +318,8 @@ impl Stage for Transmitter {
         Cow::Borrowed("transmitter")
     }
 
-    fn output_count(&self) -> usize {
-        1
-    }
-
-    fn output_name(&self, _output: usize) -> Cow<'static, str> {
-        Cow::Borrowed("out")
+    fn outputs(&self) -> &'static [&'static str] {
+        &["out"]
     }
 
     fn passes_on(&self) -> bool {

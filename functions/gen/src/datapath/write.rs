@@ -3,7 +3,7 @@
 use warmlane_mem::{Burst, Packet};
 
 use super::plan::{FieldPlan, MAXIMUM_CHECKSUMS, Map, Order, Plan, Shape, StreamPlan, StreamState};
-use super::random::Random;
+use super::random::WyRand;
 use super::signature::{self, First, Time};
 
 /// What the signatures of a burst have in common.
@@ -26,7 +26,7 @@ pub(crate) fn stream(
     packets: &mut [Packet],
     stream: &StreamPlan,
     state: &mut StreamState,
-    random: &mut Random,
+    random: &mut WyRand,
     stamp: Stamp,
 ) {
     let number = First::new(0, stamp.trial);
@@ -79,7 +79,7 @@ pub(crate) fn turns(
     plan: &Plan,
     states: &mut [StreamState],
     turn: &mut usize,
-    random: &mut Random,
+    random: &mut WyRand,
     stamp: Stamp,
 ) -> u64 {
     let mut bytes = 0;
@@ -110,7 +110,7 @@ fn packet_of(
     stream: &StreamPlan,
     shape: &Shape,
     state: &mut StreamState,
-    random: &mut Random,
+    random: &mut WyRand,
     first: First,
     stamp: Stamp,
 ) {

@@ -14,7 +14,7 @@ use warmlane_forward::control::{
 use warmlane_table::{IpPrefix, Prefix};
 use warmlane_wire::{MacAddress, martian};
 
-use super::kernel::{Address, Link, LinkIndex, NextHopObject, Path, PrefixRoutes, Route, Target, View};
+use super::kernel::{Address, Link, LinkIndex, NextHopObject, PrefixRoutes, Route, RoutePath, Target, View};
 use super::lane_tables::LaneTables;
 use super::local;
 use super::policy::{Policy, StepAction};
@@ -22,7 +22,7 @@ use super::settings::SourceChecks;
 
 /// An interface that lanes forward by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortSettings {
+pub struct RoutedPort {
     /// The name that it was opened by.
     pub name: String,
     /// The kernel's number of the interface.
@@ -83,7 +83,7 @@ pub(crate) struct TargetState {
 #[derive(Clone, Copy)]
 pub(crate) struct Desired<'a> {
     pub(crate) view: &'a View,
-    pub(crate) ports: &'a [PortSettings],
+    pub(crate) ports: &'a [RoutedPort],
 }
 
 impl Desired<'_> {
@@ -114,12 +114,12 @@ impl Desired<'_> {
         all
     }
 
-    fn is_usable_path(&self, path: &Path) -> bool {
+    fn is_usable_path(&self, path: &RoutePath) -> bool {
         !path.is_dead && self.view.links().get(&path.link).is_some_and(|link| link.is_up)
     }
 
     /// The same for a nexthop object: those whose link has lost its carrier are gone, and nobody says so.
-    fn is_usable_object(&self, path: &Path) -> bool {
+    fn is_usable_object(&self, path: &RoutePath) -> bool {
         let has_carrier = self.view.links().get(&path.link).is_some_and(|link| link.has_carrier);
         has_carrier && self.is_usable_path(path)
     }
@@ -250,7 +250,7 @@ impl Desired<'_> {
     /// The usable paths of a target and their weights, or what it is instead.
     fn paths(&self, target: &Target) -> Result<Vec<(LinkIndex, Option<IpAddr>, u16)>, NextHop> {
         let mut all: Vec<(LinkIndex, Option<IpAddr>, u16)> = Vec::new();
-        let mut add = |path: &Path, weight: u16, is_usable: bool| {
+        let mut add = |path: &RoutePath, weight: u16, is_usable: bool| {
             if !is_usable {
                 return;
             }
@@ -371,7 +371,7 @@ impl Desired<'_> {
     /// The ports as lanes see them.
     pub(crate) fn router_ports(&self, checks: &SourceChecks, tables: &LaneTables) -> Vec<RouterPort> {
         let table_of = |link| tables.find(&Policy::of(self.view, Some(link)));
-        let port = |settings: &PortSettings| {
+        let port = |settings: &RoutedPort| {
             let link = self.view.links().get(&settings.link);
             let on_it = self
                 .view

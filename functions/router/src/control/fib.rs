@@ -12,7 +12,7 @@ use warmlane_forward::control::{
 use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
 
 use super::affected::{Affected, History};
-use super::desired::{Desired, HopKey, PortSettings};
+use super::desired::{Desired, HopKey, RoutedPort};
 use super::kernel::{Changes, LinkIndex, View};
 use super::lane_tables::LaneTables;
 use super::local::LOCAL_TABLE;
@@ -46,7 +46,7 @@ struct Unfinished {
 /// Lanes' tables, and what they were made from.
 pub struct Fib {
     live: LiveRoutes,
-    ports: Arc<[PortSettings]>,
+    ports: Arc<[RoutedPort]>,
     source_checks: SourceChecks,
     tables: LaneTables,
     hops: NextHops,
@@ -63,7 +63,7 @@ impl Fib {
     ///
     /// # Errors
     /// [`LiveError`].
-    pub fn new(ports: Vec<PortSettings>, lanes: usize, hash_seed: u64) -> Result<Self, LiveError> {
+    pub fn new(ports: Vec<RoutedPort>, lanes: usize, hash_seed: u64) -> Result<Self, LiveError> {
         Ok(Self {
             live: LiveRoutes::new(lanes, hash_seed)?,
             ports: ports.into(),
@@ -109,12 +109,12 @@ impl Fib {
             .ports
             .iter()
             .cloned()
-            .map(|port| if port.name == name { PortSettings { link, mtu_limit, ..port } } else { port });
+            .map(|port| if port.name == name { RoutedPort { link, mtu_limit, ..port } } else { port });
         self.ports = renewed.collect();
     }
 
     /// The ports.
-    pub fn ports(&self) -> &[PortSettings] {
+    pub fn ports(&self) -> &[RoutedPort] {
         &self.ports
     }
 

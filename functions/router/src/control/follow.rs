@@ -18,20 +18,19 @@ use warmlane_sync::mailbox::{Receiver, mailbox};
 use warmlane_sync::ring::RingError;
 use warmlane_table::IpPrefix;
 
-use super::desired::{Desired, PortSettings};
+use super::desired::{Desired, RoutedPort};
 use super::fib::Fib;
 use super::hook_watch::{AboutHooks, HookWatch};
 use super::kernel::{
     Event, EventSocket, Hook, LinkIndex, Received, RequestSocket, Route, RouteQuestion, Switches, View,
 };
 use super::local;
-use super::protocol::Host;
 use super::settings::RouterSettings;
-use super::verify::{Comparison, Differences, compare};
 use super::warnings;
 use crate::coarse_clock::coarse_now;
 use crate::datapath::{Hold, HoldLimits, NeighbourKey, Waker};
 
+mod comparison;
 mod neighbours;
 mod remark;
 
@@ -49,12 +48,9 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// Requests for neighbours that a lane may have under way.
 const REQUESTS: usize = 1024;
 
-/// How often a comparison with the kernel is repeated while it finds something.
-const VERIFY_ATTEMPTS: u32 = 5;
-
 /// Why a router could not start.
 #[derive(Debug, Error)]
-pub enum StartError {
+pub enum FollowError {
     /// Netlink doesn't work.
     #[error("can't {action} by netlink: {source}")]
     Netlink {
@@ -129,14 +125,14 @@ impl Follower {
     /// must not be opened for larger packets than they carry now.
     ///
     /// # Errors
-    /// [`StartError`].
+    /// [`FollowError`].
     pub fn start(
         ports: &[String],
         lanes: usize,
         hash_seed: u64,
         settings: &RouterSettings,
-    ) -> Result<Self, StartError> {
-        let netlink = |action| move |source| StartError::Netlink { action, source };
+    ) -> Result<Self, FollowError> {
+        let netlink = |action| move |source| FollowError::Netlink { action, source };
         // First listen, then read, so that nothing falls in between.
         let events = EventSocket::new().map_err(netlink("listen to the kernel"))?;
         let mut request_socket = RequestSocket::new().map_err(netlink("ask the kernel"))?;
@@ -144,11 +140,11 @@ impl Follower {
             list(&mut request_socket, !ports.is_empty()).map_err(netlink("list the kernel's routes"))?;
         let ports = ports.iter().map(|name| {
             let link =
-                view.link_by_name(name).ok_or_else(|| StartError::NoInterface { name: name.clone() })?;
+                view.link_by_name(name).ok_or_else(|| FollowError::NoInterface { name: name.clone() })?;
             let name = name.clone();
-            Ok(PortSettings { name, link: link.index, mtu_limit: mtu_limit(link.mtu) })
+            Ok(RoutedPort { name, link: link.index, mtu_limit: mtu_limit(link.mtu) })
         });
-        let ports = ports.collect::<Result<Vec<_>, StartError>>()?;
+        let ports = ports.collect::<Result<Vec<_>, FollowError>>()?;
         // The forwarder and the hold stage of each lane read the tables.
         let mut fib = Fib::new(ports, 2 * lanes, hash_seed)?;
         let (mut hook_watch, about_hooks) = (HookWatch::start(), AboutHooks::of(settings));
@@ -195,8 +191,8 @@ impl Follower {
     /// Goes on with these settings, from the next bursts on.
     ///
     /// # Errors
-    /// [`StartError::Live`]: a lane hangs.
-    pub fn set(&mut self, settings: &RouterSettings) -> Result<(), StartError> {
+    /// [`FollowError::Live`]: a lane hangs.
+    pub fn set(&mut self, settings: &RouterSettings) -> Result<(), FollowError> {
         self.about_hooks = AboutHooks::of(settings);
         let hooks = self.hook_watch.list(&self.view, self.fib.ports());
         self.take_hooks(hooks);
@@ -215,8 +211,8 @@ impl Follower {
     /// kernel is asked for.
     ///
     /// # Errors
-    /// [`StartError::Live`]: more lanes than the router was started for.
-    pub fn lane(&mut self, name: &str, limits: HoldLimits) -> Result<(LaneRoutes, Hold), StartError> {
+    /// [`FollowError::Live`]: more lanes than the router was started for.
+    pub fn lane(&mut self, name: &str, limits: HoldLimits) -> Result<(LaneRoutes, Hold), FollowError> {
         let (sender, receiver) = mailbox(REQUESTS)?;
         let (routes, of_hold) = (self.fib.lane(name)?, self.fib.lane(&format!("{name}, hold"))?);
         self.requests.push(receiver);
@@ -297,40 +293,6 @@ impl Follower {
         let (ingress, source, protocol, ports, tos) = (None, None, 0, [0; 2], 0);
         let question = RouteQuestion { ingress, source, destination, protocol, ports, tos };
         self.request_socket.whole_route_of(&question)
-    }
-
-    /// Lists the kernel's routes and compares; `host` compares paths inside the kernel. What differs only because something changes meanwhile
-    /// doesn't count.
-    ///
-    /// # Errors
-    /// The kernel's routes can't be listed.
-    pub fn verify(&mut self, host: &mut dyn Host) -> io::Result<Comparison> {
-        let mut persistent: Option<Differences> = None;
-        let (mut routes, mut decisions, mut of_paths) = (0, 0, Vec::new());
-        for _ in 0..VERIFY_ATTEMPTS {
-            let has_lanes = self.has_lanes();
-            let mut fresh = list(&mut self.request_socket, has_lanes)?;
-            self.drain();
-            let hooks = self.hook_watch.list(&self.view, self.fib.ports());
-            fresh.set_hooks(self.about_hooks.holding(hooks.clone()));
-            fresh.set_switches(switches(&fresh, self.fib.ports()));
-            self.take_hooks(hooks);
-            self.catch_up();
-            let (mut differences, count) = compare(&fresh, &self.fib);
-            routes = count;
-            if let Some(before) = &persistent {
-                differences.retain(|prefix, _| before.contains_key(prefix));
-            }
-            (decisions, of_paths) = host.verify(&self.view, &fresh, self.changed, &mut self.request_socket);
-            let is_over = differences.is_empty() && of_paths.is_empty();
-            persistent = Some(differences);
-            if is_over {
-                break;
-            }
-            std::thread::sleep(SETTLE);
-        }
-        let of_routes = persistent.unwrap_or_default().into_values();
-        Ok(Comparison::new(routes, decisions, of_routes.chain(of_paths).collect()))
     }
 
     /// Takes in all that the kernel has said so far, and what follows from it.
@@ -497,7 +459,7 @@ fn mtu_limit(mtu: u32) -> u16 {
 }
 
 /// How the kernel treats what goes on, and comes in by ports and what stands on them.
-fn switches(view: &View, ports: &[PortSettings]) -> Switches {
+fn switches(view: &View, ports: &[RoutedPort]) -> Switches {
     let desired = Desired { view, ports };
     let ours = view.links().values().filter(|link| desired.port_of(link.index).is_some());
     Switches::read(ours.map(|link| (link.index, link.name.as_str())))

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::netlink::{NETFILTER, XFRM};
 
-use super::desired::PortSettings;
+use super::desired::RoutedPort;
 use super::kernel::{ChangeSocket, Hook, HookKind, HookPlace, View, told_hooks, untold_hooks};
 use super::settings::RouterSettings;
 
@@ -59,12 +59,12 @@ impl HookWatch {
     }
 
     /// Lists all hooks, whatever was told.
-    pub(crate) fn list(&mut self, view: &View, ports: &[PortSettings]) -> Vec<Hook> {
+    pub(crate) fn list(&mut self, view: &View, ports: &[RoutedPort]) -> Vec<Hook> {
         self.look(view, ports, true)
     }
 
     /// The hooks as they are now, if they may be others than before.
-    pub(crate) fn changed(&mut self, view: &View, ports: &[PortSettings]) -> Option<Vec<Hook>> {
+    pub(crate) fn changed(&mut self, view: &View, ports: &[RoutedPort]) -> Option<Vec<Hook>> {
         // Each is read empty.
         let was_told =
             self.sockets.iter_mut().filter_map(|socket| socket.has_changed().then_some(())).count() > 0;
@@ -73,7 +73,7 @@ impl HookWatch {
         (was_told || is_due).then(|| self.look(view, ports, was_told || self.failure.is_some()))
     }
 
-    fn look(&mut self, view: &View, ports: &[PortSettings], was_told: bool) -> Vec<Hook> {
+    fn look(&mut self, view: &View, ports: &[RoutedPort], was_told: bool) -> Vec<Hook> {
         self.looked = Instant::now();
         let names =
             ports.iter().filter_map(|port| Some((port.link, view.links().get(&port.link)?.name.as_str())));

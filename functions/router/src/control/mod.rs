@@ -27,11 +27,11 @@ mod vlan_tests;
 mod warnings;
 
 pub use connection::{Answers, Connection};
-pub use desired::PortSettings;
+pub use desired::RoutedPort;
 pub use fib::Fib;
-pub use follow::{Follower, KernelCounters, KernelCountersView, StartError};
+pub use follow::{FollowError, Follower, KernelCounters, KernelCountersView};
 pub use protocol::{Answer, Host, Request};
 pub use route_list::RouteList;
 pub use server::{Server, ServerError};
 pub use settings::{RouterSettings, SourceChecks};
-pub use verify::Comparison;
+pub use verify::{Comparison, Reference};

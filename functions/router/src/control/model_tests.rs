@@ -10,11 +10,11 @@ use warmlane_table::{IpPrefix, NextHopId};
 
 use super::affected::History;
 use super::desired::Desired;
-use super::desired::PortSettings;
+use super::desired::RoutedPort;
 use super::fib::Fib;
 use super::kernel::{
-    Address, Changes, Event, Link, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route,
-    RouteKey, Rule, RuleAction, Target, View,
+    Address, Changes, Event, Link, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey,
+    RoutePath, Rule, RuleAction, Target, View,
 };
 use super::verify::compare;
 
@@ -76,9 +76,9 @@ fn address() -> impl Strategy<Value = IpAddr> {
         .prop_map(|text| text.parse().unwrap())
 }
 
-fn path() -> impl Strategy<Value = Path> {
+fn path() -> impl Strategy<Value = RoutePath> {
     (1_u32..=4, prop::option::of(address()), 1_u16..4, prop::bool::weighted(0.2))
-        .prop_map(|(link, gateway, weight, is_dead)| Path { link, gateway, weight, is_dead })
+        .prop_map(|(link, gateway, weight, is_dead)| RoutePath { link, gateway, weight, is_dead })
 }
 
 fn target() -> impl Strategy<Value = Target> {
@@ -173,7 +173,7 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
 }
 
 pub(super) fn fib() -> Fib {
-    let port = |link| PortSettings { name: format!("link{link}"), link, mtu_limit: 1500 };
+    let port = |link| RoutedPort { name: format!("link{link}"), link, mtu_limit: 1500 };
     Fib::new(vec![port(1), port(2)], 1, 0).unwrap()
 }
 
@@ -223,7 +223,7 @@ proptest! {
 #[test]
 fn what_there_was_no_space_for_comes_later() {
     let (mut view, mut fib) = (View::default(), fib());
-    let gateway = |number: u32| Path {
+    let gateway = |number: u32| RoutePath {
         gateway: Some(std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()),
         ..via(1, "10.0.0.0")
     };
@@ -322,8 +322,8 @@ pub(super) fn add(prefix: &str, target: Target) -> Event {
     )
 }
 
-pub(super) fn via(link: u32, gateway: &str) -> Path {
-    Path { link, gateway: Some(gateway.parse().unwrap()), weight: 1, is_dead: false }
+pub(super) fn via(link: u32, gateway: &str) -> RoutePath {
+    RoutePath { link, gateway: Some(gateway.parse().unwrap()), weight: 1, is_dead: false }
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn a_route_is_held_until_its_link_is_known() {
 #[test]
 fn a_neighbour_behind_a_longer_route_gets_none_of_its_own() {
     let (mut view, mut fib) = (View::default(), fib());
-    let on_link = Path { gateway: None, ..via(1, "10.0.0.1") };
+    let on_link = RoutePath { gateway: None, ..via(1, "10.0.0.1") };
     let state = NeighbourState::Known([4, 0, 0, 0, 0, 1]);
     let neighbour = Neighbour { link: 1, address: "10.1.1.2".parse().unwrap(), state };
     update(
@@ -399,7 +399,7 @@ fn a_carrier_that_goes_or_comes_is_a_reason_for_doubt() {
 #[test]
 fn an_object_that_nobody_uses_leaves_no_doubt() {
     let mut view = View::default();
-    let path = Path { link: 1, gateway: None, weight: 1, is_dead: false };
+    let path = RoutePath { link: 1, gateway: None, weight: 1, is_dead: false };
     for number in 1..=4 {
         view.apply(Event::Object(number, NextHopObject::Path(path.clone())));
     }

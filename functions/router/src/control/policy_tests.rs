@@ -13,7 +13,7 @@ use warmlane_table::IpPrefix;
 use super::desired::{Desired, HopContent, HopKey, host_prefix};
 use super::fib::Fib;
 use super::kernel::{
-    Event, LinkIndex, Path, Placement, PrefixRoutes, Route, RouteKey, Rule, RuleAction, Target, View,
+    Event, LinkIndex, Placement, PrefixRoutes, Route, RouteKey, RoutePath, Rule, RuleAction, Target, View,
 };
 use super::model_tests::{MAIN, OTHER_TABLE, VRF_TABLE, event, fib, link, update, via};
 use super::policy::contains;
@@ -213,7 +213,7 @@ pub(super) fn rule(priority: u32, action: RuleAction) -> Rule {
     }
 }
 
-fn route(table: u32, prefix: &str, path: Path) -> Event {
+fn route(table: u32, prefix: &str, path: RoutePath) -> Event {
     let key = RouteKey { table, prefix: prefix.parse().unwrap() };
     let target = Arc::new(Target::Paths(vec![path]));
     Event::Route(

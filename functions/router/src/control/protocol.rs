@@ -8,9 +8,9 @@ use warmlane_forward::control::NextHop;
 
 use super::desired::Desired;
 use super::follow::Follower;
-use super::kernel::{NeighbourState, RequestSocket, View};
+use super::kernel::{NeighbourState, View};
 use super::route_list::{RouteList, shown};
-use super::verify::describe;
+use super::verify::{Reference, describe};
 
 /// Longest request, in bytes.
 pub(crate) const LONGEST_REQUEST: usize = 4096;
@@ -41,16 +41,8 @@ pub trait Host {
     /// What is not as an operator may think, a sentence each, apart from what the [`Follower`] knows.
     fn warnings(&mut self, view: &View) -> Vec<String>;
 
-    /// Brings paths inside the kernel up to `followed`, and compares them with `fresh`, which was listed anew: how many of their decisions
-    /// since `changed`, a moment of the coarse monotonic clock in nanoseconds, the kernel was asked about by `socket`, and what is
-    /// different, a sentence each.
-    fn verify(
-        &mut self,
-        followed: &View,
-        fresh: &View,
-        changed: u64,
-        socket: &mut RequestSocket,
-    ) -> (usize, Vec<String>);
+    /// Compares paths inside the kernel with it: how many of their decisions it was asked about, and what is different, a sentence each.
+    fn verify(&mut self, reference: Reference<'_>) -> (usize, Vec<String>);
 
     /// Reads the configuration again and goes on by it. Says what is different now, a sentence each.
     ///

@@ -9,11 +9,23 @@ use warmlane_table::{IpPrefix, NextHopId};
 
 use super::desired::{Desired, HopContent, HopKey, host_prefix};
 use super::fib::Fib;
-use super::kernel::View;
+use super::kernel::{RequestSocket, View};
 use super::policy::Policy;
 
 /// Differences that are spelled out.
 const SPELLED_OUT: usize = 100;
+
+/// What paths inside the kernel are compared with.
+pub struct Reference<'a> {
+    /// The kernel's network as it was followed by events: programs are brought up to it first.
+    pub followed: &'a View,
+    /// The same, listed anew.
+    pub fresh: &'a View,
+    /// When it last changed, by the coarse monotonic clock in nanoseconds. Decisions from before that don't count, for they were others then.
+    pub changed: u64,
+    /// By which the kernel is asked.
+    pub socket: &'a mut RequestSocket,
+}
 
 /// The result of comparing the tables with the kernel's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -13,10 +13,10 @@ use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Pool, PoolConfig};
 use warmlane_wire::checksum;
 
-use super::desired::PortSettings;
+use super::desired::RoutedPort;
 use super::fib::Fib;
 use super::kernel::{
-    Event, Neighbour, NeighbourState, Path, Placement, Route, RouteKey, RuleAction, Target, View, decode,
+    Event, Neighbour, NeighbourState, Placement, Route, RouteKey, RoutePath, RuleAction, Target, View, decode,
 };
 use super::policy_tests::rule;
 use super::warnings::not_followed;
@@ -83,7 +83,7 @@ fn link(index: u32, name: &str, master: Option<u32>, lower: Option<u32>, informa
 
 fn route(table: u32, prefix: &str, link: u32, gateway: &str) -> Event {
     let key = RouteKey { table, prefix: prefix.parse().unwrap() };
-    let path = Path { link, gateway: Some(gateway.parse().unwrap()), weight: 1, is_dead: false };
+    let path = RoutePath { link, gateway: Some(gateway.parse().unwrap()), weight: 1, is_dead: false };
     Event::Route(
         key,
         Route {
@@ -113,7 +113,7 @@ struct TestRouter {
 
 impl TestRouter {
     fn new(events: Vec<Event>) -> Self {
-        let port = |link, name: &str| PortSettings { name: name.to_owned(), link, mtu_limit: 1500 };
+        let port = |link, name: &str| RoutedPort { name: name.to_owned(), link, mtu_limit: 1500 };
         let mut fib = Fib::new(vec![port(WEST, "w0"), port(EAST, "e0")], 1, 0).unwrap();
         let mut view = View::default();
         for event in events {

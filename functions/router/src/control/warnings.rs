@@ -1,11 +1,11 @@
 //! What is not as an operator may think: what isn't followed, and what forwarded packets no longer pass.
 
-use super::desired::{PortSettings, bridge_of};
+use super::desired::{RoutedPort, bridge_of};
 use super::hook_watch;
 use super::kernel::{RuleAction, View};
 
 /// All of it, a sentence each.
-pub(crate) fn all(view: &View, ports: &[PortSettings], bypasses_netfilter: bool) -> Vec<String> {
+pub(crate) fn all(view: &View, ports: &[RoutedPort], bypasses_netfilter: bool) -> Vec<String> {
     let mut warnings = not_followed(view, ports);
     warnings.extend(hook_watch::sentences(view));
     if bypasses_netfilter {
@@ -19,7 +19,7 @@ pub(crate) fn all(view: &View, ports: &[PortSettings], bypasses_netfilter: bool)
 }
 
 /// What of the kernel's network is not followed.
-pub(super) fn not_followed(view: &View, ports: &[PortSettings]) -> Vec<String> {
+pub(super) fn not_followed(view: &View, ports: &[RoutedPort]) -> Vec<String> {
     if ports.is_empty() {
         // The kernel's own lookup has all of this.
         return Vec::new();

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use warmlane_bpf::{
-    ArrayMap, Attachment, BpfError, DeviceMap, HashMap as BpfHashMap, Hook, Object, PerCpuArrayMap,
+    ArrayMap, AttachPoint, Attachment, BpfError, DeviceMap, HashMap as BpfHashMap, Object, PerCpuArrayMap,
     PrefixMap, QueueMap, SharedMap,
 };
 use warmlane_table::IpPrefix;
@@ -98,20 +98,20 @@ impl Interface {
     /// Lets the programs work.
     pub(super) fn attach(&mut self) -> Result<(), BpfError> {
         if self.has_flows {
-            self.attachments.push(self.object.attach("warmlane_leave", &self.name, Hook::TcEgress)?);
+            self.attachments.push(self.object.attach("warmlane_leave", &self.name, AttachPoint::TcEgress)?);
             if self.path == Path::Xdp {
-                self.attachments.push(self.object.attach("warmlane_tag", &self.name, Hook::Tc)?);
+                self.attachments.push(self.object.attach("warmlane_tag", &self.name, AttachPoint::Tc)?);
             }
         }
         let attachment = match self.path {
-            Path::Xdp => match self.object.attach("warmlane_xdp", &self.name, Hook::Xdp) {
+            Path::Xdp => match self.object.attach("warmlane_xdp", &self.name, AttachPoint::Xdp) {
                 // With frames of several buffers the driver wants a program that knows of them.
                 Err(BpfError::Attach { .. }) => {
-                    self.object.attach("warmlane_frags", &self.name, Hook::Xdp)?
+                    self.object.attach("warmlane_frags", &self.name, AttachPoint::Xdp)?
                 }
                 other => other?,
             },
-            Path::Tc | Path::User => self.object.attach("warmlane_tc", &self.name, Hook::Tc)?,
+            Path::Tc | Path::User => self.object.attach("warmlane_tc", &self.name, AttachPoint::Tc)?,
         };
         self.attachments.push(attachment);
         Ok(())

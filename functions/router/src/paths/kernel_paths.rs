@@ -18,8 +18,8 @@ use super::report::PathView;
 use super::switches;
 use super::verify::Suspects;
 use crate::coarse_clock::coarse_now;
-use crate::control::kernel::{Conntrack, Link, LinkIndex, RequestSocket, View, XdpFeatures, shortened};
-use crate::control::local;
+use crate::control::kernel::{Conntrack, Link, LinkIndex, View, XdpFeatures, shortened};
+use crate::control::{Reference, local};
 
 /// How often the kernel's switches are looked at: it doesn't tell of them.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -291,16 +291,10 @@ impl KernelPaths {
             .collect()
     }
 
-    /// Catches up with `followed`, and compares with `fresh`, which was listed anew: what programs have been told, and what they have
-    /// decided lately, which the kernel is asked about. What they have decided before `changed`, a moment of the coarse monotonic clock,
-    /// doesn't count, for decisions were others then. Returns how many decisions were compared, and what is different, a sentence each.
-    pub fn verify(
-        &mut self,
-        followed: &View,
-        fresh: &View,
-        changed: u64,
-        socket: &mut RequestSocket,
-    ) -> (usize, Vec<String>) {
+    /// Catches up, and compares what programs have been told, and what they have decided lately, which the kernel is asked about. Returns how
+    /// many decisions were compared, and what is different, a sentence each.
+    pub fn verify(&mut self, reference: Reference<'_>) -> (usize, Vec<String>) {
+        let Reference { followed, fresh, changed, socket } = reference;
         self.follow(followed, true);
         let untold = self.untold(fresh);
         let mut suspects = std::mem::take(&mut self.suspects);

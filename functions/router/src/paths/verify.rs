@@ -78,7 +78,7 @@ fn disagreement(decision: &Decision, view: &View, socket: &mut RequestSocket) ->
         let is_short = route.mtu == 0 || u32::from(decision.length) <= route.mtu;
         match &*route.target {
             Target::Paths(paths) if is_forwarded => {
-                let is_taken = |path: &crate::control::kernel::Path| {
+                let is_taken = |path: &crate::control::kernel::RoutePath| {
                     path.link == decision.egress && path.gateway.unwrap_or(destination) == next_hop
                 };
                 is_short && paths.iter().any(is_taken)
@@ -124,7 +124,7 @@ fn name(link: LinkIndex, view: &View) -> &str {
 
 fn words(route: &Route, view: &View) -> String {
     let Target::Paths(paths) = &*route.target else { return format!("{:?}", route.target) };
-    let path = |path: &crate::control::kernel::Path| match path.gateway {
+    let path = |path: &crate::control::kernel::RoutePath| match path.gateway {
         Some(gateway) => format!("out of {} to {gateway}", name(path.link, view)),
         None => format!("out of {}", name(path.link, view)),
     };

@@ -1,10 +1,10 @@
 //! What people are told of events.
 
-use crate::control::desired::PortSettings;
+use crate::control::desired::RoutedPort;
 use crate::control::kernel::{Event, LinkIndex, View};
 
 /// What people should know of an event, before it is taken in. That a port is gone says its driver.
-pub(super) fn remark(view: &View, ports: &[PortSettings], event: &Event, remarks: &mut Vec<String>) {
+pub(super) fn remark(view: &View, ports: &[RoutedPort], event: &Event, remarks: &mut Vec<String>) {
     let is_port = |index: LinkIndex| ports.iter().any(|port| port.link == index);
     match event {
         Event::Link(now) if is_port(now.index) => {

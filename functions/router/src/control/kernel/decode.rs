@@ -20,8 +20,8 @@ use netlink_packet_route::rule::{RuleAction as Action, RuleAttribute, RuleFlags,
 use warmlane_table::{IpPrefix, Prefix};
 
 use super::event::{
-    Address, Event, Link, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route, RouteKey, Rule,
-    RuleAction, Target,
+    Address, Event, Link, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey, RoutePath,
+    Rule, RuleAction, Target,
 };
 
 /// Kinds of messages (`include/uapi/linux/rtnetlink.h`).
@@ -227,10 +227,10 @@ impl Way {
     }
 }
 
-fn path(next_hop: &RouteNextHop) -> Option<Path> {
+fn path(next_hop: &RouteNextHop) -> Option<RoutePath> {
     let mut way = Way { link: next_hop.interface_index, ..Way::default() };
     next_hop.attributes.iter().for_each(|attribute| way.read(attribute));
-    (!way.special).then_some(Path {
+    (!way.special).then_some(RoutePath {
         link: way.link,
         gateway: way.gateway,
         weight: u16::from(next_hop.hops) + 1,
@@ -294,13 +294,13 @@ fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
         (RouteType::Unicast | RouteType::BlackHole, Some(number)) if number != 0 => Target::Object(number),
         (RouteType::Unicast, _) => match several {
             Some(list) => {
-                let paths: Option<Vec<Path>> = list.iter().map(path).collect();
+                let paths: Option<Vec<RoutePath>> = list.iter().map(path).collect();
                 paths.map_or(Target::KernelOnly, Target::Paths)
             }
             _ if way.special => Target::KernelOnly,
             _ => {
                 let is_dead = header.flags.contains(RouteFlags::Dead);
-                Target::Paths(vec![Path { link: way.link, gateway: way.gateway, weight: 1, is_dead }])
+                Target::Paths(vec![RoutePath { link: way.link, gateway: way.gateway, weight: 1, is_dead }])
             }
         },
         (RouteType::Local | RouteType::Anycast, _) => Target::Local,
@@ -349,7 +349,7 @@ fn object(body: &[u8]) -> Option<(u32, NextHopObject)> {
     let (header, attributes) = body.split_first_chunk::<OBJECT_HEADER>()?;
     let flags = number(&header[4..])?;
     let (mut id, mut group, mut blackhole, mut special) = (None, None, false, false);
-    let mut path = Path { link: 0, gateway: None, weight: 1, is_dead: flags & DEAD != 0 };
+    let mut path = RoutePath { link: 0, gateway: None, weight: 1, is_dead: flags & DEAD != 0 };
     for attribute in NlasIterator::new(attributes) {
         let attribute = attribute.ok()?;
         let value = attribute.value();

@@ -80,7 +80,7 @@ impl NeighbourState {
 
 /// One way that packets can go.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Path {
+pub struct RoutePath {
     /// Out of this interface.
     pub link: LinkIndex,
     /// To this gateway; `None` for the packet's own destination.
@@ -95,7 +95,7 @@ pub struct Path {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// Out of interfaces.
-    Paths(Vec<Path>),
+    Paths(Vec<RoutePath>),
     /// A nexthop object, by its number.
     Object(u32),
     /// The box itself.
@@ -153,7 +153,7 @@ pub enum Placement {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextHopObject {
     /// A path.
-    Path(Path),
+    Path(RoutePath),
     /// Other objects and their weights.
     Group(Vec<(u32, u16)>),
     /// Nowhere.

@@ -15,8 +15,8 @@ mod xtables;
 pub use conntrack::{Connection, Conntrack, Tuple};
 pub use decode::decode;
 pub use event::{
-    Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Path, Placement, Route,
-    RouteKey, Rule, RuleAction, Target,
+    Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey,
+    RoutePath, Rule, RuleAction, Target,
 };
 pub use features::XdpFeatures;
 pub use hooks::{Hook, HookKind, HookPlace, told_hooks, untold_hooks};

@@ -464,7 +464,7 @@ fn share(targets: &mut HashSet<Arc<Target>>, target: Arc<Target>) -> Arc<Target>
 /// What is left of a route with several paths when those of `gone` are taken away; `None` if that is not what it means.
 fn leaves_paths(route: &Route, gone: &Route) -> Option<Target> {
     let (Target::Paths(all), Target::Paths(gone)) = (&*route.target, &*gone.target) else { return None };
-    let is_gone = |path: &super::event::Path| {
+    let is_gone = |path: &super::event::RoutePath| {
         gone.iter().any(|other| (other.link, other.gateway) == (path.link, path.gateway))
     };
     let left: Vec<_> = all.iter().filter(|path| !is_gone(path)).cloned().collect();
