@@ -167,7 +167,7 @@ fn a_failed_start_touches_no_results() {
     }
 }
 
-/// An address that is not there to send from, a station that nobody is: not an error, but everything is counted.
+/// An address that is not there to send from, a neighbour that nobody is: not an error, but everything is counted.
 #[test]
 fn nothing_to_forward_is_no_error() {
     let directory = workshop();

@@ -8,9 +8,7 @@ use warmlane_testkit::process::Process;
 
 fn start(choice: &str) -> Option<(RouterLab, Process)> {
     let lab = RouterLab::new(1500, &[])?;
-    for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
-        host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
-    }
+    lab.hosts_take_redirected();
     let process = lab.start("w0 e0", &format!("--path {choice}"));
     Some((lab, process))
 }

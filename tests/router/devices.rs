@@ -2,23 +2,19 @@
 //!
 //! Where this kernel lacks some of them, their tests say that they are skipped; a guest with Debian's kernel runs all of them.
 
-use warmlane_system_tests::{ROUTER_PROGRAMS, RouterLab, SHORT, assert_refused, run_this_test_in_a_guest};
+use warmlane_system_tests::{RouterLab, SHORT, assert_refused, check_in_a_guest};
 use warmlane_testkit::namespace::{self, Namespace};
 
 /// These tests in a guest.
 #[test]
 fn in_a_guest_with_all_of_them() {
-    const MODULES: [&str; 8] = ["veth", "tun", "8021q", "vrf", "bonding", "macvlan", "bridge", "nf_tables"];
-    let arguments = "devices:: --skip in_a_guest --nocapture --test-threads 1";
-    let said = run_this_test_in_a_guest(&MODULES, &ROUTER_PROGRAMS, arguments);
-    let Some(said) = said else { return };
-    eprintln!("{said}");
-    assert!(!said.contains("SKIPPED") && said.contains(" 6 passed; 0 failed"), "{said}");
+    let modules = "veth tun 8021q vrf bonding macvlan bridge nf_tables";
+    check_in_a_guest(modules, &[], "devices:: --skip in_a_guest", 6);
 }
 
 /// A host of its own on a VLAN of the eastern link. The host in the east is a switch to it.
-pub(super) fn station(lab: &RouterLab, vlan: u32, network: &str) -> Namespace {
-    let host = Namespace::new("station");
+pub(super) fn host_on_vlan(lab: &RouterLab, vlan: u32, network: &str) -> Namespace {
+    let host = Namespace::new("vlan-host");
     let name = format!("e0.{vlan}");
     for (namespace, last) in [(&lab.router, 1), (&lab.east, 2)] {
         namespace.ip(&format!("link add link e0 name {name} type vlan id {vlan}"));
@@ -45,8 +41,8 @@ fn forwarded_and_punted(lab: &RouterLab) -> [u64; 2] {
 fn vlans_are_interfaces() {
     // Without: functions/router/src/control/vlan_tests.rs, from recorded messages to frames.
     let Some(lab) = RouterLab::where_there_is("link e0 type vlan id 7") else { return };
-    let ten = station(&lab, 10, "203.0.113");
-    let _twenty = station(&lab, 20, "198.18.20");
+    let ten = host_on_vlan(&lab, 10, "203.0.113");
+    let _twenty = host_on_vlan(&lab, 20, "198.18.20");
     let process = lab.start("w0 e0", "");
     // From a link without tags to one with them, and back; out where it came in, with another tag; and without one beside them.
     let before = forwarded_and_punted(&lab);
@@ -135,7 +131,7 @@ fn vrfs_have_tables_of_their_own() {
         host.ip(&format!("route add default via {network}.1"));
         host.ip(&format!("route add default via 2001:db8:{number}::1"));
     }
-    let blue = station(&lab, 30, "203.0.113");
+    let blue = host_on_vlan(&lab, 30, "203.0.113");
     // What an interface had of IPv6 addresses goes when it joins a VRF.
     lab.router.ip("link set e0.30 master blue");
     lab.router.ip("address replace 2001:db8:30::1/64 dev e0.30 nodad");
@@ -229,7 +225,7 @@ fn interfaces_without_xdp_are_served_by_the_network_stack() {
 /// A macvlan interface on a port, in a namespace of its own: a container, say. Its frames are not ours, though they come in by our
 /// port; and the port's own address may change.
 #[test]
-fn frames_to_other_stations_are_the_kernels() {
+fn frames_to_other_hosts_are_the_kernels() {
     let Some(lab) = RouterLab::where_there_is("link w0 type macvlan mode bridge") else { return };
     let container = Namespace::new("container");
     lab.router.ip("link add link w0 name m0 type macvlan mode bridge");

@@ -2,10 +2,10 @@
 //!
 //! Where this kernel lacks some of them, their tests say that they are skipped; a guest with Debian's kernel runs all of them.
 
-use warmlane_system_tests::{ROUTER_PROGRAMS, RouterLab, SHORT, run_this_test_in_a_guest};
+use warmlane_system_tests::{RouterLab, SHORT, check_in_a_guest};
 use warmlane_testkit::namespace::{self, Namespace};
 
-use super::devices::station;
+use super::devices::host_on_vlan;
 
 /// A network behind the host in the east.
 const FAR: &str = "203.0.113.1";
@@ -13,48 +13,17 @@ const FAR: &str = "203.0.113.1";
 /// These tests in a guest.
 #[test]
 fn in_a_guest_with_all_of_them() {
-    const MODULES: [&str; 11] = [
-        "veth",
-        "8021q",
-        "vrf",
-        "bonding",
-        "macvlan",
-        "ip_gre",
-        "ipip",
-        "wireguard",
-        "sch_ingress",
-        "cls_bpf",
-        "nf_tables",
-    ];
-    let programs = [&ROUTER_PROGRAMS[..], &["wg"]].concat();
-    let arguments = "egress:: --skip in_a_guest --nocapture --test-threads 1";
-    let said = run_this_test_in_a_guest(&MODULES, &programs, arguments);
-    let Some(said) = said else { return };
-    eprintln!("{said}");
-    assert!(!said.contains("SKIPPED") && said.contains(" 6 passed; 0 failed"), "{said}");
-}
-
-/// For frames that are redirected to a veth interface, its other end must be ready.
-fn let_take_redirected(host: &Namespace, interface: &str) {
-    let line = format!("ethtool -K {interface} gro on");
-    host.run(&line).expect_success(&line);
-}
-
-/// What the program of an interface has forwarded.
-fn forwarded(lab: &RouterLab, interface: &str) -> u64 {
-    let counters = lab.ask("counters");
-    let paths = counters["paths"].as_array().unwrap_or_else(|| panic!("no paths: {counters:#}"));
-    let of_interface = paths.iter().filter(|path| path["interface"] == interface);
-    of_interface.filter_map(|path| path["forwarded"].as_u64()).sum()
+    let modules = "veth 8021q vrf bonding macvlan ip_gre ipip wireguard sch_ingress cls_bpf nf_tables";
+    check_in_a_guest(modules, &["wg"], "egress:: --skip in_a_guest", 6);
 }
 
 /// A host reaches these addresses, and the program of the router's interface in front of it forwards that. The first packet to each may wait
 /// for its neighbour, and on path `xdp` one in a second is the kernel's, so that it checks whether that is there.
 #[track_caller]
 fn check_forwarded(lab: &RouterLab, interface: &str, host: &Namespace, addresses: &[&str]) {
-    let before = forwarded(lab, interface);
+    let before = lab.forwarded_by_program(interface);
     RouterLab::check_ping(host, addresses);
-    let after = forwarded(lab, interface);
+    let after = lab.forwarded_by_program(interface);
     assert!(
         after >= before + addresses.len() as u64,
         "{interface}: {before}, {after}: {:#}",
@@ -79,7 +48,7 @@ fn check_tunnel(lab: &RouterLab, name: &str) {
     let long = lab.west.run(&format!("ping -n -M do -c 2 -i 0.2 -W 5 -s 1472 {FAR}"));
     assert!(long.text().contains("mtu"), "{}", long.text());
     // What comes in by it begins with no Ethernet header, and is the kernel's.
-    assert_eq!(forwarded(lab, name), 0);
+    assert_eq!(lab.forwarded_by_program(name), 0);
     assert_eq!(lab.verify()["equal"], true);
     process.interrupt();
     process.finish(SHORT).expect_success("warmlane router");
@@ -171,10 +140,10 @@ fn vlans() {
     for choice in ["tc", "xdp"] {
         let Some(lab) = RouterLab::where_there_is("link e0 type vlan id 7") else { return };
         for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
-            let_take_redirected(host, interface);
+            RouterLab::take_redirected(host, interface);
         }
-        let ten = station(&lab, 10, "203.0.113");
-        let _twenty = station(&lab, 20, "198.18.20");
+        let ten = host_on_vlan(&lab, 10, "203.0.113");
+        let _twenty = host_on_vlan(&lab, 20, "198.18.20");
         let process = lab.start("w0 e0", &format!("--path {choice}"));
         check_forwarded(&lab, "w0", &lab.west, &["203.0.113.2", "2001:db8:10::2", "198.51.100.2"]);
         check_forwarded(&lab, "e0", &ten, &["198.18.20.2", "2001:db8:20::2", "192.0.2.2"]);
@@ -195,7 +164,7 @@ fn vrfs() {
         for (host, interface, network) in [(&one, "r0", "192.0.2"), (&other, "r1", "198.51.100")] {
             namespace::link((&lab.router, interface), (host, interface), 1500);
             host.run(&format!("ethtool -K {interface} tx off txvlan off")).expect_success("ethtool");
-            let_take_redirected(host, interface);
+            RouterLab::take_redirected(host, interface);
             lab.router.ip(&format!("link set {interface} master red"));
             for (namespace, last) in [(&lab.router, 1), (host, 2)] {
                 namespace.ip(&format!("address add {network}.{last}/24 dev {interface}"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use warmlane_system_tests::talk::{Talk, listener};
-use warmlane_system_tests::{ROUTER_PROGRAMS, RouterLab, SHORT, iperf, run_this_test_in_a_guest};
+use warmlane_system_tests::{RouterLab, SHORT, check_in_a_guest, iperf};
 use warmlane_testkit::Report;
 use warmlane_testkit::process::Process;
 
@@ -41,7 +41,7 @@ fn firewall(lab: &RouterLab) {
 fn lab(choice: &str) -> Option<(RouterLab, Process)> {
     let lab = RouterLab::new(1500, &["nft", "ethtool", "conntrack", "python3", "iptables-legacy"])?;
     for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
-        host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
+        RouterLab::take_redirected(host, interface);
         if choice == "tc" {
             host.set_offloads(interface, true);
         }
@@ -106,23 +106,9 @@ fn finish(process: Process) {
 /// Where the kernel has no links for the tc hook: Debian's 6.1.
 #[test]
 fn in_a_guest_with_an_older_kernel() {
-    const MODULES: [&str; 9] = [
-        "veth",
-        "sch_ingress",
-        "cls_bpf",
-        "nf_tables",
-        "nf_conntrack_netlink",
-        "nf_nat",
-        "nft_chain_nat",
-        "nft_masq",
-        "nft_ct",
-    ];
-    let programs = [&ROUTER_PROGRAMS[..], &["nft"]].concat();
-    let arguments = "established::streams --nocapture --test-threads 1";
-    let said = run_this_test_in_a_guest(&MODULES, &programs, arguments);
-    let Some(said) = said else { return };
-    eprintln!("{said}");
-    assert!(!said.contains("SKIPPED") && said.contains(" 1 passed; 0 failed"), "{said}");
+    let modules =
+        "veth sch_ingress cls_bpf nf_tables nf_conntrack_netlink nf_nat nft_chain_nat nft_masq nft_ct";
+    check_in_a_guest(modules, &["nft"], "established::streams", 1);
 }
 
 /// A gateway that masquerades: most packets of a stream, and of what answers it, don't pass netfilter.
@@ -130,9 +116,7 @@ fn in_a_guest_with_an_older_kernel() {
 fn streams_are_masqueraded_past_netfilter() {
     for choice in ["tc", "xdp"] {
         let Some(lab) = RouterLab::new(1500, &["nft"]) else { return };
-        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
-            host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
-        }
+        lab.hosts_take_redirected();
         masquerade(&lab);
         lab.east.ip("route del default");
         let process = lab.start("w0 e0", &format!("--path {choice} --offload-established"));
@@ -285,9 +269,8 @@ fn flows_move_with_their_route() {
         let Some(lab) = RouterLab::new(1500, &["nft", "ethtool", "conntrack", "python3"]) else { return };
         firewall(&lab);
         let third = lab.third_host();
-        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0"), (&third, "x0")] {
-            host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
-        }
+        lab.hosts_take_redirected();
+        RouterLab::take_redirected(&third, "x0");
         let mut listeners = Vec::new();
         for host in [&lab.east, &third] {
             host.ip(&format!("address add {TARGET}/128 dev lo nodad"));

@@ -169,9 +169,7 @@ fn the_older_iptables_are_seen() {
 fn rules_hold_on_the_paths_inside_the_kernel() {
     for choice in ["tc", "xdp"] {
         let Some(lab) = RouterLab::new(1500, &["nft", "ethtool", "tc"]) else { return };
-        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
-            host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
-        }
+        lab.hosts_take_redirected();
         let mut process = lab.start("w0 e0", &format!("--path {choice}"));
         let from_west = |name: &str| {
             let counters = lab.ask("counters");

@@ -25,7 +25,7 @@ fn hosts_reach_each_other_and_the_kernel_gets_it_back() {
         };
         assert!(seen(1, hop) && seen(2, target) && hops.len() == 2, "{}", trace.text());
     }
-    // A station that isn't there.
+    // A host that isn't there.
     let nobody = lab.west.run("ping -n -c 1 -W 10 198.51.100.77");
     assert!(nobody.output.contains("From 192.0.2.1"), "{}", nobody.text());
     assert!(nobody.output.contains("Destination Host Unreachable"), "{}", nobody.text());

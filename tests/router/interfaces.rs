@@ -6,20 +6,6 @@ use warmlane_system_tests::flows::{self, Received, Receiver};
 use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
 use warmlane_testkit::namespace::Namespace;
 
-/// For frames that are redirected to a veth interface, its other end must be ready.
-fn let_host_take_redirected(host: &warmlane_testkit::namespace::Namespace, interface: &str) {
-    let line = format!("ethtool -K {interface} gro on");
-    host.run(&line).expect_success(&line);
-}
-
-/// What the program of an interface has forwarded.
-fn forwarded(lab: &RouterLab, interface: &str) -> u64 {
-    let counters = lab.ask("counters");
-    let paths = counters["paths"].as_array().unwrap_or_else(|| panic!("no paths: {counters:#}"));
-    let of_interface = paths.iter().filter(|path| path["interface"] == interface);
-    of_interface.filter_map(|path| path["forwarded"].as_u64()).sum()
-}
-
 fn path(lab: &RouterLab, interface: &str) -> Option<String> {
     let status = lab.ask("status");
     let paths = status["paths"].as_array().unwrap_or_else(|| panic!("no paths: {status:#}"));
@@ -32,7 +18,7 @@ fn lab_with_third_host() -> Option<(RouterLab, Namespace)> {
     let lab = RouterLab::new(1500, &["python3"])?;
     let third = lab.third_host();
     for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0"), (&third, "x0")] {
-        let_host_take_redirected(host, interface);
+        RouterLab::take_redirected(host, interface);
     }
     lab.east.ip("address add 203.0.113.1/32 dev lo");
     lab.router.ip("route add 203.0.113.1 via 198.51.100.2");
@@ -68,16 +54,16 @@ fn a_reload_adds_and_removes_them_without_a_packet_lost_of_the_others() {
         assert!(rounds >= 2, "{rounds}");
 
         // By a signal; and it forwards there, both ways.
-        let before = forwarded(&lab, "x0");
+        let before = lab.forwarded_by_program("x0");
         RouterLab::check_ping(&third, &["198.51.100.2"]);
-        assert_eq!(forwarded(&lab, "x0"), before, "it is the kernel's now");
+        assert_eq!(lab.forwarded_by_program("x0"), before, "it is the kernel's now");
         write("\"w0\", \"e0\", \"x0\"");
         process.signal("HUP");
         process.wait_for("note: read again, interface 'x0' is new: path ", SHORT);
         assert_eq!(path(&lab, "x0").as_deref(), Some(path_of_all));
         RouterLab::check_ping(&third, &["198.51.100.2", "2001:db8:2::2"]);
         // One packet of each neighbour in a second is the kernel's, so that it checks whether that is there.
-        assert!(forwarded(&lab, "x0") >= before + 2);
+        assert!(lab.forwarded_by_program("x0") >= before + 2);
 
         // What can't be is refused, and all is as before.
         write("\"w0\", \"e0\", \"x0\", \"x7\"");
@@ -95,8 +81,8 @@ fn a_reload_adds_and_removes_them_without_a_packet_lost_of_the_others() {
 #[test]
 fn a_reload_moves_one_to_another_path() {
     let Some(lab) = RouterLab::new(1500, &[]) else { return };
-    let_host_take_redirected(&lab.east, "e0");
-    let_host_take_redirected(&lab.west, "w0");
+    RouterLab::take_redirected(&lab.east, "e0");
+    RouterLab::take_redirected(&lab.west, "w0");
     let file = lab.directory().join("router.toml");
     let write = |path: &str| {
         fs::write(&file, format!("interfaces = [\"w0\", \"e0\"]\npath = {path}\n"))
@@ -139,16 +125,16 @@ fn one_that_is_made_again_is_taken_again() {
         assert_eq!(lab.ask("status")["paths"][2]["gone"], true);
         drop(third);
         let third = lab.third_host();
-        let_host_take_redirected(&third, "x0");
+        RouterLab::take_redirected(&third, "x0");
         process.wait_for(&format!("note: interface 'x0' is there again: path {path_of_all}"), SHORT);
         assert!(lab.ask("status")["paths"][2].get("gone").is_none());
         sender.finish(SHORT).expect_success("send");
         assert_eq!(Receiver::finish([receiver]), [Received::ALL], "{path_of_all}");
-        let before = (forwarded(&lab, "x0"), forwarded(&lab, "w0"));
+        let before = (lab.forwarded_by_program("x0"), lab.forwarded_by_program("w0"));
         RouterLab::check_ping(&third, &["192.0.2.2", "2001:db8:1::2"]);
         // What it counted before it went is not forgotten.
-        assert!(before.0 > 0 && forwarded(&lab, "x0") >= before.0 + 2, "{before:?}");
-        assert!(forwarded(&lab, "w0") >= before.1 + 2, "{before:?}");
+        assert!(before.0 > 0 && lab.forwarded_by_program("x0") >= before.0 + 2, "{before:?}");
+        assert!(lab.forwarded_by_program("w0") >= before.1 + 2, "{before:?}");
         process.interrupt();
         process.finish(SHORT).expect_success("warmlane router");
     }

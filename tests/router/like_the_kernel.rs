@@ -11,7 +11,7 @@ use warmlane_testkit::process::{Process, warmlane};
 /// What came out where, by the name of the packet that went in.
 type Outcome = BTreeMap<String, Vec<String>>;
 
-/// The lab with a third host, routes of all kinds, and stations that never answer.
+/// The lab with a third host, routes of all kinds, and hosts that never answer.
 struct Bench {
     lab: RouterLab,
     third: Namespace,
@@ -25,10 +25,8 @@ impl Bench {
     fn new() -> Option<Self> {
         let lab = RouterLab::new(1500, &["python3"])?;
         let third = lab.third_host();
-        // For frames that are redirected to a veth interface, its other end must be ready.
-        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0"), (&third, "x0")] {
-            host.run(&format!("ethtool -K {interface} gro on")).expect_success("gro");
-        }
+        lab.hosts_take_redirected();
+        RouterLab::take_redirected(&third, "x0");
         // Everybody is told everything.
         for (name, value) in [
             ("ipv4.icmp_ratelimit", "0"),

@@ -24,9 +24,7 @@ fn time_without(lab: &RouterLab, number: u8) -> Duration {
 #[test]
 fn a_silent_change_is_noticed_as_soon_as_by_the_kernel() {
     let Some(lab) = RouterLab::alone(1500, &[]) else { return };
-    for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
-        host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
-    }
+    lab.hosts_take_redirected();
     // Of its own accord the host would be asked for only after half a minute.
     lab.router.set("net.ipv4.neigh.e0.base_reachable_time_ms", "3000");
     lab.router.set("net.ipv4.neigh.e0.delay_first_probe_time", "2");

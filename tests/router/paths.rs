@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use warmlane_system_tests::{
-    ROUTER_PROGRAMS, RouterLab, SHORT, assert_refused, iperf, run_this_test_in_a_guest,
-};
+use warmlane_system_tests::{RouterLab, SHORT, assert_refused, check_in_a_guest, iperf};
 use warmlane_testkit::Report;
 use warmlane_testkit::process::{Process, warmlane};
 
@@ -31,14 +29,6 @@ fn passed(report: &Value, interface: &str, reason: &str) -> u64 {
     path(report, interface)["passes"][reason].as_u64().unwrap_or(0)
 }
 
-/// For frames that are redirected to a veth interface, its other end must be ready.
-fn let_hosts_take_redirected(lab: &RouterLab) {
-    for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
-        let line = format!("ethtool -K {interface} gro on");
-        host.run(&line).expect_success(&line);
-    }
-}
-
 /// Nothing of ours is attached to any interface of the router's, nor pinned.
 fn assert_nothing_attached(lab: &RouterLab) {
     let links = lab.router.run("ip -details link show").output;
@@ -55,20 +45,15 @@ fn finish(process: Process) -> Report {
 /// Some of these tests where the kernel has no links for the tc hook, and doesn't tell what drivers can do: Debian's 6.1.
 #[test]
 fn in_a_guest_with_an_older_kernel() {
-    let programs = [&ROUTER_PROGRAMS[..], &["setpriv"]].concat();
-    let arguments = "paths::hosts_reach paths::killed paths::routes --nocapture --test-threads 1";
-    let modules = ["veth", "tun", "bridge", "sch_ingress", "cls_bpf"];
-    let said = run_this_test_in_a_guest(&modules, &programs, arguments);
-    let Some(said) = said else { return };
-    eprintln!("{said}");
-    assert!(!said.contains("SKIPPED") && said.contains("; 0 failed"), "{said}");
+    let tests = "paths::hosts_reach paths::killed paths::routes";
+    check_in_a_guest("veth tun bridge sch_ingress cls_bpf", &["setpriv"], tests, 3);
 }
 
 #[test]
 fn hosts_reach_each_other_on_each_path_without_lanes() {
     for choice in ["tc", "xdp", "best"] {
         let Some(lab) = RouterLab::new(1500, &[]) else { return };
-        let_hosts_take_redirected(&lab);
+        lab.hosts_take_redirected();
         let process = lab.start("w0 e0", &format!("--path {choice}"));
         let taken = if choice == "best" { "tc" } else { choice };
         for path in lab.ask("status")["paths"].as_array().expect("a list") {
@@ -106,7 +91,7 @@ fn tcp_with_usual_offloads_gets_through_whole() {
         for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
             host.set_offloads(interface, true);
         }
-        let_hosts_take_redirected(&lab);
+        lab.hosts_take_redirected();
         let process = lab.start("w0 e0", &format!("--path {choice}"));
         let server = lab.east.spawn("iperf3 --server");
         for address in ["198.51.100.2", "2001:db8:2::2"] {
@@ -139,7 +124,7 @@ fn tcp_with_usual_offloads_gets_through_whole() {
 fn routes_are_followed_at_once() {
     for choice in ["tc", "xdp"] {
         let Some(lab) = RouterLab::new(1500, &[]) else { return };
-        let_hosts_take_redirected(&lab);
+        lab.hosts_take_redirected();
         let networks = lab.networks_behind_east();
         let process = lab.start("w0 e0", &format!("--path {choice}"));
         let reaches = |address: &str| lab.west.run(&format!("ping -n -c 1 -W 1 {address}"));
@@ -162,7 +147,7 @@ fn routes_are_followed_at_once() {
 fn what_is_too_long_is_the_kernels() {
     for choice in ["tc", "xdp"] {
         let Some(lab) = RouterLab::new(1500, &[]) else { return };
-        let_hosts_take_redirected(&lab);
+        lab.hosts_take_redirected();
         for end in [&lab.router, &lab.east] {
             end.ip("link set e0 mtu 1300");
         }
@@ -191,7 +176,7 @@ fn what_is_too_long_is_the_kernels() {
 fn mtus_of_routes_are_followed() {
     for choice in ["tc", "xdp"] {
         let Some(lab) = RouterLab::new(1500, &[]) else { return };
-        let_hosts_take_redirected(&lab);
+        lab.hosts_take_redirected();
         let networks = lab.networks_behind_east();
         let process = lab.start("w0 e0", &format!("--path {choice}"));
         for [address, prefix, gateway, _] in networks {
@@ -212,7 +197,7 @@ fn mtus_of_routes_are_followed() {
 fn killed_it_leaves_all_to_the_kernel() {
     for choice in ["tc", "xdp"] {
         let Some(lab) = RouterLab::new(1500, &[]) else { return };
-        let_hosts_take_redirected(&lab);
+        lab.hosts_take_redirected();
         let process = lab.start("w0 e0", &format!("--path {choice}"));
         RouterLab::check_ping(&lab.west, &FAR);
         // Under load.
@@ -240,7 +225,7 @@ fn killed_it_leaves_all_to_the_kernel() {
 fn interfaces_on_different_paths_reach_each_other() {
     for choice in ["w0=user e0=tc", "w0=tc e0=user", "w0=xdp e0=tc", "w0=user e0=xdp"] {
         let Some(lab) = RouterLab::new(1500, &[]) else { return };
-        let_hosts_take_redirected(&lab);
+        lab.hosts_take_redirected();
         let options: Vec<String> = choice.split(' ').map(|word| format!("--path {word}")).collect();
         let process = lab.start("w0 e0", &options.join(" "));
         RouterLab::check_ping(&lab.west, &FAR);
@@ -308,7 +293,7 @@ fn what_can_not_be_is_refused_with_the_remedy() {
 #[test]
 fn four_capabilities_are_enough() {
     let Some(lab) = RouterLab::new(1500, &["setpriv"]) else { return };
-    let_hosts_take_redirected(&lab);
+    lab.hosts_take_redirected();
     let all = ["net_admin", "net_raw", "bpf", "ipc_lock"];
     for choice in ["tc", "xdp"] {
         let mut process = Process::spawn(&mut lab.as_nobody_on(choice, &all, &[]));
@@ -340,7 +325,7 @@ fn what_can_not_be_redirected_is_the_kernels() {
     RouterLab::check_ping(&lab.west, &FAR);
     assert!(passed(&lab.ask("counters"), "w0", "other-interface") > 0);
     // From then on it can.
-    let_hosts_take_redirected(&lab);
+    lab.hosts_take_redirected();
     RouterLab::wait_until("redirected frames", SHORT, || {
         RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
         path(&lab.ask("counters"), "w0")["forwarded"].as_u64() > Some(0)

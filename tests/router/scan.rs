@@ -2,7 +2,7 @@
 
 use warmlane_system_tests::{Flood, RouterLab, SHORT};
 
-/// More stations than are waited for at a time, all of which nobody is.
+/// More neighbours than are waited for at a time, all of which nobody is.
 const NOBODY: u16 = 600;
 
 #[test]

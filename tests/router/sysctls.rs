@@ -21,16 +21,16 @@ fn errors_by_unnumbered_links_have_the_kernels_source() {
             lab.router.ip(&format!("route add {network} dev {interface}"));
         }
     }
-    for (gateway, station) in [("192.0.2.1", "-4"), ("2001:db8:1::1", "-6")] {
+    for (gateway, family) in [("192.0.2.1", "-4"), ("2001:db8:1::1", "-6")] {
         let mac = lab.router.mac("w0");
-        lab.west.ip(&format!("{station} neighbour replace {gateway} lladdr {mac} dev w0 nud permanent"));
+        lab.west.ip(&format!("{family} neighbour replace {gateway} lladdr {mac} dev w0 nud permanent"));
     }
     let who_tells = |destination: &str, options: &str| {
         let said = lab.west.run(&format!("ping -n -c 1 -W 10 {options} {destination}")).output;
         let line = said.lines().find(|line| line.starts_with("From ")).map(str::to_owned);
         line.unwrap_or_else(|| panic!("{destination}: nobody said anything: {said}"))
     };
-    // Nowhere; expiring; a station that doesn't answer.
+    // Nowhere; expiring; a neighbour that doesn't answer.
     let questions = [
         ("10.1.1.1", ""),
         ("2001:db9::1", ""),

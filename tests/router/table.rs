@@ -73,7 +73,7 @@ fn check(lab: &RouterLab, routes: u64) -> Value {
 #[test]
 fn a_full_table_is_mirrored_and_stays_right_when_it_flaps() {
     let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
-    // The second gateways are other stations than the first, so that it shows by which one a route leads.
+    // The second gateways are other hosts than the first, so that it shows by which one a route leads.
     for [_, second] in GATEWAYS {
         lab.router.neighbour("e0", second, "02:00:00:00:00:33");
     }

@@ -57,7 +57,7 @@ fn what_happens_to_a_link_is_said_once_and_the_rest_goes_on() {
     let finished = stubborn.finish(SHORT);
     assert!(!finished.output.contains(" 0% packet loss"), "{}", finished.text());
     let (report, errors) = RouterLab::finish_without("x0", process);
-    // When the link was up again, packets waited for the station, and it was found in time.
+    // When the link was up again, packets waited for the neighbour, and it was found in time.
     assert!(!report.drops("/forward/drops").contains_key("no-neighbour"), "{:#}", report.value());
     let said: Vec<&str> =
         errors.lines().filter_map(|line| line.strip_prefix("warmlane: interface ")).collect();

@@ -13,6 +13,7 @@ use warmlane_testkit::process::{COMMAND_VARIABLE, Finished, Process, warmlane};
 use warmlane_testkit::requirements;
 
 use crate::command::SHORT;
+use crate::router_lab::PROGRAMS as ROUTER_PROGRAMS;
 
 const QEMU: &str = "qemu-system-x86_64";
 
@@ -34,12 +35,24 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// Kernels, by the names that Debian gives them.
 const KERNELS: &str = "/boot";
 
-/// Boots the newest kernel in `/boot`, loads `modules` with what they need, and runs the test that asks for it with these
-/// `arguments`, in which `programs` can be called. `None` where there is no such kernel or no emulator, which is said.
+/// Boots the newest kernel in `/boot`, loads `modules` (their names, with spaces between) with what they need, and runs those `tests` of the
+/// program that asks for it there; so many must pass, and none be skipped. They can call the router's programs and `more_programs`.
+/// Where there is no such kernel or no emulator, that is said.
 ///
 /// # Panics
-/// If something that should work doesn't, or `CI` is set and something is missing.
-pub fn run_this_test_in_a_guest(modules: &[&str], programs: &[&str], arguments: &str) -> Option<String> {
+/// If a test fails, or `CI` is set and something is missing.
+#[track_caller]
+pub fn check_in_a_guest(modules: &str, more_programs: &[&str], tests: &str, count: usize) {
+    let programs = [&ROUTER_PROGRAMS[..], more_programs].concat();
+    let said = run_in_a_guest(modules, &programs, &format!("{tests} --nocapture --test-threads 1"));
+    let Some(said) = said else { return };
+    eprintln!("{said}");
+    let passed = format!(" {count} passed; 0 failed");
+    assert!(!said.contains("SKIPPED") && said.contains(&passed), "{said}");
+}
+
+/// What the tests said. `None` where something is missing.
+fn run_in_a_guest(modules: &str, programs: &[&str], arguments: &str) -> Option<String> {
     if !requirements::programs(&[&MAKERS[..], &BASICS, programs].concat()) {
         return None;
     }
@@ -119,9 +132,9 @@ fn newest_kernel() -> Option<String> {
 }
 
 /// Copies modules of the kernel and those that they need, and returns the lines that load them.
-fn copy_modules(root: &Path, release: &str, modules: &[&str]) -> String {
+fn copy_modules(root: &Path, release: &str, modules: &str) -> String {
     let mut load = String::new();
-    for module in modules {
+    for module in modules.split_whitespace() {
         let mut command = Command::new("modprobe");
         // "insmod PATH OPTIONS", those that it needs first; or "builtin NAME".
         for line in done(command.args(["--set-version", release, "--show-depends", module])).lines() {

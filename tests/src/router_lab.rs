@@ -21,7 +21,7 @@ use crate::command::{SHORT, as_nobody_with, assert_refused};
 use crate::turn;
 
 /// The programs that the lab runs.
-pub const PROGRAMS: [&str; 6] = ["ip", "sysctl", "ping", "traceroute", "iperf3", "ethtool"];
+pub(crate) const PROGRAMS: [&str; 6] = ["ip", "sysctl", "ping", "traceroute", "iperf3", "ethtool"];
 
 /// The three namespaces; the kernel routes between them until a router is started.
 #[derive(Debug)]
@@ -152,6 +152,38 @@ impl RouterLab {
         third.ip("route add default via 192.0.3.1");
         third.ip("route add default via 2001:db8:3::1");
         third
+    }
+
+    /// For frames that are redirected to a veth interface, its other end must be ready: that of a host.
+    ///
+    /// # Panics
+    /// If it can't be told.
+    #[track_caller]
+    pub fn take_redirected(host: &Namespace, interface: &str) {
+        let line = format!("ethtool -K {interface} gro on");
+        host.run(&line).expect_success(&line);
+    }
+
+    /// So for both hosts.
+    ///
+    /// # Panics
+    /// If they can't be told.
+    #[track_caller]
+    pub fn hosts_take_redirected(&self) {
+        Self::take_redirected(&self.west, "w0");
+        Self::take_redirected(&self.east, "e0");
+    }
+
+    /// Packets that the program of an interface has forwarded.
+    ///
+    /// # Panics
+    /// If the router doesn't say.
+    #[track_caller]
+    pub fn forwarded_by_program(&self, interface: &str) -> u64 {
+        let counters = self.ask("counters");
+        let paths = counters["paths"].as_array().unwrap_or_else(|| panic!("no paths: {counters:#}"));
+        let of_interface = paths.iter().filter(|path| path["interface"] == interface);
+        of_interface.filter_map(|path| path["forwarded"].as_u64()).sum()
     }
 
     /// Gives the host in the east an address in a network of its own of each family, to which nobody has a route yet; returns
