@@ -53,7 +53,7 @@ struct options {
 	unsigned int prefetch;
 	unsigned int stored;
 	unsigned int working;
-	unsigned int room;
+	unsigned int data_size;
 	const char *pool;
 };
 
@@ -404,7 +404,7 @@ static void start_ports(const struct options *options, struct frames *frames)
 		fail("too few ports: give --vdev=net_pcap0,rx_pcap=FILE,infinite_rx=1, and --vdev=net_null0 for --sink port");
 	/* net_pcap keeps the whole capture in buffers of this pool. */
 	pool = rte_pktmbuf_pool_create_by_ops("packets", options->stored + options->working - 1,
-					      RTE_MEMPOOL_CACHE_MAX_SIZE, 0, RTE_PKTMBUF_HEADROOM + options->room,
+					      RTE_MEMPOOL_CACHE_MAX_SIZE, 0, RTE_PKTMBUF_HEADROOM + options->data_size,
 					      SOCKET_ID_ANY, options->pool);
 	if (pool == NULL)
 		fail("cannot create the pool '%s': %s", options->pool, rte_strerror(rte_errno));
@@ -447,7 +447,7 @@ static const char usage[] =
 	"  --prefetch N      packets that data is prefetched ahead of its use, 0 for none (default 4)\n"
 	"  --stored N        buffers for the capture, at least its packets (default 65536)\n"
 	"  --working N       buffers beside these (default 4096)\n"
-	"  --room N          bytes of data in a buffer (default 2048)\n"
+	"  --data-size N     bytes of data in a buffer (default 2048)\n"
 	"  --pool OPS        ring_mp_mc (default), ring_sp_sc, stack, lf_stack\n";
 
 static struct options parse(int count, char **arguments)
@@ -459,7 +459,7 @@ static struct options parse(int count, char **arguments)
 		{"sink", required_argument, NULL, 's'},    {"burst", required_argument, NULL, 'b'},
 		{"hops", required_argument, NULL, 'h'},    {"prefetch", required_argument, NULL, 'p'},
 		{"stored", required_argument, NULL, 't'},  {"working", required_argument, NULL, 'w'},
-		{"room", required_argument, NULL, 'o'},    {"pool", required_argument, NULL, 'k'},
+		{"data-size", required_argument, NULL, 'o'}, {"pool", required_argument, NULL, 'k'},
 		{NULL, 0, NULL, 0},
 	};
 	struct options options = {
@@ -470,7 +470,7 @@ static struct options parse(int count, char **arguments)
 		.prefetch = 4,
 		.stored = 65536,
 		.working = 4096,
-		.room = 2048,
+		.data_size = 2048,
 		.pool = "ring_mp_mc",
 	};
 	int letter;
@@ -486,7 +486,7 @@ static struct options parse(int count, char **arguments)
 		case 'p': options.prefetch = number(optarg, 0, LARGEST_BURST); break;
 		case 't': options.stored = number(optarg, 1, 1 << 24); break;
 		case 'w': options.working = number(optarg, 2048, 1 << 24); break;
-		case 'o': options.room = number(optarg, 64, 60000); break;
+		case 'o': options.data_size = number(optarg, 64, 60000); break;
 		case 'k': options.pool = optarg; break;
 		default: fail("unknown option\n%s", usage);
 		}
