@@ -219,7 +219,9 @@ fn connections_end_as_without() {
             // Longer than conntrack keeps it without packets.
             let before = established(&lab);
             std::thread::sleep(Duration::from_secs(5));
-            assert!(established(&lab)[0] > before[0] + 5 * u64::from(RATE) / 2, "{choice} {protocol}");
+            RouterLab::wait_until("the talk goes on", SHORT, || {
+                established(&lab)[0] > before[0] + 5 * u64::from(RATE) / 2
+            });
             let selection = format!("-p {protocol} --sport {}", talk.port());
             let said = connections(&lab, &selection);
             assert!(said.contains("[ASSURED]"), "{choice} {protocol}: {said}");

@@ -38,7 +38,7 @@ fn a_reload_adds_and_removes_them_without_a_packet_lost_of_the_others() {
         let mut process = lab.start("", &format!("--path {path_of_all} --config {}", file.display()));
         RouterLab::check_ping(&lab.west, &["203.0.113.1", "192.0.3.2"]);
         let receiver = Receiver::start(&lab.east, "203.0.113.1");
-        let mut sender = flows::send(&lab.west, "203.0.113.1");
+        let mut sender = flows::send(&lab.west, "203.0.113.1", &[&receiver]);
         let mut rounds = 0;
         while !sender.has_ended() {
             write("\"w0\", \"e0\", \"x0\"");
@@ -119,7 +119,7 @@ fn one_that_is_made_again_is_taken_again() {
         let mut process = lab.start("w0 e0 x0", &format!("--path {path_of_all}"));
         RouterLab::check_ping(&lab.west, &["203.0.113.1", "192.0.3.2"]);
         let receiver = Receiver::start(&lab.east, "203.0.113.1");
-        let sender = flows::send(&lab.west, "203.0.113.1");
+        let sender = flows::send(&lab.west, "203.0.113.1", &[&receiver]);
         lab.router.ip("link delete x0");
         process.wait_for("interface x0 went away: it was deleted", SHORT);
         assert_eq!(lab.ask("status")["paths"][2]["gone"], true);
@@ -153,7 +153,7 @@ fn one_that_is_made_again_is_taken_again_by_lanes() {
     process.wait_for("note: forwarding between", SHORT);
     RouterLab::check_ping(&lab.west, &["203.0.113.1", "192.0.3.2"]);
     let receiver = Receiver::start(&lab.east, "203.0.113.1");
-    let mut sender = flows::send(&lab.west, "203.0.113.1");
+    let mut sender = flows::send(&lab.west, "203.0.113.1", &[&receiver]);
     let (mut third, mut rounds) = (Some(third), 0);
     while !sender.has_ended() || rounds < 2 {
         lab.router.ip("link delete x0");

@@ -55,7 +55,7 @@ fn what_can_change_changes_without_a_packet_lost() {
     // So that the first packets of the stream need not wait.
     RouterLab::check_ping(&lab.west, &["203.0.113.1"]);
     let receiver = Receiver::start(&lab.east, "203.0.113.1");
-    let mut sender = flows::send(&lab.west, "203.0.113.1");
+    let mut sender = flows::send(&lab.west, "203.0.113.1", &[&receiver]);
     let mut reloads = 0;
     let mut number = 0;
     while !sender.has_ended() {

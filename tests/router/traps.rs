@@ -17,14 +17,27 @@ fn lab() -> Option<(RouterLab, Namespace)> {
 
 const FAR: [&str; 2] = ["203.0.113.1", "2001:db8:5::1"];
 
+/// Routes that nobody needs.
+const MARKS: [&str; 2] = ["192.0.9.1", "192.0.9.2"];
+
 /// What the kernel said on its route and nexthop groups while something was done.
 fn said(lab: &RouterLab, act: impl FnOnce()) -> String {
     let monitor = lab.router.spawn("ip -4 monitor nexthop route");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    // It listens once it has told of the first of these, and has told of all before it tells of the last.
+    let said_after = |mark: &str| {
+        RouterLab::wait_until(mark, SHORT, || {
+            lab.router.ip(&format!("route add blackhole {mark}"));
+            lab.router.ip(&format!("route del blackhole {mark}"));
+            monitor.output().contains(mark)
+        });
+    };
+    said_after(MARKS[0]);
     act();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    said_after(MARKS[1]);
     monitor.interrupt();
-    monitor.finish(SHORT).output
+    let output = monitor.finish(SHORT).output;
+    let is_mark = |line: &&str| MARKS.iter().any(|mark| line.contains(mark));
+    output.split_inclusive('\n').filter(|line| !is_mark(line)).collect()
 }
 
 /// FRR uses nexthop objects for all its routes: this is what happens to them when a cable is pulled.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use serde_json::Value;
+use tempfile::NamedTempFile;
 use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::Process;
 
@@ -28,7 +29,11 @@ impl Received {
 
 /// A host that receives flows.
 #[derive(Debug)]
-pub struct Receiver(Process);
+pub struct Receiver {
+    process: Process,
+    /// Where it keeps how many packets it has received.
+    count: NamedTempFile,
+}
 
 impl Receiver {
     /// Starts to receive at an address.
@@ -37,9 +42,11 @@ impl Receiver {
     /// If that isn't possible.
     #[track_caller]
     pub fn start(host: &Namespace, address: &str) -> Self {
-        let mut process = host.spawn(&format!("{PROGRAM} receive {address}"));
+        let count = NamedTempFile::new().expect("a temporary file");
+        count.as_file().set_len(8).expect("space for a number");
+        let mut process = host.spawn(&format!("{PROGRAM} receive {address} {}", count.path().display()));
         process.wait_for("\n", SHORT);
-        Self(process)
+        Self { process, count }
     }
 
     /// What all of these have received, once that is all that was sent; or, if some of it is lost, after a while.
@@ -62,7 +69,7 @@ impl Receiver {
 
     #[track_caller]
     fn so_far(&self) -> Received {
-        let output = self.0.output();
+        let output = self.process.output();
         let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let last: Value = serde_json::from_str(whole.lines().last().unwrap_or_default())
             .unwrap_or_else(|error| panic!("{error}: {output}"));
@@ -71,10 +78,12 @@ impl Receiver {
     }
 }
 
-/// Starts to send all flows to an address.
+/// Starts to send all flows to an address, at which these receive them.
 #[track_caller]
-pub fn send(host: &Namespace, address: &str) -> Process {
-    host.spawn(&format!("{PROGRAM} send {address}"))
+pub fn send(host: &Namespace, address: &str, receivers: &[&Receiver]) -> Process {
+    let counts: Vec<String> =
+        receivers.iter().map(|receiver| receiver.count.path().display().to_string()).collect();
+    host.spawn(&format!("{PROGRAM} send {address} {}", counts.join(" ")))
 }
 
 /// Sends all flows to an address at which one host receives them; returns what arrived.
@@ -84,7 +93,7 @@ pub fn send(host: &Namespace, address: &str) -> Process {
 #[track_caller]
 pub fn exchange(from: &Namespace, to: &Namespace, address: &str) -> Received {
     let receiver = Receiver::start(to, address);
-    send(from, address).finish(SHORT).expect_success("send");
+    send(from, address, &[&receiver]).finish(SHORT).expect_success("send");
     let [received] = Receiver::finish([receiver]);
     received
 }

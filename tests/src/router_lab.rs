@@ -322,8 +322,19 @@ impl RouterLab {
     #[track_caller]
     pub fn check_ping(host: &Namespace, addresses: &[&str]) {
         for address in addresses {
-            let ping = host.run(&format!("ping -n -c 3 -i 0.2 -W 5 {address}"));
-            assert!(ping.expect_success(address).contains(" 0% packet loss"), "{}", ping.text());
+            Self::check_ping_with(host, address);
+        }
+    }
+
+    /// The same for one address, behind options of ping.
+    ///
+    /// # Panics
+    /// If a ping is not answered.
+    #[track_caller]
+    pub fn check_ping_with(host: &Namespace, options: &str) {
+        // One at a time: after the last of several ping doesn't wait long for the others, and the machine may be busy.
+        for _ in 0..3 {
+            host.run(&format!("ping -n -c 1 -W 60 {options}")).expect_success(options);
         }
     }
 
