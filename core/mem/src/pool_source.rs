@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn a_pool_shows_what_its_ledger_says() {
-        let pool = Pool::new(&PoolConfig { buffers: 8, ..PoolConfig::default() }).unwrap();
+        let pool =
+            Pool::new(&PoolConfig { buffers: 8, stride: Some(2_304), ..PoolConfig::default() }).unwrap();
         let mut held: Vec<_> = (0..9).map_while(|_| pool.take()).collect();
         held.truncate(3);
         let mut seen = Vec::new();

@@ -178,7 +178,8 @@ mod tests {
     const CHILD: &str = "WARMLANE_MEM_TOO_MANY_HOLDERS";
 
     fn shared_with(held: u32) -> SharedPacket {
-        let pool = Pool::new(&PoolConfig { buffers: 1, ..PoolConfig::default() }).unwrap();
+        let pool =
+            Pool::new(&PoolConfig { buffers: 1, stride: Some(2_304), ..PoolConfig::default() }).unwrap();
         let packet = pool.take().unwrap().share();
         holders(packet.packet.id()).store(held, Ordering::Relaxed);
         packet
