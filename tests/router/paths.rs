@@ -75,7 +75,7 @@ fn hosts_reach_each_other_on_each_path_without_lanes() {
         assert_eq!(report.value()["lanes"], serde_json::json!([]));
         let west = path(report.value(), "w0");
         assert!(west["forwarded"].as_u64() > Some(4), "{choice}: {west:#}");
-        for reason in ["other-station", "expiring", "not-forwarded"] {
+        for reason in ["other-host", "expiring", "not-forwarded"] {
             assert!(passed(report.value(), "w0", reason) > 0, "{choice}: {reason}: {west:#}");
         }
         assert_nothing_attached(&lab);

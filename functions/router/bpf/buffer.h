@@ -12,6 +12,21 @@
 /* More than any MTU. */
 #define ANY_LENGTH 0x10000
 
+/*
+ * Brings the first so many bytes of a socket buffer together, and lets `data` point there. Says whether there are so many. Pointers into
+ * the buffer from before must not be used after that.
+ */
+static ALWAYS_INLINE int pull(struct __sk_buff *skb, u32 bytes, void **data)
+{
+	*data = (void *)(u64)skb->data;
+	if (*data + bytes <= (void *)(u64)skb->data_end)
+		return 1;
+	if (bpf_skb_pull_data(skb, bytes))
+		return 0;
+	*data = (void *)(u64)skb->data;
+	return *data + bytes <= (void *)(u64)skb->data_end;
+}
+
 /* The longest packet that leaves once a super-frame of TCP has been cut up; 0: that can't be told here. */
 static ALWAYS_INLINE u32 longest_segment(struct __sk_buff *skb, const struct bpf_fib_lookup *lookup, u32 network_bytes)
 {
@@ -125,7 +140,7 @@ static ALWAYS_INLINE int count_down_buffer(struct __sk_buff *skb)
 /* Confirms the flow of a packet that leaves, if the kernel forwards it. `tag` says when it came in. */
 static ALWAYS_INLINE void examine_leaving(struct __sk_buff *skb, const struct settings *set, u32 tag)
 {
-	void *data = (void *)(u64)skb->data, *end = (void *)(u64)skb->data_end;
+	void *data;
 	const struct ingress *egress = &set->untagged;
 	struct bpf_fib_lookup leaving = {};
 	struct ethernet *ethernet;
@@ -143,17 +158,11 @@ static ALWAYS_INLINE void examine_leaving(struct __sk_buff *skb, const struct se
 			return;
 	}
 	if (skb->protocol == ETHERTYPE_IPV4) {
-		struct ipv4 *ip = data + ETHERNET_BYTES;
+		struct ipv4 *ip;
 
-		if (data + LEAST_IPV4 > end) {
-			if (bpf_skb_pull_data(skb, LEAST_IPV4))
-				return;
-			data = (void *)(u64)skb->data;
-			end = (void *)(u64)skb->data_end;
-			ip = data + ETHERNET_BYTES;
-			if (data + LEAST_IPV4 > end)
-				return;
-		}
+		if (!pull(skb, LEAST_IPV4, &data))
+			return;
+		ip = data + ETHERNET_BYTES;
 		if (ip->version_length != 0x45 || (ip->fragment & IPV4_IS_FRAGMENT))
 			return;
 		leaving.family = FAMILY_IPV4;
@@ -163,17 +172,11 @@ static ALWAYS_INLINE void examine_leaving(struct __sk_buff *skb, const struct se
 		leaving.sport = *(be16 *)(ip + 1);
 		leaving.dport = *((be16 *)(ip + 1) + 1);
 	} else if (skb->protocol == ETHERTYPE_IPV6) {
-		struct ipv6 *ip = data + ETHERNET_BYTES;
+		struct ipv6 *ip;
 
-		if (data + LEAST_IPV6 > end) {
-			if (bpf_skb_pull_data(skb, LEAST_IPV6))
-				return;
-			data = (void *)(u64)skb->data;
-			end = (void *)(u64)skb->data_end;
-			ip = data + ETHERNET_BYTES;
-			if (data + LEAST_IPV6 > end)
-				return;
-		}
+		if (!pull(skb, LEAST_IPV6, &data))
+			return;
+		ip = data + ETHERNET_BYTES;
 		leaving.family = FAMILY_IPV6;
 		leaving.l4_protocol = ip->next_header;
 		__builtin_memcpy(leaving.source, ip->source, sizeof(leaving.source));

@@ -76,33 +76,23 @@ struct question {
 };
 
 /* Flows are the same for all interfaces: each one's programs have the same map in here. */
-struct {
-	MAP_UINT(type, MAP_ARRAY_OF_MAPS);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, u32);
-	MAP_UINT(max_entries, 1);
-	struct {
-		MAP_UINT(type, MAP_HASH);
-		MAP_UINT(key_size, sizeof(struct ipv4_tuple));
-		MAP_UINT(value_size, sizeof(struct flow));
-		MAP_UINT(max_entries, 1);
-		MAP_UINT(map_flags, NO_PREALLOCATION);
-	} *values[];
-} flows_ipv4 SEC(".maps");
+#define FLOWS(name, tuple)                                         \
+	struct {                                                   \
+		MAP_UINT(type, MAP_ARRAY_OF_MAPS);                 \
+		MAP_TYPE(key, u32);                                \
+		MAP_TYPE(value, u32);                              \
+		MAP_UINT(max_entries, 1);                          \
+		struct {                                           \
+			MAP_UINT(type, MAP_HASH);                  \
+			MAP_UINT(key_size, sizeof(tuple));         \
+			MAP_UINT(value_size, sizeof(struct flow)); \
+			MAP_UINT(max_entries, 1);                  \
+			MAP_UINT(map_flags, NO_PREALLOCATION);     \
+		} *values[];                                       \
+	} name SEC(".maps")
 
-struct {
-	MAP_UINT(type, MAP_ARRAY_OF_MAPS);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, u32);
-	MAP_UINT(max_entries, 1);
-	struct {
-		MAP_UINT(type, MAP_HASH);
-		MAP_UINT(key_size, sizeof(struct ipv6_tuple));
-		MAP_UINT(value_size, sizeof(struct flow));
-		MAP_UINT(max_entries, 1);
-		MAP_UINT(map_flags, NO_PREALLOCATION);
-	} *values[];
-} flows_ipv6 SEC(".maps");
+FLOWS(flows_ipv4, struct ipv4_tuple);
+FLOWS(flows_ipv6, struct ipv6_tuple);
 
 struct {
 	MAP_UINT(type, MAP_QUEUE);

@@ -81,7 +81,7 @@ static ALWAYS_INLINE int examine_frame(void *data, void *end, const struct setti
 	if ((void *)(tag + 1) > end)
 		return PASS_MALFORMED;
 	if (*(u32 *)ethernet->to != *(const u32 *)set->mac || *(u16 *)(ethernet->to + 4) != *(const u16 *)(set->mac + 4))
-		return PASS_OTHER_STATION;
+		return PASS_OTHER_HOST;
 	frame->network = tag;
 	frame->protocol = ethernet->protocol;
 	frame->ingress = &set->untagged;
@@ -282,7 +282,7 @@ int warmlane_frags(struct xdp_md *xdp)
 
 static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct settings *set, struct counters *count)
 {
-	void *data = (void *)(u64)skb->data, *end = (void *)(u64)skb->data_end;
+	void *data;
 	const struct ingress *ingress = &set->untagged;
 	struct bpf_fib_lookup lookup = {};
 	struct bpf_redir_neigh neighbour = {};
@@ -293,7 +293,7 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	u8 *transport;
 
 	if (skb->pkt_type != PACKET_HOST)
-		return PASS_OTHER_STATION;
+		return PASS_OTHER_HOST;
 	if (skb->mark)
 		return PASS_MARKED;
 	if (set->led_until && bpf_ktime_get_coarse_ns() > set->led_until)
@@ -310,14 +310,8 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	if (skb->protocol == ETHERTYPE_IPV4) {
 		struct ipv4 *ip;
 
-		if (data + LEAST_IPV4 > end) {
-			if (bpf_skb_pull_data(skb, LEAST_IPV4))
-				return PASS_MALFORMED;
-			data = (void *)(u64)skb->data;
-			end = (void *)(u64)skb->data_end;
-			if (data + LEAST_IPV4 > end)
-				return PASS_MALFORMED;
-		}
+		if (!pull(skb, LEAST_IPV4, &data))
+			return PASS_MALFORMED;
 		ip = data + ETHERNET_BYTES;
 		verdict = examine_ipv4(ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
 		if (verdict)
@@ -333,14 +327,8 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	} else if (skb->protocol == ETHERTYPE_IPV6) {
 		struct ipv6 *ip;
 
-		if (data + LEAST_IPV6 > end) {
-			if (bpf_skb_pull_data(skb, LEAST_IPV6))
-				return PASS_MALFORMED;
-			data = (void *)(u64)skb->data;
-			end = (void *)(u64)skb->data_end;
-			if (data + LEAST_IPV6 > end)
-				return PASS_MALFORMED;
-		}
+		if (!pull(skb, LEAST_IPV6, &data))
+			return PASS_MALFORMED;
 		ip = data + ETHERNET_BYTES;
 		verdict = examine_ipv6(ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
 		if (verdict)

@@ -39,7 +39,7 @@ impl Verdict {
             name: "established",
             help: "of an established flow: left by another interface, past netfilter",
         },
-        passed("other-station", "to another Ethernet address, a group or everybody"),
+        passed("other-host", "to another Ethernet address, a group or everybody"),
         passed("not-ip", "neither IPv4 nor IPv6"),
         passed("malformed", "a header is short, wrong or has a wrong checksum"),
         passed("options", "IPv4 options or IPv6 hop-by-hop options"),
