@@ -14,8 +14,7 @@ fn start(choice: &str) -> Option<(RouterLab, Process)> {
 }
 
 fn finish(process: Process) {
-    process.interrupt();
-    process.finish(SHORT).expect_success("warmlane router");
+    RouterLab::end(process);
 }
 
 #[test]

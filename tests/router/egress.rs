@@ -50,8 +50,7 @@ fn check_tunnel(lab: &RouterLab, name: &str) {
     // What comes in by it begins with no Ethernet header, and is the kernel's.
     assert_eq!(lab.forwarded_by_program(name), 0);
     assert_eq!(lab.verify()["equal"], true);
-    process.interrupt();
-    process.finish(SHORT).expect_success("warmlane router");
+    RouterLab::end(process);
 }
 
 #[test]
@@ -97,11 +96,16 @@ fn tunnels_of_wireguard() {
     check_tunnel(&lab, "wg0");
 }
 
-/// An interface that has the addresses of e0 instead of it.
-fn move_addresses(lab: &RouterLab, to: &str) {
+/// Packets are forwarded both ways by an interface that gets the addresses of e0.
+fn check_instead_of_e0(lab: &RouterLab, interface: &str) {
     lab.router.ip("address flush dev e0");
-    lab.router.ip(&format!("address add 198.51.100.1/24 dev {to}"));
-    lab.router.ip(&format!("address add 2001:db8:2::1/64 dev {to} nodad"));
+    lab.router.ip(&format!("address add 198.51.100.1/24 dev {interface}"));
+    lab.router.ip(&format!("address add 2001:db8:2::1/64 dev {interface} nodad"));
+    RouterLab::wait_for_answer(&lab.east, "198.51.100.1");
+    let process = lab.start(&format!("w0 {interface}"), "--path tc");
+    check_forwarded(lab, "w0", &lab.west, &["198.51.100.2", "2001:db8:2::2"]);
+    check_forwarded(lab, interface, &lab.east, &["192.0.2.2", "2001:db8:1::2"]);
+    RouterLab::end(process);
 }
 
 #[test]
@@ -111,13 +115,7 @@ fn bonds() {
     lab.router.ip("link set e0 down");
     lab.router.ip("link set e0 master bond0");
     lab.router.ip("link set bond0 up");
-    move_addresses(&lab, "bond0");
-    RouterLab::wait_for_answer(&lab.east, "198.51.100.1");
-    let process = lab.start("w0 bond0", "--path tc");
-    check_forwarded(&lab, "w0", &lab.west, &["198.51.100.2", "2001:db8:2::2"]);
-    check_forwarded(&lab, "bond0", &lab.east, &["192.0.2.2", "2001:db8:1::2"]);
-    process.interrupt();
-    process.finish(SHORT).expect_success("warmlane router");
+    check_instead_of_e0(&lab, "bond0");
 }
 
 #[test]
@@ -125,13 +123,7 @@ fn macvlans() {
     let Some(lab) = RouterLab::where_there_is("link e0 type macvlan mode bridge") else { return };
     lab.router.ip("link add m0 link e0 type macvlan mode bridge");
     lab.router.ip("link set m0 up");
-    move_addresses(&lab, "m0");
-    RouterLab::wait_for_answer(&lab.east, "198.51.100.1");
-    let process = lab.start("w0 m0", "--path tc");
-    check_forwarded(&lab, "w0", &lab.west, &["198.51.100.2", "2001:db8:2::2"]);
-    check_forwarded(&lab, "m0", &lab.east, &["192.0.2.2", "2001:db8:1::2"]);
-    process.interrupt();
-    process.finish(SHORT).expect_success("warmlane router");
+    check_instead_of_e0(&lab, "m0");
 }
 
 /// Tagged in, tagged out, and both.
@@ -139,17 +131,14 @@ fn macvlans() {
 fn vlans() {
     for choice in ["tc", "xdp"] {
         let Some(lab) = RouterLab::where_there_is("link e0 type vlan id 7") else { return };
-        for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
-            RouterLab::take_redirected(host, interface);
-        }
+        lab.hosts_take_redirected();
         let ten = host_on_vlan(&lab, 10, "203.0.113");
         let _twenty = host_on_vlan(&lab, 20, "198.18.20");
         let process = lab.start("w0 e0", &format!("--path {choice}"));
         check_forwarded(&lab, "w0", &lab.west, &["203.0.113.2", "2001:db8:10::2", "198.51.100.2"]);
         check_forwarded(&lab, "e0", &ten, &["198.18.20.2", "2001:db8:20::2", "192.0.2.2"]);
         assert_eq!(lab.verify()["equal"], true);
-        process.interrupt();
-        process.finish(SHORT).expect_success("warmlane router");
+        RouterLab::end(process);
     }
 }
 
@@ -179,7 +168,6 @@ fn vrfs() {
         // Outside there is no such route.
         assert!(!RouterLab::answers(&lab.west, FAR));
         assert_eq!(lab.verify()["equal"], true);
-        process.interrupt();
-        process.finish(SHORT).expect_success("warmlane router");
+        RouterLab::end(process);
     }
 }

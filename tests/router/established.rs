@@ -92,9 +92,7 @@ fn connections(lab: &RouterLab, selection: &str) -> String {
 
 /// Ends the router and checks its books.
 fn finish(process: Process) {
-    process.interrupt();
-    let finished = process.finish(SHORT);
-    let report = Report::parse(finished.expect_success("warmlane router"));
+    let report = Report::parse(&RouterLab::end(process));
     for path in report.value()["paths"].as_array().expect("a list") {
         let number = |name: &str| path[name].as_u64().unwrap_or_else(|| panic!("{name}: {path:#}"));
         let all = number("forwarded") + number("passed") + number("dropped");

@@ -199,7 +199,6 @@ fn rules_hold_on_the_paths_inside_the_kernel() {
         let before = from_west("/passes/other-interface");
         RouterLab::check_ping(&lab.west, &[EAST]);
         assert!(from_west("/passes/other-interface") > before, "{choice}");
-        process.interrupt();
-        process.finish(SHORT).expect_success("warmlane router");
+        RouterLab::end(process);
     }
 }

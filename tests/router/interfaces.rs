@@ -17,9 +17,8 @@ fn path(lab: &RouterLab, interface: &str) -> Option<String> {
 fn lab_with_third_host() -> Option<(RouterLab, Namespace)> {
     let lab = RouterLab::new(1500, &["python3"])?;
     let third = lab.third_host();
-    for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0"), (&third, "x0")] {
-        RouterLab::take_redirected(host, interface);
-    }
+    lab.hosts_take_redirected();
+    RouterLab::take_redirected(&third, "x0");
     lab.east.ip("address add 203.0.113.1/32 dev lo");
     lab.router.ip("route add 203.0.113.1 via 198.51.100.2");
     Some((lab, third))
@@ -72,8 +71,7 @@ fn a_reload_adds_and_removes_them_without_a_packet_lost_of_the_others() {
         assert_refused(&lab.try_ask("reload"), &["nothing was changed", "'x0' is there twice"]);
         assert_eq!(path(&lab, "e0").as_deref(), Some(path_of_all));
         RouterLab::check_ping(&third, &["198.51.100.2"]);
-        process.interrupt();
-        process.finish(SHORT).expect_success("warmlane router");
+        RouterLab::end(process);
         assert!(!lab.router.run("ip -details link show").output.contains("prog/xdp"));
     }
 }
@@ -108,8 +106,7 @@ fn a_reload_moves_one_to_another_path() {
     lab.ask("reload");
     assert!(!lab.router.run("ip -details link show w0").output.contains("prog/xdp"));
     RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
-    process.interrupt();
-    process.finish(SHORT).expect_success("warmlane router");
+    RouterLab::end(process);
 }
 
 #[test]
@@ -135,8 +132,7 @@ fn one_that_is_made_again_is_taken_again() {
         // What it counted before it went is not forgotten.
         assert!(before.0 > 0 && lab.forwarded_by_program("x0") >= before.0 + 2, "{before:?}");
         assert!(lab.forwarded_by_program("w0") >= before.1 + 2, "{before:?}");
-        process.interrupt();
-        process.finish(SHORT).expect_success("warmlane router");
+        RouterLab::end(process);
     }
 }
 

@@ -109,8 +109,7 @@ impl Bench {
         let kernel = self.exchange(None);
         let process = self.lab.start("w0 e0 x0", &format!("--path {path} {options}"));
         let router = self.exchange(Some(&kernel));
-        process.interrupt();
-        process.finish(SHORT).expect_success("warmlane router");
+        RouterLab::end(process);
         assert_eq!(kernel.len(), router.len());
         let came: usize = kernel.values().map(Vec::len).sum();
         assert!(came > kernel.len() / 2, "only {came} packets came of {}", kernel.len());

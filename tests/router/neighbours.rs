@@ -41,7 +41,6 @@ fn a_silent_change_is_noticed_as_soon_as_by_the_kernel() {
         eprintln!("{choice}: {time:?}, the kernel {kernel:?}");
         watch
             .check(time <= kernel + SLACK, || format!("{choice}: {time:?}, and the kernel alone {kernel:?}"));
-        process.interrupt();
-        process.finish(SHORT).expect_success("warmlane router");
+        RouterLab::end(process);
     }
 }

@@ -37,9 +37,7 @@ fn assert_nothing_attached(lab: &RouterLab) {
 }
 
 fn finish(process: Process) -> Report {
-    process.interrupt();
-    let finished = process.finish(SHORT);
-    Report::parse(finished.expect_success("warmlane router"))
+    Report::parse(&RouterLab::end(process))
 }
 
 /// Some of these tests where the kernel has no links for the tc hook, and doesn't tell what drivers can do: Debian's 6.1.

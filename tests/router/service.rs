@@ -114,8 +114,7 @@ fn it_gives_up_what_it_does_not_need() {
         lab.router.ip("address add 192.0.2.77/24 dev w0");
         RouterLab::check_ping(&lab.west, &["192.0.2.77", FAR[0], FAR[1]]);
         lab.router.ip("address del 192.0.2.77/24 dev w0");
-        process.interrupt();
-        process.finish(SHORT).expect_success("warmlane router");
+        RouterLab::end(process);
     }
     // As a service it isn't root, and has fewer from the beginning.
     let process = as_a_service(&lab, &[]);
@@ -285,8 +284,7 @@ fn it_calls_nothing_that_its_unit_filters() {
         lab.router.ip("link set e0 up");
         process.signal("USR1");
         lab.ask("counters");
-        process.interrupt();
-        process.finish(SHORT).expect_success("warmlane router");
+        RouterLab::end(process);
         let mut text = String::new();
         RouterLab::wait_until("the table is whole", SHORT, || {
             text = std::fs::read_to_string(&trace).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! What the kernel does without a word, and what it says in an order that one would not expect: `warmlane router` is right
 //! all the same.
 
+use serde_json::Value;
 use warmlane_system_tests::{RouterLab, SHORT};
 use warmlane_testkit::namespace::Namespace;
 
@@ -109,6 +110,16 @@ fn nexthop_objects_that_vanish_with_their_link() {
     RouterLab::finish(process);
 }
 
+/// The route that the router has for an address.
+fn route(lab: &RouterLab, address: &str) -> Value {
+    lab.ask(&format!("routes {address}"))["routes"][0].clone()
+}
+
+/// Into how many ways it parts.
+fn ways(route: &Value) -> usize {
+    route["leads_to"].as_str().map_or(0, |text| text.split(" or ").count())
+}
+
 /// Of a route with several paths the kernel marks those dead whose link is down; it tells nobody.
 #[test]
 fn paths_that_die_with_their_link() {
@@ -118,10 +129,7 @@ fn paths_that_die_with_their_link() {
     let mut process = lab.start("w0 e0 x0", "");
     RouterLab::check_ping(&lab.west, &FAR);
     lab.verify();
-    let ways = |address: &str| {
-        let leads_to = lab.ask(&format!("routes {address}"))["routes"][0]["leads_to"].clone();
-        leads_to.as_str().map_or(0, |text| text.split(" or ").count())
-    };
+    let ways = |address: &str| ways(&route(&lab, address));
     for address in FAR {
         assert_eq!(ways(address), 2, "{address}");
     }
@@ -162,10 +170,8 @@ fn what_goes_with_a_cable_that_is_pulled() {
     }
     let mut process = lab.start("w0 e0 x0", "");
     RouterLab::check_ping(&lab.west, &FAR);
-    let route = |address: &str| lab.ask(&format!("routes {address}"))["routes"][0].clone();
-    let prefix = |address: &str| route(address)["prefix"].as_str().unwrap_or("-").to_owned();
-    let ways =
-        |address: &str| route(address)["leads_to"].as_str().map_or(0, |text| text.split(" or ").count());
+    let prefix = |address: &str| route(&lab, address)["prefix"].as_str().unwrap_or("-").to_owned();
+    let ways = |address: &str| ways(&route(&lab, address));
     let several = ["203.0.113.129", "10.0.0.1", FAR[1]];
     assert_eq!(several.map(ways), [2; 3]);
     assert_eq!(prefix(FAR[0]), "203.0.113.0/25");
@@ -195,7 +201,7 @@ fn routes_that_go_with_an_address() {
     lab.router.ip("route add 203.0.113.0/25 via 192.0.3.2 src 192.0.3.77");
     lab.router.ip("route add 203.0.113.0/24 via 198.51.100.2");
     let process = lab.start("w0 e0 x0", "");
-    let prefix = || lab.ask("routes 203.0.113.1")["routes"][0]["prefix"].as_str().unwrap_or("-").to_owned();
+    let prefix = || route(&lab, "203.0.113.1")["prefix"].as_str().unwrap_or("-").to_owned();
     assert_eq!(prefix(), "203.0.113.0/25");
     lab.router.ip("address del 192.0.3.77/24 dev x0");
     RouterLab::wait_until("the other way", SHORT, || prefix() == "203.0.113.0/24");
