@@ -134,6 +134,7 @@ fn bad_wishes_get_clear_errors() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "to plan for caches takes it minutes")]
 fn what_ports_demand_is_met() {
     let aligned = Demands::xdp_aligned(4_096).expect("a chunk of the kernel's").and(Demands::VHOST_USER);
     for (demands, stride) in [(aligned, Some(4_096)), (Demands::XDP_UNALIGNED.and(Demands::MEMIF), None)] {
