@@ -1,10 +1,10 @@
 //! Packets on their way from one lane to another: all arrive, in order, and what is left inside is freed.
 
-use crate::common::{KINDS, pool, take_all};
+use crate::common::{KINDS, pool, take_all, times};
 use std::collections::HashSet;
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, PoolKind, channel};
 
-const PACKETS: usize = 20_000;
+const PACKETS: usize = if cfg!(miri) { 500 } else { 20_000 };
 
 #[test]
 fn a_channel_carries_packets_to_another_lane() {
@@ -57,7 +57,9 @@ fn a_channel_carries_bursts_of_any_size_in_order() {
     let (mut sender, mut receiver) = channel(256).expect("a power of two");
     let (mut stamped, mut next) = (0_u32, 0_u32);
     let mut burst = Burst::with_limit(BURST_CAPACITY);
-    for (sent, limit) in [(1, 33), (31, 1), (33, 64), (200, 7), (256, 256), (97, 32), (64, 65)].repeat(9) {
+    for (sent, limit) in
+        [(1, 33), (31, 1), (33, 64), (200, 7), (256, 256), (97, 32), (64, 65)].repeat(times(9))
+    {
         pool.take_burst(&mut burst, sent);
         for packet in burst.iter_mut() {
             packet.fill(&stamped.to_le_bytes()).expect("fits");
@@ -130,7 +132,7 @@ fn buffers_cross_lanes_under_stress_and_are_all_there_at_the_end() {
         let cache = pool.attach().expect("first attachment");
         let mut burst = Burst::with_limit(32);
         let mut sent = 0;
-        while sent < 100_000 {
+        while sent < 5 * PACKETS {
             pool.take_burst(&mut burst, 32);
             for packet in burst.iter_mut() {
                 let stamp = packet.id().index().to_le_bytes();

@@ -9,6 +9,11 @@ use warmlane_sys::pages::PagePreference;
 pub(crate) const KINDS: [PoolKind; 4] =
     [PoolKind::Depot, PoolKind::Stack, PoolKind::LockFreeStack, PoolKind::Ring];
 
+/// How often a test does something: less often for Miri, to which a packet is a tenth of a second.
+pub(crate) const fn times(count: usize) -> usize {
+    if cfg!(miri) { count.div_ceil(16) } else { count }
+}
+
 pub(crate) fn config(kind: PoolKind, buffers: u32) -> PoolConfig {
     PoolConfig {
         name: format!("test {kind:?}"),

@@ -1,6 +1,6 @@
 //! Who owns a buffer, from the outside: every buffer is in one place, and returns from wherever it was.
 
-use crate::common::{KINDS, config, pool, take_all};
+use crate::common::{KINDS, config, pool, take_all, times};
 use std::collections::HashSet;
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, PoolConfig, PoolKind};
 
@@ -148,7 +148,7 @@ fn chains_over_two_pools_among_plain_packets_are_freed_once() {
             .filter(|(_, attached)| *attached)
             .map(|(pool, _)| pool.attach().expect("first attachment"))
             .collect();
-        for round in 0..20 {
+        for round in 0..times(20) {
             let mut burst = Burst::new();
             for number in 0..6 {
                 let mut packet = pools[number % 2].take().expect("a buffer");
@@ -223,7 +223,7 @@ fn a_pool_outlives_its_handle_while_packets_live() {
         std::thread::spawn(move || drop(packet)).join().expect("no panic");
     }
     // Slots come back: far more pools than there are slots, one after the other.
-    for _ in 0..1_000 {
+    for _ in 0..times(1_000) {
         drop(pool(PoolKind::Depot, 1).take());
     }
 }
