@@ -1,7 +1,7 @@
 //! Ports shared out to lanes, and the lanes started.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use thiserror::Error;
@@ -62,7 +62,7 @@ pub struct Assembly {
     pub(crate) pool: Pool,
     pub(crate) ports: Vec<PortView>,
     /// Names of ports that packets only leave by for the kernel.
-    pub(crate) punts: Vec<String>,
+    pub(crate) punts: Mutex<Vec<String>>,
     pub(crate) lanes: Lanes,
     pub(crate) registry: Arc<Registry>,
     pub(crate) began: Instant,
@@ -125,17 +125,17 @@ impl Assembly {
         }
         lanes.register(&registry);
         pool.register(&registry);
-        Ok(Self { pool, ports: views, punts: Vec::new(), lanes, registry, began: Instant::now() })
+        Ok(Self { pool, ports: views, punts: Mutex::default(), lanes, registry, began: Instant::now() })
     }
 
-    /// Shows these interfaces, too, by which packets leave for the kernel.
-    #[must_use]
-    pub fn with_punts(mut self, punts: &[PortView]) -> Self {
-        for port in punts {
-            port.register(&self.registry);
-        }
-        self.punts = punts.iter().map(|port| port.name.clone()).collect();
-        self
+    /// Shows this interface, too, by which packets leave for the kernel.
+    pub fn add_punt(&self, port: &PortView) {
+        port.register(&self.registry);
+        self.punts().push(port.name.clone());
+    }
+
+    pub(crate) fn punts(&self) -> MutexGuard<'_, Vec<String>> {
+        self.punts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The ports that packets come in and leave by.

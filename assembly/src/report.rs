@@ -167,7 +167,8 @@ impl Report {
     /// Reads all counters; the lanes need not stop for it.
     pub fn of(assembly: &Assembly) -> Self {
         let registry = assembly.registry();
-        let is_punt = |port: &PortReport| assembly.punts.contains(&port.name);
+        let of_punts = assembly.punts().clone();
+        let is_punt = |port: &PortReport| of_punts.contains(&port.name);
         let (punts, ports) = read::ports(registry).into_iter().partition(is_punt);
         Self {
             seconds: assembly.began.elapsed().as_secs_f64(),

@@ -25,15 +25,13 @@ use user_ports::UserPorts;
 use warmlane::assembly::{Assembly, LaneSettings, RunError, SharedCpu, Signals, shared_cpus};
 use warmlane::counters::Labels;
 use warmlane::drivers::common::{Interface, InterfaceName};
-use warmlane::drivers::xdp::{self, Steering, Umem, XdpOptions, XdpPort};
-
+use warmlane::drivers::xdp::{self, Steering, XdpOptions};
 use warmlane::functions::router;
 use warmlane::functions::router::control::{Follower, Server};
 use warmlane::functions::router::datapath::{HoldLimits, Punt};
 use warmlane::functions::router::paths::Path;
 use warmlane::lane::IdlePolicy;
 use warmlane::mem::{Pool, PoolConfig};
-use warmlane::port::PortView;
 use warmlane::sys::random::system_seed;
 
 /// Take over forwarding from the kernel, by the kernel's own routes.
@@ -109,61 +107,52 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let on_user_path: Vec<String> =
         plans.iter().filter(|plan| plan.path == Path::User).map(|plan| plan.interface.clone()).collect();
     let queues = u32::try_from(lane_count).unwrap_or(u32::MAX);
-    let port = |name: &String| XdpOptions {
+    let options = XdpOptions {
         pass_expiring: asked.pass_expiring,
         busy_poll: asked.busy_poll,
         mode: asked.mode.unwrap_or_default(),
         steering: Steering::Transit,
-        ..XdpOptions::new(name)
+        ..XdpOptions::new("")
     };
-    let configs: Vec<XdpOptions> = on_user_path.iter().map(port).collect();
-    for config in &configs {
-        xdp::check(config, queues)?;
+    for name in &on_user_path {
+        xdp::check(&XdpOptions { interface: name.clone(), ..options.clone() }, queues)?;
     }
     check_forwarding()?;
 
     let mut pool = PoolConfig { name: "packets".to_owned(), ..PoolConfig::default() };
-    let receive_queues: Vec<u32> =
-        on_user_path.iter().map(|name| receive_queues(name)).collect::<anyhow::Result<_>>()?;
     // Without lanes nobody takes any.
-    pool.buffers = if configs.is_empty() { NO_PACKETS } else { asked.buffer_count(&receive_queues) };
+    pool.buffers = if on_user_path.is_empty() { NO_PACKETS } else { usual_buffers(&asked, &on_user_path)? };
     let hold_limits = HoldLimits::share(pool.buffers, lane_count, asked.pending_neighbours());
     let pool = Pool::new(&pool)?;
-    let mut follower = Follower::start(&on_user_path, lane_count, system_seed(), &settings)?;
-    reload::check_names(&follower, &settings)?;
+    let spare = user_ports::spare(on_user_path.len());
+    let mut follower = Follower::start(&on_user_path, spare, lane_count, system_seed(), &settings)?;
+    reload::check_names(&follower, &asked, &settings)?;
     let mut server = Server::new(&arguments.socket)?;
-    let punts = punt::open(configs.len(), lane_count, &pool)?;
-    if !configs.is_empty() && arguments.verbose {
+    if !on_user_path.is_empty() && arguments.verbose {
         let (ipv4, ipv6) = follower.fib().route_counts();
         messages::note(format_args!("{ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel"));
     }
 
     // The tables are full: from here on packets come.
-    let umem = Umem::new(&pool)?;
-    let local = follower.local_addresses();
-    let ports: Vec<XdpPort> = configs
-        .iter()
-        .map(|config| Ok(xdp::open(config, queues, &umem, &local)?))
-        .collect::<anyhow::Result<_>>()?;
-    let punt_views: Vec<PortView> = punts.iter().map(punt::PuntInterface::view).collect();
-    let punts = punt::connect(punts, &ports, lane_count);
-    let opened = configs.into_iter().zip(ports).collect();
-    let (user_ports, ports) = UserPorts::new(opened, punts.interfaces, umem, queues)?;
-    user_ports.set_local(&follower)?;
+    let (user_ports, mut of_lanes) = UserPorts::open(&on_user_path, options, lane_count, &pool, &follower)?;
     let idle = if asked.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
     let lane_settings = LaneSettings { lanes: lane_count, cpus: asked.cpus.clone(), idle };
-    let mut outputs = punts.outputs.into_iter();
+    let (ports, punts) = (std::mem::take(&mut of_lanes.ports), std::mem::take(&mut of_lanes.punts));
     let start = || {
         Assembly::start(pool, &lane_settings, ports, |lane| {
             let (routes, hold) = follower.lane(&lane.name, hold_limits)?;
             let forwarder = lane.forwarder(routes, settings.icmp);
-            let punt = Punt::new(punts.entrances.clone());
-            let outputs = outputs.next().unwrap_or_default();
-            Ok(router::pipeline(forwarder, hold, punt, lane.take_ports(), outputs)?)
+            let punt = Punt::new(of_lanes.entrances.clone());
+            let (vacant, outputs) = of_lanes.take();
+            let ports = lane.take_ports().into_iter().chain(vacant).collect();
+            Ok(router::pipeline(forwarder, hold, punt, ports, outputs)?)
         })
     };
     // What lanes touch comes from the network.
-    let assembly = capabilities::without(start)??.with_punts(&punt_views);
+    let assembly = capabilities::without(start)??;
+    for punt in &punts {
+        assembly.add_punt(punt);
+    }
     assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
     let interfaces =
         Interfaces::open(plans, settings.offload_established, follower.view(), assembly.registry())?;
@@ -211,9 +200,14 @@ fn end_with(losses: &[String], ended: anyhow::Result<()>) -> anyhow::Result<()> 
     ended
 }
 
-/// How many queues an interface receives by.
-fn receive_queues(interface: &str) -> anyhow::Result<u32> {
-    Ok(Interface::find(&InterfaceName::new(interface)?)?.receive_queues.unwrap_or(1))
+/// How many packet buffers there are for these interfaces, unless something else is said.
+fn usual_buffers(settings: &settings::Settings, on_user_path: &[String]) -> anyhow::Result<u32> {
+    let queues = |name: &String| {
+        let found = Interface::find(&InterfaceName::new(name)?)?;
+        anyhow::Ok(found.receive_queues.unwrap_or(1))
+    };
+    let receive_queues: Vec<u32> = on_user_path.iter().map(queues).collect::<anyhow::Result<_>>()?;
+    Ok(settings.buffer_count(&receive_queues))
 }
 
 /// The smallest pool.

@@ -21,9 +21,9 @@ fn in_a_guest_with_all_of_them() {
 /// for its neighbour, and on path `xdp` one in a second is the kernel's, so that it checks whether that is there.
 #[track_caller]
 fn check_forwarded(lab: &RouterLab, interface: &str, host: &Namespace, addresses: &[&str]) {
-    let before = lab.forwarded_by_program(interface);
+    let before = lab.forwarded_from(interface);
     RouterLab::check_ping(host, addresses);
-    let after = lab.forwarded_by_program(interface);
+    let after = lab.forwarded_from(interface);
     assert!(
         after >= before + addresses.len() as u64,
         "{interface}: {before}, {after}: {:#}",
@@ -48,7 +48,7 @@ fn check_tunnel(lab: &RouterLab, name: &str) {
     let long = lab.west.run(&format!("ping -n -M do -c 2 -i 0.2 -W 5 -s 1472 {FAR}"));
     assert!(long.text().contains("mtu"), "{}", long.text());
     // What comes in by it begins with no Ethernet header, and is the kernel's.
-    assert_eq!(lab.forwarded_by_program(name), 0);
+    assert_eq!(lab.forwarded_from(name), 0);
     assert_eq!(lab.verify()["equal"], true);
     RouterLab::end(process);
 }

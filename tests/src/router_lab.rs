@@ -174,16 +174,18 @@ impl RouterLab {
         Self::take_redirected(&self.east, "e0");
     }
 
-    /// Packets that the program of an interface has forwarded.
+    /// Packets that the program of an interface has forwarded, or that lanes have received from it.
     ///
     /// # Panics
     /// If the router doesn't say.
     #[track_caller]
-    pub fn forwarded_by_program(&self, interface: &str) -> u64 {
+    pub fn forwarded_from(&self, interface: &str) -> u64 {
         let counters = self.ask("counters");
-        let paths = counters["paths"].as_array().unwrap_or_else(|| panic!("no paths: {counters:#}"));
-        let of_interface = paths.iter().filter(|path| path["interface"] == interface);
-        of_interface.filter_map(|path| path["forwarded"].as_u64()).sum()
+        let of = |list: &str| counters[list].as_array().cloned().unwrap_or_default();
+        let paths = of("paths").into_iter().filter(|path| path["interface"] == interface);
+        let ports = of("ports").into_iter().filter(|port| port["name"] == interface);
+        let by_program = paths.filter_map(|path| path["forwarded"].as_u64());
+        by_program.chain(ports.filter_map(|port| port["received"]["packets"].as_u64())).sum()
     }
 
     /// Gives the host in the east an address in a network of its own of each family, to which nobody has a route yet; returns

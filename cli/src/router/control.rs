@@ -28,8 +28,8 @@ impl Control<'_> {
             messages::complain(format_args!("what is the box's own can't be left with the kernel: {error}"));
         }
         self.user_ports.collect();
-        self.running.interfaces.follow(&self.running.now, follower, &mut self.user_ports, changed);
-        let mut host = self.running.with(assembly);
+        self.running.interfaces.follow(&self.running.now, follower, &mut self.user_ports, assembly, changed);
+        let mut host = self.running.with(&mut self.user_ports, assembly);
         if self.signals.take_reload() {
             match host.reload(follower) {
                 Ok(changed) if changed.is_empty() => messages::note("read again, nothing is different"),

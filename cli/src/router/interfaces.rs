@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use warmlane::assembly::Assembly;
 use warmlane::counters::Registry;
 use warmlane::functions::router::control::kernel::View;
 use warmlane::functions::router::control::{Follower, Reference};
@@ -90,6 +91,7 @@ impl Interfaces {
         settings: &Settings,
         follower: &mut Follower,
         user_ports: &mut UserPorts,
+        assembly: &Assembly,
         changed: bool,
     ) {
         self.paths.follow(follower.view(), changed);
@@ -106,7 +108,7 @@ impl Interfaces {
             {
                 let again = match plan.path {
                     Path::User => {
-                        let taken = user_ports.take_again(&link, follower, &self.registry);
+                        let taken = user_ports.add(&link.name, follower, assembly);
                         taken.map(|()| Plan { link: link.index, ..plan })
                     }
                     Path::Xdp | Path::Tc => self.take_again(&link.name, settings, follower.view()),
@@ -164,12 +166,14 @@ impl Interfaces {
     /// Goes on with the interfaces and paths of new settings: says what is different then, a sentence each.
     ///
     /// # Errors
-    /// An interface can't be taken, and nothing is different; or it could only be with other lanes.
+    /// An interface can't be taken, and nothing is different.
     pub(super) fn reload(
         &mut self,
         now: &Settings,
         new: &Settings,
-        view: &View,
+        follower: &mut Follower,
+        user_ports: &mut UserPorts,
+        assembly: &Assembly,
     ) -> anyhow::Result<Vec<String>> {
         let known = |name: &String| self.plans.iter().find(|plan| plan.interface == *name);
         let mut changed = Vec::new();
@@ -186,13 +190,7 @@ impl Interfaces {
                 || planned.iter().any(|new| new.interface == plan.interface)
         };
         let closed: Vec<Plan> = self.plans.iter().filter(is_closed).cloned().collect();
-        if let Some(plan) = planned.iter().chain(&closed).find(|plan| plan.path == Path::User) {
-            bail!(
-                "the router has to be started again for interface '{}', as its path is, or would be, user",
-                plan.interface
-            );
-        }
-        self.change(&planned, &closed, view)?;
+        self.replace(&planned, &closed, follower, user_ports, assembly)?;
         let sentence = |new: &Plan| {
             let before = closed.iter().find(|plan| plan.interface == new.interface);
             let before = before.map_or("is new".to_owned(), |plan| format!("was on path {}", plan.path));
@@ -204,7 +202,56 @@ impl Interfaces {
         let plan =
             |name: &String| planned.iter().chain(&self.plans).find(|plan| plan.interface == *name).cloned();
         self.plans = new.interfaces.iter().filter_map(plan).collect();
+        self.gone.retain(|name| new.interfaces.contains(name));
         Ok(said)
+    }
+
+    /// Puts interfaces on paths, all or none, and takes others away; who is in both lists moves.
+    fn replace(
+        &mut self,
+        opened: &[Plan],
+        closed: &[Plan],
+        follower: &mut Follower,
+        user_ports: &mut UserPorts,
+        assembly: &Assembly,
+    ) -> anyhow::Result<()> {
+        // What moves from lanes leaves them first, as what it moves to may need its place in the driver; what moves to them has left that
+        // place by then. Those that leave for good come last, for that can't fail, unless others need their ports.
+        let (to_lanes, to_kernel): (Vec<&Plan>, Vec<&Plan>) =
+            opened.iter().partition(|plan| plan.path == Path::User);
+        let from_lanes = closed.iter().filter(|plan| plan.path == Path::User);
+        let is_crowded = to_lanes.len() > user_ports.vacant();
+        let goes_first =
+            |plan: &&Plan| is_crowded || to_kernel.iter().any(|other| other.interface == plan.interface);
+        let (moving, leaving): (Vec<&Plan>, Vec<&Plan>) = from_lanes.partition(goes_first);
+        for plan in &moving {
+            user_ports.remove(&plan.interface, follower, &self.registry);
+        }
+        let mut undo = Undo { moving, ..Undo::default() };
+        let result = self.change(opened, closed, follower.view()).and_then(|()| {
+            undo.is_changed = true;
+            for plan in &to_lanes {
+                let added = user_ports.add(&plan.interface, follower, assembly);
+                added.with_context(|| format!("interface '{}' can't come to path user", plan.interface))?;
+                undo.added.push(plan);
+            }
+            Ok(())
+        });
+        if let Err(error) = result {
+            for plan in undo.added {
+                user_ports.remove(&plan.interface, follower, &self.registry);
+            }
+            let back = undo.is_changed.then(|| self.change(closed, opened, follower.view()));
+            let again = undo.moving.iter().map(|plan| user_ports.add(&plan.interface, follower, assembly));
+            for failure in back.into_iter().chain(again).filter_map(Result::err) {
+                messages::complain(format_args!("what changed could not all be undone: {failure:#}"));
+            }
+            return Err(error);
+        }
+        for plan in leaving {
+            user_ports.remove(&plan.interface, follower, &self.registry);
+        }
+        Ok(())
     }
 
     fn change(&mut self, opened: &[Plan], closed: &[Plan], view: &View) -> anyhow::Result<()> {
@@ -213,6 +260,17 @@ impl Interfaces {
         }
         Ok(())
     }
+}
+
+/// What has been done so far of what is to be done as a whole.
+#[derive(Default)]
+struct Undo<'a> {
+    /// Those that have left lanes for the kernel.
+    moving: Vec<&'a Plan>,
+    /// Paths in the kernel are others.
+    is_changed: bool,
+    /// Those that lanes have got.
+    added: Vec<&'a Plan>,
 }
 
 fn went_away(interface: &str) -> String {

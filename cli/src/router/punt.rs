@@ -6,37 +6,32 @@ use std::fs;
 use warmlane::drivers::kernel::tap::{self, TapOptions};
 use warmlane::drivers::xdp::{Reentry, XdpPort};
 use warmlane::functions::router::datapath::Entrance;
-use warmlane::lane::Output;
 use warmlane::mem::Pool;
-use warmlane::port::PortView;
-use warmlane::port::TransmitQueue;
+use warmlane::port::Port;
 use warmlane::wire::MacAddress;
 
 /// Their names: the kernel puts a number in.
 const NAME: &str = "warmlane%d";
 
-/// A TAP interface for the packets of one port, with a queue for each lane.
+/// A TAP interface for the packets of one port.
 pub(super) struct PuntInterface {
     name: String,
     mac: MacAddress,
-    view: PortView,
-    queues: Vec<Box<dyn TransmitQueue>>,
-}
-
-/// Makes one for each port.
-pub(super) fn open(ports: usize, lanes: usize, pool: &Pool) -> anyhow::Result<Vec<PuntInterface>> {
-    (0..ports).map(|_| PuntInterface::open(lanes, pool)).collect()
+    /// What leads packets back to the interface that they came in by.
+    reentry: Option<Reentry>,
 }
 
 impl PuntInterface {
-    fn open(lanes: usize, pool: &Pool) -> anyhow::Result<Self> {
+    /// Makes one, with a queue for each lane.
+    pub(super) fn open(lanes: usize, pool: &Pool) -> anyhow::Result<(Self, Port)> {
         let config =
             TapOptions { interface: Some(NAME.to_owned()), offloads: false, ..TapOptions::default() };
         let queues = u16::try_from(lanes).unwrap_or(u16::MAX);
-        let port =
+        let mut port =
             tap::open(&config, queues, pool).context("the interface by which the kernel gets packets")?;
-        let view = port.view();
-        let name = port.name;
+        // What the kernel would send by it is nobody's.
+        port.receive.clear();
+        let name = port.name.clone();
         let set = |parameter: String, value: &str| {
             // A kernel without IPv6 has no such file.
             let _ = fs::write(format!("/proc/sys/net/{parameter}"), value);
@@ -49,56 +44,41 @@ impl PuntInterface {
         set(format!("ipv6/conf/{name}/forwarding"), "1");
         let address = fs::read_to_string(format!("/sys/class/net/{name}/address")).unwrap_or_default();
         let mac = address.trim().parse().with_context(|| format!("the address of interface {name}"))?;
-        Ok(Self { name, mac, view, queues: port.transmit })
+        Ok((Self { name, mac, reentry: None }, port))
     }
 
-    /// What stays readable of it.
-    pub(super) fn view(&self) -> PortView {
-        self.view.clone()
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
-}
 
-/// What leads punted packets back to the ports that they came in by.
-pub(super) struct Punts {
-    /// By port.
-    pub(super) entrances: Vec<Entrance>,
-    /// The interface of each port, and what leads packets back, to be kept as long as they are to go that way.
-    pub(super) interfaces: Vec<(String, Option<Reentry>)>,
-    /// By lane, and then by port.
-    pub(super) outputs: Vec<Vec<(String, Output)>>,
-}
+    /// Leads nothing back any more.
+    pub(super) fn disconnect(&mut self) {
+        self.reentry = None;
+    }
 
-/// Connects the interfaces with the ports.
-pub(super) fn connect(interfaces: Vec<PuntInterface>, ports: &[XdpPort], lanes: usize) -> Punts {
-    let mut outputs: Vec<Vec<(String, Output)>> = (0..lanes).map(|_| Vec::new()).collect();
-    let mut entrances = Vec::new();
-    let mut kept = Vec::new();
-    for (interface, port) in interfaces.into_iter().zip(ports) {
-        let name = &port.port.name;
-        let (reentry, entrance) = match reentry(&interface.name, port) {
-            Ok(reentry) => (Some(reentry), Entrance::Port),
-            Err(reason) => {
-                messages::note(format_args!(
-                    "what only the kernel can forward of interface '{name}' reaches it by {} ({reason}): rules and filters of the kernel's that look at the interface don't see '{name}', and packets of VRFs and of such rules are dropped instead; Linux 6.6 and native XDP avoid that",
-                    interface.name
-                ));
-                (None, Entrance::Other(interface.mac))
+    /// Leads what the kernel gets by it back into a port, if that can be; says if not.
+    pub(super) fn connect(&mut self, port: &XdpPort) -> Entrance {
+        match self.lead_to(port) {
+            Ok(reentry) => {
+                self.reentry = Some(reentry);
+                Entrance::Port
             }
-        };
-        entrances.push(entrance);
-        kept.push((interface.name.clone(), reentry));
-        for (outputs, queue) in outputs.iter_mut().zip(interface.queues) {
-            outputs.push((interface.name.clone(), queue.into()));
+            Err(reason) => {
+                let (name, own) = (&port.port.name, &self.name);
+                messages::note(format_args!(
+                    "what only the kernel can forward of interface '{name}' reaches it by {own} ({reason}): rules and filters of the kernel's that look at the interface don't see '{name}', and packets of VRFs and of such rules are dropped instead; Linux 6.6 and native XDP avoid that"
+                ));
+                Entrance::Other(self.mac)
+            }
         }
     }
-    Punts { entrances, interfaces: kept, outputs }
-}
 
-/// Leads what the kernel gets by an interface of ours back into a port, or says why that can't be.
-pub(super) fn reentry(from: &str, port: &XdpPort) -> Result<Reentry, String> {
-    if port.monitor.obtained.native {
-        Reentry::new(from, &port.port.name).map_err(|error| error.to_string())
-    } else {
-        Err("its XDP program is in generic mode".to_owned())
+    fn lead_to(&self, port: &XdpPort) -> Result<Reentry, String> {
+        if port.monitor.obtained.native {
+            Reentry::new(&self.name, &port.port.name).map_err(|error| error.to_string())
+        } else {
+            Err("its XDP program is in generic mode".to_owned())
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::Arguments;
 use super::interfaces::Interfaces;
 use super::service;
 use super::settings::Settings;
+use super::user_ports::UserPorts;
 use anyhow::bail;
 use serde_json::Value;
 use warmlane::assembly::{Assembly, Report};
@@ -18,22 +19,31 @@ pub(super) struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    /// Together with what is counted.
-    pub(super) fn with<'b>(&'b mut self, assembly: &'b Assembly) -> RunningHost<'a, 'b> {
-        RunningHost { running: self, assembly }
+    /// Together with what lanes have, and what is counted.
+    pub(super) fn with<'b>(
+        &'b mut self,
+        user_ports: &'b mut UserPorts,
+        assembly: &'b Assembly,
+    ) -> RunningHost<'a, 'b> {
+        RunningHost { running: self, user_ports, assembly }
     }
 
-    fn reload(&mut self, follower: &mut Follower) -> anyhow::Result<Vec<String>> {
+    fn reload(
+        &mut self,
+        follower: &mut Follower,
+        user_ports: &mut UserPorts,
+        assembly: &Assembly,
+    ) -> anyhow::Result<Vec<String>> {
         let Some(file) = &self.arguments.config else {
             bail!("there is nothing to read again: the router was started without --config");
         };
         let new = self.arguments.settings.with_file(Some(file))?;
         let settings = new.changeable()?;
-        check_names(follower, &settings)?;
+        check_names(follower, &new, &settings)?;
         let mut changed = self.now.changes(&new)?;
         // First what holds for packets, or interfaces that come would begin with what held before: bypassing netfilter, say.
         follower.set(&settings)?;
-        match self.interfaces.reload(&self.now, &new, follower.view()) {
+        match self.interfaces.reload(&self.now, &new, follower, user_ports, assembly) {
             Ok(of_interfaces) => changed.extend(of_interfaces),
             Err(error) => {
                 follower.set(&self.now.changeable()?)?;
@@ -45,9 +55,14 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Refuses settings for interfaces that the router doesn't have.
-pub(super) fn check_names(follower: &Follower, settings: &RouterSettings) -> anyhow::Result<()> {
-    match settings.source_checks.names().find(|name| !follower.knows(name)) {
+/// Refuses settings for interfaces that the router doesn't have, and isn't to get.
+pub(super) fn check_names(
+    follower: &Follower,
+    asked: &Settings,
+    settings: &RouterSettings,
+) -> anyhow::Result<()> {
+    let is_known = |name: &str| follower.knows(name) || asked.interfaces.iter().any(|known| known == name);
+    match settings.source_checks.names().find(|name| !is_known(name)) {
         Some(name) => bail!(
             "urpf names '{name}', which is neither an interface of this router nor a VLAN on one: `ip link` lists them"
         ),
@@ -58,6 +73,7 @@ pub(super) fn check_names(follower: &Follower, settings: &RouterSettings) -> any
 /// What the control socket asks of the program.
 pub(super) struct RunningHost<'a, 'b> {
     running: &'b mut Running<'a>,
+    user_ports: &'b mut UserPorts,
     assembly: &'b Assembly,
 }
 
@@ -79,7 +95,8 @@ impl Host for RunningHost<'_, '_> {
     }
 
     fn reload(&mut self, follower: &mut Follower) -> Result<Vec<String>, String> {
-        let reloaded = service::reloading(|| self.running.reload(follower));
+        let Self { running, user_ports, assembly } = self;
+        let reloaded = service::reloading(|| running.reload(follower, user_ports, assembly));
         reloaded.map_err(|error| format!("nothing was changed: {error:#}"))
     }
 }

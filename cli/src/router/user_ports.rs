@@ -1,102 +1,252 @@
-//! The ports of the user path, which are opened again where an interface is made again.
+//! The ports of the user path. Interfaces come to them and leave them while lanes run.
 
-use super::punt;
+use super::punt::PuntInterface;
 use anyhow::{Context as _, bail};
 use std::sync::Arc;
+use warmlane::assembly::{Assembly, share_out};
 use warmlane::counters::Registry;
 use warmlane::drivers::common::{Interface, InterfaceName, LocalSink as _};
-use warmlane::drivers::xdp::{self, LeftFamilies, LocalFilter, Reentry, Umem, XdpOptions, XdpPort};
+use warmlane::drivers::xdp::{self, LeftFamilies, LocalFilter, Umem, XdpOptions, XdpPort};
 use warmlane::functions::router::control::Follower;
-use warmlane::functions::router::control::kernel::Link;
-use warmlane::port::Port;
+use warmlane::functions::router::datapath::{Entrance, Entrances};
+use warmlane::lane::{LanePort, Output};
+use warmlane::mem::Pool;
 use warmlane::port::replaceable::{self, Replacer};
+use warmlane::port::{Port, PortView};
+
+/// Ports for interfaces that come later, besides those that others leave.
+const SPARE: usize = 8;
+
+/// How many ports there are for interfaces that come later, if there are lanes.
+pub(super) const fn spare(on_user_path: usize) -> usize {
+    if on_user_path == 0 { 0 } else { SPARE }
+}
 
 /// All of them.
 pub(super) struct UserPorts {
-    ports: Vec<UserPort>,
+    /// By the port's number.
+    places: Vec<Place>,
+    /// What is the same for all.
+    options: XdpOptions,
+    entrances: Entrances,
     umem: Umem,
-    /// How many queues to send by each has at least.
-    queues: u32,
+    pool: Pool,
+    /// Lanes: each port has a queue to send by for each.
+    lanes: usize,
 }
 
-/// One, without its queues, which lanes have.
-struct UserPort {
-    options: XdpOptions,
-    filter: LocalFilter,
+/// A port that an interface can have.
+struct Place {
     replacer: Replacer,
-    /// By which interface the kernel gets its packets, and what leads them back to it.
-    punt: String,
-    reentry: Option<Reentry>,
+    /// Of what leads to the kernel.
+    punt_replacer: Replacer,
+    taken: Option<Taken>,
+}
+
+/// What an interface has of it, without queues, which lanes have.
+struct Taken {
+    interface: String,
+    filter: LocalFilter,
+    punt: PuntInterface,
+}
+
+/// What lanes have of them.
+pub(super) struct OfLanes {
+    /// Ports of interfaces.
+    pub(super) ports: Vec<Port>,
+    /// Those of the kernel's entrances.
+    pub(super) punts: Vec<PortView>,
+    pub(super) entrances: Entrances,
+    /// By lane: ports behind those.
+    vacant: Vec<Vec<LanePort>>,
+    /// By lane, and then by port: ways to the kernel.
+    outputs: Vec<Vec<(String, Output)>>,
+}
+
+impl OfLanes {
+    /// What the next lane has besides the ports of interfaces: vacant ports, and ways to the kernel.
+    pub(super) fn take(&mut self) -> (Vec<LanePort>, Vec<(String, Output)>) {
+        if self.vacant.is_empty() {
+            Default::default()
+        } else {
+            (self.vacant.remove(0), self.outputs.remove(0))
+        }
+    }
 }
 
 impl UserPorts {
-    /// Of ports that were just opened with these options, in their order; `punts` are the interfaces by which the kernel gets their packets.
-    pub(super) fn new(
-        opened: Vec<(XdpOptions, XdpPort)>,
-        punts: Vec<(String, Option<Reentry>)>,
-        umem: Umem,
-        queues: u32,
-    ) -> anyhow::Result<(Self, Vec<Port>)> {
-        let (mut ports, mut of_lanes) = (Vec::new(), Vec::new());
-        for ((options, XdpPort { port, monitor }), (punt, reentry)) in opened.into_iter().zip(punts) {
-            let (port, replacer) = replaceable::wrap(port)?;
-            of_lanes.push(port);
-            ports.push(UserPort { options, filter: monitor.local, replacer, punt, reentry });
+    /// Opens ports of these interfaces, and some vacant ones; `options` are for all of them.
+    pub(super) fn open(
+        interfaces: &[String],
+        options: XdpOptions,
+        lanes: usize,
+        pool: &Pool,
+        follower: &Follower,
+    ) -> anyhow::Result<(Self, OfLanes)> {
+        // All that can be refused comes before the first packet.
+        let punts: Vec<_> =
+            interfaces.iter().map(|_| PuntInterface::open(lanes, pool)).collect::<anyhow::Result<_>>()?;
+        let (umem, count) = (Umem::new(pool)?, interfaces.len() + spare(interfaces.len()));
+        let entrances = Entrances::new(count);
+        let mut all = Self {
+            places: Vec::new(),
+            options,
+            entrances: entrances.clone(),
+            umem,
+            pool: pool.clone(),
+            lanes,
+        };
+        let (mut ports, mut vacant, mut of_punts, mut views) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (number, (interface, (mut punt, punt_port))) in interfaces.iter().zip(punts).enumerate() {
+            let XdpPort { port, monitor } = {
+                let opened = all.open_one(interface, follower)?;
+                entrances.set(number, punt.connect(&opened));
+                opened
+            };
+            views.push(punt_port.view());
+            let ((port, replacer), (punt_port, punt_replacer)) =
+                (replaceable::wrap(port)?, replaceable::wrap(punt_port)?);
+            ports.push(port);
+            of_punts.push(punt_port);
+            let taken = Taken { interface: interface.clone(), filter: monitor.local, punt };
+            all.places.push(Place { replacer, punt_replacer, taken: Some(taken) });
         }
-        Ok((Self { ports, umem, queues }, of_lanes))
+        for number in interfaces.len()..count {
+            let (port, replacer) =
+                replaceable::wrap(replaceable::vacant(format!("vacant{number}"), "xdp", lanes))?;
+            let mut punt_port = replaceable::vacant(format!("vacant{number}-kernel"), "tap", lanes);
+            punt_port.receive.clear();
+            let (punt_port, punt_replacer) = replaceable::wrap(punt_port)?;
+            vacant.push(port);
+            of_punts.push(punt_port);
+            all.places.push(Place { replacer, punt_replacer, taken: None });
+        }
+        all.set_local(follower)?;
+        let outputs = share_out(of_punts, lanes)?.into_iter().map(outputs).collect();
+        let of_lanes = OfLanes { ports, punts: views, entrances, vacant: share_out(vacant, lanes)?, outputs };
+        Ok((all, of_lanes))
+    }
+
+    fn options_of(&self, interface: &str) -> XdpOptions {
+        XdpOptions { interface: interface.to_owned(), ..self.options.clone() }
+    }
+
+    fn open_one(&self, interface: &str, follower: &Follower) -> anyhow::Result<XdpPort> {
+        let queues = u32::try_from(self.lanes).unwrap_or(u32::MAX);
+        Ok(xdp::open(&self.options_of(interface), queues, &self.umem, &follower.local_addresses())?)
     }
 
     /// Tells each port's program what is the kernel's own.
     pub(super) fn set_local(&self, follower: &Follower) -> std::io::Result<()> {
         let addresses = follower.local_addresses();
-        for UserPort { options, filter, .. } in &self.ports {
-            let name = &options.interface;
+        for Taken { interface, filter, .. } in self.places.iter().filter_map(|place| place.taken.as_ref()) {
             filter.set_addresses(&addresses)?;
-            let [ipv4, ipv6] = [false, true].map(|is_ipv6| follower.is_left(name, is_ipv6));
-            filter.set_own(follower.local_mac(name), LeftFamilies { ipv4, ipv6 })?;
+            let [ipv4, ipv6] = [false, true].map(|is_ipv6| follower.is_left(interface, is_ipv6));
+            filter.set_own(follower.local_mac(interface), LeftFamilies { ipv4, ipv6 })?;
         }
         Ok(())
     }
 
     /// Closes what lanes have given back.
     pub(super) fn collect(&mut self) {
-        self.ports.iter_mut().for_each(|port| port.replacer.collect());
+        for place in &mut self.places {
+            place.replacer.collect();
+            place.punt_replacer.collect();
+        }
     }
 
-    /// Opens a port again, whose interface was made again, and lets lanes go on with it.
+    /// How many ports have no interface.
+    pub(super) fn vacant(&self) -> usize {
+        self.places.iter().filter(|place| place.taken.is_none()).count()
+    }
+
+    /// Lets lanes forward by an interface: one that is new, or was made again.
     ///
     /// # Errors
-    /// It can't be as it was; its packets stay with the kernel.
-    pub(super) fn take_again(
+    /// It can't be; its packets stay with the kernel.
+    pub(super) fn add(
         &mut self,
-        link: &Link,
+        interface: &str,
         follower: &mut Follower,
-        registry: &Arc<Registry>,
+        assembly: &Assembly,
     ) -> anyhow::Result<()> {
-        let Self { ports, umem, queues } = self;
-        let port = ports.iter_mut().find(|port| port.options.interface == link.name);
-        let port = port.context("it has never been a port")?;
-        xdp::check(&port.options, *queues)?;
-        // Those of the last time lead to nowhere, and stand in the way.
-        let had_reentry = port.reentry.take().is_some();
-        let opened = xdp::open(&port.options, *queues, umem, &follower.local_addresses())?;
-        if !port.replacer.fits(&opened.port) {
+        if self.places.is_empty() {
             bail!(
-                "it has another number of queues than before, for which the router has to be started again"
+                "there are no lanes, as no interface was on path user, for which the router has to be started again"
             );
         }
-        if had_reentry {
-            let reentry = punt::reentry(&port.punt, &opened).map_err(anyhow::Error::msg);
-            port.reentry = Some(reentry.context(
-                "what only the kernel can forward can't be led back to it, for which the router has to be started again",
-            )?);
+        let had_it = |place: &Place| place.taken.as_ref().is_some_and(|taken| taken.interface == interface);
+        let number = self.places.iter().position(had_it);
+        let number = number.or_else(|| self.places.iter().position(|place| place.taken.is_none()));
+        let number = number.with_context(|| {
+            format!(
+                "lanes have {} ports, all of which have interfaces: the router has to be started again",
+                self.places.len()
+            )
+        })?;
+        let queues = u32::try_from(self.lanes).unwrap_or(u32::MAX);
+        xdp::check(&self.options_of(interface), queues)?;
+        if let Some(taken) = &mut self.places[number].taken {
+            // It leads to an interface that is no more, and stands in the way.
+            taken.punt.disconnect();
         }
-        let mtu = Interface::find(&InterfaceName::new(&link.name)?)?.mtu;
-        follower.set_port(&link.name, link.index, mtu);
-        opened.port.view().register(registry);
-        port.filter = opened.monitor.local;
-        port.replacer.replace(opened.port);
+        let opened = self.open_one(interface, follower)?;
+        let link = Interface::find(&InterfaceName::new(interface)?)?;
+        let place = &mut self.places[number];
+        if !place.replacer.fits(&opened.port, self.lanes) {
+            bail!("it has fewer queues to send by than there are lanes");
+        }
+        let mut punt = if let Some(taken) = place.taken.take() {
+            taken.punt
+        } else {
+            let (punt, port) = PuntInterface::open(self.lanes, &self.pool)?;
+            assembly.add_punt(&port.view());
+            place.punt_replacer.send_by(port.transmit);
+            punt
+        };
+        self.entrances.set(number, punt.connect(&opened));
+        opened.port.view().register(assembly.registry());
+        let XdpPort { port, monitor } = opened;
+        place.taken = Some(Taken { interface: interface.to_owned(), filter: monitor.local, punt });
+        // Packets find what they need: first a queue to leave by, then routes that lead there, and only then they come.
+        place.replacer.send_by(port.transmit);
+        follower.set_port(number, interface, link.index, link.mtu);
+        place.replacer.receive_by(port.receive);
         self.set_local(follower)?;
         Ok(())
     }
+
+    /// Gives an interface back to the kernel. What lanes have of its packets they forward yet.
+    pub(super) fn remove(&mut self, interface: &str, follower: &mut Follower, registry: &Arc<Registry>) {
+        let has_it =
+            |place: &&mut Place| place.taken.as_ref().is_some_and(|taken| taken.interface == interface);
+        let Some((number, place)) = self.places.iter_mut().enumerate().find(|(_, place)| has_it(place))
+        else {
+            return;
+        };
+        let Some(Taken { interface, filter, mut punt }) = place.taken.take() else { return };
+        // If the interface is gone, nothing comes any more in any case.
+        let _ = filter.set_own(follower.local_mac(&interface), LeftFamilies { ipv4: true, ipv6: true });
+        place.replacer.receive_by(Vec::new());
+        place.replacer.settle();
+        follower.leave_port(number);
+        // What is on its way there nevertheless is counted as the interface's.
+        let vacant = |name: &str, driver| {
+            let port = replaceable::vacant(name, driver, self.lanes);
+            port.view().register(registry);
+            port.transmit
+        };
+        place.replacer.send_by(vacant(&interface, "xdp"));
+        place.punt_replacer.send_by(vacant(punt.name(), "tap"));
+        place.replacer.settle();
+        place.punt_replacer.settle();
+        punt.disconnect();
+        self.entrances.set(number, Entrance::Port);
+    }
+}
+
+/// A lane's ways to the kernel.
+fn outputs(ports: Vec<LanePort>) -> Vec<(String, Output)> {
+    ports.into_iter().filter_map(|port| Some((port.name, Output::from(port.transmit?)))).collect()
 }

@@ -217,6 +217,8 @@ impl PipelineBuilder {
             has_polled: slots.iter().any(|slot| slot.is_polled),
             has_inner,
             waiting: 0,
+            // Inputs go from one to the other while the lane runs, where nothing is to be allocated.
+            vacant: Vec::with_capacity(sources.len()),
             sources,
             slots,
             lines,

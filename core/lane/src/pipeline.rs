@@ -55,6 +55,13 @@ pub(crate) struct Slot {
     pub(crate) counters: StageCounters,
 }
 
+/// What may be expected of an input.
+enum State {
+    Open,
+    Vacant,
+    Ended,
+}
+
 /// Inputs, stages and outputs that one lane works: receive, process, transmit.
 ///
 /// What a queue doesn't take at once waits in front of it, up to a burst of 256 packets; what comes on top is dropped and
@@ -67,6 +74,8 @@ pub(crate) struct Slot {
 /// left then is counted as [`LaneDrop::Unsent`].
 pub struct Pipeline {
     pub(crate) sources: Vec<Source>,
+    /// Inputs that have nothing to receive from at present: they are looked at only now and then.
+    pub(crate) vacant: Vec<Source>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) lines: Vec<Line>,
     pub(crate) graph: Arc<Graph>,
@@ -264,18 +273,8 @@ impl Pipeline {
     /// Looks for queues that have ended or broken, and flushes. `true`: there is nothing left to do, ever.
     #[cold]
     pub(crate) fn check(&mut self) -> bool {
-        let (graph, drops, is_stopping) = (&self.graph, &self.drops, self.is_stopping);
-        self.sources.retain(|source| match &source.input {
-            Input::Channel(channel) => !channel.is_finished(),
-            Input::Queue(queue) => match queue.status() {
-                QueueStatus::Running => !is_stopping,
-                QueueStatus::Finished => false,
-                QueueStatus::Failed(sentence) => {
-                    graph.fail(Node::Input(source.node), sentence);
-                    false
-                }
-            },
-        });
+        self.check_sources();
+        let (graph, drops) = (&self.graph, &self.drops);
         // The outputs' lines, in their order; those behind lead to stages.
         for (index, line) in self.lines.iter_mut().enumerate().take(graph.outputs.len()) {
             line.is_unflushed = false;
@@ -288,7 +287,7 @@ impl Pipeline {
                 End::Channel(channel) if channel.is_disconnected() => QueueStatus::Finished,
                 End::Channel(_) | End::Stage { .. } | End::Kept | End::Closed(_) => continue,
             };
-            if status == QueueStatus::Running {
+            if matches!(status, QueueStatus::Running | QueueStatus::Vacant) {
                 continue;
             }
             if let QueueStatus::Failed(sentence) = &status {
@@ -314,8 +313,51 @@ impl Pipeline {
         self.is_finished()
     }
 
+    /// Leaves inputs that have ended, and sorts the others by whether something can come in there.
+    fn check_sources(&mut self) {
+        for source in &mut self.vacant {
+            if let Input::Queue(queue) = &mut source.input {
+                // It looks whether there is something now. What that brings is for the next poll.
+                queue.receive(&mut self.burst);
+            }
+        }
+        let (mut index, seen) = (0, self.vacant.len());
+        while index < self.sources.len() {
+            match self.state_of(&self.sources[index]) {
+                State::Open => index += 1,
+                State::Vacant => self.vacant.push(self.sources.swap_remove(index)),
+                State::Ended => drop(self.sources.swap_remove(index)),
+            }
+        }
+        for index in (0..seen).rev() {
+            match self.state_of(&self.vacant[index]) {
+                State::Open => self.sources.push(self.vacant.swap_remove(index)),
+                State::Vacant => {}
+                State::Ended => drop(self.vacant.swap_remove(index)),
+            }
+        }
+    }
+
+    fn state_of(&self, source: &Source) -> State {
+        match &source.input {
+            Input::Channel(channel) if channel.is_finished() => State::Ended,
+            Input::Channel(_) => State::Open,
+            Input::Queue(queue) => match queue.status() {
+                QueueStatus::Running | QueueStatus::Vacant if self.is_stopping => State::Ended,
+                QueueStatus::Running => State::Open,
+                QueueStatus::Vacant => State::Vacant,
+                QueueStatus::Finished => State::Ended,
+                QueueStatus::Failed(sentence) => {
+                    self.graph.fail(Node::Input(source.node), sentence);
+                    State::Ended
+                }
+            },
+        }
+    }
+
     pub(crate) fn is_finished(&self) -> bool {
         self.sources.is_empty()
+            && self.vacant.is_empty()
             && self.lines.iter().all(|line| line.burst.is_empty() && !line.is_holding())
             && self.slots.iter().all(|slot| slot.stage.is_done())
     }
@@ -330,7 +372,7 @@ impl Pipeline {
         let is_unflushed = self.lines.iter().any(|line| line.is_unflushed);
         let checks = is_unflushed
             || self.is_stopping
-            || self.sources.is_empty()
+            || self.sources.is_empty() && self.vacant.is_empty()
             || self.idle.is_multiple_of(POLLS_PER_CHECK);
         if checks && self.check() { Poll::Finished } else { Poll::Idle }
     }

@@ -12,6 +12,8 @@ use crate::offloads::TransmitOffloads;
 pub enum QueueStatus {
     /// It can.
     Running,
+    /// It has nothing to move packets by at present, and may have later: worth asking now and then.
+    Vacant,
     /// It came to its regular end: the file is read, the count is reached, the other side closed.
     Finished,
     /// It broke, and why: a sentence that names the thing and the remedy.

@@ -1,18 +1,24 @@
-//! Ports whose queues can be replaced while lanes have them, as those of an interface that is deleted and made again.
+//! Ports whose queues can be replaced while lanes have them: those of an interface that is deleted and made again, or that comes or goes.
 //!
-//! A lane keeps the queue that it was started with. Behind it stands another one, which [`Replacer::replace`] changes: the lane takes the new
-//! one at its next poll without packets, or as it flushes, and gives the old one back, for to close it may take long.
+//! A lane keeps the queue that it was started with. Behind it stands another one, which a [`Replacer`] changes: the lane takes the new
+//! one at its next poll without packets, or as it flushes, and gives the old one back, for to close it may take long. Where there is
+//! no interface, nothing stands behind it ([`QueueStatus::Vacant`]).
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use warmlane_mem::Burst;
 use warmlane_sync::mailbox::{Receiver, Sender, mailbox};
 use warmlane_sync::ring::RingError;
 
-use crate::port::Port;
+use crate::port::{Capabilities, Port};
 use crate::queue::{QueueStatus, ReceiveQueue, TransmitQueue};
+
+mod behind;
+
+use behind::{Several, Vacancy};
 
 /// Changes the queues of a port. While it is there, a queue that breaks says that it goes on: it may be replaced yet.
 pub struct Replacer {
@@ -31,6 +37,8 @@ impl fmt::Debug for Replacer {
 struct Place<Q: Send> {
     new: Sender<Q>,
     old: Receiver<Q>,
+    /// Old ones that have yet to be found.
+    awaited: usize,
 }
 
 /// The other end.
@@ -54,31 +62,85 @@ pub fn wrap(port: Port) -> Result<(Port, Replacer), RingError> {
     }
     for queue in port.transmit {
         let (current, place) = current(queue)?;
-        wrapped.transmit.push(Box::new(ReplaceableTransmit { queue: current }));
+        wrapped
+            .transmit
+            .push(Box::new(ReplaceableTransmit { is_vacant: is_vacant(&*current.queue), queue: current }));
         replacer.transmit.push(place);
     }
     Ok((wrapped, replacer))
 }
 
+/// A port of an interface that isn't there, or has yet to come, for so many lanes. It brings nothing, and what is sent by it is dropped.
+pub fn vacant(name: impl Into<String>, driver: &'static str, lanes: usize) -> Port {
+    Port {
+        name: name.into(),
+        driver,
+        capabilities: Capabilities::default(),
+        receive: (0..lanes).map(|_| vacancy()).collect(),
+        transmit: (0..lanes).map(|_| vacancy_to_send_by()).collect(),
+    }
+}
+
+fn vacancy() -> Box<dyn ReceiveQueue> {
+    Box::new(Vacancy::default())
+}
+
+fn vacancy_to_send_by() -> Box<dyn TransmitQueue> {
+    Box::new(Vacancy::default())
+}
+
+fn is_vacant(queue: &dyn TransmitQueue) -> bool {
+    queue.status() == QueueStatus::Vacant
+}
+
 /// Replacements that a lane may have yet to take: it is behind only while it is stuck.
 const WAITING: usize = 8;
 
+/// How long lanes are waited for to let go of a queue.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 fn current<Q: Send>(queue: Q) -> Result<(Current<Q>, Place<Q>), RingError> {
     let ((to_lane, new), (old, from_lane)) = (mailbox(WAITING)?, mailbox(WAITING)?);
-    Ok((Current { queue, new, old }, Place { new: to_lane, old: from_lane }))
+    Ok((Current { queue, new, old }, Place { new: to_lane, old: from_lane, awaited: 0 }))
 }
 
 impl Replacer {
-    /// Whether a port has as many queues as the one that it is to take the place of.
-    pub fn fits(&self, port: &Port) -> bool {
-        (port.receive.len(), port.transmit.len()) == (self.receive.len(), self.transmit.len())
+    /// Whether a port has enough queues to take the place: one to send by for each of so many lanes.
+    pub fn fits(&self, port: &Port, lanes: usize) -> bool {
+        port.transmit.len() >= lanes.min(self.transmit.len())
     }
 
-    /// Lets lanes go on with the queues of this port, which must [fit](Self::fits). Those that no lane takes any more are closed.
-    pub fn replace(&mut self, port: Port) {
+    /// Lets lanes send by these queues from now on.
+    pub fn send_by(&mut self, queues: Vec<Box<dyn TransmitQueue>>) {
         self.collect();
-        replace(&mut self.receive, port.receive);
-        replace(&mut self.transmit, port.transmit);
+        replace(&mut self.transmit, queues, vacancy_to_send_by);
+    }
+
+    /// Lets lanes receive by these queues, and by no others, once those that they have bring nothing more. Of more than there were at first,
+    /// lanes have several for one.
+    pub fn receive_by(&mut self, mut queues: Vec<Box<dyn ReceiveQueue>>) {
+        self.collect();
+        let places = self.receive.len();
+        if places > 0 && queues.len() > places {
+            let mut shares: Vec<Vec<_>> = (0..places).map(|_| Vec::new()).collect();
+            queues.into_iter().enumerate().for_each(|(number, queue)| shares[number % places].push(queue));
+            queues = shares.into_iter().map(Several::of).collect();
+        }
+        replace(&mut self.receive, queues, vacancy);
+    }
+
+    /// Waits until lanes have let go of all that was replaced, and closes it. Says whether that was within a second, as it is unless a
+    /// lane hangs.
+    pub fn settle(&mut self) -> bool {
+        let end = Instant::now() + PATIENCE;
+        while self.receive.iter().any(Place::is_awaited) || self.transmit.iter().any(Place::is_awaited) {
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+            self.collect();
+        }
+        true
     }
 
     /// Closes queues that lanes have given back.
@@ -88,24 +150,40 @@ impl Replacer {
     }
 }
 
-fn replace<Q: Send>(places: &mut [Place<Q>], queues: Vec<Q>) {
-    for (place, queue) in places.iter_mut().zip(queues) {
-        drop(place.new.send(queue));
+/// Puts the queues in their places; where there is none left, a vacancy. Those that find no place, or no lane any more, are closed.
+fn replace<Q: Send>(places: &mut [Place<Q>], queues: Vec<Q>, vacancy: fn() -> Q) {
+    let mut queues = queues.into_iter();
+    for place in places {
+        let queue = queues.next().unwrap_or_else(vacancy);
+        place.awaited += usize::from(place.new.send(queue).is_ok());
     }
 }
 
 fn collect<Q: Send>(places: &mut [Place<Q>]) {
     for place in places {
-        while place.old.receive().is_ok() {}
+        while place.old.receive().is_ok() {
+            place.awaited = place.awaited.saturating_sub(1);
+        }
+    }
+}
+
+impl<Q: Send> Place<Q> {
+    /// Whether a lane has yet to give a queue back.
+    fn is_awaited(&self) -> bool {
+        self.awaited > 0 && !self.new.is_disconnected()
     }
 }
 
 impl<Q: Send> Current<Q> {
-    /// Goes on with the new queue, if there is one.
+    /// Goes on with the new queue, if there is one; says so.
     #[inline]
-    fn look(&mut self) {
-        if let Ok(new) = self.new.receive() {
-            self.take(new);
+    fn look(&mut self) -> bool {
+        match self.new.receive() {
+            Ok(new) => {
+                self.take(new);
+                true
+            }
+            Err(_) => false,
         }
     }
 
@@ -118,9 +196,10 @@ impl<Q: Send> Current<Q> {
 
     /// How it is with a queue that says this of itself.
     fn status_now(&self, status: QueueStatus) -> QueueStatus {
-        match status {
-            QueueStatus::Failed(_) if !self.new.is_disconnected() => QueueStatus::Running,
-            other => other,
+        match (status, self.new.is_disconnected()) {
+            (QueueStatus::Failed(_), false) => QueueStatus::Running,
+            (QueueStatus::Vacant, true) => QueueStatus::Finished,
+            (other, _) => other,
         }
     }
 }
@@ -167,16 +246,30 @@ impl ReceiveQueue for ReplaceableReceive {
 
 struct ReplaceableTransmit {
     queue: Current<Box<dyn TransmitQueue>>,
+    is_vacant: bool,
+}
+
+impl ReplaceableTransmit {
+    #[cold]
+    fn look(&mut self) {
+        if self.queue.look() {
+            self.is_vacant = is_vacant(&**self.queue);
+        }
+    }
 }
 
 impl TransmitQueue for ReplaceableTransmit {
     #[inline]
     fn transmit(&mut self, burst: &mut Burst) -> usize {
+        // Who has packets for it knows that something is there.
+        if self.is_vacant {
+            self.look();
+        }
         self.queue.transmit(burst)
     }
 
     fn flush(&mut self) {
-        self.queue.look();
+        self.look();
         self.queue.flush();
     }
 
@@ -191,7 +284,6 @@ impl TransmitQueue for ReplaceableTransmit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::Capabilities;
     use crate::queue::{QueueCounters, QueueCountersView};
     use crate::test_queue::Numbers;
     use warmlane_mem::{Pool, PoolConfig};
@@ -216,27 +308,33 @@ mod tests {
         }
     }
 
+    fn pool() -> Pool {
+        Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).unwrap()
+    }
+
+    fn numbers(pool: &Pool, end: u8) -> Vec<Box<dyn ReceiveQueue>> {
+        vec![Box::new(Breaks(Numbers::new(pool, end)))]
+    }
+
     fn port(pool: &Pool, end: u8) -> Port {
         Port {
             name: "p".to_owned(),
             driver: "numbers",
             capabilities: Capabilities::default(),
-            receive: vec![Box::new(Breaks(Numbers::new(pool, end)))],
+            receive: numbers(pool, end),
             transmit: Vec::new(),
         }
     }
 
     #[test]
     fn a_queue_that_breaks_is_replaced() {
-        let pool = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).unwrap();
+        let pool = pool();
         let (mut wrapped, mut replacer) = wrap(port(&pool, 3)).unwrap();
         let queue = &mut wrapped.receive[0];
         let mut burst = Burst::new();
         assert_eq!((queue.receive(&mut burst), queue.receive(&mut burst)), (3, 0));
         assert_eq!(queue.status(), QueueStatus::Running, "it may be replaced yet");
-        let next = port(&pool, 2);
-        assert!(replacer.fits(&next));
-        replacer.replace(next);
+        replacer.receive_by(numbers(&pool, 2));
         assert_eq!((queue.receive(&mut burst), queue.receive(&mut burst)), (0, 2));
         assert_eq!(queue.counters().packets(), 2);
         replacer.collect();
@@ -247,12 +345,52 @@ mod tests {
     }
 
     #[test]
-    fn another_number_of_queues_does_not_fit() {
-        let pool = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).unwrap();
-        let (_wrapped, replacer) = wrap(port(&pool, 3)).unwrap();
-        let mut two = port(&pool, 3);
-        two.receive.push(Box::new(Breaks(Numbers::new(&pool, 1))));
-        assert!(!replacer.fits(&two));
+    fn a_vacant_place_is_taken_and_left_again() {
+        let pool = pool();
+        let (mut spare, mut replacer) = wrap(vacant("spare", "none", 1)).unwrap();
+        let mut burst = Burst::new();
+        assert_eq!(
+            (spare.receive[0].receive(&mut burst), spare.receive[0].status()),
+            (0, QueueStatus::Vacant)
+        );
+        let (mut lane, mut queue) = (spare.transmit.remove(0), spare.receive.remove(0));
+        replacer.receive_by(numbers(&pool, 4));
+        assert_eq!((queue.receive(&mut burst), queue.receive(&mut burst)), (0, 4));
+        assert_eq!(lane.status(), QueueStatus::Vacant);
+        // What is sent to nobody is counted as lost.
+        assert_eq!((lane.transmit(&mut burst), lane.counters().drops().total()), (4, 4));
+        // A lane that hangs is not waited for without end; one that doesn't lets go as soon as nothing comes.
+        replacer.receive_by(Vec::new());
+        assert!(!replacer.settle());
+        queue.receive(&mut burst);
+        assert!(replacer.settle());
+        assert_eq!(queue.status(), QueueStatus::Vacant);
+        drop(replacer);
+        assert_eq!((queue.status(), lane.status()), (QueueStatus::Finished, QueueStatus::Finished));
+    }
+
+    #[test]
+    fn more_queues_than_places_share_them_and_fewer_leave_some_vacant() {
+        let pool = pool();
+        let (mut spare, mut replacer) = wrap(vacant("spare", "none", 2)).unwrap();
+        let three = [4, 5, 6].map(|end| numbers(&pool, end).remove(0));
+        replacer.receive_by(three.into());
+        let mut burst = Burst::with_limit(64);
+        let mut come = |queue: &mut Box<dyn ReceiveQueue>| {
+            burst.clear();
+            (0..9).map(|_| queue.receive(&mut burst)).sum::<usize>()
+        };
+        assert_eq!(spare.receive.iter_mut().map(&mut come).collect::<Vec<_>>(), [4 + 6, 5]);
+        replacer.receive_by(numbers(&pool, 3));
+        assert_eq!(spare.receive.iter_mut().map(&mut come).collect::<Vec<_>>(), [3, 0]);
+        assert_eq!(spare.receive[1].status(), QueueStatus::Vacant);
+    }
+
+    #[test]
+    fn each_lane_must_have_a_queue_to_send_by() {
+        let pool = pool();
+        let (_spare, replacer) = wrap(vacant("spare", "none", 2)).unwrap();
+        assert!(!replacer.fits(&port(&pool, 3), 2));
     }
 
     /// Says what no default does.

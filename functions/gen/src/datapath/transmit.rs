@@ -175,7 +175,7 @@ impl Transmitter {
         self.burst.clear();
         let dropped = self.queue.drops().total() - trial.drops_before;
         let failure = match outputs.status(OUT) {
-            QueueStatus::Running => None,
+            QueueStatus::Running | QueueStatus::Vacant => None,
             QueueStatus::Finished => Some("the port came to its end".to_owned()),
             QueueStatus::Failed(why) => Some(why),
         };

@@ -31,6 +31,19 @@ pub struct RoutedPort {
     pub mtu_limit: u16,
 }
 
+impl RoutedPort {
+    /// Of a port that no interface has.
+    pub(crate) const fn vacant() -> Self {
+        // The kernel's numbers are 31 bits long.
+        Self { name: String::new(), link: LinkIndex::MAX, mtu_limit: 0 }
+    }
+
+    /// Whether an interface has it, though it may be gone.
+    pub(crate) fn is_taken(&self) -> bool {
+        *self != Self::vacant()
+    }
+}
+
 /// What the kernel would do with packets to all of a prefix.
 pub(crate) struct Decision<'a> {
     found: Found<'a>,

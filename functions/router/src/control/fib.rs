@@ -13,7 +13,7 @@ use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
 
 use super::affected::{Affected, History};
 use super::desired::{Desired, HopKey, RoutedPort};
-use super::kernel::{Changes, LinkIndex, View};
+use super::kernel::{Changes, View};
 use super::lane_tables::LaneTables;
 use super::local::LOCAL_TABLE;
 use super::next_hops::NextHops;
@@ -103,17 +103,16 @@ impl Fib {
         self.source_checks.of(name)
     }
 
-    /// Goes on with another interface for a port, from the next update on.
-    pub(crate) fn set_port(&mut self, name: &str, link: LinkIndex, mtu_limit: u16) {
-        let renewed = self
-            .ports
-            .iter()
-            .cloned()
-            .map(|port| if port.name == name { RoutedPort { link, mtu_limit, ..port } } else { port });
-        self.ports = renewed.collect();
+    /// Goes on with another interface, or none, for the port of this number, from the next update on.
+    pub(crate) fn set_port(&mut self, number: usize, settings: RoutedPort) {
+        let mut ports = self.ports.to_vec();
+        if let Some(port) = ports.get_mut(number) {
+            *port = settings;
+        }
+        self.ports = ports.into();
     }
 
-    /// The ports.
+    /// The ports, also those that no interface has at present.
     pub fn ports(&self) -> &[RoutedPort] {
         &self.ports
     }

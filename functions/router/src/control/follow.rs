@@ -122,12 +122,13 @@ pub struct Follower {
 
 impl Follower {
     /// Lists the kernel's network, and fills the tables for up to this many lanes. `ports` are names of interfaces, which
-    /// must not be opened for larger packets than they carry now.
+    /// must not be opened for larger packets than they carry now; `vacant` ports may get interfaces [later](Self::set_port).
     ///
     /// # Errors
     /// [`FollowError`].
     pub fn start(
         ports: &[String],
+        vacant: usize,
         lanes: usize,
         hash_seed: u64,
         settings: &RouterSettings,
@@ -144,7 +145,8 @@ impl Follower {
             let name = name.clone();
             Ok(RoutedPort { name, link: link.index, mtu_limit: mtu_limit(link.mtu) })
         });
-        let ports = ports.collect::<Result<Vec<_>, FollowError>>()?;
+        let mut ports = ports.collect::<Result<Vec<_>, FollowError>>()?;
+        ports.extend(std::iter::repeat_with(RoutedPort::vacant).take(vacant));
         // The forwarder and the hold stage of each lane read the tables.
         let mut fib = Fib::new(ports, 2 * lanes, hash_seed)?;
         let (mut hook_watch, about_hooks) = (HookWatch::start(), AboutHooks::of(settings));
@@ -199,9 +201,18 @@ impl Follower {
         Ok(self.fib.set(&self.view, settings)?)
     }
 
-    /// Goes on with another interface for a port: one of its name that was made again. It was opened for packets of up to `mtu` bytes.
-    pub fn set_port(&mut self, name: &str, link: LinkIndex, mtu: u32) {
-        self.fib.set_port(name, link, mtu_limit(mtu));
+    /// Goes on with an interface for the port of this number, which was opened for packets of up to `mtu` bytes.
+    pub fn set_port(&mut self, number: usize, name: &str, link: LinkIndex, mtu: u32) {
+        self.change_port(number, RoutedPort { name: name.to_owned(), link, mtu_limit: mtu_limit(mtu) });
+    }
+
+    /// Goes on without an interface for the port of this number. Packets that would leave by it are the kernel's.
+    pub fn leave_port(&mut self, number: usize) {
+        self.change_port(number, RoutedPort::vacant());
+    }
+
+    fn change_port(&mut self, number: usize, settings: RoutedPort) {
+        self.fib.set_port(number, settings);
         self.view.note_other_port();
         self.view.set_switches(switches(&self.view, self.fib.ports()));
         self.catch_up();

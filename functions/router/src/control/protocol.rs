@@ -133,6 +133,7 @@ fn status(follower: &Follower, more_warnings: Vec<String>) -> Value {
         .ports()
         .iter()
         .enumerate()
+        .filter(|(_, port)| port.is_taken())
         .map(|(number, port)| match view.links().get(&port.link) {
             Some(link) => json!({
                 "interface": link.name,

@@ -7,5 +7,5 @@ mod waker;
 
 pub use held::{HoldLimits, NeighbourKey};
 pub use hold::Hold;
-pub use punt::{Entrance, Punt, PuntDrop};
+pub use punt::{Entrance, Entrances, Punt, PuntDrop};
 pub(crate) use waker::Waker;

@@ -1,6 +1,8 @@
 //! What isn't for the forwarder goes to the kernel.
 
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use warmlane_counters::{DropCounters, DropView, Source};
 use warmlane_forward::datapath::mark_of_table;
@@ -19,6 +21,40 @@ pub enum Entrance {
     Other(MacAddress),
 }
 
+/// The entrance of each port, which may become another while lanes run.
+#[derive(Debug, Clone)]
+pub struct Entrances(Arc<[AtomicU64]>);
+
+/// The bit of a word that is for [`Entrance::Other`]; below it is the address.
+const OTHER: u64 = 1 << 48;
+
+impl Entrances {
+    /// For so many ports: [`Entrance::Port`].
+    pub fn new(ports: usize) -> Self {
+        Self(std::iter::repeat_with(AtomicU64::default).take(ports).collect())
+    }
+
+    /// What comes in by the port of this number goes by another entrance from now on.
+    pub fn set(&self, port: usize, entrance: Entrance) {
+        let word = match entrance {
+            Entrance::Port => 0,
+            Entrance::Other(MacAddress([a, b, c, d, e, f])) => {
+                OTHER | u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+            }
+        };
+        if let Some(place) = self.0.get(port) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// `None` if there is no such port.
+    fn of(&self, port: usize) -> Option<Entrance> {
+        let word = self.0.get(port)?.load(Ordering::Relaxed);
+        let [.., a, b, c, d, e, f] = word.to_be_bytes();
+        Some(if word & OTHER == 0 { Entrance::Port } else { Entrance::Other(MacAddress([a, b, c, d, e, f])) })
+    }
+}
+
 drop_reasons! {
     /// Why a punted packet doesn't reach the kernel.
     pub enum PuntDrop {
@@ -32,13 +68,13 @@ drop_reasons! {
 /// The stage that leads what the forwarder punts to the kernel. Its outputs `port0`, `port1` … take what came in by these ports.
 pub struct Punt {
     /// By the number of the port that packets came in by.
-    entrances: Vec<Entrance>,
+    entrances: Entrances,
     drops: DropCounters<PuntDrop>,
 }
 
 impl Punt {
     /// With an entrance for each port.
-    pub fn new(entrances: Vec<Entrance>) -> Self {
+    pub fn new(entrances: Entrances) -> Self {
         Self { entrances, drops: DropCounters::new() }
     }
 
@@ -53,10 +89,10 @@ impl Stage for Punt {
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         for mut packet in burst.drain() {
             let port = usize::from(packet.port());
-            if let Some(Entrance::Other(mac)) = self.entrances.get(port) {
+            if let Some(Entrance::Other(mac)) = self.entrances.of(port) {
                 // Without its tag, a packet of an unknown VLAN would get where it must not.
                 let is_plain = packet.mark() == mark_of_table(Some(0));
-                let Some(changed) = readdressed(packet, *mac).filter(|_| is_plain) else {
+                let Some(changed) = readdressed(packet, mac).filter(|_| is_plain) else {
                     self.drops.count(PuntDrop::NoEntrance, 1);
                     continue;
                 };
@@ -78,7 +114,7 @@ impl Stage for Punt {
     }
 
     fn output_count(&self) -> usize {
-        self.entrances.len()
+        self.entrances.0.len()
     }
 
     fn output_name(&self, output: usize) -> Cow<'static, str> {
@@ -138,7 +174,9 @@ mod tests {
         space: usize,
         packets: impl IntoIterator<Item = Packet>,
     ) -> (DropView, usize) {
-        let mut stage = Punt::new(vec![entrance]);
+        let entrances = Entrances::new(1);
+        entrances.set(0, entrance);
+        let mut stage = Punt::new(entrances);
         let mut kept = KeptOutputs::of(&stage);
         *kept.burst(0) = Burst::with_limit(space);
         let mut burst = Burst::new();

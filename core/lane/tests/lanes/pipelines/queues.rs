@@ -4,7 +4,8 @@ use super::{Endless, pool, run, sink, source};
 use std::sync::Arc;
 use warmlane_lane::{Failure, LaneDrop, Node, PassThrough, Pipeline, Poll, Task};
 use warmlane_mem::{Burst, channel};
-use warmlane_port::QueueStatus;
+use warmlane_port::{QueueCountersView, QueueStatus, ReceiveQueue, replaceable};
+use warmlane_testkit::queues::Source;
 
 #[test]
 fn nothing_is_lost_behind_the_shortest_idiom() {
@@ -199,4 +200,53 @@ fn only_inputs_in_front_of_a_costly_queue_gather() {
     costly.is_costly = true;
     let mut forwarder = Pipeline::new(source(&pool, u64::MAX), PassThrough, costly);
     assert_eq!(forwarder.poll(), Poll::Worked(256));
+}
+
+/// As an interface is: when nothing comes, something may come later.
+struct Open(Source);
+
+impl ReceiveQueue for Open {
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        self.0.receive(burst)
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Running
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        self.0.counters()
+    }
+}
+
+/// A lane whose only port has no interface waits for one, forwards by it, and waits for another when it has gone.
+#[test]
+fn a_port_comes_and_goes_while_the_lane_runs() {
+    let pool = pool();
+    let (mut port, mut replacer) =
+        replaceable::wrap(replaceable::vacant("spare", "none", 1)).expect("memory");
+    let mut pipeline = Pipeline::new(port.receive.remove(0), PassThrough, port.transmit.remove(0));
+    let poll = |pipeline: &mut Pipeline| {
+        // As many as there are between two looks, and more.
+        for _ in 0..1_000 {
+            assert_ne!(pipeline.poll(), Poll::Finished);
+        }
+    };
+    for _ in 0..2 {
+        poll(&mut pipeline);
+        let (sink, taken) = sink(64, false);
+        replacer.send_by(vec![sink]);
+        replacer.receive_by(vec![Box::new(Open(*source(&pool, 500)))]);
+        poll(&mut pipeline);
+        assert_eq!(taken.packets(), 500);
+        replacer.receive_by(Vec::new());
+        replacer.send_by(Vec::new());
+        poll(&mut pipeline);
+        assert!(replacer.settle());
+    }
+    // Nobody can bring one any more.
+    drop(replacer);
+    assert_eq!(run(&mut pipeline), Ok(()));
+    assert_eq!((pipeline.graph().received(), pipeline.graph().sent()), (1_000, 1_000));
+    assert_eq!(pool.ledger().outstanding(), 0);
 }
