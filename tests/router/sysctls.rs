@@ -1,6 +1,7 @@
 //! The kernel's switches, and what else of its settings decides about packets on their way: followed while the router runs.
 
 use warmlane_system_tests::{RouterLab, SHORT};
+use warmlane_testkit::namespace::Namespace;
 
 fn forward(lab: &RouterLab, pointer: &str) -> u64 {
     lab.ask("counters")["forward"].pointer(pointer).and_then(serde_json::Value::as_u64).unwrap_or(0)
@@ -182,6 +183,51 @@ fn mtus_of_routes_are_followed() {
         assert!(told.contains("1300"), "{told}");
         RouterLab::check_ping_with(&lab.west, &format!("-M dont -s 1400 {address}"));
     }
+    RouterLab::finish(process);
+}
+
+/// MTUs of paths that the kernel has learned count only where it is told so, and an MTU that IPv6 has of its own always: lanes know of neither.
+#[test]
+fn mtus_that_lanes_do_not_know_of_are_the_kernels() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    // Behind the east is a link of 1,300 bytes.
+    let far = Namespace::new("far");
+    warmlane_testkit::namespace::link((&lab.east, "f0"), (&far, "f0"), 1300);
+    lab.east.set("net.ipv4.ip_forward", "1");
+    lab.east.ip("address add 203.0.113.2/24 dev f0");
+    far.ip("address add 203.0.113.1/24 dev f0");
+    far.ip("route add default via 203.0.113.2");
+    lab.router.ip("route add 203.0.113.0/24 via 198.51.100.2");
+    let ping = "ping -n -M do -c 1 -W 5 -s 1400 203.0.113.1";
+    let who_tells = || {
+        // What it was told before, it would tell itself.
+        lab.west.ip("route flush cache");
+        let said = lab.west.run(ping).text();
+        ["From 192.0.2.1", "From 198.51.100.2"].map(|who| said.contains(who))
+    };
+    let process = lab.start("w0 e0", "");
+    RouterLab::wait_until("the kernel has learned the MTU", SHORT, || {
+        lab.router.run(ping);
+        lab.router.run("ip route get 203.0.113.1").output.contains("mtu 1300")
+    });
+    assert_eq!(who_tells(), [false, true]);
+    let warnings = || lab.ask("status")["warnings"].to_string();
+    assert!(!warnings().contains("ip_forward_use_pmtu"));
+    lab.router.set("net.ipv4.ip_forward_use_pmtu", "1");
+    RouterLab::wait_until("it counts", SHORT, || who_tells() == [true, false]);
+    assert!(
+        warnings()
+            .contains("IPv4 that comes in by w0 is left to the kernel: MTUs that the kernel has learned")
+    );
+    lab.router.set("net.ipv4.ip_forward_use_pmtu", "0");
+    RouterLab::wait_until("it counts no more", SHORT, || who_tells() == [false, true]);
+
+    let line = "ping -n -M do -c 1 -W 5 -s 1400 2001:db8:2::2";
+    assert!(lab.west.run(line).output.contains(" 0% packet loss"));
+    lab.router.set("net.ipv6.conf.e0.mtu", "1400");
+    RouterLab::wait_until("IPv6 has an MTU of its own", SHORT, || lab.west.run(line).text().contains("mtu"));
+    assert!(warnings().contains("that leaves by e0 is left to the kernel: IPv6 has an MTU of its own there"));
+    RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::3"]);
     RouterLab::finish(process);
 }
 

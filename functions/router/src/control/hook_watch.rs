@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::netlink::{NETFILTER, XFRM};
 
-use super::desired::RoutedPort;
+use super::desired::{Desired, RoutedPort};
 use super::kernel::{ChangeSocket, Hook, HookKind, HookPlace, View, told_hooks, untold_hooks};
 use super::settings::RouterSettings;
 
@@ -75,12 +75,12 @@ impl HookWatch {
 
     fn look(&mut self, view: &View, ports: &[RoutedPort], was_told: bool) -> Vec<Hook> {
         self.looked = Instant::now();
-        let names =
-            ports.iter().filter_map(|port| Some((port.link, view.links().get(&port.link)?.name.as_str())));
+        let desired = Desired { view, ports };
+        let ours = view.links().values().filter(|link| desired.port_of(link.index).is_some());
         let told = if was_told { told_hooks(view.links()) } else { Ok(self.told.clone()) };
         let listed: io::Result<Vec<Hook>> = told.and_then(|told| {
             let mut all = told.clone();
-            all.extend(untold_hooks(names)?);
+            all.extend(untold_hooks(ours)?);
             self.told = told;
             Ok(all)
         });

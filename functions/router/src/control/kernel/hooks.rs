@@ -89,11 +89,11 @@ pub fn told_hooks(links: &Links) -> io::Result<Vec<Hook>> {
 }
 
 /// What the kernel tells nothing of, so that it has to be looked at now and then: the older iptables, and the switches that forbid
-/// forwarding. `ports` are names and numbers of interfaces.
+/// forwarding, or say what lanes don't follow. `ours` are the links of lanes.
 ///
 /// # Errors
 /// The kernel refuses, as to who isn't root.
-pub fn untold_hooks<'a>(ports: impl IntoIterator<Item = (LinkIndex, &'a str)>) -> io::Result<Vec<Hook>> {
+pub fn untold_hooks<'a>(ours: impl IntoIterator<Item = &'a Link>) -> io::Result<Vec<Hook>> {
     let chains = xtables::chains()?.into_iter().map(|chain| Hook {
         what: format!("rules of iptables (`{}`)", chain.command),
         ipv4: !chain.is_ipv6,
@@ -102,38 +102,48 @@ pub fn untold_hooks<'a>(ports: impl IntoIterator<Item = (LinkIndex, &'a str)>) -
         kind: HookKind::Netfilter,
         except_established: false,
     });
-    let mut read = |parameter: &str| fs::read_to_string(format!("/proc/sys/net/{parameter}")).ok();
+    let read = |parameter: &str| fs::read_to_string(format!("/proc/sys/net/{parameter}")).ok();
     let mut hooks: Vec<Hook> = chains.collect();
-    for (link, name) in ports {
-        hooks.extend(switched_off(link, name, &mut read));
+    for link in ours {
+        hooks.extend(switches_of(link, &|parameter| read(parameter)?.trim().parse().ok()));
     }
     Ok(hooks)
 }
 
-/// What the kernel would not forward that comes in by an interface. For IPv6 it looks at the switch for all interfaces only
+/// What the kernel's switches keep from lanes of an interface. What comes in: for IPv6 the kernel looks at the switch for all interfaces only
 /// (`net/ipv6/ip6_output.c: ip6_forward`), for IPv4 at the interface's (`net/ipv4/route.c: ip_route_input_slow`), which the
-/// one for all sets.
-fn switched_off(
-    link: LinkIndex,
-    name: &str,
-    read: &mut dyn FnMut(&str) -> Option<String>,
-) -> impl Iterator<Item = Hook> {
-    let switches =
-        [(false, format!("ipv4/conf/{name}/forwarding")), (true, "ipv6/conf/all/forwarding".to_owned())];
-    switches
-        .map(|(is_ipv6, switch)| {
-            let is_off = read(&switch).is_some_and(|text| text.trim() == "0");
-            is_off.then(|| Hook {
-                what: format!("forwarding is off (`sysctl -w net.{}=1`)", switch.replace('/', ".")),
-                ipv4: !is_ipv6,
-                ipv6: is_ipv6,
-                at: HookPlace::ComingInBy(link),
-                kind: HookKind::Switch,
-                except_established: false,
-            })
-        })
-        .into_iter()
-        .flatten()
+/// one for all sets; nor do lanes know of MTUs that it has learned (`include/net/ip.h: ip_dst_mtu_maybe_forward`). What leaves: IPv6 may have
+/// an MTU of its own (`net/ipv6/ip6_output.c: ip6_dst_mtu_maybe_forward`).
+fn switches_of(link: &Link, read: &dyn Fn(&str) -> Option<u32>) -> impl Iterator<Item = Hook> {
+    let Link { index, name, mtu, .. } = link;
+    let hook = |what: String, [ipv4, ipv6]: [bool; 2], at| Hook {
+        what,
+        ipv4,
+        ipv6,
+        at,
+        kind: HookKind::Switch,
+        except_established: false,
+    };
+    let off = |switch: &str| {
+        let remedy = switch.replace('/', ".");
+        (read(switch) == Some(0)).then(|| format!("forwarding is off (`sysctl -w net.{remedy}=1`)"))
+    };
+    let coming_in = HookPlace::ComingInBy(*index);
+    let off_ipv4 = off(&format!("ipv4/conf/{name}/forwarding"));
+    let off_ipv6 = off("ipv6/conf/all/forwarding");
+    let learned = (read("ipv4/ip_forward_use_pmtu").unwrap_or(0) != 0).then(|| {
+        "MTUs that the kernel has learned count (`sysctl -w net.ipv4.ip_forward_use_pmtu=0`)".to_owned()
+    });
+    let other_mtu = read(&format!("ipv6/conf/{name}/mtu")).filter(|own| own < mtu).map(|own| {
+        format!("IPv6 has an MTU of its own there, {own} (`sysctl -w net.ipv6.conf.{name}.mtu={mtu}`)")
+    });
+    let all = [
+        off_ipv4.map(|what| hook(what, [true, false], coming_in)),
+        off_ipv6.map(|what| hook(what, [false, true], coming_in)),
+        learned.map(|what| hook(what, [true, false], coming_in)),
+        other_mtu.map(|what| hook(what, [true, true], HookPlace::LeavingBy(*index))),
+    ];
+    all.into_iter().flatten()
 }
 
 /// `NFT_MSG_GETCHAIN` of the subsystem nf_tables (`include/uapi/linux/netfilter/nfnetlink.h`, `nf_tables.h`).
@@ -372,25 +382,38 @@ mod tests {
     }
 
     #[test]
-    fn switches_that_are_off_are_hooks_of_their_interface() {
-        let with = |ipv4: &'static str, ipv6: &'static str| {
-            let mut read = |parameter: &str| {
-                let is = match parameter {
-                    "ipv4/conf/w0/forwarding" => ipv4,
-                    "ipv6/conf/all/forwarding" => ipv6,
-                    _ => return None,
-                };
-                Some(format!("{is}\n"))
-            };
-            switched_off(3, "w0", &mut read).collect::<Vec<_>>()
+    fn switches_that_lanes_do_not_follow_are_hooks_of_their_interface() {
+        let link = Link {
+            index: 3,
+            name: "w0".to_owned(),
+            kind: String::new(),
+            is_up: true,
+            has_carrier: true,
+            mac: None,
+            mtu: 1500,
+            master: None,
+            lower: None,
+            vlan: None,
+            vrf_table: None,
         };
-        assert!(with("1", "1").is_empty());
-        let [ipv4] = &with("0", "1")[..] else { panic!() };
-        assert_eq!((ipv4.ipv4, ipv4.ipv6, ipv4.at), (true, false, HookPlace::ComingInBy(3)));
-        assert!(ipv4.what.contains("`sysctl -w net.ipv4.conf.w0.forwarding=1`"), "{ipv4:?}");
-        assert_eq!(with("0", "0").len(), 2);
-        // A kernel without IPv6 has no such switch.
-        assert_eq!(switched_off(3, "w0", &mut |_| None).count(), 0);
+        let with = |known: &[(&str, u32)]| {
+            let read =
+                |parameter: &str| known.iter().find(|(name, _)| *name == parameter).map(|(_, value)| *value);
+            switches_of(&link, &read).collect::<Vec<_>>()
+        };
+        // A kernel without IPv6 has no such switches.
+        assert!(with(&[]).is_empty());
+        let on = ("ipv6/conf/all/forwarding", 1);
+        assert!(with(&[("ipv4/conf/w0/forwarding", 1), on, ("ipv6/conf/w0/mtu", 1500)]).is_empty());
+        let hook = |switch: &str, value| {
+            let [hook] = &with(&[on, (switch, value)])[..] else { panic!("{switch}") };
+            assert!(hook.what.contains(&format!("net.{}=", switch.replace('/', "."))), "{hook:?}");
+            (hook.ipv4, hook.ipv6, hook.at)
+        };
+        assert_eq!(hook("ipv4/conf/w0/forwarding", 0), (true, false, HookPlace::ComingInBy(3)));
+        assert_eq!(hook("ipv4/ip_forward_use_pmtu", 1), (true, false, HookPlace::ComingInBy(3)));
+        assert_eq!(hook("ipv6/conf/w0/mtu", 1400), (true, true, HookPlace::LeavingBy(3)));
+        assert_eq!(with(&[("ipv6/conf/all/forwarding", 0), ("ipv4/conf/w0/forwarding", 0)]).len(), 2);
     }
 
     #[test]
