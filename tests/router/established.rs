@@ -6,6 +6,7 @@ use serde_json::Value;
 use warmlane_system_tests::talk::{Talk, listener};
 use warmlane_system_tests::{RouterLab, SHORT, check_in_a_guest, iperf};
 use warmlane_testkit::Report;
+use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::Process;
 
 const EAST: &str = "198.51.100.2";
@@ -330,6 +331,84 @@ fn what_flows_can_not_take_is_the_kernels() {
         }
         let report = lab.ask("counters");
         assert!(path(&report, "w0")["established"].as_u64() > Some(100), "{choice}: {report:#}");
+        finish(process);
+    }
+}
+
+/// Only the kernel can count for conntrack, so what it counts stays with it: its numbers are true.
+#[test]
+fn flows_that_conntrack_counts_are_the_kernels() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, mut process)) = lab(choice) else { return };
+        let _listener = listener(&lab.east, "udp", EAST, 7000);
+        lab.router.set("net.netfilter.nf_conntrack_acct", "1");
+        process.wait_for("net.netfilter.nf_conntrack_acct=0", SHORT);
+        let talk = Talk::start(&lab.west, "udp", EAST, 7000, RATE);
+        // It would long be offloaded.
+        RouterLab::wait_until("many answers", SHORT, || talk.answers() > 3 * u64::from(RATE));
+        assert_eq!(established(&lab), [0, 0], "{choice}");
+        let answers = talk.answers();
+        let said = connections(&lab, &format!("-p udp --sport {}", talk.port()));
+        let counted: Vec<u64> =
+            said.split_whitespace().filter_map(|word| word.strip_prefix("packets=")?.parse().ok()).collect();
+        assert!(
+            counted.len() == 2 && counted.iter().all(|count| *count >= answers),
+            "{choice} {answers}: {said}"
+        );
+        assert!(lab.ask("status")["warnings"].to_string().contains("nf_conntrack_acct=0"));
+        // One that begins later is not counted.
+        lab.router.set("net.netfilter.nf_conntrack_acct", "0");
+        let other = Talk::start(&lab.west, "udp", EAST, 7000, RATE);
+        wait_until_offloaded(&lab);
+        assert!(other.goes_on(SHORT) && talk.goes_on(SHORT), "{choice}");
+        RouterLab::wait_until("nothing is said", SHORT, || {
+            !lab.ask("status")["warnings"].to_string().contains("nf_conntrack_acct")
+        });
+        finish(process);
+    }
+}
+
+/// Connections of other zones than the first are others, whatever their addresses and ports.
+#[test]
+fn other_zones_are_the_kernels() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = lab(choice) else { return };
+        run(&lab, "nft add table ip zones");
+        run(&lab, "nft add chain ip zones in { type filter hook prerouting priority raw ; }");
+        run(&lab, "nft add rule ip zones in udp dport 7000 ct zone set 7");
+        run(&lab, "nft add rule ip zones in udp sport 7000 ct zone set 7");
+        let _listeners = [7000, 7001].map(|port| listener(&lab.east, "udp", EAST, port));
+        let talk = Talk::start(&lab.west, "udp", EAST, 7000, RATE);
+        RouterLab::wait_until("many answers", SHORT, || talk.answers() > 3 * u64::from(RATE));
+        assert!(connections(&lab, "-p udp --zone 7").contains("[ASSURED]"), "{choice}");
+        assert_eq!(established(&lab), [0, 0], "{choice}");
+        let _other = Talk::start(&lab.west, "udp", EAST, 7001, RATE);
+        wait_until_offloaded(&lab);
+        finish(process);
+    }
+}
+
+/// An error about a packet of an offloaded flow finds its way back through the translation.
+#[test]
+fn errors_about_offloaded_flows_are_translated() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = lab(choice) else { return };
+        let unreachable = |host: &Namespace| -> u64 {
+            let said = host.run("cat /proc/net/snmp").output;
+            let mut lines = said.lines().filter(|line| line.starts_with("Icmp:"));
+            let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+            let place = names.split(' ').position(|name| name == "InDestUnreachs").expect("it is counted");
+            values.split(' ').nth(place).and_then(|value| value.parse().ok()).expect("a number")
+        };
+        let server = listener(&lab.east, "udp", EAST, 7000);
+        let talk = Talk::start(&lab.west, "udp", EAST, 7000, RATE);
+        wait_until_offloaded(&lab);
+        let before = unreachable(&lab.west);
+        // Nobody listens any more, and the host in the east says so, a few times a second.
+        server.signal("KILL");
+        drop(server);
+        RouterLab::wait_until("the sender hears of it", SHORT, || unreachable(&lab.west) > before);
+        drop(talk);
         finish(process);
     }
 }

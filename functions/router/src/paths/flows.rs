@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use warmlane_bpf::{BpfError, HashMap, SharedMap};
 
 use super::layout::{Flow, Ipv4Tuple, Ipv6Tuple, Question};
-use crate::control::kernel::{Conntrack, Tuple};
+use crate::control::kernel::{Conntrack, Switches, Tuple};
 
 /// How many directions of flows there may be, of each family.
 const MOST_FLOWS: u32 = 131_072;
@@ -27,6 +27,10 @@ pub(super) struct Flows {
     ipv4: HashMap<Ipv4Tuple, Flow>,
     ipv6: HashMap<Ipv6Tuple, Flow>,
     conntrack: Conntrack,
+    /// How many directions of each family there may be.
+    most: u32,
+    /// One found no space lately.
+    is_full: bool,
     /// All that are known, and when they were looked at; the oldest first.
     known: VecDeque<(Tuple, Instant)>,
 }
@@ -34,8 +38,29 @@ pub(super) struct Flows {
 impl Flows {
     /// None yet.
     pub(super) fn new(conntrack: Conntrack) -> Result<Self, BpfError> {
-        let (ipv4, ipv6) = (HashMap::new("flows_ipv4", MOST_FLOWS)?, HashMap::new("flows_ipv6", MOST_FLOWS)?);
-        Ok(Self { ipv4, ipv6, conntrack, known: VecDeque::new() })
+        Self::with_space(conntrack, MOST_FLOWS)
+    }
+
+    fn with_space(conntrack: Conntrack, most: u32) -> Result<Self, BpfError> {
+        let (ipv4, ipv6) = (HashMap::new("flows_ipv4", most)?, HashMap::new("flows_ipv6", most)?);
+        Ok(Self { ipv4, ipv6, conntrack, most, is_full: false, known: VecDeque::new() })
+    }
+
+    /// What is not as an operator may think, a sentence each.
+    pub(super) fn warnings(&self, switches: &Switches) -> Vec<String> {
+        let counted = switches.counts_flows.then(|| {
+            "conntrack counts the packets of flows, as it can only of those that pass it: flows that it counts are left to the kernel, established or \
+             not (`sysctl -w net.netfilter.nf_conntrack_acct=0` is for flows that begin from then on)"
+                .to_owned()
+        });
+        let full = self.is_full.then(|| {
+            format!(
+                "{} established flows are forwarded past netfilter, as many as can be of a family: others are left to the kernel until some of these \
+                 have ended",
+                self.most / 2
+            )
+        });
+        counted.into_iter().chain(full).collect()
     }
 
     /// Lets an interface's programs have them.
@@ -56,8 +81,21 @@ impl Flows {
         if is_tcp && self.conntrack.stop_checking_sequence(&connection).is_err() {
             return Ok(());
         }
-        self.put(connection.original, connection.reply.inverse())?;
-        self.put(connection.reply, connection.original.inverse())
+        self.put_both(connection.original, connection.reply)
+    }
+
+    /// Puts in a flow, unless there is no space for it.
+    fn put_both(&mut self, original: Tuple, reply: Tuple) -> Result<(), BpfError> {
+        let of_family = |known: &&(Tuple, Instant)| known.0.source.is_ipv4() == original.source.is_ipv4();
+        // What is known is what the map has. Only where it may be full, it is counted by family.
+        let most = self.most as usize;
+        let is_new = self.get(original)?.is_none() || self.get(reply)?.is_none();
+        if is_new && self.known.len() + 2 > most && self.known.iter().filter(of_family).count() + 2 > most {
+            self.is_full = true;
+            return Ok(());
+        }
+        self.put(original, reply.inverse())?;
+        self.put(reply, original.inverse())
     }
 
     /// Puts in one direction of a flow, unless it is there, by how its packets come in and leave.
@@ -102,6 +140,7 @@ impl Flows {
                 IpAddr::V4(_) => self.ipv4.remove(ipv4_key(tuple))?,
                 IpAddr::V6(_) => self.ipv6.remove(ipv6_key(tuple))?,
             }
+            self.is_full = false;
         }
         Ok(())
     }
@@ -195,6 +234,7 @@ fn difference(before: &[u8], after: &[u8]) -> u32 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use warmlane_testkit::requirements;
 
     fn sum(bytes: &[u8]) -> u16 {
         let mut sum: u32 =
@@ -216,6 +256,49 @@ mod tests {
             }
             prop_assert_eq!(adjusted % 0xffff, u32::from(sum(&[&after[..], &rest].concat())) % 0xffff);
         }
+    }
+
+    fn nth(number: u16) -> Tuple {
+        Tuple {
+            source: "192.0.2.2".parse().unwrap(),
+            destination: "198.51.100.2".parse().unwrap(),
+            ports: [number, 80],
+            protocol: 17,
+        }
+    }
+
+    /// As much as there is space for, and the others are the kernel's: that is said as long as it is so.
+    #[test]
+    fn what_finds_no_space_is_left_to_the_kernel() {
+        if !requirements::namespaces_and(&[]) {
+            return;
+        }
+        let Ok(conntrack) = Conntrack::open() else {
+            requirements::missing("conntrack in the kernel, with its netlink");
+            return;
+        };
+        let mut flows = Flows::with_space(conntrack, 4).unwrap();
+        let usual = Switches::default();
+        for number in 0..5 {
+            flows.put_both(nth(number), nth(number).inverse()).unwrap();
+            let both = [nth(number), nth(number).inverse()].map(|tuple| flows.get(tuple).unwrap().is_some());
+            assert_eq!(both, [number < 2; 2], "{number}");
+            assert_eq!(flows.warnings(&usual).len(), usize::from(number >= 2));
+        }
+        // The other family has a space of its own.
+        let ipv6 = Tuple {
+            source: "2001:db8::1".parse().unwrap(),
+            destination: "2001:db8::2".parse().unwrap(),
+            ..nth(7)
+        };
+        flows.put_both(ipv6, ipv6.inverse()).unwrap();
+        assert!(flows.get(ipv6).unwrap().is_some());
+        // None of them has had a packet for long.
+        flows.known.iter_mut().for_each(|known| known.1 = Instant::now().checked_sub(KEEP).unwrap());
+        flows.forget_idle(u64::MAX).unwrap();
+        assert_eq!(flows.warnings(&usual), Vec::<String>::new());
+        flows.put_both(nth(9), nth(9).inverse()).unwrap();
+        assert!(flows.get(nth(9)).unwrap().is_some());
     }
 
     #[test]

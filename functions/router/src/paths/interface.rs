@@ -29,6 +29,20 @@ pub(super) struct Knowledge {
     pub(super) route_mtus: HashMap<IpPrefix, u32>,
 }
 
+impl Knowledge {
+    /// Has what another has, too.
+    fn take_in(&mut self, other: Self) {
+        self.vlans.extend(other.vlans);
+        self.egresses.extend(other.egresses);
+        self.devices.extend(other.devices);
+        self.own_addresses.extend(other.own_addresses);
+        self.route_mtus.extend(other.route_mtus);
+    }
+}
+
+/// The first moment of the clock that says until when a program is led: then it leaves all to the kernel.
+const LONG_AGO: u64 = 1;
+
 /// An interface with its program.
 #[derive(Debug)]
 pub(super) struct Interface {
@@ -40,6 +54,8 @@ pub(super) struct Interface {
     /// It was deleted, or isn't the router's any more.
     pub(super) is_gone: bool,
     known: Knowledge,
+    /// What may be in its maps besides, as telling it something went wrong halfway.
+    leftovers: Option<Box<Knowledge>>,
     settings: ArrayMap<Settings>,
     vlans: BpfHashMap<u32, Ingress>,
     egresses: BpfHashMap<u32, Egress>,
@@ -71,6 +87,7 @@ impl Interface {
             sends_redirected: true,
             is_gone: false,
             known: Knowledge::default(),
+            leftovers: None,
             settings: object.array("settings")?,
             vlans: object.hash("vlans")?,
             egresses: object.hash("egresses")?,
@@ -146,30 +163,44 @@ impl Interface {
     }
 
     /// Tells the program what is different from what it knows. What takes something away comes first.
+    ///
+    /// # Errors
+    /// It could not be told all. Then it leaves everything to the kernel, until it has been told all another time.
     pub(super) fn tell(&mut self, new: Knowledge) -> Result<(), BpfError> {
-        let old = std::mem::take(&mut self.known);
-        let result = self.tell_difference(&old, &new);
-        // If that went wrong halfway, all is told anew the next time.
+        let (old, leftovers) = (std::mem::take(&mut self.known), self.leftovers.take());
+        let result = self.tell_difference(&old, leftovers.as_deref().unwrap_or(&old), &new);
         if result.is_ok() {
             self.known = new;
+        } else {
+            let mut all = leftovers.unwrap_or_default();
+            all.take_in(old);
+            all.take_in(new);
+            self.leftovers = Some(all);
+            self.settings.set(0, Settings { led_until: LONG_AGO, ..Settings::default() })?;
         }
         result
     }
 
-    fn tell_difference(&mut self, old: &Knowledge, new: &Knowledge) -> Result<(), BpfError> {
-        for link in old.egresses.keys().filter(|link| !new.egresses.contains_key(link)) {
+    /// `old` is what the program knows, `there` all that may be in its maps.
+    fn tell_difference(
+        &mut self,
+        old: &Knowledge,
+        there: &Knowledge,
+        new: &Knowledge,
+    ) -> Result<(), BpfError> {
+        for link in there.egresses.keys().filter(|link| !new.egresses.contains_key(link)) {
             self.egresses.remove(*link)?;
         }
-        for device in old.devices.difference(&new.devices) {
+        for device in there.devices.difference(&new.devices) {
             self.devices.remove(*device)?;
         }
-        for vlan in old.vlans.keys().filter(|vlan| !new.vlans.contains_key(vlan)) {
+        for vlan in there.vlans.keys().filter(|vlan| !new.vlans.contains_key(vlan)) {
             self.vlans.remove(*vlan)?;
         }
         for address in new.own_addresses.difference(&old.own_addresses) {
             self.own_addresses.insert(address.octets(), 1)?;
         }
-        for address in old.own_addresses.difference(&new.own_addresses) {
+        for address in there.own_addresses.difference(&new.own_addresses) {
             self.own_addresses.remove(address.octets())?;
         }
         for (prefix, mtu) in
@@ -184,7 +215,7 @@ impl Interface {
                 }
             }
         }
-        for prefix in old.route_mtus.keys().filter(|prefix| !new.route_mtus.contains_key(prefix)) {
+        for prefix in there.route_mtus.keys().filter(|prefix| !new.route_mtus.contains_key(prefix)) {
             match prefix {
                 IpPrefix::V4(prefix) => {
                     self.mtus_ipv4.remove(prefix.length(), prefix.first().to_be_bytes())?;
@@ -209,5 +240,40 @@ impl Interface {
             self.egresses.insert(*link, *egress)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warmlane_testkit::requirements;
+
+    /// What it was told before that went wrong is not there later, if it isn't to be.
+    #[test]
+    fn what_finds_no_space_leaves_nothing_behind() {
+        if !requirements::namespaces_and(&[]) {
+            return;
+        }
+        let mut interface = Interface::new("w0", 7, Path::Tc).unwrap();
+        let egress = |device| Egress { device, ..Egress::default() };
+        let addresses = |count: u32| (0..count).map(Ipv4Addr::from_bits).collect();
+        let few = Knowledge {
+            egresses: [(7, egress(7)), (8, egress(8))].into(),
+            own_addresses: addresses(3),
+            ..Knowledge::default()
+        };
+        interface.tell(few.clone()).unwrap();
+        // One more than there is space for.
+        let many = Knowledge { own_addresses: addresses(65_537), ..few.clone() };
+        for _ in 0..2 {
+            interface.tell(many.clone()).unwrap_err();
+            assert!(interface.is_told_other_than(many.clone()) && interface.is_told_other_than(few.clone()));
+        }
+        let fewer = Knowledge { egresses: [(7, egress(7))].into(), own_addresses: addresses(2), ..few };
+        interface.tell(fewer.clone()).unwrap();
+        assert!(!interface.is_told_other_than(fewer));
+        assert!(interface.egresses.get(8).unwrap().is_none() && interface.egresses.get(7).unwrap().is_some());
+        let is_known = |address: u32| interface.own_addresses.get(address.to_be_bytes()).unwrap().is_some();
+        assert_eq!([0, 1, 2, 3, 65_000].map(is_known), [true, true, false, false, false]);
     }
 }

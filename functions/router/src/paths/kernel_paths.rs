@@ -56,6 +56,8 @@ pub struct KernelPaths {
     rules_since: u64,
     /// What went wrong the last time.
     failure: Option<String>,
+    /// The same of what was wrong with flows.
+    flow_failure: Option<String>,
     suspects: Suspects,
     /// What was said of the kernel's switches.
     warned: Vec<String>,
@@ -75,6 +77,7 @@ impl KernelPaths {
             rule_changes: 0,
             rules_since: 0,
             failure: None,
+            flow_failure: None,
             suspects: Suspects::default(),
             warned: Vec::new(),
             remarks: Vec::new(),
@@ -171,9 +174,9 @@ impl KernelPaths {
             self.rules_since = coarse_now();
         }
         let changed = changed || rules_changed;
-        if let Err(error) = self.learn_flows() {
-            self.remarks.push(error.to_string());
-        }
+        let failure = self.learn_flows().err().map(|error| error.to_string());
+        self.remarks.extend(failure.iter().filter(|_| failure != self.flow_failure).cloned());
+        self.flow_failure = failure;
         if self.interfaces.is_empty() || (!changed && self.looked.elapsed() < LOOK_AGAIN) {
             return;
         }
@@ -189,7 +192,8 @@ impl KernelPaths {
         self.warned = warnings;
         let failure = self.tell(view).err().map(|error| error.to_string());
         if let Some(failure) = failure.as_ref().filter(|_| failure != self.failure) {
-            self.remarks.push(format!("{failure}; what the programs don't know, they leave to the kernel"));
+            self.remarks
+                .push(format!("{failure}; until that is over, what comes in there is left to the kernel"));
         }
         self.failure = failure;
     }
@@ -197,13 +201,15 @@ impl KernelPaths {
     /// Answers what the programs want to know about flows.
     fn learn_flows(&mut self) -> Result<(), BpfError> {
         let Some(flows) = &mut self.flows else { return Ok(()) };
+        // First of all space for others.
+        flows.forget_idle(coarse_now())?;
         for interface in &mut self.interfaces {
             for _ in 0..QUESTIONS {
                 let Some(question) = interface.questions.pop()? else { break };
                 flows.learn(&question)?;
             }
         }
-        flows.forget_idle(coarse_now())
+        Ok(())
     }
 
     /// What is not as an operator may think, a sentence each.
@@ -211,15 +217,16 @@ impl KernelPaths {
         if self.interfaces.iter().all(|interface| interface.is_gone) {
             return Vec::new();
         }
+        let of_flows = self.flows.as_ref().map(|flows| flows.warnings(view.switches())).unwrap_or_default();
         let policies = [("ipv4", "IPv4"), ("ipv6", "IPv6")].into_iter().zip(view.switches().multipath_hash);
         let unknown = policies.filter(|(_, policy)| policy.is_none());
-        unknown
+        let of_policies = unknown
             .map(|((family, name), _)| {
                 format!(
                     "`net.{family}.fib_multipath_hash_policy` looks deeper into packets than the kernel's lookup does for programs: on the paths xdp and tc {name} is left to the kernel, with 0 or 1 it is not"
                 )
-            })
-            .collect()
+            });
+        of_flows.into_iter().chain(of_policies).collect()
     }
 
     /// What people should know and haven't been told yet.

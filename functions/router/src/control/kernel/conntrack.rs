@@ -19,6 +19,7 @@ const REPLY: u16 = 2;
 const STATUS: u16 = 3;
 const PROTOCOL_STATE: u16 = 4;
 const HELPER: u16 = 5;
+const COUNTERS: [u16; 2] = [9, 10];
 const SEQUENCE_ADJUSTMENT: [u16; 2] = [15, 16];
 const SYNPROXY: u16 = 24;
 
@@ -65,7 +66,8 @@ pub struct Connection {
     pub original: Tuple,
     /// What comes in as answers to that.
     pub reply: Tuple,
-    /// Packets have been seen both ways, it isn't at its end, and they need nothing but other addresses and ports.
+    /// Packets have been seen both ways, it isn't at its end, and they need nothing but other addresses and ports. Nor are they counted: only
+    /// what passes conntrack is.
     pub is_established: bool,
 }
 
@@ -182,6 +184,8 @@ fn read(body: &[u8]) -> Option<Connection> {
             STATUS => status = value.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes)),
             PROTOCOL_STATE => tcp_state = read_tcp_state(value),
             HELPER => is_plain = false,
+            // It has them only if it counts; they can be read and set to zero, and not be set to anything else.
+            kind if COUNTERS.contains(&kind) => is_plain = false,
             // Connections that were put in by netlink have it, too, but empty.
             SYNPROXY => is_plain &= is_empty(value),
             kind if SEQUENCE_ADJUSTMENT.contains(&kind) => is_plain = false,
@@ -236,12 +240,14 @@ mod tests {
     #[test]
     fn only_what_is_plain_and_at_work_is_established() {
         assert!(told(0x19e, 3, &[]).is_established);
-        // Not assured; closing; about to be deleted; with a helper, said in two ways.
+        // Not assured; closing; about to be deleted; with a helper, said in two ways; counted.
         assert!(!told(0x19a, 3, &[]).is_established);
         assert!(!told(0x19e, 4, &[]).is_established);
         assert!(!told(0x39e, 3, &[]).is_established);
         assert!(!told(0x219e, 3, &[]).is_established);
         assert!(!told(0x19e, 3, &attribute(HELPER | NESTED, &attribute(1, b"ftp\0"))).is_established);
+        let counted = attribute(COUNTERS[0] | NESTED, &attribute(1, &7_u64.to_be_bytes()));
+        assert!(!told(0x19e, 3, &counted).is_established);
         let synproxy = |start: u32| attribute(SYNPROXY | NESTED, &attribute(1, &start.to_be_bytes()));
         assert!(told(0x19e, 3, &synproxy(0)).is_established && !told(0x19e, 3, &synproxy(7)).is_established);
     }

@@ -12,6 +12,8 @@ use super::event::LinkIndex;
 pub struct Switches {
     /// What chooses one of several paths, for IPv4 and for IPv6; `None`: what lanes don't look at.
     pub multipath_hash: [Option<MultipathHash>; 2],
+    /// Conntrack counts packets of the flows that begin.
+    pub counts_flows: bool,
     links: BTreeMap<LinkIndex, LinkSwitches>,
 }
 
@@ -27,7 +29,8 @@ pub struct LinkSwitches {
 impl Default for Switches {
     /// As a kernel has them that nobody has said anything to.
     fn default() -> Self {
-        Self { multipath_hash: [Some(MultipathHash::Addresses); 2], links: BTreeMap::new() }
+        let multipath_hash = [Some(MultipathHash::Addresses); 2];
+        Self { multipath_hash, counts_flows: false, links: BTreeMap::new() }
     }
 }
 
@@ -53,6 +56,7 @@ impl Switches {
         };
         Self {
             multipath_hash: [hash("ipv4"), hash("ipv6")],
+            counts_flows: read("netfilter/nf_conntrack_acct").unwrap_or(0) != 0,
             links: links.into_iter().map(|(link, name)| (link, of_link(name))).collect(),
         }
     }
