@@ -43,8 +43,8 @@ fn finish(process: Process) -> Report {
 /// Some of these tests where the kernel has no links for the tc hook, and doesn't tell what drivers can do: Debian's 6.1.
 #[test]
 fn in_a_guest_with_an_older_kernel() {
-    let tests = "paths::hosts_reach paths::killed paths::routes";
-    check_in_a_guest("veth tun bridge sch_ingress cls_bpf", &["setpriv"], tests, 3);
+    let tests = "paths::hosts_reach paths::killed paths::routes paths::what_a_kill";
+    check_in_a_guest("veth tun bridge sch_ingress cls_bpf", &["setpriv", "tc"], tests, 4);
 }
 
 #[test]
@@ -212,6 +212,34 @@ fn killed_it_leaves_all_to_the_kernel() {
         let process = lab.start("w0 e0", &format!("--path {choice}"));
         RouterLab::check_ping(&lab.west, &FAR);
         finish(process);
+    }
+}
+
+/// Where the kernel has no links for the tc hook, a program stays when the process is killed. It passes all on then, whatever the kernel is told
+/// later, and goes with the next start, whichever path that takes.
+#[test]
+fn what_a_kill_leaves_forwards_nothing_and_goes_with_the_next_start() {
+    let Some(lab) = RouterLab::new(1500, &["tc"]) else { return };
+    let filters = || lab.router.run("tc filter show dev w0 ingress").output;
+    for next in ["tc", "xdp", "user"] {
+        lab.hosts_take_redirected();
+        let process = lab.start("w0 e0", "--path tc");
+        RouterLab::check_ping(&lab.west, &FAR);
+        let is_a_filter = filters().contains("warmlane");
+        process.signal("KILL");
+        drop(process);
+        eprintln!("{next}: left by the kill: {:?}", filters());
+        assert_eq!(filters().contains("warmlane"), is_a_filter, "the kernel takes a link with its process");
+        lab.router.set("net.ipv4.conf.w0.forwarding", "0");
+        RouterLab::wait_until("nothing is forwarded", SHORT, || !RouterLab::answers(&lab.west, FAR[0]));
+        lab.router.set("net.ipv4.conf.w0.forwarding", "1");
+        RouterLab::check_ping(&lab.west, &FAR);
+        let process = lab.start("w0 e0", &format!("--path {next}"));
+        RouterLab::check_ping(&lab.west, &FAR);
+        process.interrupt();
+        process.finish(SHORT).expect_success("warmlane router");
+        assert!(!filters().contains("warmlane"), "{next}: {}", filters());
+        assert!(!lab.router.run("tc qdisc show").output.contains("clsact"), "{next}");
     }
 }
 
