@@ -3,8 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod errors;
-mod memif;
 mod methods;
 mod namespaces;
+mod processes;
 mod replay;
 mod tshark;

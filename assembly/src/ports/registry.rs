@@ -13,6 +13,7 @@ use warmlane_memory::null::NullDriver;
 use warmlane_pcap::PcapDriver;
 use warmlane_port::Port;
 use warmlane_virtio::vhost::VhostDriver;
+use warmlane_virtio::virtio_user::VirtioUserDriver;
 use warmlane_xdp::XdpDriver;
 
 /// A driver's help.
@@ -144,6 +145,7 @@ registry! {
     Xdp: XdpDriver,
     Memif: MemifDriver,
     Vhost: VhostDriver,
+    Virtio: VirtioUserDriver,
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! The memory of the other side: which of its addresses are where in this process.
+//! Memory that descriptors point to: which addresses of the driver are where in this process.
 
 use crate::protocol::MemoryRegion;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use thiserror::Error;
 use warmlane_driver_common::peer::PeerMapping;
+use warmlane_sys::pages::Mapping;
 
 /// Regions that can be there at once, where each comes in a message of its own. QEMU has no more (`VHOST_USER_MAX_RAM_SLOTS`).
 pub const MAXIMUM_SLOTS: usize = 512;
@@ -31,7 +32,33 @@ struct Region {
     guest: u64,
     length: u64,
     user: u64,
-    mapping: Arc<PeerMapping>,
+    start: NonNull<u8>,
+    mapping: Arc<Shared>,
+}
+
+// SAFETY: an address in a mapping that no thread owns and that is held beside it; accesses argue for themselves.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+/// Whose memory it is.
+#[derive(Debug)]
+enum Shared {
+    /// The other side's: this side is the device.
+    Theirs(PeerMapping),
+    /// Lent to the other side: this side is the driver.
+    Ours { _mapping: Mapping },
+}
+
+impl Region {
+    /// Where `length` bytes from `offset` on are, if they are inside.
+    const fn place(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
+        if offset > self.length || length > self.length - offset {
+            return None;
+        }
+        // SAFETY: at most the region's length behind its start, and all of it is mapped.
+        Some(unsafe { self.start.add(offset as usize) })
+    }
 }
 
 /// All regions as they are at one time. Who uses an address in them holds this.
@@ -61,8 +88,16 @@ impl GuestMemory {
             return Err(RegionError::TooMany);
         }
         debug_assert_eq!(mapping.length() as u64, length);
-        self.regions.push(Region { guest, length, user, mapping: Arc::new(mapping) });
+        let start = mapping.start();
+        self.regions.push(Region { guest, length, user, start, mapping: Arc::new(Shared::Theirs(mapping)) });
         Ok(())
+    }
+
+    /// Memory of this side, all of which is lent from this address on.
+    pub(crate) fn ours(address: u64, mapping: Mapping) -> Self {
+        let (start, length) = (mapping.as_ptr(), mapping.length() as u64);
+        let mapping = Arc::new(Shared::Ours { _mapping: mapping });
+        Self { regions: vec![Region { guest: address, length, user: address, start, mapping }] }
     }
 
     /// One region less.
@@ -90,13 +125,17 @@ impl GuestMemory {
 
     /// Whether a part of it was cut short.
     pub fn is_lost(&self) -> bool {
-        self.regions.iter().any(|region| region.mapping.is_lost())
+        self.regions.iter().any(|region| match &*region.mapping {
+            Shared::Theirs(mapping) => mapping.is_lost(),
+            // Its file is sealed.
+            Shared::Ours { .. } => false,
+        })
     }
 
     /// Where `length` bytes are, by an address of the front end's process.
     pub fn user(&self, address: u64, length: usize) -> Option<NonNull<u8>> {
         self.regions.iter().find_map(|region| {
-            region.mapping.place(address.checked_sub(region.user)?, length as u64).filter(|_| length > 0)
+            region.place(address.checked_sub(region.user)?, length as u64).filter(|_| length > 0)
         })
     }
 
@@ -120,7 +159,7 @@ impl Area {
     const NONE: Self = Self { guest: 0, length: 0, start: NonNull::dangling() };
 
     fn of(region: &Region) -> Self {
-        Self { guest: region.guest, length: region.length, start: region.mapping.start() }
+        Self { guest: region.guest, length: region.length, start: region.start }
     }
 
     /// As much as there is of `length` bytes from `address` on.

@@ -1,22 +1,38 @@
 //! The back end of vhost-user: another process, such as the monitor of a virtual machine, lends its memory and rings; this side is the device.
 
-mod control;
-mod device;
-mod doorbell;
 mod driver;
-mod drops;
-mod error;
-mod inbound;
-mod negotiated;
 mod options;
-mod port;
-mod receive;
-mod ring;
 mod session;
-mod transmit;
 
+use crate::connection::control::Session;
+use crate::error::VirtioError;
+use crate::port::{Plan, VirtioPort};
+use crate::queue::sides::Us;
 pub use driver::VhostDriver;
-pub use drops::{ReceiveDrop, TransmitDrop};
-pub use error::VhostError;
-pub use options::{Role, VhostOptions};
-pub use port::{Monitor, VhostPort, open};
+pub use options::VhostOptions;
+use session::DeviceSession;
+use warmlane_mem::Pool;
+
+/// Opens a port with a pair of queues for each of `lanes`, unless the options say how many. Drivers come and go;
+/// [`VhostOptions::wait`] waits for the first time.
+///
+/// # Errors
+/// [`VirtioError`] says what is wrong with the options or the socket, and the remedy.
+pub fn open(
+    name: &str,
+    options: &VhostOptions,
+    lanes: usize,
+    pool: &Pool,
+) -> Result<VirtioPort, VirtioError> {
+    let VhostOptions { ref socket, role, queues, offloads, wait } = *options;
+    let plan =
+        Plan { name, driver: "vhost", peer: "driver", us: Us::Device, socket, role, queues, lanes, wait };
+    let offered = session::offered(plan.pairs()?, offloads);
+    plan.open(pool, offered, |rings, alarm| {
+        let alarm = alarm.clone();
+        Box::new(move || {
+            let session = DeviceSession::new(rings.clone(), offered, alarm.clone());
+            Ok(Box::new(session) as Box<dyn Session>)
+        })
+    })
+}

@@ -17,12 +17,13 @@ use warmlane_virtio::features::{
     CHECKSUM, EVENT_INDEX, HOST_TSO4, INDIRECT, MERGEABLE, PACKED, PROTOCOL_FEATURES, VERSION_1,
 };
 use warmlane_virtio::protocol::{MemoryRegion, Request, RingAddresses, RingDescriptor, RingState};
-use warmlane_virtio::vhost::{Role, VhostOptions, VhostPort, open};
+use warmlane_virtio::vhost::{VhostOptions, open};
+use warmlane_virtio::{Role, VirtioPort};
 
 const PLAIN: u64 = VERSION_1 | MERGEABLE | PROTOCOL_FEATURES | INDIRECT | CHECKSUM | HOST_TSO4;
 
 struct World {
-    port: VhostPort,
+    port: VirtioPort,
     pool: Pool,
     path: String,
     _folder: tempfile::TempDir,
@@ -382,6 +383,28 @@ fn memory_comes_and_goes() {
 
 fn is_signalled(event: &impl std::os::fd::AsFd) -> bool {
     rustix::io::read(event, &mut [0; 8]) == Ok(8)
+}
+
+/// A packet that needs more buffers than there are waits for them, and goes when they come, though nothing else is to be sent.
+#[test]
+fn a_packet_waits_for_as_many_buffers_as_it_needs() {
+    let _alone = alone();
+    let _lane = LaneThread::enter();
+    let mut world = world();
+    let front_end = world.front_end(PLAIN);
+    let mut burst = Burst::new();
+    burst.push(packet_of(&world.pool, &contents(1, 5000))).unwrap();
+    for number in 0..3 {
+        assert_eq!(world.port.port.transmit[0].transmit(&mut burst), 0, "{number} buffers");
+        let place = GUEST + FrontEnd::buffer(RECEIVE, number);
+        front_end.descriptor(u64::from(number) * 16, place, BUFFER as u32, 2, 0);
+        front_end.make_available(RECEIVE, number);
+    }
+    assert_eq!(world.port.port.transmit[0].transmit(&mut burst), 1);
+    let lengths: Vec<_> = (0..3).map(|index| front_end.used_entry(RECEIVE, index)).collect();
+    assert_eq!(lengths, [(0, 2048), (1, 2048), (2, 916)]);
+    drop(front_end);
+    world.end();
 }
 
 /// Each side tells the other only if that wants to know.

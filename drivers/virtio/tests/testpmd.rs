@@ -2,15 +2,16 @@
 
 mod common;
 
-use common::{connected, pool};
+use common::{connected, echoes, pool};
 use std::time::Duration;
-use warmlane_mem::{LaneThread, Pool};
-use warmlane_testkit::exchange::{exchange, lengths, until};
+use warmlane_mem::LaneThread;
+use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::Process;
 use warmlane_testkit::requirements;
 use warmlane_testkit::testpmd::Testpmd;
+use warmlane_virtio::Role;
 use warmlane_virtio::features::{IN_ORDER, INDIRECT, MERGEABLE, MULTIQUEUE, PACKED};
-use warmlane_virtio::vhost::{Role, VhostOptions, VhostPort, open};
+use warmlane_virtio::vhost::{VhostOptions, open};
 
 /// A testpmd behind a socket, with the device's other arguments.
 fn testpmd(socket: &str, device: &str, queues: usize) -> Process {
@@ -18,16 +19,6 @@ fn testpmd(socket: &str, device: &str, queues: usize) -> Process {
     // Without files there is nothing to share.
     let more = ["--single-file-segments", "--log-level=pmd.net.virtio.driver:info"];
     Testpmd { device: &device, buffers: 2048, queues, more: &more }.start()
-}
-
-/// Sends packets to testpmd, by each of our queues in turn, and compares what comes back.
-fn echoes(port: &mut VhostPort, pool: &Pool, longest: usize) {
-    let lengths: Vec<_> = lengths().into_iter().filter(|length| (14..=longest).contains(length)).collect();
-    for queue in 0..port.port.transmit.len() {
-        let (transmit, receive) = (&mut port.port.transmit[queue], &mut port.port.receive[queue]);
-        // It drops what its ring has no room for.
-        exchange(pool, &mut **transmit, &mut **receive, &lengths, 20);
-    }
 }
 
 /// With this device, of which these features are to be agreed on, and those not.

@@ -1,7 +1,6 @@
 //! The driver as the rest of the program sees it.
 
 use super::options::VhostOptions;
-use super::port;
 use warmlane_driver_common::{Driver, Environment, OpenError, OptionHelp, option_help};
 use warmlane_port::Port;
 
@@ -29,7 +28,7 @@ impl Driver for VhostDriver {
         options: &VhostOptions,
         environment: &mut Environment<'_>,
     ) -> Result<Port, OpenError> {
-        port::open(name, options, environment.queues, environment.pool)
+        super::open(name, options, environment.queues, environment.pool)
             .map(|opened| opened.port)
             .map_err(OpenError::new)
     }

@@ -1,17 +1,7 @@
 //! What a port should be like.
 
+use crate::connection::role::Role;
 use serde::{Deserialize, Serialize};
-
-/// Who makes the socket.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// This side makes it and listens.
-    #[default]
-    Server,
-    /// This side connects to it.
-    Client,
-}
 
 /// What a port should be like.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -20,7 +10,7 @@ pub struct VhostOptions {
     /// The socket: a path, or `@` and a name, for one without a file (an abstract socket).
     pub socket: String,
     /// Who makes it.
-    #[serde(default)]
+    #[serde(default = "default_role")]
     pub role: Role,
     /// Pairs of rings; `None` is one for each lane.
     #[serde(default)]
@@ -31,6 +21,10 @@ pub struct VhostOptions {
     /// Seconds to wait for a driver when the port is opened.
     #[serde(default)]
     pub wait: u32,
+}
+
+const fn default_role() -> Role {
+    Role::Server
 }
 
 const fn default_offloads() -> bool {

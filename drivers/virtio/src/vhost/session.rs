@@ -2,12 +2,14 @@
 //!
 //! Whatever it says wrong ends its connection, and changes nothing before.
 
-use super::device::{PackedDevice, SplitDevice};
-use super::inbound::Message;
-use super::ring::{Active, AnyDevice, Ring};
+use crate::connection::control::{Refusal, Session};
+use crate::connection::inbound::Message;
+use crate::connection::outgoing::Outgoing;
 use crate::features::{self, EVENT_INDEX, PACKED, PROTOCOL_FEATURES, protocol};
 use crate::memory::{GuestMemory, MAXIMUM_SLOTS};
 use crate::protocol::{MemoryRegion, Reply, Request, RingAddresses, RingDescriptor, RingState};
+use crate::queue::device::{PackedDevice, SplitDevice};
+use crate::queue::ring::{Active, AnySide, Ring};
 use crate::ring::{LONGEST, packed, split};
 use rustix::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -35,7 +37,7 @@ struct Setting {
 }
 
 /// A connection with a front end.
-pub(super) struct Session {
+pub(super) struct DeviceSession {
     rings: Vec<Arc<Ring>>,
     settings: Vec<Setting>,
     offered: u64,
@@ -46,10 +48,7 @@ pub(super) struct Session {
     alarm: Event,
 }
 
-/// Why a connection is over.
-type Refusal = String;
-
-impl Session {
+impl DeviceSession {
     /// `rings` are those that the lanes have: of each pair first the driver's receive ring.
     pub(super) fn new(rings: Vec<Arc<Ring>>, offered: u64, alarm: Event) -> Self {
         let settings = rings.iter().map(|_| Setting::default()).collect();
@@ -63,34 +62,6 @@ impl Session {
             status: 0,
             alarm,
         }
-    }
-
-    /// Whether packets can be sent to the driver.
-    pub(super) fn is_up(&self) -> bool {
-        self.rings.first().is_some_and(|ring| ring.is_enabled())
-    }
-
-    /// What the rings or the memory can't be used for any more, if so.
-    pub(super) fn broken(&self) -> Option<&'static str> {
-        let lost = self.memory.is_lost().then_some("the front end has cut its memory short");
-        lost.or_else(|| self.rings.iter().find_map(|ring| ring.broken()))
-    }
-
-    /// Takes a message; returns the answer, as it is sent.
-    ///
-    /// # Errors
-    /// Why the connection is over.
-    pub(super) fn take(&mut self, message: Message) -> Result<Option<Vec<u8>>, Refusal> {
-        let Message { header, payload, descriptors } = message;
-        if header.is_reply {
-            return Err("an answer to nothing".to_owned());
-        }
-        let request = Request::decode(header.request, &payload).map_err(|error| error.to_string())?;
-        check_descriptors(&request, descriptors.len())?;
-        let reply = self.obey(&request, descriptors)?;
-        let wants_ack = header.needs_reply && self.protocol_features & protocol::REPLY_ACK != 0;
-        let reply = reply.or_else(|| wants_ack.then_some(Reply::Number(0)));
-        Ok(reply.map(|reply| reply.encode(header.request)))
     }
 
     fn obey(&mut self, request: &Request, mut descriptors: Vec<OwnedFd>) -> Result<Option<Reply>, Refusal> {
@@ -267,7 +238,7 @@ impl Session {
     /// Stops a ring, and remembers where.
     fn stop(&mut self, number: usize) {
         if let Some(active) = self.rings[number].change(Option::take) {
-            self.settings[number].base = active.device.base();
+            self.settings[number].base = active.side.base();
         }
     }
 
@@ -277,10 +248,10 @@ impl Session {
         let Some(addresses) = setting.addresses.filter(|_| setting.is_started && setting.size > 0) else {
             return Ok(());
         };
-        let device = device(&self.memory, self.features, setting, addresses)
+        let side = device(&self.memory, self.features, setting, addresses)
             .map_err(|what| format!("ring {number}: {what}"))?;
         let active = Active {
-            device,
+            side,
             memory: Arc::clone(&self.memory),
             features: self.features,
             is_enabled: setting.is_enabled,
@@ -299,11 +270,35 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Session for DeviceSession {
+    fn is_up(&self) -> bool {
+        self.rings.first().is_some_and(|ring| ring.is_enabled())
+    }
+
+    fn broken(&self) -> Option<&'static str> {
+        let lost = self.memory.is_lost().then_some("the front end has cut its memory short");
+        lost.or_else(|| self.rings.iter().find_map(|ring| ring.broken()))
+    }
+
+    fn take(&mut self, message: Message) -> Result<Vec<Outgoing>, Refusal> {
+        let Message { header, payload, descriptors } = message;
+        if header.is_reply {
+            return Err("an answer to nothing".to_owned());
+        }
+        let request = Request::decode(header.request, &payload).map_err(|error| error.to_string())?;
+        check_descriptors(&request, descriptors.len())?;
+        let reply = self.obey(&request, descriptors)?;
+        let wants_ack = header.needs_reply && self.protocol_features & protocol::REPLY_ACK != 0;
+        let reply = reply.or_else(|| wants_ack.then_some(Reply::Number(0)));
+        let answer = |reply: Reply| Outgoing { bytes: reply.encode(header.request), file: None };
+        Ok(reply.map(answer).into_iter().collect())
+    }
+}
+
+impl Drop for DeviceSession {
     fn drop(&mut self) {
         for ring in &self.rings {
-            ring.reset();
-            let _ = ring.doorbell.set_kick(None);
+            ring.release();
         }
     }
 }
@@ -342,7 +337,7 @@ fn device(
     features: u64,
     setting: &Setting,
     addresses: RingAddresses,
-) -> Result<AnyDevice, &'static str> {
+) -> Result<AnySide, &'static str> {
     // At most 2^15.
     let size = setting.size as u16;
     let part = |address: u64, bytes: usize, alignment: usize| -> Result<NonNull<u8>, &'static str> {
@@ -363,7 +358,7 @@ fn device(
         // side could do as well.
         let ring = unsafe { packed::PackedRing::new(parts, size) };
         PackedDevice::new(ring, setting.base, event_index)
-            .map(AnyDevice::Packed)
+            .map(AnySide::PackedDevice)
             .ok_or("it is to go on at a place that it doesn't have")
     } else {
         if !size.is_power_of_two() {
@@ -376,7 +371,7 @@ fn device(
         };
         // SAFETY: as above.
         let ring = unsafe { split::SplitRing::new(parts, size) };
-        Ok(AnyDevice::Split(SplitDevice::new(ring, event_index)))
+        Ok(AnySide::SplitDevice(SplitDevice::new(ring, event_index)))
     }
 }
 

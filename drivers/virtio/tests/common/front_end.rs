@@ -11,9 +11,9 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
+use warmlane_virtio::VirtioPort;
 use warmlane_virtio::features::{PACKED, PROTOCOL_FEATURES};
 use warmlane_virtio::protocol::{Header, MemoryRegion, Request, RingAddresses, RingDescriptor, RingState};
-use warmlane_virtio::vhost::VhostPort;
 
 /// Descriptors of each ring.
 pub(crate) const SIZE: u16 = 64;
@@ -145,7 +145,7 @@ impl FrontEnd {
     }
 
     /// Comes up, with both rings.
-    pub(crate) fn run(&self, port: &VhostPort) {
+    pub(crate) fn run(&self, port: &VirtioPort) {
         self.introduce();
         for index in [TRANSMIT, RECEIVE] {
             self.start(index, self.first_base());

@@ -6,7 +6,7 @@ use warmlane_driver_common::peer::SocketError;
 
 /// Why a port could not be opened.
 #[derive(Debug, Error)]
-pub enum VhostError {
+pub enum VirtioError {
     /// Something is wrong with the socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -16,9 +16,17 @@ pub enum VhostError {
         /// What was asked for.
         queues: usize,
     },
-    /// No driver came.
-    #[error("no driver was there on socket {socket:?} in {seconds} s{reason}")]
+    /// No ring can be that long.
+    #[error("ring-size={size}: rings have a power of two of descriptors, from 64 to 32768")]
+    RingSize {
+        /// What was asked for.
+        size: u16,
+    },
+    /// The other side did not come.
+    #[error("no {who} was there on socket {socket:?} in {seconds} s{reason}")]
     Nobody {
+        /// What the other side would have been.
+        who: &'static str,
         /// The socket.
         socket: String,
         /// How long was waited.

@@ -1,12 +1,10 @@
 //! The thread that keeps a port's connection. Each port has its own, so that a peer that keeps it busy costs its port alone.
 
-use super::inbound::{Got, Inbound};
-use super::options::Role;
-use super::ring::Ring;
-use super::session::Session;
+use super::inbound::{Got, Inbound, Message};
+use super::outgoing::Outgoing;
+use super::role::Role;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::net::SendFlags;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,32 +18,59 @@ const RETRY: Duration = Duration::from_millis(250);
 /// Bytes of the thread's stack.
 const STACK: usize = 256 << 10;
 
+/// Why a connection is over.
+pub(crate) type Refusal = String;
+
+/// One connection, by either side of the protocol.
+pub(crate) trait Session: Send {
+    /// What is said first.
+    fn begin(&mut self) -> Vec<Outgoing> {
+        Vec::new()
+    }
+
+    /// Takes a message; returns what is said then.
+    ///
+    /// # Errors
+    /// Why the connection is over.
+    fn take(&mut self, message: Message) -> Result<Vec<Outgoing>, Refusal>;
+
+    /// Whether packets can be sent.
+    fn is_up(&self) -> bool;
+
+    /// What the rings or the memory can't be used for any more, if so.
+    fn broken(&self) -> Option<&'static str>;
+}
+
+/// Makes a session for a new connection.
+pub(crate) type Introduce = dyn Fn() -> Result<Box<dyn Session>, Refusal> + Send + Sync;
+
 /// A port as its control thread knows it.
-#[derive(Debug)]
-pub(super) struct Endpoint {
-    pub(super) address: Address,
-    pub(super) role: Role,
-    pub(super) offered: u64,
-    /// Of each pair first the one that the driver receives by.
-    pub(super) rings: Vec<Arc<Ring>>,
-    pub(super) connection: Connection,
+pub(crate) struct Endpoint {
+    pub(crate) address: Address,
+    pub(crate) role: Role,
+    pub(crate) introduce: Box<Introduce>,
+    pub(crate) connection: Connection,
     /// Wakes up the thread.
-    pub(super) alarm: Event,
-    pub(super) stop: AtomicBool,
+    pub(crate) alarm: Event,
+    pub(crate) stop: AtomicBool,
 }
 
 /// A port's thread. Dropped, it ends, and the other side's connection with it.
-#[derive(Debug)]
-pub(super) struct Membership {
-    pub(super) endpoint: Arc<Endpoint>,
+pub(crate) struct Membership {
+    endpoint: Arc<Endpoint>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Membership {
-    pub(super) fn start(name: &str, endpoint: Arc<Endpoint>, listener: Option<Listener>) -> io::Result<Self> {
+    pub(crate) fn start(
+        driver: &str,
+        name: &str,
+        endpoint: Arc<Endpoint>,
+        listener: Option<Listener>,
+    ) -> io::Result<Self> {
         let worker =
             Worker { endpoint: Arc::clone(&endpoint), listener, channel: None, retry: Instant::now() };
-        let builder = std::thread::Builder::new().name(format!("vhost {name}")).stack_size(STACK);
+        let builder = std::thread::Builder::new().name(format!("{driver} {name}")).stack_size(STACK);
         let thread = builder.spawn(|| worker.run())?;
         Ok(Self { endpoint, thread: Some(thread) })
     }
@@ -66,7 +91,7 @@ impl Drop for Membership {
 struct Channel {
     socket: OwnedFd,
     inbound: Inbound,
-    session: Session,
+    session: Box<dyn Session>,
 }
 
 struct Worker {
@@ -117,9 +142,17 @@ impl Worker {
     }
 
     fn open(&mut self, socket: OwnedFd) {
-        let Endpoint { rings, offered, alarm, .. } = &*self.endpoint;
-        let session = Session::new(rings.clone(), *offered, alarm.clone());
-        self.channel = Some(Channel { socket, inbound: Inbound::default(), session });
+        match (self.endpoint.introduce)() {
+            Ok(mut session) => {
+                let first = session.begin();
+                self.channel = Some(Channel { socket, inbound: Inbound::default(), session });
+                self.say(&first);
+            }
+            Err(reason) => {
+                self.endpoint.connection.down(reason);
+                self.retry = Instant::now() + RETRY;
+            }
+        }
     }
 
     fn accept(&mut self) {
@@ -154,6 +187,14 @@ impl Worker {
         }
     }
 
+    fn say(&mut self, outgoing: &[Outgoing]) {
+        let Some(Channel { socket, .. }) = &self.channel else { return };
+        // Each side waits for the other's answers, so there is room for what is said between two of them.
+        if !outgoing.iter().all(|message| message.send(socket)) {
+            self.end("can't write to the control socket".to_owned());
+        }
+    }
+
     /// Takes the next message.
     fn read(&mut self) {
         let Some(Channel { socket, inbound, session }) = &mut self.channel else { return };
@@ -163,21 +204,15 @@ impl Worker {
             Ok(Got::Closed) => return self.end("the other side closed the connection".to_owned()),
             Err(reason) => return self.end(reason),
         };
-        let reply = match session.take(message) {
-            Ok(reply) => reply,
+        match session.take(message) {
+            Ok(outgoing) => self.say(&outgoing),
             Err(reason) => return self.end(reason),
-        };
-        if let Some(reply) = reply {
-            // It waits for the answer, so there is room for it.
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            if rustix::net::send(socket, &reply, flags) != Ok(reply.len()) {
-                return self.end("can't write to the control socket".to_owned());
-            }
         }
+        let Some(Channel { session, .. }) = &self.channel else { return };
         let (is_up, was_up) = (session.is_up(), self.endpoint.connection.status().connected);
         match (is_up, was_up) {
             (true, false) => self.endpoint.connection.up(),
-            (false, true) => self.endpoint.connection.down("the driver has stopped its rings".to_owned()),
+            (false, true) => self.endpoint.connection.down("the rings were stopped".to_owned()),
             _ => {}
         }
     }

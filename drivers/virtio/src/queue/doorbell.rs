@@ -9,7 +9,7 @@ use warmlane_driver_common::peer::Event;
 
 /// One descriptor for a lane to wait on, whatever the other side's is.
 #[derive(Debug)]
-pub(super) struct Doorbell {
+pub(crate) struct Doorbell {
     epoll: OwnedFd,
     /// Ours.
     change: Event,
@@ -18,7 +18,7 @@ pub(super) struct Doorbell {
 }
 
 impl Doorbell {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let change = Event::new()?;
         add(&epoll, &change)?;
@@ -26,7 +26,7 @@ impl Doorbell {
     }
 
     /// Waits for another event of the other side, or for none.
-    pub(super) fn set_kick(&self, kick: Option<Event>) -> io::Result<()> {
+    pub(crate) fn set_kick(&self, kick: Option<Event>) -> io::Result<()> {
         let mut place = self.kick.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = place.take() {
             // The other side may have it open still, so it does not go by itself.
@@ -40,16 +40,16 @@ impl Doorbell {
     }
 
     /// The ring has changed: whoever waits is to look.
-    pub(super) fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.change.signal();
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
     /// Takes note of all that was signalled.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         let mut events = [MaybeUninit::uninit(); 2];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         // If that fails, the lane wakes up once more.

@@ -43,4 +43,4 @@ drop_reasons! {
 }
 
 /// The longest packet, in bytes: what TCP and UDP can leave to be segmented, and link headers.
-pub(super) const LONGEST_PACKET: usize = 65_600;
+pub(crate) const LONGEST_PACKET: usize = 65_600;

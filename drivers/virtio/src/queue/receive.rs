@@ -1,10 +1,11 @@
-//! What the driver sends.
+//! What the other side sends.
 
-use super::control::Membership;
-use super::device::{Ahead, Broken, Device, HEADS, Head, Part};
 use super::drops::{LONGEST_PACKET, ReceiveDrop};
-use super::ring::{Active, AnyDevice, Ring};
-use crate::features::header_length;
+use super::ring::{Active, Ring, with_side};
+use super::side::{Ahead, Broken, HEADS, Head, MAXIMUM_PARTS, Part, Side};
+use super::sides::Us;
+use crate::connection::control::Membership;
+use crate::features::{MERGEABLE, header_length};
 use crate::memory::Addresses;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -20,25 +21,26 @@ use warmlane_sys::vector::{self, Vector, Work};
 /// How many packets ahead data is fetched. It comes from the other side's cache.
 const AHEAD: usize = 8;
 
-pub(super) struct VhostReceive {
+pub(crate) struct RingReceive {
     intake: Intake,
     ring: Arc<Ring>,
+    us: Us,
     leaves: TransmitOffloads,
-    /// The driver tells of new buffers, since somebody may wait.
+    /// The other side tells of new buffers, since somebody may wait.
     armed: AtomicBool,
     /// Dropped last: the port's end.
     _membership: Arc<Membership>,
 }
 
-impl VhostReceive {
-    pub(super) fn new(
+impl RingReceive {
+    pub(crate) fn new(
         region: Region,
         ring: Arc<Ring>,
-        leaves: TransmitOffloads,
+        (us, leaves): (Us, TransmitOffloads),
         membership: Arc<Membership>,
     ) -> Self {
         let intake = Intake::new(region);
-        Self { intake, ring, leaves, armed: AtomicBool::new(false), _membership: membership }
+        Self { intake, ring, us, leaves, armed: AtomicBool::new(false), _membership: membership }
     }
 
     #[cold]
@@ -48,6 +50,17 @@ impl VhostReceive {
         self.ring.doorbell.clear();
     }
 }
+
+/// What stands in front of a packet.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// Bytes.
+    header: usize,
+    /// It says over how many buffers the packet is spread.
+    is_numbered: bool,
+}
+
+const ONE_BUFFER: [u8; 2] = 1_u16.to_ne_bytes();
 
 /// Where packets are copied to.
 struct Intake {
@@ -63,8 +76,9 @@ struct Intake {
 
 /// What became of a buffer that is not plain.
 enum Slow {
-    Packet(Packet),
-    Dropped(ReceiveDrop),
+    /// With the number of heads that it took.
+    Packet(Packet, u16),
+    Dropped(ReceiveDrop, u16),
     /// The pool is empty: it waits.
     NoBuffer,
     /// It isn't there any more.
@@ -80,23 +94,23 @@ impl Intake {
             region,
             indices: Box::new([0; HEADS]),
             heads: Box::new([Head::default(); HEADS]),
-            parts: Vec::with_capacity(super::device::MAXIMUM_PARTS),
+            parts: Vec::with_capacity(MAXIMUM_PARTS),
             counters: QueueCounters::new(),
         }
     }
 
     /// Takes what there is, as far as the burst has space and the pool buffers.
     #[inline]
-    fn receive<D: Device>(
+    fn receive<S: Side>(
         &mut self,
         burst: &mut Burst,
-        device: &mut D,
-        header: usize,
+        side: &mut S,
+        layout: Layout,
         addresses: &mut Addresses<'_>,
     ) -> Result<(), Broken> {
         while burst.space() > 0 {
             let wanted = burst.space().min(HEADS);
-            let found = device.look(&mut self.heads[..wanted])?;
+            let found = side.look(&mut self.heads[..wanted])?;
             if found == 0 {
                 break;
             }
@@ -113,33 +127,33 @@ impl Intake {
                     burst,
                     heads: &self.heads[done..found],
                     indices: &self.indices[used..taken],
-                    header,
+                    layout,
                     addresses,
                     noted: &mut noted,
                 });
                 for head in &self.heads[done..done + packets] {
-                    device.give_back(head.id, 1, 0);
+                    side.give_back(head.id, 1, 0, false);
                 }
                 (used, done) = (used + packets, done + packets);
                 if noted.count > 0 {
                     note(burst, before, &noted, &self.counters);
                 }
-                if used == taken || done == found {
+                if used == taken || done >= found {
                     break;
                 }
                 // The next one brings its own buffers, so one of those that were taken is left.
-                match slowly(&self.region, &mut self.parts, device, header, addresses) {
-                    Ok(Slow::Packet(packet)) => {
+                match slowly(&self.region, &mut self.parts, side, layout.header, addresses) {
+                    Ok(Slow::Packet(packet, heads)) => {
                         taken -= 1;
                         // SAFETY: taken above and not used.
                         unsafe { self.region.free_raw(&self.indices[taken..=taken]) };
                         // There is room: no more buffers were taken than there were free places.
                         drop(burst.push(packet));
-                        done += 1;
+                        done += usize::from(heads);
                     }
-                    Ok(Slow::Dropped(reason)) => {
+                    Ok(Slow::Dropped(reason, heads)) => {
                         self.counters.drops().count(reason, 1);
-                        done += 1;
+                        done += usize::from(heads);
                     }
                     Ok(Slow::NoBuffer | Slow::Nothing) => {
                         goes_on = false;
@@ -163,34 +177,34 @@ impl Intake {
 
     /// Takes what there is and drops it, as a ring that is not enabled asks for.
     #[cold]
-    fn discard<D: Device>(&mut self, device: &mut D, addresses: &mut Addresses<'_>) -> Result<(), Broken> {
+    fn discard<S: Side>(&mut self, side: &mut S, addresses: &mut Addresses<'_>) -> Result<(), Broken> {
         for _ in 0..HEADS {
-            if device.look(&mut self.heads[..1])? == 0 {
+            if side.look(&mut self.heads[..1])? == 0 {
                 break;
             }
             self.parts.clear();
-            let Some(chain) = device.chain(Ahead::default(), 0, addresses, &mut self.parts)? else { break };
-            device.give_back(chain.id, chain.slots, 0);
+            let Some(chain) = side.chain(Ahead::default(), 0, addresses, &mut self.parts)? else { break };
+            side.give_back(chain.id, chain.slots, 0, false);
             self.counters.drops().count(ReceiveDrop::Disabled, 1);
         }
         Ok(())
     }
 
-    /// One burst, and what the driver is told of it.
+    /// One burst.
     #[inline(always)]
-    fn run<D: Device>(
+    fn run<S: Side>(
         &mut self,
         burst: &mut Burst,
-        device: &mut D,
-        (memory, is_enabled, header): (Addresses<'_>, bool, usize),
+        side: &mut S,
+        (memory, is_enabled, layout): (Addresses<'_>, bool, Layout),
     ) -> Result<(), Broken> {
         let mut addresses = memory;
         let result = if is_enabled {
-            self.receive(burst, device, header, &mut addresses)
+            self.receive(burst, side, layout, &mut addresses)
         } else {
-            self.discard(device, &mut addresses)
+            self.discard(side, &mut addresses)
         };
-        device.publish();
+        side.publish();
         result
     }
 }
@@ -230,23 +244,23 @@ fn note(burst: &mut Burst, first: usize, noted: &Noted, counters: &QueueCounters
 
 /// Takes the next buffer, whatever it looks like.
 #[inline(never)]
-fn slowly<D: Device>(
+fn slowly<S: Side>(
     region: &Region,
     parts: &mut Vec<Part>,
-    device: &mut D,
+    side: &mut S,
     header_bytes: usize,
     addresses: &mut Addresses<'_>,
 ) -> Result<Slow, Broken> {
     parts.clear();
-    let Some(chain) = device.chain(Ahead::default(), 0, addresses, parts)? else { return Ok(Slow::Nothing) };
+    let Some(chain) = side.chain(Ahead::default(), 0, addresses, parts)? else { return Ok(Slow::Nothing) };
     let result =
         if chain.is_usable { gather(region, parts, header_bytes) } else { Err(ReceiveDrop::BadDescriptor) };
     let slow = match result {
-        Ok(Some(packet)) => Slow::Packet(packet),
+        Ok(Some(packet)) => Slow::Packet(packet, chain.heads),
         Ok(None) => return Ok(Slow::NoBuffer),
-        Err(reason) => Slow::Dropped(reason),
+        Err(reason) => Slow::Dropped(reason, chain.heads),
     };
-    device.give_back(chain.id, chain.slots, 0);
+    side.give_back(chain.id, chain.slots, 0, false);
     Ok(slow)
 }
 
@@ -308,7 +322,7 @@ struct Plain<'a, 'b> {
     burst: &'a mut Burst,
     heads: &'a [Head],
     indices: &'a [u32],
-    header: usize,
+    layout: Layout,
     addresses: &'a mut Addresses<'b>,
     noted: &'a mut Noted,
 }
@@ -318,7 +332,8 @@ impl Work for Plain<'_, '_> {
 
     #[inline(always)]
     fn run<V: Vector>(self, vector: V) -> usize {
-        let Self { region, start, room, burst, heads, indices, header, addresses, noted } = self;
+        let Self { region, start, room, burst, heads, indices, layout, addresses, noted } = self;
+        let Layout { header, is_numbered } = layout;
         let (base, offsets) = (region.address(), region.offsets());
         let mut places: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
         let mut fetch = |number: usize, places: &mut [Option<NonNull<u8>>; HEADS]| {
@@ -344,6 +359,13 @@ impl Work for Plain<'_, '_> {
             if !head.is_plain(0) || length > room as usize {
                 return None;
             }
+            if is_numbered {
+                // SAFETY: as below; a numbered header has 12 bytes.
+                let buffers = unsafe { place.add(HEADER_LENGTH).cast::<[u8; 2]>().read_volatile() };
+                if buffers != ONE_BUFFER {
+                    return None;
+                }
+            }
             // SAFETY: `place` says that the descriptor's length is mapped there, of which the header is a part, and the ring's lock keeps it so.
             // The buffer was taken by this queue, so nobody else uses it, and has `room` bytes from `start`; the two are in different
             // mappings.
@@ -365,7 +387,7 @@ impl Work for Plain<'_, '_> {
     }
 }
 
-impl ReceiveQueue for VhostReceive {
+impl ReceiveQueue for RingReceive {
     #[inline]
     fn receive(&mut self, burst: &mut Burst) -> usize {
         if *self.armed.get_mut() {
@@ -374,20 +396,15 @@ impl ReceiveQueue for VhostReceive {
         let Some(mut state) = self.ring.try_lock() else { return 0 };
         let Some(active) = &mut state.active else { return 0 };
         let before = burst.len();
-        let Active { device, memory, features, is_enabled, call } = active;
-        let how = (memory.addresses(), *is_enabled, header_length(*features));
-        let result = match device {
-            AnyDevice::Split(device) => {
-                let result = self.intake.run(burst, device, how);
-                tell(device, call.as_ref());
-                result
-            }
-            AnyDevice::Packed(device) => {
-                let result = self.intake.run(burst, device, how);
-                tell(device, call.as_ref());
-                result
-            }
-        };
+        let Active { side, memory, features, is_enabled, call } = active;
+        let is_numbered = self.us == Us::Driver && *features & MERGEABLE != 0;
+        let layout = Layout { header: header_length(*features), is_numbered };
+        let how = (memory.addresses(), *is_enabled, layout);
+        let result = with_side!(side, side => {
+            let result = self.intake.run(burst, side, how);
+            tell(side, call.as_ref());
+            result
+        });
         if let Err(broken) = result {
             state.break_off(broken, &self.ring.alarm);
         }
@@ -407,7 +424,7 @@ impl ReceiveQueue for VhostReceive {
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
         self.armed.store(true, Ordering::Relaxed);
-        // What came before the driver could know that it is to tell is not told of.
+        // What came before the other side could know that it is to tell is not told of.
         (!self.ring.want_events(true)).then(|| self.ring.doorbell.fd())
     }
 
@@ -420,12 +437,12 @@ impl ReceiveQueue for VhostReceive {
     }
 }
 
-/// Tells the driver of what was published, if it wants to know.
+/// Tells the other side of what was published, if it wants to know.
 #[inline(always)]
-pub(super) fn tell<D: Device>(device: &mut D, call: Option<&warmlane_driver_common::peer::Event>) {
+pub(crate) fn tell<S: Side>(side: &mut S, call: Option<&warmlane_driver_common::peer::Event>) {
     if let Some(call) = call
-        && device.has_news()
-        && device.driver_wants_event()
+        && side.has_news()
+        && side.peer_wants_event()
     {
         call.signal();
     }

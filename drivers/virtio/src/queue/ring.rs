@@ -3,8 +3,10 @@
 //! A lane holds the lock for the length of a burst, the control thread for that of a change. So when a change is done, no lane uses what
 //! was there before: a ring that was stopped stays where it was stopped, and memory that was taken away is unmapped.
 
-use super::device::{Broken, Device, PackedDevice, SplitDevice};
+use super::device::{PackedDevice, SplitDevice};
 use super::doorbell::Doorbell;
+use super::driver::{Driver, PackedDriverRing, SplitDriverRing};
+use super::side::{Broken, Head, Side as _};
 use crate::memory::GuestMemory;
 use std::io;
 use std::sync::Arc;
@@ -12,59 +14,62 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_driver_common::peer::Event;
 use warmlane_sync::spin::{SpinLock, SpinLockGuard};
 
-/// A ring of either format.
+/// Either side of a ring of either format.
 #[derive(Debug)]
-pub(super) enum AnyDevice {
-    Split(SplitDevice),
-    Packed(PackedDevice),
+pub(crate) enum AnySide {
+    SplitDevice(SplitDevice),
+    PackedDevice(PackedDevice),
+    SplitDriver(Driver<SplitDriverRing>),
+    PackedDriver(Driver<PackedDriverRing>),
 }
 
-impl AnyDevice {
-    pub(super) fn base(&self) -> u32 {
-        match self {
-            Self::Split(device) => device.base(),
-            Self::Packed(device) => device.base(),
+/// Does the same with whichever side it is, by code made for it.
+macro_rules! with_side {
+    ($any:expr, $side:ident => $do:expr) => {
+        match $any {
+            $crate::queue::ring::AnySide::SplitDevice($side) => $do,
+            $crate::queue::ring::AnySide::PackedDevice($side) => $do,
+            $crate::queue::ring::AnySide::SplitDriver($side) => $do,
+            $crate::queue::ring::AnySide::PackedDriver($side) => $do,
         }
-    }
+    };
+}
+pub(crate) use with_side;
 
-    fn want_events(&mut self, wanted: bool) {
+impl AnySide {
+    /// Where a device is to go on, as the protocol has it.
+    pub(crate) fn base(&self) -> u32 {
         match self {
-            Self::Split(device) => device.want_events(wanted),
-            Self::Packed(device) => device.want_events(wanted),
-        }
-    }
-
-    fn look(&mut self) -> Result<usize, Broken> {
-        let mut heads = [super::device::Head::default()];
-        match self {
-            Self::Split(device) => device.look(&mut heads),
-            Self::Packed(device) => device.look(&mut heads),
+            Self::SplitDevice(device) => device.base(),
+            Self::PackedDevice(device) => device.base(),
+            // Nobody asks a driver.
+            Self::SplitDriver(_) | Self::PackedDriver(_) => 0,
         }
     }
 }
 
 /// A ring that can be used.
 #[derive(Debug)]
-pub(super) struct Active {
-    pub(super) device: AnyDevice,
-    pub(super) memory: Arc<GuestMemory>,
+pub(crate) struct Active {
+    pub(crate) side: AnySide,
+    pub(crate) memory: Arc<GuestMemory>,
     /// What both sides have agreed on.
-    pub(super) features: u64,
-    pub(super) is_enabled: bool,
-    /// What the driver wants signalled.
-    pub(super) call: Option<Event>,
+    pub(crate) features: u64,
+    pub(crate) is_enabled: bool,
+    /// What the other side wants signalled.
+    pub(crate) call: Option<Event>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) active: Option<Active>,
+pub(crate) struct State {
+    pub(crate) active: Option<Active>,
     broken: Option<&'static str>,
 }
 
 impl State {
     /// The ring is not to be used any more.
     #[cold]
-    pub(super) fn break_off(&mut self, Broken(reason): Broken, alarm: &Event) {
+    pub(crate) fn break_off(&mut self, Broken(reason): Broken, alarm: &Event) {
         self.active = None;
         self.broken = Some(reason);
         alarm.signal();
@@ -75,17 +80,17 @@ impl State {
 const ENABLED: u64 = 1 << 63;
 
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     state: SpinLock<State>,
     /// Of a ring that is active and enabled: what was agreed on, and [`ENABLED`].
     features: AtomicU64,
-    pub(super) doorbell: Doorbell,
+    pub(crate) doorbell: Doorbell,
     /// Tells the control thread.
-    pub(super) alarm: Event,
+    pub(crate) alarm: Event,
 }
 
 impl Ring {
-    pub(super) fn new(alarm: &Event) -> io::Result<Self> {
+    pub(crate) fn new(alarm: &Event) -> io::Result<Self> {
         Ok(Self {
             state: SpinLock::new(State::default()),
             features: AtomicU64::new(0),
@@ -96,23 +101,23 @@ impl Ring {
 
     /// For a burst, unless the ring is being changed.
     #[inline(always)]
-    pub(super) fn try_lock(&self) -> Option<SpinLockGuard<'_, State>> {
+    pub(crate) fn try_lock(&self) -> Option<SpinLockGuard<'_, State>> {
         self.state.try_lock()
     }
 
     /// What was agreed on, as far as known: for who can look again.
     #[inline(always)]
-    pub(super) fn features(&self) -> u64 {
+    pub(crate) fn features(&self) -> u64 {
         self.features.load(Ordering::Relaxed) & !ENABLED
     }
 
     /// Whether packets can go through.
-    pub(super) fn is_enabled(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         self.features.load(Ordering::Relaxed) & ENABLED != 0
     }
 
     /// Changes the ring.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Option<Active>) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Option<Active>) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state.active);
         let enabled = state.active.as_ref().filter(|active| active.is_enabled);
@@ -123,22 +128,30 @@ impl Ring {
     }
 
     /// Why it can't be used any more.
-    pub(super) fn broken(&self) -> Option<&'static str> {
+    pub(crate) fn broken(&self) -> Option<&'static str> {
         self.state.lock().broken
     }
 
     /// As if it had never been used.
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.change(|active| *active = None);
         self.state.lock().broken = None;
     }
 
-    /// Says whether the driver is to tell of new buffers. Returns whether there are some already.
-    pub(super) fn want_events(&self, wanted: bool) -> bool {
+    /// As if there had never been a connection.
+    pub(crate) fn release(&self) {
+        self.reset();
+        let _ = self.doorbell.set_kick(None);
+    }
+
+    /// Says whether the other side is to tell of new buffers. Returns whether there are some already.
+    pub(crate) fn want_events(&self, wanted: bool) -> bool {
         let mut state = self.state.lock();
         let Some(active) = &mut state.active else { return false };
-        active.device.want_events(wanted);
         // What is wrong will be found by who takes them.
-        active.device.look() != Ok(0)
+        with_side!(&mut active.side, side => {
+            side.want_events(wanted);
+            side.look(&mut [Head::default()]) != Ok(0)
+        })
     }
 }

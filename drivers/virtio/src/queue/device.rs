@@ -1,105 +1,15 @@
-//! The device's side of a ring: what is available, and what was used.
+//! The device's side of a ring: what is available, and what was used. Buffers are used in the order in which they were made available.
 
+use super::side::{Ahead, Broken, Chain, Head, MAXIMUM_PARTS, Part, Side};
 use crate::memory::Addresses;
 use crate::ring::packed::{PackedRing, Position, Suppression, Tail};
 use crate::ring::split::SplitRing;
 use crate::ring::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE, wants_event, word64};
-use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
-
-/// Buffers that are looked at together.
-pub(super) const HEADS: usize = 64;
-
-/// Parts that a buffer can have. Linux makes up to 48, for the fragments of a packet; more than these are no packet of ours.
-pub(super) const MAXIMUM_PARTS: usize = 1024;
-
-/// What the driver can't have meant. The ring can't be used any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken(pub(super) &'static str);
 
 const BAD_INDEX: Broken = Broken("an impossible index in a ring");
 const BAD_NUMBER: Broken = Broken("a descriptor that the ring doesn't have");
 const ENDLESS: Broken = Broken("a chain of descriptors without an end");
-
-/// A buffer that is available: its first descriptor.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Head {
-    pub(super) address: u64,
-    pub(super) length: u32,
-    pub(super) flags: u16,
-    /// Of a packed ring it is that of the last descriptor, and so known here if the buffer has but one.
-    pub(super) id: u16,
-}
-
-impl Head {
-    /// Whether it is all of the buffer, and for the direction that is meant: `write` is [`WRITE`] or 0.
-    #[inline(always)]
-    pub(super) const fn is_plain(&self, write: u16) -> bool {
-        self.flags & (NEXT | INDIRECT | WRITE) == write
-    }
-}
-
-/// A part of a buffer, in this process.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    pub(super) place: NonNull<u8>,
-    pub(super) length: usize,
-}
-
-// SAFETY: an address that is only used while who has it holds the memory; nothing is tied to a thread.
-unsafe impl Send for Part {}
-
-/// A whole buffer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Chain {
-    /// What the driver knows it by.
-    pub(super) id: u16,
-    /// Descriptors of the ring.
-    pub(super) slots: u16,
-    /// Whether its parts are where they may be, and no more than there may be.
-    pub(super) is_usable: bool,
-}
-
-/// A ring in use by a device. Buffers are used in the order in which they were made available.
-pub(super) trait Device {
-    /// Looks at buffers that are available, without taking them: as many as fit, but none behind the first of a packed ring that is chained. Returns how
-    /// many.
-    fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken>;
-
-    /// All parts of the buffer that is `ahead` descriptors or buffers from the next one, appended to `parts`. `write`: as for [`Head::is_plain`].
-    fn chain(
-        &self,
-        ahead: Ahead,
-        write: u16,
-        addresses: &mut Addresses<'_>,
-        parts: &mut Vec<Part>,
-    ) -> Result<Option<Chain>, Broken>;
-
-    /// Gives the next buffer back, with so many bytes written to it.
-    fn give_back(&mut self, id: u16, slots: u16, length: u32);
-
-    /// The driver may see what was given back since the last time. Whether it is to be told is asked afterwards.
-    fn publish(&mut self);
-
-    /// Whether something was published since the driver was asked last.
-    fn has_news(&self) -> bool;
-
-    /// Whether the driver wants to be told of what was published since it was asked last. With a fence, so not for each packet.
-    fn driver_wants_event(&mut self) -> bool;
-
-    /// Says whether the driver is to tell of new buffers.
-    fn want_events(&mut self, wanted: bool);
-
-    /// Where to go on, as the protocol has it.
-    fn base(&self) -> u32;
-}
-
-/// How far behind the next buffer another one is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ahead {
-    pub(super) buffers: u16,
-    pub(super) slots: u16,
-}
 
 /// Collects the parts of one buffer.
 struct Collector<'a, 'b> {
@@ -179,7 +89,7 @@ impl<'a, 'b> Collector<'a, 'b> {
 
 /// A device at a split ring.
 #[derive(Debug)]
-pub(super) struct SplitDevice {
+pub(crate) struct SplitDevice {
     ring: SplitRing,
     /// The next available buffer.
     next: u16,
@@ -197,27 +107,41 @@ pub(super) struct SplitDevice {
 impl SplitDevice {
     /// Goes on behind the buffers that were used, whatever base the front end says: a ring has no others under way when its back end is
     /// gone, and DPDK's `virtio_user` says 0 each time (22.11).
-    pub(super) fn new(ring: SplitRing, event_index: bool) -> Self {
+    pub(crate) fn new(ring: SplitRing, event_index: bool) -> Self {
         let used = ring.used_index();
         let mut device =
             Self { ring, next: used, seen: used, used, published: used, asked: used, event_index };
         device.want_events(false);
         device
     }
+
+    /// Where to go on, as the protocol has it.
+    pub(crate) fn base(&self) -> u32 {
+        self.next.into()
+    }
 }
 
-impl Device for SplitDevice {
+impl SplitDevice {
+    /// How many buffers are available; it looks for more only if less than `wanted` are.
     #[inline(always)]
-    fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken> {
-        let size = self.ring.size();
-        if usize::from(self.seen.wrapping_sub(self.next)) < heads.len() {
+    fn available(&mut self, wanted: u16) -> Result<u16, Broken> {
+        if self.seen.wrapping_sub(self.next) < wanted {
             self.seen = self.ring.available_index();
-            if self.seen.wrapping_sub(self.next) > size {
+            if self.seen.wrapping_sub(self.next) > self.ring.size() {
                 self.seen = self.next;
                 return Err(BAD_INDEX);
             }
         }
-        let count = heads.len().min(self.seen.wrapping_sub(self.next).into());
+        Ok(self.seen.wrapping_sub(self.next))
+    }
+}
+
+impl Side for SplitDevice {
+    #[inline(always)]
+    fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken> {
+        let size = self.ring.size();
+        let wanted = u16::try_from(heads.len()).unwrap_or(u16::MAX);
+        let count = usize::from(self.available(wanted)?.min(wanted));
         for (index, head) in heads[..count].iter_mut().enumerate() {
             let id = self.ring.available_entry(self.next.wrapping_add(index as u16));
             if id >= size {
@@ -230,14 +154,15 @@ impl Device for SplitDevice {
     }
 
     fn chain(
-        &self,
+        &mut self,
         ahead: Ahead,
         write: u16,
         addresses: &mut Addresses<'_>,
         parts: &mut Vec<Part>,
     ) -> Result<Option<Chain>, Broken> {
         let (index, size) = (self.next.wrapping_add(ahead.buffers), self.ring.size());
-        if ahead.buffers >= self.seen.wrapping_sub(self.next) {
+        // More may have come since the first of them was looked at.
+        if self.available(ahead.buffers + 1)? <= ahead.buffers {
             return Ok(None);
         }
         let id = self.ring.available_entry(index);
@@ -263,11 +188,11 @@ impl Device for SplitDevice {
             }
             number = descriptor.id;
         }
-        Ok(Some(Chain { id, slots, is_usable: collector.is_usable }))
+        Ok(Some(Chain { id, slots, heads: 1, is_usable: collector.is_usable }))
     }
 
     #[inline(always)]
-    fn give_back(&mut self, id: u16, _slots: u16, length: u32) {
+    fn give_back(&mut self, id: u16, _slots: u16, length: u32, _goes_on: bool) {
         self.ring.set_used_entry(self.used, id, length);
         self.used = self.used.wrapping_add(1);
         self.next = self.next.wrapping_add(1);
@@ -287,7 +212,7 @@ impl Device for SplitDevice {
     }
 
     #[inline(always)]
-    fn driver_wants_event(&mut self) -> bool {
+    fn peer_wants_event(&mut self) -> bool {
         // F1: pairs with the driver's fence between saying that it wants events and looking at the index again: either it sees the index, or
         // this side what it wants. One-way barriers can't say that, for on both sides a store stands before a load.
         fence(Ordering::SeqCst);
@@ -310,15 +235,11 @@ impl Device for SplitDevice {
         // F2: pairs with the driver's fence between publishing its index and asking whether that is to be told.
         fence(Ordering::SeqCst);
     }
-
-    fn base(&self) -> u32 {
-        self.next.into()
-    }
 }
 
 /// A device at a packed ring.
 #[derive(Debug)]
-pub(super) struct PackedDevice {
+pub(crate) struct PackedDevice {
     ring: PackedRing,
     /// The next available buffer.
     next: Position,
@@ -333,7 +254,7 @@ pub(super) struct PackedDevice {
 
 impl PackedDevice {
     /// `None`: the base is outside the ring.
-    pub(super) fn new(ring: PackedRing, base: u32, event_index: bool) -> Option<Self> {
+    pub(crate) fn new(ring: PackedRing, base: u32, event_index: bool) -> Option<Self> {
         let next = ring.at(Position::decode(base as u16))?;
         // What older front ends leave out is the same.
         let used = if base >> 16 == 0 { next } else { ring.at(Position::decode((base >> 16) as u16))? };
@@ -341,9 +262,14 @@ impl PackedDevice {
         device.want_events(false);
         Some(device)
     }
+
+    /// Where to go on, as the protocol has it.
+    pub(crate) fn base(&self) -> u32 {
+        u32::from(self.next.encode()) | u32::from(self.used.encode()) << 16
+    }
 }
 
-impl Device for PackedDevice {
+impl Side for PackedDevice {
     #[inline(always)]
     fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken> {
         let (mut position, size) = (self.next, self.ring.size());
@@ -370,7 +296,7 @@ impl Device for PackedDevice {
     }
 
     fn chain(
-        &self,
+        &mut self,
         ahead: Ahead,
         write: u16,
         addresses: &mut Addresses<'_>,
@@ -398,7 +324,7 @@ impl Device for PackedDevice {
                 collector.add(descriptor);
             }
             if flags & NEXT == 0 {
-                return Ok(Some(Chain { id, slots, is_usable: collector.is_usable }));
+                return Ok(Some(Chain { id, slots, heads: 1, is_usable: collector.is_usable }));
             }
             if u32::from(ahead.slots) + u32::from(slots) >= u32::from(size) {
                 return Err(ENDLESS);
@@ -410,7 +336,7 @@ impl Device for PackedDevice {
     }
 
     #[inline(always)]
-    fn give_back(&mut self, id: u16, slots: u16, length: u32) {
+    fn give_back(&mut self, id: u16, slots: u16, length: u32, _goes_on: bool) {
         let flags = self.used.used_flags() | if length > 0 { WRITE } else { 0 };
         let tail = Tail { length, id, flags };
         if self.held.is_none() {
@@ -436,7 +362,7 @@ impl Device for PackedDevice {
     }
 
     #[inline(always)]
-    fn driver_wants_event(&mut self) -> bool {
+    fn peer_wants_event(&mut self) -> bool {
         // F1: as for split rings.
         fence(Ordering::SeqCst);
         let old = std::mem::replace(&mut self.asked, self.used);
@@ -457,9 +383,5 @@ impl Device for PackedDevice {
         self.ring.set_device_suppression(suppression);
         // F2: as for split rings.
         fence(Ordering::SeqCst);
-    }
-
-    fn base(&self) -> u32 {
-        u32::from(self.next.encode()) | u32::from(self.used.encode()) << 16
     }
 }

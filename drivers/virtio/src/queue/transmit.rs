@@ -1,11 +1,11 @@
-//! What the driver receives.
+//! What the other side receives.
 
-use super::control::Membership;
-use super::device::{Ahead, Broken, Chain, Device, HEADS, Head, MAXIMUM_PARTS, Part};
 use super::drops::{LONGEST_PACKET, TransmitDrop};
-use super::negotiated::driver_does;
 use super::receive::tell;
-use super::ring::{Active, AnyDevice, Ring};
+use super::ring::{Active, Ring, with_side};
+use super::side::{Ahead, Broken, Chain, HEADS, Head, MAXIMUM_PARTS, Part, Side};
+use super::sides::Us;
+use crate::connection::control::Membership;
 use crate::features::{MERGEABLE, header_length};
 use crate::memory::Addresses;
 use crate::ring::WRITE;
@@ -26,15 +26,18 @@ const BAD_BUFFER: Broken = Broken("a buffer to be filled that is outside the mem
 /// The longest header, in bytes.
 const HEADER: usize = 12;
 
-/// A header that says: nothing is left to do, and all is in one buffer.
-const PLAIN_HEADER: [u8; HEADER] = {
+/// What a header says that leaves nothing to do: by a device, that all is in one buffer; a driver says nothing (section 5.1.6.2).
+const fn plain_header(us: Us) -> [u8; HEADER] {
     let mut header = [0; HEADER];
-    [header[10], header[11]] = 1_u16.to_ne_bytes();
+    if matches!(us, Us::Device) {
+        [header[10], header[11]] = 1_u16.to_ne_bytes();
+    }
     header
-};
+}
 
-pub(super) struct VhostTransmit {
+pub(crate) struct RingTransmit {
     ring: Arc<Ring>,
+    us: Us,
     filler: Filler,
     counters: QueueCounters<TransmitDrop>,
     /// Dropped last: the port's end.
@@ -50,11 +53,13 @@ struct Filler {
     parts: Vec<Part>,
 }
 
-/// What the driver has agreed to.
+/// What both sides have agreed to.
 #[derive(Clone, Copy)]
 struct Agreed {
+    us: Us,
     header: usize,
-    is_mergeable: bool,
+    /// A packet can be spread over several buffers.
+    spreads: bool,
     offloads: TransmitOffloads,
 }
 
@@ -70,7 +75,7 @@ enum Slow {
 struct Plain<'a, 'b> {
     burst: &'a [Packet],
     heads: &'a [Head],
-    header: usize,
+    header: &'a [u8],
     addresses: &'a mut Addresses<'b>,
 }
 
@@ -99,14 +104,14 @@ impl Work for Plain<'_, '_> {
             let data = packet.data();
             let Some(place) = places[number] else { return number };
             let is_plain = head.is_plain(WRITE) && packet.segments() == 1 && !packet.has_work_left();
-            if !is_plain || header + data.len() > head.length as usize {
+            if !is_plain || header.len() + data.len() > head.length as usize {
                 return number;
             }
             // SAFETY: `place` says that the descriptor's length is mapped there, and the ring's lock keeps it so; packets are in other memory, and
             // nothing else here refers to the driver's.
             unsafe {
-                shared_mut(place, header).copy_from_slice(&PLAIN_HEADER[..header]);
-                vector.copy(shared_mut(place.add(header), data.len()), data);
+                shared_mut(place, header.len()).copy_from_slice(header);
+                vector.copy(shared_mut(place.add(header.len()), data.len()), data);
             }
         }
         burst.len().min(heads.len())
@@ -116,10 +121,10 @@ impl Work for Plain<'_, '_> {
 impl Filler {
     /// Sends packets from the front of the burst, as far as there are buffers.
     #[inline(always)]
-    fn send<D: Device>(
+    fn send<S: Side>(
         &mut self,
         burst: &mut Burst,
-        device: &mut D,
+        side: &mut S,
         agreed: Agreed,
         addresses: &mut Addresses<'_>,
         counters: &QueueCounters<TransmitDrop>,
@@ -128,7 +133,7 @@ impl Filler {
         let mut result = Ok(());
         while done < burst.len() {
             let wanted = (burst.len() - done).min(HEADS);
-            let found = match device.look(&mut self.heads[..wanted]) {
+            let found = match side.look(&mut self.heads[..wanted]) {
                 Ok(0) => break,
                 Ok(found) => found,
                 Err(broken) => {
@@ -140,12 +145,12 @@ impl Filler {
             let plain = vector::run(Plain {
                 burst: &burst[done..done + found],
                 heads,
-                header: agreed.header,
+                header: &plain_header(agreed.us)[..agreed.header],
                 addresses,
             });
             for (head, packet) in heads[..plain].iter().zip(&burst[done..]) {
                 let length = packet.len();
-                device.give_back(head.id, 1, (agreed.header + length) as u32);
+                side.give_back(head.id, 1, (agreed.header + length) as u32, false);
                 bytes += length as u64;
             }
             packets += plain as u64;
@@ -153,7 +158,7 @@ impl Filler {
             if plain == found {
                 continue;
             }
-            match self.send_slowly(&burst[done], device, agreed, addresses) {
+            match self.send_slowly(&burst[done], side, agreed, addresses) {
                 Ok(Slow::Sent) => {
                     packets += 1;
                     bytes += burst[done].packet_length() as u64;
@@ -167,7 +172,7 @@ impl Filler {
             }
             done += 1;
         }
-        device.publish();
+        side.publish();
         burst.free_front(done);
         counters.packets().add(packets);
         counters.bytes().add(bytes);
@@ -176,10 +181,10 @@ impl Filler {
 
     /// Sends one packet by as many parts and buffers as it takes.
     #[inline(never)]
-    fn send_slowly<D: Device>(
+    fn send_slowly<S: Side>(
         &mut self,
         packet: &Packet,
-        device: &mut D,
+        side: &mut S,
         agreed: Agreed,
         addresses: &mut Addresses<'_>,
     ) -> Result<Slow, Broken> {
@@ -196,11 +201,11 @@ impl Filler {
         self.ends.clear();
         let (mut ahead, mut room) = (Ahead::default(), 0);
         while room < needed {
-            if !self.chains.is_empty() && !agreed.is_mergeable || self.chains.len() == MAXIMUM_PARTS {
+            if !self.chains.is_empty() && !agreed.spreads || self.chains.len() == MAXIMUM_PARTS {
                 return Ok(Slow::Dropped(TransmitDrop::TooLarge));
             }
             let first = self.parts.len();
-            let Some(chain) = device.chain(ahead, WRITE, addresses, &mut self.parts)? else {
+            let Some(chain) = side.chain(ahead, WRITE, addresses, &mut self.parts)? else {
                 return Ok(Slow::NoRoom);
             };
             if !chain.is_usable {
@@ -214,7 +219,9 @@ impl Filler {
         }
         let mut header = [0; HEADER];
         header[..HEADER_LENGTH].copy_from_slice(&header_of(packet));
-        header[HEADER_LENGTH..].copy_from_slice(&(self.chains.len() as u16).to_ne_bytes());
+        if agreed.us == Us::Device {
+            header[HEADER_LENGTH..].copy_from_slice(&(self.chains.len() as u16).to_ne_bytes());
+        }
         let mut pieces = std::iter::once(&header[..agreed.header]).chain(packet.segment_data());
         let mut piece: &[u8] = &[];
         let (mut part, mut left) = (0, needed);
@@ -239,13 +246,13 @@ impl Filler {
                 part += 1;
             }
             part = end;
-            device.give_back(chain.id, chain.slots, written as u32);
+            side.give_back(chain.id, chain.slots, written as u32, left > 0);
         }
         Ok(Slow::Sent)
     }
 }
 
-/// Whether the driver does what the packet needs.
+/// Whether the other side does what the packet needs.
 fn is_agreed(packet: &Packet, offloads: TransmitOffloads) -> bool {
     let checksum = !matches!(packet.checksum(), Checksum::Partial { .. })
         || offloads.checksums.outer != warmlane_port::Transports::NONE;
@@ -259,48 +266,42 @@ fn is_agreed(packet: &Packet, offloads: TransmitOffloads) -> bool {
         }
 }
 
-impl VhostTransmit {
-    pub(super) fn new(ring: Arc<Ring>, membership: Arc<Membership>) -> Self {
+impl RingTransmit {
+    pub(crate) fn new(ring: Arc<Ring>, us: Us, membership: Arc<Membership>) -> Self {
         let filler = Filler {
             heads: Box::new([Head::default(); HEADS]),
             chains: Vec::with_capacity(MAXIMUM_PARTS),
             ends: Vec::with_capacity(MAXIMUM_PARTS),
             parts: Vec::with_capacity(MAXIMUM_PARTS),
         };
-        Self { ring, filler, counters: QueueCounters::new(), _membership: membership }
+        Self { ring, us, filler, counters: QueueCounters::new(), _membership: membership }
     }
 }
 
-impl TransmitQueue for VhostTransmit {
+impl TransmitQueue for RingTransmit {
     #[inline]
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
         let Some(mut state) = self.ring.try_lock() else { return 0 };
         let active = state.active.as_mut().filter(|active| active.is_enabled);
-        let Some(Active { device, memory, features, call, .. }) = active else {
+        let Some(Active { side, memory, features, call, .. }) = active else {
             drop(state);
             self.counters.drops().count(TransmitDrop::NotConnected, before as u64);
             burst.clear();
             return before;
         };
         let agreed = Agreed {
+            us: self.us,
             header: header_length(*features),
-            is_mergeable: *features & MERGEABLE != 0,
-            offloads: driver_does(*features),
+            spreads: self.us == Us::Driver || *features & MERGEABLE != 0,
+            offloads: self.us.peer_does(*features),
         };
         let mut addresses = memory.addresses();
-        let result = match device {
-            AnyDevice::Split(device) => {
-                let result = self.filler.send(burst, device, agreed, &mut addresses, &self.counters);
-                tell(device, call.as_ref());
-                result
-            }
-            AnyDevice::Packed(device) => {
-                let result = self.filler.send(burst, device, agreed, &mut addresses, &self.counters);
-                tell(device, call.as_ref());
-                result
-            }
-        };
+        let result = with_side!(side, side => {
+            let result = self.filler.send(burst, side, agreed, &mut addresses, &self.counters);
+            tell(side, call.as_ref());
+            result
+        });
         if let Err(broken) = result {
             state.break_off(broken, &self.ring.alarm);
         }
@@ -308,7 +309,7 @@ impl TransmitQueue for VhostTransmit {
     }
 
     fn offloads(&self) -> TransmitOffloads {
-        driver_does(self.ring.features())
+        self.us.peer_does(self.ring.features())
     }
 
     fn offloads_change(&self) -> bool {

@@ -1,4 +1,4 @@
-//! `warmlane gen` over memif: through a `warmlane forward` in another process, and to DPDK's testpmd and back.
+//! `warmlane gen` over memif and rings of virtio: through a `warmlane forward` in another process, and to DPDK's testpmd and back.
 //!
 //! No more packets are sent than a ring has space for, so that a program which is held up loses none. The generator knows its own
 //! packets by their signatures, and checks their checksums: what it received is what it sent.
@@ -32,21 +32,27 @@ fn check(ports: &[&str]) {
     }
 }
 
-/// Through a forwarder that is the server of one socket and the client of the other; both clients have their packets in `mode`.
-fn forward(mode: &str) {
+/// The ends of a link over a socket, each as what follows the name of a port: who makes the socket, and who connects to it.
+#[derive(Clone, Copy)]
+struct Link {
+    server: fn(&str) -> String,
+    client: fn(&str) -> String,
+}
+
+/// Through a forwarder that is the server of one link and the client of the other.
+fn forward(link: Link) {
     let _turn = turn::alone();
     let directory = tempfile::tempdir().unwrap();
     let socket = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (west, east) = (socket("west"), socket("east"));
-    let client = format!("mode={mode},{RING}");
     let mut forward = Command::new(warmlane());
-    forward.args(["forward", "--json", "--port", &format!("west=memif:{west},role=server")]);
-    forward.args(["--port", &format!("east=memif:{east},{client}")]);
+    forward.args(["forward", "--json", "--port", &format!("west={}", (link.server)(&west))]);
+    forward.args(["--port", &format!("east={}", (link.client)(&east))]);
     forward.args(["--address", "west=192.0.2.1/24", "--address", "east=198.51.100.1/24"]);
     forward.args(["--neighbour", "198.51.100.2=02:00:00:00:00:77@east"]);
     let forwarder = Process::spawn(&mut forward);
-    let transmit = format!("memif:{west},{client},wait=300");
-    let receive = format!("memif:{east},role=server,wait=300");
+    let transmit = format!("{},wait=300", (link.client)(&west));
+    let receive = format!("{},wait=300", (link.server)(&east));
     check(&["--transmit", &transmit, "--receive", &receive]);
     forwarder.interrupt();
     let finished = forwarder.finish(SHORT);
@@ -56,25 +62,65 @@ fn forward(mode: &str) {
 
 #[test]
 fn packets_are_forwarded_from_memif_to_memif() {
-    forward("copy");
+    forward(Link {
+        server: |socket| format!("memif:{socket},role=server"),
+        client: |socket| format!("memif:{socket},mode=copy,{RING}"),
+    });
 }
 
 #[test]
 fn packets_are_forwarded_out_of_and_into_pools() {
-    forward("zero-copy");
+    forward(Link {
+        server: |socket| format!("memif:{socket},role=server"),
+        client: |socket| format!("memif:{socket},mode=zero-copy,{RING}"),
+    });
+}
+
+/// The forwarder is the device on one side and the driver on the other.
+#[test]
+fn packets_are_forwarded_from_device_to_driver() {
+    forward(Link {
+        server: |socket| format!("vhost:{socket}"),
+        client: |socket| format!("virtio:{socket},packed=true,{RING}"),
+    });
 }
 
 #[test]
-fn testpmd_sends_packets_back() {
+fn packets_are_forwarded_from_driver_to_device() {
+    forward(Link {
+        server: |socket| format!("virtio:{socket},role=server,{RING}"),
+        client: |socket| format!("vhost:{socket},role=client"),
+    });
+}
+
+/// testpmd has this device, and sends back what comes from this port.
+fn testpmd_sends_back(device: fn(&str) -> String, port: fn(&str) -> String, more: &[&str]) {
     if !requirements::programs(&["dpdk-testpmd"]) {
         return;
     }
     let _turn = turn::alone();
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket").to_str().unwrap().to_owned();
-    let device = format!("net_memif0,socket={socket},socket-abstract=no,role=client,rsize=12");
-    let testpmd = Testpmd { device: &device, buffers: 2048, queues: 1, more: &[] }.start();
-    check(&["--both", &format!("memif:{socket},role=server,wait=300")]);
+    let testpmd = Testpmd { device: &device(&socket), buffers: 2048, queues: 1, more }.start();
+    check(&["--both", &format!("{},wait=300", port(&socket))]);
     testpmd.interrupt();
     testpmd.finish(SHORT).expect_success("testpmd");
+}
+
+#[test]
+fn testpmd_sends_packets_back_by_memif() {
+    testpmd_sends_back(
+        |socket| format!("net_memif0,socket={socket},socket-abstract=no,role=client,rsize=12"),
+        |socket| format!("memif:{socket},role=server"),
+        &[],
+    );
+}
+
+#[test]
+fn testpmd_sends_packets_back_by_vhost() {
+    testpmd_sends_back(
+        |socket| format!("net_vhost0,iface={socket}"),
+        |socket| format!("virtio:{socket},{RING}"),
+        &[],
+    );
 }

@@ -9,15 +9,15 @@ use std::mem::MaybeUninit;
 
 /// A message that is whole.
 #[derive(Debug)]
-pub(super) struct Message {
-    pub(super) header: Header,
-    pub(super) payload: Vec<u8>,
-    pub(super) descriptors: Vec<OwnedFd>,
+pub(crate) struct Message {
+    pub(crate) header: Header,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) descriptors: Vec<OwnedFd>,
 }
 
 /// A message that is not whole yet.
 #[derive(Debug, Default)]
-pub(super) struct Inbound {
+pub(crate) struct Inbound {
     bytes: Vec<u8>,
     header: Option<Header>,
     descriptors: Vec<OwnedFd>,
@@ -25,7 +25,7 @@ pub(super) struct Inbound {
 
 /// What a look at the socket brought.
 #[derive(Debug)]
-pub(super) enum Got {
+pub(crate) enum Got {
     Message(Message),
     /// Nothing, or not all.
     Nothing,
@@ -34,7 +34,7 @@ pub(super) enum Got {
 
 impl Inbound {
     /// Reads what is there of the next message, and nothing of those behind it.
-    pub(super) fn read(&mut self, socket: &OwnedFd) -> Result<Got, String> {
+    pub(crate) fn read(&mut self, socket: &OwnedFd) -> Result<Got, String> {
         loop {
             let wanted = self.header.map_or(HEADER_BYTES, |header| HEADER_BYTES + header.length as usize);
             let missing = wanted - self.bytes.len();

@@ -1,0 +1,152 @@
+//! Ports over rings, of either side of the protocol.
+
+use crate::connection::control::{Endpoint, Introduce, Membership};
+use crate::connection::role::Role;
+use crate::error::VirtioError;
+use crate::queue::drops::LONGEST_PACKET;
+use crate::queue::receive::RingReceive;
+use crate::queue::ring::Ring;
+use crate::queue::sides::Us;
+use crate::queue::transmit::RingTransmit;
+use rustix::net::SocketType;
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use warmlane_driver_common::SystemError;
+use warmlane_driver_common::peer::{Address, Connection, ConnectionStatus, Event, Listener};
+use warmlane_mem::Pool;
+use warmlane_port::{Capabilities, Offloads, Port, ReceiveQueue, TransmitQueue};
+
+/// Pairs of rings, at most: a message names one of 256 rings.
+const MAXIMUM_PAIRS: usize = 128;
+
+/// What can be looked at while a port's queues are with their lanes.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    endpoint: Weak<Endpoint>,
+    /// Of each pair that which we send by.
+    rings: Vec<Weak<Ring>>,
+}
+
+impl Monitor {
+    /// How the connection is; `None` when the port is closed.
+    pub fn status(&self) -> Option<ConnectionStatus> {
+        Some(self.endpoint.upgrade()?.connection.status())
+    }
+
+    /// What was agreed on for the ring that this side sends by, of a pair; 0 while that isn't in use.
+    pub fn features(&self, pair: usize) -> u64 {
+        self.rings.get(pair).and_then(Weak::upgrade).map_or(0, |ring| ring.features())
+    }
+}
+
+/// A port, and what can be looked at of it.
+#[derive(Debug)]
+pub struct VirtioPort {
+    /// Its queues go to lanes.
+    pub port: Port,
+    /// Stays.
+    pub monitor: Monitor,
+}
+
+/// What a port is made of.
+pub(crate) struct Plan<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) driver: &'static str,
+    /// What the other side is.
+    pub(crate) peer: &'static str,
+    pub(crate) us: Us,
+    pub(crate) socket: &'a str,
+    pub(crate) role: Role,
+    pub(crate) queues: Option<u16>,
+    pub(crate) lanes: usize,
+    /// Seconds.
+    pub(crate) wait: u32,
+}
+
+impl Plan<'_> {
+    /// How many pairs of rings the port has.
+    ///
+    /// # Errors
+    /// [`VirtioError::Queues`].
+    pub(crate) fn pairs(&self) -> Result<usize, VirtioError> {
+        let pairs = self.queues.map_or(self.lanes.max(1), usize::from);
+        if (1..=MAXIMUM_PAIRS).contains(&pairs) {
+            Ok(pairs)
+        } else {
+            Err(VirtioError::Queues { queues: pairs })
+        }
+    }
+
+    /// Opens the port. `offered` are features that this side can have; `introduce` makes what begins a connection, for these
+    /// rings, of each pair first the one that the driver receives by.
+    ///
+    /// # Errors
+    /// [`VirtioError`] says what is wrong with the options or the socket, and the remedy.
+    pub(crate) fn open(
+        self,
+        pool: &Pool,
+        offered: u64,
+        introduce: impl FnOnce(Vec<Arc<Ring>>, &Event) -> Box<Introduce>,
+    ) -> Result<VirtioPort, VirtioError> {
+        let Plan { name, driver, peer, us, socket, role, wait, .. } = self;
+        let address = Address::new(socket, SocketType::STREAM)?;
+        let pairs = self.pairs()?;
+        let listener = match role {
+            Role::Server => Some(Listener::new(&address)?),
+            Role::Client => None,
+        };
+        let action = "start the thread of the port";
+        let failed = |source: io::Error| SystemError::Failed { action: action.to_owned(), source };
+        let alarm = Event::new().map_err(failed)?;
+        let rings = (0..2 * pairs).map(|_| Ring::new(&alarm).map(Arc::new)).collect::<io::Result<Vec<_>>>();
+        let rings = rings.map_err(failed)?;
+        let endpoint = Arc::new(Endpoint {
+            address,
+            role,
+            introduce: introduce(rings.clone(), &alarm),
+            connection: Connection::default(),
+            alarm,
+            stop: AtomicBool::new(false),
+        });
+        let membership = Membership::start(driver, name, Arc::clone(&endpoint), listener).map_err(failed)?;
+        let membership = Arc::new(membership);
+        if wait > 0 && !endpoint.connection.wait(Duration::from_secs(wait.into())) {
+            let reason = endpoint.connection.status().reason;
+            return Err(VirtioError::Nobody {
+                who: peer,
+                socket: socket.to_owned(),
+                seconds: wait,
+                reason: if reason.is_empty() { reason } else { format!(": {reason}") },
+            });
+        }
+        let leaves = us.peer_leaves(offered);
+        let (ours, theirs) = match us {
+            Us::Device => (0, 1),
+            Us::Driver => (1, 0),
+        };
+        let pairs = rings.chunks_exact(2);
+        let receive = pairs.clone().map(|pair| {
+            let (ring, membership) = (Arc::clone(&pair[theirs]), Arc::clone(&membership));
+            Box::new(RingReceive::new(pool.region(), ring, (us, leaves), membership)) as Box<dyn ReceiveQueue>
+        });
+        let transmit = pairs.clone().map(|pair| {
+            let (ring, membership) = (Arc::clone(&pair[ours]), Arc::clone(&membership));
+            Box::new(RingTransmit::new(ring, us, membership)) as Box<dyn TransmitQueue>
+        });
+        let port = Port {
+            name: name.to_owned(),
+            driver,
+            capabilities: Capabilities {
+                maximum_frame: LONGEST_PACKET as u32,
+                offloads: Offloads { leaves, transmit: us.peer_does(offered), ..Offloads::default() },
+                ..Capabilities::default()
+            },
+            receive: receive.collect(),
+            transmit: transmit.collect(),
+        };
+        let rings = pairs.map(|pair| Arc::downgrade(&pair[ours])).collect();
+        Ok(VirtioPort { port, monitor: Monitor { endpoint: Arc::downgrade(&endpoint), rings } })
+    }
+}

@@ -1,0 +1,11 @@
+//! Queues over rings: packets are copied out of the other side's buffers, or into them, by either side of rings of either format.
+
+pub(crate) mod device;
+pub(crate) mod doorbell;
+pub(crate) mod driver;
+pub(crate) mod drops;
+pub(crate) mod receive;
+pub(crate) mod ring;
+pub(crate) mod side;
+pub(crate) mod sides;
+pub(crate) mod transmit;

@@ -1,0 +1,127 @@
+//! How a driver's memory is cut: rings, and buffers for each.
+
+use crate::features::{EVENT_INDEX, IN_ORDER, MERGEABLE};
+use crate::memory::GuestMemory;
+use crate::protocol::RingAddresses;
+use crate::queue::driver::{Buffers, Driver, PackedDriverRing, SplitDriverRing};
+use crate::queue::ring::AnySide;
+use crate::ring::{packed, split};
+use std::ops::RangeInclusive;
+
+/// How many descriptors a ring can have. The longest packet has to fit into fewer buffers.
+pub(super) const RING_SIZES: RangeInclusive<u16> = 64..=1 << 15;
+
+/// Where the memory is for the device. Any place would do that is not zero; it says nothing about this process.
+pub(super) const ADDRESS: u64 = 1 << 32;
+
+/// Parts of rings begin at lines of their own.
+const LINE: usize = 64;
+
+/// Bytes of each buffer: a frame of 1,518 bytes and a header, and what there is to the next power of two.
+const ROOM: u32 = 2048;
+
+/// From one buffer to the next: an odd number of lines, so that their first lines spread over all sets of the caches.
+const STRIDE: u32 = ROOM + LINE as u32;
+
+/// A driver's memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) size: u16,
+    pub(super) is_packed: bool,
+    pub(super) rings: usize,
+}
+
+impl Layout {
+    /// Bytes of the parts of a ring: descriptors, what the driver writes, what the device writes.
+    fn parts(self) -> [usize; 3] {
+        let parts = if self.is_packed {
+            let suppression = packed::SUPPRESSION_BYTES;
+            [packed::descriptors_bytes(self.size), suppression, suppression]
+        } else {
+            [
+                split::descriptors_bytes(self.size),
+                split::available_bytes(self.size),
+                split::used_bytes(self.size),
+            ]
+        };
+        parts.map(|bytes| bytes.next_multiple_of(LINE))
+    }
+
+    fn ring_bytes(self) -> usize {
+        self.parts().iter().sum()
+    }
+
+    /// Bytes of all.
+    pub(super) fn bytes(self) -> usize {
+        self.rings * (self.ring_bytes() + usize::from(self.size) * STRIDE as usize)
+    }
+
+    /// Where the parts of a ring are, as the device is told.
+    pub(super) fn addresses(self, number: usize) -> RingAddresses {
+        let [descriptors, available, _] = self.parts();
+        let start = ADDRESS + (number * self.ring_bytes()) as u64;
+        RingAddresses {
+            index: number as u32,
+            flags: 0,
+            descriptors: start,
+            available: start + descriptors as u64,
+            used: start + (descriptors + available) as u64,
+            log: 0,
+        }
+    }
+
+    /// A driver for a ring; those with even numbers are filled by the device. `None`: the memory is not of this layout, or was used before.
+    pub(super) fn driver(self, number: usize, memory: &GuestMemory, features: u64) -> Option<AnySide> {
+        let event_index = features & EVENT_INDEX != 0;
+        let offset = self.rings * self.ring_bytes() + number * usize::from(self.size) * STRIDE as usize;
+        let buffers = Buffers {
+            address: ADDRESS + offset as u64,
+            stride: STRIDE,
+            room: ROOM,
+            count: self.size,
+            is_filled_by_device: number.is_multiple_of(2),
+            is_mergeable: features & MERGEABLE != 0,
+            is_in_order: features & IN_ORDER != 0,
+        };
+        let RingAddresses { descriptors, available, used, .. } = self.addresses(number);
+        let [first, second, third] = self.parts();
+        let [descriptors, available, used] =
+            [memory.user(descriptors, first)?, memory.user(available, second)?, memory.user(used, third)?];
+        Some(if self.is_packed {
+            let parts = packed::Parts { descriptors, driver: available, device: used };
+            // SAFETY: the parts are mapped, at multiples of a line, for as long as the memory is held, as who has the driver does; the size is one
+            // of `RING_SIZES`. Buffers are elsewhere in the memory.
+            let ring = unsafe { packed::PackedRing::new(parts, self.size) };
+            AnySide::PackedDriver(Driver::new(PackedDriverRing::new(ring, event_index), buffers))
+        } else {
+            let parts = split::Parts { descriptors, available, used };
+            // SAFETY: as above, and the size is a power of two.
+            let ring = unsafe { split::SplitRing::new(parts, self.size) };
+            AnySide::SplitDriver(Driver::new(SplitDriverRing::new(ring, event_index), buffers))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_all_is_inside() {
+        for is_packed in [false, true] {
+            let layout = Layout { size: 64, is_packed, rings: 6 };
+            let [descriptors, available, used] = layout.parts();
+            let mut parts: Vec<(u64, u64)> = Vec::new();
+            for number in 0..6 {
+                let addresses = layout.addresses(number);
+                assert!(addresses.descriptors.is_multiple_of(64) && addresses.index == number as u32);
+                parts.push((addresses.descriptors, descriptors as u64));
+                parts.push((addresses.available, available as u64));
+                parts.push((addresses.used, used as u64));
+            }
+            let buffers = 6 * 64 * u64::from(STRIDE);
+            parts.push((ADDRESS + layout.bytes() as u64 - buffers, buffers));
+            assert!(parts.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "{parts:?}");
+        }
+    }
+}

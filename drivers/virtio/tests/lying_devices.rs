@@ -1,0 +1,309 @@
+//! Back ends and devices that lie: on the control socket, in the rings, in headers. It costs them the connection, or a packet, and nobody else
+//! anything.
+
+mod common;
+
+use common::back_end::{BackEnd, FROM_DRIVER, TO_DRIVER};
+use common::{connected, pool, until};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use warmlane_mem::{Burst, LaneThread, Pool};
+use warmlane_sys::random::Random;
+use warmlane_testkit::exchange::{bytes_of, contents, packet_of};
+use warmlane_testkit::hostile::{alone, lies};
+use warmlane_testkit::queues::drops;
+use warmlane_virtio::features::{EVENT_INDEX, IN_ORDER, MERGEABLE, PACKED, VERSION_1};
+use warmlane_virtio::protocol::Request;
+use warmlane_virtio::virtio_user::{VirtioUserOptions, open};
+use warmlane_virtio::{Role, VirtioPort};
+
+const ONE_BUFFER: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+
+struct World {
+    port: VirtioPort,
+    pool: Pool,
+    path: String,
+    _folder: tempfile::TempDir,
+}
+
+fn world(packed: bool) -> World {
+    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
+    let path = folder.path().join("vhost.sock").to_str().unwrap().to_owned();
+    let options = VirtioUserOptions { packed, ring_size: 64, ..VirtioUserOptions::new(&path, Role::Server) };
+    let port = open("ours", &options, 1, &pool).unwrap();
+    World { port, pool, path, _folder: folder }
+}
+
+impl World {
+    fn back_end(&self, features: u64) -> BackEnd {
+        let mut back_end = BackEnd::connect(&self.path, features);
+        back_end.run();
+        until("the port knows", || connected(&self.port));
+        back_end
+    }
+
+    fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
+        let (mut burst, mut frames) = (Burst::new(), Vec::new());
+        until("the packets have come", || {
+            self.port.port.receive[0].receive(&mut burst);
+            frames.extend(burst.drain().map(|packet| bytes_of(&packet)));
+            frames.len() >= count
+        });
+        frames
+    }
+
+    fn send(&mut self, lengths: &[usize]) {
+        let mut burst = Burst::new();
+        for &length in lengths {
+            burst.push(packet_of(&self.pool, &contents(1, length))).unwrap();
+        }
+        self.port.port.transmit[0].transmit(&mut burst);
+    }
+
+    /// Why the connection has ended, which the queues find out.
+    fn reason(&mut self) -> String {
+        let mut burst = Burst::new();
+        until("the connection is over", || {
+            self.port.port.receive[0].receive(&mut burst);
+            self.send(&[60; 32]);
+            !connected(&self.port)
+        });
+        assert!(burst.is_empty());
+        self.port.monitor.status().unwrap().reason
+    }
+
+    fn end(self) {
+        let Self { port, pool, .. } = self;
+        drop(port);
+        assert_eq!(pool.ledger().outstanding(), 0);
+    }
+}
+
+#[test]
+fn lies_on_the_socket_cost_the_connection() {
+    let _alone = alone();
+    let world = world(true);
+    let reply = |request: u32, flags: u32, payload: &[u8]| {
+        let length = payload.len() as u32;
+        [request, flags, length]
+            .into_iter()
+            .flat_map(u32::to_ne_bytes)
+            .chain(payload.iter().copied())
+            .collect()
+    };
+    let modern = VERSION_1.to_ne_bytes();
+    let cases: [(Vec<u8>, &str); 8] = [
+        (reply(15, 5, &modern), "no answer"),
+        (reply(1, 1, &modern), "no answer"),
+        (reply(1, 5, &modern[..7]), "no answer"),
+        (reply(1, 5, &[0; 16]), "no answer"),
+        (reply(1, 6, &modern), "version 1"),
+        (reply(1, 5, &[0; 600]), "at most 512"),
+        (reply(1, 5, &[0; 8]), "before virtio 1.0"),
+        (reply(1, 5, &modern), "no packed rings"),
+    ];
+    for (bytes, reason) in cases {
+        let mut socket = UnixStream::connect(&world.path).unwrap();
+        let mut question = [0; 12];
+        socket.read_exact(&mut question).unwrap();
+        socket.write_all(&bytes).unwrap();
+        until("the connection is over", || world.port.monitor.status().unwrap().reason.contains(reason));
+        assert!(matches!(socket.read(&mut question), Ok(0) | Err(_)), "{reason}");
+    }
+    // Whoever says more than he was asked for ends it, too.
+    let good = VERSION_1 | PACKED;
+    let back_end = world.back_end(good);
+    back_end.answer(&Request::GetFeatures, &good.to_ne_bytes());
+    until("the connection is over", || !connected(&world.port));
+    assert!(world.port.monitor.status().unwrap().reason.contains("answer to nothing"));
+    world.end();
+}
+
+type Lie = Box<dyn Fn(&BackEnd)>;
+
+#[test]
+fn rings_that_cannot_be_end_the_connection() {
+    let _alone = alone();
+    let _lane = LaneThread::enter();
+    let mut world = world(false);
+    let numbered = |count: u16| {
+        let mut header = ONE_BUFFER;
+        header[10..].copy_from_slice(&count.to_ne_bytes());
+        header
+    };
+    let lies: [(Lie, u64, &str); 10] = [
+        (Box::new(|device| device.use_buffer(TO_DRIVER, 64, 72)), 0, "doesn't have"),
+        (Box::new(|device| device.use_buffer(TO_DRIVER, 1 << 16, 72)), 0, "doesn't have"),
+        (Box::new(|device| device.use_buffer(TO_DRIVER, 3, 2049)), 0, "more bytes"),
+        (Box::new(|device| device.use_buffer(FROM_DRIVER, 64, 0)), 0, "doesn't have"),
+        (Box::new(|device| device.set_used_index(TO_DRIVER, 65)), 0, "impossible index"),
+        (Box::new(|device| device.set_used_index(FROM_DRIVER, 65)), 0, "impossible index"),
+        (
+            Box::new(|device| {
+                device.write(
+                    device.addresses(TO_DRIVER).used + 4,
+                    &[3, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0],
+                );
+                device.set_used_index(TO_DRIVER, 2);
+            }),
+            0,
+            "not available",
+        ),
+        (Box::new(move |device| device.send(0, numbered(0), &[1; 60])), MERGEABLE, "in more buffers"),
+        (Box::new(move |device| device.send(0, numbered(65), &[1; 60])), MERGEABLE, "in more buffers"),
+        // In order, the sixth stands for six, and the index says two.
+        (
+            Box::new(|device| {
+                device.use_buffer(TO_DRIVER, 5, 72);
+                device.use_buffer(TO_DRIVER, 2, 72);
+            }),
+            IN_ORDER,
+            "impossible index",
+        ),
+    ];
+    for (number, (lie, more, expected)) in lies.into_iter().enumerate() {
+        let back_end = world.back_end(VERSION_1 | more);
+        assert_eq!((back_end.available(TO_DRIVER), back_end.size()), (64, 64));
+        lie(&back_end);
+        let reason = world.reason();
+        assert!(reason.contains(expected), "{number}: {reason}, not {expected}");
+    }
+    world.end();
+}
+
+#[test]
+fn what_a_device_sends_comes_or_is_dropped() {
+    let _alone = alone();
+    let _lane = LaneThread::enter();
+    let mut world = world(false);
+    let back_end = world.back_end(VERSION_1 | MERGEABLE);
+    back_end.send(0, ONE_BUFFER, &contents(1, 60));
+    assert_eq!(world.receive(1), [contents(1, 60)]);
+    // Spread over three, which come one after the other.
+    let frame = contents(2, 4000);
+    let mut header = ONE_BUFFER;
+    header[10] = 3;
+    back_end.send(5, header, &frame[..2036]);
+    assert_eq!(world.port.port.receive[0].receive(&mut Burst::with_limit(1)), 0);
+    for (number, part) in [(6_u16, &frame[2036..3000]), (7, &frame[3000..])] {
+        assert_eq!(world.port.port.receive[0].receive(&mut Burst::with_limit(1)), 0);
+        back_end.write(back_end.buffer(TO_DRIVER, number), part);
+        back_end.use_buffer(TO_DRIVER, number.into(), part.len() as u32);
+    }
+    assert_eq!(world.receive(1), [frame]);
+    // Nothing but a header, less than that, and one that lies.
+    back_end.send(8, ONE_BUFFER, &[]);
+    for (number, length) in [(9, 11), (10, 0)] {
+        back_end.use_buffer(TO_DRIVER, number, length);
+    }
+    back_end.send(11, [1, 0, 0, 0, 0, 0, 255, 255, 0, 0, 1, 0], &contents(1, 60));
+    back_end.send(12, ONE_BUFFER, &contents(3, 60));
+    assert_eq!(world.receive(1), [contents(3, 60)]);
+    let counters = world.port.port.receive[0].counters();
+    assert_eq!(drops(&counters), [("runt", 3), ("checksum-unknown", 1)]);
+    // All but those under way are available again.
+    assert_eq!(back_end.available(TO_DRIVER), 64 + 9);
+    // What is sent is written by the specification.
+    world.send(&[60, 3000]);
+    assert_eq!(back_end.available(FROM_DRIVER), 2);
+    let (first, second) = (back_end.buffer(FROM_DRIVER, 0), back_end.buffer(FROM_DRIVER, 1));
+    assert_eq!(back_end.read_at::<12>(first), [0; 12]);
+    assert_eq!(back_end.read_at::<60>(first + 12)[..], contents(1, 60)[..]);
+    assert_eq!(back_end.read_at::<2036>(second + 12)[..], contents(1, 3000)[..2036]);
+    drop(back_end);
+    world.end();
+}
+
+/// Writes something wrong somewhere in the memory, or says that something was used, mostly in `turn`: of each ring how many were.
+fn lie(back_end: &BackEnd, random: &mut Random, is_packed: bool, turn: &mut [u64; 2]) {
+    let (number, word) = (random.bits(), random.bits());
+    let ring = (number >> 40 & 1) as usize;
+    let addresses = back_end.addresses(ring);
+    let size = u64::from(back_end.size());
+    // Seldom another one than that whose turn it is.
+    let slot = if word.is_multiple_of(64) { (number >> 8) % size } else { turn[ring] % size };
+    let id = if word.is_multiple_of(96) { (word >> 20) as u16 } else { slot as u16 };
+    let length = if (word >> 8).is_multiple_of(512) { word as u32 } else { (word >> 40) as u32 % 2049 };
+    match number % 64 {
+        0 => {
+            let place = (word >> 10) % (back_end.memory() - 8);
+            back_end.write(back_end.start() + place, &word.to_ne_bytes());
+        }
+        1 => back_end.write(addresses.used + (word >> 30) % 4, &word.to_ne_bytes()[..2]),
+        2..=20 => {
+            // What stands in front of a packet.
+            let header = [
+                (word >> 3) as u8 & 1,
+                0,
+                0,
+                0,
+                0,
+                0,
+                (word >> 12) as u8,
+                0,
+                16,
+                0,
+                (word >> 20) as u8 % 4,
+                0,
+            ];
+            back_end.write(back_end.first_buffer(ring) + slot * 2112, &header);
+        }
+        _ if is_packed => {
+            let flags = if (turn[ring] / size).is_multiple_of(2) { 0x8080_u64 } else { 0 };
+            let tail = u64::from(length) | u64::from(id) << 32 | flags << 48;
+            back_end.write(addresses.descriptors + slot * 16 + 8, &tail.to_ne_bytes());
+            turn[ring] += 1;
+        }
+        _ => {
+            back_end.use_buffer(ring, id.into(), length);
+            turn[ring] += 1;
+        }
+    }
+}
+
+fn liar_in_the_rings(features: u64, seed: u64) {
+    let _alone = alone();
+    let _lane = LaneThread::enter();
+    let is_packed = features & PACKED != 0;
+    let (mut world, mut honest) = (world(is_packed), self::world(false));
+    let undisturbed = honest.back_end(VERSION_1);
+    let mut random = Random::new(seed);
+    let (mut told, mut connections, mut came) = (0, 0, 0);
+    // A connection takes a thousand times as long as a lie.
+    while told < lies() / 4 {
+        let back_end = world.back_end(features);
+        let mut turn = [0; 2];
+        connections += 1;
+        while told < lies() / 4 && connected(&world.port) {
+            for _ in 0..4 {
+                lie(&back_end, &mut random, is_packed, &mut turn);
+                told += 1;
+            }
+            let mut burst = Burst::new();
+            came += world.port.port.receive[0].receive(&mut burst);
+            assert!(burst.iter().all(|packet| packet.packet_length() <= 65_600));
+            let lengths = [60, (random.bits() % 9000) as usize + 1];
+            world.send(&lengths);
+        }
+        drop(back_end);
+        until("the connection is over", || !connected(&world.port));
+    }
+    assert!(connections > 1 && came > 0, "{connections} connections, {came} packets");
+    undisturbed.send(0, [0; 12], &contents(1, 60));
+    assert_eq!(honest.receive(1), [contents(1, 60)]);
+    drop(undisturbed);
+    honest.end();
+    world.end();
+}
+
+#[test]
+fn a_device_that_lies_in_split_rings() {
+    liar_in_the_rings(VERSION_1 | MERGEABLE, 3);
+    liar_in_the_rings(VERSION_1 | EVENT_INDEX | IN_ORDER, 4);
+}
+
+#[test]
+fn a_device_that_lies_in_packed_rings() {
+    liar_in_the_rings(VERSION_1 | PACKED | MERGEABLE, 5);
+    liar_in_the_rings(VERSION_1 | PACKED | EVENT_INDEX | IN_ORDER, 6);
+}
