@@ -9,3 +9,6 @@ pub(crate) mod ring;
 pub(crate) mod side;
 pub(crate) mod sides;
 pub(crate) mod transmit;
+
+#[cfg(test)]
+mod suppression_model;
