@@ -1,11 +1,18 @@
 #!/usr/bin/env python3
 """One side of the comparisons of ports between two processes: one sends as fast as it can, the other takes and drops.
 
-    pair_side.py SENDER RECEIVER BYTES CPU SECOND_CPU CYCLES_A_SECOND PAGES WARMLANE
+    pair_side.py LINK SENDER RECEIVER BYTES CPU SECOND_CPU CYCLES_A_SECOND PAGES WARMLANE
 
-SENDER is the client of a memif socket, and has SECOND_CPU; RECEIVER is its server, and has CPU. Each is warmlane (`warmlane bench
-port-send` and `port-receive`) or testpmd (txonly and rxonly, with net_memif); warmlane-zero-copy is a sender whose packets stay in its
-own pool. Frames have BYTES without their check sequence, of which both senders write the headers only. PAGES is huge or normal, which is
+SENDER has SECOND_CPU, RECEIVER has CPU. Each is warmlane (`warmlane bench port-send` and `port-receive`) or testpmd (txonly and rxonly).
+LINK says what joins them:
+
+    memif          RECEIVER is the server of a memif socket, SENDER its client; warmlane-zero-copy is one whose packets stay in its own pool
+    vhost          RECEIVER is the device of virtio rings, by vhost-user, SENDER the driver
+    virtio         SENDER is the device, RECEIVER the driver
+    pvp            RECEIVER is the device: it sends, and takes what comes back (`port-round`, flowgen); SENDER is the driver, as in a
+                   guest, and sends everything back (`port-echo`, io)
+
+With -packed behind it, the rings of virtio are packed; else they are split. Both programs have rings of 256 descriptors then. Frames have BYTES without their check sequence, of which both senders write the headers only. PAGES is huge or normal, which is
 for testpmd; ours takes huge ones if there are any.
 
 It measures a round for each line "go SECONDS" on its standard input, and ends with that. Counted are the packets that the receiver has
@@ -66,9 +73,8 @@ class Program:
 
 
 class Warmlane(Program):
-    def __init__(self, cpu, program, bench, role, mode, socket, length):
-        port = f"memif:{socket},role={role},mode={mode},wait=60"
-        arguments = [program, "bench", bench, "--serve", "--cpu", str(cpu), "--port", port]
+    def __init__(self, cpu, program, bench, port, length):
+        arguments = [program, "bench", bench, "--serve", "--cpu", str(cpu), "--port", port + ",wait=60"]
         super().__init__(cpu, arguments + ["--frame-bytes", str(length)])
 
     def ready(self):
@@ -89,10 +95,12 @@ class Warmlane(Program):
 
 
 class Testpmd(Program):
-    def __init__(self, cpu, mode, role, pages, socket, length):
-        device = f"net_memif0,role={role},id=0,socket={socket},socket-abstract=no,rsize=10"
+    def __init__(self, cpu, mode, device, pages, length):
         # Its main thread only waits for commands.
         arguments = ["stdbuf", "-oL", "dpdk-testpmd", f"--lcores=(0,1)@{cpu}", "-m", "128", "--no-pci", "--no-telemetry"]
+        if device.startswith("net_virtio_user"):
+            # Else its memory has more files than it can pass.
+            arguments += ["--single-file-segments"]
         arguments += ["--in-memory"] if pages == "huge" else ["--no-huge", "--no-shconf"]
         arguments += ["--log-level=4", f"--vdev={device}", "--", "-i", f"--forward-mode={mode}", f"--txpkts={length}"]
         super().__init__(cpu, arguments + ["--burst=64", "--mbcache=512", "--total-num-mbufs=16383", "--no-flush-rx"])
@@ -128,6 +136,35 @@ class Testpmd(Program):
         return after - before, end - begin
 
 
+# By what each program names the ends of links: those of memif, and of virtio rings.
+OURS = {
+    "server": "memif:{socket},role=server,mode={copies}",
+    "client": "memif:{socket},role=client,mode={copies}",
+    "device": "vhost:{socket}",
+    "driver": "virtio:{socket},packed=false",
+    "driver-packed": "virtio:{socket},packed=true",
+}
+THEIRS = {
+    "server": "net_memif0,role=server,id=0,socket={socket},socket-abstract=no,rsize=10",
+    "client": "net_memif0,role=client,id=0,socket={socket},socket-abstract=no,rsize=10",
+    "device": "net_vhost0,iface={socket}",
+    "driver": "net_virtio_user0,path={socket},queue_size=256",
+    "driver-packed": "net_virtio_user0,path={socket},queue_size=256,packed_vq=1",
+}
+
+
+def ends(link):
+    """The ends of sender and receiver."""
+    kind, _, packed = link.partition("-")
+    driver = "driver-packed" if packed else "driver"
+    return {
+        "memif": ("client", "server"),
+        "vhost": (driver, "device"),
+        "virtio": ("device", driver),
+        "pvp": (driver, "device"),
+    }[kind]
+
+
 def stolen(cpus):
     """Hundredths of a second that the hypervisor took from the CPUs."""
     with open("/proc/stat") as file:
@@ -136,22 +173,28 @@ def stolen(cpus):
 
 
 def main():
-    sender_name, receiver_name, length, cpu, second_cpu, clock, pages, warmlane = sys.argv[1:]
+    link, sender_name, receiver_name, length, cpu, second_cpu, clock, pages, warmlane = sys.argv[1:]
     cpus, clock = [int(cpu), int(second_cpu)], float(clock)
     work = tempfile.mkdtemp()
-    socket = os.path.join(work, "memif.sock")
+    socket = os.path.join(work, "link.sock")
 
-    def program(name, cpu, bench, mode, role):
+    def program(name, cpu, bench, mode, end):
         kind, _, copies = name.partition("-")
         if kind == "warmlane":
-            return Warmlane(cpu, warmlane, bench, role, copies or "copy", socket, length)
-        return Testpmd(cpu, mode, role, pages, socket, length)
+            return Warmlane(cpu, warmlane, bench, OURS[end].format(socket=socket, copies=copies or "copy"), length)
+        return Testpmd(cpu, mode, THEIRS[end].format(socket=socket), pages, length)
 
-    receiver = program(receiver_name, cpus[0], "port-receive", "rxonly", "server")
-    # DPDK's client tries again seconds later if there is nobody.
-    while not os.path.exists(socket) and receiver.process.poll() is None:
-        time.sleep(0.01)
-    sender = program(sender_name, cpus[1], "port-send", "txonly", "client")
+    ways = [("port-send", "txonly"), ("port-receive", "rxonly")]
+    if link.startswith("pvp"):
+        ways = [("port-echo", "io"), ("port-round", "flowgen")]
+    sides = list(zip([sender_name, receiver_name], [cpus[1], cpus[0]], ways, ends(link)))
+    # Those that make the socket come first: DPDK's clients try again seconds later, or not at all, if there is nobody.
+    started = {}
+    for name, side_cpu, (bench, mode), end in sorted(sides, key=lambda side: side[3] not in ("server", "device")):
+        started[end] = program(name, side_cpu, bench, mode, end)
+        while not os.path.exists(socket) and started[end].process.poll() is None:
+            time.sleep(0.01)
+    sender, receiver = (started[side[3]] for side in sides)
     try:
         sender.ready()
         receiver.ready()

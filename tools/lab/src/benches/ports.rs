@@ -33,11 +33,27 @@ pub(super) const BENCHES: &[Bench] = &[
         lanes: Lanes::One,
         prepare: receive,
     },
+    Bench {
+        name: ROUND,
+        unit: "packet",
+        sentence: "send frames as port-send, and receive those that come back by the same port",
+        lanes: Lanes::One,
+        prepare: round,
+    },
+    Bench {
+        name: ECHO,
+        unit: "packet",
+        sentence: "receive frames from --port and send them back by it",
+        lanes: Lanes::One,
+        prepare: echo,
+    },
 ];
 
 const NAME: &str = "ring-pair";
 const SEND: &str = "port-send";
 const RECEIVE: &str = "port-receive";
+const ROUND: &str = "port-round";
+const ECHO: &str = "port-echo";
 /// How often a unit of work repeats its burst, so that reading the clock is lost in it.
 const REPEAT: usize = 100;
 
@@ -72,7 +88,8 @@ impl Measure for RingPair {
 /// Ethernet, IPv4 and UDP headers: what a generator writes of each packet.
 const HEADERS: usize = 42;
 
-struct PortSend {
+/// Makes frames and sends them.
+struct Source {
     burst: Burst,
     headers: [u8; HEADERS],
     length: usize,
@@ -81,8 +98,9 @@ struct PortSend {
     _lane: LaneCache,
 }
 
-fn send(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
-    let (pool, lane) = fixture::pool(SEND)?;
+/// A source of frames, and the queue by which some may come back.
+fn source(name: &str, setting: &Setting) -> Result<(Source, Option<Box<dyn ReceiveQueue>>), LabError> {
+    let (pool, lane) = fixture::pool(name)?;
     let length = setting.frame_bytes.unwrap_or(60);
     if !(HEADERS..=pool.data_size()).contains(&length) {
         return Err(LabError::setup(format!(
@@ -90,27 +108,91 @@ fn send(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
             pool.data_size()
         )));
     }
-    let port = setting.port(&pool)?.unwrap_or_else(|| null::sink(SEND, 1));
+    let mut port = setting.port(&pool)?.unwrap_or_else(|| null::sink(name, 1));
+    let receive = port.receive.pop();
     let transmit = fixture::transmit(port)?;
     let burst = Burst::with_limit(setting.burst.unwrap_or(64));
-    Ok(Box::new(PortSend { burst, headers: [0; HEADERS], length, pool, transmit, _lane: lane }))
+    Ok((Source { burst, headers: [0; HEADERS], length, pool, transmit, _lane: lane }, receive))
+}
+
+impl Source {
+    /// Sends a burst, as far as there is room; returns how many.
+    fn send(&mut self) -> u64 {
+        let Self { burst, headers, length, pool, transmit, .. } = self;
+        // What the port had no room for is still in front.
+        let left = burst.len();
+        pool.take_burst(burst, burst.space());
+        for packet in &mut burst[left..] {
+            // It fits: that was checked.
+            if let Ok(data) = packet.append(*length) {
+                data[..HEADERS].copy_from_slice(headers);
+            }
+        }
+        transmit.transmit(burst) as u64
+    }
+}
+
+struct PortSend(Source);
+
+fn send(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    Ok(Box::new(PortSend(source(SEND, setting)?.0)))
 }
 
 impl Measure for PortSend {
     fn work(&mut self) -> u64 {
-        let Self { burst, headers, length, pool, transmit, .. } = self;
+        (0..REPEAT).map(|_| self.0.send()).sum()
+    }
+}
+
+struct PortRound {
+    source: Source,
+    back: Burst,
+    receive: Box<dyn ReceiveQueue>,
+}
+
+fn round(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let (source, receive) = source(ROUND, setting)?;
+    let receive = receive.ok_or_else(|| LabError::setup("nothing comes back from this port"))?;
+    let back = Burst::with_limit(setting.burst.unwrap_or(64));
+    Ok(Box::new(PortRound { source, back, receive }))
+}
+
+impl Measure for PortRound {
+    fn work(&mut self) -> u64 {
         (0..REPEAT)
             .map(|_| {
-                // What the port had no room for is still in front.
-                let left = burst.len();
-                pool.take_burst(burst, burst.space());
-                for packet in &mut burst[left..] {
-                    // It fits: that was checked.
-                    if let Ok(data) = packet.append(*length) {
-                        data[..HEADERS].copy_from_slice(headers);
-                    }
-                }
-                transmit.transmit(burst) as u64
+                self.source.send();
+                let packets = self.receive.receive(&mut self.back);
+                self.back.clear();
+                packets as u64
+            })
+            .sum()
+    }
+}
+
+struct PortEcho {
+    burst: Burst,
+    receive: Box<dyn ReceiveQueue>,
+    transmit: Box<dyn TransmitQueue>,
+    _lane: LaneCache,
+}
+
+fn echo(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let (pool, lane) = fixture::pool(ECHO)?;
+    let nothing = || LabError::setup("there is nothing to send back: name a --port");
+    let mut port = setting.port(&pool)?.ok_or_else(nothing)?;
+    let receive = port.receive.pop().ok_or_else(nothing)?;
+    let transmit = fixture::transmit(port)?;
+    let burst = Burst::with_limit(setting.burst.unwrap_or(64));
+    Ok(Box::new(PortEcho { burst, receive, transmit, _lane: lane }))
+}
+
+impl Measure for PortEcho {
+    fn work(&mut self) -> u64 {
+        (0..REPEAT)
+            .map(|_| {
+                self.receive.receive(&mut self.burst);
+                self.transmit.transmit(&mut self.burst) as u64
             })
             .sum()
     }

@@ -11,6 +11,7 @@ mod pool;
 mod rcu;
 mod rings;
 mod router;
+mod virtio;
 
 use anyhow::Context;
 
@@ -130,6 +131,12 @@ const SUBJECTS: &[Subject] = &[
         name: "memif",
         comparisons: memif::COMPARISONS,
         crates: &["warmlane-memif"],
+        files: &["peers/pair_side.py", "tools/lab/src/benches/fixture.rs", "tools/lab/src/benches/ports.rs"],
+    },
+    Subject {
+        name: "virtio",
+        comparisons: virtio::COMPARISONS,
+        crates: &["warmlane-virtio"],
         files: &["peers/pair_side.py", "tools/lab/src/benches/fixture.rs", "tools/lab/src/benches/ports.rs"],
     },
     Subject {

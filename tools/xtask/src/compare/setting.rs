@@ -18,6 +18,8 @@ pub(crate) const FINALISTS: usize = 6;
 /// A sender and a receiver in two processes, as `peers/pair_side.py` knows them.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair {
+    /// How the two are joined: `memif`, or `vhost` if the receiver is the device of a virtio ring, or `virtio` if the sender is; with `-packed` if the rings are.
+    pub(crate) link: &'static str,
     pub(crate) sender: &'static str,
     pub(crate) receiver: &'static str,
 }
@@ -141,7 +143,7 @@ impl Setting {
         Ok(Sides { ours: start(ours), peers: peers.collect(), missing: None, pages, dpdk: dpdk_used })
     }
 
-    /// Two processes with a memif port each, against other such pairs, with frames of so many bytes without check sequence.
+    /// Two processes with a port each, against other such pairs, with frames of so many bytes without check sequence.
     pub(crate) fn pair(&self, ours: Pair, bytes: u32, others: &[(&str, Pair)]) -> anyhow::Result<Sides> {
         let [cpu, second_cpu] = self.cpus[..] else { bail!("two processes need two CPUs") };
         let warmlane = self.ours()?;
@@ -152,7 +154,7 @@ impl Setting {
         let kind = if pages.huge() { "huge" } else { "normal" };
         let start = |pair: Pair| {
             let mut command = Command::new(self.root.join("peers/pair_side.py"));
-            command.args([pair.sender, pair.receiver, &bytes.to_string()]);
+            command.args([pair.link, pair.sender, pair.receiver, &bytes.to_string()]);
             command.args([cpu as u64, second_cpu as u64, clock].map(|number| number.to_string()));
             command.arg(kind).arg(warmlane);
             command

@@ -16,11 +16,14 @@ const BOUND_LONG: &str = "as for memif; and 23 more lines of each packet that wa
 const BOUND_ZERO_COPY: &str =
     "as for memif; a server copies once, and 23 lines move that the sender had in its cache from before";
 
-const OURS: Pair = Pair { sender: "warmlane", receiver: "warmlane" };
-const OURS_WITHOUT_COPIES: Pair = Pair { sender: "warmlane-zero-copy", receiver: "warmlane" };
-const WE_SEND: Pair = Pair { sender: "warmlane", receiver: "testpmd" };
-const WE_RECEIVE: Pair = Pair { sender: "testpmd", receiver: "warmlane" };
-const TESTPMD: (&str, Pair) = ("testpmd to testpmd", Pair { sender: "testpmd", receiver: "testpmd" });
+const LINK: &str = "memif";
+
+const OURS: Pair = Pair { link: LINK, sender: "warmlane", receiver: "warmlane" };
+const OURS_WITHOUT_COPIES: Pair = Pair { link: LINK, sender: "warmlane-zero-copy", receiver: "warmlane" };
+const WE_SEND: Pair = Pair { link: LINK, sender: "warmlane", receiver: "testpmd" };
+const WE_RECEIVE: Pair = Pair { link: LINK, sender: "testpmd", receiver: "warmlane" };
+const TESTPMD: (&str, Pair) =
+    ("testpmd to testpmd", Pair { link: LINK, sender: "testpmd", receiver: "testpmd" });
 const COPYING: (&str, Pair) = ("warmlane with copies", OURS);
 
 pub(super) const COMPARISONS: &[Comparison] = &[
@@ -38,7 +41,7 @@ pub(super) const COMPARISONS: &[Comparison] = &[
 ];
 
 /// Packets that go from one process to another.
-const fn between(
+pub(super) const fn between(
     name: &'static str,
     promise: f64,
     bound: &'static str,
