@@ -25,7 +25,6 @@ const MAXIMUM_PAIRS: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Monitor {
     endpoint: Weak<Endpoint>,
-    /// Of each pair that which we send by.
     rings: Vec<Weak<Ring>>,
 }
 
@@ -35,9 +34,11 @@ impl Monitor {
         Some(self.endpoint.upgrade()?.connection.status())
     }
 
-    /// What was agreed on for the ring that this side sends by, of a pair; 0 while that isn't in use.
+    /// What was agreed on for a pair of rings; 0 until both are in use.
     pub fn features(&self, pair: usize) -> u64 {
-        self.rings.get(pair).and_then(Weak::upgrade).map_or(0, |ring| ring.features())
+        let rings = self.rings.chunks_exact(2).nth(pair).into_iter().flatten();
+        let features = rings.map(|ring| ring.upgrade().map_or(0, |ring| ring.features()));
+        features.reduce(|one, other| one & other).unwrap_or(0)
     }
 }
 
@@ -131,7 +132,7 @@ impl Plan<'_> {
             let (ring, membership) = (Arc::clone(&pair[theirs]), Arc::clone(&membership));
             Box::new(RingReceive::new(pool.region(), ring, (us, leaves), membership)) as Box<dyn ReceiveQueue>
         });
-        let transmit = pairs.clone().map(|pair| {
+        let transmit = pairs.map(|pair| {
             let (ring, membership) = (Arc::clone(&pair[ours]), Arc::clone(&membership));
             Box::new(RingTransmit::new(ring, us, membership)) as Box<dyn TransmitQueue>
         });
@@ -146,7 +147,7 @@ impl Plan<'_> {
             receive: receive.collect(),
             transmit: transmit.collect(),
         };
-        let rings = pairs.map(|pair| Arc::downgrade(&pair[ours])).collect();
+        let rings = rings.iter().map(Arc::downgrade).collect();
         Ok(VirtioPort { port, monitor: Monitor { endpoint: Arc::downgrade(&endpoint), rings } })
     }
 }
