@@ -33,4 +33,5 @@ mod namespaces;
 mod offloads;
 mod pcap;
 mod tap;
+mod vhost;
 mod xdp;

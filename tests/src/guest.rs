@@ -1,5 +1,5 @@
-//! A virtual machine with Debian's kernel, for tests of what the kernel here may lack: it boots into a memory disk that holds the
-//! test itself, the command, and the programs that both run.
+//! A virtual machine with Debian's kernel, that boots into a memory disk: for tests of what the kernel here may lack, which then run in it
+//! themselves, and as a neighbour of the command.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -26,8 +26,8 @@ const BASICS: [&str; 7] = ["bash", "mount", "mkdir", "insmod", "ip", "kill", "ca
 /// What it says last.
 const END: &str = "guest ended with";
 
-/// Where it says it. A port of its own: on the console the kernel's messages get in between.
-const PORT: &str = "/dev/ttyS1";
+/// The port of what is said inside. One of its own: on the console the kernel's messages get in between.
+pub const PORT: &str = "/dev/ttyS1";
 
 /// How long it may take: it is emulated, on a machine that may be busy.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -35,9 +35,100 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// Kernels, by the names that Debian gives them.
 const KERNELS: &str = "/boot";
 
-/// Boots the newest kernel in `/boot`, loads `modules` (their names, with spaces between) with what they need, and runs those `tests` of the
-/// program that asks for it there; so many must pass, and none be skipped. They can call the router's programs and `more_programs`.
-/// Where there is no such kernel or no emulator, that is said.
+/// A kernel and a memory disk, to be booted.
+#[derive(Debug)]
+pub struct Machine {
+    directory: tempfile::TempDir,
+    release: String,
+}
+
+impl Machine {
+    /// The newest kernel in `/boot`, and a memory disk whose start loads `modules` (their names, with spaces between) with what they need and runs
+    /// `script`, in which `programs` can be called. `extra` are more programs, and where they are put. `None` where there is no such kernel or
+    /// no emulator, which is said.
+    ///
+    /// # Panics
+    /// If something that should work doesn't, or `CI` is set and something is missing.
+    pub fn new(modules: &str, programs: &[&str], extra: &[(&Path, &str)], script: &str) -> Option<Self> {
+        if !requirements::programs(&[&MAKERS[..], &BASICS, programs].concat()) {
+            return None;
+        }
+        let Some(release) = newest_kernel() else {
+            requirements::missing("a kernel in /boot with its modules (Debian's linux-image-cloud-amd64)");
+            return None;
+        };
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().join("root");
+        // As Debian has it: programs and libraries are below /usr, and the old names lead there.
+        for name in ["proc", "sys", "dev", "run", "tmp", "etc", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64"]
+        {
+            fs::create_dir_all(root.join(name)).expect("a writable directory");
+        }
+        for name in ["bin", "sbin", "lib", "lib64"] {
+            std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name)).expect("a writable directory");
+        }
+        for (program, name) in extra {
+            // Their debugging information is most of them.
+            let target = root.join(&name[1..]);
+            done(Command::new("strip").arg("-o").arg(&target).arg(program));
+            copy_libraries(&root, program);
+        }
+        for program in BASICS.iter().chain(programs) {
+            let path = requirements::find(program).expect("it was there a moment ago");
+            let name = root.join("usr/bin").join(program);
+            fs::copy(&path, name).expect("a writable directory");
+            copy_libraries(&root, &path);
+        }
+        let load = copy_modules(&root, &release, modules);
+        let start = format!(
+            "#!/usr/bin/bash\n\
+             export PATH=/usr/bin HOME=/\n\
+             mount -t proc proc /proc\n\
+             mount -t sysfs sysfs /sys\n\
+             mount -t devtmpfs devtmpfs /dev\n\
+             mount -t tmpfs tmpfs /run\n\
+             mount -t tmpfs tmpfs /tmp\n\
+             ip link set lo up\n\
+             {load}\
+             {script}\n\
+             while :; do read -t 1 <>/dev/zero; done\n"
+        );
+        fs::write(root.join("init"), start).expect("a writable directory");
+        fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755)).expect("our own");
+        let disk = directory.path().join("disk");
+        let line = format!("cd {} && find . | cpio --quiet -o -H newc >{}", root.display(), disk.display());
+        done(Command::new("sh").args(["-c", &line]));
+        Some(Self { directory, release })
+    }
+
+    fn console_file(&self) -> PathBuf {
+        self.directory.path().join("console")
+    }
+
+    /// What the kernel has said since the last start.
+    pub fn console(&self) -> String {
+        let console = fs::read(self.console_file()).unwrap_or_default();
+        String::from_utf8_lossy(&console).into_owned()
+    }
+
+    /// Starts it with so many mebibytes of memory, when more arguments are added. Its first serial port is the console, the second ([`PORT`]) the
+    /// standard output.
+    pub fn command(&self, memory: u32) -> Command {
+        let mut command = Command::new(QEMU);
+        // Emulated, though `/dev/kvm` may be there: in a virtual machine of somebody else's it can't be relied on.
+        command.args(["-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", &memory.to_string()]);
+        command.args(["-nodefaults", "-display", "none"]);
+        command.arg("-serial").arg(format!("file:{}", self.console_file().display()));
+        command.args(["-serial", "stdio"]);
+        command.arg("-kernel").arg(format!("{KERNELS}/vmlinuz-{}", self.release));
+        command.arg("-initrd").arg(self.directory.path().join("disk"));
+        command.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]);
+        command
+    }
+}
+
+/// Boots a [`Machine`] that loads `modules`, and runs those `tests` of the program that asks for it there; so many must pass, and none be skipped. They can
+/// call the router's programs and `more_programs`.
 ///
 /// # Panics
 /// If a test fails, or `CI` is set and something is missing.
@@ -53,68 +144,17 @@ pub fn check_in_a_guest(modules: &str, more_programs: &[&str], tests: &str, coun
 
 /// What the tests said. `None` where something is missing.
 fn run_in_a_guest(modules: &str, programs: &[&str], arguments: &str) -> Option<String> {
-    if !requirements::programs(&[&MAKERS[..], &BASICS, programs].concat()) {
-        return None;
-    }
-    let Some(release) = newest_kernel() else {
-        requirements::missing("a kernel in /boot with its modules (Debian's linux-image-cloud-amd64)");
-        return None;
-    };
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let root = directory.path().join("root");
-    // As Debian has it: programs and libraries are below /usr, and the old names lead there.
-    for name in ["proc", "sys", "dev", "run", "tmp", "etc", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64"] {
-        fs::create_dir_all(root.join(name)).expect("a writable directory");
-    }
-    for name in ["bin", "sbin", "lib", "lib64"] {
-        std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name)).expect("a writable directory");
-    }
-    let here = std::env::current_exe().expect("a test knows its path");
-    for (program, name) in [(here.as_path(), "/test"), (warmlane(), "/usr/bin/warmlane")] {
-        // Their debugging information is most of them.
-        let target = root.join(&name[1..]);
-        done(Command::new("strip").arg("-o").arg(&target).arg(program));
-        copy_libraries(&root, program);
-    }
-    for program in BASICS.iter().chain(programs) {
-        let path = requirements::find(program).expect("it was there a moment ago");
-        let name = root.join("usr/bin").join(program);
-        fs::copy(&path, name).expect("a writable directory");
-        copy_libraries(&root, &path);
-    }
-    let load = copy_modules(&root, &release, modules);
-    let start = format!(
-        "#!/usr/bin/bash\n\
-         export PATH=/usr/bin CI=true HOME=/ {COMMAND_VARIABLE}=/usr/bin/warmlane\n\
-         mount -t proc proc /proc\n\
-         mount -t sysfs sysfs /sys\n\
-         mount -t devtmpfs devtmpfs /dev\n\
-         mount -t tmpfs tmpfs /run\n\
-         mount -t tmpfs tmpfs /tmp\n\
-         ip link set lo up\n\
-         {load}\
+    let script = format!(
+        "export CI=true {COMMAND_VARIABLE}=/usr/bin/warmlane\n\
          # The closing of the port waits until all is sent.\n\
          {{ /test {arguments}; echo \"{END} $?\"; }} >{PORT} 2>&1\n\
-         echo o >/proc/sysrq-trigger\n\
-         while :; do read -t 1 <>/dev/zero; done\n"
+         echo o >/proc/sysrq-trigger"
     );
-    fs::write(root.join("init"), start).expect("a writable directory");
-    fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755)).expect("our own");
-    let disk = directory.path().join("disk");
-    let console = directory.path().join("console");
-    let line = format!("cd {} && find . | cpio --quiet -o -H newc >{}", root.display(), disk.display());
-    done(Command::new("sh").args(["-c", &line]));
-
-    let mut command = Command::new(QEMU);
-    // Emulated, though `/dev/kvm` may be there: in a virtual machine of somebody else's it can't be relied on.
-    command.args(["-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", "1536"]);
-    command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
-    command.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
-    command.arg("-kernel").arg(format!("{KERNELS}/vmlinuz-{release}")).arg("-initrd").arg(disk);
-    command.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]);
-    let Finished { output, errors, .. } = Process::run(&mut command, LIMIT);
-    let console = fs::read(console).unwrap_or_default();
-    let text = format!("Linux {release}:\n{}\n{output}{errors}", String::from_utf8_lossy(&console));
+    let here = std::env::current_exe().expect("a test knows its path");
+    let extra = [(here.as_path(), "/test"), (warmlane(), "/usr/bin/warmlane")];
+    let machine = Machine::new(modules, programs, &extra, &script)?;
+    let Finished { output, errors, .. } = Process::run(machine.command(1536).arg("-no-reboot"), LIMIT);
+    let text = format!("Linux {}:\n{}\n{output}{errors}", machine.release, machine.console());
     let end = output.lines().last().unwrap_or_default();
     assert_eq!(end, format!("{END} 0"), "the last line of\n{text}");
     Some(text)
