@@ -13,20 +13,18 @@
 
 #![no_main]
 
+mod common;
+
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
 
+use common::{change, next, send, until};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use warmlane_mem::{Burst, LaneThread, Pool, PoolConfig};
 use warmlane_memif::protocol::{AddRing, Direction, Init, Message, VERSION};
 use warmlane_memif::{Connector, MemifOptions, MemifPort, Role, open};
@@ -92,16 +90,6 @@ fn script() -> Vec<Message> {
     ]
 }
 
-fn send(socket: &OwnedFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !fd.as_slice().is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(fd.as_slice()));
-    }
-    // The port may have closed the connection.
-    let _ = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL);
-}
-
 /// The next answer; `false` when it is over.
 fn hear(socket: &OwnedFd) -> bool {
     let mut bytes = [0; 128];
@@ -115,14 +103,12 @@ fn hear(socket: &OwnedFd) -> bool {
 impl World {
     /// Connects, as often as it takes: while it hasn't let go of clients before, the port refuses more.
     fn connect(&self) -> OwnedFd {
-        let end = Instant::now() + Duration::from_secs(30);
-        loop {
-            if let Some(socket) = self.greeted() {
-                return socket;
-            }
-            assert!(Instant::now() < end, "the port serves nobody any more");
-            std::thread::yield_now();
-        }
+        let mut greeted = None;
+        until("the port serves somebody", || {
+            greeted = self.greeted();
+            greeted.is_some()
+        });
+        greeted.expect("somebody is served")
     }
 
     fn greeted(&self) -> Option<OwnedFd> {
@@ -151,13 +137,6 @@ impl World {
     }
 }
 
-fn next<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
-    let [what, length, rest @ ..] = *input else { return None };
-    let (data, rest) = rest.split_at(rest.len().min(usize::from(*length)));
-    *input = rest;
-    Some((*what, data))
-}
-
 fuzz_target!(|input: &[u8]| {
     let mut world = world().lock().expect("no test panicked");
     let lane = LaneThread::enter();
@@ -169,10 +148,7 @@ fuzz_target!(|input: &[u8]| {
             (0, data) => {
                 let Some(message) = script.next() else { continue };
                 let mut bytes = message.encode();
-                for pair in data.chunks_exact(2) {
-                    let place = usize::from(pair[0]) % bytes.len();
-                    bytes[place] = bytes[place].wrapping_add(pair[1]);
-                }
+                change(&mut bytes, data);
                 let has_file = matches!(message, Message::AddRegion { .. } | Message::AddRing(_));
                 send(&socket, &bytes, has_file.then_some(file.as_fd()));
                 if !hear(&socket) {
@@ -204,11 +180,7 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     drop(socket);
-    let end = Instant::now() + Duration::from_secs(5);
-    while world.is_connected() {
-        assert!(Instant::now() < end, "the port does not see that the client is gone");
-        std::thread::yield_now();
-    }
+    until("the port sees that the client is gone", || !world.is_connected());
     // The queues see it, too, and let go of the memory.
     world.work();
     drop(lane);
