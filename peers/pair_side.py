@@ -103,6 +103,8 @@ class Testpmd(Program):
             arguments += ["--single-file-segments"]
         arguments += ["--in-memory"] if pages == "huge" else ["--no-huge", "--no-shconf"]
         arguments += ["--log-level=4", f"--vdev={device}", "--", "-i", f"--forward-mode={mode}", f"--txpkts={length}"]
+        # It would tell of a peer that comes behind its prompt.
+        arguments += ["--mask-event=intr_lsc", "--mask-event=queue_state"]
         super().__init__(cpu, arguments + ["--burst=64", "--mbcache=512", "--total-num-mbufs=16383", "--no-flush-rx"])
 
     def command(self, text):
