@@ -4,10 +4,13 @@ use std::time::{Duration, Instant};
 
 use warmlane_system_tests::daemons::{ANNOUNCED, Bird, DAEMONS, End, Frr, HOLD, Speaker, address_in};
 use warmlane_system_tests::{Flood, LONG, RouterLab, SHORT};
+use warmlane_testkit::Report;
 use warmlane_testkit::promise::Watch;
 
 const NEAR: End = End { autonomous_system: 65_001, ipv4: "198.51.100.1", ipv6: "2001:db8:2::1" };
 const FAR: End = End { autonomous_system: 65_002, ipv4: "198.51.100.2", ipv6: "2001:db8:2::2" };
+
+const PATHS: [&str; 3] = ["user", "xdp", "tc"];
 
 /// How long after the kernel Warmlane may forward by all routes.
 const LAG: Duration = Duration::from_secs(2);
@@ -17,30 +20,43 @@ const RATE: u32 = 20_000;
 
 #[test]
 fn what_bird_learns_from_frr_is_forwarded_and_sessions_stay() {
-    let Some(lab) = RouterLab::alone(1500, &DAEMONS) else { return };
-    learn_and_forget(
-        &lab,
-        || Bird::start(&lab.router, lab.directory(), NEAR, FAR),
-        || Frr::start(&lab.east, lab.directory(), FAR, NEAR),
-    );
+    for path in PATHS {
+        let Some(lab) = RouterLab::alone(1500, &DAEMONS) else { return };
+        learn_and_forget(
+            &lab,
+            path,
+            || Bird::start(&lab.router, lab.directory(), NEAR, FAR),
+            || Frr::start(&lab.east, lab.directory(), FAR, NEAR),
+        );
+    }
 }
 
 #[test]
 fn what_frr_learns_from_bird_is_forwarded_and_sessions_stay() {
-    let Some(lab) = RouterLab::alone(1500, &DAEMONS) else { return };
-    learn_and_forget(
-        &lab,
-        || Frr::start(&lab.router, lab.directory(), NEAR, FAR),
-        || Bird::start(&lab.east, lab.directory(), FAR, NEAR),
-    );
+    for path in PATHS {
+        let Some(lab) = RouterLab::alone(1500, &DAEMONS) else { return };
+        learn_and_forget(
+            &lab,
+            path,
+            || Frr::start(&lab.router, lab.directory(), NEAR, FAR),
+            || Bird::start(&lab.east, lab.directory(), FAR, NEAR),
+        );
+    }
 }
 
 /// 100,000 routes come and go between two daemons, while small packets flood both interfaces.
 fn learn_and_forget<N: Speaker, F: Speaker>(
     lab: &RouterLab,
+    path: &str,
     near: impl FnOnce() -> N,
     far: impl FnOnce() -> F,
 ) {
+    // Programs inside the kernel ask its own table, and there is nothing that could lag behind.
+    let has_tables = path == "user";
+    let table_routes = || if has_tables { table_routes(lab) } else { [0; 2] };
+    for (host, interface) in [(&lab.west, "w0"), (&lab.east, "e0")] {
+        host.run(&format!("ethtool -K {interface} gro on")).expect_success("ethtool");
+    }
     // The first and the last of each family, and one in between.
     let probes: Vec<String> = [false, true]
         .into_iter()
@@ -56,7 +72,7 @@ fn learn_and_forget<N: Speaker, F: Speaker>(
     }
 
     // The sessions are made through the interfaces that Warmlane has.
-    let process = lab.start("w0 e0", "");
+    let process = lab.start("w0 e0", &format!("--path {path}"));
     let (near, far) = (near(), far());
     let mut sessions = None;
     RouterLab::wait_until("sessions", SHORT, || {
@@ -64,7 +80,7 @@ fn learn_and_forget<N: Speaker, F: Speaker>(
         sessions.is_some()
     });
     assert!(!lab.west.run(&format!("ping -n -c 1 -W 1 {}", probes[0])).status.success());
-    let (in_kernel, in_tables) = (kernel_routes(lab), table_routes(lab));
+    let (in_kernel, in_tables) = (kernel_routes(lab), table_routes());
 
     let begin = Instant::now();
     let floods = |rate| {
@@ -78,8 +94,8 @@ fn learn_and_forget<N: Speaker, F: Speaker>(
     let seen =
         wait_for_kernel(lab, |[ipv4, ipv6]| ipv4 >= in_kernel[0] + all[0] && ipv6 >= in_kernel[1] + all[1]);
     RouterLab::wait_until("all routes in the tables", SHORT, || {
-        let now = table_routes(lab);
-        (0..2).all(|family| now[family] >= in_tables[family] + all[family])
+        let now = table_routes();
+        !has_tables || (0..2).all(|family| now[family] >= in_tables[family] + all[family])
     });
     let in_tables_after = seen.elapsed();
     for address in &probes {
@@ -90,7 +106,7 @@ fn learn_and_forget<N: Speaker, F: Speaker>(
     }
     let lag = seen.elapsed();
     eprintln!(
-        "the kernel learned in {:?}; all in the tables {in_tables_after:?} later, forwarded {lag:?} later",
+        "{path}: the kernel learned in {:?}; all in the tables {in_tables_after:?} later, forwarded {lag:?} later",
         seen - asked
     );
     watch.check(lag < LAG, || format!("{lag:?} behind the kernel"));
@@ -100,7 +116,7 @@ fn learn_and_forget<N: Speaker, F: Speaker>(
     far.withdraw();
     let gone = wait_for_kernel(lab, |now| now == in_kernel);
     RouterLab::wait_until("all routes gone from the tables", SHORT, || {
-        let now = table_routes(lab);
+        let now = table_routes();
         // Neighbours that were found meanwhile are there, too.
         (0..2).all(|family| now[family] < in_tables[family] + 10)
     });
@@ -120,8 +136,17 @@ fn learn_and_forget<N: Speaker, F: Speaker>(
         lab.west.run(&format!("ping -n -c 1 -W 1 {}", probes[0])).output.contains("nreachable")
     });
     RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
-    let report = RouterLab::finish(process);
-    let forwarded = report.number("/forward/forwarded");
+    let (report, forwarded) = if has_tables {
+        let report = RouterLab::finish(process);
+        let forwarded = report.number("/forward/forwarded");
+        (report, forwarded)
+    } else {
+        process.interrupt();
+        let finished = process.finish(SHORT);
+        let report = Report::parse(finished.expect_success("warmlane router"));
+        let forwarded = (0..2).map(|number| report.number(&format!("/paths/{number}/forwarded"))).sum();
+        (report, forwarded)
+    };
     eprintln!("{sent} packets of floods sent, {forwarded} packets forwarded in {:?}", begin.elapsed());
     assert!(forwarded > sent / 10, "{sent} sent: {:#}", report.value());
 }
