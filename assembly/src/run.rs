@@ -9,11 +9,14 @@ use crate::lanes::Assembly;
 use crate::report::Report;
 use crate::signals::Signals;
 
-/// How often the end conditions are looked at.
+/// How often the end conditions are looked at while packets come.
 const TURN: Duration = Duration::from_millis(20);
 
+/// The same while none come.
+const QUIET_TURN: Duration = Duration::from_millis(200);
+
 /// The same if there are no lanes, whose packets count: a signal ends the wait.
-const IDLE_TURN: Duration = Duration::from_millis(500);
+const NO_LANES_TURN: Duration = Duration::from_millis(500);
 
 /// When to stop, if not before by a signal or as all lanes end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,9 +83,16 @@ impl Assembly {
         let begin = Instant::now();
         let mut told = Vec::new();
         let is_idle = self.lanes.views().is_empty();
-        let turn = if is_idle { IDLE_TURN.min(limits.duration.unwrap_or(IDLE_TURN)) } else { TURN };
+        let mut received = 0;
         while is_idle || !self.lanes.are_finished() {
-            each(self, Event::Wait(turn));
+            let before = std::mem::replace(&mut received, self.received());
+            let turn = match received != before {
+                _ if is_idle => NO_LANES_TURN,
+                true => TURN,
+                false => QUIET_TURN,
+            };
+            let left = limits.duration.map_or(turn, |limit| limit.saturating_sub(begin.elapsed()));
+            each(self, Event::Wait(turn.min(left)));
             if signals.is_stopped()
                 || limits.duration.is_some_and(|limit| begin.elapsed() >= limit)
                 || limits.count.is_some_and(|count| self.received() >= count)

@@ -221,7 +221,8 @@ impl<'a> Run<'a> {
 }
 
 fn spawn(lanes: &mut Lanes, name: &str, cpu: Option<usize>, pipeline: Pipeline) -> anyhow::Result<()> {
-    let config = LaneConfig { name: name.to_owned(), cpu, idle: IdlePolicy::Ramp, ..LaneConfig::default() };
+    let config =
+        LaneConfig { name: name.to_owned(), cpu, idle: IdlePolicy::default(), ..LaneConfig::default() };
     Ok(lanes.spawn(config, pipeline)?)
 }
 

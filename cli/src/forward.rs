@@ -1,12 +1,12 @@
 //! `warmlane forward`
 
 use crate::flags::ConfigFlags;
+use crate::idle::IdleFlags;
 use crate::messages;
 use crate::run::{self, RunFlags};
 use warmlane::assembly::ports::{AddressFollower, DriverSettings, Opener, PortSettings, check_captures};
 use warmlane::assembly::{Assembly, LaneSettings, Signals};
 use warmlane::functions::forward::control::Config;
-use warmlane::lane::IdlePolicy;
 use warmlane::mem::Pool;
 use warmlane::port::Port;
 
@@ -22,9 +22,8 @@ pub(crate) struct Arguments {
     config: ConfigFlags,
     #[command(flatten)]
     run: RunFlags,
-    /// Poll without a pause, also when there is no traffic: the lowest latency, and a whole core for each lane.
-    #[arg(long)]
-    spin: bool,
+    #[command(flatten)]
+    idle: IdleFlags,
 }
 
 const EXAMPLES: &str = "\
@@ -48,7 +47,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
     let (ports, follower) = open_ports(&config, drivers, &pool)?;
-    let idle = if arguments.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
+    let idle = arguments.idle.policy()?;
+    if let Some(note) = arguments.idle.note() {
+        messages::note(note);
+    }
     let settings = LaneSettings { lanes: config.lanes, idle, ..LaneSettings::default() };
     let assembly = Assembly::forward(config, pool, ports, &settings)?;
     run::print_notes(&assembly);

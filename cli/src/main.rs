@@ -14,6 +14,7 @@ mod examples;
 mod flags;
 mod forward;
 mod generate;
+mod idle;
 mod lab;
 mod measuring;
 mod messages;

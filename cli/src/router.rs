@@ -30,7 +30,6 @@ use warmlane::functions::router;
 use warmlane::functions::router::control::{Follower, Server};
 use warmlane::functions::router::datapath::{HoldLimits, Punt};
 use warmlane::functions::router::paths::Path;
-use warmlane::lane::IdlePolicy;
 use warmlane::mem::{Pool, PoolConfig};
 use warmlane::sys::random::system_seed;
 
@@ -135,7 +134,10 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
 
     // The tables are full: from here on packets come.
     let (user_ports, mut of_lanes) = UserPorts::open(&on_user_path, options, lane_count, &pool, &follower)?;
-    let idle = if asked.spin { IdlePolicy::Spin } else { IdlePolicy::Ramp };
+    let idle = asked.idle_flags().policy()?;
+    if let Some(note) = asked.idle_flags().note() {
+        messages::note(note);
+    }
     let lane_settings = LaneSettings { lanes: lane_count, cpus: asked.cpus.clone(), idle };
     let (ports, punts) = (std::mem::take(&mut of_lanes.ports), std::mem::take(&mut of_lanes.punts));
     let start = || {

@@ -10,6 +10,10 @@ use warmlane_forward::control::{Config, Routes};
 #[allow(dead_code, reason = "what only the command does with them")]
 mod settings;
 
+#[path = "../../cli/src/idle.rs"]
+#[allow(dead_code, reason = "what only the command does with them")]
+mod idle;
+
 fuzz_target!(|text: &str| {
     match Config::from_toml(text) {
         Ok(config) => {

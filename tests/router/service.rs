@@ -214,8 +214,7 @@ fn the_watchdog_isn_t_told_that_all_is_well_while_a_lane_hangs() {
     let tasks: Vec<String> = tasks.map(|task| task.file_name().to_string_lossy().into_owned()).collect();
     let lane = tasks.iter().find(|task| **task != main).expect("a lane");
     // Each of its sleeps takes a minute.
-    let line =
-        format!("strace -p {lane} -e trace=clock_nanosleep -e inject=clock_nanosleep:delay_enter=60000000");
+    let line = format!("strace -p {lane} -e trace=ppoll -e inject=ppoll:delay_enter=60000000");
     let mut hang = lab.router.spawn(&line);
     hang.wait_for("attached", SHORT);
     RouterLab::wait_until("the lane hangs", SHORT, || !manager.hears_anything());

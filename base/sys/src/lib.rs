@@ -2,7 +2,8 @@
 //!
 //! At the bottom of all: huge-page and shared memory ([`pages`]), the shape of processors, caches
 //! and NUMA nodes ([`topology`]), pinning ([`affinity`]), priority ([`priority`]), the cycle counter ([`clock`]), vector
-//! instruction levels ([`simd`]) and work done with them ([`vector`], [`mod@copy`]), cache-line hints ([`prefetch`]), random numbers ([`random`]), and the
+//! instruction levels ([`simd`]) and work done with them ([`vector`], [`mod@copy`]), cache-line hints ([`prefetch`]), barriers of which one side pays for both
+//! ([`barrier`]), events ([`event`]), random numbers ([`random`]), and the
 //! facts that a measurement must carry
 //! ([`machine`]).
 //!
@@ -32,10 +33,12 @@
 //! ```
 
 pub mod affinity;
+pub mod barrier;
 pub mod clock;
 pub mod copy;
 #[cfg(target_arch = "x86_64")]
 mod cpuid;
+pub mod event;
 pub mod huge_pages;
 pub mod machine;
 pub mod memory;

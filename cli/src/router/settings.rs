@@ -1,5 +1,6 @@
 //! What a router is started with: from flags, from a file, or from both.
 
+use crate::idle::{IdleFlags, Preset};
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde::Deserialize;
@@ -60,6 +61,13 @@ pub(super) struct Settings {
     /// Poll without rest, also when there is no traffic: the lowest latency, and a whole core for each lane.
     #[arg(long)]
     pub(super) spin: bool,
+    /// What lanes do when there is nothing to do: poll on for two seconds and then sleep (latency), poll on as long as packets come
+    /// at short intervals and else sleep (balanced), or sleep at once (power). Usually balanced.
+    #[arg(long, value_enum, conflicts_with = "spin")]
+    pub(super) idle: Option<Preset>,
+    /// How long a packet may wait for its lane to wake up, as in 50us. Lanes sleep where this machine keeps that, and else poll.
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["spin", "idle"])]
+    pub(super) wake_within: Option<String>,
     /// Let the lanes' own system calls do the interfaces' work instead of interrupts. It only helps where these are deferred:
     /// `napi_defer_hard_irqs` and `gro_flush_timeout` in /sys/class/net/INTERFACE.
     #[arg(long)]
@@ -101,6 +109,10 @@ impl Settings {
             None => Self::default(),
         };
         let flags = self.clone();
+        let idle = [flags.idle_flags(), from_file.idle_flags()]
+            .into_iter()
+            .find(IdleFlags::is_given)
+            .unwrap_or_default();
         let interfaces = if flags.interfaces.is_empty() { from_file.interfaces } else { flags.interfaces };
         let settings = Self {
             interfaces,
@@ -112,7 +124,9 @@ impl Settings {
             pending_neighbours: flags.pending_neighbours.or(from_file.pending_neighbours),
             icmp_rate: flags.icmp_rate.or(from_file.icmp_rate),
             urpf: if flags.urpf.is_empty() { from_file.urpf } else { flags.urpf },
-            spin: flags.spin || from_file.spin,
+            spin: idle.spin,
+            idle: idle.idle,
+            wake_within: idle.wake_within,
             busy_poll: flags.busy_poll || from_file.busy_poll,
             pass_expiring: flags.pass_expiring || from_file.pass_expiring,
             bypass_netfilter: flags.bypass_netfilter || from_file.bypass_netfilter,
@@ -144,7 +158,13 @@ impl Settings {
         }
         settings.changeable()?;
         settings.paths()?;
+        settings.idle_flags().policy()?;
         Ok(settings)
+    }
+
+    /// What lanes do when there is nothing to do.
+    pub(super) fn idle_flags(&self) -> IdleFlags {
+        IdleFlags { spin: self.spin, idle: self.idle, wake_within: self.wake_within.clone() }
     }
 
     /// Where packets of which interface are forwarded.
@@ -204,7 +224,11 @@ impl Settings {
                 self.pending_neighbours().to_string(),
                 new.pending_neighbours().to_string(),
             ),
-            ("spin", self.spin.to_string(), new.spin.to_string()),
+            (
+                "spin, idle and wake-within",
+                format!("{:?}", self.idle_flags()),
+                format!("{:?}", new.idle_flags()),
+            ),
             ("busy-poll", self.busy_poll.to_string(), new.busy_poll.to_string()),
             ("pass-expiring", self.pass_expiring.to_string(), new.pass_expiring.to_string()),
             (

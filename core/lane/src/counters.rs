@@ -15,6 +15,10 @@ counters! {
         busy_cycles: Note, "cycles";
         /// Cycles spent in polls that found nothing, and in waiting after them.
         idle_cycles: Note, "cycles";
+        /// Times it slept.
+        sleeps: Note, "times";
+        /// Times something woke it, not the end of its time.
+        wake_ups: Note, "times";
     }
 }
 

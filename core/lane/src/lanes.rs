@@ -5,6 +5,7 @@ use crate::error::LaneError;
 use crate::graph::Graph;
 use crate::idle::{Idle, IdlePolicy};
 use crate::task::{Poll, Task, TaskFailed};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -12,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use warmlane_counters::{Labels, Registry};
 use warmlane_mem::LaneThread;
+use warmlane_sys::event::Event;
 use warmlane_sys::{affinity, clock};
 
 /// How long a lane that was asked to stop may go without moving a packet before it is ended all the same.
@@ -58,10 +60,36 @@ pub struct LaneView {
     pub cut_short: bool,
 }
 
+/// How lanes are asked to end.
+struct Stop {
+    asked: AtomicBool,
+    /// For those that sleep: signalled once, and never cleared. `None`, as there are too many descriptors: they don't sleep.
+    event: Option<Event>,
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self { asked: AtomicBool::new(false), event: Event::new().ok() }
+    }
+}
+
+impl Stop {
+    fn ask(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+        if let Some(event) = &self.event {
+            event.signal();
+        }
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
 /// The lanes of a program.
 #[derive(Default)]
 pub struct Lanes {
-    stop: Arc<AtomicBool>,
+    stop: Arc<Stop>,
     views: Vec<LaneView>,
     /// Those of `views` that were not joined yet, in their order.
     threads: Vec<JoinHandle<LaneEnd>>,
@@ -128,7 +156,7 @@ impl Lanes {
     /// Asks all lanes to drain and end. As long as no driver or stage blocks, they have ended after
     /// [`LaneConfig::stop_within`], and the two seconds at most for what stages hold at the end ([`Pipeline`](crate::Pipeline)).
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.ask();
     }
 
     /// Whether all lanes have ended.
@@ -188,12 +216,12 @@ fn panic_message(payload: Option<Box<dyn std::any::Any + Send>>) -> String {
 }
 
 /// Stops the other lanes when this one unwinds: half a pipeline would only fill up.
-struct StopOnPanic<'a>(&'a AtomicBool);
+struct StopOnPanic<'a>(&'a Stop);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
+            self.0.ask();
         }
     }
 }
@@ -208,7 +236,7 @@ struct LaneEnd {
 fn run(
     config: LaneConfig,
     task: impl Task,
-    stop: &AtomicBool,
+    stop: &Stop,
     counters: &LaneCounters,
     ready: &mpsc::SyncSender<Result<(), LaneError>>,
 ) -> LaneEnd {
@@ -243,14 +271,14 @@ fn poll_until_done(
     lane_thread: &LaneThread,
     policy: IdlePolicy,
     stop_within: Duration,
-    stop: &AtomicBool,
+    stop: &Stop,
     counters: &LaneCounters,
 ) -> bool {
     let mut idle = Idle::new(policy);
     let mut then = clock::cycles();
     let mut stopping: Option<Stopping> = None;
     loop {
-        if stopping.is_none() && stop.load(Ordering::Relaxed) {
+        if stopping.is_none() && stop.is_asked() {
             task.stop();
             let now = Instant::now();
             stopping = Some(Stopping { asked: now, moved: now });
@@ -259,14 +287,13 @@ fn poll_until_done(
         counters.polls().add(1);
         match poll {
             Poll::Worked(packets) => {
-                idle.worked();
+                idle.worked(then);
                 counters.busy_polls().add(1);
                 counters.packets().add(packets as u64);
             }
             Poll::Idle => {
-                // Before it waits: another lane may be waiting for what this one keeps in reserve.
-                lane_thread.idle();
-                idle.wait();
+                let stopped = stop.event.as_ref().filter(|_| stopping.is_none());
+                idle.wait(then, task, lane_thread, stopped.map(|event| event.fd().as_fd()), counters);
             }
             Poll::Finished => return false,
         }

@@ -7,11 +7,12 @@ use crate::graph::{Graph, LaneDrop, Node};
 use crate::outputs::{End, Line, Outputs};
 use crate::stage::Stage;
 use crate::task::{Poll, Task, TaskFailed};
+use crate::wake_ups::WakeUps;
 use std::sync::Arc;
 use warmlane_counters::{Counter, DropCounters};
 use warmlane_mem::Burst;
 use warmlane_port::QueueStatus;
-use warmlane_sys::clock;
+use warmlane_sys::clock::{self, Clock};
 
 /// Empty polls between two checks of whether an idle queue has ended, and of what transmit queues still hold: asking costs
 /// a system call with some drivers.
@@ -19,6 +20,9 @@ const POLLS_PER_CHECK: u32 = 64;
 
 /// The same for polls that moved packets: a queue may break while others are busy.
 const BUSY_POLLS_PER_CHECK: u32 = 4_096;
+
+/// A queue that still holds what was sent is flushed again after so many nanoseconds, though nothing wakes the lane.
+const FLUSH_AGAIN: u64 = 50_000;
 
 /// How often packets may go from stage to stage within one poll, besides once for each edge: only a cycle of stages gets
 /// there.
@@ -419,6 +423,14 @@ pub(crate) fn pass_on(lines: &mut [Line], next: u16, burst: &mut Burst, drops: &
     burst.clear();
 }
 
+/// Each stage says what it has to, and the last one sleeps.
+fn sleep_all(slots: &mut [Slot], wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+    match slots {
+        [] => then(wake_ups),
+        [slot, slots @ ..] => slot.stage.sleep(wake_ups, &mut |wake_ups| sleep_all(slots, wake_ups, then)),
+    }
+}
+
 impl Task for Pipeline {
     fn poll(&mut self) -> Poll {
         let sent = if self.waiting > 0 { self.transmit_again() } else { 0 };
@@ -443,6 +455,48 @@ impl Task for Pipeline {
             self.check();
         }
         Poll::Worked(packets)
+    }
+
+    fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+        if self.is_stopping || self.sources.is_empty() {
+            return;
+        }
+        // From here on it can have what lives as long as the queues.
+        let mut wake_ups = wake_ups;
+        let Self { sources, lines, slots, .. } = self;
+        let is_ready = sources.iter_mut().all(|source| {
+            // What comes in there can't be taken until the line has space again.
+            let event = match &mut source.input {
+                _ if is_blocked(lines, &source.waits_for) => return true,
+                // Of an interface that isn't there. One that comes is found when the sleep ends.
+                Input::Queue(queue) if queue.status() == QueueStatus::Vacant => return true,
+                Input::Queue(queue) => queue.event(),
+                Input::Channel(channel) => channel.event(),
+            };
+            event.map(|event| wake_ups.readable(event)).is_some()
+        });
+        if !is_ready {
+            return;
+        }
+        for line in lines {
+            let End::Queue(queue) = &mut line.end else {
+                if line.burst.is_empty() {
+                    continue;
+                }
+                return;
+            };
+            // What was sent is reclaimed before.
+            queue.flush();
+            line.is_unflushed = queue.is_holding();
+            if line.is_unflushed {
+                wake_ups.by(clock::cycles() + Clock::calibrated().cycles_for(FLUSH_AGAIN));
+            }
+            if !line.burst.is_empty() {
+                let Some(event) = queue.event() else { return };
+                wake_ups.writable(event);
+            }
+        }
+        sleep_all(slots, wake_ups, then);
     }
 
     fn stop(&mut self) {

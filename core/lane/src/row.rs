@@ -4,7 +4,8 @@
 //! stage: that is where the stage before leads to.
 
 use crate::outputs::Outputs;
-use crate::stage::Stage;
+use crate::stage::{Stage, sleep_all};
+use crate::wake_ups::WakeUps;
 use std::borrow::Cow;
 use warmlane_counters::Source;
 use warmlane_mem::Burst;
@@ -168,6 +169,10 @@ macro_rules! row {
                     start += count;
                 )+
                 let _ = start;
+            }
+
+            fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+                sleep_all(&mut [&mut self.$first_index $(, &mut self.$index)+], wake_ups, then);
             }
 
             fn stop(&mut self) {

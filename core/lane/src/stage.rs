@@ -1,6 +1,7 @@
 //! The stage contract, and stages put together from others.
 
 use crate::outputs::Outputs;
+use crate::wake_ups::WakeUps;
 use std::borrow::Cow;
 use std::time::Duration;
 use warmlane_counters::{DropCounters, Source, drop_reasons};
@@ -113,6 +114,15 @@ pub trait Stage: Send {
         let _ = outputs;
     }
 
+    /// The lane is about to sleep: says by when the stage has to be polled again, if by itself it has something to do
+    /// ([`WakeUps::by`]), and calls `then`, which sleeps. Without that call the lane doesn't sleep, but polls on with pauses: so it is
+    /// for stages that are polled and don't say more.
+    fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+        if !self.is_polled() {
+            then(wake_ups);
+        }
+    }
+
     /// Called when the lane is asked to stop: make nothing new.
     fn stop(&mut self) {}
 
@@ -142,6 +152,18 @@ pub trait Stage: Send {
         let nanoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         let period = Clock::calibrated().cycles_for(nanoseconds).max(1);
         Every { stage: self, action, period, next: None }
+    }
+}
+
+/// Each says what it has to, and the last one sleeps.
+pub(crate) fn sleep_all(
+    stages: &mut [&mut dyn Stage],
+    wake_ups: WakeUps<'_>,
+    then: &mut dyn FnMut(WakeUps<'_>),
+) {
+    match stages {
+        [] => then(wake_ups),
+        [stage, stages @ ..] => stage.sleep(wake_ups, &mut |wake_ups| sleep_all(stages, wake_ups, then)),
     }
 }
 
@@ -331,6 +353,13 @@ impl<S: Stage, F: FnMut(&mut S, &mut Outputs<'_>) + Send> Stage for Every<S, F> 
 
     fn idle(&mut self, outputs: &mut Outputs<'_>) {
         self.stage.idle(outputs);
+    }
+
+    fn sleep(&mut self, mut wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+        if let Some(next) = self.next {
+            wake_ups.by(next);
+            self.stage.sleep(wake_ups, then);
+        }
     }
 
     fn stop(&mut self) {

@@ -1,6 +1,7 @@
 //! What lanes run.
 
 use crate::graph::Graph;
+use crate::wake_ups::WakeUps;
 use std::sync::Arc;
 
 /// What one poll of a task came to.
@@ -27,6 +28,13 @@ pub trait Task: Send {
     /// Does a bounded piece of work, some bursts at most, and returns; never blocks.
     fn poll(&mut self) -> Poll;
 
+    /// The lane would rather sleep, as the last polls found nothing: says what has to wake it, and calls `then`, which sleeps. It looks
+    /// for work that is there already after it has seen to it that new work wakes the lane. Where something can't wake it, it
+    /// returns without the call, and is polled on, with pauses.
+    fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+        let _ = (wake_ups, then);
+    }
+
     /// Asks the task to come to an end: take nothing new in, bring what is under way out, then say
     /// [`Poll::Finished`]. It is polled on until it does.
     fn stop(&mut self);
@@ -50,6 +58,10 @@ impl<T: Task + ?Sized> Task for Box<T> {
         (**self).poll()
     }
 
+    fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+        (**self).sleep(wake_ups, then);
+    }
+
     fn stop(&mut self) {
         (**self).stop();
     }
@@ -60,6 +72,14 @@ impl<T: Task + ?Sized> Task for Box<T> {
 
     fn graphs(&self) -> Vec<Arc<Graph>> {
         (**self).graphs()
+    }
+}
+
+/// Each adds what has to wake it, and the last one sleeps.
+fn sleep_all<T: Task>(tasks: &mut [T], wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+    match tasks {
+        [] => then(wake_ups),
+        [task, tasks @ ..] => task.sleep(wake_ups, &mut |wake_ups| sleep_all(tasks, wake_ups, then)),
     }
 }
 
@@ -83,6 +103,10 @@ impl<T: Task> Task for Vec<T> {
             (false, true) => Poll::Finished,
             (false, false) => Poll::Idle,
         }
+    }
+
+    fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+        sleep_all(self, wake_ups, then);
     }
 
     fn stop(&mut self) {

@@ -1,9 +1,11 @@
 //! A one-way ring of packets from one lane to another.
 
 use crate::burst::{BURST_CAPACITY, Burst};
+use crate::doorbell::Doorbell;
 use crate::id::BufferId;
 use crate::packet::Packet;
 use crate::register;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use warmlane_counters::{Counter, CounterView};
@@ -25,6 +27,7 @@ struct Shared {
     /// Set when the receiver goes. Its end of the ring may live on in `close`, so the ring can't tell.
     receiver_gone: AtomicBool,
     close: Mutex<Close>,
+    doorbell: Doorbell,
 }
 
 /// Who is gone already. The end that goes last frees what is inside; the lock decides which that is.
@@ -46,9 +49,10 @@ pub fn channel(capacity: usize) -> Result<(PacketSender, PacketReceiver), RingEr
         counters: ChannelCounters { sent: sent.view(), received: received.view() },
         receiver_gone: AtomicBool::new(false),
         close: Mutex::default(),
+        doorbell: Doorbell::default(),
     });
     Ok((
-        PacketSender { producer, sent, shared: Arc::clone(&shared) },
+        PacketSender { producer, sent, shared: Arc::clone(&shared), _ring: RingAtEnd(Arc::clone(&shared)) },
         PacketReceiver { consumer: Some(consumer), received, shared },
     ))
 }
@@ -58,6 +62,17 @@ pub struct PacketSender {
     producer: spsc::Producer<u32>,
     sent: Counter,
     shared: Arc<Shared>,
+    /// Last: it is dropped when the producer's end shows that it is gone.
+    _ring: RingAtEnd,
+}
+
+/// Lets a receiver that sleeps see that no more will come.
+struct RingAtEnd(Arc<Shared>);
+
+impl Drop for RingAtEnd {
+    fn drop(&mut self) {
+        self.0.doorbell.ring();
+    }
 }
 
 impl PacketSender {
@@ -73,6 +88,7 @@ impl PacketSender {
         // SAFETY: no more slots were asked for than the burst has packets, so `sent` is at most its length and every slot
         // has a name; the ring holds them now, and whoever receives or drains them turns each back into a packet once.
         unsafe { burst.forget_front(sent) };
+        self.shared.doorbell.ring();
         self.sent.add(sent as u64);
         sent
     }
@@ -122,6 +138,13 @@ impl PacketReceiver {
     /// Packets that wait inside, at least: the sender only adds.
     pub fn len(&self) -> usize {
         self.consumer.as_ref().map_or(0, spsc::Consumer::len)
+    }
+
+    /// A descriptor that becomes readable when packets come from now on, or the sending end goes. `None` if there are some already, and
+    /// where the kernel lacks what it takes (membarrier(2)): then look again instead of waiting.
+    pub fn event(&mut self) -> Option<BorrowedFd<'_>> {
+        let event = self.shared.doorbell.wish()?;
+        (self.is_empty() && !self.is_finished()).then(|| event.fd().as_fd())
     }
 
     /// Whether no packet waits inside.

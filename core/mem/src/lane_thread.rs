@@ -52,6 +52,12 @@ impl LaneThread {
             });
         });
     }
+
+    /// To be called before the lane sleeps, as it could hear no request then: returns all that it keeps of its pools.
+    pub fn sleep(&self) {
+        self.idle();
+        CACHES.with_borrow_mut(|caches| caches.iter_mut().for_each(LaneCache::flush));
+    }
 }
 
 impl Drop for LaneThread {

@@ -38,6 +38,7 @@ mod chain;
 #[cfg(not(loom))]
 mod channel;
 mod depot;
+mod doorbell;
 mod error;
 mod frames;
 mod free_list;

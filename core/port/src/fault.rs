@@ -192,7 +192,7 @@ impl ReceiveQueue for Faulty {
         count as usize
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         // Of what is here nobody would tell.
         if self.ready.is_empty() && self.held.is_empty() { self.queue.event() } else { None }
     }

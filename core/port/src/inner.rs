@@ -13,7 +13,11 @@ macro_rules! as_inner_queue {
     (@is_holding) => { $crate::as_inner_queue!(@method is_holding -> bool); };
     (@is_costly_to_call) => { $crate::as_inner_queue!(@method is_costly_to_call -> bool); };
     (@is_lossless) => { $crate::as_inner_queue!(@method is_lossless -> bool); };
-    (@event) => { $crate::as_inner_queue!(@method event -> Option<std::os::fd::BorrowedFd<'_>>); };
+    (@event) => {
+        fn event(&mut self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            self.queue.event()
+        }
+    };
     (@status) => { $crate::as_inner_queue!(@method status -> $crate::QueueStatus); };
     (@counters) => { $crate::as_inner_queue!(@method counters -> $crate::QueueCountersView); };
     (@own_counters) => { $crate::as_inner_queue!(@method own_counters -> Vec<Box<dyn $crate::Source>>); };

@@ -57,9 +57,10 @@ pub trait ReceiveQueue: Send {
         TransmitOffloads::NONE
     }
 
-    /// A descriptor that becomes readable when packets may have come, to wait on (poll(2), epoll(7)) instead of polling.
-    /// `None` where there is none, or while it would not tell of packets that are there already: then poll.
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    /// A descriptor that becomes readable when packets come from now on, to wait on (poll(2)) instead of polling. It makes ready
+    /// what a burst after a long pause needs. `None` where there is no such descriptor, while packets are there of which it
+    /// wouldn't tell, and while something else is needed that nobody tells of, such as buffers: then poll.
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
 
@@ -114,7 +115,7 @@ pub trait TransmitQueue: Send {
 
     /// A descriptor that becomes writable when there may be space again, to wait on after [`transmit`](Self::transmit) took
     /// nothing. `None` where there is none: then try again.
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
 

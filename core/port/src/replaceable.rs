@@ -232,7 +232,7 @@ impl ReceiveQueue for ReplaceableReceive {
         count
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         // A broken one may tell of nothing, or all the time.
         (self.queue.status() == QueueStatus::Running).then(|| self.queue.event()).flatten()
     }

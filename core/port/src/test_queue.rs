@@ -57,7 +57,7 @@ impl ReceiveQueue for Numbers {
         count
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         Some(self.event.as_fd())
     }
 

@@ -90,8 +90,13 @@ impl FillLevel {
     pub fn empty_poll(&mut self) {
         self.empty = self.empty.saturating_add(1);
         if self.empty == PAUSE {
-            self.target = self.target.max(self.initial);
+            self.pause();
         }
+    }
+
+    /// The lane is about to sleep, or has polled in vain for long.
+    pub fn pause(&mut self) {
+        self.target = self.target.max(self.initial);
     }
 
     /// The kernel found no buffer for a packet.

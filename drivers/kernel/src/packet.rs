@@ -392,7 +392,7 @@ impl ReceiveQueue for PacketReceive {
         LEAVES
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         (!self.intake.is_waiting()).then(|| self.socket.as_fd())
     }
 

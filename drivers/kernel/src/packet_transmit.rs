@@ -102,7 +102,7 @@ impl TransmitQueue for PacketTransmit {
         self.offloads
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
     }
 

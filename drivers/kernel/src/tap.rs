@@ -322,7 +322,7 @@ impl ReceiveQueue for TapReceive {
         self.leaves
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         (!self.intake.is_waiting()).then(|| self.file.as_fd())
     }
 
@@ -405,7 +405,7 @@ impl TransmitQueue for TapTransmit {
         self.offloads
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         Some(self.file.as_fd())
     }
 

@@ -415,7 +415,7 @@ impl ReceiveQueue for MemifReceive {
         burst.len() - before
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         let open = self.link.as_ref()?;
         self.armed.store(true, Ordering::Relaxed);
         open.link.ring.want_events(true);

@@ -108,11 +108,18 @@ impl XdpReceive {
     /// Posts buffers up to the level.
     #[inline]
     fn refill(&mut self) {
-        let target = self.level.target();
-        let missing = target.saturating_sub(self.fill.under_way());
-        if missing >= REFILL.min(target / 4).max(1) {
+        let missing = self.missing();
+        if missing > 0 {
             self.post(missing);
         }
+    }
+
+    /// How many buffers are to be posted: none while only a few are missing.
+    #[inline(always)]
+    fn missing(&self) -> u32 {
+        let target = self.level.target();
+        let missing = target.saturating_sub(self.fill.under_way());
+        if missing >= REFILL.min(target / 4).max(1) { missing } else { 0 }
     }
 
     fn post(&mut self, missing: u32) {
@@ -310,8 +317,11 @@ impl ReceiveQueue for XdpReceive {
         burst.len() - before
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.channel.fd.as_fd())
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
+        self.level.pause();
+        self.refill();
+        // Without enough buffers the next burst would be lost, and nobody tells when there are some again.
+        (self.missing() == 0).then(|| self.channel.fd.as_fd())
     }
 
     fn status(&self) -> QueueStatus {

@@ -382,7 +382,7 @@ impl TransmitQueue for XdpTransmit {
         true
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         Some(self.channel.fd.as_fd())
     }
 

@@ -3,3 +3,4 @@
 mod lanes;
 mod offloads;
 mod pipelines;
+mod sleep;

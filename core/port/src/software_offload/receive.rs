@@ -100,7 +100,7 @@ impl ReceiveQueue for OnReceive {
         self.queue.leaves().without(self.unwanted)
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         // Of what is here nobody would tell.
         if self.segments.is_none() && self.intake.is_empty() { self.queue.event() } else { None }
     }

@@ -5,7 +5,7 @@
 //! whether the address is in one of the ranges that are watched; if so, it puts empty memory in place of the whole range, which is what
 //! libwayland does with buffers of clients, and who had the access goes on and reads zeros. All else goes to the handler that was there before.
 
-use super::event::Event;
+use super::Event;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;

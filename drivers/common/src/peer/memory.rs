@@ -1,6 +1,6 @@
 //! Memory that another process shares with this one.
 
-use super::event::Event;
+use super::Event;
 use super::lost_memory::Watch;
 use rustix::fs::fstat;
 use std::io;

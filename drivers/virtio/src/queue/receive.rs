@@ -422,7 +422,7 @@ impl ReceiveQueue for RingReceive {
         self.leaves
     }
 
-    fn event(&self) -> Option<BorrowedFd<'_>> {
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
         self.armed.store(true, Ordering::Relaxed);
         // What came before the other side could know that it is to tell is not told of.
         (!self.ring.want_events(true)).then(|| self.ring.doorbell.fd())

@@ -342,6 +342,14 @@ impl LaneRoutes {
         }
     }
 
+    /// Runs `work`, which may block, while changes of the routes don't wait for this lane.
+    pub fn offline<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        match &mut self.0 {
+            Source::Live { reader, .. } => reader.offline(work),
+            Source::Fixed(_) => work(),
+        }
+    }
+
     /// Whether the routes may change, so that [`quiescent`](Self::quiescent) has to be called.
     pub const fn can_change(&self) -> bool {
         matches!(self.0, Source::Live { .. })
@@ -394,6 +402,18 @@ mod tests {
         let mut hops = [NextHopId::NONE];
         lane.lookup_ipv4(table, &[address], &mut hops);
         lane.hops().next_hop(hops[0]).cloned()
+    }
+
+    /// More changes than can wait for a lane to finish its burst.
+    #[test]
+    fn a_lane_that_sleeps_holds_no_change_up() {
+        let mut routes = LiveRoutes::new(1, 0).unwrap();
+        let mut lane = routes.lane("lane0").unwrap();
+        lane.offline(|| {
+            for _ in 0..2 * OLD_SETS {
+                routes.set_hops(Vec::new(), vec![forward(1)]).unwrap();
+            }
+        });
     }
 
     #[test]

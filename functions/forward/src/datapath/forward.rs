@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use warmlane_counters::Source;
-use warmlane_lane::{Outputs, Stage};
+use warmlane_lane::{Outputs, Stage, WakeUps};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool};
 use warmlane_port::TransmitOffloads;
 use warmlane_wire::ipv6::Ipv6Packet;
@@ -327,6 +327,10 @@ impl Stage for Forwarder {
     fn poll(&mut self, _now: u64, _burst: &mut Burst, _outputs: &mut Outputs<'_>) -> usize {
         self.routes.quiescent();
         0
+    }
+
+    fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+        self.routes.offline(|| then(wake_ups));
     }
 }
 

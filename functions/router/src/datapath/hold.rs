@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use warmlane_forward::control::{LaneRoutes, NextHop};
-use warmlane_lane::{Outputs, Stage};
+use warmlane_lane::{Outputs, Stage, WakeUps};
 use warmlane_mem::Burst;
 use warmlane_port::TransmitOffloads;
 use warmlane_sync::mailbox::Sender;
@@ -115,6 +115,13 @@ impl Stage for Hold {
         let version = self.routes.version();
         self.held.release(version, now, &mut self.resumed, &mut self.given_up, ask);
         self.push_out(outputs)
+    }
+
+    fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+        // What is held waits for news from control, which don't wake lanes.
+        if self.held.is_empty() {
+            self.routes.offline(|| then(wake_ups));
+        }
     }
 
     fn finish(&mut self, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {

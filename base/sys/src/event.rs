@@ -1,10 +1,10 @@
-//! Events that processes signal to each other.
+//! Events that threads and processes signal to each other.
 
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::io;
 use std::sync::Arc;
 
-/// An eventfd: wakes up who waits for it.
+/// An eventfd: wakes up who waits for it. Signalled more than once before it is looked at, it counts once.
 #[derive(Clone, Debug)]
 pub struct Event(Arc<OwnedFd>);
 
