@@ -81,8 +81,8 @@ fn rfc2544_finds_the_capacity_and_the_buffer() {
         let at = |path: &str| number(result, &format!("{size}{path}"));
         let (lower, upper) =
             (at("/throughput/packets_per_second"), at("/throughput/lossy_packets_per_second"));
-        // The rates asked for are that near; what was sent may be a little less.
-        assert!(lower < upper, "{lower} {upper}");
+        // What was sent: on a busy machine less than what was asked for.
+        measured.check(lower < upper, "that more was sent where some was lost");
         measured.check(lower >= 0.95 * LATE * upper, "the width of the throughput");
         measured.check(lower <= capacity * EARLY && upper >= capacity * LATE, "throughput");
         assert!(at("/latency/all/minimum") <= at("/latency/all/median"));
