@@ -5,6 +5,9 @@ use aes::{Aes128, Aes256, Block};
 use std::fmt;
 use thiserror::Error;
 
+#[cfg(target_arch = "x86_64")]
+use crate::interleaved::Rounds;
+
 /// Bytes that AES encrypts at once.
 pub const BLOCK: usize = 16;
 
@@ -34,7 +37,12 @@ pub struct TrafficKey {
 /// The round keys.
 #[derive(Clone)]
 enum Schedule {
-    Aes128(Box<Aes128>),
+    Aes128 {
+        cipher: Box<Aes128>,
+        /// For several frames at once, where the processor can do that.
+        #[cfg(target_arch = "x86_64")]
+        rounds: Option<Box<Rounds>>,
+    },
     Aes256(Box<Aes256>),
 }
 
@@ -65,13 +73,28 @@ impl TrafficKey {
 
     /// A key of 16 bytes.
     pub fn aes128(key: &[u8; 16], vector: [u8; BLOCK]) -> Self {
-        Self { schedule: Schedule::Aes128(Box::new(Aes128::new(key.into()))), vector }
+        let schedule = Schedule::Aes128 {
+            cipher: Box::new(Aes128::new(key.into())),
+            #[cfg(target_arch = "x86_64")]
+            rounds: Rounds::new(key, vector).map(Box::new),
+        };
+        Self { schedule, vector }
+    }
+
+    /// The key for several frames at once, if it has 16 bytes and the processor can do that.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(crate) fn rounds(&self) -> Option<&Rounds> {
+        match &self.schedule {
+            Schedule::Aes128 { rounds, .. } => rounds.as_deref(),
+            Schedule::Aes256(_) => None,
+        }
     }
 
     #[inline]
     fn encrypt_block(&self, block: &mut Block) {
         match &self.schedule {
-            Schedule::Aes128(cipher) => cipher.encrypt_block(block),
+            Schedule::Aes128 { cipher, .. } => cipher.encrypt_block(block),
             Schedule::Aes256(cipher) => cipher.encrypt_block(block),
         }
     }
@@ -79,7 +102,7 @@ impl TrafficKey {
     #[inline]
     fn decrypt_block(&self, block: &mut Block) {
         match &self.schedule {
-            Schedule::Aes128(cipher) => cipher.decrypt_block(block),
+            Schedule::Aes128 { cipher, .. } => cipher.decrypt_block(block),
             Schedule::Aes256(cipher) => cipher.decrypt_block(block),
         }
     }

@@ -28,6 +28,7 @@ const LAYERS: &[(&str, Rooms)] = &[
 /// hardware. All others forbid it, so that a reviewer knows where to look.
 const UNSAFE_ROOMS: &[&str] = &[
     "base/bpf",
+    "base/crypto",
     "base/sync",
     "base/sys",
     "core/mem",
