@@ -1,6 +1,7 @@
 //! The benches: each is a name, a sentence, and how to prepare it. A file holds those of one subject.
 
 pub(crate) mod copy;
+mod docsis_crypto;
 pub(crate) mod exact;
 mod fixture;
 mod forward;
@@ -29,4 +30,5 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     lpm::BENCHES,
     exact::BENCHES,
     copy::BENCHES,
+    docsis_crypto::BENCHES,
 ];

@@ -23,7 +23,7 @@ pub(super) const BENCHES: &[Bench] = &[
         prepare: |_| prepare(570),
     },
     Bench {
-        name: "docsis-crypto-1518",
+        name: "docsis-crypto",
         unit: "frame",
         sentence: "the same, frames of 1,518 bytes",
         lanes: Lanes::One,

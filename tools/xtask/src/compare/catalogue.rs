@@ -1,6 +1,7 @@
 //! What we promise to do better than others, subject by subject.
 
 mod copy;
+mod docsis;
 mod exact;
 mod forward;
 mod generate;
@@ -128,6 +129,12 @@ const SUBJECTS: &[Subject] = &[
         files: &["peers/copy.c", "tools/lab/src/benches/copy.rs"],
     },
     Subject {
+        name: "docsis",
+        comparisons: docsis::COMPARISONS,
+        crates: &["warmlane-crypto"],
+        files: &["peers/docsis_crypto.c", "tools/lab/src/benches/docsis_crypto.rs"],
+    },
+    Subject {
         name: "memif",
         comparisons: memif::COMPARISONS,
         crates: &["warmlane-memif"],
@@ -190,6 +197,9 @@ pub(crate) const HEADLINES: &[(&str, u32)] = &[
     ("copy-to-memory", 3),
     ("copy-from-memory", 3),
     ("copy-in-memory", 3),
+    ("docsis-crypto", 3),
+    ("docsis-crypto-570", 3),
+    ("docsis-crypto-64", 3),
     ("router-kernel", 3),
     ("router-kernel-flooded", 3),
     ("router-dpdk", 3),
