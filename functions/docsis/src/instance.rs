@@ -1,6 +1,7 @@
 //! One downstream: two lanes and the channel between them; and the lane of the other end.
 
 use thiserror::Error;
+use warmlane_counters::{Labels, Registry};
 use warmlane_lane::{GraphError, Pipeline};
 use warmlane_mem::{Pool, channel};
 use warmlane_port::channel::{ChannelReceive, ChannelTransmit};
@@ -77,6 +78,19 @@ pub struct StageCost {
 }
 
 impl DownstreamViews {
+    /// Adds what is counted of each service flow, with its number and its modem's address as labels, and of each channel, with its name.
+    /// What the two MACs count is in their lanes' graphs. `group` is what this is a downstream of.
+    pub fn register(&self, registry: &Registry, group: &ServiceGroup) {
+        let labels = || Labels::new().with("function", "docsis");
+        for (number, (flow, view)) in group.flows.iter().zip(&self.flows).enumerate() {
+            let modem = group.modems.get(flow.modem).map_or(String::new(), |modem| modem.mac.to_string());
+            registry.add(labels().with("modem", modem).with("flow", number), view.clone());
+        }
+        for (channel, view) in group.channels.iter().zip(&self.channels) {
+            registry.add(labels().with("channel", &channel.name), view.clone());
+        }
+    }
+
     /// The stages in the order of the way.
     pub fn stages(&self) -> [StageCost; 11] {
         let Self { upper, lower, .. } = self;

@@ -39,6 +39,20 @@ pub enum ConfigError {
         /// The group's number.
         group: usize,
     },
+    /// A channel that nobody listens to.
+    #[error("channel {channel} has no modem: no service flow is sent over it")]
+    UnusedChannel {
+        /// The channel's name.
+        channel: String,
+    },
+    /// Queues that can't hold a packet each.
+    #[error("{flows} service flows share {packets} places for packets: each needs one at least")]
+    TooFewPlaces {
+        /// How many flows there are.
+        flows: usize,
+        /// How many packets may wait in all queues together.
+        packets: u32,
+    },
     /// A channel that carries nothing.
     #[error("channel {channel} has a rate of 0")]
     ChannelRate {

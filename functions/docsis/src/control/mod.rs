@@ -4,6 +4,7 @@ mod error;
 mod generate;
 mod keys;
 mod service_group;
+mod settings;
 
 pub(crate) use service_group::PEAK_BURST;
 
@@ -14,3 +15,4 @@ pub use service_group::{
     Action, Channel, ChannelKind, Classifier, FilterGroup, FilterRule, Group, LARGEST_FRAME, Limits, Modem,
     ServiceFlow, ServiceGroup,
 };
+pub use settings::{ParseGroupError, parse_group};

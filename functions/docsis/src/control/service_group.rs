@@ -218,6 +218,9 @@ impl ServiceGroup {
         if self.flows.len() >= DSIDS {
             return Err(ConfigError::TooManyFlows { flows: self.flows.len() });
         }
+        if self.flows.len() > self.limits.packets as usize {
+            return Err(ConfigError::TooFewPlaces { flows: self.flows.len(), packets: self.limits.packets });
+        }
         self.check_channels()?;
         for (number, flow) in self.flows.iter().enumerate() {
             self.check_flow(number, flow)?;
@@ -233,7 +236,24 @@ impl ServiceGroup {
                 }
             }
         }
-        Ok(())
+        self.check_use()
+    }
+
+    /// Whether each channel has a flow.
+    fn check_use(&self) -> Result<(), ConfigError> {
+        let mut is_used = vec![false; self.channels.len()];
+        let groups: HashSet<usize> = self.flows.iter().map(|flow| flow.group).collect();
+        for channel in
+            groups.iter().filter_map(|group| self.groups.get(*group)).flat_map(|group| &group.channels)
+        {
+            if let Some(is_used) = is_used.get_mut(*channel) {
+                *is_used = true;
+            }
+        }
+        match is_used.iter().zip(&self.channels).find(|(is_used, _)| !**is_used) {
+            Some((_, channel)) => Err(ConfigError::UnusedChannel { channel: channel.name.clone() }),
+            None => Ok(()),
+        }
     }
 
     fn check_channels(&self) -> Result<(), ConfigError> {
