@@ -1,7 +1,11 @@
 //! `warmlane docsis`
 
+mod group;
+mod ports;
+
 use crate::messages;
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
+use group::GroupFlags;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,7 +14,7 @@ use std::time::Duration;
 use warmlane::assembly::Signals;
 use warmlane::counters::{DropReason, DropView};
 use warmlane::drivers::memory::ring_pair;
-use warmlane::functions::docsis::control::{Generated, ServiceGroup, generate};
+use warmlane::functions::docsis::control::ServiceGroup;
 use warmlane::functions::docsis::keys::KeyChange;
 use warmlane::functions::docsis::modem::ModemCountersView;
 use warmlane::functions::docsis::upper::FlowCountersView;
@@ -18,7 +22,7 @@ use warmlane::functions::docsis::{DownstreamViews, KeyRoller, downstream, modems
 use warmlane::functions::generator::control::{Sizes, cable};
 use warmlane::functions::generator::{Received, Tester, TrialConfig, TrialResult};
 use warmlane::lane::{IdlePolicy, LaneConfig, Lanes, Pipeline, place};
-use warmlane::mem::{Pool, PoolConfig};
+use warmlane::mem::{Pool, PoolConfig, PoolKind};
 use warmlane::sync::mailbox;
 use warmlane::sys::affinity;
 
@@ -28,35 +32,61 @@ use warmlane::sys::affinity;
 /// generator, which checks each packet. Ends with what each stage costs, and an account of every packet. Needs no
 /// privilege and no network card. What is implemented: docs/docsis.md.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Seconds to send for.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     duration: u64,
-    /// How many modems there are.
-    #[arg(long, value_name = "COUNT", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..=16_383))]
-    modems: u16,
-    /// How many OFDM channels there are; they are bonded.
-    #[arg(long, value_name = "COUNT", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=64))]
-    ofdm: u16,
-    /// How many SC-QAM channels there are; they are bonded, and every second modem uses them.
-    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
-    sc_qam: u16,
-    /// Maximum sustained rate of each modem's primary flow in bits a second; no limit if not given.
-    #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u64).range(1..))]
-    maximum_rate: Option<u64>,
+    #[command(flatten)]
+    group: GroupFlags,
     /// Milliseconds from one change of all keys to the next; 0 for none.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 500)]
     roll_keys: u64,
-    /// Don't make CRCs anew, as modems then can't check them: to see what they cost.
-    #[arg(long)]
-    no_crc: bool,
-    /// Don't encrypt: to see what that costs.
-    #[arg(long)]
-    no_encryption: bool,
-    /// Print the account as one JSON object on standard output, and nothing else there.
+    /// The kind of pool that packets' buffers come from.
+    #[arg(long, value_enum, default_value_t = PoolSetting::Depot)]
+    pool: PoolSetting,
+    /// Buffers that lanes exchange with the pool at a time; 0 for none of their own. As many as are best if not given.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=256))]
+    lane_cache: Option<u32>,
+    /// The CPUs of the upper MAC, the lower MAC and the modems, as in 2,3,4: threads of one core for the first two, if they shall be siblings.
+    #[arg(long, value_name = "CPUS", value_delimiter = ',', num_args = 3)]
+    cpus: Vec<usize>,
+    /// How many downstreams run side by side, each with a pool, a generator and modems of its own.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, conflicts_with = "cpus", value_parser = clap::value_parser!(u8).range(1..=12))]
+    instances: u8,
+    /// Print the account as one JSON object on standard output, and nothing else there; of several instances, a list under `instances`.
     #[arg(long)]
     json: bool,
+}
+
+/// One end between ports.
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    Send(ports::SendArguments),
+    Receive(ports::ReceiveArguments),
+}
+
+/// The order of reuse of buffers.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum PoolSetting {
+    /// Whole magazines go round.
+    Depot,
+    /// Last in, first out.
+    Stack,
+    /// First in, first out.
+    Ring,
+}
+
+impl PoolSetting {
+    const fn kind(self) -> PoolKind {
+        match self {
+            Self::Depot => PoolKind::Depot,
+            Self::Stack => PoolKind::Stack,
+            Self::Ring => PoolKind::Ring,
+        }
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -68,7 +98,10 @@ Examples:
     warmlane docsis --no-encryption --duration 3
 
   300 modems on three OFDM and 32 SC-QAM channels, 5 Mbit/s each:
-    warmlane docsis --ofdm 3 --sc-qam 32 --maximum-rate 5000000";
+    warmlane docsis --ofdm 3 --sc-qam 32 --maximum-rate 5000000
+
+  With the pool that Intel's reference data plane began with:
+    warmlane docsis --pool ring --lane-cache 256";
 
 /// Packets that each cable in memory holds.
 const CABLE: usize = 8_192;
@@ -128,20 +161,32 @@ struct Channel {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let signals = Signals::catch()?;
-    let Arguments { modems, ofdm, sc_qam, maximum_rate, .. } = *arguments;
-    let mut group = generate(&Generated { modems, ofdm, sc_qam, maximum_rate });
-    (group.crc, group.encryption) = (!arguments.no_crc, !arguments.no_encryption);
-    // Lanes that share CPUs are held up for longer than modems would wait for a packet.
-    (group.limits.resequencing, group.limits.age) = (PATIENCE, PATIENCE);
-    group.check()?;
-    let account = Run::start(&group)?.trial(arguments, &signals)?;
-    if arguments.json {
-        messages::print(format_args!("{}\n", serde_json::to_string(&account)?))?;
-    } else {
-        messages::print(account.text())?;
+    match &arguments.command {
+        Some(Command::Send(arguments)) => return ports::send(arguments),
+        Some(Command::Receive(arguments)) => return ports::receive(arguments),
+        None => {}
     }
-    account.verdict()
+    let signals = Signals::catch()?;
+    let group = arguments.group.read_patient(PATIENCE)?;
+    let accounts = if arguments.instances == 1 {
+        vec![Run::start(&group, arguments)?.trial(arguments, &signals)?]
+    } else {
+        let run = || Run::start(&group, arguments)?.trial(arguments, &signals);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..arguments.instances).map(|_| scope.spawn(run)).collect();
+            let ended = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| bail!("an instance has panicked")));
+            ended.collect::<anyhow::Result<Vec<_>>>()
+        })?
+    };
+    let text = match &accounts[..] {
+        [account] if arguments.json => format!("{}\n", serde_json::to_string(account)?),
+        accounts if arguments.json => format!("{}\n", serde_json::json!({ "instances": accounts })),
+        accounts => accounts.iter().map(Account::text).collect(),
+    };
+    messages::print(text)?;
+    accounts.iter().try_for_each(Account::verdict)
 }
 
 /// A downstream between a generator and modems.
@@ -155,8 +200,9 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn start(group: &'a ServiceGroup) -> anyhow::Result<Self> {
-        let pool = Pool::new(&PoolConfig { buffers: BUFFERS, ..PoolConfig::default() })?;
+    fn start(group: &'a ServiceGroup, arguments: &Arguments) -> anyhow::Result<Self> {
+        let (kind, magazine) = (arguments.pool.kind(), arguments.lane_cache);
+        let pool = Pool::new(&PoolConfig { buffers: BUFFERS, kind, magazine, ..PoolConfig::default() })?;
         if let Some(fallback) = pool.fallback() {
             messages::note(format_args!("packet memory: {fallback}"));
         }
@@ -176,7 +222,8 @@ impl<'a> Run<'a> {
         let mut lanes = Lanes::new();
         let pipelines = [("upper", instance.upper), ("lower", instance.lower), ("modems", other_end)];
         for (number, (name, pipeline)) in pipelines.into_iter().enumerate() {
-            spawn(&mut lanes, name, working.get(number % working.len().max(1)).copied(), pipeline)?;
+            let chosen = working.get(number % working.len().max(1)).copied();
+            spawn(&mut lanes, name, arguments.cpus.get(number).copied().or(chosen), pipeline)?;
         }
         let generating = if working.is_empty() { &[] } else { generating };
         let tester = Tester::start(generator.take_transmit()?, receiver.receive, &pool, generating)?;
@@ -185,7 +232,7 @@ impl<'a> Run<'a> {
 
     fn trial(mut self, arguments: &Arguments, signals: &Signals) -> anyhow::Result<Account> {
         let sizes: Sizes = "cable".parse().map_err(|error| anyhow::anyhow!("{error}"))?;
-        let plan = Arc::new(cable::downstream(arguments.modems.into(), &sizes).plan()?);
+        let plan = Arc::new(cable::downstream(self.group.modems.len() as u32, &sizes).plan()?);
         let config = TrialConfig {
             duration: Duration::from_secs(arguments.duration),
             drain: DRAIN,
@@ -196,7 +243,10 @@ impl<'a> Run<'a> {
         let mut roller = KeyRoller { group: self.group, to_lower, to_modems, lower, modems, rolls: 0 };
         let is_over = AtomicBool::new(false);
         let pause = Duration::from_millis(arguments.roll_keys);
-        messages::line(format_args!("a downstream for {} modems; Ctrl-C ends it earlier", arguments.modems));
+        messages::line(format_args!(
+            "a downstream for {} modems; Ctrl-C ends it earlier",
+            self.group.modems.len()
+        ));
         let result = std::thread::scope(|scope| {
             if !pause.is_zero() {
                 scope.spawn(|| {

@@ -1,10 +1,13 @@
 //! `warmlane docsis` without privilege: every packet through the downstream and back.
 
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::Path;
 use std::process::Command;
 
 use warmlane_system_tests::SHORT;
-use warmlane_testkit::Report;
 use warmlane_testkit::process::{Process, warmlane};
+use warmlane_testkit::{Report, capture};
 
 fn docsis(arguments: &[&str]) -> Command {
     let mut command = Command::new(warmlane());
@@ -43,4 +46,67 @@ fn the_table_names_the_stages() {
     for stage in ["rx", "cm_lookup", "sub_mgmt", "filtering", "classification", "qos", "transfer"] {
         assert!(text.contains(stage), "{text}");
     }
+}
+
+#[test]
+fn pools_and_instances_can_be_chosen() {
+    let two = ["--json", "--instances", "2", "--modems", "20", "--pool", "ring", "--lane-cache", "256"];
+    let finished = Process::run(&mut docsis(&two), SHORT);
+    let report = Report::parse(finished.expect_success("two downstreams"));
+    for instance in ["/instances/0/delivered", "/instances/1/delivered"] {
+        assert!(report.number(instance) > 1_000, "{}", report.value());
+    }
+}
+
+/// A capture of frames to modems that `generate` makes, and one to nobody.
+fn write_capture(path: &Path, frames: &[Vec<u8>]) {
+    let mut file = BufWriter::new(File::create(path).expect("a file"));
+    capture::begin(&mut file, capture::ETHERNET).expect("space");
+    for (number, frame) in (0..).zip(frames) {
+        capture::frame(&mut file, number, frame, 0).expect("space");
+    }
+}
+
+fn frame(modem: u8, length: usize) -> Vec<u8> {
+    let mut frame = vec![modem; length];
+    frame[..14].copy_from_slice(&[2, 0xca, 0xb1, 0, 0, modem, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    frame
+}
+
+#[test]
+fn both_ends_between_ports_give_the_frames_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    let frames: Vec<_> = (0..500_usize).map(|number| frame(number as u8 % 4 + 1, 60 + number * 2)).collect();
+    let foreign = frame(200, 60);
+    write_capture(&path("in.pcap"), &[&frames[..], &[foreign]].concat());
+    let end = |end: &str, from: &str, to: &str| {
+        let mut command = Command::new(warmlane());
+        command.args(["docsis", end, "--modems", "4", "--key-seed", "9", "--json", "--from"]);
+        command.arg(format!("pcap:read={}", path(from).display()));
+        command.arg("--to").arg(format!("pcap:write={}", path(to).display()));
+        let finished = Process::run(&mut command, SHORT);
+        Report::parse(finished.expect_success(end))
+    };
+    let report = end("send", "in.pcap", "tunnel.pcap");
+    assert!(report.value().to_string().contains("unknown-modem"), "{}", report.value());
+    end("receive", "tunnel.pcap", "out.pcap");
+    let (tunnel, out) =
+        (fs::read(path("tunnel.pcap")).expect("a file"), fs::read(path("out.pcap")).expect("a file"));
+    let holds = |bytes: &[u8], frame: &[u8]| bytes.windows(frame.len()).any(|window| window == frame);
+    for frame in frames.iter().step_by(20) {
+        assert!(holds(&out, frame) && !holds(&tunnel, &frame[14..]), "{} bytes", frame.len());
+    }
+    let bytes: usize = frames.iter().map(Vec::len).sum();
+    assert_eq!(out.len(), 24 + frames.len() * 16 + bytes, "each frame once");
+}
+
+#[test]
+fn a_file_that_describes_no_service_group_is_refused_by_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("group.toml");
+    fs::write(&file, "[[channel]]\nname = \"a\"\nkind = \"ofdm\"\nrate = 1\nsession = 1\n").expect("space");
+    let finished = Process::run(docsis(&["--config"]).arg(&file), SHORT);
+    let text = finished.text();
+    assert!(text.contains("group.toml") && text.contains("there is no modem"), "{text}");
 }
