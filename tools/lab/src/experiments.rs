@@ -5,6 +5,7 @@ mod barriers;
 mod burst_depth;
 mod copy;
 mod crowded_rings;
+mod docsis;
 mod exact_match;
 mod header;
 mod held;
@@ -30,6 +31,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &burst_depth::EXPERIMENT,
     &copy::EXPERIMENT,
     &crowded_rings::EXPERIMENT,
+    &docsis::EXPERIMENT,
     &exact_match::EXPERIMENT,
     &header::EXPERIMENT,
     &hot_set::EXPERIMENT,
