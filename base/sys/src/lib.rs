@@ -1,9 +1,11 @@
 //! What the machine is, and what it gives to a data plane.
 //!
 //! At the bottom of all: huge-page and shared memory ([`pages`]), the shape of processors, caches
-//! and NUMA nodes ([`topology`]), pinning ([`affinity`]), priority ([`priority`]), the cycle counter ([`clock`]), vector
+//! and NUMA nodes ([`topology`]), pinning ([`affinity`]), priority ([`priority`]), frequency ([`frequency`]), a thread's time ([`cpu_time`]), the cycle counter ([`clock`]), vector
 //! instruction levels ([`simd`]) and work done with them ([`vector`], [`mod@copy`]), cache-line hints ([`prefetch`]), barriers of which one side pays for both
-//! ([`barrier`]), events ([`event`]), random numbers ([`random`]), and the
+//! ([`barrier`]), events ([`event`]), rests without a system call ([`mod@rest`]), random numbers ([`random`]), what control
+//! groups let a process have ([`cgroup`]), energy ([`energy`]), shares of the cache
+//! ([`resctrl`]), and the
 //! facts that a measurement must carry
 //! ([`machine`]).
 //!
@@ -34,17 +36,23 @@
 
 pub mod affinity;
 pub mod barrier;
+pub mod cgroup;
 pub mod clock;
 pub mod copy;
+pub mod cpu_time;
 #[cfg(target_arch = "x86_64")]
 mod cpuid;
+pub mod energy;
 pub mod event;
+pub mod frequency;
 pub mod huge_pages;
 pub mod machine;
 pub mod memory;
 pub mod pages;
 pub mod priority;
 pub mod random;
+pub mod resctrl;
+pub mod rest;
 pub mod simd;
 #[cfg(test)]
 mod skipped;

@@ -1,6 +1,8 @@
 //! Which threads the kernel lets run first.
 
-use rustix::process::{getpriority_process, setpriority_process};
+use std::io;
+
+use rustix::process::{Pid, getpriority_process, setpriority_process};
 
 /// The nice value that goes before all others (`setpriority(2)`).
 const FIRST: i32 = -20;
@@ -21,6 +23,15 @@ pub fn first_in_line<T>(start: impl FnOnce() -> T) -> (T, bool) {
         let _ = setpriority_process(None, usual);
     }
     (value, raised)
+}
+
+/// Gives a thread this nice value, by the number that the system gives it (gettid(2)). A higher one is always allowed for one's own.
+///
+/// # Errors
+/// The system's.
+pub fn set_nice(thread: u32, nice: i32) -> io::Result<()> {
+    let thread = i32::try_from(thread).ok().and_then(Pid::from_raw);
+    Ok(setpriority_process(Some(thread.ok_or(io::ErrorKind::InvalidInput)?), nice)?)
 }
 
 #[cfg(test)]
