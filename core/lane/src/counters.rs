@@ -15,10 +15,14 @@ counters! {
         busy_cycles: Note, "cycles";
         /// Cycles spent in polls that found nothing, and in waiting after them.
         idle_cycles: Note, "cycles";
-        /// Times it slept.
+        /// Times it slept for a set time, as packets are not far apart.
+        naps: Note, "times";
+        /// Times it slept until something woke it.
         sleeps: Note, "times";
         /// Times something woke it, not the end of its time.
         wake_ups: Note, "times";
+        /// Cycles of `idle_cycles` that it left its CPU for: naps, sleeps and pauses.
+        asleep_cycles: Note, "cycles";
     }
 }
 

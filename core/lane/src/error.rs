@@ -8,21 +8,15 @@ use warmlane_sys::affinity::AffinityError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneError {
-    /// Lanes never share a core: two poll loops on one would each see the other as a stall.
+    /// Lanes don't share a core unless they are told to.
     #[error(
-        "{wanted} lanes need {wanted} CPUs, and this process may use {available}: ask for fewer lanes, or widen its affinity (taskset, cpuset)"
+        "{wanted} lanes need {wanted} CPUs, and this process may use {available}: ask for fewer lanes, widen its affinity (taskset, cpuset), or name a CPU for each, the same for several"
     )]
     TooFewCpus {
         /// Lanes asked for.
         wanted: usize,
         /// CPUs that there are.
         available: usize,
-    },
-    /// Two lanes on one CPU.
-    #[error("CPU {cpu} is named for two lanes: two poll loops on one CPU would wait for each other")]
-    SharedCpu {
-        /// The CPU.
-        cpu: usize,
     },
     /// The CPU asked for is not to be had.
     #[error("lane '{lane}' cannot be pinned")]

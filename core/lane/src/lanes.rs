@@ -31,6 +31,8 @@ pub struct LaneConfig {
     pub cpu: Option<usize>,
     /// What to do when there is nothing to do.
     pub idle: IdlePolicy,
+    /// Other lanes run on the same CPU: one that finds nothing lets them run at once, and one that is busy keeps its slice.
+    pub shares_cpu: bool,
     /// How long it goes on at most once it is asked to stop, even if packets still move: 10 seconds. Besides, it is ended if none
     /// moved for two seconds. Pipelines then count what has not left ([`LaneDrop::Unsent`](crate::LaneDrop::Unsent)).
     pub stop_within: Duration,
@@ -38,7 +40,13 @@ pub struct LaneConfig {
 
 impl Default for LaneConfig {
     fn default() -> Self {
-        Self { name: String::new(), cpu: None, idle: IdlePolicy::default(), stop_within: STOP_WITHIN }
+        Self {
+            name: String::new(),
+            cpu: None,
+            idle: IdlePolicy::default(),
+            shares_cpu: false,
+            stop_within: STOP_WITHIN,
+        }
     }
 }
 
@@ -49,6 +57,8 @@ pub struct LaneView {
     pub name: String,
     /// The CPU it was pinned to.
     pub cpu: Option<usize>,
+    /// The number of its thread in the system.
+    pub thread: u32,
     /// Its counters; they can be read while it runs.
     pub counters: LaneCountersView,
     /// What its task is made of, if that is a pipeline or has some inside.
@@ -118,10 +128,11 @@ impl Lanes {
                 .map_err(|source| LaneError::Spawn { lane: name.clone(), source })?
         };
         match started.recv() {
-            Ok(Ok(())) => {
+            Ok(Ok(number)) => {
                 self.views.push(LaneView {
                     name,
                     cpu,
+                    thread: number,
                     counters: view,
                     graphs,
                     failed: None,
@@ -238,7 +249,7 @@ fn run(
     task: impl Task,
     stop: &Stop,
     counters: &LaneCounters,
-    ready: &mpsc::SyncSender<Result<(), LaneError>>,
+    ready: &mpsc::SyncSender<Result<u32, LaneError>>,
 ) -> LaneEnd {
     let unstarted = LaneEnd { cut_short: false, result: Ok(()) };
     let _stop_on_panic = StopOnPanic(stop);
@@ -252,11 +263,23 @@ fn run(
     }
     // The lane gets a cache of each pool at its first use.
     let lane_thread = LaneThread::enter();
-    let _ = ready.send(Ok(()));
+    let _ = ready.send(Ok(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()));
     // Declared after the caches, so dropped before them: what the task still holds is freed through them.
     let mut task = task;
-    let cut_short = poll_until_done(&mut task, &lane_thread, config.idle, config.stop_within, stop, counters);
+    let idle = Idle::new(config.idle, config.shares_cpu);
+    let cut_short = poll_until_done(&mut task, &lane_thread, idle, config.stop_within, stop, counters);
     LaneEnd { cut_short, result: task.finish() }
+}
+
+/// Runs a task on the calling thread until it is finished, as a lane does but for its CPU: for programs of one thread, and to measure what the
+/// loop of a lane itself takes.
+///
+/// # Errors
+/// [`TaskFailed`], if a part of it broke.
+pub fn run_here(task: &mut impl Task, idle: IdlePolicy, counters: &LaneCounters) -> Result<(), TaskFailed> {
+    let lane_thread = LaneThread::enter();
+    poll_until_done(task, &lane_thread, Idle::new(idle, false), STOP_WITHIN, &Stop::default(), counters);
+    task.finish()
 }
 
 /// Since when a lane is on its way to its end.
@@ -269,12 +292,11 @@ struct Stopping {
 fn poll_until_done(
     task: &mut impl Task,
     lane_thread: &LaneThread,
-    policy: IdlePolicy,
+    mut idle: Idle,
     stop_within: Duration,
     stop: &Stop,
     counters: &LaneCounters,
 ) -> bool {
-    let mut idle = Idle::new(policy);
     let mut then = clock::cycles();
     let mut stopping: Option<Stopping> = None;
     loop {
@@ -287,7 +309,7 @@ fn poll_until_done(
         counters.polls().add(1);
         match poll {
             Poll::Worked(packets) => {
-                idle.worked(then);
+                idle.worked(then, packets);
                 counters.busy_polls().add(1);
                 counters.packets().add(packets as u64);
             }

@@ -23,19 +23,19 @@ pub fn place(lanes: usize) -> Result<Vec<usize>, LaneError> {
     Ok(allowed)
 }
 
-/// The first `lanes` of these CPUs, one for each lane.
+/// The first `lanes` of these CPUs, one for each lane. One that is there several times is shared by as many lanes
+/// ([`LaneConfig::shares_cpu`](crate::LaneConfig::shares_cpu)).
 ///
 /// # Errors
-/// [`LaneError::TooFewCpus`], if they are fewer than that; [`LaneError::SharedCpu`], if one is there twice. Whether the process
-/// may use them shows when lanes are started.
+/// [`LaneError::TooFewCpus`], if they are fewer than that. Whether the process may use them shows when lanes are started.
 pub fn place_on(cpus: &[usize], lanes: usize) -> Result<Vec<usize>, LaneError> {
     let chosen = cpus.get(..lanes).ok_or(LaneError::TooFewCpus { wanted: lanes, available: cpus.len() })?;
-    for (number, &cpu) in chosen.iter().enumerate() {
-        if chosen[..number].contains(&cpu) {
-            return Err(LaneError::SharedCpu { cpu });
-        }
-    }
     Ok(chosen.to_vec())
+}
+
+/// How many of these lanes, given by their CPUs, share the fullest CPU; 1 if each has its own.
+pub fn most_on_one_cpu(cpus: &[usize]) -> usize {
+    cpus.iter().map(|cpu| cpus.iter().filter(|other| *other == cpu).count()).max().unwrap_or(1)
 }
 
 #[cfg(test)]
@@ -48,7 +48,8 @@ mod tests {
         let error = place(100_000).map_err(|error| error.to_string()).expect_err("no machine has that many");
         assert!(error.contains("100000 lanes"), "{error}");
         assert_eq!(place_on(&[3, 1, 2], 2).ok(), Some(vec![3, 1]));
-        assert!(matches!(place_on(&[3, 3], 2), Err(LaneError::SharedCpu { cpu: 3 })));
+        assert_eq!(place_on(&[3, 3], 2).ok(), Some(vec![3, 3]));
+        assert_eq!([&[][..], &[1, 2], &[3, 1, 3]].map(most_on_one_cpu), [1, 1, 2]);
         assert!(matches!(place_on(&[3], 2), Err(LaneError::TooFewCpus { wanted: 2, available: 1 })));
     }
 }

@@ -5,13 +5,14 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use warmlane_lane::{
     IdlePolicy, Input, LaneConfig, LaneCountersView, Lanes, Outputs, PassThrough, Pipeline, Stage, every,
 };
 use warmlane_mem::{Burst, PacketSender, Pool, PoolConfig, channel};
 use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
+use warmlane_sys::affinity;
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::queues::Sink;
 
@@ -62,6 +63,64 @@ fn what_another_lane_sends_wakes_it() {
     drop(sender);
     lanes.join().expect("no panic");
     assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+/// A lane that finds a few packets now and then, and not far apart, doesn't want to be woken for each.
+#[test]
+fn it_naps_where_packets_are_not_far_apart() {
+    let pool = pool();
+    let (mut sender, receiver) = channel(256).expect("a power of two");
+    let (mut lanes, counters) = lane(receiver, PassThrough);
+    let mut burst = Burst::new();
+    until("it naps", || {
+        // Between any two of them it is tempted to sleep.
+        for _ in 0..50 {
+            pool.take_burst(&mut burst, 1);
+            sender.send(&mut burst);
+            burst.clear();
+            let sent = Instant::now();
+            while sent.elapsed() < Duration::from_micros(40) {
+                std::hint::spin_loop();
+            }
+        }
+        counters.naps() > 20
+    });
+    assert!(counters.asleep_cycles() <= counters.idle_cycles(), "{counters:?}");
+    lanes.stop();
+    lanes.join().expect("no panic");
+}
+
+/// Of two lanes on one CPU, neither of which ever sleeps, one that has nothing to do leaves it to the other.
+#[test]
+fn lanes_that_share_a_cpu_leave_it_to_each_other() {
+    let pool = pool();
+    let cpu = affinity::allowed_cpus().expect("a CPU to run on")[0];
+    let (mut sender, receiver) = channel(256).expect("a power of two");
+    let (middle_sender, middle) = channel(256).expect("a power of two");
+    let (sink_sender, mut sink) = channel(256).expect("a power of two");
+    let mut lanes = Lanes::new();
+    let shared = |name: &str| LaneConfig {
+        name: name.into(),
+        cpu: Some(cpu),
+        idle: IdlePolicy::Spin,
+        shares_cpu: true,
+        ..LaneConfig::default()
+    };
+    lanes.spawn(shared("first"), Pipeline::new(receiver, PassThrough, middle_sender)).expect("a thread");
+    lanes.spawn(shared("second"), Pipeline::new(middle, PassThrough, sink_sender)).expect("a thread");
+    let mut burst = Burst::new();
+    for _ in 0..ROUNDS {
+        send(&mut sender, &pool);
+        until("it has come through both", || sink.receive(&mut burst) == 1);
+        burst.clear();
+    }
+    let polls = |lane: usize| lanes.views()[lane].counters.polls();
+    // Each went round about as often as the other: had one kept the CPU until its slice was over, it would have polled thousands of
+    // times for each turn of the other.
+    let (first, second) = (polls(0), polls(1));
+    assert!(first.max(second) < 100 * first.min(second), "{first} {second}");
+    lanes.stop();
+    lanes.join().expect("no panic");
 }
 
 /// Packets as bytes of a socket tell of them.
