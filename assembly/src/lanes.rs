@@ -13,15 +13,19 @@ use warmlane_lane::{Graph, IdlePolicy, LaneConfig, LaneError, LanePort, Lanes, P
 use warmlane_mem::Pool;
 use warmlane_port::{Port, PortView};
 
+use crate::machine::{Machine, MachineError, MachineSettings};
+
 /// How lanes are placed, and what they do without traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaneSettings {
     /// How many lanes share the ports' queues; 0 means 1.
     pub lanes: usize,
-    /// The CPU of each lane; empty leaves the choice to [`place`].
+    /// The CPU of each lane; the same for several that are to share one. Empty leaves the choice to [`place`].
     pub cpus: Vec<usize>,
     /// What a lane does when there is nothing to do.
     pub idle: IdlePolicy,
+    /// What they ask of the machine.
+    pub machine: MachineSettings,
 }
 
 /// Why lanes could not be started.
@@ -47,6 +51,9 @@ pub enum StartError {
     /// A lane can't be placed or started.
     #[error(transparent)]
     Lane(#[from] LaneError),
+    /// The machine refuses what lanes ask of it.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
     /// What the lane should do can't be put together.
     #[error("lane '{lane}': {source}")]
     Build {
@@ -66,6 +73,7 @@ pub struct Assembly {
     pub(crate) lanes: Lanes,
     pub(crate) registry: Arc<Registry>,
     pub(crate) began: Instant,
+    pub(crate) machine: Machine,
 }
 
 /// A lane that is about to start: what it has to work with.
@@ -110,13 +118,15 @@ impl Assembly {
         };
         let mut views: Vec<PortView> = ports.iter().map(Port::view).collect();
         let mut lanes = Lanes::new();
-        for (number, (ports, cpu)) in share_out(ports, count)?.into_iter().zip(cpus).enumerate() {
+        for (number, (ports, &cpu)) in share_out(ports, count)?.into_iter().zip(&cpus).enumerate() {
             let name = format!("lane{number}");
             let mut parts = LaneParts { number, name: name.clone(), ports, pool: &pool };
             let pipeline =
                 build(&mut parts).map_err(|source| StartError::Build { lane: name.clone(), source })?;
             show_drops_in_front(&mut views, number, pipeline.graph());
-            let config = LaneConfig { name, cpu: Some(cpu), idle: settings.idle, ..LaneConfig::default() };
+            let shares_cpu = cpus.iter().filter(|other| **other == cpu).count() > 1;
+            let config =
+                LaneConfig { name, cpu: Some(cpu), idle: settings.idle, shares_cpu, ..LaneConfig::default() };
             lanes.spawn(config, pipeline)?;
         }
         let registry = Arc::new(Registry::new());
@@ -125,7 +135,9 @@ impl Assembly {
         }
         lanes.register(&registry);
         pool.register(&registry);
-        Ok(Self { pool, ports: views, punts: Mutex::default(), lanes, registry, began: Instant::now() })
+        let machine = Machine::prepare(&settings.machine, settings.idle, lanes.views(), &registry)?;
+        let began = Instant::now();
+        Ok(Self { pool, ports: views, punts: Mutex::default(), lanes, registry, began, machine })
     }
 
     /// Shows this interface, too, by which packets leave for the kernel.
@@ -157,6 +169,11 @@ impl Assembly {
     /// function counts apart from its stages, under the label `function`.
     pub const fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    /// What lanes don't have of what they ask of the machine, and what they will meet there, a sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.machine.notes
     }
 
     /// What the lanes are made of.

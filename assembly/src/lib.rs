@@ -12,6 +12,7 @@
 
 mod forwarder;
 mod lanes;
+mod machine;
 pub mod ports;
 mod report;
 mod run;
@@ -19,6 +20,7 @@ mod shared_cpus;
 mod signals;
 
 pub use lanes::{Assembly, LaneParts, LaneSettings, StartError, share_out};
+pub use machine::{CacheShare, CpuGroupReport, MachineError, MachineReport, MachineSettings};
 pub use report::{
     Drops, ForwardReport, LaneReport, PoolReport, PortReport, Report, Sets, StageReport, Traffic,
 };

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use warmlane_router::paths::PathReport;
 
 use crate::lanes::Assembly;
+use crate::machine::MachineReport;
 
 /// Drops by reason; only what is not zero.
 pub type Drops = BTreeMap<&'static str, u64>;
@@ -36,6 +37,9 @@ pub struct Report {
     pub stages: Vec<StageReport>,
     /// By lane.
     pub lanes: Vec<LaneReport>,
+    /// What the machine did to the lanes, if there are some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineReport>,
     /// By pool.
     pub pools: Vec<PoolReport>,
     /// What functions count apart from their stages.
@@ -136,6 +140,15 @@ pub struct LaneReport {
     pub packets_per_poll: Option<f64>,
     /// The share of its time spent in such polls.
     pub busy_percent: f64,
+    /// The share of its time in which it left its CPU alone, and so its cycles to others or halted: naps, sleeps and pauses.
+    pub asleep_percent: f64,
+    /// Times it slept for a set time, and until something woke it.
+    pub naps: u64,
+    /// See `naps`.
+    pub sleeps: u64,
+    /// What else is counted of it, by set.
+    #[serde(skip_serializing_if = "Sets::is_empty")]
+    pub counters: Sets,
     /// What it had to drop on the way between stages and ports, by reason.
     pub drops: Drops,
 }
@@ -170,14 +183,17 @@ impl Report {
         let of_punts = assembly.punts().clone();
         let is_punt = |port: &PortReport| of_punts.contains(&port.name);
         let (punts, ports) = read::ports(registry).into_iter().partition(is_punt);
+        let seconds = assembly.began.elapsed().as_secs_f64();
+        let has_lanes = !assembly.lanes().views().is_empty();
         Self {
-            seconds: assembly.began.elapsed().as_secs_f64(),
+            seconds,
             ports,
             punts,
             paths: read::paths(registry),
             forward: read::forward(registry),
             stages: read::stages(registry),
             lanes: read::lanes(registry, assembly.lanes().views()),
+            machine: has_lanes.then(|| assembly.machine.report(seconds, registry)),
             pools: read::pools(registry),
             functions: read::functions(registry),
         }

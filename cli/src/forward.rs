@@ -2,6 +2,7 @@
 
 use crate::flags::ConfigFlags;
 use crate::idle::IdleFlags;
+use crate::machine::MachineFlags;
 use crate::messages;
 use crate::run::{self, RunFlags};
 use warmlane::assembly::ports::{AddressFollower, DriverSettings, Opener, PortSettings, check_captures};
@@ -24,6 +25,8 @@ pub(crate) struct Arguments {
     run: RunFlags,
     #[command(flatten)]
     idle: IdleFlags,
+    #[command(flatten)]
+    machine: MachineFlags,
 }
 
 const EXAMPLES: &str = "\
@@ -51,9 +54,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(note) = arguments.idle.note() {
         messages::note(note);
     }
-    let settings = LaneSettings { lanes: config.lanes, idle, ..LaneSettings::default() };
+    let settings =
+        LaneSettings { lanes: config.lanes, cpus: Vec::new(), idle, machine: arguments.machine.settings()? };
     let assembly = Assembly::forward(config, pool, ports, &settings)?;
     run::print_notes(&assembly);
+    run::print_warnings(&assembly);
     let Some(mut follower) = follower else {
         return run::to_the_end(assembly, &arguments.run, &signals);
     };

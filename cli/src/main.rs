@@ -16,6 +16,7 @@ mod forward;
 mod generate;
 mod idle;
 mod lab;
+mod machine;
 mod measuring;
 mod messages;
 mod pool;

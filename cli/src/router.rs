@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATH", global = true, default_value = "/run/warmlane/router.sock")]
     socket: PathBuf,
     /// A TOML file with `interfaces`, `path`, `lanes`, `cpus`, `mode`, `buffers`, `pending-neighbours`, `icmp-rate`, `urpf`,
-    /// `spin`, `busy-poll`, `pass-expiring`, `bypass-netfilter`, `offload-established`; flags count more. It is read
+    /// `spin`, `busy-poll`, `machine`, `pass-expiring`, `bypass-netfilter`, `offload-established`; flags count more. It is read
     /// again on SIGHUP and by `warmlane router reload`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -111,6 +111,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         busy_poll: asked.busy_poll,
         mode: asked.mode.unwrap_or_default(),
         steering: Steering::Transit,
+        ring: asked.ring(),
         ..XdpOptions::new("")
     };
     for name in &on_user_path {
@@ -138,7 +139,12 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(note) = asked.idle_flags().note() {
         messages::note(note);
     }
-    let lane_settings = LaneSettings { lanes: lane_count, cpus: asked.cpus.clone(), idle };
+    let lane_settings = LaneSettings {
+        lanes: lane_count,
+        cpus: asked.cpus.clone(),
+        idle,
+        machine: asked.machine.settings()?,
+    };
     let (ports, punts) = (std::mem::take(&mut of_lanes.ports), std::mem::take(&mut of_lanes.punts));
     let start = || {
         Assembly::start(pool, &lane_settings, ports, |lane| {
@@ -165,6 +171,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         .context("capabilities that aren't needed any more can't be given up")?;
     path::print_notes(interfaces.plans(), assembly.ports());
     messages::note(format_args!("forwarding between {}", asked.interfaces.join(", ")));
+    run::print_warnings(&assembly);
     let cpus: Vec<usize> = assembly.lanes().views().iter().filter_map(|lane| lane.cpu).collect();
     for SharedCpu { cpu, process } in shared_cpus(&cpus) {
         messages::note(format_args!(

@@ -34,6 +34,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 /// How often progress is printed.
 const PROGRESS: Duration = Duration::from_secs(1);
 
+/// Says what lanes don't have, and what they will meet.
+pub(crate) fn print_warnings(assembly: &Assembly) {
+    assembly.notes().iter().for_each(messages::note);
+}
+
 /// Says what was chosen or fell back.
 pub(crate) fn print_notes(assembly: &Assembly) {
     if let Some(fallback) = assembly.pool().fallback() {

@@ -1,11 +1,13 @@
 //! What the registry has, as a report's parts.
 
-use warmlane_counters::{DropView, Entry, Labels, Registry, view_as};
+use warmlane_counters::{DropView, Entry, Labels, Registry, Source as _, view_as};
 use warmlane_forward::datapath::ForwardCountersView;
 use warmlane_lane::{LaneCountersView, LaneView, StageCountersView};
 use warmlane_mem::Pool;
 use warmlane_port::QueueCountersView;
 use warmlane_router::paths::{PathReport, PathView};
+
+use crate::machine::CacheCounters;
 
 use super::{Drops, ForwardReport, LaneReport, PoolReport, PortReport, Sets, StageReport};
 
@@ -114,15 +116,25 @@ pub(super) fn lanes(registry: &Registry, views: &[LaneView]) -> Vec<LaneReport> 
     for (labels, counters) in registry.views::<LaneCountersView>() {
         let name = labels.get("lane").unwrap_or_default().to_owned();
         let (busy, idle) = (counters.busy_cycles(), counters.idle_cycles());
+        let percent = |cycles: u64| 100.0 * cycles as f64 / (busy + idle).max(1) as f64;
         let mut lane = LaneReport {
             cpu: views.iter().find(|view| view.name == name).and_then(|view| view.cpu),
             name,
             packets: counters.packets(),
             cycles_per_packet: counters.cycles_per_packet(),
             packets_per_poll: counters.packets_per_poll(),
-            busy_percent: 100.0 * busy as f64 / (busy + idle).max(1) as f64,
+            busy_percent: percent(busy),
+            asleep_percent: percent(counters.asleep_cycles()),
+            naps: counters.naps(),
+            sleeps: counters.sleeps(),
+            counters: Sets::new(),
             drops: Drops::new(),
         };
+        for (labels, cache) in registry.views::<CacheCounters>() {
+            if labels.get("lane") == Some(&lane.name) {
+                cache.read(&mut |entry| add_entry(&mut lane.counters, &mut lane.drops, &entry));
+            }
+        }
         for (labels, drops) in lane_drops(registry) {
             if labels.get("lane") == Some(&lane.name) {
                 add_drops(&mut lane.drops, &drops);

@@ -55,17 +55,24 @@ impl Report {
         for lane in &self.lanes {
             writeln!(
                 text,
-                "{} on CPU {}: {} packets, {} cycles each, {} a poll, {:.0} % busy",
+                "{} on CPU {}: {} packets, {} cycles each, {} a poll, {:.0} % busy, {:.1} % asleep",
                 lane.name,
                 lane.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
                 lane.packets,
                 lane.cycles_per_packet.map_or_else(|| "-".to_owned(), |cycles| format!("{cycles:.1}")),
                 lane.packets_per_poll.map_or_else(|| "-".to_owned(), |packets| format!("{packets:.1}")),
                 lane.busy_percent,
+                lane.asleep_percent,
             )?;
             for (reason, count) in &lane.drops {
                 writeln!(text, "{} drop {reason}: {count}", lane.name)?;
             }
+            for (name, count) in lane.counters.values().flatten() {
+                writeln!(text, "{} cache {}: {count} bytes", lane.name, name.replace('_', " "))?;
+            }
+        }
+        if let Some(machine) = &self.machine {
+            machine.write(text)?;
         }
         for pool in &self.pools {
             writeln!(

@@ -1,6 +1,7 @@
 //! What a router is started with: from flags, from a file, or from both.
 
 use crate::idle::{IdleFlags, Preset};
+use crate::machine::MachineFlags;
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde::Deserialize;
@@ -12,6 +13,7 @@ use warmlane::functions::forward::control::config::IcmpLimits;
 use warmlane::functions::router::control::{RouterSettings, SourceChecks};
 use warmlane::functions::router::datapath::HoldLimits;
 use warmlane::functions::router::paths::Paths;
+use warmlane::lane::most_on_one_cpu;
 use warmlane::mem::PoolConfig;
 
 /// The fewest packet buffers: some bursts on their way, in either direction, and those that a lane keeps in reserve.
@@ -34,7 +36,8 @@ pub(super) struct Settings {
     /// Lanes: threads that forward, each pinned to a CPU of its own. Interfaces need as many queues. Usually 1.
     #[arg(long, value_name = "COUNT")]
     pub(super) lanes: Option<usize>,
-    /// The CPUs of the lanes, one for each, separated by commas. Usually isolated ones, and the highest.
+    /// The CPUs of the lanes, one for each, separated by commas; lanes that are given the same share it. Usually isolated ones, and the
+    /// highest.
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     pub(super) cpus: Vec<usize>,
     /// How packets are exchanged with the kernel: without copies if the driver can, in the driver if it can (best); without
@@ -68,6 +71,8 @@ pub(super) struct Settings {
     /// How long a packet may wait for its lane to wake up, as in 50us. Lanes sleep where this machine keeps that, and else poll.
     #[arg(long, value_name = "TIME", conflicts_with_all = ["spin", "idle"])]
     pub(super) wake_within: Option<String>,
+    #[command(flatten)]
+    pub(super) machine: MachineFlags,
     /// Let the lanes' own system calls do the interfaces' work instead of interrupts. It only helps where these are deferred:
     /// `napi_defer_hard_irqs` and `gro_flush_timeout` in /sys/class/net/INTERFACE.
     #[arg(long)]
@@ -127,6 +132,7 @@ impl Settings {
             spin: idle.spin,
             idle: idle.idle,
             wake_within: idle.wake_within,
+            machine: flags.machine.or(from_file.machine),
             busy_poll: flags.busy_poll || from_file.busy_poll,
             pass_expiring: flags.pass_expiring || from_file.pass_expiring,
             bypass_netfilter: flags.bypass_netfilter || from_file.bypass_netfilter,
@@ -159,6 +165,7 @@ impl Settings {
         settings.changeable()?;
         settings.paths()?;
         settings.idle_flags().policy()?;
+        settings.machine.settings()?;
         Ok(settings)
     }
 
@@ -194,11 +201,20 @@ impl Settings {
         let usual = || {
             let queues: u64 = receive_queues.iter().copied().map(u64::from).sum();
             let transmit_queues = self.lane_count() as u64 * receive_queues.len() as u64;
-            let ring = u64::from(XdpOptions::RING);
+            let ring = u64::from(self.ring().unwrap_or(XdpOptions::RING));
             let count = ring.saturating_mul(2 * queues + transmit_queues);
             u32::try_from(count).unwrap_or(u32::MAX).max(PoolConfig::default().buffers)
         };
         self.buffers.unwrap_or_else(usual)
+    }
+
+    /// How many entries a ring has, if not the usual number: where lanes share a CPU, one has to wait for the turns of the others, and what
+    /// comes meanwhile waits in its rings.
+    pub(super) fn ring(&self) -> Option<u32> {
+        let together = u32::try_from(most_on_one_cpu(&self.cpus)).unwrap_or(u32::MAX);
+        let deeper =
+            together.checked_next_power_of_two().and_then(|times| XdpOptions::RING.checked_mul(times));
+        (together > 1).then(|| deeper.unwrap_or(u32::MAX).min(XdpOptions::LONGEST_RING))
     }
 
     /// How many lanes there are.
@@ -229,6 +245,7 @@ impl Settings {
                 format!("{:?}", self.idle_flags()),
                 format!("{:?}", new.idle_flags()),
             ),
+            ("machine", format!("{:?}", self.machine), format!("{:?}", new.machine)),
             ("busy-poll", self.busy_poll.to_string(), new.busy_poll.to_string()),
             ("pass-expiring", self.pass_expiring.to_string(), new.pass_expiring.to_string()),
             (
@@ -303,6 +320,18 @@ mod tests {
         let nothing = Settings::default().with_file(None).unwrap_err().to_string();
         assert!(nothing.contains("which interfaces"), "{nothing}");
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn rings_are_deeper_where_lanes_share_a_cpu() {
+        let ring = |cpus: &[usize]| Settings { cpus: cpus.to_vec(), ..Settings::default() }.ring();
+        assert_eq!([&[][..], &[1], &[1, 2]].map(ring), [None; 3]);
+        assert_eq!(
+            [&[1, 1][..], &[0, 1, 1, 1], &[0; 64]].map(ring),
+            [Some(4_096), Some(8_192), Some(32_768)]
+        );
+        let shared = Settings { cpus: vec![1, 1, 1, 1], ..Settings::default() };
+        assert_eq!(shared.buffer_count(&[4, 4]), 8_192 * (2 * 8 + 4 * 2));
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub struct XdpOptions {
 impl XdpOptions {
     /// Entries in a ring, if nothing is said.
     pub const RING: u32 = 2048;
+    /// The most entries of a ring.
+    pub const LONGEST_RING: u32 = 32_768;
 
     /// The defaults, for this interface.
     pub fn new(interface: &str) -> Self {

@@ -128,7 +128,7 @@ pub fn open(
 ) -> Result<XdpPort, XdpError> {
     let name = &options.interface;
     let entries = options.ring.unwrap_or(XdpOptions::RING);
-    if !entries.is_power_of_two() || !(64..=32_768).contains(&entries) {
+    if !entries.is_power_of_two() || !(64..=XdpOptions::LONGEST_RING).contains(&entries) {
         return Err(XdpError::RingEntries { entries });
     }
     let link = find::interface(name)?;

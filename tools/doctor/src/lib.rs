@@ -36,6 +36,7 @@ pub fn examine_at(root: &Path, interfaces: &io::Result<Vec<Interface>>) -> Vec<F
     let mut findings = vec![
         processor::usable_cpus(tree),
         processor::quota(tree),
+        processor::weight(tree),
         processor::isolation(tree),
         processor::sibling_threads(tree),
         processor::governor(tree),

@@ -2,6 +2,8 @@
 
 use crate::finding::Finding;
 use crate::tree::Tree;
+use std::time::Duration;
+use warmlane_sys::cgroup::CpuGroup;
 use warmlane_sys::format_list as list;
 use warmlane_sys::topology::Topology;
 
@@ -44,31 +46,51 @@ pub(crate) fn usable_cpus(tree: Tree) -> Finding {
 
 pub(crate) fn quota(tree: Tree) -> Finding {
     let name = "cpu-quota";
-    let membership = tree.text("proc/self/cgroup").unwrap_or_default();
-    let group = membership.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    // A container often sees its own group as the root, whatever its path says.
-    let quota = std::path::Path::new(group)
-        .ancestors()
-        .filter_map(|group| {
-            let text = tree.text(&format!("sys/fs/cgroup/{}/cpu.max", group.display()))?;
-            let (quota, period) = text.split_once(' ')?;
-            // "max" is no number: no limit at this level.
-            Some((quota.parse::<f64>().ok()?, period.parse::<f64>().ok().filter(|period| *period > 0.0)?))
-        })
-        .min_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
-    let Some((quota, period)) = quota else {
+    let group = CpuGroup::at(tree.root());
+    let Some((group, quota)) = group.and_then(|group| group.quota().map(|quota| (group, quota))) else {
         return Finding::good(name, "no control group limits this process's CPU time");
     };
+    let cpus = quota.cpus();
+    // The fewest lanes that use it up, of as many as a machine may have CPUs.
+    let used_up = (1..=8_192).find_map(|lanes| Some((lanes, quota.stopped(lanes)?)));
+    let (lanes, stopped) = used_up.unwrap_or_default();
+    let millis = |time: Duration| time.as_secs_f64() * 1e3;
     Finding::better(
         name,
-        format!("a control group limits this process to {:.2} CPUs' time", quota / period),
-        "remove the limit: `echo max > /sys/fs/cgroup/GROUP/cpu.max`; in Kubernetes, ask for whole CPUs with the \
-         static CPU manager policy",
+        format!("the control group {} limits this process to {cpus:.2} CPUs' time", group.name()),
+        "remove the limit: `echo max > /sys/fs/cgroup/GROUP/cpu.max`, or in version 1 `echo -1 > \
+         /sys/fs/cgroup/cpu/GROUP/cpu.cfs_quota_us`; in Kubernetes, ask for whole CPUs with the static CPU manager policy",
     )
     .worth(format!(
-        "a lane uses its CPU all the time; with more lanes than CPUs' worth of quota the kernel stops all of them \
-         until the next period of {:.0} ms begins: at 10 Mpps each millisecond is 10,000 packets lost",
-        period / 1_000.0
+        "{lanes} lane(s) that never sleep (`--spin`, `--idle latency`) use it up, and the kernel stops all of them for {:.0} ms of every \
+         {:.0} ms: at 10 Mpps each millisecond is 10,000 packets lost. Lanes that sleep when they find nothing (`--idle balanced` or \
+         `power`) only use up what they are busy for, and lose nothing as long as that is less than {cpus:.2} CPUs in every period",
+        millis(stopped),
+        millis(quota.period),
+    ))
+}
+
+pub(crate) fn weight(tree: Tree) -> Finding {
+    let name = "cpu-weight";
+    let Some((group, weight)) =
+        CpuGroup::at(tree.root()).and_then(|group| group.weight().map(|weight| (group, weight)))
+    else {
+        return Finding::not_known(name, "no control group that is visible here gives this process a weight");
+    };
+    if weight >= 1.0 {
+        return Finding::good(
+            name,
+            format!("the control group {} has {weight:.2} of the usual weight", group.name()),
+        );
+    }
+    Finding::better(
+        name,
+        format!("the control group {} has {weight:.2} of the usual weight", group.name()),
+        "raise it: `echo 100 > /sys/fs/cgroup/GROUP/cpu.weight`, or in version 1 `echo 1024 > /sys/fs/cgroup/cpu/GROUP/cpu.shares`",
+    )
+    .worth(format!(
+        "beside a program of the usual weight that is always busy on its CPU, a lane gets {:.0} % of it instead of 50 %",
+        100.0 * weight / (1.0 + weight)
     ))
 }
 
@@ -301,6 +323,34 @@ mod tests {
         assert!(finding.found.contains("1.50 CPUs"), "{finding:?}");
         assert!(finding.worth.unwrap().contains("100 ms"));
         fixture.expect("sys/fs/cgroup/pods/cpu.max", "max 100000\n", quota, Status::Good);
+    }
+
+    #[test]
+    fn what_a_quota_does_to_lanes_is_told() {
+        let fixture = Fixture::with(&[
+            ("proc/self/cgroup", "3:cpu:/box\n"),
+            ("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "30000\n"),
+            ("sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000\n"),
+        ]);
+        let finding = quota(fixture.tree());
+        assert!(finding.found.contains("/box") && finding.found.contains("0.30 CPUs"), "{finding:?}");
+        let worth = finding.worth.unwrap();
+        assert!(worth.contains("1 lane(s)") && worth.contains("for 70 ms of every 100 ms"), "{worth}");
+        // With one and a half CPUs, two lanes are stopped for a quarter.
+        fixture.write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "150000\n");
+        let worth = quota(fixture.tree()).worth.unwrap();
+        assert!(worth.contains("2 lane(s)") && worth.contains("for 25 ms of every 100 ms"), "{worth}");
+    }
+
+    #[test]
+    fn a_low_weight_is_told() {
+        let fixture =
+            Fixture::with(&[("proc/self/cgroup", "0::/box\n"), ("sys/fs/cgroup/box/cpu.weight", "50\n")]);
+        let finding = weight(fixture.tree());
+        assert_eq!(finding.status, Status::CouldBeBetter);
+        assert!(finding.worth.unwrap().contains("gets 33 % of it"));
+        fixture.expect("sys/fs/cgroup/box/cpu.weight", "100\n", weight, Status::Good);
+        assert_eq!(weight(Fixture::new().tree()).status, Status::NotKnown);
     }
 
     #[test]
