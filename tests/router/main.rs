@@ -9,6 +9,7 @@ mod egress;
 mod established;
 mod fail_closed;
 mod hosts;
+mod idle;
 mod interfaces;
 mod lanes;
 mod like_the_kernel;

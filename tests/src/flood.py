@@ -1,11 +1,12 @@
-"""Sends UDP packets of 64 bytes (with frame check sequence) to all of the addresses in turn until Ctrl-C: RATE in a second, or 0: as fast as the kernel takes them."""
+"""Sends UDP packets of 64 bytes (with frame check sequence) to all of the addresses in turn: COUNT of them, or, if it is 0, until Ctrl-C;
+RATE in a second, or 0: as fast as the kernel takes them."""
 
 import itertools
 import socket
 import sys
 import time
 
-rate, addresses = int(sys.argv[1]), sys.argv[2:]
+rate, count, addresses = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 sockets = []
 for address in addresses:
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -17,6 +18,8 @@ print("ready", flush=True)
 begin = time.monotonic()
 try:
     for sender in itertools.cycle(sockets):
+        if count and sent == count:
+            break
         try:
             sender.send(payload)
             sent += 1
@@ -26,4 +29,5 @@ try:
         if rate and sent % 32 == 0:
             time.sleep(max(0, sent / rate - (time.monotonic() - begin)))
 except KeyboardInterrupt:
-    print(sent)
+    pass
+print(sent)

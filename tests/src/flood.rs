@@ -17,9 +17,19 @@ impl Flood {
     #[track_caller]
     pub fn start(host: &Namespace, rate: u32, addresses: &[&str]) -> Self {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/src/flood.py");
-        let mut process = host.spawn(&format!("python3 {program} {rate} {}", addresses.join(" ")));
+        let mut process = host.spawn(&format!("python3 {program} {rate} 0 {}", addresses.join(" ")));
         process.wait_for("ready", SHORT);
         Self(process)
+    }
+
+    /// Sends so many packets to this address, as fast as the kernel takes them.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[track_caller]
+    pub fn burst(host: &Namespace, count: u32, address: &str) {
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/src/flood.py");
+        host.run(&format!("python3 {program} 0 {count} {address}")).expect_success("a burst");
     }
 
     /// Ends it, and says how many packets it was.

@@ -10,7 +10,9 @@ mod exact_match;
 mod header;
 mod held;
 mod hot_set;
+mod idle;
 mod index_cache;
+mod interrupt;
 mod layout;
 mod lines;
 mod locks;
@@ -18,6 +20,7 @@ mod mac_swap;
 mod pool_order;
 mod rcu;
 mod scalar_and_vector;
+mod share;
 mod sources;
 mod tables;
 mod tx_free;
@@ -35,12 +38,15 @@ pub(crate) const ALL: &[&Experiment] = &[
     &exact_match::EXPERIMENT,
     &header::EXPERIMENT,
     &hot_set::EXPERIMENT,
+    &idle::EXPERIMENT,
     &index_cache::EXPERIMENT,
+    &interrupt::EXPERIMENT,
     &layout::EXPERIMENT,
     &locks::EXPERIMENT,
     &mac_swap::EXPERIMENT,
     &pool_order::EXPERIMENT,
     &rcu::EXPERIMENT,
+    &share::EXPERIMENT,
     &tables::EXPERIMENT,
     &tx_free::EXPERIMENT,
     &vector_rx::EXPERIMENT,

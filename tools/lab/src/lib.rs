@@ -32,6 +32,8 @@ pub mod hop;
 pub mod locked;
 pub mod machine;
 pub mod measure;
+mod namespaces;
+mod paced;
 pub mod page;
 pub mod partner;
 pub mod peer;

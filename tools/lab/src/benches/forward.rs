@@ -13,19 +13,28 @@ use warmlane_forward::control::config::{FullTableConfig, IcmpLimits, InterfaceAd
 use warmlane_forward::control::{Routes, RoutesError};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_forward::pipeline;
-use warmlane_lane::{LanePort, Pipeline, Poll, Task as _};
+use warmlane_lane::{IdlePolicy, LaneCounters, LanePort, Pipeline, Poll, Task, run_here};
 use warmlane_mem::LaneCache;
 use warmlane_memory::null;
 use warmlane_port::QueueCountersView;
 use warmlane_wire::MacAddress;
 
-pub(super) const BENCHES: &[Bench] = &[Bench {
-    name: "l3-forward",
-    unit: "packet",
-    sentence: "replay 60-byte frames, validate, look up in the full table, rewrite, drop",
-    lanes: Lanes::One,
-    prepare: l3_forward,
-}];
+pub(super) const BENCHES: &[Bench] = &[
+    Bench {
+        name: "l3-forward",
+        unit: "packet",
+        sentence: "replay 60-byte frames, validate, look up in the full table, rewrite, drop",
+        lanes: Lanes::One,
+        prepare: l3_forward,
+    },
+    Bench {
+        name: "l3-forward-lane",
+        unit: "packet",
+        sentence: "the same in the loop of a lane, which counts, and would sleep if nothing came",
+        lanes: Lanes::One,
+        prepare: l3_forward_lane,
+    },
+];
 
 const NAME: &str = "l3-forward";
 
@@ -44,7 +53,18 @@ struct Forward {
     _lane: LaneCache,
 }
 
+/// Polls of a piece of work.
+const POLLS: usize = 100;
+
 fn l3_forward(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    Ok(Box::new(forward(setting)?))
+}
+
+fn l3_forward_lane(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    Ok(Box::new(InLane { forward: forward(setting)?, counters: LaneCounters::new() }))
+}
+
+fn forward(setting: &Setting) -> Result<Forward, LabError> {
     let routes = routes().map_err(LabError::setup)?;
     let (pool, lane) = fixture::pool(NAME)?;
     let source = fixture::replayed(NAME, setting, &pool, || traffic::generate(&Mix::shortest(65_536)))?;
@@ -54,13 +74,13 @@ fn l3_forward(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     let port = LanePort { name: "out".to_owned(), receive: source.receive, transmit: Some(out) };
     let task =
         pipeline(forwarder, vec![port]).map_err(LabError::setup)?.with_burst(setting.burst.unwrap_or(64));
-    Ok(Box::new(Forward { task, sink, before: 0, _lane: lane }))
+    Ok(Forward { task, sink, before: 0, _lane: lane })
 }
 
 impl Measure for Forward {
     fn work(&mut self) -> u64 {
         let moved = |poll| if let Poll::Worked(packets) = poll { packets as u64 } else { 0 };
-        (0..100).map(|_| moved(self.task.poll())).sum()
+        (0..POLLS).map(|_| moved(self.task.poll())).sum()
     }
 
     fn begin(&mut self) {
@@ -69,6 +89,49 @@ impl Measure for Forward {
 
     fn forwarded(&self) -> Option<u64> {
         Some(self.sink.packets() - self.before)
+    }
+}
+
+/// The same task, polled by a lane's loop.
+struct InLane {
+    forward: Forward,
+    counters: LaneCounters,
+}
+
+/// So many polls of a task, which goes on afterwards.
+struct Polls<'a> {
+    task: &'a mut Pipeline,
+    left: usize,
+}
+
+impl Task for Polls<'_> {
+    fn poll(&mut self) -> Poll {
+        if self.left == 0 {
+            return Poll::Finished;
+        }
+        self.left -= 1;
+        self.task.poll()
+    }
+
+    fn stop(&mut self) {}
+}
+
+impl Measure for InLane {
+    fn work(&mut self) -> u64 {
+        let counted = self.counters.view();
+        let before = counted.packets();
+        let mut polls = Polls { task: &mut self.forward.task, left: POLLS };
+        // Nothing of it can break before the task itself ends.
+        let _ = run_here(&mut polls, IdlePolicy::Balanced, &self.counters);
+        counted.packets() - before
+    }
+
+    fn begin(&mut self) {
+        self.forward.begin();
+    }
+
+    fn forwarded(&self) -> Option<u64> {
+        self.forward.forwarded()
     }
 }
 

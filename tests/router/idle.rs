@@ -1,0 +1,146 @@
+//! Lanes that little arrives at, that share a CPU, and that have only a part of one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use warmlane_system_tests::{Flood, LONG, RouterLab, SHORT, turn};
+use warmlane_testkit::Report;
+use warmlane_testkit::exchange::until;
+use warmlane_testkit::process::{Process, warmlane};
+use warmlane_testkit::requirements;
+
+const EAST: &str = "198.51.100.2";
+/// Three quarters of a ring.
+const BURST: u32 = 1_500;
+
+/// What was sent to the east, as the router counts it.
+fn sent_east(lab: &RouterLab) -> u64 {
+    let counters = lab.ask("counters");
+    let ports = counters["ports"].as_array().expect("ports");
+    let east = ports.iter().find(|port| port["name"] == "e0").expect("the port to the east");
+    east["transmitted"]["packets"].as_u64().expect("a number")
+}
+
+/// A lane that sleeps has posted buffers for what may come at once.
+#[test]
+fn nothing_is_lost_of_a_burst_after_ten_seconds_without_traffic() {
+    let policies = ["--idle latency", "--idle balanced", "--idle power"];
+    let labs = policies.iter().map(|_| RouterLab::new(1500, &["python3"])).collect::<Option<Vec<_>>>();
+    let Some(labs) = labs else { return };
+    let routers: Vec<Process> =
+        labs.iter().zip(policies).map(|(lab, policy)| lab.start("w0 e0", policy)).collect();
+    let before: Vec<u64> = labs
+        .iter()
+        .map(|lab| {
+            // Neighbours get to know each other.
+            RouterLab::check_ping(&lab.west, &[EAST]);
+            sent_east(lab)
+        })
+        .collect();
+    thread::sleep(Duration::from_secs(10));
+    for lab in &labs {
+        Flood::burst(&lab.west, BURST, EAST);
+    }
+    for ((lab, before), policy) in labs.iter().zip(before).zip(policies) {
+        until(&format!("all of the burst has come through with {policy}"), || {
+            sent_east(lab) >= before + u64::from(BURST)
+        });
+    }
+    for (router, policy) in routers.into_iter().zip(policies) {
+        let report = RouterLab::finish(router);
+        // All have slept: two seconds after the last packet also the one that waits for the next.
+        assert!(report.number("/lanes/0/sleeps") > 0, "{policy}: {:#}", report.value());
+        assert!(report.drops("/ports/0/received/drops").is_empty(), "{policy}: {:#}", report.value());
+    }
+}
+
+/// Two lanes on one CPU forward, with deeper rings, and it is said.
+#[test]
+fn two_lanes_may_share_a_cpu() {
+    let Some(lab) = RouterLab::with_queues(1500, 2, &["python3"]) else { return };
+    let cpu = warmlane::sys::affinity::allowed_cpus().expect("CPUs")[0];
+    let mut router = lab.spawn("w0 e0", &format!("--spin --cpus {cpu},{cpu}"));
+    router.wait_for("2 lanes share a CPU", SHORT);
+    RouterLab::check_ping(&lab.west, &[EAST, "2001:db8:2::2", "198.51.100.3", "2001:db8:2::3"]);
+    Flood::burst(&lab.west, BURST, EAST);
+    let report = RouterLab::finish(router);
+    assert!(report.number("/forward/forwarded") >= u64::from(BURST), "{:#}", report.value());
+}
+
+/// The experiment that measures all this: a router, a generator, and what both say.
+#[test]
+fn the_experiment_finds_what_packets_take_through_a_router_that_sleeps() {
+    if !requirements::namespaces_and(&["ip", "sysctl", "taskset"]) || !requirements::cpus(2) {
+        return;
+    }
+    let _alone = turn::alone();
+    let arguments = "lab interrupt --only balanced --rounds 1 --seconds 0.01 --json";
+    let finished = Process::run(Command::new(warmlane()).args(arguments.split(' ')), LONG);
+    let record: Value = serde_json::from_str(finished.expect_success("warmlane lab")).expect("a record");
+    let rows = record["rows"].as_array().expect("rows");
+    let balanced: Vec<&Value> = rows.iter().filter(|row| row[0] == "balanced").collect();
+    assert_eq!(balanced.len(), 7, "{record:#}");
+    // CPU, and, where there is traffic, what each packet takes.
+    assert!(balanced.iter().all(|row| row[2].as_f64().is_some_and(|percent| percent >= 0.0)), "{record:#}");
+    assert!(balanced[1..].iter().all(|row| row[4].as_f64().is_some_and(|micros| micros > 0.0)), "{record:#}");
+    // Others were not asked for.
+    assert!(rows.iter().filter(|row| row[0] != "balanced").all(|row| row[2].is_null()), "{record:#}");
+}
+
+/// A control group for CPU time, removed when this is dropped.
+struct Group {
+    directory: PathBuf,
+}
+
+impl Group {
+    /// A fifth of a CPU in periods of a tenth of a second. `None` where groups can't be made, which is said.
+    fn new() -> Option<Self> {
+        let name = format!("warmlane-test-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/cpu");
+        let (directory, limits) = if first.join("cpu.cfs_quota_us").exists() || first.join("tasks").exists() {
+            (first.join(name), &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "20000")][..])
+        } else {
+            (Path::new("/sys/fs/cgroup").join(name), &[("cpu.max", "20000 100000")][..])
+        };
+        let group = fs::create_dir(&directory).is_ok().then_some(Self { directory })?;
+        let is_limited =
+            limits.iter().all(|(file, text)| fs::write(group.directory.join(file), text).is_ok());
+        is_limited.then_some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What was in it has ended, but may not be gone for a moment.
+        until("the control group goes", || fs::remove_dir(&self.directory).is_ok());
+    }
+}
+
+/// What a quota will do is said before it does it, and what it did in the end.
+#[test]
+fn a_quota_is_told_and_counted() {
+    let Some(group) = Group::new() else {
+        requirements::missing("a control group for CPU time, which root can make");
+        return;
+    };
+    let ports = "--port a=null --port b=null --mac a=02:00:00:00:00:01 --mac b=02:00:00:00:00:02";
+    let run = |arguments: &str| {
+        let (directory, program) = (group.directory.display(), warmlane().display());
+        let line = format!("echo $$ > {directory}/cgroup.procs && exec {program} {arguments}");
+        Process::run(Command::new("sh").args(["-c", &line]), LONG)
+    };
+    // Doctor explains it.
+    let told = run("doctor").text();
+    assert!(told.contains("0.20 CPUs' time"), "{told}");
+    let finished = run(&format!("forward {ports} --spin --duration 1 --json"));
+    let report = Report::parse(finished.expect_success("warmlane forward"));
+    assert!(finished.errors.contains("gives 0.20 CPUs' time: as they never sleep"), "{}", finished.errors);
+    assert!(finished.errors.contains("stopped for 80ms of every 100ms"), "{}", finished.errors);
+    let group = &report.value()["machine"]["group"];
+    assert!(group["throttled_periods"].as_u64() > Some(0), "{group:#}");
+    assert!((group["quota_cpus"].as_f64().expect("a quota") - 0.2).abs() < 1e-9, "{group:#}");
+}

@@ -1,0 +1,331 @@
+//! Several lanes on one CPU.
+
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::paced::{Paced, Shape};
+use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::Setting;
+use crate::statistics::median;
+use crate::table::{Cell, Column};
+use crate::verdict::{Answer, Prediction};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use warmlane_lane::{IdlePolicy, LaneConfig};
+use warmlane_sys::clock::Clock;
+use warmlane_sys::{affinity, priority};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "share",
+    question: "What do lanes lose that share a CPU, with each other or with somebody else?",
+    claim: Claim {
+        source: "Liang Cunming, 'Practices for Building Core/Efficient Applications', DPDK Summit China 2015, 'Multi-pThreads per Core'",
+        says: "by yielding when nothing was received and with 512 descriptors, four threads on one core reach about 90 % of line rate; shares can be \
+               given by weights",
+        predictions: &PREDICTIONS,
+    },
+    method: "The first CPU sends, the second has the lanes, each with a ring of its own and a microsecond of work for each packet. For rates it fills \
+             all rings all the time; lanes that find nothing yield at once (as `--cpus` with the same number several times has them do), or, for \
+             comparison, never. Weights are 1,024 and 335, as the kernel has them for nice values 0 and 5: 3.06 to 1, which needs no control group. \
+             Beside a busy loop of the same weight one lane is sent nine twentieths of what it can do, into a ring of 8,192. Ways take turns within \
+             each round; figures are medians of the rounds, each of ten times the length.",
+    steps: None,
+    run,
+};
+
+const PREDICTIONS: [Prediction; 5] = [
+    Prediction::at_least(
+        "four lanes on one CPU with rings of 512, of one lane's rate",
+        "%",
+        90.0,
+        "a smaller part",
+    ),
+    Prediction::at_least("the same with rings of 2,048", "%", 90.0, "a smaller part"),
+    Prediction::check(
+        "rates of two lanes with weights of 3.06 to 1",
+        "times",
+        [WEIGHTS * 0.9, WEIGHTS * 1.1],
+        "another ratio",
+    ),
+    Prediction::at_least("beside a busy loop, of one lane's rate", "%", 45.0, "a smaller part"),
+    Prediction::at_most(
+        "packets lost beside a busy loop, at nine twentieths of one lane's rate",
+        "%",
+        0.0,
+        "some",
+    ),
+];
+
+/// Of nice values 0 and 5: sched_prio_to_weight of the kernel.
+const WEIGHTS: f64 = 1_024.0 / 335.0;
+const LOWER: i32 = 5;
+const RINGS: [usize; 3] = [128, 512, 2_048];
+const LANES: usize = 4;
+/// What a lane does with a packet, in nanoseconds: about what AF_XDP with copies takes.
+const WORK: u64 = 1_000;
+/// Of what a lane alone can do, what is sent to it beside somebody else.
+const BESIDE: f64 = 0.45;
+const BESIDE_RING: usize = 8_192;
+const MOST_ROUNDS: usize = 5;
+
+/// A way to share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// So many lanes with rings of this size, which yield or don't.
+    Lanes { lanes: usize, ring: usize, yields: bool },
+    /// Two, of which the second has less weight.
+    Weights,
+    /// One, beside a loop, sent all it can take, or a rate that it should keep up with.
+    BesideLoop { paced: bool },
+}
+
+impl Way {
+    fn name(self) -> String {
+        match self {
+            Self::Lanes { lanes: 1, .. } => "one lane".to_owned(),
+            Self::Lanes { lanes, yields: true, .. } => format!("{lanes} lanes"),
+            Self::Lanes { lanes, .. } => format!("{lanes} lanes that never yield"),
+            Self::Weights => "2 lanes, 3.06 to 1".to_owned(),
+            Self::BesideLoop { paced: false } => "beside a busy loop".to_owned(),
+            Self::BesideLoop { paced: true } => "beside a busy loop, at 45 %".to_owned(),
+        }
+    }
+
+    const fn ring(self) -> usize {
+        match self {
+            Self::Lanes { ring, .. } => ring,
+            Self::Weights => 2_048,
+            Self::BesideLoop { .. } => BESIDE_RING,
+        }
+    }
+}
+
+fn ways() -> Vec<Way> {
+    let lanes = |lanes, ring, yields| Way::Lanes { lanes, ring, yields };
+    let alone = [lanes(1, 2_048, true)];
+    let shared = RINGS.into_iter().flat_map(|ring| [lanes(LANES, ring, true), lanes(LANES, ring, false)]);
+    let rest = [Way::Weights, Way::BesideLoop { paced: false }, Way::BesideLoop { paced: true }];
+    alone.into_iter().chain(shared).chain(rest).collect()
+}
+
+/// What one way came to.
+#[derive(Clone, Copy, Debug)]
+struct Shared {
+    /// Millions of packets a second.
+    rate: f64,
+    /// Of the first lane's rate to the second's.
+    ratio: f64,
+    /// Of what was sent, in percent.
+    lost: f64,
+}
+
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
+    affinity::pin_current_thread(setting.cpu)?;
+    let cpu = setting.second_cpu()?;
+    let (ways, rounds) = (ways(), setting.rounds.clamp(1, MOST_ROUNDS));
+    let mut all: Vec<Vec<Shared>> = vec![Vec::new(); ways.len()];
+    // What one lane can do is known once it was measured.
+    let mut alone = 0.0;
+    for round in 0..rounds {
+        for turn in 0..ways.len() {
+            let number = if round == 0 { turn } else { (turn + round) % ways.len() };
+            progress(&format!("{}, round {} of {rounds}", ways[number].name(), round + 1));
+            let shared = measure(ways[number], alone, setting.length * 10, cpu)?;
+            if number == 0 {
+                alone = shared.rate;
+            }
+            all[number].push(shared);
+        }
+    }
+    let found: Vec<Shared> = all
+        .iter()
+        .map(|of_way| {
+            let middle = |figure: fn(&Shared) -> f64| median(&of_way.iter().map(figure).collect::<Vec<_>>());
+            Shared {
+                rate: middle(|way| way.rate),
+                ratio: middle(|way| way.ratio),
+                lost: middle(|way| way.lost),
+            }
+        })
+        .collect();
+    Ok(findings(&ways, &found))
+}
+
+fn measure(way: Way, alone: f64, length: Duration, cpu: usize) -> Result<Shared, LabError> {
+    let (count, yields) = match way {
+        Way::Lanes { lanes, yields, .. } => (lanes, yields),
+        Way::Weights => (2, true),
+        Way::BesideLoop { .. } => (1, true),
+    };
+    let config = |number| LaneConfig {
+        name: format!("sharing{number}"),
+        cpu: Some(cpu),
+        idle: IdlePolicy::Spin,
+        shares_cpu: yields && count > 1,
+        ..LaneConfig::default()
+    };
+    let cycles_of_work = Clock::calibrated().cycles_for(WORK);
+    let paced = Paced::start((0..count).map(config).collect(), Shape { ring: way.ring(), cycles_of_work })?;
+    if way == Way::Weights
+        && let Some(second) = paced.threads().get(1)
+    {
+        priority::set_nice(*second, LOWER).map_err(LabError::setup)?;
+    }
+    let _busy = matches!(way, Way::BesideLoop { .. }).then(|| Busy::start(cpu)).transpose()?;
+    let (ran, receivers) = paced.run(|paced| match way {
+        Way::BesideLoop { paced: true } => paced.send_at((alone * BESIDE * 1e6).max(1.0), length),
+        _ => fill(paced, count, length),
+    })?;
+    let (sent, lost) =
+        receivers.iter().fold((0, 0), |(sent, lost), lane| (sent + lane.sent, lost + lane.lost));
+    Ok(Shared {
+        rate: ran.rate(),
+        ratio: match ran.received[..] {
+            [first, second] if second > 0 => first as f64 / second as f64,
+            _ => f64::NAN,
+        },
+        lost: if way == (Way::BesideLoop { paced: true }) {
+            100.0 * lost as f64 / ((sent + lost) as f64).max(1.0)
+        } else {
+            f64::NAN
+        },
+    })
+}
+
+/// Keeps all rings full.
+fn fill(paced: &mut Paced, lanes: usize, length: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < length {
+        for lane in 0..lanes {
+            while paced.send(lane, 64) == 64 {}
+        }
+    }
+}
+
+/// A loop on a CPU, until it is dropped.
+struct Busy {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Busy {
+    fn start(cpu: usize) -> Result<Self, LabError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (seen, (ready, started)) = (Arc::clone(&stop), std::sync::mpsc::sync_channel(1));
+        let thread = thread::spawn(move || {
+            let pinned = affinity::pin_current_thread(cpu);
+            let is_pinned = pinned.is_ok();
+            // Who asked waits for it.
+            let _ = ready.send(pinned);
+            while is_pinned && !seen.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let busy = Self { stop, thread: Some(thread) };
+        started.recv().map_err(LabError::setup)??;
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // It does nothing that could fail.
+        let _ = self.thread.take().map(thread::JoinHandle::join);
+    }
+}
+
+fn findings(ways: &[Way], found: &[Shared]) -> Findings {
+    let part = |shared: &Shared| 100.0 * shared.rate / found[0].rate;
+    let rows = ways.iter().zip(found).map(|(way, shared)| {
+        vec![
+            Cell::from(way.name()),
+            way.ring().into(),
+            shared.rate.into(),
+            part(shared).into(),
+            shared.ratio.into(),
+            shared.lost.into(),
+        ]
+    });
+    let figure = Figure {
+        title: "Lanes that share a CPU".to_owned(),
+        x: Axis::linear("way and entries of each ring"),
+        y: Axis::linear("of one lane's rate, %"),
+        marks: Marks::Bars {
+            groups: ways.iter().map(|way| format!("{} / {}", way.name(), way.ring())).collect(),
+            series: vec![("rate".to_owned(), found.iter().map(part).collect())],
+        },
+    };
+    Findings {
+        columns: Column::list(
+            "way | ring | rate [Mpps] | of one lane's [%] | first to second [times] | lost [%]",
+        ),
+        rows: rows.collect(),
+        figures: vec![figure],
+        answers: answers(ways, found).to_vec(),
+        conclusion: conclusion(ways, found),
+    }
+}
+
+/// Of a way; nothing if it wasn't measured.
+fn of(ways: &[Way], found: &[Shared], way: Way) -> Shared {
+    let place = ways.iter().position(|other| *other == way).and_then(|place| found.get(place));
+    place.copied().unwrap_or(Shared { rate: f64::NAN, ratio: f64::NAN, lost: f64::NAN })
+}
+
+fn answers(ways: &[Way], found: &[Shared]) -> [Answer; 5] {
+    let alone = found.first().map_or(f64::NAN, |shared| shared.rate);
+    let part = |way| 100.0 * of(ways, found, way).rate / alone;
+    let lanes = |ring| Way::Lanes { lanes: LANES, ring, yields: true };
+    [
+        part(lanes(512)).into(),
+        part(lanes(2_048)).into(),
+        of(ways, found, Way::Weights).ratio.into(),
+        part(Way::BesideLoop { paced: false }).into(),
+        of(ways, found, Way::BesideLoop { paced: true }).lost.into(),
+    ]
+}
+
+fn conclusion(ways: &[Way], found: &[Shared]) -> String {
+    let alone = found[0].rate;
+    let part = |yields| 100.0 * of(ways, found, Way::Lanes { lanes: LANES, ring: 512, yields }).rate / alone;
+    format!(
+        "Four lanes on one CPU, each of which leaves it when it finds nothing, come to {:.0} % of what one lane does there; if they never leave it, \
+         to {:.0} %, as each polls in vain until its slice is over. The busier the lanes, the less it matters: one that finds work keeps its slice.",
+        part(true),
+        part(false)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::tests::assert_judged;
+
+    #[test]
+    fn turned_figures_refute_the_claim() {
+        let judged = |shared_rate: f64, ratio: f64, beside: f64, lost: f64| {
+            let of_way = |way: &Way| Shared {
+                rate: match way {
+                    Way::Lanes { lanes: 1, .. } => 1.0,
+                    Way::BesideLoop { .. } => beside,
+                    _ => shared_rate,
+                },
+                ratio,
+                lost,
+            };
+            let ways = ways();
+            let found: Vec<Shared> = ways.iter().map(of_way).collect();
+            answers(&ways, &found)
+        };
+        assert_judged(&PREDICTIONS, &judged(0.95, 3.0, 0.5, 0.0), &judged(0.3, 1.0, 0.1, 4.0));
+    }
+
+    #[test]
+    fn there_is_a_row_for_each_way() {
+        let Some(setting) = Setting::tiny_on_two_cpus() else { return };
+        setting.try_out(run).assert_rows(ways().len());
+    }
+}
