@@ -30,6 +30,8 @@ mod region;
 mod ring;
 mod socket;
 mod transmit;
+#[cfg(test)]
+mod wake_up_model;
 mod worker;
 
 pub use driver::MemifDriver;
