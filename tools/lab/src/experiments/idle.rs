@@ -24,8 +24,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     },
     method: "A lane on the second CPU takes packets from a channel of 1,024, under each idle policy; the first CPU sends one at a time, at even \
              intervals, with the time-stamp counter in it, which the lane compares with its own. The CPU time is that of the lane's \
-             thread. Policies take turns within each round, and figures are medians of up to five rounds of ten times the length, or as long \
-             as twenty packets take. No traffic is measured for longer, three hundred times the length.",
+             thread. Policies take turns within each round, and figures are medians of up to three rounds of ten times the length, or as long \
+             as twenty packets take. No traffic is measured for longer, a hundred times the length.",
     steps: None,
     run,
 };
@@ -69,7 +69,7 @@ const RATES: [f64; 7] = [0.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_0
 const SHAPE: Shape = Shape { ring: 1_024, cycles_of_work: 0 };
 /// Packets that a round has at least, as long as it isn't a short one.
 const PACKETS: f64 = 20.0;
-const MOST_ROUNDS: usize = 5;
+const MOST_ROUNDS: usize = 3;
 
 /// What one policy came to at one rate.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +110,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
 fn length(setting: &Setting, rate: f64) -> Duration {
     let long = setting.length >= Duration::from_millis(50);
     match rate {
-        0.0 => setting.length * 300,
+        0.0 => setting.length * 100,
         _ if long => (setting.length * 10).max(Duration::from_secs_f64(PACKETS / rate)),
         _ => setting.length.max(Duration::from_secs_f64(2.0 / rate)),
     }
