@@ -61,16 +61,16 @@ struct Source {
 }
 
 impl Source {
-    /// How many packets there are.
-    fn available(&mut self) -> u64 {
+    /// Whether there are so many packets.
+    fn has(&mut self, wanted: u64) -> bool {
         let interval = self.offer.interval.load(Ordering::Relaxed);
         if interval == 0 {
-            if self.given >= self.through + UNDER_WAY
+            if self.given + wanted > self.through + UNDER_WAY
                 && let Some(views) = self.views.get()
             {
                 self.through = through(views);
             }
-            return (self.through + UNDER_WAY).saturating_sub(self.given);
+            return self.given + wanted <= self.through + UNDER_WAY;
         }
         let since = self.offer.since.load(Ordering::Relaxed);
         if since != self.since {
@@ -84,14 +84,14 @@ impl Source {
             self.accounted += lost;
             self.offer.lost.store(self.offer.lost.load(Ordering::Relaxed) + lost, Ordering::Relaxed);
         }
-        waiting.min(RING)
+        waiting.min(RING) >= wanted
     }
 }
 
 impl ReceiveQueue for Source {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         // Whole bursts only, as a queue has under load.
-        if self.available() < burst.space() as u64 {
+        if !self.has(burst.space() as u64) {
             return 0;
         }
         let count = self.frames.receive(burst);
