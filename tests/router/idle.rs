@@ -127,7 +127,7 @@ fn a_quota_is_told_and_counted() {
         requirements::missing("a control group for CPU time, which root can make");
         return;
     };
-    let ports = "--port a=null --port b=null --mac a=02:00:00:00:00:01 --mac b=02:00:00:00:00:02";
+    let ports = "--port a=tap:wlquota0 --port b=null --mac a=02:00:00:00:00:01 --mac b=02:00:00:00:00:02";
     let run = |arguments: &str| {
         let (directory, program) = (group.directory.display(), warmlane().display());
         let line = format!("echo $$ > {directory}/cgroup.procs && exec {program} {arguments}");

@@ -109,11 +109,11 @@ impl Idle {
             return self.between_polls(waited);
         }
         let asleep = clock::cycles();
-        if pace == Pace::Apart && self.naps < NAPS {
+        let naps = pace == Pace::Apart && self.naps < NAPS;
+        if naps {
             self.naps += 1;
-            counters.naps().add(1);
-            std::thread::sleep(limits.nap);
-        } else if !Self::sleep(&limits, task, lane, stopped, counters) {
+        }
+        if !Self::sleep(naps.then_some(limits.nap), limits.sleep, task, lane, stopped, counters) {
             self.pauses = self.pauses.saturating_add(1);
             std::thread::sleep((PAUSE_STEP * self.pauses.min(1_000)).min(limits.pause));
         }
@@ -135,9 +135,11 @@ impl Idle {
         }
     }
 
-    /// Sleeps until something wakes the lane, if all that has to can.
+    /// Sleeps until something wakes the lane, or for a nap, if all that has to wake it can. Before a nap, too, queues are made ready for what
+    /// comes meanwhile.
     fn sleep(
-        limits: &Limits,
+        nap: Option<Duration>,
+        limit: Duration,
         task: &mut impl Task,
         lane: &LaneThread,
         stopped: Option<BorrowedFd<'_>>,
@@ -150,8 +152,12 @@ impl Idle {
         task.sleep(wake_ups, &mut |wake_ups| {
             lane.sleep();
             slept = true;
+            if let Some(nap) = nap {
+                counters.naps().add(1);
+                return std::thread::sleep(nap);
+            }
             counters.sleeps().add(1);
-            if wake_ups.wait(clock::cycles(), limits.sleep) {
+            if wake_ups.wait(clock::cycles(), limit) {
                 counters.wake_ups().add(1);
             }
         });

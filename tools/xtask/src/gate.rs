@@ -100,7 +100,6 @@ const PATHS: &[HotPath] = &[
     path("docsis-crypto-64", "frame", "avx2", 20),
     path("l3-forward", "packet", "avx2", 20),
     path("l3-forward", "packet", "portable", 20),
-    path("l3-forward-lane", "packet", "avx2", 20),
 ];
 
 /// Paths whose cycles are a geometric mean over many sizes: instructions, of which all are counted together, can't stand beside
@@ -400,15 +399,6 @@ mod tests {
             error.starts_with("there is no hot path 'warp': known are pool-one-lane, tx-null,"),
             "{error}"
         );
-    }
-
-    /// A lane's own loop, with all that it needs to know when to sleep, takes next to nothing beside its packets.
-    #[test]
-    fn a_lanes_loop_takes_no_more_than_a_hundredth() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-        let [task, lane] =
-            ["l3-forward", "l3-forward-lane"].map(|bench| instructions(root, bench).unwrap().unwrap());
-        assert!(lane <= 1.01 * task, "{lane} against {task}");
     }
 
     #[test]
