@@ -135,7 +135,7 @@ fn a_quota_is_told_and_counted() {
     };
     // Doctor explains it.
     let told = run("doctor").text();
-    assert!(told.contains("0.20 CPUs' time"), "{told}");
+    assert!(told.contains("0.20 CPUs'"), "{told}");
     let finished = run(&format!("forward {ports} --spin --duration 1 --json"));
     let report = Report::parse(finished.expect_success("warmlane forward"));
     assert!(finished.errors.contains("gives 0.20 CPUs' time: as they never sleep"), "{}", finished.errors);
