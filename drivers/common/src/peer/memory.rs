@@ -8,6 +8,9 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 use thiserror::Error;
 
+/// Bytes of the next larger pages.
+const LARGE_PAGE: usize = 2 << 20;
+
 /// Why memory is not mapped.
 #[derive(Debug, Error)]
 pub enum MappingError {
@@ -35,14 +38,15 @@ pub struct Extent {
     pub length: u64,
 }
 
-/// A part of a file of another process, mapped until it is dropped. The other side can write to it at any time. If it cuts the file short,
+/// A part of a file of another process, mapped until it is dropped, with a page that nobody can use on either side. The other side can write to it at any time. If it cuts the file short,
 /// what is gone reads as zero from then on, and [`is_lost`](Self::is_lost) says so.
 #[derive(Debug)]
 pub struct PeerMapping {
     /// First, so that a range that is unmapped is no longer watched.
     watch: Watch,
-    base: NonNull<u8>,
-    mapped: usize,
+    /// All that was taken of the address space, with the guards around it.
+    reserved: NonNull<u8>,
+    reserved_bytes: usize,
     start: NonNull<u8>,
     length: usize,
 }
@@ -74,13 +78,24 @@ impl PeerMapping {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let populate = if populate { libc::MAP_POPULATE } else { libc::MAP_NORESERVE };
         let flags = libc::MAP_SHARED | populate;
-        // SAFETY: a new mapping where the kernel likes; no existing memory is touched.
-        let address =
-            unsafe { libc::mmap(std::ptr::null_mut(), mapped, protection, flags, file.as_raw_fd(), from) };
+        let fd = file.as_raw_fd();
+        // Guards on both sides: nothing of ours is next to what another process knows.
+        let guard = page as usize;
+        // Where large pages can be mapped as such, if the file has some.
+        let alignment = if mapped < LARGE_PAGE { guard } else { guard.max(LARGE_PAGE) };
+        let reserved_bytes = (2 * guard + alignment).checked_add(mapped).ok_or(too_short)?;
+        let reservation = Reservation::new(reserved_bytes)?;
+        let lowest = reservation.start.addr().get() + guard;
+        let ahead = (first as usize).wrapping_sub(lowest) & (alignment - 1);
+        // SAFETY: less than a guard and the alignment behind the start of what is longer.
+        let base = unsafe { reservation.start.add(guard + ahead) };
+        // SAFETY: inside what was just reserved, which nobody uses, and a guard before its end.
+        let address = unsafe {
+            libc::mmap(base.as_ptr().cast(), mapped, protection, flags | libc::MAP_FIXED, fd, from)
+        };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error().into());
         }
-        let base = NonNull::new(address.cast()).ok_or(io::Error::from(io::ErrorKind::OutOfMemory))?;
         // A child would share the memory, and a core dump would have the other side's secrets.
         for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
             // SAFETY: advice about a mapping of ours, which leaves its contents alone.
@@ -90,7 +105,8 @@ impl PeerMapping {
         // SAFETY: less than a page behind the base, and the mapping goes on behind that.
         let start = unsafe { base.add(inside) };
         let watch = Watch::new(base, mapped, alarm);
-        let mapping = Self { watch, base, mapped, start, length: length as usize };
+        let Reservation { start: reserved, .. } = *std::mem::ManuallyDrop::new(reservation);
+        let mapping = Self { watch, reserved, reserved_bytes, start, length: length as usize };
         if !mapping.watch.is_registered() {
             return Err(io::Error::other("too many regions of other processes").into());
         }
@@ -126,11 +142,37 @@ impl PeerMapping {
     }
 }
 
+/// A part of the address space where nothing is.
+struct Reservation {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Reservation {
+    fn new(bytes: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping where the kernel likes; no existing memory is touched.
+        let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, bytes })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: it is whole, and nobody else knows of it.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
 impl Drop for PeerMapping {
     fn drop(&mut self) {
         self.watch.end();
         // SAFETY: the range is ours alone; who uses it holds this, which is going. It can't fail for a whole mapping.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+        unsafe { libc::munmap(self.reserved.as_ptr().cast(), self.reserved_bytes) };
     }
 }
 
@@ -169,6 +211,30 @@ mod tests {
 
     fn map(file: &OwnedFd, offset: u64, length: u64) -> Result<PeerMapping, MappingError> {
         PeerMapping::new(file, Extent { offset, length }, false, &Event::new().unwrap())
+    }
+
+    /// What the kernel says of the pages before and behind each mapping.
+    #[test]
+    fn guards_are_on_both_sides() {
+        for (offset, length) in [(0, 4096), (8192, 3 << 20), (4096, 5 << 20)] {
+            let mapping = map(&file(8 << 20), offset, length).unwrap();
+            let start = mapping.start().addr().get();
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let of = |address: usize| {
+                let line = maps.lines().find(|line| {
+                    let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+                    let [from, to] = [from, to].map(|word| usize::from_str_radix(word, 16).unwrap());
+                    (from..to).contains(&address)
+                });
+                line.and_then(|line| line.split(' ').nth(1)).map(str::to_owned)
+            };
+            assert_eq!(of(start).as_deref(), Some("rw-s"));
+            assert_eq!(of(start + length as usize - 1).as_deref(), Some("rw-s"));
+            for guard in [start - 4096, start - 1, start + length as usize, start + length as usize + 4095] {
+                assert_eq!(of(guard).as_deref(), Some("---p"), "{offset} {length}: {maps}");
+            }
+            assert_eq!(start % LARGE_PAGE, if length > 4096 { offset as usize } else { start % LARGE_PAGE });
+        }
     }
 
     #[test]
