@@ -15,6 +15,7 @@
 mod connection;
 mod error;
 pub mod features;
+mod log;
 pub mod memory;
 mod port;
 pub mod protocol;

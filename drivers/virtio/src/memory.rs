@@ -139,6 +139,19 @@ impl GuestMemory {
         })
     }
 
+    /// The driver's address of what has this address in the front end's process.
+    pub fn guest(&self, user: u64) -> Option<u64> {
+        self.regions.iter().find_map(|region| {
+            let offset = user.checked_sub(region.user).filter(|offset| *offset < region.length)?;
+            Some(region.guest + offset)
+        })
+    }
+
+    /// Behind the last of the driver's addresses.
+    pub fn end(&self) -> u64 {
+        self.regions.iter().map(|region| region.guest + region.length).max().unwrap_or(0)
+    }
+
     /// To look up addresses of the driver.
     #[inline]
     pub fn addresses(&self) -> Addresses<'_> {

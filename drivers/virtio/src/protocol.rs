@@ -460,8 +460,6 @@ pub enum Reply {
     Ring(RingState),
     /// Memory for buffers that are under way.
     Inflight(Inflight),
-    /// A log was taken.
-    Log(Log),
 }
 
 impl Reply {
@@ -472,7 +470,6 @@ impl Reply {
             Self::Number(number) => number.encode(&mut payload),
             Self::Ring(state) => state.encode(&mut payload),
             Self::Inflight(inflight) => inflight.encode(&mut payload),
-            Self::Log(log) => log.encode(&mut payload),
         }
         let header = Header { request, is_reply: true, needs_reply: false, length: payload.len() as u32 };
         [&header.encode()[..], &payload].concat()

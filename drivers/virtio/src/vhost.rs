@@ -1,6 +1,8 @@
 //! The back end of vhost-user: another process, such as the monitor of a virtual machine, lends its memory and rings; this side is the device.
 
+mod device;
 mod driver;
+mod inflight;
 mod options;
 mod session;
 

@@ -16,7 +16,9 @@ use warmlane_testkit::queues::drops;
 use warmlane_virtio::features::{
     CHECKSUM, EVENT_INDEX, HOST_TSO4, INDIRECT, MERGEABLE, PACKED, PROTOCOL_FEATURES, VERSION_1,
 };
-use warmlane_virtio::protocol::{MemoryRegion, Request, RingAddresses, RingDescriptor, RingState};
+use warmlane_virtio::protocol::{
+    Inflight, Log, MemoryRegion, Request, RingAddresses, RingDescriptor, RingState,
+};
 use warmlane_virtio::vhost::{VhostOptions, open};
 use warmlane_virtio::{Role, VirtioPort};
 
@@ -79,6 +81,7 @@ fn lies_on_the_socket_cost_the_connection() {
     let far = RingAddresses { used: u64::MAX - 7, ..addresses(0) };
     let odd = RingAddresses { descriptors: addresses(0).descriptors + 8, ..addresses(0) };
     let with = RingDescriptor { index: 0, has_descriptor: true };
+    let notes = |rings, ring_size| Inflight { length: 100, offset: 0, rings, ring_size };
     let start = |addresses: RingAddresses| {
         vec![
             (Request::SetRingSize(ring(0, 64)), 0),
@@ -104,7 +107,26 @@ fn lies_on_the_socket_cost_the_connection() {
         (vec![(Request::SetRingKick(with), 0)], "0 descriptors"),
         (start(far), "outside"),
         (start(odd), "odd address"),
+        ([(Request::SetMemoryTable(vec![]), 0)].into_iter().chain(start(addresses(0))).collect(), "share=on"),
         (vec![(Request::SendRarp(0), 0)], "not offered"),
+        (vec![(Request::SetLogBase(Log { length: 8, offset: 0 }), 1)], "shorter than the memory"),
+        (vec![(Request::SetLogBase(Log { length: u64::MAX, offset: 1 }), 1)], "a log of"),
+        (vec![(Request::SetLogBase(Log { length: 8, offset: 0 }), 0)], "0 descriptors"),
+        (vec![(Request::GetInflight(notes(0, 0)), 0)], "0 rings"),
+        (vec![(Request::GetInflight(notes(2, u16::MAX)), 0)], "65535"),
+        (vec![(Request::SetInflight(notes(2, 64)), 0)], "0 descriptors"),
+        (vec![(Request::SetInflight(notes(2, 64)), 1)], "in 100 bytes"),
+        (
+            vec![(Request::SetInflight(Inflight { length: MEMORY + 1, ..notes(2, 64) }), 1)],
+            "notes of buffers of",
+        ),
+        (
+            [(Request::SetInflight(Inflight { length: 8192, ..notes(2, 32) }), 1)]
+                .into_iter()
+                .chain(start(addresses(0)))
+                .collect(),
+            "no place for notes",
+        ),
     ];
     for (lie, expected) in cases {
         let front_end = FrontEnd::connect(&world.path, PLAIN);

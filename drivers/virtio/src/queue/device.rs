@@ -1,5 +1,7 @@
 //! The device's side of a ring: what is available, and what was used. Buffers are used in the order in which they were made available.
 
+use super::inflight::Notes;
+use super::recovery::recover;
 use super::side::{Ahead, Broken, Chain, Head, MAXIMUM_PARTS, Part, Side};
 use crate::memory::Addresses;
 use crate::ring::packed::{PackedRing, Position, Suppression, Tail};
@@ -9,6 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 
 const BAD_INDEX: Broken = Broken("an impossible index in a ring");
 const BAD_NUMBER: Broken = Broken("a descriptor that the ring doesn't have");
+const BAD_BASE: Broken = Broken("it is to go on at a place that it doesn't have");
 const ENDLESS: Broken = Broken("a chain of descriptors without an end");
 
 /// Collects the parts of one buffer.
@@ -36,7 +39,7 @@ impl<'a, 'b> Collector<'a, 'b> {
             let found = self.addresses.part(address, length);
             match found.filter(|_| self.parts.len() - self.first < MAXIMUM_PARTS) {
                 Some((place, there)) => {
-                    self.parts.push(Part { place, length: there as usize });
+                    self.parts.push(Part { place, address, length: there as usize });
                     length -= there;
                     // Regions don't wrap.
                     address = address.wrapping_add(there.into());
@@ -237,6 +240,19 @@ impl Side for SplitDevice {
     }
 }
 
+/// Where a device at a packed ring goes on.
+#[derive(Debug)]
+pub(crate) enum Start {
+    /// Where the front end says.
+    Base,
+    /// Where the former device was, as far as the ring itself says; else where the front end says.
+    Flags,
+    /// Where the former device has noted; and this one takes notes, too.
+    Notes(Notes),
+    /// Where the front end says, with notes from there on.
+    FreshNotes(Notes),
+}
+
 /// A device at a packed ring.
 #[derive(Debug)]
 pub(crate) struct PackedDevice {
@@ -250,17 +266,29 @@ pub(crate) struct PackedDevice {
     /// Up to here the driver was asked.
     asked: Position,
     event_index: bool,
+    /// What is given back is noted before.
+    notes: Option<Notes>,
 }
 
 impl PackedDevice {
-    /// `None`: the base is outside the ring.
-    pub(crate) fn new(ring: PackedRing, base: u32, event_index: bool) -> Option<Self> {
-        let next = ring.at(Position::decode(base as u16))?;
+    pub(crate) fn new(ring: PackedRing, base: u32, event_index: bool, start: Start) -> Result<Self, Broken> {
+        let at = |word: u32| ring.at(Position::decode(word as u16)).ok_or(BAD_BASE);
+        let next = at(base)?;
         // What older front ends leave out is the same.
-        let used = if base >> 16 == 0 { next } else { ring.at(Position::decode((base >> 16) as u16))? };
-        let mut device = Self { ring, next, used, held: None, asked: used, event_index };
+        let used = if base >> 16 == 0 { next } else { at(base >> 16)? };
+        let both = |position| (position, position);
+        let ((next, used), notes) = match start {
+            Start::Base => ((next, used), None),
+            Start::Flags => (recover(&ring).map_or((next, used), both), None),
+            Start::Notes(notes) => (both(notes.resume(&ring, used)?), Some(notes)),
+            Start::FreshNotes(notes) => {
+                notes.restart(used);
+                ((next, used), Some(notes))
+            }
+        };
+        let mut device = Self { ring, next, used, held: None, asked: used, event_index, notes };
         device.want_events(false);
-        Some(device)
+        Ok(device)
     }
 
     /// Where to go on, as the protocol has it.
@@ -339,9 +367,12 @@ impl Side for PackedDevice {
     fn give_back(&mut self, id: u16, slots: u16, length: u32, _goes_on: bool) {
         let flags = self.used.used_flags() | if length > 0 { WRITE } else { 0 };
         let tail = Tail { length, id, flags };
+        if let Some(notes) = &self.notes {
+            notes.note(self.used, slots, tail);
+        }
         if self.held.is_none() {
             self.held = Some((self.used, tail));
-        } else {
+        } else if self.notes.is_none() {
             self.ring.set_tail(self.used, tail);
         }
         let size = self.ring.size();
@@ -352,7 +383,10 @@ impl Side for PackedDevice {
     #[inline(always)]
     fn publish(&mut self) {
         if let Some((position, tail)) = self.held.take() {
-            self.ring.release_tail(position, tail);
+            match &self.notes {
+                None => self.ring.release_tail(position, tail),
+                Some(notes) => notes.give_back(&self.ring, position, self.used),
+            }
         }
     }
 

@@ -283,8 +283,9 @@ impl<R: DriverRing> Side for Driver<R> {
         for number in ahead.buffers..needed {
             let Mine { number, length } = self.at(number);
             if length > 0 {
-                let place = addresses.place(self.address(number), length).ok_or(BAD_NUMBER)?;
-                parts.push(Part { place, length: length as usize });
+                let address = self.address(number);
+                let place = addresses.place(address, length).ok_or(BAD_NUMBER)?;
+                parts.push(Part { place, address, length: length as usize });
             }
         }
         Ok(Some(Chain { id: self.at(ahead.buffers).number, slots, heads: slots, is_usable: true }))

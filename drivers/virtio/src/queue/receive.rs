@@ -6,12 +6,13 @@ use super::side::{Ahead, Broken, HEADS, Head, MAXIMUM_PARTS, Part, Side};
 use super::sides::Us;
 use crate::connection::control::Membership;
 use crate::features::{MERGEABLE, header_length};
+use crate::log::RingLog;
 use crate::memory::Addresses;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use warmlane_driver_common::peer::shared;
+use warmlane_driver_common::peer::{Event, shared};
 use warmlane_driver_common::virtio_net::{self, HEADER_LENGTH, NOTHING_LEFT};
 use warmlane_mem::{Burst, METADATA_BYTES, Packet, Region, Span};
 use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads};
@@ -396,13 +397,13 @@ impl ReceiveQueue for RingReceive {
         let Some(mut state) = self.ring.try_lock() else { return 0 };
         let Some(active) = &mut state.active else { return 0 };
         let before = burst.len();
-        let Active { side, memory, features, is_enabled, call } = active;
+        let Active { side, memory, features, is_enabled, call, log } = active;
         let is_numbered = self.us == Us::Driver && *features & MERGEABLE != 0;
         let layout = Layout { header: header_length(*features), is_numbered };
         let how = (memory.addresses(), *is_enabled, layout);
         let result = with_side!(side, side => {
             let result = self.intake.run(burst, side, how);
-            tell(side, call.as_ref());
+            tell(side, call.as_ref(), log.as_ref());
             result
         });
         if let Err(broken) = result {
@@ -439,7 +440,10 @@ impl ReceiveQueue for RingReceive {
 
 /// Tells the other side of what was published, if it wants to know.
 #[inline(always)]
-pub(crate) fn tell<S: Side>(side: &mut S, call: Option<&warmlane_driver_common::peer::Event>) {
+pub(crate) fn tell<S: Side>(side: &mut S, call: Option<&Event>, log: Option<&RingLog>) {
+    if let Some(log) = log.filter(|_| side.has_news()) {
+        log.ring();
+    }
     if let Some(call) = call
         && side.has_news()
         && side.peer_wants_event()

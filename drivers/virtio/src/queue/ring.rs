@@ -7,6 +7,7 @@ use super::device::{PackedDevice, SplitDevice};
 use super::doorbell::Doorbell;
 use super::driver::{Driver, PackedDriverRing, SplitDriverRing};
 use super::side::{Broken, Head, Side as _};
+use crate::log::RingLog;
 use crate::memory::GuestMemory;
 use std::io;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub(crate) struct Active {
     pub(crate) is_enabled: bool,
     /// What the other side wants signalled.
     pub(crate) call: Option<Event>,
+    /// Where what this side writes to the other's memory is logged.
+    pub(crate) log: Option<RingLog>,
 }
 
 #[derive(Debug, Default)]
@@ -149,8 +152,10 @@ impl Ring {
         let mut state = self.state.lock();
         let Some(active) = &mut state.active else { return false };
         // What is wrong will be found by who takes them.
+        let log = active.log.as_ref();
         with_side!(&mut active.side, side => {
             side.want_events(wanted);
+            log.inspect(|log| log.ring());
             side.look(&mut [Head::default()]) != Ok(0)
         })
     }

@@ -39,6 +39,8 @@ impl Head {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) place: NonNull<u8>,
+    /// By the driver's addresses.
+    pub(crate) address: u64,
     pub(crate) length: usize,
 }
 

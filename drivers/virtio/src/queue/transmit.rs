@@ -7,6 +7,7 @@ use super::side::{Ahead, Broken, Chain, HEADS, Head, MAXIMUM_PARTS, Part, Side};
 use super::sides::Us;
 use crate::connection::control::Membership;
 use crate::features::{MERGEABLE, header_length};
+use crate::log::RingLog;
 use crate::memory::Addresses;
 use crate::ring::WRITE;
 use std::ptr::NonNull;
@@ -61,6 +62,14 @@ struct Agreed {
     /// A packet can be spread over several buffers.
     spreads: bool,
     offloads: TransmitOffloads,
+}
+
+/// Whose buffers are filled.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    agreed: Agreed,
+    /// Where what is written is logged.
+    log: Option<&'a RingLog>,
 }
 
 /// What became of the first packet of a burst.
@@ -125,10 +134,11 @@ impl Filler {
         &mut self,
         burst: &mut Burst,
         side: &mut S,
-        agreed: Agreed,
+        target: Target<'_>,
         addresses: &mut Addresses<'_>,
         counters: &QueueCounters<TransmitDrop>,
     ) -> Result<(), Broken> {
+        let Target { agreed, log } = target;
         let (mut done, mut packets, mut bytes) = (0, 0, 0);
         let mut result = Ok(());
         while done < burst.len() {
@@ -148,6 +158,11 @@ impl Filler {
                 header: &plain_header(agreed.us)[..agreed.header],
                 addresses,
             });
+            if let Some(log) = log {
+                for (head, packet) in heads[..plain].iter().zip(&burst[done..]) {
+                    log.buffer(head.address, agreed.header + packet.len());
+                }
+            }
             for (head, packet) in heads[..plain].iter().zip(&burst[done..]) {
                 let length = packet.len();
                 side.give_back(head.id, 1, (agreed.header + length) as u32, false);
@@ -158,7 +173,7 @@ impl Filler {
             if plain == found {
                 continue;
             }
-            match self.send_slowly(&burst[done], side, agreed, addresses) {
+            match self.send_slowly(&burst[done], side, target, addresses) {
                 Ok(Slow::Sent) => {
                     packets += 1;
                     bytes += burst[done].packet_length() as u64;
@@ -185,9 +200,10 @@ impl Filler {
         &mut self,
         packet: &Packet,
         side: &mut S,
-        agreed: Agreed,
+        target: Target<'_>,
         addresses: &mut Addresses<'_>,
     ) -> Result<Slow, Broken> {
+        let Target { agreed, log } = target;
         let length = packet.packet_length();
         if length > LONGEST_PACKET {
             return Ok(Slow::Dropped(TransmitDrop::TooLarge));
@@ -228,7 +244,7 @@ impl Filler {
         for (chain, &end) in self.chains.iter().zip(&self.ends) {
             let mut written = 0;
             while part < end && left > 0 {
-                let Part { place, length: room } = self.parts[part];
+                let Part { place, address, length: room } = self.parts[part];
                 let mut filled = 0;
                 while filled < room && left > 0 {
                     if piece.is_empty() {
@@ -241,6 +257,9 @@ impl Filler {
                     filled += now.len();
                     left -= now.len();
                     piece = later;
+                }
+                if let Some(log) = log {
+                    log.buffer(address, filled);
                 }
                 written += filled;
                 part += 1;
@@ -284,7 +303,7 @@ impl TransmitQueue for RingTransmit {
         let before = burst.len();
         let Some(mut state) = self.ring.try_lock() else { return 0 };
         let active = state.active.as_mut().filter(|active| active.is_enabled);
-        let Some(Active { side, memory, features, call, .. }) = active else {
+        let Some(Active { side, memory, features, call, log, .. }) = active else {
             drop(state);
             self.counters.drops().count(TransmitDrop::NotConnected, before as u64);
             burst.clear();
@@ -298,8 +317,9 @@ impl TransmitQueue for RingTransmit {
         };
         let mut addresses = memory.addresses();
         let result = with_side!(side, side => {
-            let result = self.filler.send(burst, side, agreed, &mut addresses, &self.counters);
-            tell(side, call.as_ref());
+            let target = Target { agreed, log: log.as_ref() };
+            let result = self.filler.send(burst, side, target, &mut addresses, &self.counters);
+            tell(side, call.as_ref(), log.as_ref());
             result
         });
         if let Err(broken) = result {

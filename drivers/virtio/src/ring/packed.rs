@@ -54,7 +54,7 @@ impl Suppression {
 }
 
 /// A place in the ring, and in which turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
     /// The descriptor.
     pub slot: u16,

@@ -5,21 +5,24 @@
 use crate::connection::control::{Refusal, Session};
 use crate::connection::inbound::Message;
 use crate::connection::outgoing::Outgoing;
-use crate::features::{self, EVENT_INDEX, PACKED, PROTOCOL_FEATURES, protocol};
+use crate::features::{self, LOG_ALL, PACKED, PROTOCOL_FEATURES, protocol};
+use crate::log::{DirtyLog, RingLog};
 use crate::memory::{GuestMemory, MAXIMUM_SLOTS};
-use crate::protocol::{MemoryRegion, Reply, Request, RingAddresses, RingDescriptor, RingState};
-use crate::queue::device::{PackedDevice, SplitDevice};
-use crate::queue::ring::{Active, AnySide, Ring};
-use crate::ring::{LONGEST, packed, split};
+use crate::protocol::{Log, MemoryRegion, Reply, Request, RingAddresses, RingDescriptor, RingState};
+use crate::queue::ring::{Active, Ring};
+use crate::ring::LONGEST;
+use crate::vhost::device::{Resumption, device, written_parts};
+use crate::vhost::inflight::InflightMemory;
 use rustix::fd::OwnedFd;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_driver_common::peer::{Event, Extent, PeerMapping};
 
 /// Protocol features that are there.
 const PROTOCOL: u64 = protocol::MULTIQUEUE
+    | protocol::LOG_MEMORY
     | protocol::REPLY_ACK
     | protocol::MTU
+    | protocol::INFLIGHT
     | protocol::RESET_DEVICE
     | protocol::MEMORY_SLOTS
     | protocol::STATUS;
@@ -34,6 +37,15 @@ struct Setting {
     is_started: bool,
     is_enabled: bool,
     call: Option<Event>,
+    /// It was started by this connection. Before, another back end may have been killed.
+    was_started: bool,
+}
+
+impl Setting {
+    /// As it is when the ring was stopped: what was said of it holds no longer.
+    fn stopped(&self) -> Self {
+        Self { is_enabled: self.is_enabled, was_started: self.was_started, ..Self::default() }
+    }
 }
 
 /// A connection with a front end.
@@ -45,8 +57,13 @@ pub(super) struct DeviceSession {
     protocol_features: u64,
     memory: Arc<GuestMemory>,
     status: u64,
+    log: Option<Arc<DirtyLog>>,
+    inflight: Option<InflightMemory>,
     alarm: Event,
 }
+
+/// An answer, and a file that goes with it.
+type Answer = (Reply, Option<OwnedFd>);
 
 impl DeviceSession {
     /// `rings` are those that the lanes have: of each pair first the driver's receive ring.
@@ -55,11 +72,13 @@ impl DeviceSession {
         Self {
             rings,
             settings,
-            offered: offered | PROTOCOL_FEATURES,
+            offered: offered | PROTOCOL_FEATURES | LOG_ALL,
             features: 0,
             protocol_features: 0,
             memory: Arc::default(),
             status: 0,
+            log: None,
+            inflight: None,
             alarm,
         }
     }
@@ -97,7 +116,7 @@ impl DeviceSession {
                 self.stop(number);
                 let setting = &mut self.settings[number];
                 let value = setting.base;
-                *setting = Setting { is_enabled: setting.is_enabled, ..Setting::default() };
+                *setting = setting.stopped();
                 self.set_kick(number, None)?;
                 return Ok(Some(Reply::Ring(RingState { index, value })));
             }
@@ -148,15 +167,48 @@ impl DeviceSession {
             | Request::RemoveMemoryRegion(_) => return self.obey_about_memory(request, &descriptors),
             // The MTU is the driver's affair; who owns the session is known.
             Request::SetOwner | Request::SetMtu(_) => {}
-            Request::SetLogBase(_)
-            | Request::SetLogDescriptor
-            | Request::SendRarp(_)
-            | Request::GetInflight(_)
-            | Request::SetInflight(_) => {
+            Request::SetLogBase(log) => {
+                self.set_log(log, &descriptors)?;
+                return Ok(Some(Reply::Number(0)));
+            }
+            // Front ends look when they want to.
+            Request::SetLogDescriptor => {}
+            Request::SetInflight(inflight) => {
+                let file = descriptors.first().ok_or("notes of buffers without a file")?;
+                let is_packed = self.features & PACKED != 0;
+                self.inflight = Some(InflightMemory::new(inflight, file, is_packed, &self.alarm)?);
+            }
+            Request::SendRarp(_) | Request::GetInflight(_) => {
                 return Err(format!("message {}, which was not offered", request.number()));
             }
         }
         Ok(None)
+    }
+
+    /// Does what is said, and answers.
+    fn answer(&mut self, request: &Request, descriptors: Vec<OwnedFd>) -> Result<Option<Answer>, Refusal> {
+        if let Request::GetInflight(wanted) = *request {
+            let (inflight, file) = InflightMemory::make(wanted, self.features & PACKED != 0)?;
+            return Ok(Some((Reply::Inflight(inflight), Some(file))));
+        }
+        Ok(self.obey(request, descriptors)?.map(|reply| (reply, None)))
+    }
+
+    /// From now on it is logged what is written, if [`LOG_ALL`] says so.
+    fn set_log(&mut self, Log { length, offset }: Log, files: &[OwnedFd]) -> Result<(), Refusal> {
+        let file = files.first().ok_or("a log without a file")?;
+        let mapping = PeerMapping::new(file, Extent { offset, length }, false, &self.alarm)
+            .map_err(|error| format!("a log of {error}"))?;
+        self.log = Some(Arc::new(DirtyLog::new(mapping)));
+        self.check_log()?;
+        self.restart_all()
+    }
+
+    fn check_log(&self) -> Result<(), Refusal> {
+        if self.log.as_ref().is_none_or(|log| log.covers(self.memory.end())) {
+            return Ok(());
+        }
+        Err("the log of written pages is shorter than the memory".to_owned())
     }
 
     fn obey_about_memory(&mut self, request: &Request, files: &[OwnedFd]) -> Result<Option<Reply>, Refusal> {
@@ -179,6 +231,7 @@ impl DeviceSession {
             _ => return Ok(Some(Reply::Number(MAXIMUM_SLOTS as u64))),
         }
         self.memory = Arc::new(memory);
+        self.check_log()?;
         self.restart_all()?;
         Ok(None)
     }
@@ -248,15 +301,30 @@ impl DeviceSession {
         let Some(addresses) = setting.addresses.filter(|_| setting.is_started && setting.size > 0) else {
             return Ok(());
         };
-        let side = device(&self.memory, self.features, setting, addresses)
+        let resumption = Resumption {
+            base: setting.base,
+            is_first: !setting.was_started,
+            notes: self.inflight.as_ref().map(|inflight| (inflight, number)),
+        };
+        // At most 2^15.
+        let size = setting.size as u16;
+        let side = device(&self.memory, self.features, size, addresses, resumption)
             .map_err(|what| format!("ring {number}: {what}"))?;
+        let log = self.log.as_ref().filter(|_| self.features & LOG_ALL != 0).map(|log| {
+            let parts = written_parts(&self.memory, self.features, size, addresses);
+            RingLog::new(Arc::clone(log), parts)
+        });
+        // The device has said already when it wants to be told.
+        log.iter().for_each(RingLog::ring);
         let active = Active {
             side,
             memory: Arc::clone(&self.memory),
             features: self.features,
             is_enabled: setting.is_enabled,
             call: setting.call.clone(),
+            log,
         };
+        self.settings[number].was_started = true;
         self.rings[number].change(|place| *place = Some(active));
         Ok(())
     }
@@ -265,7 +333,7 @@ impl DeviceSession {
     fn reset(&mut self) {
         for (ring, setting) in self.rings.iter().zip(&mut self.settings) {
             ring.reset();
-            *setting = Setting { is_enabled: setting.is_enabled, ..Setting::default() };
+            *setting = setting.stopped();
         }
     }
 }
@@ -278,6 +346,10 @@ impl Session for DeviceSession {
 
     fn broken(&self) -> Option<&'static str> {
         let lost = self.memory.is_lost().then_some("the front end has cut its memory short");
+        let is_log_lost = self.log.as_ref().is_some_and(|log| log.is_lost());
+        let lost = lost.or_else(|| is_log_lost.then_some("the front end has cut its log short"));
+        let are_notes_lost = self.inflight.as_ref().is_some_and(InflightMemory::is_lost);
+        let lost = lost.or_else(|| are_notes_lost.then_some("the front end has cut its notes short"));
         lost.or_else(|| self.rings.iter().find_map(|ring| ring.broken()))
     }
 
@@ -288,11 +360,11 @@ impl Session for DeviceSession {
         }
         let request = Request::decode(header.request, &payload).map_err(|error| error.to_string())?;
         check_descriptors(&request, descriptors.len())?;
-        let reply = self.obey(&request, descriptors)?;
+        let answer = self.answer(&request, descriptors)?;
         let wants_ack = header.needs_reply && self.protocol_features & protocol::REPLY_ACK != 0;
-        let reply = reply.or_else(|| wants_ack.then_some(Reply::Number(0)));
-        let answer = |reply: Reply| Outgoing { bytes: reply.encode(header.request), file: None };
-        Ok(reply.map(answer).into_iter().collect())
+        let answer = answer.or_else(|| wants_ack.then_some((Reply::Number(0), None)));
+        let outgoing = |(reply, file): Answer| Outgoing { bytes: reply.encode(header.request), file };
+        Ok(answer.map(outgoing).into_iter().collect())
     }
 }
 
@@ -330,50 +402,6 @@ fn check_descriptors(request: &Request, count: usize) -> Result<(), Refusal> {
 fn event(ring: RingDescriptor, descriptor: Option<OwnedFd>) -> Result<Option<Event>, Refusal> {
     let event = descriptor.map(Event::of_peer).transpose();
     event.map_err(|error| format!("ring {}: {error}", ring.index))
-}
-
-/// The device's side of a ring.
-fn device(
-    memory: &GuestMemory,
-    features: u64,
-    setting: &Setting,
-    addresses: RingAddresses,
-) -> Result<AnySide, &'static str> {
-    // At most 2^15.
-    let size = setting.size as u16;
-    let part = |address: u64, bytes: usize, alignment: usize| -> Result<NonNull<u8>, &'static str> {
-        let place = memory.user(address, bytes).ok_or("a part of it is outside the memory")?;
-        let is_aligned = place.addr().get().is_multiple_of(alignment);
-        is_aligned.then_some(place).ok_or("a part of it is at an odd address")
-    };
-    let RingAddresses { descriptors, available, used, .. } = addresses;
-    let event_index = features & EVENT_INDEX != 0;
-    if features & PACKED != 0 {
-        let parts = packed::Parts {
-            descriptors: part(descriptors, packed::descriptors_bytes(size), packed::DESCRIPTORS_ALIGNMENT)?,
-            driver: part(available, packed::SUPPRESSION_BYTES, packed::SUPPRESSION_ALIGNMENT)?,
-            device: part(used, packed::SUPPRESSION_BYTES, packed::SUPPRESSION_ALIGNMENT)?,
-        };
-        // SAFETY: the parts are mapped and aligned, by `part`, for as long as the memory is held, as `Active` does; the size was checked when it was
-        // said. Descriptors may point at the ring itself: what is there is then copied, or overwritten by whole packets, as the other
-        // side could do as well.
-        let ring = unsafe { packed::PackedRing::new(parts, size) };
-        PackedDevice::new(ring, setting.base, event_index)
-            .map(AnySide::PackedDevice)
-            .ok_or("it is to go on at a place that it doesn't have")
-    } else {
-        if !size.is_power_of_two() {
-            return Err("its size is no power of two");
-        }
-        let parts = split::Parts {
-            descriptors: part(descriptors, split::descriptors_bytes(size), split::DESCRIPTORS_ALIGNMENT)?,
-            available: part(available, split::available_bytes(size), split::AVAILABLE_ALIGNMENT)?,
-            used: part(used, split::used_bytes(size), split::USED_ALIGNMENT)?,
-        };
-        // SAFETY: as above.
-        let ring = unsafe { split::SplitRing::new(parts, size) };
-        Ok(AnySide::SplitDevice(SplitDevice::new(ring, event_index)))
-    }
 }
 
 /// What is offered to a driver.

@@ -135,6 +135,8 @@ impl DriverSession {
                 features: self.features,
                 is_enabled: true,
                 call: Some(kick),
+                // The memory is ours: nobody migrates it.
+                log: None,
             });
         });
         let index = number as u32;

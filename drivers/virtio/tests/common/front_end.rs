@@ -3,11 +3,11 @@
 use super::{connected, until};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use std::fs::File;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -106,6 +106,21 @@ impl FrontEnd {
         let mut payload = vec![0; length];
         let (count, _) = rustix::net::recv(&self.socket, &mut payload[..], RecvFlags::WAITALL).ok()?;
         (count == length).then_some(payload)
+    }
+
+    /// The payload of an answer, and the file that came with it.
+    pub(crate) fn hear_with_file(&self) -> (Vec<u8>, Option<OwnedFd>) {
+        let mut bytes = [0; 512];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let received =
+            rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC).unwrap();
+        let file = ancillary.drain().find_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        });
+        (bytes[12..received.bytes].to_vec(), file)
     }
 
     pub(crate) fn ask(&self, request: &Request) -> u64 {
