@@ -1,20 +1,18 @@
 //! A virtual machine behind a vhost port, and a host behind a TAP device, as neighbours.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use warmlane_system_tests::{GUEST_PORT, LONG, Machine, SHORT, iperf};
+use warmlane_system_tests::{GUEST_PORT, LONG, Machine, OBEY, OBEY_MODULE, SHORT, iperf};
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::{Report, requirements};
 
 const PROGRAMS: [&str; 5] = ["ip", "ping", "iperf3", "ethtool", "qemu-system-x86_64"];
-
-/// The machine's third serial port takes commands.
-const COMMANDS: &str = "/dev/ttyS2";
 
 /// What the machine does: it is a host with an iperf3 server, and does what it is told.
 fn script() -> String {
@@ -24,13 +22,20 @@ fn script() -> String {
          ip route add default via 198.51.100.1\n\
          echo {UP} >{GUEST_PORT}\n\
          while :; do iperf3 --server --one-off; done >/dev/null 2>&1 &\n\
-         while read -r line; do eval \"$line\"; echo \"{STATUS} $?\"; done <{COMMANDS} >{COMMANDS} 2>&1"
+         {OBEY}"
     )
 }
 
-/// What it says when it is there, and when it has done what it was told.
+/// The machine's socket.
+const HERE: &str = "vm.sock";
+
+/// The hypervisor's socket for commands.
+fn monitor_of(socket: &str) -> String {
+    format!("{socket}.monitor")
+}
+
+/// What it says when it is there.
 const UP: &str = "guest is up";
-const STATUS: &str = "status";
 
 fn config(socket: &Path) -> String {
     format!(
@@ -74,82 +79,108 @@ impl Lab {
         if !requirements::namespaces_and(&PROGRAMS) {
             return None;
         }
-        let machine = Machine::new("virtio_pci virtio_net", &["iperf3", "ethtool"], &[], &script())?;
+        let modules = format!("virtio_pci virtio_net {OBEY_MODULE}");
+        let machine = Machine::new(&modules, &["iperf3", "ethtool"], &[], &script())?;
         let directory = tempfile::tempdir().expect("a temporary directory");
         Some(Self { west: Namespace::new("west"), machine, directory })
     }
 
     fn forward(&self) -> Process {
-        let path = self.directory.path().join("router.toml");
-        fs::write(&path, config(&self.directory.path().join("vm.sock"))).expect("a writable directory");
-        let mut command = self.west.command(warmlane());
+        self.forward_in(&self.west, HERE)
+    }
+
+    /// In a namespace, with a host there, and a machine at `socket`.
+    fn forward_in(&self, namespace: &Namespace, socket: &str) -> Process {
+        let path = self.directory.path().join(format!("{socket}.toml"));
+        fs::write(&path, config(&self.directory.path().join(socket))).expect("a writable directory");
+        let mut command = namespace.command(warmlane());
         command.arg("forward").arg("--config").arg(&path).arg("--json");
         let mut process = Process::spawn(&mut command);
-        self.west.wait_for_interface("w0", &mut process);
+        namespace.wait_for_interface("w0", &mut process);
         process.wait_for("note: port 'west'", SHORT);
         for line in [
             "link set w0 address 02:00:00:00:00:02 up",
             "address add 192.0.2.2/24 dev w0",
             "route add default via 192.0.2.1",
         ] {
-            self.west.ip(line);
+            namespace.ip(line);
         }
         process
     }
 
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
     /// Boots the machine, with these properties of its network card.
     fn boot(&self, properties: &str) -> Process {
-        let at = |name: &str| self.directory.path().join(name).display().to_string();
-        let mut command = self.machine.command(512);
-        command.args(["-serial", &format!("unix:{},server=on,wait=off", at("commands"))]);
-        command.args(["-object", "memory-backend-memfd,id=m,size=512M,share=on", "-numa", "node,memdev=m"]);
-        command.args(["-chardev", &format!("socket,id=c,path={},reconnect=1", at("vm.sock"))]);
-        command.args(["-netdev", "vhost-user,id=n,chardev=c"]);
-        // Without KVM, QEMU 7.2 falls over its own interrupts when it has vectors.
-        command.args(["-device", &format!("virtio-net-pci,netdev=n,mac=02:00:00:00:00:03,romfile=,disable-legacy=on,vectors=0,{properties}")]);
-        command.args(["-monitor", &format!("unix:{},server=on,wait=off", at("monitor"))]);
-        let mut process = Process::spawn(&mut command);
+        let mut process = Process::spawn(&mut self.hypervisor(properties, HERE));
         process.wait_for(UP, LONG);
         process
     }
 
-    fn socket(&self, name: &str) -> UnixStream {
-        UnixStream::connect(self.directory.path().join(name)).expect("the machine has this socket")
+    /// The machine's hypervisor, with a network card behind `socket`.
+    fn hypervisor(&self, properties: &str, socket: &str) -> Command {
+        let at = |name: &str| self.path(name).display().to_string();
+        let mut command = self.machine.command(512);
+        self.machine.add_commands(&mut command);
+        command.args(["-object", "memory-backend-memfd,id=m,size=512M,share=on", "-numa", "node,memdev=m"]);
+        command.args(["-chardev", &format!("socket,id=c,path={},reconnect=1", at(socket))]);
+        command.args(["-netdev", "vhost-user,id=n,chardev=c"]);
+        // Without KVM, QEMU 7.2 falls over its own interrupts when it has vectors.
+        command.args(["-device", &format!("virtio-net-pci,netdev=n,mac=02:00:00:00:00:03,romfile=,disable-legacy=on,vectors=0,{properties}")]);
+        command.args(["-monitor", &format!("unix:{},server=on,wait=off", at(&monitor_of(socket)))]);
+        command
     }
 
-    /// Has the machine do something.
-    fn tell(&self, line: &str) {
-        let mut socket = self.socket("commands");
-        socket.set_read_timeout(Some(SHORT)).expect("it is no zero");
-        writeln!(socket, "{line}").expect("it listens");
-        let said = BufReader::new(&socket).lines().map(|line| line.expect("it answers"));
-        let end = said.inspect(|line| eprintln!("{line}")).find(|line| line.starts_with(STATUS));
-        assert_eq!(end.as_deref().map(str::trim), Some("status 0"), "{line}");
+    /// Says something to the hypervisor at `socket`, and returns its answer. The connection stays open meanwhile: a monitor forgets what it has not read by the
+    /// time that nobody is there any more.
+    fn monitor(&self, socket: &str, line: &str) -> String {
+        let path = self.path(&monitor_of(socket));
+        let monitor = UnixStream::connect(path).expect("the machine has this socket");
+        monitor.set_read_timeout(Some(LONG)).expect("it is no zero");
+        let hear = || {
+            let mut said = String::new();
+            while !said.contains("(qemu)") {
+                let mut bytes = [0; 4096];
+                let count = (&monitor).read(&mut bytes).expect("the monitor answers");
+                assert!(count > 0, "{said}");
+                said += &String::from_utf8_lossy(&bytes[..count]);
+            }
+            said
+        };
+        hear();
+        writeln!(&monitor, "{line}").expect("it listens");
+        hear()
     }
 
     /// Presses the machine's reset button, and waits until it is up again.
     fn reset(&self, machine: &Process) {
         let before = machine.output().matches(UP).count();
-        // It stays open: a monitor forgets what it has not read by the time that nobody is there any more.
-        let mut monitor = self.socket("monitor");
-        monitor.write_all(b"system_reset\n").expect("it listens");
+        self.monitor(HERE, "system_reset");
         until("it is up again", || machine.output().matches(UP).count() > before);
     }
 
     fn check_ping(&self) {
-        self.west.run("ping -n -c 5 -i 0.2 -W 60 -w 120 198.51.100.2").expect_success("ping");
-        self.west
-            .run("ping -n -c 2 -i 0.2 -W 60 -w 120 -s 1400 -M do 198.51.100.2")
-            .expect_success("ping -s 1400");
+        check_ping_from(&self.west);
     }
 
-    /// TCP in both directions, so much that each packet of it has gone round the rings.
     fn check_streams(&self) {
-        for direction in ["", "--reverse"] {
-            let result = iperf(&self.west, &format!("--client 198.51.100.2 --bytes 30M {direction}"));
-            let bytes = result.pointer("/end/sum_received/bytes").and_then(serde_json::Value::as_f64);
-            assert!(bytes.is_some_and(|bytes| bytes > 25e6), "{direction}: {result:#}");
-        }
+        check_streams_from(&self.west);
+    }
+}
+
+fn check_ping_from(host: &Namespace) {
+    host.run("ping -n -c 5 -i 0.2 -W 60 -w 120 198.51.100.2").expect_success("ping");
+    host.run("ping -n -c 2 -i 0.2 -W 60 -w 120 -s 1400 -M do 198.51.100.2").expect_success("ping -s 1400");
+}
+
+/// TCP in both directions, so much that each packet of it has gone round the rings.
+fn check_streams_from(host: &Namespace) {
+    for direction in ["", "--reverse"] {
+        let result = iperf(host, &format!("--client 198.51.100.2 --bytes 30M {direction}"));
+        let bytes = result.pointer("/end/sum_received/bytes").and_then(serde_json::Value::as_f64);
+        assert!(bytes.is_some_and(|bytes| bytes > 25e6), "{direction}: {result:#}");
     }
 }
 
@@ -183,10 +214,10 @@ fn machines_with_split_rings_come_and_go() {
     check_lengths(&report, "transmitted", true);
 
     let process = lab.forward();
-    lab.tell("ethtool -K eth0 tx off tso off gso off");
+    lab.machine.tell("ethtool -K eth0 tx off tso off gso off");
     lab.check_ping();
     lab.check_streams();
-    lab.tell("ethtool -K eth0 tx on tso on gso on");
+    lab.machine.tell("ethtool -K eth0 tx on tso on gso on");
     let report = finish(process);
     check_lengths(&report, "received", false);
     check_lengths(&report, "transmitted", true);
@@ -207,7 +238,7 @@ fn machines_with_split_rings_come_and_go() {
     finish(process);
 }
 
-/// The machine boots again, and is killed, and another one comes. It can't go on with another one of us: where that would have to go on in a packed ring only we know.
+/// We are killed and come back, while the machine only knows that its rings once began; the machine boots again, and is killed, and another one comes.
 #[test]
 fn machines_with_packed_rings_come_and_go() {
     let Some(lab) = Lab::new() else { return };
@@ -215,14 +246,19 @@ fn machines_with_packed_rings_come_and_go() {
     let machine = lab.boot("packed=on");
     lab.check_ping();
     lab.check_streams();
+    process.signal("KILL");
+    drop(process.finish(SHORT));
+    let process = lab.forward();
+    lab.check_ping();
+    lab.check_streams();
     lab.reset(&machine);
     lab.check_streams();
     machine.signal("KILL");
     drop(machine.finish(SHORT));
     let _machine = lab.boot("packed=on");
-    lab.tell("ethtool -K eth0 tx off tso off gso off");
+    lab.machine.tell("ethtool -K eth0 tx off tso off gso off");
     lab.check_streams();
-    lab.tell("ethtool -K eth0 tx on tso on gso on");
+    lab.machine.tell("ethtool -K eth0 tx on tso on gso on");
     lab.check_streams();
     let report = finish(process);
     check_lengths(&report, "received", true);

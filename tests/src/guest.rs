@@ -4,7 +4,9 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use std::time::Duration;
 use warmlane_testkit::process::{COMMAND_VARIABLE, Finished, Process, warmlane};
 use warmlane_testkit::requirements;
 
-use crate::command::SHORT;
+use crate::command::{LONG, SHORT};
 use crate::router_lab::PROGRAMS as ROUTER_PROGRAMS;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -21,13 +23,29 @@ const QEMU: &str = "qemu-system-x86_64";
 const MAKERS: [&str; 5] = [QEMU, "modprobe", "ldd", "strip", "cpio"];
 
 /// What its start needs inside, besides what the tests run.
-const BASICS: [&str; 7] = ["bash", "mount", "mkdir", "insmod", "ip", "kill", "cat"];
+const BASICS: [&str; 8] = ["bash", "mount", "mkdir", "insmod", "ip", "kill", "cat", "sleep"];
 
 /// What it says last.
 const END: &str = "guest ended with";
 
 /// The port of what is said inside. One of its own: on the console the kernel's messages get in between.
 pub const PORT: &str = "/dev/ttyS1";
+
+/// The module that [`OBEY`] needs, besides that of virtio devices.
+pub const OBEY_MODULE: &str = "virtio_console";
+
+/// The last of what a machine's start does, if it has [`Machine::add_commands`]: it does what [`Machine::tell`] says. Nothing of that can get lost, as on a serial
+/// port, which forgets what came before it was opened: a port of virtio leaves it with the emulator until somebody reads. It can be opened but once, and while
+/// nobody is at its other end it reads as if it were at its end.
+pub const OBEY: &str = "exec 3<>/dev/vport0p1\n\
+     while :; do\n\
+         if read -r line <&3; then\n\
+             eval \"$line\" >&3 2>&1\n\
+             echo \"status $?\" >&3\n\
+         else\n\
+             sleep 0.2\n\
+         fi\n\
+     done";
 
 /// How long it may take: it is emulated, on a machine that may be busy.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -91,7 +109,7 @@ impl Machine {
              ip link set lo up\n\
              {load}\
              {script}\n\
-             while :; do read -t 1 <>/dev/zero; done\n"
+             while :; do sleep 1; done\n"
         );
         fs::write(root.join("init"), start).expect("a writable directory");
         fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755)).expect("our own");
@@ -124,6 +142,43 @@ impl Machine {
         command.arg("-initrd").arg(self.directory.path().join("disk"));
         command.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]);
         command
+    }
+
+    fn command_socket(&self) -> PathBuf {
+        self.directory.path().join("commands")
+    }
+
+    /// Gives it the port that it takes commands by.
+    pub fn add_commands(&self, command: &mut Command) {
+        let socket = self.command_socket();
+        command
+            .arg("-chardev")
+            .arg(format!("socket,id=commands,path={},server=on,wait=off", socket.display()));
+        // Without KVM, QEMU 7.2 falls over its own interrupts when a device has vectors.
+        command.args(["-device", "virtio-serial-pci,vectors=0,disable-legacy=on"]);
+        command.args(["-device", "virtserialport,chardev=commands"]);
+    }
+
+    /// Has it do something in its shell, and returns what that said. It may still be booting.
+    ///
+    /// # Panics
+    /// If it fails.
+    #[track_caller]
+    pub fn tell(&self, line: &str) -> String {
+        let mut socket = UnixStream::connect(self.command_socket()).expect("a machine with commands");
+        socket.set_read_timeout(Some(LONG)).expect("it is no zero");
+        writeln!(socket, "{line}").expect("it listens");
+        let mut said = String::new();
+        for answer in BufReader::new(&socket).lines() {
+            let answer = answer.expect("it answers");
+            if let Some(status) = answer.strip_prefix("status ") {
+                assert_eq!(status, "0", "{line}: {said}");
+                break;
+            }
+            said += &answer;
+            said.push('\n');
+        }
+        said
     }
 }
 

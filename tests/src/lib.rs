@@ -15,7 +15,7 @@ pub mod turn;
 
 pub use command::{LONG, SHORT, as_nobody_with, assert_misused, assert_refused, forward};
 pub use flood::Flood;
-pub use guest::{Machine, PORT as GUEST_PORT, check_in_a_guest};
+pub use guest::{Machine, OBEY, OBEY_MODULE, PORT as GUEST_PORT, check_in_a_guest};
 pub use iperf::iperf;
 pub use lab::{Driver, Lab, PROGRAMS};
 pub use router_lab::RouterLab;
