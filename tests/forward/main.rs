@@ -29,6 +29,7 @@ macro_rules! hosts_over {
 }
 
 mod errors;
+mod kinds;
 mod namespaces;
 mod offloads;
 mod pcap;

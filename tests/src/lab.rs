@@ -21,6 +21,7 @@ use warmlane_testkit::{Report, requirements};
 
 use crate::command::{SHORT, assert_refused, forward};
 use crate::iperf::iperf;
+use crate::wire::check_wire;
 
 /// The programs that the lab runs.
 pub const PROGRAMS: [&str; 6] = ["ip", "sysctl", "ping", "traceroute", "iperf3", "ethtool"];
@@ -239,36 +240,8 @@ impl Lab {
     /// # Panics
     /// If not.
     pub fn check_wire(&self) {
-        let capture = self.directory.path().join("east.pcapng");
-        let capture = capture.to_str().expect("a path in UTF-8");
-        let mut server = self.east.spawn("iperf3 --server --forceflush");
-        server.wait_for("Server listening", SHORT);
-        // Only what the router sends.
-        let mut tshark = self
-            .east
-            .spawn(&format!("tshark -i e0 -B 32 -w {capture} src host 192.0.2.2 or src host 2001:db8:1::2"));
-        tshark.wait_for("Capture started", SHORT);
-        for address in [EAST, EAST_IPV6] {
-            let result = iperf(&self.west, &format!("--client {address} --bytes 3M"));
-            assert!(number(&result, "/end/sum_received/bytes") > 1e6, "{result:#}");
-        }
-        tshark.interrupt();
-        tshark.finish(SHORT).expect_success("tshark");
-        let fields = "-o ip.check_checksum:TRUE -o tcp.check_checksum:TRUE -T fields -e frame.len -e ip.checksum.status \
-                      -e tcp.checksum.status";
-        let read = self.east.run(&format!("tshark -r {capture} {fields} -Y tcp"));
-        let (mut full, mut frames) = (0, 0);
-        for line in read.expect_success("tshark").lines().filter(|line| line.contains('\t')) {
-            let columns: Vec<_> = line.split('\t').collect();
-            let length: usize = columns[0].parse().expect("a length");
-            assert!(length <= 1514, "{line}");
-            // Over IPv6 there is no checksum of the header.
-            assert!(["1", ""].contains(&columns[1]) && columns[2] == "1", "{line}");
-            full += usize::from(length == 1514);
-            frames += 1;
-        }
-        // The transfers take 2,173 full frames each; on a busy machine the capture misses some.
-        assert!(full > 1_000, "{full} full frames of {frames}");
+        let ways = [("192.0.2.2", EAST), ("2001:db8:1::2", EAST_IPV6)];
+        check_wire(&self.west, (&self.east, "e0"), &ways);
     }
 
     /// TCP of both families goes through, west to east.

@@ -12,6 +12,7 @@ mod lab;
 mod router_lab;
 pub mod talk;
 pub mod turn;
+mod wire;
 
 pub use command::{LONG, SHORT, as_nobody_with, assert_misused, assert_refused, forward};
 pub use flood::Flood;
@@ -19,3 +20,4 @@ pub use guest::{Machine, OBEY, OBEY_MODULE, PORT as GUEST_PORT, check_in_a_guest
 pub use iperf::iperf;
 pub use lab::{Driver, Lab, PROGRAMS};
 pub use router_lab::RouterLab;
+pub use wire::check_wire;

@@ -1,0 +1,46 @@
+//! What hosts send each other, as it is on the wire.
+
+use warmlane_testkit::namespace::Namespace;
+
+use crate::command::SHORT;
+use crate::iperf::iperf;
+
+/// TCP streams from one host to the other, by each of `ways` (source and destination), and what arrives at the other's interface: frames of a
+/// link's length, and tshark finds all checksums right.
+///
+/// # Panics
+/// If that isn't so.
+pub fn check_wire(from: &Namespace, (to, interface): (&Namespace, &str), ways: &[(&str, &str)]) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let capture = directory.path().join("wire.pcapng");
+    let capture = capture.to_str().expect("a path in UTF-8");
+    let mut server = to.spawn("iperf3 --server --forceflush");
+    server.wait_for("Server listening", SHORT);
+    // Only what comes from there.
+    let sources: Vec<_> = ways.iter().map(|(source, _)| format!("src host {source}")).collect();
+    let line = format!("tshark -i {interface} -B 32 -w {capture} {}", sources.join(" or "));
+    let mut tshark = to.spawn(&line);
+    tshark.wait_for("Capture started", SHORT);
+    for (_, address) in ways {
+        let result = iperf(from, &format!("--client {address} --bytes 3M"));
+        let bytes = result.pointer("/end/sum_received/bytes").and_then(serde_json::Value::as_f64);
+        assert!(bytes.is_some_and(|bytes| bytes > 1e6), "{result:#}");
+    }
+    tshark.interrupt();
+    tshark.finish(SHORT).expect_success("tshark");
+    let fields = "-o ip.check_checksum:TRUE -o tcp.check_checksum:TRUE -T fields -e frame.len -e ip.checksum.status \
+                  -e tcp.checksum.status";
+    let read = to.run(&format!("tshark -r {capture} {fields} -Y tcp"));
+    let (mut full, mut frames) = (0, 0);
+    for line in read.expect_success("tshark").lines().filter(|line| line.contains('\t')) {
+        let columns: Vec<_> = line.split('\t').collect();
+        let length: usize = columns[0].parse().expect("a length");
+        assert!(length <= 1514, "{line}");
+        // Over IPv6 there is no checksum of the header.
+        assert!(["1", ""].contains(&columns[1]) && columns[2] == "1", "{line}");
+        full += usize::from(length == 1514);
+        frames += 1;
+    }
+    // Each transfer takes 2,173 full frames; on a busy machine the capture misses some.
+    assert!(full > 500 * ways.len(), "{full} full frames of {frames}");
+}
