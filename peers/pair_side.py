@@ -4,6 +4,7 @@
     pair_side.py LINK SENDER RECEIVER BYTES CPU SECOND_CPU CYCLES_A_SECOND PAGES WARMLANE
 
 SENDER has SECOND_CPU, RECEIVER has CPU. Each is warmlane (`warmlane bench port-send` and `port-receive`) or testpmd (txonly and rxonly).
+testpmd-vectorized is one whose driver of virtio rings looks at descriptors by vectors.
 LINK says what joins them:
 
     memif          RECEIVER is the server of a memif socket, SENDER its client; warmlane-zero-copy is one whose packets stay in its own pool
@@ -96,8 +97,13 @@ class Warmlane(Program):
 
 class Testpmd(Program):
     def __init__(self, cpu, mode, device, pages, length):
+        vectors = []
+        if "vectorized=1" in device:
+            # Else it quietly does without for packed rings.
+            vectors = ["--force-max-simd-bitwidth=512"]
         # Its main thread only waits for commands.
         arguments = ["stdbuf", "-oL", "dpdk-testpmd", f"--lcores=(0,1)@{cpu}", "-m", "128", "--no-pci", "--no-telemetry"]
+        arguments += vectors
         if device.startswith("net_virtio_user"):
             # Else its memory has more files than it can pass.
             arguments += ["--single-file-segments"]
@@ -153,6 +159,11 @@ THEIRS = {
     "driver": "net_virtio_user0,path={socket},queue_size=256",
     "driver-packed": "net_virtio_user0,path={socket},queue_size=256,packed_vq=1",
 }
+# What testpmd's driver needs to look at descriptors by vectors, where it can: not at all with in-order use of split rings.
+VECTORIZED = {
+    "driver": ",in_order=0,mrg_rxbuf=0,vectorized=1",
+    "driver-packed": ",in_order=1,mrg_rxbuf=0,vectorized=1",
+}
 
 
 def ends(link):
@@ -184,7 +195,8 @@ def main():
         kind, _, copies = name.partition("-")
         if kind == "warmlane":
             return Warmlane(cpu, warmlane, bench, OURS[end].format(socket=socket, copies=copies or "copy"), length)
-        return Testpmd(cpu, mode, THEIRS[end].format(socket=socket), pages, length)
+        vectorized = VECTORIZED.get(end, "") if copies == "vectorized" else ""
+        return Testpmd(cpu, mode, THEIRS[end].format(socket=socket) + vectorized, pages, length)
 
     ways = [("port-send", "txonly"), ("port-receive", "rxonly")]
     if link.startswith("pvp"):

@@ -149,7 +149,8 @@ impl Setting {
         let warmlane = self.ours()?;
         // One pair runs at a time, but all are there.
         let pages = Pages::provide(PAIR_BYTES * (1 + others.len() as u64));
-        let needs_dpdk = |pair: Pair| [pair.sender, pair.receiver].contains(&"testpmd");
+        let needs_dpdk =
+            |pair: Pair| [pair.sender, pair.receiver].iter().any(|side| side.starts_with("testpmd"));
         let clock = Clock::calibrated().cycles_per_second();
         let kind = if pages.huge() { "huge" } else { "normal" };
         let start = |pair: Pair| {

@@ -12,6 +12,8 @@ const BOUND: &str = "of each packet the line of its headers, with the header of 
 const BOUND_LONG: &str = "as for vhost; and 23 more lines of each packet that was copied: the reader fetches them from the writer's cache";
 const BOUND_ROUND: &str = "twice that of vhost: each packet goes to the guest's program and back";
 
+const BOUND_ROUND_LONG: &str = "as for pvp; and twice 23 more lines of each packet that was copied";
+
 /// Programs on either side of a link.
 const fn pair(link: &'static str, sender: &'static str, receiver: &'static str) -> Pair {
     Pair { link, sender, receiver }
@@ -19,17 +21,23 @@ const fn pair(link: &'static str, sender: &'static str, receiver: &'static str) 
 
 const OURS: &str = "warmlane";
 const THEIRS: &str = "testpmd";
+const VECTORIZED: &str = "testpmd-vectorized";
 
 /// Both of theirs, over the same link.
 const fn theirs(link: &'static str) -> (&'static str, Pair) {
     ("testpmd to testpmd", pair(link, THEIRS, THEIRS))
 }
 
+/// Theirs whose driver looks at descriptors by vectors, which it does without mergeable buffers only. Which of the two is faster depends on the machine.
+const fn vectorized(link: &'static str) -> (&'static str, Pair) {
+    ("testpmd to testpmd, vectorized", pair(link, VECTORIZED, VECTORIZED))
+}
+
 /// A row for each size of frames: ours or a mixed pair against theirs.
 macro_rules! row {
     ($name:literal, $promise:literal, $bound:expr, $link:literal, $sender:expr, $receiver:expr, $bytes:expr) => {
         between($name, $promise, $bound, |setting| {
-            setting.pair(pair($link, $sender, $receiver), $bytes, &[theirs($link)])
+            setting.pair(pair($link, $sender, $receiver), $bytes, &[theirs($link), vectorized($link)])
         })
     };
 }
@@ -49,6 +57,13 @@ pub(super) const COMPARISONS: &[Comparison] = &[
     row!("virtio-mixed", 1.2, BOUND, "virtio", THEIRS, OURS, SHORT),
     row!("virtio-mixed-1518", 1.2, BOUND_LONG, "virtio", THEIRS, OURS, LONG),
     row!("virtio-mixed-send", 1.2, BOUND, "vhost", OURS, THEIRS, SHORT),
+    row!("vhost-packed-mixed", 1.2, BOUND, "vhost-packed", THEIRS, OURS, SHORT),
+    row!("vhost-packed-mixed-1518", 1.2, BOUND_LONG, "vhost-packed", THEIRS, OURS, LONG),
+    row!("virtio-packed-mixed", 1.2, BOUND, "virtio-packed", THEIRS, OURS, SHORT),
+    row!("virtio-packed-mixed-1518", 1.2, BOUND_LONG, "virtio-packed", THEIRS, OURS, LONG),
     row!("pvp", 1.5, BOUND_ROUND, "pvp", OURS, OURS, SHORT),
+    row!("pvp-1518", 1.5, BOUND_ROUND_LONG, "pvp", OURS, OURS, LONG),
     row!("pvp-packed", 1.5, BOUND_ROUND, "pvp-packed", OURS, OURS, SHORT),
+    row!("pvp-mixed", 1.2, BOUND_ROUND, "pvp", THEIRS, OURS, SHORT),
+    row!("pvp-packed-mixed", 1.2, BOUND_ROUND, "pvp-packed", THEIRS, OURS, SHORT),
 ];
