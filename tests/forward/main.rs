@@ -33,6 +33,7 @@ mod kinds;
 mod namespaces;
 mod offloads;
 mod pcap;
+mod pvp;
 mod tap;
 mod vhost;
 mod xdp;
