@@ -2,13 +2,11 @@
 
 mod common;
 
-use common::{connected, exchange, lengths, pool, until};
-use std::time::Duration;
-use warmlane_mem::{LaneThread, Pool};
-use warmlane_memif::{Connector, MemifOptions, MemifPort, Mode, Role, open};
+use common::{connected, pool};
+use warmlane_memif::{Connector, MemifOptions, Mode, Role, open};
+use warmlane_testkit::exchange::echoes;
 use warmlane_testkit::process::Process;
-use warmlane_testkit::requirements;
-use warmlane_testkit::testpmd::Testpmd;
+use warmlane_testkit::testpmd::{AgainstTestpmd, Testpmd};
 
 /// A testpmd behind a socket, with the device's other arguments.
 fn testpmd(socket: &str, peer: &Testpmd<'_>) -> Process {
@@ -17,39 +15,17 @@ fn testpmd(socket: &str, peer: &Testpmd<'_>) -> Process {
     Testpmd { device: &device, more: &more, ..*peer }.start()
 }
 
-/// Sends packets of all lengths to testpmd, each of our queues in turn, and compares what comes back.
-fn echoes(port: &mut MemifPort, pool: &Pool) {
-    let lengths: Vec<_> = lengths().into_iter().filter(|length| *length >= 14).collect();
-    for queue in 0..port.port.transmit.len() {
-        let (transmit, receive) = (&mut port.port.transmit[queue], &mut port.port.receive[queue]);
-        // It drops what its ring has no room for.
-        exchange(pool, &mut **transmit, &mut **receive, &lengths, 20);
-    }
-}
-
 fn against(role: Role, mode: Mode, peer: &Testpmd<'_>, change: impl Fn(&mut MemifOptions)) {
-    if !requirements::programs(&["dpdk-testpmd"]) {
-        return;
-    }
-    let _alone = Testpmd::alone();
-    let _lane = LaneThread::enter();
-    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
-    let socket = folder.path().join("memif.sock").to_str().unwrap().to_owned();
+    let Some(test) = AgainstTestpmd::new(pool) else { return };
+    let socket = test.socket("memif.sock");
     let mut options = MemifOptions { mode, ..MemifOptions::new(&socket, role) };
     change(&mut options);
     // A server of theirs is not there at first: a client keeps trying.
-    let mut port = open("ours", &options, peer.queues, &pool, &mut Connector::default()).unwrap();
+    let mut port = open("ours", &options, peer.queues, &test.pool, &mut Connector::default()).unwrap();
     let mut process = testpmd(&socket, peer);
-    until("testpmd is there", || {
-        assert!(!process.has_ended(), "{}", process.output());
-        connected(&port)
-    });
-    echoes(&mut port, &pool);
-    process.interrupt();
-    process.finish(Duration::from_secs(60)).expect_success("testpmd");
-    until("we know that testpmd is gone", || !connected(&port));
-    drop(port);
-    assert_eq!(pool.ledger().outstanding(), 0);
+    AgainstTestpmd::connect(&mut process, || connected(&port));
+    echoes(&mut port.port, &test.pool, usize::MAX);
+    AgainstTestpmd::interrupt(process, || connected(&port));
 }
 
 const CLIENT: Testpmd<'_> = Testpmd { device: "role=client", buffers: 2048, queues: 1, more: &[] };
@@ -88,29 +64,22 @@ fn our_server_and_its_client_without_copies() {
 
 #[test]
 fn a_killed_testpmd_comes_back() {
-    if !requirements::programs(&["dpdk-testpmd"]) {
-        return;
-    }
-    let _alone = Testpmd::alone();
-    let _lane = LaneThread::enter();
-    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
+    let Some(test) = AgainstTestpmd::new(pool) else { return };
     for (role, peer) in [(Role::Server, CLIENT), (Role::Client, SERVER)] {
-        let socket = folder.path().join(format!("{role:?}")).to_str().unwrap().to_owned();
+        let socket = test.socket(&format!("{role:?}"));
         let options = MemifOptions { mode: Mode::ZeroCopy, ..MemifOptions::new(&socket, role) };
-        let mut port = open("ours", &options, 1, &pool, &mut Connector::default()).unwrap();
+        let mut port = open("ours", &options, 1, &test.pool, &mut Connector::default()).unwrap();
         for _ in 0..2 {
             // Theirs does not take over what a killed process has left.
             if role == Role::Client {
                 let _ = std::fs::remove_file(&socket);
             }
-            let process = testpmd(&socket, &peer);
-            until("testpmd is there", || connected(&port));
-            echoes(&mut port, &pool);
-            process.signal("KILL");
-            drop(process.finish(Duration::from_secs(60)));
-            until("we know that testpmd is gone", || !connected(&port));
+            let mut process = testpmd(&socket, &peer);
+            AgainstTestpmd::connect(&mut process, || connected(&port));
+            echoes(&mut port.port, &test.pool, usize::MAX);
+            AgainstTestpmd::kill(process, || connected(&port));
         }
         drop(port);
-        assert_eq!(pool.ledger().outstanding(), 0);
+        assert_eq!(test.pool.ledger().outstanding(), 0);
     }
 }

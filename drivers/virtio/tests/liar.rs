@@ -4,15 +4,16 @@
 mod common;
 
 use common::front_end::{BUFFER, FrontEnd, GUEST, MEMORY, RECEIVE, RING, SIZE, TRANSMIT, addresses, region};
-use common::{connected, pool, until};
+use common::{World, connected, until};
 use rustix::fs::ftruncate;
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use warmlane_mem::{Burst, LaneThread, Pool};
+use warmlane_mem::{Burst, LaneThread};
 use warmlane_sys::random::Random;
-use warmlane_testkit::exchange::{bytes_of, contents, packet_of};
+use warmlane_testkit::exchange::{contents, packet_of};
 use warmlane_testkit::hostile::{alone, descriptors, lies};
 use warmlane_testkit::queues::drops;
+use warmlane_virtio::Role;
 use warmlane_virtio::features::{
     CHECKSUM, EVENT_INDEX, HOST_TSO4, INDIRECT, MERGEABLE, PACKED, PROTOCOL_FEATURES, VERSION_1,
 };
@@ -20,22 +21,11 @@ use warmlane_virtio::protocol::{
     Inflight, Log, MemoryRegion, Request, RingAddresses, RingDescriptor, RingState,
 };
 use warmlane_virtio::vhost::{VhostOptions, open};
-use warmlane_virtio::{Role, VirtioPort};
 
 const PLAIN: u64 = VERSION_1 | MERGEABLE | PROTOCOL_FEATURES | INDIRECT | CHECKSUM | HOST_TSO4;
 
-struct World {
-    port: VirtioPort,
-    pool: Pool,
-    path: String,
-    _folder: tempfile::TempDir,
-}
-
 fn world() -> World {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
-    let path = folder.path().join("vhost.sock").to_str().unwrap().to_owned();
-    let port = open("ours", &VhostOptions::new(&path, Role::Server), 1, &pool).unwrap();
-    World { port, pool, path, _folder: folder }
+    World::new(|path, pool| open("ours", &VhostOptions::new(path, Role::Server), 1, pool).unwrap())
 }
 
 impl World {
@@ -47,24 +37,11 @@ impl World {
 
     /// What came until this many buffers were used.
     fn receive(&mut self, front_end: &FrontEnd, used: u16) -> Vec<Vec<u8>> {
-        let (mut burst, mut frames) = (Burst::new(), Vec::new());
-        until("the buffers were used", || {
-            self.port.port.receive[0].receive(&mut burst);
-            frames.extend(burst.drain().map(|packet| bytes_of(&packet)));
-            front_end.used(TRANSMIT) == used
-        });
-        frames
+        self.receive_until(|_| front_end.used(TRANSMIT) == used)
     }
 
-    fn reason(&self) -> String {
-        until("the connection is over", || !connected(&self.port));
-        self.port.monitor.status().unwrap().reason
-    }
-
-    fn end(self) {
-        let Self { port, pool, .. } = self;
-        drop(port);
-        assert_eq!(pool.ledger().outstanding(), 0);
+    fn reason(&mut self) -> String {
+        self.reason_while(|_| {})
     }
 }
 
@@ -571,19 +548,17 @@ fn a_driver_that_lies_in_packed_rings() {
 fn a_client_comes_back() {
     let _alone = alone();
     let _lane = LaneThread::enter();
-    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
-    let path = folder.path().join("qemu.sock").to_str().unwrap().to_owned();
-    let port = open("ours", &VhostOptions::new(&path, Role::Client), 1, &pool).unwrap();
-    let mut world = World { port, pool, path: path.clone(), _folder: folder };
+    let mut world =
+        World::new(|path, pool| open("ours", &VhostOptions::new(path, Role::Client), 1, pool).unwrap());
     for _ in 0..2 {
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&world.path).unwrap();
         let (socket, _) = listener.accept().unwrap();
         let front_end = FrontEnd::over(socket.into(), PLAIN);
         front_end.run(&world.port);
         front_end.send(0, [0; 12], &contents(1, 60));
         assert_eq!(world.receive(&front_end, 1), [contents(1, 60)]);
         drop((front_end, listener));
-        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(&world.path).unwrap();
         until("the connection is over", || !connected(&world.port));
     }
     world.end();

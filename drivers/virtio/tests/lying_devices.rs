@@ -4,34 +4,26 @@
 mod common;
 
 use common::back_end::{BackEnd, FROM_DRIVER, TO_DRIVER};
-use common::{connected, pool, until};
+use common::{World, connected, until};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use warmlane_mem::{Burst, LaneThread, Pool};
+use warmlane_mem::{Burst, LaneThread};
 use warmlane_sys::random::Random;
-use warmlane_testkit::exchange::{bytes_of, contents, packet_of};
+use warmlane_testkit::exchange::{contents, packet_of};
 use warmlane_testkit::hostile::{alone, lies};
 use warmlane_testkit::queues::drops;
+use warmlane_virtio::Role;
 use warmlane_virtio::features::{EVENT_INDEX, IN_ORDER, MERGEABLE, PACKED, VERSION_1};
 use warmlane_virtio::protocol::Request;
 use warmlane_virtio::virtio_user::{VirtioUserOptions, open};
-use warmlane_virtio::{Role, VirtioPort};
 
 const ONE_BUFFER: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
-struct World {
-    port: VirtioPort,
-    pool: Pool,
-    path: String,
-    _folder: tempfile::TempDir,
-}
-
 fn world(packed: bool) -> World {
-    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
-    let path = folder.path().join("vhost.sock").to_str().unwrap().to_owned();
-    let options = VirtioUserOptions { packed, ring_size: 64, ..VirtioUserOptions::new(&path, Role::Server) };
-    let port = open("ours", &options, 1, &pool).unwrap();
-    World { port, pool, path, _folder: folder }
+    World::new(|path, pool| {
+        let defaults = VirtioUserOptions::new(path, Role::Server);
+        open("ours", &VirtioUserOptions { packed, ring_size: 64, ..defaults }, 1, pool).unwrap()
+    })
 }
 
 impl World {
@@ -43,13 +35,7 @@ impl World {
     }
 
     fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
-        let (mut burst, mut frames) = (Burst::new(), Vec::new());
-        until("the packets have come", || {
-            self.port.port.receive[0].receive(&mut burst);
-            frames.extend(burst.drain().map(|packet| bytes_of(&packet)));
-            frames.len() >= count
-        });
-        frames
+        self.receive_until(|received| received >= count)
     }
 
     fn send(&mut self, lengths: &[usize]) {
@@ -63,19 +49,12 @@ impl World {
     /// Why the connection has ended, which the queues find out.
     fn reason(&mut self) -> String {
         let mut burst = Burst::new();
-        until("the connection is over", || {
-            self.port.port.receive[0].receive(&mut burst);
-            self.send(&[60; 32]);
-            !connected(&self.port)
+        let reason = self.reason_while(|world| {
+            world.port.port.receive[0].receive(&mut burst);
+            world.send(&[60; 32]);
         });
         assert!(burst.is_empty());
-        self.port.monitor.status().unwrap().reason
-    }
-
-    fn end(self) {
-        let Self { port, pool, .. } = self;
-        drop(port);
-        assert_eq!(pool.ledger().outstanding(), 0);
+        reason
     }
 }
 

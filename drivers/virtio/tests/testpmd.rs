@@ -2,13 +2,10 @@
 
 mod common;
 
-use common::{connected, echoes, pool};
-use std::time::Duration;
-use warmlane_mem::LaneThread;
-use warmlane_testkit::exchange::until;
+use common::{connected, pool, until};
+use warmlane_testkit::exchange::echoes;
 use warmlane_testkit::process::Process;
-use warmlane_testkit::requirements;
-use warmlane_testkit::testpmd::Testpmd;
+use warmlane_testkit::testpmd::{AgainstTestpmd, Testpmd};
 use warmlane_virtio::Role;
 use warmlane_virtio::features::{IN_ORDER, INDIRECT, MERGEABLE, MULTIQUEUE, PACKED};
 use warmlane_virtio::vhost::{VhostOptions, open};
@@ -23,31 +20,19 @@ fn testpmd(socket: &str, device: &str, queues: usize) -> Process {
 
 /// With this device, of which these features are to be agreed on, and those not.
 fn against(device: &str, queues: usize, [agreed, refused]: [u64; 2], longest: usize) {
-    if !requirements::programs(&["dpdk-testpmd"]) {
-        return;
-    }
-    let _alone = Testpmd::alone();
-    let _lane = LaneThread::enter();
-    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
-    let socket = folder.path().join("vhost.sock").to_str().unwrap().to_owned();
+    let Some(test) = AgainstTestpmd::new(pool) else { return };
+    let socket = test.socket("vhost.sock");
     let options = VhostOptions::new(&socket, Role::Server);
-    let mut port = open("ours", &options, queues, &pool).unwrap();
+    let mut port = open("ours", &options, queues, &test.pool).unwrap();
     let mut process = testpmd(&socket, device, queues);
-    until("testpmd is there", || {
-        assert!(!process.has_ended(), "{}", process.output());
-        connected(&port)
-    });
+    AgainstTestpmd::connect(&mut process, || connected(&port));
     for pair in 0..queues {
         until("the ring is enabled", || port.monitor.features(pair) != 0);
         let features = port.monitor.features(pair);
         assert_eq!((features & agreed, features & refused), (agreed, 0), "{features:#x}");
     }
-    echoes(&mut port, &pool, longest);
-    process.interrupt();
-    process.finish(Duration::from_secs(60)).expect_success("testpmd");
-    until("we know that testpmd is gone", || !connected(&port));
-    drop(port);
-    assert_eq!(pool.ledger().outstanding(), 0);
+    echoes(&mut port.port, &test.pool, longest);
+    AgainstTestpmd::interrupt(process, || connected(&port));
 }
 
 /// Jumbo frames take several buffers on both sides.
@@ -82,33 +67,23 @@ fn several_rings() {
 /// Either side is killed or ended, and comes back.
 #[test]
 fn either_side_comes_and_goes() {
-    if !requirements::programs(&["dpdk-testpmd"]) {
-        return;
-    }
-    let _alone = Testpmd::alone();
-    let _lane = LaneThread::enter();
-    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let open = |socket: &str, role| open("ours", &VhostOptions::new(socket, role), 1, &pool).unwrap();
-    let socket = path("ours");
+    let Some(test) = AgainstTestpmd::new(pool) else { return };
+    let open = |socket: &str, role| open("ours", &VhostOptions::new(socket, role), 1, &test.pool).unwrap();
+    let socket = test.socket("ours");
     let mut port = open(&socket, Role::Server);
     for _ in 0..2 {
-        let process = testpmd(&socket, ",packed_vq=1", 1);
-        until("testpmd is there", || connected(&port));
-        echoes(&mut port, &pool, 1_518);
-        process.signal("KILL");
-        drop(process.finish(Duration::from_secs(60)));
-        until("we know that testpmd is gone", || !connected(&port));
+        let mut process = testpmd(&socket, ",packed_vq=1", 1);
+        AgainstTestpmd::connect(&mut process, || connected(&port));
+        echoes(&mut port.port, &test.pool, 1_518);
+        AgainstTestpmd::kill(process, || connected(&port));
     }
     drop(port);
-    let socket = path("theirs");
-    let process = testpmd(&socket, ",server=1", 1);
+    let socket = test.socket("theirs");
+    let mut process = testpmd(&socket, ",server=1", 1);
     for _ in 0..3 {
         let mut port = open(&socket, Role::Client);
-        until("testpmd is there", || connected(&port));
-        echoes(&mut port, &pool, 1_518);
+        AgainstTestpmd::connect(&mut process, || connected(&port));
+        echoes(&mut port.port, &test.pool, 1_518);
     }
-    process.signal("KILL");
-    drop(process.finish(Duration::from_secs(60)));
-    assert_eq!(pool.ledger().outstanding(), 0);
+    AgainstTestpmd::kill(process, || false);
 }

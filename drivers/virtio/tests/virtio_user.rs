@@ -2,13 +2,11 @@
 
 mod common;
 
-use common::{connected, echoes, pool};
-use std::time::Duration;
+use common::{connected, pool};
 use warmlane_mem::{Burst, Checksum, LaneThread, LayerOffsets, Segmentation, SegmentationKind};
-use warmlane_testkit::exchange::{bytes_of, contents, exchange, lengths, packet_of, until};
+use warmlane_testkit::exchange::{bytes_of, contents, echoes, exchange, lengths, packet_of, until};
 use warmlane_testkit::process::Process;
-use warmlane_testkit::requirements;
-use warmlane_testkit::testpmd::Testpmd;
+use warmlane_testkit::testpmd::{AgainstTestpmd, Testpmd};
 use warmlane_virtio::features::{IN_ORDER, MERGEABLE, MULTIQUEUE, PACKED};
 use warmlane_virtio::vhost::{self, VhostOptions};
 use warmlane_virtio::virtio_user::{VirtioUserOptions, open};
@@ -57,26 +55,14 @@ impl Rings {
 }
 
 fn against(rings: Rings, queues: usize) {
-    if !requirements::programs(&["dpdk-testpmd"]) {
-        return;
-    }
-    let _alone = Testpmd::alone();
-    let _lane = LaneThread::enter();
-    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
-    let socket = folder.path().join("vhost.sock").to_str().unwrap().to_owned();
+    let Some(test) = AgainstTestpmd::new(pool) else { return };
+    let socket = test.socket("vhost.sock");
     let mut process = testpmd(&socket, "", queues);
-    let mut port = open("ours", &rings.options(&socket, Role::Client), queues, &pool).unwrap();
-    until("testpmd is there", || {
-        assert!(!process.has_ended(), "{}", process.output());
-        connected(&port)
-    });
+    let mut port = open("ours", &rings.options(&socket, Role::Client), queues, &test.pool).unwrap();
+    AgainstTestpmd::connect(&mut process, || connected(&port));
     rings.check(&port, queues);
-    echoes(&mut port, &pool, rings.longest());
-    process.interrupt();
-    process.finish(Duration::from_secs(60)).expect_success("testpmd");
-    until("we know that testpmd is gone", || !connected(&port));
-    drop(port);
-    assert_eq!(pool.ledger().outstanding(), 0);
+    echoes(&mut port.port, &test.pool, rings.longest());
+    AgainstTestpmd::interrupt(process, || connected(&port));
 }
 
 #[test]
@@ -110,35 +96,25 @@ fn several_rings() {
 /// Either side is killed or ended, and comes back.
 #[test]
 fn either_side_comes_and_goes() {
-    if !requirements::programs(&["dpdk-testpmd"]) {
-        return;
-    }
-    let _alone = Testpmd::alone();
-    let _lane = LaneThread::enter();
-    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let socket = path("ours");
-    let mut port = open("ours", &SPLIT.options(&socket, Role::Server), 1, &pool).unwrap();
+    let Some(test) = AgainstTestpmd::new(pool) else { return };
+    let socket = test.socket("ours");
+    let mut port = open("ours", &SPLIT.options(&socket, Role::Server), 1, &test.pool).unwrap();
     for _ in 0..2 {
-        let process = testpmd(&socket, ",client=1", 1);
-        until("testpmd is there", || connected(&port));
-        echoes(&mut port, &pool, 1_518);
-        process.signal("KILL");
-        drop(process.finish(Duration::from_secs(60)));
-        until("we know that testpmd is gone", || !connected(&port));
+        let mut process = testpmd(&socket, ",client=1", 1);
+        AgainstTestpmd::connect(&mut process, || connected(&port));
+        echoes(&mut port.port, &test.pool, 1_518);
+        AgainstTestpmd::kill(process, || connected(&port));
     }
     drop(port);
-    let socket = path("theirs");
-    let process = testpmd(&socket, "", 1);
+    let socket = test.socket("theirs");
+    let mut process = testpmd(&socket, "", 1);
     for packed in [false, true] {
         let rings = Rings { packed, ..SPLIT };
-        let mut port = open("ours", &rings.options(&socket, Role::Client), 1, &pool).unwrap();
-        until("testpmd is there", || connected(&port));
-        echoes(&mut port, &pool, 1_518);
+        let mut port = open("ours", &rings.options(&socket, Role::Client), 1, &test.pool).unwrap();
+        AgainstTestpmd::connect(&mut process, || connected(&port));
+        echoes(&mut port.port, &test.pool, 1_518);
     }
-    process.signal("KILL");
-    drop(process.finish(Duration::from_secs(60)));
-    assert_eq!(pool.ledger().outstanding(), 0);
+    AgainstTestpmd::kill(process, || false);
 }
 
 /// A pair of our ports in one process, with a pool each, and what is to hold from either to the other.

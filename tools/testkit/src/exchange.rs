@@ -2,15 +2,18 @@
 
 use std::time::{Duration, Instant};
 use warmlane_mem::{Burst, Packet, Pool};
-use warmlane_port::{ReceiveQueue, TransmitQueue};
+use warmlane_port::{Port, ReceiveQueue, TransmitQueue};
 
-/// Waits, for a busy machine a long time.
+/// What a busy machine may need for what takes a moment on a quiet one.
+pub const LONG: Duration = Duration::from_secs(300);
+
+/// Waits up to [`LONG`].
 ///
 /// # Panics
 /// If it doesn't happen.
 #[track_caller]
 pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(300);
+    let end = Instant::now() + LONG;
     while !happened() {
         assert!(Instant::now() < end, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(1));
@@ -80,4 +83,19 @@ pub fn exchange(
 pub fn lengths() -> Vec<usize> {
     let each = (1..300).chain([1_499, 1_518, 2_047, 2_048, 2_049, 4_096, 4_097, 8_999, 9_000]);
     each.chain((0..5_000).map(|number| 60 + number % 7)).collect()
+}
+
+/// Sends packets of up to `longest` bytes to a peer that sends them back, on each of the port's queues in turn, and compares what comes
+/// back.
+///
+/// # Panics
+/// As [`exchange`].
+#[track_caller]
+pub fn echoes(port: &mut Port, pool: &Pool, longest: usize) {
+    // Shorter ones have no Ethernet header.
+    let lengths: Vec<_> = lengths().into_iter().filter(|length| (14..=longest).contains(length)).collect();
+    for (transmit, receive) in port.transmit.iter_mut().zip(&mut port.receive) {
+        // The peer drops what its ring has no space for.
+        exchange(pool, &mut **transmit, &mut **receive, &lengths, 20);
+    }
 }

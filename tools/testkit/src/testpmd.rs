@@ -1,9 +1,13 @@
 //! DPDK's testpmd, which sends back each packet by the port that it came by.
 
+use crate::exchange::{LONG, until};
 use crate::process::Process;
+use crate::requirements;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tempfile::TempDir;
+use warmlane_mem::{LaneThread, Pool};
 
 /// What a testpmd of one port is to be; packets go back by the queue of the same number. The program is of Debian's package dpdk.
 #[derive(Clone, Copy, Debug)]
@@ -44,5 +48,81 @@ impl Testpmd<'_> {
         command.arg(format!("--mbuf-size={}", self.buffers + 128));
         command.args([format!("--rxq={}", self.queues), format!("--txq={}", self.queues)]);
         Process::spawn(&mut command)
+    }
+}
+
+/// A test of a port against testpmd: the only one that runs, on a lane of its own.
+#[derive(Debug)]
+pub struct AgainstTestpmd {
+    /// Where the port's packets come from. Dropped with the test, which fails if a buffer is missing.
+    pub pool: Pool,
+    folder: TempDir,
+    _lane: LaneThread,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl AgainstTestpmd {
+    /// `None` if there is no testpmd here; says so.
+    ///
+    /// # Panics
+    /// If no temporary folder can be made.
+    pub fn new(pool: impl FnOnce() -> Pool) -> Option<Self> {
+        if !requirements::programs(&["dpdk-testpmd"]) {
+            return None;
+        }
+        let alone = Testpmd::alone();
+        let lane = LaneThread::enter();
+        let folder = tempfile::tempdir().expect("there is a folder for temporary files");
+        Some(Self { pool: pool(), folder, _lane: lane, _alone: alone })
+    }
+
+    /// The path of a socket.
+    ///
+    /// # Panics
+    /// Never: the folder's name is text.
+    pub fn socket(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().expect("the folder's name is text").to_owned()
+    }
+
+    /// Waits until the port and testpmd are connected.
+    ///
+    /// # Panics
+    /// If testpmd ends instead, with all that it said.
+    #[track_caller]
+    pub fn connect(process: &mut Process, connected: impl Fn() -> bool) {
+        until("testpmd is there", || {
+            assert!(!process.has_ended(), "{}", process.output());
+            connected()
+        });
+    }
+
+    /// Ends testpmd as Ctrl+C does, and waits until the port knows.
+    ///
+    /// # Panics
+    /// If it ends with an error.
+    #[track_caller]
+    pub fn interrupt(process: Process, connected: impl Fn() -> bool) {
+        process.interrupt();
+        process.finish(LONG).expect_success("testpmd");
+        until("we know that testpmd is gone", || !connected());
+    }
+
+    /// Kills testpmd, and waits until the port knows.
+    ///
+    /// # Panics
+    /// If it has ended by itself.
+    #[track_caller]
+    pub fn kill(process: Process, connected: impl Fn() -> bool) {
+        process.signal("KILL");
+        drop(process.finish(LONG));
+        until("we know that testpmd is gone", || !connected());
+    }
+}
+
+impl Drop for AgainstTestpmd {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.pool.ledger().outstanding(), 0, "buffers are missing");
+        }
     }
 }

@@ -5,9 +5,9 @@
 pub(crate) mod back_end;
 pub(crate) mod front_end;
 
-use warmlane_mem::{Pool, PoolConfig};
+use warmlane_mem::{Burst, Pool, PoolConfig};
+use warmlane_testkit::exchange::bytes_of;
 pub(crate) use warmlane_testkit::exchange::until;
-use warmlane_testkit::exchange::{exchange, lengths};
 use warmlane_virtio::VirtioPort;
 
 pub(crate) fn pool() -> Pool {
@@ -18,12 +18,47 @@ pub(crate) fn connected(port: &VirtioPort) -> bool {
     port.monitor.status().is_some_and(|status| status.connected)
 }
 
-/// Sends packets to testpmd, by each of our queues in turn, and compares what comes back.
-pub(crate) fn echoes(port: &mut VirtioPort, pool: &Pool, longest: usize) {
-    let lengths: Vec<_> = lengths().into_iter().filter(|length| (14..=longest).contains(length)).collect();
-    for queue in 0..port.port.transmit.len() {
-        let (transmit, receive) = (&mut port.port.transmit[queue], &mut port.port.receive[queue]);
-        // It drops what its ring has no room for.
-        exchange(pool, &mut **transmit, &mut **receive, &lengths, 20);
+/// One of our ports and whoever lies to it.
+pub(crate) struct World {
+    pub(crate) port: VirtioPort,
+    pub(crate) pool: Pool,
+    pub(crate) path: String,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    /// Opens the port with this socket.
+    pub(crate) fn new(open: impl FnOnce(&str, &Pool) -> VirtioPort) -> Self {
+        let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
+        let path = folder.path().join("ours.sock").to_str().unwrap().to_owned();
+        let port = open(&path, &pool);
+        Self { port, pool, path, _folder: folder }
+    }
+
+    /// Packets received until `is_all` says so of how many there are.
+    pub(crate) fn receive_until(&mut self, is_all: impl Fn(usize) -> bool) -> Vec<Vec<u8>> {
+        let (mut burst, mut frames) = (Burst::new(), Vec::new());
+        until("the packets have come", || {
+            self.port.port.receive[0].receive(&mut burst);
+            frames.extend(burst.drain().map(|packet| bytes_of(&packet)));
+            is_all(frames.len())
+        });
+        frames
+    }
+
+    /// Waits for the end of the connection while `poll` is called; says why it ended.
+    pub(crate) fn reason_while(&mut self, mut poll: impl FnMut(&mut Self)) -> String {
+        until("the connection is over", || {
+            poll(self);
+            !connected(&self.port)
+        });
+        self.port.monitor.status().unwrap().reason
+    }
+
+    /// Closes the port; no buffer is missing.
+    pub(crate) fn end(self) {
+        let Self { port, pool, .. } = self;
+        drop(port);
+        assert_eq!(pool.ledger().outstanding(), 0);
     }
 }
