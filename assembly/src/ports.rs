@@ -20,7 +20,7 @@ pub use help::help;
 pub use registry::DriverSettings;
 pub use replay::{ReplayDriver, ReplayOptions};
 pub use settings::PortSettings;
-pub use warmlane_driver_common::{AddressFollower, Direction, Driver, Files, OptionHelp};
+pub use warmlane_driver_common::{AddressFollower, Direction, Driver, DriverHelp, Files, OptionHelp};
 
 /// Why a text is no port's.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -99,8 +99,9 @@ impl<'a> Opener<'a> {
         mtu: Option<u32>,
         direction: Direction,
     ) -> Result<Port, OpenError> {
+        self.environment.name.clone_from(&port.name);
         (self.environment.mtu, self.environment.direction) = (mtu, direction);
-        let opened = port.driver.open(&port.name, &mut self.environment);
+        let opened = port.driver.open(&mut self.environment);
         let mut opened = opened.map_err(|source| OpenError {
             port: port.name.clone(),
             driver: port.driver.name(),

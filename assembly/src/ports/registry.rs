@@ -6,7 +6,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use std::fmt;
 use std::str::FromStr;
-use warmlane_driver_common::{Driver, Environment, Files, OpenError, OptionHelp, options};
+use warmlane_driver_common::{Driver, DriverHelp, Environment, Files, OpenError, options};
 use warmlane_kernel::{PacketDriver, TapDriver};
 use warmlane_memif::MemifDriver;
 use warmlane_memory::null::NullDriver;
@@ -15,14 +15,6 @@ use warmlane_port::Port;
 use warmlane_virtio::vhost::VhostDriver;
 use warmlane_virtio::virtio_user::VirtioUserDriver;
 use warmlane_xdp::XdpDriver;
-
-/// A driver's help.
-pub(super) struct DriverHelp {
-    pub(super) name: &'static str,
-    pub(super) summary: &'static str,
-    pub(super) examples: &'static [&'static str],
-    pub(super) options: &'static [OptionHelp],
-}
 
 macro_rules! registry {
     ($($variant:ident: $driver:ty,)+) => {
@@ -35,20 +27,15 @@ macro_rules! registry {
             )+
         }
 
-        const NAMES: &[&str] = &[$(<$driver as Driver>::NAME,)+];
+        const NAMES: &[&str] = &[$(<$driver as Driver>::HELP.name,)+];
 
-        pub(super) const HELP: &[DriverHelp] = &[$(DriverHelp {
-            name: <$driver as Driver>::NAME,
-            summary: <$driver as Driver>::SUMMARY,
-            examples: <$driver as Driver>::EXAMPLES,
-            options: <$driver as Driver>::OPTIONS,
-        },)+];
+        pub(super) const HELP: &[DriverHelp] = &[$(<$driver as Driver>::HELP,)+];
 
         impl DriverSettings {
             /// The driver's name.
             pub fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$variant(_) => <$driver as Driver>::NAME,)+
+                    $(Self::$variant(_) => <$driver as Driver>::HELP.name,)+
                 }
             }
 
@@ -59,13 +46,9 @@ macro_rules! registry {
                 }
             }
 
-            pub(super) fn open(
-                &self,
-                name: &str,
-                environment: &mut Environment<'_>,
-            ) -> Result<Port, OpenError> {
+            pub(super) fn open(&self, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
                 match self {
-                    $(Self::$variant(options) => <$driver as Driver>::open(name, options, environment),)+
+                    $(Self::$variant(options) => <$driver as Driver>::open(options, environment),)+
                 }
             }
         }
@@ -76,13 +59,13 @@ macro_rules! registry {
 
             fn from_str(text: &str) -> Result<Self, ParsePortError> {
                 let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-                $(if name == <$driver as Driver>::NAME {
-                    return options::parse(rest, <$driver as Driver>::MAIN_OPTION)
+                $(if name == <$driver as Driver>::HELP.name {
+                    return options::parse(rest, <$driver as Driver>::HELP.main_option())
                         .map(Self::$variant)
                         .map_err(|problem| ParsePortError::Option {
-                            driver: <$driver as Driver>::NAME,
+                            driver: <$driver as Driver>::HELP.name,
                             problem,
-                            example: <$driver as Driver>::EXAMPLES.first().copied().unwrap_or_default(),
+                            example: <$driver as Driver>::HELP.examples.first().copied().unwrap_or_default(),
                         });
                 })+
                 Err(ParsePortError::UnknownDriver { name: name.to_owned(), known: NAMES.join(", ") })
@@ -93,7 +76,7 @@ macro_rules! registry {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let mut map = serializer.serialize_map(Some(1))?;
                 match self {
-                    $(Self::$variant(options) => map.serialize_entry(<$driver as Driver>::NAME, options)?,)+
+                    $(Self::$variant(options) => map.serialize_entry(<$driver as Driver>::HELP.name, options)?,)+
                 }
                 map.end()
             }
@@ -112,7 +95,7 @@ macro_rules! registry {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DriverSettings, A::Error> {
                 let name: String = map.next_key()?.ok_or_else(|| de::Error::invalid_length(0, &self))?;
-                $(if name == <$driver as Driver>::NAME {
+                $(if name == <$driver as Driver>::HELP.name {
                     let settings = DriverSettings::$variant(map.next_value()?);
                     return match map.next_key::<String>()? {
                         None => Ok(settings),

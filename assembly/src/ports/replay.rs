@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
-use warmlane_driver_common::{Driver, Environment, Files, OpenError, OptionHelp, option_help};
+use warmlane_driver_common::{Driver, DriverHelp, Environment, Files, OpenError, driver_help};
 use warmlane_memory::{null, replay};
 use warmlane_port::Port;
 
@@ -23,25 +23,21 @@ pub struct ReplayOptions {
 }
 
 impl Driver for ReplayDriver {
-    const NAME: &'static str = "replay";
-    const SUMMARY: &'static str = "Receives the frames of a capture from memory, over and over, on each lane; drops what is sent to it. Needs no privilege.";
-    const EXAMPLES: &'static [&'static str] = &["replay:in.pcap", "replay:in.pcap,rounds=3"];
-    const OPTIONS: &'static [OptionHelp] = option_help! {
+    const HELP: DriverHelp = driver_help! {
+        "replay": "Receives the frames of a capture from memory, over and over, on each lane; drops what is \
+            sent to it. Needs no privilege.";
+        examples: "replay:in.pcap", "replay:in.pcap,rounds=3";
         "file" "FILE": "the capture";
         "rounds" "COUNT": "how often; without it, for ever";
     };
-    const MAIN_OPTION: Option<&'static str> = Some("file");
     type Options = ReplayOptions;
 
-    fn open(
-        name: &str,
-        options: &ReplayOptions,
-        environment: &mut Environment<'_>,
-    ) -> Result<Port, OpenError> {
+    fn open(options: &ReplayOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
         let frames = Arc::new(warmlane_pcap::load(&options.file).map_err(OpenError::new)?);
         let config = replay::ReplayConfig { rounds: options.rounds, queues: environment.queues };
-        let source = replay::open(name, &frames, environment.pool, config).map_err(OpenError::new)?;
-        Ok(Port { transmit: null::sink(name, environment.queues).transmit, ..source })
+        let source =
+            replay::open(&environment.name, &frames, environment.pool, config).map_err(OpenError::new)?;
+        Ok(Port { transmit: null::sink(&environment.name, environment.queues).transmit, ..source })
     }
 
     fn files(options: &ReplayOptions) -> Files<'_> {

@@ -29,6 +29,7 @@ mod port;
 mod queue;
 pub mod rate_limit;
 pub mod replaceable;
+mod report;
 pub mod software_offload;
 #[cfg(test)]
 mod test_queue;

@@ -18,16 +18,8 @@ use crate::addresses::AddressFollower;
 /// The registry (`warmlane_assembly::ports`) names each driver in one line; help, parsing and opening follow from what
 /// is here.
 pub trait Driver {
-    /// Its name, as in `--port NAME=DRIVER:OPTIONS`.
-    const NAME: &'static str;
-    /// One sentence: what its ports are, and the privileges that they need.
-    const SUMMARY: &'static str;
-    /// Uses that can be copied, as they stand behind `--port NAME=`.
-    const EXAMPLES: &'static [&'static str];
-    /// Its options, in the order of the help.
-    const OPTIONS: &'static [OptionHelp];
-    /// The option that a bare word in front sets: `xdp:eth0` is `xdp:interface=eth0`.
-    const MAIN_OPTION: Option<&'static str>;
+    /// Its name, its options and what help says of both.
+    const HELP: DriverHelp;
 
     /// Its options; keys are in kebab-case, and unknown ones are refused.
     type Options: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
@@ -36,15 +28,31 @@ pub trait Driver {
     ///
     /// # Errors
     /// [`OpenError`]: what is wrong, what was expected, and the remedy.
-    fn open(
-        name: &str,
-        options: &Self::Options,
-        environment: &mut Environment<'_>,
-    ) -> Result<Port, OpenError>;
+    fn open(options: &Self::Options, environment: &mut Environment<'_>) -> Result<Port, OpenError>;
 
     /// The files that a port with these options reads and writes.
     fn files(_options: &Self::Options) -> Files<'_> {
         Files::default()
+    }
+}
+
+/// What a driver is called, and its help.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverHelp {
+    /// Its name, as in `--port NAME=DRIVER:OPTIONS`.
+    pub name: &'static str,
+    /// One sentence: what its ports are, and the privileges that they need.
+    pub summary: &'static str,
+    /// Uses that can be copied, as they stand behind `--port NAME=`.
+    pub examples: &'static [&'static str],
+    /// Its options, in the order of the help. A bare word in front sets the first: `xdp:eth0` is `xdp:interface=eth0`.
+    pub options: &'static [OptionHelp],
+}
+
+impl DriverHelp {
+    /// The key of the option that a bare word in front sets.
+    pub fn main_option(&self) -> Option<&'static str> {
+        self.options.first().map(|option| option.key)
     }
 }
 
@@ -59,11 +67,30 @@ pub struct OptionHelp {
     pub meaning: &'static str,
 }
 
-/// Help for the options of a driver, a line each: `"KEY" "FORM OF THE VALUE": "what it does";`, as in [`OptionHelp`].
+/// A driver's [`DriverHelp`]: its name and summary, examples, then a line for each option, as in [`OptionHelp`].
+///
+/// ```
+/// # use warmlane_driver_common::{DriverHelp, driver_help};
+/// const HELP: DriverHelp = driver_help! {
+///     "tap": "Makes a TAP device. Needs CAP_NET_ADMIN.";
+///     examples: "tap", "tap:tap0";
+///     "interface" "NAME": "its name; without it, the kernel chooses";
+/// };
+/// assert_eq!(HELP.main_option(), Some("interface"));
+/// ```
 #[macro_export]
-macro_rules! option_help {
-    ($($key:literal $value:literal: $meaning:literal;)+) => {
-        &[$($crate::OptionHelp { key: $key, value: $value, meaning: $meaning }),+]
+macro_rules! driver_help {
+    (
+        $name:literal: $summary:literal;
+        examples: $($example:literal),+;
+        $($key:literal $value:literal: $meaning:literal;)*
+    ) => {
+        $crate::DriverHelp {
+            name: $name,
+            summary: $summary,
+            examples: &[$($example),+],
+            options: &[$($crate::OptionHelp { key: $key, value: $value, meaning: $meaning }),*],
+        }
     };
 }
 
@@ -103,6 +130,8 @@ impl Direction {
 /// What the ports of one program are opened with.
 #[derive(Debug)]
 pub struct Environment<'a> {
+    /// The next port's name.
+    pub name: String,
     /// Where received packets are put.
     pub pool: &'a Pool,
     /// Queues wanted in each direction: one for each lane. A driver may have fewer to receive from.
@@ -118,7 +147,14 @@ pub struct Environment<'a> {
 impl<'a> Environment<'a> {
     /// For ports of both directions with these many queues.
     pub fn new(pool: &'a Pool, queues: usize) -> Self {
-        Self { pool, queues, mtu: None, direction: Direction::Both, shared: Shared::default() }
+        Self {
+            name: String::new(),
+            pool,
+            queues,
+            mtu: None,
+            direction: Direction::Both,
+            shared: Shared::default(),
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub mod system;
 pub mod virtio_net;
 
 pub use addresses::{AddressFollower, LocalSink};
-pub use driver::{Direction, Driver, Environment, Files, OpenError, OptionHelp, Shared};
+pub use driver::{Direction, Driver, DriverHelp, Environment, Files, OpenError, OptionHelp, Shared};
 pub use error::{SystemError, interface_gone};
 pub use fill_level::FillLevel;
 pub use interface::{Controller, Interface};

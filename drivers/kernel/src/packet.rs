@@ -29,12 +29,11 @@ use rustix::net::AddressFamily;
 use serde::{Deserialize, Serialize};
 use warmlane_driver_common::virtio_net::HEADER_LENGTH;
 use warmlane_driver_common::{
-    Driver, Environment, Interface, InterfaceName, OpenError, OptionHelp, interface_gone, option_help, system,
+    Driver, DriverHelp, Environment, Interface, InterfaceName, OpenError, driver_help, interface_gone, system,
 };
 use warmlane_mem::{Burst, Packet, Pool};
 use warmlane_port::{
-    Capabilities, Offloads, Port, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads,
-    TransmitQueue as _,
+    Capabilities, Offloads, Port, ReceiveQueue, TransmitOffloads, TransmitQueue as _, queue_report,
 };
 
 use crate::drops::ReceiveDrop;
@@ -111,25 +110,19 @@ const fn yes() -> bool {
 pub struct PacketDriver;
 
 impl Driver for PacketDriver {
-    const NAME: &'static str = "packet";
-    const SUMMARY: &'static str =
-        "An existing interface, by AF_PACKET: any kind, and not the fastest. Needs CAP_NET_RAW.";
-    const EXAMPLES: &'static [&'static str] = &["packet:eth0"];
-    const OPTIONS: &'static [OptionHelp] = option_help! {
+    const HELP: DriverHelp = driver_help! {
+        "packet": "An existing interface, by AF_PACKET: any kind, and not the fastest. Needs CAP_NET_RAW.";
+        examples: "packet:eth0";
         "interface" "NAME": "the interface";
         "ring" "SLOTS": "frames that can wait to be received; without it, 1024";
         "slot-bytes" "BYTES": "bytes of a slot; without it, what the interface's MTU needs";
         "promiscuous" "true|false": "receive frames to other Ethernet addresses, too; without it, true";
-        "bypass-queueing" "true|false": "send past the interface's queueing discipline, which tc and tcpdump then don't see; without it, true";
+        "bypass-queueing" "true|false": "send past the interface's queueing discipline, which tc and tcpdump \
+            then don't see; without it, true";
     };
-    const MAIN_OPTION: Option<&'static str> = Some("interface");
     type Options = PacketOptions;
 
-    fn open(
-        _name: &str,
-        options: &PacketOptions,
-        environment: &mut Environment<'_>,
-    ) -> Result<Port, OpenError> {
+    fn open(options: &PacketOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
         open(options, environment.pool).map_err(OpenError::new)
     }
 }
@@ -396,11 +389,5 @@ impl ReceiveQueue for PacketReceive {
         (!self.intake.is_waiting()).then(|| self.socket.as_fd())
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::unless(self.failure.as_deref())
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.intake.counters.view()
-    }
+    queue_report!(intake.counters);
 }

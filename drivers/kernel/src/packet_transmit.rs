@@ -8,7 +8,7 @@ use rustix::net::AddressFamily;
 use warmlane_driver_common::virtio_net::{HEADER_LENGTH, header_of};
 use warmlane_driver_common::{InterfaceName, interface_gone, system};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitOffloads, TransmitQueue};
+use warmlane_port::{QueueCounters, TransmitOffloads, TransmitQueue, queue_report};
 
 use crate::drops::TransmitDrop;
 use crate::error::KernelError;
@@ -110,13 +110,7 @@ impl TransmitQueue for PacketTransmit {
         true
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::unless(self.failure.as_deref())
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(counters);
 }
 
 /// Space for the arguments of `sendmmsg`, kept from call to call.

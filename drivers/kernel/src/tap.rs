@@ -17,12 +17,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use warmlane_driver_common::virtio_net::{self, HEADER_LENGTH, header_of};
 use warmlane_driver_common::{
-    Driver, Environment, Interface, InterfaceName, OpenError, OptionHelp, interface_gone, option_help, system,
+    Driver, DriverHelp, Environment, Interface, InterfaceName, OpenError, driver_help, interface_gone, system,
 };
 use warmlane_mem::{Burst, Packet, Pool};
 use warmlane_port::{
-    Capabilities, Offloads, Port, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue,
-    TransmitOffloads, TransmitQueue,
+    Capabilities, Offloads, Port, QueueCounters, ReceiveQueue, TransmitOffloads, TransmitQueue, queue_report,
 };
 
 use crate::drops::{ReceiveDrop, TransmitDrop};
@@ -66,20 +65,19 @@ impl Default for TapOptions {
 pub struct TapDriver;
 
 impl Driver for TapDriver {
-    const NAME: &'static str = "tap";
-    const SUMMARY: &'static str =
-        "Makes a TAP device, whose other end is the kernel, or opens one that exists. Needs CAP_NET_ADMIN.";
-    const EXAMPLES: &'static [&'static str] = &["tap", "tap:tap0"];
-    const OPTIONS: &'static [OptionHelp] = option_help! {
+    const HELP: DriverHelp = driver_help! {
+        "tap": "Makes a TAP device, whose other end is the kernel, or opens one that exists. Needs \
+            CAP_NET_ADMIN.";
+        examples: "tap", "tap:tap0";
         "interface" "NAME": "its name; without it, the kernel chooses";
         "mtu" "BYTES": "its MTU; without it, the port's";
         "up" "true|false": "set it up; without it, true";
-        "offloads" "true|false": "let the kernel leave checksums and segmentation to whoever sends its packets on: fewer, longer reads; without it, true";
+        "offloads" "true|false": "let the kernel leave checksums and segmentation to whoever sends its \
+            packets on: fewer, longer reads; without it, true";
     };
-    const MAIN_OPTION: Option<&'static str> = Some("interface");
     type Options = TapOptions;
 
-    fn open(_name: &str, options: &TapOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
+    fn open(options: &TapOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
         let options = TapOptions { mtu: options.mtu.or(environment.mtu), ..options.clone() };
         let queues = u16::try_from(environment.queues).unwrap_or(u16::MAX);
         open(&options, queues, environment.pool).map_err(OpenError::new)
@@ -326,13 +324,7 @@ impl ReceiveQueue for TapReceive {
         (!self.intake.is_waiting()).then(|| self.file.as_fd())
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::unless(self.failure.as_deref())
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.intake.counters.view()
-    }
+    queue_report!(intake.counters);
 }
 
 /// Space for the arguments of `writev`, kept from call to call.
@@ -409,11 +401,5 @@ impl TransmitQueue for TapTransmit {
         Some(self.file.as_fd())
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::unless(self.failure.as_deref())
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(counters);
 }

@@ -1,7 +1,7 @@
 //! A sink that drops everything, and a source of frames of zeros.
 
 use serde::{Deserialize, Serialize};
-use warmlane_driver_common::{Driver, Environment, OpenError, OptionHelp};
+use warmlane_driver_common::{Driver, DriverHelp, Environment, OpenError, driver_help};
 use warmlane_mem::{Burst, NoSpace, Pool};
 use warmlane_port::{
     Capabilities, Port, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue,
@@ -17,19 +17,14 @@ pub struct NullDriver;
 pub struct NullOptions {}
 
 impl Driver for NullDriver {
-    const NAME: &'static str = "null";
-    const SUMMARY: &'static str = "Drops what is sent to it, and receives nothing. Needs no privilege.";
-    const EXAMPLES: &'static [&'static str] = &["null"];
-    const OPTIONS: &'static [OptionHelp] = &[];
-    const MAIN_OPTION: Option<&'static str> = None;
+    const HELP: DriverHelp = driver_help! {
+        "null": "Drops what is sent to it, and receives nothing. Needs no privilege.";
+        examples: "null";
+    };
     type Options = NullOptions;
 
-    fn open(
-        name: &str,
-        NullOptions {}: &NullOptions,
-        environment: &mut Environment<'_>,
-    ) -> Result<Port, OpenError> {
-        Ok(sink(name, environment.queues))
+    fn open(NullOptions {}: &NullOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
+        Ok(sink(&environment.name, environment.queues))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::port::{self, XdpPort};
 use crate::umem::Umem;
 use std::collections::HashSet;
 use warmlane_driver_common::{
-    Direction, Driver, Environment, OpenError, OptionHelp, SystemError, option_help,
+    Direction, Driver, DriverHelp, Environment, OpenError, SystemError, driver_help,
 };
 use warmlane_port::Port;
 
@@ -19,22 +19,26 @@ const RING_TO_SEND: u32 = 256;
 pub struct XdpDriver;
 
 impl Driver for XdpDriver {
-    const NAME: &'static str = "xdp";
-    const SUMMARY: &'static str = "An existing interface, by AF_XDP, which keeps its driver. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF.";
-    const EXAMPLES: &'static [&'static str] = &["xdp:eth0", "xdp:eth0,mode=zero-copy,steering=transit"];
-    const OPTIONS: &'static [OptionHelp] = option_help! {
+    const HELP: DriverHelp = driver_help! {
+        "xdp": "An existing interface, by AF_XDP, which keeps its driver. Needs CAP_NET_RAW, CAP_NET_ADMIN \
+            and CAP_BPF.";
+        examples: "xdp:eth0", "xdp:eth0,mode=zero-copy,steering=transit";
         "interface" "NAME": "the interface";
-        "mode" "best|zero-copy|copy|generic": "how packets are exchanged with the kernel; without it, the best that works";
-        "steering" "all|transit|none": "take all packets, or only those that pass through: those for the kernel's own addresses, for groups, and what is not IP stay with the kernel; or none, to only send; without it, all";
+        "mode" "best|zero-copy|copy|generic": "how packets are exchanged with the kernel; without it, the \
+            best that works";
+        "steering" "all|transit|none": "take all packets, or only those that pass through: those for the \
+            kernel's own addresses, for groups, and what is not IP stay with the kernel; or none, to only \
+            send; without it, all";
         "take-all" "": "take all packets even if the kernel has addresses on the interface";
-        "pass-expiring" "": "leave packets whose time to live ends here with the kernel; for steering=transit";
+        "pass-expiring" "": "leave packets whose time to live ends here with the kernel; for \
+            steering=transit";
         "busy-poll" "": "let system calls do the interface's work instead of interrupts";
-        "ring" "ENTRIES": "entries of each ring, a power of two from 64 to 32768; without it, 2048, or 256 to only send";
+        "ring" "ENTRIES": "entries of each ring, a power of two from 64 to 32768; without it, 2048, or 256 \
+            to only send";
     };
-    const MAIN_OPTION: Option<&'static str> = Some("interface");
     type Options = XdpOptions;
 
-    fn open(_name: &str, options: &XdpOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
+    fn open(options: &XdpOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
         let failed = |source| {
             let action = "follow the kernel's addresses".to_owned();
             OpenError::new(SystemError::Failed { action, source })

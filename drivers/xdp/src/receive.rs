@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use warmlane_counters::Source;
 use warmlane_driver_common::{FillLevel, LentBuffers, LentMarks, interface_gone};
 use warmlane_mem::{BURST_CAPACITY, BufferOffsets, Burst, METADATA_BYTES, Region, Span};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
+use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
 use warmlane_sys::prefetch;
 
 /// With chunks anywhere, an address is the chunk's in its lower 48 bits, and the data's distance from it above
@@ -324,13 +324,7 @@ impl ReceiveQueue for XdpReceive {
         (self.missing() == 0).then(|| self.channel.fd.as_fd())
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::unless(self.failure.as_deref())
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(counters);
 
     fn own_counters(&self) -> Vec<Box<dyn Source>> {
         vec![Box::new(self.costs.view())]

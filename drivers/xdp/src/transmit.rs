@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use warmlane_counters::Source;
 use warmlane_driver_common::{LentBuffers, interface_gone};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Region};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
+use warmlane_port::{QueueCounters, TransmitQueue, queue_report};
 
 /// Bytes of an Ethernet header, and of a VLAN tag, which an interface carries on top of its MTU.
 pub(crate) const ETHERNET: u32 = 14;
@@ -394,13 +394,7 @@ impl TransmitQueue for XdpTransmit {
         }
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::unless(self.failure.as_deref())
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(counters);
 
     fn own_counters(&self) -> Vec<Box<dyn Source>> {
         vec![Box::new(self.costs.view())]
