@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod check;
 mod counters;
 mod ends;
 mod error;
