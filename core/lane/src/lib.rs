@@ -23,6 +23,7 @@ mod lanes;
 mod outputs;
 mod pipeline;
 mod placement;
+mod polled_stage;
 mod row;
 mod stage;
 mod tap;

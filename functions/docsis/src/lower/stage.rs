@@ -1,10 +1,8 @@
 //! The lower MAC of one lane.
 
-use std::borrow::Cow;
-
 use thiserror::Error;
 use warmlane_counters::Source;
-use warmlane_lane::{Outputs, Stage};
+use warmlane_lane::{Outputs, Stage, polled_stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool};
 use warmlane_sync::mailbox::Receiver;
 use warmlane_sys::clock::{self, Clock};
@@ -147,6 +145,8 @@ fn frame(packet: &mut Packet, flows: &[Flow], keys: &Keyring) -> Result<(usize, 
 }
 
 impl Stage for LowerMac {
+    polled_stage!("lower MAC", outputs: &["remote-phy"]);
+
     #[inline]
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         let Self { flows, channels, keys, pool, crc, outbox, counters, framed, .. } = self;
@@ -208,22 +208,6 @@ impl Stage for LowerMac {
         counters.bytes().add(bytes);
         counters.depi_encap_packets().add(kept as u64);
         counters.depi_encap_cycles().add(clock::cycles().saturating_sub(protected_at));
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("lower MAC")
-    }
-
-    fn outputs(&self) -> &'static [&'static str] {
-        &["remote-phy"]
-    }
-
-    fn passes_on(&self) -> bool {
-        false
-    }
-
-    fn is_polled(&self) -> bool {
-        true
     }
 
     #[inline]

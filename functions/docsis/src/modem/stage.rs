@@ -1,9 +1,7 @@
 //! A remote PHY with its modems, on one lane.
 
-use std::borrow::Cow;
-
 use warmlane_counters::Source;
-use warmlane_lane::{Outputs, Stage};
+use warmlane_lane::{Outputs, Stage, polled_stage};
 use warmlane_mem::{Burst, Packet, Pool};
 use warmlane_sync::mailbox::Receiver;
 use warmlane_sys::clock;
@@ -173,6 +171,8 @@ fn deliver(packet: Packet, outbox: &mut Outbox, outputs: &mut Outputs<'_>, count
 }
 
 impl Stage for Modems {
+    polled_stage!("modems", outputs: &["delivered"]);
+
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         let now = clock::cycles();
         self.inner.counters.received().add(burst.len() as u64);
@@ -182,22 +182,6 @@ impl Stage for Modems {
             }
         }
         burst.clear();
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("modems")
-    }
-
-    fn outputs(&self) -> &'static [&'static str] {
-        &["delivered"]
-    }
-
-    fn passes_on(&self) -> bool {
-        false
-    }
-
-    fn is_polled(&self) -> bool {
-        true
     }
 
     fn poll(&mut self, now: u64, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {

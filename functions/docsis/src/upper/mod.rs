@@ -9,10 +9,8 @@ mod reason;
 mod rules;
 mod scheduler;
 
-use std::borrow::Cow;
-
 use warmlane_counters::Source;
-use warmlane_lane::{Outputs, Stage};
+use warmlane_lane::{Outputs, Stage, polled_stage};
 use warmlane_mem::{BURST_CAPACITY, Burst};
 use warmlane_sys::clock::{self, Clock};
 
@@ -137,6 +135,8 @@ fn has_space(outputs: &mut Outputs<'_>) -> bool {
 }
 
 impl Stage for UpperMac {
+    polled_stage!("upper MAC", outputs: &["lower"]);
+
     #[inline]
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         let Self { table, modems, filters, scheduler, counters, scratch } = self;
@@ -219,22 +219,6 @@ impl Stage for UpperMac {
         self.dispatch(now, false, outputs);
         self.counters.qos_packets().add(queued);
         self.counters.qos_cycles().add(lap.next());
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("upper MAC")
-    }
-
-    fn outputs(&self) -> &'static [&'static str] {
-        &["lower"]
-    }
-
-    fn passes_on(&self) -> bool {
-        false
-    }
-
-    fn is_polled(&self) -> bool {
-        true
     }
 
     #[inline]

@@ -1,10 +1,9 @@
 //! The lane that receives and checks.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_counters::{Source, counters};
-use warmlane_lane::{Outputs, Stage};
+use warmlane_lane::{Outputs, Stage, polled_stage};
 use warmlane_mem::{Burst, Packet};
 use warmlane_sys::clock;
 use warmlane_wire::{
@@ -362,6 +361,8 @@ fn datagram(addresses: Addresses, bytes: &[u8]) -> Layer<'_> {
 }
 
 impl Stage for Receiver {
+    polled_stage!("receiver", outputs: &[]);
+
     #[inline]
     fn process(&mut self, burst: &mut Burst, _outputs: &mut Outputs<'_>) {
         self.arrived += burst.len();
@@ -379,20 +380,8 @@ impl Stage for Receiver {
         burst.clear();
     }
 
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("receiver")
-    }
-
-    fn passes_on(&self) -> bool {
-        false
-    }
-
     fn counters(&self) -> Vec<Box<dyn Source>> {
         vec![Box::new(self.counters.view())]
-    }
-
-    fn is_polled(&self) -> bool {
-        true
     }
 
     #[inline]

@@ -1,8 +1,7 @@
 //! The lane that sends.
 
-use std::borrow::Cow;
 use std::sync::Arc;
-use warmlane_lane::{Outputs, Stage};
+use warmlane_lane::{Outputs, Stage, polled_stage};
 use warmlane_mem::{Burst, Cursor, Pool};
 use warmlane_port::{QueueCountersView, QueueStatus};
 use warmlane_sys::clock;
@@ -311,24 +310,10 @@ impl Transmitter {
 }
 
 impl Stage for Transmitter {
+    polled_stage!("transmitter", outputs: &["out"]);
+
     /// There is nothing that comes in.
     fn process(&mut self, _burst: &mut Burst, _outputs: &mut Outputs<'_>) {}
-
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("transmitter")
-    }
-
-    fn outputs(&self) -> &'static [&'static str] {
-        &["out"]
-    }
-
-    fn passes_on(&self) -> bool {
-        false
-    }
-
-    fn is_polled(&self) -> bool {
-        true
-    }
 
     #[inline]
     fn poll(&mut self, now: u64, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {

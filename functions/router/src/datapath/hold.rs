@@ -1,9 +1,7 @@
 //! The stage that holds packets while the kernel finds out a neighbour's Ethernet address.
 
-use std::borrow::Cow;
-
 use warmlane_forward::control::{LaneRoutes, NextHop};
-use warmlane_lane::{Outputs, Stage, WakeUps};
+use warmlane_lane::{Outputs, Stage, WakeUps, polled_stage};
 use warmlane_mem::Burst;
 use warmlane_port::TransmitOffloads;
 use warmlane_sync::mailbox::Sender;
@@ -64,6 +62,8 @@ fn request(requests: &mut Sender<NeighbourKey>, waker: &Waker, neighbour: Neighb
 }
 
 impl Stage for Hold {
+    polled_stage!("hold", outputs: OUTPUTS);
+
     #[cold]
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         let now = clock::cycles();
@@ -84,24 +84,8 @@ impl Stage for Hold {
         }
     }
 
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("hold")
-    }
-
     fn accepts(&self) -> TransmitOffloads {
         TransmitOffloads::ALL
-    }
-
-    fn outputs(&self) -> &'static [&'static str] {
-        OUTPUTS
-    }
-
-    fn passes_on(&self) -> bool {
-        false
-    }
-
-    fn is_polled(&self) -> bool {
-        true
     }
 
     #[inline]
