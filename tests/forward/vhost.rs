@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use warmlane_system_tests::{GUEST_PORT, LONG, Machine, OBEY, OBEY_MODULE, SHORT, iperf};
+use warmlane_system_tests::{GUEST_PORT, LONG, Machine, NEIGHBOURS, OBEY, OBEY_MODULE, SHORT, iperf};
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::{Process, warmlane};
@@ -54,15 +54,7 @@ fn config(socket: &Path) -> String {
         addresses = ["198.51.100.1/24"]
         mac = "02:00:00:00:01:02"
 
-        [[neighbour]]
-        address = "192.0.2.2"
-        mac = "02:00:00:00:00:02"
-        port = "west"
-
-        [[neighbour]]
-        address = "198.51.100.2"
-        mac = "02:00:00:00:00:03"
-        port = "east"
+        {NEIGHBOURS}
         "#,
         socket.display()
     )

@@ -4,6 +4,7 @@
 use serde_json::Value;
 use warmlane_system_tests::{RouterLab, SHORT};
 use warmlane_testkit::namespace::Namespace;
+use warmlane_testkit::process::Process;
 
 /// A third host, behind x0, which has the same addresses beyond the router as the east: 203.0.113.1 and 2001:db8:5::1.
 fn lab() -> Option<(RouterLab, Namespace)> {
@@ -120,6 +121,13 @@ fn ways(route: &Value) -> usize {
     route["leads_to"].as_str().map_or(0, |text| text.split(" or ").count())
 }
 
+/// Checks that all agree and packets arrive, and ends the router.
+fn end(lab: &RouterLab, process: Process) {
+    lab.verify();
+    RouterLab::check_ping(&lab.west, &FAR[..1]);
+    RouterLab::finish(process);
+}
+
 /// Of a route with several paths the kernel marks those dead whose link is down; it tells nobody.
 #[test]
 fn paths_that_die_with_their_link() {
@@ -144,9 +152,7 @@ fn paths_that_die_with_their_link() {
     process.wait_for("interface x0 was set up again", SHORT);
     // The kernel uses the IPv4 path again by itself.
     RouterLab::wait_until("two ways", SHORT, || ways(FAR[0]) == 2);
-    lab.verify();
-    RouterLab::check_ping(&lab.west, &FAR[..1]);
-    RouterLab::finish(process);
+    end(&lab, process);
 }
 
 /// A cable that is pulled at its other end takes nexthop objects along, and, where `ignore_routes_with_linkdown` asks for it,
@@ -205,9 +211,7 @@ fn routes_that_go_with_an_address() {
     assert_eq!(prefix(), "203.0.113.0/25");
     lab.router.ip("address del 192.0.3.77/24 dev x0");
     RouterLab::wait_until("the other way", SHORT, || prefix() == "203.0.113.0/24");
-    lab.verify();
-    RouterLab::check_ping(&lab.west, &FAR[..1]);
-    RouterLab::finish(process);
+    end(&lab, process);
 }
 
 /// Errors come no faster than asked for, in both families, and what isn't sent is counted.

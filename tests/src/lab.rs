@@ -379,6 +379,19 @@ fn number(result: &Value, path: &str) -> f64 {
     number.unwrap_or_else(|| panic!("iperf3 says nothing of {path}: {result:#}"))
 }
 
+/// The hosts of the lab by their IPv4 addresses, for a configuration with ports west and east.
+pub const NEIGHBOURS: &str = r#"
+        [[neighbour]]
+        address = "192.0.2.2"
+        mac = "02:00:00:00:00:02"
+        port = "west"
+
+        [[neighbour]]
+        address = "198.51.100.2"
+        mac = "02:00:00:00:00:03"
+        port = "east"
+"#;
+
 fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
     let port = |driver: Driver, mac| match driver {
         // The port has the interface's address.
@@ -409,20 +422,12 @@ fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
         mtu = {east_mtu}
         {east_mac}
 
-        [[neighbour]]
-        address = "192.0.2.2"
-        mac = "02:00:00:00:00:02"
-        port = "west"
+        {NEIGHBOURS}
 
         [[neighbour]]
         address = "2001:db8:1::2"
         mac = "02:00:00:00:00:02"
         port = "west"
-
-        [[neighbour]]
-        address = "198.51.100.2"
-        mac = "02:00:00:00:00:03"
-        port = "east"
 
         [[neighbour]]
         address = "2001:db8:2::2"

@@ -18,6 +18,6 @@ pub use command::{LONG, SHORT, as_nobody_with, assert_misused, assert_refused, f
 pub use flood::Flood;
 pub use guest::{Machine, OBEY, OBEY_MODULE, PORT as GUEST_PORT, check_in_a_guest};
 pub use iperf::iperf;
-pub use lab::{Driver, Lab, PROGRAMS};
+pub use lab::{Driver, Lab, NEIGHBOURS, PROGRAMS};
 pub use router_lab::RouterLab;
 pub use wire::check_wire;

@@ -8,7 +8,7 @@ use warmlane_lab::bench::Bench;
 use warmlane_lab::error::LabError;
 use warmlane_lab::measure::Measure;
 use warmlane_lab::partner::{Partner, beside};
-use warmlane_lab::ring_shape::{BURSTS, CAPACITY, LONGEST, pause};
+use warmlane_lab::ring_shape::{BURSTS, CAPACITY, LONGEST, pause, popping, pushing};
 use warmlane_lab::setting::{Lanes, Setting};
 
 pub(crate) const BENCHES: &[Bench] = &[
@@ -32,45 +32,26 @@ fn rtrb(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     let size = setting.burst.unwrap_or(32).clamp(1, LONGEST);
     let cpu = setting.second_cpu()?;
     let (mut producer, mut consumer) = rtrb::RingBuffer::<u64>::new(CAPACITY);
-    let partner = Partner::start(cpu, move || {
-        let mut values = [0; LONGEST];
-        Ok(move || {
-            let values = &mut values[..size];
-            for stamp in 0..BURSTS {
-                values[0] = stamp;
-                values[size - 1] = stamp;
-                let Ok(mut chunk) = producer.write_chunk(size) else {
-                    pause();
-                    continue;
-                };
-                let (first, second) = chunk.as_mut_slices();
-                let middle = first.len();
-                first.copy_from_slice(&values[..middle]);
-                second.copy_from_slice(&values[middle..]);
-                chunk.commit_all();
-            }
-        })
-    });
-    let producer = partner.map_err(LabError::setup)?;
-    let pop = move || {
-        let (mut values, mut sum, mut done) = ([0; LONGEST], 0_u64, 0);
-        let values = &mut values[..size];
-        for _ in 0..BURSTS {
-            let Ok(chunk) = consumer.read_chunk(size) else {
-                pause();
-                continue;
-            };
-            let (first, second) = chunk.as_slices();
-            let middle = first.len();
-            values[..middle].copy_from_slice(first);
-            values[middle..].copy_from_slice(second);
-            chunk.commit_all();
-            sum = sum.wrapping_add(values[0]).wrapping_add(values[size - 1]);
-            done += size as u64;
-        }
-        std::hint::black_box(sum);
-        done
+    let push = move |values: &[u64]| {
+        let Ok(mut chunk) = producer.write_chunk(values.len()) else { return false };
+        let (first, second) = chunk.as_mut_slices();
+        let middle = first.len();
+        first.copy_from_slice(&values[..middle]);
+        second.copy_from_slice(&values[middle..]);
+        chunk.commit_all();
+        true
     };
+    let partner = Partner::start(cpu, move || Ok(pushing(size, push)));
+    let producer = partner.map_err(LabError::setup)?;
+    let pop = popping(size, move |values| {
+        let Ok(chunk) = consumer.read_chunk(values.len()) else { return false };
+        let (first, second) = chunk.as_slices();
+        let middle = first.len();
+        values[..middle].copy_from_slice(first);
+        values[middle..].copy_from_slice(second);
+        chunk.commit_all();
+        true
+    });
     Ok(beside(producer, pop))
 }
 

@@ -76,18 +76,24 @@ fn a_lane_takes_what_it_freed_last_and_a_ring_beyond_the_lane_does_not() {
     }
 }
 
+/// A packet with these segments.
+fn chain_of(pool: &Pool, texts: &[&[u8]]) -> Packet {
+    let mut segments = texts.iter().map(|text| {
+        let mut segment = pool.take().expect("a buffer");
+        segment.fill(text).expect("fits");
+        segment
+    });
+    let mut packet = segments.next().expect("a first segment");
+    segments.for_each(|segment| packet.chain(segment).expect("far below 255 segments"));
+    packet
+}
+
 #[test]
 fn chains_are_freed_whole_and_cut_where_asked() {
     for attached in [false, true] {
         let pool = pool(PoolKind::Depot, 8);
         let lane = attached.then(|| pool.attach().expect("first attachment"));
-        let mut packet = pool.take().expect("a buffer");
-        packet.fill(b"one").expect("fits");
-        for text in [b"two".as_slice(), b"three", b"four"] {
-            let mut segment = pool.take().expect("a buffer");
-            segment.fill(text).expect("fits");
-            packet.chain(segment).expect("far below 255 segments");
-        }
+        let mut packet = chain_of(&pool, &[b"one", b"two", b"three", b"four"]);
         assert_eq!((packet.segments(), packet.packet_length()), (4, 15));
         assert_eq!(packet.segment_data().collect::<Vec<_>>().concat(), b"onetwothreefour");
         assert_eq!(pool.ledger().outstanding(), 4);
@@ -116,13 +122,7 @@ fn chains_are_freed_whole_and_cut_where_asked() {
 #[test]
 fn a_cut_between_two_segments_leaves_no_empty_one() {
     let pool = pool(PoolKind::Depot, 4);
-    let mut packet = pool.take().expect("a buffer");
-    packet.fill(b"one").expect("fits");
-    for text in [b"two".as_slice(), b"four", b""] {
-        let mut segment = pool.take().expect("a buffer");
-        segment.fill(text).expect("fits");
-        packet.chain(segment).expect("far below 255 segments");
-    }
+    let mut packet = chain_of(&pool, &[b"one", b"two", b"four", b""]);
     // All of it is no cut.
     assert!(packet.truncate(10));
     assert_eq!((packet.segments(), packet.packet_length()), (4, 10));

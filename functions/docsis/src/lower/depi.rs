@@ -2,36 +2,19 @@
 
 use thiserror::Error;
 use warmlane_mem::{Packet, Pool};
+use warmlane_wire::checksum::Addresses;
 use warmlane_wire::psp::{self, ENTRY_LENGTH, MAXIMUM_SEGMENT, MAXIMUM_SEGMENTS};
 use warmlane_wire::{
     EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress, ethernet, ipv4, ipv6, l2tpv3,
 };
-
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::reason::LowerDrop;
 
 /// The smallest MTU that carries IPv6 (RFC 8200 section 5).
 pub const MINIMUM_MTU: u16 = 1_280;
 
-/// The two ends of a tunnel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TunnelAddresses {
-    /// Over IPv4.
-    V4 {
-        /// The CMTS core.
-        source: Ipv4Addr,
-        /// The remote PHY.
-        destination: Ipv4Addr,
-    },
-    /// Over IPv6.
-    V6 {
-        /// The CMTS core.
-        source: Ipv6Addr,
-        /// The remote PHY.
-        destination: Ipv6Addr,
-    },
-}
+/// The two ends of a tunnel: the source is the CMTS core, the destination the remote PHY.
+pub type TunnelAddresses = Addresses;
 
 /// Where packets go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,15 +27,11 @@ pub(super) fn link(index: u32, is_up: bool) -> Link {
     Link {
         index,
         name: format!("link{index}"),
-        kind: String::new(),
         is_up,
         has_carrier: is_up,
         mac: Some([2, 0, 0, 0, 0, index as u8]),
         mtu: 1500,
-        master: None,
-        lower: None,
-        vlan: None,
-        vrf_table: None,
+        ..Link::default()
     }
 }
 

@@ -34,14 +34,8 @@ mod tests {
             index: 1,
             name: "eth0".to_owned(),
             kind: kind.to_owned(),
-            is_up: true,
-            has_carrier: true,
             mac: Some([2; 6]),
-            mtu: 1500,
-            master: None,
-            lower: None,
-            vlan: None,
-            vrf_table: None,
+            ..Link::default()
         }
     }
 

@@ -1,10 +1,11 @@
 //! What several benches set up.
 
 use crate::error::LabError;
+use crate::measure::Measure;
 use crate::setting::Setting;
 use std::fmt::Display;
 use std::sync::Arc;
-use warmlane_mem::{LaneCache, Pool, PoolConfig};
+use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
 use warmlane_memory::replay::{self, Frames};
 use warmlane_port::{Port, ReceiveQueue, TransmitQueue};
 
@@ -14,6 +15,25 @@ pub(super) fn pool(name: &str) -> Result<(Pool, LaneCache), LabError> {
         Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() }).map_err(LabError::setup)?;
     let lane = pool.attach().map_err(LabError::setup)?;
     Ok((pool, lane))
+}
+
+/// What comes from one queue goes to another.
+pub(super) struct Through {
+    pub(super) burst: Burst,
+    pub(super) receive: Box<dyn ReceiveQueue>,
+    pub(super) transmit: Box<dyn TransmitQueue>,
+    pub(super) _lane: LaneCache,
+}
+
+impl Measure for Through {
+    fn work(&mut self) -> u64 {
+        (0..100)
+            .map(|_| {
+                self.receive.receive(&mut self.burst);
+                self.transmit.transmit(&mut self.burst) as u64
+            })
+            .sum()
+    }
 }
 
 /// A port's first receive queue.

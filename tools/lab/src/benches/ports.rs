@@ -170,13 +170,6 @@ impl Measure for PortRound {
     }
 }
 
-struct PortEcho {
-    burst: Burst,
-    receive: Box<dyn ReceiveQueue>,
-    transmit: Box<dyn TransmitQueue>,
-    _lane: LaneCache,
-}
-
 fn echo(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     let (pool, lane) = fixture::pool(ECHO)?;
     let nothing = || LabError::setup("there is nothing to send back: name a --port");
@@ -184,18 +177,7 @@ fn echo(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     let receive = port.receive.pop().ok_or_else(nothing)?;
     let transmit = fixture::transmit(port)?;
     let burst = Burst::with_limit(setting.burst.unwrap_or(64));
-    Ok(Box::new(PortEcho { burst, receive, transmit, _lane: lane }))
-}
-
-impl Measure for PortEcho {
-    fn work(&mut self) -> u64 {
-        (0..REPEAT)
-            .map(|_| {
-                self.receive.receive(&mut self.burst);
-                self.transmit.transmit(&mut self.burst) as u64
-            })
-            .sum()
-    }
+    Ok(Box::new(fixture::Through { burst, receive, transmit, _lane: lane }))
 }
 
 struct PortReceive {

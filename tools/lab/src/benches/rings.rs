@@ -7,7 +7,7 @@ use crate::bench::Bench;
 use crate::error::LabError;
 use crate::measure::Measure;
 use crate::partner::{Partner, beside};
-use crate::ring_shape::{BURSTS, CAPACITY, LONGEST, pause};
+use crate::ring_shape::{BURSTS, CAPACITY, LONGEST, pause, popping, pushing};
 use crate::setting::Lanes;
 use crate::setting::Setting;
 use std::sync::Arc;
@@ -145,44 +145,16 @@ fn mpmc_ring<S: Concurrent + 'static>() -> Result<(impl Push, impl Pop), LabErro
     Ok((Arc::clone(&ring), ring))
 }
 
-/// The first lane of two: takes bursts out and counts.
-fn popping(size: usize, mut end: impl Pop) -> impl FnMut() -> u64 {
-    move || {
-        let (mut values, mut sum, mut done) = ([0; LONGEST], 0_u64, 0);
-        let values = &mut values[..size];
-        for _ in 0..BURSTS {
-            if end.pop(values) {
-                sum = sum.wrapping_add(values[0]).wrapping_add(values[values.len() - 1]);
-                done += values.len() as u64;
-            } else {
-                pause();
-            }
-        }
-        std::hint::black_box(sum);
-        done
-    }
-}
-
 fn two_lanes(
     size: usize,
     setting: &Setting,
-    (mut producer, consumer): (impl Push, impl Pop),
+    (mut producer, mut consumer): (impl Push, impl Pop),
 ) -> Result<Box<dyn Measure>, LabError> {
     let size = burst(size, setting)?;
-    let partner = Partner::start(setting.second_cpu()?, move || {
-        let mut values = [0; LONGEST];
-        Ok(move || {
-            let values = &mut values[..size];
-            for stamp in 0..BURSTS {
-                values[0] = stamp;
-                values[size - 1] = stamp;
-                if !producer.push(values) {
-                    pause();
-                }
-            }
-        })
-    });
-    Ok(beside(partner.map_err(LabError::setup)?, popping(size, consumer)))
+    let push = move |values: &[u64]| producer.push(values);
+    let partner = Partner::start(setting.second_cpu()?, move || Ok(pushing(size, push)));
+    let pop = popping(size, move |values| consumer.pop(values));
+    Ok(beside(partner.map_err(LabError::setup)?, pop))
 }
 
 /// All elements are written and read, in the ring's own memory.
@@ -203,7 +175,9 @@ fn in_place(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
             }
         })
     });
-    Ok(beside(partner.map_err(LabError::setup)?, popping(size, InPlace(consumer))))
+    let mut consumer = InPlace(consumer);
+    let pop = popping(size, move |values| consumer.pop(values));
+    Ok(beside(partner.map_err(LabError::setup)?, pop))
 }
 
 /// The end of a ring whose elements are summed up where they lie.

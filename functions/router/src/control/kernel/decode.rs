@@ -93,17 +93,10 @@ fn link(message: &LinkMessage) -> Option<Link> {
     let flags = message.header.flags;
     let mut link = Link {
         index: message.header.index,
-        name: String::new(),
-        kind: String::new(),
         is_up: flags.contains(LinkFlags::Up),
         // Neither of them is what the kernel takes for no carrier (`net/ipv4/nexthop.c: nh_netdev_event`).
         has_carrier: flags.intersects(LinkFlags::Running | LinkFlags::LowerUp),
-        mac: None,
-        mtu: 0,
-        master: None,
-        lower: None,
-        vlan: None,
-        vrf_table: None,
+        ..Link::default()
     };
     for attribute in &message.attributes {
         match attribute {

@@ -9,7 +9,7 @@ use warmlane_table::IpPrefix;
 pub type LinkIndex = u32;
 
 /// A network interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
     /// The kernel's number.
     pub index: LinkIndex,

@@ -346,19 +346,7 @@ mod tests {
             body.extend(attribute(5, &policy.to_be_bytes()));
         }
         body.extend(attribute(6, &uses.to_be_bytes()));
-        let link = Link {
-            index: 7,
-            name: "eth7".to_owned(),
-            kind: String::new(),
-            is_up: true,
-            has_carrier: true,
-            mac: None,
-            mtu: 1500,
-            master: None,
-            lower: None,
-            vlan: None,
-            vrf_table: None,
-        };
+        let link = Link { index: 7, name: "eth7".to_owned(), mtu: 1500, ..Link::default() };
         chain(&body, &BTreeMap::from([(7, link)]))
     }
 
@@ -383,19 +371,7 @@ mod tests {
 
     #[test]
     fn switches_that_lanes_do_not_follow_are_hooks_of_their_interface() {
-        let link = Link {
-            index: 3,
-            name: "w0".to_owned(),
-            kind: String::new(),
-            is_up: true,
-            has_carrier: true,
-            mac: None,
-            mtu: 1500,
-            master: None,
-            lower: None,
-            vlan: None,
-            vrf_table: None,
-        };
+        let link = Link { index: 3, name: "w0".to_owned(), mtu: 1500, ..Link::default() };
         let with = |known: &[(&str, u32)]| {
             let read =
                 |parameter: &str| known.iter().find(|(name, _)| *name == parameter).map(|(_, value)| *value);
