@@ -24,8 +24,8 @@ use std::sync::{Mutex, OnceLock};
 use common::{change, next, send, until};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
-use warmlane_mem::{Burst, LaneThread, Pool, PoolConfig};
+use rustix::net::{RecvFlags, SocketAddrUnix, SocketType};
+use warmlane_mem::{LaneThread, Pool};
 use warmlane_memif::protocol::{AddRing, Direction, Init, Message, VERSION};
 use warmlane_memif::{Connector, MemifOptions, MemifPort, Role, open};
 
@@ -45,13 +45,11 @@ struct World {
 fn world() -> &'static Mutex<World> {
     static WORLD: OnceLock<Mutex<World>> = OnceLock::new();
     WORLD.get_or_init(|| {
-        let pool = PoolConfig { name: "fuzz".to_owned(), buffers: 1024, ..PoolConfig::default() };
-        let pool = Pool::new(&pool).expect("there is memory");
-        let name = format!("warmlane-fuzz-{}", std::process::id());
-        let options = MemifOptions::new(&format!("@{name}"), Role::Server);
+        let pool = common::pool();
+        let (name, address) = common::address("memif");
+        let options = MemifOptions::new(&name, Role::Server);
         let mut connector = Connector::default();
         let port = open("fuzz", &options, 1, &pool, &mut connector).expect("the name is free");
-        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("it is short");
         Mutex::new(World { port, pool, address, _connector: connector })
     })
 }
@@ -112,10 +110,7 @@ impl World {
     }
 
     fn greeted(&self) -> Option<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        let socket = socket.expect("there are descriptors");
-        rustix::net::connect(&socket, &self.address).expect("the port listens");
+        let socket = common::connect(&self.address, SocketType::SEQPACKET);
         hear(&socket).then_some(socket)
     }
 
@@ -125,15 +120,7 @@ impl World {
 
     /// Receives and sends what there is.
     fn work(&mut self) {
-        let (mut came, mut goes) = (Burst::new(), Burst::new());
-        self.port.port.receive[0].receive(&mut came);
-        assert!(came.iter().all(|packet| packet.packet_length() <= 65_535));
-        drop(came);
-        self.pool.take_burst(&mut goes, 6);
-        for (number, packet) in goes.iter_mut().enumerate() {
-            packet.append(number * 300 + 1).expect("it fits").fill(7);
-        }
-        self.port.port.transmit[0].transmit(&mut goes);
+        common::work(&mut self.port.port, &self.pool, 65_535, 300);
     }
 }
 
@@ -164,17 +151,11 @@ fuzz_target!(|input: &[u8]| {
                     break;
                 }
             }
-            (2, [low, high, bytes @ ..]) => {
-                let place = u64::from(u16::from_le_bytes([*low, *high])) % (2 * RING);
-                file.write_all_at(bytes, place).expect("it is long enough");
-            }
+            (2, record) => common::write(&file, record, 2 * RING),
             (3, [which, by, ..]) => {
                 let ring = u64::from(which & 1) * RING;
                 let place = ring + if which & 2 == 0 { 6 } else { 64 };
-                let mut index = [0; 2];
-                file.read_exact_at(&mut index, place).expect("it is long enough");
-                let raised = u16::from_ne_bytes(index).wrapping_add(u16::from(*by));
-                file.write_all_at(&raised.to_ne_bytes(), place).expect("it is long enough");
+                common::raise(&file, place, *by);
             }
             _ => world.work(),
         }

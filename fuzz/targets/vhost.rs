@@ -25,8 +25,8 @@ use std::sync::{Mutex, OnceLock};
 use common::{change, next, send, until};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
-use warmlane_mem::{Burst, LaneThread, Pool, PoolConfig};
+use rustix::net::{RecvFlags, SocketAddrUnix, SocketType};
+use warmlane_mem::{LaneThread, Pool};
 use warmlane_virtio::features::{EVENT_INDEX, INDIRECT, MERGEABLE, PACKED, PROTOCOL_FEATURES, VERSION_1};
 use warmlane_virtio::protocol::{
     HEADER_BYTES, Header, MemoryRegion, Request, RingAddresses, RingDescriptor, RingState,
@@ -55,12 +55,10 @@ struct World {
 fn world() -> &'static Mutex<World> {
     static WORLD: OnceLock<Mutex<World>> = OnceLock::new();
     WORLD.get_or_init(|| {
-        let pool = PoolConfig { name: "fuzz".to_owned(), buffers: 1024, ..PoolConfig::default() };
-        let pool = Pool::new(&pool).expect("there is memory");
-        let name = format!("warmlane-fuzz-vhost-{}", std::process::id());
-        let options = VhostOptions::new(&format!("@{name}"), Role::Server);
+        let pool = common::pool();
+        let (name, address) = common::address("vhost");
+        let options = VhostOptions::new(&name, Role::Server);
         let port = open("fuzz", &options, 1, &pool).expect("the name is free");
-        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("it is short");
         Mutex::new(World { port, pool, address })
     })
 }
@@ -157,10 +155,7 @@ impl World {
     fn connect(&self) -> OwnedFd {
         let mut connected = None;
         until("the port serves somebody", || {
-            let flags = SocketFlags::CLOEXEC;
-            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-            let socket = socket.expect("there are descriptors");
-            rustix::net::connect(&socket, &self.address).expect("the port listens");
+            let socket = common::connect(&self.address, SocketType::STREAM);
             connected = is_done(&socket).then_some(socket);
             connected.is_some()
         });
@@ -168,15 +163,7 @@ impl World {
     }
 
     fn work(&mut self) {
-        let (mut came, mut goes) = (Burst::new(), Burst::new());
-        self.port.port.receive[0].receive(&mut came);
-        assert!(came.iter().all(|packet| packet.packet_length() <= 65_600));
-        drop(came);
-        self.pool.take_burst(&mut goes, 6);
-        for (number, packet) in goes.iter_mut().enumerate() {
-            packet.append(number * 300 + 1).expect("it fits").fill(7);
-        }
-        self.port.port.transmit[0].transmit(&mut goes);
+        common::work(&mut self.port.port, &self.pool, 65_600, 300);
     }
 }
 
@@ -187,7 +174,8 @@ fuzz_target!(|input: &[u8]| {
     let mut world = world().lock().expect("no test panicked");
     let lane = LaneThread::enter();
     let (socket, file) = (world.connect(), memory());
-    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("there are descriptors");
+    let event =
+        rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("there are descriptors");
     let mut script = script(features).into_iter();
     while let Some((what, data)) = next(&mut input) {
         match (what, data) {
@@ -211,16 +199,10 @@ fuzz_target!(|input: &[u8]| {
                     break;
                 }
             }
-            (2, [low, high, bytes @ ..]) => {
-                let place = u64::from(u16::from_le_bytes([*low, *high])) % (2 * RING);
-                file.write_all_at(bytes, place).expect("it is long enough");
-            }
+            (2, record) => common::write(&file, record, 2 * RING),
             (3, [which, by, ..]) => {
                 let place = u64::from(which & 1) * RING + PART + 2;
-                let mut index = [0; 2];
-                file.read_exact_at(&mut index, place).expect("it is long enough");
-                let raised = u16::from_ne_bytes(index).wrapping_add(u16::from(*by));
-                file.write_all_at(&raised.to_ne_bytes(), place).expect("it is long enough");
+                common::raise(&file, place, *by);
             }
             (4, [which, data @ ..]) => {
                 let (ring, slot) = (u64::from(which & 1), u64::from(which >> 1) % SIZE);

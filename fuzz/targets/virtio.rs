@@ -23,11 +23,9 @@ use std::sync::{Mutex, OnceLock};
 
 use common::{change, next, send, until};
 use libfuzzer_sys::fuzz_target;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketType};
 use warmlane_driver_common::peer::{Event, Extent, PeerMapping};
-use warmlane_mem::{Burst, LaneThread, Pool, PoolConfig};
+use warmlane_mem::{LaneThread, Pool};
 use warmlane_virtio::features::{EVENT_INDEX, IN_ORDER, MERGEABLE, PACKED, VERSION_1};
 use warmlane_virtio::protocol::{HEADER_BYTES, Header, MemoryRegion, Request, RingAddresses};
 use warmlane_virtio::virtio_user::{VirtioUserOptions, open};
@@ -44,14 +42,12 @@ struct World {
 fn world() -> &'static Mutex<World> {
     static WORLD: OnceLock<Mutex<World>> = OnceLock::new();
     WORLD.get_or_init(|| {
-        let pool = PoolConfig { name: "fuzz".to_owned(), buffers: 1024, ..PoolConfig::default() };
-        let pool = Pool::new(&pool).expect("there is memory");
+        let pool = common::pool();
         let ports = [false, true].map(|packed| {
-            let name = format!("warmlane-fuzz-virtio-{}-{packed}", std::process::id());
-            let defaults = VirtioUserOptions::new(&format!("@{name}"), Role::Server);
+            let (name, address) = common::address(&format!("virtio-{packed}"));
+            let defaults = VirtioUserOptions::new(&name, Role::Server);
             let options = VirtioUserOptions { packed, ring_size: 64, ..defaults };
-            let port = open("fuzz", &options, 1, &pool).expect("the name is free");
-            (port, SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("it is short"))
+            (open("fuzz", &options, 1, &pool).expect("the name is free"), address)
         });
         Mutex::new(World { ports, pool })
     })
@@ -124,26 +120,14 @@ impl BackEnd {
 
 impl World {
     fn work(&mut self, number: usize) {
-        let (mut came, mut goes) = (Burst::new(), Burst::new());
-        let port = &mut self.ports[number].0.port;
-        port.receive[0].receive(&mut came);
-        assert!(came.iter().all(|packet| packet.packet_length() <= 65_600));
-        drop(came);
-        self.pool.take_burst(&mut goes, 6);
-        for (number, packet) in goes.iter_mut().enumerate() {
-            packet.append(number * 400 + 1).expect("it fits").fill(7);
-        }
-        port.transmit[0].transmit(&mut goes);
+        common::work(&mut self.ports[number].0.port, &self.pool, 65_600, 400);
     }
 
     /// Connects, as often as it takes: while it hasn't let go of others before, the port refuses more. Who is served is asked for his features.
     fn connect(&self, number: usize) -> BackEnd {
         let mut served = None;
         until("the port serves somebody", || {
-            let flags = SocketFlags::CLOEXEC;
-            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-            let socket = socket.expect("there are descriptors");
-            rustix::net::connect(&socket, &self.ports[number].1).expect("the port listens");
+            let socket = common::connect(&self.ports[number].1, SocketType::STREAM);
             let mut back_end = BackEnd { socket, memory: None, rings: Vec::new() };
             served = (back_end.hear() == Some(Request::GetFeatures)).then_some(back_end);
             served.is_some()
