@@ -1,7 +1,7 @@
-//! Programs put together: what is between the other crates and a command line or an embedding program.
+//! Puts programs together: what stands between the other crates and a command line, or a program that embeds them.
 //!
-//! [`ports`] knows all drivers and opens ports by name. An [`Assembly`] shares ports out to lanes, starts them, watches them
-//! while they run ([`Assembly::run`]), and ends with a [`Report`] in which every packet is accounted for.
+//! [`ports`] knows all drivers and opens ports by name. An [`Assembly`] assigns ports to lanes, starts the lanes, watches them
+//! while they run ([`Assembly::run`]), and ends with a [`Report`] that accounts for every packet.
 //!
 //! Promises: one way to start lanes for all commands and for embedding programs; what is counted can be read at any time from
 //! one [`Registry`](warmlane_counters::Registry); a run that lost a buffer or broke a queue ends with an error.

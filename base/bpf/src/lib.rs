@@ -1,15 +1,15 @@
-//! BPF programs that were compiled beforehand: loaded, attached, and their maps.
+//! Loads precompiled BPF programs, attaches them, and reads and writes their maps.
 //!
-//! An [`Object`] is what a compiler made of a C file: programs, and the maps that they share. It stands beside its source in the
-//! crate that uses it, where `cargo xtask bpf` compiles it with the declarations in `include/`; [`include_object!`] puts it into the program. [`Object::attach`] loads one of its
-//! programs and attaches it to an interface ([`AttachPoint`]).
+//! An [`Object`] is a compiled C file: programs, and the maps that they share. It is committed beside its source in the crate that uses
+//! it; `cargo xtask bpf` compiles it with the declarations in `include/`, and [`include_object!`] embeds it. [`Object::attach`] loads one
+//! of its programs and attaches it to an interface ([`AttachPoint`]).
 //!
-//! Promises: attached by a link of the kernel's, a program goes with its [`Attachment`], and so with the process, however it
-//! ends. Only kernels without links for the tc hook (before 6.6) keep it if the process is killed
-//! ([`Attachment::outlives_process`]). If the kernel refuses a program, its reasons are in the error ([`BpfError::Refused`]). No
-//! compiler and no C library is needed where this is built or run.
+//! Promises: a program is attached by a kernel link, so it is detached when its [`Attachment`] is dropped or the process ends, however
+//! that happens. Only kernels without links for the tc hook (before 6.6) keep it if the process is killed
+//! ([`Attachment::outlives_process`]). If the kernel refuses a program, the error has its log ([`BpfError::Refused`]). Neither
+//! building nor running needs a compiler for BPF or a C library.
 //!
-//! Must not: know what the programs are for; pin anything; take another's place at a hook.
+//! Must not: know what the programs are for, pin anything, or replace another program at a hook.
 
 mod attachment;
 mod error;

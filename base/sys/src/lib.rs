@@ -1,20 +1,16 @@
-//! What the machine is, and what it gives to a data plane.
+//! The machine: its shape, and what a data plane needs from it.
 //!
-//! At the bottom of all: huge-page and shared memory ([`pages`]), the shape of processors, caches
-//! and NUMA nodes ([`topology`]), pinning ([`affinity`]), priority ([`priority`]), frequency ([`frequency`]), a thread's time ([`cpu_time`]), the cycle counter ([`clock`]), vector
-//! instruction levels ([`simd`]) and work done with them ([`vector`], [`mod@copy`]), cache-line hints ([`prefetch`]), barriers of which one side pays for both
-//! ([`barrier`]), events ([`event`]), rests without a system call ([`mod@rest`]), random numbers ([`random`]), what control
-//! groups let a process have ([`cgroup`]), energy ([`energy`]), shares of the cache
-//! ([`resctrl`]), and the
-//! facts that a measurement must carry
-//! ([`machine`]).
+//! Huge-page and shared memory ([`pages`]), processors, caches and NUMA nodes ([`topology`]), pinning ([`affinity`]), priority
+//! ([`priority`]), frequency ([`frequency`]), the cycle counter ([`clock`]) and a thread's CPU time ([`cpu_time`]), vector instruction levels
+//! ([`simd`]) and work done with them ([`vector`], [`mod@copy`]), prefetching ([`prefetch`]), asymmetric barriers ([`barrier`]), events
+//! ([`event`]), pauses without a system call ([`mod@rest`]), random numbers ([`random`]), the limits of control groups ([`cgroup`]), energy
+//! ([`energy`]), shares of the cache ([`resctrl`]), and the description of the machine that goes with a measurement ([`machine`]).
 //!
-//! It promises that nothing here needs privilege: what can't be had is an error that names the remedy, or a
-//! stated fallback; and that a missing file under `/sys` or `/proc` (containers, small virtual machines) is a
-//! missing value, never a failure. All the operating-system calls that the crates above need for these things are
-//! made here, behind safe functions.
+//! Promises: nothing here needs privileges; what isn't available is an error that names the remedy, or a fallback that says so. A
+//! missing file under `/sys` or `/proc` (in containers or small virtual machines) is a missing value, never a failure. The crates above
+//! make no system calls of their own for any of this; it is done here, behind safe functions.
 //!
-//! It must not know what a packet is, choose a policy (which CPU, which stride), or print.
+//! Must not: know what a packet is, choose a policy (which CPU, which stride), or print.
 //!
 //! ```
 //! use warmlane_sys::pages::{Mapping, MappingRequest, PagePreference};

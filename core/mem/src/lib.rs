@@ -5,16 +5,15 @@
 //!
 //! Promises: a packet has one owner, is freed when dropped and cannot be cloned, leaked silently or touched after
 //! it was sent; each pool's [`Ledger`] is zero at rest; taking and freeing on a [lane](LaneThread)
-//! touches no shared line but once per magazine; no allocation and no panic on the way.
+//! touches a shared cache line only once per magazine; the data path neither allocates nor panics.
 //!
-//! When a lane dies: the guard that attached it returns all that it held as its thread unwinds, the packets in
-//! its bursts are freed as they are dropped, and a channel frees what is inside when its last end goes. Nothing panics between
-//! the two halves of an exchange with the depot, so only a thread that is stopped from outside can die there. That costs
-//! the pool the magazine that it holds and one slot of the depot's queue; where the others come to that slot, they turn to
-//! the stack behind the queue. No lane waits for the dead one or gets a buffer twice, and its handle keeps the memory mapped.
+//! When a lane panics, its guard returns all buffers that it cached as the thread unwinds, packets in its bursts are freed as they are
+//! dropped, and a channel frees its contents when its last end is dropped. Nothing panics between the two halves of an exchange with
+//! the depot, so a thread can die there only if it is killed from outside. That costs the pool one magazine and one slot of the depot's
+//! queue; lanes that come to that slot use the stack behind the queue instead. No lane waits for the dead one or gets a buffer twice,
+//! and the dead lane's handle keeps the memory mapped.
 //!
-//! Must not: know any protocol, any port or any driver. Unsafe code is confined to this crate's own files; what it
-//! offers is safe.
+//! Must not: know any protocol, any port or any driver. Its interface is safe.
 //!
 //! ```
 //! use warmlane_mem::{Burst, LaneThread, Pool, PoolConfig};

@@ -8,10 +8,10 @@
 //!
 //! [`channel`] makes queues of the ends of a channel to another lane.
 //!
-//! [`replaceable`] changes queues that lanes have, where an interface was deleted and made again.
+//! [`replaceable`] replaces the queues of running lanes when an interface was deleted and created again.
 //!
-//! [`fault`] and [`rate_limit`] put a receive queue behind a device that misbehaves or has a known capacity: what a
-//! measurement is tested against. [`software_offload`] does what packets need and the next stage or port can't do.
+//! [`fault`] and [`rate_limit`] put a receive queue behind a simulated device that misbehaves or has a known capacity, to test
+//! measurements. [`software_offload`] does in software what packets need and the next stage or port can't do.
 //!
 //! Promises: queue calls never block and move whole bursts; what a transmit queue does not accept stays with the
 //! caller, in order; counters cost their writer a plain add.

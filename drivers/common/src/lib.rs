@@ -3,10 +3,10 @@
 //! - [`Driver`] is what a driver is to the rest of the program: a name, help, options and a way to open a port.
 //!   [`options`] reads a driver's options from a text such as `eth0,mode=copy,busy-poll`.
 //! - [`Interface`] is what the kernel knows of a network interface; [`AddressFollower`] follows the kernel's own addresses.
-//! - [`virtio_net`] reads and writes what a sender left to hardware.
-//! - [`LentBuffers`] keeps account of buffers that others have, [`FillLevel`] says how many of them to lend.
+//! - [`virtio_net`] reads and writes the offload headers of virtio-net.
+//! - [`LentBuffers`] keeps track of buffers that the kernel or another process has, [`FillLevel`] says how many to lend.
 //! - [`peer`] is another process that shares memory with this one, and may be hostile.
-//! - [`system`] has the system calls that rustix lacks, [`SystemError`] what can go wrong with those of any driver.
+//! - [`system`] has the system calls that rustix lacks, [`SystemError`] the errors that all drivers share.
 //!
 //! Must not: know a driver.
 

@@ -1,12 +1,12 @@
 //! Ports over the Linux kernel: TAP devices ([`tap`]) and packet sockets on existing interfaces ([`packet`]).
 //!
-//! They are for what the kernel speaks to us: punted packets, local applications, virtual links, and NICs for which
-//! there is no faster driver.
+//! They are for exchanging packets with the kernel itself (punted packets, local applications, virtual links) and for NICs
+//! without a faster driver.
 //!
-//! Promises: each packet that comes out says what a sender left to hardware (checksums, segmentation), and that was checked;
-//! such packets are sent, too. VLAN tags that the kernel took out are put back. Nothing blocks. Packet sockets make no system call
-//! per packet; a TAP makes one per frame, because it has no ring. An interface that is down is a counted drop, one
-//! that is deleted a [`Failed`](warmlane_port::QueueStatus::Failed) queue.
+//! Promises: a received packet says which offloads its sender left to hardware (checksums, segmentation), after that was checked;
+//! such packets can be sent, too. VLAN tags that the kernel stripped are put back. Nothing blocks. Packet sockets make no system
+//! call per packet; a TAP makes one per frame, because it has no ring. While an interface is down, packets to it are counted drops; if it
+//! is deleted, the queue is [`Failed`](warmlane_port::QueueStatus::Failed).
 //!
 //! Must not: touch other interfaces, routes or addresses; trust an offset or length in memory shared with the
 //! kernel before checking it; know what the packets are for.

@@ -1,16 +1,15 @@
 //! Ports over memif, the memory that two processes on one machine share to pass packets: the protocol of VPP, libmemif and
 //! DPDK's `net_memif`, version 2.0.
 //!
-//! [`open`] makes a port of either role. A client brings the memory: rings, and buffers for them, or with [`Mode::ZeroCopy`] those of its
-//! pool, in which its packets then stay. A server makes the socket. Either comes and goes without the other: a connection that is lost, however
-//! that came, is made again. Packets that are to be sent meanwhile are a counted drop.
+//! [`open`] makes a port of either role. A client provides the memory: rings and their buffers, or with [`Mode::ZeroCopy`] its pool, in
+//! which its packets then stay. A server makes the socket. Either side can come and go: a lost connection is made again, and packets sent
+//! in the meantime are counted drops.
 //!
-//! Promises: no system call, lock or allocation per packet; each thing that the other side writes is read once, checked, and copied before
-//! anything is decided by it. An index, a place or a length that can't be costs the connection or the packet, and nothing else. Memory that could
-//! be cut short under us is refused unless [`MemifOptions::allow_unsealed`] says otherwise. With [`Mode::ZeroCopy`] the server is trusted
-//! with the pool.
+//! Promises: no system call, lock or allocation per packet. Whatever the other side writes is read once, copied and checked before it
+//! is used: an impossible index, offset or length costs the connection or the packet, and nothing else. Memory that the other side could
+//! truncate is refused unless [`MemifOptions::allow_unsealed`] is set. With [`Mode::ZeroCopy`] the server is trusted with the pool.
 //!
-//! What the packets of these ports need besides their bytes is not carried: it is done before, in software.
+//! memif doesn't carry offloads: they are done before, in software.
 //!
 //! Must not: know what the packets are for.
 

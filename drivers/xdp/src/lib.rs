@@ -1,21 +1,20 @@
-//! Ports over AF_XDP sockets: the interface stays the kernel's, and gives us the packets that we forward.
+//! Ports over AF_XDP sockets: the kernel keeps the interface, and hands over the packets that we forward.
 //!
-//! [`open`] makes a socket for each receive queue of an interface and attaches an XDP program that redirects packets to
-//! them: all, or those that pass through the box ([`Steering`]); a [`LocalFilter`] is told which addresses are the box's own. The memory is a pool's ([`Umem`]), at the stride that was
-//! planned for it; ports opened with one `Umem` pass packets to each other without a copy in user space.
+//! [`open`] makes a socket for each receive queue of an interface and attaches an XDP program that redirects packets to them: all
+//! packets, or those in transit ([`Steering`]), in which case a [`LocalFilter`] knows the box's own addresses. The sockets' memory is a pool
+//! ([`Umem`]) with its planned stride; ports that share a `Umem` pass packets to each other without a copy in user space.
 //!
-//! Promises: nothing blocks; at most one system call per burst, and only if the kernel asks for it. The program is our
-//! own (`bpf/steering.bpf.c`), compiled beforehand and loaded without any tool; it and the sockets go when the process ends, however
-//! it does, and the kernel has the interface's packets again. What mode was obtained is said ([`Obtained`]), what the kernel dropped is
-//! counted. Whatever the kernel writes is checked: a buffer that it did not have, or an address outside of one, is a counted
-//! drop.
+//! Promises: nothing blocks; at most one system call per burst, and only if the kernel asks for it. The program is precompiled
+//! (`bpf/steering.bpf.c`); it and the sockets disappear when the process ends, for whatever reason, and the kernel gets the interface's
+//! packets again. [`Obtained`] says which mode was obtained; what the kernel dropped is counted. Whatever the kernel writes is checked: a
+//! buffer that it did not have, or an address outside of one, is a counted drop.
 //!
-//! What was taken and is the kernel's after all goes back by a [`Reentry`].
+//! A packet that was taken and turns out to be the kernel's returns to it by a [`Reentry`].
 //!
 //! Must not: touch other interfaces, or the settings of this one; know what the packets are for.
 //!
-//! On a veth pair, the other end must compute its checksums itself (`ethtool -K OTHER tx off`): AF_XDP has no word for
-//! "left to hardware", so a packet of a local sender there would go on with a wrong one.
+//! On a veth pair, the other end must compute its checksums itself (`ethtool -K OTHER tx off`): AF_XDP can't say that a checksum was left to
+//! hardware, so packets of a local sender there would be forwarded with wrong ones.
 
 mod bpf;
 mod driver;

@@ -1,14 +1,14 @@
 //! The downstream of a DOCSIS cable modem termination system (CMTS) as a network function.
 //!
 //! - [`control`] describes a service group: modems, their service flows, channels, the tunnel to the remote PHY.
-//! - [`upper`] is the upper MAC: which modem, whether it may pass, which service flow, when.
+//! - [`upper`] is the upper MAC: it finds the modem, filters, classifies into service flows and schedules.
 //! - [`lower`] is the lower MAC: Ethernet frames get a MAC header and a CRC, are encrypted, and leave in R-DEPI packets.
-//! - [`modem`] is the other end: what a remote PHY and modems do to get the Ethernet frames back.
+//! - [`modem`] is the other end: a remote PHY and modems, which recover the Ethernet frames.
 //! - [`keys`] holds the traffic encryption keys of both.
 //!
-//! It promises that a frame which one end made comes out of the other byte for byte or is counted as a drop of a named reason, that
-//! no input makes it panic, and that nothing on the data path allocates, locks or calls the system. It must not know a
-//! driver by name. What the specifications have and this crate doesn't is listed in docs/docsis.md.
+//! Promises: a frame leaves the other end byte for byte as it came, or is counted as a drop under a named reason; no input makes it
+//! panic; nothing on the data path allocates, locks or calls the system. Must not: know a driver by name. docs/docsis.md lists what of
+//! the specifications is missing.
 
 #![forbid(unsafe_code)]
 

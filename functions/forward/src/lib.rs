@@ -1,8 +1,8 @@
 //! IPv4 and IPv6 forwarding as a network function.
 //!
 //! Packets come in as a burst and leave in one burst per output port: checked outside in, routed by longest match,
-//! with new addresses, lower TTL and the right MTU (RFC 1812, RFC 8200). What cannot go on is answered with the ICMP
-//! message its sender is owed, at a limited rate, or dropped under a named reason.
+//! with new Ethernet addresses, a lower TTL and the right MTU (RFC 1812, RFC 8200). A packet that can't be forwarded is answered with an
+//! ICMP error, at a limited rate, or dropped under a named reason.
 //!
 //! - [`control`] turns a configuration into [`Routes`](control::Routes), which all lanes share and none changes, or
 //!   keeps [`LiveRoutes`](control::LiveRoutes), which change while lanes forward by them.

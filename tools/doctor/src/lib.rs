@@ -1,7 +1,7 @@
-//! Whether a machine is set up well for moving packets, and what to change.
+//! Checks how well a machine is set up for packet processing, and says what to change.
 //!
-//! Each check reads small files below a root directory and comes to one [`Finding`] (the interfaces: one each), so
-//! that tests can describe any machine. Nothing is changed, and nothing needs privilege.
+//! Each check reads small files below a root directory and gives one [`Finding`] (one per interface, for those), so that tests can
+//! describe any machine. Nothing is changed, and nothing needs privileges.
 
 #![forbid(unsafe_code)]
 

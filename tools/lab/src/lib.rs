@@ -1,15 +1,15 @@
 //! Measurements and plots.
 //!
-//! Whatever can be measured by name is a [`subject`]: a [`bench`](mod@bench) measures one piece of the data path for one figure, an
-//! [`experiment`] asks a larger question, with a table and a picture. Both do it by one [`setting`]: the ways to do a thing
-//! ([`measure`]) take [`turns`], which say with [`disturbance`], [`hop`] and [`core_clock`] what of it counts, and the outcome is
-//! a [`record`] with the [`machine`] that it was taken on and what the hardware counted meanwhile ([`counters`]). Whether an
-//! experiment's claim was reproduced follows from its figures alone ([`verdict`]).
-//! A bench can also [serve](bench::Bench::serve) rounds one by one, so that a comparison alternates between it and a peer.
+//! Everything that can be measured by name is a [`subject`]: a [`bench`](mod@bench) measures one piece of the data path and gives one
+//! figure; an [`experiment`] answers a larger question with a table and a plot. Both share their [`setting`]s. The variants that are
+//! compared ([`measure`]) take [`turns`]; [`disturbance`], [`hop`] and [`core_clock`] decide which turns count. The result is a
+//! [`record`] with the [`machine`] that it was taken on and the hardware's [`counters`]. Whether an experiment's claim was reproduced
+//! follows from its figures alone ([`verdict`]). A bench can also [serve](bench::Bench::serve) rounds one by one, so that a comparison
+//! alternates between it and a peer.
 //!
-//! A new experiment is a file in `experiments`, and its name in `experiments.rs`; a new bench is an entry in a file of
-//! `benches`. [`partner`] is the second lane of a measurement, [`peer`] a program of somebody else's that takes turns.
-//! [`plot`] draws, [`report`] makes a page. [`cache_model`] says what moves between caches and memory where nothing can count it.
+//! A new experiment is a file in `experiments`, listed in `experiments.rs`; a new bench is an entry in a file of `benches`.
+//! [`partner`] is the second lane of a measurement, [`peer`] another program that takes turns. [`plot`] draws, [`report`] makes a
+//! page. [`cache_model`] simulates what moves between caches and memory where no hardware counter can tell.
 //!
 //! Promises: figures come from running the real code; nothing is timed inside a test.
 //!

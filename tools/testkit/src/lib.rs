@@ -1,17 +1,17 @@
 //! Fixtures for tests: traffic, network namespaces, processes and their reports.
 //!
-//! - [`traffic`] makes capture files that a router chews on; [`bytes`] writes the packets in them, [`capture`] the files.
-//! - [`oracle`] asks other people's programs what is right.
+//! - [`traffic`] makes capture files with all kinds of packets for a router; [`bytes`] writes the packets in them, [`capture`] the files.
+//! - [`oracle`] asks independent programs for the right answer.
 //! - [`namespace`] makes network namespaces and the links between them, and takes them away again.
 //! - [`process`] runs programs, the `warmlane` command above all, and reads what they say.
-//! - [`queues`] are ports' queues without a port, for what stands between them.
-//! - [`testpmd`] is DPDK's, to talk to.
+//! - [`queues`] are queues without a port, to test stages between them.
+//! - [`testpmd`] runs DPDK's testpmd as the peer of a port.
 //! - [`exchange`] sends packets through a port and compares them.
-//! - [`hostile`] is for tests of other sides that lie.
-//! - [`requirements`] says loudly what is skipped for want of what; [`promise`] checks figures that only an idle machine can keep.
+//! - [`hostile`] helps to test peers that lie.
+//! - [`requirements`] says loudly what is skipped, and why; [`promise`] checks figures that only an idle machine can keep.
 //!
-//! It promises that whatever it made is gone when a test ends, also one that fails, and that it uses none of the code
-//! under test to say what is right. It must not decide what a test expects.
+//! Promises: whatever it made is gone when a test ends, even if the test fails; it uses none of the code under test to say what is
+//! right. Must not: decide what a test expects.
 
 #![forbid(unsafe_code)]
 
