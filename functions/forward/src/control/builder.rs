@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use warmlane_sys::random::system_seed;
 use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
 use warmlane_wire::MacAddress;
 
@@ -46,7 +47,7 @@ pub struct RoutesBuilder {
     neighbours: Vec<NeighbourConfig>,
     routes: Vec<(IpPrefix, Target)>,
     full_table: FullTableConfig,
-    hash_seed: u64,
+    hash_seed: Option<u64>,
     mistake: Option<RoutesError>,
 }
 
@@ -226,10 +227,11 @@ impl RoutesBuilder {
         self
     }
 
-    /// Sets what flow hashes start from. Routers in a row that share a seed send all flows of a group the same way.
+    /// Sets what flow hashes start from, for results that can be repeated. By default it is random: routers in a row that share a seed
+    /// choose the same member of a group for all flows that they get from each other.
     #[must_use]
     pub fn hash_seed(mut self, seed: u64) -> Self {
-        self.hash_seed = seed;
+        self.hash_seed = Some(seed);
         self
     }
 
@@ -290,7 +292,7 @@ impl RoutesBuilder {
         Ok(Routes {
             ipv4: Ipv4Table::from_routes(tables.ipv4)?,
             ipv6: Ipv6Table::from_routes(tables.ipv6)?,
-            hops: Hops::new(self.ports, tables.hops, self.hash_seed),
+            hops: Hops::new(self.ports, tables.hops, self.hash_seed.unwrap_or_else(system_seed)),
         })
     }
 
@@ -401,6 +403,21 @@ mod tests {
         assert_eq!(number(14), number(15));
         // Two neighbours, one with another MTU, the group, and what every table has: no neighbour, broadcast, local.
         assert_eq!(routes.hops().next_hops().len(), 7);
+    }
+
+    #[test]
+    fn each_forwarder_chooses_paths_from_a_seed_of_its_own() {
+        let seed = |builder: RoutesBuilder| {
+            let routes = builder.route("10.0.0.0/8", ["192.0.2.2", "198.51.100.2"]).build().unwrap();
+            let mut seen = None;
+            routes.member(routes.ipv4().lookup(0x0a00_0001), |seed| {
+                seen = Some(seed);
+                0
+            });
+            seen.expect("a group is chosen from by a hash")
+        };
+        assert_ne!(seed(two_ports()), seed(two_ports()));
+        assert_eq!(seed(two_ports().hash_seed(7)), 7);
     }
 
     #[test]
