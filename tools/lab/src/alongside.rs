@@ -6,32 +6,32 @@
 use crate::statistics::median;
 use crate::turns::Taken;
 
-/// Values of rounds, by way.
+/// Values of rounds, by variant.
 #[derive(Debug)]
 pub(crate) struct Alongside<T>(Vec<Vec<(f64, T)>>);
 
 impl<T> Alongside<T> {
-    /// For so many ways.
-    pub(crate) fn new(ways: usize) -> Self {
-        Self((0..ways).map(|_| Vec::new()).collect())
+    /// For so many variants.
+    pub(crate) fn new(variants: usize) -> Self {
+        Self((0..variants).map(|_| Vec::new()).collect())
     }
 
-    /// A round of a way had this cost and this value.
-    pub(crate) fn note(&mut self, way: usize, cost: f64, value: T) {
-        self.0[way].push((cost, value));
+    /// A round of a variant had this cost and this value.
+    pub(crate) fn note(&mut self, variant: usize, cost: f64, value: T) {
+        self.0[variant].push((cost, value));
     }
 
-    /// The values of a way's rounds that count.
-    pub(crate) fn counted<'a>(&'a self, taken: &'a Taken, way: usize) -> impl Iterator<Item = &'a T> {
-        taken.ways[way].iter().filter_map(move |cost| {
-            let of_round = self.0[way].iter().find(|(other, _)| other.total_cmp(cost).is_eq());
+    /// The values of a variant's rounds that count.
+    pub(crate) fn counted<'a>(&'a self, taken: &'a Taken, variant: usize) -> impl Iterator<Item = &'a T> {
+        taken.variants[variant].iter().filter_map(move |cost| {
+            let of_round = self.0[variant].iter().find(|(other, _)| other.total_cmp(cost).is_eq());
             of_round.map(|(_, value)| value)
         })
     }
 
-    /// The middle of a figure of a way's rounds that count.
-    pub(crate) fn median(&self, taken: &Taken, way: usize, figure: impl Fn(&T) -> f64) -> f64 {
-        median(&self.counted(taken, way).map(figure).collect::<Vec<_>>())
+    /// The middle of a figure of a variant's rounds that count.
+    pub(crate) fn median(&self, taken: &Taken, variant: usize, figure: impl Fn(&T) -> f64) -> f64 {
+        median(&self.counted(taken, variant).map(figure).collect::<Vec<_>>())
     }
 }
 
@@ -45,7 +45,8 @@ mod tests {
         for (cost, share) in [(9.5, 100.0), (9.0, 1.0), (9.25, 3.0)] {
             shares.note(1, cost, share);
         }
-        let taken = Taken { ways: vec![vec![], vec![9.0, 9.25]], counted: vec![1, 3], ..Taken::default() };
+        let taken =
+            Taken { variants: vec![vec![], vec![9.0, 9.25]], counted: vec![1, 3], ..Taken::default() };
         assert_eq!(shares.counted(&taken, 1).collect::<Vec<_>>(), [&1.0, &3.0]);
         assert!((shares.median(&taken, 1, |share| *share) - 2.0).abs() < 1e-9);
         assert!(shares.median(&taken, 0, |share| *share).is_nan());

@@ -94,7 +94,7 @@ impl Subject for Bench {
         let taken = setting.turns(self.lanes, 1, |_| {
             setting.watch(self.lanes, process, || Ok(measure_once(&mut *measure, setting.length)))
         })?;
-        let Some(spread) = Spread::of(&taken.ways[0]).filter(|spread| spread.max.is_finite()) else {
+        let Some(spread) = Spread::of(&taken.variants[0]).filter(|spread| spread.max.is_finite()) else {
             return Err(LabError::Nothing { milliseconds: setting.length.as_millis() });
         };
         let unit = self.cycles_per_unit();
@@ -102,7 +102,7 @@ impl Subject for Bench {
         Ok(Findings {
             columns: vec![Column::plain("rounds"), figure("min"), figure("median"), figure("max")],
             rows: vec![vec![
-                taken.ways[0].len().into(),
+                taken.variants[0].len().into(),
                 spread.min.into(),
                 spread.median.into(),
                 spread.max.into(),

@@ -29,8 +29,9 @@ pub struct Absent {
 pub struct Counted {
     /// Which step of the experiment, in its own words; empty for a bench.
     pub step: String,
-    /// Which of the ways that took turns, from 1, in the order of the table's columns or rows.
-    pub way: usize,
+    /// Which of the variants that took turns, from 1, in the order of the table's columns or rows.
+    #[serde(rename = "way")]
+    pub variant: usize,
     /// Units that were done.
     pub units: u64,
     /// By event, for each unit. An event that the hardware had no time for is missing.
@@ -123,7 +124,7 @@ fn scaled(count: u64, enabled: u64, running: u64) -> Option<f64> {
 /// What one thing came to so far.
 struct Row {
     step: String,
-    way: usize,
+    variant: usize,
     units: u64,
     /// By event, and of how many units.
     sums: BTreeMap<&'static str, (f64, u64)>,
@@ -132,7 +133,7 @@ struct Row {
 struct Session {
     open: Open,
     step: String,
-    way: usize,
+    variant: usize,
     rows: Vec<Row>,
 }
 
@@ -150,7 +151,7 @@ pub(crate) fn gather<T>(work: impl FnOnce() -> T) -> (T, Report) {
 }
 
 fn gather_events<T>(events: &'static [Event], work: impl FnOnce() -> T) -> (T, Report) {
-    let session = Session { open: Open::new(events), step: String::new(), way: 1, rows: Vec::new() };
+    let session = Session { open: Open::new(events), step: String::new(), variant: 1, rows: Vec::new() };
     let outer = SESSION.replace(Some(session));
     let result = work();
     let report = SESSION.replace(outer).map(Session::report).unwrap_or_default();
@@ -170,10 +171,10 @@ pub(crate) fn current_step() -> String {
     SESSION.with_borrow(|session| session.as_ref().map_or_else(String::new, |session| session.step.clone()))
 }
 
-/// What an event came to so far, for each unit, of a way (from 0) of a step. `None` if it isn't counted.
-pub(crate) fn so_far(step: &str, way: usize, event: &str) -> Option<f64> {
+/// What an event came to so far, for each unit, of a variant (from 0) of a step. `None` if it isn't counted.
+pub(crate) fn so_far(step: &str, variant: usize, event: &str) -> Option<f64> {
     SESSION.with_borrow(|session| {
-        let row = session.as_ref()?.rows.iter().find(|row| row.step == step && row.way == way + 1)?;
+        let row = session.as_ref()?.rows.iter().find(|row| row.step == step && row.variant == variant + 1)?;
         row.sums.get(event).filter(|(_, units)| *units > 0).map(|(sum, units)| sum / *units as f64)
     })
 }
@@ -182,13 +183,13 @@ pub(crate) fn so_far(step: &str, way: usize, event: &str) -> Option<f64> {
 pub(crate) fn step(name: &str) {
     with_session(|session| {
         name.clone_into(&mut session.step);
-        session.way = 1;
+        session.variant = 1;
     });
 }
 
 /// What is measured from now on is this way, counted from 0.
-pub(crate) fn way(number: usize) {
-    with_session(|session| session.way = number + 1);
+pub(crate) fn variant(number: usize) {
+    with_session(|session| session.variant = number + 1);
 }
 
 /// A round begins.
@@ -200,11 +201,11 @@ pub(crate) fn start() {
 pub(crate) fn stop(units: u64) {
     with_session(|session| {
         let counts = session.open.stop();
-        let (step, way) = (&session.step, session.way);
-        let known = session.rows.iter().position(|row| row.step == *step && row.way == way);
+        let (step, variant) = (&session.step, session.variant);
+        let known = session.rows.iter().position(|row| row.step == *step && row.variant == variant);
         let index = known.unwrap_or(session.rows.len());
         if known.is_none() {
-            session.rows.push(Row { step: step.clone(), way, units: 0, sums: BTreeMap::new() });
+            session.rows.push(Row { step: step.clone(), variant, units: 0, sums: BTreeMap::new() });
         }
         let row = &mut session.rows[index];
         row.units += units;
@@ -257,7 +258,7 @@ impl Session {
         self.drop_dead_events();
         let counted = self.rows.into_iter().map(|row| Counted {
             step: row.step,
-            way: row.way,
+            variant: row.variant,
             units: row.units,
             per_unit: row
                 .sums
@@ -286,10 +287,10 @@ mod tests {
     #[test]
     fn what_the_kernel_counts_is_counted_by_step_and_way() {
         let ((), report) = gather(|| {
-            for (step_name, ways) in [("one", 1), ("two", 2)] {
+            for (step_name, variants) in [("one", 1), ("two", 2)] {
                 step(step_name);
-                for number in 0..ways {
-                    way(number);
+                for number in 0..variants {
+                    variant(number);
                     for _ in 0..2 {
                         start();
                         // 2 MiB and more, so that there is a fault even where pages are huge.
@@ -301,7 +302,8 @@ mod tests {
         });
         let ((), uncounted) = gather(|| uncounted(|| stop(8)));
         assert!(uncounted.counted.is_empty(), "{uncounted:?}");
-        let rows: Vec<_> = report.counted.iter().map(|row| (row.step.as_str(), row.way, row.units)).collect();
+        let rows: Vec<_> =
+            report.counted.iter().map(|row| (row.step.as_str(), row.variant, row.units)).collect();
         assert_eq!(rows, [("one", 1, 16), ("two", 1, 16), ("two", 2, 16)]);
         assert!(report.counted.iter().all(|row| row.per_unit["page faults"] >= 0.1), "{report:?}");
     }

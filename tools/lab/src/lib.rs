@@ -2,7 +2,7 @@
 //!
 //! Everything that can be measured by name is a [`subject`]: a [`bench`](mod@bench) measures one piece of the data path and gives one
 //! figure; an [`experiment`] answers a larger question with a table and a plot. Both share their [`setting`]s. The variants that are
-//! compared ([`measure`]) take [`turns`]; [`disturbance`], [`hop`] and [`core_clock`] decide which turns count. The result is a
+//! compared ([`measure`]) take [`turns`]; [`disturbance`], [`line_transfer`] and [`core_clock`] decide which turns count. The result is a
 //! [`record`] with the [`machine`] that it was taken on and the hardware's [`counters`]. Whether an experiment's claim was reproduced
 //! follows from its figures alone ([`verdict`]). A bench can also [serve](bench::Bench::serve) rounds one by one, so that a comparison
 //! alternates between it and a peer.
@@ -28,7 +28,7 @@ pub mod disturbance;
 pub mod error;
 pub mod experiment;
 mod experiments;
-pub mod hop;
+pub mod line_transfer;
 pub mod locked;
 pub mod machine;
 pub mod measure;

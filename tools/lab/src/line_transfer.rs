@@ -1,8 +1,8 @@
 //! What it costs to move one cache line from one CPU to another.
 //!
 //! The unit in which everything between two lanes is paid. On virtual machines it can change several fold within
-//! seconds, when the host moves a virtual CPU to another core, and nothing inside tells but the hop itself; so figures
-//! over two lanes mean something only beside the hop that was measured with them.
+//! seconds, when the host moves a virtual CPU to another core, and nothing inside tells but this cost itself; so figures
+//! over two lanes mean something only beside the cost that was measured with them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -80,11 +80,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hop_costs_more_than_a_hit_in_the_own_cache() {
+    fn a_transfer_costs_more_than_a_hit_in_the_own_cache() {
         let cpus = affinity::allowed_cpus().unwrap();
         if let [first, .., second] = cpus[..] {
-            let hop = measure(first, second).unwrap();
-            assert!(hop > 10.0, "{hop}");
+            let line_transfer = measure(first, second).unwrap();
+            assert!(line_transfer > 10.0, "{line_transfer}");
         }
     }
 

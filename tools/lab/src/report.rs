@@ -247,7 +247,7 @@ fn counted(report: &Report) -> Markup {
     let events = report.hardware_events();
     let rows = report.counted.iter().map(|row| {
         let cells = events.iter().map(|event| Cell::from(row.per_unit.get(*event).copied()).to_string());
-        [row.step.clone(), row.way.to_string()].into_iter().chain(cells).collect()
+        [row.step.clone(), row.variant.to_string()].into_iter().chain(cells).collect()
     });
     let rows: Vec<Vec<String>> = rows.collect();
     let heads = ["step", "way"].iter().chain(&events).map(|head| (*head).to_owned()).collect::<Vec<_>>();
@@ -357,7 +357,7 @@ mod tests {
         let mut counting = record();
         let per_unit = [("cycles".to_owned(), 3.25)].into();
         counting.counters = Report {
-            counted: vec![Counted { step: "64 flows".to_owned(), way: 1, units: 9, per_unit }],
+            counted: vec![Counted { step: "64 flows".to_owned(), variant: 1, units: 9, per_unit }],
             absent: vec![],
         };
         let page = page(&[], &[counting], &[]).unwrap();
@@ -409,7 +409,7 @@ mod tests {
         let mut record = record();
         let measurement = |step: &str, counted, void: &[&str]| Steadiness {
             step: step.to_owned(),
-            ways: 2,
+            variants: 2,
             turns: 12,
             counted,
             seed: None,

@@ -1,4 +1,4 @@
-//! What can be chosen about a measurement, and the one way that ways take turns by it.
+//! What can be chosen about a measurement, and the one way in which variants take turns.
 
 use crate::counters;
 use crate::disturbance::{self, Snapshot};
@@ -35,7 +35,7 @@ pub struct Setting {
     pub length: Duration,
     /// Rounds for each figure.
     pub rounds: usize,
-    /// What the order of ways in turns is drawn from.
+    /// What the order of variants in turns is drawn from.
     pub seed: u64,
     /// Frames to use instead of generated ones, where frames are moved.
     pub frames: Option<Arc<Frames>>,
@@ -74,23 +74,24 @@ impl std::fmt::Debug for PortSource {
 #[derive(Clone, Debug, Default)]
 pub struct Journal(Rc<RefCell<Vec<Steadiness>>>);
 
-/// How steady one measurement was: some ways that took turns.
+/// How steady one measurement was: of some variants that took turns.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Steadiness {
     /// The step of the experiment, in its own words.
     pub step: String,
-    /// How many ways took turns.
-    pub ways: usize,
+    /// How many variants took turns.
+    #[serde(rename = "ways")]
+    pub variants: usize,
     /// How many turns there were.
     pub turns: usize,
     /// How many of them count.
     pub counted: usize,
-    /// What the order of the ways was drawn from; records of before 23 November 2026 had one fixed order.
+    /// What the order of the variants was drawn from; records of before 23 November 2026 had one fixed order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// How many times longer than its fastest round the slowest one of a way took, where that is most.
+    /// How many times longer than its fastest round the slowest one of a variant took, where that is most.
     pub spread: Option<f64>,
-    /// Why figures of it don't count, if so: those of the ways in question are missing in the table.
+    /// Why figures of it don't count, if so: those of the variants in question are missing in the table.
     pub void: Vec<String>,
 }
 
@@ -127,20 +128,20 @@ impl Setting {
         [self.cpu].into_iter().chain(self.second_cpu).collect()
     }
 
-    /// Measures several ways to do a thing in turns until there are [`rounds`](Self::rounds) of each that count, and gives
+    /// Measures several variants in turns until there are [`rounds`](Self::rounds) of each that count, and gives
     /// the medians.
     ///
     /// # Errors
     /// [`LabError::Setup`], if a CPU can't be used; [`LabError::OneCpu`], if there is none for a second lane.
-    pub fn take_turns(&self, lanes: Lanes, ways: &mut [Box<dyn Measure>]) -> Result<Turns, LabError> {
+    pub fn take_turns(&self, lanes: Lanes, variants: &mut [Box<dyn Measure>]) -> Result<Turns, LabError> {
         counters::uncounted(|| {
-            for way in &mut *ways {
-                measure_once(&mut **way, self.length);
+            for variant in &mut *variants {
+                measure_once(&mut **variant, self.length);
             }
         });
         let process = std::process::id();
-        let taken = self.turns(lanes, ways.len(), |way| {
-            self.watch(lanes, process, || Ok(measure_once(&mut *ways[way], self.length)))
+        let taken = self.turns(lanes, variants.len(), |variant| {
+            self.watch(lanes, process, || Ok(measure_once(&mut *variants[variant], self.length)))
         })?;
         Ok(Turns::of(&taken))
     }
@@ -149,15 +150,15 @@ impl Setting {
     pub(crate) fn turns(
         &self,
         lanes: Lanes,
-        ways: usize,
+        variants: usize,
         mut measure: impl FnMut(usize) -> Result<Round, LabError>,
     ) -> Result<Taken, LabError> {
         let (cpus, rounds) = (self.cpus(lanes)?, self.rounds.max(1));
         // Each measurement has orders of its own.
         let seed = self.seed.wrapping_add(self.journal.0.borrow().len() as u64);
-        let taken = turns::take(&cpus, ways, rounds, seed, |way| {
-            counters::way(way);
-            measure(way)
+        let taken = turns::take(&cpus, variants, rounds, seed, |variant| {
+            counters::variant(variant);
+            measure(variant)
         })?;
         self.journal.0.borrow_mut().push(Steadiness::of(&taken));
         Ok(taken)
@@ -210,46 +211,49 @@ impl Setting {
     }
 }
 
-/// What ways to do a thing cost that took turns.
+/// What variants that took turns cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turns {
-    /// The median of each way, in cycles per unit, over turns of one regime; `NaN` where it doesn't count.
+    /// The median of each variant, in cycles per unit, over turns of one regime; `NaN` where it doesn't count.
     pub medians: Vec<f64>,
-    /// What a line cost from CPU to CPU in these turns, in cycles ([`crate::hop`]); `None` with one lane.
-    pub hop: Option<f64>,
+    /// What a line cost from CPU to CPU in these turns, in cycles ([`crate::line_transfer`]); `None` with one lane.
+    pub line_transfer: Option<f64>,
     /// Which turns count, from 0.
     pub counted: Vec<usize>,
 }
 
 impl Turns {
     fn of(taken: &Taken) -> Self {
-        let medians = taken
-            .ways
-            .iter()
-            .enumerate()
-            .map(|(number, way)| if doubt(taken, number).is_none() { median(way) } else { f64::NAN });
-        Self { medians: medians.collect(), hop: taken.hop, counted: taken.counted.clone() }
+        let medians =
+            taken.variants.iter().enumerate().map(|(number, variant)| {
+                if doubt(taken, number).is_none() { median(variant) } else { f64::NAN }
+            });
+        Self {
+            medians: medians.collect(),
+            line_transfer: taken.line_transfer,
+            counted: taken.counted.clone(),
+        }
     }
 }
 
-/// Why the figure of a way doesn't count, if so.
-pub(crate) fn doubt(taken: &Taken, way: usize) -> Option<String> {
-    let name = || if taken.ways.len() == 1 { "it".to_owned() } else { format!("way {}", way + 1) };
-    let unsteady = || statistics::unsteady(&name(), &taken.ways[way]);
+/// Why the figure of a variant doesn't count, if so.
+pub(crate) fn doubt(taken: &Taken, variant: usize) -> Option<String> {
+    let name = || if taken.variants.len() == 1 { "it".to_owned() } else { format!("way {}", variant + 1) };
+    let unsteady = || statistics::unsteady(&name(), &taken.variants[variant]);
     taken.void.clone().or_else(unsteady)
 }
 
 impl Steadiness {
     fn of(taken: &Taken) -> Self {
-        let spreads = taken.ways.iter().filter_map(|way| Spread::of(way));
+        let spreads = taken.variants.iter().filter_map(|variant| Spread::of(variant));
         Self {
             step: counters::current_step(),
-            ways: taken.ways.len(),
+            variants: taken.variants.len(),
             turns: taken.turns,
             counted: if taken.void.is_some() { 0 } else { taken.counted.len() },
             seed: Some(taken.seed),
             spread: spreads.map(|spread| spread.max / spread.min).reduce(f64::max),
-            void: (0..taken.ways.len()).filter_map(|way| doubt(taken, way)).collect(),
+            void: (0..taken.variants.len()).filter_map(|variant| doubt(taken, variant)).collect(),
         }
     }
 }
@@ -263,7 +267,7 @@ mod tests {
     fn figures_that_do_not_count_are_missing() {
         let steady = vec![5.0, 7.0, 6.0];
         let mut taken = Taken {
-            ways: vec![steady, vec![5.0, 6.0, 20.0]],
+            variants: vec![steady, vec![5.0, 6.0, 20.0]],
             counted: vec![0, 2, 3],
             turns: 5,
             ..Taken::default()

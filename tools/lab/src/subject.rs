@@ -110,7 +110,7 @@ fn check_only(steps: Option<Vec<String>>, setting: &Setting) -> Result<(), LabEr
 
 /// Why a result doesn't count as a whole, if so. Of many figures a few may be missing.
 fn void(steadiness: &[Steadiness]) -> Option<String> {
-    let all: usize = steadiness.iter().map(|measurement| measurement.ways).sum();
+    let all: usize = steadiness.iter().map(|measurement| measurement.variants).sum();
     let reasons: Vec<&String> = steadiness.iter().flat_map(|measurement| &measurement.void).collect();
     let first = reasons.first().filter(|_| reasons.len() * MOST_MISSING > all)?;
     Some(match all {
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn an_experiment_of_which_too_much_is_missing_is_void() {
-        let measurement = |ways, void: &[&str]| Steadiness {
+        let measurement = |variants, void: &[&str]| Steadiness {
             step: String::new(),
-            ways,
+            variants,
             turns: 9,
             counted: 9,
             seed: None,

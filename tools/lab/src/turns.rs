@@ -1,34 +1,34 @@
-//! Ways to do a thing that take turns, until there are enough rounds that count.
+//! Variants of a thing take turns, until there are enough rounds that count.
 //!
-//! A turn is one round of each way, in an order that is drawn anew for each turn, so that none gains by its place. A round follows one of
+//! A turn is one round of each variant, in an order that is drawn anew for each turn, so that none gains by its place. A round follows one of
 //! another way, whose rounds have had the caches meanwhile: if the order has it otherwise, a round of another way that doesn't count comes
 //! between. A round that lost time to others is repeated, a few times; a turn with one that
-//! still did doesn't count, and another is taken. Nor does a turn in which the core's clock, which is measured after each round ([`core_clock`]), was not what it mostly is after rounds of the same way: a way
+//! still did doesn't count, and another is taken. Nor does a turn in which the core's clock, which is measured after each round ([`core_clock`]), was not what it mostly is after rounds of the same variant: a variant
 //! may slow the core down itself, by wide vectors for example, which is part of what it costs. With two lanes, the cost of moving a cache
 //! line between their CPUs is measured before, between and after the rounds of a turn: one in which it changed doesn't count
-//! either, and the result is made of turns of one regime only ([`hop`]). The CPUs of two lanes never sleep meanwhile ([`Awake`]).
+//! either, and the result is made of turns of one regime only ([`line_transfer`]). The CPUs of two lanes never sleep meanwhile ([`Awake`]).
 
 use crate::awake::Awake;
 use crate::statistics::Spread;
-use crate::{core_clock, hop};
+use crate::{core_clock, line_transfer};
 use warmlane_sys::affinity::AffinityError;
 use warmlane_sys::random::{Random, system_seed};
 
 /// The cost of a line may change so much within a turn.
 const STEADY: f64 = 1.5;
-/// The core's clock after a round may be so far from what it mostly is after rounds of that way.
+/// The core's clock after a round may be so far from what it mostly is after rounds of that variant.
 const STEADY_CLOCK: f64 = 1.1;
 /// A cost so many times the lowest of the run belongs to a slower regime.
 const SLOWER: f64 = 2.0;
 /// How often a round is repeated that lost time to others: where programs of a few milliseconds come now and then, hardly a
-/// turn of many ways would be without one.
+/// turn of many variants would be without one.
 const REPEATS: usize = 2;
 /// How many turns there may be for each one that is wanted, when the regimes change all the time.
 const PATIENCE: usize = 8;
 /// So many disturbed turns are borne, however few are wanted.
 const LEAST_PATIENCE: usize = 9;
 
-/// One round of one way.
+/// One round of one variant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     /// What it cost.
@@ -37,15 +37,15 @@ pub struct Round {
     pub disturbed: Option<String>,
 }
 
-/// One round of each way.
+/// One round of each variant.
 #[derive(Clone, Debug, Default)]
 struct Turn {
     /// The cycles per unit of each.
-    ways: Vec<f64>,
+    variants: Vec<f64>,
     /// How fast the core's clock ran after each.
     clocks: Vec<f64>,
     /// Cycles for a line from CPU to CPU, with two lanes.
-    hop: Option<f64>,
+    line_transfer: Option<f64>,
     /// Why it doesn't count, if so, whatever the others were like.
     disturbed: Option<String>,
 }
@@ -53,42 +53,42 @@ struct Turn {
 /// What the turns came to.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// The cycles per unit of each way in each round that counts; in all rounds, if the result is void.
-    pub ways: Vec<Vec<f64>>,
+    /// The cycles per unit of each variant in each round that counts; in all rounds, if the result is void.
+    pub variants: Vec<Vec<f64>>,
     /// Which turns these are, from 0.
     pub counted: Vec<usize>,
     /// How many turns there were.
     pub turns: usize,
-    /// What the order of the ways in each turn was drawn from.
+    /// What the order of the variants in each turn was drawn from.
     pub seed: u64,
     /// The cycles for a line from CPU to CPU, with two lanes.
-    pub hop: Option<f64>,
+    pub line_transfer: Option<f64>,
     /// Whether these turns are of a slower regime than others of the run.
     pub slow: bool,
     /// Why there are not enough of them, if so.
     pub void: Option<String>,
 }
 
-/// Measures one way after the other, on one CPU or two, until `wanted` turns count or too many don't. `measure` is told which
-/// way, from 0. The same seed gives the same orders.
+/// Measures one variant after the other, on one CPU or two, until `wanted` turns count or too many don't. `measure` is told which
+/// variant, from 0. The same seed gives the same orders.
 ///
 /// # Errors
 /// Those of `measure`, or [`AffinityError`] if a CPU can't be used.
 pub fn take<E: From<AffinityError>>(
     cpus: &[usize],
-    ways: usize,
+    variants: usize,
     wanted: usize,
     seed: u64,
     mut measure: impl FnMut(usize) -> Result<Round, E>,
 ) -> Result<Taken, E> {
     let mut turns = Vec::new();
     let mut random = Random::new(seed);
-    let mut order: Vec<usize> = (0..ways).collect();
+    let mut order: Vec<usize> = (0..variants).collect();
     // With one lane nothing moves between CPUs, and the other one may sleep.
     let awake = (cpus.len() > 1).then(|| Awake::start(cpus)).transpose()?;
-    let mut measure = |way| match &awake {
-        Some(awake) => awake.paused_during(|| measure(way)),
-        None => measure(way),
+    let mut measure = |variant| match &awake {
+        Some(awake) => awake.paused_during(|| measure(variant)),
+        None => measure(variant),
     };
     loop {
         let last = order.last().copied().filter(|_| !turns.is_empty());
@@ -112,47 +112,48 @@ fn shuffle(order: &mut [usize], random: &mut Random) {
     }
 }
 
-/// One round of each way in this order, after a round of `last`.
+/// One round of each variant in this order, after a round of `last`.
 fn take_one<E: From<AffinityError>>(
     cpus: &[usize],
     order: &[usize],
     mut last: Option<usize>,
     measure: &mut impl FnMut(usize) -> Result<Round, E>,
 ) -> Result<Turn, E> {
-    let ways = order.len();
-    let mut hops = Vec::new();
+    let variants = order.len();
+    let mut transfers = Vec::new();
     let mut look = || {
         if let [first, second] = cpus {
-            hops.push(hop::measure(*first, *second)?);
+            transfers.push(line_transfer::measure(*first, *second)?);
         }
         Ok::<_, AffinityError>(())
     };
     look()?;
-    let mut turn = Turn { ways: vec![f64::NAN; ways], clocks: vec![f64::NAN; ways], ..Turn::default() };
-    for &way in order {
-        // In a round that follows the same way's, the caches would be warmer than in others.
+    let mut turn =
+        Turn { variants: vec![f64::NAN; variants], clocks: vec![f64::NAN; variants], ..Turn::default() };
+    for &variant in order {
+        // In a round that follows the same variant's, the caches would be warmer than in others.
         let mut after_another = |last: Option<usize>| {
-            if last == Some(way) && ways > 1 {
-                measure((way + 1) % ways)?;
+            if last == Some(variant) && variants > 1 {
+                measure((variant + 1) % variants)?;
             }
-            measure(way)
+            measure(variant)
         };
         let mut round = after_another(last)?;
         for _ in 0..REPEATS {
             if round.disturbed.is_some() {
-                round = after_another(Some(way))?;
+                round = after_another(Some(variant))?;
             }
         }
-        last = Some(way);
+        last = Some(variant);
         if let Some(first) = cpus.first() {
-            turn.clocks[way] = core_clock::measure(*first)?;
+            turn.clocks[variant] = core_clock::measure(*first)?;
         }
         look()?;
-        turn.ways[way] = round.cycles_per_unit;
+        turn.variants[variant] = round.cycles_per_unit;
         turn.disturbed = turn.disturbed.or(round.disturbed);
     }
-    if let Some(spread) = Spread::of(&hops) {
-        turn.hop = Some(spread.median);
+    if let Some(spread) = Spread::of(&transfers) {
+        turn.line_transfer = Some(spread.median);
         if spread.max > spread.min * STEADY {
             let change = format!(
                 "the cost of moving a line between the CPUs changed from {:.0} to {:.0} cycles in a turn",
@@ -170,9 +171,9 @@ fn disturbance(turn: &Turn, turns: &[Turn]) -> Option<String> {
 }
 
 fn clock_changed(turn: &Turn, turns: &[Turn]) -> Option<String> {
-    turn.clocks.iter().enumerate().find_map(|(way, clock)| {
+    turn.clocks.iter().enumerate().find_map(|(variant, clock)| {
         let after_that_way: Vec<f64> =
-            turns.iter().filter_map(|turn| turn.clocks.get(way).copied()).collect();
+            turns.iter().filter_map(|turn| turn.clocks.get(variant).copied()).collect();
         let change = clock / Spread::of(&after_that_way)?.median;
         (change.max(1.0 / change) > STEADY_CLOCK).then(|| {
             format!(
@@ -188,15 +189,16 @@ fn judge(turns: &[Turn], wanted: usize) -> Option<Taken> {
     let disturbances: Vec<_> = turns.iter().map(|turn| disturbance(turn, turns)).collect();
     let (good, bad): (Vec<usize>, Vec<usize>) =
         (0..turns.len()).partition(|&turn| disturbances[turn].is_none());
-    let lowest = good.iter().filter_map(|&turn| turns[turn].hop).fold(f64::INFINITY, f64::min);
-    let (slow, fast): (Vec<usize>, Vec<usize>) =
-        good.iter().partition(|&&turn| turns[turn].hop.is_some_and(|hop| hop >= lowest * SLOWER));
+    let lowest = good.iter().filter_map(|&turn| turns[turn].line_transfer).fold(f64::INFINITY, f64::min);
+    let (slow, fast): (Vec<usize>, Vec<usize>) = good.iter().partition(|&&turn| {
+        turns[turn].line_transfer.is_some_and(|line_transfer| line_transfer >= lowest * SLOWER)
+    });
     for (group, is_slow) in [(&fast, false), (&slow, true)] {
         if group.len() >= wanted {
             return Some(Taken { slow: is_slow, ..collect(turns, group) });
         }
     }
-    let two_lanes = turns.iter().any(|turn| turn.hop.is_some());
+    let two_lanes = turns.iter().any(|turn| turn.line_transfer.is_some());
     let enough =
         if two_lanes { turns.len() >= PATIENCE * wanted } else { bad.len() >= wanted.max(LEAST_PATIENCE) };
     // Without enough good turns there is no result, but figures that show what happened.
@@ -217,14 +219,16 @@ fn judge(turns: &[Turn], wanted: usize) -> Option<Taken> {
 }
 
 fn collect(turns: &[Turn], counted: &[usize]) -> Taken {
-    let ways = turns.first().map_or(0, |turn| turn.ways.len());
-    let hops: Vec<f64> = counted.iter().filter_map(|&turn| turns[turn].hop).collect();
+    let variants = turns.first().map_or(0, |turn| turn.variants.len());
+    let transfers: Vec<f64> = counted.iter().filter_map(|&turn| turns[turn].line_transfer).collect();
     Taken {
-        ways: (0..ways).map(|way| counted.iter().map(|&turn| turns[turn].ways[way]).collect()).collect(),
+        variants: (0..variants)
+            .map(|variant| counted.iter().map(|&turn| turns[turn].variants[variant]).collect())
+            .collect(),
         counted: counted.to_vec(),
         turns: turns.len(),
         seed: 0,
-        hop: Spread::of(&hops).map(|spread| spread.median),
+        line_transfer: Spread::of(&transfers).map(|spread| spread.median),
         slow: false,
         void: None,
     }
@@ -234,8 +238,8 @@ fn collect(turns: &[Turn], counted: &[usize]) -> Taken {
 mod tests {
     use super::*;
 
-    fn turn(cycles: f64, hop: Option<f64>) -> Turn {
-        Turn { ways: vec![cycles, 9.0, 5.0], clocks: vec![1.0, 1.2, 1.0], hop, disturbed: None }
+    fn turn(cycles: f64, line_transfer: Option<f64>) -> Turn {
+        Turn { variants: vec![cycles, 9.0, 5.0], clocks: vec![1.0, 1.2, 1.0], line_transfer, disturbed: None }
     }
 
     fn disturbed() -> Turn {
@@ -246,15 +250,15 @@ mod tests {
     fn turns_are_taken_until_enough_count() {
         let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
         let mut rounds = Vec::new();
-        let taken = take::<AffinityError>(&[cpu], 2, 3, 7, |way| {
-            rounds.push(way);
+        let taken = take::<AffinityError>(&[cpu], 2, 3, 7, |variant| {
+            rounds.push(variant);
             // All that the first turn may have, repeated rounds included.
             let disturbed = (rounds.len() <= 1 + 2 * REPEATS).then(|| "a storm passed".to_owned());
-            Ok(Round { cycles_per_unit: way as f64, disturbed })
+            Ok(Round { cycles_per_unit: variant as f64, disturbed })
         });
         let taken = taken.unwrap();
         assert!(taken.turns >= 4 && !taken.counted.contains(&0) && taken.counted.len() == 3, "{taken:?}");
-        assert_eq!((taken.ways, taken.seed), (vec![vec![0.0; 3], vec![1.0; 3]], 7));
+        assert_eq!((taken.variants, taken.seed), (vec![vec![0.0; 3], vec![1.0; 3]], 7));
     }
 
     #[test]
@@ -262,8 +266,8 @@ mod tests {
         let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
         let rounds = |seed| {
             let mut rounds = Vec::new();
-            let taken = take::<AffinityError>(&[cpu], 3, 40, seed, |way| {
-                rounds.push(way);
+            let taken = take::<AffinityError>(&[cpu], 3, 40, seed, |variant| {
+                rounds.push(variant);
                 Ok(Round { cycles_per_unit: 1.0, disturbed: None })
             });
             (rounds, taken.unwrap().turns)
@@ -287,13 +291,13 @@ mod tests {
     fn a_disturbed_round_is_repeated_and_the_turn_counts() {
         let cpu = warmlane_sys::affinity::allowed_cpus().unwrap()[0];
         let mut rounds = Vec::new();
-        let turn = take_one::<AffinityError>(&[cpu], &[1, 0], Some(0), &mut |way| {
-            rounds.push(way);
+        let turn = take_one::<AffinityError>(&[cpu], &[1, 0], Some(0), &mut |variant| {
+            rounds.push(variant);
             let disturbed = (rounds.len() == 1).then(|| "a storm passed".to_owned());
-            Ok(Round { cycles_per_unit: (10 * way + rounds.len()) as f64, disturbed })
+            Ok(Round { cycles_per_unit: (10 * variant + rounds.len()) as f64, disturbed })
         });
         let turn = turn.unwrap();
-        assert_eq!((turn.ways, turn.disturbed, rounds), (vec![4.0, 13.0], None, vec![1, 0, 1, 0]));
+        assert_eq!((turn.variants, turn.disturbed, rounds), (vec![4.0, 13.0], None, vec![1, 0, 1, 0]));
     }
 
     #[test]
@@ -304,7 +308,7 @@ mod tests {
         turns.extend(vec![disturbed(); 7]);
         let taken = judge(&turns, 9).unwrap();
         assert_eq!(
-            (taken.ways, taken.void, taken.hop),
+            (taken.variants, taken.void, taken.line_transfer),
             (vec![vec![1.0; 9], vec![9.0; 9], vec![5.0; 9]], None, None)
         );
         assert_eq!((taken.counted, taken.turns), ((1..10).collect(), 17));
@@ -329,7 +333,7 @@ mod tests {
         turns.push(disturbed());
         let taken = judge(&turns, 9).unwrap();
         assert_eq!(taken.void.unwrap(), "9 turns of 12 were disturbed; in the last one, a storm passed");
-        assert_eq!(taken.ways[0].len(), 12);
+        assert_eq!(taken.variants[0].len(), 12);
         assert!(judge(&vec![disturbed(); 8], 1).is_none() && judge(&vec![disturbed(); 9], 1).is_some());
     }
 
@@ -340,11 +344,11 @@ mod tests {
         assert!(judge(&turns, 9).is_none());
         turns.push(turn(4.0, Some(690.0)));
         let slow = judge(&turns, 9).unwrap();
-        assert_eq!((&slow.ways[0], slow.slow, slow.hop), (&vec![4.0; 9], true, Some(700.0)));
+        assert_eq!((&slow.variants[0], slow.slow, slow.line_transfer), (&vec![4.0; 9], true, Some(700.0)));
         turns.pop();
         turns.push(turn(1.0, Some(180.0)));
         let fast = judge(&turns, 9).unwrap();
-        assert_eq!((&fast.ways[0], fast.slow, fast.hop), (&vec![1.0; 9], false, Some(170.0)));
+        assert_eq!((&fast.variants[0], fast.slow, fast.line_transfer), (&vec![1.0; 9], false, Some(170.0)));
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(crate) const COLUMNS: [Endpoints; 4] = [
 
 /// What copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Variant {
     /// [`Vector::copy`].
     Ours,
     /// The C library's `memcpy`.
@@ -100,11 +100,11 @@ impl Memory {
     }
 }
 
-/// Copies of all sizes. The random walk through memory begins anew in every round, and in `peers/copy.c` alike: so all ways take
+/// Copies of all sizes. The random walk through memory begins anew in every round, and in `peers/copy.c` alike: so all variants take
 /// the same addresses in the same order, however many copies they came to in the round before.
 pub(crate) struct Copies {
     endpoints: Endpoints,
-    way: Way,
+    variant: Variant,
     random: Xorshift,
     /// The cycles of all batches, size by size, since the round began.
     cycles: [u64; SIZES.len()],
@@ -113,10 +113,10 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    pub(crate) fn new(endpoints: Endpoints, way: Way) -> Self {
+    pub(crate) fn new(endpoints: Endpoints, variant: Variant) -> Self {
         Self {
             endpoints,
-            way,
+            variant,
             random: Xorshift(Xorshift::SEED),
             cycles: [0; SIZES.len()],
             sweeps: 0,
@@ -125,7 +125,7 @@ impl Copies {
     }
 
     pub(crate) fn begin(&mut self) {
-        *self = Self::new(self.endpoints, self.way);
+        *self = Self::new(self.endpoints, self.variant);
     }
 
     /// One batch of each size; returns how many copies these were.
@@ -159,9 +159,9 @@ impl Copies {
         let (destination, source) = (&mut destination[0], &source[0]);
         let begin = clock::cycles_ordered();
         let batch = Batch { destination, source, slots: &slots, size };
-        match self.way {
-            Way::Ours => vector::run(batch),
-            Way::Library => library(batch),
+        match self.variant {
+            Variant::Ours => vector::run(batch),
+            Variant::Library => library(batch),
         }
         clock::cycles_ordered() - begin
     }
@@ -232,7 +232,7 @@ impl Measure for Bound {
 
 fn prepare(endpoints: Endpoints) -> Result<Box<dyn Measure>, LabError> {
     let memory = Memory::new().map_err(LabError::setup)?;
-    Ok(Box::new(Bound { copies: Copies::new(endpoints, Way::Ours), memory }))
+    Ok(Box::new(Bound { copies: Copies::new(endpoints, Variant::Ours), memory }))
 }
 
 #[cfg(test)]
@@ -241,12 +241,12 @@ mod tests {
 
     #[test]
     fn all_ways_walk_through_memory_alike_in_every_round() {
-        let mut ways = [Way::Ours, Way::Library].map(|way| Copies::new(COLUMNS[3], way));
-        let first = ways.each_mut().map(Copies::slots);
+        let mut variants = [Variant::Ours, Variant::Library].map(|variant| Copies::new(COLUMNS[3], variant));
+        let first = variants.each_mut().map(Copies::slots);
         assert_eq!(first[0], first[1]);
-        assert!(first[0].windows(2).all(|pair| pair[0] != pair[1]) && first[0] != ways[0].slots());
+        assert!(first[0].windows(2).all(|pair| pair[0] != pair[1]) && first[0] != variants[0].slots());
         // One of them came to more copies in this round.
-        ways.iter_mut().for_each(Copies::begin);
-        assert_eq!(ways.each_mut().map(Copies::slots), first);
+        variants.iter_mut().for_each(Copies::begin);
+        assert_eq!(variants.each_mut().map(Copies::slots), first);
     }
 }

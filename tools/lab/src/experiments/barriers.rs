@@ -53,7 +53,7 @@ const PREDICTIONS: [Prediction; 3] = [
 ];
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Variant {
     OneWayByDescriptor,
     FullByDescriptor,
     OneWayByBurst,
@@ -61,11 +61,11 @@ enum Way {
 }
 
 /// A way, its name, and the instructions that order a descriptor or a burst on x86-64 and on AArch64.
-const WAYS: [(Way, &str, &str, &str); 4] = [
-    (Way::OneWayByDescriptor, "acquire and release, by descriptor", "none", "ldar, stlr"),
-    (Way::FullByDescriptor, "full fences, by descriptor", "2 lock or", "2 dmb ish"),
-    (Way::OneWayByBurst, "acquire and release, by burst", "none", "dmb ishld, dmb ish"),
-    (Way::FullByBurst, "full fences, by burst", "2 lock or", "2 dmb ish"),
+const VARIANTS: [(Variant, &str, &str, &str); 4] = [
+    (Variant::OneWayByDescriptor, "acquire and release, by descriptor", "none", "ldar, stlr"),
+    (Variant::FullByDescriptor, "full fences, by descriptor", "2 lock or", "2 dmb ish"),
+    (Variant::OneWayByBurst, "acquire and release, by burst", "none", "dmb ishld, dmb ish"),
+    (Variant::FullByBurst, "full fences, by burst", "2 lock or", "2 dmb ish"),
 ];
 
 /// Sixteen bytes, as in virtio's packed ring.
@@ -83,7 +83,7 @@ struct Ring(CachePadded<[Descriptor; DESCRIPTORS]>);
 struct End {
     ring: Arc<Ring>,
     position: usize,
-    way: Way,
+    variant: Variant,
     /// 0 for who fills, 1 for who empties: what the flag has in front of the turn when it is this end's.
     full: u32,
 }
@@ -99,9 +99,9 @@ impl End {
         // The flag's next value: full after free; free in the next turn after full.
         let flag = |position: usize| 2 * (position / DESCRIPTORS) as u32 + self.full + 1;
         let mut count = 0;
-        match self.way {
-            Way::OneWayByBurst | Way::FullByBurst => {
-                let full = self.way == Way::FullByBurst;
+        match self.variant {
+            Variant::OneWayByBurst | Variant::FullByBurst => {
+                let full = self.variant == Variant::FullByBurst;
                 while count < BURST && ready(self.position + count, Ordering::Relaxed) {
                     count += 1;
                 }
@@ -118,7 +118,7 @@ impl End {
                     }
                 }
             }
-            Way::FullByDescriptor => {
+            Variant::FullByDescriptor => {
                 while count < BURST && ready(self.position + count, Ordering::Relaxed) {
                     let position = self.position + count;
                     fence(Ordering::SeqCst);
@@ -128,7 +128,7 @@ impl End {
                     count += 1;
                 }
             }
-            Way::OneWayByDescriptor => {
+            Variant::OneWayByDescriptor => {
                 // Acquire, pairs with the other end's release: what it wrote before its flag is seen after it.
                 while count < BURST && ready(self.position + count, Ordering::Acquire) {
                     let position = self.position + count;
@@ -154,9 +154,12 @@ fn is_right(descriptor: &Descriptor, position: usize) -> bool {
         && descriptor.length.load(Ordering::Relaxed) == position as u32 % 1500
 }
 
-fn ends(way: Way) -> (End, End) {
+fn ends(variant: Variant) -> (End, End) {
     let ring = Arc::new(Ring(CachePadded::new(std::array::from_fn(|_| Descriptor::default()))));
-    (End { ring: Arc::clone(&ring), position: 0, way, full: 0 }, End { ring, position: 0, way, full: 1 })
+    (
+        End { ring: Arc::clone(&ring), position: 0, variant, full: 0 },
+        End { ring, position: 0, variant, full: 1 },
+    )
 }
 
 fn pause() {
@@ -165,8 +168,8 @@ fn pause() {
     }
 }
 
-fn measure(way: Way, cpu: usize) -> Result<Box<dyn Measure>, LabError> {
-    let (mut writer, mut reader) = ends(way);
+fn measure(variant: Variant, cpu: usize) -> Result<Box<dyn Measure>, LabError> {
+    let (mut writer, mut reader) = ends(variant);
     let filler = Partner::start(cpu, move || {
         Ok(move || {
             for _ in 0..BURSTS {
@@ -196,24 +199,33 @@ fn measure(way: Way, cpu: usize) -> Result<Box<dyn Measure>, LabError> {
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let cpu = setting.second_cpu()?;
     progress("four ways in turns");
-    let mut ways = WAYS.iter().map(|(way, ..)| measure(*way, cpu)).collect::<Result<Vec<_>, _>>()?;
-    let turns = setting.take_turns(Lanes::Two, &mut ways)?;
+    let mut variants =
+        VARIANTS.iter().map(|(variant, ..)| measure(*variant, cpu)).collect::<Result<Vec<_>, _>>()?;
+    let turns = setting.take_turns(Lanes::Two, &mut variants)?;
     let columns = Column::list(
         "ordering | cost [cycles/descriptor] | against one-way [times] | x86-64 orders by | AArch64 orders by | hop [cycles]",
     );
-    let rows = WAYS.iter().zip(&turns.medians).enumerate().map(|(number, ((_, name, x86, arm), &cycles))| {
-        // The one-way ones stand before the full ones.
-        let one_way = turns.medians[number / 2 * 2];
-        let against = (cycles / one_way).into();
-        vec![Cell::from(*name), cycles.into(), against, (*x86).into(), (*arm).into(), turns.hop.into()]
-    });
+    let rows =
+        VARIANTS.iter().zip(&turns.medians).enumerate().map(|(number, ((_, name, x86, arm), &cycles))| {
+            // The one-way ones stand before the full ones.
+            let one_way = turns.medians[number / 2 * 2];
+            let against = (cycles / one_way).into();
+            vec![
+                Cell::from(*name),
+                cycles.into(),
+                against,
+                (*x86).into(),
+                (*arm).into(),
+                turns.line_transfer.into(),
+            ]
+        });
     let rows = rows.collect();
     let figure = Figure {
         title: "What a descriptor costs between two lanes".to_owned(),
         x: Axis::linear("ordering"),
         y: Axis::linear("cycles per descriptor"),
         marks: Marks::Bars {
-            groups: WAYS.iter().map(|(_, name, ..)| (*name).to_owned()).collect(),
+            groups: VARIANTS.iter().map(|(_, name, ..)| (*name).to_owned()).collect(),
             series: vec![("descriptor".to_owned(), turns.medians.clone())],
         },
     };
@@ -271,8 +283,8 @@ mod tests {
 
     #[test]
     fn descriptors_arrive_as_they_were_filled() {
-        for (way, name, ..) in WAYS {
-            let (mut writer, mut reader) = ends(way);
+        for (variant, name, ..) in VARIANTS {
+            let (mut writer, mut reader) = ends(variant);
             let (mut filled, mut read) = (0, 0);
             for _ in 0..40 {
                 filled += writer.burst(fill);
@@ -288,6 +300,6 @@ mod tests {
     fn there_is_a_row_for_each_way() {
         let Some(setting) = Setting::tiny_on_two_cpus() else { return };
         let findings = setting.try_out(run);
-        findings.assert_rows(WAYS.len());
+        findings.assert_rows(VARIANTS.len());
     }
 }

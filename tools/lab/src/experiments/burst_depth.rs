@@ -261,11 +261,11 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let mut cycles = Vec::new();
     for depth in DEPTHS {
         progress(&format!("always full, rings of {depth}"));
-        let mut ways = BURSTS
+        let mut variants = BURSTS
             .into_iter()
             .map(|burst| Ok(Box::new(Forwarding::new(burst, depth, Always)?) as Box<dyn Measure>))
             .collect::<Result<Vec<_>, LabError>>()?;
-        cycles.extend(setting.take_turns(Lanes::One, &mut ways)?.medians);
+        cycles.extend(setting.take_turns(Lanes::One, &mut variants)?.medians);
     }
     let usual = grid().position(|cell| cell == USUAL).map_or(f64::NAN, |index| cycles[index]);
     // Without it there is no pace for trains, and their half of the table stays empty.
@@ -312,8 +312,8 @@ fn dropped_in_trains(
             .map(|burst| Forwarding::new(burst, depth, Trains::for_capacity(usual)))
             .collect::<Result<Vec<_>, LabError>>()?;
         let tallies: Vec<Rc<Tally>> = lanes.iter().map(|lane| Rc::clone(&lane.tally)).collect();
-        let mut ways: Vec<_> = lanes.into_iter().map(|lane| Box::new(lane) as Box<dyn Measure>).collect();
-        let turns = setting.take_turns(Lanes::One, &mut ways)?;
+        let mut variants: Vec<_> = lanes.into_iter().map(|lane| Box::new(lane) as Box<dyn Measure>).collect();
+        let turns = setting.take_turns(Lanes::One, &mut variants)?;
         let counts = |(tally, cycles): (&Rc<Tally>, &f64)| {
             if cycles.is_finite() { tally.median(&turns.counted) } else { f64::NAN }
         };

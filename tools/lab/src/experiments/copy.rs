@@ -1,7 +1,7 @@
 //! Copies by size, from and to cache and memory.
 
 use crate::alongside::Alongside;
-use crate::benches::copy::{COLUMNS, Copies, Endpoints, Memory, SIZES, Way};
+use crate::benches::copy::{COLUMNS, Copies, Endpoints, Memory, SIZES, Variant};
 use crate::counters;
 use crate::error::LabError;
 use crate::experiment::Experiment;
@@ -67,23 +67,23 @@ fn measure(
     memory: &mut Memory,
     mut peer: Option<&mut Peer>,
 ) -> Result<Cycles, LabError> {
-    let mut ways = [Way::Ours, Way::Library].map(|way| Copies::new(endpoints, way));
-    let count = if peer.is_some() { NAMES.len() } else { ways.len() };
+    let mut variants = [Variant::Ours, Variant::Library].map(|variant| Copies::new(endpoints, variant));
+    let count = if peer.is_some() { NAMES.len() } else { variants.len() };
     let mut rounds = Alongside::new(count);
     let own = std::process::id();
     let mut measure = |number: usize| {
         let process = peer.as_ref().filter(|_| number == RTE).map_or(own, |peer| peer.process());
         setting.watch(Lanes::One, process, || {
-            let sizes = match (&mut peer, ways.get_mut(number)) {
-                (_, Some(way)) => {
-                    way.begin();
+            let sizes = match (&mut peer, variants.get_mut(number)) {
+                (_, Some(variant)) => {
+                    variant.begin();
                     let (start, mut copies) = (Instant::now(), 0);
                     counters::start();
                     while start.elapsed() < setting.length {
-                        copies += way.sweep(memory);
+                        copies += variant.sweep(memory);
                     }
                     counters::stop(copies);
-                    way.of_sizes()
+                    variant.of_sizes()
                 }
                 (Some(peer), None) => peer.sizes(setting.length).map_err(LabError::setup)?,
                 (None, None) => Vec::new(),
@@ -121,23 +121,24 @@ fn findings(found: &[Cycles], missing: Option<&str>) -> Findings {
     for endpoints in COLUMNS {
         columns.extend(NAMES.map(|name| Column::figures(&format!("{name}, {}", endpoints.name), "cycles")));
     }
-    let cell = |cycles: &Cycles, way: usize, size: usize| {
-        Cell::from(cycles[way].as_ref().map(|cycles| cycles[size]))
+    let cell = |cycles: &Cycles, variant: usize, size: usize| {
+        Cell::from(cycles[variant].as_ref().map(|cycles| cycles[size]))
     };
     let mut rows: Vec<Vec<Cell>> = (0..SIZES.len())
         .map(|size| {
-            let cells =
-                found.iter().flat_map(|cycles| (0..NAMES.len()).map(move |way| cell(cycles, way, size)));
+            let cells = found
+                .iter()
+                .flat_map(|cycles| (0..NAMES.len()).map(move |variant| cell(cycles, variant, size)));
             [Cell::from(SIZES[size])].into_iter().chain(cells).collect()
         })
         .collect();
-    let times = |cycles: &Cycles, way: usize, other: usize| {
-        Some(average(cycles[way].as_ref()?, cycles[other].as_ref()?))
+    let times = |cycles: &Cycles, variant: usize, other: usize| {
+        Some(average(cycles[variant].as_ref()?, cycles[other].as_ref()?))
     };
     let summary = |name: &str, other: usize| -> Vec<Cell> {
-        let cells = found
-            .iter()
-            .flat_map(|cycles| (0..NAMES.len()).map(move |way| Cell::from(times(cycles, way, other))));
+        let cells = found.iter().flat_map(|cycles| {
+            (0..NAMES.len()).map(move |variant| Cell::from(times(cycles, variant, other)))
+        });
         [Cell::from(name)].into_iter().chain(cells).collect()
     };
     rows.push(summary("average, times glibc", LIBRARY));
@@ -221,8 +222,8 @@ mod tests {
     fn turned_figures_refute_the_claim() {
         let found = |times: [f64; 4]| {
             times.map(|times| -> Cycles {
-                let ways = [Some(1.0), Some(9.0), Some(9.0 / times)];
-                ways.map(|cycles| cycles.map(|cycles| vec![cycles; SIZES.len()]))
+                let variants = [Some(1.0), Some(9.0), Some(9.0 / times)];
+                variants.map(|cycles| cycles.map(|cycles| vec![cycles; SIZES.len()]))
             })
         };
         let claimed = [1.85, 4.57, 1.26, 2.62];
@@ -252,14 +253,14 @@ mod tests {
 
     #[test]
     fn findings_have_a_row_for_each_size_and_say_what_is_missing() {
-        let ways = |ours: f64, rte: Option<f64>| -> Cycles {
+        let variants = |ours: f64, rte: Option<f64>| -> Cycles {
             [
                 Some(vec![ours; SIZES.len()]),
                 Some(vec![4.0; SIZES.len()]),
                 rte.map(|rte| vec![rte; SIZES.len()]),
             ]
         };
-        let findings = super::findings(&[2.0, 5.0, 2.0, 2.0].map(|ours| ways(ours, Some(3.0))), None);
+        let findings = super::findings(&[2.0, 5.0, 2.0, 2.0].map(|ours| variants(ours, Some(3.0))), None);
         findings.assert_rows(SIZES.len() + 2);
         let Cell::Figure(average) = findings.rows[SIZES.len()][1] else { panic!("no average") };
         assert!((average - 2.0).abs() < 1e-9);
@@ -268,7 +269,7 @@ mod tests {
                 .conclusion
                 .contains("behind glibc from cache to memory, rte_memcpy from cache to memory. The talk's")
         );
-        let findings = super::findings(&[2.0; 4].map(|ours| ways(ours, None)), Some("there is no DPDK"));
+        let findings = super::findings(&[2.0; 4].map(|ours| variants(ours, None)), Some("there is no DPDK"));
         assert_eq!(findings.rows.len(), SIZES.len() + 1);
         assert_eq!(findings.rows[0][3], Cell::Missing);
         assert!(

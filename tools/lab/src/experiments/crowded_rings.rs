@@ -146,7 +146,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
                 if counts { quantiles.median(&taken, kind, figure) } else { f64::NAN }
             };
             Times {
-                element: if counts { median(&taken.ways[kind]) } else { f64::NAN },
+                element: if counts { median(&taken.variants[kind]) } else { f64::NAN },
                 median: middle(|both| both[0]),
                 tail: middle(|both| both[1]),
             }

@@ -108,7 +108,7 @@ struct Outcome {
     cycles: Vec<f64>,
     /// Of each kind, packets a second without loss.
     rates: Vec<f64>,
-    hop: Option<f64>,
+    line_transfer: Option<f64>,
 }
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
@@ -121,18 +121,23 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
             let instance = Instance::start(name, kind, magazine, row, second_cpu).map_err(LabError::setup)?;
             instances.push(Rc::new(RefCell::new(instance)));
         }
-        let mut ways: Vec<Box<dyn Measure>> = instances
+        let mut variants: Vec<Box<dyn Measure>> = instances
             .iter()
             .map(|instance| Box::new(Shared(Rc::clone(instance))) as Box<dyn Measure>)
             .collect();
         // One turn that does not count: the depot looks for its bound meanwhile.
-        for way in &mut ways {
-            crate::measure::measure_once(&mut **way, setting.length * 4);
+        for variant in &mut variants {
+            crate::measure::measure_once(&mut **variant, setting.length * 4);
         }
-        let turns = setting.take_turns(Lanes::Two, &mut ways)?;
+        let turns = setting.take_turns(Lanes::Two, &mut variants)?;
         progress(&format!("{}: rates without loss", row.label()));
         let rates = rates(setting.length, &instances, &turns.medians);
-        outcomes.push(Outcome { label: row.label(), cycles: turns.medians, rates, hop: turns.hop });
+        outcomes.push(Outcome {
+            label: row.label(),
+            cycles: turns.medians,
+            rates,
+            line_transfer: turns.line_transfer,
+        });
     }
     Ok(findings(&outcomes))
 }
@@ -176,7 +181,7 @@ fn findings(outcomes: &[Outcome]) -> Findings {
         cells.extend(outcome.cycles.iter().map(|&cycles| Cell::from(cycles)));
         cells.push(cycles(outcome).into());
         cells.extend(outcome.rates.iter().map(|&rate| Cell::from(rate / 1e6)));
-        cells.extend([rate(outcome).into(), outcome.hop.into()]);
+        cells.extend([rate(outcome).into(), outcome.line_transfer.into()]);
         cells
     });
     let series = |kind: usize| outcomes.iter().map(|outcome| outcome.cycles[kind]).collect::<Vec<_>>();
@@ -219,7 +224,7 @@ mod tests {
             label: row.label(),
             cycles: vec![130.0, 100.0, depot],
             rates: vec![1e6, 2e6, rate],
-            hop: Some(200.0),
+            line_transfer: Some(200.0),
         };
         ROWS.map(outcome).to_vec()
     }

@@ -146,10 +146,11 @@ fn measure(setting: &Setting, flows: u64, lookups: usize) -> Result<(ExactTable<
         table.insert(&key(index), index as u32).map_err(LabError::setup)?;
     }
     let cycles_of_insertion = (clock::cycles_ordered() - start) as f64 / flows as f64;
-    let way = |(locality, _): &(Locality, &str)| -> Box<dyn Measure> {
+    let variant = |(locality, _): &(Locality, &str)| -> Box<dyn Measure> {
         Box::new(Lookups::new(&table, *locality, flows, lookups, USUAL_BURST))
     };
-    let cycles = setting.take_turns(Lanes::One, &mut LOCALITIES.iter().map(way).collect::<Vec<_>>())?.medians;
+    let cycles =
+        setting.take_turns(Lanes::One, &mut LOCALITIES.iter().map(variant).collect::<Vec<_>>())?.medians;
     let bytes_of_flow = table.memory_bytes() as f64 / flows as f64;
     Ok((table, Point { flows, bytes_of_flow, cycles_of_insertion, cycles }))
 }
@@ -160,10 +161,11 @@ fn by_burst(
     flows: u64,
     lookups: usize,
 ) -> Result<Vec<(usize, f64)>, LabError> {
-    let way = |burst: &usize| -> Box<dyn Measure> {
+    let variant = |burst: &usize| -> Box<dyn Measure> {
         Box::new(Lookups::new(table, Locality::Uniform, flows, lookups, *burst))
     };
-    let medians = setting.take_turns(Lanes::One, &mut BURSTS.iter().map(way).collect::<Vec<_>>())?.medians;
+    let medians =
+        setting.take_turns(Lanes::One, &mut BURSTS.iter().map(variant).collect::<Vec<_>>())?.medians;
     Ok(BURSTS.iter().copied().zip(medians).collect())
 }
 
@@ -211,9 +213,9 @@ fn findings(points: &[Point], bursts: &[(usize, f64)], acquires: Acquires) -> Fi
         let flows = Cell::from(1_usize << 16);
         rows.push(vec![flows, name.into(), 1_usize.into(), cycles.into(), Cell::Missing, Cell::Missing]);
     }
-    let line = |(way, (_, name)): (usize, &(Locality, &str))| Series {
+    let line = |(variant, (_, name)): (usize, &(Locality, &str))| Series {
         name: (*name).to_owned(),
-        points: points.iter().map(|point| (point.flows as f64, point.cycles[way])).collect(),
+        points: points.iter().map(|point| (point.flows as f64, point.cycles[variant])).collect(),
     };
     let by_size = Figure {
         title: "What a lookup costs, 64 at a time".to_owned(),

@@ -52,16 +52,16 @@ const PREDICTIONS: [Prediction; 2] = [
 
 /// Words in a line.
 const WORDS: usize = 8;
-/// Lines from one buffer to the next: odd, so that all sets are used, and the same for all ways.
+/// Lines from one buffer to the next: odd, so that all sets are used, and the same for all variants.
 const STRIDE: usize = 37;
-/// Two lines of header and two of headroom stand before the data, in all ways.
+/// Two lines of header and two of headroom stand before the data, in all variants.
 const DATA_LINE: usize = 4;
 /// Descriptors in the transmit ring; the first is what drivers have by default.
 const RINGS: [usize; 4] = [512, 4_096, 16_384, 65_536];
 /// Bursts in a unit of work.
 const BURSTS: usize = 50;
 
-/// Words of the header that all ways have in the first line: data offset, reference count and segments; flags; lengths.
+/// Words of the header that all variants have in the first line: data offset, reference count and segments; flags; lengths.
 const REARM: usize = 1;
 const FLAGS: usize = 2;
 const LENGTHS: usize = 3;
@@ -191,7 +191,7 @@ impl<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FULL: boo
     }
 }
 
-fn way<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FULL: bool>(
+fn variant<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FULL: bool>(
     ring: usize,
 ) -> Result<Box<dyn Measure>, LabError> {
     Ok(Box::new(Generator::<POOL, NEXT, OFFLOAD, FULL>::new(ring)?))
@@ -204,15 +204,15 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let mut costs = Vec::new();
     for ring in RINGS {
         progress(&format!("{ring} buffers under way"));
-        let mut ways = [
-            way::<7, 5, 6, false>(ring)?,
-            way::<15, 5, 6, false>(ring)?,
-            way::<15, 13, 14, false>(ring)?,
-            way::<7, 5, 6, true>(ring)?,
-            way::<15, 5, 6, true>(ring)?,
-            way::<15, 13, 14, true>(ring)?,
+        let mut variants = [
+            variant::<7, 5, 6, false>(ring)?,
+            variant::<15, 5, 6, false>(ring)?,
+            variant::<15, 13, 14, false>(ring)?,
+            variant::<7, 5, 6, true>(ring)?,
+            variant::<15, 5, 6, true>(ring)?,
+            variant::<15, 13, 14, true>(ring)?,
         ];
-        let medians = setting.take_turns(Lanes::One, &mut ways)?.medians;
+        let medians = setting.take_turns(Lanes::One, &mut variants)?.medians;
         let [a, b, c, d, e, f] = medians[..] else { return Err(LabError::setup("a way is missing")) };
         costs.push([[a, b, c], [d, e, f]]);
     }

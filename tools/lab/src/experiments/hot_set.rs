@@ -165,7 +165,7 @@ impl Traffic {
 }
 
 /// One way to do it.
-struct Way {
+struct Variant {
     name: &'static str,
     /// How many buffers or frames go round, if that is fixed.
     round: Option<usize>,
@@ -177,16 +177,16 @@ const RING: &str = "ring, cache";
 const NO_POOL: &str = "no pool";
 const NO_POOL_APART: &str = "no pool apart";
 
-fn ways(hot_sets: &[u32], frames: &[usize]) -> Vec<Way> {
-    let fixed = hot_sets.iter().map(|&buffers| Way { name: DEPOT, round: Some(buffers as usize) });
-    let others = [SEARCHING, RING].map(|name| Way { name, round: None });
+fn variants(hot_sets: &[u32], frames: &[usize]) -> Vec<Variant> {
+    let fixed = hot_sets.iter().map(|&buffers| Variant { name: DEPOT, round: Some(buffers as usize) });
+    let others = [SEARCHING, RING].map(|name| Variant { name, round: None });
     let without = [NO_POOL, NO_POOL_APART]
         .into_iter()
-        .flat_map(|name| frames.iter().map(move |&frames| Way { name, round: Some(frames) }));
+        .flat_map(|name| frames.iter().map(move |&frames| Variant { name, round: Some(frames) }));
     fixed.chain(others).chain(without).collect()
 }
 
-impl Way {
+impl Variant {
     fn has_no_pool(&self) -> bool {
         [NO_POOL, NO_POOL_APART].contains(&self.name)
     }
@@ -217,75 +217,79 @@ fn run(
     frames: &[usize],
 ) -> Result<Findings, LabError> {
     let second_cpu = setting.second_cpu()?;
-    let ways = ways(hot_sets, frames);
+    let variants = variants(hot_sets, frames);
     let mut columns = Column::list("way | go round");
-    let mut rows: Vec<Vec<Cell>> =
-        ways.iter().map(|way| vec![way.name.into(), way.round.map_or(Cell::Missing, Cell::from)]).collect();
+    let mut rows: Vec<Vec<Cell>> = variants
+        .iter()
+        .map(|variant| vec![variant.name.into(), variant.round.map_or(Cell::Missing, Cell::from)])
+        .collect();
     let (mut figures, mut conclusions, mut answers) = (Vec::new(), Vec::new(), Vec::new());
     for traffic in TRAFFIC.iter().filter(|traffic| setting.wants(&traffic.label())) {
         progress(&traffic.label());
-        let (fitting, mut started): (Vec<usize>, Vec<_>) = ways
+        let (fitting, mut started): (Vec<usize>, Vec<_>) = variants
             .iter()
             .enumerate()
-            .filter(|(_, way)| !way.has_no_pool() || way.round.is_some_and(|frames| traffic.fits(frames)))
-            .map(|(number, way)| Ok((number, way.start(traffic, second_cpu)?)))
+            .filter(|(_, variant)| {
+                !variant.has_no_pool() || variant.round.is_some_and(|frames| traffic.fits(frames))
+            })
+            .map(|(number, variant)| Ok((number, variant.start(traffic, second_cpu)?)))
             .collect::<Result<Vec<_>, LabError>>()?
             .into_iter()
             .unzip();
         // The depot that searches does so meanwhile.
-        for way in &mut started {
-            crate::measure::measure_once(&mut **way, setting.length * 4);
+        for variant in &mut started {
+            crate::measure::measure_once(&mut **variant, setting.length * 4);
         }
         let turns = setting.take_turns(Lanes::Two, &mut started)?;
-        let mut costs = vec![f64::NAN; ways.len()];
-        fitting.iter().zip(&turns.medians).for_each(|(&way, &median)| costs[way] = median);
+        let mut costs = vec![f64::NAN; variants.len()];
+        fitting.iter().zip(&turns.medians).for_each(|(&variant, &median)| costs[variant] = median);
         columns.push(Column::figures(&traffic.label(), "cycles/packet"));
         rows.iter_mut().zip(&costs).for_each(|(row, &cost)| row.push(cost.into()));
-        figures.push(picture(traffic, &ways, &costs));
-        conclusions.push(conclusion(traffic, &ways, &costs, turns.hop));
+        figures.push(picture(traffic, &variants, &costs));
+        conclusions.push(conclusion(traffic, &variants, &costs, turns.line_transfer));
         if traffic.label() == TRAFFIC[0].label() {
-            answers = self::answers(&ways, &costs).to_vec();
+            answers = self::answers(&variants, &costs).to_vec();
         }
     }
     Ok(Findings { columns, rows, figures, answers, conclusion: conclusions.join(" ") })
 }
 
-fn answers(ways: &[Way], costs: &[f64]) -> [Answer; 2] {
-    let cost = |name| best(name, ways, costs).1;
+fn answers(variants: &[Variant], costs: &[f64]) -> [Answer; 2] {
+    let cost = |name| best(name, variants, costs).1;
     [(cost(RING) / cost(SEARCHING)).into(), (cost(SEARCHING) / cost(DEPOT)).into()]
 }
 
 /// The cheapest of a name: how many go round there, and the cost.
-fn best(name: &str, ways: &[Way], costs: &[f64]) -> (usize, f64) {
-    let named = ways.iter().zip(costs).filter(|(way, cost)| way.name == name && cost.is_finite());
+fn best(name: &str, variants: &[Variant], costs: &[f64]) -> (usize, f64) {
+    let named = variants.iter().zip(costs).filter(|(variant, cost)| variant.name == name && cost.is_finite());
     let best = named.min_by(|(_, first), (_, second)| first.total_cmp(second));
-    best.map_or((0, f64::NAN), |(way, &cost)| (way.round.unwrap_or(0), cost))
+    best.map_or((0, f64::NAN), |(variant, &cost)| (variant.round.unwrap_or(0), cost))
 }
 
-fn conclusion(traffic: &Traffic, ways: &[Way], costs: &[f64], hop: Option<f64>) -> String {
+fn conclusion(traffic: &Traffic, variants: &[Variant], costs: &[f64], line_transfer: Option<f64>) -> String {
     let lines = traffic.bytes.div_ceil(64);
-    let (fixed, fixed_cost) = best(DEPOT, ways, costs);
-    let (frames, floor) = best(NO_POOL, ways, costs);
-    let (frames_apart, floor_apart) = best(NO_POOL_APART, ways, costs);
-    let (itself, ring) = (best(SEARCHING, ways, costs).1, best(RING, ways, costs).1);
-    let hop = hop.unwrap_or(f64::NAN);
+    let (fixed, fixed_cost) = best(DEPOT, variants, costs);
+    let (frames, floor) = best(NO_POOL, variants, costs);
+    let (frames_apart, floor_apart) = best(NO_POOL_APART, variants, costs);
+    let (itself, ring) = (best(SEARCHING, variants, costs).1, best(RING, variants, costs).1);
+    let line_transfer = line_transfer.unwrap_or(f64::NAN);
     format!(
         "{}: best of the fixed sets is {fixed}, {fixed_cost:.0} cycles; by itself the depot comes to {itself:.0}. Frames in a ring of \
-         {frames} take {floor:.0}: {lines} lines of {hop:.0} cycles each, {:.1} of them under way at a time; of {frames_apart}, as far \
+         {frames} take {floor:.0}: {lines} lines of {line_transfer:.0} cycles each, {:.1} of them under way at a time; of {frames_apart}, as far \
          apart as buffers are, {floor_apart:.0}. A ring with lane caches over all buffers takes {ring:.0}, {:.2} times the depot's; of no \
          pool of such buffers it could be more than {:.2} times.",
         traffic.label(),
-        lines as f64 * hop / floor,
+        lines as f64 * line_transfer / floor,
         ring / itself,
         ring / floor_apart,
     )
 }
 
-fn picture(traffic: &Traffic, ways: &[Way], costs: &[f64]) -> Figure {
+fn picture(traffic: &Traffic, variants: &[Variant], costs: &[f64]) -> Figure {
     let (least, most) = (f64::from(HOT_SETS[0]), f64::from(HOT_SETS[HOT_SETS.len() - 1]));
     let series = [DEPOT, SEARCHING, RING, NO_POOL, NO_POOL_APART].map(|name| {
-        let named = ways.iter().zip(costs).filter(|(way, _)| way.name == name);
-        let points = named.flat_map(|(way, &cost)| match way.round {
+        let named = variants.iter().zip(costs).filter(|(variant, _)| variant.name == name);
+        let points = named.flat_map(|(variant, &cost)| match variant.round {
             Some(round) => vec![(round as f64, cost)],
             // Nothing that the axis shows: a level line.
             None => vec![(least, cost), (most, cost)],
@@ -321,17 +325,17 @@ mod tests {
 
     #[test]
     fn turned_figures_refute_the_claim() {
-        let ways = ways(&[128, 256], &[]);
-        let as_claimed = answers(&ways, &[300.0, 250.0, 255.0, 600.0]);
-        let turned = answers(&ways, &[300.0, 250.0, 600.0, 255.0]);
+        let variants = variants(&[128, 256], &[]);
+        let as_claimed = answers(&variants, &[300.0, 250.0, 255.0, 600.0]);
+        let turned = answers(&variants, &[300.0, 250.0, 600.0, 255.0]);
         assert_judged(&PREDICTIONS, &as_claimed, &turned);
     }
 
     #[test]
     fn the_best_is_said_and_what_does_not_count_is_not() {
-        let ways = ways(&[128, 256], &[256, 512]);
+        let variants = variants(&[128, 256], &[256, 512]);
         let costs = [300.0, 250.0, 260.0, 600.0, f64::NAN, 200.0, f64::NAN, 240.0];
-        let text = conclusion(&TRAFFIC[0], &ways, &costs, Some(145.0));
+        let text = conclusion(&TRAFFIC[0], &variants, &costs, Some(145.0));
         assert!(
             text.starts_with("1520 bytes, 256 under way at most: best of the fixed sets is 256, 250 cycles")
         );

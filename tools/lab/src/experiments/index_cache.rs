@@ -220,7 +220,7 @@ struct Row {
     touched: bool,
     pointers: f64,
     indices: f64,
-    hop: Option<f64>,
+    line_transfer: Option<f64>,
 }
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
@@ -228,21 +228,21 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     for touched in [false, true] {
         for buffers in ONE_LANE {
             progress(&format!("one lane, {buffers} buffers"));
-            let ways: [Box<dyn Measure>; 2] = [
+            let variants: [Box<dyn Measure>; 2] = [
                 Box::new(OneLane::<u64>::new(buffers, touched)?),
                 Box::new(OneLane::<u32>::new(buffers, touched)?),
             ];
-            rows.push(compare(setting, ways, 1, buffers, touched)?);
+            rows.push(compare(setting, variants, 1, buffers, touched)?);
         }
         // Without a second CPU there are no such rows, and the conclusion says so.
         for buffers in TWO_LANES {
             let Some(cpu) = setting.second_cpu else { break };
             progress(&format!("two lanes, {buffers} buffers"));
-            let ways: [Box<dyn Measure>; 2] = [
+            let variants: [Box<dyn Measure>; 2] = [
                 Box::new(TwoLanes::<u64>::new(cpu, buffers, touched)?),
                 Box::new(TwoLanes::<u32>::new(cpu, buffers, touched)?),
             ];
-            rows.push(compare(setting, ways, 2, buffers, touched)?);
+            rows.push(compare(setting, variants, 2, buffers, touched)?);
         }
     }
     let mut columns = Column::list(
@@ -262,16 +262,16 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
 
 fn compare(
     setting: &Setting,
-    mut ways: [Box<dyn Measure>; 2],
+    mut variants: [Box<dyn Measure>; 2],
     lanes: usize,
     buffers: usize,
     touched: bool,
 ) -> Result<Row, LabError> {
-    let turns = setting.take_turns(if lanes == 1 { Lanes::One } else { Lanes::Two }, &mut ways)?;
+    let turns = setting.take_turns(if lanes == 1 { Lanes::One } else { Lanes::Two }, &mut variants)?;
     let [pointers, indices] = turns.medians[..] else {
         return Err(LabError::setup("a way is missing"));
     };
-    Ok(Row { lanes, buffers, touched, pointers, indices, hop: turns.hop })
+    Ok(Row { lanes, buffers, touched, pointers, indices, line_transfer: turns.line_transfer })
 }
 
 impl Row {
@@ -294,7 +294,7 @@ impl Row {
             self.gain().into(),
             Self::lines::<u64>().into(),
             Self::lines::<u32>().into(),
-            self.hop.into(),
+            self.line_transfer.into(),
         ]
     }
 }
@@ -378,7 +378,7 @@ mod tests {
                 touched,
                 pointers,
                 indices,
-                hop: None,
+                line_transfer: None,
             })
         };
         assert_judged(&PREDICTIONS, &answers(&rows(2.0, 1.5)), &answers(&rows(1.5, 2.0)));

@@ -68,13 +68,13 @@ const ROUTES: usize = 16;
 const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const FRAMES: usize = 1_024;
 
-struct Way {
+struct Variant {
     stride: usize,
     name: String,
     plan: Plan,
 }
 
-fn ways(caches: &[CacheShape]) -> Vec<Way> {
+fn variants(caches: &[CacheShape]) -> Vec<Variant> {
     let planned = Plan::for_this_machine(BUFFER_BYTES, HEADROOM).stride;
     let mut strides: Vec<usize> = STRIDES.to_vec();
     if !strides.contains(&planned) {
@@ -82,7 +82,7 @@ fn ways(caches: &[CacheShape]) -> Vec<Way> {
     }
     strides
         .into_iter()
-        .map(|stride| Way {
+        .map(|stride| Variant {
             stride,
             name: if stride == planned { format!("{stride} (planned)") } else { stride.to_string() },
             plan: Plan::with_stride(BUFFER_BYTES, HEADROOM, stride, caches),
@@ -92,7 +92,7 @@ fn ways(caches: &[CacheShape]) -> Vec<Way> {
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let caches = CacheShape::of_this_machine();
-    let ways = ways(&caches);
+    let variants = variants(&caches);
     let frames = Arc::new(frames()?);
     let routes = Arc::new(routes().map_err(LabError::setup)?);
     let mut rows = Vec::new();
@@ -100,20 +100,20 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let mut cycles: Vec<Vec<f64>> = Vec::new();
     for in_flight in IN_FLIGHT {
         progress(&format!("{in_flight} packets under way"));
-        let mut measures = ways
+        let mut measures = variants
             .iter()
-            .map(|way| {
+            .map(|variant| {
                 let held = HoldingQueue::new(in_flight, Burst::clear);
-                let forward = Forward::new(&routes, &frames, &pool(BUFFERS, Some(way.stride)), held)?;
+                let forward = Forward::new(&routes, &frames, &pool(BUFFERS, Some(variant.stride)), held)?;
                 Ok(Box::new(forward) as Box<dyn Measure>)
             })
             .collect::<Result<Vec<_>, LabError>>()?;
         cycles.push(setting.take_turns(Lanes::One, &mut measures)?.medians);
     }
     for (in_flight, cycles) in IN_FLIGHT.into_iter().zip(&cycles) {
-        for (way, &cost) in ways.iter().zip(cycles) {
-            let mut row: Vec<Cell> = vec![way.name.as_str().into(), in_flight.into()];
-            for spread in &way.plan.spreads {
+        for (variant, &cost) in variants.iter().zip(cycles) {
+            let mut row: Vec<Cell> = vec![variant.name.as_str().into(), in_flight.into()];
+            for spread in &variant.plan.spreads {
                 row.push((spread.kept() * 100.0).into());
                 row.push(spread.unused_sets().into());
             }
@@ -122,7 +122,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         }
     }
     let mut columns = Column::list("stride | in flight [packets]");
-    for spread in ways.first().map(|way| way.plan.spreads.as_slice()).unwrap_or_default() {
+    for spread in variants.first().map(|variant| variant.plan.spreads.as_slice()).unwrap_or_default() {
         columns.push(Column::figures(&format!("L{} keeps", spread.shape.level), "%"));
         columns.push(Column::plain(&format!("L{} sets unused", spread.shape.level)));
     }
@@ -131,16 +131,16 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     Ok(Findings {
         columns,
         rows,
-        figures: figures(&ways, &cycles),
-        answers: answers(&ways, &cycles).to_vec(),
-        conclusion: conclusion(&ways, &cycles),
+        figures: figures(&variants, &cycles),
+        answers: answers(&variants, &cycles).to_vec(),
+        conclusion: conclusion(&variants, &cycles),
     })
 }
 
-fn answers(ways: &[Way], cycles: &[Vec<f64>]) -> [Answer; 1] {
-    let way = |stride| ways.iter().position(|way| way.stride == stride).unwrap_or(0);
+fn answers(variants: &[Variant], cycles: &[Vec<f64>]) -> [Answer; 1] {
+    let variant = |stride| variants.iter().position(|variant| variant.stride == stride).unwrap_or(0);
     let depth = IN_FLIGHT.iter().position(|&depth| depth == USUAL_DEPTH).unwrap_or(0);
-    [gain(cycles[depth][way(2_048)], cycles[depth][way(2_368)]).into()]
+    [gain(cycles[depth][variant(2_048)], cycles[depth][variant(2_368)]).into()]
 }
 
 /// How many per cent more a second.
@@ -148,19 +148,19 @@ fn gain(before: f64, after: f64) -> f64 {
     (before / after - 1.0) * 100.0
 }
 
-fn figures(ways: &[Way], cycles: &[Vec<f64>]) -> Vec<Figure> {
+fn figures(variants: &[Variant], cycles: &[Vec<f64>]) -> Vec<Figure> {
     let mut figures = Vec::new();
-    if let Some(nearest) = ways.first().and_then(|way| way.plan.spreads.first()) {
+    if let Some(nearest) = variants.first().and_then(|variant| variant.plan.spreads.first()) {
         let shape = nearest.shape;
-        let series = ways.iter().map(|way| {
+        let series = variants.iter().map(|variant| {
             let mut sets = vec![0_u32; shape.sets];
             for buffer in 0..DRAWN {
                 for offset in [0, HEADER + HEADROOM] {
-                    sets[(buffer * way.stride + offset) / shape.line % shape.sets] += 1;
+                    sets[(buffer * variant.stride + offset) / shape.line % shape.sets] += 1;
                 }
             }
             let points = sets.iter().enumerate().map(|(set, &lines)| (set as f64, f64::from(lines)));
-            Series { name: way.name.clone(), points: points.collect() }
+            Series { name: variant.name.clone(), points: points.collect() }
         });
         figures.push(Figure {
             title: format!("Headers and first data lines of {DRAWN} buffers in the sets of L{}", shape.level),
@@ -169,19 +169,20 @@ fn figures(ways: &[Way], cycles: &[Vec<f64>]) -> Vec<Figure> {
             marks: Marks::Lines(series.collect()),
         });
     }
-    let kept = |way: &Way| way.plan.spreads.iter().map(|spread| Spread::kept(spread) * 100.0).collect();
-    let levels = ways.first().map(|way| way.plan.spreads.as_slice()).unwrap_or_default();
+    let kept =
+        |variant: &Variant| variant.plan.spreads.iter().map(|spread| Spread::kept(spread) * 100.0).collect();
+    let levels = variants.first().map(|variant| variant.plan.spreads.as_slice()).unwrap_or_default();
     figures.push(Figure {
         title: "Hot lines that find a place, when there are as many as the cache has lines".to_owned(),
         x: Axis::linear("cache"),
         y: Axis::linear("%"),
         marks: Marks::Bars {
             groups: levels.iter().map(|spread| format!("L{}", spread.shape.level)).collect(),
-            series: ways.iter().map(|way| (way.name.clone(), kept(way))).collect(),
+            series: variants.iter().map(|variant| (variant.name.clone(), kept(variant))).collect(),
         },
     });
-    let lines = ways.iter().enumerate().map(|(number, way)| Series {
-        name: way.name.clone(),
+    let lines = variants.iter().enumerate().map(|(number, variant)| Series {
+        name: variant.name.clone(),
         points: IN_FLIGHT.iter().zip(cycles).map(|(&depth, cycles)| (depth as f64, cycles[number])).collect(),
     });
     figures.push(Figure {
@@ -193,7 +194,7 @@ fn figures(ways: &[Way], cycles: &[Vec<f64>]) -> Vec<Figure> {
     figures
 }
 
-fn conclusion(ways: &[Way], cycles: &[Vec<f64>]) -> String {
+fn conclusion(variants: &[Variant], cycles: &[Vec<f64>]) -> String {
     let gains = |number: usize| {
         let gains = IN_FLIGHT
             .iter()
@@ -201,15 +202,15 @@ fn conclusion(ways: &[Way], cycles: &[Vec<f64>]) -> String {
             .map(|(depth, cycles)| format!("{:+.1} % with {depth}", gain(cycles[0], cycles[number])));
         gains.collect::<Vec<_>>().join(", ")
     };
-    let position = |stride| ways.iter().position(|way| way.stride == stride).unwrap_or(0);
-    let folded = &ways[0];
-    let planned = ways.iter().position(|way| way.name.ends_with("(planned)")).unwrap_or(0);
+    let position = |stride| variants.iter().position(|variant| variant.stride == stride).unwrap_or(0);
+    let folded = &variants[0];
+    let planned = variants.iter().position(|variant| variant.name.ends_with("(planned)")).unwrap_or(0);
     let mut text = format!(
         "Against 2,048 bytes, 2,368 bytes forward {} packets under way, where the claim says +17 %; the planned {} bytes, with {} bytes of \
          padding instead of {}: {}; and 2,304 bytes, an even number of lines: {}.",
         gains(position(2_368)),
-        ways[planned].stride,
-        ways[planned].stride - BUFFER_BYTES,
+        variants[planned].stride,
+        variants[planned].stride - BUFFER_BYTES,
         2_368 - BUFFER_BYTES,
         gains(planned),
         gains(position(2_304)),
@@ -326,10 +327,10 @@ mod tests {
 
     #[test]
     fn turned_figures_refute_the_claim() {
-        let ways = ways(&[]);
+        let variants = variants(&[]);
         let of = |folded: f64, spread: f64| {
-            let of_way = |way: &Way| if way.stride == 2_048 { folded } else { spread };
-            answers(&ways, &vec![ways.iter().map(of_way).collect(); IN_FLIGHT.len()])
+            let of_way = |variant: &Variant| if variant.stride == 2_048 { folded } else { spread };
+            answers(&variants, &vec![variants.iter().map(of_way).collect(); IN_FLIGHT.len()])
         };
         assert_judged(&PREDICTIONS, &of(117.0, 100.0), &of(100.0, 117.0));
     }
@@ -337,7 +338,7 @@ mod tests {
     #[test]
     fn a_tiny_run_has_a_row_for_each_stride_and_depth() {
         let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
-        let strides = ways(&CacheShape::of_this_machine()).len();
+        let strides = variants(&CacheShape::of_this_machine()).len();
         findings.assert_rows(strides * IN_FLIGHT.len());
         assert!(findings.conclusion.contains("Against 2,048 bytes"), "{}", findings.conclusion);
         for row in &findings.rows {

@@ -170,7 +170,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         })?;
         for (lock, (name, _)) in LOCKS.iter().enumerate() {
             let counts = doubt(&taken, lock).is_none();
-            let cycles = if counts { median(&taken.ways[lock]) } else { f64::NAN };
+            let cycles = if counts { median(&taken.variants[lock]) } else { f64::NAN };
             let fairness =
                 if counts { evenness.median(&taken, lock, |fairness| *fairness) } else { f64::NAN };
             rows.push(vec![threads.into(), (*name).into(), cycles.into(), Cell::from(fairness)]);

@@ -47,13 +47,13 @@ const REPEAT: usize = 100;
 const ORDER: [u8; 16] = [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Variant {
     None,
     Scalar,
     Vector,
 }
 
-impl Way {
+impl Variant {
     fn swap(self, packets: &mut [Packet]) {
         match self {
             Self::None => {}
@@ -106,12 +106,12 @@ fn shuffle<V: Vector>(vector: V, packet: &mut Packet) {
 /// The same packets over and over.
 struct Alone {
     burst: Burst,
-    way: Way,
+    variant: Variant,
     _lane: LaneCache,
 }
 
 impl Alone {
-    fn new(way: Way) -> Result<Self, LabError> {
+    fn new(variant: Variant) -> Result<Self, LabError> {
         let pool =
             Pool::new(&PoolConfig { name: "mac-swap".to_owned(), buffers: 1_024, ..PoolConfig::default() })
                 .map_err(LabError::setup)?;
@@ -121,14 +121,14 @@ impl Alone {
         for (number, packet) in burst.iter_mut().enumerate() {
             packet.append(60).map_err(LabError::setup)?.fill(number as u8);
         }
-        Ok(Self { burst, way, _lane: lane })
+        Ok(Self { burst, variant, _lane: lane })
     }
 }
 
 impl Measure for Alone {
     fn work(&mut self) -> u64 {
         for _ in 0..REPEAT {
-            self.way.swap(black_box(&mut self.burst));
+            self.variant.swap(black_box(&mut self.burst));
         }
         (REPEAT * self.burst.len()) as u64
     }
@@ -139,12 +139,12 @@ struct Path {
     burst: Burst,
     receive: Box<dyn ReceiveQueue>,
     transmit: Box<dyn TransmitQueue>,
-    way: Way,
+    variant: Variant,
     _lane: LaneCache,
 }
 
 impl Path {
-    fn new(way: Way) -> Result<Self, LabError> {
+    fn new(variant: Variant) -> Result<Self, LabError> {
         let name = "mac-swap";
         let pool = Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() })
             .map_err(LabError::setup)?;
@@ -154,7 +154,7 @@ impl Path {
         let queues = source.receive.into_iter().next().zip(null::sink(name, 1).transmit.into_iter().next());
         let (receive, transmit) = queues.ok_or_else(|| LabError::setup("the ports have no queues"))?;
         let lane = pool.attach().map_err(LabError::setup)?;
-        Ok(Self { burst: Burst::with_limit(BURST), receive, transmit, way, _lane: lane })
+        Ok(Self { burst: Burst::with_limit(BURST), receive, transmit, variant, _lane: lane })
     }
 }
 
@@ -163,7 +163,7 @@ impl Measure for Path {
         let mut packets = 0;
         for _ in 0..REPEAT {
             packets += self.receive.receive(&mut self.burst);
-            self.way.swap(&mut self.burst);
+            self.variant.swap(&mut self.burst);
             self.transmit.transmit(&mut self.burst);
         }
         packets as u64
@@ -172,10 +172,10 @@ impl Measure for Path {
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     progress("the swap alone");
-    let [scalar, vector] = [Way::Scalar, Way::Vector].map(Alone::new);
+    let [scalar, vector] = [Variant::Scalar, Variant::Vector].map(Alone::new);
     let alone = setting.take_turns(Lanes::One, &mut [Box::new(scalar?), Box::new(vector?)])?.medians;
     progress("a whole path");
-    let [none, scalar, vector] = [Way::None, Way::Scalar, Way::Vector].map(Path::new);
+    let [none, scalar, vector] = [Variant::None, Variant::Scalar, Variant::Vector].map(Path::new);
     let path =
         setting.take_turns(Lanes::One, &mut [Box::new(none?), Box::new(scalar?), Box::new(vector?)])?.medians;
     Ok(findings(&alone, &path))
@@ -221,15 +221,15 @@ mod tests {
 
     #[test]
     fn both_ways_swap_and_touch_nothing_else() {
-        for way in [Way::Scalar, Way::Vector] {
-            let mut alone = Alone::new(way).unwrap();
+        for variant in [Variant::Scalar, Variant::Vector] {
+            let mut alone = Alone::new(variant).unwrap();
             for count in [BURST, 7] {
                 for packet in alone.burst.iter_mut() {
                     for (index, byte) in packet.data_mut().iter_mut().enumerate() {
                         *byte = index as u8;
                     }
                 }
-                way.swap(&mut alone.burst[..count]);
+                variant.swap(&mut alone.burst[..count]);
                 for (number, packet) in alone.burst.iter().enumerate() {
                     let mut wanted: Vec<u8> = (0..60).collect();
                     if number < count {

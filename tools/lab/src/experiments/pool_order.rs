@@ -126,13 +126,13 @@ impl Row {
         }
     }
 
-    fn cells(&self, medians: &[f64], hop: Option<f64>) -> Vec<Cell> {
+    fn cells(&self, medians: &[f64], line_transfer: Option<f64>) -> Vec<Cell> {
         let (frames, touched) = self.frames;
         let mut cells: Vec<Cell> =
             vec![(self.buffers as usize).into(), frames.into(), touched.into(), self.under_way.into()];
         cells.extend(medians.iter().map(|&median| Cell::from(median)));
         cells.push((medians[DEPOT] / best_other(medians).1).into());
-        cells.push(hop.into());
+        cells.push(line_transfer.into());
         cells
     }
 }
@@ -147,18 +147,18 @@ fn run(
     let (mut table, mut labels, mut values) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows(sizes, under_way).filter(|row| setting.wants(&row.label())) {
         progress(&row.label());
-        let mut ways = Vec::<Box<dyn Measure>>::new();
+        let mut variants = Vec::<Box<dyn Measure>>::new();
         for (name, kind, magazine) in KINDS {
             let shape = Shape { kind, magazine, ..row.shape() };
             let lanes = TwoLanes::start(name, &shape, second_cpu).map_err(LabError::setup)?;
-            ways.push(Box::new(lanes));
+            variants.push(Box::new(lanes));
         }
         // One turn that does not count: the depot looks for its bound meanwhile.
-        for way in &mut ways {
-            crate::measure::measure_once(&mut **way, setting.length * 4);
+        for variant in &mut variants {
+            crate::measure::measure_once(&mut **variant, setting.length * 4);
         }
-        let turns = setting.take_turns(Lanes::Two, &mut ways)?;
-        table.push(row.cells(&turns.medians, turns.hop));
+        let turns = setting.take_turns(Lanes::Two, &mut variants)?;
+        table.push(row.cells(&turns.medians, turns.line_transfer));
         labels.push(row.label());
         values.push(turns.medians);
     }

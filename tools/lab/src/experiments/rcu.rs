@@ -191,7 +191,7 @@ fn sequence(cpu: usize, writer: Writer) -> Result<Reading, LabError> {
 /// Makes a way to read, with a writer on that CPU if there is one.
 type Make = fn(usize, Writer) -> Result<Reading, LabError>;
 
-const WAYS: [(&str, Make); 3] =
+const VARIANTS: [(&str, Make); 3] =
     [("RCU, read and report", rcu), ("phase-fair lock", phase_fair), ("sequence lock", sequence)];
 const RCU: usize = 0;
 const LOCK: usize = 1;
@@ -202,13 +202,13 @@ const PACED: usize = 1;
 const RESTLESS: usize = 2;
 
 /// Of each way, the cycles of a read and the writer's updates a second, by writer.
-type Costs = [[(f64, f64); WRITERS.len()]; WAYS.len()];
+type Costs = [[(f64, f64); WRITERS.len()]; VARIANTS.len()];
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let cpu = setting.second_cpu()?;
     progress("three ways to read, without a writer, with a paced and with a restless one, in turns");
     let (mut measures, mut rates) = (Vec::<Box<dyn Measure>>::new(), Vec::new());
-    for (_, make) in WAYS {
+    for (_, make) in VARIANTS {
         for writer in WRITERS {
             let reading = make(cpu, writer)?;
             rates.push(Rc::clone(&reading.updates.rates));
@@ -219,11 +219,11 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let mut costs = Costs::default();
     let cells = costs.iter_mut().flatten().zip(turns.medians.iter().zip(&rates));
     cells.for_each(|(cell, (&cycles, rates))| *cell = (cycles, median(&rates.borrow())));
-    Ok(findings(&costs, turns.hop))
+    Ok(findings(&costs, turns.line_transfer))
 }
 
-fn findings(costs: &Costs, hop: Option<f64>) -> Findings {
-    let rows = WAYS.iter().zip(costs).map(|((name, _), costs)| -> Vec<Cell> {
+fn findings(costs: &Costs, line_transfer: Option<f64>) -> Findings {
+    let rows = VARIANTS.iter().zip(costs).map(|((name, _), costs)| -> Vec<Cell> {
         vec![
             (*name).into(),
             costs[ALONE].0.into(),
@@ -231,7 +231,7 @@ fn findings(costs: &Costs, hop: Option<f64>) -> Findings {
             (costs[PACED].1 / 1e6).into(),
             costs[RESTLESS].0.into(),
             (costs[RESTLESS].1 / 1e6).into(),
-            hop.into(),
+            line_transfer.into(),
         ]
     });
     let columns = Column::list(
@@ -246,7 +246,7 @@ fn findings(costs: &Costs, hop: Option<f64>) -> Findings {
         x: Axis::linear(""),
         y: Axis::linear("cycles/read"),
         marks: Marks::Bars {
-            groups: WAYS.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            groups: VARIANTS.iter().map(|(name, _)| (*name).to_owned()).collect(),
             series: vec![
                 series("no writer", ALONE),
                 series("100,000 updates a second", PACED),
@@ -263,7 +263,7 @@ fn answers(costs: &Costs) -> [Answer; 2] {
 }
 
 fn conclusion(costs: &Costs) -> String {
-    let told = WAYS.iter().zip(costs).map(|((name, _), costs)| {
+    let told = VARIANTS.iter().zip(costs).map(|((name, _), costs)| {
         format!(
             "{name} {:.1} cycles without a writer, {:.1} with {:.2} million updates a second, {:.1} with {:.2} million",
             costs[ALONE].0,
@@ -335,6 +335,6 @@ mod tests {
     fn every_way_is_measured_with_and_without_a_writer() {
         let Some(setting) = Setting::tiny_on_two_cpus() else { return };
         let findings = setting.try_out(run);
-        findings.assert_rows(WAYS.len());
+        findings.assert_rows(VARIANTS.len());
     }
 }

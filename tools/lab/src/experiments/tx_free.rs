@@ -56,8 +56,8 @@ const RINGS: [usize; 4] = [512, 4_096, 16_384, 65_536];
 const BURSTS: usize = 50;
 const UNROLLED: usize = 8;
 
-/// The ways that run on the pool, then the lab's own; of each, the first is the plain one.
-const WAYS: [&str; 9] = [
+/// The variants that run on the pool, then the lab's own; of each, the first is the plain one.
+const VARIANTS: [&str; 9] = [
     "pool: one by one",
     "pool: in bulk",
     "loop: one by one",
@@ -138,7 +138,7 @@ const CACHE: usize = 512;
 
 /// How [`Loop`] frees.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Variant {
     Plain,
     Prefetched,
     Unrolled,
@@ -154,11 +154,11 @@ struct Loop {
     ring: Vec<u32>,
     next: usize,
     sequence: u64,
-    way: Way,
+    variant: Variant,
 }
 
 impl Loop {
-    fn new(ring: usize, way: Way) -> Result<Self, LabError> {
+    fn new(ring: usize, variant: Variant) -> Result<Self, LabError> {
         let buffers = ring + 1_024;
         let mut this = Self {
             lines: lines(buffers * STRIDE)?,
@@ -167,7 +167,7 @@ impl Loop {
             ring: vec![0; ring],
             next: 0,
             sequence: 0,
-            way,
+            variant,
         };
         for _ in 0..ring / AT_ONCE {
             this.send();
@@ -223,13 +223,13 @@ impl Loop {
     fn reclaim(&mut self) {
         let mut together = [0; AT_ONCE];
         together.copy_from_slice(&self.ring[self.next..self.next + AT_ONCE]);
-        match self.way {
-            Way::Plain => {
+        match self.variant {
+            Variant::Plain => {
                 for buffer in together {
                     self.free_one(buffer);
                 }
             }
-            Way::Prefetched => {
+            Variant::Prefetched => {
                 for buffer in together {
                     prefetch_read(&self.lines[buffer as usize * STRIDE]);
                 }
@@ -237,7 +237,7 @@ impl Loop {
                     self.free_one(buffer);
                 }
             }
-            Way::Unrolled => {
+            Variant::Unrolled => {
                 for eight in together.as_chunks::<UNROLLED>().0 {
                     let [a, b, c, d, e, f, g, h] = *eight;
                     self.free_one(a);
@@ -250,14 +250,14 @@ impl Loop {
                     self.free_one(h);
                 }
             }
-            Way::Bulk => {
+            Variant::Bulk => {
                 let mut others = 0;
                 for &buffer in &together {
                     others |= self.needs_slow_path(buffer);
                 }
                 self.put(&together, others);
             }
-            Way::BulkUnrolled => {
+            Variant::BulkUnrolled => {
                 let mut others = [0; UNROLLED];
                 for eight in together.as_chunks::<UNROLLED>().0 {
                     for (other, &buffer) in others.iter_mut().zip(eight) {
@@ -303,27 +303,27 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let mut costs: Vec<Vec<f64>> = Vec::new();
     for ring in RINGS {
         progress(&format!("{ring} buffers under way"));
-        let own = |way| Ok::<_, LabError>(Box::new(Loop::new(ring, way)?) as Box<dyn Measure>);
-        let mut ways: [Box<dyn Measure>; WAYS.len()] = [
+        let own = |variant| Ok::<_, LabError>(Box::new(Loop::new(ring, variant)?) as Box<dyn Measure>);
+        let mut variants: [Box<dyn Measure>; VARIANTS.len()] = [
             Box::new(OnPool::new(ring, free_one_by_one)?),
             Box::new(OnPool::new(ring, Burst::clear)?),
-            own(Way::Plain)?,
-            own(Way::Prefetched)?,
-            own(Way::Unrolled)?,
-            own(Way::Bulk)?,
-            own(Way::BulkUnrolled)?,
+            own(Variant::Plain)?,
+            own(Variant::Prefetched)?,
+            own(Variant::Unrolled)?,
+            own(Variant::Bulk)?,
+            own(Variant::BulkUnrolled)?,
             layout::forwarder(ring, free_one_by_one)?,
             layout::forwarder(ring, Burst::clear)?,
         ];
-        costs.push(setting.take_turns(Lanes::One, &mut ways)?.medians);
+        costs.push(setting.take_turns(Lanes::One, &mut variants)?.medians);
     }
     let rows = RINGS.into_iter().zip(&costs).flat_map(|(ring, costs)| {
-        WAYS.into_iter().enumerate().map(move |(number, way)| -> Vec<Cell> {
-            vec![ring.into(), way.into(), costs[number].into(), gain(costs, number).into()]
+        VARIANTS.into_iter().enumerate().map(move |(number, variant)| -> Vec<Cell> {
+            vec![ring.into(), variant.into(), costs[number].into(), gain(costs, number).into()]
         })
     });
     let rows = rows.collect();
-    let series = WAYS
+    let series = VARIANTS
         .iter()
         .enumerate()
         .map(|(number, name)| ((*name).to_owned(), costs.iter().map(|costs| costs[number]).collect()));
@@ -345,13 +345,13 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
 }
 
 /// How many per cent more a second than the plain way of its kind.
-fn gain(costs: &[f64], way: usize) -> f64 {
-    let plain = match way {
+fn gain(costs: &[f64], variant: usize) -> f64 {
+    let plain = match variant {
         POOL_PLAIN..LOOP_PLAIN => POOL_PLAIN,
         LOOP_PLAIN..FORWARDER_PLAIN => LOOP_PLAIN,
         _ => FORWARDER_PLAIN,
     };
-    (costs[plain] / costs[way] - 1.0) * 100.0
+    (costs[plain] / costs[variant] - 1.0) * 100.0
 }
 
 /// The claims are of whole applications, so they are judged in one; the transmit path alone makes the same cycles a larger share.
@@ -359,14 +359,14 @@ fn answers(costs: &[Vec<f64>]) -> [Answer; 3] {
     let usual = &costs[0];
     // The pool can't prefetch headers or unroll; what the loops save by that is set against a forwarder's packet.
     let packet = usual[FORWARDER_PLAIN];
-    let of_packet = |way: usize| packet / (packet - (usual[LOOP_PLAIN] - usual[way]));
-    let gain_of_packet = |way: usize| Answer::from(100.0 * (of_packet(way) - 1.0));
+    let of_packet = |variant: usize| packet / (packet - (usual[LOOP_PLAIN] - usual[variant]));
+    let gain_of_packet = |variant: usize| Answer::from(100.0 * (of_packet(variant) - 1.0));
     [gain_of_packet(LOOP_PREFETCHED), gain(usual, FORWARDER_BULK).into(), gain_of_packet(LOOP_UNROLLED)]
 }
 
 fn conclusion(costs: &[Vec<f64>]) -> String {
-    let range = |way: usize| {
-        let gains = costs.iter().map(|costs| gain(costs, way));
+    let range = |variant: usize| {
+        let gains = costs.iter().map(|costs| gain(costs, variant));
         let (low, high) = gains
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), gain| (low.min(gain), high.max(gain)));
         format!("{low:+.1} to {high:+.1} %")
@@ -376,7 +376,7 @@ fn conclusion(costs: &[Vec<f64>]) -> String {
         .into_iter()
         .zip(costs)
         .filter_map(|(ring, costs)| {
-            Some(format!("{} with {ring}", WAYS[best(costs)?].trim_start_matches("loop: ")))
+            Some(format!("{} with {ring}", VARIANTS[best(costs)?].trim_start_matches("loop: ")))
         })
         .collect();
     let [prefetch, bulk, unrolled] = answers(costs).map(|answer| answer.figure);
@@ -402,8 +402,10 @@ mod tests {
 
     #[test]
     fn no_way_loses_a_buffer() {
-        for way in [Way::Plain, Way::Prefetched, Way::Unrolled, Way::Bulk, Way::BulkUnrolled] {
-            let mut path = Loop::new(512, way).unwrap();
+        for variant in
+            [Variant::Plain, Variant::Prefetched, Variant::Unrolled, Variant::Bulk, Variant::BulkUnrolled]
+        {
+            let mut path = Loop::new(512, variant).unwrap();
             for _ in 0..5 {
                 path.work();
             }
@@ -425,7 +427,7 @@ mod tests {
     #[test]
     fn a_tiny_run_has_a_row_for_each_way_and_ring() {
         let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
-        assert_eq!(findings.rows.len(), RINGS.len() * WAYS.len());
+        assert_eq!(findings.rows.len(), RINGS.len() * VARIANTS.len());
         assert!(findings.conclusion.contains("claim: +18.4 %"), "{}", findings.conclusion);
     }
 }

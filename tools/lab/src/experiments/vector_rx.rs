@@ -86,7 +86,7 @@ const RING: usize = 256;
 const BURST: usize = 32;
 /// Rings in a unit of work.
 const REPEAT: usize = 12;
-/// Descriptors or packets that the vector ways take at once.
+/// Descriptors or packets that the vector variants take at once.
 const WIDTH: usize = 8;
 /// Buffers: headers and frames are 32 KiB, and 4 MiB.
 const BUFFERS: [(&str, usize); 2] = [("first level", 256), ("last level", 32_768)];
@@ -229,13 +229,13 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let mut costs = Vec::new();
     for (name, buffers) in BUFFERS {
         progress(name);
-        let mut ways = Vec::<Box<dyn Measure>>::new();
+        let mut variants = Vec::<Box<dyn Measure>>::new();
         for (step, _) in STEPS {
             for timed in TIMED {
-                ways.push(Box::new(Path::new(buffers, step, timed)?));
+                variants.push(Box::new(Path::new(buffers, step, timed)?));
             }
         }
-        let medians = setting.take_turns(Lanes::One, &mut ways)?.medians;
+        let medians = setting.take_turns(Lanes::One, &mut variants)?.medians;
         let of_step = |number: usize| std::array::from_fn(|timed| medians[number * TIMED.len() + timed]);
         costs.push(std::array::from_fn(of_step));
     }

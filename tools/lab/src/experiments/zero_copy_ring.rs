@@ -89,7 +89,7 @@ fn pop(consumer: &mut spsc::Consumer<u64>, size: usize, in_place: bool) -> Optio
     }
 }
 
-fn way(size: usize, in_place: bool, second_cpu: Option<usize>) -> Result<Box<dyn Measure>, LabError> {
+fn variant(size: usize, in_place: bool, second_cpu: Option<usize>) -> Result<Box<dyn Measure>, LabError> {
     let (mut producer, mut consumer) = spsc::ring(CAPACITY).map_err(LabError::setup)?;
     let Some(cpu) = second_cpu else {
         return Ok(Box::new(move || {
@@ -138,7 +138,7 @@ struct Row {
     size: usize,
     copied: f64,
     in_place: f64,
-    hop: Option<f64>,
+    line_transfer: Option<f64>,
 }
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
@@ -148,14 +148,14 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
             progress(&format!("{lanes} lanes, bursts of {size}"));
             let turns = setting.take_turns(
                 if cpu.is_some() { Lanes::Two } else { Lanes::One },
-                &mut [way(size, false, cpu)?, way(size, true, cpu)?],
+                &mut [variant(size, false, cpu)?, variant(size, true, cpu)?],
             )?;
             results.push(Row {
                 lanes,
                 size,
                 copied: turns.medians[0],
                 in_place: turns.medians[1],
-                hop: turns.hop,
+                line_transfer: turns.line_transfer,
             });
         }
     }
@@ -169,7 +169,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
             result.copied.into(),
             result.in_place.into(),
             (result.copied / result.in_place).into(),
-            result.hop.into(),
+            result.line_transfer.into(),
         ]
     });
     let rows = rows.collect();
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn turned_figures_refute_the_claim() {
         let rows = |copied, in_place| {
-            ["one", "two"].map(|lanes| Row { lanes, size: 128, copied, in_place, hop: None })
+            ["one", "two"].map(|lanes| Row { lanes, size: 128, copied, in_place, line_transfer: None })
         };
         assert_judged(&PREDICTIONS, &answers(&rows(3.0, 2.0)), &answers(&rows(2.0, 3.0)));
     }

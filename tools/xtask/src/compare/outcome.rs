@@ -201,12 +201,12 @@ pub(crate) fn summary(outcomes: &[Outcome], skipped: &[(&str, String)]) -> Strin
 /// What physics allows, with this run's figures where it is counted in lines that move.
 fn bound(comparison: &Comparison, taken: &Taken, ours: f64) -> String {
     let words = comparison.bound;
-    match (comparison.lanes, taken.hop) {
-        (Lanes::Two { lines }, Some(hop)) => {
-            let least = lines * hop;
+    match (comparison.lanes, taken.line_transfer) {
+        (Lanes::Two { lines }, Some(line_transfer)) => {
+            let least = lines * line_transfer;
             let regime = if taken.slow { "slower" } else { "fastest" };
             let floor = format!(
-                "{words}; {lines} lines per unit move between the CPUs, one at a time {hop:.0} cycles each ({regime} regime \
+                "{words}; {lines} lines per unit move between the CPUs, one at a time {line_transfer:.0} cycles each ({regime} regime \
                  of this run), together {least:.1}"
             );
             if taken.void.is_none() {
@@ -257,7 +257,8 @@ mod tests {
 
     #[test]
     fn a_void_result_has_no_ratio_and_no_medians() {
-        let void = Taken { void: Some("ours has two modes".to_owned()), hop: Some(160.0), ..taken() };
+        let void =
+            Taken { void: Some("ours has two modes".to_owned()), line_transfer: Some(160.0), ..taken() };
         let outcome = Outcome::new(&PAIR, &names(), void, ROUND, None, Machine::default()).unwrap();
         assert_eq!((outcome.ratio, outcome.peer.is_some()), (None, true));
         let outcome = outcome.beside_instructions(Ok(Some(60.0)));
@@ -342,7 +343,7 @@ mod tests {
         let outcome = Outcome::new(
             &PAIR,
             &names(),
-            Taken { hop: Some(160.0), ..taken() },
+            Taken { line_transfer: Some(160.0), ..taken() },
             ROUND,
             None,
             Machine::default(),

@@ -16,7 +16,7 @@ pub(crate) struct Taken {
     /// The same of each peer.
     pub(crate) peers: Vec<Vec<f64>>,
     /// The cycles for a line from CPU to CPU, with two lanes.
-    pub(crate) hop: Option<f64>,
+    pub(crate) line_transfer: Option<f64>,
     /// How many turns there were, and what their orders were drawn from.
     pub(crate) turns: usize,
     pub(crate) seed: u64,
@@ -42,10 +42,10 @@ pub(crate) fn take(
 
 impl Taken {
     fn of(taken: turns::Taken) -> Self {
-        let mut ways = taken.ways.into_iter();
-        let ours = ways.next().unwrap_or_default();
-        let turns::Taken { turns, seed, hop, slow, void, .. } = taken;
-        let mut taken = Self { ours, peers: ways.collect(), turns, seed, hop, slow, void };
+        let mut variants = taken.variants.into_iter();
+        let ours = variants.next().unwrap_or_default();
+        let turns::Taken { turns, seed, line_transfer, slow, void, .. } = taken;
+        let mut taken = Self { ours, peers: variants.collect(), turns, seed, line_transfer, slow, void };
         taken.void = taken.void.take().or_else(|| taken.unsteady());
         taken
     }
@@ -81,28 +81,32 @@ mod tests {
 
     #[test]
     fn only_the_best_peer_has_to_be_steady() {
-        let ways = |ours: f64, best: f64| {
+        let variants = |ours: f64, best: f64| {
             let noisy =
                 |last: f64| (0..9).map(|round| if round < 8 { 1.0 } else { last }).collect::<Vec<f64>>();
             let slow = [9.0, 9.0, 9.0, 9.0, 20.0, 9.0, 9.0, 9.0, 9.0].to_vec();
-            Taken::of(turns::Taken { ways: vec![noisy(ours), slow, noisy(best)], ..turns::Taken::default() })
+            Taken::of(turns::Taken {
+                variants: vec![noisy(ours), slow, noisy(best)],
+                ..turns::Taken::default()
+            })
         };
-        let steady = ways(1.0, 1.0);
+        let steady = variants(1.0, 1.0);
         assert_eq!((steady.ours.len(), steady.best_peer(), &steady.void), (9, Some(1), &None));
-        assert!(ways(2.0, 1.0).void.unwrap().starts_with("the ratio varies from 0.5 to 1.0"));
-        assert!(ways(1.0, 2.0).void.unwrap().starts_with("the ratio varies from 1.0 to 2.0"));
+        assert!(variants(2.0, 1.0).void.unwrap().starts_with("the ratio varies from 0.5 to 1.0"));
+        assert!(variants(1.0, 2.0).void.unwrap().starts_with("the ratio varies from 1.0 to 2.0"));
     }
 
     #[test]
     fn what_changes_both_sides_of_a_turn_leaves_the_ratio() {
         let drift = |start: f64| (0..15).map(|turn| start * 1.07_f64.powi(turn)).collect::<Vec<f64>>();
         let both =
-            Taken::of(turns::Taken { ways: vec![drift(10.0), drift(20.0)], ..turns::Taken::default() });
+            Taken::of(turns::Taken { variants: vec![drift(10.0), drift(20.0)], ..turns::Taken::default() });
         assert_eq!(both.void, None);
         assert!(both.ratios().iter().all(|ratio| (ratio - 2.0).abs() < 1e-9));
         let modes =
             |slow: f64| (0..15).map(|turn| if turn % 2 == 0 { 1.0 } else { slow }).collect::<Vec<f64>>();
-        let both = Taken::of(turns::Taken { ways: vec![modes(1.5), modes(1.5)], ..turns::Taken::default() });
+        let both =
+            Taken::of(turns::Taken { variants: vec![modes(1.5), modes(1.5)], ..turns::Taken::default() });
         assert!(both.void.unwrap().starts_with("ours has two modes"));
     }
 }

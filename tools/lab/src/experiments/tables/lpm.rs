@@ -101,7 +101,7 @@ fn of_family<A: Family>(
         cycles,
         memory,
     };
-    let way = |table: &Rc<A::Table>, prefixes: &[Prefix<A>], locality: Locality, burst| {
+    let variant = |table: &Rc<A::Table>, prefixes: &[Prefix<A>], locality: Locality, burst| {
         let keys = locality.addresses(prefixes, addresses).into_iter().map(A::key).collect();
         let table = Rc::clone(table);
         lookups(keys, burst, NextHopId::NONE, move |keys: &[A::Key], hops: &mut [NextHopId]| {
@@ -115,8 +115,8 @@ fn of_family<A: Family>(
         let table = Rc::new(table(&prefixes)?);
         let (lookup_bytes, all_bytes) = A::bytes(&table);
         let memory = Some(Memory { lookup_bytes, all_bytes });
-        let mut ways = Locality::ALL.map(|locality| way(&table, &prefixes, locality, BURST));
-        let medians = setting.take_turns(Lanes::One, &mut ways)?.medians;
+        let mut variants = Locality::ALL.map(|locality| variant(&table, &prefixes, locality, BURST));
+        let medians = setting.take_turns(Lanes::One, &mut variants)?.medians;
         for (locality, cycles) in Locality::ALL.into_iter().zip(medians) {
             rows.push(row(Operation::Lookup, entries, locality.name(), BURST, cycles, memory));
         }
@@ -128,19 +128,19 @@ fn of_family<A: Family>(
     rows.push(row(Operation::Load, entries, "sorted", entries, cycles, Some(memory)));
     progress(&format!("{}, bursts", A::NAME));
     let shared = Rc::new(table(&prefixes)?);
-    let mut ways = BURSTS.map(|burst| way(&shared, &prefixes, Locality::Inside, burst));
-    for (burst, cycles) in BURSTS.into_iter().zip(setting.take_turns(Lanes::One, &mut ways)?.medians) {
+    let mut variants = BURSTS.map(|burst| variant(&shared, &prefixes, Locality::Inside, burst));
+    for (burst, cycles) in BURSTS.into_iter().zip(setting.take_turns(Lanes::One, &mut variants)?.medians) {
         rows.push(row(Operation::Lookup, entries, Locality::Inside.name(), burst, cycles, None));
     }
     progress(&format!("{}, changes", A::NAME));
-    let mut ways = Vec::new();
+    let mut variants = Vec::new();
     for batch in BATCHES {
         let mut feed = Feed::<A>::new(table(&prefixes)?, prefixes.clone());
         // Memory that runs out ends the count, and so shows.
         let step = move || (0..STEPS).map(|_| feed.step(batch).unwrap_or(0)).sum();
-        ways.push(Box::new(step) as Box<dyn Measure>);
+        variants.push(Box::new(step) as Box<dyn Measure>);
     }
-    for (batch, cycles) in BATCHES.into_iter().zip(setting.take_turns(Lanes::One, &mut ways)?.medians) {
+    for (batch, cycles) in BATCHES.into_iter().zip(setting.take_turns(Lanes::One, &mut variants)?.medians) {
         rows.push(row(Operation::Change, entries, FEED, batch, cycles, None));
     }
     Ok(rows)
@@ -162,7 +162,7 @@ fn beside_changes(setting: &Setting, cpu: usize, sizes: &Sizes) -> Result<Vec<Ro
     let all = u32::full_table().map_err(LabError::setup)?;
     let prefixes = some(&all, sizes.routes.iter().copied().max().unwrap_or_default());
     let addresses = Locality::Inside.addresses(&prefixes, sizes.addresses[0]);
-    let (mut ways, mut tallies) = (Vec::new(), Vec::new());
+    let (mut variants, mut tallies) = (Vec::new(), Vec::new());
     for (pace, order) in PACES {
         let (feed_table, mut feed_prefixes) = (table(&prefixes)?, prefixes.clone());
         if order == Order::Scattered {
@@ -173,9 +173,9 @@ fn beside_changes(setting: &Setting, cpu: usize, sizes: &Sizes) -> Result<Vec<Ro
         let feed = move || Ok(Feed::new(feed_table, feed_prefixes));
         let live = Live::start(feed, addresses.clone(), BURST, cpu, pace).map_err(LabError::setup)?;
         tallies.push(live.tally());
-        ways.push(Box::new(live) as Box<dyn Measure>);
+        variants.push(Box::new(live) as Box<dyn Measure>);
     }
-    let medians = setting.take_turns(Lanes::Two, &mut ways)?.medians;
+    let medians = setting.take_turns(Lanes::Two, &mut variants)?.medians;
     let rows = PACES.into_iter().zip(tallies).zip(medians).map(|(((pace, order), tally), cycles)| Row {
         table: u32::NAME,
         operation: Operation::LookupBeside {
