@@ -103,7 +103,7 @@ enum Slow {
     Sent(u16),
     Dropped(TransmitDrop),
     /// The ring has no room for all its pieces.
-    NoRoom,
+    NoSpace,
 }
 
 impl Open {
@@ -157,7 +157,7 @@ fn copy<P: Place>(
                 *room -= count;
             }
             Some(Slow::Dropped(reason)) => counters.drops().count(reason, 1),
-            Some(Slow::NoRoom) => break,
+            Some(Slow::NoSpace) => break,
             None => {
                 connection.break_off(BAD_BUFFER);
                 break;
@@ -248,7 +248,7 @@ fn copy_slowly<P: Place>(packet: &Packet, ring: Ring, first: u16, room: u16, pla
     }
     // In an empty ring there will never be more.
     let never = room == ring.size();
-    Some(if never { Slow::Dropped(TransmitDrop::TooLarge) } else { Slow::NoRoom })
+    Some(if never { Slow::Dropped(TransmitDrop::TooLarge) } else { Slow::NoSpace })
 }
 
 impl MemifTransmit {
@@ -309,7 +309,7 @@ impl MemifTransmit {
                     bytes += length;
                 }
                 Slow::Dropped(reason) => self.counters.drops().count(reason, 1),
-                Slow::NoRoom => break,
+                Slow::NoSpace => break,
             }
         }
         link.ring.publish_head(sent.head());
@@ -320,7 +320,7 @@ impl MemifTransmit {
 /// Handles the first packet of the burst, which can't go into the ring just so.
 #[cold]
 fn lend_slowly(burst: &mut Burst, sent: &mut Sent, ring: Ring, region: &Region, longest: usize) -> Slow {
-    let Some(packet) = burst.first() else { return Slow::NoRoom };
+    let Some(packet) = burst.first() else { return Slow::NoSpace };
     let must_copy = !region.holds_chain(packet)
         || packet.has_shared_data()
         || packet.segment_data().any(|data| data.len() > longest);
@@ -333,9 +333,9 @@ fn lend_slowly(burst: &mut Burst, sent: &mut Sent, ring: Ring, region: &Region, 
         return Slow::Dropped(reason);
     }
     if sent.room() < pieces {
-        return Slow::NoRoom;
+        return Slow::NoSpace;
     }
-    let Some(mut packet) = burst.take_first() else { return Slow::NoRoom };
+    let Some(mut packet) = burst.take_first() else { return Slow::NoSpace };
     let mut chain = Burst::with_limit(BURST_CAPACITY);
     if must_copy {
         if copy_pieces(&packet, region, piece, pieces, &mut chain).is_none() {

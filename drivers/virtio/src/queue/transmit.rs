@@ -77,7 +77,7 @@ enum Slow {
     Sent,
     Dropped(TransmitDrop),
     /// There are not enough buffers now.
-    NoRoom,
+    NoSpace,
 }
 
 /// Copies packets of one segment that fit a buffer of one descriptor, up to the first that isn't so.
@@ -179,7 +179,7 @@ impl Filler {
                     bytes += burst[done].packet_length() as u64;
                 }
                 Ok(Slow::Dropped(reason)) => counters.drops().count(reason, 1),
-                Ok(Slow::NoRoom) => break,
+                Ok(Slow::NoSpace) => break,
                 Err(broken) => {
                     result = Err(broken);
                     break;
@@ -222,7 +222,7 @@ impl Filler {
             }
             let first = self.parts.len();
             let Some(chain) = side.chain(ahead, WRITE, addresses, &mut self.parts)? else {
-                return Ok(Slow::NoRoom);
+                return Ok(Slow::NoSpace);
             };
             if !chain.is_usable {
                 return Err(BAD_BUFFER);

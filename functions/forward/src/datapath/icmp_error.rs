@@ -81,9 +81,11 @@ impl Forwarder {
         let mut found = [NextHopId::NONE];
         let hops = self.routes.hops();
         self.routes.lookup_ipv4(table_of(hops, packet), &[sender.to_bits()], &mut found);
-        let way = way::<Ipv4, IPV4_HEADERS>(hops, found[0], bytes);
+        let adjacency = error_adjacency::<Ipv4, IPV4_HEADERS>(hops, found[0], bytes);
         // What can't be sent takes no token from the other family.
-        let Some((way, source)) = way.and_then(|way| Some((way, hops.ipv4_source(&way)?))) else {
+        let Some((adjacency, source)) =
+            adjacency.and_then(|adjacency| Some((adjacency, hops.ipv4_source(&adjacency)?)))
+        else {
             return false;
         };
         if !self.may_send_error() {
@@ -93,7 +95,7 @@ impl Forwarder {
         let length = ipv4::HEADER_LENGTH + icmpv4::HEADER_LENGTH + quote.len();
         self.identification = self.identification.wrapping_add(1);
         let header = ipv4_header(source, sender, length as u16, self.identification);
-        self.send_error(&way, EtherType::IPV4, &[&header[..], &message.header(quote), quote], outputs)
+        self.send_error(&adjacency, EtherType::IPV4, &[&header[..], &message.header(quote), quote], outputs)
     }
 
     /// The same for IPv6.
@@ -116,8 +118,10 @@ impl Forwarder {
         let mut found = [NextHopId::NONE];
         let hops = self.routes.hops();
         self.routes.lookup_ipv6(table_of(hops, packet), &[sender.octets()], &mut found);
-        let way = way::<Ipv6, IPV6_HEADERS>(hops, found[0], bytes);
-        let Some((way, source)) = way.and_then(|way| Some((way, hops.ipv6_source(&way)?))) else {
+        let adjacency = error_adjacency::<Ipv6, IPV6_HEADERS>(hops, found[0], bytes);
+        let Some((adjacency, source)) =
+            adjacency.and_then(|adjacency| Some((adjacency, hops.ipv6_source(&adjacency)?)))
+        else {
             return false;
         };
         if !self.may_send_error() {
@@ -127,7 +131,7 @@ impl Forwarder {
         let length = (icmpv6::HEADER_LENGTH + quote.len()) as u16;
         let header = ipv6_header(source, sender, length, OWN_TTL);
         let parts = [&header[..], &message.header(source, sender, quote), quote];
-        self.send_error(&way, EtherType::IPV6, &parts, outputs)
+        self.send_error(&adjacency, EtherType::IPV6, &parts, outputs)
     }
 
     /// Takes a token for one more error, of the limits that hold now; counts it if there is none.
@@ -144,22 +148,23 @@ impl Forwarder {
     /// Sends a new packet, made of these parts.
     fn send_error(
         &mut self,
-        way: &Adjacency,
+        adjacency: &Adjacency,
         ethertype: EtherType,
         parts: &[&[u8]],
         outputs: &mut Outputs<'_>,
     ) -> bool {
         let length = parts.iter().map(|part| part.len()).sum::<usize>();
-        let sent = length <= usize::from(way.mtu)
+        let sent = length <= usize::from(adjacency.mtu)
             && self.pool.take().is_some_and(|mut packet| {
                 let Ok(frame) = packet.append(ethernet::HEADER_LENGTH + length) else { return false };
                 let bytes = parts.iter().copied().flatten();
                 for (byte, value) in frame.iter_mut().skip(ethernet::HEADER_LENGTH).zip(bytes) {
                     *byte = *value;
                 }
-                packet.set_port(way.port);
+                packet.set_port(adjacency.port);
                 packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
-                set_link_layer(&mut packet, ethertype, way) && offer(packet, way.port, outputs).is_ok()
+                set_link_layer(&mut packet, ethertype, adjacency)
+                    && offer(packet, adjacency.port, outputs).is_ok()
             });
         self.counters.errors_sent().add(u64::from(sent));
         sent
@@ -172,7 +177,11 @@ fn table_of(hops: &Hops, packet: &Packet) -> TableNumber {
 }
 
 /// Where an error goes that quotes these bytes, of several paths as they would; `None` if its neighbour isn't known, or nobody.
-fn way<F: Family<N>, const N: usize>(hops: &Hops, found: NextHopId, quoted: &[u8]) -> Option<Adjacency> {
+fn error_adjacency<F: Family<N>, const N: usize>(
+    hops: &Hops,
+    found: NextHopId,
+    quoted: &[u8],
+) -> Option<Adjacency> {
     match hops.next_hop(hops.member(found, |seed| F::flow_hash(hops, seed, quoted)))? {
         NextHop::Forward(adjacency) => Some(*adjacency),
         _ => None,

@@ -194,16 +194,16 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// What the attributes of a route, or of one of its paths, say of the way.
+/// What the attributes of a route, or of one of its paths, say of the next hop.
 #[derive(Default)]
-struct Way {
+struct NextHopFields {
     gateway: Option<IpAddr>,
     link: u32,
     /// Something that only the kernel can do: encapsulation, MPLS.
     special: bool,
 }
 
-impl Way {
+impl NextHopFields {
     fn read(&mut self, attribute: &RouteAttribute) {
         match attribute {
             RouteAttribute::Gateway(gateway) => self.gateway = ip(gateway),
@@ -221,11 +221,11 @@ impl Way {
 }
 
 fn path(next_hop: &RouteNextHop) -> Option<RoutePath> {
-    let mut way = Way { link: next_hop.interface_index, ..Way::default() };
-    next_hop.attributes.iter().for_each(|attribute| way.read(attribute));
-    (!way.special).then_some(RoutePath {
-        link: way.link,
-        gateway: way.gateway,
+    let mut fields = NextHopFields { link: next_hop.interface_index, ..NextHopFields::default() };
+    next_hop.attributes.iter().for_each(|attribute| fields.read(attribute));
+    (!fields.special).then_some(RoutePath {
+        link: fields.link,
+        gateway: fields.gateway,
         weight: u16::from(next_hop.hops) + 1,
         is_dead: next_hop.flags.contains(RouteNextHopFlags::Dead),
     })
@@ -239,7 +239,7 @@ fn own_mtu(metrics: &[RouteMetric]) -> u32 {
 /// The route in the answer to a question for one.
 pub(super) fn answered_route(body: &[u8]) -> Option<(IpPrefix, Route)> {
     let mut message = RouteMessage::parse(body).ok()?;
-    // What is of a table or made up for the answer, and by which object: here it is the way that counts.
+    // What is of a table or made up for the answer, and by which object: here the next hop is what counts.
     message.header.flags.remove(RouteFlags::Cloned);
     message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::NhId(_)));
     let (key, route) = route(&message)?;
@@ -255,7 +255,7 @@ fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
     let mut table = u32::from(header.table);
     let (mut destination, mut metric, mut mtu, mut object, mut several) = (None, 0, 0, None, None);
     let mut source = None;
-    let mut way = Way::default();
+    let mut fields = NextHopFields::default();
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Table(number) => table = *number,
@@ -268,7 +268,7 @@ fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
             RouteAttribute::Metrics(metrics) => mtu = own_mtu(metrics),
             RouteAttribute::NhId(number) => object = Some(*number),
             RouteAttribute::MultiPath(list) => several = Some(list),
-            other => way.read(other),
+            other => fields.read(other),
         }
     }
     let length = header.destination_prefix_length;
@@ -290,10 +290,15 @@ fn route(message: &RouteMessage) -> Option<(RouteKey, Route)> {
                 let paths: Option<Vec<RoutePath>> = list.iter().map(path).collect();
                 paths.map_or(Target::KernelOnly, Target::Paths)
             }
-            _ if way.special => Target::KernelOnly,
+            _ if fields.special => Target::KernelOnly,
             _ => {
                 let is_dead = header.flags.contains(RouteFlags::Dead);
-                Target::Paths(vec![RoutePath { link: way.link, gateway: way.gateway, weight: 1, is_dead }])
+                Target::Paths(vec![RoutePath {
+                    link: fields.link,
+                    gateway: fields.gateway,
+                    weight: 1,
+                    is_dead,
+                }])
             }
         },
         (RouteType::Local | RouteType::Anycast, _) => Target::Local,
