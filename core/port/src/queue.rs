@@ -12,11 +12,11 @@ use crate::offloads::TransmitOffloads;
 pub enum QueueStatus {
     /// It can.
     Running,
-    /// It has nothing to move packets by at present, and may have later: worth asking now and then.
+    /// It has no interface at present, and may get one later: worth asking now and then.
     Vacant,
-    /// It came to its regular end: the file is read, the count is reached, the other side closed.
+    /// It is done: the file is read, the count is reached, or the other side has closed.
     Finished,
-    /// It broke, and why: a sentence that names the thing and the remedy.
+    /// It broke. The sentence says what broke, why, and what to do.
     Failed(String),
 }
 
@@ -38,7 +38,7 @@ counters! {
 }
 
 impl QueueCountersView {
-    /// For a queue in front of another one: its own counts, and the drops of both.
+    /// For a queue that wraps another one: its own counts, and the drops of both.
     #[must_use]
     pub fn with_drops_of(mut self, inner: &Self) -> Self {
         self.drops = self.drops.and(&inner.drops);
@@ -46,31 +46,32 @@ impl QueueCountersView {
     }
 }
 
-/// Where packets come in. It moves to the lane that polls it, and has its pool inside.
+/// Where packets come in. It moves to the lane that polls it, and has a pool of its own to receive into.
 pub trait ReceiveQueue: Send {
     /// Appends up to `burst.space()` packets to `burst` and returns how many. Never blocks.
     fn receive(&mut self, burst: &mut Burst) -> usize;
 
-    /// What the packets that it brings may still need before they leave by a wire. A pipeline sees to it that who can't deal
-    /// with it never meets it ([`software_offload`](crate::software_offload)). Without a pipeline the caller has to.
+    /// What its packets may still need before they leave on a wire. A pipeline does this in software
+    /// ([`software_offload`](crate::software_offload)) before they reach a stage or queue that can't handle it. Without a pipeline, that
+    /// is up to the caller.
     fn leaves(&self) -> TransmitOffloads {
         TransmitOffloads::NONE
     }
 
-    /// A descriptor that becomes readable when packets come from now on, to wait on (poll(2)) instead of polling. It makes ready
-    /// what a burst after a long pause needs. `None` where there is no such descriptor, while packets are there of which it
-    /// wouldn't tell, and while something else is needed that nobody tells of, such as buffers: then poll.
+    /// A descriptor to wait on (poll(2)) instead of polling the queue: it becomes readable when packets arrive from now on. The call also
+    /// prepares for a burst after a long pause. `None` if there is no such descriptor, if packets are already waiting that it wouldn't
+    /// announce, or if the queue needs something that nothing announces, such as buffers: then keep polling.
     fn event(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Whether more can come; worth asking when `receive` returned 0.
+    /// Whether more can come. Worth asking when `receive` has returned 0.
     fn status(&self) -> QueueStatus;
 
-    /// What it has moved and dropped, to read from anywhere.
+    /// What it has moved and dropped; any thread can read it.
     fn counters(&self) -> QueueCountersView;
 
-    /// What else it counts, as only its kind of port does, for the registry.
+    /// What only this kind of port counts, for the registry.
     fn own_counters(&self) -> Vec<Box<dyn Source>> {
         Vec::new()
     }
@@ -78,57 +79,56 @@ pub trait ReceiveQueue: Send {
 
 /// Where packets go out.
 pub trait TransmitQueue: Send {
-    /// Takes packets from the front of `burst` and returns how many; those it has no space for stay, in order.
+    /// Takes packets from the front of `burst` and returns how many. Those that it has no space for stay, in order.
     ///
-    /// A packet that can never be sent (too large for the link, say) is taken too, and counted as a drop with its
-    /// reason. Never blocks.
+    /// A packet that can never be sent (one that is too large for the link, for example) is taken as well, and counted as a drop under
+    /// its reason. Never blocks.
     fn transmit(&mut self, burst: &mut Burst) -> usize;
 
-    /// What it does for packets that need it. It may take for granted that none needs anything else.
+    /// Which offloads it does. It may assume that no packet needs others.
     fn offloads(&self) -> TransmitOffloads {
         TransmitOffloads::NONE
     }
 
-    /// Whether that may change while it runs, because the other side decides: then it is asked again before each burst in which a
-    /// packet needs something.
+    /// Whether its [`offloads`](Self::offloads) can change while it runs, because the other side decides. If so, they are asked for before
+    /// each burst in which a packet needs one.
     fn offloads_change(&self) -> bool {
         false
     }
 
-    /// Whether it holds packets that it took and can't pass on yet: then [`flush`](Self::flush) is to be called until it
-    /// doesn't.
+    /// Whether it holds packets that it took and couldn't pass on yet. If so, [`flush`](Self::flush) must be called until it no longer
+    /// does.
     fn is_holding(&self) -> bool {
         false
     }
 
-    /// Whether a call of [`transmit`](Self::transmit) costs as much as many packets do, a system call for instance: a lane that
-    /// has much to do then gathers several bursts for each.
+    /// Whether a call of [`transmit`](Self::transmit) costs as much as many packets, because of a system call for example. A busy lane
+    /// then gathers several bursts per call.
     fn is_costly_to_call(&self) -> bool {
         false
     }
 
-    /// Whether transmission can be refused for a while and succeed later, without anything having been lost (files,
-    /// rings), so that a lane waits instead of dropping.
+    /// Whether a lane should wait for space instead of dropping packets: it may refuse packets for a while, but loses none (files, rings).
     fn is_lossless(&self) -> bool {
         false
     }
 
-    /// A descriptor that becomes writable when there may be space again, to wait on after [`transmit`](Self::transmit) took
-    /// nothing. `None` where there is none: then try again.
+    /// A descriptor to wait on after [`transmit`](Self::transmit) took nothing: it becomes writable when there may be space again. `None` if
+    /// there is no such descriptor: then try again.
     fn event(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Pushes out what is buffered and reclaims what was sent. Lanes call it when idle, and before they end.
+    /// Sends what is buffered and frees what was sent. Lanes call it when idle, and before they end.
     fn flush(&mut self) {}
 
-    /// Whether packets can still leave; worth asking when `transmit` took nothing.
+    /// Whether packets can still leave. Worth asking when `transmit` took nothing.
     fn status(&self) -> QueueStatus;
 
-    /// What it has moved and dropped, to read from anywhere.
+    /// What it has moved and dropped; any thread can read it.
     fn counters(&self) -> QueueCountersView;
 
-    /// What else it counts, as only its kind of port does, for the registry.
+    /// What only this kind of port counts, for the registry.
     fn own_counters(&self) -> Vec<Box<dyn Source>> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! What a driver is to the rest of the program.
+//! The interface between drivers and the rest of the program.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -15,8 +15,7 @@ use crate::addresses::AddressFollower;
 
 /// A kind of port.
 ///
-/// The registry (`warmlane_assembly::ports`) names each driver in one line; help, parsing and opening follow from what
-/// is here.
+/// The registry (`warmlane_assembly::ports`) lists each driver in one line. Help, parsing and opening follow from this trait.
 pub trait Driver {
     /// Its name, its options and what help says of both.
     const HELP: DriverHelp;
