@@ -3,6 +3,7 @@
 use warmlane_system_tests::flows::{self, Received, Receiver};
 use warmlane_system_tests::{RouterLab, SHORT, iperf};
 use warmlane_testkit::namespace::Namespace;
+use warmlane_testkit::process::Process;
 
 const FAR: [&str; 4] = ["198.51.100.2", "2001:db8:2::2", "198.51.100.3", "2001:db8:2::3"];
 
@@ -102,6 +103,36 @@ fn streams_and_large_packets_go_through() {
             }
         }
     }
+    RouterLab::finish(process);
+}
+
+/// Lanes can't go on with what is left to hardware that there isn't; that it is lost is not silent.
+#[test]
+fn checksums_that_are_left_to_hardware_are_told_of() {
+    let Some(lab) = RouterLab::new(1500, &["bash"]) else { return };
+    let mut process = lab.start("w0 e0", "");
+    let send = || {
+        for host in ["198.51.100.2", "2001:db8:2::2"] {
+            let mut command = lab.west.command("bash");
+            command.args(["-c", &format!("echo something >/dev/udp/{host}/9")]);
+            Process::run(&mut command, SHORT).expect_success("bash");
+        }
+    };
+    let warnings = || lab.ask("status")["warnings"].to_string();
+    let received = lab.forwarded_from("w0");
+    RouterLab::wait_until("whole packets", SHORT, || {
+        send();
+        lab.forwarded_from("w0") > received + 4
+    });
+    assert!(!warnings().contains("checksums"), "{}", warnings());
+    lab.west.set_offloads("w0", true);
+    let told = "interface w0: senders leave checksums to hardware that there isn't";
+    RouterLab::wait_until("the warning", SHORT, || {
+        send();
+        warnings().contains(told)
+    });
+    assert!(warnings().contains("--path w0=tc") && !warnings().contains("interface e0"), "{}", warnings());
+    process.wait_for(told, SHORT);
     RouterLab::finish(process);
 }
 

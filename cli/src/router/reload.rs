@@ -87,7 +87,9 @@ impl Host for RunningHost<'_, '_> {
     }
 
     fn warnings(&mut self, view: &View) -> Vec<String> {
-        self.running.interfaces.warnings(view)
+        let mut warnings = self.running.interfaces.warnings(view);
+        warnings.extend(self.user_ports.warnings());
+        warnings
     }
 
     fn verify(&mut self, reference: Reference<'_>) -> (usize, Vec<String>) {

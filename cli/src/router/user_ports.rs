@@ -6,7 +6,7 @@ use std::sync::Arc;
 use warmlane::assembly::{Assembly, share_out};
 use warmlane::counters::Registry;
 use warmlane::drivers::common::{Interface, InterfaceName, LocalSink as _};
-use warmlane::drivers::xdp::{self, LeftFamilies, LocalFilter, Umem, XdpOptions, XdpPort};
+use warmlane::drivers::xdp::{self, LeftFamilies, Monitor, Umem, XdpOptions, XdpPort};
 use warmlane::functions::router::control::Follower;
 use warmlane::functions::router::datapath::{Entrance, Entrances};
 use warmlane::lane::{LanePort, Output};
@@ -46,8 +46,22 @@ struct Place {
 /// What an interface has of it, without queues, which lanes have.
 struct Taken {
     interface: String,
-    filter: LocalFilter,
+    monitor: Monitor,
     punt: PuntInterface,
+    /// That checksums are missing was said.
+    is_said: bool,
+}
+
+impl Taken {
+    fn warning(&self) -> Option<String> {
+        let name = &self.interface;
+        (self.monitor.left_checksums() > 0).then(|| {
+            format!(
+                "interface {name}: senders leave checksums to hardware that there isn't, so what lanes forward of theirs is broken: \
+                 `ethtool -K OTHER tx off txvlan off` at its other end, or --path {name}=tc"
+            )
+        })
+    }
 }
 
 /// What lanes have of them.
@@ -109,7 +123,7 @@ impl UserPorts {
                 (replaceable::wrap(port)?, replaceable::wrap(punt_port)?);
             ports.push(port);
             of_punts.push(punt_port);
-            let taken = Taken { interface: interface.clone(), filter: monitor.local, punt };
+            let taken = Taken { interface: interface.clone(), monitor, punt, is_said: false };
             all.places.push(Place { replacer, punt_replacer, taken: Some(taken) });
         }
         for number in interfaces.len()..count {
@@ -140,12 +154,33 @@ impl UserPorts {
     /// Tells each port's program what is the kernel's own.
     pub(super) fn set_local(&self, follower: &Follower) -> std::io::Result<()> {
         let addresses = follower.local_addresses();
-        for Taken { interface, filter, .. } in self.places.iter().filter_map(|place| place.taken.as_ref()) {
-            filter.set_addresses(&addresses)?;
+        for Taken { interface, monitor, .. } in self.taken() {
+            monitor.local.set_addresses(&addresses)?;
             let [ipv4, ipv6] = [false, true].map(|is_ipv6| follower.is_left(interface, is_ipv6));
-            filter.set_own(follower.local_mac(interface), LeftFamilies { ipv4, ipv6 })?;
+            monitor.local.set_own(follower.local_mac(interface), LeftFamilies { ipv4, ipv6 })?;
         }
         Ok(())
+    }
+
+    fn taken(&self) -> impl Iterator<Item = &Taken> {
+        self.places.iter().filter_map(|place| place.taken.as_ref())
+    }
+
+    /// What of them is not as an operator may think, a sentence each.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        self.taken().filter_map(Taken::warning).collect()
+    }
+
+    /// Of these, what has not been said.
+    pub(super) fn take_remarks(&mut self) -> Vec<String> {
+        let unsaid =
+            self.places.iter_mut().filter_map(|place| place.taken.as_mut()).filter(|taken| !taken.is_said);
+        let remark = |taken: &mut Taken| {
+            let warning = taken.warning()?;
+            taken.is_said = true;
+            Some(warning)
+        };
+        unsaid.filter_map(remark).collect()
     }
 
     /// Closes what lanes have given back.
@@ -208,7 +243,7 @@ impl UserPorts {
         self.entrances.set(number, punt.connect(&opened));
         opened.port.view().register(assembly.registry());
         let XdpPort { port, monitor } = opened;
-        place.taken = Some(Taken { interface: interface.to_owned(), filter: monitor.local, punt });
+        place.taken = Some(Taken { interface: interface.to_owned(), monitor, punt, is_said: false });
         // Packets find what they need: first a queue to leave by, then routes that lead there, and only then they come.
         place.replacer.send_by(port.transmit);
         follower.set_port(number, interface, link.index, link.mtu);
@@ -225,9 +260,10 @@ impl UserPorts {
         else {
             return;
         };
-        let Some(Taken { interface, filter, mut punt }) = place.taken.take() else { return };
+        let Some(Taken { interface, monitor, mut punt, .. }) = place.taken.take() else { return };
         // If the interface is gone, nothing comes any more in any case.
-        let _ = filter.set_own(follower.local_mac(&interface), LeftFamilies { ipv4: true, ipv6: true });
+        let _ =
+            monitor.local.set_own(follower.local_mac(&interface), LeftFamilies { ipv4: true, ipv6: true });
         place.replacer.receive_by(Vec::new());
         place.replacer.settle();
         follower.leave_port(number);

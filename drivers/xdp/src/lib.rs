@@ -14,13 +14,15 @@
 //! Must not: touch other interfaces, or the settings of this one; know what the packets are for.
 //!
 //! On a veth pair, the other end must compute its checksums itself (`ethtool -K OTHER tx off`): AF_XDP can't say that a checksum was left to
-//! hardware, so packets of a local sender there would be forwarded with wrong ones.
+//! hardware, so packets of a local sender there would be forwarded with wrong ones. Samples tell of it:
+//! [`Monitor::left_checksums`].
 
 mod bpf;
 mod driver;
 mod drops;
 mod error;
 mod find;
+mod left_checksum;
 mod local;
 mod options;
 mod pieces;

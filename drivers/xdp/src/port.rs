@@ -3,6 +3,7 @@
 use crate::bpf::{LeftFamilies, Program, Steering};
 use crate::error::XdpError;
 use crate::find;
+use crate::left_checksum::SampleCountersView;
 use crate::local::LocalFilter;
 use crate::options::{XdpMode, XdpOptions};
 use crate::receive::{self, XdpReceive};
@@ -63,6 +64,7 @@ pub struct Monitor {
     pub local: LocalFilter,
     channels: Vec<Weak<Channel>>,
     costs: Costs,
+    samples: Vec<SampleCountersView>,
 }
 
 /// What the queues cost.
@@ -86,6 +88,12 @@ impl Monitor {
             transmit_calls: transmit.iter().map(XdpCostCountersView::wake_calls).sum(),
             copied: transmit.iter().map(XdpCostCountersView::copied).sum(),
         }
+    }
+
+    /// How many of the packets that were sampled had a checksum that their sender has left to hardware that there isn't. On virtual links
+    /// only, where the first packet of each burst is sampled.
+    pub fn left_checksums(&self) -> u64 {
+        self.samples.iter().map(SampleCountersView::left_checksums).sum()
     }
 }
 
@@ -156,7 +164,7 @@ pub fn open(
 
     let mut opener =
         Opener { options, entries, umem, link: &link, fragments, zero_copy: None, shared: false };
-    let Queues { receive, transmit, channels, costs, busy_poll } =
+    let Queues { receive, transmit, channels, costs, samples, busy_poll } =
         opener.queues(hook, &program, &mut notes)?;
     // All is ready: from here on packets come.
     let redirected = if options.steering == Steering::None { &[] } else { &channels[..] };
@@ -175,7 +183,7 @@ pub fn open(
     notes.insert(0, sentence(&obtained, umem));
     describe(options, &link, local.len(), &mut notes);
     let channels_seen = channels.iter().map(Arc::downgrade).collect();
-    let monitor = Monitor { obtained, local: filter, channels: channels_seen, costs };
+    let monitor = Monitor { obtained, local: filter, channels: channels_seen, costs, samples };
     let capabilities = Capabilities {
         mac: link.mac,
         offloads: Offloads::default(),
@@ -257,6 +265,7 @@ struct Queues {
     transmit: Vec<Box<dyn TransmitQueue>>,
     channels: Vec<Arc<Channel>>,
     costs: Costs,
+    samples: Vec<SampleCountersView>,
     busy_poll: bool,
 }
 
@@ -270,7 +279,7 @@ impl Opener<'_> {
     ) -> Result<Queues, XdpError> {
         let (name, umem, link) = (&self.options.interface, self.umem, self.link);
         let (mut receive, mut transmit, mut channels) = (Vec::new(), Vec::new(), Vec::new());
-        let mut costs = Costs::default();
+        let (mut costs, mut samples) = (Costs::default(), Vec::new());
         let mut busy_poll = self.options.busy_poll;
         for queue in 0..link.receive_queues.unwrap_or(1) {
             let (channel, rings) = self.socket(queue, hook, notes)?;
@@ -289,12 +298,14 @@ impl Opener<'_> {
                 name: name.clone(),
                 entries: self.entries,
                 busy_poll,
+                may_lack_checksums: !link.kind.is_empty(),
             });
             let mut unused = None;
             if self.options.steering == Steering::None {
                 unused = Some(incoming);
             } else {
                 costs.receive.push(incoming.costs());
+                samples.extend(incoming.samples());
                 receive.push(Box::new(incoming) as Box<dyn ReceiveQueue>);
             }
             if queue < link.transmit_queues.unwrap_or(1) {
@@ -317,7 +328,7 @@ impl Opener<'_> {
             }
             channels.push(channel);
         }
-        Ok(Queues { receive, transmit, channels, costs, busy_poll })
+        Ok(Queues { receive, transmit, channels, costs, samples, busy_poll })
     }
 
     fn socket(

@@ -2,6 +2,7 @@
 
 use crate::bpf::Program;
 use crate::drops::ReceiveDrop;
+use crate::left_checksum::{SampleCounters, SampleCountersView, is_left};
 use crate::pieces::Pieces;
 use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
 use crate::socket::{Channel, XdpCostCounters, XdpCostCountersView, XdpStatistics};
@@ -55,6 +56,8 @@ pub(crate) struct XdpReceive {
     checked: Instant,
     told: XdpStatistics,
     costs: XdpCostCounters,
+    /// Packets are sampled for checksums that are left to hardware.
+    samples: Option<SampleCounters>,
     failure: Option<String>,
 }
 
@@ -69,6 +72,8 @@ pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) entries: u32,
     pub(crate) busy_poll: bool,
+    /// Senders may leave checksums to hardware that there isn't.
+    pub(crate) may_lack_checksums: bool,
 }
 
 impl XdpReceive {
@@ -94,6 +99,7 @@ impl XdpReceive {
             checked: Instant::now(),
             told: XdpStatistics::default(),
             costs: XdpCostCounters::new(),
+            samples: parts.may_lack_checksums.then(SampleCounters::new),
             failure: None,
         };
         receive.refill();
@@ -103,6 +109,11 @@ impl XdpReceive {
     /// What it costs, to read.
     pub(crate) fn costs(&self) -> XdpCostCountersView {
         self.costs.view()
+    }
+
+    /// What is sampled, to read.
+    pub(crate) fn samples(&self) -> Option<SampleCountersView> {
+        self.samples.as_ref().map(SampleCounters::view)
     }
 
     /// Posts buffers up to the level.
@@ -314,6 +325,12 @@ impl ReceiveQueue for XdpReceive {
         // What came was posted, and what the kernel has filled it has taken from that ring.
         self.fill.note_taken(buffers);
         self.refill();
+        // One of a burst: as good as all, as it is all or none of a sender's.
+        if let (Some(samples), Some(packet)) = (&self.samples, burst.get(before))
+            && is_left(packet.data())
+        {
+            samples.left_checksums().add(1);
+        }
         burst.len() - before
     }
 
@@ -327,7 +344,8 @@ impl ReceiveQueue for XdpReceive {
     queue_report!(counters);
 
     fn own_counters(&self) -> Vec<Box<dyn Source>> {
-        vec![Box::new(self.costs.view())]
+        let samples = self.samples().map(|samples| Box::new(samples) as Box<dyn Source>);
+        samples.into_iter().chain([Box::new(self.costs.view()) as Box<dyn Source>]).collect()
     }
 }
 
