@@ -107,32 +107,27 @@ static ALWAYS_INLINE int translate_buffer(struct __sk_buff *skb, const struct fl
 	return FORWARD;
 }
 
-/* Gives a socket buffer's packet a new TTL. */
-static ALWAYS_INLINE int count_down_buffer(struct __sk_buff *skb)
+/* What of a header changes from hop to hop. */
+struct lifetime {
+	u8 ttl;
+	/* Of IPv4; what lies between and the checksum. */
+	u8 protocol;
+	u16 checksum;
+};
+
+/* Gives a socket buffer's packet a new TTL, which is one less than `lifetime` says. */
+static ALWAYS_INLINE int count_down_buffer(struct __sk_buff *skb, struct lifetime lifetime)
 {
+	lifetime.ttl--;
 	if (skb->protocol == ETHERTYPE_IPV4) {
-		/* TTL, protocol, checksum. */
-		u8 changed[4];
-		u32 sum;
+		u32 sum = (u32)lifetime.checksum + BE16(0x0100);
 
-		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES + 8, changed, sizeof(changed)))
-			return PASS_MALFORMED;
-		sum = (u32)(changed[2] | changed[3] << 8) + BE16(0x0100);
-		sum += sum >= 0xffff;
-		changed[0]--;
-		changed[2] = sum;
-		changed[3] = sum >> 8;
+		lifetime.checksum = sum + (sum >= 0xffff);
 		/* What the kernel knows of the sum of all stays right, since the header's own doesn't change. */
-		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, changed, sizeof(changed), 0))
+		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, &lifetime, sizeof(lifetime), 0))
 			return PASS_NO_MEMORY;
-	} else {
-		u8 hop_limit;
-
-		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES + 7, &hop_limit, 1))
-			return PASS_MALFORMED;
-		hop_limit--;
-		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 7, &hop_limit, 1, RECOMPUTE_CHECKSUM))
-			return PASS_NO_MEMORY;
+	} else if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 7, &lifetime.ttl, 1, RECOMPUTE_CHECKSUM)) {
+		return PASS_NO_MEMORY;
 	}
 	return FORWARD;
 }

@@ -72,12 +72,17 @@ static ALWAYS_INLINE void end_decision(struct decision *decision, const struct b
 	decision->decided = bpf_ktime_get_coarse_ns();
 }
 
-/* Looks up where a packet goes, as `lookup` describes it. */
-static ALWAYS_INLINE long look_up(void *context, struct counters *count, struct bpf_fib_lookup *lookup)
+/* Looks up where a packet goes, as `lookup` describes it. Without `flags` the neighbour is looked up, too. */
+static ALWAYS_INLINE long look_up(void *context, struct counters *count, struct bpf_fib_lookup *lookup, u32 flags)
 {
 	struct decision *decision = begin_decision(count, lookup);
-	long result = bpf_fib_lookup(context, lookup, sizeof(*lookup), 0);
+	long result = bpf_fib_lookup(context, lookup, sizeof(*lookup), count->knows_no_flags ? 0 : flags);
 
+	/* Linux before 6.3, but for some that have learned it later. */
+	if (result == INVALID && flags && !count->knows_no_flags) {
+		count->knows_no_flags = 1;
+		result = bpf_fib_lookup(context, lookup, sizeof(*lookup), 0);
+	}
 	if (decision)
 		end_decision(decision, lookup, result);
 	return result;

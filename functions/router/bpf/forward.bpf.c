@@ -121,7 +121,7 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 
 		if ((void *)(ip + 1) > end)
 			return PASS_MALFORMED;
-		verdict = examine_ipv4(frame.ingress, ip, frame_bytes, &lookup);
+		verdict = examine_ipv4(set, frame.ingress, ip, frame_bytes, &lookup);
 		if (verdict)
 			return verdict;
 		is_fragment = ip->fragment & IPV4_IS_FRAGMENT;
@@ -174,7 +174,7 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 	if (may_exceed_route_mtu(set, &lookup, lookup.length_or_mtu))
 		return PASS_TOO_LONG;
 	lookup.ifindex = frame.ingress->ifindex;
-	verdict = verdict_of_lookup(look_up(xdp, count, &lookup));
+	verdict = verdict_of_lookup(look_up(xdp, count, &lookup, 0));
 	if (verdict)
 		return verdict;
 	if (is_to_be_redirected(frame.ingress, &lookup))
@@ -182,7 +182,7 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 	if (flow && has_moved(flow, &lookup))
 		return PASS_UNCONFIRMED;
 	egress = bpf_map_lookup_elem(&egresses, &lookup.ifindex);
-	if (!egress || !bpf_map_lookup_elem(&devices, &egress->device))
+	if (!egress || !egress->takes_frames)
 		return PASS_OTHER_INTERFACE;
 	if (is_due_for_check(&lookup))
 		return PASS_NEIGHBOUR_CHECK;
@@ -286,9 +286,10 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	const struct ingress *ingress = &set->untagged;
 	struct bpf_fib_lookup lookup = {};
 	struct bpf_redir_neigh neighbour = {};
+	struct lifetime lifetime = {};
 	struct egress *egress;
 	struct flow *flow = 0;
-	u32 route_mtu, network_bytes;
+	u32 route_mtu, network_bytes, flags;
 	int verdict, is_fragment = 0;
 	u8 *transport;
 
@@ -313,9 +314,10 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 		if (!pull(skb, LEAST_IPV4, &data))
 			return PASS_MALFORMED;
 		ip = data + ETHERNET_BYTES;
-		verdict = examine_ipv4(ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
+		verdict = examine_ipv4(set, ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
 		if (verdict)
 			return verdict;
+		__builtin_memcpy(&lifetime, &ip->ttl, sizeof(lifetime));
 		transport = (u8 *)(ip + 1);
 		network_bytes = sizeof(*ip);
 		is_fragment = ip->fragment & IPV4_IS_FRAGMENT;
@@ -333,6 +335,7 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 		verdict = examine_ipv6(ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
 		if (verdict)
 			return verdict;
+		lifetime.ttl = ip->hop_limit;
 		network_bytes = sizeof(*ip);
 		verdict = examine_transport((u8 *)(ip + 1), &lookup);
 		if (verdict)
@@ -363,8 +366,10 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 			return verdict;
 	}
 	lookup.ifindex = ingress->ifindex;
-	/* Neighbours are the kernel's own business here: it resolves them when it sends. */
-	verdict = verdict_of_lookup(look_up(skb, count, &lookup));
+	/* Neighbours are the kernel's own business here: it resolves them when it sends. Only whether a flow has moved they tell. */
+	flags = flow ? 0 : FIB_LOOKUP_SKIP_NEIGHBOUR;
+	KEEP_APART(flags);
+	verdict = verdict_of_lookup(look_up(skb, count, &lookup, flags));
 	if (verdict && verdict != PASS_NO_NEIGHBOUR)
 		return verdict;
 	if (is_to_be_redirected(ingress, &lookup))
@@ -385,7 +390,7 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	if (flow)
 		verdict = translate_buffer(skb, flow, lookup.family, lookup.l4_protocol);
 	else
-		verdict = count_down_buffer(skb);
+		verdict = count_down_buffer(skb, lifetime);
 	if (verdict)
 		return verdict;
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))

@@ -82,6 +82,8 @@ struct settings {
 	u32 least_route_mtu_ipv6;
 	/* Established flows are forwarded where netfilter has rules. */
 	u32 offloads_established;
+	/* Two bits for each of the box's own IPv4 addresses, which others may share. */
+	u64 own_address_bits;
 };
 
 /* Where packets may leave. */
@@ -90,7 +92,8 @@ struct egress {
 	u32 device;
 	/* The tag to put on; 0: none. */
 	u16 vlan;
-	u16 padding;
+	/* Frames can be redirected to that interface. */
+	u16 takes_frames;
 };
 
 struct counters {
@@ -98,6 +101,8 @@ struct counters {
 	u64 bytes;
 	/* The tick of the kernel's clock in which a decision was noted last. */
 	u64 noted;
+	/* The kernel's lookup refuses flags. */
+	u64 knows_no_flags;
 };
 
 struct {
@@ -140,7 +145,7 @@ struct {
 	MAP_UINT(map_flags, NO_PREALLOCATION);
 } egresses SEC(".maps");
 
-/* The box's own IPv4 addresses, which no packet to be forwarded may have as its source. */
+/* The box's own IPv4 addresses: no packet to be forwarded may have one as its source, and what is for them is the kernel's. */
 struct {
 	MAP_UINT(type, MAP_HASH);
 	MAP_TYPE(key, be32);
@@ -272,9 +277,19 @@ static ALWAYS_INLINE int check_reverse_path(void *context, const struct ingress 
 	return FORWARD;
 }
 
+/* Whether an IPv4 address is the box's own. Of most others bits tell that they aren't (B. H. Bloom, CACM 13 (7), 1970). */
+static ALWAYS_INLINE int is_own_address(const struct settings *set, const be32 *address)
+{
+	u32 hash = *address * 0x9e3779b1;
+	u64 bits = 1ULL << (hash >> 26) | 1ULL << (hash >> 20 & 63);
+
+	return (set->own_address_bits & bits) == bits && bpf_map_lookup_elem(&own_addresses, address);
+}
+
 /* Checks a header as the kernel does (net/ipv4/ip_input.c: ip_rcv_core, net/ipv4/route.c: ip_route_input_slow), and says in `lookup`
  * what to look up. `bytes` is what there is of the packet and its padding. */
-static ALWAYS_INLINE int examine_ipv4(const struct ingress *ingress, const struct ipv4 *ip, u64 bytes, struct bpf_fib_lookup *lookup)
+static ALWAYS_INLINE int examine_ipv4(const struct settings *set, const struct ingress *ingress, const struct ipv4 *ip, u64 bytes,
+				      struct bpf_fib_lookup *lookup)
 {
 	u32 length = BE16(ip->length);
 	u8 first;
@@ -293,8 +308,11 @@ static ALWAYS_INLINE int examine_ipv4(const struct ingress *ingress, const struc
 	first = (u8)ip->source;
 	if (first == 0 || first == 127 || first >= 224)
 		return PASS_SOURCE;
-	if (bpf_map_lookup_elem(&own_addresses, &ip->source))
+	if (is_own_address(set, &ip->source))
 		return PASS_SOURCE;
+	/* The lookup would say the same, later. Of an established flow the address may stand for another. */
+	if (!(ingress->flags & ESTABLISHED_ONLY_IPV4) && is_own_address(set, &ip->destination))
+		return PASS_NOT_FORWARDED;
 	lookup->family = FAMILY_IPV4;
 	lookup->l4_protocol = ip->protocol;
 	lookup->flow_info = ip->tos;

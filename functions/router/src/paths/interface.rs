@@ -188,7 +188,9 @@ impl Interface {
         there: &Knowledge,
         new: &Knowledge,
     ) -> Result<(), BpfError> {
-        for link in there.egresses.keys().filter(|link| !new.egresses.contains_key(link)) {
+        // One that is different is put in again below: by then frames find what they are redirected to.
+        let is_other = |link: &LinkIndex, egress: &Egress| new.egresses.get(link) != Some(egress);
+        for (link, _) in there.egresses.iter().filter(|(link, egress)| is_other(link, egress)) {
             self.egresses.remove(*link)?;
         }
         for device in there.devices.difference(&new.devices) {

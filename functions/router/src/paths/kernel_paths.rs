@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -274,11 +274,15 @@ impl KernelPaths {
             let mut known = common.clone();
             if interface.path == Path::Xdp {
                 known.devices.clone_from(&native);
+                for egress in known.egresses.values_mut() {
+                    egress.takes_frames = u16::from(native.contains(&egress.device));
+                }
             }
             if let Some(link) = view.links().get(&interface.link) {
                 known.settings = settings(link, view, offloads);
                 known.vlans = vlans(link, view, offloads);
             }
+            known.settings.own_address_bits = own_address_bits(&known.own_addresses);
             known.settings.rules_since = self.rules_since;
             known.settings.offloads_established = u32::from(offloads);
             known.settings.least_route_mtu_ipv4 = ipv4_mtu;
@@ -379,6 +383,15 @@ fn route_mtus(own: &HashMap<IpPrefix, u32>) -> HashMap<IpPrefix, u32> {
     own.keys().map(|prefix| (*prefix, least(prefix))).collect()
 }
 
+/// Two bits for each address, as `is_own_address` in `bpf/forward.h` looks at them.
+fn own_address_bits(addresses: &BTreeSet<Ipv4Addr>) -> u64 {
+    let of_one = |address: &Ipv4Addr| {
+        let hash = u32::from_ne_bytes(address.octets()).wrapping_mul(0x9e37_79b1);
+        1_u64 << (hash >> 26) | 1 << (hash >> 20 & 63)
+    };
+    addresses.iter().map(of_one).fold(0, |bits, one| bits | one)
+}
+
 /// The least MTU of any route of IPv4, or of IPv6; 0 if none has one.
 fn least_mtu(mtus: &HashMap<IpPrefix, u32>, of_ipv4: bool) -> u32 {
     let of_family = mtus.iter().filter(|(prefix, _)| matches!(prefix, IpPrefix::V4(_)) == of_ipv4);
@@ -432,7 +445,9 @@ fn egresses(view: &View, members: &BTreeMap<String, LinkIndex>) -> BTreeMap<Link
     let is_member = |link: &LinkIndex| members.values().any(|member| member == link);
     let of = |link: &Link| match (link.vlan, link.lower) {
         _ if is_member(&link.index) => Some(Egress { device: link.index, ..Egress::default() }),
-        (Some(vlan), Some(lower)) if is_member(&lower) => Some(Egress { device: lower, vlan, padding: 0 }),
+        (Some(vlan), Some(lower)) if is_member(&lower) => {
+            Some(Egress { device: lower, vlan, takes_frames: 0 })
+        }
         _ => None,
     };
     let up = view.links().values().filter(|link| link.is_up && !view.is_left_at_egress(link.index));

@@ -34,6 +34,7 @@ pub(super) struct Settings {
     pub(super) least_route_mtu_ipv4: u32,
     pub(super) least_route_mtu_ipv6: u32,
     pub(super) offloads_established: u32,
+    pub(super) own_address_bits: u64,
 }
 
 /// `struct egress`
@@ -42,7 +43,7 @@ pub(super) struct Settings {
 pub(super) struct Egress {
     pub(super) device: u32,
     pub(super) vlan: u16,
-    pub(super) padding: u16,
+    pub(super) takes_frames: u16,
 }
 
 /// `struct counters`
@@ -52,6 +53,7 @@ pub(super) struct Counters {
     pub(super) received: u64,
     pub(super) bytes: u64,
     pub(super) noted: u64,
+    pub(super) knows_no_flags: u64,
 }
 
 /// `struct decision`
