@@ -13,8 +13,8 @@ const FAR: &str = "203.0.113.1";
 /// These tests in a guest.
 #[test]
 fn in_a_guest_with_all_of_them() {
-    let modules = "veth 8021q vrf bonding macvlan ip_gre ipip wireguard sch_ingress cls_bpf nf_tables";
-    check_in_a_guest(modules, &["wg"], "egress:: --skip in_a_guest", 6);
+    let modules = "veth 8021q vrf bonding bridge macvlan ip_gre ipip wireguard sch_ingress cls_bpf nf_tables";
+    check_in_a_guest(modules, &["wg"], "egress:: --skip in_a_guest", 7);
 }
 
 /// A host reaches these addresses, and the program of the router's interface in front of it forwards that. The first packet to each may wait
@@ -116,6 +116,28 @@ fn bonds() {
     lab.router.ip("link set e0 master bond0");
     lab.router.ip("link set bond0 up");
     check_instead_of_e0(&lab, "bond0");
+}
+
+/// A bridge carries the addresses, and its members what comes in; a member itself is the bridge's, also if it becomes one later.
+#[test]
+fn bridges() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    lab.router.ip("link add br0 type bridge");
+    lab.router.ip("link set br0 up");
+    lab.router.ip("link set e0 master br0");
+    check_instead_of_e0(&lab, "br0");
+    for choice in ["tc", "xdp"] {
+        lab.router.ip("link set e0 nomaster");
+        lab.hosts_take_redirected();
+        let mut process = lab.start("w0 e0", &format!("--path {choice}"));
+        lab.router.ip("link set e0 master br0");
+        process.wait_for("interface e0 is a member of br0, which takes what comes in there", SHORT);
+        assert!(lab.ask("status")["warnings"].to_string().contains("`ip link set e0 nomaster`"));
+        let before = lab.forwarded_from("e0");
+        RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
+        assert_eq!(lab.forwarded_from("e0"), before, "{choice}");
+        RouterLab::end(process);
+    }
 }
 
 #[test]

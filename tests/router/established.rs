@@ -1,5 +1,6 @@
 //! Established flows are forwarded past netfilter, as long as it would let them pass.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -108,6 +109,26 @@ fn in_a_guest_with_an_older_kernel() {
     let modules =
         "veth sch_ingress cls_bpf nf_tables nf_conntrack_netlink nf_nat nft_chain_nat nft_masq nft_ct";
     check_in_a_guest(modules, &["nft"], "established::streams", 1);
+}
+
+/// Where the kernel has none, as the guest of `paths.rs`, that is said, and packets that pass no rules are forwarded all the same.
+#[test]
+fn without_conntrack_it_says_so() {
+    if Path::new("/proc/sys/net/netfilter/nf_conntrack_max").exists() {
+        eprintln!("this kernel has conntrack: a guest's has none");
+        return;
+    }
+    for choice in ["tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &[]) else { return };
+        lab.hosts_take_redirected();
+        let mut process = lab.spawn("w0 e0", &format!("--path {choice} --offload-established"));
+        process.wait_for("conntrack can't be asked", SHORT);
+        process.wait_for("`modprobe nf_conntrack_netlink`", SHORT);
+        process.wait_for("note: forwarding between", SHORT);
+        RouterLab::check_ping(&lab.west, &[EAST, EAST_IPV6]);
+        assert!(lab.forwarded_from("w0") > 1, "{choice}");
+        finish(process);
+    }
 }
 
 /// A gateway that masquerades: most packets of a stream, and of what answers it, don't pass netfilter.

@@ -250,6 +250,28 @@ mod tests {
     use super::*;
     use warmlane_testkit::requirements;
 
+    /// As a kernel has it that lacks a helper which the programs call: what its verifier says reaches whoever starts the router.
+    #[test]
+    fn why_a_program_is_refused_is_told() {
+        /// `call 69` (bpf_fib_lookup), and a helper that no kernel has.
+        const LOOKUP: [u8; 8] = [0x85, 0, 0, 0, 69, 0, 0, 0];
+        const NONE: [u8; 8] = [0x85, 0, 0, 0, 0xff, 0x7f, 0, 0];
+        if !requirements::namespaces_and(&[]) {
+            return;
+        }
+        let mut image = IMAGE.to_vec();
+        let calls: Vec<usize> = (0..image.len() - 8).filter(|&at| image[at..at + 8] == LOOKUP).collect();
+        assert!(!calls.is_empty());
+        for at in calls {
+            image[at..at + 8].copy_from_slice(&NONE);
+        }
+        let mut object = Object::new(&image).unwrap();
+        let error = object.attach("warmlane_tc", "lo", AttachPoint::Tc).unwrap_err();
+        assert!(matches!(error, BpfError::Refused { .. }), "{error}");
+        let sentence = error.to_string();
+        assert!(sentence.contains("\"warmlane_tc\"") && sentence.contains("invalid func"), "{sentence}");
+    }
+
     /// What it was told before that went wrong is not there later, if it isn't to be.
     #[test]
     fn what_finds_no_space_leaves_nothing_behind() {

@@ -226,7 +226,16 @@ impl KernelPaths {
                     "`net.{family}.fib_multipath_hash_policy` looks deeper into packets than the kernel's lookup does for programs: on the paths xdp and tc {name} is left to the kernel, with 0 or 1 it is not"
                 )
             });
-        of_flows.into_iter().chain(of_policies).collect()
+        let masters = self.interfaces.iter().filter_map(|interface| {
+            let link = view.links().get(&interface.link).filter(|link| local::is_member(view, link))?;
+            Some((&interface.name, &view.links().get(&link.master?)?.name))
+        });
+        let of_masters = masters.map(|(name, master)| {
+            format!(
+                "interface {name} is a member of {master}, which takes what comes in there: that is left to the kernel until `ip link set {name} nomaster`"
+            )
+        });
+        of_flows.into_iter().chain(of_policies).chain(of_masters).collect()
     }
 
     /// What people should know and haven't been told yet.
