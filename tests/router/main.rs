@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod boxes;
 mod daemons;
 mod decisions;
 mod devices;

@@ -1,9 +1,11 @@
 //! What whoever runs `warmlane router` is told, and can ask for.
 
 use std::process::Command;
+use std::time::Duration;
 
 use warmlane_system_tests::{RouterLab, SHORT};
 use warmlane_testkit::process::warmlane;
+use warmlane_testkit::promise::Watch;
 
 #[test]
 fn it_says_how_full_its_pool_is() {
@@ -144,6 +146,32 @@ fn it_goes_on_when_nobody_reads_what_it_says() {
         );
         assert_eq!(child.wait().expect("it ends").code(), Some(0), "{path}");
     }
+}
+
+/// Nothing is polled where programs inside the kernel forward.
+#[test]
+fn on_paths_inside_the_kernel_it_takes_next_to_no_time_while_idle() {
+    const IDLE: Duration = Duration::from_secs(5);
+    const MOST: f64 = 0.002;
+    let Some(lab) = RouterLab::new(1500, &["ethtool"]) else { return };
+    lab.hosts_take_redirected();
+    let process = lab.start("w0 e0", "--path w0=tc --path e0=xdp");
+    RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
+    // Nanoseconds that its threads ran.
+    let ran = || -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", process.id())).expect("a process").flatten();
+        let of_task = |task: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).expect("a task");
+            text.split(' ').next().and_then(|number| number.parse::<u64>().ok()).expect("a number")
+        };
+        tasks.map(of_task).sum()
+    };
+    let (watch, before) = (Watch::start(), ran());
+    std::thread::sleep(IDLE);
+    let share = (ran() - before) as f64 / 1e9 / watch.elapsed().as_secs_f64();
+    eprintln!("{:.3} % of a CPU", share * 100.0);
+    watch.check(share <= MOST, || format!("idle it takes {:.3} % of a CPU", share * 100.0));
+    RouterLab::end(process);
 }
 
 #[test]
