@@ -154,6 +154,7 @@ const SUBJECTS: &[Subject] = &[
             "peers/bpf.py",
             "peers/gen_veth.sh",
             "peers/l3_forward.c",
+            "peers/lookup_side.py",
             "peers/router_side.sh",
             "peers/router_tcp_side.sh",
             "peers/xdp_drop.py",

@@ -175,6 +175,20 @@ impl Setting {
         Ok(Sides { ours: start(path), peers, missing: None, pages: Pages::provide(ROUTER_BYTES), dpdk: None })
     }
 
+    /// What a BPF program takes to find out where a packet goes, by `peers/lookup_side.py`: from the kernel against a map.
+    pub(crate) fn router_lookup(&self) -> anyhow::Result<Sides> {
+        let [cpu, ..] = self.cpus[..] else { bail!("a lookup needs a CPU") };
+        let clock = Clock::calibrated().cycles_per_second();
+        let start = |who: &str| {
+            let mut command = Command::new("taskset");
+            command.args(["--cpu-list", &cpu.to_string()]).arg(self.root.join("peers/lookup_side.py"));
+            command.args([who, &clock.to_string()]).arg(self.root.join("functions/forward/data/ipv4.table"));
+            command
+        };
+        let peers = vec![("BPF_MAP_TYPE_LPM_TRIE".to_owned(), start("trie"))];
+        Ok(Sides { ours: start("kernel"), peers, missing: None, pages: Pages::provide(0), dpdk: None })
+    }
+
     /// Ours, which takes so much huge-page memory, against programs on DPDK.
     pub(crate) fn against_dpdk(
         &self,

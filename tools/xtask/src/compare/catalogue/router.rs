@@ -1,7 +1,7 @@
 //! The router between two virtual links, against the kernel and against forwarders on DPDK; and what a part of its work takes
 //! there, which bounds that of any router behind AF_XDP.
 
-use super::{Comparison, Lanes};
+use super::{Comparison, Lanes, Setting};
 
 const OURS: &str = "warmlane";
 /// What is promised against the kernel's own forwarding. A row that bounds it has the same promise: where that is not kept,
@@ -146,6 +146,15 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         bound: "the kernel's own way: the program looks the address up and passes the packet on",
         lanes: Lanes::Fed,
         prepare: |setting| setting.router_tcp("best", "local"),
+    },
+    Comparison {
+        name: "router-lookup",
+        unit: "cycles/lookup",
+        promise: 1.0,
+        bound: "not a router, but what it is to go by inside the kernel: the kernel's own table, which follows rules, groups and neighbours besides, \
+                against a map that has the same routes",
+        lanes: Lanes::One,
+        prepare: Setting::router_lookup,
     },
     Comparison {
         name: "router-bound-drop",
