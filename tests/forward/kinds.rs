@@ -140,7 +140,12 @@ fn ports_of_all_kinds_in_one_process() {
         finish(leaf);
     }
     let report = finish(process);
-    assert!(mean_length(&report, "p3", "received") > 2_000, "{:#}", report.value());
+    // More leave than come: some came longer than a frame may be.
+    let packets = |direction: &str| {
+        let of = |port| report.number(&format!("{}/{direction}/packets", report.port(port)));
+        of("p1") + of("p2") + of("p3")
+    };
+    assert!(packets("transmitted") > packets("received"), "{:#}", report.value());
     for port in ["p1", "p2"] {
         assert!(mean_length(&report, port, "transmitted") <= 1_514, "{:#}", report.value());
     }

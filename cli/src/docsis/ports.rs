@@ -62,7 +62,7 @@ Examples:
 const RECEIVING: &str = "\
 Examples:
   Get the Ethernet frames back from a capture:
-    warmlane docsis receive --from pcap:read=depi.pcap --to pcap:write=out.pcap
+    warmlane docsis receive --from pcap:read=in.pcap --to pcap:write=out.pcap
 
   Count what comes to this machine (as root):
     warmlane docsis receive --from xdp:eth0 --duration 10";

@@ -151,7 +151,7 @@ impl Notes {
     /// completely is written now.
     pub(crate) fn resume(&self, ring: &PackedRing, base: Position) -> Result<Position, Broken> {
         let version = self.word(VERSION_OFFSET).load(Ordering::Acquire);
-        if version & 0xffff == 0 {
+        if version as u16 == 0 {
             self.set_positions(base, base);
             let word = VERSION | u64::from(self.size) << 16;
             self.word(VERSION_OFFSET).store(word, Ordering::Release);

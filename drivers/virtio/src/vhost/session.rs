@@ -165,14 +165,12 @@ impl DeviceSession {
             | Request::GetMaximumMemorySlots
             | Request::AddMemoryRegion(_)
             | Request::RemoveMemoryRegion(_) => return self.obey_about_memory(request, &descriptors),
-            // The MTU is the driver's affair; who owns the session is known.
-            Request::SetOwner | Request::SetMtu(_) => {}
+            // The MTU is the driver's affair; who owns the session is known; front ends look at the log when they want to.
+            Request::SetOwner | Request::SetMtu(_) | Request::SetLogDescriptor => {}
             Request::SetLogBase(log) => {
                 self.set_log(log, &descriptors)?;
                 return Ok(Some(Reply::Number(0)));
             }
-            // Front ends look when they want to.
-            Request::SetLogDescriptor => {}
             Request::SetInflight(inflight) => {
                 let file = descriptors.first().ok_or("notes of buffers without a file")?;
                 let is_packed = self.features & PACKED != 0;
