@@ -206,7 +206,7 @@ fn memory_for_notes_is_made() {
         };
         assert!(given.length >= bytes && (given.rings, given.ring_size) == (2, SIZE), "{given:?}");
         let file = file.unwrap();
-        assert_eq!(rustix::fs::fstat(&file).unwrap().st_size as u64, given.length);
+        assert_eq!(rustix::fs::fstat(&file).unwrap().st_size.cast_unsigned(), given.length);
         front_end.say(&Request::SetInflight(given), &[file.as_fd()]);
         for ring in [TRANSMIT, RECEIVE] {
             front_end.start(ring, front_end.first_base());
