@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use warmlane_system_tests::SHORT;
+use warmlane_system_tests::{SHORT, turn};
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::{Report, requirements};
 
@@ -17,6 +17,7 @@ fn demo(arguments: &[&str]) -> Command {
 
 #[test]
 fn it_forwards_and_accounts_for_every_packet() {
+    let _turn = turn::beside_others();
     let mut process = Process::spawn(&mut demo(&["--duration", "3", "--json"]));
     process.wait_for("forwarding for", SHORT);
     std::thread::sleep(std::time::Duration::from_secs(1));
@@ -32,6 +33,7 @@ fn it_forwards_and_accounts_for_every_packet() {
 
 #[test]
 fn without_a_command_it_is_the_demonstration_and_ends_on_ctrl_c() {
+    let _turn = turn::beside_others();
     let mut process = Process::spawn(&mut Command::new(warmlane()));
     process.wait_for("forwarding for", SHORT);
     // A report in between does not end it.
@@ -46,6 +48,7 @@ fn without_a_command_it_is_the_demonstration_and_ends_on_ctrl_c() {
 
 #[test]
 fn two_lanes_share_the_links() {
+    let _turn = turn::beside_others();
     if !requirements::cpus(2) {
         return;
     }
