@@ -30,7 +30,7 @@ pub(crate) fn take_copies(
     let cache = CACHES.with(|caches| caches[usize::from(shared.slot)].get());
     // SAFETY: as in `take`; copying calls no code but this crate's.
     if let Some(cache) = unsafe { cache.as_mut() } {
-        return cache.take_copies(burst, &mut Source { frames, cursor }, wanted);
+        return cache.take_copies(burst, frames, cursor, wanted);
     }
     let before = burst.len();
     let packets = take(pool, burst, wanted);
@@ -46,22 +46,22 @@ pub(crate) fn take_copies(
     Copied { packets, bytes }
 }
 
-/// The stored frames, and which one is copied next.
-struct Source<'a> {
-    frames: &'a Frames,
-    cursor: &'a mut Cursor,
-}
-
 impl Cache {
     /// As [`take`](Self::take), but each header is written with its packet's length in it, and the frame behind it:
     /// half the work of taking first and filling then.
     #[inline]
-    fn take_copies(&mut self, burst: &mut Burst, from: &mut Source<'_>, wanted: usize) -> Copied {
+    fn take_copies(
+        &mut self,
+        burst: &mut Burst,
+        frames: &Frames,
+        cursor: &mut Cursor,
+        wanted: usize,
+    ) -> Copied {
         // Hardly ever is there a frame that doesn't fit; else none is asked.
-        if from.frames.longest().div_ceil(LINE_BYTES) <= self.data_size / LINE_BYTES {
-            self.take_copies_of::<true>(burst, from, wanted)
+        if frames.longest().div_ceil(LINE_BYTES) <= self.data_size / LINE_BYTES {
+            self.take_copies_of::<true>(burst, frames, cursor, wanted)
         } else {
-            self.take_copies_of::<false>(burst, from, wanted)
+            self.take_copies_of::<false>(burst, frames, cursor, wanted)
         }
     }
 
@@ -69,17 +69,18 @@ impl Cache {
     fn take_copies_of<const ALL_FIT: bool>(
         &mut self,
         burst: &mut Burst,
-        from: &mut Source<'_>,
+        frames: &Frames,
+        cursor: &mut Cursor,
         wanted: usize,
     ) -> Copied {
         #[cfg(target_arch = "x86_64")]
         if self.wide {
             // SAFETY: `wide` says that this processor has what the function is compiled for.
-            return unsafe { self.take_copies_wide::<ALL_FIT>(burst, from, wanted) };
+            return unsafe { self.take_copies_wide::<ALL_FIT>(burst, frames, cursor, wanted) };
         }
         let clean = self.clean;
         // SAFETY: the function's own condition.
-        self.take_copies_by::<ALL_FIT>(burst, from, wanted, |header| unsafe { header.write(clean) })
+        self.take_copies_by::<ALL_FIT>(burst, frames, cursor, wanted, |header| unsafe { header.write(clean) })
     }
 
     /// The same, compiled for registers of 32 bytes: a line is two stores and not four, a header one and not two.
@@ -88,12 +89,13 @@ impl Cache {
     fn take_copies_wide<const ALL_FIT: bool>(
         &mut self,
         burst: &mut Burst,
-        from: &mut Source<'_>,
+        frames: &Frames,
+        cursor: &mut Cursor,
         wanted: usize,
     ) -> Copied {
         let clean = self.clean.in_register();
         // SAFETY: the function's own condition; a `PacketState` has the size and the alignment of a register.
-        self.take_copies_by::<ALL_FIT>(burst, from, wanted, |header| unsafe {
+        self.take_copies_by::<ALL_FIT>(burst, frames, cursor, wanted, |header| unsafe {
             _mm256_store_si256(header.cast(), clean);
         })
     }
@@ -104,11 +106,11 @@ impl Cache {
     fn take_copies_by<const ALL_FIT: bool>(
         &mut self,
         burst: &mut Burst,
-        from: &mut Source<'_>,
+        frames: &Frames,
+        cursor: &mut Cursor,
         wanted: usize,
         reset: impl Fn(*mut PacketState),
     ) -> Copied {
-        let (frames, cursor) = (from.frames, &mut *from.cursor);
         let data_lines = self.data_size / LINE_BYTES;
         let (data_offset, empty) = (usize::from(self.clean.data_offset), self.clean.first_word(0));
         let (stored, entries) = (frames.lines.as_slice(), frames.entries.as_slice());
