@@ -9,7 +9,7 @@
 //! ```
 
 use std::process::Command;
-use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+use std::sync::RwLockWriteGuard;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -39,7 +39,7 @@ pub struct RouterLab {
 /// Whether other labs may be there at the same time; held for as long as this one is.
 #[derive(Debug)]
 enum Turn {
-    BesideOthers { _guard: RwLockReadGuard<'static, ()> },
+    BesideOthers { _guard: turn::BesideOthers },
     Alone { _guard: RwLockWriteGuard<'static, ()> },
 }
 
