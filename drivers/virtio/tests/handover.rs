@@ -351,8 +351,9 @@ fn what_is_written_is_logged() {
         let short = file(8);
         front_end.say(&Request::SetLogBase(Log { length: 8, offset: 0 }), &[short.as_fd()]);
         assert_eq!(front_end.hear(), None);
-        let reason = port.monitor.status().unwrap().reason;
-        assert!(reason.contains("shorter than the memory"), "{reason}");
+        until("it is known why", || {
+            port.monitor.status().unwrap().reason.contains("shorter than the memory")
+        });
     }
     assert_eq!(pool.ledger().outstanding(), 0);
 }
