@@ -1,5 +1,6 @@
 //! The benches: each is a name, a sentence, and how to prepare it. A file holds those of one subject.
 
+mod cache_model;
 pub(crate) mod copy;
 mod docsis_crypto;
 pub(crate) mod exact;
@@ -31,4 +32,5 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     exact::BENCHES,
     copy::BENCHES,
     docsis_crypto::BENCHES,
+    cache_model::BENCHES,
 ];

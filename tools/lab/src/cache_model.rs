@@ -7,6 +7,7 @@
 mod cache;
 mod geometry;
 mod hierarchy;
+mod holders;
 mod replacement;
 
 pub use cache::{Cache, Evicted, Place};

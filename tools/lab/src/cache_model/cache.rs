@@ -77,6 +77,12 @@ impl Cache {
         self.dirty[place.0] = true;
     }
 
+    /// Notes that the line there is as in the level behind.
+    #[inline]
+    pub(super) fn set_clean(&mut self, place: Place) {
+        self.dirty[place.0] = false;
+    }
+
     /// Whether the line there was written.
     #[inline]
     pub fn is_dirty(&self, place: Place) -> bool {

@@ -52,9 +52,9 @@ pub enum GeometryError {
         /// How many there are.
         ways: u32,
     },
-    /// There is no core.
-    #[error("a machine without cores")]
-    Cores,
+    /// There are from 1 to 64 cores.
+    #[error("a machine of {0} cores: there are from 1 to 64")]
+    Cores(usize),
 }
 
 /// How lines of a cache find their sets.

@@ -2,6 +2,7 @@
 
 use super::cache::{Cache, Evicted};
 use super::geometry::{Geometry, GeometryError, LINE_BYTES};
+use super::holders::Holders;
 
 /// What the shared level has of the lines that are in second levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +85,22 @@ impl Core {
         let first = self.first.find(line).is_some_and(|place| self.first.is_dirty(place));
         Some(first || self.second.is_dirty(second))
     }
+
+    /// Notes that others have what it has written to the line.
+    fn clean(&mut self, line: u64) {
+        for level in [&mut self.first, &mut self.second] {
+            if let Some(place) = level.find(line) {
+                level.set_clean(place);
+            }
+        }
+    }
 }
 
 /// The state of all levels.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
     cores: Vec<Core>,
+    holders: Holders,
     shared: Cache,
     inclusion: Inclusion,
     device_ways: Option<usize>,
@@ -100,14 +111,17 @@ pub struct Hierarchy {
 /// All ways.
 const ANY: usize = usize::MAX;
 
+/// Who has a line is a bit for each core.
+pub(super) const MOST_CORES: usize = 64;
+
 impl Hierarchy {
     /// With nothing in it.
     ///
     /// # Errors
     /// [`GeometryError`].
     pub fn new(machine: &Machine) -> Result<Self, GeometryError> {
-        if machine.cores == 0 {
-            return Err(GeometryError::Cores);
+        if !(1..=MOST_CORES).contains(&machine.cores) {
+            return Err(GeometryError::Cores(machine.cores));
         }
         if let Some(device) = machine.device_ways
             && !(1..=machine.shared.ways).contains(&device)
@@ -117,6 +131,7 @@ impl Hierarchy {
         let core = Core { first: Cache::new(&machine.first)?, second: Cache::new(&machine.second)? };
         Ok(Self {
             cores: vec![core; machine.cores],
+            holders: Holders::default(),
             shared: Cache::new(&machine.shared)?,
             inclusion: machine.inclusion,
             device_ways: machine.device_ways.map(|ways| ways as usize),
@@ -171,6 +186,7 @@ impl Hierarchy {
             if write {
                 if !self.cores[core].first.is_dirty(place) {
                     self.take_from_others(core, line);
+                    self.supersede(line);
                 }
                 self.cores[core].first.set_dirty(place);
             }
@@ -180,6 +196,7 @@ impl Hierarchy {
         let level = if self.cores[core].second.touch(line).is_some() {
             if write {
                 self.take_from_others(core, line);
+                self.supersede(line);
             }
             Level::Second
         } else {
@@ -220,11 +237,27 @@ impl Hierarchy {
                 (Level::Memory, false)
             }
         };
+        if write {
+            self.supersede(line);
+        }
+        self.holders.add(line, core);
         if let Some(gone) = self.cores[core].second.insert(line, dirty, ANY) {
+            self.holders.remove(gone.line, core);
             let dirty = gone.dirty | (self.cores[core].first.remove(gone.line) == Some(true));
             self.let_go(core, Evicted { dirty, ..gone });
         }
         level
+    }
+
+    /// A core writes to a line, so what the shared level has of it is old and will not be written back. Only an inclusive level keeps
+    /// a place for it.
+    #[inline]
+    fn supersede(&mut self, line: u64) {
+        if self.inclusion != Inclusion::Inclusive {
+            self.shared.remove(line);
+        } else if let Some(place) = self.shared.find(line) {
+            self.shared.set_clean(place);
+        }
     }
 
     /// A line has left a core's second level.
@@ -242,9 +275,7 @@ impl Hierarchy {
     fn put_into_shared(&mut self, agent: Agent, line: u64, dirty: bool, ways: usize) {
         let Some(mut gone) = self.shared.insert(line, dirty, ways) else { return };
         if self.inclusion == Inclusion::Inclusive {
-            for core in &mut self.cores {
-                gone.dirty |= core.remove(gone.line) == Some(true);
-            }
+            gone.dirty |= self.take_from_cores(gone.line) == Some(true);
         }
         if gone.dirty {
             self.of(agent).memory_writes += 1;
@@ -259,10 +290,23 @@ impl Hierarchy {
     }
 
     /// Takes a line from all other cores, for this one writes to it. Whether it was written, if one had it.
+    #[inline]
     fn take_from_others(&mut self, core: usize, line: u64) -> Option<bool> {
         let mut found = None;
-        for (_, other) in self.cores.iter_mut().enumerate().filter(|(number, _)| *number != core) {
-            if let Some(dirty) = other.remove(line) {
+        for other in self.holders.without(line, core) {
+            self.holders.remove(line, other);
+            if let Some(dirty) = self.cores[other].remove(line) {
+                found = Some(dirty || found == Some(true));
+            }
+        }
+        found
+    }
+
+    /// Takes a line from all cores. Whether it was written, if one had it.
+    fn take_from_cores(&mut self, line: u64) -> Option<bool> {
+        let mut found = None;
+        for core in self.holders.take(line) {
+            if let Some(dirty) = self.cores[core].remove(line) {
                 found = Some(dirty || found == Some(true));
             }
         }
@@ -271,11 +315,10 @@ impl Hierarchy {
 
     /// Another core that has the line lends it, for this one reads it: what it has written goes to the shared level.
     fn share(&mut self, core: usize, line: u64) -> Option<bool> {
-        let mut others = self.cores.iter().enumerate().filter(|(number, _)| *number != core);
-        let (owner, dirty) = others.find_map(|(number, other)| Some((number, other.is_dirty(line)?)))?;
+        let owner = self.holders.without(line, core).next()?;
+        let dirty = self.cores[owner].is_dirty(line)?;
         if dirty {
-            self.cores[owner].remove(line);
-            self.cores[owner].second.insert(line, false, ANY);
+            self.cores[owner].clean(line);
             self.let_go(core, Evicted { line, dirty });
         }
         Some(dirty)
@@ -285,9 +328,7 @@ impl Hierarchy {
     pub fn write_past_caches(&mut self, core: usize, address: u64, bytes: u64) {
         for line in lines(address, bytes) {
             self.traffic[core].accesses += 1;
-            for core in &mut self.cores {
-                core.remove(line);
-            }
+            self.take_from_cores(line);
             self.shared.remove(line);
             self.traffic[core].memory_writes += 1;
         }
@@ -297,9 +338,7 @@ impl Hierarchy {
     pub fn device_write(&mut self, address: u64, bytes: u64) {
         for line in lines(address, bytes) {
             self.devices.accesses += 1;
-            for core in &mut self.cores {
-                core.remove(line);
-            }
+            self.take_from_cores(line);
             match (self.device_ways, self.shared.touch(line)) {
                 (Some(_), Some(place)) => self.shared.set_dirty(place),
                 (Some(ways), None) => self.put_into_shared(Agent::Device, line, true, ways),
@@ -315,8 +354,7 @@ impl Hierarchy {
     pub fn device_read(&mut self, address: u64, bytes: u64) {
         for line in lines(address, bytes) {
             self.devices.accesses += 1;
-            let is_near = self.cores.iter().any(|core| core.second.find(line).is_some())
-                || self.shared.find(line).is_some();
+            let is_near = self.holders.has(line) || self.shared.touch(line).is_some();
             self.devices.memory_reads += u64::from(!is_near);
         }
     }

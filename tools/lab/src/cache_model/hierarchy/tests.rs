@@ -1,5 +1,6 @@
 use super::*;
 use crate::cache_model::Replacement;
+use std::collections::HashSet;
 
 const KIB: u64 = 1 << 10;
 
@@ -89,7 +90,7 @@ fn a_line_that_two_cores_write_moves_between_them() {
             assert_ne!(levels.access(0, 10, false), Level::Memory);
         }
         assert_eq!(levels.access(0, 10, false), Level::First);
-        assert_eq!(levels.access(1, 10, false), Level::Second);
+        assert_eq!(levels.access(1, 10, false), Level::First);
         levels.write(1, 640, 8);
         assert_eq!(levels.access(0, 10, false), Level::OtherCore, "{inclusion:?}");
     }
@@ -157,7 +158,128 @@ fn writes_past_the_caches_leave_nothing_there() {
 fn what_cannot_be_is_named() {
     let usual = machine(Inclusion::Inclusive);
     let error = |machine| Hierarchy::new(&machine).unwrap_err().to_string();
-    assert_eq!(error(Machine { cores: 0, ..usual }), "a machine without cores");
+    assert_eq!(error(Machine { cores: 0, ..usual }), "a machine of 0 cores: there are from 1 to 64");
     assert_eq!(error(Machine { device_ways: Some(5), ..usual }), "a device may use 5 of 4 ways");
     assert_eq!(error(Machine { device_ways: Some(0), ..usual }), "a device may use 0 of 4 ways");
+}
+
+/// Lines that the smallest machines work with: more than any of their levels has.
+const LINES: u64 = 3;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Read(usize),
+    Write(usize),
+    WritePast(usize),
+    DeviceWrite,
+    DeviceRead,
+}
+
+const STEPS: [Step; 8] = [
+    Step::Read(0),
+    Step::Read(1),
+    Step::Write(0),
+    Step::Write(1),
+    Step::WritePast(0),
+    Step::WritePast(1),
+    Step::DeviceWrite,
+    Step::DeviceRead,
+];
+
+impl Step {
+    fn writes(self) -> bool {
+        !matches!(self, Self::Read(_) | Self::DeviceRead)
+    }
+
+    fn run(self, levels: &mut Hierarchy, line: u64) {
+        let address = line * LINE_BYTES;
+        match self {
+            Self::Read(core) => levels.read(core, address, 1),
+            Self::Write(core) => levels.write(core, address, 1),
+            Self::WritePast(core) => levels.write_past_caches(core, address, LINE_BYTES),
+            Self::DeviceWrite => levels.device_write(address, LINE_BYTES),
+            Self::DeviceRead => levels.device_read(address, LINE_BYTES),
+        }
+    }
+}
+
+/// Whether a line is in any level, and whether memory has an old one.
+fn state(levels: &Hierarchy, line: u64) -> (bool, bool) {
+    let shared = levels.shared.find(line).map(|place| levels.shared.is_dirty(place));
+    let cores = levels.cores.iter().map(|core| core.is_dirty(line));
+    let all = || cores.clone().chain([shared]).flatten();
+    (all().next().is_some(), all().any(|dirty| dirty))
+}
+
+fn assert_coherent(levels: &Hierarchy, line: u64, at: &dyn Fn() -> String) {
+    let of: Vec<Option<bool>> = levels.cores.iter().map(|core| core.is_dirty(line)).collect();
+    let holding: Vec<usize> = (0..2).filter(|core| of[*core].is_some()).collect();
+    let known: Vec<usize> = levels.holders.without(line, 63).collect();
+    assert_eq!(known, holding, "the directory after {}", at());
+    assert!(!of.contains(&Some(true)) || holding.len() == 1, "one writer after {}", at());
+    let shared = levels.shared.find(line);
+    for core in &levels.cores {
+        assert!(
+            core.first.find(line).is_none() || core.second.find(line).is_some(),
+            "first level after {}",
+            at()
+        );
+    }
+    if levels.inclusion == Inclusion::Inclusive {
+        assert!(holding.is_empty() || shared.is_some(), "inclusion after {}", at());
+    }
+    if of.contains(&Some(true)) {
+        assert!(
+            shared.is_none_or(|place| !levels.shared.is_dirty(place)),
+            "nothing old is written back after {}",
+            at()
+        );
+    }
+}
+
+/// From nothing, through all states that two cores and a device can bring the smallest levels to. Each step must leave them coherent, read
+/// memory if and only if no level has the line and all of it isn't written, and write memory once for each line that memory had an old
+/// one of and has no longer.
+#[test]
+fn all_states_of_small_levels_are_coherent_and_account_for_memory() {
+    for (inclusion, device_ways) in ALL.into_iter().flat_map(|kind| [(kind, None), (kind, Some(1))]) {
+        let geometry = |ways: u32| Geometry {
+            bytes: LINE_BYTES * u64::from(ways),
+            ways,
+            slices: 1,
+            replacement: Replacement::Lru,
+        };
+        let small = Machine {
+            cores: 2,
+            first: geometry(1),
+            second: geometry(1),
+            shared: geometry(2),
+            inclusion,
+            device_ways,
+        };
+        let key = |levels: &Hierarchy| format!("{:?} {:?}", levels.cores, levels.shared);
+        let start = Hierarchy::new(&small).unwrap();
+        let mut seen = HashSet::from([key(&start)]);
+        let mut ahead = vec![start];
+        while let Some(before) = ahead.pop() {
+            for (step, line) in STEPS.into_iter().flat_map(|step| (0..LINES).map(move |line| (step, line))) {
+                let mut levels = before.clone();
+                step.run(&mut levels, line);
+                let at = || format!("{step:?} of {line}, {device_ways:?}, in {before:?}");
+                (0..LINES).for_each(|line| assert_coherent(&levels, line, &at));
+                let old = |levels: &Hierarchy, line| state(levels, line).1;
+                let written = (0..LINES).filter(|other| {
+                    (old(&before, *other) || (*other == line && step.writes())) && !old(&levels, *other)
+                });
+                let whole = matches!(step, Step::WritePast(_) | Step::DeviceWrite);
+                let read = u64::from(!whole && !state(&before, line).0);
+                assert_eq!(levels.memory(), (read, written.count() as u64), "{}", at());
+                levels.forget_counts();
+                if seen.insert(key(&levels)) {
+                    ahead.push(levels);
+                }
+            }
+        }
+        assert!(seen.len() > 200, "{inclusion:?}: {}", seen.len());
+    }
 }
