@@ -8,11 +8,12 @@ mod queues;
 mod reason;
 mod rules;
 mod scheduler;
+mod time;
 
 use warmlane_counters::Source;
 use warmlane_lane::{Outputs, Stage, polled_stage};
 use warmlane_mem::{BURST_CAPACITY, Burst};
-use warmlane_sys::clock::{self, Clock};
+use warmlane_sys::clock;
 
 pub use counters::{
     ChannelCounters, ChannelCountersView, FlowCounters, FlowCountersView, UpperCounters, UpperCountersView,
@@ -20,6 +21,7 @@ pub use counters::{
 pub use lookup::LookupError;
 pub use reason::UpperDrop;
 pub use rules::Match;
+pub use time::Time;
 
 use crate::control::{Action, FilterGroup, ServiceGroup};
 use fields::Fields;
@@ -32,6 +34,7 @@ pub struct UpperMac {
     modems: Box<[Modem]>,
     filters: Box<[FilterGroup]>,
     scheduler: Scheduler,
+    time: Time,
     counters: UpperCounters,
     scratch: Box<Scratch>,
 }
@@ -71,6 +74,14 @@ impl UpperMac {
     /// # Errors
     /// [`LookupError`], if the table of addresses can't be made.
     pub fn new(group: &ServiceGroup) -> Result<Self, LookupError> {
+        Self::with_time(group, Time::default())
+    }
+
+    /// The same, by another time than the cycle counter's.
+    ///
+    /// # Errors
+    /// [`LookupError`].
+    pub fn with_time(group: &ServiceGroup, time: Time) -> Result<Self, LookupError> {
         let modems = group.modems.iter().map(|modem| {
             let mut classifiers = modem.classifiers.clone();
             classifiers.sort_by_key(|classifier| std::cmp::Reverse(classifier.priority));
@@ -85,7 +96,8 @@ impl UpperMac {
             table: ModemTable::new(group)?,
             modems: modems.collect(),
             filters: group.filters.clone().into(),
-            scheduler: Scheduler::new(group, Clock::calibrated().cycles_per_second()),
+            scheduler: Scheduler::new(group, time.per_second()),
+            time,
             counters: UpperCounters::new(),
             scratch: Box::new(Scratch {
                 fields: [None; BURST_CAPACITY],
@@ -139,7 +151,7 @@ impl Stage for UpperMac {
 
     #[inline]
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        let Self { table, modems, filters, scheduler, counters, scratch } = self;
+        let Self { table, modems, filters, scheduler, time, counters, scratch } = self;
         let Scratch { fields, found, verdicts } = &mut **scratch;
         let count = burst.len().min(BURST_CAPACITY);
         counters.received().add(count as u64);
@@ -207,7 +219,7 @@ impl Stage for UpperMac {
         counters.classification_packets().add(classified + unclassified);
         counters.classification_cycles().add(lap.next());
 
-        let now = lap.0;
+        let now = time.at(lap.0);
         let mut queued = 0;
         for (packet, verdict) in burst.drain().zip(&verdicts[..count]) {
             let queue = verdict.and_then(|flow| scheduler.push(flow, packet, now));
@@ -226,7 +238,7 @@ impl Stage for UpperMac {
         if outputs.must_wait() {
             return 0;
         }
-        let sent = self.dispatch(now, false, outputs);
+        let sent = self.dispatch(self.time.at(now), false, outputs);
         if sent > 0 {
             self.counters.qos_cycles().add(clock::cycles().saturating_sub(now));
         }

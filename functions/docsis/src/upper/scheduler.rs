@@ -55,6 +55,14 @@ struct Flow {
     counters: FlowCounters,
 }
 
+impl Flow {
+    /// Whether it is to stand in the list of what is reserved, and doesn't.
+    #[inline]
+    const fn lacks_reserved(&self) -> bool {
+        self.reserved.is_some() && !self.is_listed_as_reserved && !self.waits_for_reserved
+    }
+}
+
 struct Group {
     lists: [VecDeque<u32>; CLASSES],
     /// Which lists have flows.
@@ -173,7 +181,8 @@ impl Scheduler {
             return Err(UpperDrop::QueueFull);
         }
         flow.counters.queued().add(1);
-        if !flow.is_listed && !flow.waits {
+        // It may stand in the list of its class for long, and get only what it is reserved meanwhile.
+        if !flow.waits && (!flow.is_listed || flow.lacks_reserved()) {
             self.list(number);
         }
         Ok(())
@@ -188,7 +197,7 @@ impl Scheduler {
             flow.is_listed = true;
             group.push(flow.class, number);
         }
-        if flow.reserved.is_some() && !flow.is_listed_as_reserved && !flow.waits_for_reserved {
+        if flow.lacks_reserved() {
             flow.is_listed_as_reserved = true;
             group.push(RESERVED, number);
         }

@@ -132,6 +132,30 @@ fn what_is_reserved_is_given_before_priorities() {
 }
 
 #[test]
+fn what_is_reserved_is_given_to_a_flow_whose_queue_runs_empty() {
+    let urgent = flow(7, |flow| flow.queue = 64);
+    let reserved = flow(0, |flow| (flow.minimum_rate, flow.queue) = (10_000_000, 64));
+    let mut scheduler = scheduler(100_000_000, vec![urgent, reserved]);
+    let counters = UpperCounters::new();
+    let mut left = [0; 2];
+    // Less than it is reserved: one packet a millisecond.
+    for step in 0..HZ / STEP {
+        while scheduler.queues.len(0) < 64 {
+            scheduler.push(0, packet(), step * STEP).expect("space");
+        }
+        if step % 100 == 0 {
+            scheduler.push(1, packet(), step * STEP).expect("space");
+        }
+        scheduler.dispatch(step * STEP, false, &counters, |packet| {
+            left[packet.application::<Tag>().flow as usize] += 1;
+            true
+        });
+    }
+    assert_eq!(left[1], 1_000);
+    assert!(left[0] > 10_000);
+}
+
+#[test]
 fn flows_of_one_priority_share_alike() {
     let flows = (0..10).map(|_| flow(2, |flow| flow.queue = 64)).collect();
     let left = overload(&mut scheduler(400_000_000, flows), 1);
