@@ -3,7 +3,7 @@
 //! [`counters!`] declares a set of counters once, with what each of them means: the set, which one thread writes, and
 //! its view, which anyone may keep and read. [`drop_reasons!`] declares why something is dropped, and [`DropCounters`]
 //! counts it by reason. A single [`Counter`] is for where a set is too much, and a list of them for counts
-//! per backend or per prefix. A [`Registry`] collects views under [`Labels`] (port, queue, lane, ...), so that reports,
+//! per backend or per prefix. A [`DurationHistogram`] is for how long things take. A [`Registry`] collects views under [`Labels`] (port, queue, lane, ...), so that reports,
 //! control sockets and metrics read one list: any view, or all of one type.
 //!
 //! Promises: counting is a plain load, add and store at a fixed offset from one pointer, on cache lines that only the
@@ -18,12 +18,14 @@
 mod cell;
 mod describe;
 mod drops;
+mod histogram;
 mod registry;
 mod set;
 
 pub use cell::{Counter, CounterRef, CounterView, GaugeRef};
 pub use describe::{Description, Kind, Role};
 pub use drops::{DropCounters, DropReason, DropView, MAXIMUM_REASONS, NoDrops, Reason, Severity};
+pub use histogram::{DurationHistogram, DurationHistogramView, Times};
 pub use registry::{Entry, Labels, Registry, Sample, Source, view_as};
 
 /// What the macros of this crate expand to. Nothing here is for other use.

@@ -11,10 +11,12 @@ use warmlane_sync::ring::RingError;
 
 use crate::control::ServiceGroup;
 use crate::keys::{KeyChange, KeyringError};
-use crate::lower::{LowerCountersView, LowerError, LowerMac};
+use crate::lower::{ChannelDelayViews, FlowDelayCountersView, LowerCountersView, LowerError, LowerMac};
 use crate::metered::{self, CallCountersView};
 use crate::modem::{ModemCountersView, Modems};
-use crate::upper::{ChannelCountersView, FlowCountersView, LookupError, UpperCountersView, UpperMac};
+use crate::upper::{
+    ChannelCountersView, FlowCountersView, LookupError, SubscriberCountersView, UpperCountersView, UpperMac,
+};
 
 /// Packets that the channel between the lanes holds: more than the peak of 20,000 that Intel saw in its own.
 const CHANNEL: usize = 32_768;
@@ -56,10 +58,16 @@ pub struct DownstreamViews {
     pub upper: UpperCountersView,
     /// The lower MAC.
     pub lower: LowerCountersView,
+    /// The modems in their order.
+    pub subscribers: Vec<SubscriberCountersView>,
     /// The service flows in their order.
     pub flows: Vec<FlowCountersView>,
+    /// How long the service flows' packets take, in their order.
+    pub flow_delays: Vec<FlowDelayCountersView>,
     /// The channels in their order.
     pub channels: Vec<ChannelCountersView>,
+    /// How long the channels' packets take, in their order.
+    pub channel_delays: Vec<ChannelDelayViews>,
     receive: Vec<CallCountersView>,
     send: CallCountersView,
     take: CallCountersView,
@@ -78,16 +86,27 @@ pub struct StageCost {
 }
 
 impl DownstreamViews {
-    /// Adds what is counted of each service flow, with its number and its modem's address as labels, and of each channel, with its name.
+    /// Adds what is counted of each modem, with its address as label, of each service flow, with its number besides, and of each channel,
+    /// with its name.
     /// What the two MACs count is in their lanes' graphs. `group` is what this is a downstream of.
     pub fn register(&self, registry: &Registry, group: &ServiceGroup) {
         let labels = || Labels::new().with("function", "docsis");
+        for (modem, view) in group.modems.iter().zip(&self.subscribers) {
+            registry.add(labels().with("modem", modem.mac), view.clone());
+        }
         for (number, (flow, view)) in group.flows.iter().zip(&self.flows).enumerate() {
             let modem = group.modems.get(flow.modem).map_or(String::new(), |modem| modem.mac.to_string());
-            registry.add(labels().with("modem", modem).with("flow", number), view.clone());
+            let labels = labels().with("modem", modem).with("flow", number);
+            registry.add(labels.clone(), view.clone());
+            if let Some(delays) = self.flow_delays.get(number) {
+                registry.add(labels, delays.clone());
+            }
         }
-        for (channel, view) in group.channels.iter().zip(&self.channels) {
-            registry.add(labels().with("channel", &channel.name), view.clone());
+        for ((channel, view), delays) in group.channels.iter().zip(&self.channels).zip(&self.channel_delays) {
+            let labels = labels().with("channel", &channel.name);
+            registry.add(labels.clone(), view.clone());
+            registry.add(labels.clone(), delays.latency.clone());
+            registry.add(labels, delays.jitter.clone());
         }
     }
 
@@ -137,8 +156,11 @@ pub fn downstream(
     let mut views = DownstreamViews {
         upper: upper.view(),
         lower: lower.view(),
+        subscribers: upper.subscriber_counters(),
         flows: upper.flow_counters(),
+        flow_delays: lower.flow_delays(),
         channels: upper.channel_counters(),
+        channel_delays: lower.channel_delays(),
         receive: Vec::new(),
         send: send_view,
         take: take_view,

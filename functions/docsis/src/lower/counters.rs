@@ -5,6 +5,20 @@ use warmlane_counters::counters;
 use super::reason::LowerDrop;
 
 counters! {
+    /// How long packets of each service flow were on their way through both MACs, from the upper lane to a packet to the remote PHY.
+    pub struct FlowDelayCounters => FlowDelayCountersView {
+        /// Packets that were framed.
+        packets: Note, "packets";
+        /// Their latencies together.
+        latency: Note, "nanoseconds";
+        /// The longest latency.
+        longest: Gauge, "nanoseconds";
+        /// By how much each packet's latency differs from that of the one before (RFC 3393), together.
+        jitter: Note, "nanoseconds";
+    }
+}
+
+counters! {
     /// The accounting of a lower MAC: between two bursts its balance is zero. Cycles are those of the time-stamp counter.
     pub struct LowerCounters => LowerCountersView, drops by LowerDrop {
         /// Packets taken in.

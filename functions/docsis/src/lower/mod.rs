@@ -1,12 +1,14 @@
 //! The lower MAC: frames, CRCs, encryption.
 
 mod counters;
+mod delay;
 mod depi;
 mod framing;
 mod reason;
 mod stage;
 
-pub use counters::{LowerCounters, LowerCountersView};
+pub use counters::{FlowDelayCounters, FlowDelayCountersView, LowerCounters, LowerCountersView};
+pub use delay::ChannelDelayViews;
 pub use depi::{Finished, MINIMUM_MTU, Segmenter, Tunnel, TunnelAddresses, TunnelError};
 pub use framing::{Framing, LONGEST_PAYLOAD, add_header, protect};
 pub use reason::LowerDrop;

@@ -8,7 +8,8 @@ use warmlane_sync::mailbox::Receiver;
 use warmlane_sys::clock::{self, Clock};
 use warmlane_wire::docsis::{DownstreamService, Sequencing};
 
-use super::counters::{LowerCounters, LowerCountersView};
+use super::counters::{FlowDelayCountersView, LowerCounters, LowerCountersView};
+use super::delay::{ChannelDelayViews, ChannelDelays, FlowDelays};
 use super::depi::{Finished, Segmenter, TunnelError};
 use super::framing::{Framing, add_header, protect};
 use super::reason::LowerDrop;
@@ -20,7 +21,8 @@ use crate::tag::Tag;
 /// The lower MAC. Its output is `remote-phy`.
 pub struct LowerMac {
     flows: Box<[Flow]>,
-    channels: Box<[Segmenter]>,
+    channels: Box<[(Segmenter, ChannelDelays)]>,
+    clock: &'static Clock,
     keys: LaneKeys,
     pool: Pool,
     crc: bool,
@@ -33,12 +35,12 @@ pub struct LowerMac {
 }
 
 /// What is known of a service flow here.
-#[derive(Clone, Copy)]
 struct Flow {
     said: Option<u16>,
     priority: u8,
     /// The DSID, if packets are numbered.
     dsid: Option<u32>,
+    delays: FlowDelays,
 }
 
 /// Why there is no lower MAC.
@@ -92,15 +94,18 @@ impl LowerMac {
                 said: modem.map(|modem| modem.said),
                 priority: flow.priority,
                 dsid: is_bonded.then_some(dsid),
+                delays: FlowDelays::new(),
             }
         });
         let channels = group.channels.iter().map(|channel| {
             Segmenter::new(&group.tunnel, channel.session, channel.psp_flow)
+                .map(|segmenter| (segmenter, ChannelDelays::new()))
                 .map_err(|source| LowerError::Tunnel { channel: channel.name.clone(), source })
         });
         Ok(Self {
             flows: flows.collect(),
             channels: channels.collect::<Result<_, _>>()?,
+            clock: Clock::calibrated(),
             keys: LaneKeys::new(first_keys(group)?, changes),
             pool,
             crc: group.crc,
@@ -116,10 +121,20 @@ impl LowerMac {
         self.counters.view()
     }
 
+    /// What it counts of the time that each service flow's packets take, in their order.
+    pub fn flow_delays(&self) -> Vec<FlowDelayCountersView> {
+        self.flows.iter().map(|flow| flow.delays.view()).collect()
+    }
+
+    /// What it counts of the time that each channel's packets take, in their order.
+    pub fn channel_delays(&self) -> Vec<ChannelDelayViews> {
+        self.channels.iter().map(|(_, delays)| delays.views()).collect()
+    }
+
     /// Sends what has waited for more frames long enough; says how much that was.
     fn flush(&mut self, now: u64, outputs: &mut Outputs<'_>) -> usize {
         let mut sent = 0;
-        for channel in &mut self.channels {
+        for (channel, _) in &mut self.channels {
             if channel.waits_since().is_some_and(|since| now.saturating_sub(since) >= self.flush)
                 && let Some(Finished { packet, segments }) = channel.finish()
             {
@@ -149,7 +164,7 @@ impl Stage for LowerMac {
 
     #[inline]
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        let Self { flows, channels, keys, pool, crc, outbox, counters, framed, .. } = self;
+        let Self { flows, channels, clock, keys, pool, crc, outbox, counters, framed, .. } = self;
         let keys = &keys.keys;
         let received = burst.len();
         counters.received().add(received as u64);
@@ -185,8 +200,8 @@ impl Stage for LowerMac {
 
         let (mut sent, mut bytes) = (0, 0);
         for packet in burst.iter() {
-            let channel = usize::from(packet.application::<Tag>().channel);
-            let Some(channel) = channels.get_mut(channel) else {
+            let tag = *packet.application::<Tag>();
+            let Some((channel, delays)) = channels.get_mut(usize::from(tag.channel)) else {
                 counters.drops().count(LowerDrop::UnknownFlow, 1);
                 continue;
             };
@@ -199,6 +214,9 @@ impl Stage for LowerMac {
                 Ok(()) => {
                     sent += 1;
                     bytes += packet.len() as u64;
+                    if let Some(flow) = flows.get_mut(tag.flow as usize) {
+                        flow.delays.count(tag.arrived, protected_at, clock, delays);
+                    }
                 }
                 Err(reason) => counters.drops().count(reason, 1),
             }
@@ -222,7 +240,7 @@ impl Stage for LowerMac {
     }
 
     fn is_done(&self) -> bool {
-        self.outbox.is_empty() && self.channels.iter().all(|channel| channel.waits_since().is_none())
+        self.outbox.is_empty() && self.channels.iter().all(|(channel, _)| channel.waits_since().is_none())
     }
 
     fn finish(&mut self, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {

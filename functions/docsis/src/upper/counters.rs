@@ -47,6 +47,24 @@ counters! {
 }
 
 counters! {
+    /// What is counted of each modem's packets, on their way to its service flows.
+    pub struct SubscriberCounters => SubscriberCountersView {
+        /// Packets to the modem or to devices behind it.
+        received: In, "packets";
+        /// Bytes of these, without CRCs.
+        bytes: Note, "bytes";
+        /// Packets that a service flow took.
+        queued: Out, "packets";
+        /// Packets dropped because their address isn't registered.
+        unlisted: Out, "packets";
+        /// Packets that a filter denied.
+        filtered: Out, "packets";
+        /// Packets that the service flow refused: its queue was full, or they were too long.
+        refused: Out, "packets";
+    }
+}
+
+counters! {
     /// What is counted of each service flow.
     pub struct FlowCounters => FlowCountersView {
         /// Packets queued.

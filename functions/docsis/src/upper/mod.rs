@@ -16,7 +16,8 @@ use warmlane_mem::{BURST_CAPACITY, Burst};
 use warmlane_sys::clock;
 
 pub use counters::{
-    ChannelCounters, ChannelCountersView, FlowCounters, FlowCountersView, UpperCounters, UpperCountersView,
+    ChannelCounters, ChannelCountersView, FlowCounters, FlowCountersView, SubscriberCounters,
+    SubscriberCountersView, UpperCounters, UpperCountersView,
 };
 pub use lookup::LookupError;
 pub use reason::UpperDrop;
@@ -24,6 +25,7 @@ pub use rules::Match;
 pub use time::Time;
 
 use crate::control::{Action, FilterGroup, ServiceGroup};
+use crate::tag::{Tag, stamp};
 use fields::Fields;
 use lookup::{Found, ModemTable};
 use scheduler::Scheduler;
@@ -46,6 +48,23 @@ struct Modem {
     /// Highest priority first.
     classifiers: Box<[(Match, u32)]>,
     primary_flow: u32,
+    counters: SubscriberCounters,
+}
+
+impl Modem {
+    /// Counts a packet and what became of it.
+    #[inline]
+    fn count(&self, bytes: usize, queue: Result<(), UpperDrop>) {
+        self.counters.received().add(1);
+        self.counters.bytes().add(bytes as u64);
+        let became = match queue {
+            Ok(()) => self.counters.queued(),
+            Err(UpperDrop::UnlistedAddress) => self.counters.unlisted(),
+            Err(UpperDrop::Filtered) => self.counters.filtered(),
+            Err(_) => self.counters.refused(),
+        };
+        became.add(1);
+    }
 }
 
 /// What is known of the burst at work. All have the packets' indices.
@@ -90,6 +109,7 @@ impl UpperMac {
                 filter: modem.filter,
                 classifiers: classifiers.iter().map(|found| (found.matches, found.flow as u32)).collect(),
                 primary_flow: modem.primary_flow as u32,
+                counters: SubscriberCounters::new(),
             }
         });
         Ok(Self {
@@ -110,6 +130,11 @@ impl UpperMac {
     /// What it counts.
     pub fn view(&self) -> UpperCountersView {
         self.counters.view()
+    }
+
+    /// What it counts of each modem, in their order.
+    pub fn subscriber_counters(&self) -> Vec<SubscriberCountersView> {
+        self.modems.iter().map(|modem| modem.counters.view()).collect()
     }
 
     /// What it counts of each service flow, in their order.
@@ -155,7 +180,8 @@ impl Stage for UpperMac {
         let Scratch { fields, found, verdicts } = &mut **scratch;
         let count = burst.len().min(BURST_CAPACITY);
         counters.received().add(count as u64);
-        let mut lap = Lap(clock::cycles());
+        let arrived = clock::cycles();
+        let mut lap = Lap(arrived);
 
         for packet in burst.iter() {
             packet.prefetch();
@@ -221,8 +247,16 @@ impl Stage for UpperMac {
 
         let now = time.at(lap.0);
         let mut queued = 0;
-        for (packet, verdict) in burst.drain().zip(&verdicts[..count]) {
-            let queue = verdict.and_then(|flow| scheduler.push(flow, packet, now));
+        let tag = Tag { arrived: stamp(arrived), ..Tag::default() };
+        for ((mut packet, verdict), found) in burst.drain().zip(&verdicts[..count]).zip(&found[..count]) {
+            let bytes = packet.len();
+            let queue = verdict.and_then(|flow| {
+                *packet.application_mut() = tag;
+                scheduler.push(flow, packet, now)
+            });
+            if let Some(modem) = found.and_then(|found| modems.get(found.modem as usize)) {
+                modem.count(bytes, queue);
+            }
             match queue {
                 Ok(()) => queued += 1,
                 Err(reason) => counters.drops().count(reason, 1),

@@ -306,8 +306,8 @@ impl Scheduler {
                 break;
             }
             let Some(mut packet) = self.queues.pop(chosen) else { break };
-            *packet.application_mut::<Tag>() =
-                Tag { flow: chosen, sequence: flow.sequence, channel: number as u16 };
+            let tag = packet.application_mut::<Tag>();
+            (tag.flow, tag.sequence, tag.channel) = (chosen, flow.sequence, number as u16);
             flow.sequence = flow.sequence.wrapping_add(1);
             for bucket in [&mut flow.maximum, &mut flow.peak, &mut flow.reserved].into_iter().flatten() {
                 bucket.take(bytes, now);
