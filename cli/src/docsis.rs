@@ -1,10 +1,12 @@
 //! `warmlane docsis`
 
+mod figures;
 mod group;
 mod ports;
 
 use crate::messages;
 use anyhow::{Context as _, bail, ensure};
+use figures::{Each, Figure};
 use group::GroupFlags;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use warmlane::assembly::Signals;
-use warmlane::counters::{DropReason, DropView};
+use warmlane::counters::{DropReason, DropView, DurationHistogramView, Registry};
 use warmlane::drivers::memory::ring_pair;
 use warmlane::functions::docsis::control::ServiceGroup;
 use warmlane::functions::docsis::keys::KeyChange;
@@ -59,6 +61,9 @@ pub(crate) struct Arguments {
     /// Print the account as one JSON object on standard output, and nothing else there; of several instances, a list under `instances`.
     #[arg(long)]
     json: bool,
+    /// Add to that what the registry of counters has of each modem, service flow and channel, as a list under `figures`.
+    #[arg(long, requires = "json")]
+    figures: bool,
 }
 
 /// One end between ports.
@@ -137,6 +142,11 @@ struct Account {
     stages: Vec<Stage>,
     /// By channel.
     channels: Vec<Channel>,
+    /// Packets of each modem and of each service flow.
+    each: Vec<Each>,
+    /// Of each modem, service flow and channel, if asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    figures: Vec<Figure>,
 }
 
 #[derive(Serialize)]
@@ -158,6 +168,10 @@ struct Channel {
     name: String,
     packets: u64,
     bits_per_second: f64,
+    /// Nanoseconds from the upper lane to a packet to the remote PHY: median, and 99 in 100.
+    latency: Option<[u64; 2]>,
+    /// By how much that differs from the packet before in the same service flow: the same.
+    jitter: Option<[u64; 2]>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -266,7 +280,14 @@ impl<'a> Run<'a> {
         drop(self.tester);
         self.lanes.stop();
         self.lanes.join()?;
-        account(self.group, &result, &self.views, &self.modems, rolls)
+        let mut account = account(self.group, &result, &self.views, &self.modems, rolls)?;
+        let registry = Registry::new();
+        self.views.register(&registry, self.group);
+        account.each = Each::of(&registry);
+        if arguments.figures {
+            account.figures = Figure::all(&registry);
+        }
+        Ok(account)
     }
 }
 
@@ -305,10 +326,13 @@ fn account(
         packets: stage.packets,
         cycles_per_packet: stage.cycles as f64 / stage.packets.max(1) as f64,
     });
-    let channels = group.channels.iter().zip(&views.channels).map(|(channel, view)| Channel {
+    let channels = group.channels.iter().zip(&views.channels).zip(&views.channel_delays);
+    let channels = channels.map(|((channel, view), delays)| Channel {
         name: channel.name.clone(),
         packets: view.packets(),
         bits_per_second: view.bytes() as f64 * 8.0 / seconds,
+        latency: median_and_p99(&delays.latency),
+        jitter: median_and_p99(&delays.jitter),
     });
     Ok(Account {
         sent: result.sent,
@@ -321,7 +345,14 @@ fn account(
         latency: received.latency.as_ref().map(|latency| [latency.median, latency.p99]),
         stages: stages.collect(),
         channels: channels.collect(),
+        each: Vec::new(),
+        figures: Vec::new(),
     })
+}
+
+fn median_and_p99(histogram: &DurationHistogramView) -> Option<[u64; 2]> {
+    let times = histogram.times();
+    Some([times.quantile(0.5)?, times.quantile(0.99)?])
 }
 
 impl Account {
@@ -350,15 +381,35 @@ impl Account {
         for stage in &self.stages {
             writeln!(text, "{:<16} {:>14} {:>16.1}", stage.name, stage.packets, stage.cycles_per_packet)?;
         }
-        writeln!(text, "\n{:<16} {:>14} {:>16}", "channel", "packets", "Mbit/s")?;
+        writeln!(
+            text,
+            "\n{:<16} {:>14} {:>16} {:>23} {:>23}",
+            "channel", "packets", "Mbit/s", "latency, 50/99 % (µs)", "jitter, 50/99 % (µs)"
+        )?;
+        let pair = |times: Option<[u64; 2]>| {
+            times.map_or_else(
+                || "-".to_owned(),
+                |times| times.map(|time| format!("{:.1}", time as f64 / 1e3)).join("/"),
+            )
+        };
         for channel in &self.channels {
             writeln!(
                 text,
-                "{:<16} {:>14} {:>16.1}",
+                "{:<16} {:>14} {:>16.1} {:>23} {:>23}",
                 channel.name,
                 channel.packets,
-                channel.bits_per_second / 1e6
+                channel.bits_per_second / 1e6,
+                pair(channel.latency),
+                pair(channel.jitter)
             )?;
+        }
+        writeln!(
+            text,
+            "\n{:<16} {:>14} {:>16} {:>23} {:>23}",
+            "packets each", "count", "least", "median", "most"
+        )?;
+        for Each { name, count, packets: [least, median, most] } in &self.each {
+            writeln!(text, "{name:<16} {count:>14} {least:>16} {median:>23} {most:>23}")?;
         }
         writeln!(
             text,

@@ -30,6 +30,14 @@ fn every_packet_comes_back_or_is_accounted_for() {
         let report = Report::parse(finished.expect_success("the downstream"));
         assert!(report.number("/delivered") > 1_000, "{}", report.value());
         assert_eq!(report.number("/wrong"), 0);
+        for channel in report.value()["channels"].as_array().expect("channels") {
+            let median = &channel["latency"][0];
+            assert!(
+                median.as_u64() > Some(0) && channel["latency"][1].as_u64() >= median.as_u64(),
+                "{channel}"
+            );
+            assert!(channel["jitter"][1].is_u64(), "{channel}");
+        }
         let stages = report.value()["stages"].as_array().expect("stages");
         assert_eq!(stages.len(), 11);
         assert!(stages.iter().all(|stage| stage["packets"].as_u64() > Some(0)), "{}", report.value());
@@ -43,6 +51,29 @@ fn what_buckets_hold_back_is_a_drop_of_a_named_reason() {
     let reasons: Vec<_> =
         report.value()["drops"].as_array().expect("drops").iter().map(|drop| &drop["reason"]).collect();
     assert!(reasons.iter().any(|reason| *reason == "queue-full"), "{}", report.value());
+}
+
+#[test]
+fn figures_of_each_modem_flow_and_channel_add_up() {
+    let finished = run(&mut docsis(&["--json", "--figures", "--modems", "5"]));
+    let report = Report::parse(finished.expect_success("the downstream"));
+    let figures = report.value()["figures"].as_array().expect("figures");
+    let sum = |label: &str, set: &str, names: &[&str]| -> u64 {
+        let of = figures.iter().filter(|figure| figure["set"] == set && figure["labels"][label].is_string());
+        of.flat_map(|figure| names.iter().filter_map(|name| figure["values"][*name].as_u64())).sum()
+    };
+    let delivered = report.number("/delivered");
+    let ranges = ["1us", "4us", "16us", "64us", "256us", "1ms", "4ms", "16ms", "64ms", "256ms", "1s"];
+    let ranges: Vec<_> = ranges.iter().map(|range| format!("below-{range}")).collect();
+    let ranges: Vec<_> = ranges.iter().map(String::as_str).chain(["longer"]).collect();
+    assert_eq!(sum("flow", "flow", &["sent"]), delivered);
+    assert_eq!(sum("flow", "flow-delay", &["packets"]), delivered);
+    assert_eq!(sum("channel", "channel", &["packets"]), delivered);
+    assert_eq!(sum("channel", "latency", &ranges), delivered);
+    assert_eq!(sum("channel", "latency", &["sum"]), sum("flow", "flow-delay", &["latency"]));
+    assert_eq!(sum("channel", "jitter", &["sum"]), sum("flow", "flow-delay", &["jitter"]));
+    assert_eq!(sum("modem", "subscriber", &["received"]), report.number("/sent"));
+    assert_eq!(report.number("/each/0/count"), 5);
 }
 
 #[test]
