@@ -1,6 +1,7 @@
 //! A peer's program that takes turns with experiments.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -50,16 +51,24 @@ pub enum PeerError {
 
 /// A round of a peer that copies.
 #[derive(Deserialize)]
-struct Round {
+struct Sizes {
     sizes: Vec<f64>,
 }
 
+/// A round of a peer that takes packets in.
+#[derive(Deserialize)]
+struct Packets {
+    packets: f64,
+    seconds: f64,
+}
+
 impl Peer {
-    /// Starts `peers/NAME` with these arguments on a CPU and waits until it is ready.
+    /// Starts `peers/NAME` with these arguments, with lanes as DPDK's `--lcores` has them (a CPU's number is one lane there), and waits until it is
+    /// ready.
     ///
     /// # Errors
     /// [`PeerError`].
-    pub fn start(name: &str, cpu: usize, arguments: &[&str]) -> Result<Self, PeerError> {
+    pub fn start(name: &str, lanes: &str, arguments: &[&str]) -> Result<Self, PeerError> {
         // Beside the folder that cargo put this program into, where `cargo xtask compare` and `make` put theirs.
         let beside = || Some(std::env::current_exe().ok()?.parent()?.parent()?.join("peers"));
         let folder = std::env::var_os(VARIABLE).map(PathBuf::from).or_else(beside).unwrap_or_default();
@@ -70,8 +79,8 @@ impl Peer {
         let mut command = Command::new(&file);
         command
             .args([
-                "-l",
-                &cpu.to_string(),
+                "--lcores",
+                lanes,
                 "--no-pci",
                 "--no-telemetry",
                 "--no-huge",
@@ -124,6 +133,18 @@ impl Peer {
     /// # Errors
     /// [`PeerError::Answer`], if it has ended or says something else.
     pub fn sizes(&mut self, length: Duration) -> Result<Vec<f64>, PeerError> {
+        self.round(length).map(|round: Sizes| round.sizes)
+    }
+
+    /// A round of so long: packets a second.
+    ///
+    /// # Errors
+    /// As [`sizes`](Self::sizes).
+    pub fn rate(&mut self, length: Duration) -> Result<f64, PeerError> {
+        self.round(length).map(|round: Packets| round.packets / round.seconds)
+    }
+
+    fn round<R: DeserializeOwned>(&mut self, length: Duration) -> Result<R, PeerError> {
         let mut ask = || {
             if let Some(requests) = &mut self.requests {
                 writeln!(requests, "go {}", length.as_secs_f64())?;
@@ -131,8 +152,7 @@ impl Peer {
             self.line()
         };
         let answer = ask().unwrap_or_else(|error| error.to_string());
-        let round: Result<Round, _> = serde_json::from_str(&answer);
-        round.map(|round| round.sizes).map_err(|_| PeerError::Answer { answer })
+        serde_json::from_str(&answer).map_err(|_| PeerError::Answer { answer })
     }
 }
 
@@ -160,6 +180,11 @@ mod tests {
         .unwrap();
         assert_eq!(peer.sizes(Duration::from_secs(2)).unwrap(), [1.5, 2.0]);
         assert_eq!(peer.sizes(Duration::from_secs(3)).unwrap(), [1.5, 3.0]);
+        let mut peer = script(
+            "echo ready; while read go length; do echo \"{\\\"packets\\\":8,\\\"seconds\\\":$length}\"; done",
+        )
+        .unwrap();
+        assert_eq!(peer.rate(Duration::from_secs(2)).unwrap(), 4.0);
     }
 
     #[test]
@@ -170,7 +195,7 @@ mod tests {
         let answer = |peer: &mut Peer| peer.sizes(Duration::from_secs(1)).unwrap_err().to_string();
         assert_eq!(answer(&mut peer), "the peer answered 'nonsense' instead of a round");
         assert!(answer(&mut peer).starts_with("the peer answered '"));
-        let missing = Peer::start("no-such-peer", 0, &[]).unwrap_err().to_string();
+        let missing = Peer::start("no-such-peer", "0", &[]).unwrap_err().to_string();
         assert!(missing.contains("no-such-peer; `make -C peers` builds it"), "{missing}");
     }
 }

@@ -54,7 +54,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let mut missing = None;
     for endpoints in COLUMNS {
         progress(endpoints.name);
-        let peer = Peer::start("copy", setting.cpu, &["rte", endpoints.argument]);
+        let peer = Peer::start("copy", &setting.cpu.to_string(), &["rte", endpoints.argument]);
         let mut peer = peer.map_err(|reason| missing = Some(reason.to_string())).ok();
         found.push(measure(setting, endpoints, &mut memory, peer.as_mut())?);
     }

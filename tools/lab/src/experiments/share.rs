@@ -3,6 +3,7 @@
 use crate::error::LabError;
 use crate::experiment::Experiment;
 use crate::paced::{Paced, Shape};
+use crate::peer::{Peer, PeerError};
 use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
 use crate::setting::Setting;
@@ -29,8 +30,9 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     method: "The first CPU sends, the second has the lanes, each with a ring of its own and a microsecond of work for each packet. For rates it fills \
              all rings all the time; lanes that find nothing yield at once (as `--cpus` with the same number several times has them do), or, for \
              comparison, never. Weights are 1,024 and 335, as the kernel has them for nice values 0 and 5: 3.06 to 1, which needs no control group. \
-             Beside a busy loop of the same weight one lane is sent nine twentieths of what it can do, into a ring of 8,192. Ways take turns within \
-             each round; figures are medians of the rounds, each of ten times the length.",
+             Beside a busy loop of the same weight one lane is sent nine twentieths of what it can do, into a ring of 8,192. DPDK's lanes (peers/share.c) poll \
+             rings of 512 and do the same work; their part is that of one lane of DPDK. Ways take turns within each round; figures are medians of \
+             the rounds, each of ten times the length.",
     steps: None,
     run,
 };
@@ -68,6 +70,15 @@ const WORK: u64 = 1_000;
 /// Of what a lane alone can do, what is sent to it beside somebody else.
 const BESIDE: f64 = 0.45;
 const BESIDE_RING: usize = 8_192;
+const ALONE: Way = Way::Lanes { lanes: 1, ring: 2_048, yields: true };
+const DPDK_RING: usize = 512;
+/// The first is what the others are compared with.
+const DPDK: [Way; 4] = [
+    Way::Dpdk { lanes: 1, yields: false },
+    Way::Dpdk { lanes: 2, yields: false },
+    Way::Dpdk { lanes: LANES, yields: false },
+    Way::Dpdk { lanes: LANES, yields: true },
+];
 const MOST_ROUNDS: usize = 5;
 
 /// A way to share.
@@ -79,6 +90,8 @@ enum Way {
     Weights,
     /// One, beside a loop, sent all it can take, or a rate that it should keep up with.
     BesideLoop { paced: bool },
+    /// So many of DPDK's, which yield or don't.
+    Dpdk { lanes: usize, yields: bool },
 }
 
 impl Way {
@@ -90,6 +103,17 @@ impl Way {
             Self::Weights => "2 lanes, 3.06 to 1".to_owned(),
             Self::BesideLoop { paced: false } => "beside a busy loop".to_owned(),
             Self::BesideLoop { paced: true } => "beside a busy loop, at 45 %".to_owned(),
+            Self::Dpdk { lanes: 1, .. } => "DPDK, one lane".to_owned(),
+            Self::Dpdk { lanes, yields: true } => format!("DPDK, {lanes} lanes that yield"),
+            Self::Dpdk { lanes, .. } => format!("DPDK, {lanes} lanes"),
+        }
+    }
+
+    /// The one lane that it is compared with.
+    const fn alone(self) -> Self {
+        match self {
+            Self::Dpdk { .. } => DPDK[0],
+            _ => ALONE,
         }
     }
 
@@ -98,16 +122,17 @@ impl Way {
             Self::Lanes { ring, .. } => ring,
             Self::Weights => 2_048,
             Self::BesideLoop { .. } => BESIDE_RING,
+            Self::Dpdk { .. } => DPDK_RING,
         }
     }
 }
 
 fn ways() -> Vec<Way> {
     let lanes = |lanes, ring, yields| Way::Lanes { lanes, ring, yields };
-    let alone = [lanes(1, 2_048, true)];
+    let alone = [ALONE];
     let shared = RINGS.into_iter().flat_map(|ring| [lanes(LANES, ring, true), lanes(LANES, ring, false)]);
     let rest = [Way::Weights, Way::BesideLoop { paced: false }, Way::BesideLoop { paced: true }];
-    alone.into_iter().chain(shared).chain(rest).collect()
+    alone.into_iter().chain(shared).chain(rest).chain(DPDK).collect()
 }
 
 /// What one way came to.
@@ -126,13 +151,28 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let cpu = setting.second_cpu()?;
     let (ways, rounds) = (ways(), setting.rounds.clamp(1, MOST_ROUNDS));
     let mut all: Vec<Vec<Shared>> = vec![Vec::new(); ways.len()];
+    let mut peers = Vec::new();
+    let mut missing = None;
+    for way in DPDK {
+        peers.push(start_peer(way, setting.cpu, cpu).map_err(|reason| missing = Some(reason)).ok());
+    }
+    if let Some(reason) = missing {
+        progress(&format!("without DPDK: {reason}"));
+    }
     // What one lane can do is known once it was measured.
     let mut alone = 0.0;
     for round in 0..rounds {
         for turn in 0..ways.len() {
             let number = if round == 0 { turn } else { (turn + round) % ways.len() };
             progress(&format!("{}, round {} of {rounds}", ways[number].name(), round + 1));
-            let shared = measure(ways[number], alone, setting.length * 10, cpu)?;
+            let length = setting.length * 10;
+            let shared = match DPDK.iter().position(|way| *way == ways[number]).map(|peer| &mut peers[peer]) {
+                None => measure(ways[number], alone, length, cpu)?,
+                Some(None) => Shared::NOTHING,
+                Some(Some(peer)) => {
+                    Shared { rate: peer.rate(length).map_err(LabError::setup)? / 1e6, ..Shared::NOTHING }
+                }
+            };
             if number == 0 {
                 alone = shared.rate;
             }
@@ -153,11 +193,29 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     Ok(findings(&ways, &found))
 }
 
+impl Shared {
+    const NOTHING: Self = Self { rate: f64::NAN, ratio: f64::NAN, lost: f64::NAN };
+}
+
+/// A program with these lanes of DPDK on the second CPU, which the first one sends to.
+fn start_peer(way: Way, cpu: usize, second: usize) -> Result<Peer, PeerError> {
+    let (lanes, yields) = match way {
+        Way::Dpdk { lanes, yields } => (lanes, yields),
+        _ => (1, false),
+    };
+    let (ring, work) = (way.ring().to_string(), Clock::calibrated().cycles_for(WORK).to_string());
+    let mut arguments = vec!["--ring", &ring, "--work", &work];
+    if yields {
+        arguments.push("--yield");
+    }
+    Peer::start("share", &format!("0@{cpu},(1-{lanes})@{second}"), &arguments)
+}
+
 fn measure(way: Way, alone: f64, length: Duration, cpu: usize) -> Result<Shared, LabError> {
     let (count, yields) = match way {
         Way::Lanes { lanes, yields, .. } => (lanes, yields),
         Way::Weights => (2, true),
-        Way::BesideLoop { .. } => (1, true),
+        Way::BesideLoop { .. } | Way::Dpdk { .. } => (1, true),
     };
     let config = |number| LaneConfig {
         name: format!("sharing{number}"),
@@ -238,13 +296,13 @@ impl Drop for Busy {
 }
 
 fn findings(ways: &[Way], found: &[Shared]) -> Findings {
-    let part = |shared: &Shared| 100.0 * shared.rate / found[0].rate;
+    let part = |way: &Way, shared: &Shared| 100.0 * shared.rate / of(ways, found, way.alone()).rate;
     let rows = ways.iter().zip(found).map(|(way, shared)| {
         vec![
             Cell::from(way.name()),
             way.ring().into(),
             shared.rate.into(),
-            part(shared).into(),
+            part(way, shared).into(),
             shared.ratio.into(),
             shared.lost.into(),
         ]
@@ -255,7 +313,10 @@ fn findings(ways: &[Way], found: &[Shared]) -> Findings {
         y: Axis::linear("of one lane's rate, %"),
         marks: Marks::Bars {
             groups: ways.iter().map(|way| format!("{} / {}", way.name(), way.ring())).collect(),
-            series: vec![("rate".to_owned(), found.iter().map(part).collect())],
+            series: vec![(
+                "rate".to_owned(),
+                ways.iter().zip(found).map(|(way, shared)| part(way, shared)).collect(),
+            )],
         },
     };
     Findings {
@@ -272,7 +333,7 @@ fn findings(ways: &[Way], found: &[Shared]) -> Findings {
 /// Of a way; nothing if it wasn't measured.
 fn of(ways: &[Way], found: &[Shared], way: Way) -> Shared {
     let place = ways.iter().position(|other| *other == way).and_then(|place| found.get(place));
-    place.copied().unwrap_or(Shared { rate: f64::NAN, ratio: f64::NAN, lost: f64::NAN })
+    place.copied().unwrap_or(Shared::NOTHING)
 }
 
 fn answers(ways: &[Way], found: &[Shared]) -> [Answer; 5] {
