@@ -100,6 +100,7 @@ const PATHS: &[HotPath] = &[
     path("docsis-crypto-64", "frame", "avx2", 20),
     path("l3-forward", "packet", "avx2", 20),
     path("l3-forward", "packet", "portable", 20),
+    path("l3-forward-lane", "packet", "avx2", 20),
 ];
 
 /// Paths whose cycles are a geometric mean over many sizes: instructions, of which all are counted together, can't stand beside
