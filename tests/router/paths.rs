@@ -240,7 +240,6 @@ fn what_a_kill_leaves_forwards_nothing_and_goes_with_the_next_start() {
         process.finish(SHORT).expect_success("warmlane router");
         assert!(!filters().contains("warmlane"), "{next}: {}", filters());
         // An empty clsact may stay behind, which changes nothing for packets.
-        eprintln!("{next}: qdiscs afterwards: {:?}", lab.router.run("tc qdisc show").output);
     }
 }
 

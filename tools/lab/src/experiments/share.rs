@@ -72,13 +72,8 @@ const BESIDE: f64 = 0.45;
 const BESIDE_RING: usize = 8_192;
 const ALONE: Way = Way::Lanes { lanes: 1, ring: 2_048, yields: true };
 const DPDK_RING: usize = 512;
-/// The first is what the others are compared with.
-const DPDK: [Way; 4] = [
-    Way::Dpdk { lanes: 1, yields: false },
-    Way::Dpdk { lanes: 2, yields: false },
-    Way::Dpdk { lanes: LANES, yields: false },
-    Way::Dpdk { lanes: LANES, yields: true },
-];
+/// So many lanes of DPDK, and whether they yield. The first is what the others are compared with.
+const DPDK: [(usize, bool); 4] = [(1, false), (2, false), (LANES, false), (LANES, true)];
 const MOST_ROUNDS: usize = 5;
 
 /// A way to share.
@@ -90,8 +85,8 @@ enum Way {
     Weights,
     /// One, beside a loop, sent all it can take, or a rate that it should keep up with.
     BesideLoop { paced: bool },
-    /// So many of DPDK's, which yield or don't.
-    Dpdk { lanes: usize, yields: bool },
+    /// Those of [`DPDK`] with this index.
+    Dpdk(usize),
 }
 
 impl Way {
@@ -103,16 +98,18 @@ impl Way {
             Self::Weights => "2 lanes, 3.06 to 1".to_owned(),
             Self::BesideLoop { paced: false } => "beside a busy loop".to_owned(),
             Self::BesideLoop { paced: true } => "beside a busy loop, at 45 %".to_owned(),
-            Self::Dpdk { lanes: 1, .. } => "DPDK, one lane".to_owned(),
-            Self::Dpdk { lanes, yields: true } => format!("DPDK, {lanes} lanes that yield"),
-            Self::Dpdk { lanes, .. } => format!("DPDK, {lanes} lanes"),
+            Self::Dpdk(index) => match DPDK[index] {
+                (1, _) => "DPDK, one lane".to_owned(),
+                (lanes, true) => format!("DPDK, {lanes} lanes that yield"),
+                (lanes, false) => format!("DPDK, {lanes} lanes"),
+            },
         }
     }
 
     /// The one lane that it is compared with.
     const fn alone(self) -> Self {
         match self {
-            Self::Dpdk { .. } => DPDK[0],
+            Self::Dpdk(_) => Self::Dpdk(0),
             _ => ALONE,
         }
     }
@@ -122,7 +119,7 @@ impl Way {
             Self::Lanes { ring, .. } => ring,
             Self::Weights => 2_048,
             Self::BesideLoop { .. } => BESIDE_RING,
-            Self::Dpdk { .. } => DPDK_RING,
+            Self::Dpdk(_) => DPDK_RING,
         }
     }
 }
@@ -132,7 +129,7 @@ fn ways() -> Vec<Way> {
     let alone = [ALONE];
     let shared = RINGS.into_iter().flat_map(|ring| [lanes(LANES, ring, true), lanes(LANES, ring, false)]);
     let rest = [Way::Weights, Way::BesideLoop { paced: false }, Way::BesideLoop { paced: true }];
-    alone.into_iter().chain(shared).chain(rest).chain(DPDK).collect()
+    alone.into_iter().chain(shared).chain(rest).chain((0..DPDK.len()).map(Way::Dpdk)).collect()
 }
 
 /// What one way came to.
@@ -153,8 +150,9 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let mut all: Vec<Vec<Shared>> = vec![Vec::new(); ways.len()];
     let mut peers = Vec::new();
     let mut missing = None;
-    for way in DPDK {
-        peers.push(start_peer(way, setting.cpu, cpu).map_err(|reason| missing = Some(reason)).ok());
+    for (lanes, yields) in DPDK {
+        let peer = start_peer(lanes, yields, setting.cpu, cpu);
+        peers.push(peer.map_err(|reason| missing = Some(reason)).ok());
     }
     if let Some(reason) = missing {
         progress(&format!("without DPDK: {reason}"));
@@ -165,14 +163,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         for turn in 0..ways.len() {
             let number = if round == 0 { turn } else { (turn + round) % ways.len() };
             progress(&format!("{}, round {} of {rounds}", ways[number].name(), round + 1));
-            let length = setting.length * 10;
-            let shared = match DPDK.iter().position(|way| *way == ways[number]).map(|peer| &mut peers[peer]) {
-                None => measure(ways[number], alone, length, cpu)?,
-                Some(None) => Shared::NOTHING,
-                Some(Some(peer)) => {
-                    Shared { rate: peer.rate(length).map_err(LabError::setup)? / 1e6, ..Shared::NOTHING }
-                }
-            };
+            let shared = measure(ways[number], alone, setting.length * 10, cpu, &mut peers)?;
             if number == 0 {
                 alone = shared.rate;
             }
@@ -197,13 +188,9 @@ impl Shared {
     const NOTHING: Self = Self { rate: f64::NAN, ratio: f64::NAN, lost: f64::NAN };
 }
 
-/// A program with these lanes of DPDK on the second CPU, which the first one sends to.
-fn start_peer(way: Way, cpu: usize, second: usize) -> Result<Peer, PeerError> {
-    let (lanes, yields) = match way {
-        Way::Dpdk { lanes, yields } => (lanes, yields),
-        _ => (1, false),
-    };
-    let (ring, work) = (way.ring().to_string(), Clock::calibrated().cycles_for(WORK).to_string());
+/// A program with so many lanes of DPDK on the second CPU, which the first one sends to.
+fn start_peer(lanes: usize, yields: bool, cpu: usize, second: usize) -> Result<Peer, PeerError> {
+    let (ring, work) = (DPDK_RING.to_string(), Clock::calibrated().cycles_for(WORK).to_string());
     let mut arguments = vec!["--ring", &ring, "--work", &work];
     if yields {
         arguments.push("--yield");
@@ -211,11 +198,23 @@ fn start_peer(way: Way, cpu: usize, second: usize) -> Result<Peer, PeerError> {
     Peer::start("share", &format!("0@{cpu},(1-{lanes})@{second}"), &arguments)
 }
 
-fn measure(way: Way, alone: f64, length: Duration, cpu: usize) -> Result<Shared, LabError> {
+/// `peers` are those of [`DPDK`] that could be started.
+fn measure(
+    way: Way,
+    alone: f64,
+    length: Duration,
+    cpu: usize,
+    peers: &mut [Option<Peer>],
+) -> Result<Shared, LabError> {
     let (count, yields) = match way {
         Way::Lanes { lanes, yields, .. } => (lanes, yields),
         Way::Weights => (2, true),
-        Way::BesideLoop { .. } | Way::Dpdk { .. } => (1, true),
+        Way::BesideLoop { .. } => (1, true),
+        Way::Dpdk(index) => {
+            let Some(peer) = &mut peers[index] else { return Ok(Shared::NOTHING) };
+            let rate = peer.rate(length).map_err(LabError::setup)?;
+            return Ok(Shared { rate: rate / 1e6, ..Shared::NOTHING });
+        }
     };
     let config = |number| LaneConfig {
         name: format!("sharing{number}"),
