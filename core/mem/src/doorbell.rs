@@ -31,7 +31,7 @@ impl Doorbell {
     #[cold]
     fn wake(&self) {
         // Acquire: the event was made before the wish.
-        if self.is_wanted.swap(false, Ordering::AcqRel)
+        if self.is_wanted.swap(false, Ordering::Acquire)
             && let Some(event) = self.event.get()
         {
             event.signal();
