@@ -2,6 +2,18 @@
 
 /// A file below the repository's root, and what stands in the way.
 pub(super) const UNCOVERED: &[(&str, &str)] = &[
+    (
+        "base/sys/src/barrier.rs",
+        "a fence for the compiler; the barrier itself is the kernel's, which loom can't run",
+    ),
+    (
+        "core/mem/src/doorbell.rs",
+        "they publish an event in std's OnceLock, which loom can't see; that no signal gets lost is up to the barriers, which its model has",
+    ),
+    (
+        "core/mem/src/primitive.rs",
+        "what loom runs in place of the kernel's barriers and events: part of the models",
+    ),
     ("core/mem/src/register.rs", KERNEL_OBJECTS),
     ("core/mem/src/shared_packet.rs", KERNEL_OBJECTS),
     ("core/table/src/ipv4/avx512.rs", VECTORS),
@@ -14,9 +26,14 @@ pub(super) const UNCOVERED: &[(&str, &str)] = &[
     ("drivers/memif/src/link.rs", COUNTERS),
     ("drivers/memif/src/ring.rs", PROCESS),
     ("drivers/virtio/src/connection/control.rs", COUNTERS),
+    ("drivers/virtio/src/log.rs", PROCESS),
     ("drivers/virtio/src/queue/device.rs", PROCESS),
     ("drivers/virtio/src/queue/driver/packed.rs", PROCESS),
     ("drivers/virtio/src/queue/driver/split.rs", PROCESS),
+    (
+        "drivers/virtio/src/queue/inflight.rs",
+        "who reads it comes after this process was killed; tests kill one",
+    ),
     ("drivers/virtio/src/ring/packed.rs", PROCESS),
     ("drivers/virtio/src/ring/split.rs", PROCESS),
     ("drivers/xdp/src/ring.rs", KERNEL),
