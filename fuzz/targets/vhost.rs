@@ -27,14 +27,14 @@ use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{RecvFlags, SocketAddrUnix, SocketType};
 use warmlane_mem::{LaneThread, Pool};
-use warmlane_virtio::features::{EVENT_INDEX, INDIRECT, MERGEABLE, PACKED, PROTOCOL_FEATURES, VERSION_1};
+use warmlane_virtio::features::{EVENT_INDEX, HASH_REPORT, INDIRECT, MERGEABLE, PACKED, PROTOCOL_FEATURES, VERSION_1};
 use warmlane_virtio::protocol::{
     HEADER_BYTES, Header, MemoryRegion, Request, RingAddresses, RingDescriptor, RingState,
 };
 use warmlane_virtio::vhost::{VhostOptions, open};
 use warmlane_virtio::{Role, VirtioPort};
 
-const FEATURES: [u64; 4] = [PACKED, MERGEABLE, EVENT_INDEX, INDIRECT];
+const FEATURES: [u64; 5] = [PACKED, MERGEABLE, EVENT_INDEX, INDIRECT, HASH_REPORT];
 
 /// Two rings of 16 descriptors, their parts 512 bytes apart, and buffers.
 const SIZE: u64 = 16;
@@ -57,7 +57,7 @@ fn world() -> &'static Mutex<World> {
     WORLD.get_or_init(|| {
         let pool = common::pool();
         let (name, address) = common::address("vhost");
-        let options = VhostOptions::new(&name, Role::Server);
+        let options = VhostOptions { hash_report: true, ..VhostOptions::new(&name, Role::Server) };
         let port = open("fuzz", &options, 1, &pool).expect("the name is free");
         Mutex::new(World { port, pool, address })
     })

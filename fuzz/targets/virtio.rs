@@ -26,12 +26,12 @@ use libfuzzer_sys::fuzz_target;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketType};
 use warmlane_driver_common::peer::{Event, Extent, PeerMapping};
 use warmlane_mem::{LaneThread, Pool};
-use warmlane_virtio::features::{EVENT_INDEX, IN_ORDER, MERGEABLE, PACKED, VERSION_1};
+use warmlane_virtio::features::{EVENT_INDEX, HASH_REPORT, IN_ORDER, MERGEABLE, PACKED, VERSION_1};
 use warmlane_virtio::protocol::{HEADER_BYTES, Header, MemoryRegion, Request, RingAddresses};
 use warmlane_virtio::virtio_user::{VirtioUserOptions, open};
 use warmlane_virtio::{Role, VirtioPort};
 
-const FEATURES: [u64; 3] = [MERGEABLE, EVENT_INDEX, IN_ORDER];
+const FEATURES: [u64; 4] = [MERGEABLE, EVENT_INDEX, IN_ORDER, HASH_REPORT];
 
 struct World {
     /// With split rings, and with packed ones.
@@ -46,7 +46,7 @@ fn world() -> &'static Mutex<World> {
         let ports = [false, true].map(|packed| {
             let (name, address) = common::address(&format!("virtio-{packed}"));
             let defaults = VirtioUserOptions::new(&name, Role::Server);
-            let options = VirtioUserOptions { packed, ring_size: 64, ..defaults };
+            let options = VirtioUserOptions { packed, hash_report: true, ring_size: 64, ..defaults };
             (open("fuzz", &options, 1, &pool).expect("the name is free"), address)
         });
         Mutex::new(World { ports, pool })

@@ -92,6 +92,8 @@ pub enum Vlan {
 pub enum HashKind {
     /// Toeplitz over addresses and ports, with the device's key.
     Toeplitz,
+    /// Toeplitz over addresses alone, with the device's key.
+    ToeplitzAddresses,
     /// The device, in a way of its own.
     Device,
     /// Software, the same for all packets of a flow in this process.
@@ -140,11 +142,11 @@ const VLAN: Bits = bits(4, 2);
 const SERVICE_TAG: Bits = bits(6, 1);
 const SEGMENTATION: Bits = bits(7, 2);
 const CONGESTION: Bits = bits(9, 1);
-const HASH: Bits = bits(10, 2);
-const MARK: Bits = bits(12, 1);
-const TUNNEL: Bits = bits(13, 1);
+const HASH: Bits = bits(10, 3);
+const MARK: Bits = bits(13, 1);
+const TUNNEL: Bits = bits(14, 1);
 /// Not about the contents: a [shared packet](crate::SharedPacket) starts with this buffer.
-const SHARED: Bits = bits(14, 1);
+const SHARED: Bits = bits(15, 1);
 /// Lengths of headers in words of four bytes, as IPv4 and TCP count their own. IPv6 extensions have whole words, too.
 const L3_WORDS: Bits = bits(16, 6);
 const INNER_L3_WORDS: Bits = bits(22, 6);
@@ -314,13 +316,14 @@ impl Packet {
         }
     }
 
-    /// The flow's hash, if somebody computed it. No driver does so far.
+    /// The flow's hash, if somebody computed it: a device of virtio, if that was agreed on.
     #[inline]
     pub fn flow_hash(&self) -> Option<FlowHash> {
         let kind = match self.known().get(HASH) {
             1 => HashKind::Toeplitz,
             2 => HashKind::Device,
             3 => HashKind::Software,
+            4 => HashKind::ToeplitzAddresses,
             _ => return None,
         };
         Some(FlowHash { kind, value: self.header().hash })
@@ -335,6 +338,7 @@ impl Packet {
             Some(HashKind::Toeplitz) => 1,
             Some(HashKind::Device) => 2,
             Some(HashKind::Software) => 3,
+            Some(HashKind::ToeplitzAddresses) => 4,
         };
         header.state.known.set(HASH, kind);
         if let Some(hash) = hash {

@@ -2,7 +2,11 @@
 //! sockets put in front of a frame if asked (virtio 1.2 section 5.1.6; `include/uapi/linux/virtio_net.h`).
 //!
 //! [`note`] writes down in a packet what a header says, having checked it: who made it may be lying. [`header_of`] is the way
-//! back.
+//! back. Beside it a device can report a packet's hash: [`note_hash`], [`hash_report`].
+
+mod hash_report;
+
+pub use hash_report::{HASH_REPORT_LENGTH, hash_report, note_hash};
 
 use warmlane_mem::{Checksum, LayerOffsets, Packet, Segmentation, SegmentationKind};
 use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport};

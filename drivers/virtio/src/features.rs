@@ -53,6 +53,8 @@ pub const GUEST_USO4: u64 = bit(54);
 pub const GUEST_USO6: u64 = bit(55);
 /// The device segments UDP.
 pub const HOST_USO: u64 = bit(56);
+/// The device reports hashes of packets, behind a longer header.
+pub const HASH_REPORT: u64 = bit(57);
 
 /// What has to do with rings and buffers.
 pub const RINGS: u64 = MERGEABLE
@@ -74,10 +76,16 @@ pub const DEVICE_OFFLOADS: u64 = CHECKSUM | HOST_TSO4 | HOST_TSO6 | HOST_ECN | H
 pub const DRIVER_OFFLOADS: u64 =
     GUEST_CHECKSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN | GUEST_USO4 | GUEST_USO6;
 
-/// Bytes of the header in front of each packet: the number of buffers is at its end from virtio 1.0 on, or if they can be merged (section
-/// 5.1.6.1).
+/// Bytes of the header in front of each packet: the number of buffers is at its end from virtio 1.0 on, or if they can be merged, and
+/// behind that the report of a hash (section 5.1.6.1).
 pub const fn header_length(features: u64) -> usize {
-    if features & (VERSION_1 | MERGEABLE) != 0 { 12 } else { 10 }
+    if features & HASH_REPORT != 0 {
+        20
+    } else if features & (VERSION_1 | MERGEABLE) != 0 {
+        12
+    } else {
+        10
+    }
 }
 
 /// Features of the vhost-user protocol itself (its specification, "Protocol features").

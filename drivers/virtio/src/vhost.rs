@@ -26,10 +26,10 @@ pub fn open(
     lanes: usize,
     pool: &Pool,
 ) -> Result<VirtioPort, VirtioError> {
-    let VhostOptions { ref socket, role, queues, offloads, wait } = *options;
+    let VhostOptions { ref socket, role, queues, offloads, hash_report, wait } = *options;
     let plan =
         Plan { name, driver: "vhost", peer: "driver", us: Us::Device, socket, role, queues, lanes, wait };
-    let offered = session::offered(plan.pairs()?, offloads);
+    let offered = session::offered(plan.pairs()?, offloads, hash_report);
     plan.open(pool, offered, |rings, alarm| {
         let alarm = alarm.clone();
         Box::new(move || {

@@ -37,6 +37,7 @@ fn each_fact_is_kept_beside_all_others() {
         Everything { vlan: Vlan::Insert(tag(u16::MAX, false)), ..sample() },
         Everything { flow_hash: None, ..sample() },
         Everything { flow_hash: hash(HashKind::Toeplitz), ..sample() },
+        Everything { flow_hash: hash(HashKind::ToeplitzAddresses), ..sample() },
         Everything { flow_hash: hash(HashKind::Device), ..sample() },
         Everything { mark: 0, ..sample() },
         Everything { layers: LayerOffsets::default(), ..sample() },

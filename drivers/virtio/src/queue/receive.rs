@@ -5,7 +5,7 @@ use super::ring::{Active, Ring, with_side};
 use super::side::{Ahead, Broken, HEADS, Head, MAXIMUM_PARTS, Part, Side};
 use super::sides::Us;
 use crate::connection::control::Membership;
-use crate::features::{MERGEABLE, header_length};
+use crate::features::{HASH_REPORT, MERGEABLE, header_length};
 use crate::log::RingLog;
 use crate::memory::Addresses;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warmlane_driver_common::peer::{Event, shared};
-use warmlane_driver_common::virtio_net::{self, HEADER_LENGTH, NOTHING_LEFT};
+use warmlane_driver_common::virtio_net::{self, HASH_REPORT_LENGTH, HEADER_LENGTH, NOTHING_LEFT};
 use warmlane_mem::{Burst, METADATA_BYTES, Packet, Region, Span};
 use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads};
 use warmlane_sys::prefetch::prefetch_read_at;
@@ -59,7 +59,15 @@ struct Layout {
     header: usize,
     /// It says over how many buffers the packet is spread.
     is_numbered: bool,
+    /// It reports a hash.
+    is_hashed: bool,
 }
+
+/// Where the report of a hash is in a header.
+const HASH: usize = 12;
+
+/// The longest header, in bytes.
+const LONGEST_HEADER: usize = HASH + HASH_REPORT_LENGTH;
 
 const ONE_BUFFER: [u8; 2] = 1_u16.to_ne_bytes();
 
@@ -71,6 +79,8 @@ struct Intake {
     room: u32,
     indices: Box<[u32; HEADS]>,
     heads: Box<[Head; HEADS]>,
+    /// Reports of the packets in hand.
+    hashes: Box<[[u8; HASH_REPORT_LENGTH]; HEADS]>,
     parts: Vec<Part>,
     counters: QueueCounters<ReceiveDrop>,
 }
@@ -95,6 +105,7 @@ impl Intake {
             region,
             indices: Box::new([0; HEADS]),
             heads: Box::new([Head::default(); HEADS]),
+            hashes: Box::new([[0; HASH_REPORT_LENGTH]; HEADS]),
             parts: Vec::with_capacity(MAXIMUM_PARTS),
             counters: QueueCounters::new(),
         }
@@ -131,7 +142,13 @@ impl Intake {
                     layout,
                     addresses,
                     noted: &mut noted,
+                    hashes: &mut self.hashes,
                 });
+                if layout.is_hashed {
+                    for (packet, report) in burst[before..].iter_mut().zip(&*self.hashes) {
+                        virtio_net::note_hash(packet, *report);
+                    }
+                }
                 for head in &self.heads[done..done + packets] {
                     side.give_back(head.id, 1, 0, false);
                 }
@@ -143,7 +160,7 @@ impl Intake {
                     break;
                 }
                 // The next one brings its own buffers, so one of those that were taken is left.
-                match slowly(&self.region, &mut self.parts, side, layout.header, addresses) {
+                match slowly(&self.region, &mut self.parts, side, layout, addresses) {
                     Ok(Slow::Packet(packet, heads)) => {
                         taken -= 1;
                         // SAFETY: taken above and not used.
@@ -249,13 +266,13 @@ fn slowly<S: Side>(
     region: &Region,
     parts: &mut Vec<Part>,
     side: &mut S,
-    header_bytes: usize,
+    layout: Layout,
     addresses: &mut Addresses<'_>,
 ) -> Result<Slow, Broken> {
     parts.clear();
     let Some(chain) = side.chain(Ahead::default(), 0, addresses, parts)? else { return Ok(Slow::Nothing) };
     let result =
-        if chain.is_usable { gather(region, parts, header_bytes) } else { Err(ReceiveDrop::BadDescriptor) };
+        if chain.is_usable { gather(region, parts, layout) } else { Err(ReceiveDrop::BadDescriptor) };
     let slow = match result {
         Ok(Some(packet)) => Slow::Packet(packet, chain.heads),
         Ok(None) => return Ok(Slow::NoBuffer),
@@ -266,7 +283,8 @@ fn slowly<S: Side>(
 }
 
 /// Makes a packet of the parts of a buffer. `None`: the pool is empty.
-fn gather(region: &Region, parts: &[Part], header_bytes: usize) -> Result<Option<Packet>, ReceiveDrop> {
+fn gather(region: &Region, parts: &[Part], layout: Layout) -> Result<Option<Packet>, ReceiveDrop> {
+    let Layout { header: header_bytes, is_hashed, .. } = layout;
     let total: usize = parts.iter().map(|part| part.length).sum();
     if total <= header_bytes {
         return Err(ReceiveDrop::Runt);
@@ -277,7 +295,7 @@ fn gather(region: &Region, parts: &[Part], header_bytes: usize) -> Result<Option
     let pool = region.pool();
     let Some(mut whole) = pool.take() else { return Ok(None) };
     let mut last: Option<Packet> = None;
-    let (mut header, mut skipped) = ([0; 12], 0);
+    let (mut header, mut skipped) = ([0; LONGEST_HEADER], 0);
     for part in parts {
         // SAFETY: a part is mapped memory (`Addresses::part`), and the ring's lock keeps it so.
         let mut data = unsafe { shared(part.place, part.length) };
@@ -312,6 +330,9 @@ fn gather(region: &Region, parts: &[Part], header_bytes: usize) -> Result<Option
     }
     let said = header.first_chunk::<HEADER_LENGTH>().copied().unwrap_or(NOTHING_LEFT);
     virtio_net::note(&mut whole, said, 0)?;
+    if is_hashed && let Some(report) = header[HASH..].first_chunk() {
+        virtio_net::note_hash(&mut whole, *report);
+    }
     Ok(Some(whole))
 }
 
@@ -326,6 +347,7 @@ struct Plain<'a, 'b> {
     layout: Layout,
     addresses: &'a mut Addresses<'b>,
     noted: &'a mut Noted,
+    hashes: &'a mut [[u8; HASH_REPORT_LENGTH]; HEADS],
 }
 
 impl Work for Plain<'_, '_> {
@@ -333,8 +355,8 @@ impl Work for Plain<'_, '_> {
 
     #[inline(always)]
     fn run<V: Vector>(self, vector: V) -> usize {
-        let Self { region, start, room, burst, heads, indices, layout, addresses, noted } = self;
-        let Layout { header, is_numbered } = layout;
+        let Self { region, start, room, burst, heads, indices, layout, addresses, noted, hashes } = self;
+        let Layout { header, is_numbered, is_hashed } = layout;
         let (base, offsets) = (region.address(), region.offsets());
         let mut places: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
         let mut fetch = |number: usize, places: &mut [Option<NonNull<u8>>; HEADS]| {
@@ -376,6 +398,11 @@ impl Work for Plain<'_, '_> {
                 vector.copy(target, shared(place.add(header), length));
                 place.cast::<[u8; HEADER_LENGTH]>().read_volatile()
             };
+            if is_hashed {
+                // SAFETY: as above; the header has 20 bytes then.
+                hashes[number] =
+                    unsafe { place.add(HASH).cast::<[u8; HASH_REPORT_LENGTH]>().read_volatile() };
+            }
             if said[0] | said[1] != 0 {
                 noted.headers[noted.count] = (number as u8, said);
                 noted.count += 1;
@@ -399,7 +426,8 @@ impl ReceiveQueue for RingReceive {
         let before = burst.len();
         let Active { side, memory, features, is_enabled, call, log } = active;
         let is_numbered = self.us == Us::Driver && *features & MERGEABLE != 0;
-        let layout = Layout { header: header_length(*features), is_numbered };
+        let is_hashed = self.us == Us::Driver && *features & HASH_REPORT != 0;
+        let layout = Layout { header: header_length(*features), is_numbered, is_hashed };
         let how = (memory.addresses(), *is_enabled, layout);
         let result = with_side!(side, side => {
             let result = self.intake.run(burst, side, how);

@@ -6,14 +6,14 @@ use super::ring::{Active, Ring, with_side};
 use super::side::{Ahead, Broken, Chain, HEADS, Head, MAXIMUM_PARTS, Part, Side};
 use super::sides::Us;
 use crate::connection::control::Membership;
-use crate::features::{MERGEABLE, header_length};
+use crate::features::{HASH_REPORT, MERGEABLE, header_length};
 use crate::log::RingLog;
 use crate::memory::Addresses;
 use crate::ring::WRITE;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_driver_common::peer::shared_mut;
-use warmlane_driver_common::virtio_net::{HEADER_LENGTH, header_of};
+use warmlane_driver_common::virtio_net::{HASH_REPORT_LENGTH, HEADER_LENGTH, hash_report, header_of};
 use warmlane_mem::{Burst, Checksum, Packet, SegmentationKind};
 use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitOffloads, TransmitQueue};
 use warmlane_sys::prefetch::prefetch_write_at;
@@ -24,14 +24,17 @@ const AHEAD: usize = 8;
 
 const BAD_BUFFER: Broken = Broken("a buffer to be filled that is outside the memory, or not to be written");
 
+/// Where the report of a hash is in a header.
+const HASH: usize = 12;
+
 /// The longest header, in bytes.
-const HEADER: usize = 12;
+const HEADER: usize = HASH + HASH_REPORT_LENGTH;
 
 /// What a header says that leaves nothing to do: by a device, that all is in one buffer; a driver says nothing (section 5.1.6.2).
 const fn plain_header(us: Us) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     if matches!(us, Us::Device) {
-        [header[10], header[11]] = 1_u16.to_ne_bytes();
+        [header[HEADER_LENGTH], header[HEADER_LENGTH + 1]] = 1_u16.to_ne_bytes();
     }
     header
 }
@@ -61,6 +64,8 @@ struct Agreed {
     header: usize,
     /// A packet can be spread over several buffers.
     spreads: bool,
+    /// Headers report hashes.
+    is_hashed: bool,
     offloads: TransmitOffloads,
 }
 
@@ -85,6 +90,7 @@ struct Plain<'a, 'b> {
     burst: &'a [Packet],
     heads: &'a [Head],
     header: &'a [u8],
+    is_hashed: bool,
     addresses: &'a mut Addresses<'b>,
 }
 
@@ -93,7 +99,7 @@ impl Work for Plain<'_, '_> {
 
     #[inline(always)]
     fn run<V: Vector>(self, vector: V) -> usize {
-        let Self { burst, heads, header, addresses } = self;
+        let Self { burst, heads, header, is_hashed, addresses } = self;
         let mut places: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
         let mut fetch = |number: usize, places: &mut [Option<NonNull<u8>>; HEADS]| {
             let place = addresses.place(heads[number].address, heads[number].length);
@@ -120,6 +126,9 @@ impl Work for Plain<'_, '_> {
             // nothing else here refers to the driver's.
             unsafe {
                 shared_mut(place, header.len()).copy_from_slice(header);
+                if is_hashed {
+                    shared_mut(place.add(HASH), HASH_REPORT_LENGTH).copy_from_slice(&hash_report(packet));
+                }
                 vector.copy(shared_mut(place.add(header.len()), data.len()), data);
             }
         }
@@ -156,6 +165,7 @@ impl Filler {
                 burst: &burst[done..done + found],
                 heads,
                 header: &plain_header(agreed.us)[..agreed.header],
+                is_hashed: agreed.is_hashed,
                 addresses,
             });
             if let Some(log) = log {
@@ -236,7 +246,10 @@ impl Filler {
         let mut header = [0; HEADER];
         header[..HEADER_LENGTH].copy_from_slice(&header_of(packet));
         if agreed.us == Us::Device {
-            header[HEADER_LENGTH..].copy_from_slice(&(self.chains.len() as u16).to_ne_bytes());
+            header[HEADER_LENGTH..HASH].copy_from_slice(&(self.chains.len() as u16).to_ne_bytes());
+        }
+        if agreed.is_hashed {
+            header[HASH..].copy_from_slice(&hash_report(packet));
         }
         let mut pieces = std::iter::once(&header[..agreed.header]).chain(packet.segment_data());
         let mut piece: &[u8] = &[];
@@ -313,6 +326,8 @@ impl TransmitQueue for RingTransmit {
             us: self.us,
             header: header_length(*features),
             spreads: self.us == Us::Driver || *features & MERGEABLE != 0,
+            // A driver reports none (section 5.1.6.2).
+            is_hashed: self.us == Us::Device && *features & HASH_REPORT != 0,
             offloads: self.us.peer_does(*features),
         };
         let mut addresses = memory.addresses();

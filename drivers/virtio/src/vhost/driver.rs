@@ -19,6 +19,8 @@ impl Driver for VhostDriver {
         "queues" "COUNT": "pairs of rings that the driver may have; without it, one for each lane";
         "offloads" "true|false": "let the driver leave checksums and segmentation to whoever sends its \
             packets on, and leave them to it: fewer, longer packets; without it, true";
+        "hash-report" "true|false": "let the driver have hashes of packets, as far as the ports that they came by \
+            have found them; without it, false";
         "wait" "SECONDS": "for the driver, before anything else is done; without it, packets are dropped \
             until it is there";
     };

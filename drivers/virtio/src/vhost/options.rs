@@ -18,6 +18,9 @@ pub struct VhostOptions {
     /// Let the driver leave checksums and segmentation to us, and leave them to it.
     #[serde(default = "default_offloads")]
     pub offloads: bool,
+    /// Let the driver have hashes of packets, as far as the ports that these came by have found them.
+    #[serde(default)]
+    pub hash_report: bool,
     /// Seconds to wait for a driver when the port is opened.
     #[serde(default)]
     pub wait: u32,
@@ -34,6 +37,6 @@ const fn default_offloads() -> bool {
 impl VhostOptions {
     /// The defaults, for this socket.
     pub fn new(socket: &str, role: Role) -> Self {
-        Self { socket: socket.to_owned(), role, queues: None, offloads: true, wait: 0 }
+        Self { socket: socket.to_owned(), role, queues: None, offloads: true, hash_report: false, wait: 0 }
     }
 }

@@ -403,8 +403,9 @@ fn event(ring: RingDescriptor, descriptor: Option<OwnedFd>) -> Result<Option<Eve
 }
 
 /// What is offered to a driver.
-pub(super) const fn offered(pairs: usize, offloads: bool) -> u64 {
+pub(super) const fn offered(pairs: usize, offloads: bool, hash_report: bool) -> u64 {
     let rings = if pairs > 1 { features::RINGS } else { features::RINGS & !features::MULTIQUEUE };
     let packets = if offloads { features::DEVICE_OFFLOADS | features::DRIVER_OFFLOADS } else { 0 };
-    rings | packets
+    let hashes = if hash_report { features::HASH_REPORT } else { 0 };
+    rings | packets | hashes
 }

@@ -23,6 +23,8 @@ impl Driver for VirtioUserDriver {
         "in-order" "true|false": "buffers are used in order, if the back end can; without it, true";
         "offloads" "true|false": "leave checksums and segmentation to the back end, and let it leave them to \
             whoever sends its packets on: fewer, longer packets; without it, true";
+        "hash-report" "true|false": "take hashes of packets from the back end, if it reports them; without it, \
+            false";
         "wait" "SECONDS": "for the back end, before anything else is done; without it, packets are dropped \
             until it is there";
     };

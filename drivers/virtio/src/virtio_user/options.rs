@@ -31,6 +31,9 @@ pub struct VirtioUserOptions {
     /// Leave checksums and segmentation to the back end, and let it leave them to us.
     #[serde(default = "yes")]
     pub offloads: bool,
+    /// Take hashes of packets from the back end, if it reports them.
+    #[serde(default)]
+    pub hash_report: bool,
     /// Seconds to wait for a back end when the port is opened.
     #[serde(default)]
     pub wait: u32,
@@ -60,6 +63,7 @@ impl VirtioUserOptions {
             mergeable: true,
             in_order: true,
             offloads: true,
+            hash_report: false,
             wait: 0,
         }
     }

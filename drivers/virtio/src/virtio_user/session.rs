@@ -9,7 +9,7 @@ use crate::connection::control::{Refusal, Session};
 use crate::connection::inbound::Message;
 use crate::connection::outgoing::Outgoing;
 use crate::features::{
-    DEVICE_OFFLOADS, DRIVER_OFFLOADS, EVENT_INDEX, IN_ORDER, MERGEABLE, MULTIQUEUE, PACKED,
+    DEVICE_OFFLOADS, DRIVER_OFFLOADS, EVENT_INDEX, HASH_REPORT, IN_ORDER, MERGEABLE, MULTIQUEUE, PACKED,
     PROTOCOL_FEATURES, VERSION_1, protocol,
 };
 use crate::memory::GuestMemory;
@@ -226,6 +226,7 @@ pub(super) fn wanted(pairs: usize, options: &VirtioUserOptions) -> u64 {
         (options.mergeable, MERGEABLE),
         (options.in_order, IN_ORDER),
         (options.offloads, DEVICE_OFFLOADS | DRIVER_OFFLOADS),
+        (options.hash_report, HASH_REPORT),
     ];
     let chosen = choices.into_iter().filter(|(is_chosen, _)| *is_chosen);
     chosen.fold(PROTOCOL_FEATURES | VERSION_1 | EVENT_INDEX, |wanted, (_, features)| wanted | features)
