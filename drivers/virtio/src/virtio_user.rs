@@ -3,6 +3,7 @@
 
 mod driver;
 mod layout;
+mod loan;
 mod options;
 mod session;
 
@@ -11,6 +12,7 @@ use crate::error::VirtioError;
 use crate::port::{Plan, VirtioPort};
 use crate::queue::sides::Us;
 pub use driver::VirtioUserDriver;
+use loan::Kept;
 pub use options::VirtioUserOptions;
 use session::DriverSession;
 use warmlane_mem::Pool;
@@ -35,8 +37,10 @@ pub fn open(
     let wanted = session::wanted(plan.pairs()?, options);
     let memory_name = format!("virtio {name}");
     plan.open(pool, wanted, |rings, _alarm| {
+        let kept = Kept::default();
         Box::new(move || {
-            let session = DriverSession::new(rings.clone(), wanted, ring_size, &memory_name);
+            let kept = Kept::clone(&kept);
+            let session = DriverSession::new(rings.clone(), wanted, ring_size, &memory_name, kept);
             Ok(Box::new(session) as Box<dyn Session>)
         })
     })

@@ -4,6 +4,7 @@
 //! device says of a buffer is believed if it has that buffer, and no longer than the buffer is.
 
 mod packed;
+mod restart;
 mod split;
 
 use super::side::{Ahead, Broken, Chain, HEADS, Head, MAXIMUM_PARTS, Part, Side};
@@ -92,6 +93,23 @@ struct Mine {
     length: u32,
 }
 
+/// What the device has under a buffer's name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lent {
+    /// How many parts there are. 0: the device doesn't have it.
+    parts: u16,
+    /// Counts up with each buffer, and wraps.
+    stamp: u16,
+}
+
+/// A part of a buffer that the device has.
+#[derive(Clone, Copy, Debug, Default)]
+struct PostedPart {
+    /// Which part is behind it, if one is.
+    next: u16,
+    length: u16,
+}
+
 /// A driver at a ring.
 #[derive(Debug)]
 pub(crate) struct Driver<R> {
@@ -101,10 +119,12 @@ pub(crate) struct Driver<R> {
     mine: Box<[Mine]>,
     first: u16,
     end: u16,
-    /// Of each that the device has under its name: how many parts it has. 0: the device doesn't have it.
-    lent: Box<[u16]>,
-    /// Of each with another part behind it: which.
-    next: Box<[u16]>,
+    /// By names.
+    lent: Box<[Lent]>,
+    /// The stamp of the next one that is lent.
+    stamp: u16,
+    /// By numbers.
+    posted: Box<[PostedPart]>,
     /// Names of those that the device has, if it is to use them in order.
     order: VecDeque<u16>,
     /// The packet under way: its name, and how many parts were posted.
@@ -123,8 +143,9 @@ impl<R: DriverRing> Driver<R> {
             mine,
             first: 0,
             end: buffers.count,
-            lent: vec![0; count].into(),
-            next: vec![0; count].into(),
+            lent: vec![Lent::default(); count].into(),
+            stamp: 0,
+            posted: vec![PostedPart::default(); count].into(),
             order: VecDeque::with_capacity(count),
             open: None,
             needed: 0,
@@ -193,7 +214,7 @@ impl<R: DriverRing> Driver<R> {
     /// One buffer with all its parts. Returns how many those are.
     #[inline(always)]
     fn take_back(&mut self, name: u16, length: u32) -> Result<u16, Broken> {
-        let parts = std::mem::take(&mut self.lent[usize::from(name)]);
+        let parts = std::mem::take(&mut self.lent[usize::from(name)].parts);
         if parts == 0 {
             return Err(NOT_LENT);
         }
@@ -202,7 +223,7 @@ impl<R: DriverRing> Driver<R> {
         for _ in 0..parts {
             self.mine[usize::from(self.end) & mask] = Mine { number, length };
             self.end = self.end.wrapping_add(1);
-            number = self.next[usize::from(number)];
+            number = self.posted[usize::from(number)].next;
         }
         Ok(parts)
     }
@@ -213,7 +234,8 @@ impl<R: DriverRing> Driver<R> {
         let Mine { number, .. } = self.at(0);
         self.first = self.first.wrapping_add(1);
         let next = if goes_on { self.at(0).number } else { 0 };
-        self.next[usize::from(number)] = next;
+        // A buffer has less than 2^16 bytes.
+        self.posted[usize::from(number)] = PostedPart { next, length: length as u16 };
         let (name, parts) = self.open.take().map_or((number, 1), |(name, parts)| (name, parts + 1));
         let flags = flags | if goes_on { NEXT } else { 0 };
         self.ring.post(Post { number, name, address: self.address(number), length, flags, next });
@@ -221,15 +243,22 @@ impl<R: DriverRing> Driver<R> {
             self.open = Some((name, parts));
             return;
         }
-        self.lent[usize::from(name)] = parts;
+        self.lend(name, parts);
+    }
+
+    /// The device has this buffer.
+    #[inline(always)]
+    fn lend(&mut self, name: u16, parts: u16) {
+        self.lent[usize::from(name)] = Lent { parts, stamp: self.stamp };
+        self.stamp = self.stamp.wrapping_add(1);
         if self.buffers.is_in_order {
             self.order.push_back(name);
         }
     }
 
-    /// Over how many buffers the next packet is spread.
-    fn spread(&self, addresses: &mut Addresses<'_>) -> Result<u16, Broken> {
-        let Mine { number, length } = self.at(0);
+    /// Over how many buffers the packet is spread that starts so many behind the next one.
+    fn spread(&self, ahead: u16, addresses: &mut Addresses<'_>) -> Result<u16, Broken> {
+        let Mine { number, length } = self.at(ahead);
         if !self.buffers.is_mergeable || length < NUMBERED_HEADER {
             return Ok(1);
         }
@@ -266,7 +295,7 @@ impl<R: DriverRing> Side for Driver<R> {
         parts: &mut Vec<Part>,
     ) -> Result<Option<Chain>, Broken> {
         let slots = if self.buffers.is_filled_by_device && self.count_mine() > 0 {
-            self.spread(addresses)?
+            self.spread(0, addresses)?
         } else {
             1
         };

@@ -5,8 +5,10 @@ use crate::memory::GuestMemory;
 use crate::protocol::RingAddresses;
 use crate::queue::driver::{Buffers, Driver, PackedDriverRing, SplitDriverRing};
 use crate::queue::ring::AnySide;
-use crate::ring::{packed, split};
+use crate::ring::{packed, split, word64};
 use std::ops::RangeInclusive;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 /// How many descriptors a ring can have. The longest packet has to fit into fewer buffers.
 pub(super) const RING_SIZES: RangeInclusive<u16> = 64..=1 << 15;
@@ -24,7 +26,7 @@ const ROOM: u32 = 2048;
 const STRIDE: u32 = ROOM + LINE as u32;
 
 /// A driver's memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) size: u16,
     pub(super) is_packed: bool,
@@ -70,8 +72,25 @@ impl Layout {
         }
     }
 
-    /// A driver for a ring; those with even numbers are filled by the device. `None`: the memory is not of this layout, or was used before.
-    pub(super) fn driver(self, number: usize, memory: &GuestMemory, features: u64) -> Option<AnySide> {
+    /// Makes the parts of a ring all zero.
+    fn clear(self, places: [NonNull<u8>; 3]) {
+        for (place, bytes) in places.into_iter().zip(self.parts()) {
+            for offset in (0..bytes).step_by(size_of::<u64>()) {
+                // SAFETY: inside the part, which starts at a line and has whole ones, and which a memory is held for that it was found in.
+                unsafe { word64(place, offset) }.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A driver for a ring in which no device is; those with even numbers are filled by the device. It goes on with what the `former`
+    /// driver of the same ring knows, unless the former device left nonsense. `None`: the memory is not of this layout.
+    pub(super) fn driver(
+        self,
+        number: usize,
+        memory: &GuestMemory,
+        features: u64,
+        former: Option<AnySide>,
+    ) -> Option<AnySide> {
         let event_index = features & EVENT_INDEX != 0;
         let offset = self.rings * self.ring_bytes() + number * usize::from(self.size) * STRIDE as usize;
         let buffers = Buffers {
@@ -85,19 +104,39 @@ impl Layout {
         };
         let RingAddresses { descriptors, available, used, .. } = self.addresses(number);
         let [first, second, third] = self.parts();
-        let [descriptors, available, used] =
+        let places =
             [memory.user(descriptors, first)?, memory.user(available, second)?, memory.user(used, third)?];
+        let [descriptors, available, used] = places;
+        let addresses = &mut memory.addresses();
         Some(if self.is_packed {
             let parts = packed::Parts { descriptors, driver: available, device: used };
             // SAFETY: the parts are mapped, at multiples of a line, for as long as the memory is held, as who has the driver does; the size is one
             // of `RING_SIZES`. Buffers are elsewhere in the memory.
             let ring = unsafe { packed::PackedRing::new(parts, self.size) };
-            AnySide::PackedDriver(Driver::new(PackedDriverRing::new(ring, event_index), buffers))
+            let former = former.and_then(|former| match former {
+                AnySide::PackedDriver(mut driver) => driver.settle(addresses).is_ok().then_some(driver),
+                _ => None,
+            });
+            self.clear(places);
+            let ring = PackedDriverRing::new(ring, event_index);
+            AnySide::PackedDriver(match former {
+                Some(driver) => driver.restart(ring),
+                None => Driver::new(ring, buffers),
+            })
         } else {
             let parts = split::Parts { descriptors, available, used };
             // SAFETY: as above, and the size is a power of two.
             let ring = unsafe { split::SplitRing::new(parts, self.size) };
-            AnySide::SplitDriver(Driver::new(SplitDriverRing::new(ring, event_index), buffers))
+            let former = former.and_then(|former| match former {
+                AnySide::SplitDriver(mut driver) => driver.settle(addresses).is_ok().then_some(driver),
+                _ => None,
+            });
+            self.clear(places);
+            let ring = SplitDriverRing::new(ring, event_index);
+            AnySide::SplitDriver(match former {
+                Some(driver) => driver.restart(ring),
+                None => Driver::new(ring, buffers),
+            })
         })
     }
 }

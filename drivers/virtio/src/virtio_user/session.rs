@@ -3,7 +3,8 @@
 //! Each question is answered before the next message, and after all that is said of a ring a question follows: so no more is under
 //! way than a socket holds, and once the last is answered the back end has taken everything.
 
-use super::layout::{ADDRESS, Layout};
+use super::layout::Layout;
+use super::loan::{Kept, Loan};
 use super::options::VirtioUserOptions;
 use crate::connection::control::{Refusal, Session};
 use crate::connection::inbound::Message;
@@ -12,14 +13,12 @@ use crate::features::{
     DEVICE_OFFLOADS, DRIVER_OFFLOADS, EVENT_INDEX, HASH_REPORT, IN_ORDER, MERGEABLE, MULTIQUEUE, PACKED,
     PROTOCOL_FEATURES, VERSION_1, protocol,
 };
-use crate::memory::GuestMemory;
-use crate::protocol::{MemoryRegion, Request, RingDescriptor, RingState};
+use crate::protocol::{Request, RingDescriptor, RingState};
 use crate::queue::ring::{Active, Ring};
 use crate::ring::packed::Position;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use warmlane_driver_common::peer::Event;
-use warmlane_sys::pages::{Mapping, MappingRequest, PagePreference};
 
 /// What was asked last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +45,19 @@ pub(super) struct DriverSession {
     features: u64,
     /// Rings that are in use, from the first on.
     used_rings: usize,
-    lent: Option<(Layout, Arc<GuestMemory>)>,
+    loan: Option<Loan>,
+    /// What the former connection left, and the next one finds.
+    kept: Kept,
 }
 
 impl DriverSession {
-    pub(super) fn new(rings: Vec<Arc<Ring>>, wanted: u64, ring_size: u16, memory_name: &str) -> Self {
+    pub(super) fn new(
+        rings: Vec<Arc<Ring>>,
+        wanted: u64,
+        ring_size: u16,
+        memory_name: &str,
+        kept: Kept,
+    ) -> Self {
         let memory_name = memory_name.to_owned();
         Self {
             rings,
@@ -60,7 +67,8 @@ impl DriverSession {
             step: Step::Features,
             features: 0,
             used_rings: 2,
-            lent: None,
+            loan: None,
+            kept,
         }
     }
 
@@ -97,32 +105,30 @@ impl DriverSession {
         Ok(vec![said, Outgoing::request(&Request::GetQueueCount, None)])
     }
 
-    /// Lends memory, as all is known that it depends on.
+    /// Lends memory, as all is known that it depends on: the same as to the former back end, if all of that is the same again.
     fn lend(&mut self) -> Result<Vec<Outgoing>, Refusal> {
         let is_packed = self.features & PACKED != 0;
         let layout = Layout { size: self.ring_size, is_packed, rings: self.used_rings };
-        let request = MappingRequest {
-            name: self.memory_name.clone(),
-            length: layout.bytes(),
-            pages: PagePreference::Best,
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let loan = match kept.filter(|kept| kept.fits(layout, self.features)) {
+            Some(kept) => kept,
+            None => Loan::new(&self.memory_name, layout, self.features)?,
         };
-        let mapping = Mapping::new(&request).map_err(|error| error.to_string())?;
-        let region =
-            MemoryRegion { guest: ADDRESS, length: mapping.length() as u64, user: ADDRESS, offset: 0 };
-        let file = needed(mapping.file().try_clone_to_owned())?;
-        self.lent = Some((layout, Arc::new(GuestMemory::ours(ADDRESS, mapping))));
+        let file = needed(loan.file.try_clone())?;
         let said = vec![
             Outgoing::request(&Request::SetOwner, None),
             Outgoing::request(&Request::SetFeatures(self.features), None),
-            Outgoing::request(&Request::SetMemoryTable(vec![region]), Some(file)),
+            Outgoing::request(&Request::SetMemoryTable(vec![loan.region]), Some(file)),
         ];
+        self.loan = Some(loan);
         Ok(said.into_iter().chain(self.start(0)?).collect())
     }
 
     /// Starts a ring: those with even numbers are for packets to this side.
     fn start(&mut self, number: usize) -> Result<Vec<Outgoing>, Refusal> {
-        let Some((layout, memory)) = &self.lent else { return Err("rings without memory".to_owned()) };
-        let side = layout.driver(number, memory, self.features).ok_or("a ring outside its memory")?;
+        let Some(loan) = &mut self.loan else { return Err("rings without memory".to_owned()) };
+        let side = loan.driver(number)?;
+        let (layout, memory) = (loan.layout, &loan.memory);
         let (kick, call) = (needed(Event::new())?, needed(Event::new())?);
         let kick_file = needed(kick.fd().try_clone())?;
         let call_file = needed(call.fd().try_clone())?;
@@ -212,6 +218,10 @@ impl Session for DriverSession {
 
 impl Drop for DriverSession {
     fn drop(&mut self) {
+        if let Some(mut loan) = self.loan.take() {
+            loan.take_back(&self.rings);
+            *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(loan);
+        }
         for ring in &self.rings {
             ring.release();
         }

@@ -20,6 +20,8 @@ pub(crate) struct BackEnd {
     memory: Option<(MemoryRegion, PeerMapping)>,
     rings: Vec<(RingAddresses, u16)>,
     size: u16,
+    /// Which file the memory is.
+    file: u64,
 }
 
 impl BackEnd {
@@ -27,7 +29,7 @@ impl BackEnd {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        Self { socket, features, memory: None, rings: Vec::new(), size: 0 }
+        Self { socket, features, memory: None, rings: Vec::new(), size: 0, file: 0 }
     }
 
     /// Reads exactly so many bytes, and a descriptor if one comes. `None`: it is over.
@@ -63,6 +65,7 @@ impl BackEnd {
                 let region = regions[0];
                 let extent = Extent { offset: region.offset, length: region.length };
                 let file = early.or(late).unwrap();
+                self.file = rustix::fs::fstat(&file).unwrap().st_ino;
                 let mapping = PeerMapping::new(&file, extent, false, &Event::new().unwrap()).unwrap();
                 self.memory = Some((region, mapping));
             }
@@ -106,6 +109,11 @@ impl BackEnd {
 
     pub(crate) fn addresses(&self, ring: usize) -> RingAddresses {
         self.rings[ring].0
+    }
+
+    /// Which file the memory is.
+    pub(crate) fn file(&self) -> u64 {
+        self.file
     }
 
     /// Bytes of all memory.
