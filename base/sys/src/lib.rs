@@ -2,7 +2,7 @@
 //!
 //! Huge-page and shared memory ([`pages`]), processors, caches and NUMA nodes ([`topology`]), pinning ([`affinity`]), priority
 //! ([`priority`]), frequency ([`frequency`]), the cycle counter ([`clock`]) and a thread's CPU time ([`cpu_time`]), vector instruction levels
-//! ([`simd`]) and work done with them ([`vector`], [`mod@copy`]), prefetching ([`prefetch`]), asymmetric barriers ([`barrier`]), events
+//! ([`simd`]) and work done with them ([`vector`], [`mod@copy`], [`mod@sum`]), prefetching ([`prefetch`]), asymmetric barriers ([`barrier`]), events
 //! ([`event`]), pauses without a system call ([`mod@rest`]), random numbers ([`random`]), the limits of control groups ([`cgroup`]), energy
 //! ([`energy`]), shares of the cache ([`resctrl`]), and the description of the machine that goes with a measurement ([`machine`]).
 //!
@@ -53,6 +53,7 @@ pub mod simd;
 #[cfg(test)]
 mod skipped;
 pub mod socket_option;
+pub mod sum;
 mod text;
 pub mod topology;
 pub mod vector;

@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071) and its incremental update (RFC 1624).
 //!
 //! A ones' complement sum of 16-bit words doesn't depend on byte order except for one final swap (RFC 1071
-//! section 2 (B)), so long slices are summed in the machine's own order, in words wider than 16 bits, and put in
+//! section 2 (B)), so slices are summed as little-endian words wider than 16 bits ([`warmlane_sys::sum`]), and put in
 //! network order once at the end. Results are host integers: store them with `to_be_bytes`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -84,42 +84,9 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 }
 
 /// The ones' complement sum of `bytes`, folded to 16 bits.
+#[inline]
 pub fn sum(bytes: &[u8]) -> u16 {
-    // Independent 64-bit lanes of 32-bit words never carry (below 2^32 blocks), so the loop has no dependence from
-    // one lane to the next and vectorises.
-    const LANES: usize = 8;
-    let (blocks, rest) = bytes.as_chunks::<{ 8 * LANES }>();
-    let mut lanes = [0_u64; LANES];
-    for block in blocks {
-        let (words, _) = block.as_chunks::<8>();
-        for (lane, word) in lanes.iter_mut().zip(words) {
-            let word = u64::from_ne_bytes(*word);
-            *lane += (word & 0xffff_ffff) + (word >> 32);
-        }
-    }
-    // Both halves of a lane are below 2^32, so their sum over all lanes has space.
-    let mut total = 0_u64;
-    if !blocks.is_empty() {
-        total = lanes.iter().map(|lane| (lane & 0xffff_ffff) + (lane >> 32)).sum();
-    }
-
-    let (words, rest) = rest.as_chunks::<8>();
-    for word in words {
-        total = add(total, u64::from_ne_bytes(*word));
-    }
-    let mut rest = rest;
-    if let Some((word, after)) = rest.split_first_chunk::<4>() {
-        total = add(total, u64::from(u32::from_ne_bytes(*word)));
-        rest = after;
-    }
-    if let Some((word, after)) = rest.split_first_chunk::<2>() {
-        total = add(total, u64::from(u16::from_ne_bytes(*word)));
-        rest = after;
-    }
-    if let [last] = rest {
-        total = add(total, u64::from(u16::from_ne_bytes([*last, 0])));
-    }
-    u16::from_be(fold(total))
+    fold(warmlane_sys::sum::little_endian(bytes)).swap_bytes()
 }
 
 /// The ones' complement sum of an IPv4 header without options, checksum field included: `0xffff` if it is intact.
@@ -267,13 +234,6 @@ const fn half_words(value: u32) -> u64 {
 const fn wide(value: u128) -> u64 {
     let quarter = 0xffff_ffff;
     ((value >> 96) + ((value >> 64) & quarter) + ((value >> 32) & quarter) + (value & quarter)) as u64
-}
-
-/// Ones' complement addition of 64-bit words: the carry out of the top comes back in at the bottom.
-#[inline(always)]
-const fn add(a: u64, b: u64) -> u64 {
-    let (sum, carry) = a.overflowing_add(b);
-    sum + carry as u64
 }
 
 /// Addition of 32-bit words with a carry in and a carry out.

@@ -29,6 +29,7 @@ pub mod neighbour;
 pub mod psp;
 pub mod segment;
 pub mod tcp;
+pub mod toeplitz;
 pub mod udp;
 pub mod vlan;
 pub mod vxlan;

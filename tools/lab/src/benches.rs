@@ -1,6 +1,7 @@
 //! The benches: each is a name, a sentence, and how to prepare it. A file holds those of one subject.
 
 mod cache_model;
+mod checksum;
 pub(crate) mod copy;
 mod docsis_crypto;
 pub(crate) mod exact;
@@ -15,6 +16,7 @@ mod ports;
 mod rcu;
 mod replay;
 mod rings;
+mod toeplitz;
 
 use crate::bench::Bench;
 
@@ -31,6 +33,8 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     lpm::BENCHES,
     exact::BENCHES,
     copy::BENCHES,
+    checksum::BENCHES,
+    toeplitz::BENCHES,
     docsis_crypto::BENCHES,
     cache_model::BENCHES,
 ];

@@ -1,5 +1,6 @@
 //! What we promise to do better than others, subject by subject.
 
+mod checksum;
 mod copy;
 mod docsis;
 mod exact;
@@ -12,6 +13,7 @@ mod pool;
 mod rcu;
 mod rings;
 mod router;
+mod toeplitz;
 mod virtio;
 
 use anyhow::Context;
@@ -127,6 +129,18 @@ const SUBJECTS: &[Subject] = &[
         comparisons: copy::COMPARISONS,
         crates: &["warmlane-sys"],
         files: &["peers/copy.c", "tools/lab/src/benches/copy.rs"],
+    },
+    Subject {
+        name: "checksum",
+        comparisons: checksum::COMPARISONS,
+        crates: &["warmlane-wire"],
+        files: &["peers/checksum.c", "tools/lab/src/benches/checksum.rs"],
+    },
+    Subject {
+        name: "toeplitz",
+        comparisons: toeplitz::COMPARISONS,
+        crates: &["warmlane-wire"],
+        files: &["peers/toeplitz.c", "tools/lab/src/benches/toeplitz.rs"],
     },
     Subject {
         name: "docsis",
