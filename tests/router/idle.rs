@@ -27,6 +27,18 @@ fn sent_east(lab: &RouterLab) -> u64 {
     east["transmitted"]["packets"].as_u64().expect("a number")
 }
 
+/// Whether this happens within five seconds.
+fn within_seconds(happened: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !happened() {
+        if Instant::now() >= end {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    true
+}
+
 /// A lane that sleeps has posted buffers for what may come at once.
 #[test]
 fn nothing_is_lost_of_a_burst_after_ten_seconds_without_traffic() {
@@ -47,12 +59,7 @@ fn nothing_is_lost_of_a_burst_after_ten_seconds_without_traffic() {
             Flood::burst(&lab.west, BURST, EAST);
         }
         let goals: Vec<u64> = before.iter().map(|before| before + u64::from(BURST)).collect();
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(5)
-            && lose.iter().zip(&goals).any(|((lab, _), goal)| sent_east(lab) < *goal)
-        {
-            thread::sleep(Duration::from_millis(50));
-        }
+        within_seconds(|| lose.iter().zip(&goals).all(|((lab, _), goal)| sent_east(lab) >= *goal));
         let mut goals = goals.into_iter();
         lose.retain(|(lab, _)| goals.next().is_some_and(|goal| sent_east(lab) < goal));
         if lose.is_empty() {
@@ -77,9 +84,14 @@ fn two_lanes_may_share_a_cpu() {
     let mut router = lab.spawn("w0 e0", &format!("--spin --cpus {cpu},{cpu}"));
     router.wait_for("2 lanes share a CPU", SHORT);
     RouterLab::check_ping(&lab.west, &[EAST, "2001:db8:2::2", "198.51.100.3", "2001:db8:2::3"]);
-    Flood::burst(&lab.west, BURST, EAST);
+    // A whole burst comes through, if not at once: the link before the router may lose some of it.
+    let comes_through = (0..ATTEMPTS).any(|_| {
+        let goal = sent_east(&lab) + u64::from(BURST);
+        Flood::burst(&lab.west, BURST, EAST);
+        within_seconds(|| sent_east(&lab) >= goal)
+    });
     let report = RouterLab::finish(router);
-    assert!(report.number("/forward/forwarded") >= u64::from(BURST), "{:#}", report.value());
+    assert!(comes_through, "{:#}", report.value());
 }
 
 /// The experiment that measures all this: a router, a generator, and what both say.

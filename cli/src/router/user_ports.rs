@@ -3,6 +3,7 @@
 use super::punt::PuntInterface;
 use anyhow::{Context as _, bail};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use warmlane::assembly::{Assembly, share_out};
 use warmlane::counters::Registry;
 use warmlane::drivers::common::{Interface, InterfaceName, LocalSink as _};
@@ -16,6 +17,9 @@ use warmlane::port::{Port, PortView};
 
 /// Ports for interfaces that come later, besides those that others leave.
 const SPARE: usize = 8;
+
+/// How long lanes are waited for to let go of what was taken from them: on a busy machine one may stand still for seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many ports there are for interfaces that come later, if there are lanes.
 pub(super) const fn spare(on_user_path: usize) -> usize {
@@ -191,6 +195,17 @@ impl UserPorts {
         }
     }
 
+    /// Waits until lanes have let go of all that was taken from them. An interface that left a moment ago has its old program and
+    /// sockets until then, and could not come again.
+    fn settle(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        for place in &mut self.places {
+            for replacer in [&mut place.replacer, &mut place.punt_replacer] {
+                while !replacer.settle() && Instant::now() < end {}
+            }
+        }
+    }
+
     /// How many ports have no interface.
     pub(super) fn vacant(&self) -> usize {
         self.places.iter().filter(|place| place.taken.is_none()).count()
@@ -220,6 +235,7 @@ impl UserPorts {
                 self.places.len()
             )
         })?;
+        self.settle();
         let queues = u32::try_from(self.lanes).unwrap_or(u32::MAX);
         xdp::check(&self.options_of(interface), queues)?;
         if let Some(taken) = &mut self.places[number].taken {
