@@ -4,6 +4,7 @@ mod figures;
 mod group;
 mod ports;
 
+use crate::control_socket::ControlSocketFlags;
 use crate::messages;
 use anyhow::{Context as _, bail, ensure};
 use figures::{Each, Figure};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use warmlane::assembly::Signals;
-use warmlane::counters::{DropReason, DropView, DurationHistogramView, Registry};
+use warmlane::counters::{DropReason, DropView, DurationHistogramView, Labels, Registry};
 use warmlane::drivers::memory::ring_pair;
 use warmlane::functions::docsis::control::ServiceGroup;
 use warmlane::functions::docsis::keys::KeyChange;
@@ -64,6 +65,8 @@ pub(crate) struct Arguments {
     /// Add to that what the registry of counters has of each modem, service flow and channel, as a list under `figures`.
     #[arg(long, requires = "json")]
     figures: bool,
+    #[command(flatten)]
+    control: ControlSocketFlags,
 }
 
 /// One end between ports.
@@ -175,24 +178,35 @@ struct Channel {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let socket = arguments.control.open("docsis")?;
     match &arguments.command {
-        Some(Command::Send(arguments)) => return ports::send(arguments),
-        Some(Command::Receive(arguments)) => return ports::receive(arguments),
+        Some(Command::Send(arguments)) => return ports::send(arguments, socket),
+        Some(Command::Receive(arguments)) => return ports::receive(arguments, socket),
         None => {}
     }
     let signals = Signals::catch()?;
     let group = arguments.group.read_patient(PATIENCE)?;
-    let accounts = if arguments.instances == 1 {
-        vec![Run::start(&group, arguments)?.trial(arguments, &signals)?]
-    } else {
-        let run = || Run::start(&group, arguments)?.trial(arguments, &signals);
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..arguments.instances).map(|_| scope.spawn(run)).collect();
+    let start = |_| Run::start(&group, arguments);
+    let mut runs = (0..arguments.instances).map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    let registry = Registry::new();
+    for (number, run) in runs.iter().enumerate() {
+        let several = (arguments.instances > 1).then(|| Labels::new().with("downstream", number));
+        registry.add_all(&several.unwrap_or_default(), &run.registry());
+    }
+    let lanes = runs.iter().flat_map(|run| &run.cpus).chain(&arguments.cpus);
+    let cpus: Vec<usize> = lanes.copied().collect();
+    let _service = socket.serve(&registry, &cpus)?;
+    let accounts = match runs.pop() {
+        Some(only) if runs.is_empty() => vec![only.trial(arguments, &signals)?],
+        last => std::thread::scope(|scope| {
+            let trial = |run: Run<'_>| run.trial(arguments, &signals);
+            let threads: Vec<_> =
+                runs.into_iter().chain(last).map(|run| scope.spawn(move || trial(run))).collect();
             let ended = threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|_| bail!("an instance has panicked")));
             ended.collect::<anyhow::Result<Vec<_>>>()
-        })?
+        })?,
     };
     let text = match &accounts[..] {
         [account] if arguments.json => format!("{}\n", serde_json::to_string(account)?),
@@ -211,6 +225,8 @@ struct Run<'a> {
     views: DownstreamViews,
     modems: ModemCountersView,
     keys: [mailbox::Sender<KeyChange>; 2],
+    pool: Pool,
+    cpus: Vec<usize>,
 }
 
 impl<'a> Run<'a> {
@@ -241,7 +257,18 @@ impl<'a> Run<'a> {
         }
         let generating = if working.is_empty() { &[] } else { generating };
         let tester = Tester::start(generator.take_transmit()?, receiver.receive, &pool, generating)?;
-        Ok(Self { group, tester, lanes, views: instance.views, modems, keys: [to_lower, to_modems] })
+        let (views, keys) = (instance.views, [to_lower, to_modems]);
+        Ok(Self { group, tester, lanes, views, modems, keys, pool, cpus })
+    }
+
+    /// All that it counts.
+    fn registry(&self) -> Registry {
+        let registry = Registry::new();
+        self.lanes.register(&registry);
+        self.tester.register(&registry);
+        self.views.register(&registry, self.group);
+        self.pool.register(&registry);
+        registry
     }
 
     fn trial(mut self, arguments: &Arguments, signals: &Signals) -> anyhow::Result<Account> {

@@ -1,5 +1,6 @@
 //! `warmlane forward`
 
+use crate::control_socket::ControlSocketFlags;
 use crate::flags::ConfigFlags;
 use crate::idle::IdleFlags;
 use crate::machine::MachineFlags;
@@ -27,6 +28,8 @@ pub(crate) struct Arguments {
     idle: IdleFlags,
     #[command(flatten)]
     machine: MachineFlags,
+    #[command(flatten)]
+    control: ControlSocketFlags,
 }
 
 const EXAMPLES: &str = "\
@@ -48,6 +51,7 @@ Examples:
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (config, drivers) = arguments.config.read()?;
     let signals = Signals::catch()?;
+    let socket = arguments.control.open("forward")?;
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
     let (ports, follower) = open_ports(&config, drivers, &pool)?;
     let idle = arguments.idle.policy()?;
@@ -57,6 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let settings =
         LaneSettings { lanes: config.lanes, cpus: Vec::new(), idle, machine: arguments.machine.settings()? };
     let assembly = Assembly::forward(config, pool, ports, &settings)?;
+    let _service = socket.serve(assembly.registry(), &run::cpus(&assembly))?;
     run::print_notes(&assembly);
     run::print_warnings(&assembly);
     let Some(mut follower) = follower else {

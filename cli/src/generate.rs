@@ -13,7 +13,12 @@ mod traffic;
 mod trial;
 mod values;
 
+use crate::control_socket::{ControlSocket, ControlSocketFlags};
 use warmlane::assembly::Signals;
+use warmlane::control::Service;
+use warmlane::counters::Registry;
+use warmlane::functions::generator::Tester;
+use warmlane::mem::Pool;
 
 /// Generate traffic and measure what becomes of it.
 ///
@@ -27,6 +32,8 @@ use warmlane::assembly::Signals;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    control: ControlSocketFlags,
 }
 
 #[derive(clap::Subcommand, Debug)]
@@ -57,12 +64,26 @@ Examples (each command's --help has more):
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
+    let socket = arguments.control.open("gen")?;
     match &arguments.command {
-        Command::Run(arguments) => arguments.run(&signals),
-        Command::Soak(arguments) => arguments.run(&signals),
-        Command::Replay(arguments) => arguments.run(&signals),
-        Command::Rfc2544(arguments) => arguments.run(&signals),
-        Command::Mlrsearch(arguments) => arguments.run(&signals),
-        Command::SelfTest(arguments) => self_test::run(arguments, &signals),
+        Command::Run(arguments) => arguments.run(&signals, socket),
+        Command::Soak(arguments) => arguments.run(&signals, socket),
+        Command::Replay(arguments) => arguments.run(&signals, socket),
+        Command::Rfc2544(arguments) => arguments.run(&signals, socket),
+        Command::Mlrsearch(arguments) => arguments.run(&signals, socket),
+        Command::SelfTest(arguments) => self_test::run(arguments, &signals, socket),
     }
+}
+
+/// Lets the generator be asked while it runs.
+fn serve(
+    socket: ControlSocket,
+    tester: &Tester,
+    pool: &Pool,
+    cpus: &[usize],
+) -> anyhow::Result<Option<Service>> {
+    let registry = Registry::new();
+    tester.register(&registry);
+    pool.register(&registry);
+    socket.serve(&registry, cpus)
 }

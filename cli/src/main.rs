@@ -5,6 +5,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod control_socket;
 mod cpus;
 mod demo;
 mod docsis;
@@ -15,6 +16,7 @@ mod flags;
 mod forward;
 mod generate;
 mod idle;
+mod instances;
 mod lab;
 mod machine;
 mod measuring;
@@ -22,6 +24,7 @@ mod messages;
 mod pool;
 mod router;
 mod run;
+mod stats;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -43,6 +46,8 @@ enum Command {
     Router(router::Arguments),
     Gen(generate::Arguments),
     Docsis(docsis::Arguments),
+    Ls(instances::Arguments),
+    Stats(stats::Arguments),
     Pool(pool::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
@@ -60,6 +65,8 @@ fn main() -> ExitCode {
         Command::Router(arguments) => router::run(&arguments),
         Command::Gen(arguments) => generate::run(&arguments),
         Command::Docsis(arguments) => docsis::run(&arguments),
+        Command::Ls(arguments) => instances::run(&arguments),
+        Command::Stats(arguments) => stats::run(&arguments),
         Command::Pool(arguments) => pool::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(arguments) => bench::run(&arguments),

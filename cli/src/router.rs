@@ -12,6 +12,7 @@ mod service;
 mod settings;
 mod user_ports;
 
+use crate::control_socket::ControlSocketFlags;
 use crate::messages;
 use crate::run::{self, RunFlags};
 use anyhow::{Context as _, bail};
@@ -23,11 +24,12 @@ use std::fs;
 use std::path::PathBuf;
 use user_ports::UserPorts;
 use warmlane::assembly::{Assembly, LaneSettings, RunError, SharedCpu, Signals, shared_cpus};
+use warmlane::control::Common;
 use warmlane::counters::Labels;
 use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::drivers::xdp::{self, Steering, XdpOptions};
 use warmlane::functions::router;
-use warmlane::functions::router::control::{Follower, Server};
+use warmlane::functions::router::control::Follower;
 use warmlane::functions::router::datapath::{HoldLimits, Punt};
 use warmlane::functions::router::paths::Path;
 use warmlane::mem::{Pool, PoolConfig};
@@ -48,9 +50,8 @@ use warmlane::sys::random::system_seed;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     request: Option<ask::Request>,
-    /// Where a running router is asked: a Unix socket that only its owner can open.
-    #[arg(long, value_name = "PATH", global = true, default_value = "/run/warmlane/router.sock")]
-    socket: PathBuf,
+    #[command(flatten)]
+    control: ControlSocketFlags,
     /// A TOML file with `interfaces`, `path`, `lanes`, `cpus`, `mode`, `buffers`, `pending-neighbours`, `icmp-rate`, `urpf`,
     /// `spin`, `busy-poll`, `machine`, `pass-expiring`, `bypass-netfilter`, `offload-established`; flags count more. It is read
     /// again on SIGHUP and by `warmlane router reload`.
@@ -89,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 "a running router is asked without naming interfaces: `warmlane router COMMAND`, see --help"
             )
         }
-        Some(request) => ask::run(request, &arguments.socket, arguments.run.json),
+        Some(request) => ask::run(request, &arguments.control.path_of(NAME)?, arguments.run.json),
         None => route(arguments),
     }
 }
@@ -127,7 +128,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let spare = user_ports::spare(on_user_path.len());
     let mut follower = Follower::start(&on_user_path, spare, lane_count, system_seed(), &settings)?;
     reload::check_names(&follower, &asked, &settings)?;
-    let mut server = Server::new(&arguments.socket)?;
+    let mut server = arguments.control.open_always(NAME)?;
     if !on_user_path.is_empty() && arguments.verbose {
         let (ipv4, ipv6) = follower.fib().route_counts();
         messages::note(format_args!("{ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel"));
@@ -172,8 +173,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     path::print_notes(interfaces.plans(), assembly.ports());
     messages::note(format_args!("forwarding between {}", asked.interfaces.join(", ")));
     run::print_warnings(&assembly);
-    let cpus: Vec<usize> = assembly.lanes().views().iter().filter_map(|lane| lane.cpu).collect();
-    for SharedCpu { cpu, process } in shared_cpus(&cpus) {
+    for SharedCpu { cpu, process } in shared_cpus(&run::cpus(&assembly)) {
         messages::note(format_args!(
             "CPU {cpu} has a lane of another warmlane already (process {process}), and both wait for each other there: say --cpus with others"
         ));
@@ -185,6 +185,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         service: Service::ready(interfaces.sentence()),
         running: reload::Running { arguments, now: asked, interfaces },
         follower: &mut follower,
+        common: Common::new("router", &server, (**assembly.registry()).clone()),
         server: &mut server,
         user_ports,
         signals: &signals,
@@ -218,6 +219,9 @@ fn usual_buffers(settings: &settings::Settings, on_user_path: &[String]) -> anyh
     let receive_queues: Vec<u32> = on_user_path.iter().map(queues).collect::<anyhow::Result<_>>()?;
     Ok(settings.buffer_count(&receive_queues))
 }
+
+/// What a router is called unless it is told.
+const NAME: &str = "router";
 
 /// The smallest pool.
 const NO_PACKETS: u32 = 64;

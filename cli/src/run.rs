@@ -39,6 +39,11 @@ pub(crate) fn print_warnings(assembly: &Assembly) {
     assembly.notes().iter().for_each(messages::note);
 }
 
+/// The CPUs of lanes.
+pub(crate) fn cpus(assembly: &Assembly) -> Vec<usize> {
+    assembly.lanes().views().iter().filter_map(|lane| lane.cpu).collect()
+}
+
 /// Says what was chosen or fell back.
 pub(crate) fn print_notes(assembly: &Assembly) {
     if let Some(fallback) = assembly.pool().fallback() {

@@ -1,7 +1,8 @@
-//! `warmlane demo`, `warmlane docsis` and `warmlane lab`, as somebody sees them who runs them.
+//! `warmlane demo`, `warmlane docsis`, `warmlane lab`, and running instances asked from outside, as somebody sees them who runs them.
 
 #![forbid(unsafe_code)]
 
+mod control;
 mod demo;
 mod docsis;
 mod lab_report;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub use warmlane_assembly as assembly;
+pub use warmlane_control as control;
 pub use warmlane_counters as counters;
 pub use warmlane_crypto as crypto;
 pub use warmlane_lane as lane;

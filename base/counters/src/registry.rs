@@ -138,6 +138,16 @@ impl Registry {
         self.sources().push((labels, source));
     }
 
+    /// Adds what another registry has now, with these labels in front of its own.
+    pub fn add_all(&self, labels: &Labels, of: &Self) {
+        let with_labels = |own: &Labels| {
+            Labels(labels.0.iter().chain(&own.0).map(|(name, value)| (*name, value.clone())).collect())
+        };
+        let added: Sources =
+            of.sources().iter().map(|(own, source)| (with_labels(own), Arc::clone(source))).collect();
+        self.sources().extend(added);
+    }
+
     /// Removes the sources that have all of these labels.
     pub fn remove(&self, labels: &Labels) {
         let has_all = |of: &Labels| labels.iter().all(|(name, value)| of.get(name) == Some(value));
@@ -281,6 +291,27 @@ mod tests {
         assert_eq!(packets(), 2);
         registry.remove(&Labels::new().with("port", "left"));
         assert_eq!(packets(), 1);
+    }
+
+    #[test]
+    fn what_several_count_is_shown_under_who_it_is_of() {
+        let (all, set) = (Registry::new(), Queue::new());
+        for number in 1..=2 {
+            let one = Registry::new();
+            one.add(queue("left", 0), set.view());
+            all.add_all(&Labels::new().with("downstream", number), &one);
+        }
+        set.packets().add(3);
+        let labels: Vec<Vec<String>> = all
+            .samples()
+            .iter()
+            .map(|sample| sample.labels.iter().map(|(name, value)| format!("{name}={value}")).collect())
+            .collect();
+        assert_eq!(
+            labels,
+            [["downstream=1", "port=left", "queue=0"], ["downstream=2", "port=left", "queue=0"]]
+        );
+        assert!(all.samples().iter().all(|sample| sample.entry.value == 3));
     }
 
     #[test]

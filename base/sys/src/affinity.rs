@@ -81,6 +81,21 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
     Err(AffinityError::NotAllowed { cpu, allowed: obtainable_cpus()? })
 }
 
+/// Lets the calling thread run on these CPUs, and on no others.
+///
+/// # Errors
+/// [`AffinityError::System`] if none of them is there, or `sched_setaffinity` isn't permitted.
+pub fn run_current_thread_on(cpus: &[usize]) -> Result<(), AffinityError> {
+    let last = cpus.iter().copied().filter(|cpu| *cpu < LONGEST_MASK_CPUS).max().unwrap_or(0);
+    let mut mask = vec![0_u64; last / WORD_BITS + 1];
+    for cpu in cpus {
+        if let Some(word) = mask.get_mut(cpu / WORD_BITS) {
+            *word |= 1 << (cpu % WORD_BITS);
+        }
+    }
+    set_mask(&mask).map_err(|source| AffinityError::System { call: "sched_setaffinity", source })
+}
+
 /// Lets the calling thread run only while no other has anything to do on its CPU (`SCHED_IDLE`, sched(7): about a third of
 /// a percent of the time of a CPU that others want).
 ///
@@ -137,6 +152,24 @@ mod tests {
             let statistics = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             let fields = statistics.rsplit_once(") ").unwrap().1;
             assert_eq!(fields.split_whitespace().nth(41 - 3), Some("5"));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_can_be_kept_on_some_cpus() {
+        thread::spawn(|| {
+            let all = allowed_cpus().unwrap();
+            run_current_thread_on(&all[1..]).map_or_else(
+                |_| assert_eq!(all.len(), 1),
+                |()| {
+                    assert_eq!(allowed_cpus().unwrap(), all[1..]);
+                },
+            );
+            run_current_thread_on(&all[..1]).unwrap();
+            assert_eq!(allowed_cpus().unwrap(), all[..1]);
+            assert!(run_current_thread_on(&[LONGEST_MASK_CPUS]).is_err());
         })
         .join()
         .unwrap();

@@ -1,6 +1,7 @@
 //! One end of a downstream between ports, so that the other one can be on another machine.
 
 use super::group::GroupFlags;
+use crate::control_socket::ControlSocket;
 use crate::idle::IdleFlags;
 use crate::run::{self, RunFlags};
 use anyhow::Context as _;
@@ -67,8 +68,8 @@ Examples:
   Count what comes to this machine (as root):
     warmlane docsis receive --from xdp:eth0 --duration 10";
 
-pub(super) fn send(SendArguments { ends }: &SendArguments) -> anyhow::Result<()> {
-    ends.run(2, |group, pool, receive, transmit| {
+pub(super) fn send(SendArguments { ends }: &SendArguments, socket: ControlSocket) -> anyhow::Result<()> {
+    ends.run(2, socket, |group, pool, receive, transmit| {
         let made = downstream(group, pool, receive, transmit, None)?;
         let views = made.views;
         let register =
@@ -77,8 +78,11 @@ pub(super) fn send(SendArguments { ends }: &SendArguments) -> anyhow::Result<()>
     })
 }
 
-pub(super) fn receive(ReceiveArguments { ends }: &ReceiveArguments) -> anyhow::Result<()> {
-    ends.run(1, |group, pool, receive, transmit| {
+pub(super) fn receive(
+    ReceiveArguments { ends }: &ReceiveArguments,
+    socket: ControlSocket,
+) -> anyhow::Result<()> {
+    ends.run(1, socket, |group, pool, receive, transmit| {
         let (pipeline, _) = modems(group, pool, receive, transmit, None)?;
         Ok((vec![pipeline], Box::new(|_: &Assembly, _: &ServiceGroup| ())))
     })
@@ -92,6 +96,7 @@ impl Ends {
     fn run(
         &self,
         lanes: usize,
+        socket: ControlSocket,
         make: impl FnOnce(
             &ServiceGroup,
             &Pool,
@@ -124,6 +129,7 @@ impl Ends {
             view.register(assembly.registry());
         }
         register(&assembly, &group);
+        let _service = socket.serve(assembly.registry(), &run::cpus(&assembly))?;
         run::print_notes(&assembly);
         run::to_the_end(assembly, &self.run, &signals)
     }

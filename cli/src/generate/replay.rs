@@ -4,6 +4,7 @@ use super::output::ResultFlags;
 use super::ports::PortFlags;
 use super::trial::{RateFlags, TrialFlags, send};
 use super::{report, values};
+use crate::control_socket::ControlSocket;
 use anyhow::{Context as _, bail};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,8 +71,8 @@ Examples:
 const LONG: Duration = Duration::from_secs(86_400 * 365);
 
 impl Arguments {
-    pub(super) fn run(&self, signals: &Signals) -> anyhow::Result<()> {
-        send(&self.trial()?, &self.ports, signals, &self.result, report::text)
+    pub(super) fn run(&self, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
+        send(&self.trial()?, &self.ports, (signals, socket), &self.result, report::text)
     }
 
     fn trial(&self) -> anyhow::Result<TrialConfig> {

@@ -4,6 +4,7 @@ use super::output::OutputFlags;
 use super::traffic::TrafficFlags;
 use super::trial::PaceFlags;
 use super::{ports, values};
+use crate::control_socket::ControlSocket;
 use crate::messages;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -51,7 +52,7 @@ struct SelfTest {
     paced: Vec<TrialResult>,
 }
 
-pub(super) fn run(arguments: &Arguments, signals: &Signals) -> anyhow::Result<()> {
+pub(super) fn run(arguments: &Arguments, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
     let Arguments { traffic, duration, pace, output } = arguments;
     let config = if traffic.is_default() { TrafficFlags::random_source()? } else { traffic.read(true)? };
     let plan = Arc::new(config.profile.plan()?);
@@ -62,6 +63,7 @@ pub(super) fn run(arguments: &Arguments, signals: &Signals) -> anyhow::Result<()
         messages::note("there is one CPU: sending and receiving take turns on it, and both suffer");
     }
     let mut tester = Tester::start(sender.take_transmit()?, receiver.receive, &pool, &cpus)?;
+    let _service = super::serve(socket, &tester, &pool, &cpus)?;
     let mut progress = output.progress();
     let base = TrialConfig {
         duration: *duration,

@@ -6,6 +6,7 @@ use super::progress::Progress;
 use super::traffic::TrafficFlags;
 use super::trial::TrialFlags;
 use super::{page, tables, values};
+use crate::control_socket::ControlSocket;
 use crate::messages;
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
@@ -180,7 +181,7 @@ impl GoalName {
 }
 
 impl Rfc2544Arguments {
-    pub(super) fn run(&self, signals: &Signals) -> anyhow::Result<()> {
+    pub(super) fn run(&self, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
         let asked = |test| self.tests.is_empty() || self.tests.contains(&test);
         let latency = asked(Rfc2544Test::Latency);
         let tests = [
@@ -198,7 +199,7 @@ impl Rfc2544Arguments {
             bail!("--step is about frame-loss: add it to --test");
         }
         let usual = SuiteConfig::default();
-        self.method.run(signals, true, |config| SuiteConfig {
+        self.method.run((signals, socket), true, |config| SuiteConfig {
             tests,
             latency_trials: self.repetitions.unwrap_or(usual.latency_trials),
             loss_step: self.step.unwrap_or(usual.loss_step),
@@ -209,9 +210,9 @@ impl Rfc2544Arguments {
 }
 
 impl MlrsearchArguments {
-    pub(super) fn run(&self, signals: &Signals) -> anyhow::Result<()> {
+    pub(super) fn run(&self, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
         let goals = |width| self.goals.iter().map(|goal| goal.goal(self.method.duration, width)).collect();
-        self.method.run(signals, false, |config| SuiteConfig {
+        self.method.run((signals, socket), false, |config| SuiteConfig {
             tests: vec![Test::Mlrsearch],
             goals: goals(config.width),
             ..config
@@ -223,7 +224,7 @@ impl MethodFlags {
     /// Runs what `complete` makes of the flags that both methods have.
     fn run(
         &self,
-        signals: &Signals,
+        (signals, socket): (&Signals, ControlSocket),
         has_sizes: bool,
         complete: impl FnOnce(SuiteConfig) -> SuiteConfig,
     ) -> anyhow::Result<()> {
@@ -254,6 +255,7 @@ impl MethodFlags {
         base.settle = self.settle;
         let ports = ports::open(&self.ports.clone().into(), &base.plan)?;
         let mut tester = Tester::start(ports.transmit, ports.receive, &ports.pool, &ports.cpus)?;
+        let _service = super::serve(socket, &tester, &ports.pool, &ports.cpus)?;
         let (progress, shown) = (self.result.output.progress(), self.result.output.shows_progress());
         let mut watch = Live { progress, signals, shown, at_work: String::new() };
         let result = suite::run(&mut tester, &profile, &base, &config, &mut watch)?;

@@ -4,6 +4,7 @@ use super::output::ResultFlags;
 use super::ports::{self, MeasuredPorts, PortFlags};
 use super::traffic::TrafficFlags;
 use super::{page, report, values};
+use crate::control_socket::ControlSocket;
 use std::sync::Arc;
 use std::time::Duration;
 use warmlane::assembly::Signals;
@@ -166,20 +167,20 @@ impl RateFlags {
 }
 
 impl RunArguments {
-    pub(super) fn run(&self, signals: &Signals) -> anyhow::Result<()> {
+    pub(super) fn run(&self, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
         let Config { profile, rate, pattern } = self.traffic.read(!self.unsigned)?;
         let trial = self.rate.trial(Arc::new(profile.plan()?), (rate, pattern), &self.trial)?;
         let trial = TrialConfig { duration: self.duration.unwrap_or(TRIAL), count: self.count, ..trial };
-        send(&trial, &self.ports, signals, &self.result, report::text)
+        send(&trial, &self.ports, (signals, socket), &self.result, report::text)
     }
 }
 
 impl SoakArguments {
-    pub(super) fn run(&self, signals: &Signals) -> anyhow::Result<()> {
+    pub(super) fn run(&self, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
         let Config { profile, rate, pattern } = self.traffic.read(true)?;
         let trial = self.rate.trial(Arc::new(profile.plan()?), (rate, pattern), &self.trial)?;
         let trial = TrialConfig { duration: self.duration, ..trial };
-        send(&trial, &self.ports.clone().into(), signals, &self.result, report::soak)
+        send(&trial, &self.ports.clone().into(), (signals, socket), &self.result, report::soak)
     }
 }
 
@@ -187,12 +188,13 @@ impl SoakArguments {
 pub(super) fn send(
     trial: &TrialConfig,
     ports: &PortFlags,
-    signals: &Signals,
+    (signals, socket): (&Signals, ControlSocket),
     flags: &ResultFlags,
     text: impl FnOnce(&TrialResult) -> String,
 ) -> anyhow::Result<()> {
     let ports = ports::open(ports, &trial.plan)?;
     let mut tester = Tester::start(ports.transmit, ports.receive, &ports.pool, &ports.cpus)?;
+    let _service = super::serve(socket, &tester, &ports.pool, &ports.cpus)?;
     let mut progress = flags.output.progress();
     let result = tester.run(trial, &mut |sample| progress.show(sample) && !signals.is_stopped())?;
     progress.end();

@@ -3,10 +3,9 @@
 use crate::messages;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
+use warmlane::control::{Client, ClientError};
 
 use super::answer;
 
@@ -53,14 +52,11 @@ pub(crate) fn run(request: &Request, socket: &Path, as_json: bool) -> anyhow::Re
         Request::Reload => json!({ "ask": "reload" }),
     };
     let at = || format!("no router answers at {}: start one, or say --socket", socket.display());
-    let mut stream = UnixStream::connect(socket).with_context(at)?;
-    stream.write_all(format!("{line}\n").as_bytes()).with_context(at)?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).with_context(at)?;
+    let answer = match Client::connect(socket).and_then(|mut client| client.ask_for_line(&line)) {
+        Err(ClientError::Refused(sentence)) => bail!("{sentence}"),
+        answer => answer.with_context(at)?,
+    };
     let value: Value = serde_json::from_str(&answer).context("the router's answer is no JSON")?;
-    if let Some(error) = value["error"].as_str() {
-        bail!("{error}");
-    }
     if as_json {
         messages::print(answer)?;
     } else {

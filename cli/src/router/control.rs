@@ -6,14 +6,16 @@ use super::user_ports::UserPorts;
 use crate::messages;
 use std::time::Duration;
 use warmlane::assembly::{Assembly, Signals};
-use warmlane::functions::router::control::{Follower, Host as _, Server};
+use warmlane::control::{Common, Server};
+use warmlane::functions::router::control::{Follower, Host as _, RouteList, RouterAnswers};
 
 /// A running router's control side.
 pub(super) struct Control<'a> {
     pub(super) running: Running<'a>,
     pub(super) service: Service,
     pub(super) follower: &'a mut Follower,
-    pub(super) server: &'a mut Server,
+    pub(super) common: Common,
+    pub(super) server: &'a mut Server<RouteList>,
     pub(super) user_ports: UserPorts,
     pub(super) signals: &'a Signals,
 }
@@ -42,7 +44,8 @@ impl Control<'_> {
                 Err(sentence) => messages::complain(sentence),
             }
         }
-        self.server.serve(follower, &mut host);
+        let common = &self.common;
+        self.server.serve(&mut RouterAnswers { common, follower, host: &mut host });
         for remark in follower.take_remarks() {
             messages::complain(remark);
         }

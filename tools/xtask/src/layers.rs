@@ -13,7 +13,7 @@ use crate::workspace::{self, Metadata};
 
 /// The layers from the bottom up, each with its rooms in their order.
 const LAYERS: &[(&str, Rooms)] = &[
-    ("base", Rooms::Ordered(&["sync", "counters", "sys", "settings", "wire", "crypto", "bpf"])),
+    ("base", Rooms::Ordered(&["sync", "counters", "sys", "settings", "wire", "crypto", "bpf", "control"])),
     ("core", Rooms::Ordered(&["mem", "table", "port", "lane"])),
     ("drivers", Rooms::Independent { shared: "common" }),
     ("functions", Rooms::Ordered(&["forward", "router", "gen", "docsis"])),

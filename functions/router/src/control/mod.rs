@@ -1,7 +1,6 @@
 //! What is decided apart from packets: what the kernel's network is, and what that means for lanes.
 
 mod affected;
-mod connection;
 mod desired;
 mod fib;
 mod follow;
@@ -19,19 +18,16 @@ mod policy;
 mod policy_tests;
 mod protocol;
 mod route_list;
-mod server;
 mod settings;
 mod verify;
 #[cfg(test)]
 mod vlan_tests;
 mod warnings;
 
-pub use connection::{Answers, Connection};
 pub use desired::RoutedPort;
 pub use fib::Fib;
 pub use follow::{FollowError, Follower, KernelCounters, KernelCountersView};
-pub use protocol::{Answer, Host, Request};
+pub use protocol::{Host, Request, RouterAnswers};
 pub use route_list::RouteList;
-pub use server::{Server, ServerError};
 pub use settings::{RouterSettings, SourceChecks};
 pub use verify::{Comparison, Reference};

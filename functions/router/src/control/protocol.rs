@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use warmlane_control::{Answer, Answers, Common};
 use warmlane_forward::control::NextHop;
 
 use super::desired::Desired;
@@ -12,22 +13,35 @@ use super::kernel::{NeighbourState, View};
 use super::route_list::{RouteList, shown};
 use super::verify::{Reference, describe};
 
-/// Longest request, in bytes.
-pub(crate) const LONGEST_REQUEST: usize = 4096;
-
 /// Routes and neighbours in an answer, unless the request says otherwise.
 const USUAL_LIMIT: usize = 1000;
 
 /// Neighbours in an answer at most, for that is made at once. The kernel has fewer, unless it is told to.
 const MOST_NEIGHBOURS: usize = 65_536;
 
-/// What is said to a request.
-#[derive(Debug)]
-pub enum Answer {
-    /// This.
-    Whole(Value),
-    /// Routes, as many as there may be.
-    Routes(RouteList),
+/// What a router answers on its control socket.
+pub struct RouterAnswers<'a> {
+    /// What all instances answer.
+    pub common: &'a Common,
+    /// What it knows of the kernel.
+    pub follower: &'a mut Follower,
+    /// The program that it runs in.
+    pub host: &'a mut dyn Host,
+}
+
+impl Answers for RouterAnswers<'_> {
+    type List = RouteList;
+
+    fn answer(&mut self, line: &[u8]) -> Answer<RouteList> {
+        self.common.try_answer(line).unwrap_or_else(|| match Request::parse(line) {
+            Ok(request) => request.answer(self.follower, self.host),
+            Err(sentence) => Answer::error(sentence),
+        })
+    }
+
+    fn go_on(&mut self, list: &mut RouteList, text: &mut Vec<u8>) -> bool {
+        list.write(self.follower, text)
+    }
 }
 
 /// The program that a router runs in: what it can tell and do.
@@ -91,8 +105,8 @@ impl Request {
     }
 
     /// Answers it.
-    pub fn answer(&self, follower: &mut Follower, host: &mut dyn Host) -> Answer {
-        Answer::Whole(match self {
+    pub fn answer(&self, follower: &mut Follower, host: &mut dyn Host) -> Answer<RouteList> {
+        Answer::whole(&match self {
             Self::Status {} => {
                 let mut status = status(follower, host.warnings(follower.view()));
                 if let Value::Object(map) = &mut status {
@@ -104,10 +118,10 @@ impl Request {
             Self::Routes { address, limit, table } => {
                 let (table, limit) = (table.unwrap_or(0), limit.unwrap_or(USUAL_LIMIT));
                 if !follower.has_lanes() {
-                    return Answer::Whole(kernel_route(follower, *address));
+                    return Answer::whole(&kernel_route(follower, *address));
                 }
                 match RouteList::new(follower, table, *address, limit) {
-                    Some(list) => return Answer::Routes(list),
+                    Some(list) => return Answer::List(list),
                     None => json!({ "error": format!("there is no table {table}: \"status\" lists them") }),
                 }
             }

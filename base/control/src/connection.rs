@@ -1,16 +1,17 @@
 //! One connection of the control socket: a request on a line in, an answer on a line out. Whoever says nothing, or doesn't read, is
 //! let go after a while.
 
+use std::convert::Infallible;
+use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use super::protocol::{Answer, LONGEST_REQUEST};
-use super::route_list::RouteList;
+use crate::protocol::{Failure, LONGEST_REQUEST};
 
 /// Requests that are answered before others have their turn.
 const AT_ONCE: usize = 64;
@@ -21,42 +22,77 @@ const IDLE: Duration = Duration::from_secs(60);
 /// How long an answer may wait until some of it is read.
 const UNREAD: Duration = Duration::from_secs(10);
 
+/// What is said to a request. `L` is what lists there are.
+pub enum Answer<L> {
+    /// This line, without a newline.
+    Whole(String),
+    /// A list that is written piece by piece.
+    List(L),
+    /// This line, and then the connection is somebody else's, who is called when it has been written.
+    TakeOver(String, TakeOver),
+}
+
+/// Takes over a connection, whose socket never waits ([`UnixStream::set_nonblocking`]). It is called on the thread that answers, so
+/// it must not wait either.
+pub type TakeOver = Box<dyn FnOnce(UnixStream) + Send>;
+
+impl<L> Answer<L> {
+    /// This value.
+    pub fn whole(value: &impl Serialize) -> Self {
+        let line = |value: &Failure| serde_json::to_string(value).unwrap_or_default();
+        Self::Whole(
+            serde_json::to_string(value).unwrap_or_else(|error| line(&Failure { error: error.to_string() })),
+        )
+    }
+
+    /// A sentence that says why there is no answer.
+    pub fn error(sentence: impl Into<String>) -> Self {
+        Self::whole(&Failure { error: sentence.into() })
+    }
+}
+
 /// Who answers.
 pub trait Answers {
+    /// The lists among the answers.
+    type List;
+
     /// Answers a request, a line without its newline.
-    fn answer(&mut self, line: &[u8]) -> Answer;
+    fn answer(&mut self, line: &[u8]) -> Answer<Self::List>;
 
     /// Appends a piece of a list to a text; `false` if that was the last.
-    fn go_on(&mut self, list: &mut RouteList, text: &mut Vec<u8>) -> bool;
+    fn go_on(&mut self, list: &mut Self::List, text: &mut Vec<u8>) -> bool;
 }
 
 /// Who has no lists.
-impl<F: FnMut(&[u8]) -> Value> Answers for F {
-    fn answer(&mut self, line: &[u8]) -> Answer {
-        Answer::Whole(self(line))
+impl<S: Serialize, F: FnMut(&[u8]) -> S> Answers for F {
+    type List = Infallible;
+
+    fn answer(&mut self, line: &[u8]) -> Answer<Infallible> {
+        Answer::whole(&self(line))
     }
 
-    fn go_on(&mut self, _: &mut RouteList, _: &mut Vec<u8>) -> bool {
-        false
+    fn go_on(&mut self, list: &mut Infallible, _: &mut Vec<u8>) -> bool {
+        match *list {}
     }
 }
 
 /// Takes requests as they come, in whatever pieces, and never waits: neither for the rest of a request, nor for whoever
 /// does not read the answer.
-#[derive(Debug)]
-pub struct Connection {
+pub struct Connection<L> {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
     /// What is to be said behind `output`.
-    list: Option<RouteList>,
+    list: Option<L>,
+    /// Who takes the connection over behind `output`.
+    take_over: Option<TakeOver>,
     /// When something was read or written for the last time.
     moved: Instant,
     /// No more requests come.
     is_over: bool,
 }
 
-impl Connection {
+impl<L> Connection<L> {
     /// Takes over a connected socket.
     ///
     /// # Errors
@@ -64,7 +100,8 @@ impl Connection {
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let (input, output) = (Vec::new(), Vec::new());
-        Ok(Self { stream, input, output, list: None, moved: Instant::now(), is_over: false })
+        let (list, take_over) = (None, None);
+        Ok(Self { stream, input, output, list, take_over, moved: Instant::now(), is_over: false })
     }
 
     /// What to wait for: until the other end reads if there is something for it, else until it asks.
@@ -75,7 +112,7 @@ impl Connection {
     }
 
     fn is_answering(&self) -> bool {
-        !self.output.is_empty() || self.list.is_some()
+        !self.output.is_empty() || self.list.is_some() || self.take_over.is_some()
     }
 
     /// Whether the other end has been silent, or hasn't read its answer, for too long.
@@ -84,7 +121,7 @@ impl Connection {
     }
 
     /// Does what can be done without waiting, of a list one piece; `false` when the connection is over.
-    pub fn serve(&mut self, answers: &mut dyn Answers) -> bool {
+    pub fn serve(&mut self, answers: &mut dyn Answers<List = L>) -> bool {
         let mut may_go_on = true;
         for _ in 0..AT_ONCE {
             if !self.write() {
@@ -93,6 +130,12 @@ impl Connection {
             // Whoever doesn't read answers gets no more of them.
             if !self.output.is_empty() {
                 return true;
+            }
+            if let Some(take_over) = self.take_over.take() {
+                if let Ok(stream) = self.stream.try_clone() {
+                    take_over(stream);
+                }
+                return false;
             }
             if let Some(list) = &mut self.list {
                 if !std::mem::take(&mut may_go_on) {
@@ -108,8 +151,12 @@ impl Connection {
                 Some(end) if end <= LONGEST_REQUEST => {
                     let line: Vec<u8> = self.input.drain(..=end).collect();
                     match answers.answer(line.get(..end).unwrap_or_default()) {
-                        Answer::Whole(answer) => self.say(&answer),
-                        Answer::Routes(list) => self.list = Some(list),
+                        Answer::Whole(line) => self.say(&line),
+                        Answer::List(list) => self.list = Some(list),
+                        Answer::TakeOver(line, take_over) => {
+                            self.say(&line);
+                            self.take_over = Some(take_over);
+                        }
                     }
                 }
                 None if self.input.len() <= LONGEST_REQUEST => {
@@ -125,7 +172,9 @@ impl Connection {
                 _ => {
                     let sentence =
                         format!("a request has at most {LONGEST_REQUEST} bytes, and ends with a newline");
-                    self.say(&json!({ "error": sentence }));
+                    if let Answer::Whole(line) = Answer::<L>::error(sentence) {
+                        self.say(&line);
+                    }
                     self.input.clear();
                     self.is_over = true;
                 }
@@ -152,8 +201,8 @@ impl Connection {
         Ok(())
     }
 
-    fn say(&mut self, answer: &Value) {
-        self.output.extend(answer.to_string().into_bytes());
+    fn say(&mut self, line: &str) {
+        self.output.extend(line.as_bytes());
         self.output.push(b'\n');
     }
 
@@ -178,11 +227,54 @@ impl Connection {
     }
 }
 
+impl<L> fmt::Debug for Connection<L> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Connection").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
     use std::net::Shutdown;
+
+    /// Answers anything with its own words, and hands over whoever asks for that.
+    struct HandsOver(std::sync::mpsc::Sender<UnixStream>);
+
+    impl Answers for HandsOver {
+        type List = Infallible;
+
+        fn answer(&mut self, line: &[u8]) -> Answer<Infallible> {
+            let text = String::from_utf8_lossy(line).into_owned();
+            if text != "stream" {
+                return Answer::Whole(text);
+            }
+            let sender = self.0.clone();
+            Answer::TakeOver("here it comes".to_owned(), Box::new(move |stream| sender.send(stream).unwrap()))
+        }
+
+        fn go_on(&mut self, list: &mut Infallible, _: &mut Vec<u8>) -> bool {
+            match *list {}
+        }
+    }
+
+    #[test]
+    fn a_connection_is_handed_over_behind_its_last_answer() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let (sender, taken) = std::sync::mpsc::channel();
+        let mut connection = Connection::new(server).unwrap();
+        client.write_all(b"one\nstream\nnever\n").unwrap();
+        assert!(!connection.serve(&mut HandsOver(sender)));
+        drop(connection);
+        taken.recv().unwrap().write_all(b"the rest").unwrap();
+        let mut text = String::new();
+        client.set_nonblocking(false).unwrap();
+        // Reset, as what came behind was not read.
+        let _ = client.read_to_string(&mut text);
+        assert_eq!(text, "one\nhere it comes\nthe rest");
+    }
 
     #[test]
     fn who_is_silent_or_does_not_read_is_let_go() {

@@ -1,0 +1,80 @@
+//! The control socket from the command line: where it is, or that there is none.
+
+use crate::messages;
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use warmlane::control::{self, Common, Server, ServerError, Service};
+use warmlane::counters::Registry;
+
+/// Where this instance can be asked while it runs.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Control socket")]
+pub(crate) struct ControlSocketFlags {
+    /// What this instance is called, as in `warmlane stats NAME`. Without it the command and the number of the process;
+    /// a router is `router`.
+    #[arg(long, value_name = "NAME", global = true, conflicts_with_all = ["socket", "no_socket"])]
+    instance: Option<String>,
+    /// The Unix socket by which this instance can be asked, which only its user and root can. Without it NAME.sock in
+    /// /run/warmlane, or in $XDG_RUNTIME_DIR/warmlane for other users than root.
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "no_socket")]
+    socket: Option<PathBuf>,
+    /// Open no control socket.
+    #[arg(long, global = true)]
+    no_socket: bool,
+}
+
+impl ControlSocketFlags {
+    /// Where the instance is that is called so if nothing else is said.
+    pub(crate) fn path_of(&self, name: &str) -> anyhow::Result<PathBuf> {
+        if let Some(path) = &self.socket {
+            return Ok(path.clone());
+        }
+        let name = self.instance.as_deref().unwrap_or(name);
+        ensure!(
+            !name.is_empty() && !name.contains('/') && !name.starts_with('.'),
+            "--instance '{name}': a name is not empty, has no slash, and no dot in front"
+        );
+        Ok(control::path_of(name))
+    }
+
+    /// Opens the socket of an instance that can't be without.
+    pub(crate) fn open_always<L>(&self, name: &str) -> anyhow::Result<Server<L>> {
+        if self.no_socket {
+            bail!("a router is asked and reloaded by its control socket: leave --no-socket out");
+        }
+        Ok(Server::open(&self.path_of(name)?)?)
+    }
+
+    /// Opens the socket of an instance of a kind. One that is not asked for may be impossible, and the work goes on.
+    pub(crate) fn open(&self, kind: &'static str) -> anyhow::Result<ControlSocket> {
+        if self.no_socket {
+            return Ok(ControlSocket { kind, server: None });
+        }
+        let path = self.path_of(&format!("{kind}-{}", std::process::id()))?;
+        let server = match Server::open(&path) {
+            Err(ServerError::System { source, .. }) if self.socket.is_none() && self.instance.is_none() => {
+                messages::note(format_args!("no control socket {}: {source}", path.display()));
+                None
+            }
+            server => Some(server?),
+        };
+        Ok(ControlSocket { kind, server })
+    }
+}
+
+/// A control socket at which nobody answers yet.
+pub(crate) struct ControlSocket {
+    kind: &'static str,
+    server: Option<Server<Infallible>>,
+}
+
+impl ControlSocket {
+    /// Lets a thread answer, away from the CPUs of lanes, until what this returns is dropped.
+    pub(crate) fn serve(self, registry: &Registry, lanes: &[usize]) -> anyhow::Result<Option<Service>> {
+        let Some(server) = self.server else { return Ok(None) };
+        let answers = Common::new(self.kind, &server, registry.clone());
+        Ok(Some(Service::start(server, answers, lanes.to_vec()).context("the control socket has no thread")?))
+    }
+}
