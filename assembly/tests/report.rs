@@ -124,6 +124,12 @@ fn run(forgets: u64) -> (Arc<Registry>, Outcome) {
     };
     assembly.registry().add(Labels::new().with("function", "bgp"), (description, learned.view()));
     learned.add(7);
+    let longest = Description { name: "longest", unit: "nanoseconds", role: Role::Peak, ..description };
+    for wait in [5, 9, 3] {
+        let counter = Counter::new();
+        counter.add(wait);
+        assembly.registry().add(Labels::new().with("function", "bgp"), (longest, counter.view()));
+    }
     let copies = PoolConfig { name: "copies".into(), buffers: 64, ..PoolConfig::default() };
     Pool::new(&copies).unwrap().register(assembly.registry());
     while !assembly.lanes().are_finished() {
@@ -156,7 +162,8 @@ fn stages_that_nobody_knows_are_in_the_report() {
     let forward = report.forward.as_ref().expect("there are forwarders");
     assert_eq!((forward.received, forward.forwarded, forward.unsent), (900, 900, 0));
     assert!(!stage("row").counters.contains_key("forward"), "that is in `forward`");
-    assert_eq!(report.functions["peers"]["routes_learned"], 7);
+    let peers = &report.functions["peers"];
+    assert_eq!((peers["routes_learned"], peers["longest"]), (7, 9), "sums, and of peaks the highest");
     let pools: Vec<_> = report.pools.iter().map(|pool| pool.name.as_str()).collect();
     assert_eq!(pools, ["packets", "copies"]);
     let [west, east] = &report.ports[..] else { panic!("two ports") };

@@ -179,7 +179,8 @@ fn add_entry(sets: &mut Sets, drops: &mut Drops, entry: &Entry) {
         None => {
             let name = |text: &str| text.replace('-', "_");
             let set = sets.entry(name(entry.description.set)).or_default();
-            *set.entry(name(entry.description.name)).or_default() += entry.value;
+            let sum = set.entry(name(entry.description.name)).or_default();
+            *sum = entry.together(*sum);
         }
     }
 }

@@ -67,6 +67,24 @@ impl GaugeRef<'_> {
     }
 }
 
+/// The highest value so far, lent by the set's writer.
+#[derive(Clone, Copy)]
+pub struct PeakRef<'a>(GaugeRef<'a>);
+
+impl PeakRef<'_> {
+    /// Raises it to this value if it is lower.
+    #[inline(always)]
+    pub fn raise(self, value: u64) {
+        self.0.set(self.0.get().max(value));
+    }
+
+    /// The value.
+    #[inline(always)]
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
 /// What a set gives its writer for an entry of each [`Role`](crate::Role): of the same names.
 pub mod role {
     /// See the module.
@@ -77,6 +95,8 @@ pub mod role {
     pub type Note<'a> = super::CounterRef<'a>;
     /// See the module.
     pub type Gauge<'a> = super::GaugeRef<'a>;
+    /// See the module.
+    pub type Peak<'a> = super::PeakRef<'a>;
 }
 
 /// The cells of a set with `N` entries, as its writer has them: on cache lines of their own.
@@ -119,6 +139,13 @@ impl<'a> From<Entry<'a>> for GaugeRef<'a> {
     #[inline(always)]
     fn from(entry: Entry<'a>) -> Self {
         Self { cell: entry.0, _one_thread: PhantomData }
+    }
+}
+
+impl<'a> From<Entry<'a>> for PeakRef<'a> {
+    #[inline(always)]
+    fn from(entry: Entry<'a>) -> Self {
+        Self(entry.into())
     }
 }
 

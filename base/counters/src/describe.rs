@@ -20,6 +20,8 @@ pub enum Role {
     Note,
     /// Not a counter: goes up and down.
     Gauge,
+    /// Not a counter: the highest value so far. Several of them together are the highest one, not their sum.
+    Peak,
 }
 
 /// A value of a set: its name, and what it means.
@@ -43,7 +45,7 @@ impl Description {
     pub const fn kind(&self) -> Kind {
         match self.role {
             Role::In | Role::Out | Role::Note => Kind::Counter,
-            Role::Gauge => Kind::Gauge,
+            Role::Gauge | Role::Peak => Kind::Gauge,
         }
     }
 }

@@ -22,7 +22,7 @@ mod histogram;
 mod registry;
 mod set;
 
-pub use cell::{Counter, CounterRef, CounterView, GaugeRef};
+pub use cell::{Counter, CounterRef, CounterView, GaugeRef, PeakRef};
 pub use describe::{Description, Kind, Role};
 pub use drops::{DropCounters, DropReason, DropView, MAXIMUM_REASONS, NoDrops, Reason, Severity};
 pub use histogram::{DurationHistogram, DurationHistogramView, Times};

@@ -20,6 +20,14 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// This value and another one of the same description together: the sum, of peaks the higher one.
+    pub fn together(&self, other: u64) -> u64 {
+        match self.description.role {
+            Role::Peak => self.value.max(other),
+            Role::In | Role::Out | Role::Note | Role::Gauge => self.value.wrapping_add(other),
+        }
+    }
+
     /// A value that is no drop.
     pub const fn of(description: Description, value: u64) -> Self {
         Self { description, reason: None, value }
@@ -39,7 +47,7 @@ pub trait Source: Any + Send + Sync {
             balance = match entry.description.role {
                 Role::In => balance.wrapping_add(value),
                 Role::Out => balance.wrapping_sub(value),
-                Role::Note | Role::Gauge => balance,
+                Role::Note | Role::Gauge | Role::Peak => balance,
             };
         });
         balance

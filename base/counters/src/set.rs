@@ -4,7 +4,7 @@
 ///
 /// Each entry has a name, its [`Role`](crate::Role) in the set's balance, a unit, and a doc comment that is also its
 /// help text. The set has a method for each that gives the writer something to [`add`](crate::CounterRef::add) to
-/// (of a `Gauge`: to [`set`](crate::GaugeRef::set)); the view has one that gives the value. With `drops by`, both also
+/// (of a `Gauge`: to [`set`](crate::GaugeRef::set), of a `Peak`: to [`raise`](crate::PeakRef::raise)); the view has one that gives the value. With `drops by`, both also
 /// have `drops()`.
 ///
 /// ```
@@ -249,6 +249,8 @@ mod tests {
         struct FlowTableCounters => FlowTableCountersView {
             /// Flows.
             flows: Gauge, "flows";
+            /// The most that there were.
+            most: Peak, "flows";
         }
     }
 
@@ -265,6 +267,20 @@ mod tests {
         assert_eq!((view.received(), view.taken_in_again(), view.passed_on()), (7, 0, 0));
         assert_eq!((view.bytes(), view.waiting(), view.drops().get(Why::First)), (900, 3, 1));
         assert_eq!((set.received().get(), set.waiting().get()), (7, 3));
+    }
+
+    #[test]
+    fn a_peak_only_rises() {
+        let set = FlowTableCounters::new();
+        let view = set.view();
+        for flows in [3, 7, 5] {
+            set.flows().set(flows);
+            set.most().raise(flows);
+        }
+        assert_eq!((view.flows(), view.most(), set.most().get(), view.balance()), (5, 7, 7, 0));
+        let mut together = Vec::new();
+        crate::Source::read(&view, &mut |entry| together.push(entry.together(6)));
+        assert_eq!(together, [11, 7]);
     }
 
     #[test]

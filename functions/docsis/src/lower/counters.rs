@@ -12,7 +12,7 @@ counters! {
         /// Their latencies together.
         latency: Note, "nanoseconds";
         /// The longest latency.
-        longest: Gauge, "nanoseconds";
+        longest: Peak, "nanoseconds";
         /// By how much each packet's latency differs from that of the one before (RFC 3393), together.
         jitter: Note, "nanoseconds";
     }

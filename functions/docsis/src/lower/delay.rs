@@ -56,7 +56,7 @@ impl FlowDelays {
         let counters = &self.counters;
         counters.packets().add(1);
         counters.latency().add(latency);
-        counters.longest().set(counters.longest().get().max(latency));
+        counters.longest().raise(latency);
         if let Some(last) = self.last.replace(latency) {
             let jitter = latency.abs_diff(last);
             channel.jitter.record(jitter);
