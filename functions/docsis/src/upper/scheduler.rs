@@ -309,7 +309,10 @@ impl Scheduler {
             let tag = packet.application_mut::<Tag>();
             (tag.flow, tag.sequence, tag.channel) = (chosen, flow.sequence, number as u16);
             flow.sequence = flow.sequence.wrapping_add(1);
-            for bucket in [&mut flow.maximum, &mut flow.peak, &mut flow.reserved].into_iter().flatten() {
+            // What a flow got by its priority is not held against what it is reserved: once others need the channel, it would get
+            // nothing for as long as it had more.
+            let reserved = flow.reserved.as_mut().filter(|_| is_reserved);
+            for bucket in [flow.maximum.as_mut(), flow.peak.as_mut(), reserved].into_iter().flatten() {
                 bucket.take(bytes, now);
             }
             let framed = bytes + PacketHeader::LONGEST as u32;

@@ -156,6 +156,30 @@ fn what_is_reserved_is_given_to_a_flow_whose_queue_runs_empty() {
 }
 
 #[test]
+fn what_a_flow_had_beyond_what_it_is_reserved_is_not_held_against_it() {
+    let urgent = flow(7, |flow| flow.queue = 64);
+    let reserved = flow(0, |flow| (flow.minimum_rate, flow.queue) = (10_000_000, 64));
+    let mut scheduler = scheduler(100_000_000, vec![urgent, reserved]);
+    let counters = UpperCounters::new();
+    // In the first second it has the channel alone, and takes it; in the next one others need it.
+    let mut left = [[0; 2]; 2];
+    for step in 0..2 * HZ / STEP {
+        let second = (step * STEP / HZ) as usize;
+        for number in (0..2).filter(|number| *number == 1 || second == 1) {
+            while scheduler.queues.len(number) < 64 {
+                scheduler.push(number, packet(), step * STEP).expect("space");
+            }
+        }
+        scheduler.dispatch(step * STEP, false, &counters, |packet| {
+            left[second][packet.application::<Tag>().flow as usize] += BYTES * 8;
+            true
+        });
+    }
+    assert!(left[0][1] > 95_000_000, "{left:?}");
+    assert_near(left[1][1] as f64, 10e6);
+}
+
+#[test]
 fn flows_of_one_priority_share_alike() {
     let flows = (0..10).map(|_| flow(2, |flow| flow.queue = 64)).collect();
     let left = overload(&mut scheduler(400_000_000, flows), 1);
