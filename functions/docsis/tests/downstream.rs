@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use common::pool;
 use warmlane_docsis::control::{
-    Action, Classifier, ConfigError, FilterGroup, FilterRule, Generated, ServiceFlow, ServiceGroup, generate,
+    Action, Channel, Classifier, ConfigError, FilterGroup, FilterRule, Generated, ServiceFlow, ServiceGroup,
+    generate,
 };
 use warmlane_docsis::keys::KeyChange;
 use warmlane_docsis::lower::{LowerMac, TunnelAddresses};
@@ -17,7 +18,7 @@ use warmlane_lane::{KeptOutputs, Stage};
 use warmlane_mem::{Burst, Packet};
 use warmlane_sync::mailbox::{self, Sender};
 use warmlane_sys::clock;
-use warmlane_wire::{Frame, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress};
+use warmlane_wire::{EtherType, Frame, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress};
 
 /// How long a test waits for what must come.
 const LONG: Duration = Duration::from_secs(300);
@@ -245,6 +246,45 @@ fn classifiers_choose_by_priority() {
     assert_eq!(queued, [0, 1, 2]);
 }
 
+/// A frame with a length in place of an EtherType.
+fn llc(modem: u8, payload: &[u8]) -> Vec<u8> {
+    let [high, low] = (payload.len() as u16).to_be_bytes();
+    [&[2, 0xca, 0xb1, 0, 0, modem, 2, 0, 0, 0, 0, 9, high, low][..], payload].concat()
+}
+
+#[test]
+fn llc_frames_are_classified_by_dsap_or_the_ethertype_in_snap() {
+    let mut group = small(1);
+    let wanted = [
+        Match { dsap: Some(0x42), ..Match::default() },
+        Match { ethertype: Some(EtherType(0x88b5)), ..Match::default() },
+        Match { destination_ports: Some((6, 6)), ..Match::default() },
+    ];
+    for (priority, matches) in (10..).zip(wanted) {
+        let flow = group.flows.len();
+        group.flows.push(ServiceFlow::best_effort(0, 0));
+        group.modems[0].classifiers.push(Classifier { priority, matches, flow });
+    }
+    group.modems[0].enforces_addresses = false;
+    let mut downstream = Downstream::new(&group);
+    let snap = |ethertype: u16, payload: &[u8]| {
+        let [a, b] = ethertype.to_be_bytes();
+        llc(1, &[&[0xaa, 0xaa, 3, 0, 0, 0, a, b][..], payload].concat())
+    };
+    let ipv4 = frame(0, 0, 0, 100);
+    downstream.offer(&[
+        // Spanning tree; something else; an unfinished SNAP header; nothing at all.
+        llc(1, &[0x42, 0x42, 3, 0, 0]),
+        llc(1, &[0xe0, 0xe0, 3]),
+        llc(1, &[0xaa, 0xaa, 3]),
+        llc(1, &[]),
+        snap(0x88b5, &[0x42; 50]),
+        snap(0x0800, &ipv4[14..]),
+    ]);
+    let queued: Vec<_> = downstream.upper.0.flow_counters().iter().map(FlowCountersView::queued).collect();
+    assert_eq!(queued, [3, 0, 1, 1, 1]);
+}
+
 #[test]
 fn ipv6_and_plain_ethernet_find_their_modem() {
     let mut downstream = Downstream::new(&small(3));
@@ -312,6 +352,14 @@ fn service_groups_that_cannot_be_are_named() {
     assert_eq!(check(&|group| group.modems.clear()), ConfigError::NoModems);
     assert_eq!(check(&|group| group.flows[1].maximum_rate = Some(0)), ConfigError::ZeroRate { flow: 1 });
     assert_eq!(check(&|group| group.flows[1].maximum_burst = 0), ConfigError::Burst { flow: 1, burst: 0 });
+    assert_eq!(check(&|group| group.limits.packets = 3), ConfigError::TooFewPlaces { flows: 4, packets: 3 });
+    let without_modem = ConfigError::UnusedChannel { channel: "sc-qam9".to_owned() };
+    let add_channel = |group: &mut ServiceGroup| {
+        group.channels.push(Channel { name: "sc-qam9".to_owned(), session: 9, ..group.channels[0].clone() });
+    };
+    assert_eq!(check(&add_channel), without_modem);
+    let snap = |group: &mut ServiceGroup| group.modems[0].classifiers[0].matches.dsap = Some(0xaa);
+    assert!(matches!(check(&snap), ConfigError::SnapDsap { .. }));
     assert_eq!(check(&|group| group.flows[1].queue = 0), ConfigError::NoQueue { flow: 1 });
     assert_eq!(check(&|group| group.flows[1].priority = 8), ConfigError::Priority { flow: 1, priority: 8 });
     assert_eq!(check(&|group| group.groups[1].channels.clear()), ConfigError::EmptyGroup { group: 1 });

@@ -103,6 +103,12 @@ pub enum ConfigError {
         /// What was asked for.
         said: u16,
     },
+    /// A criterion that no frame meets.
+    #[error("{user} asks for DSAP 0xaa, that of SNAP headers: give the EtherType that is in them")]
+    SnapDsap {
+        /// What has the criterion.
+        user: String,
+    },
     /// An address that leads to two modems.
     #[error("address {address} is there twice")]
     AddressTwice {

@@ -9,7 +9,7 @@ use warmlane_wire::MacAddress;
 use super::error::ConfigError;
 use super::keys::KeySource;
 use crate::lower::{LONGEST_PAYLOAD, Tunnel};
-use crate::upper::Match;
+use crate::upper::{Match, SNAP};
 
 /// The least that a burst may be: a frame of 1,518 bytes with a tag (MULPI annex C.2.2.6.3).
 const SMALLEST_BURST: u64 = 1_522;
@@ -222,6 +222,11 @@ impl ServiceGroup {
             return Err(ConfigError::TooFewPlaces { flows: self.flows.len(), packets: self.limits.packets });
         }
         self.check_channels()?;
+        for (number, filter) in self.filters.iter().enumerate() {
+            for rule in &filter.rules {
+                check_match(&rule.matches, || format!("filter group {number}"))?;
+            }
+        }
         for (number, flow) in self.flows.iter().enumerate() {
             self.check_flow(number, flow)?;
         }
@@ -326,6 +331,7 @@ impl ServiceGroup {
             }
         }
         for (index, classifier) in modem.classifiers.iter().enumerate() {
+            check_match(&classifier.matches, user)?;
             let clash = modem.classifiers[..index].iter().any(|other| {
                 other.priority == classifier.priority
                     && other.flow != classifier.flow
@@ -337,4 +343,9 @@ impl ServiceGroup {
         }
         Ok(())
     }
+}
+
+/// Whether there can be packets that match.
+fn check_match(matches: &Match, user: impl FnOnce() -> String) -> Result<(), ConfigError> {
+    if matches.dsap == Some(SNAP) { Err(ConfigError::SnapDsap { user: user() }) } else { Ok(()) }
 }

@@ -196,6 +196,7 @@ struct MatchSettings {
     #[serde(deserialize_with = "text")]
     source_mac: Option<warmlane_wire::MacAddress>,
     ethertype: Option<u16>,
+    dsap: Option<u8>,
     traffic_class: Option<(u8, u8, u8)>,
     protocol: Option<u8>,
     #[serde(deserialize_with = "text")]
@@ -338,6 +339,7 @@ fn matches(settings: &MatchSettings) -> Match {
         destination_mac: settings.destination_mac.map(|address| (address, every_bit)),
         source_mac: settings.source_mac,
         ethertype: settings.ethertype.map(EtherType),
+        dsap: settings.dsap,
         traffic_class: settings.traffic_class,
         protocol: settings.protocol.map(IpProtocol),
         source: settings.source,

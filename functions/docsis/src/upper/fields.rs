@@ -4,13 +4,21 @@ use std::net::IpAddr;
 
 use warmlane_wire::{EtherType, IpProtocol, LinkLayer, MacAddress, ipv4, ipv6};
 
+/// The DSAP of what has a SNAP header, which a DSAP criterion is never for.
+pub(crate) const SNAP: u8 = 0xaa;
+
+/// The largest number in the EtherType's place that is a length (IEEE 802.3 clause 3.2.6).
+const LONGEST_LLC: u16 = 1_500;
+
 /// A packet's fields. What a packet doesn't have, no rule that asks for it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fields {
     pub(crate) destination_mac: MacAddress,
     pub(crate) source_mac: MacAddress,
-    /// The EtherType behind the tags; for LLC, a length, which is below 1536.
+    /// The EtherType behind the tags, or in a SNAP header behind them; for other LLC frames a length, which is below 1536.
     pub(crate) ethertype: EtherType,
+    /// The destination service access point of an LLC frame without SNAP.
+    pub(crate) dsap: Option<u8>,
     /// Priority and number of the outer VLAN tag.
     pub(crate) vlan: Option<(u8, u16)>,
     pub(crate) ip: Option<IpFields>,
@@ -32,18 +40,37 @@ impl Fields {
     #[inline]
     pub(crate) fn of(frame: &[u8]) -> Option<Self> {
         let link = LinkLayer::parse(frame).ok()?;
-        let ip = match link.ethertype {
-            EtherType::IPV4 => of_ipv4(link.payload),
-            EtherType::IPV6 => of_ipv6(link.payload),
+        let (ethertype, dsap, payload) = if link.ethertype.0 <= LONGEST_LLC {
+            behind_llc(link.ethertype, link.payload)
+        } else {
+            (link.ethertype, None, link.payload)
+        };
+        let ip = match ethertype {
+            EtherType::IPV4 => of_ipv4(payload),
+            EtherType::IPV6 => of_ipv6(payload),
             _ => None,
         };
         Some(Self {
             destination_mac: link.header.destination(),
             source_mac: link.header.source(),
-            ethertype: link.ethertype,
+            ethertype,
+            dsap,
             vlan: link.outer.map(|tag| (tag.priority(), tag.id())),
             ip,
         })
+    }
+}
+
+/// EtherType, DSAP and payload of a frame that has a length in place of an EtherType.
+#[cold]
+fn behind_llc(length: EtherType, payload: &[u8]) -> (EtherType, Option<u8>, &[u8]) {
+    match payload {
+        // RFC 1042 and, for bridges, IEEE 802.1H.
+        [SNAP, SNAP, 3, 0, 0, 0 | 0xf8, a, b, payload @ ..] => {
+            (EtherType(u16::from_be_bytes([*a, *b])), None, payload)
+        }
+        [dsap, ..] if *dsap != SNAP => (length, Some(*dsap), payload),
+        _ => (length, None, payload),
     }
 }
 

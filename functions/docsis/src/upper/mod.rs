@@ -19,6 +19,7 @@ pub use counters::{
     ChannelCounters, ChannelCountersView, FlowCounters, FlowCountersView, SubscriberCounters,
     SubscriberCountersView, UpperCounters, UpperCountersView,
 };
+pub(crate) use fields::SNAP;
 pub use lookup::LookupError;
 pub use reason::UpperDrop;
 pub use rules::Match;

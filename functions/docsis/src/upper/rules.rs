@@ -18,8 +18,10 @@ pub struct Match {
     pub destination_mac: Option<(MacAddress, MacAddress)>,
     /// Source address.
     pub source_mac: Option<MacAddress>,
-    /// The EtherType.
+    /// The EtherType, also in a SNAP header.
     pub ethertype: Option<EtherType>,
+    /// The destination service access point of LLC frames (IEEE 802.2) without SNAP header; so it is never 0xaa.
+    pub dsap: Option<u8>,
     /// The traffic class (IPv4: type of service), from and to, and which of its bits count.
     pub traffic_class: Option<(u8, u8, u8)>,
     /// The protocol, for IPv6 behind the extension headers.
@@ -47,6 +49,7 @@ impl Match {
             })
             && holds(self.source_mac, Some(fields.source_mac), |wanted, address| wanted == address)
             && holds(self.ethertype, Some(fields.ethertype), |wanted, ethertype| wanted == ethertype)
+            && holds(self.dsap, fields.dsap, |wanted, dsap| wanted == dsap)
             && holds(self.traffic_class, ip, |(from, to, mask), ip| {
                 (from..=to).contains(&(ip.traffic_class & mask))
             })
@@ -76,6 +79,7 @@ impl Match {
             })
             && may(self.source_mac, other.source_mac, |a, b| a == b)
             && may(self.ethertype, other.ethertype, |a, b| a == b)
+            && may(self.dsap, other.dsap, |a, b| a == b)
             && may(self.traffic_class, other.traffic_class, |(a, a_to, a_mask), (b, b_to, b_mask)| {
                 a_mask != b_mask || a <= b_to && b <= a_to
             })

@@ -84,6 +84,8 @@ fn what_is_wrong_is_named() {
         ("destination = \"2001:db8::2\"", "destination = \"192.0.2.2\"", "both must be IPv4"),
         ("age-milliseconds = 20", "packets = 1", "2 service flows share 1"),
         ("02:00:00:00:00:01", "02:00", "02:00"),
+        ("traffic-class = [184, 184, 252]", "dsap = 170", "give the EtherType"),
+        ("traffic-class = [184, 184, 252]", "dsap = 300", "300"),
     ] {
         let error = refused(from, to);
         assert!(error.contains(part), "{to}: {error}");
