@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn one_of_two_always_sees_the_other() {
         if !heavy() {
-            eprintln!("SKIPPED: this kernel has no membarrier(2)");
+            crate::skipped::skipped("this kernel has no membarrier(2)");
             return;
         }
         let written = [AtomicBool::new(false), AtomicBool::new(false)];

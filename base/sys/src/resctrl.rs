@@ -251,6 +251,7 @@ impl Drop for CacheGroup {
 mod tests {
     use super::model::Model;
     use super::*;
+    use crate::skipped::skipped;
 
     fn open(model: &Arc<Model>) -> Result<Resctrl, NoShares> {
         Resctrl::open_with(Arc::clone(model) as Arc<dyn Files>, Path::new(ROOT))
@@ -357,10 +358,10 @@ mod tests {
                 let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
                 match resctrl.group("test", thread, None) {
                     Ok(group) => eprintln!("{:?}", group.usage()),
-                    Err(error) => eprintln!("SKIPPED: {error}"),
+                    Err(error) => skipped(&error.to_string()),
                 }
             }
-            Err(error) => eprintln!("SKIPPED: {error}"),
+            Err(error) => skipped(&error.to_string()),
         }
     }
 }

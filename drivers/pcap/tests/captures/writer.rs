@@ -7,6 +7,7 @@ use crate::common::read_all;
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 use warmlane_pcap::{Format, MAXIMUM_FRAME, PcapError, Reader, Writer};
+use warmlane_testkit::requirements;
 
 /// Nanoseconds since the epoch and the frame.
 type Stamped = (u64, Vec<u8>);
@@ -98,8 +99,7 @@ fn snap_length_cuts_over_segments() {
 
 #[test]
 fn wireshark_reads_the_same() {
-    if Command::new("tshark").arg("--version").output().is_err() {
-        eprintln!("skipped: tshark is not installed");
+    if !requirements::programs(&["tshark"]) {
         return;
     }
     let directory = tempdir().unwrap();
