@@ -1,6 +1,6 @@
 //! A front end and driver of a test: it says what it is told to, and writes to its rings by the specification, not by the code under test.
 
-use super::{connected, until};
+use super::{World, connected, until};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -11,9 +11,12 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
-use warmlane_virtio::VirtioPort;
-use warmlane_virtio::features::{PACKED, PROTOCOL_FEATURES};
+use warmlane_virtio::features::{
+    CHECKSUM, HOST_TSO4, INDIRECT, MERGEABLE, PACKED, PROTOCOL_FEATURES, VERSION_1,
+};
 use warmlane_virtio::protocol::{Header, MemoryRegion, Request, RingAddresses, RingDescriptor, RingState};
+use warmlane_virtio::vhost::{VhostOptions, open};
+use warmlane_virtio::{Role, VirtioPort};
 
 /// Descriptors of each ring.
 pub(crate) const SIZE: u16 = 64;
@@ -32,6 +35,27 @@ const USER: u64 = 1 << 40;
 /// The ring that the driver receives by, and the one that it sends by.
 pub(crate) const RECEIVE: u32 = 0;
 pub(crate) const TRANSMIT: u32 = 1;
+
+/// What a driver has that knows the usual and nothing else.
+pub(crate) const PLAIN: u64 = VERSION_1 | MERGEABLE | PROTOCOL_FEATURES | INDIRECT | CHECKSUM | HOST_TSO4;
+
+impl World {
+    /// One of our back ends, which has the socket.
+    pub(crate) fn vhost() -> Self {
+        Self::new(|path, pool| open("ours", &VhostOptions::new(path, Role::Server), 1, pool).unwrap())
+    }
+
+    pub(crate) fn front_end(&self, features: u64) -> FrontEnd {
+        let front_end = FrontEnd::connect(&self.path, features);
+        front_end.run(&self.port);
+        front_end
+    }
+
+    /// What came until this many buffers were used.
+    pub(crate) fn receive_from(&mut self, front_end: &FrontEnd, used: u16) -> Vec<Vec<u8>> {
+        self.receive_until(|_| front_end.used(TRANSMIT) == used)
+    }
+}
 
 pub(crate) struct FrontEnd {
     pub(crate) socket: OwnedFd,
