@@ -1,4 +1,4 @@
-//! `cargo xtask layers`: which crate may depend on which, and which may be unsafe.
+//! `cargo xtask layers`: which crate may depend on which, which may be unsafe, and which files are too long.
 //!
 //! Top-level folders are layers. A crate depends on crates in earlier layers, and on those listed before it in its own;
 //! drivers share `drivers/common` and don't know each other, functions don't know drivers, `assembly` joins both. Tests
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::file_lengths;
 use crate::workspace::{self, Metadata};
 
 /// The layers from the bottom up, each with its rooms in their order.
@@ -97,7 +98,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     for violation in &violations {
         println!("{violation}");
     }
-    match violations.len() {
+    let long = file_lengths::check(&metadata.root)?;
+    for file_lengths::Long { file, lines, is_refused } in &long {
+        let must = if *is_refused { ": split it, or say why not in" } else { ", soon too many; see" };
+        println!("{file} has {lines} lines{must} tools/xtask/src/file_lengths.rs");
+    }
+    match violations.len() + long.iter().filter(|file| file.is_refused).count() {
         0 => {
             println!("{} crates keep to their layers", metadata.packages.len());
             Ok(())

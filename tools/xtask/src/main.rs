@@ -1,6 +1,6 @@
 //! `cargo xtask`: tasks for those who change Warmlane.
 //!
-//! - `layers` checks which crate depends on which, and which may hold unsafe code.
+//! - `layers` checks which crate depends on which, which may hold unsafe code, and which files are too long.
 //! - `compare` measures us against a peer on this machine, taking turns.
 //! - `gate` counts the hot paths' instructions and compares them with what is allowed.
 //! - `bpf` compiles the BPF programs, or checks that they are what their sources make.
@@ -20,6 +20,7 @@ mod bisect;
 mod bpf;
 mod compare;
 mod figures;
+mod file_lengths;
 mod fuzz;
 mod gate;
 mod layers;
@@ -44,7 +45,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Check that each crate depends only on crates that stand below it, and where unsafe code may be
+    /// Check that each crate depends only on crates that stand below it, where unsafe code may be, and that no file is too long
     Layers,
     /// Measure ours against peers, taking turns
     Compare(compare::Arguments),
