@@ -4,6 +4,7 @@ mod cache_model;
 mod checksum;
 pub(crate) mod copy;
 mod docsis_crypto;
+mod docsis_downstream;
 pub(crate) mod exact;
 mod fixture;
 mod forward;
@@ -36,5 +37,6 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     checksum::BENCHES,
     toeplitz::BENCHES,
     docsis_crypto::BENCHES,
+    docsis_downstream::BENCHES,
     cache_model::BENCHES,
 ];

@@ -21,6 +21,7 @@ mod alongside;
 pub mod awake;
 pub mod bench;
 mod benches;
+mod cable;
 pub mod cache_model;
 pub mod core_clock;
 pub mod counters;

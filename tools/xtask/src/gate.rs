@@ -98,6 +98,7 @@ const PATHS: &[HotPath] = &[
     path("exact-insert-burst", "insertion", "avx2", 20),
     path("docsis-crypto", "frame", "avx2", 20),
     path("docsis-crypto-64", "frame", "avx2", 20),
+    path("docsis-downstream", "packet", "avx2", 20),
     path("l3-forward", "packet", "avx2", 20),
     path("l3-forward", "packet", "portable", 20),
     path("l3-forward-lane", "packet", "avx2", 20),

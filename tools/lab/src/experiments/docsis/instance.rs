@@ -1,21 +1,17 @@
 //! One downstream between a source and nowhere.
 
 use super::Row;
+use crate::cable;
 use crate::partner::Partner;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use warmlane_docsis::control::{Generated, generate};
 use warmlane_docsis::{DownstreamViews, downstream};
 use warmlane_lane::{Pipeline, Task as _};
 use warmlane_mem::{Burst, Frames, LaneCache, Pool, PoolConfig, PoolKind};
 use warmlane_memory::{null, replay};
 use warmlane_port::{QueueCountersView, QueueStatus, ReceiveQueue};
 use warmlane_sys::clock::{self, Clock};
-use warmlane_wire::{Frame, Ipv4Fields, MacAddress};
-
-/// Modems of an instance.
-const MODEMS: u32 = 300;
 
 /// Packets under way in ordinary operation, as the source says.
 const UNDER_WAY: u64 = 750;
@@ -25,12 +21,6 @@ const RING: u64 = 4_096;
 
 /// Buffers: more than the 20,000 that the source once saw under way.
 const BUFFERS: u32 = 32_767;
-
-/// Bits a second of channels that never fill.
-const CHANNEL_RATE: u64 = 1_000_000_000_000;
-
-/// Bytes of a CRC, which the frame lengths of the mix count and the frames don't have.
-const CRC: usize = 4;
 
 /// Calls of the upper lane in a unit of work.
 const CALLS: usize = 32;
@@ -134,14 +124,7 @@ impl Instance {
         second_cpu: usize,
     ) -> Result<Self, String> {
         let told = |error: &dyn std::error::Error| error.to_string();
-        let mut group = generate(&Generated { modems: MODEMS as u16, ..Generated::default() });
-        (group.crc, group.encryption) = (row.crc, row.encryption);
-        // A lane sleeps between rounds, and its packets with it.
-        group.limits.age = Duration::from_secs(1 << 20);
-        for channel in &mut group.channels {
-            channel.rate = CHANNEL_RATE;
-        }
-        group.check().map_err(|error| told(&error))?;
+        let group = cable::service_group(row.crc, row.encryption)?;
         let config = PoolConfig {
             name: name.to_owned(),
             buffers: BUFFERS,
@@ -220,26 +203,11 @@ impl Instance {
     }
 }
 
-/// Frames of the cable mix to all modems, in an order that looks like none.
+/// Frames of the cable mix to all modems.
 fn frames() -> Result<Frames, String> {
     let mut frames = Frames::default();
-    // Steps of 37 through 100 visit each number once, and those of 7 all modems.
-    for step in 0..u32::from(100_u8) * 30 {
-        let length = match step * 37 % 100 {
-            0..3 => 68,
-            3 => 932,
-            _ => 1_520,
-        };
-        let [_, a, b, c] = (step * 7 % MODEMS + 1).to_be_bytes();
-        let source = [198, 18, 0, 1].into();
-        let headers = 14 + 20 + 8;
-        let frame = Frame::new()
-            .ethernet(MacAddress([2, 0xca, 0xb1, a, b, c]), MacAddress([2, 0, 0, 0, 0, 1]))
-            .ipv4(Ipv4Fields::new(source, [10, a, b, c].into()))
-            .udp(1_024, 9)
-            .payload(&vec![step as u8; length - CRC - headers])
-            .to_vec()
-            .map_err(|error| error.to_string())?;
+    for place in 0..3_000 {
+        let frame = cable::frame(place, cable::mix(place))?;
         frames.push(&frame).map_err(|error| error.to_string())?;
     }
     Ok(frames)
