@@ -1,10 +1,11 @@
 //! Does in software what packets need before they leave by a wire, and the next stage or port can't do: completes checksums,
-//! cuts packets that are to be segmented, inserts VLAN tags.
+//! cuts packets that are to be segmented, inserts VLAN tags. And what devices may have found and didn't: hashes of flows.
 //!
 //! A pipeline puts [`on_transmit`] in front of an output that can't do what packets of its inputs may need, and
 //! [`on_receive`] behind an input if a stage can't deal with such packets at all. It decides that when it is built: where no
 //! port leaves anything to others, nothing is put anywhere, and no packet is looked at.
 
+mod flow_hash;
 mod receive;
 mod segments;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use warmlane_wire::{ethernet, vlan};
 
 use crate::offloads::{Layered, TransmitOffloads, Transports};
 
+pub use flow_hash::flow_hash;
 pub use receive::on_receive;
 pub use segments::Segments;
 pub use transmit::on_transmit;
