@@ -30,7 +30,7 @@ pub struct Counted {
     /// Which step of the experiment, in its own words; empty for a bench.
     pub step: String,
     /// Which of the variants that took turns, from 1, in the order of the table's columns or rows.
-    #[serde(rename = "way")]
+    #[serde(alias = "way")]
     pub variant: usize,
     /// Units that were done.
     pub units: u64,
@@ -187,7 +187,7 @@ pub(crate) fn step(name: &str) {
     });
 }
 
-/// What is measured from now on is this way, counted from 0.
+/// What is measured from now on is this variant, counted from 0.
 pub(crate) fn variant(number: usize) {
     with_session(|session| session.variant = number + 1);
 }

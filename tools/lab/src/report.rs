@@ -228,7 +228,7 @@ fn steadiness(measurements: &[Steadiness]) -> Option<String> {
     let mut sentences: Vec<String> = fewest
         .zip(widest)
         .map(|(fewest, widest)| {
-            format!("Each figure is the middle of {fewest} turns or more; the slowest round of a way took at most {widest:.2} times its fastest.")
+            format!("Each figure is the middle of {fewest} turns or more; the slowest round of a variant took at most {widest:.2} times its fastest.")
         })
         .into_iter()
         .collect();
@@ -250,7 +250,7 @@ fn counted(report: &Report) -> Markup {
         [row.step.clone(), row.variant.to_string()].into_iter().chain(cells).collect()
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    let heads = ["step", "way"].iter().chain(&events).map(|head| (*head).to_owned()).collect::<Vec<_>>();
+    let heads = ["step", "variant"].iter().chain(&events).map(|head| (*head).to_owned()).collect::<Vec<_>>();
     html! {
         @if !events.is_empty() {
             h3 { "Hardware counters, for each unit" }
@@ -423,7 +423,7 @@ mod tests {
         for text in [
             ": ours has two modes",
             "This does not count: </strong>1 of 4 figures",
-            "the middle of 9 turns or more; the slowest round of a way took at most 1.25 times",
+            "the middle of 9 turns or more; the slowest round of a variant took at most 1.25 times",
             "1 figures do not count and are left out: two: a storm passed.",
         ] {
             assert!(page.contains(text), "{text}");

@@ -203,7 +203,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         VARIANTS.iter().map(|(variant, ..)| measure(*variant, cpu)).collect::<Result<Vec<_>, _>>()?;
     let turns = setting.take_turns(Lanes::Two, &mut variants)?;
     let columns = Column::list(
-        "ordering | cost [cycles/descriptor] | against one-way [times] | x86-64 orders by | AArch64 orders by | hop [cycles]",
+        "ordering | cost [cycles/descriptor] | against one-way [times] | x86-64 orders by | AArch64 orders by | line transfer [cycles]",
     );
     let rows =
         VARIANTS.iter().zip(&turns.medians).enumerate().map(|(number, ((_, name, x86, arm), &cycles))| {

@@ -175,7 +175,7 @@ fn findings(outcomes: &[Outcome]) -> Findings {
     columns.push(Column::figures("depot to best other", "x"));
     columns.extend(KINDS.map(|(name, ..)| Column::figures(&format!("{name} without loss"), "Mpps")));
     columns.push(Column::figures("depot's rate to best other", "x"));
-    columns.push(Column::figures("hop", "cycles"));
+    columns.push(Column::figures("line transfer", "cycles"));
     let rows = outcomes.iter().map(|outcome| -> Vec<Cell> {
         let mut cells = vec![outcome.label.into()];
         cells.extend(outcome.cycles.iter().map(|&cycles| Cell::from(cycles)));

@@ -250,7 +250,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     );
     columns.push(Column::figures("lines with pointers", "lines/packet"));
     columns.push(Column::figures("lines with indices", "lines/packet"));
-    columns.push(Column::figures("hop", "cycles/line"));
+    columns.push(Column::figures("line transfer", "cycles/line"));
     Ok(Findings {
         columns,
         rows: rows.iter().map(Row::cells).collect(),

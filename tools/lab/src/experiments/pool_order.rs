@@ -203,7 +203,7 @@ fn answers(medians: Option<&[f64]>, traffic: Option<(f64, f64)>, one_core: bool)
 fn columns() -> Vec<Column> {
     let named = ["buffers", "frames", "touched", "under way"].map(Column::plain);
     let kinds = KINDS.map(|(name, ..)| Column::figures(name, "cycles/packet"));
-    let last = [Column::figures("depot to best other", "x"), Column::figures("hop", "cycles")];
+    let last = [Column::figures("depot to best other", "x"), Column::figures("line transfer", "cycles")];
     named.into_iter().chain(kinds).chain(last).collect()
 }
 

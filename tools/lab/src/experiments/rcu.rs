@@ -235,8 +235,8 @@ fn findings(costs: &Costs, line_transfer: Option<f64>) -> Findings {
         ]
     });
     let columns = Column::list(
-        "way | no writer [cycles/read] | a paced writer [cycles/read] | its updates [M/s] | a restless writer [cycles/read] | \
-         its updates [M/s] | hop [cycles]",
+        "variant | no writer [cycles/read] | a paced writer [cycles/read] | its updates [M/s] | a restless writer [cycles/read] | \
+         its updates [M/s] | line transfer [cycles]",
     );
     let series = |name: &str, writer: usize| {
         (name.to_owned(), costs.iter().map(|costs| costs[writer].0).collect::<Vec<_>>())

@@ -160,7 +160,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         }
     }
     let columns = Column::list(
-        "lanes | burst | copied [cycles/element] | in place [cycles/element] | gain [times] | hop [cycles]",
+        "lanes | burst | copied [cycles/element] | in place [cycles/element] | gain [times] | line transfer [cycles]",
     );
     let rows = results.iter().map(|result| {
         vec![
