@@ -3,6 +3,7 @@
 //! The *driver* makes buffers available, the *device* uses them and gives them back. Here are only layouts, each access to which is atomic:
 //! the other side can write anything at any time. So each value is read once, and checked by whoever called.
 
+mod own;
 pub mod packed;
 pub mod split;
 

@@ -17,6 +17,7 @@ mod layout;
 mod lines;
 mod locks;
 mod mac_swap;
+mod packed_ring;
 mod pool_order;
 mod rcu;
 mod scalar_and_vector;
@@ -44,6 +45,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &layout::EXPERIMENT,
     &locks::EXPERIMENT,
     &mac_swap::EXPERIMENT,
+    &packed_ring::EXPERIMENT,
     &pool_order::EXPERIMENT,
     &rcu::EXPERIMENT,
     &share::EXPERIMENT,
