@@ -27,7 +27,9 @@ use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{RecvFlags, SocketAddrUnix, SocketType};
 use warmlane_mem::{LaneThread, Pool};
-use warmlane_virtio::features::{EVENT_INDEX, HASH_REPORT, INDIRECT, MERGEABLE, PACKED, PROTOCOL_FEATURES, VERSION_1};
+use warmlane_virtio::features::{
+    EVENT_INDEX, HASH_REPORT, INDIRECT, MERGEABLE, PACKED, PROTOCOL_FEATURES, VERSION_1,
+};
 use warmlane_virtio::protocol::{
     HEADER_BYTES, Header, MemoryRegion, Request, RingAddresses, RingDescriptor, RingState,
 };
