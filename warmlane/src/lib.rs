@@ -35,6 +35,7 @@ pub mod functions {
     pub use warmlane_forward as forward;
     pub use warmlane_gen as generator;
     pub use warmlane_router as router;
+    pub use warmlane_vxlan as vxlan;
 }
 
 /// What a network function of one's own usually needs.

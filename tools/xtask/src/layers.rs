@@ -17,7 +17,7 @@ const LAYERS: &[(&str, Rooms)] = &[
     ("base", Rooms::Ordered(&["sync", "counters", "sys", "settings", "wire", "crypto", "bpf", "control"])),
     ("core", Rooms::Ordered(&["mem", "table", "port", "lane"])),
     ("drivers", Rooms::Independent { shared: "common" }),
-    ("functions", Rooms::Ordered(&["forward", "router", "gen", "docsis"])),
+    ("functions", Rooms::Ordered(&["forward", "vxlan", "router", "gen", "docsis"])),
     ("assembly", Rooms::One),
     ("tools", Rooms::Ordered(&["testkit", "doctor", "lab", "xtask"])),
     ("warmlane", Rooms::One),

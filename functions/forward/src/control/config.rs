@@ -6,17 +6,19 @@ mod check;
 mod error;
 mod settings;
 mod value;
+mod vxlan;
 
 use std::net::IpAddr;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 pub use self::settings::{
-    ForwardSettings, FullTableEntry, IcmpEntry, NeighbourEntry, PoolEntry, PortEntry, RouteEntry, Via,
+    ForwardSettings, FullTableEntry, Host, IcmpEntry, NeighbourEntry, PoolEntry, PortEntry, RouteEntry, Via,
     ViaEntry,
 };
 pub use error::{ConfigError, ConfigProblem};
 pub use value::{OrText, ValueError};
+pub use vxlan::{AccessEntry, StationEntry, VxlanConfig, VxlanEntry};
 use warmlane_mem::{PoolConfig, PoolKind};
 use warmlane_settings::{SettingsError, from_toml};
 use warmlane_table::IpPrefix;
@@ -50,6 +52,8 @@ pub struct Config {
     pub routes: Vec<RouteConfig>,
     /// Next hops of the embedded Internet table.
     pub full_table: FullTableConfig,
+    /// Networks bridged over IP, each with its own identifier and accesses.
+    pub vxlan: Vec<VxlanConfig>,
 }
 
 /// Buffers: how many, how large, which pool. What isn't given is the pool's own default.
@@ -180,6 +184,7 @@ impl Default for Config {
             neighbours: Vec::new(),
             routes: Vec::new(),
             full_table: FullTableConfig::default(),
+            vxlan: Vec::new(),
         }
     }
 }

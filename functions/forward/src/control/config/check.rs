@@ -12,7 +12,7 @@ use super::settings::{
 };
 use super::{
     Config, ConfigProblem, DEFAULT_MTU, FullTableConfig, IcmpLimits, MINIMUM_MTU_IPV4, MINIMUM_MTU_IPV6,
-    NeighbourConfig, PoolSettings, PortConfig, RouteConfig, RouteTarget,
+    NeighbourConfig, PoolSettings, PortConfig, RouteConfig, RouteTarget, vxlan,
 };
 use crate::control::groups::GroupError;
 
@@ -23,7 +23,7 @@ const MINIMUM_DATA_SIZE: u32 = 1344;
 /// Lengths within a buffer are 16 bits wide, headroom and header included.
 const MAXIMUM_DATA_SIZE: u32 = 60_000;
 
-type Checked<T> = Result<T, Fault<ConfigProblem>>;
+pub(super) type Checked<T> = Result<T, Fault<ConfigProblem>>;
 
 impl<D> ForwardSettings<D> {
     /// What they come to, and the driver of each port.
@@ -36,8 +36,11 @@ impl<D> ForwardSettings<D> {
         let known = Known { ports: &ports, neighbours: &neighbours };
         let routes = known.routes(&self.routes)?;
         let full_table = known.full_table(&self.full_table)?;
+        let lanes = number(self.lanes.as_ref(), "`lanes`", 1, 1..=255)? as usize;
+        let vxlan = vxlan::check(&self.vxlan, &ports, lanes)?;
         let config = Config {
-            lanes: number(self.lanes.as_ref(), "`lanes`", 1, 1..=255)? as usize,
+            lanes,
+            vxlan,
             burst: number(self.burst.as_ref(), "`burst`", 64, 1..=256)? as usize,
             pool: pool(&self.pool)?,
             icmp: icmp(&self.icmp)?,
@@ -51,7 +54,12 @@ impl<D> ForwardSettings<D> {
 }
 
 /// A number in a range of non-negative numbers, or the default.
-fn number(given: Option<&Located<i64>>, what: &str, usual: u32, range: RangeInclusive<u32>) -> Checked<u32> {
+pub(super) fn number(
+    given: Option<&Located<i64>>,
+    what: &str,
+    usual: u32,
+    range: RangeInclusive<u32>,
+) -> Checked<u32> {
     given.map_or(Ok(usual), |given| given.within(what, range).map_err(Fault::cast))
 }
 
@@ -110,7 +118,7 @@ fn ports<D>(entries: Vec<PortEntry<D>>) -> Checked<(Vec<PortConfig>, Vec<D>)> {
     }
 }
 
-fn port_number(name: &Located<String>, ports: &[PortConfig]) -> Checked<usize> {
+pub(super) fn port_number(name: &Located<String>, ports: &[PortConfig]) -> Checked<usize> {
     ports.iter().position(|port| port.name == **name).ok_or_else(|| {
         let known: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
         name.fault(ConfigProblem::UnknownPort { name: String::clone(name), known: known.join(", ") })

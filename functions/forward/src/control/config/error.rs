@@ -103,6 +103,56 @@ pub enum ConfigProblem {
         /// The next hop.
         address: IpAddr,
     },
+    /// VXLAN on several lanes, which would not know what the others have learned.
+    #[error("there are {lanes} lanes: a [[vxlan]] network needs `lanes = 1`")]
+    VxlanLanes {
+        /// How many.
+        lanes: usize,
+    },
+    /// Two networks with one identifier.
+    #[error(
+        "there are two [[vxlan]] networks with VNI {vni}: leave one out, or list its ports under the other's `access`"
+    )]
+    DuplicateVni {
+        /// The identifier.
+        vni: u32,
+    },
+    /// Frames of a port, or a VLAN of it, that belong to two networks.
+    #[error("the frames of port \"{port}\" belong to two [[vxlan]] networks: give each a `vlan` of its own")]
+    DuplicateAccess {
+        /// The port.
+        port: String,
+    },
+    /// A port whose untagged frames are bridged and that has addresses all the same.
+    #[error(
+        "port \"{port}\" has addresses, but its untagged frames are a [[vxlan]] network's: leave the addresses out, or name a `vlan`"
+    )]
+    AccessWithAddresses {
+        /// The port.
+        port: String,
+    },
+    /// A local tunnel end that is no port's address.
+    #[error("{address} is no address of a port: set it among a port's `addresses`")]
+    NotOurs {
+        /// The address.
+        address: IpAddr,
+    },
+    /// A remote tunnel end that can't be one.
+    #[error(
+        "{address} can't be a tunnel end beside {local}: name others, of the same version of IP, once each"
+    )]
+    Remote {
+        /// The remote tunnel end.
+        address: IpAddr,
+        /// The local one.
+        local: IpAddr,
+    },
+    /// A station behind an unknown tunnel end.
+    #[error("{address} is none of the network's `remotes`: add it to them")]
+    NoRemote {
+        /// The tunnel end.
+        address: IpAddr,
+    },
     /// Weights or a list that make no group.
     #[error(transparent)]
     Group(#[from] crate::control::groups::GroupError),

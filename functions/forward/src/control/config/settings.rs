@@ -14,6 +14,7 @@ use warmlane_wire::MacAddress;
 
 use super::InterfaceAddress;
 use super::value::{ValueError, unicast, unicast_mac};
+use super::vxlan::VxlanEntry;
 
 /// A forwarder. `D` is what is said of a port's driver, which only matters to who opens ports.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -41,6 +42,9 @@ pub struct ForwardSettings<D> {
     /// Neighbours that the embedded Internet table is spread over.
     #[serde(default)]
     pub full_table: FullTableEntry,
+    /// Networks bridged over IP.
+    #[serde(default)]
+    pub vxlan: Vec<VxlanEntry>,
 }
 
 impl<D> Default for ForwardSettings<D> {
@@ -54,6 +58,7 @@ impl<D> Default for ForwardSettings<D> {
             neighbours: Vec::new(),
             routes: Vec::new(),
             full_table: FullTableEntry::default(),
+            vxlan: Vec::new(),
         }
     }
 }
@@ -203,7 +208,8 @@ fn pool_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PoolKi
 }
 
 /// The address of one host.
-struct Host(IpAddr);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host(pub IpAddr);
 
 impl FromStr for Host {
     type Err = ValueError;
@@ -213,7 +219,7 @@ impl FromStr for Host {
     }
 }
 
-fn host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Located<IpAddr>, D::Error> {
+pub(super) fn host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Located<IpAddr>, D::Error> {
     from_text::<_, Host>(deserializer).map(|host| host.map(|Host(address)| address))
 }
 
@@ -233,7 +239,7 @@ impl FromStr for UnicastMac {
     }
 }
 
-fn mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Located<MacAddress>, D::Error> {
+pub(super) fn mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Located<MacAddress>, D::Error> {
     from_text::<_, UnicastMac>(deserializer).map(|mac| mac.map(|UnicastMac(mac)| mac))
 }
 

@@ -1,0 +1,165 @@
+//! VXLAN networks: what can be said of them, and what it comes to. The gateway itself is in a crate of its own.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use warmlane_settings::{Located, list_from_text};
+use warmlane_wire::{MacAddress, vxlan};
+
+use super::check::{Checked, number, port_number};
+use super::settings::{Host, host, mac};
+use super::{ConfigProblem, PortConfig};
+
+/// Bytes that a tunnel puts in front of an IP packet over IPv4: Ethernet inside, IPv4, UDP, VXLAN. Over IPv6 it is 20 more.
+const OVERHEAD: u16 = 50;
+
+/// Longest packet inside that still fits 1,500 bytes over IPv6, or with it over IPv4.
+const USUAL_MTU: u32 = 1500;
+
+/// A network bridged over IP.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct VxlanEntry {
+    /// The network's identifier (VNI), 24 bits.
+    pub vni: Located<i64>,
+    /// Our tunnel end: an address of a port.
+    #[serde(deserialize_with = "host")]
+    pub local: Located<IpAddr>,
+    /// The other tunnel ends.
+    #[serde(deserialize_with = "list_from_text")]
+    pub remotes: Vec<Located<Host>>,
+    /// The ports, or VLANs of ports, whose frames belong to the network.
+    pub access: Vec<AccessEntry>,
+    /// Stations behind tunnel ends, which are known without being seen.
+    #[serde(default)]
+    pub stations: Vec<StationEntry>,
+    /// The UDP port.
+    pub udp_port: Option<Located<i64>>,
+    /// Longest IP packet inside, in bytes.
+    pub mtu: Option<Located<i64>>,
+    /// TTL or hop limit of the packets around.
+    pub ttl: Option<Located<i64>>,
+    /// Whether UDP checksums are sent.
+    pub udp_checksum: Option<bool>,
+    /// Seconds after which a station that was not seen is forgotten.
+    pub age: Option<Located<i64>>,
+}
+
+/// A port, or a VLAN of it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AccessEntry {
+    /// The port's name.
+    pub port: Located<String>,
+    /// The VLAN, whose tag is taken off and put on; without one, untagged frames.
+    pub vlan: Option<Located<i64>>,
+}
+
+/// A station that is known without being seen.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct StationEntry {
+    /// Its Ethernet address.
+    #[serde(deserialize_with = "mac")]
+    pub mac: Located<MacAddress>,
+    /// The tunnel end that it is behind.
+    #[serde(deserialize_with = "host")]
+    pub remote: Located<IpAddr>,
+}
+
+/// A network bridged over IP, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VxlanConfig {
+    /// The network's identifier (VNI).
+    pub identifier: u32,
+    /// Our tunnel end.
+    pub local: IpAddr,
+    /// The other tunnel ends, of the same version of IP.
+    pub remotes: Vec<IpAddr>,
+    /// Numbers of ports, and VLANs of them.
+    pub access: Vec<(usize, Option<u16>)>,
+    /// Stations behind remotes, by the remotes' numbers here.
+    pub stations: Vec<(MacAddress, usize)>,
+    /// The UDP port.
+    pub udp_port: u16,
+    /// Longest IP packet inside, in bytes.
+    pub mtu: u16,
+    /// TTL or hop limit of the packets around.
+    pub ttl: u8,
+    /// Whether UDP checksums are sent.
+    pub udp_checksum: bool,
+    /// Seconds after which a station that was not seen is forgotten.
+    pub age_seconds: u32,
+}
+
+/// Checks all of them, of which each has its own identifier and its own accesses.
+pub(super) fn check(entries: &[VxlanEntry], ports: &[PortConfig], lanes: usize) -> Checked<Vec<VxlanConfig>> {
+    let mut so_far = HashSet::new();
+    let mut networks: Vec<VxlanConfig> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let network = one(entry, ports)?;
+        if lanes > 1 {
+            return Err(entry.vni.fault(ConfigProblem::VxlanLanes { lanes }));
+        }
+        if networks.iter().any(|other| other.identifier == network.identifier) {
+            return Err(entry.vni.fault(ConfigProblem::DuplicateVni { vni: network.identifier }));
+        }
+        for (access, entry) in network.access.iter().zip(&entry.access) {
+            if !so_far.insert(*access) {
+                return Err(entry
+                    .port
+                    .fault(ConfigProblem::DuplicateAccess { port: String::clone(&entry.port) }));
+            }
+        }
+        networks.push(network);
+    }
+    Ok(networks)
+}
+
+fn one(entry: &VxlanEntry, ports: &[PortConfig]) -> Checked<VxlanConfig> {
+    let local = *entry.local;
+    if !ports.iter().any(|port| port.addresses.iter().any(|own| own.address == local)) {
+        return Err(entry.local.fault(ConfigProblem::NotOurs { address: local }));
+    }
+    let mut remotes: Vec<IpAddr> = Vec::with_capacity(entry.remotes.len());
+    for remote in &entry.remotes {
+        let address = remote.0;
+        if address.is_ipv4() != local.is_ipv4() || address == local || remotes.contains(&address) {
+            return Err(remote.fault(ConfigProblem::Remote { address, local }));
+        }
+        remotes.push(address);
+    }
+    let access = entry.access.iter().map(|access| check_access(access, ports)).collect::<Checked<_>>()?;
+    let stations = entry.stations.iter().map(|station| {
+        let number = remotes.iter().position(|remote| *remote == *station.remote);
+        let unknown = || station.remote.fault(ConfigProblem::NoRemote { address: *station.remote });
+        Ok((*station.mac, number.ok_or_else(unknown)?))
+    });
+    let overhead = u32::from(OVERHEAD) + if local.is_ipv6() { 20 } else { 0 };
+    Ok(VxlanConfig {
+        identifier: number(Some(&entry.vni), "`vni`", 0, 0..=0xff_ffff)?,
+        local,
+        access,
+        stations: stations.collect::<Checked<_>>()?,
+        remotes,
+        udp_port: number(entry.udp_port.as_ref(), "`udp-port`", vxlan::PORT.into(), 1..=65_535)? as u16,
+        mtu: number(entry.mtu.as_ref(), "`mtu`", USUAL_MTU - overhead, 68..=65_535 - overhead)? as u16,
+        ttl: number(entry.ttl.as_ref(), "`ttl`", 64, 1..=255)? as u8,
+        // RFC 768 lets IPv4 do without; over IPv6 not every receiver does (RFC 6935).
+        udp_checksum: entry.udp_checksum.unwrap_or(local.is_ipv6()),
+        // As bridges do (IEEE 802.1Q table 8-6).
+        age_seconds: number(entry.age.as_ref(), "`age`", 300, 1..=1_000_000)?,
+    })
+}
+
+fn check_access(entry: &AccessEntry, ports: &[PortConfig]) -> Checked<(usize, Option<u16>)> {
+    let port = port_number(&entry.port, ports)?;
+    let vlan = entry.vlan.as_ref().map(|vlan| number(Some(vlan), "`vlan`", 0, 1..=4094)).transpose()?;
+    if vlan.is_none() && !ports[port].addresses.is_empty() {
+        return Err(entry
+            .port
+            .fault(ConfigProblem::AccessWithAddresses { port: String::clone(&entry.port) }));
+    }
+    Ok((port, vlan.map(|vlan| vlan as u16)))
+}

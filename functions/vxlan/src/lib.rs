@@ -1,0 +1,20 @@
+//! VXLAN (RFC 7348): Ethernet segments bridged over an IP network, in front of a forwarder.
+//!
+//! A [`Gateway`] is a stage. Frames that come in by an access port are bridged: to another access port of their network, or in UDP to
+//! the tunnel end behind which their destination was seen. What is encapsulated stays in the burst, as an IP packet that the
+//! forwarder behind routes; what comes from a tunnel end is taken out of the burst and bridged; all else passes.
+//!
+//! It promises that lengths and checksums of what it unpacks were checked, that its books balance between two bursts
+//! ([`VxlanCounters`]), and that nothing on the data path allocates. It must not know how packets get to a tunnel end: that is routing.
+
+#![forbid(unsafe_code)]
+
+mod gateway;
+mod outer;
+mod reason;
+mod stations;
+#[cfg(test)]
+mod tests;
+
+pub use gateway::{Gateway, PortFacts};
+pub use reason::{Reason, VxlanCounters, VxlanCountersView};

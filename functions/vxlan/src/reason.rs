@@ -1,0 +1,72 @@
+//! What the gateway counts, and why it drops.
+
+use warmlane_counters::counters;
+use warmlane_port::drop_reasons;
+
+drop_reasons! {
+    /// Why a frame was dropped.
+    pub enum Reason {
+        /// The UDP length is below a VXLAN header and an Ethernet header, or beyond the IP packet.
+        OuterLength: "outer-length", Warning;
+        /// The UDP checksum around the frame is wrong.
+        OuterChecksum: "outer-checksum", Warning;
+        /// The VXLAN header has no network identifier (RFC 7348 section 5).
+        NoIdentifier: "no-identifier", Warning;
+        /// No network here has this identifier and this local address.
+        UnknownNetwork: "unknown-network", Notice;
+        /// The tunnel end that sent it is not among the network's.
+        UnknownRemote: "unknown-remote", Warning;
+        /// The frame inside carries a VLAN tag (RFC 7348 section 6.1).
+        InnerTag: "inner-tag", Notice;
+        /// The IP packet inside is longer than its frame, or its header is malformed.
+        InnerLength: "inner-length", Warning;
+        /// The IPv4 header checksum inside is wrong.
+        InnerChecksum: "inner-checksum", Warning;
+        /// Congestion was signalled around a packet that can't say so (RFC 6040 section 4.2).
+        CongestionNotCapable: "congestion-not-capable", Notice;
+        /// The frame comes from a group's address or from none.
+        BadSource: "bad-source", Warning;
+        /// The frame is for the bridge itself and not to be passed on (IEEE 802.1D table 7-10).
+        LinkLocal: "link-local", Notice;
+        /// The frame is one that was encapsulated here, and came back.
+        Recursion: "recursion", Warning;
+        /// The destination is where the frame came from.
+        SamePort: "same-port", Notice;
+        /// From tunnel to tunnel nothing is passed on: the ends of a network send to each other themselves.
+        SplitHorizon: "split-horizon", Notice;
+        /// The network has nobody else.
+        NobodyElse: "nobody-else", Notice;
+        /// The frame is longer than the network's MTU or that of the port.
+        TooLong: "too-long", Warning;
+        /// There is no space for headers in front of the frame.
+        NoHeadroom: "no-headroom", Loss;
+        /// There was no buffer for a copy.
+        NoBuffer: "no-buffer", Loss;
+        /// More copies than the burst holds.
+        NoSpace: "no-space", Loss;
+    }
+}
+
+counters! {
+    /// The accounting of one lane's gateway: between two bursts its balance is zero.
+    pub struct VxlanCounters => VxlanCountersView, drops by Reason {
+        /// Frames from access ports.
+        from_access: In, "packets";
+        /// Packets from tunnel ends, addressed to us.
+        from_tunnels: In, "packets";
+        /// Copies made of frames for several.
+        copied: In, "packets";
+        /// Frames sent to access ports.
+        to_access: Out, "packets";
+        /// Packets made for tunnel ends and given to the forwarder.
+        to_tunnels: Out, "packets";
+        /// Frames sent to all, since they are for a group or nobody knows where their destination is.
+        flooded: Note, "packets";
+        /// Stations seen for the first time, or again after they were forgotten.
+        learned: Note, "stations";
+        /// Stations that were seen elsewhere than before.
+        moved: Note, "stations";
+        /// Stations that the full table had no space for.
+        not_learned: Note, "stations";
+    }
+}
