@@ -6,6 +6,8 @@ use std::fs;
 use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
 use warmlane_testkit::process::Process;
 
+use crate::sysctls::{FLOWS, know_gateways, received, send_burst};
+
 fn start(choice: &str) -> Option<(RouterLab, Process)> {
     let lab = RouterLab::new(1500, &[])?;
     lab.hosts_take_redirected();
@@ -15,6 +17,12 @@ fn start(choice: &str) -> Option<(RouterLab, Process)> {
 
 fn finish(process: Process) {
     RouterLab::end(process);
+}
+
+fn forwarded(lab: &RouterLab) -> u64 {
+    let counters = lab.ask("counters");
+    let west = counters["paths"].as_array().expect("a list").iter().find(|path| path["interface"] == "w0");
+    west.expect("it is there")["forwarded"].as_u64().expect("a number")
 }
 
 #[test]
@@ -77,6 +85,43 @@ fn they_are_right_while_routes_change() {
         flood.finish(SHORT);
         finish(process);
     }
+}
+
+/// A lookup holds for others of the same moment only if nothing but the destination tells where they go.
+#[test]
+fn bursts_to_one_destination_take_several_paths() {
+    let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
+    let third = lab.third_host();
+    know_gateways(&lab);
+    for family in ["ipv4", "ipv6"] {
+        lab.router.set(&format!("net.{family}.fib_multipath_hash_policy"), "1");
+    }
+    let process = lab.start("w0 e0 x0", "--path tc");
+    for (prefix, destination, gateways) in [
+        ("203.0.113.0/24", "203.0.113.1", ["198.51.100.9", "192.0.3.9"]),
+        ("2001:db8:5::/48", "2001:db8:5::1", ["2001:db8:2::9", "2001:db8:3::9"]),
+    ] {
+        lab.router.ip(&format!("route add {prefix} via {}", gateways[0]));
+        let [east, _] = received(&lab, &third, destination);
+        assert!(east >= FLOWS, "{destination}");
+        lab.router
+            .ip(&format!("route replace {prefix} nexthop via {} nexthop via {}", gateways[0], gateways[1]));
+        RouterLab::wait_until("both paths are taken", SHORT, || {
+            received(&lab, &third, destination).into_iter().all(|packets| packets > FLOWS / 6)
+        });
+        lab.verify();
+        // A rule for half of the flows, which go nowhere.
+        lab.router.ip(&format!("route replace {prefix} via {}", gateways[0]));
+        let family = if destination.contains(':') { "-6" } else { "-4" };
+        lab.router
+            .ip(&format!("{family} rule add to {prefix} ipproto udp dport 3000-3031 pref 100 blackhole"));
+        RouterLab::wait_until("the rule holds", SHORT, || {
+            let before = forwarded(&lab);
+            send_burst(&lab, destination);
+            forwarded(&lab) == before + FLOWS / 2
+        });
+    }
+    finish(process);
 }
 
 /// Without lanes the process has no use for the kernel's routes.

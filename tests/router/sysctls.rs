@@ -2,6 +2,7 @@
 
 use warmlane_system_tests::{RouterLab, SHORT};
 use warmlane_testkit::namespace::Namespace;
+use warmlane_testkit::process::Process;
 use warmlane_testkit::requirements;
 
 fn forward(lab: &RouterLab, pointer: &str) -> u64 {
@@ -100,12 +101,11 @@ fn our_own_addresses_as_sources_are_dropped() {
     RouterLab::finish(process);
 }
 
-/// Flows by the ports, or all between two hosts by one path, or by way of the kernel.
-#[test]
-fn the_hash_of_several_paths_is_the_kernels_choice() {
-    const FLOWS: u64 = 64;
-    let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
-    let third = lab.third_host();
+/// Flows in a burst.
+pub(crate) const FLOWS: u64 = 64;
+
+/// Gateways on the links of the east and of the third host.
+pub(crate) fn know_gateways(lab: &RouterLab) {
     for (interface, gateways) in
         [("e0", ["198.51.100.9", "2001:db8:2::9"]), ("x0", ["192.0.3.9", "2001:db8:3::9"])]
     {
@@ -113,31 +113,46 @@ fn the_hash_of_several_paths_is_the_kernels_choice() {
             lab.router.neighbour(interface, gateway, "02:00:00:00:09:09");
         }
     }
+}
+
+/// Sends a packet of each flow from the west, to ports from 3000 on.
+pub(crate) fn send_burst(lab: &RouterLab, destination: &str) {
+    let family = if destination.contains(':') { "AF_INET6" } else { "AF_INET" };
+    let program = format!(
+        "import socket as s; o=s.socket(s.{family},s.SOCK_DGRAM); [o.sendto(b'x',('{destination}',3000+n)) for n in range({FLOWS})]"
+    );
+    let mut command = lab.west.command("python3");
+    Process::run(command.args(["-c", &program]), SHORT).expect_success("flows");
+}
+
+/// How many packets of a burst of flows from the west the east and the third host get.
+pub(crate) fn received(lab: &RouterLab, third: &Namespace, destination: &str) -> [u64; 2] {
+    let count = || {
+        [(&lab.east, "e0"), (third, "x0")].map(|(host, interface)| {
+            let text = host.run(&format!("cat /sys/class/net/{interface}/statistics/rx_packets"));
+            text.output.trim().parse::<u64>().expect("a number")
+        })
+    };
+    let before = count();
+    send_burst(lab, destination);
+    RouterLab::wait_until("all flows", SHORT, || {
+        count().iter().sum::<u64>() >= before.iter().sum::<u64>() + FLOWS
+    });
+    let after = count();
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+/// Flows by the ports, or all between two hosts by one path, or by way of the kernel.
+#[test]
+fn the_hash_of_several_paths_is_the_kernels_choice() {
+    let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
+    let third = lab.third_host();
+    know_gateways(&lab);
     // By addresses the kernel looks at flow labels as well, of which the west gives each flow its own.
     lab.west.set("net.ipv6.auto_flowlabels", "0");
     lab.router.ip("route add 203.0.113.0/24 nexthop via 198.51.100.9 nexthop via 192.0.3.9");
     lab.router.ip("route add 2001:db8:5::/48 nexthop via 2001:db8:2::9 nexthop via 2001:db8:3::9");
-    let received = |destination: &str| {
-        let count = || {
-            [(&lab.east, "e0"), (&third, "x0")].map(|(host, interface)| {
-                let text = host.run(&format!("cat /sys/class/net/{interface}/statistics/rx_packets"));
-                text.output.trim().parse::<u64>().expect("a number")
-            })
-        };
-        let before = count();
-        let family = if destination.contains(':') { "AF_INET6" } else { "AF_INET" };
-        let program = format!(
-            "import socket as s; o=s.socket(s.{family},s.SOCK_DGRAM); [o.sendto(b'x',('{destination}',3000+n)) for n in range({FLOWS})]"
-        );
-        let mut command = lab.west.command("python3");
-        warmlane_testkit::process::Process::run(command.args(["-c", &program]), SHORT)
-            .expect_success("flows");
-        RouterLab::wait_until("all flows", SHORT, || {
-            count().iter().sum::<u64>() >= before.iter().sum::<u64>() + FLOWS
-        });
-        let after = count();
-        [after[0] - before[0], after[1] - before[1]]
-    };
+    let received = |destination: &str| received(&lab, &third, destination);
     let process = lab.start("w0 e0 x0", "");
     let fewest = |destination: &str| received(destination).into_iter().min().unwrap_or(0);
     for (family, destination) in [("ipv4", "203.0.113.1"), ("ipv6", "2001:db8:5::1")] {

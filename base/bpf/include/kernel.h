@@ -229,6 +229,7 @@ static long (*bpf_skb_vlan_pop)(struct __sk_buff *skb) = (void *)19;
 static long (*bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const void *skb, u32 offset, void *to, u32 bytes) = (void *)26;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, u32 bytes) = (void *)39;
+static long (*bpf_csum_update)(struct __sk_buff *skb, u32 difference) = (void *)40;
 static long (*bpf_xdp_adjust_head)(struct xdp_md *xdp, int bytes) = (void *)44;
 static long (*bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*bpf_fib_lookup)(void *context, struct bpf_fib_lookup *lookup, int bytes, u32 flags) = (void *)69;

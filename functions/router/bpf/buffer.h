@@ -50,86 +50,83 @@ static ALWAYS_INLINE int find_flow_of_buffer(struct __sk_buff *skb, const struct
 	return find_flow(set, ingress, lookup, tcp_flags, found);
 }
 
-/* Gives a socket buffer's packet a flow's addresses and ports, and a new TTL. */
-static ALWAYS_INLINE int translate_buffer(struct __sk_buff *skb, const struct flow *flow, u32 family, u32 protocol)
+/* Adjusts a packet's TCP or UDP checksum to a flow's addresses and ports, wherever the kernel has it. */
+static ALWAYS_INLINE int adjust_buffer(struct __sk_buff *skb, const struct flow *flow, u32 family, u32 protocol)
 {
 	u32 transport = ETHERNET_BYTES + (family == FAMILY_IPV4 ? sizeof(struct ipv4) : sizeof(struct ipv6));
 	u32 checksum = transport +
 		       (protocol == PROTOCOL_TCP ? __builtin_offsetof(struct tcp, checksum) : __builtin_offsetof(struct udp, checksum));
 	u64 flags = protocol == PROTOCOL_UDP ? ZERO_IS_NONE : 0;
-	be16 ports[2] = { flow->sport, flow->dport };
 
 	if (flow->address_difference &&
 	    bpf_l4_csum_replace(skb, checksum, 0, flow->address_difference, flags | PSEUDO_HEADER))
-		return DROP_UNFINISHED;
+		return PASS_NO_MEMORY;
 	if (flow->port_difference && bpf_l4_csum_replace(skb, checksum, 0, flow->port_difference, flags))
 		return DROP_UNFINISHED;
-	if (bpf_skb_store_bytes(skb, transport, ports, sizeof(ports), 0))
+	return FORWARD;
+}
+
+/* Writes what is new in a packet's headers: where it goes in the Ethernet header, if that is known; the TTL; a flow's addresses and ports,
+ * if it is one's. */
+static ALWAYS_INLINE int write_buffer(struct __sk_buff *skb, const struct bpf_fib_lookup *lookup, const struct flow *flow, int is_known)
+{
+	void *data = (void *)(u64)skb->data, *end = (void *)(u64)skb->data_end;
+	struct ethernet *ethernet = data;
+
+	/* They have been looked at. The verifier doesn't know. */
+	if (data + LEAST_IPV4 > end)
 		return DROP_UNFINISHED;
-	if (family == FAMILY_IPV4) {
-		/* From the TTL on. */
-		struct {
-			u8 ttl;
-			u8 protocol;
-			u16 checksum;
-			be32 source;
-			be32 destination;
-		} changed;
-		u32 sum;
+	if (is_known) {
+		__builtin_memcpy(ethernet->to, lookup->destination_mac, 6);
+		__builtin_memcpy(ethernet->from, lookup->source_mac, 6);
+	}
+	if (lookup->family == FAMILY_IPV4) {
+		struct ipv4 *ip = data + ETHERNET_BYTES;
+		u32 sum = (u32)ip->checksum + BE16(0x0100);
 
-		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES + 8, &changed, 4))
-			return DROP_UNFINISHED;
-		sum = (u32)changed.checksum + BE16(0x0100);
-		sum += sum >= 0xffff;
-		changed.checksum = adjusted(sum, flow->address_difference);
-		changed.ttl--;
-		changed.source = flow->source[0];
-		changed.destination = flow->destination[0];
-		/* What the kernel knows of the sum of all stays right, since the header's own doesn't change. */
-		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, &changed, sizeof(changed), 0))
-			return DROP_UNFINISHED;
+		/* RFC 1624; the sum of a TTL that is one less. What the kernel knows of the sum of all stays right, since the header's own
+		 * doesn't change. */
+		ip->checksum = (u16)(sum + (sum >= 0xffff));
+		ip->ttl--;
+		if (flow) {
+			be16 *ports = (be16 *)(ip + 1);
+
+			ip->source = flow->source[0];
+			ip->destination = flow->destination[0];
+			ip->checksum = adjusted(ip->checksum, flow->address_difference);
+			ports[0] = flow->sport;
+			ports[1] = flow->dport;
+		}
 	} else {
-		struct {
-			be32 source[4];
-			be32 destination[4];
-		} changed;
-		u8 hop_limit;
+		struct ipv6 *ip = data + ETHERNET_BYTES;
+		/* What the sum of all differs by where the kernel knows it: the hop limit is the upper half of a word. */
+		u32 difference = ~0x100U;
 
-		__builtin_memcpy(changed.source, flow->source, sizeof(changed.source));
-		__builtin_memcpy(changed.destination, flow->destination, sizeof(changed.destination));
-		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES + 7, &hop_limit, 1))
+		if (data + LEAST_IPV6 > end)
 			return DROP_UNFINISHED;
-		hop_limit--;
-		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 7, &hop_limit, 1, RECOMPUTE_CHECKSUM) ||
-		    bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, &changed, sizeof(changed), RECOMPUTE_CHECKSUM))
-			return DROP_UNFINISHED;
+		ip->hop_limit--;
+		if (flow) {
+			be16 *ports = (be16 *)(ip + 1);
+
+			__builtin_memcpy(ip->source, flow->source, sizeof(ip->source));
+			__builtin_memcpy(ip->destination, flow->destination, sizeof(ip->destination));
+			ports[0] = flow->sport;
+			ports[1] = flow->dport;
+			difference += flow->address_difference;
+			difference += difference < flow->address_difference;
+		}
+		bpf_csum_update(skb, difference);
 	}
 	return FORWARD;
 }
 
-/* What of a header changes from hop to hop. */
-struct lifetime {
-	u8 ttl;
-	/* Of IPv4; what lies between and the checksum. */
-	u8 protocol;
-	u16 checksum;
-};
-
-/* Gives a socket buffer's packet a new TTL, which is one less than `lifetime` says. */
-static ALWAYS_INLINE int count_down_buffer(struct __sk_buff *skb, struct lifetime lifetime)
+/* Sends a socket buffer on to a neighbour that the kernel looks up, and resolves if it has to. */
+static ALWAYS_INLINE void redirect_to_neighbour(const struct bpf_fib_lookup *lookup, u32 next_hop_family)
 {
-	lifetime.ttl--;
-	if (skb->protocol == ETHERTYPE_IPV4) {
-		u32 sum = (u32)lifetime.checksum + BE16(0x0100);
+	struct bpf_redir_neigh neighbour = { .family = next_hop_family };
 
-		lifetime.checksum = sum + (sum >= 0xffff);
-		/* What the kernel knows of the sum of all stays right, since the header's own doesn't change. */
-		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, &lifetime, sizeof(lifetime), 0))
-			return PASS_NO_MEMORY;
-	} else if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 7, &lifetime.ttl, 1, RECOMPUTE_CHECKSUM)) {
-		return PASS_NO_MEMORY;
-	}
-	return FORWARD;
+	__builtin_memcpy(neighbour.next_hop, lookup->destination, sizeof(neighbour.next_hop));
+	bpf_redirect_neigh(lookup->ifindex, &neighbour, sizeof(neighbour), 0);
 }
 
 /* Confirms the flow of a packet that leaves, if the kernel forwards it. `tag` says when it came in. */

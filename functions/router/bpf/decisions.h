@@ -37,16 +37,17 @@ struct {
 	MAP_UINT(max_entries, DECISIONS);
 } decisions SEC(".maps");
 
-/* Where to note what is decided of a packet that is about to be looked up; nowhere, if another one was noted in this tick. */
-static ALWAYS_INLINE struct decision *begin_decision(struct counters *count, const struct bpf_fib_lookup *lookup)
+/* Where to note what is decided of a packet that is about to be looked up; nowhere, if another one was noted in this tick. One that goes
+ * by an earlier answer is noted instead of one that was looked up. */
+static ALWAYS_INLINE struct decision *begin_decision(struct counters *count, const struct bpf_fib_lookup *lookup, u64 tick, int is_known)
 {
-	u64 tick = bpf_jiffies64();
+	u64 order = 2 * tick + is_known;
 	u32 slot = tick % DECISIONS;
 	struct decision *decision;
 
-	if (count->noted == tick)
+	if (count->noted >= order)
 		return 0;
-	count->noted = tick;
+	count->noted = order;
 	decision = bpf_map_lookup_elem(&decisions, &slot);
 	if (!decision)
 		return 0;
@@ -75,7 +76,6 @@ static ALWAYS_INLINE void end_decision(struct decision *decision, const struct b
 /* Looks up where a packet goes, as `lookup` describes it. Without `flags` the neighbour is looked up, too. */
 static ALWAYS_INLINE long look_up(void *context, struct counters *count, struct bpf_fib_lookup *lookup, u32 flags)
 {
-	struct decision *decision = begin_decision(count, lookup);
 	long result = bpf_fib_lookup(context, lookup, sizeof(*lookup), count->knows_no_flags ? 0 : flags);
 
 	/* Linux before 6.3, but for some that have learned it later. */
@@ -83,7 +83,5 @@ static ALWAYS_INLINE long look_up(void *context, struct counters *count, struct 
 		count->knows_no_flags = 1;
 		result = bpf_fib_lookup(context, lookup, sizeof(*lookup), 0);
 	}
-	if (decision)
-		end_decision(decision, lookup, result);
 	return result;
 }

@@ -3,7 +3,7 @@
  * socket buffers. docs/router.md says what is passed to the kernel. */
 
 #include "buffer.h"
-#include "decisions.h"
+#include "routes.h"
 
 const char gpl_compatible[] SEC("license") = "Dual MIT/GPL";
 
@@ -104,8 +104,8 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 {
 	void *data = (void *)(u64)xdp->data, *end = (void *)(u64)xdp->data_end;
 	struct bpf_fib_lookup lookup = {};
+	struct way way = {};
 	struct frame frame;
-	struct egress *egress;
 	struct ethernet *ethernet;
 	struct flow *flow = 0;
 	u32 addresses, length;
@@ -174,23 +174,22 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 	if (may_exceed_route_mtu(set, &lookup, lookup.length_or_mtu))
 		return PASS_TOO_LONG;
 	lookup.ifindex = frame.ingress->ifindex;
-	verdict = verdict_of_lookup(look_up(xdp, count, &lookup, 0));
+	verdict = find_way(xdp, set, count, &lookup, 0, &way);
 	if (verdict)
 		return verdict;
 	if (is_to_be_redirected(frame.ingress, &lookup))
 		return PASS_SAME_INTERFACE;
 	if (flow && has_moved(flow, &lookup))
 		return PASS_UNCONFIRMED;
-	egress = bpf_map_lookup_elem(&egresses, &lookup.ifindex);
-	if (!egress || !egress->takes_frames)
+	if (!(way.egress.flags & TAKES_FRAMES))
 		return PASS_OTHER_INTERFACE;
-	if (is_due_for_check(&lookup))
+	if (!way.is_known && is_due_for_check(&lookup))
 		return PASS_NEIGHBOUR_CHECK;
 	/* From here on the frame is changed. Room for a tag first, for that may fail. */
-	if (egress->vlan && !frame.is_tagged) {
+	if (way.egress.vlan && !frame.is_tagged) {
 		if (bpf_xdp_adjust_head(xdp, -(int)sizeof(struct vlan_tag)))
 			return PASS_NO_MEMORY;
-	} else if (!egress->vlan && frame.is_tagged) {
+	} else if (!way.egress.vlan && frame.is_tagged) {
 		if (bpf_xdp_adjust_head(xdp, sizeof(struct vlan_tag)))
 			return PASS_NO_MEMORY;
 	}
@@ -202,11 +201,11 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 	__builtin_memcpy(ethernet->to, lookup.destination_mac, 6);
 	__builtin_memcpy(ethernet->from, lookup.source_mac, 6);
 	data = ethernet + 1;
-	if (egress->vlan) {
+	if (way.egress.vlan) {
 		struct vlan_tag *tag = data;
 
 		ethernet->protocol = ETHERTYPE_VLAN;
-		tag->tci = BE16(egress->vlan);
+		tag->tci = BE16(way.egress.vlan);
 		tag->protocol = frame.protocol;
 		data = tag + 1;
 	} else {
@@ -237,7 +236,7 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 			transport = (u8 *)(ip + 1);
 		}
 	}
-	*device = egress->device;
+	*device = way.egress.device;
 	if (!flow)
 		return FORWARD;
 	if (translate_transport(flow, lookup.l4_protocol, transport, end))
@@ -285,9 +284,7 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	void *data;
 	const struct ingress *ingress = &set->untagged;
 	struct bpf_fib_lookup lookup = {};
-	struct bpf_redir_neigh neighbour = {};
-	struct lifetime lifetime = {};
-	struct egress *egress;
+	struct way way = {};
 	struct flow *flow = 0;
 	u32 route_mtu, network_bytes, flags;
 	int verdict, is_fragment = 0;
@@ -317,7 +314,6 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 		verdict = examine_ipv4(set, ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
 		if (verdict)
 			return verdict;
-		__builtin_memcpy(&lifetime, &ip->ttl, sizeof(lifetime));
 		transport = (u8 *)(ip + 1);
 		network_bytes = sizeof(*ip);
 		is_fragment = ip->fragment & IPV4_IS_FRAGMENT;
@@ -335,7 +331,6 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 		verdict = examine_ipv6(ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
 		if (verdict)
 			return verdict;
-		lifetime.ttl = ip->hop_limit;
 		network_bytes = sizeof(*ip);
 		verdict = examine_transport((u8 *)(ip + 1), &lookup);
 		if (verdict)
@@ -366,18 +361,18 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 			return verdict;
 	}
 	lookup.ifindex = ingress->ifindex;
-	/* Neighbours are the kernel's own business here: it resolves them when it sends. Only whether a flow has moved they tell. */
+	/* Where the kernel wasn't asked in this tick, neighbours are its own business: it resolves them when it sends. Only whether a
+	 * flow has moved they tell. */
 	flags = flow ? 0 : FIB_LOOKUP_SKIP_NEIGHBOUR;
 	KEEP_APART(flags);
-	verdict = verdict_of_lookup(look_up(skb, count, &lookup, flags));
+	verdict = find_way(skb, set, count, &lookup, flags, &way);
 	if (verdict && verdict != PASS_NO_NEIGHBOUR)
 		return verdict;
 	if (is_to_be_redirected(ingress, &lookup))
 		return PASS_SAME_INTERFACE;
 	if (flow && has_moved(flow, &lookup))
 		return PASS_UNCONFIRMED;
-	egress = bpf_map_lookup_elem(&egresses, &lookup.ifindex);
-	if (!egress)
+	if (!way.has_egress)
 		return PASS_OTHER_INTERFACE;
 	route_mtu = lookup.length_or_mtu;
 	if (skb->gso_size && lookup.l4_protocol != PROTOCOL_TCP) {
@@ -387,18 +382,20 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 			return PASS_SEGMENTS;
 	}
 	/* From here on the packet is changed. */
-	if (flow)
-		verdict = translate_buffer(skb, flow, lookup.family, lookup.l4_protocol);
-	else
-		verdict = count_down_buffer(skb, lifetime);
-	if (verdict)
-		return verdict;
+	if (flow) {
+		verdict = adjust_buffer(skb, flow, lookup.family, lookup.l4_protocol);
+		if (verdict)
+			return verdict;
+	}
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
 		return DROP_UNFINISHED;
-	neighbour.family = lookup.family;
-	__builtin_memcpy(neighbour.next_hop, lookup.destination, sizeof(neighbour.next_hop));
-	/* With these arguments it can't fail. */
-	bpf_redirect_neigh(lookup.ifindex, &neighbour, sizeof(neighbour), 0);
+	if (write_buffer(skb, &lookup, flow, way.is_known))
+		return DROP_UNFINISHED;
+	/* With these arguments they can't fail. */
+	if (way.is_known)
+		bpf_redirect(lookup.ifindex, 0);
+	else
+		redirect_to_neighbour(&lookup, way.next_hop_family);
 	if (!flow)
 		return FORWARD;
 	count_flow(flow, skb->len);

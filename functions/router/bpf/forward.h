@@ -82,6 +82,10 @@ struct settings {
 	u32 least_route_mtu_ipv6;
 	/* Established flows are forwarded where netfilter has rules. */
 	u32 offloads_established;
+	/* No rule and no route looks at more of a packet than where it comes in, its destination and its type of service, and none has
+	 * several paths. */
+	u32 ipv4_goes_by_destination;
+	u32 ipv6_goes_by_destination;
 	/* Two bits for each of the box's own IPv4 addresses, which others may share. */
 	u64 own_address_bits;
 };
@@ -92,8 +96,14 @@ struct egress {
 	u32 device;
 	/* The tag to put on; 0: none. */
 	u16 vlan;
+	u16 flags;
+};
+
+enum egress_flags {
 	/* Frames can be redirected to that interface. */
-	u16 takes_frames;
+	TAKES_FRAMES = 1,
+	/* The route's interface carries Ethernet frames. */
+	IS_ETHERNET = 2,
 };
 
 struct counters {

@@ -406,7 +406,9 @@ impl Follower {
         }
         let changes = self.view.take_changes();
         self.local_changed |= changes.links
-            || changes.mtus
+            || changes.told
+            || changes.rules
+            || changes.objects
             || changes.routes.iter().any(|route| route.table == local::LOCAL_TABLE);
         if changes.in_doubt && self.resync.is_none() {
             self.resync = Some(Instant::now() + SETTLE);

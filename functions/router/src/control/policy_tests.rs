@@ -13,7 +13,8 @@ use warmlane_table::IpPrefix;
 use super::desired::{Desired, HopContent, HopKey, host_prefix};
 use super::fib::Fib;
 use super::kernel::{
-    Event, LinkIndex, Placement, PrefixRoutes, Route, RouteKey, RoutePath, Rule, RuleAction, Target, View,
+    Event, LinkIndex, NextHopObject, Placement, PrefixRoutes, Route, RouteKey, RoutePath, Rule, RuleAction,
+    Target, View,
 };
 use super::model_tests::{MAIN, OTHER_TABLE, VRF_TABLE, event, fib, link, update, via};
 use super::policy::contains;
@@ -324,4 +325,56 @@ fn an_interface_moves_into_a_vrf_and_out() {
     assert_eq!(leaves_by(&fib, 1, "10.2.0.1"), None);
     update(&mut view, &mut fib, vec![Event::Link(link(2, true))]);
     assert_eq!(leaves_by(&fib, 1, "10.2.0.1"), Some(1));
+}
+
+/// Programs inside the kernel ask once for all packets to a destination, if nothing else decides.
+#[test]
+fn what_looks_at_more_than_destinations_is_noticed() {
+    let goes_by_destination = |view: &View| [false, true].map(|is_ipv6| view.goes_by_destination(is_ipv6));
+    let mut view = View::for_programs();
+    let path = |link| RoutePath { link, gateway: None, weight: 1, is_dead: false };
+    let to = |prefix: &str, source: Option<&str>, paths: Vec<RoutePath>| {
+        let key = RouteKey { table: MAIN, prefix: prefix.parse().unwrap() };
+        let source = source.map(|prefix| prefix.parse().unwrap());
+        (
+            key,
+            Route { metric: 0, tos: 0, source, protocol: 2, mtu: 0, target: Arc::new(Target::Paths(paths)) },
+        )
+    };
+    for (prefix, source, paths) in
+        [("10.0.0.0/8", None, vec![path(1)]), ("2001:db8::/32", None, vec![path(1)])]
+    {
+        let (key, route) = to(prefix, source, paths);
+        view.apply(Event::Route(key, route, Placement::Append));
+    }
+    view.take_changes();
+    assert_eq!(goes_by_destination(&view), [true, true]);
+    let cases = [
+        (to("10.1.0.0/16", None, vec![path(1), path(2)]), [false, true]),
+        (to("2001:db8:1::/48", None, vec![path(1), path(2)]), [true, false]),
+        (to("2001:db8:2::/48", Some("2001:db8:9::/48"), vec![path(1)]), [true, false]),
+    ];
+    for ((key, route), expected) in cases {
+        view.apply(Event::Route(key, route.clone(), Placement::Append));
+        assert_eq!(goes_by_destination(&view), expected, "{key:?}");
+        assert!(view.take_changes().told, "{key:?}");
+        view.apply(Event::RouteGone(key, route));
+        assert_eq!(goes_by_destination(&view), [true, true], "{key:?}");
+        assert!(view.take_changes().told, "{key:?}");
+    }
+    let rule = Rule {
+        priority: 9,
+        is_ipv6: true,
+        action: RuleAction::Table(MAIN),
+        comes_in_by: None,
+        is_for_output: false,
+        to: None,
+        looks_at_more: false,
+    };
+    view.apply(Event::Rule(rule.clone()));
+    assert_eq!(goes_by_destination(&view), [true, true]);
+    view.apply(Event::Rule(Rule { looks_at_more: true, ..rule }));
+    assert_eq!(goes_by_destination(&view), [true, false]);
+    view.apply(Event::Object(7, NextHopObject::Group(vec![(1, 1), (2, 1)])));
+    assert_eq!(goes_by_destination(&view), [false, false]);
 }

@@ -270,6 +270,8 @@ impl KernelPaths {
         });
         let route_mtus = route_mtus(&view.route_mtus());
         let [ipv4_mtu, ipv6_mtu] = [true, false].map(|of_ipv4| least_mtu(&route_mtus, of_ipv4));
+        let [ipv4_by_destination, ipv6_by_destination] =
+            [false, true].map(|is_ipv6| u32::from(view.goes_by_destination(is_ipv6)));
         let common = Knowledge {
             route_mtus,
             egresses: egresses(view, &self.members),
@@ -284,7 +286,9 @@ impl KernelPaths {
             if interface.path == Path::Xdp {
                 known.devices.clone_from(&native);
                 for egress in known.egresses.values_mut() {
-                    egress.takes_frames = u16::from(native.contains(&egress.device));
+                    if native.contains(&egress.device) {
+                        egress.flags |= Egress::TAKES_FRAMES;
+                    }
                 }
             }
             if let Some(link) = view.links().get(&interface.link) {
@@ -294,6 +298,8 @@ impl KernelPaths {
             known.settings.own_address_bits = own_address_bits(&known.own_addresses);
             known.settings.rules_since = self.rules_since;
             known.settings.offloads_established = u32::from(offloads);
+            known.settings.ipv4_goes_by_destination = ipv4_by_destination;
+            known.settings.ipv6_goes_by_destination = ipv6_by_destination;
             known.settings.least_route_mtu_ipv4 = ipv4_mtu;
             known.settings.least_route_mtu_ipv6 = ipv6_mtu;
             known
@@ -452,12 +458,13 @@ fn vlans(link: &Link, view: &View, offloads: bool) -> BTreeMap<u32, Ingress> {
 /// Where packets may leave: by these links and the VLANs on them.
 fn egresses(view: &View, members: &BTreeMap<String, LinkIndex>) -> BTreeMap<LinkIndex, Egress> {
     let is_member = |link: &LinkIndex| members.values().any(|member| member == link);
-    let of = |link: &Link| match (link.vlan, link.lower) {
-        _ if is_member(&link.index) => Some(Egress { device: link.index, ..Egress::default() }),
-        (Some(vlan), Some(lower)) if is_member(&lower) => {
-            Some(Egress { device: lower, vlan, takes_frames: 0 })
+    let of = |link: &Link| {
+        let flags = if link.mac.is_some() { Egress::IS_ETHERNET } else { 0 };
+        match (link.vlan, link.lower) {
+            _ if is_member(&link.index) => Some(Egress { device: link.index, vlan: 0, flags }),
+            (Some(vlan), Some(lower)) if is_member(&lower) => Some(Egress { device: lower, vlan, flags }),
+            _ => None,
         }
-        _ => None,
     };
     let up = view.links().values().filter(|link| link.is_up && !view.is_left_at_egress(link.index));
     up.filter_map(|link| Some((link.index, of(link)?))).collect()

@@ -34,6 +34,8 @@ pub(super) struct Settings {
     pub(super) least_route_mtu_ipv4: u32,
     pub(super) least_route_mtu_ipv6: u32,
     pub(super) offloads_established: u32,
+    pub(super) ipv4_goes_by_destination: u32,
+    pub(super) ipv6_goes_by_destination: u32,
     pub(super) own_address_bits: u64,
 }
 
@@ -43,7 +45,12 @@ pub(super) struct Settings {
 pub(super) struct Egress {
     pub(super) device: u32,
     pub(super) vlan: u16,
-    pub(super) takes_frames: u16,
+    pub(super) flags: u16,
+}
+
+impl Egress {
+    pub(super) const TAKES_FRAMES: u16 = 1;
+    pub(super) const IS_ETHERNET: u16 = 2;
 }
 
 /// `struct counters`

@@ -52,12 +52,19 @@ pub struct KernelTable {
     /// How many routes lead to each nexthop object.
     objects: HashMap<u32, usize>,
     mtus: HashMap<IpPrefix, u32>,
+    /// How many prefixes of each family have routes that don't go by destination alone.
+    others: [usize; 2],
 }
 
 impl KernelTable {
     /// MTUs that routes have of their own, the least of each prefix.
     pub(super) fn mtus(&self) -> &HashMap<IpPrefix, u32> {
         &self.mtus
+    }
+
+    /// Whether all routes of a family go by destination alone.
+    pub(super) fn goes_by_destination(&self, is_ipv6: bool) -> bool {
+        self.others[usize::from(is_ipv6)] == 0
     }
 
     /// Whether a route leads to this nexthop object.
@@ -106,6 +113,7 @@ impl KernelTable {
             }
         }
         let routes = list.map(PrefixRoutes::into_vec).unwrap_or_default();
+        self.others[family] -= usize::from(!routes.iter().all(goes_by_destination));
         self.mtus.remove(&prefix);
         for number in objects(&routes) {
             if let hash_map::Entry::Occupied(mut entry) = self.objects.entry(number) {
@@ -125,8 +133,10 @@ impl KernelTable {
         if let Some(mtu) = least_mtu(&routes) {
             self.mtus.insert(prefix, mtu);
         }
+        let is_other = !routes.iter().all(goes_by_destination);
         let Some(list) = PrefixRoutes::from_vec(routes) else { return };
         let (family, length) = family_and_length(prefix);
+        self.others[family] += usize::from(is_other);
         *self.lengths[family].entry(length).or_default() += 1;
         match prefix {
             IpPrefix::V4(prefix) => drop(self.ipv4.insert(prefix, list)),
@@ -155,6 +165,16 @@ fn family_and_length(prefix: IpPrefix) -> (usize, u8) {
         IpPrefix::V4(prefix) => (0, prefix.length()),
         IpPrefix::V6(prefix) => (1, prefix.length()),
     }
+}
+
+/// Whether a route is for all packets to its destinations, and takes the same way with all of them. Of a nexthop object it isn't known here.
+pub(super) fn goes_by_destination(route: &Route) -> bool {
+    let is_one_way = match &*route.target {
+        Target::Paths(paths) => paths.len() < 2,
+        Target::KernelOnly => false,
+        _ => true,
+    };
+    route.source.is_none() && is_one_way
 }
 
 /// The least MTU that any of these routes has of its own.

@@ -12,7 +12,7 @@ use super::event::{
 };
 use super::hooks::{Hook, HookKind, HookPlace};
 use super::switches::Switches;
-use super::table::{KernelTable, PrefixRoutes, least_mtu};
+use super::table::{KernelTable, PrefixRoutes, goes_by_destination, least_mtu};
 use crate::control::local::LOCAL_TABLE;
 
 /// What has changed since it was asked last.
@@ -29,8 +29,8 @@ pub struct Changes {
     pub neighbours: HashSet<(LinkIndex, IpAddr)>,
     /// Routes, by table and prefix.
     pub routes: HashSet<RouteKey>,
-    /// MTUs that routes have of their own.
-    pub mtus: bool,
+    /// What programs are told of routes: MTUs of their own, and whether all go by destination.
+    pub told: bool,
     /// The kernel may have taken routes away without a word.
     pub in_doubt: bool,
 }
@@ -39,7 +39,7 @@ impl Changes {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         !self.links
-            && !self.mtus
+            && !self.told
             && !self.objects
             && !self.rules
             && self.neighbours.is_empty()
@@ -72,7 +72,7 @@ pub struct View {
 
 impl View {
     /// An empty one that keeps only the routes that programs inside the kernel are told of: to addresses of the box's own, and with an MTU
-    /// of their own. The kernel looks up all others itself.
+    /// of their own, for certain sources, or with several paths. The kernel looks up all others itself.
     pub fn for_programs() -> Self {
         Self { is_for_programs: true, ..Self::default() }
     }
@@ -80,7 +80,18 @@ impl View {
     /// Whether a route is kept; also one that may be instead of another.
     fn keeps(&self, key: RouteKey, route: &Route) -> bool {
         let is_known = || self.tables.get(&key.table).is_some_and(|table| table.get(key.prefix).is_some());
-        !self.is_for_programs || key.table == LOCAL_TABLE || route.mtu != 0 || is_known()
+        let is_told = key.table == LOCAL_TABLE || route.mtu != 0 || !goes_by_destination(route);
+        !self.is_for_programs || is_told || is_known()
+    }
+
+    /// Whether nothing but the destination of a packet, its type of service and where it comes in decides where it goes: no rule looks at
+    /// more, and no route is for certain sources or has several paths.
+    pub fn goes_by_destination(&self, is_ipv6: bool) -> bool {
+        let has_paths =
+            |object: &NextHopObject| matches!(object, NextHopObject::Group(_) | NextHopObject::KernelOnly);
+        !self.rules.iter().any(|rule| rule.is_ipv6 == is_ipv6 && rule.looks_at_more)
+            && !self.objects.values().any(has_paths)
+            && self.tables.values().all(|table| table.goes_by_destination(is_ipv6))
     }
 
     /// MTUs that routes have of their own: of each prefix the least of any table's.
@@ -375,7 +386,7 @@ impl View {
             routes.insert(index.unwrap_or(routes.len()), route);
         }
         if routes != before {
-            self.changes.mtus |= least_mtu(&routes) != least_mtu(&before);
+            self.changes.told |= told(&routes) != told(&before);
             self.changes.routes.insert(key);
         }
         table.put(key.prefix, routes);
@@ -411,7 +422,7 @@ impl View {
             self.changes.in_doubt = true;
         }
         if routes != before {
-            self.changes.mtus |= least_mtu(&routes) != least_mtu(&before);
+            self.changes.told |= told(&routes) != told(&before);
             self.changes.routes.insert(key);
         }
         table.put(key.prefix, routes);
@@ -424,7 +435,9 @@ impl View {
         changes.links |= self.links != fresh.links || self.addresses != fresh.addresses;
         changes.objects |= self.objects != fresh.objects;
         changes.rules |= self.rules != fresh.rules;
-        changes.mtus |= self.route_mtus() != fresh.route_mtus();
+        let told =
+            |view: &Self| (view.route_mtus(), [false, true].map(|is_ipv6| view.goes_by_destination(is_ipv6)));
+        changes.told |= told(self) != told(&fresh);
         for (key, state) in &fresh.neighbours {
             if self.neighbours.get(key) != Some(state) {
                 changes.neighbours.insert(*key);
@@ -450,6 +463,11 @@ impl View {
         fresh.rule_changes = self.rule_changes;
         *self = fresh;
     }
+}
+
+/// What programs are told of the routes to a prefix.
+fn told(routes: &[Route]) -> (Option<u32>, bool) {
+    (least_mtu(routes), routes.iter().all(goes_by_destination))
 }
 
 /// The one copy of a target.
