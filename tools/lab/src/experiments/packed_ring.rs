@@ -155,7 +155,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let turns = setting.take_turns(Lanes::Two, &mut measures)?;
     let medians = &turns.medians;
     let columns = Column::list(
-        "ring | cost [cycles/buffer] | against one-way [times] | x86-64 orders by | AArch64 orders by | hop [cycles]",
+        "ring | cost [cycles/buffer] | against one-way [times] | x86-64 orders by | AArch64 orders by | line transfer [cycles]",
     );
     let rows = variants.iter().zip(medians).enumerate().map(|(number, (variant, &cycles))| {
         let against = cycles / medians[number / 2 * 2];
