@@ -5,6 +5,7 @@ pub(crate) mod doorbell;
 pub(crate) mod driver;
 pub(crate) mod drops;
 pub(crate) mod inflight;
+mod look;
 pub(crate) mod receive;
 mod recovery;
 pub(crate) mod ring;

@@ -23,17 +23,26 @@ pub const WRITE: u16 = 2;
 /// Flag of a descriptor: it points at a table of descriptors.
 pub const INDIRECT: u16 = 4;
 
-/// A part of a buffer.
+/// A part of a buffer, as it lies in a packed ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Descriptor {
     /// Where it is, by the driver's addresses.
     pub address: u64,
     /// Bytes.
     pub length: u32,
+    /// In a split ring the descriptor that comes next, in a packed one the buffer's name, which of a chain's descriptors the last has.
+    pub id: u16,
     /// [`NEXT`], [`WRITE`], [`INDIRECT`]; in a packed ring also whose it is.
     pub flags: u16,
-    /// In a split ring the descriptor that comes next, in a packed one the buffer's name.
-    pub id: u16,
+}
+
+impl Descriptor {
+    /// Whether it is all of a buffer, and for the direction that is meant: `write` is [`WRITE`] or 0.
+    #[inline(always)]
+    pub(crate) const fn is_plain(&self, write: u16) -> bool {
+        self.flags & (NEXT | INDIRECT | WRITE) == write
+    }
 }
 
 /// A word of two bytes in shared memory.

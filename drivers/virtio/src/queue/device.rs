@@ -2,7 +2,7 @@
 
 use super::inflight::Notes;
 use super::recovery::recover;
-use super::side::{Ahead, Broken, Chain, Head, MAXIMUM_PARTS, Part, Side};
+use super::side::{Ahead, Broken, Chain, MAXIMUM_PARTS, Part, Side};
 use crate::memory::Addresses;
 use crate::ring::packed::{PackedRing, Position, Suppression, Tail};
 use crate::ring::split::SplitRing;
@@ -141,7 +141,7 @@ impl SplitDevice {
 
 impl Side for SplitDevice {
     #[inline(always)]
-    fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken> {
+    fn look(&mut self, heads: &mut [Descriptor]) -> Result<usize, Broken> {
         let size = self.ring.size();
         let wanted = u16::try_from(heads.len()).unwrap_or(u16::MAX);
         let count = usize::from(self.available(wanted)?.min(wanted));
@@ -151,7 +151,7 @@ impl Side for SplitDevice {
                 return Err(BAD_NUMBER);
             }
             let Descriptor { address, length, flags, .. } = self.ring.descriptor(id);
-            *head = Head { address, length, flags, id };
+            *head = Descriptor { address, length, id, flags };
         }
         Ok(count)
     }
@@ -299,28 +299,8 @@ impl PackedDevice {
 
 impl Side for PackedDevice {
     #[inline(always)]
-    fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken> {
-        let (mut position, size) = (self.next, self.ring.size());
-        let mut count = 0;
-        for head in heads.iter_mut().take(size.into()) {
-            let Tail { length, id, flags } = self.ring.tail(position);
-            if !position.is_available(flags) {
-                break;
-            }
-            *head = Head { address: 0, length, flags, id };
-            count += 1;
-            if flags & NEXT != 0 {
-                break;
-            }
-            position = position.advanced(1, size);
-        }
-        PackedRing::acquire();
-        let mut position = self.next;
-        for head in &mut heads[..count] {
-            head.address = self.ring.address(position);
-            position = position.advanced(1, size);
-        }
-        Ok(count)
+    fn look(&mut self, heads: &mut [Descriptor]) -> Result<usize, Broken> {
+        Ok(self.ring.available(self.next, heads))
     }
 
     fn chain(

@@ -7,9 +7,9 @@ mod packed;
 mod restart;
 mod split;
 
-use super::side::{Ahead, Broken, Chain, HEADS, Head, MAXIMUM_PARTS, Part, Side};
+use super::side::{Ahead, Broken, Chain, HEADS, MAXIMUM_PARTS, Part, Side};
 use crate::memory::Addresses;
-use crate::ring::{NEXT, WRITE};
+use crate::ring::{Descriptor, NEXT, WRITE};
 pub(crate) use packed::PackedDriverRing;
 pub(crate) use split::SplitDriverRing;
 use std::collections::VecDeque;
@@ -273,7 +273,7 @@ impl<R: DriverRing> Driver<R> {
 
 impl<R: DriverRing> Side for Driver<R> {
     #[inline(always)]
-    fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken> {
+    fn look(&mut self, heads: &mut [Descriptor]) -> Result<usize, Broken> {
         let wanted = heads.len().min(HEADS) as u16;
         if self.count_mine() < wanted.max(self.needed) {
             self.reap(wanted.max(self.needed))?;
@@ -282,7 +282,7 @@ impl<R: DriverRing> Side for Driver<R> {
         let flags = if self.buffers.is_filled_by_device { 0 } else { WRITE };
         for (ahead, head) in heads[..count.into()].iter_mut().enumerate() {
             let Mine { number, length } = self.at(ahead as u16);
-            *head = Head { address: self.address(number), length, flags, id: number };
+            *head = Descriptor { address: self.address(number), length, flags, id: number };
         }
         Ok(count.into())
     }

@@ -2,12 +2,13 @@
 
 use super::drops::{LONGEST_PACKET, ReceiveDrop};
 use super::ring::{Active, Ring, with_side};
-use super::side::{Ahead, Broken, HEADS, Head, MAXIMUM_PARTS, Part, Side};
+use super::side::{Ahead, Broken, HEADS, MAXIMUM_PARTS, Part, Side};
 use super::sides::Us;
 use crate::connection::control::Membership;
 use crate::features::{HASH_REPORT, MERGEABLE, header_length};
 use crate::log::RingLog;
 use crate::memory::Addresses;
+use crate::ring::Descriptor;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -78,7 +79,7 @@ struct Intake {
     start: u16,
     room: u32,
     indices: Box<[u32; HEADS]>,
-    heads: Box<[Head; HEADS]>,
+    heads: Box<[Descriptor; HEADS]>,
     /// Reports of the packets in hand.
     hashes: Box<[[u8; HASH_REPORT_LENGTH]; HEADS]>,
     parts: Vec<Part>,
@@ -104,7 +105,7 @@ impl Intake {
             room: (region.end() - usize::from(start)) as u32,
             region,
             indices: Box::new([0; HEADS]),
-            heads: Box::new([Head::default(); HEADS]),
+            heads: Box::new([Descriptor::default(); HEADS]),
             hashes: Box::new([[0; HASH_REPORT_LENGTH]; HEADS]),
             parts: Vec::with_capacity(MAXIMUM_PARTS),
             counters: QueueCounters::new(),
@@ -342,7 +343,7 @@ struct Plain<'a, 'b> {
     start: u16,
     room: u32,
     burst: &'a mut Burst,
-    heads: &'a [Head],
+    heads: &'a [Descriptor],
     indices: &'a [u32],
     layout: Layout,
     addresses: &'a mut Addresses<'b>,

@@ -6,9 +6,10 @@
 use super::device::{PackedDevice, SplitDevice};
 use super::doorbell::Doorbell;
 use super::driver::{Driver, PackedDriverRing, SplitDriverRing};
-use super::side::{Broken, Head, Side as _};
+use super::side::{Broken, Side as _};
 use crate::log::RingLog;
 use crate::memory::GuestMemory;
+use crate::ring::Descriptor;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -156,7 +157,7 @@ impl Ring {
         with_side!(&mut active.side, side => {
             side.want_events(wanted);
             log.inspect(|log| log.ring());
-            side.look(&mut [Head::default()]) != Ok(0)
+            side.look(&mut [Descriptor::default()]) != Ok(0)
         })
     }
 }

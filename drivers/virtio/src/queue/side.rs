@@ -4,7 +4,7 @@
 //! made available; for a driver what the device has used, and those of its own that are free.
 
 use crate::memory::Addresses;
-use crate::ring::{INDIRECT, NEXT, WRITE};
+use crate::ring::Descriptor;
 use std::ptr::NonNull;
 
 /// Buffers that are looked at together.
@@ -16,24 +16,6 @@ pub(crate) const MAXIMUM_PARTS: usize = 1024;
 /// What the other side can't have meant. The ring can't be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken(pub(crate) &'static str);
-
-/// A buffer that is this side's: its first descriptor.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Head {
-    pub(crate) address: u64,
-    pub(crate) length: u32,
-    pub(crate) flags: u16,
-    /// Of a packed ring it is that of the last descriptor, and so known here if the buffer has but one.
-    pub(crate) id: u16,
-}
-
-impl Head {
-    /// Whether it is all of the buffer, and for the direction that is meant: `write` is [`WRITE`] or 0.
-    #[inline(always)]
-    pub(crate) const fn is_plain(&self, write: u16) -> bool {
-        self.flags & (NEXT | INDIRECT | WRITE) == write
-    }
-}
 
 /// A part of a buffer, in this process.
 #[derive(Clone, Copy, Debug)]
@@ -62,11 +44,11 @@ pub(crate) struct Chain {
 
 /// One side of a ring in use.
 pub(crate) trait Side {
-    /// Looks at buffers that are this side's, without taking them: as many as fit, but none behind the first of a packed ring that is chained. Returns how
+    /// Looks at buffers that are this side's, by their first descriptors with the names of the buffers, without taking them: as many as fit, but none behind the first of a packed ring that is chained. Returns how
     /// many.
-    fn look(&mut self, heads: &mut [Head]) -> Result<usize, Broken>;
+    fn look(&mut self, heads: &mut [Descriptor]) -> Result<usize, Broken>;
 
-    /// All parts of the buffer that is `ahead` descriptors or buffers from the next one, appended to `parts`. `write`: as for [`Head::is_plain`]. Where a
+    /// All parts of the buffer that is `ahead` descriptors or buffers from the next one, appended to `parts`. `write`: as for [`Descriptor::is_plain`]. Where a
     /// packet is spread over several buffers, a driver has the parts of all.
     fn chain(
         &mut self,

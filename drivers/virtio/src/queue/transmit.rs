@@ -3,13 +3,13 @@
 use super::drops::{LONGEST_PACKET, TransmitDrop};
 use super::receive::tell;
 use super::ring::{Active, Ring, with_side};
-use super::side::{Ahead, Broken, Chain, HEADS, Head, MAXIMUM_PARTS, Part, Side};
+use super::side::{Ahead, Broken, Chain, HEADS, MAXIMUM_PARTS, Part, Side};
 use super::sides::Us;
 use crate::connection::control::Membership;
 use crate::features::{HASH_REPORT, MERGEABLE, header_length};
 use crate::log::RingLog;
 use crate::memory::Addresses;
-use crate::ring::WRITE;
+use crate::ring::{Descriptor, WRITE};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_driver_common::peer::shared_mut;
@@ -50,7 +50,7 @@ pub(crate) struct RingTransmit {
 
 /// What is needed while buffers are filled.
 struct Filler {
-    heads: Box<[Head; HEADS]>,
+    heads: Box<[Descriptor; HEADS]>,
     chains: Vec<Chain>,
     /// How many of the parts are of each chain and those before it.
     ends: Vec<usize>,
@@ -88,7 +88,7 @@ enum Slow {
 /// Copies packets of one segment that fit a buffer of one descriptor, up to the first that isn't so.
 struct Plain<'a, 'b> {
     burst: &'a [Packet],
-    heads: &'a [Head],
+    heads: &'a [Descriptor],
     header: &'a [u8],
     is_hashed: bool,
     addresses: &'a mut Addresses<'b>,
@@ -301,7 +301,7 @@ fn is_agreed(packet: &Packet, offloads: TransmitOffloads) -> bool {
 impl RingTransmit {
     pub(crate) fn new(ring: Arc<Ring>, us: Us, membership: Arc<Membership>) -> Self {
         let filler = Filler {
-            heads: Box::new([Head::default(); HEADS]),
+            heads: Box::new([Descriptor::default(); HEADS]),
             chains: Vec::with_capacity(MAXIMUM_PARTS),
             ends: Vec::with_capacity(MAXIMUM_PARTS),
             parts: Vec::with_capacity(MAXIMUM_PARTS),

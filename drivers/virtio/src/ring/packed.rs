@@ -8,8 +8,8 @@ use super::{DESCRIPTOR_BYTES, word32, word64};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const AVAILABLE: u16 = 1 << 7;
-const USED: u16 = 1 << 15;
+pub(crate) const AVAILABLE: u16 = 1 << 7;
+pub(crate) const USED: u16 = 1 << 15;
 
 /// What the addresses of the parts are multiples of (section 2.8).
 pub const DESCRIPTORS_ALIGNMENT: usize = 16;
@@ -211,6 +211,14 @@ impl PackedRing {
     #[inline(always)]
     pub fn address(&self, position: Position) -> u64 {
         self.words(position.slot)[0].load(Ordering::Relaxed)
+    }
+
+    /// The address of a descriptor in this process: so many behind the position, in the same turn.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn place(&self, position: Position, ahead: usize) -> *const u8 {
+        let number = usize::from(position.slot) + ahead;
+        self.parts.descriptors.as_ptr().wrapping_add(number * DESCRIPTOR_BYTES).cast_const()
     }
 
     /// Writes the half without the flags, as a driver.
