@@ -285,6 +285,14 @@ mod tests {
     }
 
     #[test]
+    fn older_records_call_a_variant_a_way() {
+        let written = |key: &str| format!(r#"{{"step":"one","{key}":2,"units":3,"per_unit":{{}}}}"#);
+        let read = |key| serde_json::from_str::<Counted>(&written(key)).unwrap();
+        assert_eq!((read("way").variant, read("way")), (2, read("variant")));
+        assert_eq!(serde_json::to_string(&read("way")).unwrap(), written("variant"));
+    }
+
+    #[test]
     fn what_the_kernel_counts_is_counted_by_step_and_way() {
         let ((), report) = gather(|| {
             for (step_name, variants) in [("one", 1), ("two", 2)] {
