@@ -1,5 +1,7 @@
 //! `warmlane lab`: experiments.
 
+mod memory_traffic;
+
 use crate::measuring::{self, Defaults, Flags};
 use crate::messages;
 use anyhow::{Context as _, bail};
@@ -55,6 +57,9 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Report(ReportArguments),
+    MemoryTraffic(memory_traffic::Arguments),
+    #[command(hide = true)]
+    MemoryWorkload(memory_traffic::WorkloadArguments),
 }
 
 /// Make one self-contained HTML page of experiments.
@@ -88,8 +93,11 @@ const REPORT_EXAMPLES: &str = "Examples:
 const DEFAULTS: Defaults = Defaults { rounds: 9, seconds: 0.1 };
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    if let Some(Command::Report(arguments)) = &arguments.command {
-        return write_report(arguments);
+    match &arguments.command {
+        Some(Command::Report(arguments)) => return write_report(arguments),
+        Some(Command::MemoryTraffic(arguments)) => return memory_traffic::run(arguments),
+        Some(Command::MemoryWorkload(arguments)) => return memory_traffic::run_workload(arguments),
+        None => {}
     }
     let mut output = std::io::stdout().lock();
     if arguments.list {

@@ -6,3 +6,4 @@ mod control;
 mod demo;
 mod docsis;
 mod lab_report;
+mod memory_traffic;

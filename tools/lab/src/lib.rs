@@ -9,7 +9,8 @@
 //!
 //! A new experiment is a file in `experiments`, listed in `experiments.rs`; a new bench is an entry in a file of `benches`.
 //! [`partner`] is the second lane of a measurement, [`peer`] another program that takes turns. [`plot`] draws, [`report`] makes a
-//! page. [`cache_model`] simulates what moves between caches and memory where no hardware counter can tell.
+//! page. [`cache_model`] simulates what moves between caches and memory where no hardware counter can tell, and
+//! [`memory_traffic`] predicts by it what a DOCSIS downstream moves.
 //!
 //! Promises: figures come from running the real code; nothing is timed inside a test.
 //!
@@ -33,6 +34,7 @@ pub mod line_transfer;
 pub mod locked;
 pub mod machine;
 pub mod measure;
+pub mod memory_traffic;
 mod namespaces;
 mod paced;
 pub mod page;

@@ -62,6 +62,18 @@ struct Packets {
     seconds: f64,
 }
 
+/// The program `peers/NAME`.
+///
+/// # Errors
+/// [`PeerError::Missing`].
+pub fn file(name: &str) -> Result<PathBuf, PeerError> {
+    // Beside the folder that cargo put this program into, where `cargo xtask compare` and `make` put theirs.
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.parent()?.join("peers"));
+    let folder = std::env::var_os(VARIABLE).map(PathBuf::from).or_else(beside).unwrap_or_default();
+    let file = folder.join(name);
+    if file.is_file() { Ok(file) } else { Err(PeerError::Missing { file }) }
+}
+
 impl Peer {
     /// Starts `peers/NAME` with these arguments, with lanes as DPDK's `--lcores` has them (a CPU's number is one lane there), and waits until it is
     /// ready.
@@ -69,13 +81,7 @@ impl Peer {
     /// # Errors
     /// [`PeerError`].
     pub fn start(name: &str, lanes: &str, arguments: &[&str]) -> Result<Self, PeerError> {
-        // Beside the folder that cargo put this program into, where `cargo xtask compare` and `make` put theirs.
-        let beside = || Some(std::env::current_exe().ok()?.parent()?.parent()?.join("peers"));
-        let folder = std::env::var_os(VARIABLE).map(PathBuf::from).or_else(beside).unwrap_or_default();
-        let file = folder.join(name);
-        if !file.is_file() {
-            return Err(PeerError::Missing { file });
-        }
+        let file = file(name)?;
         let mut command = Command::new(&file);
         command
             .args([

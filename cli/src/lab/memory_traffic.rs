@@ -1,0 +1,209 @@
+//! `warmlane lab memory-traffic`: how much memory traffic a downstream causes, predicted.
+
+use crate::messages;
+use anyhow::{Context as _, bail};
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use warmlane_lab::memory_traffic::machines::Model;
+use warmlane_lab::memory_traffic::published::{INSTANCES, TESTS, Test};
+use warmlane_lab::memory_traffic::result::Prediction;
+use warmlane_lab::memory_traffic::study::{BUFFERS, Load, Parameters, Question, pools};
+use warmlane_lab::memory_traffic::touches::{LENGTHS, Touches};
+use warmlane_lab::memory_traffic::{trace, workload};
+
+/// Whose figures were published.
+const PUBLISHED_MACHINE: &str = "xeon-gold-6148";
+
+/// Be the DOCSIS downstream whose accesses are recorded.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkloadArguments {
+    /// Bytes of a frame, with its CRC.
+    #[arg(long)]
+    bytes: u32,
+    /// Frames get a CRC.
+    #[arg(long)]
+    crc: bool,
+}
+
+pub(crate) fn run_workload(arguments: &WorkloadArguments) -> anyhow::Result<()> {
+    Ok(workload::run(arguments.bytes, arguments.crc, std::io::stdout())?)
+}
+
+/// Predict the memory traffic of DOCSIS downstreams for each kind of pool.
+///
+/// Replays which lines of memory the downstream touches, and in which order pools hand out their buffers, in a model of a machine's caches. On
+/// the Xeon Gold 6148 it goes through the four tests of Intel's paper on ring and stack pools and holds each of its figures against the model's.
+/// With --rate, or for another machine, it tells the traffic only.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub(crate) struct Arguments {
+    /// The machine: xeon-gold-6148, epyc-zen4, epyc-zen5, granite-rapids, `here`, or a file that ends with .toml.
+    #[arg(long, value_name = "NAME|FILE", default_value = PUBLISHED_MACHINE)]
+    machine: String,
+    /// The pools to compare: a ring first, then a stack. `dpdk-ring` and `dpdk-stack` are DPDK's own (`make -C peers`). [default: DPDK's if they
+    /// are built, else ours, and a depot].
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pools: Vec<String>,
+    /// Buffers in the cache of a lane, for rings and depots; a stack has none.
+    #[arg(long, value_name = "BUFFERS", default_value_t = 256)]
+    lane_cache: u32,
+    /// Buffers that a depot keeps going round [default: what the planner chooses for an instance's share of the caches].
+    #[arg(long, value_name = "BUFFERS")]
+    hot_set: Option<u32>,
+    /// Gbit/s of each instance, instead of the published tests.
+    #[arg(long, value_name = "GBIT/S")]
+    rate: Option<f64>,
+    /// Frames get a CRC; with --rate.
+    #[arg(long, requires = "rate")]
+    crc: bool,
+    /// Instances side by side.
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', default_values_t = INSTANCES)]
+    instances: Vec<usize>,
+    /// Tests of the paper, 1 to 4.
+    #[arg(long, value_name = "NUMBER", value_delimiter = ',', conflicts_with = "rate", value_parser = clap::value_parser!(u8).range(1..=4))]
+    tests: Vec<u8>,
+    /// Frames that each instance is counted for.
+    #[arg(long, value_name = "COUNT", default_value_t = 2_048)]
+    frames: usize,
+    /// Ways of the shared level that the instances have [default: 3 of 11, as fitted].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
+    ways: Option<u32>,
+    /// Buffers in the card's rings and between the lanes.
+    #[arg(long, value_name = "COUNT", default_value_t = Parameters::FITTED.under_way)]
+    under_way: usize,
+    /// Lines of state that a frame writes and that no cache keeps.
+    #[arg(long, value_name = "COUNT", default_value_t = Parameters::FITTED.cold_lines)]
+    cold_lines: u64,
+    /// Say what changes if each of the three parameters is a fifth smaller or larger.
+    #[arg(long, conflicts_with = "rate")]
+    sensitivity: bool,
+    /// Find the three parameters anew, by the first test alone.
+    #[arg(long, conflicts_with_all = ["rate", "tests", "sensitivity"])]
+    fit: bool,
+    /// Draw the traffic into this file, as SVG.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Print one JSON object, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Record anew which lines frames touch, by valgrind, and write that to this file.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "Examples:
+  warmlane lab memory-traffic
+  warmlane lab memory-traffic --tests 1 --plot traffic.svg
+  warmlane lab memory-traffic --machine epyc-zen5 --rate 10 --crc --instances 1,4,8
+  warmlane lab memory-traffic --machine here --rate 5 --pools ring,stack,depot --json";
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    if let Some(path) = &arguments.record {
+        let text = record()?.to_text()?;
+        return std::fs::write(path, text).with_context(|| format!("--record {}", path.display()));
+    }
+    let live = std::io::stderr().is_terminal();
+    let progress = |step: &str| {
+        if live {
+            messages::raw(format_args!("\r\x1b[Kmemory-traffic: {step}"));
+        }
+    };
+    let prediction = predict(arguments, &progress);
+    if live {
+        messages::raw("\r\x1b[K");
+    }
+    let prediction = prediction?;
+    if let Some(path) = &arguments.plot {
+        std::fs::write(path, prediction.plot()?).with_context(|| format!("--plot {}", path.display()))?;
+    }
+    if arguments.json {
+        writeln!(output, "{}", serde_json::to_string(&prediction)?)?;
+    } else {
+        write!(output, "{prediction}")?;
+    }
+    Ok(())
+}
+
+fn predict(arguments: &Arguments, progress: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Prediction> {
+    let Arguments { machine, rate, instances, ways, under_way, cold_lines, .. } = arguments;
+    if rate.is_none() && machine != PUBLISHED_MACHINE {
+        bail!(
+            "the published tests are those of {PUBLISHED_MACHINE}: for another machine give a rate, such as --rate 5"
+        );
+    }
+    let model = Model::find(machine)?;
+    let ways = ways.unwrap_or(Parameters::FITTED.for_machine(&model).ways);
+    let mut question = Question {
+        model,
+        pools: pools(&arguments.pools, arguments.lane_cache, arguments.hot_set)?,
+        buffers: BUFFERS,
+        frames: arguments.frames,
+        parameters: Parameters { ways, under_way: *under_way, cold_lines: *cold_lines },
+    };
+    let touches = Touches::recorded()?;
+    if arguments.fit {
+        question.parameters = question.fit(&touches, progress)?;
+    }
+    if let Some(gbps) = *rate {
+        let load = |&instances: &usize| Load { gbps, crc: arguments.crc, instances };
+        let loads: Vec<_> = instances.iter().map(load).collect();
+        return Ok(Prediction::of_loads(&question, &loads, &touches, progress)?);
+    }
+    let is_wanted = |test: &Test| {
+        arguments.tests.is_empty() || arguments.tests.iter().any(|number| usize::from(*number) == test.number)
+    };
+    let tests: Vec<_> = TESTS.into_iter().filter(is_wanted).collect();
+    let mut prediction = Prediction::of_tests(&question, &tests, instances, &touches, progress)?;
+    if arguments.sensitivity {
+        prediction.add_sensitivity(&question, &tests, instances, &touches, progress)?;
+    }
+    Ok(prediction)
+}
+
+/// Records the frames' ways; the program that is watched is this one.
+fn record() -> anyhow::Result<Touches> {
+    let program = std::env::current_exe()?;
+    let mut touches = Touches::default();
+    for crc in [false, true] {
+        for bytes in LENGTHS {
+            let mut words = vec!["lab".to_owned(), "memory-workload".to_owned(), format!("--bytes={bytes}")];
+            words.extend(crc.then(|| "--crc".to_owned()));
+            touches.frame.push(trace::record(&program, &words, bytes, crc)?);
+        }
+    }
+    Ok(touches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn error(line: &str) -> String {
+        let arguments = Program::try_parse_from(line.split_whitespace()).unwrap().arguments;
+        format!("{:#}", predict(&arguments, &|_| ()).unwrap_err())
+    }
+
+    #[test]
+    fn what_cannot_be_predicted_is_named() {
+        assert!(error("t --machine epyc-zen4").contains("give a rate, such as --rate 5"));
+        assert!(error("t --machine vax --rate 5").starts_with("no machine 'vax'"));
+        assert!(error("t --pools ring,heap").contains("no pool 'heap': known are ring, stack, depot"));
+        assert!(error("t --rate 0 --pools ring").contains("0 Gbit/s an instance"));
+        let many = error("t --machine epyc-zen5 --rate 5 --pools ring --instances 9");
+        assert!(many.contains("9 instances: epyc-zen5 has 8 cores"), "{many}");
+        assert!(error("t --pools ring,stack --instances 3").contains("1, 2, 4, 8 and 12 instances"));
+        assert!(error("t --pools ring,stack --frames 3").contains("3 frames"));
+        for line in ["t --crc", "t --rate 5 --tests 1", "t --tests 5", "t --rate 5 --sensitivity"] {
+            assert!(Program::try_parse_from(line.split_whitespace()).is_err(), "{line}");
+        }
+    }
+}

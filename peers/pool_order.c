@@ -1,0 +1,208 @@
+/*
+ * In which order DPDK's pools hand out their buffers: asked by `warmlane lab memory-traffic`, whose own pools go the same way.
+ *
+ * The way of buffers is that of a DOCSIS downstream: one lane takes bursts for a card's receive ring; another takes a buffer for each
+ * packet to the remote PHY, frees those that were received, and frees what is sent once the card's transmit ring is full. Both lanes'
+ * caches are here, and each step is made when the one before it is done. What is received and what is sent have a pool each, as in Intel's
+ * vCMTS. Prints a line "r OFFSET" for each buffer that is received into and "s OFFSET" for each that is sent, in bytes from its pool's first
+ * buffer, and "end" at last.
+ */
+
+#include <getopt.h>
+
+#include <rte_eal.h>
+#include <rte_mbuf.h>
+#include <rte_mbuf_pool_ops.h>
+#include <rte_mempool.h>
+
+#include "serve.h"
+
+#define BURST 32U
+#define DATA 2048
+#define MOST (1 << 20)
+
+static const char *const usage =
+	"usage: pool_order EAL-OPTIONS -- [--kind ring_mp_mc|stack|lf_stack] [--cache N] [--buffers N] [--posted N]\n"
+	"                  [--queued N] [--held N] [--frames N] [--sent-per-thousand N]";
+
+/* Buffers in their order; more are put in than `count` only if the pool has more. */
+struct fifo {
+	void **slots;
+	unsigned int capacity, first, count;
+};
+
+static void make(struct fifo *fifo, unsigned int capacity)
+{
+	fifo->slots = calloc(capacity, sizeof(void *));
+	fifo->capacity = capacity;
+	if (fifo->slots == NULL)
+		fail("no memory for %u buffers in order", capacity);
+}
+
+static void put(struct fifo *fifo, void *buffer)
+{
+	if (fifo->count == fifo->capacity)
+		fail("more buffers are under way than the pool has");
+	fifo->slots[(fifo->first + fifo->count++) % fifo->capacity] = buffer;
+}
+
+static void *take(struct fifo *fifo)
+{
+	void *buffer = fifo->slots[fifo->first];
+
+	fifo->first = (fifo->first + 1) % fifo->capacity;
+	fifo->count--;
+	return buffer;
+}
+
+static void note(struct rte_mempool *pool, void *context, void *buffer, unsigned int index)
+{
+	void **buffers = context;
+
+	(void)pool;
+	buffers[index] = buffer;
+}
+
+static int compare(const void *a, const void *b)
+{
+	uintptr_t first = *(const uintptr_t *)a, second = *(const uintptr_t *)b;
+
+	return first < second ? -1 : first > second;
+}
+
+static struct rte_mempool_cache *cache_of(unsigned int size)
+{
+	struct rte_mempool_cache *cache = NULL;
+
+	if (size > 0 && (cache = rte_mempool_cache_create(size, SOCKET_ID_ANY)) == NULL)
+		fail("no cache of %u buffers", size);
+	return cache;
+}
+
+/* A pool, and what two lanes keep of it: the one that receives and the one that sends. */
+struct side {
+	struct rte_mempool *pool;
+	/* All buffers by address, and the bytes that one takes in a huge page. */
+	void **buffers;
+	unsigned int count;
+	size_t stride;
+	struct rte_mempool_cache *upper, *lower;
+};
+
+static struct side side_of(const char *name, const char *kind, unsigned int buffers, unsigned int cache)
+{
+	struct side side = {.count = buffers};
+
+	/* Without caches by lcore: both lanes run on one here. */
+	side.pool = rte_pktmbuf_pool_create_by_ops(name, buffers, 0, 0, RTE_PKTMBUF_HEADROOM + DATA, rte_socket_id(), kind);
+	if (side.pool == NULL)
+		fail("no pool of kind %s with %u buffers", kind, buffers);
+	side.stride = side.pool->header_size + side.pool->elt_size + side.pool->trailer_size;
+	side.buffers = calloc(buffers, sizeof(void *));
+	if (side.buffers == NULL || rte_mempool_obj_iter(side.pool, note, side.buffers) != buffers)
+		fail("not all buffers of the pool are there");
+	qsort(side.buffers, buffers, sizeof(void *), compare);
+	side.upper = cache_of(cache);
+	side.lower = cache_of(cache);
+	return side;
+}
+
+/*
+ * Where a buffer would be in huge pages: one behind the other. Without them, as here, a pool puts none across two pages, and has one in each page of
+ * 4 KiB, which would crowd some sets of a cache and leave others.
+ */
+static size_t offset(const struct side *side, void *buffer)
+{
+	void **place = bsearch(&buffer, side->buffers, side->count, sizeof(void *), compare);
+
+	if (place == NULL)
+		fail("a buffer that is none of the pool's");
+	return (place - side->buffers) * side->stride;
+}
+
+static void get(struct side *side, struct rte_mempool_cache *cache, char letter, unsigned int count, struct fifo *fifo)
+{
+	void *burst[BURST];
+
+	if (rte_mempool_generic_get(side->pool, burst, count, cache) != 0)
+		fail("the pool has run out of buffers: give it more");
+	for (unsigned int i = 0; i < count; i++) {
+		printf("%c %zu\n", letter, offset(side, burst[i]));
+		put(fifo, burst[i]);
+	}
+}
+
+static void give_back(struct side *side, unsigned int count, struct fifo *fifo)
+{
+	void *burst[BURST];
+
+	for (unsigned int i = 0; i < count; i++)
+		burst[i] = take(fifo);
+	rte_mempool_generic_put(side->pool, burst, count, side->lower);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"kind", required_argument, NULL, 'k'},	  {"cache", required_argument, NULL, 'c'},
+		{"buffers", required_argument, NULL, 'b'}, {"posted", required_argument, NULL, 'p'},
+		{"queued", required_argument, NULL, 'q'}, {"held", required_argument, NULL, 'h'},
+		{"frames", required_argument, NULL, 'f'}, {"sent-per-thousand", required_argument, NULL, 's'},
+		{NULL, 0, NULL, 0},
+	};
+	unsigned int cache = 256, buffers = 32767, posted = 352, queued = 64, held = 352, frames = 65536, share = 1000;
+	struct fifo waiting = {0}, ring = {0};
+	struct side received = {0}, made = {0};
+	uint64_t through = 0, sent = 0;
+	const char *kind = "ring_mp_mc";
+	int option;
+
+	start_dpdk(&argc, &argv);
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (option) {
+		case 'k':
+			kind = optarg;
+			break;
+		case 'c':
+			cache = number(optarg, 0, RTE_MEMPOOL_CACHE_MAX_SIZE);
+			break;
+		case 'b':
+			buffers = number(optarg, 512, MOST);
+			break;
+		case 'p':
+			posted = number(optarg, BURST, MOST);
+			break;
+		case 'q':
+			queued = number(optarg, 0, MOST);
+			break;
+		case 'h':
+			held = number(optarg, 0, MOST);
+			break;
+		case 'f':
+			frames = number(optarg, BURST, 1 << 24);
+			break;
+		case 's':
+			share = number(optarg, 1, 4000);
+			break;
+		default:
+			fail("%s", usage);
+		}
+	}
+	received = side_of("received", kind, buffers, cache);
+	made = side_of("sent", kind, buffers, cache);
+	make(&waiting, buffers);
+	make(&ring, buffers);
+	while (through < frames) {
+		get(&received, received.upper, 'r', BURST, &waiting);
+		if (waiting.count <= posted + queued)
+			continue;
+		through += BURST;
+		for (; sent < through * share / 1000; sent++)
+			get(&made, made.lower, 's', 1, &ring);
+		give_back(&received, BURST, &waiting);
+		while (ring.count > held)
+			give_back(&made, RTE_MIN(ring.count, BURST), &ring);
+	}
+	puts("end");
+	return EXIT_SUCCESS;
+}

@@ -1,0 +1,15 @@
+//! How much memory traffic a DOCSIS downstream causes with each kind of pool, predicted.
+//!
+//! [`touches`] says which lines a frame's way through both MACs touches, as [`trace`] has recorded them from the running code.
+//! [`orders`] are the buffers that pools hand out, as the pools themselves say. [`replay`] puts both together and lets a model of a
+//! [machine](machines) go through it, and [`study`] holds the result against [`published`] figures.
+
+pub mod machines;
+pub mod orders;
+pub mod published;
+pub mod replay;
+pub mod result;
+pub mod study;
+pub mod touches;
+pub mod trace;
+pub mod workload;

@@ -1,0 +1,287 @@
+//! In which order pools hand out their buffers: asked of the pools themselves.
+//!
+//! The way of buffers is that of a downstream: a lane takes bursts for the card's receive ring; the other lane takes a buffer for each packet
+//! to the remote PHY, frees those that were received, and frees what is sent once the card's transmit ring is full. Each step is made
+//! when the one before it is done, so that the order is the same each time. What is received and what is sent have a pool each, as in the
+//! downstream that the published figures are from.
+
+use crate::error::LabError;
+use std::collections::VecDeque;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use warmlane_mem::{Burst, Packet, Pool, PoolConfig, PoolKind};
+
+/// Packets of a burst.
+pub const BURST: usize = 32;
+
+/// How many buffers are where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UnderWay {
+    /// In the card's receive ring.
+    pub posted: usize,
+    /// Between the lanes.
+    pub queued: usize,
+    /// In the card's transmit ring.
+    pub held: usize,
+}
+
+impl UnderWay {
+    /// So many together: half of those that don't wait between the lanes in each ring.
+    pub fn of(buffers: usize, queued: usize) -> Self {
+        let queued = queued.next_multiple_of(BURST);
+        let ring = (buffers.saturating_sub(queued) / 2).next_multiple_of(BURST).max(BURST);
+        Self { posted: ring, queued, held: ring }
+    }
+}
+
+/// Whose pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// This project's, of a kind, with magazines of so many, and the hot set of a depot.
+    Ours(PoolKind, u32, u32),
+    /// DPDK's, by the name of its operations, with caches of so many.
+    Dpdk(&'static str, u32),
+}
+
+/// Buffers in the order in which they were used, as bytes from their pool's first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// Each buffer that a frame was received into.
+    pub received: Vec<u64>,
+    /// Each buffer that a packet to the remote PHY was made in.
+    pub sent: Vec<u64>,
+    /// Lines of a buffer's header.
+    pub header_lines: u64,
+}
+
+/// How many packets to the remote PHY there are once so many frames are framed.
+pub fn sent_after(frames: usize, per_thousand: usize) -> usize {
+    frames * per_thousand / 1_000
+}
+
+impl Kind {
+    /// Has so many frames go round in a pool of so many buffers.
+    ///
+    /// # Errors
+    /// [`LabError::Setup`], if the pool can't be had or runs out of buffers.
+    pub fn order(
+        self,
+        buffers: u32,
+        under_way: UnderWay,
+        frames: usize,
+        per_thousand: usize,
+    ) -> Result<Order, LabError> {
+        match self {
+            Self::Ours(kind, magazine, hot) => {
+                let config = |name: &str| PoolConfig {
+                    name: name.to_owned(),
+                    buffers,
+                    kind,
+                    magazine: Some(magazine),
+                    hot_set: (hot > 0).then_some(hot),
+                    ..PoolConfig::default()
+                };
+                let pool = |name| Pool::new(&config(name)).map_err(LabError::setup);
+                ours(&pool("received")?, &pool("sent")?, under_way, frames, per_thousand)
+            }
+            Self::Dpdk(operations, cache) => {
+                dpdk(operations, cache, buffers, under_way, frames, per_thousand)
+            }
+        }
+    }
+}
+
+fn empty() -> LabError {
+    LabError::setup("the pool has run out of buffers: give it more")
+}
+
+/// The lane that takes.
+fn ours(
+    pool: &Pool,
+    sent: &Pool,
+    under_way: UnderWay,
+    frames: usize,
+    per_thousand: usize,
+) -> Result<Order, LabError> {
+    let stride = pool.stride() as u64;
+    let offset = |packet: &Packet| u64::from(packet.id().index()) * stride;
+    let mut order = Order { header_lines: 1, ..Order::default() };
+    std::thread::scope(|scope| {
+        let (give, theirs) = channel::<Vec<Packet>>();
+        let (tell, told) = channel::<Option<Vec<u64>>>();
+        scope.spawn(move || lower_lane([pool, sent], under_way.held, per_thousand, &theirs, &tell));
+        let _lane = pool.attach().map_err(LabError::setup)?;
+        let mut waiting = VecDeque::new();
+        let mut burst = Burst::with_limit(BURST);
+        let mut given = 0;
+        while given < frames {
+            if pool.take_burst(&mut burst, BURST) < BURST {
+                return Err(empty());
+            }
+            order.received.extend(burst.iter().map(offset));
+            waiting.extend(burst.drain());
+            if waiting.len() <= under_way.posted + under_way.queued {
+                continue;
+            }
+            let through = waiting.drain(..BURST).collect();
+            given += BURST;
+            let sent = give.send(through).ok().and_then(|()| told.recv().ok()).flatten();
+            order.sent.extend(sent.ok_or_else(empty)?);
+        }
+        Ok(order)
+    })
+}
+
+/// The lane that frees.
+fn lower_lane(
+    [received_from, pool]: [&Pool; 2],
+    held: usize,
+    per_thousand: usize,
+    received: &Receiver<Vec<Packet>>,
+    tell: &Sender<Option<Vec<u64>>>,
+) {
+    let (Ok(_lane), Ok(_other_lane)) = (pool.attach(), received_from.attach()) else { return };
+    let stride = pool.stride() as u64;
+    let (mut frames, mut packets) = (0, 0);
+    let mut ring: VecDeque<Packet> = VecDeque::new();
+    for burst in received {
+        frames += burst.len();
+        let mut sent = Vec::new();
+        while packets < sent_after(frames, per_thousand) {
+            let Some(packet) = pool.take() else { break };
+            sent.push(u64::from(packet.id().index()) * stride);
+            ring.push_back(packet);
+            packets += 1;
+        }
+        let is_whole = packets == sent_after(frames, per_thousand);
+        free(burst);
+        while ring.len() > held {
+            free(ring.drain(..BURST.min(ring.len())).collect());
+        }
+        if tell.send(is_whole.then_some(sent)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Frees packets as a burst, in their order.
+fn free(packets: Vec<Packet>) {
+    let mut burst = Burst::with_limit(BURST);
+    for packet in packets {
+        // A full burst gives the packet back, which is freed by itself.
+        let _ = burst.push(packet);
+    }
+}
+
+/// The same with DPDK's pools, by `peers/pool_order`.
+fn dpdk(
+    operations: &str,
+    cache: u32,
+    buffers: u32,
+    under_way: UnderWay,
+    frames: usize,
+    per_thousand: usize,
+) -> Result<Order, LabError> {
+    let file = crate::peer::file("pool_order").map_err(LabError::setup)?;
+    let text = [
+        ("--kind", operations.to_owned()),
+        ("--cache", cache.to_string()),
+        ("--buffers", buffers.to_string()),
+        ("--posted", under_way.posted.to_string()),
+        ("--queued", under_way.queued.to_string()),
+        ("--held", under_way.held.to_string()),
+        ("--frames", frames.to_string()),
+        ("--sent-per-thousand", per_thousand.to_string()),
+    ];
+    let output = Command::new(&file)
+        .args([
+            "--no-pci",
+            "--no-telemetry",
+            "--no-huge",
+            "--no-shconf",
+            "-l",
+            "0",
+            "-m",
+            "512",
+            "--log-level=4",
+            "--",
+        ])
+        .args(text.iter().flat_map(|(flag, value)| [*flag, value.as_str()]))
+        .output()
+        .map_err(LabError::setup)?;
+    if !output.status.success() {
+        return Err(LabError::setup(format!(
+            "{}: {}",
+            file.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        )));
+    }
+    parse(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// What the program says: lines of `r OFFSET` and `s OFFSET`, and at last `end`.
+fn parse(text: &str) -> Result<Order, LabError> {
+    let mut order = Order { header_lines: 2, ..Order::default() };
+    let mut has_ended = false;
+    for line in text.lines() {
+        match line.split_once(' ').map(|(kind, offset)| (kind, offset.parse())) {
+            Some(("r", Ok(offset))) => order.received.push(offset),
+            Some(("s", Ok(offset))) => order.sent.push(offset),
+            None if line == "end" => has_ended = true,
+            _ => return Err(LabError::setup(format!("an order of buffers has no line like '{line}'"))),
+        }
+    }
+    if has_ended { Ok(order) } else { Err(LabError::setup("the order of buffers is cut off")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const UNDER_WAY: UnderWay = UnderWay { posted: 64, queued: 32, held: 64 };
+
+    fn order(kind: PoolKind, magazine: u32, hot: u32) -> Order {
+        Kind::Ours(kind, magazine, hot).order(4_096, UNDER_WAY, 8_192, 1_050).unwrap()
+    }
+
+    /// Different buffers among the last 2,048 uses.
+    fn different(order: &Order) -> usize {
+        order.received[order.received.len() - 2_048..].iter().collect::<HashSet<_>>().len()
+    }
+
+    #[test]
+    fn a_ring_uses_all_its_buffers_a_stack_few_and_a_depot_its_hot_set() {
+        let (ring, stack) = (order(PoolKind::Ring, 256, 0), order(PoolKind::Stack, 0, 0));
+        assert!(different(&ring) > 2_000, "{}", different(&ring));
+        assert!(different(&stack) < 400, "{}", different(&stack));
+        let depot = different(&order(PoolKind::Depot, 32, 128));
+        assert!(depot < 700, "{depot}");
+        assert_eq!(stack.sent.len(), sent_after(8_192, 1_050));
+    }
+
+    #[test]
+    fn no_buffer_is_handed_out_while_it_is_in_use() {
+        let Order { received, .. } = order(PoolKind::Stack, 0, 0);
+        let in_use = UNDER_WAY.posted + UNDER_WAY.queued;
+        for frames in received.windows(in_use) {
+            assert_eq!(frames.iter().collect::<HashSet<_>>().len(), in_use);
+        }
+    }
+
+    #[test]
+    fn what_is_no_order_is_named() {
+        let text = "r 0\nr 2240\ns 4480\nend\n";
+        let order = parse(text).unwrap();
+        assert_eq!((order.received, order.sent), (vec![0, 2_240], vec![4_480]));
+        let error = |text| parse(text).unwrap_err().to_string();
+        assert!(error("r 0\ns 64\n").contains("cut off"));
+        assert!(error("r x\nend\n").contains("'r x'"));
+    }
+
+    #[test]
+    fn a_pool_that_is_too_small_says_so() {
+        let error = Kind::Ours(PoolKind::Stack, 0, 0).order(96, UNDER_WAY, 8_192, 1_050).unwrap_err();
+        assert!(error.to_string().contains("run out of buffers"), "{error}");
+    }
+}

@@ -1,0 +1,224 @@
+//! Instances of the downstream, as the touches of their frames, in the model of a machine's caches.
+
+use super::machines::{MachineError, Model};
+use super::orders::{BURST, Order, UnderWay, sent_after};
+use super::touches::{FrameTouches, Lines};
+use crate::cable;
+use crate::cache_model::{Hierarchy, LINE_BYTES};
+use crate::random::Xorshift;
+
+/// Lines of a buffer in front of a frame, as recorded: a header of one and the headroom.
+const BEFORE_FRAME: u64 = 3;
+
+/// What is touched besides buffers and the state that was recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setup {
+    /// Cores of which each runs an instance.
+    pub instances: usize,
+    /// Ways of the shared level that they have.
+    pub ways: u32,
+    /// Where buffers are.
+    pub under_way: UnderWay,
+    /// Lines of state that a frame writes and that no cache keeps, besides those that were recorded.
+    pub cold_lines: u64,
+    /// Packets to the remote PHY for a thousand frames.
+    pub per_thousand: usize,
+    /// Frames that each instance is counted for.
+    pub frames: usize,
+}
+
+/// Lines between memory and caches, for each frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PerFrame {
+    /// Read from memory.
+    pub reads: f64,
+    /// Written to memory.
+    pub writes: f64,
+}
+
+impl PerFrame {
+    /// Both.
+    pub fn both(self) -> f64 {
+        self.reads + self.writes
+    }
+}
+
+/// What an instance has in memory of its own, as lines from its first.
+const SENT: u64 = 1 << 25;
+const STATE: u64 = 1 << 26;
+const COLD: u64 = 1 << 27;
+const INSTANCE: u64 = 1 << 28;
+
+/// Lines of state that no cache keeps: 1 GiB of them.
+const COLD_STATE: usize = 1 << 24;
+
+/// One instance.
+struct Instance<'a> {
+    core: usize,
+    first_line: u64,
+    order: &'a Order,
+    touches: &'a [&'a FrameTouches; 3],
+    setup: &'a Setup,
+    /// Which modem is next.
+    random: Xorshift,
+    made: usize,
+    freed: usize,
+}
+
+impl Instance<'_> {
+    fn touches(&self, frame: usize) -> &FrameTouches {
+        let bytes = cable::mix(frame as u32 % 100);
+        self.touches[self.touches.iter().position(|touches| touches.bytes == bytes).unwrap_or(0)]
+    }
+
+    /// The first line of the buffer that a frame is received into.
+    fn received(&self, frame: usize) -> u64 {
+        self.first_line + self.order.received[frame] / LINE_BYTES
+    }
+
+    /// The first line of the buffer of a packet to the remote PHY.
+    fn sent(&self, packet: usize) -> u64 {
+        // Another pool, which does not begin in the same set.
+        self.first_line + SENT + 1_171 + self.order.sent[packet] / LINE_BYTES
+    }
+
+    /// A line of a buffer with a header of one line, in one whose header may have more.
+    const fn line(&self, buffer: u64, line: u64) -> u64 {
+        let more = if line > 0 { self.order.header_lines - 1 } else { 0 };
+        buffer + line + more
+    }
+
+    fn touch(&self, levels: &mut Hierarchy, buffer: u64, lines: &Lines) {
+        for (lines, write) in [(&lines.read, false), (&lines.written, true)] {
+            for &line in lines {
+                levels.access(self.core, self.line(buffer, u64::from(line)), write);
+                if line == 0 {
+                    for more in 1..self.order.header_lines {
+                        levels.access(self.core, buffer + more, write);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A burst goes one step on.
+    fn step(&mut self, levels: &mut Hierarchy, step: usize) {
+        let UnderWay { posted, queued, held } = self.setup.under_way;
+        let taken = step * BURST;
+        let received = |back: usize| taken.checked_sub(back).map(|first| first..first + BURST);
+        for frame in taken..taken + BURST {
+            let lines = &self.touches(frame).received.take;
+            self.touch(levels, self.received(frame), lines);
+        }
+        let Some(frames) = received(posted) else { return };
+        for frame in frames.clone() {
+            let first = self.line(self.received(frame), BEFORE_FRAME);
+            // Cards leave the CRC out.
+            levels.device_write(first * LINE_BYTES, u64::from(self.touches(frame).bytes) - 4);
+        }
+        for line in 0..u64::from(self.touches[0].state.hot) {
+            levels.access(self.core, self.first_line + STATE + line, true);
+        }
+        for frame in frames {
+            self.touch(levels, self.received(frame), &self.touches(frame).received.upper);
+            self.state(levels, frame);
+        }
+        let Some(frames) = received(posted + queued) else { return };
+        for frame in frames.clone() {
+            self.touch(levels, self.received(frame), &self.touches(frame).received.lower);
+        }
+        // What most frames make.
+        let usual = self.touches[0];
+        let until = sent_after(frames.end, self.setup.per_thousand).min(self.order.sent.len());
+        let made_lines =
+            (usual.sent.lower.written.iter().max().copied().unwrap_or(0) as u64).max(BEFORE_FRAME);
+        let new = self.made..until;
+        self.made = until;
+        for packet in new.clone() {
+            self.touch(levels, self.sent(packet), &usual.sent.lower);
+        }
+        for packet in new {
+            let buffer = self.sent(packet);
+            let begins =
+                usual.sent.lower.written.iter().find(|line| **line > 0).map_or(1, |line| u64::from(*line));
+            let lines = made_lines - begins + 1;
+            levels.device_read(self.line(buffer, begins) * LINE_BYTES, lines * LINE_BYTES);
+        }
+        while self.made - self.freed > held {
+            let end = (self.freed + BURST).min(self.made);
+            for packet in self.freed..end {
+                self.touch(levels, self.sent(packet), &usual.sent.free);
+            }
+            self.freed = end;
+        }
+    }
+
+    /// What a frame touches of its modem's.
+    fn state(&mut self, levels: &mut Hierarchy, frame: usize) {
+        let modem = self.random.below(cable::MODEMS as usize) as u64;
+        let touches = self.touches(frame).state;
+        let each = (u64::from(touches.others) / u64::from(cable::MODEMS)).max(1);
+        #[expect(clippy::cast_sign_loss, reason = "they are counts")]
+        let (touched, written) = (touches.touched.round() as u64, touches.written.round() as u64);
+        let first = self.first_line + STATE + u64::from(touches.hot) + modem * each;
+        for line in 0..touched {
+            levels.access(self.core, first + line % each, line < written);
+        }
+        let first = self.first_line + COLD;
+        for _ in 0..self.setup.cold_lines {
+            levels.access(self.core, first + self.random.below(COLD_STATE) as u64, true);
+        }
+    }
+}
+
+/// How many frames each instance's order must have: those that fill all caches, and those that are counted.
+pub fn frames(model: &Model, setup: &Setup) -> usize {
+    let UnderWay { posted, queued, .. } = setup.under_way;
+    (warm_up(model, setup) + setup.frames + posted + queued).next_multiple_of(BURST)
+}
+
+/// Frames until all caches are full of what instances have touched: a frame's buffers have at least 24 lines each.
+fn warm_up(model: &Model, setup: &Setup) -> usize {
+    let shared = model.shared.kib << 10;
+    let private = (model.second.kib << 10) * setup.instances as u64;
+    let lines = (shared + private) / LINE_BYTES;
+    (lines / 24 / setup.instances as u64) as usize + 4 * (setup.under_way.posted + setup.under_way.queued)
+}
+
+/// Lets instances run side by side, each with an order of buffers of its own kind's, and counts.
+///
+/// # Errors
+/// [`MachineError`].
+pub fn run(
+    model: &Model,
+    setup: &Setup,
+    order: &Order,
+    touches: &[&FrameTouches; 3],
+) -> Result<PerFrame, MachineError> {
+    let mut levels = model.hierarchy(setup.instances, setup.ways)?;
+    let mut instances: Vec<_> = (0..setup.instances)
+        .map(|core| {
+            let mut random = Xorshift(Xorshift::SEED);
+            // Instances differ in which modem comes when.
+            for _ in 0..core {
+                random.below(1_000);
+            }
+            // Pools don't begin in the same set.
+            let first_line = (core as u64 + 1) * INSTANCE + core as u64 * 32_768 / 7;
+            Instance { core, first_line, order, touches, setup, random, made: 0, freed: 0 }
+        })
+        .collect();
+    let steps = order.received.len() / BURST;
+    let counted = setup.frames / BURST;
+    for step in 0..steps {
+        if step == steps - counted {
+            levels.forget_counts();
+        }
+        for instance in &mut instances {
+            instance.step(&mut levels, step);
+        }
+    }
+    let (reads, writes) = levels.memory();
+    let frames = (counted * BURST * setup.instances) as f64;
+    Ok(PerFrame { reads: reads as f64 / frames, writes: writes as f64 / frames })
+}

@@ -1,0 +1,305 @@
+//! What was predicted, for people, for programs and as pictures.
+
+use super::published::Test;
+use super::study::{self, Bandwidth, Cell, FITTED, Load, Parameters, Question};
+use super::touches::Touches;
+use crate::error::LabError;
+use crate::plot::{Axis, Figure, Marks, PlotError, figures};
+use crate::verdict::Verdict;
+use serde::Serialize;
+use std::fmt;
+
+/// The traffic under one load.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Gbit/s of each instance.
+    pub gbps: f64,
+    /// Whether frames get CRCs.
+    pub crc: bool,
+    /// Side by side.
+    pub instances: usize,
+    /// What each pool's traffic is.
+    pub pools: Vec<(String, Bandwidth)>,
+}
+
+/// What becomes of the modelled drops if one parameter is a fifth smaller or larger.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Changed {
+    /// Which, and to what.
+    pub parameter: String,
+    /// The average drop.
+    pub average: f64,
+    /// The largest difference from a published drop, in points.
+    pub worst: f64,
+    /// What the verdict would be.
+    pub verdict: String,
+}
+
+/// What was predicted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// For which machine.
+    pub machine: String,
+    /// What the paper doesn't say.
+    pub parameters: Parameters,
+    /// The cells of the published tests.
+    pub cells: Vec<Cell>,
+    /// The traffic under other loads.
+    pub rows: Vec<Row>,
+    /// The average of the modelled drops.
+    pub average: f64,
+    /// Whether the published figures come out; nothing without them.
+    pub verdict: Option<String>,
+    /// What changes with other parameters.
+    pub sensitivity: Vec<Changed>,
+    /// What else is to be known.
+    pub notes: Vec<String>,
+}
+
+/// As a sentence.
+fn told(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Reproduced => "reproduced".to_owned(),
+        Verdict::NotReproduced(reason) => format!("not reproduced: {reason}"),
+        Verdict::CannotTell(reason) => format!("cannot tell here: {reason}"),
+    }
+}
+
+fn worst(cells: &[Cell]) -> f64 {
+    let others = cells.iter().filter(|cell| cell.test != FITTED);
+    others.map(|cell| cell.difference.abs()).fold(0.0, f64::max)
+}
+
+impl Prediction {
+    fn new(question: &Question, instances: &[usize]) -> Self {
+        Self {
+            machine: question.model.name.clone(),
+            parameters: question.parameters,
+            cells: Vec::new(),
+            rows: Vec::new(),
+            average: f64::NAN,
+            verdict: None,
+            sensitivity: Vec::new(),
+            notes: question.notes(instances),
+        }
+    }
+
+    /// Of published tests.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub fn of_tests(
+        question: &Question,
+        tests: &[Test],
+        instances: &[usize],
+        touches: &Touches,
+        progress: &(dyn Fn(&str) + Sync),
+    ) -> Result<Self, LabError> {
+        let cells = question.cells(tests, instances, touches, progress)?;
+        if cells.is_empty() {
+            return Err(LabError::setup(
+                "the published tests have 1, 2, 4, 8 and 12 instances: name some of them",
+            ));
+        }
+        let (average, verdict) = (study::average(&cells), Some(told(&study::verdict(&cells))));
+        Ok(Self { cells, average, verdict, ..Self::new(question, instances) })
+    }
+
+    /// Of other loads.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub fn of_loads(
+        question: &Question,
+        loads: &[Load],
+        touches: &Touches,
+        progress: &(dyn Fn(&str) + Sync),
+    ) -> Result<Self, LabError> {
+        let traffic = question.traffic(loads, touches, progress)?;
+        let row = |(load, pools): (&Load, Vec<Bandwidth>)| Row {
+            gbps: load.gbps,
+            crc: load.crc,
+            instances: load.instances,
+            pools: question.named(pools),
+        };
+        let instances: Vec<_> = loads.iter().map(|load| load.instances).collect();
+        Ok(Self { rows: loads.iter().zip(traffic).map(row).collect(), ..Self::new(question, &instances) })
+    }
+
+    /// Adds what changes if each parameter is a fifth smaller or larger: of the same cells.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub fn add_sensitivity(
+        &mut self,
+        question: &Question,
+        tests: &[Test],
+        instances: &[usize],
+        touches: &Touches,
+        progress: &(dyn Fn(&str) + Sync),
+    ) -> Result<(), LabError> {
+        for (name, parameters) in question.parameters.a_fifth_off() {
+            let changed = Question { parameters, ..question.clone() };
+            let cells = changed.cells(tests, instances, touches, progress)?;
+            self.sensitivity.push(Changed {
+                parameter: name,
+                average: study::average(&cells),
+                worst: worst(&cells),
+                verdict: told(&study::verdict(&cells)),
+            });
+        }
+        Ok(())
+    }
+
+    /// One picture for each test or rate: each pool's traffic over the number of instances.
+    ///
+    /// # Errors
+    /// [`PlotError`].
+    pub fn plot(&self) -> Result<String, PlotError> {
+        let groups = self.groups();
+        let pictures: Vec<_> = groups
+            .iter()
+            .map(|(title, rows)| Figure {
+                title: title.clone(),
+                x: Axis::linear("instances"),
+                y: Axis::linear("GB/s of memory, read and written"),
+                marks: Marks::Bars {
+                    groups: rows.iter().map(|(instances, _)| instances.to_string()).collect(),
+                    series: bars(rows),
+                },
+            })
+            .collect();
+        figures(&pictures, Some(&format!("Memory traffic, modelled: {}", self.machine)))
+    }
+
+    /// Rows under the title of their picture, with their instances.
+    fn groups(&self) -> Vec<(String, Vec<Bars<'_>>)> {
+        let mut groups: Vec<(String, Vec<Bars<'_>>)> = Vec::new();
+        let of_cells =
+            self.cells.iter().map(|cell| (format!("Test {}", cell.test), cell.instances, &*cell.pools));
+        let of_rows = self.rows.iter().map(|row| {
+            let title = format!("{} Gbit/s an instance{}", row.gbps, if row.crc { ", CRC" } else { "" });
+            (title, row.instances, &*row.pools)
+        });
+        for (title, instances, pools) in of_cells.chain(of_rows) {
+            match groups.iter_mut().find(|(known, _)| *known == title) {
+                Some((_, rows)) => rows.push((instances, pools)),
+                None => groups.push((title, vec![(instances, pools)])),
+            }
+        }
+        groups
+    }
+}
+
+/// Instances, and each pool's traffic.
+type Bars<'a> = (usize, &'a [(String, Bandwidth)]);
+
+/// Reads and writes of each pool, in each row.
+fn bars(rows: &[Bars<'_>]) -> Vec<(String, Vec<f64>)> {
+    let Some((_, pools)) = rows.first() else { return Vec::new() };
+    (0..pools.len())
+        .flat_map(|pool| {
+            let series = |what: &str, figure: fn(&Bandwidth) -> f64| {
+                let name = format!("{}, {what}", pools[pool].0);
+                (name, rows.iter().map(|(_, pools)| figure(&pools[pool].1)).collect())
+            };
+            [series("read", |bandwidth| bandwidth.read), series("written", |bandwidth| bandwidth.written)]
+        })
+        .collect()
+}
+
+fn write_pools(formatter: &mut fmt::Formatter<'_>, pools: &[(String, Bandwidth)]) -> fmt::Result {
+    for (_, Bandwidth { read, written, .. }) in pools {
+        write!(formatter, "  {read:>7.2} {written:>7.2}")?;
+    }
+    writeln!(formatter)
+}
+
+/// For people.
+impl fmt::Display for Prediction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parameters { ways, under_way, cold_lines } = self.parameters;
+        writeln!(
+            formatter,
+            "Modelled on {}: {ways} ways of the shared level for the instances, {under_way} buffers under way, {cold_lines} lines of state a frame that no \
+             cache keeps.\n",
+            self.machine
+        )?;
+        let pools = self.cells.first().map(|cell| &cell.pools).or(self.rows.first().map(|row| &row.pools));
+        let heads: Vec<_> = pools
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| format!("  {:>15}", format!("{name} r, w")))
+            .collect();
+        let heads = heads.concat();
+        if !self.cells.is_empty() {
+            writeln!(formatter, "test  instances  published  modelled  points{heads}  [GB/s]")?;
+            for Cell { test, instances, published, modelled, difference, pools } in &self.cells {
+                write!(
+                    formatter,
+                    "{test:>4}  {instances:>9}  {published:>7.0} %  {modelled:>6.1} %  {difference:>+6.1}"
+                )?;
+                write_pools(formatter, pools)?;
+            }
+            writeln!(formatter, "\nAverage drop: {:.1} %", self.average)?;
+        }
+        if !self.rows.is_empty() {
+            writeln!(formatter, "Gbit/s  CRC  instances{heads}  [GB/s]")?;
+            for Row { gbps, crc, instances, pools } in &self.rows {
+                write!(formatter, "{gbps:>6}  {:>3}  {instances:>9}", if *crc { "yes" } else { "no" })?;
+                write_pools(formatter, pools)?;
+            }
+        }
+        if let Some(verdict) = &self.verdict {
+            writeln!(formatter, "Against the published drops: {verdict}.")?;
+        }
+        if !self.sensitivity.is_empty() {
+            writeln!(formatter, "\nWith one parameter a fifth off:")?;
+        }
+        for Changed { parameter, average, worst, .. } in &self.sensitivity {
+            writeln!(formatter, "  {parameter:<40} average {average:.1} %, at most {worst:.1} points off")?;
+        }
+        for note in &self.notes {
+            writeln!(formatter, "{note}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_predicted_is_told_and_drawn() {
+        let bandwidth = |read| Bandwidth { read, written: 2.0 * read, lines: 1.0 };
+        let pools = vec![("ring".to_owned(), bandwidth(1.0)), ("stack".to_owned(), bandwidth(0.25))];
+        let prediction = Prediction {
+            machine: "m".to_owned(),
+            parameters: Parameters::FITTED,
+            cells: vec![Cell {
+                test: 2,
+                instances: 8,
+                published: 65.0,
+                modelled: 75.5,
+                difference: 10.5,
+                pools,
+            }],
+            rows: Vec::new(),
+            average: 75.5,
+            verdict: Some(told(&Verdict::NotReproduced("it is not".to_owned()))),
+            sensitivity: Vec::new(),
+            notes: vec!["A note.".to_owned()],
+        };
+        let text = prediction.to_string();
+        assert!(
+            text.contains("   2          8       65 %    75.5 %   +10.5     1.00    2.00     0.25    0.50"),
+            "{text}"
+        );
+        assert!(text.contains("not reproduced: it is not") && text.ends_with("A note.\n"), "{text}");
+        let picture = prediction.plot().unwrap();
+        assert!(picture.contains("Test 2") && picture.contains("stack, written"), "{picture:.500}");
+        let json = serde_json::to_value(&prediction).unwrap();
+        assert_eq!(json["cells"][0]["difference"], 10.5);
+    }
+}
