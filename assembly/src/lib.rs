@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 mod forwarder;
 mod lanes;
 mod machine;

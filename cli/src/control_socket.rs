@@ -5,8 +5,10 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use std::convert::Infallible;
 use std::path::PathBuf;
+use warmlane::assembly::capture::Capturer;
 use warmlane::control::{self, Common, Server, ServerError, Service};
 use warmlane::counters::Registry;
+use warmlane::lane::LaneView;
 
 /// Where this instance can be asked while it runs.
 #[derive(Args, Clone, Debug, Default)]
@@ -64,6 +66,12 @@ impl ControlSocketFlags {
     }
 }
 
+/// What is answered by an instance of a kind with these lanes.
+pub(crate) fn common<L>(kind: &str, server: &Server<L>, registry: &Registry, lanes: &[LaneView]) -> Common {
+    let capturer = Capturer::new(lanes, registry.clone());
+    Common::new(kind, server, registry.clone()).and(Box::new(move |line| capturer.try_answer(line)))
+}
+
 /// A control socket at which nobody answers yet.
 pub(crate) struct ControlSocket {
     kind: &'static str,
@@ -72,9 +80,10 @@ pub(crate) struct ControlSocket {
 
 impl ControlSocket {
     /// Lets a thread answer, away from the CPUs of lanes, until what this returns is dropped.
-    pub(crate) fn serve(self, registry: &Registry, lanes: &[usize]) -> anyhow::Result<Option<Service>> {
+    pub(crate) fn serve(self, registry: &Registry, lanes: &[LaneView]) -> anyhow::Result<Option<Service>> {
         let Some(server) = self.server else { return Ok(None) };
-        let answers = Common::new(self.kind, &server, registry.clone());
-        Ok(Some(Service::start(server, answers, lanes.to_vec()).context("the control socket has no thread")?))
+        let answers = common(self.kind, &server, registry, lanes);
+        let cpus = lanes.iter().filter_map(|lane| lane.cpu).collect();
+        Ok(Some(Service::start(server, answers, cpus).context("the control socket has no thread")?))
     }
 }

@@ -193,9 +193,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let several = (arguments.instances > 1).then(|| Labels::new().with("downstream", number));
         registry.add_all(&several.unwrap_or_default(), &run.registry());
     }
-    let lanes = runs.iter().flat_map(|run| &run.cpus).chain(&arguments.cpus);
-    let cpus: Vec<usize> = lanes.copied().collect();
-    let _service = socket.serve(&registry, &cpus)?;
+    let lanes = runs.iter().flat_map(|run| run.lanes.views().iter().chain(run.tester.lanes()).cloned());
+    let _service = socket.serve(&registry, &lanes.collect::<Vec<_>>())?;
     let accounts = match runs.pop() {
         Some(only) if runs.is_empty() => vec![only.trial(arguments, &signals)?],
         last => std::thread::scope(|scope| {
@@ -226,7 +225,6 @@ struct Run<'a> {
     modems: ModemCountersView,
     keys: [mailbox::Sender<KeyChange>; 2],
     pool: Pool,
-    cpus: Vec<usize>,
 }
 
 impl<'a> Run<'a> {
@@ -258,7 +256,7 @@ impl<'a> Run<'a> {
         let generating = if working.is_empty() { &[] } else { generating };
         let tester = Tester::start(generator.take_transmit()?, receiver.receive, &pool, generating)?;
         let (views, keys) = (instance.views, [to_lower, to_modems]);
-        Ok(Self { group, tester, lanes, views, modems, keys, pool, cpus })
+        Ok(Self { group, tester, lanes, views, modems, keys, pool })
     }
 
     /// All that it counts.

@@ -76,14 +76,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// Lets the generator be asked while it runs.
-fn serve(
-    socket: ControlSocket,
-    tester: &Tester,
-    pool: &Pool,
-    cpus: &[usize],
-) -> anyhow::Result<Option<Service>> {
+fn serve(socket: ControlSocket, tester: &Tester, pool: &Pool) -> anyhow::Result<Option<Service>> {
     let registry = Registry::new();
     tester.register(&registry);
     pool.register(&registry);
-    socket.serve(&registry, cpus)
+    socket.serve(&registry, tester.lanes())
 }

@@ -5,6 +5,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod capture;
 mod control_socket;
 mod cpus;
 mod demo;
@@ -48,6 +49,7 @@ enum Command {
     Docsis(docsis::Arguments),
     Ls(instances::Arguments),
     Stats(stats::Arguments),
+    Capture(capture::Arguments),
     Pool(pool::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Docsis(arguments) => docsis::run(&arguments),
         Command::Ls(arguments) => instances::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
+        Command::Capture(arguments) => capture::run(&arguments),
         Command::Pool(arguments) => pool::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(arguments) => bench::run(&arguments),

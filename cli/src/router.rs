@@ -12,7 +12,7 @@ mod service;
 mod settings;
 mod user_ports;
 
-use crate::control_socket::ControlSocketFlags;
+use crate::control_socket::{self, ControlSocketFlags};
 use crate::messages;
 use crate::run::{self, RunFlags};
 use anyhow::{Context as _, bail};
@@ -24,7 +24,6 @@ use std::fs;
 use std::path::PathBuf;
 use user_ports::UserPorts;
 use warmlane::assembly::{Assembly, LaneSettings, RunError, SharedCpu, Signals, shared_cpus};
-use warmlane::control::Common;
 use warmlane::counters::Labels;
 use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::drivers::xdp::{self, Steering, XdpOptions};
@@ -185,7 +184,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         service: Service::ready(interfaces.sentence()),
         running: reload::Running { arguments, now: asked, interfaces },
         follower: &mut follower,
-        common: Common::new("router", &server, (**assembly.registry()).clone()),
+        common: control_socket::common("router", &server, assembly.registry(), assembly.lanes().views()),
         server: &mut server,
         user_ports,
         signals: &signals,

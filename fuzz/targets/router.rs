@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use warmlane_router::control::kernel::{View, decode};
 use warmlane_router::control::Request;
+use warmlane_router::control::kernel::{View, decode};
 
 fuzz_target!(|data: &[u8]| {
     if let Err(sentence) = Request::parse(data) {

@@ -14,14 +14,14 @@ use warmlane_testkit::process::{Finished, Process, install_warmlane, warmlane};
 use warmlane_testkit::requirements;
 
 /// A forwarder that waits for somebody to connect to a port of its, and sleeps meanwhile.
-struct Forwarder {
+pub(super) struct Forwarder {
     process: Process,
-    socket: PathBuf,
+    pub(super) socket: PathBuf,
     port: PathBuf,
 }
 
 impl Forwarder {
-    fn start(directory: &Path, name: &str) -> Self {
+    pub(super) fn start(directory: &Path, name: &str) -> Self {
         let socket = directory.join(format!("{name}.sock"));
         Self::start_with(
             directory,
@@ -52,29 +52,54 @@ impl Forwarder {
         wait_until("it answers", || ask(&self.socket, &[]).status.success());
     }
 
-    /// Sends about so many packets to it from another process, and returns how many: a busy machine may keep it from some.
-    fn send(&self, packets: u32) -> u64 {
+    /// Sends about so many packets to it from another process, and returns how many came: a busy machine may keep it from some.
+    pub(super) fn send(&self, packets: u32) -> u64 {
+        self.send_to("198.51.100.9", packets, "10kpps", 64)
+    }
+
+    /// The same to any address, at a rate, in frames of this size.
+    pub(super) fn send_to(&self, address: &str, packets: u32, rate: &str, size: u16) -> u64 {
+        let earlier = self.received();
         let mut command = Command::new(warmlane());
         let port = format!("memif:{},wait=120", self.port.display());
         command.args(["gen", "run", "--no-socket", "--quiet", "--json", "--unsigned", "--transmit", &port]);
-        command.args(["--count", &packets.to_string(), "--to", "198.51.100.9"]);
-        command.args(["--to-mac", "02:00:00:00:01:01", "--rate", "10kpps", "--duration", "300"]);
+        command.args(["--count", &packets.to_string(), "--to", address]);
+        command.args([
+            "--to-mac",
+            "02:00:00:00:01:01",
+            "--size",
+            &size.to_string(),
+            "--rate",
+            rate,
+            "--duration",
+            "300",
+        ]);
         let finished = Process::run(&mut command, SHORT);
         let result: Value = serde_json::from_str(&finished.output)
             .unwrap_or_else(|error| panic!("{error}: {}", finished.text()));
         let sent = result["sent"].as_u64().expect("a number");
-        assert!(sent > 0, "{result}");
-        sent
+        let mut came = 0;
+        wait_until("no more come", || {
+            let before = std::mem::replace(&mut came, self.received() - earlier);
+            came > 0 && came == before
+        });
+        // What was in the shared memory when the generator ended is lost with it.
+        assert!(came <= sent, "{came} of {sent}");
+        came
     }
 
-    fn finish(self) {
+    fn received(&self) -> u64 {
+        sum(&stats(&self.socket), "queue", "packets", ("direction", "receive"))
+    }
+
+    pub(super) fn finish(self) {
         self.process.interrupt();
         self.process.finish(SHORT).expect_success("the forwarder");
     }
 }
 
 #[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
         assert!(begin.elapsed() < SHORT, "not yet: {what}");
@@ -86,13 +111,13 @@ fn ask(socket: &Path, arguments: &[&str]) -> Finished {
     Process::run(Command::new(warmlane()).arg("stats").arg(socket).args(arguments), SHORT)
 }
 
-fn stats(socket: &Path) -> Value {
+pub(super) fn stats(socket: &Path) -> Value {
     let finished = ask(socket, &["--json"]);
     serde_json::from_str(finished.expect_success("stats")).expect("JSON")
 }
 
 /// What all values with these words add up to.
-fn sum(stats: &Value, set: &str, name: &str, label: (&str, &str)) -> u64 {
+pub(super) fn sum(stats: &Value, set: &str, name: &str, label: (&str, &str)) -> u64 {
     let values = stats["values"].as_array().expect("a list").iter();
     let values = values.filter(|value| value["set"] == set && value["name"] == name);
     values
@@ -106,7 +131,7 @@ fn list(arguments: &[&str]) -> Vec<Value> {
     serde_json::from_str(finished.expect_success("ls")).expect("a JSON list")
 }
 
-fn directory() -> TempDir {
+pub(super) fn directory() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 

@@ -1,5 +1,7 @@
 //! Answers to what every instance can be asked.
 
+use std::convert::Infallible;
+use std::fmt;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use warmlane_counters::Registry;
@@ -10,12 +12,15 @@ use crate::protocol::{Failure, Instance, Request, Stats, VERSION};
 use crate::server::Server;
 
 /// What every instance tells of itself.
-#[derive(Clone, Debug)]
 pub struct Common {
     instance: Instance,
     began: Instant,
     registry: Registry,
+    more: Vec<More>,
 }
+
+/// Answers requests of another kind; `None` to what is none.
+pub type More = Box<dyn Fn(&[u8]) -> Option<Answer<Infallible>> + Send>;
 
 impl Common {
     /// Of this process, which is of a kind ([`Instance::kind`]), is asked at `server` and counts what `registry` has.
@@ -29,12 +34,22 @@ impl Common {
             since,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        Self { instance, began: Instant::now(), registry }
+        Self { instance, began: Instant::now(), registry, more: Vec::new() }
+    }
+
+    /// Answers these requests, too.
+    #[must_use]
+    pub fn and(mut self, more: More) -> Self {
+        self.more.push(more);
+        self
     }
 
     /// Answers a request, a line without its newline, if it is one of these.
     pub fn try_answer<L>(&self, line: &[u8]) -> Option<Answer<L>> {
-        Some(match Request::parse(line)? {
+        let Some(request) = Request::parse(line) else {
+            return self.more.iter().find_map(|more| more(line)).map(Answer::without_list);
+        };
+        Some(match request {
             Ok(Request::Instance {}) => Answer::whole(&self.instance),
             Ok(Request::Stats {}) => {
                 let age = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -47,7 +62,7 @@ impl Common {
 
 /// An instance that knows nothing else.
 impl Answers for Common {
-    type List = std::convert::Infallible;
+    type List = Infallible;
 
     fn answer(&mut self, line: &[u8]) -> Answer<Self::List> {
         self.try_answer(line).unwrap_or_else(|| {
@@ -60,5 +75,11 @@ impl Answers for Common {
 
     fn go_on(&mut self, list: &mut Self::List, _: &mut Vec<u8>) -> bool {
         match *list {}
+    }
+}
+
+impl fmt::Debug for Common {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Common").field("instance", &self.instance).finish_non_exhaustive()
     }
 }

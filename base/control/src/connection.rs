@@ -51,6 +51,17 @@ impl<L> Answer<L> {
     }
 }
 
+impl Answer<Infallible> {
+    /// The same for those that have lists, too.
+    pub fn without_list<L>(self) -> Answer<L> {
+        match self {
+            Self::Whole(line) => Answer::Whole(line),
+            Self::List(list) => match list {},
+            Self::TakeOver(line, take_over) => Answer::TakeOver(line, take_over),
+        }
+    }
+}
+
 /// Who answers.
 pub trait Answers {
     /// The lists among the answers.

@@ -29,7 +29,7 @@ mod server;
 mod service;
 
 pub use client::{Client, ClientError, PATIENCE};
-pub use common::Common;
+pub use common::{Common, More};
 pub use connection::{Answer, Answers, Connection, TakeOver};
 pub use list::{Found, State, find};
 pub use place::{directory, path_of};
@@ -37,4 +37,4 @@ pub use protocol::{
     Described, DescribedReason, Failure, Instance, LONGEST_REQUEST, Request, Stats, VERSION, Value,
 };
 pub use server::{CONNECTIONS, Server, ServerError};
-pub use service::Service;
+pub use service::{Service, stand_back};

@@ -58,7 +58,7 @@ impl Drop for Service {
 }
 
 /// Lets all lanes go before the calling thread. Where the system refuses, it runs as others do.
-pub(crate) fn stand_back(lanes: &[usize]) {
+pub fn stand_back(lanes: &[usize]) {
     if let Ok(mut others) = affinity::allowed_cpus() {
         others.retain(|cpu| !lanes.contains(cpu));
         if !others.is_empty() {

@@ -129,7 +129,7 @@ impl Ends {
             view.register(assembly.registry());
         }
         register(&assembly, &group);
-        let _service = socket.serve(assembly.registry(), &run::cpus(&assembly))?;
+        let _service = socket.serve(assembly.registry(), assembly.lanes().views())?;
         run::print_notes(&assembly);
         run::to_the_end(assembly, &self.run, &signals)
     }

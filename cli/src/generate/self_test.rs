@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &Arguments, signals: &Signals, socket: ControlSocke
         messages::note("there is one CPU: sending and receiving take turns on it, and both suffer");
     }
     let mut tester = Tester::start(sender.take_transmit()?, receiver.receive, &pool, &cpus)?;
-    let _service = super::serve(socket, &tester, &pool, &cpus)?;
+    let _service = super::serve(socket, &tester, &pool)?;
     let mut progress = output.progress();
     let base = TrialConfig {
         duration: *duration,

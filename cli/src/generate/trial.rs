@@ -194,7 +194,7 @@ pub(super) fn send(
 ) -> anyhow::Result<()> {
     let ports = ports::open(ports, &trial.plan)?;
     let mut tester = Tester::start(ports.transmit, ports.receive, &ports.pool, &ports.cpus)?;
-    let _service = super::serve(socket, &tester, &ports.pool, &ports.cpus)?;
+    let _service = super::serve(socket, &tester, &ports.pool)?;
     let mut progress = flags.output.progress();
     let result = tester.run(trial, &mut |sample| progress.show(sample) && !signals.is_stopped())?;
     progress.end();

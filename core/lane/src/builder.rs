@@ -9,10 +9,11 @@ use crate::ends::{Input, Output};
 use crate::graph::{Edge, Graph, InputNode, Node, OutputNode, StageNode};
 use crate::outputs::{End, Line, UNCONNECTED};
 use crate::pipeline::{Pipeline, Slot, Source};
+use crate::probe::{DropProbes, Orders};
 use crate::stage::{PassThrough, Stage};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
-use warmlane_counters::{Counter, DropCounters};
+use warmlane_counters::Counter;
 use warmlane_mem::{BURST_CAPACITY, Burst};
 use warmlane_port::{TransmitOffloads, software_offload};
 
@@ -204,14 +205,15 @@ impl PipelineBuilder {
             counters: slot.stage.counters().into_iter().map(Arc::from).collect(),
             passed: slot.counters.view(),
         });
-        let drops = DropCounters::new();
+        let drops = DropProbes::new();
         let graph = Graph {
             inputs: input_nodes,
             stages: stage_nodes.collect(),
             outputs,
             edges,
-            drops: drops.view(),
+            drops: drops.counters.view(),
             failures: Mutex::default(),
+            orders: Orders::default(),
         };
         let mut pipeline = Pipeline {
             has_polled: slots.iter().any(|slot| slot.is_polled),

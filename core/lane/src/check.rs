@@ -40,8 +40,7 @@ impl Pipeline {
             // From now on stages find no output there, and drop with that reason at once.
             line.is_unflushed = false;
             line.end = End::Closed(status);
-            drops.count(LaneDrop::OutputClosed, line.burst.len() as u64);
-            line.burst.clear();
+            drops.drop_all(LaneDrop::OutputClosed, &mut line.burst);
         }
         let lines = &self.lines;
         let is_closed =

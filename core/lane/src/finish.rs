@@ -44,8 +44,9 @@ impl Pipeline {
         self.drain_channels(sources, LaneDrop::Unsent);
         for _ in 0..LAST_ROUNDS {
             for line in &mut self.lines {
-                self.drops.count(LaneDrop::Unsent, line.burst.len() as u64);
-                line.burst.clear();
+                if !line.burst.is_empty() {
+                    self.drops.drop_all(LaneDrop::Unsent, &mut line.burst);
+                }
             }
             if self.ask_stages(false).0 == 0 {
                 break;
@@ -85,7 +86,7 @@ impl Pipeline {
                 let count = channel.receive(&mut self.burst);
                 drained += count;
                 source.received.add(count as u64);
-                self.drops.count(reason, count as u64);
+                self.drops.counters.count(reason, count as u64);
                 self.burst.clear();
             }
         }

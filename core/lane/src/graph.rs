@@ -1,6 +1,7 @@
 //! What a pipeline is made of, for others to read: reports, traces, pictures.
 
 use crate::counters::StageCountersView;
+use crate::probe::Orders;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use warmlane_counters::{
@@ -160,6 +161,7 @@ pub struct Graph {
     pub edges: Vec<Edge>,
     pub(crate) drops: DropView,
     pub(crate) failures: Mutex<Vec<Failure>>,
+    pub(crate) orders: Orders,
 }
 
 impl Graph {

@@ -2,8 +2,9 @@
 
 use crate::ends::Output;
 use crate::graph::LaneDrop;
+use crate::probe::DropProbes;
 use crate::stage::Stage;
-use warmlane_counters::{Counter, DropCounters};
+use warmlane_counters::{Counter, DropCounters, DropReason, Reason as _};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_port::channel::ChannelTransmit;
 use warmlane_port::{QueueCountersView, QueueStatus, TransmitOffloads, TransmitQueue, software_offload};
@@ -109,7 +110,7 @@ pub struct Outputs<'a> {
     /// The line of each output; none of them if it isn't connected.
     edges: &'a [u16],
     /// The lane's.
-    drops: &'a DropCounters<LaneDrop>,
+    drops: &'a DropProbes,
     must_wait: bool,
 }
 
@@ -118,11 +119,7 @@ pub(crate) const UNCONNECTED: u16 = u16::MAX;
 
 impl<'a> Outputs<'a> {
     #[inline]
-    pub(crate) const fn new(
-        lines: &'a mut [Line],
-        edges: &'a [u16],
-        drops: &'a DropCounters<LaneDrop>,
-    ) -> Self {
+    pub(crate) const fn new(lines: &'a mut [Line], edges: &'a [u16], drops: &'a DropProbes) -> Self {
         Self { lines, edges, drops, must_wait: false }
     }
 
@@ -200,7 +197,10 @@ impl<'a> Outputs<'a> {
             Some(End::Closed(_)) => LaneDrop::OutputClosed,
             Some(_) => LaneDrop::OutputFull,
         };
-        self.drops.count(reason, 1);
+        self.drops.counters.count(reason, 1);
+        if self.shows_drops() {
+            self.show_drop(&LaneDrop::ALL[reason.index()], &packet);
+        }
         drop(packet);
     }
 
@@ -242,6 +242,23 @@ impl<'a> Outputs<'a> {
         line.is_unflushed |= sent > 0;
         line.sent.add(sent as u64);
         sent
+    }
+
+    /// Whether anybody wants to see what is dropped. Worth asking where that is unlikely anyway.
+    pub fn shows_drops(&self) -> bool {
+        self.drops.is_watched()
+    }
+
+    /// Shows a packet that is dropped, or a copy of one that was, to whoever captures drops. It is the stage that counts it.
+    #[cold]
+    pub fn show_drop(&self, reason: &DropReason, packet: &Packet) {
+        self.drops.show(reason, std::slice::from_ref(packet));
+    }
+
+    /// Counts that a packet which was dropped can't be shown.
+    #[cold]
+    pub fn miss_drop(&self) {
+        self.drops.miss();
     }
 
     /// Pushes out what the output's queue has buffered. Lanes do that by themselves when they are idle.
@@ -286,7 +303,7 @@ impl<'a> Outputs<'a> {
 pub struct KeptOutputs {
     lines: Vec<Line>,
     edges: Vec<u16>,
-    drops: DropCounters<LaneDrop>,
+    drops: DropProbes,
 }
 
 impl KeptOutputs {
@@ -295,7 +312,7 @@ impl KeptOutputs {
         let count = stage.output_count();
         let edges = (0..count).map(|line| u16::try_from(line).unwrap_or(UNCONNECTED)).collect();
         let lines = (0..count).map(|_| Line::new(End::Kept)).collect();
-        Self { lines, edges, drops: DropCounters::new() }
+        Self { lines, edges, drops: DropProbes::new() }
     }
 
     /// From now on the stage finds this one unconnected.
@@ -314,7 +331,7 @@ impl KeptOutputs {
 
     /// What the lane would have counted of packets that the stage sent and that didn't get there.
     pub const fn drops(&self) -> &DropCounters<LaneDrop> {
-        &self.drops
+        &self.drops.counters
     }
 
     /// Frees what is there.

@@ -5,11 +5,12 @@ use crate::counters::StageCounters;
 use crate::ends::{Input, Output};
 use crate::graph::{Graph, LaneDrop};
 use crate::outputs::{End, Line, Outputs};
+use crate::probe::DropProbes;
 use crate::stage::Stage;
 use crate::task::{Poll, Task, TaskFailed};
 use crate::wake_ups::WakeUps;
 use std::sync::Arc;
-use warmlane_counters::{Counter, DropCounters};
+use warmlane_counters::Counter;
 use warmlane_mem::Burst;
 use warmlane_port::QueueStatus;
 use warmlane_sys::clock::{self, Clock};
@@ -76,7 +77,7 @@ pub struct Pipeline {
     pub(crate) slots: Vec<Slot>,
     pub(crate) lines: Vec<Line>,
     pub(crate) graph: Arc<Graph>,
-    pub(crate) drops: DropCounters<LaneDrop>,
+    pub(crate) drops: DropProbes,
     /// What is received.
     pub(crate) burst: Box<Burst>,
     /// What goes from stage to stage.
@@ -291,7 +292,7 @@ pub(crate) fn is_blocked(lines: &[Line], waits_for: &[u16]) -> bool {
 
 /// Gives a burst, which is empty afterwards, to a stage.
 #[inline]
-fn run(slot: &mut Slot, lines: &mut [Line], input: usize, burst: &mut Burst, drops: &DropCounters<LaneDrop>) {
+fn run(slot: &mut Slot, lines: &mut [Line], input: usize, burst: &mut Burst, drops: &DropProbes) {
     slot.counters.processed().add(burst.len() as u64);
     let mut outputs = Outputs::new(lines, &slot.edges, drops);
     match input {
@@ -305,7 +306,7 @@ fn run(slot: &mut Slot, lines: &mut [Line], input: usize, burst: &mut Burst, dro
 
 /// Moves a burst to a line. What finds no space there is dropped.
 #[inline]
-pub(crate) fn pass_on(lines: &mut [Line], next: u16, burst: &mut Burst, drops: &DropCounters<LaneDrop>) {
+pub(crate) fn pass_on(lines: &mut [Line], next: u16, burst: &mut Burst, drops: &DropProbes) {
     let reason = match lines.get_mut(usize::from(next)) {
         None => LaneDrop::Unconnected,
         Some(Line { end: End::Closed(_), .. }) => LaneDrop::OutputClosed,
@@ -320,8 +321,7 @@ pub(crate) fn pass_on(lines: &mut [Line], next: u16, burst: &mut Burst, drops: &
             LaneDrop::OutputFull
         }
     };
-    drops.count(reason, burst.len() as u64);
-    burst.clear();
+    drops.drop_all(reason, burst);
 }
 
 /// Each stage says what it has to, and the last one sleeps.
@@ -332,8 +332,17 @@ fn sleep_all(slots: &mut [Slot], wake_ups: WakeUps<'_>, then: &mut dyn FnMut(Wak
     }
 }
 
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.graph.orders.close();
+    }
+}
+
 impl Task for Pipeline {
     fn poll(&mut self) -> Poll {
+        if self.graph.orders.are_new() {
+            self.change_probes();
+        }
         let sent = if self.waiting > 0 { self.transmit_again() } else { 0 };
         let made = if self.has_polled { self.poll_stages() } else { 0 };
         if self.has_inner {

@@ -1,5 +1,6 @@
 //! The two ends of a port.
 
+use std::any::Any;
 use std::os::fd::BorrowedFd;
 
 use warmlane_counters::{NoDrops, Source, counters};
@@ -75,6 +76,11 @@ pub trait ReceiveQueue: Send {
     fn own_counters(&self) -> Vec<Box<dyn Source>> {
         Vec::new()
     }
+
+    /// Itself, for whoever has put it in front of another queue and will take it away again.
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        None
+    }
 }
 
 /// Where packets go out.
@@ -131,5 +137,10 @@ pub trait TransmitQueue: Send {
     /// What only this kind of port counts, for the registry.
     fn own_counters(&self) -> Vec<Box<dyn Source>> {
         Vec::new()
+    }
+
+    /// Itself, for whoever has put it in front of another queue and will take it away again.
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        None
     }
 }

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod classic;
 mod driver;
 mod endian;
@@ -30,6 +31,7 @@ mod timestamp;
 mod transmit;
 mod writer;
 
+pub use blocks::{BlockInterface, BlockPacket, Blocks, PacketDirection};
 pub use driver::PcapDriver;
 pub use error::{PcapError, Position};
 pub use format::Format;

@@ -2,9 +2,10 @@ use std::path::Path;
 
 use crate::{
     Format, LinkType, MAXIMUM_FRAME, PcapError,
+    blocks::{BlockInterface, Blocks},
     classic::MAGIC_NANOSECONDS,
     output::Output,
-    pcapng::{BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE_DESCRIPTION, SECTION_HEADER},
+    pcapng::ENHANCED_PACKET,
 };
 
 /// Bytes gathered before a write to the file.
@@ -231,28 +232,9 @@ impl Writer {
 
     /// Section header of unknown length, and the one interface.
     fn pcapng_headers(&mut self) {
-        const SECTION: u32 = 28;
-        const INTERFACE: u32 = 32;
-        self.word(SECTION_HEADER);
-        self.word(SECTION);
-        self.word(BYTE_ORDER_MAGIC);
-        self.half(1);
-        self.half(0);
-        self.word(u32::MAX);
-        self.word(u32::MAX);
-        self.word(SECTION);
-        self.word(INTERFACE_DESCRIPTION);
-        self.word(INTERFACE);
-        self.half(LinkType::ETHERNET.0);
-        self.half(0);
-        self.word(self.snap_length);
-        // if_tsresol = 9: units of 10^-9 s.
-        self.half(9);
-        self.half(1);
-        self.word(9);
-        // opt_endofopt
-        self.word(0);
-        self.word(INTERFACE);
+        let mut blocks = Blocks(&mut self.buffer);
+        blocks.section("");
+        blocks.interface(&BlockInterface { snap_length: self.snap_length, ..BlockInterface::default() });
     }
 
     /// Enhanced Packet Block up to the frame.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use warmlane_counters::Registry;
-use warmlane_lane::{IdlePolicy, LaneConfig, LaneError, Lanes, Node};
+use warmlane_lane::{IdlePolicy, LaneConfig, LaneError, LaneView, Lanes, Node};
 use warmlane_mem::Pool;
 use warmlane_port::{QueueCountersView, ReceiveQueue, TransmitQueue};
 use warmlane_sys::clock::Clock;
@@ -174,6 +174,11 @@ impl Tester {
     /// Shows what the lanes and their stages count.
     pub fn register(&self, registry: &Registry) {
         self.lanes.register(registry);
+    }
+
+    /// The lanes that send and receive.
+    pub fn lanes(&self) -> &[LaneView] {
+        self.lanes.views()
     }
 
     /// Whether there is a receiving side.

@@ -1,5 +1,6 @@
 //! Captures, read and written.
 
+mod blocks;
 mod common;
 mod formats;
 mod ports;

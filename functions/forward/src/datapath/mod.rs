@@ -11,6 +11,7 @@ mod rate_limit;
 mod reason;
 mod rewrite;
 mod scratch;
+mod shown;
 mod slow_path;
 mod source_check;
 mod validate;

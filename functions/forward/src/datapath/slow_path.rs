@@ -33,6 +33,14 @@ impl Forwarder {
     #[cold]
     #[inline(never)]
     pub(super) fn take_slow_path(&mut self, packet: Packet, action: Action, outputs: &mut Outputs<'_>) {
+        if outputs.shows_drops() {
+            self.take_slow_path_shown(packet, action, outputs);
+        } else {
+            self.do_action(packet, action, outputs);
+        }
+    }
+
+    pub(super) fn do_action(&mut self, packet: Packet, action: Action, outputs: &mut Outputs<'_>) {
         match action {
             Action::Ipv4(hop) => self.finish_ipv4(packet, hop, outputs),
             Action::Ipv6(hop) => self.finish_ipv6(packet, hop, outputs),

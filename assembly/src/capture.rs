@@ -1,0 +1,189 @@
+//! Captures of what passes a running program: asked for on its control socket, streamed as pcapng.
+//!
+//! A [`Capturer`] knows the lanes' graphs. For each request it asks them for [probes](warmlane_lane::ProbeReader), and a thread of its own writes
+//! what these copy to the connection. A client that reads slowly misses packets, and is told how many at the end; lanes are never held up.
+
+mod filter;
+mod request;
+mod stream;
+
+pub use filter::{Filter, FilterError};
+pub use request::{CaptureRequest, Captured, Capturing, Seen};
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use warmlane_control::{Answer, TakeOver};
+use warmlane_counters::Registry;
+use warmlane_lane::{Graph, LaneView, Point, ProbeConfig, ProbeReader};
+
+/// Captures at once.
+const MOST: usize = 4;
+
+/// How long the program waits at its end for captures to be written.
+const LAST: Duration = Duration::from_secs(2);
+
+/// Makes captures of lanes.
+pub struct Capturer {
+    lanes: Vec<(String, Vec<Arc<Graph>>)>,
+    cpus: Vec<usize>,
+    registry: Registry,
+    running: Arc<Running>,
+}
+
+/// How many captures there are.
+#[derive(Default)]
+struct Running {
+    count: Mutex<usize>,
+    has_ended: Condvar,
+    /// The program ends.
+    is_ending: AtomicBool,
+}
+
+/// One of them.
+struct Turn(Arc<Running>);
+
+impl Running {
+    fn count(&self) -> std::sync::MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(self: &Arc<Self>) -> Option<Turn> {
+        let mut count = self.count();
+        let has_space = *count < MOST;
+        *count += usize::from(has_space);
+        has_space.then(|| Turn(Arc::clone(self)))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.0.count() -= 1;
+        self.0.has_ended.notify_all();
+    }
+}
+
+/// A probe, and what its packets are called.
+struct Source {
+    reader: ProbeReader,
+    seen: Seen,
+    /// The interface of its packets; of drops that of each input, by its number.
+    interface: u32,
+    interfaces_by_port: BTreeMap<u16, u32>,
+    /// Packets that have been read.
+    read: u64,
+}
+
+impl Capturer {
+    /// Of these lanes. `registry` knows the reasons of drops.
+    pub fn new(lanes: &[LaneView], registry: Registry) -> Self {
+        let graphs = |lane: &LaneView| (lane.name.clone(), lane.graphs.clone());
+        Self {
+            lanes: lanes.iter().map(graphs).collect(),
+            cpus: lanes.iter().filter_map(|lane| lane.cpu).collect(),
+            registry,
+            running: Arc::default(),
+        }
+    }
+
+    /// Answers a request on the control socket, a line without its newline, if it is one for a capture.
+    pub fn try_answer<L>(&self, line: &[u8]) -> Option<Answer<L>> {
+        Some(match CaptureRequest::parse(line)?.and_then(|request| self.begin(&request)) {
+            Ok((capturing, take_over)) => match serde_json::to_string(&capturing) {
+                Ok(line) => Answer::TakeOver(line, take_over),
+                Err(error) => Answer::error(error.to_string()),
+            },
+            Err(sentence) => Answer::error(sentence),
+        })
+    }
+
+    /// Starts a capture, which goes on when it is given a connection.
+    fn begin(&self, request: &CaptureRequest) -> Result<(Capturing, TakeOver), String> {
+        let turn = self.running.begin();
+        let turn = turn.ok_or_else(|| format!("{MOST} captures run already, and that is the most"))?;
+        let filter: Filter = request.filter.parse().map_err(|error: FilterError| error.to_string())?;
+        let reasons = self.reasons(&request.reasons)?;
+        let config = ProbeConfig {
+            filter: Some(Arc::new(move |data: &[u8], length| filter.matches(data, length))),
+            snap_length: request.snap_length as usize,
+            one_in: request.one_in,
+            ..ProbeConfig::default()
+        };
+        let mut names: Vec<String> = Vec::new();
+        let mut sources = Vec::new();
+        let mut points = Vec::new();
+        for (lane, graph) in self.lanes.iter().flat_map(|(lane, all)| all.iter().map(move |one| (lane, one)))
+        {
+            for (seen, port, point) in request.points(graph) {
+                let mut number = |name: &str| {
+                    let known = names.iter().position(|known| known == name);
+                    known.unwrap_or_else(|| {
+                        names.push(name.to_owned());
+                        names.len() - 1
+                    }) as u32
+                };
+                let interface = number(&port);
+                let by_port = graph.inputs.iter().filter(|_| point == Point::Drops);
+                let by_port = by_port.filter_map(|input| Some((input.port?, number(&input.name))));
+                let interfaces_by_port = by_port.collect();
+                let reader = graph.probe(point, config.clone()).map_err(|error| error.to_string())?;
+                points.push(Captured { lane: lane.clone(), port, seen });
+                sources.push(Source { reader, seen, interface, interfaces_by_port, read: 0 });
+            }
+        }
+        if sources.is_empty() {
+            return Err(self.nothing_there());
+        }
+        let capturing = Capturing { points };
+        let capture = stream::Capture::new(request, names, sources, reasons);
+        let cpus = self.cpus.clone();
+        let take_over = Box::new(move |stream: UnixStream| {
+            let work = move || {
+                warmlane_control::stand_back(&cpus);
+                capture.run(&stream, &|| turn.0.is_ending.load(Ordering::Relaxed));
+                drop(turn);
+            };
+            // Without a thread the connection ends, and with it the capture.
+            let _ = std::thread::Builder::new().name("capture".to_owned()).spawn(work);
+        });
+        Ok((capturing, take_over))
+    }
+
+    /// What the reasons for drops mean, of those that are asked for.
+    fn reasons(&self, asked: &[String]) -> Result<BTreeMap<String, String>, String> {
+        let mut known = BTreeMap::new();
+        self.registry.read(|_, entry| {
+            if let Some(reason) = entry.reason {
+                known.entry(reason.name.to_owned()).or_insert_with(|| reason.sentence.to_owned());
+            }
+        });
+        if let Some(stranger) = asked.iter().find(|name| !known.contains_key(*name)) {
+            let all = known.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            return Err(format!("nothing is dropped for '{stranger}': reasons are {all}"));
+        }
+        if !asked.is_empty() {
+            known.retain(|name, _| asked.contains(name));
+        }
+        Ok(known)
+    }
+
+    fn nothing_there(&self) -> String {
+        let graphs = self.lanes.iter().flat_map(|(_, graphs)| graphs);
+        let mut ports: Vec<&str> = graphs.flat_map(|graph| request::ports(graph)).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        format!("there is nothing of that: lanes have the ports {}", ports.join(", "))
+    }
+}
+
+impl Drop for Capturer {
+    fn drop(&mut self) {
+        // What lanes have copied is to be written. They may not have ended yet.
+        self.running.is_ending.store(true, Ordering::Relaxed);
+        let wait = self.running.has_ended.wait_timeout_while(self.running.count(), LAST, |count| *count > 0);
+        drop(wait);
+    }
+}

@@ -1,0 +1,133 @@
+//! What is to be captured.
+
+use serde::{Deserialize, Serialize};
+use warmlane_lane::{Graph, Point};
+
+/// A request for a capture: `{"ask":"capture", ...}`. All fields but `ask` may be left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaptureRequest {
+    /// `capture`.
+    pub ask: String,
+    /// Names of ports; all if none is given.
+    #[serde(default)]
+    pub ports: Vec<String>,
+    /// What to see; everything if nothing is given.
+    #[serde(default)]
+    pub see: Vec<Seen>,
+    /// Names of reasons for drops; all if none is given.
+    #[serde(default)]
+    pub reasons: Vec<String>,
+    /// As in pcap-filter(7); see [`Filter`](super::Filter).
+    #[serde(default)]
+    pub filter: String,
+    /// Bytes of each packet at most.
+    #[serde(default = "snap_length")]
+    pub snap_length: u32,
+    /// One in so many packets; 0 counts as 1.
+    #[serde(default)]
+    pub one_in: u32,
+    /// Packets until it ends; endless without.
+    #[serde(default)]
+    pub count: Option<u64>,
+}
+
+const fn snap_length() -> u32 {
+    262_144
+}
+
+impl Default for CaptureRequest {
+    fn default() -> Self {
+        Self {
+            ask: WORD.to_owned(),
+            ports: Vec::new(),
+            see: Vec::new(),
+            reasons: Vec::new(),
+            filter: String::new(),
+            snap_length: snap_length(),
+            one_in: 1,
+            count: None,
+        }
+    }
+}
+
+const WORD: &str = "capture";
+
+/// What packets are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Seen {
+    /// Those that come in.
+    In,
+    /// Those that leave.
+    Out,
+    /// Those that are dropped.
+    Drop,
+}
+
+/// The answer, which packets follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capturing {
+    /// Where packets are seen.
+    pub points: Vec<Captured>,
+}
+
+/// Where packets are seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Captured {
+    /// By which lane.
+    pub lane: String,
+    /// At which port; of drops the lane's name.
+    pub port: String,
+    /// Which way.
+    pub seen: Seen,
+}
+
+/// Names of the ports that a lane has.
+pub(super) fn ports(graph: &Graph) -> impl Iterator<Item = &str> {
+    let inputs = graph.inputs.iter().filter(|node| node.counters.is_some()).map(|node| node.name.as_str());
+    inputs.chain(graph.outputs.iter().filter(|node| node.counters.is_some()).map(|node| node.name.as_str()))
+}
+
+impl CaptureRequest {
+    /// Reads it; `None` if it is none.
+    pub(super) fn parse(line: &[u8]) -> Option<Result<Self, String>> {
+        #[derive(Deserialize)]
+        struct Word {
+            ask: String,
+        }
+        let word: Word = serde_json::from_slice(line).ok()?;
+        (word.ask == WORD).then(|| {
+            let request: Self = serde_json::from_slice(line)
+                .map_err(|error| format!("that is not how \"capture\" is asked: {error}"))?;
+            if request.snap_length == 0 || request.snap_length > snap_length() {
+                return Err(format!("a snapshot has 1 to {} bytes", snap_length()));
+            }
+            Ok(request)
+        })
+    }
+
+    /// Where a lane's packets are to be seen, with the port's name.
+    pub(super) fn points(&self, graph: &Graph) -> Vec<(Seen, String, Point)> {
+        let sees = |seen| self.see.is_empty() || self.see.contains(&seen);
+        let has = |name: &str| self.ports.is_empty() || self.ports.iter().any(|port| port == name);
+        let mut points = Vec::new();
+        // Reasons are of drops only.
+        if self.reasons.is_empty() {
+            for (index, node) in graph.inputs.iter().enumerate() {
+                if sees(Seen::In) && node.counters.is_some() && has(&node.name) {
+                    points.push((Seen::In, node.name.clone(), Point::Input(index)));
+                }
+            }
+            for (index, node) in graph.outputs.iter().enumerate() {
+                if sees(Seen::Out) && node.counters.is_some() && has(&node.name) {
+                    points.push((Seen::Out, node.name.clone(), Point::Output(index)));
+                }
+            }
+        }
+        if sees(Seen::Drop) && (self.ports.is_empty() || ports(graph).any(has)) {
+            points.push((Seen::Drop, "lane".to_owned(), Point::Drops));
+        }
+        points
+    }
+}

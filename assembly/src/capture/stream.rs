@@ -1,0 +1,197 @@
+//! What probes have copied, as a stream of pcapng.
+
+use super::{CaptureRequest, Seen, Source};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use warmlane_pcap::{BlockInterface, BlockPacket, Blocks, PacketDirection};
+use warmlane_sys::clock::{self, Clock};
+
+/// How long to sleep where nothing has come.
+const REST: Duration = Duration::from_millis(5);
+
+/// How often to look, while packets come all the time, whether the client has had enough.
+const TURNS_PER_LOOK: u32 = 64;
+
+/// How often what was copied before the end is read: more often than a ring has packets for.
+const LAST_TURNS: u32 = 256;
+
+/// How long a client may take to read something. Meanwhile packets are missed; it is only to end some time.
+const UNREAD: Duration = Duration::from_secs(60);
+
+/// Packets of a probe that are written before the next one's.
+const AT_ONCE: usize = 1_024;
+
+/// A capture at work.
+pub(super) struct Capture {
+    names: Vec<String>,
+    sources: Vec<Source>,
+    /// What reasons mean; others are left out.
+    reasons: BTreeMap<String, String>,
+    ports: Vec<String>,
+    snap_length: u32,
+    left: u64,
+    /// Nanoseconds since 1970 when the clock showed these cycles.
+    began: (u64, u64),
+    bytes: Vec<u8>,
+    /// Where each packet is in these, and when it was seen.
+    order: Vec<(u64, Range<usize>)>,
+}
+
+impl Capture {
+    pub(super) fn new(
+        request: &CaptureRequest,
+        names: Vec<String>,
+        sources: Vec<Source>,
+        reasons: BTreeMap<String, String>,
+    ) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            names,
+            sources,
+            reasons,
+            ports: request.ports.clone(),
+            snap_length: request.snap_length,
+            left: request.count.unwrap_or(u64::MAX),
+            began: (u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), clock::cycles()),
+            bytes: Vec::new(),
+            order: Vec::new(),
+        }
+    }
+
+    /// Writes packets until there have been enough, the client has, or the lanes or the program end.
+    pub(super) fn run(mut self, stream: &UnixStream, is_ending: &dyn Fn() -> bool) {
+        // The client hears of an error by the end of the stream, and has what came before it.
+        let _ = self.write_all(stream, is_ending);
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+
+    fn write_all(&mut self, mut stream: &UnixStream, is_ending: &dyn Fn() -> bool) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(UNREAD))?;
+        stream.set_read_timeout(Some(REST))?;
+        let mut blocks = Blocks(&mut self.bytes);
+        blocks.section(concat!("warmlane ", env!("CARGO_PKG_VERSION")));
+        for name in &self.names {
+            blocks.interface(&BlockInterface { name, description: "", snap_length: self.snap_length });
+        }
+        stream.write_all(&self.bytes)?;
+        for turn in 1_u32.. {
+            let is_ending = is_ending();
+            let is_over = self.sources.iter().all(|source| source.reader.is_over());
+            let count = self.gather();
+            self.write_gathered(stream)?;
+            let looks = count == 0 || turn.is_multiple_of(TURNS_PER_LOOK);
+            if self.left == 0
+                || is_over && count == 0
+                || is_ending && !is_over
+                || looks && has_enough(stream)?
+            {
+                break;
+            }
+        }
+        // What has been copied by now is still written.
+        for _ in 0..LAST_TURNS {
+            if self.left == 0 || self.gather() == 0 {
+                break;
+            }
+            self.write_gathered(stream)?;
+        }
+        self.bytes.clear();
+        let now = self.time(clock::cycles());
+        let mut sums = vec![(0, 0); self.names.len()];
+        for source in &self.sources {
+            if let Some((received, missed)) = sums.get_mut(source.interface as usize) {
+                let counters = source.reader.counters();
+                // Behind the last packet of a count nothing is missed.
+                let copied = if self.left == 0 { source.read } else { counters.copied() };
+                *received += copied + counters.missed();
+                *missed += copied.saturating_sub(source.read) + counters.missed();
+            }
+        }
+        for (interface, (received, missed)) in sums.into_iter().enumerate() {
+            Blocks(&mut self.bytes).statistics(interface as u32, now, received, missed);
+        }
+        stream.write_all(&self.bytes)
+    }
+
+    /// Writes the blocks in the order of time.
+    fn write_gathered(&self, mut stream: &UnixStream) -> io::Result<()> {
+        for (_, range) in &self.order {
+            stream.write_all(self.bytes.get(range.clone()).unwrap_or_default())?;
+        }
+        Ok(())
+    }
+
+    /// Makes blocks of what has been copied, in the order of time; says how many packets there were, wanted or not.
+    fn gather(&mut self) -> usize {
+        self.bytes.clear();
+        self.order.clear();
+        let Self { names, sources, reasons, ports, left, began, bytes, order, .. } = self;
+        let mut all = 0;
+        for source in sources {
+            let Source { reader, seen, interface, interfaces_by_port, read } = source;
+            all += reader.read(AT_ONCE, |record| {
+                if *left == 0 {
+                    return;
+                }
+                *read += 1;
+                let mut comment = String::new();
+                let mut number = *interface;
+                if let Some(reason) = record.reason {
+                    let Some(sentence) = reasons.get(reason) else { return };
+                    number = interfaces_by_port.get(&record.port).copied().unwrap_or(number);
+                    let name = names.get(number as usize).map_or("", String::as_str);
+                    if !ports.is_empty() && !ports.iter().any(|port| port == name) {
+                        return;
+                    }
+                    comment = format!("dropped: {reason}: {sentence}");
+                }
+                *left -= 1;
+                let start = bytes.len();
+                Blocks(bytes).packet(&BlockPacket {
+                    interface: number,
+                    timestamp_nanoseconds: time(*began, record.cycles),
+                    length: record.length,
+                    data: record.data,
+                    direction: match seen {
+                        Seen::In | Seen::Drop => PacketDirection::Inbound,
+                        Seen::Out => PacketDirection::Outbound,
+                    },
+                    comment: &comment,
+                });
+                order.push((record.cycles, start..bytes.len()));
+            });
+        }
+        order.sort_by_key(|(cycles, _)| *cycles);
+        all
+    }
+
+    fn time(&self, cycles: u64) -> u64 {
+        time(self.began, cycles)
+    }
+}
+
+/// Nanoseconds since 1970 at a moment of the clock.
+fn time((then, at): (u64, u64), cycles: u64) -> u64 {
+    then + Clock::calibrated().nanoseconds(cycles.saturating_sub(at))
+}
+
+/// Waits a little; says whether the client wants no more: it has closed its side.
+fn has_enough(mut stream: &UnixStream) -> io::Result<bool> {
+    match stream.read(&mut [0; 64]) {
+        Ok(count) => Ok(count == 0),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+            ) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,124 @@
+//! Queues in front of a port's that show what passes.
+
+use super::Probe;
+use std::any::Any;
+use warmlane_mem::Burst;
+use warmlane_port::{QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue, as_inner_queue};
+
+/// In front of a receive queue.
+pub(super) struct ProbedReceive {
+    queue: Box<dyn ReceiveQueue>,
+    probes: Vec<Probe>,
+}
+
+impl ReceiveQueue for ProbedReceive {
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        let count = self.queue.receive(burst);
+        let received = burst.get(before..).unwrap_or_default();
+        for probe in &mut self.probes {
+            probe.stage(received, None).commit(count);
+        }
+        count
+    }
+
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        Some(self)
+    }
+
+    as_inner_queue!(leaves, event, status, counters, own_counters);
+}
+
+/// In front of a transmit queue.
+pub(super) struct ProbedTransmit {
+    queue: Box<dyn TransmitQueue>,
+    probes: Vec<Probe>,
+}
+
+impl TransmitQueue for ProbedTransmit {
+    fn transmit(&mut self, burst: &mut Burst) -> usize {
+        transmit(&mut self.probes, &mut *self.queue, burst)
+    }
+
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        Some(self)
+    }
+
+    as_inner_queue!(
+        offloads,
+        offloads_change,
+        is_holding,
+        is_costly_to_call,
+        is_lossless,
+        event,
+        flush,
+        status,
+        counters,
+        own_counters
+    );
+}
+
+/// Copies are made before packets go, and count once they have gone.
+fn transmit(probes: &mut [Probe], queue: &mut dyn TransmitQueue, burst: &mut Burst) -> usize {
+    let Some((probe, others)) = probes.split_first_mut() else { return queue.transmit(burst) };
+    let staged = probe.stage(burst, None);
+    let taken = transmit(others, queue, burst);
+    staged.commit(taken);
+    taken
+}
+
+/// Stands for a queue while that is moved.
+struct Nothing;
+
+impl ReceiveQueue for Nothing {
+    fn receive(&mut self, _: &mut Burst) -> usize {
+        0
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Finished
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        warmlane_port::QueueCounters::<warmlane_counters::NoDrops>::new().view()
+    }
+}
+
+impl TransmitQueue for Nothing {
+    fn transmit(&mut self, _: &mut Burst) -> usize {
+        0
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus::Finished
+    }
+
+    fn counters(&self) -> QueueCountersView {
+        warmlane_port::QueueCounters::<warmlane_counters::NoDrops>::new().view()
+    }
+}
+
+/// Shows what passes a queue to this probe, too, and no more to those whose readers have gone. What has none is not stood in front of.
+macro_rules! change {
+    ($name:ident, $queue:ident, $probed:ident) => {
+        pub(super) fn $name(queue: &mut Box<dyn $queue>, probe: Option<Probe>) {
+            if queue.as_any().is_none_or(|any| !any.is::<$probed>()) {
+                if probe.is_none() {
+                    return;
+                }
+                let inner = std::mem::replace(queue, Box::new(Nothing));
+                *queue = Box::new($probed { queue: inner, probes: Vec::with_capacity(super::orders::MOST) });
+            }
+            let Some(probed) = queue.as_any().and_then(|any| any.downcast_mut::<$probed>()) else { return };
+            probed.probes.retain(|probe| !probe.is_over());
+            probed.probes.extend(probe);
+            if probed.probes.is_empty() {
+                let inner = std::mem::replace(&mut probed.queue, Box::new(Nothing));
+                *queue = inner;
+            }
+        }
+    };
+}
+
+change!(change_receive, ReceiveQueue, ProbedReceive);
+change!(change_transmit, TransmitQueue, ProbedTransmit);
