@@ -164,3 +164,6 @@ fn is_in_prefix(one: IpAddr, prefix: IpAddr, length: u8) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

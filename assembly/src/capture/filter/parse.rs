@@ -9,6 +9,8 @@ use thiserror::Error;
 const LONGEST: usize = 2048;
 /// How deep parentheses go.
 const DEEPEST: usize = 32;
+/// VLANs there are (IEEE 802.1Q).
+const VLANS: u16 = 4096;
 
 /// Why a filter isn't understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -212,8 +214,14 @@ impl<'a> Parser<'a> {
             }
             Some("vlan") => {
                 self.next("")?;
-                let has_number = self.peek().is_some_and(|word| word.parse::<u16>().is_ok());
-                Test::Vlan(if has_number { Some(self.number("a VLAN's number")?) } else { None })
+                match self.peek().and_then(number::<u16>) {
+                    None => Test::Vlan(None),
+                    Some(vlan) if vlan < VLANS => {
+                        self.next("")?;
+                        Test::Vlan(Some(vlan))
+                    }
+                    Some(_) => return Err(unexpected(self.next("")?, "a VLAN's number, at most 4095")),
+                }
             }
             Some("broadcast") => {
                 self.next("")?;
