@@ -34,7 +34,9 @@ impl Request {
         struct Word {
             ask: String,
         }
-        let word: Word = serde_json::from_slice(line).ok()?;
+        // Serde takes a list of a struct's fields for one, too.
+        let is_object = line.trim_ascii_start().starts_with(b"{");
+        let word: Word = is_object.then(|| serde_json::from_slice(line).ok())??;
         Self::WORDS.contains(&word.ask.as_str()).then(|| {
             serde_json::from_slice(line)
                 .map_err(|error| format!("that is not how \"{}\" is asked: {error}", word.ask))
@@ -179,7 +181,9 @@ mod tests {
     fn common_requests_are_read_and_others_left_to_the_instance() {
         assert_eq!(Request::parse(br#"{"ask":"stats"}"#), Some(Ok(Request::Stats {})));
         assert_eq!(Request::parse(br#"{"ask":"instance"}"#), Some(Ok(Request::Instance {})));
-        for others in [&br#"{"ask":"routes","limit":3}"#[..], b"", b"{}", b"\xff", b"[\"stats\"]"] {
+        for others in
+            [&br#"{"ask":"routes","limit":3}"#[..], b"", b"{}", b"\xff", b"[\"stats\"]", b" [\"stats\"]"]
+        {
             assert_eq!(Request::parse(others), None);
         }
         let wrong = Request::parse(br#"{"ask":"stats","of":"eth0"}"#).unwrap().unwrap_err();
