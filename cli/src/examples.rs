@@ -12,7 +12,7 @@ fn all(command: &Command, found: &mut Vec<(String, String)>) {
     command.get_subcommands().for_each(|command| all(command, found));
 }
 
-/// Words as a shell takes them, of which examples use quotation marks only.
+/// Words of the first command of a pipeline as a shell takes them. Examples use quotation marks only.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
@@ -21,6 +21,7 @@ fn words(line: &str) -> Vec<String> {
             ('\'' | '"', None) => quote = Some(letter),
             (_, Some(mark)) if mark == letter => quote = None,
             (' ', None) => words.push(String::new()),
+            ('|', None) => break,
             _ => words.last_mut().unwrap().push(letter),
         }
     }
