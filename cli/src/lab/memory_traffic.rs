@@ -5,9 +5,10 @@ use anyhow::{Context as _, bail};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use warmlane_lab::memory_traffic::machines::Model;
+use warmlane_lab::memory_traffic::parameters::Parameters;
 use warmlane_lab::memory_traffic::published::{INSTANCES, TESTS, Test};
+use warmlane_lab::memory_traffic::question::{BUFFERS, Load, Question, pools};
 use warmlane_lab::memory_traffic::result::Prediction;
-use warmlane_lab::memory_traffic::study::{BUFFERS, Load, Parameters, Question, pools};
 use warmlane_lab::memory_traffic::touches::{LENGTHS, Touches};
 use warmlane_lab::memory_traffic::{trace, workload};
 

@@ -2,11 +2,14 @@
 //!
 //! [`touches`] says which lines a frame's way through both MACs touches, as [`trace`] has recorded them from the running code.
 //! [`orders`] are the buffers that pools hand out, as the pools themselves say. [`replay`] puts both together and lets a model of a
-//! [machine](machines) go through it, and [`study`] holds the result against [`published`] figures.
+//! [machine](machines) go through it, by the [`parameters`] that were fitted. A [`question`] asks for that, and [`study`] holds what comes out against
+//! [`published`] figures.
 
 pub mod machines;
 pub mod orders;
+pub mod parameters;
 pub mod published;
+pub mod question;
 pub mod replay;
 pub mod result;
 pub mod study;

@@ -1,7 +1,9 @@
 //! What was predicted, for people, for programs and as pictures.
 
+use super::parameters::Parameters;
 use super::published::Test;
-use super::study::{self, Bandwidth, Cell, FITTED, Load, Parameters, Question};
+use super::question::{Bandwidth, Load, Question};
+use super::study::{self, Cell, FITTED};
 use super::touches::Touches;
 use crate::error::LabError;
 use crate::plot::{Axis, Figure, Marks, PlotError, figures};
