@@ -25,6 +25,14 @@ pub enum TraceError {
         /// Its last words.
         said: String,
     },
+    /// A line that should be an access is none.
+    #[error(
+        "the record's line '{line}' is no access, which is a letter, an address in hexadecimal and 1 to {MOST_BYTES} bytes"
+    )]
+    NoAccess {
+        /// Its beginning.
+        line: String,
+    },
     /// There are fewer accesses than the work makes.
     #[error("the record is cut off: {frames} frames are in it, of {wanted}")]
     CutOff {
@@ -218,6 +226,13 @@ impl Watcher {
     }
 }
 
+/// Bytes that one access may have. The widest are those of XSAVE, some 11 KiB with all states, and no line is to keep the reader for long.
+const MOST_BYTES: u64 = 16_384;
+
+/// What is kept of a program's last words, and of a line that is no access.
+const MOST_SAID: usize = 4_096;
+const MOST_OF_LINE: usize = 80;
+
 /// An access as lackey prints it: a letter, an address in hexadecimal, bytes.
 fn parse(line: &str) -> Option<(u64, u64, bool)> {
     let (kind, place) = line.trim_start().split_once(' ')?;
@@ -227,29 +242,58 @@ fn parse(line: &str) -> Option<(u64, u64, bool)> {
         "S" | "M" => true,
         _ => return None,
     };
-    let bytes: u64 = bytes.parse().ok().filter(|bytes| *bytes > 0)?;
-    Some((u64::from_str_radix(address, 16).ok()?, bytes, written))
+    let bytes: u64 = bytes.parse().ok().filter(|bytes| (1..=MOST_BYTES).contains(bytes))?;
+    let address = u64::from_str_radix(address, 16).ok()?;
+    // The last byte has an address, too.
+    address.checked_add(bytes)?;
+    Some((address, bytes, written))
 }
 
-/// Reads accesses, those of before `places` is known for nothing; with them, what valgrind and the program say.
-fn watch(accesses: impl BufRead, places: &OnceLock<Places>) -> std::io::Result<(Option<Watcher>, String)> {
-    let mut watcher: Option<Watcher> = None;
-    let mut said = String::new();
-    for line in accesses.lines() {
-        let line = line?;
-        if let Some((address, bytes, written)) = parse(&line) {
-            if watcher.is_none() {
-                watcher = places.get().map(|places| Watcher::new(*places));
+/// What a record says.
+#[derive(Debug, Default)]
+struct Reading {
+    watcher: Option<Watcher>,
+    /// What valgrind and the program say between the accesses.
+    said: String,
+    /// The first line that should be an access and is none.
+    no_access: Option<String>,
+}
+
+impl Reading {
+    /// Reads all accesses; those of before `places` is known count for nothing.
+    fn of(accesses: impl BufRead, places: &OnceLock<Places>) -> std::io::Result<Self> {
+        let mut reading = Self::default();
+        for line in accesses.lines() {
+            let line = line?;
+            if let Some((address, bytes, written)) = parse(&line) {
+                if reading.watcher.is_none() {
+                    reading.watcher = places.get().map(|places| Watcher::new(*places));
+                }
+                if let Some(watcher) = &mut reading.watcher {
+                    watcher.access(address, bytes, written);
+                }
+            } else if line.starts_with(' ') {
+                reading.no_access.get_or_insert_with(|| line.chars().take(MOST_OF_LINE).collect());
+            } else if !line.starts_with("I ") && reading.said.len() < MOST_SAID {
+                reading.said.push_str(&line);
+                reading.said.push('\n');
             }
-            if let Some(watcher) = &mut watcher {
-                watcher.access(address, bytes, written);
-            }
-        } else if !line.starts_with("I ") && said.len() < 4_096 {
-            said.push_str(&line);
-            said.push('\n');
+        }
+        Ok(reading)
+    }
+
+    /// The frames' way, if the record is whole.
+    fn finish(self, bytes: u32, crc: bool) -> Result<FrameTouches, TraceError> {
+        if let Some(line) = self.no_access {
+            return Err(TraceError::NoAccess { line });
+        }
+        let (frames, wanted) =
+            (self.watcher.as_ref().map_or(0, |watcher| watcher.frames), super::workload::frames());
+        match self.watcher {
+            Some(watcher) if frames >= wanted => Ok(watcher.finish(bytes, crc)),
+            _ => Err(TraceError::CutOff { frames, wanted }),
         }
     }
-    Ok((watcher, said))
 }
 
 /// Records a frame's way: `program` with `arguments` is what [runs](super::workload::run) the workload.
@@ -284,23 +328,20 @@ pub fn record(
         let _ = output.read_to_end(&mut Vec::new());
     });
     let errors = process.stderr.take().ok_or_else(|| std::io::Error::other("no standard error"))?;
-    let watched = watch(BufReader::with_capacity(1 << 20, errors), &places);
+    let reading = Reading::of(BufReader::with_capacity(1 << 20, errors), &places);
     let status = process.wait()?;
     let _ = listener.join();
-    let (watcher, said) = watched?;
+    let reading = reading?;
     if !status.success() {
-        return Err(TraceError::Ended { status, said });
+        return Err(TraceError::Ended { status, said: reading.said });
     }
-    let (frames, wanted) = (watcher.as_ref().map_or(0, |watcher| watcher.frames), super::workload::frames());
-    match watcher {
-        Some(watcher) if frames >= wanted => Ok(watcher.finish(bytes, crc)),
-        _ => Err(TraceError::CutOff { frames, wanted }),
-    }
+    reading.finish(bytes, crc)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::fmt::Write as _;
 
     const PLACES: Places = Places { marks: 0x1000, received: 0x10_0000, sent: 0x200_0000, buffers: 4_096 };
@@ -338,11 +379,15 @@ mod tests {
         places
     }
 
+    fn read(text: &[u8]) -> Reading {
+        Reading::of(text, &places()).unwrap()
+    }
+
     #[test]
     fn accesses_become_lines_by_part_and_place() {
-        let (watcher, said) = watch(record(super::super::workload::frames()).as_bytes(), &places()).unwrap();
-        assert_eq!(said, "==1== a line of valgrind's\n");
-        let frame = watcher.unwrap().finish(1_520, false);
+        let reading = read(record(super::super::workload::frames()).as_bytes());
+        assert_eq!(reading.said, "==1== a line of valgrind's\n");
+        let frame = reading.finish(1_520, false).unwrap();
         assert_eq!(frame.received.take, Lines { read: vec![], written: vec![0] });
         assert_eq!(frame.received.upper, Lines { read: vec![3, 4], written: vec![] });
         assert_eq!(frame.received.lower, Lines::default());
@@ -356,15 +401,63 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_or_no_access_is_not_taken_for_one() {
-        let (watcher, _) = watch(record(100).as_bytes(), &places()).unwrap();
-        assert_eq!(watcher.unwrap().frames, 100);
-        for line in ["", " L", " L 12", " L x,4", " L 12,0", " L 12,x", "I  0400,4", " X 12,4"] {
+        let error = read(record(100).as_bytes()).finish(1_520, false).unwrap_err().to_string();
+        assert_eq!(error, "the record is cut off: 100 frames are in it, of 2560");
+        let lines = ["", " L", " L 12", " L x,4", " L 12,0", " L 12,x", "I  0400,4", " X 12,4"];
+        for line in lines.into_iter().chain([" L 0,16385", " L ffffffffffffffff,1"]) {
             assert_eq!(parse(line), None, "{line}");
         }
         assert_eq!(parse(" M 1f,4"), Some((0x1f, 4, true)));
         assert_eq!(Places::parse("places 1 2 3 4").map(|places| places.sent), Some(3));
         assert_eq!((Places::parse("places 1 2"), Places::parse("hello")), (None, None));
-        let error = TraceError::CutOff { frames: 100, wanted: 2_560 }.to_string();
-        assert_eq!(error, "the record is cut off: 100 frames are in it, of 2560");
+        assert_eq!(Places::parse(&format!("places 1 2 3 {}", u64::MAX)), None);
+    }
+
+    /// A line of a record, or something like it.
+    fn line() -> impl Strategy<Value = String> {
+        let near = prop_oneof![Just(PLACES.marks), Just(PLACES.received), Just(PLACES.sent), any::<u64>()];
+        let address = (near, 0_u64..0x2000).prop_map(|(first, offset)| first.wrapping_add(offset));
+        let bytes = prop_oneof![0_u64..600, any::<u64>()];
+        prop_oneof![
+            (any::<char>(), address.clone(), bytes)
+                .prop_map(|(kind, address, bytes)| format!(" {kind} {address:x},{bytes}")),
+            (prop_oneof![Just('L'), Just('S'), Just('M')], address, 1_u64..=64)
+                .prop_map(|(kind, address, bytes)| format!(" {kind} {address:x},{bytes}")),
+            any::<String>(),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_a_named_error(lines in proptest::collection::vec(line(), 0..64)) {
+            let error = read(lines.join("\n").as_bytes()).finish(68, true).unwrap_err().to_string();
+            prop_assert!(error.starts_with("the record"), "{error}");
+        }
+
+        #[test]
+        fn a_record_with_a_changed_byte_is_read_or_named(place in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut text = record(8).into_bytes();
+            let place = place.index(text.len());
+            text[place] = byte;
+            match Reading::of(&*text, &places()) {
+                Ok(reading) => {
+                    let error = reading.finish(68, true).unwrap_err().to_string();
+                    prop_assert!(error.starts_with("the record"), "{error}");
+                }
+                Err(error) => prop_assert_eq!(error.kind(), std::io::ErrorKind::InvalidData),
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+        #[test]
+        fn a_record_that_ends_early_is_cut_off_or_has_a_broken_line(place in any::<prop::sample::Index>()) {
+            let text = record(super::super::workload::frames());
+            // The last frame is in it as soon as its buffer is taken.
+            let last = text.rfind(&format!(" S {:x},32", PLACES.received + (super::super::workload::frames() - 1) % 4 * STRIDE)).unwrap();
+            let error = read(&text.as_bytes()[..place.index(last)]).finish(1_520, false).unwrap_err();
+            prop_assert!(matches!(error, TraceError::CutOff { .. } | TraceError::NoAccess { .. }), "{error}");
+        }
     }
 }

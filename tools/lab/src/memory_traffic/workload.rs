@@ -79,7 +79,10 @@ impl Places {
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut numbers = line.strip_prefix("places ")?.split_whitespace().map(|word| word.parse().ok());
         let mut next = || numbers.next().flatten();
-        Some(Self { marks: next()?, received: next()?, sent: next()?, buffers: next()? })
+        let places = Self { marks: next()?, received: next()?, sent: next()?, buffers: next()? };
+        // Buffers end where addresses do at the latest.
+        places.buffers.checked_mul(STRIDE)?;
+        Some(places)
     }
 }
 
