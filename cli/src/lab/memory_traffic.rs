@@ -5,15 +5,22 @@ use anyhow::{Context as _, bail};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use warmlane_lab::memory_traffic::machines::Model;
+use warmlane_lab::memory_traffic::orders::Kind;
 use warmlane_lab::memory_traffic::parameters::Parameters;
+use warmlane_lab::memory_traffic::peak::{self, Course};
 use warmlane_lab::memory_traffic::published::{INSTANCES, TESTS, Test};
 use warmlane_lab::memory_traffic::question::{BUFFERS, Load, Question, pools};
 use warmlane_lab::memory_traffic::result::Prediction;
 use warmlane_lab::memory_traffic::touches::{LENGTHS, Touches};
 use warmlane_lab::memory_traffic::{trace, workload};
+use warmlane_lab::plot::PlotError;
 
 /// Whose figures were published.
 const PUBLISHED_MACHINE: &str = "xeon-gold-6148";
+
+/// What a peak is shown for: DPDK's own pools aren't asked for one.
+const PEAK_POOLS: [&str; 3] = ["ring", "stack", "depot"];
+const PEAK_GBPS: f64 = 5.0;
 
 /// Be the DOCSIS downstream whose accesses are recorded.
 #[derive(Debug, clap::Args)]
@@ -82,6 +89,9 @@ pub(crate) struct Arguments {
     /// Find the three parameters anew, by the first test alone.
     #[arg(long, conflicts_with_all = ["rate", "tests", "sensitivity"])]
     fit: bool,
+    /// Show what a peak does, over time: 20,000 frames more wait between the lanes for a while. Of ring, stack and depot, at --rate or 5 Gbit/s.
+    #[arg(long, conflicts_with_all = ["tests", "sensitivity", "fit"])]
+    peak: bool,
     /// Draw the traffic into this file, as SVG.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -96,6 +106,7 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "Examples:
   warmlane lab memory-traffic
   warmlane lab memory-traffic --tests 1 --plot traffic.svg
+  warmlane lab memory-traffic --peak --instances 1,12 --plot peak.svg
   warmlane lab memory-traffic --machine epyc-zen5 --rate 10 --crc --instances 1,4,8
   warmlane lab memory-traffic --machine here --rate 5 --pools ring,stack,depot --json";
 
@@ -111,46 +122,83 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             messages::raw(format_args!("\r\x1b[Kmemory-traffic: {step}"));
         }
     };
-    let prediction = predict(arguments, &progress);
+    let is_drawn = arguments.plot.is_some();
+    let answer = if arguments.peak {
+        peak(arguments, &progress).and_then(|course| Answer::of(&course, is_drawn.then(|| course.plot())))
+    } else {
+        predict(arguments, &progress).and_then(|found| Answer::of(&found, is_drawn.then(|| found.plot())))
+    };
     if live {
         messages::raw("\r\x1b[K");
     }
-    let prediction = prediction?;
-    if let Some(path) = &arguments.plot {
-        std::fs::write(path, prediction.plot()?).with_context(|| format!("--plot {}", path.display()))?;
+    let Answer { text, json, picture } = answer?;
+    if let (Some(path), Some(picture)) = (&arguments.plot, picture) {
+        std::fs::write(path, picture).with_context(|| format!("--plot {}", path.display()))?;
     }
     if arguments.json {
-        writeln!(output, "{}", serde_json::to_string(&prediction)?)?;
+        writeln!(output, "{json}")?;
     } else {
-        write!(output, "{prediction}")?;
+        write!(output, "{text}")?;
     }
     Ok(())
 }
 
+/// What was found out, in all forms.
+struct Answer {
+    text: String,
+    json: String,
+    picture: Option<String>,
+}
+
+impl Answer {
+    fn of<T: serde::Serialize + std::fmt::Display>(
+        found: &T,
+        picture: Option<Result<String, PlotError>>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            text: found.to_string(),
+            json: serde_json::to_string(found)?,
+            picture: picture.transpose()?,
+        })
+    }
+}
+
+fn question(arguments: &Arguments, pools: Vec<(String, Kind)>) -> anyhow::Result<Question> {
+    let Arguments { machine, ways, under_way, cold_lines, .. } = arguments;
+    let model = Model::find(machine)?;
+    let ways = ways.unwrap_or(Parameters::FITTED.for_machine(&model).ways);
+    let parameters = Parameters { ways, under_way: *under_way, cold_lines: *cold_lines };
+    Ok(Question { model, pools, buffers: BUFFERS, frames: arguments.frames, parameters })
+}
+
+fn loads(arguments: &Arguments, gbps: f64) -> Vec<Load> {
+    let load = |&instances: &usize| Load { gbps, crc: arguments.crc, instances };
+    arguments.instances.iter().map(load).collect()
+}
+
+fn peak(arguments: &Arguments, progress: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Course> {
+    let names =
+        if arguments.pools.is_empty() { &PEAK_POOLS.map(str::to_owned)[..] } else { &arguments.pools };
+    let question = question(arguments, pools(names, arguments.lane_cache, arguments.hot_set)?)?;
+    let loads = loads(arguments, arguments.rate.unwrap_or(PEAK_GBPS));
+    Ok(Course::of(&question, &loads, peak::FRAMES, &Touches::recorded()?, progress)?)
+}
+
 fn predict(arguments: &Arguments, progress: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Prediction> {
-    let Arguments { machine, rate, instances, ways, under_way, cold_lines, .. } = arguments;
+    let Arguments { machine, rate, instances, .. } = arguments;
     if rate.is_none() && machine != PUBLISHED_MACHINE {
         bail!(
             "the published tests are those of {PUBLISHED_MACHINE}: for another machine give a rate, such as --rate 5"
         );
     }
-    let model = Model::find(machine)?;
-    let ways = ways.unwrap_or(Parameters::FITTED.for_machine(&model).ways);
-    let mut question = Question {
-        model,
-        pools: pools(&arguments.pools, arguments.lane_cache, arguments.hot_set)?,
-        buffers: BUFFERS,
-        frames: arguments.frames,
-        parameters: Parameters { ways, under_way: *under_way, cold_lines: *cold_lines },
-    };
+    let mut question =
+        question(arguments, pools(&arguments.pools, arguments.lane_cache, arguments.hot_set)?)?;
     let touches = Touches::recorded()?;
     if arguments.fit {
         question.parameters = question.fit(&touches, progress)?;
     }
     if let Some(gbps) = *rate {
-        let load = |&instances: &usize| Load { gbps, crc: arguments.crc, instances };
-        let loads: Vec<_> = instances.iter().map(load).collect();
-        return Ok(Prediction::of_loads(&question, &loads, &touches, progress)?);
+        return Ok(Prediction::of_loads(&question, &loads(arguments, gbps), &touches, progress)?);
     }
     let is_wanted = |test: &Test| {
         arguments.tests.is_empty() || arguments.tests.iter().any(|number| usize::from(*number) == test.number)
@@ -203,7 +251,16 @@ mod tests {
         assert!(many.contains("9 instances: epyc-zen5 has 8 cores"), "{many}");
         assert!(error("t --pools ring,stack --instances 3").contains("1, 2, 4, 8 and 12 instances"));
         assert!(error("t --pools ring,stack --frames 3").contains("3 frames"));
-        for line in ["t --crc", "t --rate 5 --tests 1", "t --tests 5", "t --rate 5 --sensitivity"] {
+        let arguments = Program::try_parse_from(["t", "--peak", "--instances", "21"]).unwrap().arguments;
+        let error = peak(&arguments, &|_| ()).unwrap_err().to_string();
+        assert!(error.contains("21 instances: xeon-gold-6148 has 20 cores"), "{error}");
+        for line in [
+            "t --crc",
+            "t --peak --tests 1",
+            "t --rate 5 --tests 1",
+            "t --tests 5",
+            "t --rate 5 --sensitivity",
+        ] {
             assert!(Program::try_parse_from(line.split_whitespace()).is_err(), "{line}");
         }
     }

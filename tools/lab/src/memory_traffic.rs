@@ -8,6 +8,7 @@
 pub mod machines;
 pub mod orders;
 pub mod parameters;
+pub mod peak;
 pub mod published;
 pub mod question;
 pub mod replay;

@@ -23,6 +23,38 @@ pub struct UnderWay {
     pub queued: usize,
     /// In the card's transmit ring.
     pub held: usize,
+    /// A time with more between the lanes.
+    pub peak: Option<Peak>,
+}
+
+/// A time in which the lower MAC's lane falls behind: it stands still until so many frames more wait for it, keeps up for as long, and then does
+/// two bursts for each that arrives until no more wait than before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peak {
+    /// Bursts that are received before it.
+    pub after: usize,
+    /// Bursts that wait more.
+    pub bursts: usize,
+}
+
+impl Peak {
+    /// Bursts that wait more once so many and one have been received.
+    const fn waiting(self, step: usize) -> usize {
+        let Self { after, bursts } = self;
+        let since = (step + 1).saturating_sub(after);
+        if since <= bursts {
+            since
+        } else if since <= 2 * bursts {
+            bursts
+        } else {
+            (3 * bursts).saturating_sub(since)
+        }
+    }
+
+    /// Bursts that are received until it is over.
+    pub const fn until(self) -> usize {
+        self.after + 3 * self.bursts
+    }
 }
 
 impl UnderWay {
@@ -30,7 +62,13 @@ impl UnderWay {
     pub fn of(buffers: usize, queued: usize) -> Self {
         let queued = queued.next_multiple_of(BURST);
         let ring = (buffers.saturating_sub(queued) / 2).next_multiple_of(BURST).max(BURST);
-        Self { posted: ring, queued, held: ring }
+        Self { posted: ring, queued, held: ring, peak: None }
+    }
+
+    /// Bursts that the lower MAC's lane has had once burst `step` is taken for the receive ring, counted from 0.
+    pub fn through(self, step: usize) -> usize {
+        let behind = (self.posted + self.queued) / BURST + self.peak.map_or(0, |peak| peak.waiting(step));
+        (step + 1).saturating_sub(behind)
     }
 }
 
@@ -84,6 +122,9 @@ impl Kind {
                 let pool = |name| Pool::new(&config(name)).map_err(LabError::setup);
                 ours(&pool("received")?, &pool("sent")?, under_way, frames, per_thousand)
             }
+            Self::Dpdk(..) if under_way.peak.is_some() => {
+                Err(LabError::setup("DPDK's pools aren't asked for a peak: compare ring, stack and depot"))
+            }
             Self::Dpdk(operations, cache) => {
                 dpdk(operations, cache, buffers, under_way, frames, per_thousand)
             }
@@ -113,20 +154,20 @@ fn ours(
         let _lane = pool.attach().map_err(LabError::setup)?;
         let mut waiting = VecDeque::new();
         let mut burst = Burst::with_limit(BURST);
-        let mut given = 0;
+        let (mut step, mut given) = (0, 0);
         while given < frames {
             if pool.take_burst(&mut burst, BURST) < BURST {
                 return Err(empty());
             }
             order.received.extend(burst.iter().map(offset));
             waiting.extend(burst.drain());
-            if waiting.len() <= under_way.posted + under_way.queued {
-                continue;
+            while given < under_way.through(step) * BURST {
+                let through = waiting.drain(..BURST).collect();
+                given += BURST;
+                let sent = give.send(through).ok().and_then(|()| told.recv().ok()).flatten();
+                order.sent.extend(sent.ok_or_else(empty)?);
             }
-            let through = waiting.drain(..BURST).collect();
-            given += BURST;
-            let sent = give.send(through).ok().and_then(|()| told.recv().ok()).flatten();
-            order.sent.extend(sent.ok_or_else(empty)?);
+            step += 1;
         }
         Ok(order)
     })
@@ -239,7 +280,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const UNDER_WAY: UnderWay = UnderWay { posted: 64, queued: 32, held: 64 };
+    const UNDER_WAY: UnderWay = UnderWay { posted: 64, queued: 32, held: 64, peak: None };
 
     fn order(kind: PoolKind, magazine: u32, hot: u32) -> Order {
         Kind::Ours(kind, magazine, hot).order(4_096, UNDER_WAY, 8_192, 1_050).unwrap()
@@ -267,6 +308,25 @@ mod tests {
         for frames in received.windows(in_use) {
             assert_eq!(frames.iter().collect::<HashSet<_>>().len(), in_use);
         }
+    }
+
+    #[test]
+    fn a_peak_comes_and_goes_a_burst_at_a_time() {
+        let peak = Peak { after: 10, bursts: 3 };
+        let waiting = |step| peak.waiting(step);
+        let expected = [0, 1, 2, 3, 3, 3, 3, 2, 1, 0, 0];
+        assert_eq!((9..20).map(waiting).collect::<Vec<_>>(), expected);
+        assert_eq!(peak.until(), 19);
+        let with_peak = UnderWay { peak: Some(peak), ..UNDER_WAY };
+        // Three bursts are in the card's ring or wait in any case.
+        assert_eq!([2, 3, 9, 12, 15, 18, 19].map(|step| with_peak.through(step)), [0, 1, 7, 7, 10, 16, 17]);
+        let kind = Kind::Ours(PoolKind::Stack, 0, 0);
+        let order = kind.order(4_096, with_peak, 1_024, 1_050).unwrap();
+        assert_eq!(order.sent.len(), sent_after(1_024, 1_050));
+        let most = order.received[..16 * BURST].iter().collect::<HashSet<_>>().len();
+        assert!(most >= UNDER_WAY.posted + UNDER_WAY.queued + 3 * BURST, "{most}");
+        let error = Kind::Dpdk("stack", 0).order(4_096, with_peak, 1_024, 1_050).unwrap_err();
+        assert!(error.to_string().contains("aren't asked for a peak"), "{error}");
     }
 
     #[test]

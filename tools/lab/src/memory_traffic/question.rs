@@ -4,7 +4,7 @@ use super::machines::Model;
 use super::orders::{Kind, Order, UnderWay};
 use super::parameters::{Parameters, QUEUED};
 use super::replay::{self, PerFrame, Setup};
-use super::touches::{LENGTHS, Touches};
+use super::touches::{FrameTouches, LENGTHS, Touches};
 use crate::cable;
 use crate::cache_model::LINE_BYTES;
 use crate::error::LabError;
@@ -112,7 +112,7 @@ impl Bandwidth {
 
 impl Load {
     /// Frames a second of an instance: the mix has 1,470.6 bytes a frame with CRC.
-    fn frames_per_second(self) -> f64 {
+    pub(super) fn frames_per_second(self) -> f64 {
         let bytes: u32 = (0..100).map(cable::mix).sum();
         self.gbps * 1e9 / 8.0 / (f64::from(bytes) / 100.0)
     }
@@ -127,7 +127,7 @@ impl Load {
 
 impl Question {
     /// A depot whose hot set nobody has chosen gets one that fits an instance's share of the caches.
-    fn planned(&self, kind: Kind, instances: usize) -> Kind {
+    pub(super) fn planned(&self, kind: Kind, instances: usize) -> Kind {
         match kind {
             Kind::Ours(PoolKind::Depot, magazine, 0) => {
                 let (magazine, hot) = self.hot_set(magazine, instances);
@@ -261,6 +261,30 @@ impl Question {
         touches: &Touches,
         orders: &Mutex<Orders>,
     ) -> Result<Bandwidth, LabError> {
+        let (setup, frames_of) = self.setup(load, touches)?;
+        let frames = replay::frames(&self.model, &setup);
+        let kind = self.planned(self.pools[pool].1, load.instances);
+        let key = (format!("{kind:?}"), setup.under_way, setup.per_thousand, frames);
+        let known = orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned();
+        let order = if let Some(order) = known {
+            order
+        } else {
+            let order = kind.order(self.buffers, setup.under_way, frames, setup.per_thousand)?;
+            orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(key, order.clone());
+            order
+        };
+        let PerFrame { reads, writes } =
+            replay::run(&self.model, &setup, &order, &frames_of).map_err(LabError::setup)?;
+        let gbs = load.frames_per_second() * load.instances as f64 * LINE_BYTES as f64 / 1e9;
+        Ok(Bandwidth { read: reads * gbs, written: writes * gbs, lines: reads + writes })
+    }
+
+    /// What a load is to the replay, and what its frames touch.
+    pub(super) fn setup<'a>(
+        &self,
+        load: Load,
+        touches: &'a Touches,
+    ) -> Result<(Setup, [&'a FrameTouches; 3]), LabError> {
         let frames_of = touches.frames(load.crc).map_err(LabError::setup)?;
         let packets: f64 = (0..100)
             .map(|place| {
@@ -279,22 +303,7 @@ impl Question {
             per_thousand,
             frames: self.frames,
         };
-        let frames = replay::frames(&self.model, &setup);
-        let (_, kind) = self.pools[pool].clone();
-        let kind = self.planned(kind, load.instances);
-        let key = (format!("{kind:?}"), setup.under_way, setup.per_thousand, frames);
-        let known = orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned();
-        let order = if let Some(order) = known {
-            order
-        } else {
-            let order = kind.order(self.buffers, setup.under_way, frames, setup.per_thousand)?;
-            orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(key, order.clone());
-            order
-        };
-        let PerFrame { reads, writes } =
-            replay::run(&self.model, &setup, &order, &frames_of).map_err(LabError::setup)?;
-        let gbs = load.frames_per_second() * load.instances as f64 * LINE_BYTES as f64 / 1e9;
-        Ok(Bandwidth { read: reads * gbs, written: writes * gbs, lines: reads + writes })
+        Ok((setup, frames_of))
     }
 }
 

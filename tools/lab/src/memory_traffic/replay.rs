@@ -6,6 +6,7 @@ use super::touches::{FrameTouches, Lines};
 use crate::cable;
 use crate::cache_model::{Hierarchy, LINE_BYTES};
 use crate::random::Xorshift;
+use std::ops::Range;
 
 /// Lines of a buffer in front of a frame, as recorded: a header of one and the headroom.
 const BEFORE_FRAME: u64 = 3;
@@ -61,6 +62,8 @@ struct Instance<'a> {
     setup: &'a Setup,
     /// Which modem is next.
     random: Xorshift,
+    /// Bursts that the lower MAC's lane has had.
+    through: usize,
     made: usize,
     freed: usize,
 }
@@ -103,14 +106,14 @@ impl Instance<'_> {
 
     /// A burst goes one step on.
     fn step(&mut self, levels: &mut Hierarchy, step: usize) {
-        let UnderWay { posted, queued, held } = self.setup.under_way;
+        let UnderWay { posted, .. } = self.setup.under_way;
         let taken = step * BURST;
-        let received = |back: usize| taken.checked_sub(back).map(|first| first..first + BURST);
         for frame in taken..taken + BURST {
             let lines = &self.touches(frame).received.take;
             self.touch(levels, self.received(frame), lines);
         }
-        let Some(frames) = received(posted) else { return };
+        let Some(first) = taken.checked_sub(posted) else { return };
+        let frames = first..first + BURST;
         for frame in frames.clone() {
             let first = self.line(self.received(frame), BEFORE_FRAME);
             // Cards leave the CRC out.
@@ -123,7 +126,14 @@ impl Instance<'_> {
             self.touch(levels, self.received(frame), &self.touches(frame).received.upper);
             self.state(levels, frame);
         }
-        let Some(frames) = received(posted + queued) else { return };
+        for burst in self.through..self.setup.under_way.through(step) {
+            self.lower(levels, burst * BURST..(burst + 1) * BURST);
+            self.through = burst + 1;
+        }
+    }
+
+    /// A burst on the lower MAC's lane.
+    fn lower(&mut self, levels: &mut Hierarchy, frames: Range<usize>) {
         for frame in frames.clone() {
             self.touch(levels, self.received(frame), &self.touches(frame).received.lower);
         }
@@ -144,7 +154,7 @@ impl Instance<'_> {
             let lines = made_lines - begins + 1;
             levels.device_read(self.line(buffer, begins) * LINE_BYTES, lines * LINE_BYTES);
         }
-        while self.made - self.freed > held {
+        while self.made - self.freed > self.setup.under_way.held {
             let end = (self.freed + BURST).min(self.made);
             for packet in self.freed..end {
                 self.touch(levels, self.sent(packet), &usual.sent.free);
@@ -178,14 +188,55 @@ pub fn frames(model: &Model, setup: &Setup) -> usize {
 }
 
 /// Frames until all caches are full of what instances have touched: a frame's buffers have at least 24 lines each.
-fn warm_up(model: &Model, setup: &Setup) -> usize {
+pub(super) fn warm_up(model: &Model, setup: &Setup) -> usize {
     let shared = model.shared.kib << 10;
     let private = (model.second.kib << 10) * setup.instances as u64;
     let lines = (shared + private) / LINE_BYTES;
     (lines / 24 / setup.instances as u64) as usize + 4 * (setup.under_way.posted + setup.under_way.queued)
 }
 
-/// Lets instances run side by side, each with an order of buffers of its own kind's, and counts.
+/// Instances side by side, each with an order of buffers of its own kind's, and the caches that they share.
+struct Replay<'a> {
+    levels: Hierarchy,
+    instances: Vec<Instance<'a>>,
+}
+
+impl<'a> Replay<'a> {
+    fn new(
+        model: &Model,
+        setup: &'a Setup,
+        order: &'a Order,
+        touches: &'a [&'a FrameTouches; 3],
+    ) -> Result<Self, MachineError> {
+        let levels = model.hierarchy(setup.instances, setup.ways)?;
+        let instance = |core| {
+            let mut random = Xorshift(Xorshift::SEED);
+            // Instances differ in which modem comes when.
+            for _ in 0..core {
+                random.below(1_000);
+            }
+            // Pools don't begin in the same set.
+            let first_line = (core as u64 + 1) * INSTANCE + core as u64 * 32_768 / 7;
+            Instance { core, first_line, order, touches, setup, random, through: 0, made: 0, freed: 0 }
+        };
+        Ok(Self { levels, instances: (0..setup.instances).map(instance).collect() })
+    }
+
+    /// What each frame that is received in these steps costs.
+    fn count(&mut self, steps: Range<usize>) -> PerFrame {
+        self.levels.forget_counts();
+        let frames = (steps.len() * BURST * self.instances.len()) as f64;
+        for step in steps {
+            for instance in &mut self.instances {
+                instance.step(&mut self.levels, step);
+            }
+        }
+        let (reads, writes) = self.levels.memory();
+        PerFrame { reads: reads as f64 / frames, writes: writes as f64 / frames }
+    }
+}
+
+/// Lets instances run side by side, and counts once all caches are full.
 ///
 /// # Errors
 /// [`MachineError`].
@@ -195,30 +246,28 @@ pub fn run(
     order: &Order,
     touches: &[&FrameTouches; 3],
 ) -> Result<PerFrame, MachineError> {
-    let mut levels = model.hierarchy(setup.instances, setup.ways)?;
-    let mut instances: Vec<_> = (0..setup.instances)
-        .map(|core| {
-            let mut random = Xorshift(Xorshift::SEED);
-            // Instances differ in which modem comes when.
-            for _ in 0..core {
-                random.below(1_000);
-            }
-            // Pools don't begin in the same set.
-            let first_line = (core as u64 + 1) * INSTANCE + core as u64 * 32_768 / 7;
-            Instance { core, first_line, order, touches, setup, random, made: 0, freed: 0 }
-        })
-        .collect();
+    let mut replay = Replay::new(model, setup, order, touches)?;
     let steps = order.received.len() / BURST;
-    let counted = setup.frames / BURST;
-    for step in 0..steps {
-        if step == steps - counted {
-            levels.forget_counts();
-        }
-        for instance in &mut instances {
-            instance.step(&mut levels, step);
-        }
-    }
-    let (reads, writes) = levels.memory();
-    let frames = (counted * BURST * setup.instances) as f64;
-    Ok(PerFrame { reads: reads as f64 / frames, writes: writes as f64 / frames })
+    let counted = (setup.frames / BURST).min(steps);
+    replay.count(0..steps - counted);
+    Ok(replay.count(steps - counted..steps))
+}
+
+/// The same from the step `from` on, for every `every` steps by themselves.
+///
+/// # Errors
+/// [`MachineError`].
+pub fn run_by_steps(
+    model: &Model,
+    setup: &Setup,
+    order: &Order,
+    touches: &[&FrameTouches; 3],
+    from: usize,
+    every: usize,
+) -> Result<Vec<PerFrame>, MachineError> {
+    let mut replay = Replay::new(model, setup, order, touches)?;
+    replay.count(0..from);
+    let whole = (order.received.len() / BURST).saturating_sub(from) / every.max(1);
+    let first = |part: usize| from + part * every;
+    Ok((0..whole).map(|part| replay.count(first(part)..first(part + 1))).collect())
 }
