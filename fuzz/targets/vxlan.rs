@@ -1,0 +1,260 @@
+//! Any frames through a VXLAN gateway: no panic, every packet accounted for, every buffer back, and whatever is sent to a tunnel end is right
+//! there and has the same frame in it.
+//!
+//! The input is a list of frames: a byte of [`Flags`], two bytes of length (little endian), and the frame.
+
+#![no_main]
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use libfuzzer_sys::fuzz_target;
+use warmlane_forward::control::config::VxlanConfig;
+use warmlane_lane::{KeptOutputs, Stage as _};
+use warmlane_mem::{Burst, Packet, Pool, PoolConfig, Vlan, VlanTci};
+use warmlane_vxlan::{Gateway, PortFacts, Reason};
+use warmlane_wire::{Frame, Ipv4Fields, Ipv6Fields, LinkLayer, MacAddress, checksum, ethernet, ipv4, vxlan};
+
+/// What to do with a frame before the gateway gets it.
+#[derive(Clone, Copy)]
+struct Flags(u8);
+
+impl Flags {
+    /// By which of the ports it comes in: the underlay, an access, one whose VLAN 7 is an access, and none that there is.
+    fn port(self) -> u16 {
+        u16::from(self.0 & 3)
+    }
+
+    /// Whether it is cut into a chain of short segments.
+    fn chained(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    /// Whether the frames so far pass the gateway after this one, as one burst.
+    fn last(self) -> bool {
+        self.0 & 8 != 0
+    }
+
+    /// Whether it comes in a tunnel of right headers, but for the first byte: that is their traffic class.
+    fn tunnelled(self) -> bool {
+        self.0 & 16 != 0
+    }
+
+    /// Whether that is the tunnel over IPv6; of another frame, whether its IPv4 header gets a right checksum.
+    fn other(self) -> bool {
+        self.0 & 32 != 0
+    }
+
+    /// Whether the tunnel is one of several. Of another frame, whether a tag of VLAN 7 is beside it.
+    fn second(self) -> bool {
+        self.0 & 64 != 0
+    }
+
+    /// Whether the UDP header in the tunnel has a checksum.
+    fn summed(self) -> bool {
+        self.0 & 128 != 0
+    }
+}
+
+const BURST: usize = 64;
+const SEGMENT: usize = 96;
+const PORTS: usize = 3;
+const US: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xee]);
+const VLAN: u16 = 7;
+
+/// What the other end may never find wrong with a packet of ours. It may drop frames that hosts made wrong.
+const OUR_FAULTS: [Reason; 6] = [
+    Reason::OuterLength,
+    Reason::OuterChecksum,
+    Reason::NoIdentifier,
+    Reason::UnknownNetwork,
+    Reason::UnknownRemote,
+    Reason::NoSpace,
+];
+
+fn address(ipv6: bool, number: u8) -> IpAddr {
+    if ipv6 {
+        IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(number)])
+    } else {
+        IpAddr::from([192, 0, 2, number])
+    }
+}
+
+const fn identifier(ipv6: bool) -> u32 {
+    if ipv6 { 6 } else { 0x40_0004 }
+}
+
+/// A network between tunnel ends, the first of which is at home.
+fn network(ipv6: bool, local: u8, remotes: &[u8], access: (usize, Option<u16>)) -> VxlanConfig {
+    VxlanConfig {
+        identifier: identifier(ipv6),
+        local: address(ipv6, local),
+        remotes: remotes.iter().map(|number| address(ipv6, *number)).collect(),
+        access: vec![access],
+        stations: vec![(MacAddress([2, 0, 0, 0, 0, 0xb]), 0)],
+        udp_port: vxlan::PORT,
+        mtu: 1450,
+        ttl: 64,
+        udp_checksum: ipv6,
+        age_seconds: 300,
+    }
+}
+
+fn pool() -> &'static Pool {
+    static POOL: OnceLock<Pool> = OnceLock::new();
+    POOL.get_or_init(|| {
+        let config = PoolConfig { name: "fuzz".to_owned(), buffers: 4_096, ..PoolConfig::default() };
+        Pool::new(&config).expect("there is memory")
+    })
+}
+
+/// The gateway under test: two networks, and three ports.
+fn near() -> Gateway {
+    let mut first = network(false, 1, &[2, 3], (1, None));
+    first.access.push((2, Some(VLAN)));
+    let networks = vec![first, network(true, 1, &[2, 3], (2, Some(VLAN + 1)))];
+    Gateway::new(networks, vec![PortFacts { mac: Some(US), mtu: 1500 }; PORTS], pool().clone())
+}
+
+/// All tunnel ends of both networks, in one; whatever is unpacked leaves by its second port.
+fn far() -> Gateway {
+    let ends = [(false, 2), (false, 3), (true, 2), (true, 3)];
+    let networks = ends.map(|(ipv6, local)| network(ipv6, local, &[1], (1, None)));
+    Gateway::new(networks.to_vec(), vec![PortFacts { mac: None, mtu: 1500 }; 2], pool().clone())
+}
+
+thread_local! {
+    /// It is the same for all inputs: no promise here depends on what it has learned.
+    static FAR: RefCell<Gateway> = RefCell::new(far());
+}
+
+/// The frame in the middle of right headers from another tunnel end.
+fn in_tunnel(bytes: &[u8], flags: Flags) -> Option<Vec<u8>> {
+    let (class, inside) = bytes.split_first()?;
+    let (ipv6, remote) = (flags.other(), if flags.second() { 3 } else { 2 });
+    let data = [&vxlan::header(identifier(ipv6))[..], inside].concat();
+    let link = Frame::new().ethernet(US, MacAddress([2, 0, 0, 0, 1, remote]));
+    let packet = match (address(ipv6, remote), address(ipv6, 1)) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            link.ipv4(Ipv4Fields { traffic_class: *class, ..Ipv4Fields::new(source, destination) })
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            link.ipv6(Ipv6Fields { traffic_class: *class, ..Ipv6Fields::new(source, destination) })
+        }
+        _ => return None,
+    };
+    let mut packet = packet.udp(50_000, vxlan::PORT).payload(&data).to_vec().ok()?;
+    if !flags.summed() {
+        let at = packet.len().checked_sub(data.len() + 2)?;
+        packet[at..at + 2].fill(0);
+    }
+    Some(packet)
+}
+
+/// Corrects the header checksum, if there is an IPv4 header.
+fn repair(frame: &mut [u8]) {
+    if let Some(header) = frame.get_mut(ethernet::HEADER_LENGTH..).and_then(<[u8]>::first_chunk_mut)
+        && header[0] == 0x45
+    {
+        header[10..12].fill(0);
+        let header: &mut [u8; ipv4::HEADER_LENGTH] = header;
+        let sum = checksum::checksum(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+fn packet(bytes: &[u8], flags: Flags) -> Option<Packet> {
+    let data_size = if flags.chained() { SEGMENT } else { pool().data_size() };
+    let mut parts = bytes.chunks(data_size);
+    let mut packet = pool().take()?;
+    packet.fill(parts.next().unwrap_or_default()).ok()?;
+    for part in parts {
+        let mut segment = pool().take()?;
+        segment.fill(part).ok()?;
+        packet.chain(segment).ok()?;
+    }
+    packet.set_port(flags.port());
+    if flags.second() && !flags.tunnelled() {
+        packet.set_vlan(Vlan::Stripped(VlanTci { control: VLAN, is_service: false }));
+    }
+    Some(packet)
+}
+
+fn bytes(packet: &Packet) -> Vec<u8> {
+    packet.segment_data().flatten().copied().collect()
+}
+
+/// What is made of one frame for tunnel ends is the frame itself, once they have unpacked it, and nothing of it is our fault.
+fn check_far(made: &mut Burst) {
+    FAR.with_borrow_mut(|far| {
+        let view = far.counters_view();
+        let faults = || OUR_FAULTS.map(|reason| view.drops().get(reason));
+        let before = (faults(), view.from_tunnels());
+        let frames: Vec<_> = made.iter().map(|packet| inside(&bytes(packet)).to_vec()).collect();
+        let count = made.len() as u64;
+        made.iter_mut().for_each(|packet| packet.set_port(0));
+        let mut kept = KeptOutputs::of(far);
+        far.process(made, &mut kept.outputs());
+        assert_eq!((faults(), view.from_tunnels()), (before.0, before.1 + count), "{view:?}");
+        assert_eq!(view.balance(), 0, "{view:?}");
+        for packet in kept.burst(1).iter() {
+            assert!(frames.contains(&bytes(packet)), "{packet:?}");
+        }
+    });
+}
+
+/// The frame in a packet to a tunnel end, whose headers we wrote: they have no options.
+fn inside(packet: &[u8]) -> &[u8] {
+    let link = LinkLayer::parse(packet).expect("an Ethernet header is sent");
+    let ip = if link.payload[0] >> 4 == 4 { 20 } else { 40 };
+    vxlan::parse(&link.payload[ip + 8..]).expect("a VXLAN header is sent").1
+}
+
+fn pass(near: &mut Gateway, burst: &mut Burst) {
+    let view = near.counters_view();
+    let taken = || view.from_access() + view.from_tunnels();
+    let before = (taken(), view.to_tunnels(), view.to_access());
+    let alone = burst.len() == 1;
+    let given = burst.len() as u64;
+    let mut kept = KeptOutputs::of(near);
+    near.process(burst, &mut kept.outputs());
+    assert_eq!(view.balance(), 0, "{view:?}");
+    let made = view.to_tunnels() - before.1;
+    assert_eq!(burst.len() as u64, given - (taken() - before.0) + made, "{view:?}");
+    let left: usize = (0..PORTS).map(|port| kept.burst(port).len()).sum();
+    assert_eq!(left as u64, view.to_access() - before.2, "{view:?}");
+    // One that passed would be among those that were made.
+    if alone && made > 0 {
+        check_far(burst);
+    }
+    burst.clear();
+    drop(kept);
+    assert_eq!(pool().ledger().outstanding(), 0);
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut near = near();
+    let mut burst = Burst::with_limit(BURST);
+    let mut rest = bytes;
+    while let [flags, low, high, after @ ..] = rest {
+        let flags = Flags(*flags);
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(after.len());
+        let (frame, next) = after.split_at(length);
+        rest = next;
+        let mut frame = frame.to_vec();
+        if flags.tunnelled() {
+            let Some(packet) = in_tunnel(&frame, flags) else { continue };
+            frame = packet;
+        } else if flags.other() {
+            repair(&mut frame);
+        }
+        if let Some(packet) = packet(&frame, flags) {
+            assert!(burst.push(packet).is_ok());
+        }
+        if burst.space() == 0 || flags.last() {
+            pass(&mut near, &mut burst);
+        }
+    }
+    pass(&mut near, &mut burst);
+});
