@@ -99,6 +99,15 @@ impl BackEnd {
         Some(request)
     }
 
+    /// Whether the port has ended the connection, as it does once it has found nonsense in its rings.
+    fn is_left(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(&self.socket, &mut [0_u8; 1], flags) {
+            Ok((_, length)) => length == 0,
+            Err(error) => error != rustix::io::Errno::AGAIN,
+        }
+    }
+
     /// Writes bytes from a place in the memory on, as far as it goes.
     fn write(&self, place: u64, bytes: &[u8]) {
         let Some((_, mapping)) = &self.memory else { return };
@@ -160,6 +169,7 @@ fuzz_target!(|input: &[u8]| {
                     until("the port knows", || {
                         world.ports[which].0.monitor.status().is_some_and(|status| status.connected)
                             || !data.is_empty()
+                            || back_end.is_left()
                     });
                     continue;
                 }

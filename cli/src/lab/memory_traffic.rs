@@ -107,8 +107,8 @@ const EXAMPLES: &str = "Examples:
   warmlane lab memory-traffic
   warmlane lab memory-traffic --tests 1 --plot traffic.svg
   warmlane lab memory-traffic --peak --instances 1,12 --plot peak.svg
-  warmlane lab memory-traffic --machine epyc-zen5 --rate 10 --crc --instances 1,4,8
-  warmlane lab memory-traffic --machine here --rate 5 --pools ring,stack,depot --json";
+  warmlane lab memory-traffic --machine epyc-zen5 --rate 9 --crc --instances 8
+  warmlane lab memory-traffic --machine here --rate 5 --pools ring,stack";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
