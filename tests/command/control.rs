@@ -5,11 +5,12 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use warmlane_system_tests::{RouterLab, SHORT, as_nobody_with, assert_refused, turn};
+use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::{Finished, Process, install_warmlane, warmlane};
 use warmlane_testkit::requirements;
 
@@ -98,13 +99,16 @@ impl Forwarder {
     }
 }
 
+/// Waits as [`until`], with a pause between two looks: each is a process of its own, and what counters say has to come to rest.
 #[track_caller]
 pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < SHORT, "not yet: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until(what, || {
+        let does_hold = holds();
+        if !does_hold {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        does_hold
+    });
 }
 
 fn ask(socket: &Path, arguments: &[&str]) -> Finished {
