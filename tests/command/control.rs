@@ -14,6 +14,9 @@ use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::{Finished, Process, install_warmlane, warmlane};
 use warmlane_testkit::requirements;
 
+/// How many looks in a row must see the same count: a busy machine keeps the forwarder from its CPU for longer than one.
+const LOOKS_AT_REST: u32 = 4;
+
 /// A forwarder that waits for somebody to connect to a port of its, and sleeps meanwhile.
 pub(super) struct Forwarder {
     process: Process,
@@ -79,10 +82,11 @@ impl Forwarder {
         let result: Value = serde_json::from_str(&finished.output)
             .unwrap_or_else(|error| panic!("{error}: {}", finished.text()));
         let sent = result["sent"].as_u64().expect("a number");
-        let mut came = 0;
+        let (mut came, mut alike) = (0, 0);
         wait_until("no more come", || {
             let before = std::mem::replace(&mut came, self.received() - earlier);
-            came > 0 && came == before
+            alike = if came == before { alike + 1 } else { 0 };
+            came > 0 && alike == LOOKS_AT_REST
         });
         // What was in the shared memory when the generator ended is lost with it.
         assert!(came <= sent, "{came} of {sent}");
