@@ -45,7 +45,7 @@ fn write_routes(lab: &RouterLab) -> u64 {
 fn change(lab: &RouterLab, what: &str) -> [f64; 2] {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/routes.py");
     let line = format!("python3 {script} {} {what}", lab.directory().join("routes").display());
-    let finished = lab.router.spawn(&line).finish(3 * MINUTE);
+    let finished = lab.router.spawn(&line).finish(15 * MINUTE);
     let numbers: Vec<f64> = finished
         .expect_success(&line)
         .split_whitespace()

@@ -84,7 +84,8 @@ impl AgainstTestpmd {
         self.folder.path().join(name).to_str().expect("the folder's name is text").to_owned()
     }
 
-    /// Waits until the port and testpmd are connected.
+    /// Waits until the port and testpmd are connected and it forwards: a ring's packets that come while its port starts are dropped by
+    /// virtio's driver, without being counted.
     ///
     /// # Panics
     /// If testpmd ends instead, with all that it said.
@@ -94,6 +95,8 @@ impl AgainstTestpmd {
             assert!(!process.has_ended(), "{}", process.output());
             connected()
         });
+        // Statistics are shown for as long as it forwards.
+        process.wait_for("Port statistics", LONG);
     }
 
     /// Ends testpmd as Ctrl+C does, and waits until the port knows.
