@@ -5,14 +5,17 @@
 
 #![no_main]
 
+mod frames;
+
 use std::sync::{Arc, OnceLock};
 
+use frames::BURST;
 use libfuzzer_sys::fuzz_target;
 use warmlane_forward::control::config::IcmpLimits;
 use warmlane_forward::control::{Config, Routes};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_lane::{KeptOutputs, Stage as _};
-use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
+use warmlane_mem::{Burst, Packet, Pool};
 use warmlane_wire::{EtherType, LinkLayer, checksum, ipv4, ipv6};
 
 /// What to do with a frame before it is forwarded.
@@ -41,7 +44,6 @@ impl Flags {
     }
 }
 
-const BURST: usize = 64;
 const SEGMENT: usize = 48;
 
 struct World {
@@ -56,23 +58,8 @@ fn world() -> &'static World {
         let config =
             Config::from_toml(include_str!("../seeds/config/router.toml")).expect("the seed is correct");
         let routes = Arc::new(Routes::from_config(&config).expect("the seed's routes are correct"));
-        let pool = PoolConfig { name: "fuzz".to_owned(), buffers: 4_096, ..PoolConfig::default() };
-        World { routes, limits: config.icmp, pool: Pool::new(&pool).expect("there is memory") }
+        World { routes, limits: config.icmp, pool: frames::pool() }
     })
-}
-
-fn packet(pool: &Pool, frame: &[u8], flags: Flags) -> Option<Packet> {
-    let data_size = if flags.chained() { SEGMENT } else { pool.data_size() };
-    let mut parts = frame.chunks(data_size);
-    let mut packet = pool.take()?;
-    packet.fill(parts.next().unwrap_or_default()).ok()?;
-    for part in parts {
-        let mut segment = pool.take()?;
-        segment.fill(part).ok()?;
-        packet.chain(segment).ok()?;
-    }
-    packet.set_port(flags.port());
-    Some(packet)
 }
 
 /// Corrects the header checksum, if there is an IPv4 header.
@@ -129,17 +116,14 @@ fuzz_target!(|bytes: &[u8]| {
     let world = world();
     let mut forwarder = Forwarder::new(Arc::clone(&world.routes), world.pool.clone(), world.limits);
     let mut burst = Burst::with_limit(BURST);
-    let mut rest = bytes;
-    while let [flags, low, high, after @ ..] = rest {
-        let flags = Flags(*flags);
-        let length = usize::from(u16::from_le_bytes([*low, *high])).min(after.len());
-        let (frame, next) = after.split_at(length);
-        rest = next;
+    for (flags, frame) in frames::list(bytes) {
+        let flags = Flags(flags);
         let mut frame = frame.to_vec();
         if flags.repaired() {
             repair(&mut frame);
         }
-        if let Some(packet) = packet(&world.pool, &frame, flags) {
+        if let Some(mut packet) = frames::packet(&world.pool, &frame, flags.chained().then_some(SEGMENT)) {
+            packet.set_port(flags.port());
             assert!(burst.push(packet).is_ok());
         }
         if burst.space() == 0 || flags.last() {

@@ -5,14 +5,17 @@
 
 #![no_main]
 
+mod frames;
+
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
+use frames::BURST;
 use libfuzzer_sys::fuzz_target;
 use warmlane_forward::control::config::VxlanConfig;
 use warmlane_lane::{KeptOutputs, Stage as _};
-use warmlane_mem::{Burst, Packet, Pool, PoolConfig, Vlan, VlanTci};
+use warmlane_mem::{Burst, Packet, Pool, Vlan, VlanTci};
 use warmlane_vxlan::{Gateway, PortFacts, Reason};
 use warmlane_wire::{Frame, Ipv4Fields, Ipv6Fields, LinkLayer, MacAddress, checksum, ethernet, ipv4, vxlan};
 
@@ -57,7 +60,6 @@ impl Flags {
     }
 }
 
-const BURST: usize = 64;
 const SEGMENT: usize = 96;
 const PORTS: usize = 3;
 const US: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xee]);
@@ -103,10 +105,7 @@ fn network(ipv6: bool, local: u8, remotes: &[u8], access: (usize, Option<u16>)) 
 
 fn pool() -> &'static Pool {
     static POOL: OnceLock<Pool> = OnceLock::new();
-    POOL.get_or_init(|| {
-        let config = PoolConfig { name: "fuzz".to_owned(), buffers: 4_096, ..PoolConfig::default() };
-        Pool::new(&config).expect("there is memory")
-    })
+    POOL.get_or_init(frames::pool)
 }
 
 /// The gateway under test: two networks, and three ports.
@@ -165,15 +164,7 @@ fn repair(frame: &mut [u8]) {
 }
 
 fn packet(bytes: &[u8], flags: Flags) -> Option<Packet> {
-    let data_size = if flags.chained() { SEGMENT } else { pool().data_size() };
-    let mut parts = bytes.chunks(data_size);
-    let mut packet = pool().take()?;
-    packet.fill(parts.next().unwrap_or_default()).ok()?;
-    for part in parts {
-        let mut segment = pool().take()?;
-        segment.fill(part).ok()?;
-        packet.chain(segment).ok()?;
-    }
+    let mut packet = frames::packet(pool(), bytes, flags.chained().then_some(SEGMENT))?;
     packet.set_port(flags.port());
     if flags.second() && !flags.tunnelled() {
         packet.set_vlan(Vlan::Stripped(VlanTci { control: VLAN, is_service: false }));
@@ -236,12 +227,8 @@ fn pass(near: &mut Gateway, burst: &mut Burst) {
 fuzz_target!(|bytes: &[u8]| {
     let mut near = near();
     let mut burst = Burst::with_limit(BURST);
-    let mut rest = bytes;
-    while let [flags, low, high, after @ ..] = rest {
-        let flags = Flags(*flags);
-        let length = usize::from(u16::from_le_bytes([*low, *high])).min(after.len());
-        let (frame, next) = after.split_at(length);
-        rest = next;
+    for (flags, frame) in frames::list(bytes) {
+        let flags = Flags(flags);
         let mut frame = frame.to_vec();
         if flags.tunnelled() {
             let Some(packet) = in_tunnel(&frame, flags) else { continue };
