@@ -1,20 +1,10 @@
 //! Blocks of pcapng (draft-ietf-opsawg-pcapng) as they are written: little-endian, timestamps in nanoseconds, Ethernet frames.
 
-use crate::LinkType;
 use crate::pcapng::{BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE_DESCRIPTION, SECTION_HEADER};
+use crate::{LinkType, option};
 
 /// Interface Statistics Block.
 const INTERFACE_STATISTICS: u32 = 5;
-
-/// Codes of options.
-const COMMENT: u16 = 1;
-const SECTION_APPLICATION: u16 = 4;
-const INTERFACE_NAME: u16 = 2;
-const INTERFACE_TEXT: u16 = 3;
-const INTERFACE_RESOLUTION: u16 = 9;
-const PACKET_FLAGS: u16 = 2;
-const RECEIVED: u16 = 4;
-const DROPPED: u16 = 5;
 
 /// Which way a packet went (`epb_flags`, bits 0 and 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +77,7 @@ impl Blocks<'_> {
             blocks.word(u32::MAX);
             blocks.word(u32::MAX);
             if !application.is_empty() {
-                blocks.text(SECTION_APPLICATION, application);
+                blocks.text(option::SECTION_APPLICATION, application);
                 blocks.end_of_options();
             }
         });
@@ -99,13 +89,16 @@ impl Blocks<'_> {
             blocks.half(LinkType::ETHERNET.0);
             blocks.half(0);
             blocks.word(interface.snap_length);
-            for (code, text) in [(INTERFACE_NAME, interface.name), (INTERFACE_TEXT, interface.description)] {
+            for (code, text) in [
+                (option::INTERFACE_NAME, interface.name),
+                (option::INTERFACE_DESCRIPTION, interface.description),
+            ] {
                 if !text.is_empty() {
                     blocks.text(code, text);
                 }
             }
             // Units of 10^-9 s.
-            blocks.option(INTERFACE_RESOLUTION, &[9]);
+            blocks.option(option::INTERFACE_RESOLUTION, &[9]);
             blocks.end_of_options();
         });
     }
@@ -122,9 +115,9 @@ impl Blocks<'_> {
                 PacketDirection::Inbound => 1,
                 PacketDirection::Outbound => 2,
             };
-            blocks.option(PACKET_FLAGS, &flags.to_le_bytes());
+            blocks.option(option::PACKET_FLAGS, &flags.to_le_bytes());
             if !packet.comment.is_empty() {
-                blocks.text(COMMENT, packet.comment);
+                blocks.text(option::COMMENT, packet.comment);
             }
             blocks.end_of_options();
         });
@@ -135,8 +128,8 @@ impl Blocks<'_> {
         self.block(INTERFACE_STATISTICS, |blocks| {
             blocks.word(interface);
             blocks.time(timestamp_nanoseconds);
-            blocks.option(RECEIVED, &received.to_le_bytes());
-            blocks.option(DROPPED, &dropped.to_le_bytes());
+            blocks.option(option::STATISTICS_RECEIVED, &received.to_le_bytes());
+            blocks.option(option::STATISTICS_DROPPED, &dropped.to_le_bytes());
             blocks.end_of_options();
         });
     }

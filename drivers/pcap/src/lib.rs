@@ -20,6 +20,7 @@ mod format;
 mod frame;
 mod link_type;
 mod load;
+mod option;
 mod output;
 mod pcapng;
 mod port;

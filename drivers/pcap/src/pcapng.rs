@@ -6,6 +6,7 @@ use crate::{
     Format, LinkType, MAXIMUM_FRAME, PcapError,
     endian::{ByteOrder, bytes_at},
     frame::Record,
+    option,
     source::Source,
     timestamp::TimestampUnit,
 };
@@ -31,13 +32,6 @@ const MAXIMUM_BLOCK: u32 = 2 * MAXIMUM_FRAME;
 
 /// Interfaces kept for one section; a hostile file could list millions.
 const MAXIMUM_INTERFACES: usize = 65_536;
-
-/// `if_tsresol`, `if_fcslen` and `if_tsoffset` of an Interface Description Block.
-const OPTION_RESOLUTION: u16 = 9;
-const OPTION_FCS_LENGTH: u16 = 13;
-const OPTION_OFFSET: u16 = 14;
-/// `epb_flags` of an Enhanced Packet Block, and the same in the obsolete Packet Block.
-const OPTION_FLAGS: u16 = 2;
 
 /// What an Interface Description Block says of the interface's frames.
 #[derive(Clone, Copy, Debug)]
@@ -150,15 +144,15 @@ impl Pcapng {
             let (code, value) = option.map_err(|bad| bad.at(source))?;
             let too_short = || BadOption { code, length: value.len() as u16 }.at(source);
             match code {
-                OPTION_RESOLUTION => {
+                option::INTERFACE_RESOLUTION => {
                     let resolution = value.first().ok_or_else(too_short)?;
                     interface.unit = interface.unit.with_resolution(*resolution);
                 }
-                OPTION_OFFSET => {
+                option::INTERFACE_OFFSET => {
                     let seconds = value.first_chunk().ok_or_else(too_short)?;
                     interface.unit = interface.unit.with_offset_seconds(self.order.i64(*seconds));
                 }
-                OPTION_FCS_LENGTH => {
+                option::INTERFACE_FCS_LENGTH => {
                     // Bits to some writers, bytes to others (https://github.com/pcapng/pcapng/issues/60). A
                     // check sequence is of 2 or 4 bytes: what is 16 or more counts bits.
                     let stated = *value.first().ok_or_else(too_short)?;
@@ -206,7 +200,7 @@ impl Pcapng {
         if block_type != SIMPLE_PACKET {
             for option in Options::new(self.order, block.get(end.next_multiple_of(4)..).unwrap_or(&[])) {
                 let (code, value) = option.map_err(|bad| bad.at(source))?;
-                if code == OPTION_FLAGS {
+                if code == option::PACKET_FLAGS {
                     let flags = value
                         .first_chunk()
                         .ok_or_else(|| BadOption { code, length: value.len() as u16 }.at(source))?;
