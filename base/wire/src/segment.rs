@@ -31,6 +31,16 @@ pub enum Transport {
     Udp,
 }
 
+impl Transport {
+    /// Where the checksum is in the header.
+    pub const fn checksum_offset(self) -> usize {
+        match self {
+            Self::Tcp => tcp::CHECKSUM_OFFSET,
+            Self::Udp => udp::CHECKSUM_OFFSET,
+        }
+    }
+}
+
 /// How a super-frame is to be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
@@ -91,17 +101,18 @@ impl SuperFrame {
             return Err(Uncuttable);
         }
         let segment = front.get(transport..end.min(front.len())).ok_or(Uncuttable)?;
-        let (expected, header, field) = match cut.transport {
+        let (expected, header) = match cut.transport {
             Transport::Tcp => {
                 let offset = segment.get(12).map_or(0, |byte| usize::from(byte >> 4) * 4);
-                (IpProtocol::TCP, offset.max(tcp::HEADER_LENGTH), 16)
+                (IpProtocol::TCP, offset.max(tcp::HEADER_LENGTH))
             }
-            Transport::Udp => (IpProtocol::UDP, udp::HEADER_LENGTH, 6),
+            Transport::Udp => (IpProtocol::UDP, udp::HEADER_LENGTH),
         };
         let payload = transport + header;
         if protocol != expected || header > segment.len() || payload > MAXIMUM_HEADERS || cut.size == 0 {
             return Err(Uncuttable);
         }
+        let field = cut.transport.checksum_offset();
         let without_checksum = cut.transport == Transport::Udp
             && version == Version::Four
             && cut.checksum_start.is_none()
@@ -175,17 +186,12 @@ impl SuperFrame {
         let transport_length = self.payload - self.transport + payload.len();
         let pseudo = self.finish_network(&mut headers[self.network..], index, transport_length);
         let transport = &mut headers[self.transport..];
-        let field = match self.kind {
-            Transport::Tcp => {
-                self.finish_tcp(transport, index);
-                16
-            }
-            Transport::Udp => {
-                put(transport, 4, transport_length as u16);
-                6
-            }
-        };
+        match self.kind {
+            Transport::Tcp => self.finish_tcp(transport, index),
+            Transport::Udp => put(transport, 4, transport_length as u16),
+        }
         if !self.without_checksum {
+            let field = self.kind.checksum_offset();
             put(transport, field, 0);
             let sum = pseudo.bytes(transport).then(payload_sum).checksum();
             // RFC 768: a checksum of zero is sent as all ones, because zero means that there is none. For TCP the

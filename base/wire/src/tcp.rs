@@ -13,6 +13,9 @@ use crate::fields::big_endian_fields;
 /// Bytes of a header without options.
 pub const HEADER_LENGTH: usize = 20;
 
+/// Where the checksum is in the header.
+pub const CHECKSUM_OFFSET: usize = 16;
+
 /// What is wrong with a segment. The order of the variants is the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TcpError {

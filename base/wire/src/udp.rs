@@ -12,6 +12,9 @@ use crate::fields::big_endian_fields;
 /// Bytes of the header.
 pub const HEADER_LENGTH: usize = 8;
 
+/// Where the checksum is in the header.
+pub const CHECKSUM_OFFSET: usize = 6;
+
 /// What is wrong with a datagram. The order of the variants is the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum UdpError {

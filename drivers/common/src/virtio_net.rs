@@ -27,10 +27,6 @@ const GSO_UDP: u8 = 5;
 /// Set beside the type if CWR is set in the TCP header.
 const GSO_ECN: u8 = 0x80;
 
-/// Where the checksum is in a transport header.
-const TCP_CHECKSUM: u8 = 16;
-const UDP_CHECKSUM: u8 = 6;
-
 /// Why a header is not to be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
@@ -81,9 +77,9 @@ pub fn note(packet: &mut Packet, header: [u8; HEADER_LENGTH], shift: u16) -> Res
         ..LayerOffsets::default()
     });
     if let Some(sum) = pseudo_header_sum {
-        let offset = if transport == Transport::Tcp { TCP_CHECKSUM } else { UDP_CHECKSUM };
-        note_checksum(packet, start, offset)?;
-        let field = plan.transport() + usize::from(offset);
+        let offset = transport.checksum_offset();
+        note_checksum(packet, start, offset as u8)?;
+        let field = plan.transport() + offset;
         let place = packet.data_mut().get_mut(field..field + 2).ok_or(Unusable::Checksum)?;
         place.copy_from_slice(&sum.to_be_bytes());
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 use warmlane_mem::Frames;
-use warmlane_wire::{IpProtocol, LinkLayer, MacAddress, checksum, ipv4, ipv6, udp};
+use warmlane_wire::{IpProtocol, LinkLayer, MacAddress, checksum, ipv4, ipv6, tcp, udp};
 
 use super::profile::ProfileError;
 use super::template::FCS;
@@ -196,8 +196,8 @@ struct Checksum {
 /// Where the upper layer's checksum is, if it covers addresses.
 fn upper_checksum(protocol: IpProtocol, upper: usize) -> Option<Checksum> {
     match protocol {
-        IpProtocol::UDP => Some(Checksum { offset: upper + 6, is_udp: true }),
-        IpProtocol::TCP => Some(Checksum { offset: upper + 16, is_udp: false }),
+        IpProtocol::UDP => Some(Checksum { offset: upper + udp::CHECKSUM_OFFSET, is_udp: true }),
+        IpProtocol::TCP => Some(Checksum { offset: upper + tcp::CHECKSUM_OFFSET, is_udp: false }),
         IpProtocol::ICMPV6 => Some(Checksum { offset: upper + 2, is_udp: false }),
         _ => None,
     }

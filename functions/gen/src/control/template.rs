@@ -290,7 +290,7 @@ impl Template {
                 let inside = inner.build_around(data)?;
                 let data = [&vxlan::header(*identifier)[..], &inside].concat();
                 let mut bytes = frame.udp(*source, vxlan::PORT).payload(&data).to_vec()?;
-                let offset = self.transport_offset() + 6;
+                let offset = self.transport_offset() + udp::CHECKSUM_OFFSET;
                 if !checksum && let Some(field) = bytes.get_mut(offset..offset + 2) {
                     field.fill(0);
                 }
@@ -312,14 +312,16 @@ impl Template {
         if let Network::Ipv4 { .. } = self.network {
             checksums.push(ChecksumField { offset: network + 10, is_udp: false });
         }
+        let sum = |offset| ChecksumField { offset: transport + offset, is_udp: false };
+        let udp = ChecksumField { is_udp: true, ..sum(udp::CHECKSUM_OFFSET) };
         match &self.transport {
             Transport::None => {}
-            Transport::Udp { .. } => checksums.push(ChecksumField { offset: transport + 6, is_udp: true }),
-            Transport::Tcp { .. } => checksums.push(ChecksumField { offset: transport + 16, is_udp: false }),
-            Transport::Icmp { .. } => checksums.push(ChecksumField { offset: transport + 2, is_udp: false }),
+            Transport::Udp { .. } => checksums.push(udp),
+            Transport::Tcp { .. } => checksums.push(sum(tcp::CHECKSUM_OFFSET)),
+            Transport::Icmp { .. } => checksums.push(sum(2)),
             Transport::Vxlan { checksum, inner, .. } => {
                 if *checksum {
-                    checksums.push(ChecksumField { offset: transport + 6, is_udp: true });
+                    checksums.push(udp);
                 }
                 let start = transport + udp::HEADER_LENGTH + vxlan::HEADER_LENGTH;
                 inner.add_checksums(start, checksums);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use netlink_packet_core::NlasIterator;
 use rustix::net::netlink::NETFILTER;
+use warmlane_wire::IpProtocol;
 
 use super::attribute;
 use super::socket::RequestSocket;
@@ -34,8 +35,6 @@ const TCP_FLAGS: [u16; 2] = [4, 5];
 
 /// That an attribute has others in it.
 const NESTED: u16 = 0x8000;
-
-const PROTOCOL_TCP: u8 = 6;
 
 /// What packets of one direction of a connection have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +88,7 @@ impl Conntrack {
             source: nobody,
             destination: nobody,
             ports: [0; 2],
-            protocol: PROTOCOL_TCP,
+            protocol: IpProtocol::TCP.0,
         })?;
         Ok(conntrack)
     }
@@ -193,7 +192,7 @@ fn read(body: &[u8]) -> Option<Connection> {
         }
     }
     let (original, reply) = (original?, reply?);
-    let is_at_work = original.protocol != PROTOCOL_TCP || tcp_state == Some(ESTABLISHED);
+    let is_at_work = original.protocol != IpProtocol::TCP.0 || tcp_state == Some(ESTABLISHED);
     let is_established = is_plain && is_at_work && status & ASSURED != 0 && status & NOT_PLAIN == 0;
     Some(Connection { original, reply, is_established })
 }

@@ -7,6 +7,7 @@ use super::decode::{answered_route, kind};
 use super::event::{LinkIndex, Route};
 use super::{RequestSocket, attribute};
 use warmlane_table::IpPrefix;
+use warmlane_wire::IpProtocol;
 
 /// What the kernel is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +35,6 @@ const SOURCE_PORT: u16 = 28;
 const DESTINATION_PORT: u16 = 29;
 const WHOLE_ROUTE: u32 = 0x2000;
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-
 impl RouteQuestion {
     fn body(&self, flags: u32) -> Vec<u8> {
         let family = if self.destination.is_ipv4() { 2 } else { 10 };
@@ -61,7 +59,7 @@ impl RouteQuestion {
             body.extend(attribute(INGRESS, &ingress.to_ne_bytes()));
         }
         // It knows no others.
-        if matches!(self.protocol, TCP | UDP) {
+        if matches!(IpProtocol(self.protocol), IpProtocol::TCP | IpProtocol::UDP) {
             body.extend(attribute(PROTOCOL, &[self.protocol]));
             for (kind, port) in [SOURCE_PORT, DESTINATION_PORT].into_iter().zip(self.ports) {
                 body.extend(attribute(kind, &port.to_be_bytes()));
