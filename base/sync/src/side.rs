@@ -8,6 +8,8 @@
 mod queued;
 mod single;
 
+use crate::primitive::{AtomicU64, Ordering};
+
 pub use queued::Queued;
 pub use single::Single;
 
@@ -33,14 +35,34 @@ pub trait Side: sealed::Sealed {
     #[doc(hidden)]
     fn new(limit: u64, capacity: usize) -> Self;
 
+    /// The word with the tail.
+    #[doc(hidden)]
+    fn tail_word(&self) -> &AtomicU64;
+
+    /// The tail in such a word.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn tail_of(word: u64) -> u64 {
+        word
+    }
+
     /// Positions up to here are given to the other side, which may touch their slots after this: it has acquired
     /// what was done to them.
     #[doc(hidden)]
-    fn acquire_tail(&self) -> u64;
+    #[inline(always)]
+    fn acquire_tail(&self) -> u64 {
+        // A1: acquire, pairs with R1 of this side. Without it the slots could be touched while this side still is:
+        // elements read before they are there, or overwritten before they are read. Where other threads of this side
+        // change the word as well, they do so by exchanges, which keep the release sequence.
+        Self::tail_of(self.tail_word().load(Ordering::Acquire))
+    }
 
     /// The same for statistics: no slot may be touched on the strength of it.
     #[doc(hidden)]
-    fn tail(&self) -> u64;
+    #[inline(always)]
+    fn tail(&self) -> u64 {
+        Self::tail_of(self.tail_word().load(Ordering::Relaxed))
+    }
 
     /// Reserves up to `wanted` positions, at least `minimum`. `look` loads with acquire how far this side may go.
     ///

@@ -23,16 +23,13 @@ impl Side for HeadTail {
     }
 
     #[inline(always)]
-    fn acquire_tail(&self) -> u64 {
-        // A1: acquire, pairs with R1 of this side. Without it the slots could be touched while this side still is:
-        // elements read before they are there, or overwritten before they are read. A thread that took the state over
-        // since then did so by an exchange, which keeps the release sequence.
-        self.state.load(Ordering::Acquire) / 2
+    fn tail_word(&self) -> &AtomicU64 {
+        &self.state
     }
 
     #[inline(always)]
-    fn tail(&self) -> u64 {
-        self.state.load(Ordering::Relaxed) / 2
+    fn tail_of(word: u64) -> u64 {
+        word / 2
     }
 
     #[inline(always)]

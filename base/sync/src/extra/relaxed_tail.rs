@@ -50,16 +50,13 @@ impl Side for RelaxedTail {
     }
 
     #[inline(always)]
-    fn acquire_tail(&self) -> u64 {
-        // A1: acquire, pairs with R1 of all that have counted themselves off: each did so by an exchange, so that they
-        // are all in one release sequence. Without it the slots could be touched while this side still is: elements
-        // read before they are there, or overwritten before they are read.
-        u64::from(Mark::from_word(self.tail.load(Ordering::Acquire)).position)
+    fn tail_word(&self) -> &AtomicU64 {
+        &self.tail
     }
 
     #[inline(always)]
-    fn tail(&self) -> u64 {
-        u64::from(Mark::from_word(self.tail.load(Ordering::Relaxed)).position)
+    fn tail_of(word: u64) -> u64 {
+        Mark::from_word(word).position.into()
     }
 
     #[inline(always)]

@@ -53,15 +53,8 @@ impl Side for Queued {
     }
 
     #[inline(always)]
-    fn acquire_tail(&self) -> u64 {
-        // A1: acquire, pairs with R1 of this side. Without it the slots could be touched while this side still is:
-        // elements read before they are there, or overwritten before they are read.
-        self.tail.load(Ordering::Acquire)
-    }
-
-    #[inline(always)]
-    fn tail(&self) -> u64 {
-        self.tail.load(Ordering::Relaxed)
+    fn tail_word(&self) -> &AtomicU64 {
+        &self.tail
     }
 
     #[inline(always)]
