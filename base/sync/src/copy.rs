@@ -59,102 +59,93 @@ mod x86 {
     /// Elements may have padding, which must not be looked at.
     type Bits<T> = MaybeUninit<T>;
 
+    /// Copies blocks of so many elements, and what is left one by one: loads and gathers with instructions that name the address `from` and
+    /// registers, and stores registers at these places of the block.
+    macro_rules! copy_blocks {
+        (
+            ($from:ident, $to:ident, $count:ident), $elements:expr,
+            [$($load:literal,)+] in $($register:ident)+,
+            $($stored:ident at $place:literal),+
+        ) => {
+            while $count >= $elements {
+                // SAFETY: a block is left on both sides. Nothing but it and the registers named is touched.
+                unsafe {
+                    asm!(
+                        $($load,)+
+                        $(concat!("movups [{to} + ", $place, "], {", stringify!($stored), "}"),)+
+                        from = in(reg) $from,
+                        to = in(reg) $to,
+                        $($register = out(xmm_reg) _,)+
+                        options(nostack, preserves_flags)
+                    );
+                    ($from, $to, $count) = ($from.add($elements), $to.add($elements), $count - $elements);
+                }
+            }
+            // SAFETY: `count` elements are left on both sides.
+            unsafe { one_by_one($from, $to, $count) };
+        };
+    }
+
     /// # Safety
     /// As for [`std::ptr::copy_nonoverlapping`].
     #[inline(always)]
     pub(super) unsafe fn gather_8(mut from: *const Bits<u64>, mut to: *mut Bits<u64>, mut count: usize) {
-        while count >= 8 {
-            // SAFETY: 8 elements are left on both sides. Nothing but them and the registers named is touched.
-            unsafe {
-                asm!(
-                    "movq {a}, [{from}]",
-                    "movq {b}, [{from} + 16]",
-                    "movq {c}, [{from} + 32]",
-                    "movq {d}, [{from} + 48]",
-                    "movhps {a}, [{from} + 8]",
-                    "movhps {b}, [{from} + 24]",
-                    "movhps {c}, [{from} + 40]",
-                    "movhps {d}, [{from} + 56]",
-                    "movups [{to}], {a}",
-                    "movups [{to} + 16], {b}",
-                    "movups [{to} + 32], {c}",
-                    "movups [{to} + 48], {d}",
-                    from = in(reg) from,
-                    to = in(reg) to,
-                    a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                    options(nostack, preserves_flags)
-                );
-                (from, to, count) = (from.add(8), to.add(8), count - 8);
-            }
-        }
-        // SAFETY: `count` elements are left on both sides.
-        unsafe { one_by_one(from, to, count) };
+        copy_blocks!(
+            (from, to, count), 8,
+            [
+                "movq {a}, [{from}]",
+                "movq {b}, [{from} + 16]",
+                "movq {c}, [{from} + 32]",
+                "movq {d}, [{from} + 48]",
+                "movhps {a}, [{from} + 8]",
+                "movhps {b}, [{from} + 24]",
+                "movhps {c}, [{from} + 40]",
+                "movhps {d}, [{from} + 56]",
+            ] in a b c d,
+            a at 0, b at 16, c at 32, d at 48
+        );
     }
 
     /// # Safety
     /// As for [`std::ptr::copy_nonoverlapping`].
     #[inline(always)]
     pub(super) unsafe fn gather_4(mut from: *const Bits<u32>, mut to: *mut Bits<u32>, mut count: usize) {
-        while count >= 8 {
-            // SAFETY: 8 elements are left on both sides. Nothing but them and the registers named is touched.
-            unsafe {
-                asm!(
-                    "movd {a}, [{from}]",
-                    "movd {b}, [{from} + 4]",
-                    "movd {c}, [{from} + 8]",
-                    "movd {d}, [{from} + 12]",
-                    "movd {e}, [{from} + 16]",
-                    "movd {f}, [{from} + 20]",
-                    "movd {g}, [{from} + 24]",
-                    "movd {h}, [{from} + 28]",
-                    "punpckldq {a}, {b}",
-                    "punpckldq {c}, {d}",
-                    "punpckldq {e}, {f}",
-                    "punpckldq {g}, {h}",
-                    "punpcklqdq {a}, {c}",
-                    "punpcklqdq {e}, {g}",
-                    "movups [{to}], {a}",
-                    "movups [{to} + 16], {e}",
-                    from = in(reg) from,
-                    to = in(reg) to,
-                    a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                    e = out(xmm_reg) _, f = out(xmm_reg) _, g = out(xmm_reg) _, h = out(xmm_reg) _,
-                    options(nostack, preserves_flags)
-                );
-                (from, to, count) = (from.add(8), to.add(8), count - 8);
-            }
-        }
-        // SAFETY: `count` elements are left on both sides.
-        unsafe { one_by_one(from, to, count) };
+        copy_blocks!(
+            (from, to, count), 8,
+            [
+                "movd {a}, [{from}]",
+                "movd {b}, [{from} + 4]",
+                "movd {c}, [{from} + 8]",
+                "movd {d}, [{from} + 12]",
+                "movd {e}, [{from} + 16]",
+                "movd {f}, [{from} + 20]",
+                "movd {g}, [{from} + 24]",
+                "movd {h}, [{from} + 28]",
+                "punpckldq {a}, {b}",
+                "punpckldq {c}, {d}",
+                "punpckldq {e}, {f}",
+                "punpckldq {g}, {h}",
+                "punpcklqdq {a}, {c}",
+                "punpcklqdq {e}, {g}",
+            ] in a b c d e f g h,
+            a at 0, e at 16
+        );
     }
 
     /// # Safety
     /// As for [`std::ptr::copy_nonoverlapping`].
     #[inline(always)]
     pub(super) unsafe fn wide<T>(mut from: *const Bits<T>, mut to: *mut Bits<T>, mut count: usize) {
-        let step = 64 / size_of::<T>();
-        while count >= step {
-            // SAFETY: 64 bytes are left on both sides. Nothing but them and the registers named is touched.
-            unsafe {
-                asm!(
-                    "movups {a}, [{from}]",
-                    "movups {b}, [{from} + 16]",
-                    "movups {c}, [{from} + 32]",
-                    "movups {d}, [{from} + 48]",
-                    "movups [{to}], {a}",
-                    "movups [{to} + 16], {b}",
-                    "movups [{to} + 32], {c}",
-                    "movups [{to} + 48], {d}",
-                    from = in(reg) from,
-                    to = in(reg) to,
-                    a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                    options(nostack, preserves_flags)
-                );
-                (from, to, count) = (from.add(step), to.add(step), count - step);
-            }
-        }
-        // SAFETY: `count` elements are left on both sides.
-        unsafe { one_by_one(from, to, count) };
+        copy_blocks!(
+            (from, to, count), 64 / size_of::<T>(),
+            [
+                "movups {a}, [{from}]",
+                "movups {b}, [{from} + 16]",
+                "movups {c}, [{from} + 32]",
+                "movups {d}, [{from} + 48]",
+            ] in a b c d,
+            a at 0, b at 16, c at 32, d at 48
+        );
     }
 
     /// The loads are volatile so that the compiler neither merges them nor calls `memcpy`.
