@@ -6,7 +6,7 @@ use std::arch::aarch64::{
 
 use super::Candidates;
 use super::hash::{Hash, ROUNDS, Seed};
-use super::kernel::{BlockCandidates, Kernel};
+use super::kernel::{BlockCandidates, Kernel, compiled_methods};
 use super::key::{ExactKey, KeyWords};
 
 /// NEON and AES. A value of it exists only where the processor has them.
@@ -22,23 +22,7 @@ impl Arm {
 }
 
 impl Kernel for Arm {
-    #[inline(always)]
-    fn hash(self, seed: &Seed, key: &[u64]) -> Hash {
-        // SAFETY: `self` exists, so `detect` has found what the function was compiled for.
-        unsafe { hash(seed, key) }
-    }
-
-    #[inline(always)]
-    fn candidates<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], candidates: &mut BlockCandidates) {
-        // SAFETY: as in `hash`.
-        unsafe { candidates_one_by_one(seed, count, keys, candidates) };
-    }
-
-    #[inline(always)]
-    fn run<R>(self, work: impl FnOnce() -> R) -> R {
-        // SAFETY: as in `hash`.
-        unsafe { run(work) }
-    }
+    compiled_methods!();
 }
 
 #[target_feature(enable = "neon,aes")]

@@ -45,6 +45,16 @@ pub trait Kernel: Copy {
         work()
     }
 
+    /// A bit for each of the eight words of a line that equals the wanted one: `wanted[0]` for even words, `wanted[1]` for odd.
+    /// `None` if this kernel can't compare them together.
+    ///
+    /// # Safety
+    /// `line` must have 64 readable bytes, all of them atomics.
+    #[inline(always)]
+    unsafe fn equal_words<Line>(self, _line: &Line, _wanted: [u64; 2]) -> Option<u32> {
+        None
+    }
+
     /// Which of the `keys` at the end of a line are this one: bits 0, 1, 2… for keys of one word, 0, 2, 4… for keys of two.
     /// The bits in between mean nothing.
     ///
@@ -53,10 +63,17 @@ pub trait Kernel: Copy {
     #[inline(always)]
     unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
         self,
-        _line: &Line,
+        line: &Line,
         keys: &[[AtomicU64; WORDS]; SLOTS],
         key: &[u64; WORDS],
     ) -> u32 {
+        // SAFETY: as the caller promises.
+        if let Some(equal) = unsafe { self.equal_words(line, [key[0], key[WORDS - 1]]) } {
+            // Without the words before the keys
+            let equal = equal >> (8 - WORDS * SLOTS);
+            // Of two words, both must be equal.
+            return if WORDS == 1 { equal } else { equal & equal >> 1 };
+        }
         // Word by word: each load is atomic, as none of a vector would be.
         let mut matching = 0;
         for (slot, stored) in keys.iter().enumerate() {
@@ -65,6 +82,39 @@ pub trait Kernel: Copy {
         matching
     }
 }
+
+/// The methods of a [`Kernel`] whose functions `hash`, `candidates_one_by_one` and `run` were compiled for instructions that the
+/// processor has if there is a value of the kernel.
+macro_rules! compiled_methods {
+    () => {
+        #[inline(always)]
+        fn hash(self, seed: &Seed, key: &[u64]) -> Hash {
+            // SAFETY: `self` exists, so `detect` has found what the function was compiled for.
+            unsafe { hash(seed, key) }
+        }
+
+        #[inline(always)]
+        fn candidates<K: ExactKey>(
+            self,
+            seed: &Seed,
+            count: u32,
+            keys: &[K],
+            candidates: &mut BlockCandidates,
+        ) {
+            // SAFETY: as in `hash`.
+            unsafe { candidates_one_by_one(seed, count, keys, candidates) };
+        }
+
+        #[inline(always)]
+        fn run<R>(self, work: impl FnOnce() -> R) -> R {
+            // SAFETY: as in `hash`.
+            unsafe { run(work) }
+        }
+    };
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use compiled_methods;
 
 /// Plain Rust, for any processor
 #[derive(Clone, Copy, Debug)]

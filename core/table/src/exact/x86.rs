@@ -11,9 +11,8 @@ use std::arch::x86_64::{
 
 use super::Candidates;
 use super::hash::{Hash, ROUNDS, Seed};
-use super::kernel::{BLOCK, BlockCandidates, Kernel};
+use super::kernel::{BLOCK, BlockCandidates, Kernel, compiled_methods};
 use super::key::{ExactKey, KeyWords};
-use super::primitive::AtomicU64;
 
 /// AES and AVX2. A value of it exists only where the processor has them.
 #[derive(Clone, Copy, Debug)]
@@ -33,17 +32,7 @@ impl X86 {
 }
 
 impl Kernel for X86 {
-    #[inline(always)]
-    fn hash(self, seed: &Seed, key: &[u64]) -> Hash {
-        // SAFETY: `self` exists, so `detect` has found what the function was compiled for.
-        unsafe { hash(seed, key) }
-    }
-
-    #[inline(always)]
-    fn candidates<K: ExactKey>(self, seed: &Seed, count: u32, keys: &[K], candidates: &mut BlockCandidates) {
-        // SAFETY: as in `hash`.
-        unsafe { candidates_one_by_one(seed, count, keys, candidates) };
-    }
+    compiled_methods!();
 
     #[inline(always)]
     fn prefetch<T>(self, value: &T) {
@@ -56,21 +45,9 @@ impl Kernel for X86 {
     }
 
     #[inline(always)]
-    fn run<R>(self, work: impl FnOnce() -> R) -> R {
-        // SAFETY: as in `hash`.
-        unsafe { run(work) }
-    }
-
-    #[inline(always)]
-    unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
-        self,
-        line: &Line,
-        _keys: &[[AtomicU64; WORDS]; SLOTS],
-        key: &[u64; WORDS],
-    ) -> u32 {
+    unsafe fn equal_words<Line>(self, line: &Line, wanted: [u64; 2]) -> Option<u32> {
         // SAFETY: `self` exists, so the processor has AVX2; the line has 64 bytes, as the caller promises.
-        let equal = unsafe { equal_words(std::ptr::from_ref(line).cast(), [key[0], key[WORDS - 1]]) };
-        whole_keys::<WORDS, SLOTS>(equal)
+        Some(unsafe { equal_words(std::ptr::from_ref(line).cast(), wanted) })
     }
 }
 
@@ -118,15 +95,9 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn matching<Line, const WORDS: usize, const SLOTS: usize>(
-        self,
-        line: &Line,
-        _keys: &[[AtomicU64; WORDS]; SLOTS],
-        key: &[u64; WORDS],
-    ) -> u32 {
+    unsafe fn equal_words<Line>(self, line: &Line, wanted: [u64; 2]) -> Option<u32> {
         // SAFETY: `self` exists, so the processor has AVX-512; the line has 64 bytes, as the caller promises.
-        let equal = unsafe { equal_words_at_once(std::ptr::from_ref(line).cast(), [key[0], key[WORDS - 1]]) };
-        whole_keys::<WORDS, SLOTS>(equal)
+        Some(unsafe { equal_words_at_once(std::ptr::from_ref(line).cast(), wanted) })
     }
 }
 
@@ -229,15 +200,6 @@ fn candidates_by_four<K: ExactKey>(
         // SAFETY: there are 64 bytes of four candidates, each of them the tag, the home, what means nothing, the other.
         unsafe { _mm512_storeu_si512(candidates.as_mut_ptr().cast(), all) };
     }
-}
-
-/// From the bits of equal words of a line those of whole keys at its end, as [`Kernel::matching`] says
-#[inline(always)]
-fn whole_keys<const WORDS: usize, const SLOTS: usize>(equal: u32) -> u32 {
-    // Without the words before the keys
-    let equal = equal >> (8 - WORDS * SLOTS);
-    // Of two words, both must be equal.
-    if WORDS == 1 { equal } else { equal & equal >> 1 }
 }
 
 /// A bit for each of the eight words of a line that equals the wanted one: `wanted[0]` for even words, `wanted[1]` for odd
