@@ -249,12 +249,7 @@ impl Packet {
     /// Notes what is known of the transport checksum inside a tunnel.
     #[inline]
     pub fn set_inner_checksum(&mut self, checksum: InnerChecksum) {
-        let value = match checksum {
-            InnerChecksum::Unknown => 0,
-            InnerChecksum::Good => 1,
-            InnerChecksum::Bad => 2,
-        };
-        self.header_mut().state.known.set(INNER_CHECKSUM, value);
+        self.header_mut().state.known.set(INNER_CHECKSUM, checksum as u32);
     }
 
     /// How the packet is to be cut before it fits a link; `None` if it is not.
@@ -275,12 +270,8 @@ impl Packet {
     #[inline]
     pub fn set_segmentation(&mut self, segmentation: Option<Segmentation>) {
         let header = self.header_mut();
-        let kind = match segmentation.map(|segmentation| segmentation.kind) {
-            None => 0,
-            Some(SegmentationKind::Tcp4) => 1,
-            Some(SegmentationKind::Tcp6) => 2,
-            Some(SegmentationKind::Udp) => 3,
-        };
+        // The first kind is 0 by itself, which means here that there is none.
+        let kind = segmentation.map_or(0, |segmentation| segmentation.kind as u32 + 1);
         header.state.known.set(SEGMENTATION, kind);
         if let Some(segmentation) = segmentation {
             header.state.known.set(CONGESTION, u32::from(segmentation.congestion));
@@ -321,9 +312,9 @@ impl Packet {
     pub fn flow_hash(&self) -> Option<FlowHash> {
         let kind = match self.known().get(HASH) {
             1 => HashKind::Toeplitz,
-            2 => HashKind::Device,
-            3 => HashKind::Software,
-            4 => HashKind::ToeplitzAddresses,
+            2 => HashKind::ToeplitzAddresses,
+            3 => HashKind::Device,
+            4 => HashKind::Software,
             _ => return None,
         };
         Some(FlowHash { kind, value: self.header().hash })
@@ -333,14 +324,7 @@ impl Packet {
     #[inline]
     pub fn set_flow_hash(&mut self, hash: Option<FlowHash>) {
         let header = self.header_mut();
-        let kind = match hash.map(|hash| hash.kind) {
-            None => 0,
-            Some(HashKind::Toeplitz) => 1,
-            Some(HashKind::Device) => 2,
-            Some(HashKind::Software) => 3,
-            Some(HashKind::ToeplitzAddresses) => 4,
-        };
-        header.state.known.set(HASH, kind);
+        header.state.known.set(HASH, hash.map_or(0, |hash| hash.kind as u32 + 1));
         if let Some(hash) = hash {
             header.hash = hash.value;
         }
