@@ -65,6 +65,7 @@ impl BufferOffsets {
 pub struct Region {
     pool: Pool,
     offsets: BufferOffsets,
+    start: u16,
     end: u16,
     slot: u8,
     /// What the identity of a single buffer of the pool looks like, but for the index.
@@ -84,6 +85,7 @@ impl Pool {
                 // A stride is at least two lines: the header's and the data's.
                 inverse: (u64::MAX / (stride / HEADER_BYTES as u64)) + 1,
             },
+            start: (HEADER_BYTES + config.headroom) as u16,
             end: (HEADER_BYTES + config.headroom + config.data_size) as u16,
             slot: self.shared().slot,
             single: Identity::single(BufferId::new(self.shared().slot, 0)).bits(),
@@ -127,14 +129,19 @@ impl Region {
         self.offsets.stride as usize
     }
 
+    /// First byte of data in a fresh buffer, behind the headroom, counted from the start of the buffer.
+    pub const fn start(&self) -> u16 {
+        self.start
+    }
+
     /// First byte behind a buffer's data, counted from the start of the buffer.
     pub const fn end(&self) -> usize {
         self.end as usize
     }
 
     /// Bytes for data behind the headroom.
-    pub fn data_size(&self) -> usize {
-        self.pool.data_size()
+    pub const fn data_size(&self) -> usize {
+        (self.end - self.start) as usize
     }
 
     /// How many buffers there are.

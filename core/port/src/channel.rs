@@ -21,8 +21,7 @@ impl ReceiveQueue for ChannelReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.bytes();
         let count = self.receiver.receive(burst);
-        self.counters.packets().add(count as u64);
-        self.counters.bytes().add(burst.bytes() - before);
+        self.counters.count(count as u64, burst.bytes() - before);
         count
     }
 
@@ -52,8 +51,7 @@ impl TransmitQueue for ChannelTransmit {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let before = burst.bytes();
         let sent = self.sender.send(burst);
-        self.counters.packets().add(sent as u64);
-        self.counters.bytes().add(before - burst.bytes());
+        self.counters.count(sent as u64, before - burst.bytes());
         sent
     }
 

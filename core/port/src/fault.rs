@@ -187,8 +187,7 @@ impl ReceiveQueue for Faulty {
             // There is space.
             let _ = burst.push(packet);
         }
-        self.counters.packets().add(count);
-        self.counters.bytes().add(bytes);
+        self.counters.count(count, bytes);
         count as usize
     }
 

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::os::fd::BorrowedFd;
 
-use warmlane_counters::{NoDrops, Source, counters};
+use warmlane_counters::{NoDrops, Reason, Source, counters};
 use warmlane_mem::Burst;
 
 use crate::offloads::TransmitOffloads;
@@ -35,6 +35,15 @@ counters! {
         packets: Note, "packets";
         /// Bytes received or transmitted: whole frames without the frame check sequence.
         bytes: Note, "bytes";
+    }
+}
+
+impl<R: Reason> QueueCounters<R> {
+    /// Counts packets that have moved, of so many bytes together.
+    #[inline(always)]
+    pub fn count(&self, packets: u64, bytes: u64) {
+        self.packets().add(packets);
+        self.bytes().add(bytes);
     }
 }
 

@@ -51,8 +51,7 @@ impl ReceiveQueue for Limited {
         burst.truncate(before + count);
         let bytes = burst[before..].iter().map(|packet| packet.packet_length() as u64).sum();
         self.counters.drops().count(LimitDrop::Rate, (arrived - count) as u64);
-        self.counters.packets().add(count as u64);
-        self.counters.bytes().add(bytes);
+        self.counters.count(count as u64, bytes);
         count
     }
 

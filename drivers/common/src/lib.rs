@@ -5,6 +5,7 @@
 //! - [`Interface`] is what the kernel knows of a network interface; [`AddressFollower`] follows the kernel's own addresses.
 //! - [`virtio_net`] reads and writes the offload headers of virtio-net.
 //! - [`LentBuffers`] keeps track of buffers that the kernel or another process has, [`FillLevel`] says how many to lend.
+//! - [`Gather`] puts a packet together from data in several places.
 //! - [`peer`] is another process that shares memory with this one, and may be hostile.
 //! - [`system`] has the system calls that rustix lacks, [`SystemError`] the errors that all drivers share.
 //!
@@ -15,6 +16,7 @@ mod driver;
 mod error;
 mod ethtool;
 mod fill_level;
+mod gather;
 mod interface;
 mod lent_buffers;
 mod name;
@@ -29,6 +31,7 @@ pub use addresses::{AddressFollower, LocalSink};
 pub use driver::{Direction, Driver, DriverHelp, Environment, Files, OpenError, OptionHelp, Shared};
 pub use error::{SystemError, interface_gone};
 pub use fill_level::FillLevel;
+pub use gather::{Gather, Ungathered};
 pub use interface::{Controller, Interface};
 pub use lent_buffers::{LentBuffers, LentMarks};
 pub use name::InterfaceName;

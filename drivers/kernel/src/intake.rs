@@ -112,8 +112,7 @@ impl Intake {
         match packet {
             Ok(mut packet) => {
                 packet.set_timestamp(waiting.timestamp);
-                self.counters.packets().add(1);
-                self.counters.bytes().add(packet.packet_length() as u64);
+                self.counters.count(1, packet.packet_length() as u64);
                 // There is space: the caller's.
                 drop(burst.push(packet));
             }

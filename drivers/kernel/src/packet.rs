@@ -322,8 +322,7 @@ impl PacketReceive {
                 break;
             }
         }
-        self.intake.counters.packets().add(packets);
-        self.intake.counters.bytes().add(bytes);
+        self.intake.counters.count(packets, bytes);
     }
 
     /// Asks now and then whether the interface is still there: the ring of a deleted one just stays empty.

@@ -93,8 +93,7 @@ impl TransmitQueue for PacketTransmit {
                 },
             }
         }
-        self.counters.packets().add(packets);
-        self.counters.bytes().add(bytes);
+        self.counters.count(packets, bytes);
         before - burst.len()
     }
 

@@ -271,8 +271,7 @@ impl TapReceive {
         }
         match virtio_net::note(&mut packet, header, 0).map_err(NoPacket::from) {
             Ok(()) => {
-                self.intake.counters.packets().add(1);
-                self.intake.counters.bytes().add(length as u64);
+                self.intake.counters.count(1, length as u64);
                 Read::Packet(packet)
             }
             Err(NoPacket::Drop(reason)) => {
@@ -388,8 +387,7 @@ impl TransmitQueue for TapTransmit {
             }
         }
         burst.free_front(done);
-        self.counters.packets().add(packets);
-        self.counters.bytes().add(bytes);
+        self.counters.count(packets, bytes);
         before - burst.len()
     }
 

@@ -131,8 +131,7 @@ impl Posted {
             }
             waiting -= self.next.wrapping_sub(first);
         }
-        counters.packets().add((burst.len() - before) as u64);
-        counters.bytes().add(bytes);
+        counters.count((burst.len() - before) as u64, bytes);
     }
 
     /// Packets of one buffer, up to the first that isn't so. Returns how many, and their bytes.

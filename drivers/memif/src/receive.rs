@@ -11,8 +11,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warmlane_driver_common::peer::shared;
-use warmlane_mem::{BURST_CAPACITY, Burst, METADATA_BYTES, Packet, Region, Span};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
+use warmlane_driver_common::{Gather, Ungathered};
+use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Region, Span};
+use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
 use warmlane_sys::prefetch::prefetch_read_at;
 use warmlane_sys::vector::{self, Vector, Work};
 
@@ -136,7 +137,7 @@ impl MemifReceive {
         self.link = self
             .handover
             .get(&mut self.seen)
-            .map(|link| Open::new(link, &self.intake.region, self.intake.start));
+            .map(|link| Open::new(link, &self.intake.region, self.intake.region.start()));
         *self.armed.get_mut() = false;
     }
 
@@ -153,23 +154,13 @@ impl MemifReceive {
 /// Where packets are copied to.
 struct Intake {
     region: Region,
-    /// Where data starts in a fresh buffer, and how much of it there may be.
-    start: u16,
-    room: u32,
     indices: Box<[u32; BURST_CAPACITY]>,
     counters: QueueCounters<ReceiveDrop>,
 }
 
 impl Intake {
     fn new(region: Region) -> Self {
-        let start = (METADATA_BYTES + region.pool().config().headroom) as u16;
-        Self {
-            start,
-            room: (region.end() - usize::from(start)) as u32,
-            region,
-            indices: Box::new([0; BURST_CAPACITY]),
-            counters: QueueCounters::new(),
-        }
+        Self { region, indices: Box::new([0; BURST_CAPACITY]), counters: QueueCounters::new() }
     }
 
     /// Copies packets out of `waiting` descriptors from `next` on. Returns at which it came to an end.
@@ -182,8 +173,8 @@ impl Intake {
         while used < taken && done < waiting {
             let plain = vector::run(Plain {
                 region: &self.region,
-                start: self.start,
-                room: self.room,
+                start: self.region.start(),
+                room: self.region.data_size() as u32,
                 burst,
                 ring,
                 first: next.wrapping_add(done),
@@ -221,8 +212,7 @@ impl Intake {
             self.counters.drops().count(ReceiveDrop::CutShort, (burst.len() - before) as u64);
             burst.truncate(before);
         } else {
-            self.counters.packets().add((burst.len() - before) as u64);
-            self.counters.bytes().add(bytes);
+            self.counters.count((burst.len() - before) as u64, bytes);
         }
         next.wrapping_add(done)
     }
@@ -237,8 +227,7 @@ impl Intake {
         waiting: u16,
         place: L,
     ) -> (u16, Result<Option<Packet>, ReceiveDrop>) {
-        let Some(mut whole) = self.region.pool().take() else { return (0, Ok(None)) };
-        let mut last: Option<Packet> = None;
+        let Some(mut gather) = Gather::new(self.region.pool()) else { return (0, Ok(None)) };
         let (mut count, mut total, mut wrong) = (0, 0, None);
         loop {
             if count == waiting {
@@ -256,10 +245,10 @@ impl Intake {
                 Some(address) => {
                     // SAFETY: `locate` says that so many bytes are there; the connection keeps them mapped.
                     let data = unsafe { shared(address, descriptor.length as usize) };
-                    match self.append(&mut whole, &mut last, data) {
-                        Ok(true) => {}
-                        Ok(false) => return (0, Ok(None)),
-                        Err(reason) => wrong = Some(reason),
+                    match gather.append(data) {
+                        Ok(()) => {}
+                        Err(Ungathered::NoBuffer) => return (0, Ok(None)),
+                        Err(Ungathered::TooLarge) => wrong = Some(ReceiveDrop::TooLarge),
                     }
                 }
             }
@@ -269,39 +258,8 @@ impl Intake {
             // DPDK 22.11 sets the flag where a packet goes on, and does not clear it when it uses the descriptor again.
             ring.write_filled(index, Descriptor { flags: 0, ..descriptor });
         }
-        if let Some(last) = last
-            && whole.chain(last).is_err()
-        {
-            wrong.get_or_insert(ReceiveDrop::TooLarge);
-        }
-        (count, wrong.map_or(Ok(Some(whole)), Err))
-    }
-
-    /// Puts data behind a packet, of which `last` is the segment to be filled if it is not the first. `false`: there is no buffer.
-    fn append(
-        &self,
-        whole: &mut Packet,
-        last: &mut Option<Packet>,
-        mut data: &[u8],
-    ) -> Result<bool, ReceiveDrop> {
-        while !data.is_empty() {
-            let segment = last.as_mut().unwrap_or(whole);
-            let (now, later) = data.split_at(data.len().min(segment.tailroom()));
-            if let Ok(target) = segment.append(now.len()) {
-                warmlane_sys::copy::copy(target, now);
-            }
-            data = later;
-            if data.is_empty() {
-                break;
-            }
-            let Some(fresh) = self.region.pool().take() else { return Ok(false) };
-            if let Some(full) = last.replace(fresh)
-                && whole.chain(full).is_err()
-            {
-                return Err(ReceiveDrop::TooLarge);
-            }
-        }
-        Ok(true)
+        let whole = gather.finish().map_err(|_| ReceiveDrop::TooLarge);
+        (count, wrong.map_or_else(|| whole.map(Some), Err))
     }
 }
 
@@ -423,11 +381,5 @@ impl ReceiveQueue for MemifReceive {
         (open.waiting() == 0).then(|| open.link.event.fd().as_fd())
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.intake.counters.view()
-    }
+    queue_report!(always running, intake.counters);
 }

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_driver_common::peer::shared_mut;
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Region};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
+use warmlane_port::{QueueCounters, TransmitQueue, queue_report};
 use warmlane_sys::prefetch::prefetch_write_at;
 use warmlane_sys::vector::{self, Vector, Work};
 
@@ -423,8 +423,7 @@ impl TransmitQueue for MemifTransmit {
         {
             open.link.event.signal();
         }
-        self.counters.packets().add(packets);
-        self.counters.bytes().add(bytes);
+        self.counters.count(packets, bytes);
         before - burst.len()
     }
 
@@ -436,11 +435,5 @@ impl TransmitQueue for MemifTransmit {
         }
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(always running, counters);
 }

@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 use warmlane_driver_common::{Driver, DriverHelp, Environment, OpenError, driver_help};
 use warmlane_mem::{Burst, NoSpace, Pool};
-use warmlane_port::{
-    Capabilities, Port, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue,
-};
+use warmlane_port::{Capabilities, Port, QueueCounters, ReceiveQueue, TransmitQueue, queue_report};
 
 /// Ports that drop what is sent to them.
 #[derive(Debug)]
@@ -68,8 +66,7 @@ impl TransmitQueue for Sink {
         let count = burst.len();
         let bytes = burst.bytes();
         burst.clear();
-        self.counters.packets().add(count as u64);
-        self.counters.bytes().add(bytes);
+        self.counters.count(count as u64, bytes);
         count
     }
 
@@ -77,13 +74,7 @@ impl TransmitQueue for Sink {
         true
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(always running, counters);
 }
 
 struct Source {
@@ -100,16 +91,9 @@ impl ReceiveQueue for Source {
             // It fits: the length was checked against the pool's buffers when the port was made.
             let _ = packet.append(self.length);
         }
-        self.counters.packets().add(count as u64);
-        self.counters.bytes().add((count * self.length) as u64);
+        self.counters.count(count as u64, (count * self.length) as u64);
         count
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(always running, counters);
 }

@@ -101,8 +101,7 @@ impl ReceiveQueue for Replay {
         if self.chains {
             self.chain(burst, before, first, &mut copied);
         }
-        self.counters.packets().add(copied.packets as u64);
-        self.counters.bytes().add(copied.bytes);
+        self.counters.count(copied.packets as u64, copied.bytes);
         copied.packets
     }
 

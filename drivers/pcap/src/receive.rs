@@ -160,8 +160,7 @@ impl ReceiveQueue for FileReceive {
         // Buffers without a frame go back, also those of a chain that came out too short.
         burst.truncate(next);
         let received = next - before;
-        self.counters.packets().add(received as u64);
-        self.counters.bytes().add(bytes);
+        self.counters.count(received as u64, bytes);
         received
     }
 

@@ -46,8 +46,7 @@ impl FileTransmit {
     /// Brings the counters up to what the kernel has taken.
     fn count_written(&mut self) {
         let written = self.writer.written();
-        self.counters.packets().add(written.frames - self.counted.frames);
-        self.counters.bytes().add(written.bytes - self.counted.bytes);
+        self.counters.count(written.frames - self.counted.frames, written.bytes - self.counted.bytes);
         self.counted = written;
     }
 

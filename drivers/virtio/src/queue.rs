@@ -1,5 +1,6 @@
 //! Queues over rings: packets are copied out of the other side's buffers, or into them, by either side of rings of either format.
 
+mod collector;
 pub(crate) mod device;
 pub(crate) mod doorbell;
 pub(crate) mod driver;

@@ -192,8 +192,7 @@ impl XdpReceive {
         // left space in the burst.
         let good = unsafe { self.region.packets_from_raw(spans, burst) };
         self.ring.release(count);
-        self.counters.packets().add(good as u64);
-        self.counters.bytes().add(bytes);
+        self.counters.count(good as u64, bytes);
         if good < count as usize {
             let bad = u64::from(count) - good as u64;
             self.counters.drops().count(ReceiveDrop::BadDescriptor, bad);
@@ -216,8 +215,7 @@ impl XdpReceive {
             match self.pieces.add(piece.pop(), is_last) {
                 Ok(None) => {}
                 Ok(Some(packet)) => {
-                    self.counters.packets().add(1);
-                    self.counters.bytes().add(packet.packet_length() as u64);
+                    self.counters.count(1, packet.packet_length() as u64);
                     // There is space: no more packets than descriptors come, and the caller left space for these.
                     drop(burst.push(packet));
                 }

@@ -370,8 +370,7 @@ impl TransmitQueue for XdpTransmit {
             }
         }
         self.ring.publish();
-        self.counters.packets().add(packets);
-        self.counters.bytes().add(bytes);
+        self.counters.count(packets, bytes);
         if self.in_flight > 0 {
             self.kick();
         }

@@ -138,8 +138,7 @@ impl TransmitQueue for Sink {
         burst[..count].iter().for_each(&mut self.look);
         let before = burst.bytes();
         burst.free_front(count);
-        self.counters.packets().add(count as u64);
-        self.counters.bytes().add(before - burst.bytes());
+        self.counters.count(count as u64, before - burst.bytes());
         count
     }
 

@@ -11,7 +11,7 @@ use warmlane_lane::{
     IdlePolicy, Input, LaneConfig, LaneCountersView, Lanes, Outputs, PassThrough, Pipeline, Stage, every,
 };
 use warmlane_mem::{Burst, PacketSender, Pool, PoolConfig, channel};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
+use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
 use warmlane_sys::affinity;
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::queues::Sink;
@@ -141,13 +141,7 @@ impl ReceiveQueue for Socket {
         Some(self.stream.as_fd())
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(always running, counters);
 }
 
 fn socket(pool: &Pool) -> (UnixStream, Box<Socket>) {

@@ -1,94 +1,18 @@
 //! The device's side of a ring: what is available, and what was used. Buffers are used in the order in which they were made available.
 
+use super::collector::Collector;
 use super::inflight::Notes;
 use super::recovery::recover;
-use super::side::{Ahead, Broken, Chain, MAXIMUM_PARTS, Part, Side};
-use crate::memory::Addresses;
+use super::side::{Ahead, Broken, Chain, Side};
 use crate::ring::packed::{PackedRing, Position, Suppression, Tail};
 use crate::ring::split::SplitRing;
-use crate::ring::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE, wants_event, word64};
+use crate::ring::{Descriptor, INDIRECT, NEXT, WRITE, wants_event};
 use std::sync::atomic::{Ordering, fence};
 
 const BAD_INDEX: Broken = Broken("an impossible index in a ring");
 const BAD_NUMBER: Broken = Broken("a descriptor that the ring doesn't have");
 const BAD_BASE: Broken = Broken("it is to go on at a place that it doesn't have");
 const ENDLESS: Broken = Broken("a chain of descriptors without an end");
-
-/// Collects the parts of one buffer.
-struct Collector<'a, 'b> {
-    addresses: &'a mut Addresses<'b>,
-    parts: &'a mut Vec<Part>,
-    write: u16,
-    first: usize,
-    is_usable: bool,
-}
-
-impl<'a, 'b> Collector<'a, 'b> {
-    fn new(write: u16, addresses: &'a mut Addresses<'b>, parts: &'a mut Vec<Part>) -> Self {
-        let first = parts.len();
-        Self { addresses, parts, write, first, is_usable: true }
-    }
-
-    /// One descriptor's part, which can lie in several regions.
-    fn add(&mut self, descriptor: Descriptor) {
-        let Descriptor { mut address, mut length, flags, .. } = descriptor;
-        if flags & WRITE != self.write {
-            self.is_usable = false;
-        }
-        while length > 0 && self.is_usable {
-            let found = self.addresses.part(address, length);
-            match found.filter(|_| self.parts.len() - self.first < MAXIMUM_PARTS) {
-                Some((place, there)) => {
-                    self.parts.push(Part { place, address, length: there as usize });
-                    length -= there;
-                    // Regions don't wrap.
-                    address = address.wrapping_add(there.into());
-                }
-                None => self.is_usable = false,
-            }
-        }
-    }
-
-    /// All descriptors of a table. With `next` they name each other, as those of a split ring; else each follows the last.
-    fn add_table(&mut self, table: Descriptor, names_next: bool) {
-        let count = table.length as usize / DESCRIPTOR_BYTES;
-        let is_whole = (table.length as usize).is_multiple_of(DESCRIPTOR_BYTES);
-        // A table in two regions, or at an odd address, is none that a driver makes.
-        let place = self.addresses.place(table.address, table.length);
-        let place = place.filter(|place| place.addr().get().is_multiple_of(8) && is_whole);
-        let Some(place) = place.filter(|_| (1..=MAXIMUM_PARTS).contains(&count)) else {
-            self.is_usable = false;
-            return;
-        };
-        let mut number = 0;
-        for taken in 0..count {
-            let offset = number * DESCRIPTOR_BYTES;
-            // SAFETY: `number` is below `count`, and so many descriptors are mapped from `place` on, at a multiple of 8.
-            let words = unsafe { [word64(place, offset), word64(place, offset + 8)] };
-            let [address, rest] = words.map(|word| word.load(Ordering::Relaxed));
-            let (length, upper) = (rest as u32, (rest >> 32) as u32);
-            let (flags, next) =
-                if names_next { (upper as u16, (upper >> 16) as u16) } else { ((upper >> 16) as u16, 0) };
-            if flags & INDIRECT != 0 {
-                // Tables don't nest (section 2.7.5.3.1).
-                self.is_usable = false;
-            }
-            // DPDK's net_virtio_user says of the header in such a table that it is to be written (`vring_desc_init_indirect_packed`, 22.11).
-            let ignored = if names_next || self.write != 0 { 0 } else { WRITE };
-            self.add(Descriptor { address, length, flags: flags & !ignored, id: 0 });
-            if !self.is_usable || (names_next && flags & NEXT == 0) {
-                return;
-            }
-            number = if names_next { usize::from(next) } else { taken + 1 };
-            if number >= count {
-                self.is_usable = !names_next;
-                return;
-            }
-        }
-        // As many as there are, and the last names another one: a circle.
-        self.is_usable = !names_next;
-    }
-}
 
 /// A device at a split ring.
 #[derive(Debug)]
@@ -156,20 +80,13 @@ impl Side for SplitDevice {
         Ok(count)
     }
 
-    fn chain(
-        &mut self,
-        ahead: Ahead,
-        write: u16,
-        addresses: &mut Addresses<'_>,
-        parts: &mut Vec<Part>,
-    ) -> Result<Option<Chain>, Broken> {
+    fn chain(&mut self, ahead: Ahead, collector: &mut Collector<'_, '_>) -> Result<Option<Chain>, Broken> {
         let (index, size) = (self.next.wrapping_add(ahead.buffers), self.ring.size());
         // More may have come since the first of them was looked at.
         if self.available(ahead.buffers + 1)? <= ahead.buffers {
             return Ok(None);
         }
         let id = self.ring.available_entry(index);
-        let mut collector = Collector::new(write, addresses, parts);
         let (mut number, mut slots) = (id, 0);
         loop {
             if number >= size {
@@ -303,13 +220,7 @@ impl Side for PackedDevice {
         Ok(self.ring.available(self.next, heads))
     }
 
-    fn chain(
-        &mut self,
-        ahead: Ahead,
-        write: u16,
-        addresses: &mut Addresses<'_>,
-        parts: &mut Vec<Part>,
-    ) -> Result<Option<Chain>, Broken> {
+    fn chain(&mut self, ahead: Ahead, collector: &mut Collector<'_, '_>) -> Result<Option<Chain>, Broken> {
         let size = self.ring.size();
         if ahead.slots >= size {
             return Ok(None);
@@ -321,7 +232,6 @@ impl Side for PackedDevice {
         }
         // The driver makes the first of a chain available last.
         PackedRing::acquire();
-        let mut collector = Collector::new(write, addresses, parts);
         let mut slots = 1;
         loop {
             let Tail { length, id, flags } = tail;

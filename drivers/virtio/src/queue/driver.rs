@@ -7,6 +7,7 @@ mod packed;
 mod restart;
 mod split;
 
+use super::collector::Collector;
 use super::side::{Ahead, Broken, Chain, HEADS, MAXIMUM_PARTS, Part, Side};
 use crate::memory::Addresses;
 use crate::ring::{Descriptor, NEXT, WRITE};
@@ -287,15 +288,9 @@ impl<R: DriverRing> Side for Driver<R> {
         Ok(count.into())
     }
 
-    fn chain(
-        &mut self,
-        ahead: Ahead,
-        _write: u16,
-        addresses: &mut Addresses<'_>,
-        parts: &mut Vec<Part>,
-    ) -> Result<Option<Chain>, Broken> {
+    fn chain(&mut self, ahead: Ahead, collector: &mut Collector<'_, '_>) -> Result<Option<Chain>, Broken> {
         let slots = if self.buffers.is_filled_by_device && self.count_mine() > 0 {
-            self.spread(0, addresses)?
+            self.spread(0, collector.addresses)?
         } else {
             1
         };
@@ -313,8 +308,8 @@ impl<R: DriverRing> Side for Driver<R> {
             let Mine { number, length } = self.at(number);
             if length > 0 {
                 let address = self.address(number);
-                let place = addresses.place(address, length).ok_or(BAD_NUMBER)?;
-                parts.push(Part { place, address, length: length as usize });
+                let place = collector.addresses.place(address, length).ok_or(BAD_NUMBER)?;
+                collector.parts.push(Part { place, address, length: length as usize });
             }
         }
         Ok(Some(Chain { id: self.at(ahead.buffers).number, slots, heads: slots, is_usable: true }))

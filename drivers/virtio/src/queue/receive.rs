@@ -1,5 +1,6 @@
 //! What the other side sends.
 
+use super::collector::Collector;
 use super::drops::{LONGEST_PACKET, ReceiveDrop};
 use super::ring::{Active, Ring, with_side};
 use super::side::{Ahead, Broken, HEADS, MAXIMUM_PARTS, Part, Side};
@@ -15,8 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warmlane_driver_common::peer::{Event, shared};
 use warmlane_driver_common::virtio_net::{self, HASH_REPORT_LENGTH, HEADER_LENGTH, NOTHING_LEFT};
-use warmlane_mem::{Burst, METADATA_BYTES, Packet, Region, Span};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads};
+use warmlane_driver_common::{Gather, Ungathered};
+use warmlane_mem::{Burst, Packet, Region, Span};
+use warmlane_port::{QueueCounters, ReceiveQueue, TransmitOffloads, queue_report};
 use warmlane_sys::prefetch::prefetch_read_at;
 use warmlane_sys::vector::{self, Vector, Work};
 
@@ -75,9 +77,6 @@ const ONE_BUFFER: [u8; 2] = 1_u16.to_ne_bytes();
 /// Where packets are copied to.
 struct Intake {
     region: Region,
-    /// Where data starts in a fresh buffer, and how much of it there may be.
-    start: u16,
-    room: u32,
     indices: Box<[u32; HEADS]>,
     heads: Box<[Descriptor; HEADS]>,
     /// Reports of the packets in hand.
@@ -99,10 +98,7 @@ enum Slow {
 
 impl Intake {
     fn new(region: Region) -> Self {
-        let start = (METADATA_BYTES + region.pool().config().headroom) as u16;
         Self {
-            start,
-            room: (region.end() - usize::from(start)) as u32,
             region,
             indices: Box::new([0; HEADS]),
             heads: Box::new([Descriptor::default(); HEADS]),
@@ -135,8 +131,8 @@ impl Intake {
                 let mut noted = Noted::default();
                 let packets = vector::run(Plain {
                     region: &self.region,
-                    start: self.start,
-                    room: self.room,
+                    start: self.region.start(),
+                    room: self.region.data_size() as u32,
                     burst,
                     heads: &self.heads[done..found],
                     indices: &self.indices[used..taken],
@@ -202,7 +198,8 @@ impl Intake {
                 break;
             }
             self.parts.clear();
-            let Some(chain) = side.chain(Ahead::default(), 0, addresses, &mut self.parts)? else { break };
+            let mut collector = Collector::new(0, addresses, &mut self.parts);
+            let Some(chain) = side.chain(Ahead::default(), &mut collector)? else { break };
             side.give_back(chain.id, chain.slots, 0, false);
             self.counters.drops().count(ReceiveDrop::Disabled, 1);
         }
@@ -271,7 +268,8 @@ fn slowly<S: Side>(
     addresses: &mut Addresses<'_>,
 ) -> Result<Slow, Broken> {
     parts.clear();
-    let Some(chain) = side.chain(Ahead::default(), 0, addresses, parts)? else { return Ok(Slow::Nothing) };
+    let mut collector = Collector::new(0, addresses, parts);
+    let Some(chain) = side.chain(Ahead::default(), &mut collector)? else { return Ok(Slow::Nothing) };
     let result =
         if chain.is_usable { gather(region, parts, layout) } else { Err(ReceiveDrop::BadDescriptor) };
     let slow = match result {
@@ -293,9 +291,7 @@ fn gather(region: &Region, parts: &[Part], layout: Layout) -> Result<Option<Pack
     if total - header_bytes > LONGEST_PACKET {
         return Err(ReceiveDrop::TooLarge);
     }
-    let pool = region.pool();
-    let Some(mut whole) = pool.take() else { return Ok(None) };
-    let mut last: Option<Packet> = None;
+    let Some(mut packet) = Gather::new(region.pool()) else { return Ok(None) };
     let (mut header, mut skipped) = ([0; LONGEST_HEADER], 0);
     for part in parts {
         // SAFETY: a part is mapped memory (`Addresses::part`), and the ring's lock keeps it so.
@@ -306,29 +302,13 @@ fn gather(region: &Region, parts: &[Part], layout: Layout) -> Result<Option<Pack
             skipped += now.len();
             data = rest;
         }
-        while !data.is_empty() {
-            let segment = last.as_mut().unwrap_or(&mut whole);
-            let (now, later) = data.split_at(data.len().min(segment.tailroom()));
-            if let Ok(target) = segment.append(now.len()) {
-                warmlane_sys::copy::copy(target, now);
-            }
-            data = later;
-            if data.is_empty() {
-                break;
-            }
-            let Some(fresh) = pool.take() else { return Ok(None) };
-            if let Some(full) = last.replace(fresh)
-                && whole.chain(full).is_err()
-            {
-                return Err(ReceiveDrop::TooLarge);
-            }
+        match packet.append(data) {
+            Ok(()) => {}
+            Err(Ungathered::NoBuffer) => return Ok(None),
+            Err(Ungathered::TooLarge) => return Err(ReceiveDrop::TooLarge),
         }
     }
-    if let Some(last) = last
-        && whole.chain(last).is_err()
-    {
-        return Err(ReceiveDrop::TooLarge);
-    }
+    let mut whole = packet.finish().map_err(|_| ReceiveDrop::TooLarge)?;
     let said = header.first_chunk::<HEADER_LENGTH>().copied().unwrap_or(NOTHING_LEFT);
     virtio_net::note(&mut whole, said, 0)?;
     if is_hashed && let Some(report) = header[HASH..].first_chunk() {
@@ -458,13 +438,7 @@ impl ReceiveQueue for RingReceive {
         (!self.ring.want_events(true)).then(|| self.ring.doorbell.fd())
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.intake.counters.view()
-    }
+    queue_report!(always running, intake.counters);
 }
 
 /// Tells the other side of what was published, if it wants to know.

@@ -3,7 +3,7 @@
 //! A queue looks at buffers that are its to read or to fill, copies, and gives them back to the other side. For a device those are what the driver
 //! made available; for a driver what the device has used, and those of its own that are free.
 
-use crate::memory::Addresses;
+use super::collector::Collector;
 use crate::ring::Descriptor;
 use std::ptr::NonNull;
 
@@ -48,15 +48,9 @@ pub(crate) trait Side {
     /// many.
     fn look(&mut self, heads: &mut [Descriptor]) -> Result<usize, Broken>;
 
-    /// All parts of the buffer that is `ahead` descriptors or buffers from the next one, appended to `parts`. `write`: as for [`Descriptor::is_plain`]. Where a
-    /// packet is spread over several buffers, a driver has the parts of all.
-    fn chain(
-        &mut self,
-        ahead: Ahead,
-        write: u16,
-        addresses: &mut Addresses<'_>,
-        parts: &mut Vec<Part>,
-    ) -> Result<Option<Chain>, Broken>;
+    /// Collects all parts of the buffer that is `ahead` descriptors or buffers from the next one. Where a packet is spread over several
+    /// buffers, a driver has the parts of all.
+    fn chain(&mut self, ahead: Ahead, collector: &mut Collector<'_, '_>) -> Result<Option<Chain>, Broken>;
 
     /// Gives the next buffer back, with so many bytes written to it. `goes_on`: the packet goes on in the one that is given back next.
     fn give_back(&mut self, id: u16, slots: u16, length: u32, goes_on: bool);

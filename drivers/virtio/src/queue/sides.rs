@@ -31,42 +31,28 @@ impl Us {
     }
 }
 
-/// Of packets that are in no tunnel.
-const fn outer(transports: Transports) -> Layered {
-    Layered { outer: transports, inner: Transports::NONE }
+/// Both or none are left to others: nothing is segmented without its checksum (section 5.1.3.1), nor are packets in tunnels.
+const fn offloads(checksums: bool, segmentation: Transports) -> TransmitOffloads {
+    if !checksums {
+        return TransmitOffloads::NONE;
+    }
+    TransmitOffloads {
+        checksums: Layered::OUTER,
+        segmentation: Layered { outer: segmentation, inner: Transports::NONE },
+        vlan_insert: false,
+    }
 }
 
 /// What the driver does for packets that it receives.
 const fn driver_does(features: u64) -> TransmitOffloads {
-    // Nothing is segmented without its checksum (section 5.1.3.1).
-    if features & GUEST_CHECKSUM == 0 {
-        return TransmitOffloads::NONE;
-    }
-    TransmitOffloads {
-        checksums: Layered::OUTER,
-        segmentation: outer(Transports {
-            tcp4: features & GUEST_TSO4 != 0,
-            tcp6: features & GUEST_TSO6 != 0,
-            udp4: features & GUEST_USO4 != 0 && features & GUEST_USO6 != 0,
-            udp6: features & GUEST_USO4 != 0 && features & GUEST_USO6 != 0,
-        }),
-        vlan_insert: false,
-    }
+    let udp = features & GUEST_USO4 != 0 && features & GUEST_USO6 != 0;
+    let (tcp4, tcp6) = (features & GUEST_TSO4 != 0, features & GUEST_TSO6 != 0);
+    offloads(features & GUEST_CHECKSUM != 0, Transports { tcp4, tcp6, udp4: udp, udp6: udp })
 }
 
 /// What the driver may leave to the device.
 const fn device_does(features: u64) -> TransmitOffloads {
-    if features & CHECKSUM == 0 {
-        return TransmitOffloads::NONE;
-    }
-    TransmitOffloads {
-        checksums: Layered::OUTER,
-        segmentation: outer(Transports {
-            tcp4: features & HOST_TSO4 != 0,
-            tcp6: features & HOST_TSO6 != 0,
-            udp4: features & HOST_USO != 0,
-            udp6: features & HOST_USO != 0,
-        }),
-        vlan_insert: false,
-    }
+    let udp = features & HOST_USO != 0;
+    let (tcp4, tcp6) = (features & HOST_TSO4 != 0, features & HOST_TSO6 != 0);
+    offloads(features & CHECKSUM != 0, Transports { tcp4, tcp6, udp4: udp, udp6: udp })
 }

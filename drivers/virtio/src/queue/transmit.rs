@@ -1,5 +1,6 @@
 //! What the other side receives.
 
+use super::collector::Collector;
 use super::drops::{LONGEST_PACKET, TransmitDrop};
 use super::receive::tell;
 use super::ring::{Active, Ring, with_side};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use warmlane_driver_common::peer::shared_mut;
 use warmlane_driver_common::virtio_net::{HASH_REPORT_LENGTH, HEADER_LENGTH, hash_report, header_of};
 use warmlane_mem::{Burst, Checksum, Packet, SegmentationKind};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitOffloads, TransmitQueue};
+use warmlane_port::{QueueCounters, TransmitOffloads, TransmitQueue, queue_report};
 use warmlane_sys::prefetch::prefetch_write_at;
 use warmlane_sys::vector::{self, Vector, Work};
 
@@ -199,8 +200,7 @@ impl Filler {
         }
         side.publish();
         burst.free_front(done);
-        counters.packets().add(packets);
-        counters.bytes().add(bytes);
+        counters.count(packets, bytes);
         result
     }
 
@@ -231,9 +231,8 @@ impl Filler {
                 return Ok(Slow::Dropped(TransmitDrop::TooLarge));
             }
             let first = self.parts.len();
-            let Some(chain) = side.chain(ahead, WRITE, addresses, &mut self.parts)? else {
-                return Ok(Slow::NoSpace);
-            };
+            let mut collector = Collector::new(WRITE, addresses, &mut self.parts);
+            let Some(chain) = side.chain(ahead, &mut collector)? else { return Ok(Slow::NoSpace) };
             if !chain.is_usable {
                 return Err(BAD_BUFFER);
             }
@@ -351,11 +350,5 @@ impl TransmitQueue for RingTransmit {
         true
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(always running, counters);
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_docsis::control::ServiceGroup;
 use warmlane_docsis::upper::UpperCountersView;
 use warmlane_mem::{Burst, Pool};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
+use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
 use warmlane_wire::{Frame, Ipv4Fields, Ipv6Fields, MacAddress};
 
 /// Nanoseconds by which the clock moves at a time.
@@ -238,11 +238,5 @@ impl ReceiveQueue for Source {
         burst.len() - before
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(always running, counters);
 }

@@ -8,7 +8,7 @@ use warmlane_docsis::Tag;
 use warmlane_docsis::control::ServiceGroup;
 use warmlane_mem::Burst;
 use warmlane_port::channel::ChannelTransmit;
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
+use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue, queue_report};
 
 use super::LONG;
 use super::offered::Offer;
@@ -212,11 +212,5 @@ impl TransmitQueue for Modem {
         count
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(always running, counters);
 }

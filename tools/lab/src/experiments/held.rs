@@ -1,10 +1,13 @@
 //! Packets under way: what a transmit ring holds until the device is done with them.
 
 use warmlane_mem::Burst;
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
+use warmlane_port::{QueueCounters, TransmitQueue, queue_report};
 
 /// Packets that are freed at a time, as transmit rings do it.
 pub(super) const AT_ONCE: usize = 32;
+
+/// Descriptors in transmit rings; the first is what drivers have by default.
+pub(super) const RINGS: [usize; 4] = [512, 4_096, 16_384, 65_536];
 
 /// A ring of bursts, the oldest of which is freed when its slot is needed.
 pub(super) struct Held {
@@ -60,13 +63,7 @@ impl TransmitQueue for HoldingQueue {
         count
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(always running, counters);
 }
 
 #[cfg(test)]
