@@ -21,7 +21,7 @@ use warmlane::functions::docsis::control::ServiceGroup;
 use warmlane::functions::docsis::keys::KeyChange;
 use warmlane::functions::docsis::modem::ModemCountersView;
 use warmlane::functions::docsis::upper::FlowCountersView;
-use warmlane::functions::docsis::{DownstreamViews, KeyRoller, downstream, modems};
+use warmlane::functions::docsis::{DownstreamViews, KeyRoller, Queues, downstream, modems};
 use warmlane::functions::generator::control::{Sizes, cable};
 use warmlane::functions::generator::{Received, Tester, TrialConfig, TrialResult};
 use warmlane::lane::{IdlePolicy, LaneConfig, Lanes, Pipeline, place};
@@ -239,9 +239,10 @@ impl<'a> Run<'a> {
         let [mut delivered, receiver] = ring_pair::open(["modems", "receiver"], CABLE)?;
         let (to_lower, lower_changes) = mailbox::mailbox(CHANGES)?;
         let (to_modems, modem_changes) = mailbox::mailbox(CHANGES)?;
-        let instance = downstream(group, &pool, network.receive, tx.take_transmit()?, Some(lower_changes))?;
-        let (other_end, modems) =
-            modems(group, &pool, tunnel.receive, delivered.take_transmit()?, Some(modem_changes))?;
+        let queues = Queues { receive: network.receive, transmit: tx.take_transmit()? };
+        let instance = downstream(group, &pool, queues, Some(lower_changes))?;
+        let queues = Queues { receive: tunnel.receive, transmit: delivered.take_transmit()? };
+        let (other_end, modems) = modems(group, &pool, queues, Some(modem_changes))?;
 
         let available = affinity::allowed_cpus()?.len();
         let cpus = place(available.min(5))?;
@@ -362,7 +363,10 @@ fn account(
     Ok(Account {
         sent: result.sent,
         delivered: received.packets,
-        wrong: received.duplicated + received.corrupted + received.reordered + received.foreign,
+        wrong: received.duplicated
+            + received.corrupted
+            + received.reordered
+            + received.foreign,
         drops: drops(views, modems),
         key_changes,
         packets_per_second: received.packets as f64 / seconds,

@@ -8,10 +8,10 @@ use anyhow::Context as _;
 use warmlane::assembly::ports::{Direction, DriverSettings, Opener, PortSettings, check_captures};
 use warmlane::assembly::{Assembly, LaneSettings, Signals};
 use warmlane::functions::docsis::control::ServiceGroup;
-use warmlane::functions::docsis::{downstream, modems};
+use warmlane::functions::docsis::{Queues, downstream, modems};
 use warmlane::lane::Pipeline;
 use warmlane::mem::{Pool, PoolConfig};
-use warmlane::port::{Port, ReceiveQueue, TransmitQueue};
+use warmlane::port::Port;
 
 /// Send what a port receives to a remote PHY: the upper and the lower MAC, each on a lane.
 ///
@@ -69,8 +69,8 @@ Examples:
     warmlane docsis receive --from xdp:eth0 --duration 10";
 
 pub(super) fn send(SendArguments { ends }: &SendArguments, socket: ControlSocket) -> anyhow::Result<()> {
-    ends.run(2, socket, |group, pool, receive, transmit| {
-        let made = downstream(group, pool, receive, transmit, None)?;
+    ends.run(2, socket, |group, pool, queues| {
+        let made = downstream(group, pool, queues, None)?;
         let views = made.views;
         let register =
             move |assembly: &Assembly, group: &ServiceGroup| views.register(assembly.registry(), group);
@@ -82,8 +82,8 @@ pub(super) fn receive(
     ReceiveArguments { ends }: &ReceiveArguments,
     socket: ControlSocket,
 ) -> anyhow::Result<()> {
-    ends.run(1, socket, |group, pool, receive, transmit| {
-        let (pipeline, _) = modems(group, pool, receive, transmit, None)?;
+    ends.run(1, socket, |group, pool, queues| {
+        let (pipeline, _) = modems(group, pool, queues, None)?;
         Ok((vec![pipeline], Box::new(|_: &Assembly, _: &ServiceGroup| ())))
     })
 }
@@ -97,12 +97,7 @@ impl Ends {
         &self,
         lanes: usize,
         socket: ControlSocket,
-        make: impl FnOnce(
-            &ServiceGroup,
-            &Pool,
-            Vec<Box<dyn ReceiveQueue>>,
-            Box<dyn TransmitQueue>,
-        ) -> anyhow::Result<(Vec<Pipeline>, Register)>,
+        make: impl FnOnce(&ServiceGroup, &Pool, Queues) -> anyhow::Result<(Vec<Pipeline>, Register)>,
     ) -> anyhow::Result<()> {
         let group = self.group.read()?;
         let signals = Signals::catch()?;
@@ -117,9 +112,8 @@ impl Ends {
         let mut to = opener.open_for(to, mtu, Direction::Transmit)?;
         // Lanes have different work here, so that queues aren't shared out among them.
         let views = [from.view(), to.view()];
-        let receive = std::mem::take(&mut from.receive);
-        let transmit = to.take_transmit()?;
-        let (pipelines, register) = make(&group, &pool, receive, transmit)?;
+        let queues = Queues { receive: std::mem::take(&mut from.receive), transmit: to.take_transmit()? };
+        let (pipelines, register) = make(&group, &pool, queues)?;
         let mut pipelines = pipelines.into_iter();
         let settings = LaneSettings { lanes, idle: self.idle.policy()?, ..LaneSettings::default() };
         let assembly = Assembly::start(pool, &settings, without_queues([from, to]), |_| {

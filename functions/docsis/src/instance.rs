@@ -134,7 +134,15 @@ impl DownstreamViews {
     }
 }
 
-/// A downstream of a service group that was [checked](ServiceGroup::check), from `receive` to `transmit`. New keys come by
+/// Where packets come in and leave.
+pub struct Queues {
+    /// They come by these.
+    pub receive: Vec<Box<dyn ReceiveQueue>>,
+    /// They leave by this one.
+    pub transmit: Box<dyn TransmitQueue>,
+}
+
+/// A downstream of a service group that was [checked](ServiceGroup::check), between these queues. New keys come by
 /// `changes`.
 ///
 /// # Errors
@@ -142,8 +150,7 @@ impl DownstreamViews {
 pub fn downstream(
     group: &ServiceGroup,
     pool: &Pool,
-    receive: Vec<Box<dyn ReceiveQueue>>,
-    transmit: Box<dyn TransmitQueue>,
+    Queues { receive, transmit }: Queues,
     changes: Option<Receiver<KeyChange>>,
 ) -> Result<Downstream, InstanceError> {
     let (sender, receiver) = channel(CHANNEL)?;
@@ -184,15 +191,14 @@ pub fn downstream(
     Ok(Downstream { upper, lower, views })
 }
 
-/// The other end of a service group, from `receive` to `transmit`, for a lane.
+/// The other end of a service group, between these queues, for a lane.
 ///
 /// # Errors
 /// [`InstanceError`].
 pub fn modems(
     group: &ServiceGroup,
     pool: &Pool,
-    receive: Vec<Box<dyn ReceiveQueue>>,
-    transmit: Box<dyn TransmitQueue>,
+    Queues { receive, transmit }: Queues,
     changes: Option<Receiver<KeyChange>>,
 ) -> Result<(Pipeline, ModemCountersView), InstanceError> {
     let stage = Modems::new(group, pool.clone(), changes)?;

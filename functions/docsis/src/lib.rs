@@ -23,7 +23,7 @@ mod roll;
 mod tag;
 pub mod upper;
 
-pub use instance::{Downstream, DownstreamViews, InstanceError, StageCost, downstream, modems};
+pub use instance::{Downstream, DownstreamViews, InstanceError, Queues, StageCost, downstream, modems};
 pub use metered::CallCountersView;
 pub use roll::KeyRoller;
 pub use tag::Tag;

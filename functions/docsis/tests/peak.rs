@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use warmlane_docsis::control::{Generated, generate};
-use warmlane_docsis::{downstream, modems};
+use warmlane_docsis::{Queues, downstream, modems};
 use warmlane_lane::{Pipeline, Task as _};
 use warmlane_mem::{Burst, PacketReceiver, PacketSender, Pool, PoolConfig, channel};
 use warmlane_port::channel::{ChannelReceive, ChannelTransmit};
@@ -61,12 +61,13 @@ fn twenty_thousand_packets_wait_for_the_lower_lane_and_none_is_lost() {
     let pool = Pool::new(&PoolConfig { buffers: 49_152, data_size: 1_664, ..PoolConfig::default() }).unwrap();
     let [(mut input, network), (tx, tunnel), (delivered, mut output)] =
         [0; 3].map(|_| channel(1_024).expect("a channel"));
-    let receive = |queue| Box::new(ChannelReceive::new(queue)) as Box<_>;
-    let transmit = |queue| Box::new(ChannelTransmit::new(queue)) as Box<_>;
-    let made = downstream(&group, &pool, vec![receive(network)], transmit(tx), None).unwrap();
+    let queues = |from, to| Queues {
+        receive: vec![Box::new(ChannelReceive::new(from))],
+        transmit: Box::new(ChannelTransmit::new(to)),
+    };
+    let made = downstream(&group, &pool, queues(network, tx), None).unwrap();
     let (mut upper, mut lower, views): (Pipeline, Pipeline, _) = (made.upper, made.lower, made.views);
-    let (mut other_end, modem) =
-        modems(&group, &pool, vec![receive(tunnel)], transmit(delivered), None).unwrap();
+    let (mut other_end, modem) = modems(&group, &pool, queues(tunnel, delivered), None).unwrap();
 
     // The lower lane sleeps.
     let mut offered = 0;

@@ -7,7 +7,7 @@ use crate::error::LabError;
 use crate::measure::Measure;
 use crate::setting::{Lanes, Setting};
 use std::time::Duration;
-use warmlane_docsis::{Downstream, downstream};
+use warmlane_docsis::{Downstream, Queues, downstream};
 use warmlane_lane::Task as _;
 use warmlane_mem::{Frames, LaneCache, Pool, PoolConfig};
 use warmlane_memory::null;
@@ -42,8 +42,8 @@ fn prepare(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     let lane = pool.attach().map_err(LabError::setup)?;
     let source = fixture::replayed(NAME, setting, &pool, frames)?;
     let sink = fixture::transmit(null::sink(NAME, 1))?;
-    let made =
-        downstream(&group, &pool, vec![fixture::receive(source)?], sink, None).map_err(LabError::setup)?;
+    let queues = Queues { receive: vec![fixture::receive(source)?], transmit: sink };
+    let made = downstream(&group, &pool, queues, None).map_err(LabError::setup)?;
     Ok(Box::new(Both { made, _lane: lane }))
 }
 

@@ -9,10 +9,10 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use warmlane_docsis::downstream;
+use warmlane_docsis::{Queues, downstream};
 use warmlane_lane::Task as _;
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
+use warmlane_port::{QueueCounters, ReceiveQueue, TransmitQueue, queue_report};
 
 /// Packets of a burst.
 pub(super) const BURST: u32 = 32;
@@ -114,13 +114,7 @@ impl ReceiveQueue for Card {
         count
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.counters.view()
-    }
+    queue_report!(always running, counters);
 }
 
 /// Frees what it is given.
@@ -140,13 +134,7 @@ impl TransmitQueue for Wire {
         true
     }
 
-    fn status(&self) -> QueueStatus {
-        QueueStatus::Running
-    }
-
-    fn counters(&self) -> QueueCountersView {
-        self.0.view()
-    }
+    queue_report!(always running, 0);
 }
 
 /// Sends frames of so many bytes through both MACs, and writes to `output` where what is.
@@ -189,7 +177,8 @@ pub fn run(bytes: u32, crc: bool, mut output: impl Write) -> Result<(), LabError
         counters: QueueCounters::new(),
     };
     let wire = Box::new(Wire(QueueCounters::new()));
-    let mut made = downstream(&group, &sent, vec![Box::new(card)], wire, None).map_err(LabError::setup)?;
+    let queues = Queues { receive: vec![Box::new(card)], transmit: wire };
+    let mut made = downstream(&group, &sent, queues, None).map_err(LabError::setup)?;
     let mut whole = 0;
     for _ in 0..WARM_UP + WATCHED {
         whole += u64::from(BURST);

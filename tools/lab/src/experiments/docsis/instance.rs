@@ -6,7 +6,7 @@ use crate::partner::Partner;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use warmlane_docsis::{DownstreamViews, downstream};
+use warmlane_docsis::{DownstreamViews, Queues, downstream};
 use warmlane_lane::{Pipeline, Task as _};
 use warmlane_mem::{Burst, Frames, LaneCache, Pool, PoolConfig, PoolKind};
 use warmlane_memory::{null, replay};
@@ -149,8 +149,8 @@ impl Instance {
             accounted: 0,
         };
         let sink = null::sink(name, 1).transmit.pop().ok_or("a sink without a queue")?;
-        let made =
-            downstream(&group, &pool, vec![Box::new(source)], sink, None).map_err(|error| told(&error))?;
+        let queues = Queues { receive: vec![Box::new(source)], transmit: sink };
+        let made = downstream(&group, &pool, queues, None).map_err(|error| told(&error))?;
         let _ = views.set(made.views.clone());
         let (mut lower, theirs) = (made.lower, pool);
         let partner = Partner::start(second_cpu, move || {
