@@ -363,9 +363,9 @@ fn account(
     Ok(Account {
         sent: result.sent,
         delivered: received.packets,
-        wrong: received.duplicated
+        wrong: received.disorder.duplicated
             + received.corrupted
-            + received.reordered
+            + received.disorder.reordered
             + received.foreign,
         drops: drops(views, modems),
         key_changes,

@@ -77,11 +77,11 @@ fn write(result: &TrialResult, text: &mut String) -> std::fmt::Result {
         line(text, "+ lost", received.lost)?;
         writeln!(text, "  loss ratio                       {:>13.6} %", received.loss_ratio * 100.0)?;
         for (name, count) in [
-            ("duplicated", received.duplicated),
-            ("reordered", received.reordered),
-            ("by up to", received.reorder_extent),
+            ("duplicated", received.disorder.duplicated),
+            ("reordered", received.disorder.reordered),
+            ("by up to", received.disorder.reorder_extent),
             ("late", received.late),
-            ("order unknown", received.unjudged),
+            ("order unknown", received.disorder.unjudged),
             ("of another trial", received.stale),
             ("foreign", received.foreign),
         ] {

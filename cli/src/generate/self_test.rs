@@ -93,7 +93,10 @@ pub(super) fn run(arguments: &Arguments, signals: &Signals, socket: ControlSocke
     let result = SelfTest { unpaced, paced };
     output.deliver(&result, || text(&result))?;
     let lossy = result.paced.iter().chain([&result.unpaced]).any(|trial| {
-        trial.received.as_ref().is_none_or(|received| received.loss_ratio > 0.0 || received.reordered > 0)
+        trial
+            .received
+            .as_ref()
+            .is_none_or(|received| received.loss_ratio > 0.0 || received.disorder.reordered > 0)
     });
     anyhow::ensure!(!lossy, "packets were lost in memory: this is a defect in Warmlane, please report it");
     match result.paced.iter().chain([&result.unpaced]).find_map(|trial| trial.void.as_ref()) {

@@ -39,10 +39,10 @@ impl TrialResult {
                 self.sent, arrived.corrupted, arrived.foreign
             ));
         }
-        if arrived.unjudged > 0 {
+        if arrived.disorder.unjudged > 0 {
             self.notes.push(format!(
                 "{} packets came so far behind their order that nobody knows whether they are duplicates; they count as lost",
-                arrived.unjudged
+                arrived.disorder.unjudged
             ));
         }
         if self.unsent.dropped > 0 && self.streams.len() > 1 {

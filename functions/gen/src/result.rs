@@ -7,7 +7,7 @@ use warmlane_sys::clock::Clock;
 
 use crate::control::FCS;
 use crate::control::rate::WIRE_OVERHEAD;
-use crate::datapath::{Histogram, Pattern, ReceiveReport, StreamTrack, TransmitReport};
+use crate::datapath::{Disorder, Histogram, Pattern, ReceiveReport, StreamTrack, TransmitReport};
 use crate::judge;
 use crate::samples::{self, Interval, Sample};
 use crate::trial::TrialConfig;
@@ -71,14 +71,9 @@ pub struct Received {
     pub lost: u64,
     /// (lost + corrupted) / sent.
     pub loss_ratio: f64,
-    /// Packets that arrived again.
-    pub duplicated: u64,
-    /// Packets that arrived behind a later one (RFC 4737).
-    pub reordered: u64,
-    /// By how many packets one of them was behind at most.
-    pub reorder_extent: u64,
-    /// Packets so far behind that nobody knows whether they had arrived before. They count as lost.
-    pub unjudged: u64,
+    /// Packets that arrived again, or behind later ones, of all streams.
+    #[serde(flatten)]
+    pub disorder: Disorder,
     /// Packets that arrived damaged.
     pub corrupted: u64,
     /// Packets that arrived later than they may; they count as arrived.
@@ -236,10 +231,11 @@ impl Received {
             packets_per_second: per_second(packets, seconds),
             lost: missing - corrupted,
             loss_ratio: missing as f64 / sent.sent.max(1) as f64,
-            duplicated: sum(|stream| stream.duplicated),
-            reordered: sum(|stream| stream.reordered),
-            reorder_extent: report.streams.iter().map(|stream| stream.reorder_extent).max().unwrap_or(0),
-            unjudged: sum(|stream| stream.unjudged),
+            disorder: report
+                .streams
+                .iter()
+                .map(|stream| stream.disorder)
+                .fold(Disorder::default(), Disorder::and),
             corrupted,
             late: sum(|stream| stream.late),
             stale: report.stale,
@@ -338,8 +334,8 @@ fn streams(
             sent,
             received: arrived,
             lost: if track.is_some() { sent.saturating_sub(arrived + corrupted) } else { 0 },
-            duplicated: count(|track| track.duplicated),
-            reordered: count(|track| track.reordered),
+            duplicated: count(|track| track.disorder.duplicated),
+            reordered: count(|track| track.disorder.reordered),
             corrupted,
             late: count(|track| track.late),
             latency: track.and_then(|track| {

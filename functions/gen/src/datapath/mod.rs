@@ -16,5 +16,5 @@ pub use pacer::Pattern;
 pub(crate) use plan::{ChecksumPlan, FieldPlan, MAXIMUM_CHECKSUMS, Map, Order, Shape, StreamPlan, Values};
 pub use plan::{MAXIMUM_STREAMS, Plan};
 pub use receive::{ReceiveOrder, ReceiveOrders, ReceiveProgress, ReceiveReport, Receiver};
-pub use track::{StreamTrack, TrackConfig};
+pub use track::{Disorder, StreamTrack, TrackConfig};
 pub use transmit::{TransmitOrder, TransmitOrders, TransmitReport, Transmitter};

@@ -1,7 +1,35 @@
 //! What became of one stream's packets.
 
+use serde::Serialize;
+
 use super::histogram::Histogram;
 use super::signature::{self, Signature};
+
+/// Packets that did not arrive in the order in which they were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Disorder {
+    /// Packets that had arrived before.
+    pub duplicated: u64,
+    /// Packets that arrived after one with a larger sequence number (RFC 4737 section 3.3), duplicates not counted.
+    pub reordered: u64,
+    /// The most places by which a reordered packet was behind the largest sequence number seen.
+    pub reorder_extent: u64,
+    /// Packets behind the largest sequence number by more than is remembered: reordered, or duplicates. They count as lost.
+    pub unjudged: u64,
+}
+
+impl Disorder {
+    /// That of both streams together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            duplicated: self.duplicated + other.duplicated,
+            reordered: self.reordered + other.reordered,
+            reorder_extent: self.reorder_extent.max(other.reorder_extent),
+            unjudged: self.unjudged + other.unjudged,
+        }
+    }
+}
 
 /// Counts a stream's arrivals, by sequence number.
 #[derive(Clone, Debug)]
@@ -10,14 +38,8 @@ pub struct StreamTrack {
     pub received: u64,
     /// Their bytes, without frame check sequence.
     pub bytes: u64,
-    /// Packets that had arrived before.
-    pub duplicated: u64,
-    /// Packets that arrived after one with a larger sequence number (RFC 4737 section 3.3), duplicates not counted.
-    pub reordered: u64,
-    /// The most places by which a reordered packet was behind the largest sequence number seen.
-    pub reorder_extent: u64,
-    /// Packets behind the largest sequence number by more than is remembered: reordered, or duplicates.
-    pub unjudged: u64,
+    /// Packets that arrived again, or behind later ones.
+    pub disorder: Disorder,
     /// Packets with the stream's signature, and damage elsewhere; each counted once.
     pub corrupted: u64,
     /// Packets that took longer than they may; they count as received too.
@@ -50,10 +72,7 @@ impl StreamTrack {
         Self {
             received: 0,
             bytes: 0,
-            duplicated: 0,
-            reordered: 0,
-            reorder_extent: 0,
-            unjudged: 0,
+            disorder: Disorder::default(),
             corrupted: 0,
             late: 0,
             latency: config.latency_bits.map(Histogram::new),
@@ -144,19 +163,19 @@ impl StreamTrack {
     fn is_first_behind(&mut self, sequence: u64, behind: u64) -> bool {
         let words = self.seen.len() as u64;
         if behind > (words - 1) * 64 {
-            self.unjudged += 1;
+            self.disorder.unjudged += 1;
             return false;
         }
         let word = &mut self.seen[(sequence / 64 % words) as usize];
         let bit = 1 << (sequence % 64);
         if *word & bit != 0 {
-            self.duplicated += 1;
+            self.disorder.duplicated += 1;
             return false;
         }
         *word |= bit;
-        self.reordered += 1;
+        self.disorder.reordered += 1;
         // The largest number seen is one below the expected one.
-        self.reorder_extent = self.reorder_extent.max(behind - 1);
+        self.disorder.reorder_extent = self.disorder.reorder_extent.max(behind - 1);
         true
     }
 }
@@ -205,7 +224,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(track.received, seen.len() as u64);
-            prop_assert_eq!((track.duplicated, track.reordered, track.unjudged), (duplicated, reordered, 0));
+            prop_assert_eq!((track.disorder.duplicated, track.disorder.reordered, track.disorder.unjudged), (duplicated, reordered, 0));
         }
     }
 
@@ -215,15 +234,18 @@ mod tests {
         for sequence in (0..10_000).filter(|sequence| sequence % 997 != 5) {
             arrive(&mut track, sequence);
         }
-        assert_eq!((track.duplicated, track.reordered, track.received), (0, 0, 9_989));
+        assert_eq!((track.disorder.duplicated, track.disorder.reordered, track.received), (0, 0, 9_989));
         // 5 was lost long ago; nobody remembers.
         arrive(&mut track, 5);
-        assert_eq!((track.unjudged, track.received), (1, 9_989));
+        assert_eq!((track.disorder.unjudged, track.received), (1, 9_989));
         // A gap as long as the memory and more forgets it all.
         arrive(&mut track, 20_000);
         arrive(&mut track, 19_990);
         arrive(&mut track, 19_990);
-        assert_eq!((track.reordered, track.duplicated, track.reorder_extent), (1, 1, 10));
+        assert_eq!(
+            (track.disorder.reordered, track.disorder.duplicated, track.disorder.reorder_extent),
+            (1, 1, 10)
+        );
     }
 
     /// The word that the next numbers go to holds what is left of those before, and remembers nothing for certain.
@@ -234,14 +256,22 @@ mod tests {
             let mut track = track(4);
             arrive(&mut track, expected - 1);
             arrive(&mut track, expected - memory - 1);
-            assert_eq!((track.reordered, track.unjudged), (0, 1), "{expected}");
+            assert_eq!((track.disorder.reordered, track.disorder.unjudged), (0, 1), "{expected}");
             for sequence in expected - memory..expected - 1 {
                 arrive(&mut track, sequence);
             }
             let others = memory - 1;
-            assert_eq!((track.reordered, track.reorder_extent), (others, others), "{expected}");
+            assert_eq!(
+                (track.disorder.reordered, track.disorder.reorder_extent),
+                (others, others),
+                "{expected}"
+            );
             arrive(&mut track, expected - memory);
-            assert_eq!((track.duplicated, track.received, track.unjudged), (1, memory, 1), "{expected}");
+            assert_eq!(
+                (track.disorder.duplicated, track.received, track.disorder.unjudged),
+                (1, memory, 1),
+                "{expected}"
+            );
         }
     }
 
@@ -254,7 +284,7 @@ mod tests {
         assert!(!track.arrived_damaged(&packet(0)));
         arrive(&mut track, 1);
         arrive(&mut track, 2);
-        assert_eq!((track.received, track.corrupted, track.duplicated), (2, 1, 3));
+        assert_eq!((track.received, track.corrupted, track.disorder.duplicated), (2, 1, 3));
     }
 
     #[test]

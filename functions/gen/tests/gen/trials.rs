@@ -96,7 +96,8 @@ fn a_perfect_cable_loses_nothing() {
         let received = result.received.unwrap();
         assert_eq!(port.as_ref().map(QueueCountersView::packets), Some(trial * received.packets));
         assert_eq!((received.packets, received.loss_ratio), (10_000, 0.0));
-        let odd = [received.duplicated, received.reordered, received.stale, received.foreign];
+        let odd =
+            [received.disorder.duplicated, received.disorder.reordered, received.stale, received.foreign];
         assert_eq!(odd, [0; 4]);
         let latency = received.latency.unwrap();
         assert!(latency.minimum <= latency.median && latency.median <= latency.maximum);
@@ -140,11 +141,11 @@ fn faults_are_found_exactly() {
     let result = run(&mut tester, &TrialConfig { late_after, ..config(streams(), 10_000) });
     let received = result.received.unwrap();
     assert_eq!(result.sent, 10_000);
-    assert_eq!((received.lost, received.duplicated, received.corrupted), (40, 30, 30));
+    assert_eq!((received.lost, received.disorder.duplicated, received.corrupted), (40, 30, 30));
     assert_eq!(received.packets, 10_000 - 40 - 30);
     // Held by 11 packets of both streams: behind 5 or 6 of its own. The 5 late ones come behind the last five, in order.
-    assert_eq!(received.reordered, 20 + 5);
-    assert!((5..=6).contains(&received.reorder_extent), "{}", received.reorder_extent);
+    assert_eq!(received.disorder.reordered, 20 + 5);
+    assert!((5..=6).contains(&received.disorder.reorder_extent), "{}", received.disorder.reorder_extent);
     assert_eq!((received.foreign, received.stale), (0, 0));
     assert!(received.late >= 5, "{}", received.late);
     assert_eq!(result.streams[0].lost - 5, 40, "40 lost and 5 with a damaged signature");
@@ -273,7 +274,10 @@ fn a_packet_a_hundred_thousand_places_behind_is_not_lost() {
     let one = vec![stream("only", template(), "64", vec![])];
     let result = run(&mut tester, &TrialConfig { pattern: Pattern::Unpaced, ..config(one, 120_000) });
     let received = result.received.unwrap();
-    assert_eq!((received.lost, received.reordered, received.reorder_extent), (0, 1, 100_000));
+    assert_eq!(
+        (received.lost, received.disorder.reordered, received.disorder.reorder_extent),
+        (0, 1, 100_000)
+    );
 }
 
 #[test]
