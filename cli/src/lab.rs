@@ -206,34 +206,30 @@ fn list(json: bool) -> anyhow::Result<String> {
     experiment::list().map(line).collect()
 }
 
+/// The arguments in a line that begins with the program's name.
+#[cfg(test)]
+fn parse<A: clap::Args>(line: &str) -> Result<A, clap::Error> {
+    let command = A::augment_args(clap::Command::new("test"));
+    A::from_arg_matches(&command.try_get_matches_from(line.split_whitespace())?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Program {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
-
-    fn parse(line: &str) -> Result<Arguments, clap::Error> {
-        Ok(Program::try_parse_from(line.split_whitespace())?.arguments)
-    }
 
     #[test]
     fn the_report_is_a_command_and_no_experiment() {
         assert!(experiment::find("report").is_err());
-        let arguments = parse("lab report locks --records a.json b.json --rounds 3").unwrap();
+        let arguments: Arguments = parse("lab report locks --records a.json b.json --rounds 3").unwrap();
         let Some(Command::Report(report)) = arguments.command else { panic!("no report") };
         assert_eq!((report.names.len(), report.records.len()), (1, 2));
-        let arguments = parse("lab locks rcu --json").unwrap();
+        let arguments: Arguments = parse("lab locks rcu --json").unwrap();
         assert!(arguments.command.is_none() && arguments.names == ["locks", "rcu"]);
-        let arguments = parse("lab --json report").unwrap();
+        let arguments: Arguments = parse("lab --json report").unwrap();
         assert!(run(&arguments).unwrap_err().to_string().contains("`warmlane lab report ...`"));
         // What belongs to the page is refused elsewhere, and the other way round.
         for line in ["lab locks --records a.json", "lab report --plot a.svg"] {
-            assert!(parse(line).is_err(), "{line}");
+            assert!(parse::<Arguments>(line).is_err(), "{line}");
         }
         let nothing = run(&parse("lab").unwrap()).unwrap_err().to_string();
         assert!(nothing.contains("`warmlane lab --list` shows them"), "{nothing}");

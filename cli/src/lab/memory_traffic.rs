@@ -228,16 +228,10 @@ fn record() -> anyhow::Result<Touches> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Program {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
+    use crate::lab::parse;
 
     fn error(line: &str) -> String {
-        let arguments = Program::try_parse_from(line.split_whitespace()).unwrap().arguments;
+        let arguments = parse(line).unwrap();
         format!("{:#}", predict(&arguments, &|_| ()).unwrap_err())
     }
 
@@ -251,7 +245,7 @@ mod tests {
         assert!(many.contains("9 instances: epyc-zen5 has 8 cores"), "{many}");
         assert!(error("t --pools ring,stack --instances 3").contains("1, 2, 4, 8 and 12 instances"));
         assert!(error("t --pools ring,stack --frames 3").contains("3 frames"));
-        let arguments = Program::try_parse_from(["t", "--peak", "--instances", "21"]).unwrap().arguments;
+        let arguments = parse("t --peak --instances 21").unwrap();
         let error = peak(&arguments, &|_| ()).unwrap_err().to_string();
         assert!(error.contains("21 instances: xeon-gold-6148 has 20 cores"), "{error}");
         for line in [
@@ -261,7 +255,7 @@ mod tests {
             "t --tests 5",
             "t --rate 5 --sensitivity",
         ] {
-            assert!(Program::try_parse_from(line.split_whitespace()).is_err(), "{line}");
+            assert!(parse::<Arguments>(line).is_err(), "{line}");
         }
     }
 }
