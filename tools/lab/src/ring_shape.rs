@@ -31,6 +31,17 @@ pub fn pushing(size: usize, mut push: impl FnMut(&[u64]) -> bool) -> impl FnMut(
     }
 }
 
+/// Puts in so many bursts by `fill`, which says how many elements there was space for.
+pub fn filling(bursts: usize, mut fill: impl FnMut() -> usize) -> impl FnMut() {
+    move || {
+        for _ in 0..bursts {
+            if fill() == 0 {
+                pause();
+            }
+        }
+    }
+}
+
 /// Takes out bursts of `size` by `pop`, which says whether there were so many. Says how many elements came.
 pub fn popping(size: usize, mut pop: impl FnMut(&mut [u64]) -> bool) -> impl FnMut() -> u64 {
     move || {

@@ -6,13 +6,13 @@ use crate::measure::Measure;
 use crate::partner::{Partner, beside};
 use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
+use crate::ring_shape::{filling, pause};
 use crate::setting::{Lanes, Setting};
 use crate::table::{Cell, Column};
 use crate::verdict::{Answer, Prediction};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use warmlane_sync::padded::CachePadded;
-use warmlane_sync::spin::relax;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "barriers",
@@ -38,8 +38,6 @@ const DESCRIPTORS: usize = 256;
 const BURST: usize = 32;
 /// Bursts between two looks at the clock.
 const BURSTS: usize = 32;
-/// Pauses when the next descriptor belongs to the other side.
-const PAUSES: usize = 16;
 
 const PREDICTIONS: [Prediction; 3] = [
     Prediction::effects(
@@ -162,23 +160,9 @@ fn ends(variant: Variant) -> (End, End) {
     )
 }
 
-fn pause() {
-    for _ in 0..PAUSES {
-        relax();
-    }
-}
-
 fn measure(variant: Variant, cpu: usize) -> Result<Box<dyn Measure>, LabError> {
     let (mut writer, mut reader) = ends(variant);
-    let filler = Partner::start(cpu, move || {
-        Ok(move || {
-            for _ in 0..BURSTS {
-                if writer.burst(fill) == 0 {
-                    pause();
-                }
-            }
-        })
-    });
+    let filler = Partner::start(cpu, move || Ok(filling(BURSTS, move || writer.burst(fill))));
     let work = move || {
         let (mut done, mut wrong) = (0, 0);
         for _ in 0..BURSTS {

@@ -1,6 +1,6 @@
 //! Whether what transmit needs should stand in a buffer's first line.
 
-use super::held::AT_ONCE;
+use super::held::{AT_ONCE, RINGS};
 use super::lines::lines;
 use crate::error::LabError;
 use crate::experiment::Experiment;
@@ -56,8 +56,6 @@ const WORDS: usize = 8;
 const STRIDE: usize = 37;
 /// Two lines of header and two of headroom stand before the data, in all variants.
 const DATA_LINE: usize = 4;
-/// Descriptors in the transmit ring; the first is what drivers have by default.
-const RINGS: [usize; 4] = [512, 4_096, 16_384, 65_536];
 /// Bursts in a unit of work.
 const BURSTS: usize = 50;
 

@@ -9,11 +9,11 @@ use crate::measure::Measure;
 use crate::partner::{Partner, beside};
 use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
+use crate::ring_shape::{filling, pause};
 use crate::setting::{Lanes, Setting};
 use crate::table::{Cell, Column};
 use crate::verdict::{Answer, Prediction};
 use ends::{End, Packed, Split};
-use warmlane_sync::spin::relax;
 use warmlane_virtio::ring::packed::PackedRing;
 use warmlane_virtio::ring::split::SplitRing;
 
@@ -42,8 +42,6 @@ const DESCRIPTORS: u16 = 256;
 const BATCHES: [u16; 2] = [1, 32];
 /// Steps between two looks at the clock, by a batch of 32.
 const STEPS: u16 = 32;
-/// Pauses when there is nothing to do.
-const PAUSES: usize = 16;
 
 const FASTER: &str = "full fences that are faster";
 
@@ -114,24 +112,10 @@ impl Variant {
     }
 }
 
-fn pause() {
-    for _ in 0..PAUSES {
-        relax();
-    }
-}
-
 fn measure<E: End>(cpu: usize, batch: u16, ends: (E, E)) -> Result<Box<dyn Measure>, LabError> {
     let (mut driver, mut device) = ends;
     let steps = STEPS * 32 / batch;
-    let filler = Partner::start(cpu, move || {
-        Ok(move || {
-            for _ in 0..steps {
-                if driver.drive(batch) == 0 {
-                    pause();
-                }
-            }
-        })
-    });
+    let filler = Partner::start(cpu, move || Ok(filling(steps.into(), move || driver.drive(batch).into())));
     let work = move || {
         let mut done = 0;
         for _ in 0..steps {

@@ -1,6 +1,6 @@
 //! How a transmit ring should give buffers back.
 
-use super::held::{AT_ONCE, Held};
+use super::held::{AT_ONCE, Held, RINGS};
 use super::layout;
 use super::lines::lines;
 use crate::error::LabError;
@@ -51,7 +51,6 @@ const PREDICTIONS: [Prediction; 3] = [
     ),
 ];
 
-const RINGS: [usize; 4] = [512, 4_096, 16_384, 65_536];
 /// Bursts in a unit of work.
 const BURSTS: usize = 50;
 const UNROLLED: usize = 8;
@@ -68,15 +67,12 @@ const VARIANTS: [&str; 9] = [
     "forwarder: one by one",
     "forwarder: in bulk",
 ];
-const POOL_PLAIN: usize = 0;
-const POOL_BULK: usize = 1;
-const LOOP_PLAIN: usize = 2;
-const LOOP_PREFETCHED: usize = 3;
-const LOOP_UNROLLED: usize = 4;
-const LOOP_BULK: usize = 5;
-const LOOP_BULK_UNROLLED: usize = 6;
-const FORWARDER_PLAIN: usize = 7;
-const FORWARDER_BULK: usize = 8;
+/// Where those of each kind begin.
+const POOL: usize = 0;
+const LOOP: usize = 2;
+const FORWARDER: usize = 7;
+/// Behind the plain one of the pool and of the forwarder.
+const IN_BULK: usize = 1;
 
 /// The transmit path on Warmlane's pool.
 struct OnPool {
@@ -144,6 +140,13 @@ enum Variant {
     Unrolled,
     Bulk,
     BulkUnrolled,
+}
+
+impl Variant {
+    /// Its number among [`VARIANTS`].
+    const fn number(self) -> usize {
+        LOOP + self as usize
+    }
 }
 
 /// The same path over indices: a cache of 512 in front of a common stack.
@@ -347,9 +350,9 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
 /// How many per cent more a second than the plain way of its kind.
 fn gain(costs: &[f64], variant: usize) -> f64 {
     let plain = match variant {
-        POOL_PLAIN..LOOP_PLAIN => POOL_PLAIN,
-        LOOP_PLAIN..FORWARDER_PLAIN => LOOP_PLAIN,
-        _ => FORWARDER_PLAIN,
+        POOL..LOOP => POOL,
+        LOOP..FORWARDER => LOOP,
+        _ => FORWARDER,
     };
     (costs[plain] / costs[variant] - 1.0) * 100.0
 }
@@ -358,10 +361,11 @@ fn gain(costs: &[f64], variant: usize) -> f64 {
 fn answers(costs: &[Vec<f64>]) -> [Answer; 3] {
     let usual = &costs[0];
     // The pool can't prefetch headers or unroll; what the loops save by that is set against a forwarder's packet.
-    let packet = usual[FORWARDER_PLAIN];
-    let of_packet = |variant: usize| packet / (packet - (usual[LOOP_PLAIN] - usual[variant]));
-    let gain_of_packet = |variant: usize| Answer::from(100.0 * (of_packet(variant) - 1.0));
-    [gain_of_packet(LOOP_PREFETCHED), gain(usual, FORWARDER_BULK).into(), gain_of_packet(LOOP_UNROLLED)]
+    let packet = usual[FORWARDER];
+    let of_packet = |variant: Variant| packet / (packet - (usual[LOOP] - usual[variant.number()]));
+    let gain_of_packet = |variant: Variant| Answer::from(100.0 * (of_packet(variant) - 1.0));
+    let in_bulk = gain(usual, FORWARDER + IN_BULK).into();
+    [gain_of_packet(Variant::Prefetched), in_bulk, gain_of_packet(Variant::Unrolled)]
 }
 
 fn conclusion(costs: &[Vec<f64>]) -> String {
@@ -371,7 +375,7 @@ fn conclusion(costs: &[Vec<f64>]) -> String {
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), gain| (low.min(gain), high.max(gain)));
         format!("{low:+.1} to {high:+.1} %")
     };
-    let best = |costs: &[f64]| (LOOP_PLAIN..FORWARDER_PLAIN).min_by(|&a, &b| costs[a].total_cmp(&costs[b]));
+    let best = |costs: &[f64]| (LOOP..FORWARDER).min_by(|&a, &b| costs[a].total_cmp(&costs[b]));
     let winners: Vec<String> = RINGS
         .into_iter()
         .zip(costs)
@@ -386,11 +390,11 @@ fn conclusion(costs: &[Vec<f64>]) -> String {
          the claims don't speak of: prefetching {}, in bulk {}, unrolled one by one {}, unrolled in bulk {}; on the pool, in bulk over dropping \
          each {}. The best loop: {}. The claims are of an N1SDP with a device between, where headers were out of the cache by the time they were freed; \
          here they are as far away as the ring is long, and a processor that runs far ahead overlaps many of the misses that a prefetch would.",
-        range(LOOP_PREFETCHED),
-        range(LOOP_BULK),
-        range(LOOP_UNROLLED),
-        range(LOOP_BULK_UNROLLED),
-        range(POOL_BULK),
+        range(Variant::Prefetched.number()),
+        range(Variant::Bulk.number()),
+        range(Variant::Unrolled.number()),
+        range(Variant::BulkUnrolled.number()),
+        range(POOL + IN_BULK),
         winners.join(", "),
     )
 }

@@ -6,10 +6,10 @@ use crate::measure::Measure;
 use crate::partner::{Partner, beside};
 use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
+use crate::ring_shape::pause;
 use crate::setting::{Lanes, Setting};
 use crate::table::{Cell, Column};
 use crate::verdict::{Answer, Prediction};
-use warmlane_sync::spin::relax;
 use warmlane_sync::spsc;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -50,14 +50,6 @@ const LONGEST: usize = 128;
 const SIZES: [usize; 3] = [32, 64, LONGEST];
 /// Bursts between two looks at the clock.
 const BURSTS: u64 = 64;
-/// Pauses after a burst that did not fit or was not there.
-const PAUSES: usize = 16;
-
-fn pause() {
-    for _ in 0..PAUSES {
-        relax();
-    }
-}
 
 /// Puts a burst in; says whether there was space.
 fn push(producer: &mut spsc::Producer<u64>, size: usize, in_place: bool, stamp: u64) -> bool {
