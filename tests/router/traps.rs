@@ -17,6 +17,16 @@ fn lab() -> Option<(RouterLab, Namespace)> {
     Some((lab, third))
 }
 
+/// The router, once packets arrive by it on routes that `ip` was told of in these lines.
+fn start(lab: &RouterLab, lines: &[&str]) -> Process {
+    for line in lines {
+        lab.router.ip(line);
+    }
+    let process = lab.start("w0 e0 x0", "");
+    RouterLab::check_ping(&lab.west, &FAR);
+    process
+}
+
 const FAR: [&str; 2] = ["203.0.113.1", "2001:db8:5::1"];
 
 /// Routes that nobody needs.
@@ -46,7 +56,7 @@ fn said(lab: &RouterLab, act: impl FnOnce()) -> String {
 #[test]
 fn nexthop_objects_that_vanish_with_their_link() {
     let Some((lab, _third)) = lab() else { return };
-    for line in [
+    let lines = [
         "nexthop add id 1 via 198.51.100.2 dev e0",
         "nexthop add id 2 via 192.0.3.2 dev x0",
         "nexthop add id 3 via 2001:db8:3::2 dev x0",
@@ -59,11 +69,8 @@ fn nexthop_objects_that_vanish_with_their_link() {
         "route add 203.0.113.0/24 nhid 10",
         "route add 10.0.0.0/8 nhid 20",
         "route add 2001:db8:5::/48 nhid 3",
-    ] {
-        lab.router.ip(line);
-    }
-    let mut process = lab.start("w0 e0 x0", "");
-    RouterLab::check_ping(&lab.west, &FAR);
+    ];
+    let mut process = start(&lab, &lines);
     lab.verify();
     let leads_to = |address: &str| {
         let route = lab.ask(&format!("routes {address}"))["routes"][0].clone();
@@ -132,10 +139,11 @@ fn end(lab: &RouterLab, process: Process) {
 #[test]
 fn paths_that_die_with_their_link() {
     let Some((lab, _third)) = lab() else { return };
-    lab.router.ip("route add 203.0.113.0/24 nexthop via 198.51.100.2 nexthop via 192.0.3.2");
-    lab.router.ip("route add 2001:db8:5::/48 nexthop via 2001:db8:2::2 nexthop via 2001:db8:3::2");
-    let mut process = lab.start("w0 e0 x0", "");
-    RouterLab::check_ping(&lab.west, &FAR);
+    let lines = [
+        "route add 203.0.113.0/24 nexthop via 198.51.100.2 nexthop via 192.0.3.2",
+        "route add 2001:db8:5::/48 nexthop via 2001:db8:2::2 nexthop via 2001:db8:3::2",
+    ];
+    let mut process = start(&lab, &lines);
     lab.verify();
     let ways = |address: &str| ways(&route(&lab, address));
     for address in FAR {
@@ -163,7 +171,7 @@ fn what_goes_with_a_cable_that_is_pulled() {
     for family in ["ipv4", "ipv6"] {
         lab.router.set(&format!("net.{family}.conf.x0.ignore_routes_with_linkdown"), "1");
     }
-    for line in [
+    let lines = [
         "nexthop add id 1 via 198.51.100.2 dev e0",
         "nexthop add id 2 via 192.0.3.2 dev x0",
         "nexthop add id 10 group 1/2",
@@ -171,11 +179,8 @@ fn what_goes_with_a_cable_that_is_pulled() {
         "route add 203.0.113.0/24 nhid 10",
         "route add 10.0.0.0/8 nexthop via 198.51.100.2 nexthop via 192.0.3.2",
         "route add 2001:db8:5::/48 nexthop via 2001:db8:2::2 nexthop via 2001:db8:3::2",
-    ] {
-        lab.router.ip(line);
-    }
-    let mut process = lab.start("w0 e0 x0", "");
-    RouterLab::check_ping(&lab.west, &FAR);
+    ];
+    let mut process = start(&lab, &lines);
     let prefix = |address: &str| route(&lab, address)["prefix"].as_str().unwrap_or("-").to_owned();
     let ways = |address: &str| ways(&route(&lab, address));
     let several = ["203.0.113.129", "10.0.0.1", FAR[1]];
