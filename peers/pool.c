@@ -21,7 +21,7 @@
 #include <rte_ring.h>
 #include <rte_udp.h>
 
-#include "serve.h"
+#include "pool_options.h"
 
 #define LARGEST_BURST 256
 #define LARGEST_FRAME 2048
@@ -267,8 +267,8 @@ static struct round first_of_two(void *context)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"mode", required_argument, NULL, 'm'},	   {"kind", required_argument, NULL, 'k'},
-		{"cache", required_argument, NULL, 'c'},   {"buffers", required_argument, NULL, 'b'},
+		POOL_OPTIONS,
+		{"mode", required_argument, NULL, 'm'},
 		{"burst", required_argument, NULL, 'n'},   {"bytes", required_argument, NULL, 'l'},
 		{"ring", required_argument, NULL, 'r'},	   {"held", required_argument, NULL, 'h'},
 		{"ahead", required_argument, NULL, 'a'},   {"sink", required_argument, NULL, 's'},
@@ -277,8 +277,8 @@ int main(int argc, char **argv)
 	};
 	static struct state state = {.burst = 32, .bytes = 1520};
 	static struct lanes lanes;
-	unsigned int cache = 256, buffers = 65535, slots = 256;
-	const char *kind = "ring_mp_mc";
+	struct pool_options pool = {.kind = "ring_mp_mc", .cache = 256, .buffers = 65535, .most_buffers = 1 << 24};
+	unsigned int slots = 256;
 	enum mode mode = MODE_TWO_LANES;
 	int option;
 
@@ -287,15 +287,6 @@ int main(int argc, char **argv)
 		switch (option) {
 		case 'm':
 			mode = choice(optarg, modes, RTE_DIM(modes), usage);
-			break;
-		case 'k':
-			kind = optarg;
-			break;
-		case 'c':
-			cache = number(optarg, 0, RTE_MEMPOOL_CACHE_MAX_SIZE);
-			break;
-		case 'b':
-			buffers = number(optarg, 512, 1 << 24);
 			break;
 		case 'n':
 			state.burst = number(optarg, 1, LARGEST_BURST);
@@ -319,13 +310,14 @@ int main(int argc, char **argv)
 			state.multi_flow = number(optarg, 0, 1);
 			break;
 		default:
-			fail("%s", usage);
+			if (!read_pool_option(&pool, option))
+				fail("%s", usage);
 		}
 	}
-	state.pool = rte_pktmbuf_pool_create_by_ops("packets", buffers, cache, 0,
-						    RTE_PKTMBUF_HEADROOM + LARGEST_FRAME, rte_socket_id(), kind);
+	state.pool = rte_pktmbuf_pool_create_by_ops("packets", pool.buffers, pool.cache, 0,
+						    RTE_PKTMBUF_HEADROOM + LARGEST_FRAME, rte_socket_id(), pool.kind);
 	if (state.pool == NULL)
-		fail("no pool of kind %s with %u buffers and a cache of %u", kind, buffers, cache);
+		fail("no pool of kind %s with %u buffers and a cache of %u", pool.kind, pool.buffers, pool.cache);
 	memset(state.frame, 0x5a, sizeof(state.frame));
 	memset(&state.headers, 0x5a, sizeof(state.headers));
 	switch (mode) {

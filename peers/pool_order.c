@@ -15,7 +15,7 @@
 #include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 
-#include "serve.h"
+#include "pool_options.h"
 
 #define BURST 32U
 #define DATA 2048
@@ -89,21 +89,23 @@ struct side {
 	struct rte_mempool_cache *upper, *lower;
 };
 
-static struct side side_of(const char *name, const char *kind, unsigned int buffers, unsigned int cache)
+static struct side side_of(const char *name, const struct pool_options *options)
 {
+	unsigned int buffers = options->buffers;
 	struct side side = {.count = buffers};
 
 	/* Without caches by lcore: both lanes run on one here. */
-	side.pool = rte_pktmbuf_pool_create_by_ops(name, buffers, 0, 0, RTE_PKTMBUF_HEADROOM + DATA, rte_socket_id(), kind);
+	side.pool = rte_pktmbuf_pool_create_by_ops(name, buffers, 0, 0, RTE_PKTMBUF_HEADROOM + DATA, rte_socket_id(),
+						   options->kind);
 	if (side.pool == NULL)
-		fail("no pool of kind %s with %u buffers", kind, buffers);
+		fail("no pool of kind %s with %u buffers", options->kind, buffers);
 	side.stride = side.pool->header_size + side.pool->elt_size + side.pool->trailer_size;
 	side.buffers = calloc(buffers, sizeof(void *));
 	if (side.buffers == NULL || rte_mempool_obj_iter(side.pool, note, side.buffers) != buffers)
 		fail("not all buffers of the pool are there");
 	qsort(side.buffers, buffers, sizeof(void *), compare);
-	side.upper = cache_of(cache);
-	side.lower = cache_of(cache);
+	side.upper = cache_of(options->cache);
+	side.lower = cache_of(options->cache);
 	return side;
 }
 
@@ -144,31 +146,22 @@ static void give_back(struct side *side, unsigned int count, struct fifo *fifo)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"kind", required_argument, NULL, 'k'},	  {"cache", required_argument, NULL, 'c'},
-		{"buffers", required_argument, NULL, 'b'}, {"posted", required_argument, NULL, 'p'},
+		POOL_OPTIONS,
+		{"posted", required_argument, NULL, 'p'},
 		{"queued", required_argument, NULL, 'q'}, {"held", required_argument, NULL, 'h'},
 		{"frames", required_argument, NULL, 'f'}, {"sent-per-thousand", required_argument, NULL, 's'},
 		{NULL, 0, NULL, 0},
 	};
-	unsigned int cache = 256, buffers = 32767, posted = 352, queued = 64, held = 352, frames = 65536, share = 1000;
+	struct pool_options pool = {.kind = "ring_mp_mc", .cache = 256, .buffers = 32767, .most_buffers = MOST};
+	unsigned int posted = 352, queued = 64, held = 352, frames = 65536, share = 1000;
 	struct fifo waiting = {0}, ring = {0};
 	struct side received = {0}, made = {0};
 	uint64_t through = 0, sent = 0;
-	const char *kind = "ring_mp_mc";
 	int option;
 
 	start_dpdk(&argc, &argv);
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (option) {
-		case 'k':
-			kind = optarg;
-			break;
-		case 'c':
-			cache = number(optarg, 0, RTE_MEMPOOL_CACHE_MAX_SIZE);
-			break;
-		case 'b':
-			buffers = number(optarg, 512, MOST);
-			break;
 		case 'p':
 			posted = number(optarg, BURST, MOST);
 			break;
@@ -185,13 +178,14 @@ int main(int argc, char **argv)
 			share = number(optarg, 1, 4000);
 			break;
 		default:
-			fail("%s", usage);
+			if (!read_pool_option(&pool, option))
+				fail("%s", usage);
 		}
 	}
-	received = side_of("received", kind, buffers, cache);
-	made = side_of("sent", kind, buffers, cache);
-	make(&waiting, buffers);
-	make(&ring, buffers);
+	received = side_of("received", &pool);
+	made = side_of("sent", &pool);
+	make(&waiting, pool.buffers);
+	make(&ring, pool.buffers);
 	while (through < frames) {
 		get(&received, received.upper, 'r', BURST, &waiting);
 		if (waiting.count <= posted + queued)

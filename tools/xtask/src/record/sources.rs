@@ -23,7 +23,7 @@ const MEASURING: &[&str] = &[
     "tools/lab/src/turns.rs",
 ];
 /// What all peers have in common.
-const PEERS: &[&str] = &["peers/Makefile", "peers/serve.h"];
+const PEERS: &[&str] = &["peers/Makefile", "peers/pool_options.h", "peers/serve.h"];
 /// What experiments are about.
 const EXPERIMENTS: &[&str] = &["warmlane-memory", "warmlane-lane", "warmlane-table"];
 /// The part of Cargo.toml that says how to build.
