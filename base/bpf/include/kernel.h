@@ -40,6 +40,25 @@ enum {
 /* BPF_F_NO_PREALLOC */
 #define NO_PREALLOCATION 1
 
+/* An array of values, or, of MAP_PERCPU_ARRAY, one for each CPU. */
+#define ARRAY(kind, of, entries)                       \
+	struct {                                       \
+		MAP_UINT(type, kind);                  \
+		MAP_TYPE(key, u32);                    \
+		MAP_TYPE(value, of);                   \
+		MAP_UINT(max_entries, entries);        \
+	}
+
+/* Values by key, each of which takes memory only when it comes. */
+#define HASH(from, of, entries)                        \
+	struct {                                       \
+		MAP_UINT(type, MAP_HASH);              \
+		MAP_TYPE(key, from);                   \
+		MAP_TYPE(value, of);                   \
+		MAP_UINT(max_entries, entries);        \
+		MAP_UINT(map_flags, NO_PREALLOCATION); \
+	}
+
 enum {
 	XDP_DROP = 1,
 	XDP_PASS = 2,

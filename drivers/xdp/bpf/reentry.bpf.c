@@ -6,12 +6,7 @@
 const char gpl_compatible[] SEC("license") = "Dual MIT/GPL";
 
 /* The other interface's number. */
-struct {
-	MAP_UINT(type, MAP_ARRAY);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, u32);
-	MAP_UINT(max_entries, 1);
-} into SEC(".maps");
+ARRAY(MAP_ARRAY, u32, 1) into SEC(".maps");
 
 SEC("classifier")
 int warmlane_reenter(struct __sk_buff *skb)

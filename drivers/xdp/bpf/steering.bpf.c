@@ -24,12 +24,7 @@ struct settings {
 	u8 leave_ipv6;
 };
 
-struct {
-	MAP_UINT(type, MAP_ARRAY);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct settings);
-	MAP_UINT(max_entries, 1);
-} settings SEC(".maps");
+ARRAY(MAP_ARRAY, struct settings, 1) settings SEC(".maps");
 
 /* The kernel's own addresses. Most boxes have a handful, so each takes memory only when it comes. */
 #define OWN_ADDRESSES 65536
@@ -38,21 +33,9 @@ struct ipv6_address {
 	be32 words[4];
 };
 
-struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_TYPE(key, be32);
-	MAP_TYPE(value, u32);
-	MAP_UINT(max_entries, OWN_ADDRESSES);
-	MAP_UINT(map_flags, NO_PREALLOCATION);
-} own_ipv4 SEC(".maps");
+HASH(be32, u32, OWN_ADDRESSES) own_ipv4 SEC(".maps");
 
-struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_TYPE(key, struct ipv6_address);
-	MAP_TYPE(value, u32);
-	MAP_UINT(max_entries, OWN_ADDRESSES);
-	MAP_UINT(map_flags, NO_PREALLOCATION);
-} own_ipv6 SEC(".maps");
+HASH(struct ipv6_address, u32, OWN_ADDRESSES) own_ipv6 SEC(".maps");
 
 static ALWAYS_INLINE int expires(const struct settings *settings, u8 time_to_live)
 {

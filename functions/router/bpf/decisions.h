@@ -30,12 +30,7 @@ struct decision {
 #define DECISIONS 64
 
 /* The latest of each CPU, one for each tick of the kernel's clock. */
-struct {
-	MAP_UINT(type, MAP_PERCPU_ARRAY);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct decision);
-	MAP_UINT(max_entries, DECISIONS);
-} decisions SEC(".maps");
+ARRAY(MAP_PERCPU_ARRAY, struct decision, DECISIONS) decisions SEC(".maps");
 
 /* Where to note what is decided of a packet that is about to be looked up; nowhere, if another one was noted in this tick. One that goes
  * by an earlier answer is noted instead of one that was looked up. */

@@ -109,12 +109,7 @@ struct interest {
 
 #define INTEREST_SLOTS 4096
 
-struct {
-	MAP_UINT(type, MAP_ARRAY);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct interest);
-	MAP_UINT(max_entries, INTEREST_SLOTS);
-} interests SEC(".maps");
+ARRAY(MAP_ARRAY, struct interest, INTEREST_SLOTS) interests SEC(".maps");
 
 static ALWAYS_INLINE int is_established_only(const struct ingress *ingress, const struct bpf_fib_lookup *lookup)
 {

@@ -20,12 +20,7 @@ struct {
 /* In ticks of the kernel's clock, of which there are 100 to 1,000 a second. */
 #define NEIGHBOUR_TICKS 250
 
-struct {
-	MAP_UINT(type, MAP_ARRAY);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, u64);
-	MAP_UINT(max_entries, NEIGHBOUR_SLOTS);
-} neighbour_checks SEC(".maps");
+ARRAY(MAP_ARRAY, u64, NEIGHBOUR_SLOTS) neighbour_checks SEC(".maps");
 
 /* The kernel checks neighbours that it sends to. It sees no packet that is redirected, so it gets one a second to send. */
 static ALWAYS_INLINE int is_due_for_check(const struct bpf_fib_lookup *lookup)

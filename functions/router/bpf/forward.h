@@ -115,54 +115,21 @@ struct counters {
 	u64 knows_no_flags;
 };
 
-struct {
-	MAP_UINT(type, MAP_ARRAY);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct settings);
-	MAP_UINT(max_entries, 1);
-} settings SEC(".maps");
+ARRAY(MAP_ARRAY, struct settings, 1) settings SEC(".maps");
 
-struct {
-	MAP_UINT(type, MAP_PERCPU_ARRAY);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct counters);
-	MAP_UINT(max_entries, 1);
-} counters SEC(".maps");
+ARRAY(MAP_PERCPU_ARRAY, struct counters, 1) counters SEC(".maps");
 
 /* Packets by verdict. A map of its own: without CAP_PERFMON the verifier allows no index into a value that several paths lead to. */
-struct {
-	MAP_UINT(type, MAP_PERCPU_ARRAY);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, u64);
-	MAP_UINT(max_entries, VERDICTS);
-} verdicts SEC(".maps");
+ARRAY(MAP_PERCPU_ARRAY, u64, VERDICTS) verdicts SEC(".maps");
 
 /* VLANs on this interface, by their number. */
-struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct ingress);
-	MAP_UINT(max_entries, 4096);
-	MAP_UINT(map_flags, NO_PREALLOCATION);
-} vlans SEC(".maps");
+HASH(u32, struct ingress, 4096) vlans SEC(".maps");
 
 /* Where packets may leave, by the number of the interface that the route says. */
-struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct egress);
-	MAP_UINT(max_entries, 65536);
-	MAP_UINT(map_flags, NO_PREALLOCATION);
-} egresses SEC(".maps");
+HASH(u32, struct egress, 65536) egresses SEC(".maps");
 
 /* The box's own IPv4 addresses: no packet to be forwarded may have one as its source, and what is for them is the kernel's. */
-struct {
-	MAP_UINT(type, MAP_HASH);
-	MAP_TYPE(key, be32);
-	MAP_TYPE(value, u32);
-	MAP_UINT(max_entries, 65536);
-	MAP_UINT(map_flags, NO_PREALLOCATION);
-} own_addresses SEC(".maps");
+HASH(be32, u32, 65536) own_addresses SEC(".maps");
 
 /* The shortest payload of an Ethernet frame: shorter packets are padded. */
 #define LEAST_PAYLOAD 46

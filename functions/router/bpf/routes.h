@@ -28,12 +28,7 @@ struct route {
 #define ROUTE_SLOT_BITS 9
 
 /* The latest of each CPU. */
-struct {
-	MAP_UINT(type, MAP_PERCPU_ARRAY);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct route);
-	MAP_UINT(max_entries, 1 << ROUTE_SLOT_BITS);
-} routes SEC(".maps");
+ARRAY(MAP_PERCPU_ARRAY, struct route, 1 << ROUTE_SLOT_BITS) routes SEC(".maps");
 
 /* Where a packet leaves. */
 struct way {
