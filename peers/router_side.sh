@@ -23,6 +23,7 @@
 #   the last station.
 # - flooded: the same is counted, but `xdp_send.py` sends, as a card with a driver for XDP would: several times what anybody
 #   can forward, so that CPU is the limit.
+# - scattered: that flood, to 65,536 destinations at random, so that hardly any two of a moment are for the same.
 # - established: that flood, of 64 flows that conntrack has established, through a gateway that masquerades them and accepts what is
 #   established by its first rule. Ours has --offload-established. Needs nft and conntrack.
 # - established-1000: the same with 1,000 rules before that one.
@@ -77,7 +78,8 @@ fi
 # The same for what is redirected to the second link.
 if [ "$who" = warmlane-xdp ]; then ip netns exec "$east" ethtool -K receiver gro on; fi
 left=$(ip netns exec "$middle" cat /sys/class/net/left/address)
-sources=65536 offload=()
+sources=65536 destination=198.18.0.1 destinations=1 offload=()
+if [ "$how" = scattered ]; then destination=198.18.0.0 destinations=65536; fi
 if [[ "$how" == established* ]]; then
 	sources=64 offload=(--offload-established)
 	{
@@ -235,7 +237,8 @@ round() {
 	elif [ "$how" = forwarding ]; then
 		generate "$west" "$generator_cpu" sender "$left"
 	else
-		start generator "$west" "$generator_cpu" python3 -B "$here/xdp_send.py" sender "$left" 10.2.0.0 198.18.0.1 "$sources"
+		start generator "$west" "$generator_cpu" python3 -B "$here/xdp_send.py" sender "$left" 10.2.0.0 "$destination" "$sources" \
+			"$destinations"
 	fi
 	await something_arrived
 	if [[ "$how" == established* ]] && [ "$who" != kernel ]; then await are_offloaded; fi

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Sends UDP over IPv4 by an interface as fast as a CPU can, until it is ended: frames of 60 bytes (64 with the checksum of the
-wire), and of sources at random: 65,536, or as many as is said, a power of two.
+wire), and of sources at random: 65,536, or as many as is said, a power of two. So are destinations, from the one that is given on, if it is said
+how many they are; else there is one.
 
-    peers/xdp_send.py INTERFACE TO_MAC FIRST_SOURCE TO [SOURCES]
+    peers/xdp_send.py INTERFACE TO_MAC FIRST_SOURCE TO [SOURCES [DESTINATIONS]]
 
 An XDP program that the kernel runs over and over makes each packet and hands it to the interface's driver
 (Documentation/bpf/bpf_prog_run.rst, "Running XDP programs in live frame mode"). So packets come as from a card with a driver for XDP:
@@ -22,11 +23,12 @@ PROGRAM_RUN, LIVE_FRAMES = 10, 1 << 1
 BATCH = 64
 # How often the program runs in one call, some minutes.
 RUNS = 1 << 30
-# Where the Internet header has its checksum and the lower half of its source.
-CHECKSUM, SOURCE = 24, 28
+# Where the Internet header has its checksum and the lower halves of its source and its destination.
+CHECKSUM, SOURCE, DESTINATION = 24, 28, 32
 
-interface, to_mac, first_source, to, *sources = sys.argv[1:]
-last_source = int(sources[0]) - 1 if sources else 0xFFFF
+interface, to_mac, first_source, to, *counts = sys.argv[1:]
+last_source = int(counts[0]) - 1 if counts else 0xFFFF
+last_destination = int(counts[1]) - 1 if len(counts) > 1 else 0
 
 
 def mac(text):
@@ -42,10 +44,17 @@ total = sum(struct.unpack("=10H", header))
 while total >> 16:
     total = (total & 0xFFFF) + (total >> 16)
 
-# r8 = a random number, the lower half of the source
+lower_destination = struct.unpack_from("!H", frame, DESTINATION)[0]
+# What the program adds is no part of the sum.
+total -= struct.unpack_from("=H", frame, DESTINATION)[0]
+if total < 0:
+    total += 0xFFFF
+# r8 = a random number, the lower half of the source; r9 = another, that of the destination
 make = [instruction(0x85, immediate=7), instruction(0xBF, 8, 0), instruction(0x57, 8, immediate=last_source)]
-# The number's bytes in network order.
-make += [instruction(0xDC, 8, immediate=16)]
+make += [instruction(0xBF, 9, 0), instruction(0x77, 9, immediate=16), instruction(0x57, 9, immediate=last_destination)]
+make += [instruction(0x07, 9, immediate=lower_destination)]
+# The numbers' bytes in network order.
+make += [instruction(0xDC, 8, immediate=16), instruction(0xDC, 9, immediate=16)]
 # Everything is written each time, for a packet's memory is used again as it was left.
 for place in range(0, 56, 8):
     low, high = struct.unpack_from("=II", frame, place)
@@ -53,12 +62,17 @@ for place in range(0, 56, 8):
 make += [
     instruction(0x62, 6, distance=56, immediate=struct.unpack_from("=I", frame, 56)[0]),
     instruction(0x6B, 6, 8, SOURCE),
-    # r8 = the complement of the header's sum with that source
+    instruction(0x6B, 6, 9, DESTINATION),
+    # r8 = the complement of the header's sum with these
     instruction(0x07, 8, immediate=total),
-    instruction(0xBF, 3, 8),
-    instruction(0x77, 3, immediate=16),
-    instruction(0x57, 8, immediate=0xFFFF),
-    instruction(0x0F, 8, 3),
+    instruction(0x0F, 8, 9),
+    *2
+    * [
+        instruction(0xBF, 3, 8),
+        instruction(0x77, 3, immediate=16),
+        instruction(0x57, 8, immediate=0xFFFF),
+        instruction(0x0F, 8, 3),
+    ],
     instruction(0xA7, 8, immediate=0xFFFF),
     instruction(0x6B, 6, 8, CHECKSUM),
     # return bpf_redirect(interface, 0)

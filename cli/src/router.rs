@@ -30,7 +30,7 @@ use warmlane::drivers::xdp::{self, Steering, XdpOptions};
 use warmlane::functions::router;
 use warmlane::functions::router::control::Follower;
 use warmlane::functions::router::datapath::{HoldLimits, Punt};
-use warmlane::functions::router::paths::Path;
+use warmlane::functions::router::paths::{Path, remove_left_behind};
 use warmlane::mem::{Pool, PoolConfig};
 use warmlane::sys::random::system_seed;
 
@@ -44,7 +44,7 @@ use warmlane::sys::random::system_seed;
 #[derive(clap::Args, Debug)]
 #[command(
     after_long_help = EXAMPLES,
-    override_usage = "warmlane router [OPTIONS] INTERFACE...\n       warmlane router [OPTIONS] --config FILE\n       warmlane router COMMAND [--socket PATH] [--json]"
+    override_usage = "warmlane router [OPTIONS] INTERFACE...\n       warmlane router [OPTIONS] --config FILE\n       warmlane router --clean [--json]\n       warmlane router COMMAND [--socket PATH] [--json]"
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -56,6 +56,10 @@ pub(crate) struct Arguments {
     /// again on SIGHUP and by `warmlane router reload`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Take away what routers left behind that were killed, and do nothing else. Each start does so, too. Only kernels before
+    /// Linux 6.6 keep anything, on path tc, and two seconds after the kill that forwards nothing any more.
+    #[arg(long, conflicts_with = "config")]
+    clean: bool,
     /// Say more at the start: what was obtained of each interface, and why not more.
     #[arg(long, short)]
     verbose: bool,
@@ -89,9 +93,28 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 "a running router is asked without naming interfaces: `warmlane router COMMAND`, see --help"
             )
         }
+        _ if arguments.clean
+            && (arguments.request.is_some() || !arguments.settings.interfaces.is_empty()) =>
+        {
+            bail!("--clean is said alone: `warmlane router --clean`")
+        }
         Some(request) => ask::run(request, &arguments.control.path_of(NAME)?, arguments.run.json),
+        None if arguments.clean => clean(arguments.run.json),
         None => route(arguments),
     }
+}
+
+/// Takes away what other routers left behind, and says what that was.
+fn clean(as_json: bool) -> anyhow::Result<()> {
+    let removed = remove_left_behind()?;
+    if as_json {
+        messages::print(format_args!("{}\n", serde_json::json!({ "removed": removed })))?;
+    } else if removed.is_empty() {
+        messages::print("nothing was left behind\n")?;
+    } else {
+        messages::print(format_args!("{}\n", removed.join("\n")))?;
+    }
+    Ok(())
 }
 
 fn route(arguments: &Arguments) -> anyhow::Result<()> {
@@ -118,6 +141,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         xdp::check(&XdpOptions { interface: name.clone(), ..options.clone() }, queues)?;
     }
     check_forwarding()?;
+    remove_left_behind()?.into_iter().for_each(messages::note);
 
     let mut pool = PoolConfig { name: "packets".to_owned(), ..PoolConfig::default() };
     // Without lanes nobody takes any.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::time::Duration;
 
 use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
 use warmlane_testkit::process::Process;
@@ -83,6 +84,87 @@ fn they_are_right_while_routes_change() {
         assert!(rounds > 0);
         flood.interrupt();
         flood.finish(SHORT);
+        finish(process);
+    }
+}
+
+/// Sends UDP from the west, to ports 9 and 10 of an address in turn, dozens in each tick of the kernel's clock.
+fn send_to(lab: &RouterLab, address: &str) -> Process {
+    let family = if address.contains(':') { "AF_INET6" } else { "AF_INET" };
+    let program = format!(
+        "import socket as s,time\no=s.socket(s.{family},s.SOCK_DGRAM)
+while True:
+    for n in range(16): o.sendto(b'x',('{address}',9+n%2))
+    time.sleep(0.0005)"
+    );
+    Process::spawn(lab.west.command("python3").args(["-c", &program]))
+}
+
+/// The Ethernet addresses that the next packets for ports 9 and 10 of an address have when they reach the east.
+fn ways(lab: &RouterLab, address: &str) -> [String; 2] {
+    let (family, kind, to, port) =
+        if address.contains(':') { ("AF_INET6", 0x86dd, 38, 56) } else { ("AF_INET", 0x800, 30, 36) };
+    let program = format!(
+        "import socket as s
+a=s.inet_pton(s.{family},'{address}'); r=s.socket(s.AF_PACKET,s.SOCK_RAW,s.htons({kind})); r.bind(('e0',{kind}))
+seen=[set(),set()]; n=0
+while n<400:
+    f=r.recv(2000)
+    if f[{to}:{to}+len(a)]==a and f[{port}:{port}+2] in (b'\\0\\x09',b'\\0\\x0a'):
+        seen[f[{port}+1]-9].add(f[:6].hex(':')); n+=1
+for ways in seen: print(','.join(sorted(ways)))"
+    );
+    let mut command = lab.east.command("python3");
+    let finished = Process::run(command.args(["-c", &program]), SHORT);
+    let mut lines = finished.expect_success("ways").lines().map(str::to_owned);
+    [(); 2].map(|()| lines.next().expect("a line for each port"))
+}
+
+/// An answer of the kernel's lookup is good for the rest of a tick of its clock. So routes, rules and neighbours hold from the next one on, and what looks
+/// at more than destinations as soon as the router has heard of it.
+#[test]
+fn answers_hold_for_a_tick_only() {
+    const MACS: [&str; 3] = ["02:00:00:00:09:01", "02:00:00:00:09:02", "02:00:00:00:09:03"];
+    let [first, second, third] = MACS;
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = start(choice) else { return };
+        for (family, destination, [one, other]) in [
+            ("-4", "203.0.113.1", ["198.51.100.8", "198.51.100.9"]),
+            ("-6", "2001:db8:5::1", ["2001:db8:2::8", "2001:db8:2::9"]),
+        ] {
+            for (gateway, mac) in [(one, first), (other, second)] {
+                lab.router.neighbour("e0", gateway, mac);
+            }
+            lab.router.ip(&format!("route add {destination} via {one}"));
+            lab.router.ip(&format!("route add {destination} via {one} table 100"));
+            let sender = send_to(&lab, destination);
+            RouterLab::wait_until("packets", SHORT, || ways(&lab, destination) == [first, first]);
+            // No more than what the kernel itself knows: far longer than a tick.
+            let check = |what: &str, expected: &str| {
+                lab.router.ip(what);
+                std::thread::sleep(Duration::from_secs(1));
+                assert_eq!(ways(&lab, destination), [expected, expected], "{choice}: {what}");
+                lab.verify();
+            };
+            check(&format!("route replace {destination} via {other}"), second);
+            check(&format!("neighbour replace {other} lladdr {third} dev e0 nud permanent"), third);
+            check(&format!("{family} rule add to {destination} lookup 100 pref 100"), first);
+            check(&format!("{family} rule delete pref 100"), third);
+            // Of two packets to the same destination one goes elsewhere now.
+            let becomes = |what: &str, expected: [&str; 2]| {
+                lab.router.ip(what);
+                RouterLab::wait_until(what, SHORT, || ways(&lab, destination) == expected);
+                lab.verify();
+            };
+            let rule = format!("to {destination} ipproto udp dport 9 lookup 100 pref 100");
+            becomes(&format!("{family} rule add {rule}"), [first, third]);
+            becomes(&format!("{family} rule delete pref 100"), [third, third]);
+            sender.interrupt();
+            sender.finish(SHORT);
+        }
+        RouterLab::wait_until("decisions that can be compared", SHORT, || {
+            lab.verify()["decisions"].as_u64() > Some(0)
+        });
         finish(process);
     }
 }

@@ -129,6 +129,40 @@ fn what_an_interface_may_not_forward_is_the_kernels() {
     RouterLab::finish(process);
 }
 
+/// The kernel takes no IPv6 there, and no routes lead there any more, so that it shows at the other end only.
+#[test]
+fn where_ipv6_is_disabled_none_comes_in() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    lab.hosts_take_redirected();
+    lab.west.neighbour("w0", "2001:db8:1::1", &lab.router.mac("w0"));
+    let requests = || {
+        lab.west.run(&format!("ping -n -c 2 -i 0.2 -W 1 {EAST_IPV6}"));
+        let all = lab.east.run("cat /proc/net/snmp6").output;
+        let line = all.lines().find(|line| line.starts_with("Icmp6InEchos ")).expect("it is there");
+        line.split_whitespace().last().and_then(|count| count.parse::<u64>().ok()).expect("a number")
+    };
+    let get_through = || {
+        let before = requests();
+        requests() > before
+    };
+    for path in [None, Some("user"), Some("tc"), Some("xdp")] {
+        let process = path.map(|path| lab.start("w0 e0", &format!("--path {path}")));
+        RouterLab::check_ping(&lab.west, &[EAST_IPV6]);
+        assert!(get_through());
+        lab.router.set("net.ipv6.conf.w0.disable_ipv6", "1");
+        RouterLab::wait_until(&format!("none comes in, {path:?}"), SHORT, || !get_through());
+        RouterLab::check_ping(&lab.west, &[EAST]);
+        lab.router.set("net.ipv6.conf.w0.disable_ipv6", "0");
+        lab.router.ip("address replace 2001:db8:1::1/64 dev w0 nodad");
+        RouterLab::wait_until("it comes in again", SHORT, || {
+            RouterLab::answers(&lab.west, EAST_IPV6) && get_through()
+        });
+        if let Some(process) = process {
+            RouterLab::end(process);
+        }
+    }
+}
+
 #[test]
 fn a_shaper_shapes_what_is_forwarded() {
     let Some(lab) = RouterLab::new(1500, &["tc"]) else { return };

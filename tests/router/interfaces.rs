@@ -159,36 +159,46 @@ fn a_reload_moves_one_to_another_path() {
         fs::write(&file, format!("interfaces = [\"w0\", \"e0\"]\npath = {path}\n"))
             .expect("a writable directory");
     };
-    write("\"tc\"");
-    let mut command = lab.router.command(warmlane_testkit::process::warmlane());
-    command.args(["router", "--quiet", "--config"]).arg(&file).arg("--socket").arg(lab.socket());
-    let mut process = warmlane_testkit::process::Process::spawn(&mut command);
-    process.wait_for("note: forwarding between", SHORT);
-    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
-    write("[\"tc\", \"w0=xdp\"]");
-    let answer = lab.ask("reload");
-    assert_eq!(
-        answer["changed"],
-        serde_json::json!(["interface 'w0' was on path tc: path xdp: as it was asked for"])
-    );
-    assert_eq!((path(&lab, "w0").as_deref(), path(&lab, "e0").as_deref()), (Some("xdp"), Some("tc")));
-    assert!(lab.router.run("ip -details link show w0").output.contains("prog/xdp"));
-    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
-    RouterLab::check_ping(&lab.east, &["192.0.2.2"]);
-    write("\"tc\"");
-    lab.ask("reload");
-    assert!(!lab.router.run("ip -details link show w0").output.contains("prog/xdp"));
-    RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
-    // Nobody forwards in user space, and so nobody can begin to.
-    write("[\"tc\", \"w0=user\"]");
-    assert_refused(&lab.try_ask("reload"), &["nothing was changed", "there are no lanes", "started again"]);
-    assert_eq!(path(&lab, "w0").as_deref(), Some("tc"));
-    RouterLab::end(process);
+    let start = |options: &[&str]| {
+        let mut command = lab.router.command(warmlane_testkit::process::warmlane());
+        command.args(["router", "--quiet", "--config"]).arg(&file).arg("--socket").arg(lab.socket());
+        let mut process = warmlane_testkit::process::Process::spawn(command.args(options));
+        process.wait_for("note: forwarding between", SHORT);
+        process
+    };
+    // With established flows both paths have programs at the hooks of tc.
+    for options in [&[][..], &["--offload-established"]] {
+        write("\"tc\"");
+        let process = start(options);
+        RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+        write("[\"tc\", \"w0=xdp\"]");
+        let answer = lab.ask("reload");
+        assert_eq!(
+            answer["changed"],
+            serde_json::json!(["interface 'w0' was on path tc: path xdp: as it was asked for"])
+        );
+        assert_eq!((path(&lab, "w0").as_deref(), path(&lab, "e0").as_deref()), (Some("xdp"), Some("tc")));
+        assert!(lab.router.run("ip -details link show w0").output.contains("prog/xdp"));
+        RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+        RouterLab::check_ping(&lab.east, &["192.0.2.2"]);
+        write("\"tc\"");
+        lab.ask("reload");
+        assert!(!lab.router.run("ip -details link show w0").output.contains("prog/xdp"));
+        RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+        // Nobody forwards in user space, and so nobody can begin to.
+        write("[\"tc\", \"w0=user\"]");
+        assert_refused(
+            &lab.try_ask("reload"),
+            &["nothing was changed", "there are no lanes", "started again"],
+        );
+        assert_eq!(path(&lab, "w0").as_deref(), Some("tc"));
+        RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+        RouterLab::end(process);
+    }
 
     // From and to lanes, which others keep.
     write("\"user\"");
-    let mut process = warmlane_testkit::process::Process::spawn(&mut command);
-    process.wait_for("note: forwarding between", SHORT);
+    let process = start(&[]);
     for (words, of_w0) in [
         ("[\"user\", \"w0=tc\"]", "tc"),
         ("\"user\"", "user"),

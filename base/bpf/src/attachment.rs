@@ -9,6 +9,7 @@ use aya::programs::{
 };
 
 use crate::error::{BpfError, sentence, system_error};
+use crate::filter::{self, CLAIMS, Claim};
 
 /// Where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum AttachPoint {
 }
 
 impl AttachPoint {
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Xdp | Self::GenericXdp => "XDP",
             Self::Tc => "tc",
@@ -33,7 +34,7 @@ impl AttachPoint {
     }
 
     /// What commands call the side that a filter of tc stands at.
-    const fn side(self) -> &'static str {
+    pub(crate) const fn side(self) -> &'static str {
         match self {
             Self::Xdp | Self::GenericXdp | Self::Tc => "ingress",
             Self::TcEgress => "egress",
@@ -51,8 +52,8 @@ pub struct Attachment {
 enum Held {
     /// The kernel takes the program away when nobody has this any more.
     Link { _link: FdLink },
-    /// A filter, as older kernels have it; taken away when this is dropped.
-    Filter { _link: SchedClassifierLink },
+    /// A filter, as older kernels have it; taken away when this is dropped, and then the claim to it.
+    Filter { _link: SchedClassifierLink, _claim: Claim },
 }
 
 impl Attachment {
@@ -116,7 +117,7 @@ fn attach_tc(
     hook: AttachPoint,
 ) -> Result<Attachment, BpfError> {
     let failed = |error: &ProgramError| failed(interface, hook, error);
-    let side = if hook == AttachPoint::TcEgress { TcAttachType::Egress } else { TcAttachType::Ingress };
+    let side = filter::attach_type(hook);
     match SchedClassifier::query_tcx(interface, side) {
         Ok((_, others)) if !others.is_empty() => {
             let names: Vec<_> = others.iter().filter_map(|other| other.name_as_str()).collect();
@@ -133,12 +134,25 @@ fn attach_tc(
         // A kernel that knows no such hook, or an interface that is gone: the next step will tell.
         Err(_) => {}
     }
+    let claim = Claim::take(interface, hook).map_err(|error| BpfError::Attach {
+        interface: interface.to_owned(),
+        hook: hook.name(),
+        reason: error.to_string(),
+        source: Some(error),
+    })?;
+    let Some(claim) = claim else {
+        return Err(BpfError::Occupied {
+            interface: interface.to_owned(),
+            hook: hook.name(),
+            which: " (of a process that lives)".to_owned(),
+            remedy: format!("kill PROCESS` with what `ss -xap | grep {CLAIMS}` says"),
+        });
+    };
     match tc::qdisc_add_clsact(interface) {
         Err(error)
             if system_error(&error).is_some_and(|error| error.kind() == io::ErrorKind::AlreadyExists) =>
         {
-            // What a process left behind that was killed.
-            let _ = tc::qdisc_detach_program(interface, side, name);
+            filter::remove(name, interface, hook)?;
         }
         Err(error) => return Err(failed(&error.into())),
         Ok(()) => {}
@@ -148,7 +162,7 @@ fn attach_tc(
     let attached = program.attach_with_options(interface, side, TcAttachOptions::Netlink(options));
     let id = attached.map_err(|error| failed(&error))?;
     let link = program.take_link(id).map_err(|error| failed(&error))?;
-    Ok(Attachment { held: Held::Filter { _link: link } })
+    Ok(Attachment { held: Held::Filter { _link: link, _claim: claim } })
 }
 
 /// In front of all others, by a link.

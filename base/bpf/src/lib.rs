@@ -6,18 +6,20 @@
 //!
 //! Promises: a program is attached by a kernel link, so it is detached when its [`Attachment`] is dropped or the process ends, however
 //! that happens. Only kernels without links for the tc hook (before 6.6) keep it if the process is killed
-//! ([`Attachment::outlives_process`]). If the kernel refuses a program, the error has its log ([`BpfError::Refused`]). Neither
-//! building nor running needs a compiler for BPF or a C library.
+//! ([`Attachment::outlives_process`]), until [`remove_left_behind`] takes it away. If the kernel refuses a program, the error has its
+//! log ([`BpfError::Refused`]). Neither building nor running needs a compiler for BPF or a C library.
 //!
 //! Must not: know what the programs are for, pin anything, or replace another program at a hook.
 
 mod attachment;
 mod error;
+mod filter;
 mod maps;
 mod object;
 
 pub use attachment::{AttachPoint, Attachment, name_of, wait_for_running};
 pub use error::BpfError;
+pub use filter::remove_left_behind;
 pub use maps::{
     ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, SocketMap, Value,
 };

@@ -289,7 +289,7 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 		return PASS_OTHER_HOST;
 	if (skb->mark)
 		return PASS_MARKED;
-	if (set->led_until && bpf_ktime_get_coarse_ns() > set->led_until)
+	if (!is_led(set))
 		return PASS_NOT_LED;
 	if (skb->vlan_present) {
 		u32 vlan = skb->vlan_tci & 0xfff;
@@ -409,7 +409,7 @@ int warmlane_tc(struct __sk_buff *skb)
 		return TC_NEXT;
 	count->received++;
 	count->bytes += skb->len;
-	if (set->offloads_established && skb->tc_index)
+	if (set->offloads_established && skb->tc_index && is_led(set))
 		skb->tc_index = 0;
 	verdict = forward_buffer(skb, set, count);
 	if (verdict == PASS_SAMPLE || verdict == PASS_UNCONFIRMED)
@@ -424,7 +424,11 @@ int warmlane_tc(struct __sk_buff *skb)
 SEC("classifier")
 int warmlane_tag(struct __sk_buff *skb)
 {
-	skb->tc_index = tag_of(bpf_ktime_get_coarse_ns());
+	u32 zero = 0;
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+
+	if (set && is_led(set))
+		skb->tc_index = tag_of(bpf_ktime_get_coarse_ns());
 	return TC_NEXT;
 }
 
@@ -435,7 +439,7 @@ int warmlane_leave(struct __sk_buff *skb)
 	u32 zero = 0, tag = skb->tc_index;
 	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 
-	if (set && (tag & TAGGED)) {
+	if (set && (tag & TAGGED) && is_led(set)) {
 		skb->tc_index = 0;
 		examine_leaving(skb, set, tag);
 	}

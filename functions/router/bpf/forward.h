@@ -184,6 +184,13 @@ static ALWAYS_INLINE int may_exceed_route_mtu(const struct settings *set, const 
 	return mtu && length > *mtu;
 }
 
+/* Whether user space still leads a program. One that is a filter stays when user space is killed, and nobody tells it of changes then.
+ * Where the kernel takes programs away by itself, this is a look at a zero. */
+static ALWAYS_INLINE int is_led(const struct settings *set)
+{
+	return !set->led_until || bpf_ktime_get_coarse_ns() <= set->led_until;
+}
+
 static ALWAYS_INLINE void count_verdict(u32 verdict)
 {
 	u64 *count = bpf_map_lookup_elem(&verdicts, &verdict);

@@ -323,7 +323,7 @@ impl RoutesBuilder {
 }
 
 impl Default for RouterPort {
-    /// Without addresses, in table 0, MTU 1500, no checks of sources, VLAN tags looked through.
+    /// Without addresses, in table 0, MTU 1500, no checks of sources, a hop limit of 64, VLAN tags looked through.
     fn default() -> Self {
         Self {
             mac: None,
@@ -331,6 +331,7 @@ impl Default for RouterPort {
             addresses: Vec::new(),
             table: 0,
             source_check: super::source_check::InterfaceCheck::default(),
+            hop_limit: super::host::OWN_TTL,
             vlans: None,
         }
     }

@@ -8,7 +8,7 @@ use warmlane_table::NextHopId;
 use warmlane_wire::{EtherType, LinkLayer, MacAddress, martian};
 
 use super::config::{IcmpLimits, InterfaceAddress};
-use super::host::{ClaimedSources, Host, MultipathHash};
+use super::host::{ClaimedSources, Host, MultipathHash, OWN_TTL};
 use super::live::TableNumber;
 use super::next_hop::{Adjacency, NextHop, Rewrite};
 use super::source_check::InterfaceCheck;
@@ -26,6 +26,8 @@ pub struct RouterPort {
     pub table: TableNumber,
     /// How sources of packets that come in untagged are checked.
     pub source_check: InterfaceCheck,
+    /// The hop limit of IPv6 packets of our own that leave there untagged (Linux: `net.ipv6.conf.*.hop_limit`).
+    pub hop_limit: u8,
     /// The VLANs on it; packets of others are not taken. `None`: tags are looked through, and packets are treated as
     /// if they had come in untagged.
     pub vlans: Option<Vec<VlanInterface>>,
@@ -42,6 +44,8 @@ pub struct VlanInterface {
     pub table: TableNumber,
     /// How its packets' sources are checked.
     pub source_check: InterfaceCheck,
+    /// The hop limit of IPv6 packets of our own that leave there.
+    pub hop_limit: u8,
 }
 
 impl RouterPort {
@@ -70,12 +74,19 @@ pub(crate) struct Interface<'a> {
     pub(crate) table: TableNumber,
     pub(crate) source_check: InterfaceCheck,
     pub(crate) vlan: Option<u16>,
+    hop_limit: u8,
     addresses: &'a [InterfaceAddress],
 }
 
 impl<'a> Interface<'a> {
     pub(crate) fn of_port(port: &'a RouterPort) -> Self {
-        Self { table: port.table, source_check: port.source_check, vlan: None, addresses: &port.addresses }
+        Self {
+            table: port.table,
+            source_check: port.source_check,
+            vlan: None,
+            hop_limit: port.hop_limit,
+            addresses: &port.addresses,
+        }
     }
 
     fn of_vlan(vlan: &'a VlanInterface) -> Self {
@@ -83,6 +94,7 @@ impl<'a> Interface<'a> {
             table: vlan.table,
             source_check: vlan.source_check,
             vlan: Some(vlan.vlan),
+            hop_limit: vlan.hop_limit,
             addresses: &vlan.addresses,
         }
     }
@@ -248,15 +260,28 @@ impl Hops {
         })
     }
 
+    /// The TTL of IPv4 packets of our own.
+    pub(crate) fn ttl(&self) -> u8 {
+        self.host.ttl
+    }
+
+    /// The hop limit of IPv6 packets of our own that leave that way.
+    pub(crate) fn hop_limit(&self, way: &Adjacency) -> u8 {
+        self.leaves_by(way).map_or(OWN_TTL, |interface| interface.hop_limit)
+    }
+
+    /// The interface that a way leads out of.
+    fn leaves_by(&self, way: &Adjacency) -> Option<Interface<'_>> {
+        let port = self.port(way.port)?;
+        let mut vlans = port.vlans.iter().flatten();
+        let of_vlan = vlans.find(|vlan| Some(vlan.vlan) == way.vlan).map(Interface::of_vlan);
+        Some(of_vlan.unwrap_or_else(|| Interface::of_port(port)))
+    }
+
     /// Our addresses, those of the interface that this way leads out of first.
     fn own_addresses(&self, way: &Adjacency) -> impl Iterator<Item = IpAddr> {
-        let port = self.port(way.port);
-        let of_vlan = port.and_then(|port| {
-            port.vlans.iter().flatten().find(|vlan| Some(vlan.vlan) == way.vlan).map(Interface::of_vlan)
-        });
-        let leaves_by = of_vlan.or_else(|| port.map(Interface::of_port));
         let others = self.ports.iter().map(Interface::of_port);
-        let all = leaves_by.into_iter().chain(others).flat_map(|interface| interface.addresses());
+        let all = self.leaves_by(way).into_iter().chain(others).flat_map(|interface| interface.addresses());
         all.chain(self.host.other_addresses.iter().copied())
     }
 

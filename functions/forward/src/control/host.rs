@@ -2,8 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+/// TTL and hop limit of packets of our own, unless somebody says another (RFC 1700, "IP TIME TO LIVE PARAMETER").
+pub(crate) const OWN_TTL: u8 = 64;
+
 /// The host's addresses and settings.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     /// Addresses of ours on no port, such as a loopback's, which ICMP errors leave with where ports have none.
     pub other_addresses: Vec<IpAddr>,
@@ -13,6 +16,15 @@ pub struct Host {
     pub broadcast_sources: Vec<Ipv4Addr>,
     /// What chooses one of several paths, for IPv4 and for IPv6.
     pub multipath_hash: [MultipathHash; 2],
+    /// The TTL of IPv4 packets of our own (Linux: `net.ipv4.ip_default_ttl`).
+    pub ttl: u8,
+}
+
+impl Default for Host {
+    /// Without addresses, with a TTL of 64; ports choose a path.
+    fn default() -> Self {
+        Self::nothing()
+    }
 }
 
 impl Host {
@@ -22,6 +34,7 @@ impl Host {
             own_sources: Vec::new(),
             broadcast_sources: Vec::new(),
             multipath_hash: [MultipathHash::Ports; 2],
+            ttl: OWN_TTL,
         }
     }
 }

@@ -16,6 +16,7 @@ pub use config::Config;
 pub(crate) use hops::Admission;
 pub use hops::{Hops, RouterPort, VlanInterface};
 pub(crate) use host::Claimed;
+pub(crate) use host::OWN_TTL;
 pub use host::{Host, MultipathHash};
 pub use live::{LaneRoutes, LiveError, LiveRoutes, TableChange, TableNumber};
 pub(crate) use next_hop::{ALWAYS_TOO_LARGE, Rewrite};

@@ -31,9 +31,6 @@ const LONGEST_LINK_LAYER: usize = 22;
 /// As much of a packet as any error looks at or quotes.
 const LOOK: usize = LONGEST_LINK_LAYER + icmpv6::MAXIMUM_QUOTE;
 
-/// TTL and hop limit of what we send ourselves.
-pub(super) const OWN_TTL: u8 = 64;
-
 /// Precedence "internetwork control" (RFC 1812 section 4.3.2.5).
 const CONTROL_PRECEDENCE: u8 = 0xc0;
 
@@ -94,7 +91,8 @@ impl Forwarder {
         let quote = icmpv4::quote(bytes);
         let length = ipv4::HEADER_LENGTH + icmpv4::HEADER_LENGTH + quote.len();
         self.identification = self.identification.wrapping_add(1);
-        let header = ipv4_header(source, sender, length as u16, self.identification);
+        let header =
+            ipv4_header(source, sender, length as u16, self.identification, self.routes.hops().ttl());
         self.send_error(&adjacency, EtherType::IPV4, &[&header[..], &message.header(quote), quote], outputs)
     }
 
@@ -129,7 +127,7 @@ impl Forwarder {
         }
         let quote = icmpv6::quote(bytes);
         let length = (icmpv6::HEADER_LENGTH + quote.len()) as u16;
-        let header = ipv6_header(source, sender, length, OWN_TTL);
+        let header = ipv6_header(source, sender, length, self.routes.hops().hop_limit(&adjacency));
         let parts = [&header[..], &message.header(source, sender, quote), quote];
         self.send_error(&adjacency, EtherType::IPV6, &parts, outputs)
     }
@@ -231,13 +229,13 @@ fn ipv4_header(
     destination: Ipv4Addr,
     length: u16,
     identification: u16,
+    ttl: u8,
 ) -> [u8; ipv4::HEADER_LENGTH] {
     let ([l0, l1], [i0, i1]) = (length.to_be_bytes(), identification.to_be_bytes());
     let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (source.octets(), destination.octets());
     let protocol = IpProtocol::ICMP.0;
     let class = CONTROL_PRECEDENCE;
-    let mut header =
-        [0x45, class, l0, l1, i0, i1, 0, 0, OWN_TTL, protocol, 0, 0, s0, s1, s2, s3, d0, d1, d2, d3];
+    let mut header = [0x45, class, l0, l1, i0, i1, 0, 0, ttl, protocol, 0, 0, s0, s1, s2, s3, d0, d1, d2, d3];
     [header[10], header[11]] = ipv4_header_checksum20(&header).to_be_bytes();
     header
 }

@@ -15,8 +15,9 @@ use warmlane_wire::neighbour::{self, NeighbourMessage};
 use warmlane_wire::{IpProtocol, Ipv6Header, MacAddress, ethernet, ipv4, ipv6};
 
 use super::forward::{Forwarder, ipv6_packet};
-use super::icmp_error::{OWN_TTL, ipv6_header, turn_around};
+use super::icmp_error::{ipv6_header, turn_around};
 use super::reason::Reason;
+use crate::control::OWN_TTL;
 
 /// The group of all nodes on a link (RFC 4291 section 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);

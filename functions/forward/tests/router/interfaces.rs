@@ -50,6 +50,7 @@ impl World {
             addresses: vec![address("10.7.0.254")],
             table: 1,
             source_check: tagged.into(),
+            hop_limit: 64,
         };
         let port = |source_check: SourceCheck, vlans| RouterPort {
             mac: Some(MacAddress(STATION)),
@@ -57,6 +58,7 @@ impl World {
             addresses: vec![address("10.0.0.254")],
             table: 0,
             source_check: source_check.into(),
+            hop_limit: 64,
             vlans: Some(vlans),
         };
         let ports = vec![port(plain, vec![vlan]), port(SourceCheck::Off, Vec::new())];
@@ -275,6 +277,7 @@ fn checks_change_between_bursts() {
         addresses: Vec::new(),
         table: 0,
         source_check: source_check.into(),
+        hop_limit: 64,
         vlans: Some(Vec::new()),
     };
     world.live.set_hops(vec![port(SourceCheck::Off), port(SourceCheck::Off)], hops()).unwrap();
@@ -298,6 +301,7 @@ fn claimed_sources_do_not_pass() {
         addresses: Vec::new(),
         table: 0,
         source_check: InterfaceCheck { accepts_own, ..InterfaceCheck::default() },
+        hop_limit: 64,
         vlans: Some(Vec::new()),
     };
     let sources = [[10, 1, 9, 9], [10, 1, 9, 1], [10, 1, 9, 255], [10, 1, 9, 2]];

@@ -373,6 +373,7 @@ impl Desired<'_> {
             own_sources,
             broadcast_sources,
             multipath_hash: self.view.switches().multipath_hash.map(Option::unwrap_or_default),
+            ttl: self.view.switches().ttl,
         }
     }
 
@@ -398,6 +399,7 @@ impl Desired<'_> {
                     addresses: self.addresses(link.index),
                     table: table_of(link.index)?,
                     source_check: self.source_check(link.index, checks.of(&link.name)),
+                    hop_limit: self.view.switches().of_link(link.index).hop_limit,
                 })
             });
             RouterPort {
@@ -408,6 +410,7 @@ impl Desired<'_> {
                 addresses: self.addresses(settings.link),
                 table: table_of(settings.link).unwrap_or(0),
                 source_check: self.source_check(settings.link, checks.of(&settings.name)),
+                hop_limit: self.view.switches().of_link(settings.link).hop_limit,
                 vlans: Some(vlans.collect()),
             }
         };

@@ -1,7 +1,5 @@
 //! One interface on a kernel path.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use warmlane_bpf::{
@@ -12,33 +10,12 @@ use warmlane_table::IpPrefix;
 
 use super::choice::Path;
 use super::flows::Flows;
+use super::knowledge::Knowledge;
 use super::layout::{Decision, Egress, Ingress, Question, Settings};
 use super::report::PathView;
 use crate::control::kernel::LinkIndex;
 
 const IMAGE: &[u8] = warmlane_bpf::include_object!("../../bpf/forward.bpf.o");
-
-/// What a program is to know.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Knowledge {
-    pub(super) settings: Settings,
-    pub(super) vlans: BTreeMap<u32, Ingress>,
-    pub(super) egresses: BTreeMap<LinkIndex, Egress>,
-    pub(super) devices: BTreeSet<LinkIndex>,
-    pub(super) own_addresses: BTreeSet<Ipv4Addr>,
-    pub(super) route_mtus: HashMap<IpPrefix, u32>,
-}
-
-impl Knowledge {
-    /// Has what another has, too.
-    fn take_in(&mut self, other: Self) {
-        self.vlans.extend(other.vlans);
-        self.egresses.extend(other.egresses);
-        self.devices.extend(other.devices);
-        self.own_addresses.extend(other.own_addresses);
-        self.route_mtus.extend(other.route_mtus);
-    }
-}
 
 /// The first moment of the clock that says until when a program is led: then it leaves all to the kernel.
 const LONG_AGO: u64 = 1;
@@ -248,6 +225,7 @@ impl Interface {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
     use warmlane_testkit::requirements;
 
     /// As a kernel has it that lacks a helper which the programs call: what its verifier says reaches whoever starts the router.

@@ -1,24 +1,23 @@
 //! All interfaces on kernel paths, and what their programs are told.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use warmlane_bpf::BpfError;
-use warmlane_table::{IpPrefix, Prefix};
 
 use super::choice::Path;
 use super::flows::Flows;
-use super::interface::{Interface, Knowledge};
-use super::layout::{Egress, Ingress, Settings};
+use super::interface::Interface;
+use super::knowledge::{Knowledge, egresses, least_mtu, own_address_bits, route_mtus, settings, vlans};
+use super::layout::Egress;
 use super::plan::Plan;
 use super::report::PathView;
-use super::switches;
 use super::verify::Suspects;
 use crate::coarse_clock::coarse_now;
-use crate::control::kernel::{Conntrack, Link, LinkIndex, View, XdpFeatures, shortened};
+use crate::control::kernel::{Conntrack, LinkIndex, View, XdpFeatures};
 use crate::control::{Reference, local};
 
 /// How often the kernel's switches are looked at: it doesn't tell of them.
@@ -107,6 +106,7 @@ impl KernelPaths {
         view: &View,
     ) -> Result<Vec<PathView>, BpfError> {
         let (members, count) = (self.members.clone(), self.interfaces.len());
+        let moving = self.leave_shared_hooks(opened);
         let mut begun = Vec::new();
         if let Err(error) = self.open(opened, view, &mut begun) {
             for index in begun {
@@ -114,6 +114,7 @@ impl KernelPaths {
             }
             self.interfaces.truncate(count);
             self.members = members;
+            self.come_back(&moving, view);
             return Err(error);
         }
         for plan in closed {
@@ -131,6 +132,39 @@ impl KernelPaths {
             warmlane_bpf::wait_for_running();
         }
         Ok(self.interfaces.iter().skip(count).map(|interface| interface.view.clone()).collect())
+    }
+
+    /// Takes away the programs of interfaces that are to have other programs at the same hooks, as with established flows both paths have at those of
+    /// tc. Returns their places.
+    fn leave_shared_hooks(&mut self, opened: &[Plan]) -> Vec<usize> {
+        if self.flows.is_none() {
+            return Vec::new();
+        }
+        let is_moving = |interface: &Interface| {
+            let moves = |plan: &Plan| plan.interface == interface.name && plan.path != Path::User;
+            !interface.is_gone && opened.iter().any(moves)
+        };
+        let all = (0..self.interfaces.len()).filter(|&index| is_moving(&self.interfaces[index]));
+        let moving: Vec<usize> = all.collect();
+        for &index in &moving {
+            self.interfaces[index].detach();
+        }
+        moving
+    }
+
+    /// Puts them back.
+    fn come_back(&mut self, moving: &[usize], view: &View) {
+        for &index in moving {
+            self.interfaces[index].is_gone = false;
+        }
+        let told = if moving.is_empty() { Ok(()) } else { self.tell(view) };
+        for &index in moving {
+            if let Err(error) = self.interfaces[index].attach() {
+                self.interfaces[index].detach();
+                self.remarks.push(format!("{error}; what comes in there is left to the kernel"));
+            }
+        }
+        self.remarks.extend(told.err().map(|error| error.to_string()));
     }
 
     /// `begun` gets the places of interfaces that were started on.
@@ -372,128 +406,6 @@ fn is_redirected_to(interface: &Interface) -> bool {
 
 /// For programs that would outlive us: how long they may go on without having heard of us.
 fn led_until() -> u64 {
-    const LEAD: u64 = 3_000_000_000;
+    const LEAD: u64 = 2_000_000_000;
     coarse_now() + LEAD
-}
-
-/// How many prefixes with MTUs of their own the programs have space for.
-const MOST_MTUS: usize = 65_536;
-
-/// What packets to a prefix may be as long as: the least of its own MTU and of those of all around it, for which of them a packet goes by
-/// is not known here.
-fn route_mtus(own: &HashMap<IpPrefix, u32>) -> HashMap<IpPrefix, u32> {
-    if own.len() > MOST_MTUS {
-        let everything = [IpPrefix::V4(Prefix::containing(0, 0)), IpPrefix::V6(Prefix::containing(0, 0))];
-        let least = own.values().copied().min().unwrap_or(0);
-        return everything.into_iter().map(|prefix| (prefix, least)).collect();
-    }
-    let length = |prefix: &IpPrefix| match prefix {
-        IpPrefix::V4(prefix) => prefix.length(),
-        IpPrefix::V6(prefix) => prefix.length(),
-    };
-    let least = |prefix: &IpPrefix| {
-        let around = (0..=length(prefix)).filter_map(|length| own.get(&shortened(*prefix, length)));
-        around.copied().min().unwrap_or(0)
-    };
-    own.keys().map(|prefix| (*prefix, least(prefix))).collect()
-}
-
-/// Two bits for each address, as `is_own_address` in `bpf/forward.h` looks at them.
-fn own_address_bits(addresses: &BTreeSet<Ipv4Addr>) -> u64 {
-    let of_one = |address: &Ipv4Addr| {
-        let hash = u32::from_ne_bytes(address.octets()).wrapping_mul(0x9e37_79b1);
-        1_u64 << (hash >> 26) | 1 << (hash >> 20 & 63)
-    };
-    addresses.iter().map(of_one).fold(0, |bits, one| bits | one)
-}
-
-/// The least MTU of any route of IPv4, or of IPv6; 0 if none has one.
-fn least_mtu(mtus: &HashMap<IpPrefix, u32>, of_ipv4: bool) -> u32 {
-    let of_family = mtus.iter().filter(|(prefix, _)| matches!(prefix, IpPrefix::V4(_)) == of_ipv4);
-    of_family.map(|(_, mtu)| *mtu).min().unwrap_or(0)
-}
-
-fn ingress(link: &Link, view: &View, offloads: bool) -> Ingress {
-    // What a bridge takes is no business of routes, and what comes in by a tunnel without Ethernet headers is not as programs expect it.
-    let is_ours = link.is_up && link.mac.is_some() && !local::is_member(view, link);
-    let mut flags = if is_ours { switches::flags(&link.name) } else { 0 };
-    for (is_ipv6, policy) in [false, true].into_iter().zip(view.switches().multipath_hash) {
-        if policy.is_none() {
-            flags &= !(if is_ipv6 { Ingress::FORWARDS_IPV6 } else { Ingress::FORWARDS_IPV4 });
-        }
-    }
-    for (is_ipv6, forwards, established_only) in [
-        (false, Ingress::FORWARDS_IPV4, Ingress::ESTABLISHED_ONLY_IPV4),
-        (true, Ingress::FORWARDS_IPV6, Ingress::ESTABLISHED_ONLY_IPV6),
-    ] {
-        if offloads && !view.is_left_though_established(link.index, is_ipv6) {
-            flags |= if view.is_left(link.index, is_ipv6) { established_only } else { 0 };
-        } else if view.is_left(link.index, is_ipv6) {
-            flags &= !forwards;
-        }
-    }
-    Ingress { link: link.index, flags }
-}
-
-fn settings(link: &Link, view: &View, offloads: bool) -> Settings {
-    let [a, b, c, d, e, f] = local::mac(view, link.index);
-    Settings {
-        untagged: ingress(link, view, offloads),
-        mac: [a, b, c, d, e, f, 0, 0],
-        checksums_left: u32::from(!link.kind.is_empty()),
-        ..Settings::default()
-    }
-}
-
-/// The VLANs on a link, by their number.
-fn vlans(link: &Link, view: &View, offloads: bool) -> BTreeMap<u32, Ingress> {
-    let on_it = view.links().values().filter(|other| other.lower == Some(link.index));
-    on_it
-        // Frames for another Ethernet address than the link's are the kernel's.
-        .filter(|other| other.mac == link.mac)
-        .filter_map(|other| Some((u32::from(other.vlan?), ingress(other, view, offloads))))
-        .collect()
-}
-
-/// Where packets may leave: by these links and the VLANs on them.
-fn egresses(view: &View, members: &BTreeMap<String, LinkIndex>) -> BTreeMap<LinkIndex, Egress> {
-    let is_member = |link: &LinkIndex| members.values().any(|member| member == link);
-    let of = |link: &Link| {
-        let flags = if link.mac.is_some() { Egress::IS_ETHERNET } else { 0 };
-        match (link.vlan, link.lower) {
-            _ if is_member(&link.index) => Some(Egress { device: link.index, vlan: 0, flags }),
-            (Some(vlan), Some(lower)) if is_member(&lower) => Some(Egress { device: lower, vlan, flags }),
-            _ => None,
-        }
-    };
-    let up = view.links().values().filter(|link| link.is_up && !view.is_left_at_egress(link.index));
-    up.filter_map(|link| Some((link.index, of(link)?))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_least_mtu_around_counts() {
-        let ipv4 = |text: &str| IpPrefix::V4(text.parse().unwrap());
-        let ipv6 = |text: &str| IpPrefix::V6(text.parse().unwrap());
-        let own = HashMap::from([
-            (ipv4("10.0.0.0/8"), 1300),
-            (ipv4("10.1.0.0/16"), 1400),
-            (ipv4("192.0.2.0/24"), 1200),
-            (ipv6("::/0"), 1280),
-            (ipv6("2001:db8::/32"), 1400),
-        ]);
-        let all = route_mtus(&own);
-        assert_eq!(all.len(), 5);
-        assert_eq!(all[&ipv4("10.1.0.0/16")], 1300);
-        assert_eq!(all[&ipv4("192.0.2.0/24")], 1200);
-        assert_eq!(all[&ipv6("2001:db8::/32")], 1280);
-        assert_eq!((least_mtu(&all, true), least_mtu(&all, false)), (1200, 1280));
-        let many = (0..=MOST_MTUS as u32)
-            .map(|number| (IpPrefix::V4(Prefix::containing(number << 8, 24)), 1000 + number));
-        let one = route_mtus(&many.collect());
-        assert_eq!((one.len(), one[&ipv4("0.0.0.0/0")], one[&ipv6("::/0")]), (2, 1000, 1000));
-    }
 }

@@ -9,7 +9,9 @@ mod choice;
 mod flows;
 mod interface;
 mod kernel_paths;
+mod knowledge;
 mod layout;
+mod left_behind;
 mod plan;
 mod report;
 mod switches;
@@ -18,6 +20,7 @@ mod verify;
 
 pub use choice::{Path, PathChoice, PathChoiceError, Paths};
 pub use kernel_paths::{KernelPaths, OffloadError};
+pub use left_behind::{LeftBehindError, remove_left_behind};
 pub use plan::{Plan, PlanError, plan};
 pub use report::{PathReport, PathView};
 pub use verdict::{Fate, Verdict};

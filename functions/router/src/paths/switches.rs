@@ -18,7 +18,9 @@ fn flags_by(interface: &str, read: &dyn Fn(&str) -> Option<i32>) -> u32 {
         flags |= Ingress::FORWARDS_IPV4;
     }
     // `net/ipv6/ip6_output.c: ip6_forward`. The lookup wants the interface's own to be on as well.
-    if ipv6("forwarding", "all") != 0 || ipv6("force_forwarding", interface) != 0 {
+    let forwards_ipv6 = ipv6("forwarding", "all") != 0 || ipv6("force_forwarding", interface) != 0;
+    // Then nothing comes in (`net/ipv6/ip6_input.c: ip6_rcv_core`).
+    if forwards_ipv6 && ipv6("disable_ipv6", interface) == 0 {
         flags |= Ingress::FORWARDS_IPV6;
     }
     flags |= match reverse_path(interface, read) {
@@ -48,6 +50,7 @@ mod tests {
         assert_eq!(with(&[("ipv4/conf/w0/forwarding", 1)]), Ingress::FORWARDS_IPV4);
         assert_eq!(with(&[("ipv6/conf/all/forwarding", 1)]), Ingress::FORWARDS_IPV6);
         assert_eq!(with(&[("ipv6/conf/w0/forwarding", 1)]), 0);
+        assert_eq!(with(&[("ipv6/conf/all/forwarding", 1), ("ipv6/conf/w0/disable_ipv6", 1)]), 0);
         let strict = Ingress::SOURCE_HAS_ROUTE | Ingress::SOURCE_IS_THERE;
         assert_eq!(with(&[("ipv4/conf/all/rp_filter", 1)]), strict);
         let both = [("ipv4/conf/all/rp_filter", 1), ("ipv4/conf/w0/rp_filter", 2)];

@@ -11,6 +11,7 @@ use rustix::net::netlink::{NETFILTER, XFRM};
 
 use super::event::{Link, LinkIndex};
 use super::socket::RequestSocket;
+use super::traffic_control::traffic_control;
 use super::xtables;
 
 /// Something that packets on their way pass in the kernel.
@@ -53,7 +54,7 @@ pub enum HookPlace {
 }
 
 /// Links, by their numbers.
-type Links = BTreeMap<LinkIndex, Link>;
+pub(super) type Links = BTreeMap<LinkIndex, Link>;
 
 /// What the kernel tells changes of: chains of nf_tables, policies of IPsec, tc.
 ///
@@ -134,12 +135,16 @@ fn switches_of(link: &Link, read: &dyn Fn(&str) -> Option<u32>) -> impl Iterator
     let learned = (read("ipv4/ip_forward_use_pmtu").unwrap_or(0) != 0).then(|| {
         "MTUs that the kernel has learned count (`sysctl -w net.ipv4.ip_forward_use_pmtu=0`)".to_owned()
     });
+    // Nothing of it comes in then (`net/ipv6/ip6_input.c: ip6_rcv_core`).
+    let disabled = (read(&format!("ipv6/conf/{name}/disable_ipv6")).unwrap_or(0) != 0)
+        .then(|| format!("IPv6 is disabled there (`sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`)"));
     let other_mtu = read(&format!("ipv6/conf/{name}/mtu")).filter(|own| own < mtu).map(|own| {
         format!("IPv6 has an MTU of its own there, {own} (`sysctl -w net.ipv6.conf.{name}.mtu={mtu}`)")
     });
     let all = [
         off_ipv4.map(|what| hook(what, [true, false], coming_in)),
         off_ipv6.map(|what| hook(what, [false, true], coming_in)),
+        disabled.map(|what| hook(what, [false, true], coming_in)),
         learned.map(|what| hook(what, [true, false], coming_in)),
         other_mtu.map(|what| hook(what, [true, true], HookPlace::LeavingBy(*index))),
     ];
@@ -152,12 +157,8 @@ const GET_CHAIN: u16 = 10 << 8 | 4;
 /// `XFRM_MSG_GETPOLICY` (`include/uapi/linux/xfrm.h`).
 const GET_POLICY: u16 = 0x15;
 
-/// `RTM_GETQDISC` and `RTM_GETTFILTER` (`include/uapi/linux/rtnetlink.h`).
-const GET_QUEUEING: u16 = 38;
-const GET_FILTER: u16 = 46;
-
 /// A kernel without the subsystem says one of these.
-fn or_nothing(listed: io::Result<bool>) -> io::Result<()> {
+pub(super) fn or_nothing(listed: io::Result<bool>) -> io::Result<()> {
     const NONE: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT];
     match listed {
         Err(error) if NONE.iter().any(|none| Some(none.raw_os_error()) == error.raw_os_error()) => Ok(()),
@@ -242,83 +243,7 @@ fn policy(body: &[u8]) -> Option<bool> {
     matches!(body.get(DIRECTION), Some(&(OUT | FORWARD))).then_some(family == IPV6)
 }
 
-/// Filters at interfaces, and queueing that shapes or drops.
-fn traffic_control(links: &Links) -> io::Result<Vec<Hook>> {
-    /// Where filters of a clsact stand (`TC_H_MIN_INGRESS` and `TC_H_MIN_EGRESS` below `TC_H_CLSACT`).
-    const INGRESS: u32 = 0xffff_fff2;
-    const EGRESS: u32 = 0xffff_fff3;
-
-    let mut socket = RequestSocket::new()?;
-    let (mut hooks, mut with_filters) = (Vec::new(), Vec::new());
-    socket.list(GET_QUEUEING, &queueing_request(0, 0), |_, body| {
-        let Some((link, kind)) = queueing(body) else { return };
-        match kind.as_str() {
-            "ingress" => with_filters.push((link, INGRESS)),
-            "clsact" => with_filters.extend([(link, INGRESS), (link, EGRESS)]),
-            kind if orders_only(kind) => {}
-            kind => hooks.push((HookPlace::LeavingBy(link), link, format!("queueing by {kind}"))),
-        }
-    })?;
-    for (link, parent) in with_filters {
-        let mut found = false;
-        or_nothing(socket.list(GET_FILTER, &queueing_request(link, parent), |_, body| {
-            found |= is_foreign_filter(body);
-        }))?;
-        if found {
-            let (at, side) = if parent == INGRESS {
-                (HookPlace::ComingInBy(link), "ingress")
-            } else {
-                (HookPlace::LeavingBy(link), "egress")
-            };
-            hooks.push((at, link, format!("filters of tc at {side}")));
-        }
-    }
-    let name = |link| links.get(&link).map_or("", |link| link.name.as_str());
-    let hook = |(at, link, what): (HookPlace, LinkIndex, String)| {
-        let what = format!("{what} (`tc -s qdisc show dev {}`)", name(link));
-        let kind = HookKind::Other;
-        Hook { what, ipv4: true, ipv6: true, at, kind, except_established: false }
-    };
-    Ok(hooks.into_iter().map(hook).collect())
-}
-
-/// Whether a kind of queueing only says in which order packets leave, as those do that interfaces have by themselves
-/// (`net.core.default_qdisc`).
-fn orders_only(kind: &str) -> bool {
-    ["noqueue", "mq", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "sfq"].contains(&kind)
-}
-
-/// struct tcmsg.
-fn queueing_request(link: LinkIndex, parent: u32) -> [u8; 20] {
-    let mut body = [0; 20];
-    body[4..8].copy_from_slice(&link.to_ne_bytes());
-    body[12..16].copy_from_slice(&parent.to_ne_bytes());
-    body
-}
-
-/// The interface and the kind of a queueing discipline.
-fn queueing(body: &[u8]) -> Option<(LinkIndex, String)> {
-    const KIND: u16 = 1;
-    let (header, attributes) = body.split_first_chunk::<20>()?;
-    let link = LinkIndex::from_ne_bytes(*header.get(4..)?.first_chunk()?);
-    let kind = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == KIND)?;
-    Some((link, text(kind.value())))
-}
-
-/// Whether a filter is somebody else's than ours, whose programs' names start with our own.
-fn is_foreign_filter(body: &[u8]) -> bool {
-    const OPTIONS: u16 = 2;
-    const BPF_NAME: u16 = 7;
-    let Some((_, attributes)) = body.split_first_chunk::<20>() else { return false };
-    let options = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == OPTIONS);
-    // Without options it is only a priority that filters stand at.
-    options.is_some_and(|options| {
-        let name = NlasIterator::new(options.value()).flatten().find(|option| option.kind() == BPF_NAME);
-        name.is_none_or(|name| !text(name.value()).starts_with("warmlane"))
-    })
-}
-
-fn text(value: &[u8]) -> String {
+pub(super) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.strip_suffix(b"\0").unwrap_or(value)).into_owned()
 }
 
@@ -388,25 +313,15 @@ mod tests {
         };
         assert_eq!(hook("ipv4/conf/w0/forwarding", 0), (true, false, HookPlace::ComingInBy(3)));
         assert_eq!(hook("ipv4/ip_forward_use_pmtu", 1), (true, false, HookPlace::ComingInBy(3)));
+        assert_eq!(hook("ipv6/conf/w0/disable_ipv6", 1), (false, true, HookPlace::ComingInBy(3)));
         assert_eq!(hook("ipv6/conf/w0/mtu", 1400), (true, true, HookPlace::LeavingBy(3)));
         assert_eq!(with(&[("ipv6/conf/all/forwarding", 0), ("ipv4/conf/w0/forwarding", 0)]).len(), 2);
-    }
-
-    #[test]
-    fn filters_of_others_are_told_from_ours() {
-        let filter = |name: Option<&str>| {
-            let options = name.map_or(Vec::new(), |name| attribute(7, format!("{name}\0").as_bytes()));
-            [vec![0; 20], attribute(1, b"bpf\0"), attribute(2, &options)].concat()
-        };
-        assert!(is_foreign_filter(&filter(None)) && is_foreign_filter(&filter(Some("calico"))));
-        assert!(!is_foreign_filter(&filter(Some("warmlane_forward"))));
-        assert!(!is_foreign_filter(&[vec![0; 20], attribute(1, b"bpf\0")].concat()));
     }
 
     proptest! {
         #[test]
         fn any_body_is_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (chain(&bytes, &BTreeMap::new()), policy(&bytes), queueing(&bytes), is_foreign_filter(&bytes));
+            let _ = (chain(&bytes, &BTreeMap::new()), policy(&bytes));
         }
     }
 }

@@ -9,6 +9,7 @@ mod route_question;
 mod socket;
 mod switches;
 mod table;
+mod traffic_control;
 mod view;
 mod xtables;
 
@@ -26,6 +27,7 @@ pub use switches::Switches;
 pub(crate) use switches::{read_switch, reverse_path};
 pub(crate) use table::shortened;
 pub use table::{KernelTable, PrefixRoutes};
+pub use traffic_control::{OwnFilter, own_filters};
 pub use view::{Changes, View};
 
 /// A netlink attribute, padded to a multiple of four bytes.

@@ -14,23 +14,37 @@ pub struct Switches {
     pub multipath_hash: [Option<MultipathHash>; 2],
     /// Conntrack counts packets of the flows that begin.
     pub counts_flows: bool,
+    /// The TTL of IPv4 packets of the box's own.
+    pub ttl: u8,
     links: BTreeMap<LinkIndex, LinkSwitches>,
 }
 
 /// How they are for what comes in by an interface.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkSwitches {
     /// How IPv4 packets' sources are checked.
     pub reverse_path: SourceCheck,
     /// IPv4 packets may come from one of the box's own addresses.
     pub accepts_own: bool,
+    /// The hop limit of IPv6 packets of the box's own that leave there.
+    pub hop_limit: u8,
+}
+
+/// What TTL and hop limit are unless somebody says another (`include/uapi/linux/ip.h: IPDEFTTL`, `include/net/ipv6.h:
+/// IPV6_DEFAULT_HOPLIMIT`).
+const USUAL_TTL: u8 = 64;
+
+impl Default for LinkSwitches {
+    fn default() -> Self {
+        Self { reverse_path: SourceCheck::Off, accepts_own: false, hop_limit: USUAL_TTL }
+    }
 }
 
 impl Default for Switches {
     /// As a kernel has them that nobody has said anything to.
     fn default() -> Self {
         let multipath_hash = [Some(MultipathHash::Addresses); 2];
-        Self { multipath_hash, counts_flows: false, links: BTreeMap::new() }
+        Self { multipath_hash, counts_flows: false, ttl: USUAL_TTL, links: BTreeMap::new() }
     }
 }
 
@@ -50,13 +64,16 @@ impl Switches {
             _ => None,
         };
         let ipv4 = |whom: &str, name: &str| read(&format!("ipv4/conf/{whom}/{name}")).unwrap_or(0);
+        let ttl = |name: &str| read(name).and_then(|ttl| u8::try_from(ttl).ok()).unwrap_or(USUAL_TTL);
         let of_link = |name: &str| LinkSwitches {
             reverse_path: reverse_path(name, read),
             accepts_own: ipv4(name, "accept_local") != 0 || ipv4("all", "accept_local") != 0,
+            hop_limit: ttl(&format!("ipv6/conf/{name}/hop_limit")),
         };
         Self {
             multipath_hash: [hash("ipv4"), hash("ipv6")],
             counts_flows: read("netfilter/nf_conntrack_acct").unwrap_or(0) != 0,
+            ttl: ttl("ipv4/ip_default_ttl"),
             links: links.into_iter().map(|(link, name)| (link, of_link(name))).collect(),
         }
     }
@@ -106,8 +123,11 @@ mod tests {
             ("ipv4/conf/w0/rp_filter", 2),
             ("ipv4/conf/w0/accept_local", 1),
             ("ipv4/fib_multipath_hash_policy", 3),
+            ("ipv4/ip_default_ttl", 99),
+            ("ipv6/conf/w0/hop_limit", 33),
         ]);
-        assert_eq!(loose.of_link(7), LinkSwitches { reverse_path: SourceCheck::Loose, accepts_own: true });
-        assert_eq!(loose.multipath_hash[0], None);
+        let expected = LinkSwitches { reverse_path: SourceCheck::Loose, accepts_own: true, hop_limit: 33 };
+        assert_eq!(loose.of_link(7), expected);
+        assert_eq!((loose.multipath_hash[0], loose.ttl, usual.ttl), (None, 99, 64));
     }
 }

@@ -100,6 +100,22 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         },
     },
     Comparison {
+        name: "router-xdp-scattered",
+        unit: "cycles/packet",
+        promise: 1.3,
+        bound: "as that of router-xdp, and a lookup in the kernel's table for each packet: no two of a moment are for the same destination",
+        lanes: Lanes::Fed,
+        prepare: |setting| setting.router("warmlane-xdp", "scattered", &[(KERNEL, "kernel")]),
+    },
+    Comparison {
+        name: "router-tc-scattered",
+        unit: "cycles/packet",
+        promise: 1.0,
+        bound: "as that of router-tc, and a lookup in the kernel's table for each packet, which the kernel does, too",
+        lanes: Lanes::Fed,
+        prepare: |setting| setting.router("warmlane-tc", "scattered", &[(KERNEL, "kernel")]),
+    },
+    Comparison {
         name: "router-established",
         unit: "cycles/packet",
         promise: 1.3,
