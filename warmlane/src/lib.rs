@@ -11,6 +11,7 @@ pub use warmlane_counters as counters;
 pub use warmlane_crypto as crypto;
 pub use warmlane_lane as lane;
 pub use warmlane_mem as mem;
+pub use warmlane_metrics as metrics;
 pub use warmlane_port as port;
 pub use warmlane_settings as settings;
 pub use warmlane_sync as sync;

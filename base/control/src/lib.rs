@@ -37,4 +37,4 @@ pub use protocol::{
     Described, DescribedReason, Failure, Instance, LONGEST_REQUEST, Request, Stats, VERSION, Value,
 };
 pub use server::{CONNECTIONS, Server, ServerError};
-pub use service::{Service, stand_back};
+pub use service::{Serve, Service, stand_back};

@@ -1,4 +1,4 @@
-//! A thread that answers.
+//! A thread that answers whoever asks.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -19,7 +19,7 @@ const TURN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// busy with other things, too, nobody would ever be answered.
 const BEHIND: i32 = 10;
 
-/// A thread that answers at a control socket until this is dropped. Then the socket is gone.
+/// A thread that answers until this is dropped. Then the socket where it was asked is gone.
 #[derive(Debug)]
 pub struct Service {
     /// Its other end becomes readable when this is dropped.
@@ -27,8 +27,33 @@ pub struct Service {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Something that others ask, and that never waits for them.
+pub trait Serve {
+    /// What to wait for.
+    fn descriptors(&self) -> Vec<PollFd<'_>>;
+
+    /// Answers what has been asked. Called when one of the descriptors is ready, and every second.
+    fn serve(&mut self);
+}
+
+/// A control socket and who answers there.
+struct AtSocket<A: Answers> {
+    server: Server<A::List>,
+    answers: A,
+}
+
+impl<A: Answers> Serve for AtSocket<A> {
+    fn descriptors(&self) -> Vec<PollFd<'_>> {
+        self.server.descriptors()
+    }
+
+    fn serve(&mut self) {
+        self.server.serve(&mut self.answers);
+    }
+}
+
 impl Service {
-    /// Starts the thread. It stays away from `lanes`, the CPUs of lanes, if this process may use any others, and else stands back behind them.
+    /// Starts a thread that answers at a control socket, as [`Self::serve`].
     ///
     /// # Errors
     /// The system has no thread or no descriptors for it.
@@ -37,12 +62,21 @@ impl Service {
         A: Answers + Send + 'static,
         A::List: Send + 'static,
     {
+        Self::serve("control", AtSocket { server, answers }, lanes)
+    }
+
+    /// Starts a thread of this name. It stays away from `lanes`, the CPUs of lanes, if this process may use any others, and else stands
+    /// back behind them.
+    ///
+    /// # Errors
+    /// The system has no thread or no descriptors for it.
+    pub fn serve(name: &str, serves: impl Serve + Send + 'static, lanes: Vec<usize>) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         let work = move || {
             stand_back(&lanes);
-            serve(server, answers, &stopped);
+            until_stopped(serves, &stopped);
         };
-        let thread = Builder::new().name("control".to_owned()).spawn(work)?;
+        let thread = Builder::new().name(name.to_owned()).spawn(work)?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -68,9 +102,9 @@ pub fn stand_back(lanes: &[usize]) {
     let _ = priority::set_nice(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), BEHIND);
 }
 
-fn serve<A: Answers>(mut server: Server<A::List>, mut answers: A, stopped: &UnixStream) {
+fn until_stopped(mut serves: impl Serve, stopped: &UnixStream) {
     loop {
-        let mut all = server.descriptors();
+        let mut all = serves.descriptors();
         all.push(PollFd::from_borrowed_fd(stopped.as_fd(), PollFlags::IN));
         match poll(&mut all, Some(&TURN)) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -81,6 +115,6 @@ fn serve<A: Answers>(mut server: Server<A::List>, mut answers: A, stopped: &Unix
             return;
         }
         drop(all);
-        server.serve(&mut answers);
+        serves.serve();
     }
 }

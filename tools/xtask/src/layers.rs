@@ -14,7 +14,12 @@ use crate::workspace::{self, Metadata};
 
 /// The layers from the bottom up, each with its rooms in their order.
 const LAYERS: &[(&str, Rooms)] = &[
-    ("base", Rooms::Ordered(&["sync", "counters", "sys", "settings", "wire", "crypto", "bpf", "control"])),
+    (
+        "base",
+        Rooms::Ordered(&[
+            "sync", "counters", "sys", "settings", "wire", "crypto", "bpf", "control", "metrics",
+        ]),
+    ),
     ("core", Rooms::Ordered(&["mem", "table", "port", "lane"])),
     ("drivers", Rooms::Independent { shared: "common" }),
     ("functions", Rooms::Ordered(&["forward", "vxlan", "router", "gen", "docsis"])),
