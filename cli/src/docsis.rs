@@ -77,9 +77,10 @@ enum Command {
 }
 
 /// The order of reuse of buffers.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum PoolSetting {
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+pub(crate) enum PoolSetting {
     /// Whole magazines go round.
+    #[default]
     Depot,
     /// Last in, first out.
     Stack,
@@ -88,7 +89,7 @@ enum PoolSetting {
 }
 
 impl PoolSetting {
-    const fn kind(self) -> PoolKind {
+    pub(crate) const fn kind(self) -> PoolKind {
         match self {
             Self::Depot => PoolKind::Depot,
             Self::Stack => PoolKind::Stack,
@@ -114,7 +115,7 @@ Examples:
 /// Packets that each cable in memory holds.
 const CABLE: usize = 8_192;
 /// Buffers: more than all queues, the channel between the lanes and the cables hold.
-const BUFFERS: u32 = 98_304;
+pub(crate) const BUFFERS: u32 = 98_304;
 /// How long to wait for the last packets: a busy machine takes its time, and whoever dropped some says so.
 const DRAIN: Duration = Duration::from_secs(300);
 /// How long modems wait for a packet that is missing, and packets in queues for their turn.

@@ -75,6 +75,11 @@ impl ConfigFlags {
         self.with_file(file.as_ref().map(|(path, text)| (*path, text.as_str())))
     }
 
+    /// What a file says by itself, whose text is `text`.
+    pub(crate) fn of_file(path: &Path, text: &str) -> anyhow::Result<Forwarding> {
+        Self::default().with_file(Some((path, text)))
+    }
+
     /// What the file says, and the flags added to it.
     fn with_file(&self, file: Option<(&Path, &str)>) -> anyhow::Result<Forwarding> {
         let (mut settings, text) = match file {

@@ -1,6 +1,7 @@
 //! `warmlane lab`: experiments.
 
 mod memory_traffic;
+mod predict;
 
 use crate::measuring::{self, Defaults, Flags};
 use crate::messages;
@@ -58,6 +59,7 @@ const EXAMPLES: &str = "Examples:
 enum Command {
     Report(ReportArguments),
     MemoryTraffic(memory_traffic::Arguments),
+    Predict(predict::Arguments),
     #[command(hide = true)]
     MemoryWorkload(memory_traffic::WorkloadArguments),
 }
@@ -96,6 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
         Some(Command::Report(arguments)) => return write_report(arguments),
         Some(Command::MemoryTraffic(arguments)) => return memory_traffic::run(arguments),
+        Some(Command::Predict(arguments)) => return predict::run(arguments),
         Some(Command::MemoryWorkload(arguments)) => return memory_traffic::run_workload(arguments),
         None => {}
     }

@@ -9,7 +9,7 @@ mod path;
 mod punt;
 mod reload;
 mod service;
-mod settings;
+pub(crate) mod settings;
 mod user_ports;
 
 use crate::control_socket::{self, ControlSocketFlags};

@@ -8,3 +8,4 @@ mod demo;
 mod docsis;
 mod lab_report;
 mod memory_traffic;
+mod predict;

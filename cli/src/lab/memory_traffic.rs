@@ -3,7 +3,8 @@
 use crate::messages;
 use anyhow::{Context as _, bail};
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use warmlane_lab::memory_traffic::forward_touches::{self, Forwarding};
 use warmlane_lab::memory_traffic::machines::Model;
 use warmlane_lab::memory_traffic::orders::Kind;
 use warmlane_lab::memory_traffic::parameters::Parameters;
@@ -12,7 +13,7 @@ use warmlane_lab::memory_traffic::published::{INSTANCES, TESTS, Test};
 use warmlane_lab::memory_traffic::question::{BUFFERS, Load, Question, pools};
 use warmlane_lab::memory_traffic::result::Prediction;
 use warmlane_lab::memory_traffic::touches::{LENGTHS, Touches};
-use warmlane_lab::memory_traffic::{trace, workload};
+use warmlane_lab::memory_traffic::{forward_workload, trace, workload};
 use warmlane_lab::plot::PlotError;
 
 /// Whose figures were published.
@@ -22,8 +23,9 @@ const PUBLISHED_MACHINE: &str = "xeon-gold-6148";
 const PEAK_POOLS: [&str; 3] = ["ring", "stack", "depot"];
 const PEAK_GBPS: f64 = 5.0;
 
-/// Be the DOCSIS downstream whose accesses are recorded.
+/// Be the DOCSIS downstream, or the forwarder, whose accesses are recorded.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct WorkloadArguments {
     /// Bytes of a frame, with its CRC.
     #[arg(long)]
@@ -31,10 +33,23 @@ pub(crate) struct WorkloadArguments {
     /// Frames get a CRC.
     #[arg(long)]
     crc: bool,
+    /// The forwarder.
+    #[arg(long, conflicts_with = "crc")]
+    forward: bool,
+    /// Packets are IPv6.
+    #[arg(long, requires = "forward")]
+    ipv6: bool,
+    /// Packets go to many routes.
+    #[arg(long, requires = "forward")]
+    many: bool,
 }
 
 pub(crate) fn run_workload(arguments: &WorkloadArguments) -> anyhow::Result<()> {
-    Ok(workload::run(arguments.bytes, arguments.crc, std::io::stdout())?)
+    let WorkloadArguments { bytes, crc, forward, ipv6, many } = *arguments;
+    if forward {
+        return Ok(forward_workload::run(bytes, ipv6, many, std::io::stdout())?);
+    }
+    Ok(workload::run(bytes, crc, std::io::stdout())?)
 }
 
 /// Predict the memory traffic of DOCSIS downstreams for each kind of pool.
@@ -101,6 +116,9 @@ pub(crate) struct Arguments {
     /// Record anew which lines frames touch, by valgrind, and write that to this file.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Record anew which lines a forwarded packet touches, for `lab predict`, and write that to this file.
+    #[arg(long, value_name = "FILE")]
+    record_forward: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -115,6 +133,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(path) = &arguments.record {
         let text = record()?.to_text()?;
         return std::fs::write(path, text).with_context(|| format!("--record {}", path.display()));
+    }
+    if let Some(path) = &arguments.record_forward {
+        return record_forward(path);
     }
     let live = std::io::stderr().is_terminal();
     let progress = |step: &str| {
@@ -219,10 +240,26 @@ fn record() -> anyhow::Result<Touches> {
         for bytes in LENGTHS {
             let mut words = vec!["lab".to_owned(), "memory-workload".to_owned(), format!("--bytes={bytes}")];
             words.extend(crc.then(|| "--crc".to_owned()));
-            touches.frame.push(trace::record(&program, &words, bytes, crc)?);
+            touches.frame.push(trace::record(&program, &words)?.downstream(bytes, crc));
         }
     }
     Ok(touches)
+}
+
+/// The same of the forwarder's packets; what there is, is written each time, as one recording may take minutes.
+fn record_forward(path: &Path) -> anyhow::Result<()> {
+    let program = std::env::current_exe()?;
+    let mut touches = Forwarding::default();
+    for [ipv6, many] in [[false, false], [false, true], [true, false], [true, true]] {
+        let mut words = vec!["lab".to_owned(), "memory-workload".to_owned(), "--forward".to_owned()];
+        words.push(format!("--bytes={}", forward_touches::BYTES));
+        words.extend(ipv6.then(|| "--ipv6".to_owned()));
+        words.extend(many.then(|| "--many".to_owned()));
+        touches.packet.push(trace::record(&program, &words)?.forwarded(forward_touches::BYTES, ipv6, many));
+        std::fs::write(path, touches.to_text()?)
+            .with_context(|| format!("--record-forward {}", path.display()))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

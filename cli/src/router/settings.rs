@@ -23,10 +23,10 @@ const FEWEST_BUFFERS: u32 = 1_024;
 #[expect(clippy::struct_excessive_bools, reason = "as many flags")]
 #[derive(clap::Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// The interfaces to forward between.
     #[arg(value_name = "INTERFACE")]
-    pub(super) interfaces: Vec<String>,
+    pub(crate) interfaces: Vec<String>,
     /// Where packets are forwarded that come in by an interface: in user space by lanes (user), in its driver by an XDP program
     /// (xdp), in the kernel's stack by a tc program (tc), or where that interface does best (best). For all interfaces, or
     /// for the one that is named; may be given several times.
@@ -103,7 +103,7 @@ impl Settings {
     }
 
     /// What the file says, if there is one, where the flags say nothing.
-    pub(super) fn with_file(&self, file: Option<&Path>) -> anyhow::Result<Self> {
+    pub(crate) fn with_file(&self, file: Option<&Path>) -> anyhow::Result<Self> {
         let from_file = match file {
             Some(path) => {
                 let text =
@@ -175,7 +175,7 @@ impl Settings {
     }
 
     /// Where packets of which interface are forwarded.
-    pub(super) fn paths(&self) -> anyhow::Result<Paths> {
+    pub(crate) fn paths(&self) -> anyhow::Result<Paths> {
         Ok(Paths::parse(self.path.iter().map(String::as_str))?)
     }
 
@@ -197,7 +197,7 @@ impl Settings {
 
     /// How many packet buffers there are, for interfaces with these receive queues: rings of 2,048 entries are full on either
     /// side, and as many packets are under way.
-    pub(super) fn buffer_count(&self, receive_queues: &[u32]) -> u32 {
+    pub(crate) fn buffer_count(&self, receive_queues: &[u32]) -> u32 {
         let usual = || {
             let queues: u64 = receive_queues.iter().copied().map(u64::from).sum();
             let transmit_queues = self.lane_count() as u64 * receive_queues.len() as u64;
@@ -210,7 +210,7 @@ impl Settings {
 
     /// How many entries a ring has, if not the usual number: where lanes share a CPU, one has to wait for the turns of the others, and what
     /// comes meanwhile waits in its rings.
-    pub(super) fn ring(&self) -> Option<u32> {
+    pub(crate) fn ring(&self) -> Option<u32> {
         let together = u32::try_from(most_on_one_cpu(&self.cpus)).unwrap_or(u32::MAX);
         let deeper =
             together.checked_next_power_of_two().and_then(|times| XdpOptions::RING.checked_mul(times));
@@ -218,7 +218,7 @@ impl Settings {
     }
 
     /// How many lanes there are.
-    pub(super) fn lane_count(&self) -> usize {
+    pub(crate) fn lane_count(&self) -> usize {
         self.lanes.unwrap_or_else(|| self.cpus.len().max(1))
     }
 

@@ -10,7 +10,7 @@
 //! A new experiment is a file in `experiments`, listed in `experiments.rs`; a new bench is an entry in a file of `benches`.
 //! [`partner`] is the second lane of a measurement, [`peer`] another program that takes turns. [`plot`] draws, [`report`] makes a
 //! page. [`cache_model`] simulates what moves between caches and memory where no hardware counter can tell, and
-//! [`memory_traffic`] predicts by it what a DOCSIS downstream moves.
+//! [`memory_traffic`] predicts by it what a DOCSIS downstream moves, and [`mod@predict`] what a configuration will.
 //!
 //! Promises: figures come from running the real code; nothing is timed inside a test.
 //!
@@ -41,6 +41,7 @@ pub mod page;
 pub mod partner;
 pub mod peer;
 pub mod plot;
+pub mod predict;
 mod random;
 pub mod record;
 pub mod report;

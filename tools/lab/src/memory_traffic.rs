@@ -5,6 +5,8 @@
 //! [machine](machines) go through it, by the [`parameters`] that were fitted. A [`question`] asks for that, and [`study`] holds what comes out against
 //! [`published`] figures.
 
+pub mod forward_touches;
+pub mod forward_workload;
 pub mod machines;
 pub mod orders;
 pub mod parameters;

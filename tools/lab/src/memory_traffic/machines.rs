@@ -99,6 +99,9 @@ pub struct Model {
     /// GB/s that all memory channels carry at most, if known.
     #[serde(default)]
     pub memory_gbs: Option<f64>,
+    /// How many channels these are, if known.
+    #[serde(default)]
+    pub memory_channels: Option<u32>,
 }
 
 const fn level(kib: u64, ways: u32, slices: u32) -> Level {
@@ -108,16 +111,18 @@ const fn level(kib: u64, ways: u32, slices: u32) -> Level {
 /// Those with names. Sizes and ways: Intel 64 and IA-32 Optimization Reference Manual (Skylake Server, Granite Rapids); AMD Software
 /// Optimization Guides for Zen 4 (57647) and Zen 5 (58455), a core complex with one L3.
 pub fn named() -> Vec<Model> {
-    let model = |name: &str, cores, first, second, shared, inclusion, device_ways, memory_gbs| Model {
-        name: name.to_owned(),
-        cores,
-        first,
-        second,
-        shared,
-        inclusion,
-        device_ways,
-        memory_gbs: Some(memory_gbs),
-    };
+    let model =
+        |name: &str, cores, first, second, shared, inclusion, device_ways, memory_gbs, channels| Model {
+            name: name.to_owned(),
+            cores,
+            first,
+            second,
+            shared,
+            inclusion,
+            device_ways,
+            memory_gbs: Some(memory_gbs),
+            memory_channels: Some(channels),
+        };
     let (intel, amd) = (Shares::NonInclusive, Shares::Exclusive);
     vec![
         // Six channels of DDR4-2666.
@@ -130,11 +135,12 @@ pub fn named() -> Vec<Model> {
             intel,
             2,
             128.0,
+            6,
         ),
         // Twelve channels of DDR5-4800; devices write to memory.
-        model("epyc-zen4", 8, level(32, 8, 1), level(1_024, 8, 1), level(32_768, 16, 8), amd, 0, 460.8),
+        model("epyc-zen4", 8, level(32, 8, 1), level(1_024, 8, 1), level(32_768, 16, 8), amd, 0, 460.8, 12),
         // Twelve channels of DDR5-6000.
-        model("epyc-zen5", 8, level(48, 12, 1), level(1_024, 16, 1), level(32_768, 16, 8), amd, 0, 576.0),
+        model("epyc-zen5", 8, level(48, 12, 1), level(1_024, 16, 1), level(32_768, 16, 8), amd, 0, 576.0, 12),
         // 6960P: 72 cores with 6 MiB each, as one; twelve channels of DDR5-6400.
         model(
             "granite-rapids",
@@ -145,6 +151,7 @@ pub fn named() -> Vec<Model> {
             intel,
             2,
             614.4,
+            12,
         ),
     ]
 }
@@ -199,6 +206,7 @@ impl Model {
             inclusion: if is_amd { Shares::Exclusive } else { Shares::NonInclusive },
             device_ways: if is_amd { 0 } else { 2.min(shared.ways) },
             memory_gbs: None,
+            memory_channels: None,
         })
     }
 

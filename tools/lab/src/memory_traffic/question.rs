@@ -273,14 +273,14 @@ impl Question {
             orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(key, order.clone());
             order
         };
-        let PerFrame { reads, writes } =
+        let PerFrame { reads, writes, .. } =
             replay::run(&self.model, &setup, &order, &frames_of).map_err(LabError::setup)?;
         let gbs = load.frames_per_second() * load.instances as f64 * LINE_BYTES as f64 / 1e9;
         Ok(Bandwidth { read: reads * gbs, written: writes * gbs, lines: reads + writes })
     }
 
     /// What a load is to the replay, and what its frames touch.
-    pub(super) fn setup<'a>(
+    pub(crate) fn setup<'a>(
         &self,
         load: Load,
         touches: &'a Touches,
@@ -302,6 +302,7 @@ impl Question {
             cold_lines: self.parameters.cold_lines,
             per_thousand,
             frames: self.frames,
+            modems: cable::MODEMS,
         };
         Ok((setup, frames_of))
     }

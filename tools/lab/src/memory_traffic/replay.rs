@@ -4,8 +4,9 @@ use super::machines::{MachineError, Model};
 use super::orders::{BURST, Order, UnderWay, sent_after};
 use super::touches::{FrameTouches, Lines};
 use crate::cable;
-use crate::cache_model::{Hierarchy, LINE_BYTES};
+use crate::cache_model::{Hierarchy, LINE_BYTES, Traffic};
 use crate::random::Xorshift;
+use serde::Serialize;
 use std::ops::Range;
 
 /// Lines of a buffer in front of a frame, as recorded: a header of one and the headroom.
@@ -26,18 +27,41 @@ pub struct Setup {
     pub per_thousand: usize,
     /// Frames that each instance is counted for.
     pub frames: usize,
+    /// Modems that frames go to.
+    pub modems: u32,
 }
 
 /// Lines between memory and caches, for each frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PerFrame {
-    /// Read from memory.
+    /// Lines that cores accessed.
+    pub accesses: f64,
+    /// Of these, not answered by the first level.
+    pub first_misses: f64,
+    /// Nor by the second.
+    pub second_misses: f64,
+    /// Read from memory, by cores and devices.
     pub reads: f64,
     /// Written to memory.
     pub writes: f64,
 }
 
 impl PerFrame {
+    /// What so many cores and all devices have caused, for each of so many frames.
+    pub(crate) fn of(levels: &Hierarchy, cores: usize, frames: f64) -> Self {
+        let (reads, writes) = levels.memory();
+        let sum = |of: fn(&Traffic) -> u64| {
+            (0..cores).filter_map(|core| levels.core(core)).map(of).sum::<u64>() as f64
+        };
+        Self {
+            accesses: sum(|traffic| traffic.accesses) / frames,
+            first_misses: sum(|traffic| traffic.first_misses) / frames,
+            second_misses: sum(|traffic| traffic.second_misses) / frames,
+            reads: reads as f64 / frames,
+            writes: writes as f64 / frames,
+        }
+    }
+
     /// Both.
     pub fn both(self) -> f64 {
         self.reads + self.writes
@@ -165,7 +189,7 @@ impl Instance<'_> {
 
     /// What a frame touches of its modem's.
     fn state(&mut self, levels: &mut Hierarchy, frame: usize) {
-        let modem = self.random.below(cable::MODEMS as usize) as u64;
+        let modem = self.random.below(self.setup.modems.max(1) as usize) as u64;
         let touches = self.touches(frame).state;
         let each = (u64::from(touches.others) / u64::from(cable::MODEMS)).max(1);
         #[expect(clippy::cast_sign_loss, reason = "they are counts")]
@@ -231,8 +255,7 @@ impl<'a> Replay<'a> {
                 instance.step(&mut self.levels, step);
             }
         }
-        let (reads, writes) = self.levels.memory();
-        PerFrame { reads: reads as f64 / frames, writes: writes as f64 / frames }
+        PerFrame::of(&self.levels, self.instances.len(), frames)
     }
 }
 

@@ -98,6 +98,14 @@ pub enum TouchesError {
         /// Whether with CRC.
         crc: bool,
     },
+    /// A forwarded packet is missing.
+    #[error("the record of forwarded packets is cut off: it has no {} packets to {}", if *.ipv6 { "IPv6" } else { "IPv4" }, if *.many { "many routes" } else { "one route" })]
+    NoPacket {
+        /// Of which family.
+        ipv6: bool,
+        /// To many routes, or to one.
+        many: bool,
+    },
 }
 
 impl Touches {

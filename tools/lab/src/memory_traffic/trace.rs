@@ -1,5 +1,6 @@
 //! Records which lines the running code touches: the [`workload`](super::workload) under valgrind, whose tool lackey prints each access.
 
+use super::forward_touches::ForwardTouches;
 use super::touches::{FrameTouches, Lines, Received, Sent, State};
 use super::workload::{BURST, Part, Places, STRIDE, WARM_UP};
 use crate::cache_model::LINE_BYTES;
@@ -18,7 +19,7 @@ pub enum TraceError {
     #[error("valgrind, which records: {0}")]
     Valgrind(#[from] std::io::Error),
     /// The program that is watched has ended otherwise.
-    #[error("the downstream under valgrind has ended with {status}: {said}")]
+    #[error("the workload under valgrind has ended with {status}: {said}")]
     Ended {
         /// How.
         status: std::process::ExitStatus,
@@ -196,7 +197,7 @@ impl Watcher {
         }
     }
 
-    fn finish(self, bytes: u32, crc: bool) -> FrameTouches {
+    fn finish(self) -> Seen {
         let frames = self.frames.saturating_sub(u64::from(WARM_UP * BURST)).max(1);
         let bursts = frames / u64::from(BURST);
         let mut state = State::default();
@@ -211,17 +212,48 @@ impl Watcher {
         }
         let two_digits = |value: f64| (value * 100.0).round() / 100.0;
         (state.touched, state.written) = (two_digits(state.touched), two_digits(state.written));
+        let packets = (self.packets as f64 / frames as f64 * 1e3).round() / 1e3;
+        Seen { packets, received: self.received, sent: self.sent, state }
+    }
+}
+
+/// What was seen of the frames that were watched.
+#[derive(Debug)]
+pub struct Seen {
+    /// Packets made of each frame.
+    packets: f64,
+    received: Uses,
+    sent: Uses,
+    state: State,
+}
+
+impl Seen {
+    /// Of frames on their way through a downstream.
+    pub fn downstream(&self, bytes: u32, crc: bool) -> FrameTouches {
         FrameTouches {
             bytes,
             crc,
-            packets: (self.packets as f64 / frames as f64 * 1e3).round() / 1e3,
+            packets: self.packets,
             received: Received {
                 take: self.received.lines(Part::Take),
                 upper: self.received.lines(Part::Upper),
                 lower: self.received.lines(Part::Lower),
             },
             sent: Sent { lower: self.sent.lines(Part::Lower), free: self.sent.lines(Part::Free) },
-            state,
+            state: self.state,
+        }
+    }
+
+    /// Of frames that a lane forwards.
+    pub fn forwarded(&self, bytes: u32, ipv6: bool, many: bool) -> ForwardTouches {
+        ForwardTouches {
+            bytes,
+            ipv6,
+            many,
+            take: self.received.lines(Part::Take),
+            lane: self.received.lines(Part::Upper),
+            free: self.received.lines(Part::Free),
+            state: self.state,
         }
     }
 }
@@ -283,29 +315,25 @@ impl Reading {
     }
 
     /// The frames' way, if the record is whole.
-    fn finish(self, bytes: u32, crc: bool) -> Result<FrameTouches, TraceError> {
+    fn finish(self) -> Result<Seen, TraceError> {
         if let Some(line) = self.no_access {
             return Err(TraceError::NoAccess { line });
         }
         let (frames, wanted) =
             (self.watcher.as_ref().map_or(0, |watcher| watcher.frames), super::workload::frames());
         match self.watcher {
-            Some(watcher) if frames >= wanted => Ok(watcher.finish(bytes, crc)),
+            Some(watcher) if frames >= wanted => Ok(watcher.finish()),
             _ => Err(TraceError::CutOff { frames, wanted }),
         }
     }
 }
 
-/// Records a frame's way: `program` with `arguments` is what [runs](super::workload::run) the workload.
+/// Records frames' way: `program` with `arguments` is what runs the [downstream](super::workload::run), or the
+/// [forwarder](super::forward_workload::run).
 ///
 /// # Errors
 /// [`TraceError`].
-pub fn record(
-    program: &Path,
-    arguments: &[String],
-    bytes: u32,
-    crc: bool,
-) -> Result<FrameTouches, TraceError> {
+pub fn record(program: &Path, arguments: &[String]) -> Result<Seen, TraceError> {
     let mut process = Command::new("valgrind")
         .args(["--tool=lackey", "--trace-mem=yes", "--log-fd=2"])
         .arg(program)
@@ -335,7 +363,7 @@ pub fn record(
     if !status.success() {
         return Err(TraceError::Ended { status, said: reading.said });
     }
-    reading.finish(bytes, crc)
+    reading.finish()
 }
 
 #[cfg(test)]
@@ -387,7 +415,7 @@ mod tests {
     fn accesses_become_lines_by_part_and_place() {
         let reading = read(record(super::super::workload::frames()).as_bytes());
         assert_eq!(reading.said, "==1== a line of valgrind's\n");
-        let frame = reading.finish(1_520, false).unwrap();
+        let frame = reading.finish().unwrap().downstream(1_520, false);
         assert_eq!(frame.received.take, Lines { read: vec![], written: vec![0] });
         assert_eq!(frame.received.upper, Lines { read: vec![3, 4], written: vec![] });
         assert_eq!(frame.received.lower, Lines::default());
@@ -401,7 +429,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_or_no_access_is_not_taken_for_one() {
-        let error = read(record(100).as_bytes()).finish(1_520, false).unwrap_err().to_string();
+        let error = read(record(100).as_bytes()).finish().unwrap_err().to_string();
         assert_eq!(error, "the record is cut off: 100 frames are in it, of 2560");
         let lines = ["", " L", " L 12", " L x,4", " L 12,0", " L 12,x", "I  0400,4", " X 12,4"];
         for line in lines.into_iter().chain([" L 0,16385", " L ffffffffffffffff,1"]) {
@@ -430,7 +458,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_is_a_named_error(lines in proptest::collection::vec(line(), 0..64)) {
-            let error = read(lines.join("\n").as_bytes()).finish(68, true).unwrap_err().to_string();
+            let error = read(lines.join("\n").as_bytes()).finish().unwrap_err().to_string();
             prop_assert!(error.starts_with("the record"), "{error}");
         }
 
@@ -441,7 +469,7 @@ mod tests {
             text[place] = byte;
             match Reading::of(&*text, &places()) {
                 Ok(reading) => {
-                    let error = reading.finish(68, true).unwrap_err().to_string();
+                    let error = reading.finish().unwrap_err().to_string();
                     prop_assert!(error.starts_with("the record"), "{error}");
                 }
                 Err(error) => prop_assert_eq!(error.kind(), std::io::ErrorKind::InvalidData),
@@ -456,7 +484,7 @@ mod tests {
             let text = record(super::super::workload::frames());
             // The last frame is in it as soon as its buffer is taken.
             let last = text.rfind(&format!(" S {:x},32", PLACES.received + (super::super::workload::frames() - 1) % 4 * STRIDE)).unwrap();
-            let error = read(&text.as_bytes()[..place.index(last)]).finish(1_520, false).unwrap_err();
+            let error = read(&text.as_bytes()[..place.index(last)]).finish().unwrap_err();
             prop_assert!(matches!(error, TraceError::CutOff { .. } | TraceError::NoAccess { .. }), "{error}");
         }
     }

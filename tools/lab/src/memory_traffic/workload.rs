@@ -25,7 +25,7 @@ pub(super) const BEFORE_FRAME: u64 = 64 + 128;
 pub(super) const WARM_UP: u32 = 40;
 
 /// Bursts that are watched: enough for each modem to have some.
-const WATCHED: u32 = 40;
+pub(super) const WATCHED: u32 = 40;
 
 /// Frames in all.
 pub(super) const fn frames() -> u64 {
@@ -51,7 +51,7 @@ impl Part {
     pub(super) const ALL: [Self; 5] = [Self::Nothing, Self::Take, Self::Upper, Self::Lower, Self::Free];
 
     /// Those who watch see that this begins.
-    fn begin(self) {
+    pub(super) fn begin(self) {
         MARKS[self as usize].0.store(1, Ordering::SeqCst);
     }
 }
@@ -86,14 +86,21 @@ impl Places {
     }
 }
 
-/// Frames of one length to all modems.
-struct Card {
+/// Frames of one length, over and over.
+pub(super) struct Card {
     pool: Pool,
     frames: Vec<Vec<u8>>,
     next: usize,
     /// Packets that it may still give out.
     due: Arc<AtomicU32>,
     counters: QueueCounters,
+}
+
+impl Card {
+    /// It gives out so many of them as `due` says.
+    pub(super) fn new(pool: Pool, frames: Vec<Vec<u8>>, due: &Arc<AtomicU32>) -> Self {
+        Self { pool, frames, next: 0, due: Arc::clone(due), counters: QueueCounters::new() }
+    }
 }
 
 impl ReceiveQueue for Card {
@@ -118,7 +125,7 @@ impl ReceiveQueue for Card {
 }
 
 /// Frees what it is given.
-struct Wire(QueueCounters);
+pub(super) struct Wire(pub(super) QueueCounters);
 
 impl TransmitQueue for Wire {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
@@ -148,34 +155,13 @@ pub fn run(bytes: u32, crc: bool, mut output: impl Write) -> Result<(), LabError
     let mut group = cable::service_group(crc, true).map_err(LabError::setup)?;
     // Whoever watches makes all much slower; packets to the remote PHY are full all the same.
     group.limits.flush = Duration::from_secs(1 << 20);
-    let config = |name: &str| PoolConfig {
-        name: name.to_owned(),
-        buffers: 4_096,
-        magazine: Some(256),
-        stride: Some(STRIDE as usize),
-        ..PoolConfig::default()
-    };
-    let pool = |name| Pool::new(&config(name)).map_err(LabError::setup);
-    let (received, sent) = (pool("received")?, pool("sent")?);
-    let first = |pool: &Pool| {
-        let packet = pool.take().ok_or_else(|| LabError::setup("a pool without buffers"))?;
-        Ok::<_, LabError>(start(&packet) - u64::from(packet.id().index()) * STRIDE)
-    };
-    let marks = std::ptr::from_ref(&MARKS).addr();
-    writeln!(output, "places {marks} {} {} {}", first(&received)?, first(&sent)?, received.buffers())?;
-    output.flush()?;
-
+    let [received, sent] = pools(&mut output)?;
     let _lane = received.attach().map_err(LabError::setup)?;
     let _other_lane = sent.attach().map_err(LabError::setup)?;
     let due = Arc::<AtomicU32>::default();
     let frames = (0..cable::MODEMS).map(|place| cable::frame(place, bytes));
-    let card = Card {
-        pool: received,
-        frames: frames.collect::<Result<_, _>>().map_err(LabError::setup)?,
-        next: 0,
-        due: Arc::clone(&due),
-        counters: QueueCounters::new(),
-    };
+    let frames = frames.collect::<Result<_, _>>().map_err(LabError::setup)?;
+    let card = Card::new(received, frames, &due);
     let wire = Box::new(Wire(QueueCounters::new()));
     let queues = Queues { receive: vec![Box::new(card)], transmit: wire };
     let mut made = downstream(&group, &sent, queues, None).map_err(LabError::setup)?;
@@ -201,6 +187,27 @@ pub fn run(bytes: u32, crc: bool, mut output: impl Write) -> Result<(), LabError
         }
     }
     Ok(())
+}
+
+/// The pools of what is received and of what is sent; writes to `output` where what is.
+pub(super) fn pools(mut output: impl Write) -> Result<[Pool; 2], LabError> {
+    let config = |name: &str| PoolConfig {
+        name: name.to_owned(),
+        buffers: 4_096,
+        magazine: Some(256),
+        stride: Some(STRIDE as usize),
+        ..PoolConfig::default()
+    };
+    let pool = |name| Pool::new(&config(name)).map_err(LabError::setup);
+    let (received, sent) = (pool("received")?, pool("sent")?);
+    let first = |pool: &Pool| {
+        let packet = pool.take().ok_or_else(|| LabError::setup("a pool without buffers"))?;
+        Ok::<_, LabError>(start(&packet) - u64::from(packet.id().index()) * STRIDE)
+    };
+    let marks = std::ptr::from_ref(&MARKS).addr();
+    writeln!(output, "places {marks} {} {} {}", first(&received)?, first(&sent)?, received.buffers())?;
+    output.flush()?;
+    Ok([received, sent])
 }
 
 /// Where a packet's buffer begins.
