@@ -68,7 +68,7 @@ fn the_files_of_the_documentation_are_predicted() {
 #[test]
 fn a_routers_file_is_predicted_with_the_kernels_routes_as_they_are_said_to_be() {
     let folder = tempfile::tempdir().unwrap();
-    let router = root().join("fuzz/seeds/config/router.toml");
+    let router = root().join("fuzz/seeds/config/takeover.toml");
     let forecast = forecast(folder.path(), &router, &["--rate=1Mpps", "--frames=64", "--ring=256"]);
     assert_eq!((&forecast["function"], forecast["lanes"].as_u64()), (&"router".into(), Some(2)));
     let level = |name: &str| forecast["per_packet"][name].as_f64().unwrap();
@@ -81,7 +81,7 @@ fn a_routers_file_is_predicted_with_the_kernels_routes_as_they_are_said_to_be() 
 #[test]
 fn what_cannot_be_predicted_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let small = root().join("fuzz/seeds/config/small.toml");
+    let small = root().join("fuzz/seeds/config/router.toml");
     let said = |file: &Path, arguments: &[&str]| {
         let output = run(folder.path(), file, arguments);
         assert!(!output.status.success());
@@ -89,7 +89,7 @@ fn what_cannot_be_predicted_is_named() {
     };
     let none = said(&folder.path().join("machine.toml"), &[]);
     assert!(none.contains("is no configuration of forward, router or docsis"), "{none}");
-    let fast = said(&small, &["--rate=4000"]);
+    let fast = said(&small, &["--rate=4000", "--frames=1518"]);
     assert!(fast.contains("4000 Gbit/s for 2 port(s)") && fast.contains("no machine has that"), "{fast}");
     assert!(said(&small, &["--rate=fast"]).contains("\"fast\" is no rate"));
     assert!(said(&small, &["--full-table"]).contains("--full-table is for a router"));

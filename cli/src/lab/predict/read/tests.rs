@@ -14,7 +14,7 @@ fn error(text: &str) -> String {
 
 #[test]
 fn a_forwarders_file_says_its_pool_its_rings_and_its_tables() {
-    let small = read(include_str!("../../../../../fuzz/seeds/config/small.toml")).unwrap();
+    let small = read(include_str!("../../../../../fuzz/seeds/config/router.toml")).unwrap();
     assert_eq!((small.function, small.lanes, small.ports.len()), (Function::Forward, 1, 2));
     assert!(small.ports.iter().all(|port| port.entries == 0 && port.driver == "null"));
     let ipv4 = &small.tables[0];
@@ -32,11 +32,12 @@ fn a_forwarders_file_says_its_pool_its_rings_and_its_tables() {
 
 #[test]
 fn a_downstreams_file_says_its_modems() {
-    let group = read("crc = true").unwrap();
-    assert_eq!((group.function, group.modems, group.crc), (Function::Docsis, 300, true));
-    assert!(!read("crc = false").unwrap().crc);
-    let ring = configuration(Path::new("f"), "crc = true", Unsaid { ring: Some(64), ..UNSAID });
-    assert_eq!(ring.unwrap().ports[0].entries, 64);
+    let page = include_str!("../../../../../docs/docsis.md");
+    let file = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let group = configuration(Path::new("f.toml"), file, Unsaid { ring: Some(64), ..UNSAID }).unwrap();
+    assert_eq!((group.function, group.modems, group.crc), (Function::Docsis, 1, true));
+    assert_eq!(group.ports[0].entries, 64);
+    assert_eq!(error("crc = false"), "f.toml: there is no modem: give at least one");
 }
 
 #[test]
