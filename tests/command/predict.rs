@@ -14,8 +14,8 @@ const MACHINE: &str = "name = 'small'\ncores = 4\nfirst = { kib = 32, ways = 8 }
 /// The first TOML block of a page of the documentation that has this in it.
 fn block(page: &str, with: &str) -> String {
     let text = std::fs::read_to_string(root().join("docs").join(page)).unwrap();
-    let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.into_iter().find(|block| block.contains(with)).unwrap().to_owned()
+    let mut blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.find(|block| block.contains(with)).unwrap().to_owned()
 }
 
 fn root() -> PathBuf {
@@ -47,7 +47,7 @@ fn the_files_of_the_documentation_are_predicted() {
     };
     let forward =
         file("forward.toml", block("forward.md", "[[port]]").replace("kind = \"depot\"", "kind = \"ring\""));
-    // The same each time, but for what is written beside it.
+    // The same each time.
     let first = forecast(folder.path(), &forward, &["--rate=1", "--frames=1518"]);
     assert_eq!(first, forecast(folder.path(), &forward, &["--rate=1", "--frames=1518"]));
     assert_eq!((&first["function"], &first["machine"]), (&"forward".into(), &"small".into()));
@@ -60,7 +60,7 @@ fn the_files_of_the_documentation_are_predicted() {
     let parts = downstream["working_set"].as_array().unwrap();
     assert!(parts.iter().any(|part| part["name"] == "state of 1 modems"), "{downstream}");
     assert_eq!(downstream["frames"], "cable");
-    // Between lanes it does.
+    // Buffers that go from lane to lane go through the ring.
     let ring = forecast(folder.path(), &docsis, &["--rate=2", "--ring=256", "--pool=ring"]);
     assert_eq!(abouts(&ring)[..2], ["pool", "hot-set"], "{ring}");
 }
