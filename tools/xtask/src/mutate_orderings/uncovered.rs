@@ -27,7 +27,6 @@ pub(super) const UNCOVERED: &[(&str, &str)] = &[
     ("drivers/memif/src/ring.rs", PROCESS),
     ("drivers/virtio/src/connection/control.rs", COUNTERS),
     ("drivers/virtio/src/log.rs", PROCESS),
-    ("drivers/virtio/src/queue/collector.rs", PROCESS),
     ("drivers/virtio/src/queue/device.rs", PROCESS),
     ("drivers/virtio/src/queue/driver/packed.rs", PROCESS),
     ("drivers/virtio/src/queue/driver/split.rs", PROCESS),
