@@ -27,9 +27,9 @@ const FAULTS: [Fault; 2] = [
     Fault {
         what: "load",
         file: "drivers/memory/src/replay.rs",
-        from: "        self.counters.packets().add(copied.packets as u64);\n",
+        from: "        self.counters.count(copied.packets as u64, copied.bytes);\n",
         to: "        for packet in &burst[before..] {\n            std::hint::black_box(packet.len());\n        }\n        \
-             self.counters.packets().add(copied.packets as u64);\n",
+             self.counters.count(copied.packets as u64, copied.bytes);\n",
         bench: "replay-drop",
         seen: |now, before| {
             let risen = now.risen(before);
