@@ -11,59 +11,20 @@ pub use filter::{Filter, FilterError};
 pub use request::{CaptureRequest, Captured, Capturing, Seen};
 
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use warmlane_control::{Answer, TakeOver};
 use warmlane_counters::Registry;
 use warmlane_lane::{Graph, LaneView, Point, ProbeConfig, ProbeReader};
 
-/// Captures at once.
-const MOST: usize = 4;
-
-/// How long the program waits at its end for captures to be written.
-const LAST: Duration = Duration::from_secs(2);
+use crate::turns::{MOST, Turns};
 
 /// Makes captures of lanes.
 pub struct Capturer {
     lanes: Vec<(String, Vec<Arc<Graph>>)>,
     cpus: Vec<usize>,
     registry: Registry,
-    running: Arc<Running>,
-}
-
-/// How many captures there are.
-#[derive(Default)]
-struct Running {
-    count: Mutex<usize>,
-    has_ended: Condvar,
-    /// The program ends.
-    is_ending: AtomicBool,
-}
-
-/// One of them.
-struct Turn(Arc<Running>);
-
-impl Running {
-    fn count(&self) -> std::sync::MutexGuard<'_, usize> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(self: &Arc<Self>) -> Option<Turn> {
-        let mut count = self.count();
-        let has_space = *count < MOST;
-        *count += usize::from(has_space);
-        has_space.then(|| Turn(Arc::clone(self)))
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *self.0.count() -= 1;
-        self.0.has_ended.notify_all();
-    }
+    turns: Turns,
 }
 
 /// A probe, and what its packets are called.
@@ -85,7 +46,7 @@ impl Capturer {
             lanes: lanes.iter().map(graphs).collect(),
             cpus: lanes.iter().filter_map(|lane| lane.cpu).collect(),
             registry,
-            running: Arc::default(),
+            turns: Turns::default(),
         }
     }
 
@@ -102,8 +63,8 @@ impl Capturer {
 
     /// Starts a capture, which goes on when it is given a connection.
     fn begin(&self, request: &CaptureRequest) -> Result<(Capturing, TakeOver), String> {
-        let turn = self.running.begin();
-        let turn = turn.ok_or_else(|| format!("{MOST} captures run already, and that is the most"))?;
+        let turn =
+            self.turns.begin().ok_or_else(|| format!("{MOST} captures run already, and that is the most"))?;
         let filter: Filter = request.filter.parse().map_err(|error: FilterError| error.to_string())?;
         let reasons = self.reasons(&request.reasons)?;
         let config = ProbeConfig {
@@ -139,15 +100,8 @@ impl Capturer {
         }
         let capturing = Capturing { points };
         let capture = stream::Capture::new(request, names, sources, reasons);
-        let cpus = self.cpus.clone();
-        let take_over = Box::new(move |stream: UnixStream| {
-            let work = move || {
-                warmlane_control::stand_back(&cpus);
-                capture.run(&stream, &|| turn.0.is_ending.load(Ordering::Relaxed));
-                drop(turn);
-            };
-            // Without a thread the connection ends, and with it the capture.
-            let _ = std::thread::Builder::new().name("capture".to_owned()).spawn(work);
+        let take_over = turn.serve("capture", self.cpus.clone(), move |stream, turn| {
+            capture.run(stream, &|| turn.is_ending());
         });
         Ok((capturing, take_over))
     }
@@ -176,14 +130,5 @@ impl Capturer {
         ports.sort_unstable();
         ports.dedup();
         format!("there is nothing of that: lanes have the ports {}", ports.join(", "))
-    }
-}
-
-impl Drop for Capturer {
-    fn drop(&mut self) {
-        // What lanes have copied is to be written. They may not have ended yet.
-        self.running.is_ending.store(true, Ordering::Relaxed);
-        let wait = self.running.has_ended.wait_timeout_while(self.running.count(), LAST, |count| *count > 0);
-        drop(wait);
     }
 }

@@ -19,6 +19,8 @@ mod report;
 mod run;
 mod shared_cpus;
 mod signals;
+pub mod trace;
+mod turns;
 
 pub use lanes::{Assembly, LaneParts, LaneSettings, StartError, share_out};
 pub use machine::{CacheShare, CpuGroupReport, MachineError, MachineReport, MachineSettings};

@@ -5,10 +5,13 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use std::convert::Infallible;
 use std::path::PathBuf;
+use warmlane::assembly::Assembly;
 use warmlane::assembly::capture::Capturer;
+use warmlane::assembly::trace::Tracer;
 use warmlane::control::{self, Common, Server, ServerError, Service};
 use warmlane::counters::Registry;
 use warmlane::lane::LaneView;
+use warmlane::mem::Pool;
 
 /// Where this instance can be asked while it runs.
 #[derive(Args, Clone, Debug, Default)]
@@ -19,7 +22,7 @@ pub(crate) struct ControlSocketFlags {
     #[arg(long, value_name = "NAME", global = true, conflicts_with_all = ["socket", "no_socket"])]
     instance: Option<String>,
     /// The Unix socket by which this instance can be asked, which only its user and root can. Without it NAME.sock in
-    /// /run/warmlane, or in $XDG_RUNTIME_DIR/warmlane for other users than root.
+    /// /run/warmlane, in $XDG_RUNTIME_DIR/warmlane for other users than root, or in /tmp/warmlane-NUMBER for users without that.
     #[arg(long, value_name = "PATH", global = true, conflicts_with = "no_socket")]
     socket: Option<PathBuf>,
     /// Open no control socket.
@@ -66,10 +69,23 @@ impl ControlSocketFlags {
     }
 }
 
-/// What is answered by an instance of a kind with these lanes.
-pub(crate) fn common<L>(kind: &str, server: &Server<L>, registry: &Registry, lanes: &[LaneView]) -> Common {
-    let capturer = Capturer::new(lanes, registry.clone());
-    Common::new(kind, server, registry.clone()).and(Box::new(move |line| capturer.try_answer(line)))
+/// What is answered by an instance of a kind with these lanes. With a pool, it can be asked about frames that never came.
+fn common<L>(
+    kind: &str,
+    server: &Server<L>,
+    registry: &Registry,
+    lanes: &[LaneView],
+    pool: Option<&Pool>,
+) -> Common {
+    let (capturer, tracer) = (Capturer::new(lanes, registry.clone()), Tracer::new(lanes, pool.cloned()));
+    Common::new(kind, server, registry.clone())
+        .and(Box::new(move |line| capturer.try_answer(line)))
+        .and(Box::new(move |line| tracer.try_answer(line)))
+}
+
+/// What is answered by an instance of a kind that forwards.
+pub(crate) fn of_assembly<L>(kind: &str, server: &Server<L>, assembly: &Assembly) -> Common {
+    common(kind, server, assembly.registry(), assembly.lanes().views(), Some(assembly.pool()))
 }
 
 /// A control socket at which nobody answers yet.
@@ -80,9 +96,14 @@ pub(crate) struct ControlSocket {
 
 impl ControlSocket {
     /// Lets a thread answer, away from the CPUs of lanes, until what this returns is dropped.
-    pub(crate) fn serve(self, registry: &Registry, lanes: &[LaneView]) -> anyhow::Result<Option<Service>> {
+    pub(crate) fn serve(
+        self,
+        registry: &Registry,
+        lanes: &[LaneView],
+        pool: Option<&Pool>,
+    ) -> anyhow::Result<Option<Service>> {
         let Some(server) = self.server else { return Ok(None) };
-        let answers = common(self.kind, &server, registry, lanes);
+        let answers = common(self.kind, &server, registry, lanes, pool);
         let cpus = lanes.iter().filter_map(|lane| lane.cpu).collect();
         Ok(Some(Service::start(server, answers, cpus).context("the control socket has no thread")?))
     }

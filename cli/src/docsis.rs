@@ -195,7 +195,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         registry.add_all(&several.unwrap_or_default(), &run.registry());
     }
     let lanes = runs.iter().flat_map(|run| run.lanes.views().iter().chain(run.tester.lanes()).cloned());
-    let _service = socket.serve(&registry, &lanes.collect::<Vec<_>>())?;
+    let _service = socket.serve(&registry, &lanes.collect::<Vec<_>>(), None)?;
     let accounts = match runs.pop() {
         Some(only) if runs.is_empty() => vec![only.trial(arguments, &signals)?],
         last => std::thread::scope(|scope| {

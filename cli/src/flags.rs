@@ -62,6 +62,11 @@ pub(crate) type Forwarding = (Config, Vec<DriverSettings>);
 type Settings = ForwardSettings<DriverSettings>;
 
 impl ConfigFlags {
+    /// What a file says.
+    pub(crate) fn of_file(path: &Path) -> Self {
+        Self { config: Some(path.to_owned()), ..Self::default() }
+    }
+
     /// Reads and checks the whole configuration.
     pub(crate) fn read(&self) -> anyhow::Result<Forwarding> {
         let file = match &self.config {

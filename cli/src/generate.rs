@@ -80,5 +80,5 @@ fn serve(socket: ControlSocket, tester: &Tester, pool: &Pool) -> anyhow::Result<
     let registry = Registry::new();
     tester.register(&registry);
     pool.register(&registry);
-    socket.serve(&registry, tester.lanes())
+    socket.serve(&registry, tester.lanes(), None)
 }

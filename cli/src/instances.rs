@@ -10,8 +10,8 @@ use warmlane::control::{self, Client, Found, State};
 
 /// List the running instances that can be asked.
 ///
-/// Those of this user: their control sockets are in /run/warmlane for root, in $XDG_RUNTIME_DIR/warmlane for others. A `dead` one was
-/// left behind by an instance that was killed; the next one of that name replaces it.
+/// Those of this user: their control sockets are in /run/warmlane for root, in $XDG_RUNTIME_DIR/warmlane for others, or in
+/// /tmp/warmlane-NUMBER for users without that directory. A `dead` one was left behind by an instance that was killed; the next one of that name replaces it.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {

@@ -26,6 +26,7 @@ mod pool;
 mod router;
 mod run;
 mod stats;
+mod trace;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ enum Command {
     Ls(instances::Arguments),
     Stats(stats::Arguments),
     Capture(capture::Arguments),
+    Trace(trace::Arguments),
     Pool(pool::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Ls(arguments) => instances::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Capture(arguments) => capture::run(&arguments),
+        Command::Trace(arguments) => trace::run(&arguments),
         Command::Pool(arguments) => pool::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -208,7 +208,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         service: Service::ready(interfaces.sentence()),
         running: reload::Running { arguments, now: asked, interfaces },
         follower: &mut follower,
-        common: control_socket::common("router", &server, assembly.registry(), assembly.lanes().views()),
+        common: control_socket::of_assembly("router", &server, &assembly),
         server: &mut server,
         user_ports,
         signals: &signals,

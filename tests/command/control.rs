@@ -35,7 +35,7 @@ impl Forwarder {
         )
     }
 
-    fn start_with(directory: &Path, name: &str, arguments: &[&str], socket: PathBuf) -> Self {
+    pub(super) fn start_with(directory: &Path, name: &str, arguments: &[&str], socket: PathBuf) -> Self {
         let port = directory.join(format!("{name}.memif"));
         let mut command = Command::new(warmlane());
         let west = format!("west=memif:{},role=server", port.display());

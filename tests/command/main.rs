@@ -9,3 +9,4 @@ mod docsis;
 mod lab_report;
 mod memory_traffic;
 mod predict;
+mod trace;

@@ -92,12 +92,7 @@ pub(super) fn ports(graph: &Graph) -> impl Iterator<Item = &str> {
 impl CaptureRequest {
     /// Reads it; `None` if it is none.
     pub(super) fn parse(line: &[u8]) -> Option<Result<Self, String>> {
-        #[derive(Deserialize)]
-        struct Word {
-            ask: String,
-        }
-        let word: Word = serde_json::from_slice(line).ok()?;
-        (word.ask == WORD).then(|| {
+        warmlane_control::asks_for(line, WORD).then(|| {
             let request: Self = serde_json::from_slice(line)
                 .map_err(|error| format!("that is not how \"capture\" is asked: {error}"))?;
             if request.snap_length == 0 || request.snap_length > snap_length() {
@@ -129,5 +124,22 @@ impl CaptureRequest {
             points.push((Seen::Drop, "lane".to_owned(), Point::Drops));
         }
         points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_an_object_with_known_fields() {
+        let parse = |text: &str| CaptureRequest::parse(text.as_bytes());
+        assert_eq!(parse(r#" {"ask":"capture","one_in":1}"#), Some(Ok(CaptureRequest::default())));
+        assert!(parse(r#"{"ask":"capture","sea":[]}"#).unwrap().unwrap_err().contains("sea"));
+        assert!(parse(r#"{"ask":"capture","snap_length":0}"#).unwrap().unwrap_err().contains("262144"));
+        // Serde takes a list of a struct's fields for one, too.
+        assert_eq!(parse(r#"["capture"]"#), None);
+        assert_eq!(parse(r#"["capture",[],[],[],"",96,1,null]"#), None);
+        assert_eq!(parse(r#"{"ask":"stats"}"#), None);
     }
 }

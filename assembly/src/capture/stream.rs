@@ -1,26 +1,20 @@
 //! What probes have copied, as a stream of pcapng.
 
 use super::{CaptureRequest, Seen, Source};
+use crate::turns::has_enough;
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::Shutdown;
+use std::io::{self, Write as _};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use warmlane_pcap::{BlockInterface, BlockPacket, Blocks, PacketDirection};
 use warmlane_sys::clock::{self, Clock};
-
-/// How long to sleep where nothing has come.
-const REST: Duration = Duration::from_millis(5);
 
 /// How often to look, while packets come all the time, whether the client has had enough.
 const TURNS_PER_LOOK: u32 = 64;
 
 /// How often what was copied before the end is read: more often than a ring has packets for.
 const LAST_TURNS: u32 = 256;
-
-/// How long a client may take to read something. Meanwhile packets are missed; it is only to end some time.
-const UNREAD: Duration = Duration::from_secs(60);
 
 /// Packets of a probe that are written before the next one's.
 const AT_ONCE: usize = 1_024;
@@ -66,13 +60,9 @@ impl Capture {
     pub(super) fn run(mut self, stream: &UnixStream, is_ending: &dyn Fn() -> bool) {
         // The client hears of an error by the end of the stream, and has what came before it.
         let _ = self.write_all(stream, is_ending);
-        let _ = stream.shutdown(Shutdown::Both);
     }
 
     fn write_all(&mut self, mut stream: &UnixStream, is_ending: &dyn Fn() -> bool) -> io::Result<()> {
-        stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(UNREAD))?;
-        stream.set_read_timeout(Some(REST))?;
         let mut blocks = Blocks(&mut self.bytes);
         blocks.section(concat!("warmlane ", env!("CARGO_PKG_VERSION")));
         for name in &self.names {
@@ -178,20 +168,4 @@ impl Capture {
 /// Nanoseconds since 1970 at a moment of the clock.
 fn time((then, at): (u64, u64), cycles: u64) -> u64 {
     then + Clock::calibrated().nanoseconds(cycles.saturating_sub(at))
-}
-
-/// Waits a little; says whether the client wants no more: it has closed its side.
-fn has_enough(mut stream: &UnixStream) -> io::Result<bool> {
-    match stream.read(&mut [0; 64]) {
-        Ok(count) => Ok(count == 0),
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-            ) =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::place;
 use crate::protocol::{Failure, Instance, Request, VERSION};
 
 /// How long a client waits for something to come: on a machine whose CPUs are all taken by lanes, a thread that stands back behind
@@ -74,6 +75,9 @@ impl Client {
     /// [`ClientError::NotThere`].
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let not_there = |source| ClientError::NotThere { path: path.to_owned(), source };
+        if path.parent().is_some_and(|directory| directory == place::of_user()) {
+            place::check_own(&place::of_user()).map_err(not_there)?;
+        }
         let stream = UnixStream::connect(path).map_err(not_there)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(not_there)?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(not_there)?;

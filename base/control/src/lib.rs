@@ -34,7 +34,7 @@ pub use connection::{Answer, Answers, Connection, TakeOver};
 pub use list::{Found, State, find};
 pub use place::{directory, path_of};
 pub use protocol::{
-    Described, DescribedReason, Failure, Instance, LONGEST_REQUEST, Request, Stats, VERSION, Value,
+    Described, DescribedReason, Failure, Instance, LONGEST_REQUEST, Request, Stats, VERSION, Value, asks_for,
 };
 pub use server::{CONNECTIONS, Server, ServerError};
 pub use service::{Serve, Service, stand_back};

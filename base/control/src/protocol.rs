@@ -30,18 +30,29 @@ impl Request {
     /// # Errors
     /// A sentence that says what is wrong with one of these.
     pub fn parse(line: &[u8]) -> Option<Result<Self, String>> {
-        #[derive(Deserialize)]
-        struct Word {
-            ask: String,
-        }
-        // Serde takes a list of a struct's fields for one, too.
-        let is_object = line.trim_ascii_start().starts_with(b"{");
-        let word: Word = is_object.then(|| serde_json::from_slice(line).ok())??;
-        Self::WORDS.contains(&word.ask.as_str()).then(|| {
+        let word = word(line)?;
+        Self::WORDS.contains(&word.as_str()).then(|| {
             serde_json::from_slice(line)
-                .map_err(|error| format!("that is not how \"{}\" is asked: {error}", word.ask))
+                .map_err(|error| format!("that is not how \"{word}\" is asked: {error}"))
         })
     }
+}
+
+/// What a request asks for, if it is one.
+fn word(line: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Word {
+        ask: String,
+    }
+    // Serde takes a list of a struct's fields for one, too.
+    let is_object = line.trim_ascii_start().starts_with(b"{");
+    let word: Word = is_object.then(|| serde_json::from_slice(line).ok())??;
+    Some(word.ask)
+}
+
+/// Whether a line is a request for this: an object whose field `ask` says so.
+pub fn asks_for(line: &[u8], what: &str) -> bool {
+    word(line).is_some_and(|word| word == what)
 }
 
 /// An answer that says why there is no other.

@@ -77,6 +77,9 @@ impl<L> Server<L> {
             if directory == place::directory() || directory == Path::new(place::SYSTEM) {
                 let mode = if directory == Path::new(place::SYSTEM) { 0o755 } else { 0o700 };
                 fs::DirBuilder::new().recursive(true).mode(mode).create(directory).map_err(system)?;
+                if directory == place::of_user() {
+                    place::check_own(directory).map_err(system)?;
+                }
             } else if !directory.is_dir() {
                 return Err(ServerError::NoDirectory {
                     path: path.to_owned(),

@@ -123,7 +123,7 @@ impl Ends {
             view.register(assembly.registry());
         }
         register(&assembly, &group);
-        let _service = socket.serve(assembly.registry(), assembly.lanes().views())?;
+        let _service = socket.serve(assembly.registry(), assembly.lanes().views(), None)?;
         run::print_notes(&assembly);
         run::to_the_end(assembly, &self.run, &signals)
     }

@@ -29,6 +29,7 @@ mod row;
 mod stage;
 mod tap;
 mod task;
+mod trace;
 mod wake_ups;
 
 pub use builder::{EdgeFrom, EdgeTo, GraphError, InputId, OutputId, PipelineBuilder, StageId};
@@ -45,4 +46,5 @@ pub use probe::{Filter, Point, ProbeConfig, ProbeCounters, ProbeCountersView, Pr
 pub use stage::{Branch, Every, FilterDrop, PassThrough, Stage, branch, every, per_packet};
 pub use tap::{Tap, TapCounters, TapCountersView, TapDrop};
 pub use task::{Poll, Task, TaskFailed};
+pub use trace::{Explanation, Grown, Step, Trace, TraceConfig, TraceEnd, TraceReader};
 pub use wake_ups::WakeUps;

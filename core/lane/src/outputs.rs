@@ -106,7 +106,7 @@ impl Line {
 
 /// A stage's outputs: by each, packets go to a port, another lane or another stage.
 pub struct Outputs<'a> {
-    lines: &'a mut [Line],
+    pub(crate) lines: &'a mut [Line],
     /// The line of each output; none of them if it isn't connected.
     edges: &'a [u16],
     /// The lane's.

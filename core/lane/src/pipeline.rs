@@ -341,7 +341,7 @@ impl Drop for Pipeline {
 impl Task for Pipeline {
     fn poll(&mut self) -> Poll {
         if self.graph.orders.are_new() {
-            self.change_probes();
+            self.follow_orders();
         }
         let sent = if self.waiting > 0 { self.transmit_again() } else { 0 };
         let made = if self.has_polled { self.poll_stages() } else { 0 };

@@ -15,7 +15,7 @@ use warmlane_counters::counters;
 use warmlane_sync::spsc::Consumer;
 
 pub(crate) use copies::{DropProbes, Probe};
-pub(crate) use orders::Orders;
+pub(crate) use orders::{MOST, Orders};
 
 /// Where packets are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,11 @@
 
 use crate::outputs::Outputs;
 use crate::stage::{Stage, sleep_all};
+use crate::trace::Explanation;
 use crate::wake_ups::WakeUps;
 use std::borrow::Cow;
 use warmlane_counters::Source;
-use warmlane_mem::Burst;
+use warmlane_mem::{Burst, Packet};
 use warmlane_port::TransmitOffloads;
 
 /// Which of the stages of a row has this output, and the output's number there.
@@ -21,6 +22,49 @@ fn stage_of<'a>(stages: &[&'a dyn Stage], mut output: usize) -> Option<(&'a dyn 
         output -= count;
     }
     None
+}
+
+/// Which of the stages of a row has this input, and the input's number there.
+fn entry_of(counts: impl Iterator<Item = usize>, mut input: usize) -> Option<(usize, usize)> {
+    for (stage, count) in counts.enumerate() {
+        // The first input of each later stage is where the stage before leads to.
+        let skipped = usize::from(stage > 0);
+        if input + skipped < count {
+            return Some((stage, input + skipped));
+        }
+        input -= count - skipped;
+    }
+    None
+}
+
+/// All that the packet may come to explain it, as it comes: what one changes, the next doesn't know.
+fn explain_all(stages: &[&dyn Stage], input: usize, packet: &Packet, explanation: &mut Explanation) {
+    let Some((first, input)) = entry_of(stages.iter().map(|stage| stage.input_count()), input) else {
+        return;
+    };
+    for (number, stage) in stages.iter().enumerate().skip(first) {
+        stage.explain(if number == first { input } else { 0 }, packet, explanation);
+    }
+}
+
+/// One after the other, as long as there are packets.
+fn rehearse_all(
+    stages: &mut [&mut dyn Stage],
+    input: usize,
+    burst: &mut Burst,
+    outputs: &mut Outputs<'_>,
+) -> Option<Vec<Box<dyn Source>>> {
+    let (first, input) = entry_of(stages.iter().map(|stage| stage.input_count()), input)?;
+    let (mut start, mut counted) = (0, Vec::new());
+    for (number, stage) in stages.iter_mut().enumerate() {
+        let count = stage.output_count();
+        if number >= first && !burst.is_empty() {
+            let input = if number == first { input } else { 0 };
+            counted.extend(stage.rehearse(input, burst, &mut outputs.part(start, count))?);
+        }
+        start += count;
+    }
+    Some(counted)
 }
 
 macro_rules! row {
@@ -203,6 +247,19 @@ macro_rules! row {
                 let mut counters = self.$first_index.counters();
                 $(counters.extend(self.$index.counters());)+
                 counters
+            }
+
+            fn explain(&self, input: usize, packet: &Packet, explanation: &mut Explanation) {
+                explain_all(&[&self.$first_index $(, &self.$index)+], input, packet, explanation);
+            }
+
+            fn rehearse(
+                &mut self,
+                input: usize,
+                burst: &mut Burst,
+                outputs: &mut Outputs<'_>,
+            ) -> Option<Vec<Box<dyn Source>>> {
+                rehearse_all(&mut [&mut self.$first_index $(, &mut self.$index)+], input, burst, outputs)
             }
         }
     };

@@ -1,7 +1,9 @@
 //! The stage contract, and stages put together from others.
 
 use crate::outputs::Outputs;
+use crate::trace::Explanation;
 use crate::wake_ups::WakeUps;
+use std::any::Any;
 use std::borrow::Cow;
 use std::time::Duration;
 use warmlane_counters::{DropCounters, Source, drop_reasons};
@@ -143,6 +145,31 @@ pub trait Stage: Send {
         Vec::new()
     }
 
+    /// Says by what it will decide what becomes of a packet that has come by an input: what it looks up, and what it finds. Asked before
+    /// the packet is processed, and only of packets that somebody [traces](crate::Graph::trace); what was counted, and where the packet went,
+    /// is seen without this.
+    fn explain(&self, input: usize, packet: &Packet, explanation: &mut Explanation) {
+        let _ = (input, packet, explanation);
+    }
+
+    /// Does with a burst what [`process_input`](Self::process_input) would, as a rehearsal for [`Graph::rehearse`](crate::Graph::rehearse):
+    /// the outputs lead nowhere, and nothing that the stage counts, learns or holds may change. Gives what it would have counted. `None` says
+    /// that it can't do that; the burst is lost then.
+    fn rehearse(
+        &mut self,
+        input: usize,
+        burst: &mut Burst,
+        outputs: &mut Outputs<'_>,
+    ) -> Option<Vec<Box<dyn Source>>> {
+        let _ = (input, burst, outputs);
+        None
+    }
+
+    /// Itself, for whoever has put it around another stage and will take it away again.
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        None
+    }
+
     /// This stage, with `action` called about every `period`, with packets or without: to expire entries, to report.
     fn every<F>(self, period: Duration, action: F) -> Every<Self, F>
     where
@@ -197,6 +224,10 @@ impl Stage for PassThrough {
 
     fn accepts(&self) -> TransmitOffloads {
         TransmitOffloads::ALL
+    }
+
+    fn rehearse(&mut self, _: usize, _: &mut Burst, _: &mut Outputs<'_>) -> Option<Vec<Box<dyn Source>>> {
+        Some(Vec::new())
     }
 }
 
@@ -376,5 +407,18 @@ impl<S: Stage, F: FnMut(&mut S, &mut Outputs<'_>) + Send> Stage for Every<S, F> 
 
     fn counters(&self) -> Vec<Box<dyn Source>> {
         self.stage.counters()
+    }
+
+    fn explain(&self, input: usize, packet: &Packet, explanation: &mut Explanation) {
+        self.stage.explain(input, packet, explanation);
+    }
+
+    fn rehearse(
+        &mut self,
+        input: usize,
+        burst: &mut Burst,
+        outputs: &mut Outputs<'_>,
+    ) -> Option<Vec<Box<dyn Source>>> {
+        self.stage.rehearse(input, burst, outputs)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Filter, HEADER, Header, ProbeConfig, ProbeCounters};
 use crate::graph::LaneDrop;
+use crate::trace::Follower;
 use std::cell::RefCell;
 use warmlane_counters::{DropCounters, DropReason, Reason as _};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
@@ -152,11 +153,13 @@ impl Staged<'_> {
 pub(crate) struct DropProbes {
     pub(crate) counters: DropCounters<LaneDrop>,
     probes: RefCell<Vec<Probe>>,
+    followers: RefCell<Vec<Follower>>,
 }
 
 impl DropProbes {
     pub(crate) fn new() -> Self {
-        Self { counters: DropCounters::new(), probes: RefCell::new(Vec::with_capacity(super::orders::MOST)) }
+        let probes = RefCell::new(Vec::with_capacity(super::MOST));
+        Self { counters: DropCounters::new(), probes, followers: RefCell::default() }
     }
 
     /// Counts packets and frees them.
@@ -174,6 +177,9 @@ impl DropProbes {
         for probe in self.probes.borrow_mut().iter_mut() {
             probe.stage(packets, Some(reason)).commit(packets.len());
         }
+        for follower in self.followers.borrow().iter() {
+            follower.lock().drop_all(reason, packets);
+        }
     }
 
     /// Counts a packet that can't be shown.
@@ -185,7 +191,7 @@ impl DropProbes {
 
     /// Whether anybody is shown anything.
     pub(crate) fn is_watched(&self) -> bool {
-        !self.probes.borrow().is_empty()
+        !self.probes.borrow().is_empty() || !self.followers.borrow().is_empty()
     }
 
     /// Shows drops to this one, too, and no more to those who have gone.
@@ -193,5 +199,12 @@ impl DropProbes {
         let mut probes = self.probes.borrow_mut();
         probes.retain(|probe| !probe.is_over());
         probes.extend(probe);
+    }
+
+    /// Tells of packets that are followed, and no more to those who have gone.
+    pub(crate) fn follow(&self, follower: Option<&Follower>) {
+        let mut followers = self.followers.borrow_mut();
+        followers.retain(|follower| !follower.is_over());
+        followers.extend(follower.cloned());
     }
 }

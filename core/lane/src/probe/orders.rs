@@ -1,29 +1,37 @@
-//! How a lane hears of probes.
+//! How a lane hears of what it is to show: probes, traces, rehearsals.
 
-use super::queues::{change_receive, change_transmit};
+use super::queues::{New, change_receive, change_transmit};
 use super::{Point, Probe, ProbeConfig, ProbeReader, Reminder};
 use crate::ends::Input;
-use crate::graph::Graph;
-use crate::outputs::End;
+use crate::graph::{Graph, Node};
+use crate::outputs::{End, Line};
 use crate::pipeline::Pipeline;
+use crate::trace::{Follower, Rehearsal, TraceConfig, TraceReader, follow_stage};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use warmlane_mem::Packet;
 use warmlane_sync::ring::RingError;
 use warmlane_sync::spsc;
 
 /// Probes at one point, usually.
-pub(super) const MOST: usize = 4;
+pub(crate) const MOST: usize = 4;
 
-/// Probes that a lane is asked for. It looks once per poll whether there is anything new.
+/// What a lane is asked for. It looks once per poll whether there is anything new.
 #[derive(Default)]
 pub(crate) struct Orders {
     is_new: AtomicBool,
     list: Mutex<List>,
 }
 
+enum Order {
+    Probe(Point, Probe),
+    Follow(Follower),
+    Rehearse(Rehearsal),
+}
+
 #[derive(Default)]
 struct List {
-    new: Vec<(Point, Probe)>,
+    new: Vec<Order>,
     /// The lane has ended: nobody will take any.
     is_closed: bool,
 }
@@ -46,10 +54,10 @@ impl Orders {
         self.is_new.store(true, Ordering::Relaxed);
     }
 
-    fn add(&self, point: Point, probe: Probe) {
+    fn add(&self, order: Order) {
         let mut list = self.lock();
         if !list.is_closed {
-            list.new.push((point, probe));
+            list.new.push(order);
             self.is_new.store(true, Ordering::Relaxed);
         }
     }
@@ -60,7 +68,7 @@ impl Orders {
     }
 
     /// What is new; `None` if somebody is adding to it, so that it is to be looked at again.
-    fn take(&self) -> Option<Vec<(Point, Probe)>> {
+    fn take(&self) -> Option<Vec<Order>> {
         // Before the list is read: what is added behind that announces itself.
         self.is_new.store(false, Ordering::Relaxed);
         match self.list.try_lock() {
@@ -90,44 +98,86 @@ impl Graph {
         let (producer, consumer) = spsc::ring(config.ring)?;
         let probe = Probe::new(producer, config);
         let counters = probe.counters().view();
-        self.orders.add(point, probe);
+        self.orders.add(Order::Probe(point, probe));
         let reminder = Reminder(Arc::clone(self));
         Ok(ProbeReader { ring: consumer, counters, bytes: Vec::new(), _reminder: reminder })
+    }
+
+    /// Asks the lane to say what becomes of packets that come in from its next poll on. If the lane has ended, the reader
+    /// [is over](TraceReader::is_over).
+    pub fn trace(self: &Arc<Self>, config: TraceConfig) -> TraceReader {
+        let (follower, reader) = Follower::new(self, config);
+        self.orders.add(Order::Follow(follower));
+        reader
+    }
+
+    /// Asks the lane what would become of packets that came in by these of its [inputs](Self::inputs). It says so in their order when it next
+    /// polls. Nothing is sent, counted or learned.
+    pub fn rehearse(self: &Arc<Self>, packets: Vec<(usize, Packet)>) -> TraceReader {
+        let (rehearsal, reader) = Rehearsal::new(self, packets);
+        self.orders.add(Order::Rehearse(rehearsal));
+        reader
     }
 }
 
 impl Pipeline {
-    /// Puts new probes in their places, and takes those away that nobody reads any more.
+    /// Does what is asked for, and takes away what nobody reads any more.
     #[cold]
-    pub(crate) fn change_probes(&mut self) {
+    pub(crate) fn follow_orders(&mut self) {
         let Some(orders) = self.graph.orders.take() else { return };
-        for (point, probe) in orders {
-            match point {
-                Point::Input(node) => {
-                    let source = self.sources.iter_mut().chain(&mut self.vacant).find(|one| one.node == node);
-                    if let Some(Input::Queue(queue)) = source.map(|source| &mut source.input) {
-                        change_receive(queue, Some(probe));
-                    }
-                }
-                Point::Output(node) => {
-                    let line = self.lines.iter_mut().take(self.graph.outputs.len()).nth(node);
-                    if let Some(End::Queue(queue)) = line.map(|line| &mut line.end) {
-                        change_transmit(queue, Some(probe));
-                    }
-                }
-                Point::Drops => self.drops.change(Some(probe)),
+        for order in orders {
+            match order {
+                Order::Probe(point, probe) => self.add_probe(point, probe),
+                Order::Follow(follower) => self.change_all(Some(&follower)),
+                Order::Rehearse(rehearsal) => rehearsal.run(self),
             }
         }
+        self.change_all(None);
+    }
+
+    fn add_probe(&mut self, point: Point, probe: Probe) {
+        match point {
+            Point::Input(node) => {
+                let source = self.sources.iter_mut().chain(&mut self.vacant).find(|one| one.node == node);
+                if let Some(Input::Queue(queue)) = source.map(|source| &mut source.input) {
+                    change_receive(queue, New::Probe(probe));
+                }
+            }
+            Point::Output(node) => {
+                let line = self.lines.iter_mut().take(self.graph.outputs.len()).nth(node);
+                if let Some(End::Queue(queue)) = line.map(|line| &mut line.end) {
+                    change_transmit(queue, New::Probe(probe));
+                }
+            }
+            Point::Drops => self.drops.change(Some(probe)),
+        }
+    }
+
+    /// Takes away what nobody reads any more, and follows packets everywhere for this one.
+    fn change_all(&mut self, follower: Option<&Follower>) {
+        let new = |number| match follower {
+            Some(follower) => New::Follower(number, follower.clone()),
+            None => New::Nothing,
+        };
         for source in self.sources.iter_mut().chain(&mut self.vacant) {
             if let Input::Queue(queue) = &mut source.input {
-                change_receive(queue, None);
+                change_receive(queue, new(source.node));
             }
         }
-        for line in &mut self.lines {
+        let leads_to = |(number, line): (usize, &Line)| match line.end {
+            End::Stage { stage, .. } => Node::Stage(stage),
+            _ => Node::Output(number),
+        };
+        let nodes: Vec<Node> = self.lines.iter().enumerate().map(leads_to).collect();
+        for (number, line) in self.lines.iter_mut().enumerate() {
             if let End::Queue(queue) = &mut line.end {
-                change_transmit(queue, None);
+                change_transmit(queue, new(number));
             }
+        }
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            follow_stage(&mut slot.stage, number, nodes.get(usize::from(slot.next)).copied(), follower);
         }
         self.drops.change(None);
+        self.drops.follow(follower);
     }
 }

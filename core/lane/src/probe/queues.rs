@@ -1,6 +1,7 @@
 //! Queues in front of a port's that show what passes.
 
 use super::Probe;
+use crate::trace::{Follower, end_received, end_transmitted, followed};
 use std::any::Any;
 use warmlane_mem::Burst;
 use warmlane_port::{QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue, as_inner_queue};
@@ -9,6 +10,8 @@ use warmlane_port::{QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue,
 pub(super) struct ProbedReceive {
     queue: Box<dyn ReceiveQueue>,
     probes: Vec<Probe>,
+    /// With the number of the input.
+    followers: Vec<(usize, Follower)>,
 }
 
 impl ReceiveQueue for ProbedReceive {
@@ -19,6 +22,7 @@ impl ReceiveQueue for ProbedReceive {
         for probe in &mut self.probes {
             probe.stage(received, None).commit(count);
         }
+        end_received(&self.followers, received);
         count
     }
 
@@ -33,11 +37,16 @@ impl ReceiveQueue for ProbedReceive {
 pub(super) struct ProbedTransmit {
     queue: Box<dyn TransmitQueue>,
     probes: Vec<Probe>,
+    /// With the number of the output.
+    followers: Vec<(usize, Follower)>,
 }
 
 impl TransmitQueue for ProbedTransmit {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
-        transmit(&mut self.probes, &mut *self.queue, burst)
+        let found = followed(&self.followers, burst);
+        let taken = transmit(&mut self.probes, &mut *self.queue, burst);
+        end_transmitted(&self.followers, &found, taken);
+        taken
     }
 
     fn as_any(&mut self) -> Option<&mut dyn Any> {
@@ -98,21 +107,36 @@ impl TransmitQueue for Nothing {
     }
 }
 
-/// Shows what passes a queue to this probe, too, and no more to those whose readers have gone. What has none is not stood in front of.
+/// Who wants to see what passes a queue.
+pub(super) enum New {
+    Probe(Probe),
+    /// With the number of the input or output.
+    Follower(usize, Follower),
+    /// Nobody new.
+    Nothing,
+}
+
+/// Shows what passes a queue to this one, too, and no more to those whose readers have gone. What has none is not stood in front of.
 macro_rules! change {
     ($name:ident, $queue:ident, $probed:ident) => {
-        pub(super) fn $name(queue: &mut Box<dyn $queue>, probe: Option<Probe>) {
+        pub(super) fn $name(queue: &mut Box<dyn $queue>, new: New) {
             if queue.as_any().is_none_or(|any| !any.is::<$probed>()) {
-                if probe.is_none() {
+                if matches!(new, New::Nothing) {
                     return;
                 }
                 let inner = std::mem::replace(queue, Box::new(Nothing));
-                *queue = Box::new($probed { queue: inner, probes: Vec::with_capacity(super::orders::MOST) });
+                let (probes, followers) = (Vec::with_capacity(super::MOST), Vec::new());
+                *queue = Box::new($probed { queue: inner, probes, followers });
             }
             let Some(probed) = queue.as_any().and_then(|any| any.downcast_mut::<$probed>()) else { return };
             probed.probes.retain(|probe| !probe.is_over());
-            probed.probes.extend(probe);
-            if probed.probes.is_empty() {
+            probed.followers.retain(|(_, follower)| !follower.is_over());
+            match new {
+                New::Probe(probe) => probed.probes.push(probe),
+                New::Follower(number, follower) => probed.followers.push((number, follower)),
+                New::Nothing => {}
+            }
+            if probed.probes.is_empty() && probed.followers.is_empty() {
                 let inner = std::mem::replace(&mut probed.queue, Box::new(Nothing));
                 *queue = inner;
             }

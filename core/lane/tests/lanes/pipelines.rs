@@ -4,6 +4,7 @@ mod connections;
 mod probes;
 mod queues;
 mod stages;
+mod traces;
 
 use warmlane_lane::{Outputs, Pipeline, Poll, Stage, Task};
 use warmlane_mem::{Burst, Pool, PoolConfig};

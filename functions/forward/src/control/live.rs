@@ -334,6 +334,14 @@ impl LaneRoutes {
         }
     }
 
+    /// The routes, if they don't change.
+    pub(crate) fn fixed(&self) -> Option<&Routes> {
+        match &self.0 {
+            Source::Fixed(routes) => Some(routes),
+            Source::Live { .. } => None,
+        }
+    }
+
     /// Reports that nothing looked up before is still in use, so that replaced routes can be freed. Call it once a burst.
     #[inline]
     pub fn quiescent(&mut self) {

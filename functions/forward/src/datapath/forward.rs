@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use warmlane_counters::Source;
-use warmlane_lane::{Outputs, Stage, WakeUps};
+use warmlane_lane::{Explanation, Outputs, Stage, WakeUps};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool};
 use warmlane_port::TransmitOffloads;
 use warmlane_wire::ipv6::Ipv6Packet;
@@ -20,6 +20,7 @@ use super::rate_limit::TokenBucket;
 use super::reason::Reason;
 use super::rewrite::{Ipv4, Ipv6, rewrite_all};
 use super::scratch::{Action, Gathered, SLOW, Scratch};
+use super::shown::show;
 use super::source_check::Sources;
 use crate::control::LaneRoutes;
 use crate::control::config::IcmpLimits;
@@ -96,15 +97,19 @@ impl Forwarder {
     /// it did, so it gets only those whose senders can't be told from here.
     #[cold]
     fn give_up(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        for mut packet in burst.drain() {
+        for packet in burst.drain() {
             self.counters.resumed().add(1);
-            // It had been let through, and waited on the far side.
-            decrement_lifetime(&mut packet);
-            let told = self.report_unreachable(&packet, outputs);
-            if told || self.refer(packet, Reason::NoNeighbour, outputs).is_some() {
-                self.counters.drop_one(Reason::NoNeighbour);
-                self.counters.errors_unsent().add(u64::from(!told));
-            }
+            self.showing_drops(packet, outputs, Self::give_up_one);
+        }
+    }
+
+    fn give_up_one(&mut self, mut packet: Packet, outputs: &mut Outputs<'_>) {
+        // It had been let through, and waited on the far side.
+        decrement_lifetime(&mut packet);
+        let told = self.report_unreachable(&packet, outputs);
+        if told || self.refer(packet, Reason::NoNeighbour, outputs).is_some() {
+            self.counters.drop_one(Reason::NoNeighbour);
+            self.counters.errors_unsent().add(u64::from(!told));
         }
     }
 
@@ -202,7 +207,7 @@ impl Forwarder {
             };
             forwarded += u64::from(left.is_none());
             if let Some(packet) = left {
-                forwarded += u64::from(self.send(packet, port, outputs));
+                forwarded += u64::from(self.send_again(packet, port, outputs));
             }
         }
         self.counters.forwarded().add(forwarded);
@@ -212,20 +217,34 @@ impl Forwarder {
     pub(super) fn send(&mut self, packet: Packet, port: u16, outputs: &mut Outputs<'_>) -> bool {
         match offer(packet, port, outputs) {
             Ok(()) => true,
-            Err(reason) => {
+            Err((reason, _)) => {
                 self.counters.drop_one(reason);
+                false
+            }
+        }
+    }
+
+    /// The same for one of the fast path that found no space at once.
+    #[cold]
+    fn send_again(&mut self, packet: Packet, port: u16, outputs: &mut Outputs<'_>) -> bool {
+        match offer(packet, port, outputs) {
+            Ok(()) => true,
+            Err((reason, packet)) => {
+                self.counters.drop_one(reason);
+                show(reason, &packet, outputs);
                 false
             }
         }
     }
 }
 
-/// Hands a packet to a port, or drops it and says why.
-pub(super) fn offer(packet: Packet, port: u16, outputs: &mut Outputs<'_>) -> Result<(), Reason> {
+/// Hands a packet to a port, or gives it back and says why it is dropped.
+pub(super) fn offer(packet: Packet, port: u16, outputs: &mut Outputs<'_>) -> Result<(), (Reason, Packet)> {
     let port = Forwarder::FIRST_PORT + usize::from(port);
-    outputs
-        .push(port, packet)
-        .map_err(|_| if outputs.is_connected(port) { Reason::OutputQueueFull } else { Reason::NoPort })
+    outputs.push(port, packet).map_err(|packet| {
+        let reason = if outputs.is_connected(port) { Reason::OutputQueueFull } else { Reason::NoPort };
+        (reason, packet)
+    })
 }
 
 /// Takes one off the TTL or hop limit of a packet whose layer 3 offset is known, and that has one to spare.
@@ -306,7 +325,10 @@ impl Stage for Forwarder {
             }
             GIVEN_UP => self.give_up(burst, outputs),
             REFUSED => {
-                let count = burst.drain().count() as u64;
+                let count = burst.len() as u64;
+                for packet in burst.drain() {
+                    show(Reason::NeighbourQueueFull, &packet, outputs);
+                }
                 self.counters.resumed().add(count);
                 self.counters.drops().count(Reason::NeighbourQueueFull, count);
             }
@@ -316,6 +338,23 @@ impl Stage for Forwarder {
 
     fn counters(&self) -> Vec<Box<dyn Source>> {
         vec![Box::new(self.view())]
+    }
+
+    fn explain(&self, input: usize, packet: &Packet, explanation: &mut Explanation) {
+        if matches!(input, 0 | RESUMED) {
+            self.note_lookups(packet, explanation);
+        }
+    }
+
+    fn rehearse(
+        &mut self,
+        input: usize,
+        burst: &mut Burst,
+        outputs: &mut Outputs<'_>,
+    ) -> Option<Vec<Box<dyn Source>>> {
+        Some(self.rehearsing(burst, outputs, |forwarder, burst, outputs| {
+            forwarder.process_input(input, burst, outputs);
+        }))
     }
 
     fn is_polled(&self) -> bool {

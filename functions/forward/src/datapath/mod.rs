@@ -2,6 +2,7 @@
 
 mod counters;
 mod examine;
+mod explain;
 mod fast;
 mod forward;
 mod fragment;

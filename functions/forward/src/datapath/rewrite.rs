@@ -27,7 +27,7 @@ pub(super) trait Family<const N: usize> {
     fn flow_hash(hops: &Hops, seed: u64, packet: &[u8]) -> u32;
 }
 
-fn layer_3(packet: &Packet) -> &[u8] {
+pub(super) fn layer_3(packet: &Packet) -> &[u8] {
     packet.data().get(usize::from(packet.l3_offset())..).unwrap_or_default()
 }
 

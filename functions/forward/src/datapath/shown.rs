@@ -1,24 +1,31 @@
 //! Drops for who captures them.
 
-use warmlane_counters::{DropReason, MAXIMUM_REASONS};
+use warmlane_counters::{DropReason, MAXIMUM_REASONS, Reason as _};
 use warmlane_lane::Outputs;
 use warmlane_mem::Packet;
 
 use super::forward::Forwarder;
-use super::scratch::Action;
+use super::reason::Reason;
 
 impl Forwarder {
-    /// Takes the slow path while somebody wants to see what is dropped. Which reason it was is told by the counters, and what the packet
-    /// was, by a copy from before.
-    #[cold]
-    pub(super) fn take_slow_path_shown(&mut self, packet: Packet, action: Action, outputs: &mut Outputs<'_>) {
+    /// Does something with a packet, which is shown to those who want to see what is dropped, if it is. Which reason it was is told by the
+    /// counters, and what the packet was, by a copy from before.
+    pub(super) fn showing_drops(
+        &mut self,
+        packet: Packet,
+        outputs: &mut Outputs<'_>,
+        work: impl FnOnce(&mut Self, Packet, &mut Outputs<'_>),
+    ) {
+        if !outputs.shows_drops() {
+            return work(self, packet, outputs);
+        }
         let copy = packet.copy_in(&self.pool);
         let view = self.view();
         let mut before = [0; MAXIMUM_REASONS];
         for (count, (_, value)) in before.iter_mut().zip(view.drops().iter()) {
             *count = value;
         }
-        self.do_action(packet, action, outputs);
+        work(self, packet, outputs);
         let mut reasons = view.drops().iter().zip(before);
         let grown = reasons.find(|((_, now), before)| now != before);
         let reason: Option<&DropReason> = grown.map(|((reason, _), _)| reason);
@@ -28,5 +35,13 @@ impl Forwarder {
             (Some(_), None) => outputs.miss_drop(),
             (None, _) => {}
         }
+    }
+}
+
+/// Shows a packet that is dropped to those who want to see that.
+#[cold]
+pub(super) fn show(reason: Reason, packet: &Packet, outputs: &Outputs<'_>) {
+    if outputs.shows_drops() {
+        outputs.show_drop(&Reason::ALL[reason.index()], packet);
     }
 }

@@ -33,14 +33,12 @@ impl Forwarder {
     #[cold]
     #[inline(never)]
     pub(super) fn take_slow_path(&mut self, packet: Packet, action: Action, outputs: &mut Outputs<'_>) {
-        if outputs.shows_drops() {
-            self.take_slow_path_shown(packet, action, outputs);
-        } else {
-            self.do_action(packet, action, outputs);
-        }
+        self.showing_drops(packet, outputs, |forwarder, packet, outputs| {
+            forwarder.do_action(packet, action, outputs);
+        });
     }
 
-    pub(super) fn do_action(&mut self, packet: Packet, action: Action, outputs: &mut Outputs<'_>) {
+    fn do_action(&mut self, packet: Packet, action: Action, outputs: &mut Outputs<'_>) {
         match action {
             Action::Ipv4(hop) => self.finish_ipv4(packet, hop, outputs),
             Action::Ipv6(hop) => self.finish_ipv6(packet, hop, outputs),
@@ -282,7 +280,7 @@ impl Forwarder {
         }
         let mut pieces = pieces.iter_mut().filter_map(Option::take);
         let first = pieces.next().ok_or(Reason::CannotFragment)?;
-        super::forward::offer(first, adjacency.port, outputs)?;
+        super::forward::offer(first, adjacency.port, outputs).map_err(|(reason, _)| reason)?;
         if is_first {
             self.counters.forwarded().add(1);
             self.counters.fragmented().add(1);

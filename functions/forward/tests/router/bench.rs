@@ -153,9 +153,40 @@ impl Bench {
         assert_eq!(self.pool.ledger().outstanding(), 0);
     }
 
-    /// Forwards one frame from the left; gives what left by either port, which is at most one frame.
+    /// What would leave by the ports, and the reasons why anything would be dropped, if this frame came in from the left.
+    fn rehearse(&mut self, frame: &[u8]) -> ([Vec<Vec<u8>>; 2], Vec<&'static str>) {
+        let before = format!("{:?}", self.counters());
+        let mut burst = Burst::new();
+        burst.push(self.packet(frame)).unwrap();
+        let mut outputs = KeptOutputs::of(&self.forwarder).without(Forwarder::PUNT).without(Forwarder::HOLD);
+        let counted = self.forwarder.rehearse(0, &mut burst, &mut outputs.outputs());
+        let mut reasons = Vec::new();
+        for source in counted.expect("the forwarder can rehearse") {
+            source.read(&mut |entry| {
+                reasons.extend(entry.reason.filter(|_| entry.value > 0).map(|reason| reason.name));
+            });
+        }
+        assert_eq!(format!("{:?}", self.counters()), before);
+        let frames = |port| {
+            let burst = outputs.burst(Forwarder::FIRST_PORT + port);
+            burst.iter().map(|packet| packet.segment_data().flatten().copied().collect()).collect()
+        };
+        ([0, 1].map(frames), reasons)
+    }
+
+    fn drops(&self) -> Vec<(&'static str, u64)> {
+        self.counters().drops().iter().map(|(reason, count)| (reason.name, count)).collect()
+    }
+
+    /// Forwards one frame from the left; gives what left by either port, which is at most one frame. It was said before what would happen.
     pub(crate) fn one(&mut self, frame: &[u8]) -> Option<(u16, Vec<u8>)> {
+        let rehearsed = self.rehearse(frame);
+        let (before, limited) = (self.drops(), self.counters().errors_limited());
         self.receive(0, &[frame.to_vec()]);
+        if limited == self.counters().errors_limited() {
+            let grown = self.drops().into_iter().zip(before).filter(|(now, before)| now != before);
+            assert_eq!((&self.sent, grown.map(|((name, _), _)| name).collect()), (&rehearsed.0, rehearsed.1));
+        }
         let [left, right] = std::mem::take(&mut self.sent);
         let all: Vec<_> = left.into_iter().map(|f| (0, f)).chain(right.into_iter().map(|f| (1, f))).collect();
         assert!(all.len() <= 1, "{all:?}");

@@ -3,6 +3,7 @@
 mod bench;
 mod config;
 mod drops;
+mod explain;
 mod forwarding;
 mod fragments;
 mod full_table;

@@ -8,7 +8,7 @@ use warmlane_counters::{DropCounters, DropView, Source};
 use warmlane_forward::datapath::mark_of_table;
 use warmlane_lane::{Outputs, Stage};
 use warmlane_mem::{Burst, Packet};
-use warmlane_port::{TransmitOffloads, drop_reasons};
+use warmlane_port::{Reason as _, TransmitOffloads, drop_reasons};
 use warmlane_wire::MacAddress;
 
 /// How the kernel gets a punted packet.
@@ -82,6 +82,13 @@ impl Punt {
     pub fn drops(&self) -> DropView {
         self.drops.view()
     }
+
+    fn drop_one(&self, reason: PuntDrop, packet: &Packet, outputs: &Outputs<'_>) {
+        self.drops.count(reason, 1);
+        if outputs.shows_drops() {
+            outputs.show_drop(&PuntDrop::ALL[reason.index()], packet);
+        }
+    }
 }
 
 impl Stage for Punt {
@@ -92,17 +99,29 @@ impl Stage for Punt {
             if let Some(Entrance::Other(mac)) = self.entrances.of(port) {
                 // Without its tag, a packet of an unknown VLAN would get where it must not.
                 let is_plain = packet.mark() == mark_of_table(Some(0));
-                let Some(changed) = readdressed(packet, mac).filter(|_| is_plain) else {
-                    self.drops.count(PuntDrop::NoEntrance, 1);
+                if !is_plain || !readdress(&mut packet, mac) {
+                    self.drop_one(PuntDrop::NoEntrance, &packet, outputs);
                     continue;
-                };
-                packet = changed;
+                }
             }
-            if outputs.push(port, packet).is_err() {
+            if let Err(packet) = outputs.push(port, packet) {
                 let is_there = outputs.is_connected(port);
-                self.drops.count(if is_there { PuntDrop::Refused } else { PuntDrop::NoEntrance }, 1);
+                let reason = if is_there { PuntDrop::Refused } else { PuntDrop::NoEntrance };
+                self.drop_one(reason, &packet, outputs);
             }
         }
+    }
+
+    fn rehearse(
+        &mut self,
+        _input: usize,
+        burst: &mut Burst,
+        outputs: &mut Outputs<'_>,
+    ) -> Option<Vec<Box<dyn Source>>> {
+        let drops = std::mem::take(&mut self.drops);
+        self.process(burst, outputs);
+        let rehearsed = std::mem::replace(&mut self.drops, drops);
+        Some(vec![Box::new(rehearsed.view())])
     }
 
     fn name(&self) -> Cow<'static, str> {
@@ -130,22 +149,25 @@ impl Stage for Punt {
     }
 }
 
-/// For another interface: without tags, which are the interface's that it came in by, and addressed to that one.
-fn readdressed(mut packet: Packet, mac: MacAddress) -> Option<Packet> {
-    let surplus = usize::from(packet.l3_offset()).checked_sub(ETHERNET)?;
+/// For another interface: without tags, which are the interface's that it came in by, and addressed to that one. `false`, and the packet as
+/// it was, if it is no such packet.
+fn readdress(packet: &mut Packet, mac: MacAddress) -> bool {
+    let Some(surplus) = usize::from(packet.l3_offset()).checked_sub(ETHERNET) else { return false };
     let ethertype = match packet.data().get(usize::from(packet.l3_offset())).map(|byte| byte >> 4) {
         Some(4) => [0x08, 0x00],
         Some(6) => [0x86, 0xdd],
-        _ => return None,
+        _ => return false,
     };
-    packet.trim_front(surplus).ok()?;
+    if packet.trim_front(surplus).is_err() {
+        return false;
+    }
     packet.move_l3_offset(ETHERNET as u8);
     if let Some(header) = packet.data_mut().first_chunk_mut::<ETHERNET>() {
         let [a, b, c, d, e, f] = mac.0;
         [header[0], header[1], header[2], header[3], header[4], header[5]] = [a, b, c, d, e, f];
         [header[12], header[13]] = ethertype;
     }
-    Some(packet)
+    true
 }
 
 /// Bytes of an Ethernet header.
