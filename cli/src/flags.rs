@@ -61,20 +61,16 @@ pub(crate) type Forwarding = (Config, Vec<DriverSettings>);
 
 type Settings = ForwardSettings<DriverSettings>;
 
-impl ConfigFlags {
-    /// What a file says.
-    pub(crate) fn of_file(path: &Path) -> Self {
-        Self { config: Some(path.to_owned()), ..Self::default() }
-    }
+/// What is in a configuration file.
+pub(crate) fn text_of(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read the configuration {}", path.display()))
+}
 
+impl ConfigFlags {
     /// Reads and checks the whole configuration.
     pub(crate) fn read(&self) -> anyhow::Result<Forwarding> {
         let file = match &self.config {
-            Some(path) => Some((
-                path.as_path(),
-                std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read the configuration {}", path.display()))?,
-            )),
+            Some(path) => Some((path.as_path(), text_of(path)?)),
             None => None,
         };
         self.with_file(file.as_ref().map(|(path, text)| (*path, text.as_str())))

@@ -2,7 +2,7 @@
 
 mod text;
 
-use crate::flags::ConfigFlags;
+use crate::flags::{ConfigFlags, text_of};
 use crate::instances::InstanceFlags;
 use crate::messages;
 use anyhow::{Context as _, bail};
@@ -199,7 +199,7 @@ fn rehearse_here(
     frames: &Frames<'_>,
     printer: &Printer,
 ) -> anyhow::Result<()> {
-    let (config, _) = ConfigFlags::of_file(config).read()?;
+    let (config, _) = ConfigFlags::of_file(config, &text_of(config)?)?;
     // As small as the data of a frame allows: it is for one packet at a time, and what is made of that.
     let pool =
         PoolConfig { name: "rehearsal".to_owned(), buffers: BUFFERS, ..config.pool.pool_config("packets") };

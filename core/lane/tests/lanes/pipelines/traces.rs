@@ -9,7 +9,7 @@ use warmlane_lane::{
     TraceEnd, TraceReader, branch, per_packet,
 };
 use warmlane_mem::{Burst, Packet};
-use warmlane_port::Reason as _;
+use warmlane_port::{QueueCountersView, Reason as _};
 
 fn config(count: usize, wanted: impl Fn(u8) -> bool + Send + Sync + 'static) -> TraceConfig {
     let filter = move |data: &[u8], _: usize| wanted(data[0]);
@@ -123,10 +123,10 @@ fn each_step_is_what_happened() {
         }
     }
     // Nothing else has changed: as many leave as without.
-    let traced = taken.each_ref().map(|counters| counters.packets());
+    let traced = taken.each_ref().map(QueueCountersView::packets);
     let (mut untraced, plain) = sorters(100, 3);
     run(&mut untraced).expect("nothing breaks");
-    assert_eq!(traced, plain.each_ref().map(|counters| counters.packets()));
+    assert_eq!(traced, plain.each_ref().map(QueueCountersView::packets));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn what_the_lane_itself_drops_has_its_reason() {
     let graph = Arc::clone(pipeline.graph());
     // Few, as no more are followed at a time than find space in front of the queue.
     let is_wanted = |number: u8| number % 64 == 5;
-    let count = (0..2_000).filter(|number| is_wanted(*number as u8)).count();
+    let count = (0..2_000_u32).filter(|number| is_wanted(*number as u8)).count();
     let mut reader = graph.trace(config(2_000, is_wanted));
     let mut traces = Vec::new();
     while graph.received() < 2_000 {
