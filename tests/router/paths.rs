@@ -43,8 +43,8 @@ fn finish(process: Process) -> Report {
 /// Some of these tests where the kernel has no links for the tc hook, and doesn't tell what drivers can do: Debian's 6.1.
 #[test]
 fn in_a_guest_with_an_older_kernel() {
-    let tests = "paths::hosts_reach paths::killed paths::routes established::without_conntrack";
-    check_in_a_guest("veth tun bridge sch_ingress cls_bpf", &["setpriv", "tc"], tests, 4);
+    let tests = "paths::hosts_reach paths::killed paths::routes paths::what_a_kill paths::what_can_not_be_is established::without_conntrack";
+    check_in_a_guest("veth tun bridge sch_ingress cls_bpf", &["setpriv", "tc"], tests, 6);
 }
 
 #[test]
