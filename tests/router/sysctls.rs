@@ -50,6 +50,47 @@ fn errors_by_unnumbered_links_have_the_kernels_source() {
     RouterLab::finish(process);
 }
 
+/// Sends a packet of the west's there, and returns the TTL or hop limit of the ICMP error that comes back: that of a neighbour that doesn't answer.
+fn ttl_of_error(lab: &RouterLab, destination: &str) -> u8 {
+    let program = format!(
+        "import socket as s
+six=':' in '{destination}'
+e=s.socket(s.AF_INET6 if six else s.AF_INET,s.SOCK_RAW,s.IPPROTO_ICMPV6 if six else s.IPPROTO_ICMP)
+if six: e.setsockopt(s.IPPROTO_IPV6,s.IPV6_RECVHOPLIMIT,1)
+s.socket(s.AF_INET6 if six else s.AF_INET,s.SOCK_DGRAM).sendto(b'x',('{destination}',9))
+while True:
+    data,extra,_,_=e.recvmsg(2000,100)
+    if six and data[0]==1: print(extra[0][2][0])
+    elif not six and data[20]==3: print(data[8])
+    else: continue
+    break"
+    );
+    let mut command = lab.west.command("python3");
+    let said = Process::run(command.args(["-c", &program]), SHORT);
+    said.expect_success(destination).trim().parse().expect("a TTL")
+}
+
+/// As the kernel's own, by whatever path: also those to senders whose packets waited in vain for a neighbour.
+#[test]
+fn errors_have_the_kernels_ttl() {
+    let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
+    let set = |ttl: &str, hop_limit: &str| {
+        lab.router.set("net.ipv4.ip_default_ttl", ttl);
+        lab.router.set("net.ipv6.conf.w0.hop_limit", hop_limit);
+    };
+    let errors = || ["198.51.100.77", "2001:db8:2::77"].map(|address| ttl_of_error(&lab, address));
+    set("99", "33");
+    assert_eq!(errors(), [99, 33], "the kernel");
+    for path in ["user", "tc"] {
+        let process = lab.start("w0 e0", &format!("--path {path}"));
+        assert_eq!(errors(), [99, 33], "{path}");
+        set("77", "44");
+        RouterLab::wait_until("the new ones", SHORT, || errors() == [77, 44]);
+        set("99", "33");
+        RouterLab::end(process);
+    }
+}
+
 /// Sources are checked as `rp_filter` says, of the interface or of all, from one second to the next.
 #[test]
 fn reverse_path_filters_are_followed() {

@@ -213,11 +213,6 @@ struct bpf_fib_lookup {
 	u8 destination_mac[6];
 };
 
-/* -EINVAL */
-#define INVALID (-22)
-
-#define FIB_LOOKUP_SKIP_NEIGHBOUR 4
-
 enum {
 	FIB_SUCCESS = 0,
 	FIB_BLACKHOLE = 1,

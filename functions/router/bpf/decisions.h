@@ -67,16 +67,3 @@ static ALWAYS_INLINE void end_decision(struct decision *decision, const struct b
 	decision->result = result;
 	decision->decided = bpf_ktime_get_coarse_ns();
 }
-
-/* Looks up where a packet goes, as `lookup` describes it. Without `flags` the neighbour is looked up, too. */
-static ALWAYS_INLINE long look_up(void *context, struct counters *count, struct bpf_fib_lookup *lookup, u32 flags)
-{
-	long result = bpf_fib_lookup(context, lookup, sizeof(*lookup), count->knows_no_flags ? 0 : flags);
-
-	/* Linux before 6.3, but for some that have learned it later. */
-	if (result == INVALID && flags && !count->knows_no_flags) {
-		count->knows_no_flags = 1;
-		result = bpf_fib_lookup(context, lookup, sizeof(*lookup), 0);
-	}
-	return result;
-}

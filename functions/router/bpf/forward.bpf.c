@@ -169,7 +169,7 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 	if (may_exceed_route_mtu(set, &lookup, lookup.length_or_mtu))
 		return PASS_TOO_LONG;
 	lookup.ifindex = frame.ingress->ifindex;
-	verdict = find_way(xdp, set, count, &lookup, 0, &way);
+	verdict = find_way(xdp, set, count, &lookup, &way);
 	if (verdict)
 		return verdict;
 	if (is_to_be_redirected(frame.ingress, &lookup))
@@ -281,7 +281,7 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	struct bpf_fib_lookup lookup = {};
 	struct way way = {};
 	struct flow *flow = 0;
-	u32 route_mtu, network_bytes, flags;
+	u32 route_mtu, network_bytes;
 	int verdict, is_fragment = 0;
 	u8 *transport;
 
@@ -356,12 +356,12 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 			return verdict;
 	}
 	lookup.ifindex = ingress->ifindex;
-	/* Where the kernel wasn't asked in this tick, neighbours are its own business: it resolves them when it sends. Only whether a
-	 * flow has moved they tell. */
-	flags = flow ? 0 : FIB_LOOKUP_SKIP_NEIGHBOUR;
-	KEEP_APART(flags);
-	verdict = find_way(skb, set, count, &lookup, flags, &way);
-	if (verdict && verdict != PASS_NO_NEIGHBOUR)
+	verdict = find_way(skb, set, count, &lookup, &way);
+	/* The kernel holds what waits for a neighbour, and tells senders if none answers; of redirected packets it would not. Other links
+	 * have no neighbours. */
+	if (verdict == PASS_NO_NEIGHBOUR && way.has_egress && !(way.egress.flags & IS_ETHERNET))
+		verdict = FORWARD;
+	if (verdict)
 		return verdict;
 	if (is_to_be_redirected(ingress, &lookup))
 		return PASS_SAME_INTERFACE;

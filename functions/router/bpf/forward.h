@@ -111,8 +111,6 @@ struct counters {
 	u64 bytes;
 	/* The tick of the kernel's clock in which a decision was noted last. */
 	u64 noted;
-	/* The kernel's lookup refuses flags. */
-	u64 knows_no_flags;
 };
 
 ARRAY(MAP_ARRAY, struct settings, 1) settings SEC(".maps");

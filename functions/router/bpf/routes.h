@@ -64,9 +64,8 @@ static ALWAYS_INLINE int is_answer(const struct route *route, const struct bpf_f
 	       route->ingress == lookup->ifindex && route->family == lookup->family && route->tos == tos_of(lookup);
 }
 
-/* Finds out where a packet goes, as `lookup` describes it, and says there and in `way` where that is. Without `flags` the neighbour is
- * looked up, too. */
-static ALWAYS_INLINE int find_way(void *context, const struct settings *set, struct counters *count, struct bpf_fib_lookup *lookup, u32 flags,
+/* Finds out where a packet goes, as `lookup` describes it, and says there and in `way` where that is, with the neighbour. */
+static ALWAYS_INLINE int find_way(void *context, const struct settings *set, struct counters *count, struct bpf_fib_lookup *lookup,
 				  struct way *way)
 {
 	u64 tick = bpf_jiffies64();
@@ -98,7 +97,7 @@ static ALWAYS_INLINE int find_way(void *context, const struct settings *set, str
 	}
 	asked = *lookup;
 	decision = begin_decision(count, lookup, tick, 0);
-	result = look_up(context, count, lookup, route ? 0 : flags);
+	result = bpf_fib_lookup(context, lookup, sizeof(*lookup), 0);
 	if (decision)
 		end_decision(decision, lookup, result);
 	way->next_hop_family = lookup->family;

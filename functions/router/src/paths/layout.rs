@@ -60,7 +60,6 @@ pub(super) struct Counters {
     pub(super) received: u64,
     pub(super) bytes: u64,
     pub(super) noted: u64,
-    pub(super) knows_no_flags: u64,
 }
 
 /// `struct decision`
