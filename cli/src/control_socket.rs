@@ -1,6 +1,7 @@
 //! The control socket from the command line: where it is, or that there is none.
 
 use crate::messages;
+use crate::metrics::{self, MetricsFlags};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use std::convert::Infallible;
@@ -28,6 +29,8 @@ pub(crate) struct ControlSocketFlags {
     /// Open no control socket.
     #[arg(long, global = true)]
     no_socket: bool,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsFlags,
 }
 
 impl ControlSocketFlags {
@@ -54,8 +57,9 @@ impl ControlSocketFlags {
 
     /// Opens the socket of an instance of a kind. One that is not asked for may be impossible, and the work goes on.
     pub(crate) fn open(&self, kind: &'static str) -> anyhow::Result<ControlSocket> {
+        let metrics = self.metrics.open()?;
         if self.no_socket {
-            return Ok(ControlSocket { kind, server: None });
+            return Ok(ControlSocket { kind, server: None, metrics });
         }
         let path = self.path_of(&format!("{kind}-{}", std::process::id()))?;
         let server = match Server::open(&path) {
@@ -65,7 +69,7 @@ impl ControlSocketFlags {
             }
             server => Some(server?),
         };
-        Ok(ControlSocket { kind, server })
+        Ok(ControlSocket { kind, server, metrics })
     }
 }
 
@@ -88,23 +92,32 @@ pub(crate) fn of_assembly<L>(kind: &str, server: &Server<L>, assembly: &Assembly
     common(kind, server, assembly.registry(), assembly.lanes().views(), Some(assembly.pool()))
 }
 
-/// A control socket at which nobody answers yet.
+/// A control socket, and a place for metrics, at which nobody answers yet.
 pub(crate) struct ControlSocket {
     kind: &'static str,
     server: Option<Server<Infallible>>,
+    metrics: Option<warmlane::metrics::Server>,
+}
+
+/// Threads that answer until this is dropped.
+pub(crate) struct Services {
+    _control: Option<Service>,
+    _metrics: Option<Service>,
 }
 
 impl ControlSocket {
-    /// Lets a thread answer, away from the CPUs of lanes, until what this returns is dropped.
+    /// Lets threads answer, away from the CPUs of lanes, until what this returns is dropped.
     pub(crate) fn serve(
         self,
         registry: &Registry,
         lanes: &[LaneView],
         pool: Option<&Pool>,
-    ) -> anyhow::Result<Option<Service>> {
-        let Some(server) = self.server else { return Ok(None) };
+    ) -> anyhow::Result<Services> {
+        let metrics = metrics::serve(self.metrics, self.kind, registry, lanes)?;
+        let Some(server) = self.server else { return Ok(Services { _control: None, _metrics: metrics }) };
         let answers = common(self.kind, &server, registry, lanes, pool);
         let cpus = lanes.iter().filter_map(|lane| lane.cpu).collect();
-        Ok(Some(Service::start(server, answers, cpus).context("the control socket has no thread")?))
+        let control = Service::start(server, answers, cpus).context("the control socket has no thread")?;
+        Ok(Services { _control: Some(control), _metrics: metrics })
     }
 }

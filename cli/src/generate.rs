@@ -13,9 +13,8 @@ mod traffic;
 mod trial;
 mod values;
 
-use crate::control_socket::{ControlSocket, ControlSocketFlags};
+use crate::control_socket::{ControlSocket, ControlSocketFlags, Services};
 use warmlane::assembly::Signals;
-use warmlane::control::Service;
 use warmlane::counters::Registry;
 use warmlane::functions::generator::Tester;
 use warmlane::mem::Pool;
@@ -76,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// Lets the generator be asked while it runs.
-fn serve(socket: ControlSocket, tester: &Tester, pool: &Pool) -> anyhow::Result<Option<Service>> {
+fn serve(socket: ControlSocket, tester: &Tester, pool: &Pool) -> anyhow::Result<Services> {
     let registry = Registry::new();
     tester.register(&registry);
     pool.register(&registry);

@@ -22,6 +22,7 @@ mod lab;
 mod machine;
 mod measuring;
 mod messages;
+mod metrics;
 mod pool;
 mod router;
 mod run;

@@ -14,6 +14,7 @@ mod user_ports;
 
 use crate::control_socket::{self, ControlSocketFlags};
 use crate::messages;
+use crate::metrics;
 use crate::run::{self, RunFlags};
 use anyhow::{Context as _, bail};
 use control::Control;
@@ -83,6 +84,9 @@ Examples:
   in by (RFC 3704), but on eth1 only those that are not reached at all:
     warmlane router eth0 eth1 --urpf strict --urpf eth1=loose
 
+  Offer what it counts to Prometheus, at http://localhost:9469/metrics:
+    warmlane router eth0 eth1 --metrics 9469
+
   See what it follows:
     ip route; ip neighbour; birdc show protocols";
 
@@ -97,6 +101,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             && (arguments.request.is_some() || !arguments.settings.interfaces.is_empty()) =>
         {
             bail!("--clean is said alone: `warmlane router --clean`")
+        }
+        Some(_) if arguments.control.metrics.are_given() => {
+            bail!("--metrics is for the router itself, not for a question to it")
         }
         Some(request) => ask::run(request, &arguments.control.path_of(NAME)?, arguments.run.json),
         None if arguments.clean => clean(arguments.run.json),
@@ -152,6 +159,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let mut follower = Follower::start(&on_user_path, spare, lane_count, system_seed(), &settings)?;
     reload::check_names(&follower, &asked, &settings)?;
     let mut server = arguments.control.open_always(NAME)?;
+    let metrics = arguments.control.metrics.open()?;
     if !on_user_path.is_empty() && arguments.verbose {
         let (ipv4, ipv6) = follower.fib().route_counts();
         messages::note(format_args!("{ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel"));
@@ -193,6 +201,9 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     }
     capabilities::drop_most(!on_user_path.is_empty())
         .context("capabilities that aren't needed any more can't be given up")?;
+    // It reads what comes from the network, too.
+    let serve = || metrics::serve(metrics, NAME, assembly.registry(), assembly.lanes().views());
+    let _metrics = capabilities::to_read_maps(serve)??;
     path::print_notes(interfaces.plans(), assembly.ports());
     messages::note(format_args!("forwarding between {}", asked.interfaces.join(", ")));
     run::print_warnings(&assembly);

@@ -19,7 +19,7 @@ const LOOKS_AT_REST: u32 = 4;
 
 /// A forwarder that waits for somebody to connect to a port of its, and sleeps meanwhile.
 pub(super) struct Forwarder {
-    process: Process,
+    pub(super) process: Process,
     pub(super) socket: PathBuf,
     port: PathBuf,
 }

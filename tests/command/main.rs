@@ -8,5 +8,6 @@ mod demo;
 mod docsis;
 mod lab_report;
 mod memory_traffic;
+mod metrics;
 mod predict;
 mod trace;

@@ -24,7 +24,19 @@ pub(super) fn drop_most(has_user_path: bool) -> Result<(), CapsError> {
 /// # Errors
 /// The system refuses to take them; nothing is done then.
 pub(super) fn without<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, CapsError> {
-    let on_thread = || keep(&CapsHashSet::new()).map(|()| work());
+    with_only(&[], work)
+}
+
+/// Does something on a thread that may only look into BPF maps: what the programs of interfaces have counted.
+///
+/// # Errors
+/// As [`without`].
+pub(super) fn to_read_maps<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, CapsError> {
+    with_only(&[Capability::CAP_BPF], work)
+}
+
+fn with_only<T: Send>(kept: &[Capability], work: impl FnOnce() -> T + Send) -> Result<T, CapsError> {
+    let on_thread = || keep(&kept.iter().copied().collect()).map(|()| work());
     std::thread::scope(|scope| match scope.spawn(on_thread).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

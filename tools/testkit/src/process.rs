@@ -234,6 +234,11 @@ impl Process {
         self.said.texts()[OUTPUT].to_string()
     }
 
+    /// What it has written to standard error so far.
+    pub fn errors(&self) -> String {
+        self.said.texts()[ERRORS].to_string()
+    }
+
     /// The time of CPUs that it has taken so far, without its children's.
     ///
     /// # Panics
