@@ -126,6 +126,12 @@ impl BackEnd {
         self.memory.as_ref().unwrap().0.guest
     }
 
+    /// Whether the memory has these bytes, which is not certain of what stands in a descriptor.
+    pub(crate) fn has(&self, address: u64, length: u64) -> bool {
+        let place = address.checked_sub(self.start());
+        place.is_some_and(|place| place < self.memory() && length <= self.memory() - place)
+    }
+
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
         let (region, mapping) = self.memory.as_ref().unwrap();
         let place = mapping.place(address - region.guest, bytes.len() as u64).unwrap();
@@ -140,12 +146,6 @@ impl BackEnd {
         let place = mapping.place(address - region.guest, N as u64).unwrap();
         // SAFETY: as in `write`.
         std::array::from_fn(|number| unsafe { place.add(number).read_volatile() })
-    }
-
-    /// Where the first buffer of a ring is, as the driver has made all of a receive ring available; those of the other ring are behind.
-    pub(crate) fn first_buffer(&self, ring: usize) -> u64 {
-        let first = self.buffer(TO_DRIVER, 0);
-        first + ring as u64 * u64::from(self.size) * 2112
     }
 
     /// Where a descriptor points.
