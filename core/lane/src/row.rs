@@ -3,10 +3,12 @@
 //! The outputs of a tuple are its stages' outputs in their order, and so are its inputs, but for the first input of each later
 //! stage: that is where the stage before leads to.
 
+use crate::inner::as_inner_stage;
 use crate::outputs::Outputs;
-use crate::stage::{Stage, sleep_all};
+use crate::stage::{Rehearsed, Stage, sleep_all};
 use crate::trace::Explanation;
 use crate::wake_ups::WakeUps;
+use std::any::Any;
 use std::borrow::Cow;
 use warmlane_counters::Source;
 use warmlane_mem::{Burst, Packet};
@@ -53,7 +55,7 @@ fn rehearse_all(
     input: usize,
     burst: &mut Burst,
     outputs: &mut Outputs<'_>,
-) -> Option<Vec<Box<dyn Source>>> {
+) -> Option<Rehearsed> {
     let (first, input) = entry_of(stages.iter().map(|stage| stage.input_count()), input)?;
     let (mut start, mut counted) = (0, Vec::new());
     for (number, stage) in stages.iter_mut().enumerate() {
@@ -69,6 +71,7 @@ fn rehearse_all(
 
 macro_rules! row {
     ($first:ident $first_index:tt $(, $stage:ident $index:tt)+) => {
+        #[deny(clippy::missing_trait_methods)]
         impl<$first: Stage, $($stage: Stage),+> Stage for ($first, $($stage),+) {
             #[inline]
             fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
@@ -92,6 +95,11 @@ macro_rules! row {
                     name.push_str(&self.$index.name());
                 )+
                 Cow::Owned(name)
+            }
+
+            /// See [`output_name`](Self::output_name).
+            fn outputs(&self) -> &'static [&'static str] {
+                &[]
             }
 
             #[inline]
@@ -253,14 +261,15 @@ macro_rules! row {
                 explain_all(&[&self.$first_index $(, &self.$index)+], input, packet, explanation);
             }
 
-            fn rehearse(
-                &mut self,
-                input: usize,
-                burst: &mut Burst,
-                outputs: &mut Outputs<'_>,
-            ) -> Option<Vec<Box<dyn Source>>> {
+            fn rehearse(&mut self, input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) -> Option<Rehearsed> {
                 rehearse_all(&mut [&mut self.$first_index $(, &mut self.$index)+], input, burst, outputs)
             }
+
+            fn as_any(&mut self) -> Option<&mut dyn Any> {
+                None
+            }
+
+            as_inner_stage!(every);
         }
     };
 }

@@ -1,5 +1,6 @@
-//! The stage contract, and stages put together from others.
+//! The stage contract, and small stages made from closures.
 
+use crate::every::Every;
 use crate::outputs::Outputs;
 use crate::trace::Explanation;
 use crate::wake_ups::WakeUps;
@@ -9,7 +10,9 @@ use std::time::Duration;
 use warmlane_counters::{DropCounters, Source, drop_reasons};
 use warmlane_mem::{Burst, Packet};
 use warmlane_port::{BurstExt, TransmitOffloads};
-use warmlane_sys::clock::Clock;
+
+/// What a stage would have counted ([`Stage::rehearse`]).
+pub type Rehearsed = Vec<Box<dyn Source>>;
 
 /// Code that takes a burst and passes it on.
 ///
@@ -155,12 +158,7 @@ pub trait Stage: Send {
     /// Does with a burst what [`process_input`](Self::process_input) would, as a rehearsal for [`Graph::rehearse`](crate::Graph::rehearse):
     /// the outputs lead nowhere, and nothing that the stage counts, learns or holds may change. Gives what it would have counted. `None` says
     /// that it can't do that; the burst is lost then.
-    fn rehearse(
-        &mut self,
-        input: usize,
-        burst: &mut Burst,
-        outputs: &mut Outputs<'_>,
-    ) -> Option<Vec<Box<dyn Source>>> {
+    fn rehearse(&mut self, input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) -> Option<Rehearsed> {
         let _ = (input, burst, outputs);
         None
     }
@@ -176,9 +174,7 @@ pub trait Stage: Send {
         Self: Sized,
         F: FnMut(&mut Self, &mut Outputs<'_>) + Send,
     {
-        let nanoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
-        let period = Clock::calibrated().cycles_for(nanoseconds).max(1);
-        Every { stage: self, action, period, next: None }
+        Every::new(self, period, action)
     }
 }
 
@@ -226,7 +222,7 @@ impl Stage for PassThrough {
         TransmitOffloads::ALL
     }
 
-    fn rehearse(&mut self, _: usize, _: &mut Burst, _: &mut Outputs<'_>) -> Option<Vec<Box<dyn Source>>> {
+    fn rehearse(&mut self, _: usize, _: &mut Burst, _: &mut Outputs<'_>) -> Option<Rehearsed> {
         Some(Vec::new())
     }
 }
@@ -293,132 +289,5 @@ impl<F: FnMut(&mut Burst, &mut Outputs<'_>) + Send> Stage for Branch<F> {
 
     fn outputs(&self) -> &'static [&'static str] {
         self.outputs
-    }
-}
-
-/// A stage that lets all packets pass and calls `action` about every `period`.
-pub fn every(period: Duration, mut action: impl FnMut() + Send) -> impl Stage {
-    PassThrough.every(period, move |_, _| action())
-}
-
-/// See [`Stage::every`].
-#[derive(Debug)]
-pub struct Every<S, F> {
-    stage: S,
-    action: F,
-    /// In cycles.
-    period: u64,
-    /// When the action is due, in cycles; `None` before the first poll.
-    next: Option<u64>,
-}
-
-impl<S: Stage, F: FnMut(&mut S, &mut Outputs<'_>) + Send> Stage for Every<S, F> {
-    #[inline]
-    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        self.stage.process(burst, outputs);
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        self.stage.name()
-    }
-
-    fn output_count(&self) -> usize {
-        self.stage.output_count()
-    }
-
-    fn output_name(&self, output: usize) -> Cow<'static, str> {
-        self.stage.output_name(output)
-    }
-
-    fn is_optional(&self, output: usize) -> bool {
-        self.stage.is_optional(output)
-    }
-
-    fn passes_on(&self) -> bool {
-        self.stage.passes_on()
-    }
-
-    fn unreachable(&self) -> Option<Cow<'static, str>> {
-        self.stage.unreachable()
-    }
-
-    fn accepts(&self) -> TransmitOffloads {
-        self.stage.accepts()
-    }
-
-    fn leaves(&self) -> TransmitOffloads {
-        self.stage.leaves()
-    }
-
-    fn input_count(&self) -> usize {
-        self.stage.input_count()
-    }
-
-    fn input_name(&self, input: usize) -> Cow<'static, str> {
-        self.stage.input_name(input)
-    }
-
-    fn process_input(&mut self, input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        self.stage.process_input(input, burst, outputs);
-    }
-
-    fn is_polled(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn poll(&mut self, now: u64, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
-        let made = if self.stage.is_polled() { self.stage.poll(now, burst, outputs) } else { 0 };
-        match self.next {
-            Some(next) if now < next => {}
-            next => {
-                // Counted from now: after a pause the action is not made up for.
-                self.next = Some(now.saturating_add(self.period));
-                if next.is_some() {
-                    (self.action)(&mut self.stage, outputs);
-                }
-            }
-        }
-        made
-    }
-
-    fn idle(&mut self, outputs: &mut Outputs<'_>) {
-        self.stage.idle(outputs);
-    }
-
-    fn sleep(&mut self, mut wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
-        if let Some(next) = self.next {
-            wake_ups.by(next);
-            self.stage.sleep(wake_ups, then);
-        }
-    }
-
-    fn stop(&mut self) {
-        self.stage.stop();
-    }
-
-    fn is_done(&self) -> bool {
-        self.stage.is_done()
-    }
-
-    fn finish(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
-        self.stage.finish(burst, outputs)
-    }
-
-    fn counters(&self) -> Vec<Box<dyn Source>> {
-        self.stage.counters()
-    }
-
-    fn explain(&self, input: usize, packet: &Packet, explanation: &mut Explanation) {
-        self.stage.explain(input, packet, explanation);
-    }
-
-    fn rehearse(
-        &mut self,
-        input: usize,
-        burst: &mut Burst,
-        outputs: &mut Outputs<'_>,
-    ) -> Option<Vec<Box<dyn Source>>> {
-        self.stage.rehearse(input, burst, outputs)
     }
 }

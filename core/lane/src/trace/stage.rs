@@ -1,16 +1,14 @@
 //! A stage around another that looks what that does with packets that are followed.
 
 use super::follow::step;
-use super::{Explanation, Follower, TraceEnd, end_inside, grown, head, read};
+use super::{Follower, TraceEnd, end_inside, grown, head, read};
 use crate::graph::Node;
+use crate::inner::as_inner_stage;
 use crate::outputs::{End, Outputs};
 use crate::stage::{PassThrough, Stage};
-use crate::wake_ups::WakeUps;
 use std::any::Any;
-use std::borrow::Cow;
 use warmlane_counters::Source;
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
-use warmlane_port::TransmitOffloads;
 
 struct FollowedStage {
     stage: Box<dyn Stage>,
@@ -93,6 +91,7 @@ impl FollowedStage {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Stage for FollowedStage {
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         self.process_input(0, burst, outputs);
@@ -121,66 +120,30 @@ impl Stage for FollowedStage {
         self.rest = rest;
     }
 
-    fn name(&self) -> Cow<'static, str> {
-        self.stage.name()
-    }
-
-    fn output_count(&self) -> usize {
-        self.stage.output_count()
-    }
-
-    fn output_name(&self, output: usize) -> Cow<'static, str> {
-        self.stage.output_name(output)
-    }
-
-    fn accepts(&self) -> TransmitOffloads {
-        self.stage.accepts()
-    }
-
-    fn is_polled(&self) -> bool {
-        self.stage.is_polled()
-    }
-
-    fn poll(&mut self, now: u64, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
-        self.stage.poll(now, burst, outputs)
-    }
-
-    fn idle(&mut self, outputs: &mut Outputs<'_>) {
-        self.stage.idle(outputs);
-    }
-
-    fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
-        self.stage.sleep(wake_ups, then);
-    }
-
-    fn stop(&mut self) {
-        self.stage.stop();
-    }
-
-    fn is_done(&self) -> bool {
-        self.stage.is_done()
-    }
-
-    fn finish(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
-        self.stage.finish(burst, outputs)
-    }
-
-    fn counters(&self) -> Vec<Box<dyn Source>> {
-        self.stage.counters()
-    }
-
-    fn explain(&self, input: usize, packet: &Packet, explanation: &mut Explanation) {
-        self.stage.explain(input, packet, explanation);
-    }
-
-    fn rehearse(
-        &mut self,
-        input: usize,
-        burst: &mut Burst,
-        outputs: &mut Outputs<'_>,
-    ) -> Option<Vec<Box<dyn Source>>> {
-        self.stage.rehearse(input, burst, outputs)
-    }
+    as_inner_stage!(
+        name,
+        outputs,
+        output_count,
+        output_name,
+        is_optional,
+        passes_on,
+        unreachable,
+        accepts,
+        leaves,
+        input_count,
+        input_name,
+        is_polled,
+        poll,
+        idle,
+        sleep,
+        stop,
+        is_done,
+        finish,
+        counters,
+        explain,
+        rehearse,
+        every
+    );
 
     fn as_any(&mut self) -> Option<&mut dyn Any> {
         Some(self)

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use warmlane_counters::Source;
-use warmlane_lane::{Explanation, Outputs, Stage, WakeUps};
+use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage, WakeUps};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool};
 use warmlane_port::TransmitOffloads;
 use warmlane_wire::ipv6::Ipv6Packet;
@@ -346,12 +346,7 @@ impl Stage for Forwarder {
         }
     }
 
-    fn rehearse(
-        &mut self,
-        input: usize,
-        burst: &mut Burst,
-        outputs: &mut Outputs<'_>,
-    ) -> Option<Vec<Box<dyn Source>>> {
+    fn rehearse(&mut self, input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) -> Option<Rehearsed> {
         Some(self.rehearsing(burst, outputs, |forwarder, burst, outputs| {
             forwarder.process_input(input, burst, outputs);
         }))

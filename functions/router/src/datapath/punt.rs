@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use warmlane_counters::{DropCounters, DropView, Source};
 use warmlane_forward::datapath::mark_of_table;
-use warmlane_lane::{Outputs, Stage};
+use warmlane_lane::{Outputs, Rehearsed, Stage};
 use warmlane_mem::{Burst, Packet};
 use warmlane_port::{Reason as _, TransmitOffloads, drop_reasons};
 use warmlane_wire::MacAddress;
@@ -112,12 +112,7 @@ impl Stage for Punt {
         }
     }
 
-    fn rehearse(
-        &mut self,
-        _input: usize,
-        burst: &mut Burst,
-        outputs: &mut Outputs<'_>,
-    ) -> Option<Vec<Box<dyn Source>>> {
+    fn rehearse(&mut self, _input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) -> Option<Rehearsed> {
         let drops = std::mem::take(&mut self.drops);
         self.process(burst, outputs);
         let rehearsed = std::mem::replace(&mut self.drops, drops);

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use warmlane_counters::{DropCounters, Source};
 use warmlane_lane::{
-    Explanation, FilterDrop, LaneDrop, Node, Outputs, PassThrough, Pipeline, Stage, Task, TraceConfig,
-    TraceEnd, TraceReader, branch, per_packet,
+    Explanation, FilterDrop, LaneDrop, Node, Outputs, PassThrough, Pipeline, Rehearsed, Stage, Task,
+    TraceConfig, TraceEnd, TraceReader, branch, per_packet,
 };
 use warmlane_mem::{Burst, Packet};
 use warmlane_port::{QueueCountersView, Reason as _};
@@ -62,12 +62,7 @@ impl Stage for Sorter {
         explanation.note("number", packet.data()[0]);
     }
 
-    fn rehearse(
-        &mut self,
-        _input: usize,
-        burst: &mut Burst,
-        outputs: &mut Outputs<'_>,
-    ) -> Option<Vec<Box<dyn Source>>> {
+    fn rehearse(&mut self, _input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) -> Option<Rehearsed> {
         let mut twin = Self::new();
         twin.process(burst, outputs);
         Some(twin.counters())
