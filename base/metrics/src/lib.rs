@@ -3,6 +3,8 @@
 //! [`expose`] writes a registry as text, in one of two [`Format`]s, under the names that [`Name`] makes. A [`Server`] answers
 //! `GET /metrics` with it, and nothing else: nothing can be changed by it. It listens on the loopback; elsewhere only with a [`Token`].
 //!
+//! What is counted is declared where it is counted, by `counters!` (`base/counters`): a new metric needs no change here.
+//!
 //! Promises: whoever sends garbage, says nothing or doesn't read costs nothing but the connection. At most [`CONNECTIONS`] are open, and
 //! when one more comes, the oldest goes; so idle ones keep nobody out. No lane waits for any of this: lanes only ever write their counters.
 

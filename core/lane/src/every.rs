@@ -67,28 +67,7 @@ impl<S: Stage, F: FnMut(&mut S, &mut Outputs<'_>) + Send> Stage for Every<S, F> 
         }
     }
 
-    as_inner_stage!(
-        name,
-        outputs,
-        output_count,
-        output_name,
-        is_optional,
-        passes_on,
-        unreachable,
-        accepts,
-        leaves,
-        input_count,
-        input_name,
-        process_input,
-        idle,
-        stop,
-        is_done,
-        finish,
-        counters,
-        explain,
-        rehearse,
-        every
-    );
+    as_inner_stage!(shape, process_input, idle, stop, is_done, finish, counters, explain, rehearse, every);
 
     fn as_any(&mut self) -> Option<&mut dyn Any> {
         None

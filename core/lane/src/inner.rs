@@ -1,11 +1,16 @@
 //! For stages that stand around another one.
 
-/// Methods of a [`Stage`](crate::Stage) that answer what the stage in its field `stage` does: those that are named, besides `every`,
-/// which puts a timer around all of it. With `deny(clippy::missing_trait_methods)` on the `impl`, a method that is neither named nor
-/// written is an error: so one that is added to the trait can't be forgotten here.
+/// Methods of a [`Stage`](crate::Stage) that answer what the stage in its field `stage` does: those that are named. `shape` stands for
+/// those that are asked while a pipeline is put together; `every` puts a timer around all of it. With
+/// `deny(clippy::missing_trait_methods)` on the `impl`, a method that is neither named nor written is an error: so one that is added to
+/// the trait can't be forgotten here.
 macro_rules! as_inner_stage {
     ($($method:ident),+ $(,)?) => {
         $(crate::inner::as_inner_stage!(@$method);)+
+    };
+    (@shape) => {
+        crate::inner::as_inner_stage!(name, outputs, output_count, output_name, is_optional, passes_on, unreachable);
+        crate::inner::as_inner_stage!(accepts, leaves, input_count, input_name);
     };
     (@name) => { crate::inner::as_inner_stage!(@get name() -> std::borrow::Cow<'static, str>); };
     (@outputs) => { crate::inner::as_inner_stage!(@get outputs() -> &'static [&'static str]); };

@@ -121,28 +121,7 @@ impl Stage for FollowedStage {
     }
 
     as_inner_stage!(
-        name,
-        outputs,
-        output_count,
-        output_name,
-        is_optional,
-        passes_on,
-        unreachable,
-        accepts,
-        leaves,
-        input_count,
-        input_name,
-        is_polled,
-        poll,
-        idle,
-        sleep,
-        stop,
-        is_done,
-        finish,
-        counters,
-        explain,
-        rehearse,
-        every
+        shape, is_polled, poll, idle, sleep, stop, is_done, finish, counters, explain, rehearse, every
     );
 
     fn as_any(&mut self) -> Option<&mut dyn Any> {

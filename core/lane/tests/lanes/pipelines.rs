@@ -6,7 +6,8 @@ mod queues;
 mod stages;
 mod traces;
 
-use warmlane_lane::{Outputs, Pipeline, Poll, Stage, Task};
+use std::sync::Arc;
+use warmlane_lane::{Graph, Outputs, PassThrough, Pipeline, Poll, Stage, Task};
 use warmlane_mem::{Burst, Pool, PoolConfig};
 use warmlane_port::{QueueCountersView, TransmitQueue};
 use warmlane_testkit::queues::{Sink, Source};
@@ -26,6 +27,20 @@ fn sink(each: usize, is_lossless: bool) -> (Box<Sink>, QueueCountersView) {
     sink.is_lossless = is_lossless;
     let taken = sink.counters();
     (Box::new(sink), taken)
+}
+
+/// One that takes a packet at every other call, and may lose the others.
+fn slow_sink() -> (Box<Sink>, QueueCountersView) {
+    let (mut slow, taken) = sink(1, false);
+    slow.every = 2;
+    (slow, taken)
+}
+
+/// So many packets straight to the sink.
+fn straight(pool: &Pool, count: u64, sink: Box<Sink>) -> (Pipeline, Arc<Graph>) {
+    let pipeline = Pipeline::new(source(pool, count), PassThrough, sink);
+    let graph = Arc::clone(pipeline.graph());
+    (pipeline, graph)
 }
 
 /// Polls to the end.

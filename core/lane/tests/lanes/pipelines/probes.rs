@@ -1,8 +1,8 @@
 //! Copies for who captures: of what came in, what a queue took, and what was dropped; and nothing is held up for them.
 
-use super::{pool, run, sink, source};
+use super::{pool, run, sink, slow_sink, straight};
 use std::sync::Arc;
-use warmlane_lane::{LaneDrop, PassThrough, Pipeline, Point, ProbeConfig, ProbeReader, Task};
+use warmlane_lane::{LaneDrop, Point, ProbeConfig, ProbeReader, Task};
 
 /// What a record says: the first byte of its packet, and why it was dropped.
 fn read(reader: &mut ProbeReader) -> Vec<(u8, Option<String>)> {
@@ -27,8 +27,7 @@ fn packets_are_copied_once_where_they_come_in_and_once_when_a_queue_takes_them()
     let pool = pool();
     // It takes three at a time, and is offered the others again.
     let (slow, taken) = sink(3, true);
-    let mut pipeline = Pipeline::new(source(&pool, 100), PassThrough, slow);
-    let graph = Arc::clone(pipeline.graph());
+    let (mut pipeline, graph) = straight(&pool, 100, slow);
     let mut readers = [Point::Input(0), Point::Output(0), Point::Output(0), Point::Drops]
         .map(|point| graph.probe(point, config(1, 1 << 16)).expect("memory"));
     run(&mut pipeline).expect("nothing breaks");
@@ -48,10 +47,8 @@ fn packets_are_copied_once_where_they_come_in_and_once_when_a_queue_takes_them()
 #[test]
 fn drops_are_shown_with_their_reason() {
     let pool = pool();
-    let (mut slow, _) = sink(1, false);
-    slow.every = 2;
-    let mut pipeline = Pipeline::new(source(&pool, 10_000), PassThrough, slow);
-    let graph = Arc::clone(pipeline.graph());
+    let (slow, _) = slow_sink();
+    let (mut pipeline, graph) = straight(&pool, 10_000, slow);
     let mut reader = graph.probe(Point::Drops, config(1, 1 << 20)).expect("memory");
     run(&mut pipeline).expect("nothing breaks");
     let lost = graph.drops().get(LaneDrop::OutputFull);
@@ -65,8 +62,7 @@ fn drops_are_shown_with_their_reason() {
 fn what_is_wanted_is_chosen_and_counted_also_where_a_queue_refuses() {
     let pool = pool();
     let (slow, _) = sink(3, true);
-    let mut pipeline = Pipeline::new(source(&pool, 100), PassThrough, slow);
-    let graph = Arc::clone(pipeline.graph());
+    let (mut pipeline, graph) = straight(&pool, 100, slow);
     let filter = |data: &[u8], length: usize| length == 1 && data[0].is_multiple_of(2);
     let wanted = ProbeConfig { filter: Some(Arc::new(filter)), ..config(5, 1 << 16) };
     let mut reader = graph.probe(Point::Output(0), wanted).expect("memory");
@@ -80,8 +76,7 @@ fn what_is_wanted_is_chosen_and_counted_also_where_a_queue_refuses() {
 fn a_full_ring_misses_packets_and_holds_none_up() {
     let pool = pool();
     let (free, taken) = sink(64, true);
-    let mut pipeline = Pipeline::new(source(&pool, 1_000), PassThrough, free);
-    let graph = Arc::clone(pipeline.graph());
+    let (mut pipeline, graph) = straight(&pool, 1_000, free);
     let mut readers = [Point::Input(0), Point::Output(0)]
         .map(|point| graph.probe(point, config(1, 1 << 10)).expect("memory"));
     run(&mut pipeline).expect("nothing breaks");
@@ -97,8 +92,7 @@ fn a_full_ring_misses_packets_and_holds_none_up() {
 fn probes_come_and_go_while_packets_pass() {
     let pool = pool();
     let (free, taken) = sink(64, true);
-    let mut pipeline = Pipeline::new(source(&pool, 100_000), PassThrough, free);
-    let graph = Arc::clone(pipeline.graph());
+    let (mut pipeline, graph) = straight(&pool, 100_000, free);
     let mut seen = 0;
     for round in 0..100 {
         let mut readers = [Point::Input(0), Point::Output(0), Point::Input(7), Point::Output(7)]

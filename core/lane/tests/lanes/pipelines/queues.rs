@@ -1,6 +1,6 @@
 //! Queues that are slow, stuck, broken or costly: what is lost there is counted.
 
-use super::{Endless, pool, run, sink, source};
+use super::{Endless, pool, run, sink, slow_sink, source, straight};
 use std::sync::Arc;
 use warmlane_lane::{Failure, LaneDrop, Node, PassThrough, Pipeline, Poll, Task};
 use warmlane_mem::{Burst, channel};
@@ -21,10 +21,8 @@ fn nothing_is_lost_behind_the_shortest_idiom() {
 #[test]
 fn a_slow_queue_that_may_lose_packets_loses_them_with_a_reason() {
     let pool = pool();
-    let (mut slow, taken) = sink(1, false);
-    slow.every = 2;
-    let mut pipeline = Pipeline::new(source(&pool, 10_000), PassThrough, slow);
-    let graph = Arc::clone(pipeline.graph());
+    let (slow, taken) = slow_sink();
+    let (mut pipeline, graph) = straight(&pool, 10_000, slow);
     run(&mut pipeline).expect("nothing breaks");
     let (sent, lost) = (taken.packets(), graph.drops().get(LaneDrop::OutputFull));
     assert!(lost > 0);
@@ -44,8 +42,7 @@ fn a_broken_queue_ends_the_pipeline_and_says_why() {
 
     let (mut broken, _) = sink(0, true);
     broken.status = QueueStatus::Failed("no link".to_owned());
-    let mut pipeline = Pipeline::new(source(&pool, u64::MAX), PassThrough, broken);
-    let graph = Arc::clone(pipeline.graph());
+    let (mut pipeline, graph) = straight(&pool, u64::MAX, broken);
     assert_eq!(run(&mut pipeline), Err("no link".to_owned()));
     assert_eq!(graph.failures(), [Failure { node: Node::Output(0), reason: "no link".to_owned() }]);
     assert_eq!(graph.received(), graph.drops().total());

@@ -1,6 +1,6 @@
 //! Packets followed through pipelines: what is said of them is what happens, and the others go as always.
 
-use super::{pool, run, sink, source};
+use super::{pool, run, sink, slow_sink, source, straight};
 use std::borrow::Cow;
 use std::sync::Arc;
 use warmlane_counters::{DropCounters, Source};
@@ -151,10 +151,8 @@ fn it_ends_when_there_were_enough_or_nobody_reads() {
 #[test]
 fn what_the_lane_itself_drops_has_its_reason() {
     let pool = pool();
-    let (mut slow, _) = sink(1, false);
-    slow.every = 2;
-    let mut pipeline = Pipeline::new(source(&pool, 2_000), PassThrough, slow);
-    let graph = Arc::clone(pipeline.graph());
+    let (slow, _) = slow_sink();
+    let (mut pipeline, graph) = straight(&pool, 2_000, slow);
     // Few, as no more are followed at a time than find space in front of the queue.
     let is_wanted = |number: u8| number % 64 == 5;
     let count = (0..2_000_u32).filter(|number| is_wanted(*number as u8)).count();
