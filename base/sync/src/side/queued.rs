@@ -151,6 +151,7 @@ fn space_to(head: u64, limit: u64) -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_hint_however_old_is_no_space() {
@@ -164,28 +165,41 @@ mod tests {
         assert!(unsafe { side.reserve(|| 3 << 30, 1, 1) }.is_none());
     }
 
-    #[test]
-    fn who_waited_long_leaves_word_and_nobody_waits_for_ever() {
+    /// A side whose threads have published, one after it had to wait for the other for about so long; `None` if it left no word of it.
+    fn waited_for(time: Duration) -> Option<Queued> {
         let side = Queued::new(8, 8);
-        let reserve = || {
-            // SAFETY: the side is not `Single`.
-            unsafe { side.reserve(|| 8, 1, 1) }.unwrap()
-        };
-        let (first, second) = (reserve(), reserve());
-        let crowded = || side.reserve.crowded.load(Ordering::Relaxed);
+        let (first, second) = (reserve(&side), reserve(&side));
         std::thread::scope(|scope| {
             // SAFETY: what one call of `reserve` gave, once.
             scope.spawn(|| unsafe { side.publish(second, 1) });
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            assert_eq!((side.tail(), crowded()), (0, 0));
+            std::thread::sleep(time);
+            assert_eq!((side.tail(), crowded(&side)), (0, 0));
             // SAFETY: as above.
             unsafe { side.publish(first, 1) };
         });
-        assert_eq!((side.tail(), crowded()), (2, CROWDED));
-        let third = reserve();
-        assert_eq!(crowded(), CROWDED - 1);
+        assert_eq!(side.tail(), 2);
+        (crowded(&side) > 0).then_some(side)
+    }
+
+    fn reserve(side: &Queued) -> Reserved {
+        // SAFETY: the side is not `Single`.
+        unsafe { side.reserve(|| 8, 1, 1) }.unwrap()
+    }
+
+    fn crowded(side: &Queued) -> u32 {
+        side.reserve.crowded.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn who_waited_long_leaves_word_and_nobody_waits_for_ever() {
+        // On a busy machine the other thread may not have had a CPU to wait on: then it is given more time.
+        let mut times = (0..14).map(|doubled| Duration::from_millis(10) * (1 << doubled));
+        let side = times.find_map(waited_for).expect("it has waited");
+        assert_eq!(crowded(&side), CROWDED);
+        let third = reserve(&side);
+        assert_eq!(crowded(&side), CROWDED - 1);
         // The third is never published while this one waits for it.
-        let fourth = reserve();
-        assert_eq!((third.position, fourth.position, crowded()), (2, 3, CROWDED - 2));
+        let fourth = reserve(&side);
+        assert_eq!((third.position, fourth.position, crowded(&side)), (2, 3, CROWDED - 2));
     }
 }
