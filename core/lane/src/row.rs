@@ -39,7 +39,7 @@ fn entry_of(counts: impl Iterator<Item = usize>, mut input: usize) -> Option<(us
     None
 }
 
-/// All that the packet may come to explain it, as it comes: what one changes, the next doesn't know.
+/// Asks each stage that the packet may come to. All of them see it as it came in, without what earlier ones will change.
 fn explain_all(stages: &[&dyn Stage], input: usize, packet: &Packet, explanation: &mut Explanation) {
     let Some((first, input)) = entry_of(stages.iter().map(|stage| stage.input_count()), input) else {
         return;
@@ -49,7 +49,7 @@ fn explain_all(stages: &[&dyn Stage], input: usize, packet: &Packet, explanation
     }
 }
 
-/// One after the other, as long as there are packets.
+/// Rehearses stage after stage, as long as there are packets.
 fn rehearse_all(
     stages: &mut [&mut dyn Stage],
     input: usize,
@@ -97,7 +97,6 @@ macro_rules! row {
                 Cow::Owned(name)
             }
 
-            /// See [`output_name`](Self::output_name).
             fn outputs(&self) -> &'static [&'static str] {
                 &[]
             }

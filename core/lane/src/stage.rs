@@ -16,24 +16,26 @@ pub type Rehearsed = Vec<Box<dyn Source>>;
 
 /// Code that takes a burst and passes it on.
 ///
-/// What a stage leaves in the burst goes on to whatever follows; a packet is dropped by removing it, and who removes it counts it
-/// ([`BurstExt::keep`]). A stage can have named
-/// outputs besides, each of which leads to a port, another lane or another stage. Most stages need only
-/// [`process`](Self::process), and every `FnMut(&mut Burst)` is one. Tuples of up to eight stages are stages: one after the other,
-/// without a copy or a call by pointer in between. Behind one that sends all by its outputs, such as a forwarder, stages are connected
-/// to these outputs instead ([`passes_on`](Self::passes_on)).
+/// Packets that a stage leaves in the burst go to the next stage. To drop a packet, a stage removes it and counts it
+/// ([`BurstExt::keep`]). A stage can also have named outputs, each of which leads to a port, another lane or another stage.
+///
+/// Most stages need only [`process`](Self::process), and every `FnMut(&mut Burst)` is a stage. A tuple of two to eight stages is a stage,
+/// too: they run one after the other, without a copy or a call by pointer in between. If a stage such as the forwarder sends everything
+/// by its outputs, nothing can follow it in a tuple; later stages are connected to its outputs instead
+/// ([`passes_on`](Self::passes_on)).
 pub trait Stage: Send {
-    /// Works on one burst, which is never empty. It is called by the stage's first input. Who puts another burst in its place
-    /// makes it with the same limit.
+    /// Works on one burst, which has come by the stage's first input and is never empty. If you replace the burst with another one,
+    /// give that the same [limit](Burst::limit).
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>);
 
-    /// What reports and pictures call the stage, unless it is given another name in its pipeline.
+    /// What reports and pictures call the stage, unless its pipeline gives it another name.
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed(short_name(std::any::type_name::<Self>()))
     }
 
-    /// The names of the outputs that there are besides going on, numbered from 0 and each unique in this stage. One whose outputs
-    /// depend on how it was made says [how many](Self::output_count) there are, and [their names](Self::output_name).
+    /// The names of the stage's outputs, by number from 0. No two may be alike. Passing packets on is not an output and has no name.
+    /// If the outputs depend on how the stage was made, implement [`output_count`](Self::output_count) and
+    /// [`output_name`](Self::output_name) instead.
     fn outputs(&self) -> &'static [&'static str] {
         &[]
     }
@@ -51,44 +53,44 @@ pub trait Stage: Send {
         }
     }
 
-    /// Whether what leaves by this output may be lost without harm, as copies for a capture: it is never waited for, even if
-    /// it leads to a lossless queue.
+    /// Whether packets of this output may be lost without harm, such as copies for a capture. The lane never waits for such an output,
+    /// even if it leads to a lossless queue.
     fn is_optional(&self, output: usize) -> bool {
         let _ = output;
         false
     }
 
-    /// Whether it leaves packets in the burst. `false` says that they all leave by its outputs or end here, so that in a row nothing
-    /// can stand behind it: a pipeline in which something does is refused.
+    /// Whether it leaves packets in the burst. `false` says that all packets leave by its outputs or end here. Then nothing can follow it
+    /// in a tuple: such a pipeline is refused when it is built.
     fn passes_on(&self) -> bool {
         true
     }
 
-    /// For stages put together from others: the name of one that no packet can get to, as the one before doesn't
-    /// [pass on](Self::passes_on).
+    /// Of a tuple: the name of a stage that no packet can reach, because the one before doesn't [pass on](Self::passes_on) any.
     fn unreachable(&self) -> Option<Cow<'static, str>> {
         None
     }
 
-    /// What packets may still need when they come here: partial checksums, segmentation. Where an input brings more than that,
-    /// it is done [before](warmlane_port::software_offload), so a stage that doesn't say sees complete packets only. One that does
-    /// adds nothing to a partial checksum's field but what changes the pseudo header, and knows that a packet to be segmented
-    /// may be longer than any link's frames. Asked once, when the pipeline is put together.
+    /// What packets may still need when they come here, such as checksums or segmentation. If an input delivers packets that need
+    /// more, that is done in software [before](warmlane_port::software_offload), so by default a stage sees complete packets only.
+    /// A stage that accepts partial checksums may change their field only by what changes in the pseudo header; one that accepts
+    /// segmentation may get packets longer than any link's frames. Asked once, when the pipeline is built.
     fn accepts(&self) -> TransmitOffloads {
         TransmitOffloads::NONE
     }
 
-    /// What packets that it makes or changes may need besides. Outputs that can't do that get it done in software. Asked once.
+    /// What packets that it makes or changes may need in addition. It is done in software in front of outputs that can't do it. Asked
+    /// once, when the pipeline is built.
     fn leaves(&self) -> TransmitOffloads {
         TransmitOffloads::NONE
     }
 
-    /// How many inputs there are, from 1.
+    /// How many inputs there are: at least one.
     fn input_count(&self) -> usize {
         1
     }
 
-    /// The name of an input, unique in this stage. The first is where the stage before leads to.
+    /// The name of an input. No two may be alike. The first is the one that the stage before leads to.
     fn input_name(&self, input: usize) -> Cow<'static, str> {
         if input == 0 { Cow::Borrowed("in") } else { Cow::Owned(format!("input{input}")) }
     }
@@ -99,29 +101,29 @@ pub trait Stage: Send {
         self.process(burst, outputs);
     }
 
-    /// Whether [`poll`](Self::poll) is to be called. Asked once, when the pipeline is put together.
+    /// Whether [`poll`](Self::poll) is to be called. Asked once, when the pipeline is built.
     fn is_polled(&self) -> bool {
         false
     }
 
-    /// Called once in each poll of the lane, before packets are received, with the time-stamp counter's reading: for stages
-    /// that make packets, hold them for a while, or watch the clock. What it appends to `burst` goes on; in a row there may be
-    /// packets of the stages before in it, so there is [`space`](Burst::space) for so many only. Says how many packets it made or
-    /// let go. While [`Outputs::must_wait`] it should do neither. Once the lane is asked to stop, a stage that
-    /// [is done](Self::is_done) is polled no more.
+    /// Called once in each poll of the lane, before packets are received: for stages that make packets, hold them for a while, or watch
+    /// the clock. `now` is the time-stamp counter's reading. Packets that it appends to `burst` are passed on. In a tuple the burst may
+    /// already have packets of earlier stages, so look how much [`space`](Burst::space) there is. Returns how many packets it made or
+    /// let go; while [`Outputs::must_wait`] says so, it should do neither. Once the lane is asked to stop, a stage that
+    /// [is done](Self::is_done) is no longer polled.
     fn poll(&mut self, now: u64, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
         let _ = (now, burst, outputs);
         0
     }
 
-    /// Called in polls that found nothing to do.
+    /// Called at the end of each poll that found nothing to do.
     fn idle(&mut self, outputs: &mut Outputs<'_>) {
         let _ = outputs;
     }
 
-    /// The lane is about to sleep: says by when the stage has to be polled again, if by itself it has something to do
-    /// ([`WakeUps::by`]), and calls `then`, which sleeps. Without that call the lane doesn't sleep, but polls on with pauses: so it is
-    /// for stages that are polled and don't say more.
+    /// Called when the lane is about to sleep. If the stage will have something to do by itself, it says by when it must be polled again
+    /// ([`WakeUps::by`]); then it calls `then`, which sleeps. If it doesn't call `then`, the lane doesn't sleep but goes on polling, with
+    /// pauses. That is the default for stages that are polled.
     fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
         if !self.is_polled() {
             then(wake_ups);
@@ -136,8 +138,8 @@ pub trait Stage: Send {
         true
     }
 
-    /// Called at the end: passes on what the stage still holds. What it appends to `burst` goes on. Says how many packets
-    /// came out, and is called again until that is none.
+    /// Called at the end, so that the stage gives away what it still holds. Packets that it appends to `burst` are passed on. Returns how
+    /// many packets came out, and is called again until that is none.
     fn finish(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
         let _ = (burst, outputs);
         0
@@ -148,27 +150,27 @@ pub trait Stage: Send {
         Vec::new()
     }
 
-    /// Says by what it will decide what becomes of a packet that has come by an input: what it looks up, and what it finds. Asked before
-    /// the packet is processed, and only of packets that somebody [traces](crate::Graph::trace); what was counted, and where the packet went,
-    /// is seen without this.
+    /// Notes what will decide about a packet: what the stage looks up for it, and what it finds. Asked before the packet is processed,
+    /// and only for packets that somebody [traces](crate::Graph::trace). What the stage counts and where the packet goes is traced
+    /// anyway.
     fn explain(&self, input: usize, packet: &Packet, explanation: &mut Explanation) {
         let _ = (input, packet, explanation);
     }
 
-    /// Does with a burst what [`process_input`](Self::process_input) would, as a rehearsal for [`Graph::rehearse`](crate::Graph::rehearse):
-    /// the outputs lead nowhere, and nothing that the stage counts, learns or holds may change. Gives what it would have counted. `None` says
-    /// that it can't do that; the burst is lost then.
+    /// Does with a burst what [`process_input`](Self::process_input) would do, as a rehearsal ([`Graph::rehearse`](crate::Graph::rehearse)):
+    /// the outputs lead nowhere, and nothing that the stage counts, learns or holds may change. Returns what it would have counted, or
+    /// `None` if it can't rehearse; then the burst is lost.
     fn rehearse(&mut self, input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) -> Option<Rehearsed> {
         let _ = (input, burst, outputs);
         None
     }
 
-    /// Itself, for whoever has put it around another stage and will take it away again.
+    /// Itself, if somebody has put it around another stage and will take it away again.
     fn as_any(&mut self) -> Option<&mut dyn Any> {
         None
     }
 
-    /// This stage, with `action` called about every `period`, with packets or without: to expire entries, to report.
+    /// This stage, with `action` called about every `period`, whether packets come or not: to expire entries, for example, or to report.
     fn every<F>(self, period: Duration, action: F) -> Every<Self, F>
     where
         Self: Sized,
@@ -178,7 +180,7 @@ pub trait Stage: Send {
     }
 }
 
-/// Each says what it has to, and the last one sleeps.
+/// Asks each stage in turn; behind the last one comes `then`, which sleeps.
 pub(crate) fn sleep_all(
     stages: &mut [&mut dyn Stage],
     wake_ups: WakeUps<'_>,
@@ -235,8 +237,8 @@ drop_reasons! {
     }
 }
 
-/// A stage from code that looks at one packet at a time and says whether to keep it. The others are counted as
-/// [`FilterDrop::Filtered`]; a stage with reasons of its own takes [`BurstExt::keep`].
+/// A stage from a closure that looks at one packet at a time and says whether to keep it. The others are dropped as
+/// [`FilterDrop::Filtered`]; for reasons of your own, write a stage and use [`BurstExt::keep`].
 pub fn per_packet(keep: impl FnMut(&mut Packet) -> bool + Send) -> impl Stage {
     PerPacket { keep, drops: DropCounters::new() }
 }

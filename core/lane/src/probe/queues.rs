@@ -116,7 +116,8 @@ pub(super) enum New {
     Nothing,
 }
 
-/// Shows what passes a queue to this one, too, and no more to those whose readers have gone. What has none is not stood in front of.
+/// Adds a probe or a follower to those of a queue, if there is one, and removes those whose readers have gone. A queue is wrapped only
+/// while it has any.
 macro_rules! change {
     ($name:ident, $queue:ident, $probed:ident) => {
         pub(super) fn $name(queue: &mut Box<dyn $queue>, new: New) {

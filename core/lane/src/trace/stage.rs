@@ -1,4 +1,4 @@
-//! A stage around another that looks what that does with packets that are followed.
+//! A stage around another one, which notes what that does with packets that are followed.
 
 use super::follow::step;
 use super::{Follower, TraceEnd, end_inside, grown, head, read};
@@ -21,7 +21,8 @@ struct FollowedStage {
     rest: Box<Burst>,
 }
 
-/// Follows packets through a stage, too, and no more for those who have gone. One that nobody follows packets through has none around it.
+/// Adds a follower to those of a stage, if there is one, and removes those whose readers have gone. A stage is wrapped only while it has
+/// followers.
 pub(crate) fn follow_stage(
     stage: &mut Box<dyn Stage>,
     number: usize,
@@ -51,7 +52,7 @@ impl FollowedStage {
         self.followers.iter().any(|follower| follower.lock().has(packet))
     }
 
-    /// Gives one packet to the stage, and looks what that does.
+    /// Gives one packet to the stage, and notes what that does.
     fn one(&mut self, input: usize, part: &mut Burst, outputs: &mut Outputs<'_>) {
         let Some(packet) = part.first() else { return };
         let (id, mut step) = (packet.id(), step(self.number, input, packet));
@@ -135,7 +136,7 @@ impl Outputs<'_> {
         self.lines.iter().map(|line| line.burst.len()).collect()
     }
 
-    /// Where a packet waits that is so, and the packet.
+    /// The first waiting packet for which `is_it` is true, and where it waits.
     fn find(&self, is_it: impl Fn(&Packet) -> bool) -> Option<(Node, &Packet)> {
         self.lines.iter().enumerate().find_map(|(number, line)| {
             let packet = line.burst.iter().find(|packet| is_it(packet))?;
