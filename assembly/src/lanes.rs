@@ -1,4 +1,4 @@
-//! Ports shared out to lanes, and the lanes started.
+//! Assigns the queues of ports to lanes, and starts the lanes.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use crate::machine::{Machine, MachineError, MachineSettings};
 pub struct LaneSettings {
     /// How many lanes share the ports' queues; 0 means 1.
     pub lanes: usize,
-    /// The CPU of each lane; the same for several that are to share one. Empty leaves the choice to [`place`].
+    /// The CPU of each lane. Lanes that are to share a CPU have the same one. If this is empty, [`place`] chooses.
     pub cpus: Vec<usize>,
     /// What a lane does when there is nothing to do.
     pub idle: IdlePolicy,
@@ -45,7 +45,7 @@ pub enum StartError {
         /// How many there must be.
         lanes: usize,
     },
-    /// The routes can't be made.
+    /// The routes can't be built.
     #[error("routes")]
     Routes(#[source] Box<RoutesError>),
     /// A lane can't be placed or started.
@@ -54,7 +54,7 @@ pub enum StartError {
     /// The machine refuses what lanes ask of it.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// What the lane should do can't be put together.
+    /// The lane's pipeline can't be built.
     #[error("lane '{lane}': {source}")]
     Build {
         /// The lane's name.
@@ -100,10 +100,11 @@ impl LaneParts<'_> {
 }
 
 impl Assembly {
-    /// Starts lanes, or none if there are no ports: each with its share of the ports' queues, and the pipeline that `build` makes of it.
+    /// Starts the lanes: each with its share of the ports' queues, and the pipeline that `build` makes for it. Without ports there are no
+    /// lanes.
     ///
     /// # Errors
-    /// [`StartError`]; lanes that run already are stopped then.
+    /// [`StartError`]; lanes that already run are stopped.
     pub fn start(
         pool: Pool,
         settings: &LaneSettings,
@@ -165,13 +166,13 @@ impl Assembly {
         &self.pool
     }
 
-    /// All that is counted, and what reports are made of. More can be added: another pool or port, under its label, or what a
-    /// function counts apart from its stages, under the label `function`.
+    /// All counters, which reports are made of. You can add more: those of another pool or port, under its label, or what a function counts
+    /// besides its stages, under the label `function`.
     pub const fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
-    /// What lanes don't have of what they ask of the machine, and what they will meet there, a sentence each.
+    /// What the machine didn't give the lanes, and what will disturb them there, a sentence each.
     pub fn notes(&self) -> &[String] {
         &self.machine.notes
     }
@@ -181,7 +182,7 @@ impl Assembly {
         self.lanes.views().iter().flat_map(|lane| &lane.graphs)
     }
 
-    /// What broke so far, each once however many lanes had to do with it.
+    /// What has broken so far. Each failure is listed once, even if several lanes have seen it.
     pub fn failures(&self) -> Vec<String> {
         let mut all = Vec::new();
         for graph in self.graphs() {
@@ -208,10 +209,10 @@ fn show_drops_in_front(ports: &mut [PortView], lane: usize, graph: &Graph) {
     }
 }
 
-/// Deals out ports' queues to lanes: receive queues in turn, and one transmit queue for each.
+/// Assigns the ports' queues to lanes: receive queues in turn, and one transmit queue for each lane.
 ///
 /// # Errors
-/// [`StartError::TooFewQueues`]. A port that only receives is fine; one that transmits must do so from every lane.
+/// [`StartError::TooFewQueues`], if a port can transmit, but not from every lane.
 pub fn share_out(ports: Vec<Port>, lanes: usize) -> Result<Vec<Vec<LanePort>>, StartError> {
     let mut shares: Vec<Vec<LanePort>> = (0..lanes).map(|_| Vec::new()).collect();
     for port in ports {

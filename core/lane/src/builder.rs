@@ -1,4 +1,4 @@
-//! Putting a pipeline together.
+//! Builds a pipeline from inputs, stages and outputs.
 
 mod edge;
 
@@ -99,14 +99,14 @@ pub struct PipelineBuilder {
 }
 
 impl PipelineBuilder {
-    /// Adds a place where packets come in.
+    /// Adds an input.
     pub fn input(&mut self, name: impl Into<String>, input: impl Into<Input>) -> InputId {
         self.inputs.push((name.into(), None, input.into()));
         InputId(self.inputs.len() - 1)
     }
 
-    /// The same, whose packets carry the port's number ([`Packet::port`](warmlane_mem::Packet::port)), as a stage wants it that
-    /// has to know where they came in.
+    /// Adds an input whose packets carry a port's number ([`Packet::port`](warmlane_mem::Packet::port)), for stages that must know where
+    /// packets came in.
     pub fn port_input(&mut self, name: impl Into<String>, port: u16, input: impl Into<Input>) -> InputId {
         self.inputs.push((name.into(), Some(port), input.into()));
         InputId(self.inputs.len() - 1)
@@ -118,20 +118,20 @@ impl PipelineBuilder {
         StageId(self.stages.len() - 1)
     }
 
-    /// Adds a place where packets leave.
+    /// Adds an output.
     pub fn output(&mut self, name: impl Into<String>, output: impl Into<Output>) -> OutputId {
         self.outputs.push((name.into(), output.into()));
         OutputId(self.outputs.len() - 1)
     }
 
-    /// Leads packets from one to the other. Several may lead to the same place. Where a stage's output leads nowhere, the stage
-    /// sees that ([`Outputs::is_connected`](crate::Outputs::is_connected)).
+    /// Adds an edge. Several edges may end at the same place. A stage can ask whether one of its outputs is connected
+    /// ([`Outputs::is_connected`](crate::Outputs::is_connected)).
     pub fn connect(&mut self, from: impl Into<EdgeFrom>, to: impl Into<EdgeTo>) -> &mut Self {
         self.edges.push((from.into(), to.into()));
         self
     }
 
-    /// Puts the pipeline together; the builder is empty afterwards.
+    /// Builds the pipeline; the builder is empty afterwards.
     ///
     /// # Errors
     /// [`GraphError`] names what doesn't fit.

@@ -73,12 +73,12 @@ impl StageNode {
         self.passed.processed()
     }
 
-    /// Packets that it made, or let go after having held them.
+    /// Packets that it made, or had held and let go.
     pub fn made(&self) -> u64 {
         self.passed.made()
     }
 
-    /// What it dropped so far, by reason; only what is not zero.
+    /// What it has dropped so far, by reason, without those that are zero.
     pub fn drops(&self) -> Vec<(&'static DropReason, u64)> {
         let mut drops = Vec::new();
         for source in &self.counters {
@@ -126,12 +126,12 @@ pub enum Node {
     Output(usize),
 }
 
-/// A way from one node to another.
+/// An edge from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// Where it begins.
     pub from: Node,
-    /// The output's name; `None` for what a stage leaves in the burst, and for inputs.
+    /// The output's name; `None` for packets that a stage leaves in the burst, and for inputs.
     pub output: Option<String>,
     /// Where it ends.
     pub to: Node,
@@ -185,7 +185,7 @@ impl Graph {
         &self.drops
     }
 
-    /// Shows all that is counted here, under `labels` and the names of the nodes.
+    /// Registers all that is counted here, under `labels` and the names of the nodes.
     pub fn register(&self, registry: &Registry, labels: &Labels) {
         for input in &self.inputs {
             registry.add(labels.clone().with("input", &input.name), (RECEIVED, input.received.clone()));
@@ -203,7 +203,7 @@ impl Graph {
         registry.add(labels.clone(), self.drops.clone());
     }
 
-    /// What broke so far, in that order. Queues of one interface may give the same reason.
+    /// The queues that have broken so far, in that order. Queues of one interface may give the same reason.
     pub fn failures(&self) -> Vec<Failure> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -22,19 +22,19 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a lane that was asked to stop goes on at most, unless it is told otherwise.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a lane should be like.
+/// How a lane is to run.
 #[derive(Clone, Debug)]
 pub struct LaneConfig {
     /// The thread's name, and what reports call it.
     pub name: String,
     /// The CPU to run on; `None` leaves that to the system.
     pub cpu: Option<usize>,
-    /// What to do when there is nothing to do.
+    /// What it does when there is nothing to do.
     pub idle: IdlePolicy,
     /// Other lanes run on the same CPU: one that finds nothing lets them run at once, and one that is busy keeps its slice.
     pub shares_cpu: bool,
-    /// How long it goes on at most once it is asked to stop, even if packets still move: 10 seconds. Besides, it is ended if none
-    /// moved for two seconds. Pipelines then count what has not left ([`LaneDrop::Unsent`](crate::LaneDrop::Unsent)).
+    /// How long it goes on at most once it is asked to stop, even if packets still move; 10 seconds by default. It is also ended if
+    /// none has moved for two seconds. Pipelines then count what has not left ([`LaneDrop::Unsent`](crate::LaneDrop::Unsent)).
     pub stop_within: Duration,
 }
 
@@ -65,8 +65,8 @@ pub struct LaneView {
     pub graphs: Vec<Arc<Graph>>,
     /// Known once it was joined: what broke.
     pub failed: Option<TaskFailed>,
-    /// Known once it was joined: whether it was asked to stop and was ended before it was done, as packets did not move for two
-    /// seconds, or [`LaneConfig::stop_within`] was over.
+    /// Known once it was joined: whether it was ended before it was done, after it was asked to stop. Either no packet had moved for
+    /// two seconds, or [`LaneConfig::stop_within`] was over.
     pub cut_short: bool,
 }
 
@@ -114,7 +114,7 @@ impl Lanes {
     /// Starts a lane: a thread, pinned, polling `task`.
     ///
     /// # Errors
-    /// [`LaneError`], if the thread or the CPU is not to be had; the task is dropped then.
+    /// [`LaneError`], if there is no thread or the CPU can't be used; the task is dropped then.
     pub fn spawn(&mut self, config: LaneConfig, task: impl Task + 'static) -> Result<(), LaneError> {
         let counters = LaneCounters::new();
         let view = counters.view();
@@ -148,7 +148,7 @@ impl Lanes {
         }
     }
 
-    /// Shows what the lanes, their stages, inputs and outputs count, under the label `lane` and the names of these.
+    /// Registers what the lanes, their stages, inputs and outputs count, under the label `lane` and their own names.
     pub fn register(&self, registry: &Registry) {
         for lane in &self.views {
             let labels = Labels::new().with("lane", &lane.name);
@@ -178,8 +178,8 @@ impl Lanes {
     /// Waits until all lanes have ended.
     ///
     /// # Errors
-    /// [`LaneError::Panicked`] or [`LaneError::Failed`] for the first lane that did; the others are waited for first. What
-    /// the lanes have counted is in [`views`](Self::views) all the same.
+    /// [`LaneError::Panicked`] or [`LaneError::Failed`] of the first lane that panicked or failed, after all others have ended. What the
+    /// lanes have counted is still in [`views`](Self::views).
     pub fn join(&mut self) -> Result<&[LaneView], LaneError> {
         let joined = self.views.len() - self.threads.len();
         let mut first_error = None;
@@ -271,8 +271,8 @@ fn run(
     LaneEnd { cut_short, result: task.finish() }
 }
 
-/// Runs a task on the calling thread until it is finished, as a lane does but for its CPU: for programs of one thread, and to measure what the
-/// loop of a lane itself takes.
+/// Runs a task on the calling thread until it is finished, as a lane would, but without choosing a CPU: for programs with one thread, and
+/// to measure what the lane's loop itself costs.
 ///
 /// # Errors
 /// [`TaskFailed`], if a part of it broke.

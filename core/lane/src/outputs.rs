@@ -1,4 +1,4 @@
-//! What a stage sees of the ways out.
+//! The outputs of a stage, and what they lead to.
 
 use crate::ends::Output;
 use crate::graph::LaneDrop;
@@ -61,8 +61,8 @@ impl Line {
         self.is_lossless && matches!(self.end, End::Queue(_) | End::Channel(_))
     }
 
-    /// Sees to it that packets which may need this get it, in software if what the line leads to can't do it. Other lanes are
-    /// sent complete packets: they don't know what this one receives.
+    /// Makes sure that packets get what they may need, in software if what the line leads to can't do it. Packets to other lanes are
+    /// complete, as those lanes don't know what this one receives.
     pub(crate) fn complete(&mut self, needs: TransmitOffloads) {
         if needs.is_none() {
             return;
@@ -89,7 +89,7 @@ impl Line {
         }
     }
 
-    /// Sends what waits, as far as it is taken; says how many packets were.
+    /// Sends what waits, as far as it is taken, and returns how many packets were.
     #[inline]
     pub(crate) fn transmit(&mut self) -> usize {
         let sent = match &mut self.end {
@@ -107,7 +107,7 @@ impl Line {
 /// A stage's outputs: by each, packets go to a port, another lane or another stage.
 pub struct Outputs<'a> {
     pub(crate) lines: &'a mut [Line],
-    /// The line of each output; none of them if it isn't connected.
+    /// The line of each output; a number beyond all lines if it isn't connected.
     edges: &'a [u16],
     /// The lane's.
     drops: &'a DropProbes,
@@ -133,7 +133,7 @@ impl<'a> Outputs<'a> {
         self.edges.is_empty()
     }
 
-    /// `count` of the outputs from `start` on, as a stage sees them that is a part of another.
+    /// `count` of the outputs from `start` on: those of one stage of a tuple.
     #[inline]
     pub(crate) fn part(&mut self, start: usize, count: usize) -> Outputs<'_> {
         let edges = self.edges.get(start..).and_then(|edges| edges.get(..count)).unwrap_or_default();
@@ -147,7 +147,7 @@ impl<'a> Outputs<'a> {
         self
     }
 
-    /// Whether packets wait in front of a lossless queue behind this stage: what it sends now could be lost. Only told to
+    /// Whether packets wait in front of a lossless queue behind this stage, so that packets sent now could be lost. Only set in
     /// [`poll`](crate::Stage::poll).
     pub const fn must_wait(&self) -> bool {
         self.must_wait
@@ -159,7 +159,7 @@ impl<'a> Outputs<'a> {
         self.lines.get_mut(usize::from(line))
     }
 
-    /// Whether the output leads somewhere, and that has not ended.
+    /// Whether the output leads somewhere that has not ended.
     pub fn is_connected(&self, output: usize) -> bool {
         self.edges
             .get(output)
@@ -167,22 +167,21 @@ impl<'a> Outputs<'a> {
             .is_some_and(|line| !matches!(line.end, End::Closed(_)))
     }
 
-    /// What waits to leave by this output, to append to; `None` if it leads nowhere.
+    /// The burst that waits to leave by this output, to append packets to; `None` if it leads nowhere.
     #[inline]
     pub fn burst(&mut self, output: usize) -> Option<&mut Burst> {
         let line = self.line(output)?;
         if matches!(line.end, End::Closed(_)) { None } else { Some(&mut line.burst) }
     }
 
-    /// Tries to make space where the output's burst is full; says whether there is some now.
+    /// Tries to make space if the output's burst is full. Returns whether there is space now.
     #[cold]
     pub fn make_space(&mut self, output: usize) -> bool {
         self.line(output).is_some_and(|line| !line.refuses && line.transmit() > 0)
     }
 
-    /// Hands a packet to an output. If that leads nowhere, has ended or has no space, the packet is dropped, and counted by the
-    /// lane under [`LaneDrop`]. A stage that counts such drops itself, or knows a better place for the packet, takes
-    /// [`push`](Self::push).
+    /// Sends a packet by an output. If that leads nowhere, has ended or has no space, the packet is dropped, and the lane counts it under
+    /// [`LaneDrop`]. If the stage counts such drops itself, or knows a better place for the packet, use [`push`](Self::push).
     #[inline]
     pub fn send(&mut self, output: usize, packet: Packet) {
         if let Err(packet) = self.push(output, packet) {
@@ -204,7 +203,7 @@ impl<'a> Outputs<'a> {
         drop(packet);
     }
 
-    /// Hands a packet to an output, for stages that say themselves what becomes of one that doesn't get there.
+    /// Sends a packet by an output, or gives it back.
     ///
     /// # Errors
     /// The packet, if the output leads nowhere ([`is_connected`](Self::is_connected)) or has no space.
@@ -225,8 +224,8 @@ impl<'a> Outputs<'a> {
         }
     }
 
-    /// Sends packets at once, past the burst that gathers them, and says how many were taken; those are gone from the front
-    /// of `burst`. For stages that have to know when their packets leave.
+    /// Sends packets at once instead of gathering them: for stages that must know when their packets leave. Returns how many were
+    /// taken from the front of `burst`.
     #[inline]
     pub fn transmit(&mut self, output: usize, burst: &mut Burst) -> usize {
         let Some(line) = self.line(output) else { return 0 };
@@ -244,24 +243,24 @@ impl<'a> Outputs<'a> {
         sent
     }
 
-    /// Whether anybody wants to see what is dropped. Worth asking where that is unlikely anyway.
+    /// Whether anybody wants to see dropped packets.
     pub fn shows_drops(&self) -> bool {
         self.drops.is_watched()
     }
 
-    /// Shows a packet that is dropped, or a copy of one that was, to whoever captures drops. It is the stage that counts it.
+    /// Shows a packet that is dropped, or a copy of it, to whoever captures drops. The stage itself counts the drop.
     #[cold]
     pub fn show_drop(&self, reason: &DropReason, packet: &Packet) {
         self.drops.show(reason, std::slice::from_ref(packet));
     }
 
-    /// Counts that a packet which was dropped can't be shown.
+    /// Counts a dropped packet that can't be shown.
     #[cold]
     pub fn miss_drop(&self) {
         self.drops.miss();
     }
 
-    /// Pushes out what the output's queue has buffered. Lanes do that by themselves when they are idle.
+    /// Makes the output's queue send what it has buffered. Idle lanes do this by themselves.
     pub fn flush(&mut self, output: usize) {
         if let Some(Line { end: End::Queue(queue), .. }) = self.line(output) {
             queue.flush();
@@ -281,7 +280,7 @@ impl<'a> Outputs<'a> {
     }
 }
 
-/// Outputs that lead nowhere: what a stage puts there stays, to be looked at by its test.
+/// Outputs for tests of stages: packets sent there stay, so that the test can look at them.
 ///
 /// ```
 /// use warmlane_lane::{KeptOutputs, Stage, branch};
@@ -307,7 +306,7 @@ pub struct KeptOutputs {
 }
 
 impl KeptOutputs {
-    /// As many as the stage has.
+    /// As many outputs as the stage has.
     pub fn of(stage: &impl Stage) -> Self {
         let count = stage.output_count();
         let edges = (0..count).map(|line| u16::try_from(line).unwrap_or(UNCONNECTED)).collect();
@@ -315,7 +314,7 @@ impl KeptOutputs {
         Self { lines, edges, drops: DropProbes::new() }
     }
 
-    /// From now on the stage finds this one unconnected.
+    /// Disconnects an output.
     #[must_use]
     pub fn without(mut self, output: usize) -> Self {
         if let Some(edge) = self.edges.get_mut(output) {
@@ -324,22 +323,22 @@ impl KeptOutputs {
         self
     }
 
-    /// What to give to the stage.
+    /// The outputs to give to the stage.
     pub fn outputs(&mut self) -> Outputs<'_> {
         Outputs::new(&mut self.lines, &self.edges, &self.drops)
     }
 
-    /// What the lane would have counted of packets that the stage sent and that didn't get there.
+    /// What the lane would have counted of packets that the stage sent in vain.
     pub const fn drops(&self) -> &DropCounters<LaneDrop> {
         &self.drops.counters
     }
 
-    /// Frees what is there.
+    /// Frees all packets.
     pub fn clear(&mut self) {
         self.lines.iter_mut().for_each(|line| line.burst.clear());
     }
 
-    /// What the stage has put there.
+    /// The packets that the stage has sent by this output.
     ///
     /// # Panics
     /// If there is no such output.

@@ -8,7 +8,7 @@ use crate::outputs::{End, Line, Outputs};
 use crate::probe::DropProbes;
 use crate::stage::Stage;
 use crate::task::{Poll, Task, TaskFailed};
-use crate::wake_ups::WakeUps;
+use crate::wake_ups::{WakeUps, sleep_all};
 use std::sync::Arc;
 use warmlane_counters::Counter;
 use warmlane_mem::Burst;
@@ -62,14 +62,14 @@ pub(crate) struct Slot {
 
 /// Inputs, stages and outputs that one lane works: receive, process, transmit.
 ///
-/// What a queue doesn't take at once waits in front of it, up to a burst of 256 packets; what comes on top is dropped and
-/// counted, by the stage that has named the output or under [`LaneDrop`]. In front of lossless queues and other lanes
-/// nothing is dropped: what could lead there isn't received until they have taken what waits. Where calling a transmit queue
-/// is costly, several bursts are gathered for each call.
+/// Packets that a queue doesn't take at once wait in front of it, up to a burst of 256. Those beyond are dropped and counted, by the
+/// stage that sends by this output or under [`LaneDrop`]. In front of lossless queues and other lanes nothing is dropped: packets that
+/// could lead there are not received until those that wait have been taken. If a call of a transmit queue is costly, several bursts are
+/// gathered for each call.
 ///
-/// At its end ([`Task::finish`]) it asks its stages for what they hold and waits for lossless outputs to take it, for two seconds
-/// at most. If the lane was ended before ([`LaneConfig`](crate::LaneConfig)), it only offers it as long as some is taken. What is
-/// left then is counted as [`LaneDrop::Unsent`].
+/// At its end ([`Task::finish`]) it asks its stages for what they hold and waits for lossless outputs to take it, for at most two
+/// seconds. If the lane was ended early ([`LaneConfig`](crate::LaneConfig)), it doesn't wait, but offers it as long as some is taken.
+/// What is left is counted as [`LaneDrop::Unsent`].
 pub struct Pipeline {
     pub(crate) sources: Vec<Source>,
     /// Inputs that have nothing to receive from at present: they are looked at only now and then.
@@ -118,7 +118,7 @@ impl Pipeline {
         builder.build().expect("names are told apart, and each edge is there once")
     }
 
-    /// To put more together: several inputs, outputs and stages.
+    /// A builder for pipelines with several inputs, outputs or stages.
     pub fn builder() -> PipelineBuilder {
         PipelineBuilder::default()
     }
@@ -131,7 +131,7 @@ impl Pipeline {
         self
     }
 
-    /// What the pipeline is made of and counts, to keep when it moves to its lane.
+    /// What the pipeline is made of, and what it counts. Keep it when the pipeline moves to its lane.
     pub const fn graph(&self) -> &Arc<Graph> {
         &self.graph
     }
@@ -324,14 +324,6 @@ pub(crate) fn pass_on(lines: &mut [Line], next: u16, burst: &mut Burst, drops: &
     drops.drop_all(reason, burst);
 }
 
-/// Each stage says what it has to, and the last one sleeps.
-fn sleep_all(slots: &mut [Slot], wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
-    match slots {
-        [] => then(wake_ups),
-        [slot, slots @ ..] => slot.stage.sleep(wake_ups, &mut |wake_ups| sleep_all(slots, wake_ups, then)),
-    }
-}
-
 impl Drop for Pipeline {
     fn drop(&mut self) {
         self.graph.orders.close();
@@ -406,7 +398,7 @@ impl Task for Pipeline {
                 wake_ups.writable(event);
             }
         }
-        sleep_all(slots, wake_ups, then);
+        sleep_all(slots, |slot, wake_ups, then| slot.stage.sleep(wake_ups, then), wake_ups, then);
     }
 
     fn stop(&mut self) {

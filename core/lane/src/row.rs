@@ -5,9 +5,9 @@
 
 use crate::inner::as_inner_stage;
 use crate::outputs::Outputs;
-use crate::stage::{Rehearsed, Stage, sleep_all};
+use crate::stage::{Rehearsed, Stage};
 use crate::trace::Explanation;
-use crate::wake_ups::WakeUps;
+use crate::wake_ups::{WakeUps, sleep_all};
 use std::any::Any;
 use std::borrow::Cow;
 use warmlane_counters::Source;
@@ -223,7 +223,8 @@ macro_rules! row {
             }
 
             fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
-                sleep_all(&mut [&mut self.$first_index $(, &mut self.$index)+], wake_ups, then);
+                let stages: &mut [&mut dyn Stage] = &mut [&mut self.$first_index $(, &mut self.$index)+];
+                sleep_all(stages, |stage, wake_ups, then| stage.sleep(wake_ups, then), wake_ups, then);
             }
 
             fn stop(&mut self) {

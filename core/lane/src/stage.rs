@@ -180,18 +180,6 @@ pub trait Stage: Send {
     }
 }
 
-/// Asks each stage in turn; behind the last one comes `then`, which sleeps.
-pub(crate) fn sleep_all(
-    stages: &mut [&mut dyn Stage],
-    wake_ups: WakeUps<'_>,
-    then: &mut dyn FnMut(WakeUps<'_>),
-) {
-    match stages {
-        [] => then(wake_ups),
-        [stage, stages @ ..] => stage.sleep(wake_ups, &mut |wake_ups| sleep_all(stages, wake_ups, then)),
-    }
-}
-
 /// The last part of a type's path, without its parameters.
 fn short_name(path: &'static str) -> &'static str {
     let path = path.split('<').next().unwrap_or(path);

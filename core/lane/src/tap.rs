@@ -1,4 +1,4 @@
-//! A tap: copies of what passes, for a capture.
+//! A tap: copies packets that pass, for a capture.
 
 use crate::outputs::Outputs;
 use crate::stage::Stage;
@@ -25,9 +25,9 @@ counters! {
     }
 }
 
-/// Copies every packet that passes to its output `tap`, and one in so many if it is told so.
+/// Copies packets that pass to its output `tap`: all of them, or [one in so many](Self::one_in).
 ///
-/// The packets themselves are never held up: a copy for which there is no buffer or no space is left out, and counted.
+/// The packets themselves are never held up. If there is no buffer or no space for a copy, it is left out and counted.
 pub struct Tap {
     pool: Pool,
     one_in: u32,
@@ -36,12 +36,12 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Copies are made in buffers of `pool`: one of its own keeps captures from taking the packets' buffers.
+    /// A tap whose copies are in buffers of `pool`. With a pool of its own, a capture can't take buffers away from the traffic.
     pub fn new(pool: &Pool) -> Self {
         Self { pool: pool.clone(), one_in: 1, left: 1, counters: TapCounters::new() }
     }
 
-    /// Copies one packet in `count`; 0 counts as 1.
+    /// Copies only one packet in `count`; 0 counts as 1.
     #[must_use]
     pub fn one_in(mut self, count: u32) -> Self {
         self.one_in = count.max(1);

@@ -1,10 +1,10 @@
 //! What lanes run.
 
 use crate::graph::Graph;
-use crate::wake_ups::WakeUps;
+use crate::wake_ups::{WakeUps, sleep_all};
 use std::sync::Arc;
 
-/// What one poll of a task came to.
+/// What one poll of a task did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
     /// It did something, and took in or made this many packets.
@@ -15,7 +15,7 @@ pub enum Poll {
     Finished,
 }
 
-/// How a task ended that broke.
+/// Why a task broke.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .reasons.join("; "))]
 pub struct TaskFailed {
@@ -28,18 +28,18 @@ pub trait Task: Send {
     /// Does a bounded piece of work, some bursts at most, and returns; never blocks.
     fn poll(&mut self) -> Poll;
 
-    /// The lane would rather sleep, as the last polls found nothing: says what has to wake it, and calls `then`, which sleeps. It looks
-    /// for work that is there already after it has seen to it that new work wakes the lane. Where something can't wake it, it
-    /// returns without the call, and is polled on, with pauses.
+    /// Called when the last polls found nothing, so that the lane would rather sleep. The task notes what is to wake the lane, then looks
+    /// for work that has come meanwhile, and calls `then`, which sleeps. If something can't wake the lane, or work has come, it returns
+    /// without calling `then`; the lane goes on polling, with pauses.
     fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
         let _ = (wake_ups, then);
     }
 
-    /// Asks the task to come to an end: take nothing new in, bring what is under way out, then say
-    /// [`Poll::Finished`]. It is polled on until it does.
+    /// Asks the task to come to an end: to take in nothing new, to bring out what is under way, and then to return [`Poll::Finished`]. Until
+    /// then it is polled.
     fn stop(&mut self);
 
-    /// Called once, last, on the lane itself: flush, free what is held.
+    /// Called once, at the very end, on the lane itself: to flush, and to free what is held.
     ///
     /// # Errors
     /// [`TaskFailed`], if a part of the task broke on the way, such as a port whose interface went away.
@@ -47,7 +47,7 @@ pub trait Task: Send {
         Ok(())
     }
 
-    /// What the task is made of, if it is a pipeline or has some inside.
+    /// The graphs of the pipelines that the task is made of, if any.
     fn graphs(&self) -> Vec<Arc<Graph>> {
         Vec::new()
     }
@@ -75,14 +75,6 @@ impl<T: Task + ?Sized> Task for Box<T> {
     }
 }
 
-/// Each adds what has to wake it, and the last one sleeps.
-fn sleep_all<T: Task>(tasks: &mut [T], wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
-    match tasks {
-        [] => then(wake_ups),
-        [task, tasks @ ..] => task.sleep(wake_ups, &mut |wake_ups| sleep_all(tasks, wake_ups, then)),
-    }
-}
-
 /// Several tasks on one lane, polled in turn.
 impl<T: Task> Task for Vec<T> {
     fn poll(&mut self) -> Poll {
@@ -106,7 +98,7 @@ impl<T: Task> Task for Vec<T> {
     }
 
     fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
-        sleep_all(self, wake_ups, then);
+        sleep_all(self, T::sleep, wake_ups, then);
     }
 
     fn stop(&mut self) {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warmlane_sys::clock::Clock;
 
-/// What has to wake a lane that sleeps: descriptors, and a time. It allocates: it is for lanes that have nothing to do.
+/// What is to wake a lane that sleeps: descriptors, and a time. It allocates, as only lanes with nothing to do use it.
 #[derive(Debug)]
 pub struct WakeUps<'a> {
     descriptors: Vec<PollFd<'a>>,
-    /// In cycles.
+    /// When there is something to do, in cycles of the time-stamp counter.
     by: Option<u64>,
 }
 
@@ -19,22 +19,22 @@ impl<'a> WakeUps<'a> {
         Self { descriptors: Vec::with_capacity(8), by: None }
     }
 
-    /// Packets may have come once this is readable.
+    /// Wakes the lane once this descriptor is readable: packets may have come.
     pub fn readable(&mut self, descriptor: BorrowedFd<'a>) {
         self.descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
     }
 
-    /// There may be space once this is writable.
+    /// Wakes the lane once this descriptor is writable: there may be space.
     pub fn writable(&mut self, descriptor: BorrowedFd<'a>) {
         self.descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::OUT));
     }
 
-    /// There is something to do when the time-stamp counter gets here.
+    /// Wakes the lane by this reading of the time-stamp counter at the latest.
     pub fn by(&mut self, cycles: u64) {
         self.by = Some(self.by.map_or(cycles, |by| by.min(cycles)));
     }
 
-    /// Sleeps until one of them wakes it, or `limit` is over. Whether a descriptor did.
+    /// Sleeps until one of them wakes the lane, but not longer than `limit`. Returns whether a descriptor woke it.
     pub(crate) fn wait(mut self, now: u64, limit: Duration) -> bool {
         let until =
             self.by.map(|by| Duration::from_nanos(Clock::calibrated().nanoseconds(by.saturating_sub(now))));
@@ -42,5 +42,21 @@ impl<'a> WakeUps<'a> {
         let limit = Timespec::try_from(limit).unwrap_or_default();
         // If it can't wait, the lane looks itself.
         poll(&mut self.descriptors, Some(&limit)).is_ok_and(|ready| ready > 0)
+    }
+}
+
+/// How a part of a task sleeps: it notes what is to wake the lane, and calls the last argument.
+type Sleep<T> = fn(&mut T, WakeUps<'_>, &mut dyn FnMut(WakeUps<'_>));
+
+/// Asks each of `parts` by `sleep` what is to wake it; behind the last one comes `then`, which sleeps.
+pub(crate) fn sleep_all<T>(
+    parts: &mut [T],
+    sleep: Sleep<T>,
+    wake_ups: WakeUps<'_>,
+    then: &mut dyn FnMut(WakeUps<'_>),
+) {
+    match parts {
+        [] => then(wake_ups),
+        [part, parts @ ..] => sleep(part, wake_ups, &mut |wake_ups| sleep_all(parts, sleep, wake_ups, then)),
     }
 }

@@ -2,9 +2,9 @@
 
 use warmlane_lane::{EdgeTo, GraphError, LanePort, OutputId, Pipeline, PipelineBuilder, Stage, StageId};
 
-/// A lane's pipeline that forwards between `ports`, in the order of the routes, by `stage`: a
-/// [`Forwarder`](crate::datapath::Forwarder), or a row of stages that ends with one. What is to see packets after the forwarder stands
-/// between its outputs and the ports: [`connect_ports_through`].
+/// A pipeline in which `stage` forwards between `ports`, which are in the same order as the ports of the routes. The stage is a
+/// [`Forwarder`](crate::datapath::Forwarder), or a tuple of stages that ends with one. Stages that are to see packets after the forwarder
+/// go between its outputs and the ports: see [`connect_ports_through`].
 ///
 /// # Errors
 /// [`GraphError`]: two ports of one name, a stage without the forwarder's outputs, or a row with something behind it.
@@ -16,14 +16,14 @@ pub fn pipeline(stage: impl Stage + 'static, ports: Vec<LanePort>) -> Result<Pip
     builder.build()
 }
 
-/// Connects `ports`, in the order of the routes, with such a stage of a pipeline that has others, too.
+/// Connects `ports` with such a stage of a pipeline that has other stages, too.
 pub fn connect_ports(builder: &mut PipelineBuilder, stage: StageId, ports: Vec<LanePort>) {
     connect_ports_through(builder, stage, ports, |_, _, output| output.into());
 }
 
-/// The same with something between the forwarder's outputs and the ports. For each port that can transmit, `egress` gets the port's
-/// name and the output that leads to it, and says where what the forwarder sends to this port goes: to a stage that `egress`
-/// has added and connected with the output, usually.
+/// Like [`connect_ports`], with other stages between the forwarder's outputs and the ports. For each port that can transmit, `egress` gets
+/// the port's name and its output, and returns where packets for this port go: usually to a stage that `egress` has added and
+/// connected with that output.
 ///
 /// ```
 /// use warmlane_forward::connect_ports_through;
