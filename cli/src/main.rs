@@ -23,6 +23,7 @@ mod machine;
 mod measuring;
 mod messages;
 mod metrics;
+mod pci;
 mod pool;
 mod router;
 mod run;
@@ -54,6 +55,7 @@ enum Command {
     Capture(capture::Arguments),
     Trace(trace::Arguments),
     Pool(pool::Arguments),
+    Pci(pci::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
     Lab(lab::Arguments),
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Capture(arguments) => capture::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Pool(arguments) => pool::run(arguments),
+        Command::Pci(arguments) => pci::run(&arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),

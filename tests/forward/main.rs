@@ -33,6 +33,7 @@ mod kinds;
 mod namespaces;
 mod offloads;
 mod pcap;
+mod pci;
 mod pvp;
 mod tap;
 mod vhost;

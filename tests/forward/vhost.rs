@@ -1,8 +1,6 @@
 //! A virtual machine behind a vhost port, and a host behind a TAP device, as neighbours.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -125,25 +123,9 @@ impl Lab {
         command
     }
 
-    /// Says something to the hypervisor at `socket`, and returns its answer. The connection stays open meanwhile: a monitor forgets what it has not read by the
-    /// time that nobody is there any more.
+    /// Says something to the hypervisor at `socket`, and returns its answer.
     fn monitor(&self, socket: &str, line: &str) -> String {
-        let path = self.path(&monitor_of(socket));
-        let monitor = UnixStream::connect(path).expect("the machine has this socket");
-        monitor.set_read_timeout(Some(LONG)).expect("it is no zero");
-        let hear = || {
-            let mut said = String::new();
-            while !said.contains("(qemu)") {
-                let mut bytes = [0; 4096];
-                let count = (&monitor).read(&mut bytes).expect("the monitor answers");
-                assert!(count > 0, "{said}");
-                said += &String::from_utf8_lossy(&bytes[..count]);
-            }
-            said
-        };
-        hear();
-        writeln!(&monitor, "{line}").expect("it listens");
-        hear()
+        Machine::monitor(&self.path(&monitor_of(socket)), line)
     }
 
     /// Presses the machine's reset button, and waits until it is up again.

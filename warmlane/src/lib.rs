@@ -26,6 +26,7 @@ pub mod drivers {
     pub use warmlane_memif as memif;
     pub use warmlane_memory as memory;
     pub use warmlane_pcap as pcap;
+    pub use warmlane_pci as pci;
     pub use warmlane_virtio as virtio;
     pub use warmlane_xdp as xdp;
 }

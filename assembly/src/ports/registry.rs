@@ -11,6 +11,7 @@ use warmlane_kernel::{PacketDriver, TapDriver};
 use warmlane_memif::MemifDriver;
 use warmlane_memory::null::NullDriver;
 use warmlane_pcap::PcapDriver;
+use warmlane_pci::PciDriver;
 use warmlane_port::Port;
 use warmlane_virtio::vhost::VhostDriver;
 use warmlane_virtio::virtio_user::VirtioUserDriver;
@@ -129,6 +130,7 @@ registry! {
     Memif: MemifDriver,
     Vhost: VhostDriver,
     Virtio: VirtioUserDriver,
+    Pci: PciDriver,
 }
 
 #[cfg(test)]

@@ -21,8 +21,14 @@ pub const HOST_TSO4: u64 = bit(11);
 pub const HOST_TSO6: u64 = bit(12);
 /// The device segments packets with congestion experienced.
 pub const HOST_ECN: u64 = bit(13);
+/// The device says the MTU.
+pub const MTU: u64 = bit(3);
+/// The device has an Ethernet address.
+pub const MAC: u64 = bit(5);
 /// Packets for the driver may be spread over several buffers.
 pub const MERGEABLE: u64 = bit(15);
+/// The device says whether its link is up.
+pub const STATUS: u64 = bit(16);
 /// There is a control queue. A vhost-user front end keeps it to itself.
 pub const CONTROL_QUEUE: u64 = bit(17);
 /// By the control queue, receive modes can be set.
@@ -45,8 +51,12 @@ pub const PROTOCOL_FEATURES: u64 = bit(30);
 pub const VERSION_1: u64 = bit(32);
 /// Rings are packed.
 pub const PACKED: u64 = bit(34);
+/// The device's addresses go through the machine's IOMMU, if there is one; else they are those of its memory.
+pub const ACCESS_PLATFORM: u64 = bit(33);
 /// Buffers are used in the order in which they were made available.
 pub const IN_ORDER: u64 = bit(35);
+/// The device's accesses to memory are in the order of a device on a bus.
+pub const ORDER_PLATFORM: u64 = bit(36);
 /// The driver takes UDP packets over IPv4 that are not segmented.
 pub const GUEST_USO4: u64 = bit(54);
 /// The driver takes UDP packets over IPv6 that are not segmented.

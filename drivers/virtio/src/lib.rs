@@ -4,6 +4,7 @@
 //! - [`protocol`] has the messages of vhost-user, by which another process lends its memory and its rings; [`memory`] is that memory.
 //! - [`vhost`] are ports whose other side is the driver: a virtual machine, or DPDK's `net_virtio_user`.
 //! - [`virtio_user`] are ports whose other side is the device: another process with a vhost-user back end.
+//! - [`bus`] is for ports whose device is hardware, or an emulator's: `drivers/pci` finds it and tells it where its rings are.
 //!
 //! Both copy packets with the same code, which sees a ring as a queue of buffers (`queue`), and share the code that keeps a connection
 //! (`connection`).
@@ -13,9 +14,11 @@
 //!
 //! Must not: know what the packets are for.
 
+pub mod bus;
 mod connection;
 mod error;
 pub mod features;
+mod layout;
 mod log;
 pub mod memory;
 mod port;

@@ -7,6 +7,7 @@ pub(crate) mod driver;
 pub(crate) mod drops;
 pub(crate) mod inflight;
 mod look;
+pub(crate) mod notify;
 pub(crate) mod receive;
 mod recovery;
 pub(crate) mod ring;

@@ -2,13 +2,13 @@
 //! vhost-user port or DPDK's `net_vhost`.
 
 mod driver;
-mod layout;
 mod loan;
 mod options;
 mod session;
 
 use crate::connection::control::Session;
 use crate::error::VirtioError;
+use crate::layout::RING_SIZES;
 use crate::port::{Plan, VirtioPort};
 use crate::queue::sides::Us;
 pub use driver::VirtioUserDriver;
@@ -29,7 +29,7 @@ pub fn open(
     pool: &Pool,
 ) -> Result<VirtioPort, VirtioError> {
     let VirtioUserOptions { ref socket, role, queues, ring_size, wait, .. } = *options;
-    if !ring_size.is_power_of_two() || !layout::RING_SIZES.contains(&ring_size) {
+    if !ring_size.is_power_of_two() || !RING_SIZES.contains(&ring_size) {
         return Err(VirtioError::RingSize { size: ring_size });
     }
     let us = Us::Driver;

@@ -1,7 +1,7 @@
 //! `cargo xtask layers`: which crate may depend on which, which may be unsafe, and which files are too long.
 //!
 //! Top-level folders are layers. A crate depends on crates in earlier layers, and on those listed before it in its own;
-//! drivers share `drivers/common` and don't know each other, functions don't know drivers, `assembly` joins both. Tests
+//! drivers share `drivers/common` and don't know each other (but `drivers/pci` uses others), functions don't know drivers, `assembly` joins both. Tests
 //! may also use `tools/testkit`.
 
 use std::fmt;
@@ -21,7 +21,7 @@ const LAYERS: &[(&str, Rooms)] = &[
         ]),
     ),
     ("core", Rooms::Ordered(&["mem", "table", "port", "lane"])),
-    ("drivers", Rooms::Independent { shared: "common" }),
+    ("drivers", Rooms::Independent { shared: "common", user: "pci" }),
     ("functions", Rooms::Ordered(&["forward", "vxlan", "router", "gen", "docsis"])),
     ("assembly", Rooms::One),
     ("tools", Rooms::Ordered(&["testkit", "doctor", "lab", "xtask"])),
@@ -42,6 +42,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "drivers/common",
     "drivers/kernel",
     "drivers/memif",
+    "drivers/pci",
     "drivers/virtio",
     "drivers/xdp",
 ];
@@ -53,8 +54,8 @@ const TEST_FIXTURES: &str = "tools/testkit";
 enum Rooms {
     /// Each may use those before it.
     Ordered(&'static [&'static str]),
-    /// Any number, none of which may use another; all may use the shared one.
-    Independent { shared: &'static str },
+    /// Any number, none of which may use another; all may use the shared one, and one may use all: its devices speak the languages of others.
+    Independent { shared: &'static str, user: &'static str },
     /// The layer is one crate.
     One,
 }
@@ -133,8 +134,10 @@ fn position(folder: &str) -> Option<Position> {
     let layer = LAYERS.iter().position(|(name, _)| *name == layer_name)?;
     let room = match (LAYERS[layer].1, room_name) {
         (Rooms::Ordered(rooms), Some(name)) => Some(rooms.iter().position(|room| *room == name)?),
-        // All but the shared one come behind it, in no order.
-        (Rooms::Independent { shared }, Some(name)) => Some(usize::from(name != shared)),
+        // All but the shared one come behind it, in no order, and the one that uses them behind all.
+        (Rooms::Independent { shared, user }, Some(name)) => {
+            Some(usize::from(name != shared) + usize::from(name == user))
+        }
         (Rooms::One, None) => None,
         _ => return None,
     };
@@ -253,6 +256,7 @@ mod tests {
             ("core/lane", "core/port"),
             ("drivers/kernel", "core/mem"),
             ("drivers/kernel", "drivers/common"),
+            ("drivers/pci", "drivers/virtio"),
             ("functions/forward", "core/lane"),
             ("functions/router", "functions/forward"),
             ("assembly", "drivers/memory"),
@@ -299,6 +303,7 @@ mod tests {
         says("core/table", "core/lane", "it comes later in the same layer");
         says("drivers/pcap", "drivers/memory", "drivers don't know each other");
         says("drivers/common", "drivers/memory", "it comes later in the same layer");
+        says("drivers/virtio", "drivers/pci", "it comes later in the same layer");
         says("functions/forward", "drivers/memory", "functions know no drivers");
         says("core/port", "somewhere/else", "it is in no known folder");
     }
@@ -342,7 +347,9 @@ mod tests {
         let root = workspace::metadata(None).unwrap().root;
         let rooms = LAYERS.iter().flat_map(|(layer, rooms)| match rooms {
             Rooms::Ordered(rooms) => rooms.iter().map(|room| format!("{layer}/{room}")).collect(),
-            Rooms::Independent { shared } => vec![format!("{layer}/{shared}")],
+            Rooms::Independent { shared, user } => {
+                vec![format!("{layer}/{shared}"), format!("{layer}/{user}")]
+            }
             Rooms::One => vec![(*layer).to_owned()],
         });
         for room in rooms.chain(UNSAFE_ROOMS.iter().map(|&room| room.to_owned())) {

@@ -109,6 +109,10 @@ fn rings(name: &str, driver: &DriverSettings) -> PortRings {
             let ring = [u32::from(options.ring_size), DESCRIPTOR_ENTRY];
             PortRings::posting(name, driver.name(), ring, "ring-size")
         }
+        DriverSettings::Pci(options) => {
+            let ring = [u32::from(options.ring_size), DESCRIPTOR_ENTRY];
+            PortRings::posting(name, driver.name(), ring, "ring-size")
+        }
         DriverSettings::Vhost(_) => {
             PortRings { entries: GUEST_RING, entry_bytes: DESCRIPTOR_ENTRY, slot_bytes: GUEST_BUFFER, ..none }
         }

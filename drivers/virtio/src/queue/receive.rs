@@ -2,10 +2,10 @@
 
 use super::collector::Collector;
 use super::drops::{LONGEST_PACKET, ReceiveDrop};
-use super::ring::{Active, Ring, with_side};
+use super::notify::Notify;
+use super::ring::{Active, PortEnd, Ring, with_side};
 use super::side::{Ahead, Broken, HEADS, MAXIMUM_PARTS, Part, Side};
 use super::sides::Us;
-use crate::connection::control::Membership;
 use crate::features::{HASH_REPORT, MERGEABLE, header_length};
 use crate::log::RingLog;
 use crate::memory::Addresses;
@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use warmlane_driver_common::peer::{Event, shared};
+use warmlane_driver_common::peer::shared;
 use warmlane_driver_common::virtio_net::{self, HASH_REPORT_LENGTH, HEADER_LENGTH, NOTHING_LEFT};
 use warmlane_driver_common::{Gather, Ungathered};
 use warmlane_mem::{Burst, Packet, Region, Span};
@@ -33,7 +33,7 @@ pub(crate) struct RingReceive {
     /// The other side tells of new buffers, since somebody may wait.
     armed: AtomicBool,
     /// Dropped last: the port's end.
-    _membership: Arc<Membership>,
+    _end: PortEnd,
 }
 
 impl RingReceive {
@@ -41,10 +41,10 @@ impl RingReceive {
         region: Region,
         ring: Arc<Ring>,
         (us, leaves): (Us, TransmitOffloads),
-        membership: Arc<Membership>,
+        end: PortEnd,
     ) -> Self {
         let intake = Intake::new(region);
-        Self { intake, ring, us, leaves, armed: AtomicBool::new(false), _membership: membership }
+        Self { intake, ring, us, leaves, armed: AtomicBool::new(false), _end: end }
     }
 
     #[cold]
@@ -412,7 +412,7 @@ impl ReceiveQueue for RingReceive {
         let how = (memory.addresses(), *is_enabled, layout);
         let result = with_side!(side, side => {
             let result = self.intake.run(burst, side, how);
-            tell(side, call.as_ref(), log.as_ref());
+            tell(side, call.as_deref(), log.as_ref());
             result
         });
         if let Err(broken) = result {
@@ -443,7 +443,7 @@ impl ReceiveQueue for RingReceive {
 
 /// Tells the other side of what was published, if it wants to know.
 #[inline(always)]
-pub(crate) fn tell<S: Side>(side: &mut S, call: Option<&Event>, log: Option<&RingLog>) {
+pub(crate) fn tell<S: Side>(side: &mut S, call: Option<&dyn Notify>, log: Option<&RingLog>) {
     if let Some(log) = log.filter(|_| side.has_news()) {
         log.ring();
     }
@@ -451,6 +451,6 @@ pub(crate) fn tell<S: Side>(side: &mut S, call: Option<&Event>, log: Option<&Rin
         && side.has_news()
         && side.peer_wants_event()
     {
-        call.signal();
+        call.notify();
     }
 }

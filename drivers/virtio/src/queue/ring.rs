@@ -6,6 +6,7 @@
 use super::device::{PackedDevice, SplitDevice};
 use super::doorbell::Doorbell;
 use super::driver::{Driver, PackedDriverRing, SplitDriverRing};
+use super::notify::Notify;
 use super::side::{Broken, Side as _};
 use crate::log::RingLog;
 use crate::memory::GuestMemory;
@@ -15,6 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_driver_common::peer::Event;
 use warmlane_sync::spin::{SpinLock, SpinLockGuard};
+
+/// What a port's queues hold together, and the last of them drops: it stops what they are at.
+pub(crate) type PortEnd = Arc<dyn Send + Sync>;
 
 /// Either side of a ring of either format.
 #[derive(Debug)]
@@ -58,8 +62,8 @@ pub(crate) struct Active {
     /// What both sides have agreed on.
     pub(crate) features: u64,
     pub(crate) is_enabled: bool,
-    /// What the other side wants signalled.
-    pub(crate) call: Option<Event>,
+    /// How the other side is told.
+    pub(crate) call: Option<Box<dyn Notify>>,
     /// Where what this side writes to the other's memory is logged.
     pub(crate) log: Option<RingLog>,
 }

@@ -3,10 +3,9 @@
 use super::collector::Collector;
 use super::drops::{LONGEST_PACKET, TransmitDrop};
 use super::receive::tell;
-use super::ring::{Active, Ring, with_side};
+use super::ring::{Active, PortEnd, Ring, with_side};
 use super::side::{Ahead, Broken, Chain, HEADS, MAXIMUM_PARTS, Part, Side};
 use super::sides::Us;
-use crate::connection::control::Membership;
 use crate::features::{HASH_REPORT, MERGEABLE, header_length};
 use crate::log::RingLog;
 use crate::memory::Addresses;
@@ -46,7 +45,7 @@ pub(crate) struct RingTransmit {
     filler: Filler,
     counters: QueueCounters<TransmitDrop>,
     /// Dropped last: the port's end.
-    _membership: Arc<Membership>,
+    _end: PortEnd,
 }
 
 /// What is needed while buffers are filled.
@@ -298,14 +297,14 @@ fn is_agreed(packet: &Packet, offloads: TransmitOffloads) -> bool {
 }
 
 impl RingTransmit {
-    pub(crate) fn new(ring: Arc<Ring>, us: Us, membership: Arc<Membership>) -> Self {
+    pub(crate) fn new(ring: Arc<Ring>, us: Us, end: PortEnd) -> Self {
         let filler = Filler {
             heads: Box::new([Descriptor::default(); HEADS]),
             chains: Vec::with_capacity(MAXIMUM_PARTS),
             ends: Vec::with_capacity(MAXIMUM_PARTS),
             parts: Vec::with_capacity(MAXIMUM_PARTS),
         };
-        Self { ring, us, filler, counters: QueueCounters::new(), _membership: membership }
+        Self { ring, us, filler, counters: QueueCounters::new(), _end: end }
     }
 }
 
@@ -333,7 +332,7 @@ impl TransmitQueue for RingTransmit {
         let result = with_side!(side, side => {
             let target = Target { agreed, log: log.as_ref() };
             let result = self.filler.send(burst, side, target, &mut addresses, &self.counters);
-            tell(side, call.as_ref(), log.as_ref());
+            tell(side, call.as_deref(), log.as_ref());
             result
         });
         if let Err(broken) = result {

@@ -9,6 +9,7 @@ use crate::features::{self, LOG_ALL, PACKED, PROTOCOL_FEATURES, protocol};
 use crate::log::{DirtyLog, RingLog};
 use crate::memory::{GuestMemory, MAXIMUM_SLOTS};
 use crate::protocol::{Log, MemoryRegion, Reply, Request, RingAddresses, RingDescriptor, RingState};
+use crate::queue::notify::boxed;
 use crate::queue::ring::{Active, Ring};
 use crate::ring::LONGEST;
 use crate::vhost::device::{Resumption, device, written_parts};
@@ -133,10 +134,10 @@ impl DeviceSession {
                 self.rings[number].change(|active| {
                     if let Some(active) = active {
                         // The driver may have waited for the former one.
-                        active.call = call;
-                        if let Some(call) = &active.call {
+                        if let Some(call) = &call {
                             call.signal();
                         }
+                        active.call = boxed(call);
                     }
                 });
             }
@@ -319,7 +320,7 @@ impl DeviceSession {
             memory: Arc::clone(&self.memory),
             features: self.features,
             is_enabled: setting.is_enabled,
-            call: setting.call.clone(),
+            call: boxed(setting.call.clone()),
             log,
         };
         self.settings[number].was_started = true;

@@ -1,7 +1,7 @@
 //! Memory that is lent to one back end after the other.
 
-use super::layout::{ADDRESS, Layout};
 use crate::connection::control::Refusal;
+use crate::layout::Layout;
 use crate::memory::GuestMemory;
 use crate::protocol::MemoryRegion;
 use crate::queue::ring::{AnySide, Ring};
@@ -32,15 +32,19 @@ impl Loan {
         let request =
             MappingRequest { name: name.to_owned(), length: layout.bytes(), pages: PagePreference::Best };
         let mapping = Mapping::new(&request).map_err(|error| error.to_string())?;
-        let region =
-            MemoryRegion { guest: ADDRESS, length: mapping.length() as u64, user: ADDRESS, offset: 0 };
+        let region = MemoryRegion {
+            guest: layout.address,
+            length: mapping.length() as u64,
+            user: layout.address,
+            offset: 0,
+        };
         let file = mapping.file().try_clone_to_owned();
         Ok(Self {
             layout,
             features,
             region,
             file: file.map_err(|error| format!("can't lend memory: {error}"))?,
-            memory: Arc::new(GuestMemory::ours(ADDRESS, mapping)),
+            memory: Arc::new(GuestMemory::ours(layout.address, mapping)),
             former: (0..layout.rings).map(|_| None).collect(),
         })
     }

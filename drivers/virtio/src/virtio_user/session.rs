@@ -3,7 +3,6 @@
 //! Each question is answered before the next message, and after all that is said of a ring a question follows: so no more is under
 //! way than a socket holds, and once the last is answered the back end has taken everything.
 
-use super::layout::Layout;
 use super::loan::{Kept, Loan};
 use super::options::VirtioUserOptions;
 use crate::connection::control::{Refusal, Session};
@@ -13,12 +12,17 @@ use crate::features::{
     DEVICE_OFFLOADS, DRIVER_OFFLOADS, EVENT_INDEX, HASH_REPORT, IN_ORDER, MERGEABLE, MULTIQUEUE, PACKED,
     PROTOCOL_FEATURES, VERSION_1, protocol,
 };
+use crate::layout::Layout;
 use crate::protocol::{Request, RingDescriptor, RingState};
+use crate::queue::notify::boxed;
 use crate::queue::ring::{Active, Ring};
 use crate::ring::packed::Position;
 use std::io;
 use std::sync::{Arc, PoisonError};
 use warmlane_driver_common::peer::Event;
+
+/// Where the memory is for the device. Any place would do that is not zero; it says nothing about this process.
+const ADDRESS: u64 = 1 << 32;
 
 /// What was asked last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +112,7 @@ impl DriverSession {
     /// Lends memory, as all is known that it depends on: the same as to the former back end, if all of that is the same again.
     fn lend(&mut self) -> Result<Vec<Outgoing>, Refusal> {
         let is_packed = self.features & PACKED != 0;
-        let layout = Layout { size: self.ring_size, is_packed, rings: self.used_rings };
+        let layout = Layout { size: self.ring_size, is_packed, rings: self.used_rings, address: ADDRESS };
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         let loan = match kept.filter(|kept| kept.fits(layout, self.features)) {
             Some(kept) => kept,
@@ -140,7 +144,7 @@ impl DriverSession {
                 memory: Arc::clone(memory),
                 features: self.features,
                 is_enabled: true,
-                call: Some(kick),
+                call: boxed(Some(kick)),
                 // The memory is ours: nobody migrates it.
                 log: None,
             });

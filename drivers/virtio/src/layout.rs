@@ -11,10 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 /// How many descriptors a ring can have. The longest packet has to fit into fewer buffers.
-pub(super) const RING_SIZES: RangeInclusive<u16> = 64..=1 << 15;
-
-/// Where the memory is for the device. Any place would do that is not zero; it says nothing about this process.
-pub(super) const ADDRESS: u64 = 1 << 32;
+pub(crate) const RING_SIZES: RangeInclusive<u16> = 64..=1 << 15;
 
 /// Parts of rings begin at lines of their own.
 const LINE: usize = 64;
@@ -27,10 +24,12 @@ const STRIDE: u32 = ROOM + LINE as u32;
 
 /// A driver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) size: u16,
-    pub(super) is_packed: bool,
-    pub(super) rings: usize,
+pub(crate) struct Layout {
+    pub(crate) size: u16,
+    pub(crate) is_packed: bool,
+    pub(crate) rings: usize,
+    /// Where the memory is for the device.
+    pub(crate) address: u64,
 }
 
 impl Layout {
@@ -54,14 +53,14 @@ impl Layout {
     }
 
     /// Bytes of all.
-    pub(super) fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         self.rings * (self.ring_bytes() + usize::from(self.size) * STRIDE as usize)
     }
 
     /// Where the parts of a ring are, as the device is told.
-    pub(super) fn addresses(self, number: usize) -> RingAddresses {
+    pub(crate) fn addresses(self, number: usize) -> RingAddresses {
         let [descriptors, available, _] = self.parts();
-        let start = ADDRESS + (number * self.ring_bytes()) as u64;
+        let start = self.address + (number * self.ring_bytes()) as u64;
         RingAddresses {
             index: number as u32,
             flags: 0,
@@ -84,7 +83,7 @@ impl Layout {
 
     /// A driver for a ring in which no device is; those with even numbers are filled by the device. It goes on with what the `former`
     /// driver of the same ring knows, unless the former device left nonsense. `None`: the memory is not of this layout.
-    pub(super) fn driver(
+    pub(crate) fn driver(
         self,
         number: usize,
         memory: &GuestMemory,
@@ -94,7 +93,7 @@ impl Layout {
         let event_index = features & EVENT_INDEX != 0;
         let offset = self.rings * self.ring_bytes() + number * usize::from(self.size) * STRIDE as usize;
         let buffers = Buffers {
-            address: ADDRESS + offset as u64,
+            address: self.address + offset as u64,
             stride: STRIDE,
             room: ROOM,
             count: self.size,
@@ -148,7 +147,7 @@ mod tests {
     #[test]
     fn nothing_overlaps_and_all_is_inside() {
         for is_packed in [false, true] {
-            let layout = Layout { size: 64, is_packed, rings: 6 };
+            let layout = Layout { size: 64, is_packed, rings: 6, address: 1 << 32 };
             let [descriptors, available, used] = layout.parts();
             let mut parts: Vec<(u64, u64)> = Vec::new();
             for number in 0..6 {
@@ -159,7 +158,7 @@ mod tests {
                 parts.push((addresses.used, used as u64));
             }
             let buffers = 6 * 64 * u64::from(STRIDE);
-            parts.push((ADDRESS + layout.bytes() as u64 - buffers, buffers));
+            parts.push((layout.address + layout.bytes() as u64 - buffers, buffers));
             assert!(parts.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "{parts:?}");
         }
     }

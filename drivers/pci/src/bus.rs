@@ -1,0 +1,152 @@
+//! The machine's network devices, as sysfs has them, and whose they are.
+
+mod routes;
+mod take;
+
+use crate::address::PciAddress;
+use crate::error::PciError;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+pub use take::{Recovered, Taken};
+
+/// The driver that gives devices to processes.
+pub const VFIO: &str = "vfio-pci";
+
+/// Network controllers, in the upper byte of a class (PCI Code and ID Assignment, section 1).
+const NETWORK: u32 = 0x02;
+
+/// A network device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkDevice {
+    /// Where it is.
+    pub address: PciAddress,
+    /// Who made it.
+    pub vendor: u16,
+    /// Which kind it is.
+    pub device: u16,
+    /// Its driver's name, if it has one.
+    pub driver: Option<String>,
+    /// The number of its IOMMU group, if it has one.
+    pub group: Option<String>,
+    /// The interfaces that its driver has made of it.
+    pub interfaces: Vec<String>,
+    /// It was taken from this driver, and is to be given back to it.
+    pub taken_from: Option<String>,
+}
+
+/// Where the kernel's files are, and our notes.
+#[derive(Clone, Debug)]
+pub struct Bus {
+    sys: PathBuf,
+    proc: PathBuf,
+    notes: PathBuf,
+}
+
+impl Default for Bus {
+    fn default() -> Self {
+        Self::at(Path::new("/"))
+    }
+}
+
+/// The text of a small file, without the end of its line.
+fn text(path: &Path) -> io::Result<String> {
+    Ok(fs::read_to_string(path)?.trim().to_owned())
+}
+
+fn number(path: &Path) -> Option<u32> {
+    let text = text(path).ok()?;
+    u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+}
+
+/// The last part of what a link points to.
+fn target(link: &Path) -> Option<String> {
+    Some(fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
+}
+
+/// The names in a folder, in order; none if it isn't there.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+impl Bus {
+    /// With `sys`, `proc` and `run` below this folder: for tests.
+    pub fn at(root: &Path) -> Self {
+        let notes = root.join("run/warmlane-pci");
+        Self { sys: root.join("sys"), proc: root.join("proc"), notes }
+    }
+
+    fn folder(&self, address: PciAddress) -> PathBuf {
+        self.sys.join("bus/pci/devices").join(address.to_string())
+    }
+
+    fn drivers(&self) -> PathBuf {
+        self.sys.join("bus/pci/drivers")
+    }
+
+    /// The driver of a device, if it has one.
+    pub fn driver(&self, address: PciAddress) -> Option<String> {
+        target(&self.folder(address).join("driver"))
+    }
+
+    /// All network devices, by address.
+    ///
+    /// # Errors
+    /// The kernel shows none.
+    pub fn devices(&self) -> Result<Vec<NetworkDevice>, PciError> {
+        let path = self.sys.join("bus/pci/devices");
+        let failed = |source| PciError::File { action: "read", path: path.clone(), source };
+        fs::read_dir(&path).map_err(failed)?;
+        let addresses = names(&path).into_iter().filter_map(|name| name.parse().ok());
+        Ok(addresses.filter_map(|address| self.device(address).ok()).collect())
+    }
+
+    /// What is known of a device.
+    ///
+    /// # Errors
+    /// It isn't there, or is no network device.
+    pub fn device(&self, address: PciAddress) -> Result<NetworkDevice, PciError> {
+        let folder = self.folder(address);
+        let class = number(&folder.join("class")).ok_or(PciError::NoDevice { address })?;
+        if class >> 16 != NETWORK {
+            return Err(PciError::NotNetwork { address, class });
+        }
+        let id = |file: &str| number(&folder.join(file)).unwrap_or(0) as u16;
+        Ok(NetworkDevice {
+            address,
+            vendor: id("vendor"),
+            device: id("device"),
+            driver: self.driver(address),
+            group: target(&folder.join("iommu_group")),
+            interfaces: self.interfaces(address),
+            taken_from: self.note(address).map(|note| note.driver.unwrap_or_else(|| "no driver".to_owned())),
+        })
+    }
+
+    /// The interfaces of a device: its own, or those of the virtio device that it carries.
+    fn interfaces(&self, address: PciAddress) -> Vec<String> {
+        let folder = self.folder(address);
+        let carried = names(&folder).into_iter().filter(|name| name.starts_with("virtio"));
+        let folders =
+            std::iter::once(folder.join("net")).chain(carried.map(|name| folder.join(name).join("net")));
+        folders.flat_map(|folder| names(&folder)).collect()
+    }
+
+    /// The other devices of a device's group, with their drivers.
+    pub(crate) fn neighbours(&self, address: PciAddress) -> Vec<(String, Option<String>)> {
+        let devices = self.folder(address).join("iommu_group/devices");
+        let others = names(&devices).into_iter().filter(|name| *name != address.to_string());
+        others.map(|name| (name.clone(), target(&devices.join(name).join("driver")))).collect()
+    }
+
+    /// Whether the group of a device is one that the kernel made up for want of an IOMMU.
+    pub(crate) fn is_without_iommu(&self, address: PciAddress) -> bool {
+        text(&self.folder(address).join("iommu_group/name")).is_ok_and(|name| name == "vfio-noiommu")
+    }
+}
+
+#[cfg(test)]
+mod tests;

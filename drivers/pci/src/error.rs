@@ -1,0 +1,174 @@
+//! What can go wrong with a device.
+
+use crate::address::PciAddress;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+use warmlane_sys::pages::MappingError;
+
+/// Why a device could not be listed, taken, given back or opened.
+#[derive(Debug, Error)]
+pub enum PciError {
+    /// There is no device at this address.
+    #[error("there is no PCI device {address}: `warmlane pci` lists the network devices")]
+    NoDevice {
+        /// What was asked for.
+        address: PciAddress,
+    },
+    /// It is another kind of device.
+    #[error("PCI device {address} is no network device (class {class:06x}): `warmlane pci` lists those")]
+    NotNetwork {
+        /// The device.
+        address: PciAddress,
+        /// Its class, as the kernel says it.
+        class: u32,
+    },
+    /// Who took it could be cut off.
+    #[error(
+        "{interface}, which is PCI device {address}, carries the default route: without it this machine may be out of reach, and this session over; \
+         `--force` takes it all the same"
+    )]
+    DefaultRoute {
+        /// The device.
+        address: PciAddress,
+        /// The interface.
+        interface: String,
+    },
+    /// The kernel's module is not there.
+    #[error("there is no driver vfio-pci: load it with `modprobe vfio-pci`")]
+    NoVfio,
+    /// It is with another driver.
+    #[error(
+        "PCI device {address} is with {driver}, not with vfio-pci: take it with `warmlane pci take {address}`, or with the option `take` for as long as the \
+         port is open"
+    )]
+    NotTaken {
+        /// The device.
+        address: PciAddress,
+        /// Its driver, or "no driver".
+        driver: String,
+    },
+    /// It was not taken by us.
+    #[error("PCI device {address} was not taken: it is with {driver}")]
+    NotOurs {
+        /// The device.
+        address: PciAddress,
+        /// Its driver, or "no driver".
+        driver: String,
+    },
+    /// A driver did not take the device.
+    #[error(
+        "PCI device {address} should be with {wanted} now, and is with {found}: the kernel's log (`dmesg`) says why"
+    )]
+    NotBound {
+        /// The device.
+        address: PciAddress,
+        /// The driver that it should have.
+        wanted: String,
+        /// What it has.
+        found: String,
+    },
+    /// A file of the kernel's, or the note of what was taken.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// VFIO doesn't do it.
+    #[error("PCI device {address}: cannot {action}: {source}")]
+    Vfio {
+        /// The device.
+        address: PciAddress,
+        /// What was tried.
+        action: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Somebody else has it.
+    #[error("PCI device {address} is in use by another process: `fuser -v /dev/vfio/*` says by which")]
+    InUse {
+        /// The device.
+        address: PciAddress,
+    },
+    /// There is no IOMMU, and the kernel does not pretend.
+    #[error(
+        "PCI device {address} has no IOMMU group: switch the IOMMU on (`intel_iommu=on` or `amd_iommu=on` on the kernel's command line), or let devices reach all \
+         memory (`modprobe vfio enable_unsafe_noiommu_mode=1`, then take the device again)"
+    )]
+    NoGroup {
+        /// The device.
+        address: PciAddress,
+    },
+    /// Others of its group are with the kernel.
+    #[error(
+        "PCI device {address} shares IOMMU group {group} with devices that the kernel drives ({others}): an IOMMU can't tell them apart, so all of them must be \
+         with vfio-pci or without a driver"
+    )]
+    NotViable {
+        /// The device.
+        address: PciAddress,
+        /// The group.
+        group: String,
+        /// The other devices, with commas between.
+        others: String,
+    },
+    /// There is no place for so much memory.
+    #[error(
+        "PCI device {address}: {bytes} bytes of memory have no place in what its IOMMU can address: a smaller ring-size, or fewer queues"
+    )]
+    NoPlace {
+        /// The device.
+        address: PciAddress,
+        /// How much.
+        bytes: usize,
+    },
+    /// Without an IOMMU a device needs memory in one piece.
+    #[error(
+        "PCI device {address} has no IOMMU, and so needs {bytes} bytes of memory in one piece: {reason}; reserve huge pages (`echo 64 \
+         >/proc/sys/vm/nr_hugepages`), or take a smaller ring-size"
+    )]
+    Scattered {
+        /// The device.
+        address: PciAddress,
+        /// How much.
+        bytes: usize,
+        /// What is there instead.
+        reason: String,
+    },
+    /// No driver of ours knows it.
+    #[error(
+        "PCI device {address} ({vendor:04x}:{device:04x}) is none that can be driven from here: known are virtio network devices (1af4:1041, 1af4:1000)"
+    )]
+    Unknown {
+        /// The device.
+        address: PciAddress,
+        /// Its vendor.
+        vendor: u16,
+        /// Its kind.
+        device: u16,
+    },
+    /// The device says or does what it can't.
+    #[error("PCI device {address}: {problem}")]
+    Device {
+        /// The device.
+        address: PciAddress,
+        /// What is wrong, and the remedy if there is one.
+        problem: String,
+    },
+    /// No ring can be that long.
+    #[error("ring-size={size}: rings have a power of two of descriptors, from 64 to 32768")]
+    RingSize {
+        /// What was asked for.
+        size: u16,
+    },
+    /// There is no memory.
+    #[error(transparent)]
+    Memory(#[from] MappingError),
+    /// The kernel refuses a thread or a descriptor.
+    #[error("cannot start the thread of the port: {0}")]
+    Thread(io::Error),
+}

@@ -1,0 +1,18 @@
+//! Network devices of virtio on PCI (virtio 1.2, sections 4.1 and 5.1).
+
+mod capabilities;
+mod device;
+mod port;
+mod registers;
+
+#[cfg(test)]
+mod model;
+
+pub use capabilities::{Location, Locations};
+pub(crate) use port::open;
+
+/// The vendor of virtio devices (section 4.1.2).
+pub(crate) const VENDOR: u16 = 0x1af4;
+
+/// Network devices: since virtio 1.0, and those that speak the older form, too.
+pub(crate) const DEVICES: [u16; 2] = [0x1041, 0x1000];

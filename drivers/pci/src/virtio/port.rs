@@ -1,0 +1,359 @@
+//! A port on a device, and the thread that looks after it: links that go down, rings that can't be used any more, a device that is unplugged.
+
+use super::capabilities::{Location, Locations};
+use super::device::{Device, Facts, Problem};
+use super::registers::{COMMON_BYTES, Common, Network};
+use crate::address::PciAddress;
+use crate::bus::Taken;
+use crate::error::PciError;
+use crate::options::PciOptions;
+use crate::vfio::{self, Bar, ConfigSpace, DeviceMemory, Reach, Registers as _, VfioDevice, Window};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use warmlane_driver_common::Environment;
+use warmlane_driver_common::peer::Event;
+use warmlane_port::Port;
+use warmlane_virtio::bus::{Agreed, BusMemory, BusRings, Notify, is_ring_size};
+use warmlane_virtio::features::{DEVICE_OFFLOADS, DRIVER_OFFLOADS, IN_ORDER, MERGEABLE, PACKED};
+
+/// Rings that are used: one pair.
+const RINGS: u16 = 2;
+
+/// The interrupt of changes of the configuration, and that of the first ring that the device fills.
+const CONFIG_VECTOR: u16 = 0;
+const RECEIVE_VECTOR: u16 = 1;
+const VECTORS: u32 = 2;
+
+/// How long after a device was given up it is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Bytes of the thread's stack.
+const STACK: usize = 256 << 10;
+
+/// A ring's place for notifications.
+#[derive(Debug)]
+struct Doorbell {
+    window: Window,
+    offset: usize,
+    ring: u16,
+}
+
+impl Notify for Doorbell {
+    fn notify(&self) {
+        // Behind a fence of all that was published: lanes ask the device first whether it wants to know.
+        self.window.write16(self.offset, self.ring);
+    }
+}
+
+/// A device that answers.
+struct Card {
+    vfio: VfioDevice,
+    space: ConfigSpace,
+    device: Device<Window>,
+    notify: Window,
+    multiplier: u32,
+}
+
+fn wrong(address: PciAddress) -> impl Fn(Problem) -> PciError {
+    move |problem| PciError::Device { address, problem }
+}
+
+impl Card {
+    fn new(vfio: VfioDevice) -> Result<Self, PciError> {
+        let address = vfio.address();
+        let failed = |action| move |source| PciError::Vfio { address, action, source };
+        let space = vfio.config().map_err(failed("find its configuration"))?;
+        let locations = Locations::find(&space.read().map_err(failed("read its configuration"))?);
+        let vectors = vfio.count_interrupts().map_err(failed("ask for its interrupts"))?;
+        if !locations.has_msix || vectors < VECTORS {
+            let problem =
+                "it has too few interrupts (MSI-X, 2 are needed): QEMU gives it them with vectors=3";
+            return Err(wrong(address)(problem.to_owned()));
+        }
+        space.enable().map_err(failed("switch it on"))?;
+        let mut bars = BTreeMap::<u8, Arc<Bar>>::new();
+        let mut window = |location: Option<Location>, least: u32, what: &str| {
+            let location = location.filter(|location| location.length >= least);
+            let Location { bar, offset, length } =
+                location.ok_or_else(|| wrong(address)(format!("it has no {what} that virtio 1.0 knows")))?;
+            let mapped = match bars.get(&bar) {
+                Some(bar) => Arc::clone(bar),
+                None => Arc::new(vfio.bar(bar).map_err(failed("map its registers"))?),
+            };
+            let window = Window::new(&mapped, offset, length);
+            bars.insert(bar, mapped);
+            window.ok_or_else(|| wrong(address)(format!("its {what} are outside of BAR {bar}")))
+        };
+        let common = Common(window(locations.common, COMMON_BYTES, "common registers")?);
+        let notify = window(locations.notify, 2, "registers for notifications")?;
+        let network = locations.device.map(|_| window(locations.device, 6, "registers of a network device"));
+        let device = Device { common, network: network.transpose()?.map(Network) };
+        Ok(Self { vfio, space, device, notify, multiplier: locations.notify_multiplier })
+    }
+
+    /// It accesses memory no more.
+    fn silence(&self) {
+        if self.device.reset().is_err() {
+            // Then by force.
+            let _ = self.vfio.reset();
+        }
+        let _ = self.space.disable();
+    }
+}
+
+/// What a port wants of its device.
+#[derive(Clone)]
+struct Wish {
+    name: String,
+    features: u64,
+    ring_size: u16,
+}
+
+/// What wakes up the thread.
+struct Events {
+    stop: Event,
+    /// The device's configuration changed.
+    config: Event,
+    /// It has filled buffers. Lanes wait for it.
+    receive: Event,
+    /// The kernel wants it back.
+    request: Event,
+}
+
+/// What a device has while it runs; dropped in this order.
+struct Running {
+    features: u64,
+    /// The device's.
+    _given: DeviceMemory,
+    /// This process's.
+    memory: BusMemory,
+}
+
+/// Starts a device and its rings.
+fn start(card: &Card, rings: &BusRings, wish: &Wish, events: &Events) -> Result<(Running, Facts), PciError> {
+    let address = card.vfio.address();
+    let wrong = wrong(address);
+    let failed = |action| move |source| PciError::Vfio { address, action, source };
+    card.space.enable().map_err(failed("switch it on"))?;
+    let features = card.device.negotiate(wish.features, card.vfio.reach() == Reach::Given).map_err(&wrong)?;
+    let facts = card.device.facts(features).map_err(&wrong)?;
+    let ring_size = card.device.ring_size(RINGS, wish.ring_size).map_err(&wrong)?;
+    let mut given = None;
+    let agreed = Agreed { features, rings: RINGS.into(), ring_size };
+    let memory = BusMemory::new(&format!("pci {}", wish.name), agreed, |mapping| {
+        let memory = given.insert(DeviceMemory::new(&card.vfio, mapping)?);
+        Ok::<_, PciError>(memory.address())
+    })?;
+    let Some(given) = given else { return Err(wrong("it has no memory".to_owned())) };
+    let mut running = Running { features, _given: given, memory };
+    let interrupts = [events.config.clone(), events.receive.clone()];
+    card.vfio.set_interrupts(&interrupts).map_err(failed("set up its interrupts"))?;
+    if !card.device.common.set_config_vector(CONFIG_VECTOR) {
+        return Err(wrong("it has no interrupt for changes of its configuration".to_owned()));
+    }
+    let mut doorbells = Vec::new();
+    for ring in 0..RINGS {
+        let is_filled_by_device = ring % 2 == 0;
+        let vector = is_filled_by_device.then_some(RECEIVE_VECTOR);
+        let places = running.memory.places(ring.into());
+        let place = card.device.set_up(ring, ring_size, places, vector).map_err(&wrong)?;
+        let offset = usize::from(place).checked_mul(card.multiplier as usize);
+        let offset = offset.filter(|offset| card.notify.has16(*offset));
+        let offset = offset
+            .ok_or_else(|| wrong(format!("ring {ring} is told of what is new outside of its registers")))?;
+        let interrupt = is_filled_by_device.then(|| events.receive.clone());
+        doorbells.push((Doorbell { window: card.notify.clone(), offset, ring }, interrupt));
+    }
+    card.device.start();
+    for (ring, (doorbell, interrupt)) in doorbells.into_iter().enumerate() {
+        if let Err(error) = rings.start(&mut running.memory, ring, Box::new(doorbell), interrupt) {
+            // Before its memory goes.
+            card.silence();
+            return Err(PciError::Thread(error));
+        }
+    }
+    rings.set_link(facts.link);
+    Ok((running, facts))
+}
+
+/// The thread, and what it looks after; dropped in this order.
+struct Worker {
+    running: Option<Running>,
+    card: Option<Card>,
+    /// Given back last.
+    _taken: Option<Taken>,
+    rings: BusRings,
+    wish: Wish,
+    events: Arc<Events>,
+    /// As it was last told of: up until something else is heard.
+    link: bool,
+}
+
+impl Worker {
+    fn say(&self, what: &str) {
+        // Nobody may be there to read it.
+        let _ = writeln!(io::stderr(), "warmlane: port '{}': {what}", self.wish.name);
+    }
+
+    /// The device is to have no memory of ours any more.
+    fn stop(&mut self) {
+        self.rings.stop();
+        if let Some(card) = &self.card {
+            card.silence();
+        }
+        self.running = None;
+    }
+
+    /// Starts the device again.
+    fn restart(&mut self, reason: &str) {
+        self.say(&format!("the device is reset, for {reason}"));
+        self.stop();
+        let Some(card) = &self.card else { return };
+        match start(card, &self.rings, &self.wish, &self.events) {
+            Ok((running, facts)) => {
+                self.running = Some(running);
+                self.note_link(facts.link);
+            }
+            Err(error) => {
+                card.device.give_up();
+                self.say(&format!("{error}; it is tried again"));
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let Some(card) = &self.card else { return };
+        let Some(running) = &self.running else { return self.restart("it did not start") };
+        if let Some(reason) = self.rings.broken() {
+            return self.restart(reason);
+        }
+        if card.device.needs_reset() {
+            return self.restart("it says that it can't go on");
+        }
+        if let Ok(facts) = card.device.facts(running.features) {
+            self.rings.set_link(facts.link);
+            self.note_link(facts.link);
+        }
+    }
+
+    fn note_link(&mut self, is_up: bool) {
+        if std::mem::replace(&mut self.link, is_up) != is_up {
+            self.say(if is_up { "its link is up" } else { "its link is down" });
+        }
+    }
+
+    fn run(mut self) {
+        loop {
+            let events = Arc::clone(&self.events);
+            let all = [&events.stop, &events.request, &events.config, self.rings.alarm()];
+            let mut fds = all.map(|event| PollFd::new(event.fd(), PollFlags::IN));
+            let is_to_retry = self.card.is_some() && self.running.is_none();
+            let timeout =
+                is_to_retry.then(|| Timespec::try_from(RETRY).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 }));
+            // Interrupted or not: nothing is ready then.
+            let _ = poll(&mut fds, timeout.as_ref());
+            let [stop, request, ..] = fds.map(|fd| !fd.revents().is_empty());
+            if stop {
+                break;
+            }
+            for event in all {
+                event.clear();
+            }
+            if request && self.card.is_some() {
+                self.say("the device is unplugged: nothing comes or goes by it any more");
+                self.stop();
+                self.card = None;
+            }
+            self.look();
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A port's thread. Dropped, it ends; the device is stopped and, if the port took it, given back.
+struct Membership {
+    events: Arc<Events>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.events.stop.signal();
+        if let Some(thread) = self.thread.take() {
+            // It doesn't panic, and if it did: it is over.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Opens a port on a device.
+///
+/// # Errors
+/// [`PciError`] says what is wrong with the options or the device, and the remedy.
+pub(crate) fn open(
+    options: &PciOptions,
+    environment: &Environment<'_>,
+    // Behind the device, which is dropped first then: the kernel waits for whoever has it open.
+    taken: Option<Taken>,
+    vfio: VfioDevice,
+) -> Result<Port, PciError> {
+    let PciOptions { address, ring_size, packed, offloads, .. } = *options;
+    if !is_ring_size(ring_size) {
+        return Err(PciError::RingSize { size: ring_size });
+    }
+    let choices = [(packed, PACKED), (offloads, DEVICE_OFFLOADS | DRIVER_OFFLOADS)];
+    let chosen = choices.into_iter().filter(|(is_chosen, _)| *is_chosen);
+    let features = chosen.fold(MERGEABLE | IN_ORDER, |wanted, (_, features)| wanted | features);
+    let wish = Wish { name: environment.name.clone(), features, ring_size };
+    let new = || Event::new().map_err(PciError::Thread);
+    let events = Arc::new(Events { stop: new()?, config: new()?, receive: new()?, request: new()? });
+    let rings = BusRings::new(environment.queues.max(1)).map_err(PciError::Thread)?;
+    let without_iommu = vfio.reach() == Reach::All;
+    // Not all kernels can tell.
+    let _ = vfio.set_request(&events.request);
+    // From here on it is stopped and given back in order, whatever comes.
+    let card = Card::new(vfio)?;
+    let mut worker = Worker {
+        running: None,
+        card: Some(card),
+        _taken: taken,
+        rings: rings.clone(),
+        wish,
+        events: Arc::clone(&events),
+        link: true,
+    };
+    let facts = {
+        let Some(card) = &worker.card else { return Err(wrong(address)("it is gone".to_owned())) };
+        match start(card, &rings, &worker.wish, &events) {
+            Ok((running, facts)) => {
+                worker.running = Some(running);
+                worker.note_link(facts.link);
+                facts
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    let mut notes = Vec::new();
+    if without_iommu {
+        notes.push(vfio::warning(address));
+    }
+    notes.extend(worker.running.iter().filter_map(|running| running.memory.fallback().map(str::to_owned)));
+    let agreed = worker.running.as_ref().map_or(0, |running| running.features);
+    let builder = std::thread::Builder::new().name(format!("pci {}", environment.name)).stack_size(STACK);
+    let thread = builder.spawn(|| worker.run()).map_err(PciError::Thread)?;
+    let end: Arc<dyn Send + Sync> = Arc::new(Membership { events, thread: Some(thread) });
+    let mut port = rings.port((&environment.name, "pci"), environment.pool, agreed, &end);
+    port.capabilities.mac = facts.address;
+    port.capabilities.mtu = facts.mtu.map(u32::from);
+    port.capabilities.notes = notes;
+    Ok(port)
+}

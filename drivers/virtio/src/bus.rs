@@ -1,0 +1,226 @@
+//! Rings for a device on a bus, such as a PCI card: memory for them, and a port over them.
+//!
+//! Whoever knows the bus makes [`BusMemory`], tells the device where the rings are in it, starts the device, and then the rings of the port
+//! ([`BusRings::start`]). When the device is to stop it goes the other way: [`BusRings::stop`], then the device, then the memory.
+
+use crate::features::{DRIVER_OFFLOADS, EVENT_INDEX, MERGEABLE, PACKED};
+use crate::layout::{Layout, RING_SIZES};
+use crate::memory::GuestMemory;
+use crate::protocol::RingAddresses;
+use crate::queue::drops::LONGEST_PACKET;
+pub use crate::queue::notify::Notify;
+use crate::queue::receive::RingReceive;
+use crate::queue::ring::{Active, AnySide, PortEnd, Ring};
+use crate::queue::sides::Us;
+use crate::queue::transmit::RingTransmit;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use warmlane_driver_common::peer::Event;
+use warmlane_mem::Pool;
+use warmlane_port::{Capabilities, Offloads, Port, ReceiveQueue, TransmitQueue};
+use warmlane_sys::pages::{Mapping, MappingError, MappingRequest, PagePreference};
+
+/// Whether a ring can have so many descriptors.
+pub fn is_ring_size(size: u16) -> bool {
+    size.is_power_of_two() && RING_SIZES.contains(&size)
+}
+
+/// The features that are taken of those a device offers, if the choice is `wanted` ([`crate::features`]).
+pub const fn agree(wanted: u64, offered: u64) -> u64 {
+    // QEMU (7.2) says once at which place of a packed ring it wants to be told, and may go past it without saying a new one: it would wait for ever.
+    let event_index = if wanted & offered & PACKED == 0 { EVENT_INDEX } else { 0 };
+    let agreed = (wanted & !EVENT_INDEX | event_index) & offered;
+    // There is no buffer for what is longer than a frame.
+    if agreed & MERGEABLE == 0 { agreed & !DRIVER_OFFLOADS } else { agreed }
+}
+
+/// What was agreed on with a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Agreed {
+    /// Features, see [`agree`].
+    pub features: u64,
+    /// Rings; of each pair first the one that the device fills.
+    pub rings: usize,
+    /// Descriptors of each, see [`is_ring_size`].
+    pub ring_size: u16,
+}
+
+/// Where the parts of a ring are, by the device's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingPlaces {
+    /// The descriptors.
+    pub descriptors: u64,
+    /// What the driver writes: the available ring, or its event suppression.
+    pub driver: u64,
+    /// What the device writes: the used ring, or its event suppression.
+    pub device: u64,
+}
+
+/// Rings and their buffers, in memory that a device can be given.
+#[derive(Debug)]
+pub struct BusMemory {
+    layout: Layout,
+    features: u64,
+    memory: Arc<GuestMemory>,
+    sides: Vec<Option<AnySide>>,
+    fallback: Option<String>,
+}
+
+impl BusMemory {
+    /// New memory, in which all buffers that the device fills are available. `place` says at which address the device finds it.
+    ///
+    /// # Errors
+    /// There is not so much memory, or what `place` says.
+    ///
+    /// # Panics
+    /// If [`is_ring_size`] doesn't hold, or there are no rings.
+    pub fn new<E: From<MappingError>>(
+        name: &str,
+        agreed: Agreed,
+        place: impl FnOnce(&Mapping) -> Result<u64, E>,
+    ) -> Result<Self, E> {
+        let Agreed { features, rings, ring_size } = agreed;
+        assert!(is_ring_size(ring_size) && rings > 0, "{rings} rings of {ring_size}");
+        let mut layout = Layout { size: ring_size, is_packed: features & PACKED != 0, rings, address: 0 };
+        let request =
+            MappingRequest { name: name.to_owned(), length: layout.bytes(), pages: PagePreference::Best };
+        let mapping = Mapping::new(&request)?;
+        let fallback = mapping.fallback().map(str::to_owned);
+        layout.address = place(&mapping)?;
+        let memory = Arc::new(GuestMemory::ours(layout.address, mapping));
+        let sides = (0..rings).map(|number| layout.driver(number, &memory, features, None)).collect();
+        Ok(Self { layout, features, memory, sides, fallback })
+    }
+
+    /// Where a ring is.
+    pub fn places(&self, number: usize) -> RingPlaces {
+        let RingAddresses { descriptors, available, used, .. } = self.layout.addresses(number);
+        RingPlaces { descriptors, driver: available, device: used }
+    }
+
+    /// If the memory is not on huge pages: what that costs, and the remedy.
+    pub fn fallback(&self) -> Option<&str> {
+        self.fallback.as_deref()
+    }
+}
+
+/// The rings of a port, which lanes use while they are started.
+#[derive(Clone)]
+pub struct BusRings {
+    rings: Vec<Arc<Ring>>,
+    alarm: Event,
+}
+
+impl fmt::Debug for BusRings {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("BusRings").field("rings", &self.rings.len()).finish_non_exhaustive()
+    }
+}
+
+impl BusRings {
+    /// So many pairs of rings, none of which is started.
+    ///
+    /// # Errors
+    /// There are too many descriptors.
+    pub fn new(pairs: usize) -> io::Result<Self> {
+        let alarm = Event::new()?;
+        let rings = (0..2 * pairs).map(|_| Ring::new(&alarm).map(Arc::new)).collect::<io::Result<_>>()?;
+        Ok(Self { rings, alarm })
+    }
+
+    /// Signalled when a ring [is broken](Self::broken).
+    pub const fn alarm(&self) -> &Event {
+        &self.alarm
+    }
+
+    /// What the device wrote that can't be, if it did. That ring is not used any more; the device is to be reset, and all to be stopped.
+    pub fn broken(&self) -> Option<&'static str> {
+        self.rings.iter().find_map(|ring| ring.broken())
+    }
+
+    /// Starts a ring, once: lanes may use it as soon as the device may be told of it, by `notify`. It tells of what it used by `interrupt`.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the memory has no such ring that was not started.
+    pub fn start(
+        &self,
+        memory: &mut BusMemory,
+        number: usize,
+        notify: Box<dyn Notify>,
+        interrupt: Option<Event>,
+    ) -> io::Result<()> {
+        let side = memory.sides.get_mut(number).and_then(Option::take);
+        let (Some(side), Some(ring)) = (side, self.rings.get(number)) else {
+            return Err(io::Error::other(format!("ring {number} can't be started again")));
+        };
+        ring.doorbell.set_kick(interrupt)?;
+        let active = Active {
+            side,
+            memory: Arc::clone(&memory.memory),
+            features: memory.features,
+            is_enabled: true,
+            call: Some(notify),
+            log: None,
+        };
+        ring.change(|place| *place = Some(active));
+        Ok(())
+    }
+
+    /// The link is up or down. While it is down, what is to be sent is dropped and counted.
+    pub fn set_link(&self, is_up: bool) {
+        for ring in self.rings.iter().skip(1).step_by(2) {
+            ring.change(|active| active.iter_mut().for_each(|active| active.is_enabled = is_up));
+        }
+    }
+
+    /// No lane uses the memory any more.
+    pub fn stop(&self) {
+        self.rings.iter().for_each(|ring| ring.release());
+    }
+
+    /// A port over the rings. `features` are those that can be agreed on; `end` is dropped with the last of its queues.
+    pub fn port(
+        &self,
+        (name, driver): (&str, &'static str),
+        pool: &Pool,
+        features: u64,
+        end: &Arc<dyn Send + Sync>,
+    ) -> Port {
+        let us = Us::Driver;
+        let leaves = us.peer_leaves(features);
+        let rings = |first: usize| self.rings.iter().skip(first).step_by(2).map(Arc::clone);
+        let end = || PortEnd::clone(end);
+        let receive = rings(0).map(|ring| {
+            Box::new(RingReceive::new(pool.region(), ring, (us, leaves), end())) as Box<dyn ReceiveQueue>
+        });
+        let transmit =
+            rings(1).map(|ring| Box::new(RingTransmit::new(ring, us, end())) as Box<dyn TransmitQueue>);
+        Port {
+            name: name.to_owned(),
+            driver,
+            capabilities: Capabilities {
+                maximum_frame: LONGEST_PACKET as u32,
+                offloads: Offloads { leaves, transmit: us.peer_does(features), ..Offloads::default() },
+                ..Capabilities::default()
+            },
+            receive: receive.collect(),
+            transmit: transmit.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::features::{GUEST_TSO4, VERSION_1};
+
+    #[test]
+    fn what_does_not_go_together_is_not_agreed_on() {
+        let all = VERSION_1 | MERGEABLE | EVENT_INDEX | GUEST_TSO4;
+        assert_eq!(agree(all, all), all);
+        assert_eq!(agree(all | PACKED, all | PACKED), all & !EVENT_INDEX | PACKED);
+        assert_eq!(agree(all | PACKED, all), all, "it has split rings only");
+        assert_eq!(agree(all, all & !MERGEABLE), VERSION_1 | EVENT_INDEX);
+    }
+}
