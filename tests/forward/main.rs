@@ -37,4 +37,5 @@ mod pci;
 mod pvp;
 mod tap;
 mod vhost;
+mod vxlan;
 mod xdp;

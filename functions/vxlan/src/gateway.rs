@@ -246,8 +246,14 @@ struct Ways<'a, 'b> {
     after: usize,
 }
 
+/// Of fragments, which may have no port, those are the network's that come from its tunnel ends.
 fn ends_here(network: &VxlanConfig, outer: &Outer) -> bool {
-    network.local == outer.destination && network.udp_port == outer.destination_port
+    network.local == outer.destination
+        && if outer.is_fragment {
+            network.remotes.contains(&outer.source)
+        } else {
+            network.udp_port == outer.destination_port
+        }
 }
 
 /// Moves the addresses over the tag.

@@ -27,24 +27,26 @@ pub(crate) struct Outer {
     udp: usize,
     /// Bytes of the IP packet from there on.
     available: usize,
+    /// It is a part of the datagram only, where ports need not be.
+    pub(crate) is_fragment: bool,
 }
 
 impl Outer {
-    /// The headers of a whole UDP datagram in one IP packet without options. `None` for all else, and for what is broken before UDP
-    /// is reached: a forwarder has names for that.
+    /// The headers of a UDP datagram, or of a fragment of one, in an IP packet without options. `None` for all else, and for what is
+    /// broken before UDP is reached: a forwarder has names for that.
     pub(crate) fn of(packet: &Packet) -> Option<Self> {
         let data = packet.data();
         let link = LinkLayer::parse(data).ok()?;
         let at = link.header_length();
         let bytes = data.get(at..)?;
+        let is_fragment;
         let (source, destination, class, length, end) = match link.ethertype {
             EtherType::IPV4 => {
                 let fixed = bytes.first_chunk()?;
                 let header = Ipv4Header(fixed);
-                let whole = header.version() == 4
-                    && header.header_length() == ipv4::HEADER_LENGTH
-                    && !header.is_fragment();
-                if !whole
+                is_fragment = header.is_fragment();
+                if header.version() != 4
+                    || header.header_length() != ipv4::HEADER_LENGTH
                     || header.protocol() != IpProtocol::UDP
                     || checksum::ipv4_header_sum20(fixed) != 0xffff
                 {
@@ -55,7 +57,9 @@ impl Outer {
             }
             EtherType::IPV6 => {
                 let header = Ipv6Header(bytes.first_chunk()?);
-                if header.version() != 6 || header.next_header() != IpProtocol::UDP {
+                is_fragment = header.next_header() == IpProtocol::FRAGMENT
+                    && bytes.get(ipv6::HEADER_LENGTH) == Some(&IpProtocol::UDP.0);
+                if header.version() != 6 || !(is_fragment || header.next_header() == IpProtocol::UDP) {
                     return None;
                 }
                 let (source, destination) = (header.source().into(), header.destination().into());
@@ -67,7 +71,8 @@ impl Outer {
         if at + end > packet.packet_length() {
             return None;
         }
-        let [_, _, high, low, ..] = *bytes.get(length..)?.first_chunk::<{ udp::HEADER_LENGTH }>()?;
+        let ports = bytes.get(length..).and_then(|bytes| bytes.first_chunk::<{ udp::HEADER_LENGTH }>());
+        let [_, _, high, low, ..] = if is_fragment { [0; udp::HEADER_LENGTH] } else { *ports? };
         Some(Self {
             source,
             destination,
@@ -76,6 +81,7 @@ impl Outer {
             ecn: class & 3,
             udp: at + length,
             available: end.checked_sub(length)?,
+            is_fragment,
         })
     }
 
@@ -85,6 +91,9 @@ impl Outer {
 
     /// Checks the datagram and gives the network's identifier. A checksum of zero is none, over IPv6 too (RFC 6935 section 5).
     pub(crate) fn check(&self, packet: &Packet) -> Result<u32, Reason> {
+        if self.is_fragment {
+            return Err(Reason::Fragment);
+        }
         let bytes = packet.data().get(self.udp..).unwrap_or_default();
         let (header, rest) =
             bytes.split_first_chunk::<{ udp::HEADER_LENGTH }>().ok_or(Reason::OuterLength)?;

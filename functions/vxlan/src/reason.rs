@@ -6,6 +6,8 @@ use warmlane_port::drop_reasons;
 drop_reasons! {
     /// Why a frame was dropped.
     pub enum Reason {
+        /// A tunnel end's datagram comes in fragments, which are not put together (RFC 7348 section 4.3).
+        Fragment: "fragment", Warning;
         /// The UDP length is below a VXLAN header and an Ethernet header, or beyond the IP packet.
         OuterLength: "outer-length", Warning;
         /// The UDP checksum around the frame is wrong.

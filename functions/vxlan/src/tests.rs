@@ -10,7 +10,7 @@ use warmlane_forward::datapath::Forwarder;
 use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig, Vlan, VlanTci};
 use warmlane_wire::{
-    EtherType, Flow, Frame, Ipv4Fields, Ipv6Fields, MacAddress, VlanTag, ipv4, ipv6, udp, vxlan,
+    EtherType, Flow, Frame, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress, VlanTag, ipv4, ipv6, udp, vxlan,
 };
 
 use crate::{Gateway, PortFacts, Reason, VxlanCountersView};
@@ -304,6 +304,41 @@ fn what_is_broken_is_dropped_by_name() {
     assert_eq!(bench.pass(0, &with(&no_checksum))[2], std::slice::from_ref(&frame));
     // And padding behind the IP packet is no part of the frame.
     assert_eq!(bench.pass(0, &[&right[..], &[0; 9]].concat())[2], [frame]);
+}
+
+/// As RFC 7348 section 4.3 allows; and what others send in fragments is no business of a tunnel end.
+#[test]
+fn fragments_are_dropped_by_name() {
+    for version in [4, 6] {
+        let mut bench = Bench::new(network(version == 6));
+        let mut pass = |remote: u8, first: bool| {
+            let data = [0; 8];
+            let frame = Frame::new().ethernet(US, MacAddress([2, 9, 9, 9, 9, remote]));
+            let frame = if version == 6 {
+                let address =
+                    |number: u8| network(true).remotes[0].to_string().replace("::2", &format!("::{number}"));
+                let [source, destination] = [remote, 1].map(|number| address(number).parse().unwrap());
+                let offset = if first { 1 } else { 8 };
+                let fragment = [&[17, 0, 0, offset, 1, 2, 3, 4][..], &data].concat();
+                frame
+                    .ipv6(Ipv6Fields::new(source, destination))
+                    .protocol(IpProtocol::FRAGMENT)
+                    .payload(&fragment)
+                    .to_vec()
+            } else {
+                let addresses = Ipv4Fields::new([192, 0, 2, remote].into(), [192, 0, 2, 1].into());
+                let fields = Ipv4Fields {
+                    more_fragments: first,
+                    fragment_offset: if first { 0 } else { 8 },
+                    ..addresses
+                };
+                frame.ipv4(fields).protocol(IpProtocol::UDP).payload(&data).to_vec()
+            };
+            bench.pass(0, &frame.unwrap())[0].len()
+        };
+        assert_eq!([pass(2, true), pass(3, false), pass(9, true)], [0, 0, 1], "IPv{version}");
+        assert_eq!((bench.dropped(Reason::Fragment), bench.counters.from_tunnels()), (2, 2));
+    }
 }
 
 #[test]
