@@ -62,7 +62,7 @@ fn pipelines(
     known: Vec<(Option<MacAddress>, u16)>,
     pool: &Pool,
 ) -> impl FnMut(Forwarder, Vec<LanePort>) -> Result<Pipeline, GraphError> + use<> {
-    let networks = config.vxlan.clone();
+    let (networks, icmp) = (config.vxlan.clone(), config.icmp);
     let facts: Vec<_> = known.into_iter().map(|(mac, mtu)| PortFacts { mac, mtu }).collect();
     let names: Vec<_> = config.ports.iter().map(|port| port.name.clone()).collect();
     let copies = pool.clone();
@@ -70,7 +70,7 @@ fn pipelines(
         if networks.is_empty() {
             return warmlane_forward::pipeline(forwarder, ports);
         }
-        let gateway = Gateway::new(networks.clone(), facts.clone(), copies.clone());
+        let gateway = Gateway::new(networks.clone(), facts.clone(), copies.clone(), icmp);
         let mut builder = Pipeline::builder();
         let row = builder.stage("vxlan", (gateway, forwarder));
         warmlane_forward::connect_ports_through(&mut builder, row, ports, |builder, name, output| {

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use frames::BURST;
 use libfuzzer_sys::fuzz_target;
-use warmlane_forward::control::config::VxlanConfig;
+use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
 use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Packet, Pool, Vlan, VlanTci};
 use warmlane_vxlan::{Gateway, PortFacts, Reason};
@@ -108,19 +108,23 @@ fn pool() -> &'static Pool {
     POOL.get_or_init(frames::pool)
 }
 
+fn gateway(networks: Vec<VxlanConfig>, ports: Vec<PortFacts>) -> Gateway {
+    Gateway::new(networks, ports, pool().clone(), IcmpLimits { rate: u32::MAX, burst: 1 })
+}
+
 /// The gateway under test: two networks, and three ports.
 fn near() -> Gateway {
     let mut first = network(false, 1, &[2, 3], (1, None));
     first.access.push((2, Some(VLAN)));
     let networks = vec![first, network(true, 1, &[2, 3], (2, Some(VLAN + 1)))];
-    Gateway::new(networks, vec![PortFacts { mac: Some(US), mtu: 1500 }; PORTS], pool().clone())
+    gateway(networks, vec![PortFacts { mac: Some(US), mtu: 1500 }; PORTS])
 }
 
 /// All tunnel ends of both networks, in one; whatever is unpacked leaves by its second port.
 fn far() -> Gateway {
     let ends = [(false, 2), (false, 3), (true, 2), (true, 3)];
     let networks = ends.map(|(ipv6, local)| network(ipv6, local, &[1], (1, None)));
-    Gateway::new(networks.to_vec(), vec![PortFacts { mac: None, mtu: 1500 }; 2], pool().clone())
+    gateway(networks.to_vec(), vec![PortFacts { mac: None, mtu: 1500 }; 2])
 }
 
 thread_local! {

@@ -200,7 +200,7 @@ impl Bridge {
     /// Sends frames to the gateway as another tunnel end would, past the far kernel.
     fn send(&self, frames: &[Vec<u8>]) {
         let hexadecimal =
-            |frame: &Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            |frame: &Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/send_frames.py");
         let mut command = self.far.command("python3");
         command.arg(script).arg("u0").args(frames.iter().map(hexadecimal));
@@ -259,6 +259,23 @@ fn jumbo_frames_go_through_over_af_xdp() {
     bridge.check_pings();
     bridge.check_transfers();
     bridge.finish();
+}
+
+/// The host's link carries more than the tunnel, and nobody has told it.
+#[test]
+fn senders_learn_what_the_tunnel_carries() {
+    let Some(bridge) = Bridge::new(IPV4) else { return };
+    bridge.host.ip("link set h0 mtu 1500");
+    // The other end of a connection says that it takes what fits its own link: otherwise nothing longer would be sent.
+    bridge.far.ip("route replace 10.9.0.0/24 dev vxlan0 advmss 1460");
+    let [_, ipv6] = inside(2);
+    let too_big = bridge.host.run(&format!("ping -n -c 2 -i 0.2 -W 10 -M do -s 1452 {ipv6}"));
+    assert!(too_big.text().contains("Packet too big: mtu=1450"), "{}", too_big.text());
+    bridge.check_transfers();
+    let report = bridge.finish();
+    let stage = report.stage("vxlan");
+    // One for the ping, and at least one for the connection over IPv4.
+    assert!(report.number(&format!("{stage}/counters/vxlan/errors")) >= 2, "{:#}", report.value());
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use warmlane_counters::Source;
-use warmlane_forward::control::config::VxlanConfig;
+use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
+use warmlane_forward::datapath::TokenBucket;
 use warmlane_lane::{Outputs, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, Vlan};
 use warmlane_sys::clock::{self, Clock};
@@ -12,6 +13,7 @@ use warmlane_wire::{EtherType, EthernetHeader, LinkLayer, MacAddress, VlanTag, e
 use crate::outer::{self, Outer};
 use crate::reason::{Reason, VxlanCounters, VxlanCountersView};
 use crate::stations::{Learned, Place, Stations};
+use crate::too_big;
 
 /// What the gateway has to know of a port.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +34,16 @@ pub struct Gateway {
     /// One for each network, each with its own age.
     stations: Vec<Stations>,
     counters: VxlanCounters,
+    /// Of ICMP errors.
+    limiter: TokenBucket,
     /// What is at work while the burst is filled anew.
     work: Option<Box<Burst>>,
 }
 
 impl Gateway {
-    /// A gateway of `networks` between `ports`, whose numbers the networks' accesses name. Copies of frames for several come from `pool`.
-    pub fn new(networks: Vec<VxlanConfig>, ports: Vec<PortFacts>, pool: Pool) -> Self {
+    /// A gateway of `networks` between `ports`, whose numbers the networks' accesses name. Copies of frames for several come from `pool`,
+    /// and so do ICMP errors, of which it makes no more than `limits` allow.
+    pub fn new(networks: Vec<VxlanConfig>, ports: Vec<PortFacts>, pool: Pool, limits: IcmpLimits) -> Self {
         let clock = Clock::calibrated();
         let stations = networks.iter().map(|network| {
             let nanoseconds = u64::from(network.age_seconds).saturating_mul(1_000_000_000);
@@ -56,6 +61,7 @@ impl Gateway {
             pool,
             stations,
             counters: VxlanCounters::new(),
+            limiter: TokenBucket::new(limits.rate, limits.burst, clock.cycles_per_second()),
             work: Some(Box::new(Burst::with_limit(BURST_CAPACITY))),
         }
     }
@@ -165,8 +171,15 @@ impl Gateway {
         match (known, from) {
             (Some(to), _) if to == from => Err(Reason::SamePort),
             (Some(Place::Remote(_)), Place::Remote(_)) => Err(Reason::SplitHorizon),
-            (Some(to), _) => self.send(packet, network, to, ways),
-            (None, _) => self.flood(packet, network, from, ways),
+            (Some(to), _) => {
+                self.tell(&packet, self.mtu(network, to), network, from, now, ways);
+                self.send(packet, network, to, ways)
+            }
+            (None, _) => {
+                let mtu = self.everybody_else(network, from).map(|to| self.mtu(network, to)).min();
+                self.tell(&packet, mtu.unwrap_or(u16::MAX), network, from, now, ways);
+                self.flood(packet, network, from, ways)
+            }
         }
     }
 
@@ -179,12 +192,8 @@ impl Gateway {
         ways: &mut Ways<'_, '_>,
     ) -> Result<(), Reason> {
         self.counters.flooded().add(1);
-        let VxlanConfig { access, remotes, .. } = &self.networks[network];
-        let remotes = if matches!(from, Place::Access(_)) { remotes.len() } else { 0 };
-        let places = (0..access.len()).map(|access| Place::Access(access as u16));
-        let places = places.chain((0..remotes).map(|remote| Place::Remote(remote as u16)));
         let mut last = None;
-        for place in places.filter(|place| *place != from) {
+        for place in self.everybody_else(network, from) {
             let Some(before) = last.replace(place) else { continue };
             // A copy for the one before; the frame itself is for the last.
             let Some(copy) = packet.copy_in(&self.pool) else {
@@ -200,6 +209,53 @@ impl Gateway {
         self.send(packet, network, last.ok_or(Reason::NobodyElse)?, ways)
     }
 
+    /// Where frames go that are for all, or for nobody knows whom.
+    fn everybody_else(&self, network: usize, from: Place) -> impl Iterator<Item = Place> + use<> {
+        let VxlanConfig { access, remotes, .. } = &self.networks[network];
+        let remotes = if matches!(from, Place::Access(_)) { remotes.len() } else { 0 };
+        let places = (0..access.len()).map(|access| Place::Access(access as u16));
+        let places = places.chain((0..remotes).map(|remote| Place::Remote(remote as u16)));
+        places.filter(move |place| *place != from)
+    }
+
+    /// Longest IP packet that goes there.
+    fn mtu(&self, network: usize, to: Place) -> u16 {
+        let network = &self.networks[network];
+        match to {
+            Place::Remote(_) => network.mtu,
+            Place::Access(access) => {
+                let (port, _) = network.access[usize::from(access)];
+                self.ports.get(port).map_or(0, |facts| facts.mtu)
+            }
+        }
+    }
+
+    /// Tells the sender of a frame, which came from there, that no more than `mtu` bytes of IP fit, if they don't.
+    fn tell(
+        &mut self,
+        frame: &Packet,
+        mtu: u16,
+        network: usize,
+        from: Place,
+        now: u64,
+        ways: &mut Ways<'_, '_>,
+    ) {
+        if fits(frame, mtu) {
+            return;
+        }
+        let (limiter, counters) = (&mut self.limiter, &self.counters);
+        let may = || {
+            let may = limiter.take(now);
+            counters.errors_limited().add(u64::from(!may));
+            may
+        };
+        let Some(error) = too_big::error(frame, mtu, &self.pool, may) else { return };
+        self.counters.errors().add(1);
+        if let Err(reason) = self.send(error, network, from, ways) {
+            self.counters.drops().count(reason, 1);
+        }
+    }
+
     fn send(
         &self,
         mut packet: Packet,
@@ -207,14 +263,13 @@ impl Gateway {
         to: Place,
         ways: &mut Ways<'_, '_>,
     ) -> Result<(), Reason> {
+        if !fits(&packet, self.mtu(network, to)) {
+            return Err(Reason::TooLong);
+        }
         let network = &self.networks[network];
         match to {
             Place::Access(access) => {
                 let (port, vlan) = network.access[usize::from(access)];
-                let mtu = self.ports.get(port).map_or(0, |facts| facts.mtu);
-                if packet.packet_length() > usize::from(mtu) + ethernet::HEADER_LENGTH {
-                    return Err(Reason::TooLong);
-                }
                 if let Some(vlan) = vlan {
                     put_tag_on(&mut packet, vlan)?;
                 }
@@ -254,6 +309,11 @@ fn ends_here(network: &VxlanConfig, outer: &Outer) -> bool {
         } else {
             network.udp_port == outer.destination_port
         }
+}
+
+/// Whether the IP packet in an untagged frame is no longer than `mtu`.
+fn fits(packet: &Packet, mtu: u16) -> bool {
+    packet.packet_length() <= usize::from(mtu) + ethernet::HEADER_LENGTH
 }
 
 /// Moves the addresses over the tag.

@@ -15,6 +15,7 @@ mod reason;
 mod stations;
 #[cfg(test)]
 mod tests;
+mod too_big;
 
 pub use gateway::{Gateway, PortFacts};
 pub use reason::{Reason, VxlanCounters, VxlanCountersView};

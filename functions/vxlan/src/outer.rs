@@ -251,7 +251,7 @@ fn source_port(frame: &[u8]) -> u16 {
     0xc000 | (hash >> 18) as u16
 }
 
-/// Puts the headers to the tunnel end `remote` in front of a frame; the Ethernet header is addressed to `own`, as if it had come in from a link.
+/// Puts the headers to the tunnel end `remote` in front of a frame that the network's MTU allows; the Ethernet header is addressed to `own`, as if it had come in from a link.
 pub(crate) fn wrap(
     packet: &mut Packet,
     network: &VxlanConfig,
@@ -259,9 +259,6 @@ pub(crate) fn wrap(
     own: MacAddress,
 ) -> Result<(), Reason> {
     let length = udp::HEADER_LENGTH + vxlan::HEADER_LENGTH + packet.packet_length();
-    if packet.packet_length() > usize::from(network.mtu) + ethernet::HEADER_LENGTH {
-        return Err(Reason::TooLong);
-    }
     let length = u16::try_from(length).map_err(|_| Reason::TooLong)?;
     // What the packet inside says, outside as well (RFC 6040 section 4.1, RFC 2983 section 3).
     let class = traffic_class(packet.data()).unwrap_or(0);

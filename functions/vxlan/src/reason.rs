@@ -58,12 +58,16 @@ counters! {
         from_tunnels: In, "packets";
         /// Copies made of frames for several.
         copied: In, "packets";
+        /// ICMP errors made for senders of what is too long.
+        errors: In, "packets";
         /// Frames sent to access ports.
         to_access: Out, "packets";
         /// Packets made for tunnel ends and given to the forwarder.
         to_tunnels: Out, "packets";
         /// Frames sent to all, since they are for a group or nobody knows where their destination is.
         flooded: Note, "packets";
+        /// ICMP errors that were due and not made, as there were too many of them.
+        errors_limited: Note, "packets";
         /// Stations seen for the first time, or again after they were forgotten.
         learned: Note, "stations";
         /// Stations that were seen elsewhere than before.

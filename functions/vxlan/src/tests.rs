@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use warmlane_forward::control::config::VxlanConfig;
+use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
 use warmlane_forward::control::{Config, Routes};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_lane::{KeptOutputs, Stage as _};
@@ -14,6 +14,8 @@ use warmlane_wire::{
 };
 
 use crate::{Gateway, PortFacts, Reason, VxlanCountersView};
+
+mod too_long;
 
 const US: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xee]);
 const A: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xa]);
@@ -52,10 +54,15 @@ fn network(ipv6: bool) -> VxlanConfig {
 }
 
 impl Bench {
+    /// Without a limit to its errors.
     fn new(network: VxlanConfig) -> Self {
+        Self::with_limits(network, IcmpLimits { rate: u32::MAX, burst: 1 })
+    }
+
+    fn with_limits(network: VxlanConfig, limits: IcmpLimits) -> Self {
         let pool = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }).unwrap();
         let facts = PortFacts { mac: Some(US), mtu: 1500 };
-        let gateway = Gateway::new(vec![network], vec![facts; 3], pool.clone());
+        let gateway = Gateway::new(vec![network], vec![facts; 3], pool.clone(), limits);
         let counters = gateway.counters_view();
         let outputs = KeptOutputs::of(&gateway);
         Self { pool, gateway, counters, outputs, burst: Burst::new() }
@@ -244,17 +251,6 @@ fn congestion_and_class_are_carried_over() {
         assert!(access.iter().all(|frame| ipv4::check(&frame[14..]).is_ok()));
         assert_eq!(bench.dropped(Reason::CongestionNotCapable) - before, u64::from(expected.is_none()));
     }
-}
-
-#[test]
-fn what_is_too_long_is_dropped() {
-    let mut bench = Bench::new(network(false));
-    let longest = inner(A, B, 0, &[0; 1450 - 28]);
-    let [underlay, ..] = bench.pass(1, &longest);
-    assert_eq!(underlay[0].len(), 14 + 1500);
-    bench.pass(1, &inner(A, B, 0, &[0; 1451 - 28]));
-    // The flood to three: two tunnels refuse it, the VLAN takes it.
-    assert_eq!((bench.dropped(Reason::TooLong), bench.counters.to_access()), (2, 2));
 }
 
 #[test]
@@ -454,7 +450,7 @@ fn a_configured_gateway_and_the_forwarder_behind_it() {
     .unwrap();
     let pool = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }).unwrap();
     let facts = config.ports.iter().map(|port| PortFacts { mac: port.mac, mtu: port.mtu }).collect();
-    let gateway = Gateway::new(config.vxlan.clone(), facts, pool.clone());
+    let gateway = Gateway::new(config.vxlan.clone(), facts, pool.clone(), config.icmp);
     let routes = Arc::new(Routes::from_config(&config).unwrap());
     let mut row = (gateway, Forwarder::new(routes, pool.clone(), config.icmp));
     let names: Vec<_> = (0..row.output_count()).map(|output| row.output_name(output).into_owned()).collect();
