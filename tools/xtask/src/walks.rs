@@ -1,4 +1,5 @@
-//! The walks through the code in docs/architecture.md name functions and types that exist.
+//! What documents name is there: functions and types in the walks through the code in docs/architecture.md, and files where
+//! newcomers look what to write where.
 //!
 //! A walk is a section whose heading ends in "walk", such as "A packet's walk". Names in it are those in backquotes that have
 //! `::` in them or end in `()`: `Type::method`, `module::function`, `function()`.
@@ -7,6 +8,8 @@ use crate::workspace;
 use std::path::Path;
 
 const DOCUMENT: &str = "docs/architecture.md";
+/// Sections that say what to write where.
+const GUIDES: [(&str, &str); 2] = [("CONTRIBUTING.md", "Find your way"), (DOCUMENT, "A driver")];
 const WALKS: [&str; 2] = ["A packet's walk", "A route's walk"];
 /// A walk with fewer names is none.
 const FEWEST: usize = 5;
@@ -19,17 +22,27 @@ struct Source {
     text: String,
 }
 
-/// The names in a section; none if there is no such section.
+/// The names of code in a section; none if there is no such section.
 fn names<'a>(document: &'a str, heading: &str) -> Vec<&'a str> {
+    quoted(document, heading).filter(|word| word.contains("::") || word.ends_with("()")).collect()
+}
+
+/// The files and folders in a section, given by their path from `root`. A pattern in braces stands for none.
+fn paths<'a>(root: &Path, document: &'a str, heading: &str) -> Vec<&'a str> {
+    let is_path = |word: &&str| word.split_once('/').is_some_and(|(folder, _)| root.join(folder).is_dir());
+    quoted(document, heading).filter(is_path).filter(|word| !word.contains('{')).collect()
+}
+
+/// What stands in backquotes in a section.
+fn quoted<'a>(document: &'a str, heading: &str) -> impl Iterator<Item = &'a str> {
     let is_heading = |line: &str| line.starts_with('#');
     let lines = document.lines();
     let section = lines
-        .skip_while(|line| !(is_heading(line) && line.trim_start_matches('#').trim() == heading))
+        .skip_while(move |line| !(is_heading(line) && line.trim_start_matches('#').trim() == heading))
         .skip(1)
-        .take_while(|line| !is_heading(line));
-    // What is in backquotes is every second piece.
-    let quoted = section.flat_map(|line| line.split('`').skip(1).step_by(2));
-    quoted.filter(|word| word.contains("::") || word.ends_with("()")).collect()
+        .take_while(move |line| !is_heading(line));
+    // Every second piece is in backquotes.
+    section.flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
 /// Whether a text has this word behind one of these.
@@ -110,6 +123,18 @@ fn walks_name_what_exists() {
         );
         let missing: Vec<_> = names.into_iter().filter(|name| !exists(&sources, name)).collect();
         assert!(missing.is_empty(), "{DOCUMENT}, {walk}: the code has no {}", missing.join(", "));
+    }
+}
+
+#[test]
+fn newcomers_are_sent_to_files_that_exist() {
+    let root = workspace::metadata(None).unwrap().root;
+    for (file, heading) in GUIDES {
+        let document = std::fs::read_to_string(root.join(file)).unwrap();
+        let paths = paths(&root, &document, heading);
+        assert!(paths.len() >= FEWEST, "{file} has no section \"{heading}\" with {FEWEST} paths");
+        let missing: Vec<_> = paths.into_iter().filter(|path| !root.join(path).exists()).collect();
+        assert!(missing.is_empty(), "{file}, {heading}: there is no {}", missing.join(", "));
     }
 }
 
