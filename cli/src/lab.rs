@@ -9,6 +9,8 @@ use anyhow::{Context as _, bail};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use warmlane_lab::experiment::{self, Experiment};
+use warmlane_lab::memory_traffic::machines::Model;
+use warmlane_lab::modelled;
 use warmlane_lab::record::Record;
 use warmlane_lab::report::{self, Comparison};
 use warmlane_lab::setting::Setting;
@@ -44,6 +46,10 @@ pub(crate) struct Arguments {
     /// experiments whose steps can be done alone.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Also tell what buffers miss in a model of this machine's caches, variant by variant: of burst-depth, header, hot-set,
+    /// layout, pool-order, tx-free.
+    #[arg(long)]
+    misses: bool,
     #[command(flatten)]
     flags: Flags,
 }
@@ -52,6 +58,7 @@ const EXAMPLES: &str = "Examples:
   warmlane lab --list
   warmlane lab locks rcu
   warmlane lab pool-order --only '4096, mix' --plot pools.svg
+  warmlane lab pool-order --only '131072, mix, whole' --misses
   warmlane lab tables --json --rounds 15 --cpu 1 --second-cpu 0
   warmlane lab report";
 
@@ -115,7 +122,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.plot.is_some() && experiments.len() != 1 {
         bail!("--plot draws one experiment into its file: name one");
     }
-    let setting = Setting { only: arguments.only.clone(), ..arguments.flags.bind(DEFAULTS)? };
+    let setting = Setting {
+        only: arguments.only.clone(),
+        model: arguments.misses.then(|| model_for(&experiments)).transpose()?,
+        ..arguments.flags.bind(DEFAULTS)?
+    };
     for experiment in experiments {
         let record = run_one(experiment, &setting)?;
         if let Some(path) = &arguments.plot {
@@ -129,6 +140,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         output.flush()?;
     }
     Ok(())
+}
+
+/// This machine's caches, if all of the experiments have workloads that are modelled.
+fn model_for(experiments: &[&Experiment]) -> anyhow::Result<Model> {
+    if let Some(other) = experiments.iter().find(|one| !modelled::EXPERIMENTS.contains(&one.name)) {
+        let known = modelled::EXPERIMENTS.join(", ");
+        bail!("--misses: what '{}' touches isn't modelled; there are {known}", other.name);
+    }
+    Ok(Model::find("here")?)
 }
 
 fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Experiment>> {

@@ -9,6 +9,7 @@
 
 mod events;
 
+use crate::table::Cell;
 use events::{EVENTS, Event};
 use perf_event::{CountAndTime, Counter};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,9 @@ pub struct Report {
     pub counted: Vec<Counted>,
     /// What could not be.
     pub absent: Vec<Absent>,
+    /// What a model of the machine's caches says that would be counted; nothing if it wasn't asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modelled: Vec<Counted>,
 }
 
 impl Report {
@@ -64,6 +68,16 @@ impl Report {
         let groups: Vec<String> = groups.collect();
         (!groups.is_empty()).then(|| format!("Not counted on this machine: {}.", groups.join("; ")))
     }
+}
+
+/// Rows of text with these events, below a row of heads.
+pub fn table(rows: &[Counted], events: &[&str]) -> Vec<Vec<String>> {
+    let heads = ["step", "variant"].iter().chain(events).map(|head| (*head).to_owned()).collect();
+    let cells = rows.iter().map(|row| {
+        let cells = events.iter().map(|event| Cell::from(row.per_unit.get(*event).copied()).to_string());
+        [row.step.clone(), row.variant.to_string()].into_iter().chain(cells).collect()
+    });
+    std::iter::once(heads).chain(cells).collect()
 }
 
 /// A counter, and what it said when it was last started.
@@ -135,6 +149,7 @@ struct Session {
     step: String,
     variant: usize,
     rows: Vec<Row>,
+    modelled: Vec<Counted>,
 }
 
 thread_local! {
@@ -151,7 +166,13 @@ pub(crate) fn gather<T>(work: impl FnOnce() -> T) -> (T, Report) {
 }
 
 fn gather_events<T>(events: &'static [Event], work: impl FnOnce() -> T) -> (T, Report) {
-    let session = Session { open: Open::new(events), step: String::new(), variant: 1, rows: Vec::new() };
+    let session = Session {
+        open: Open::new(events),
+        step: String::new(),
+        variant: 1,
+        rows: Vec::new(),
+        modelled: Vec::new(),
+    };
     let outer = SESSION.replace(Some(session));
     let result = work();
     let report = SESSION.replace(outer).map(Session::report).unwrap_or_default();
@@ -190,6 +211,15 @@ pub(crate) fn step(name: &str) {
 /// What is measured from now on is this variant, counted from 0.
 pub(crate) fn variant(number: usize) {
     with_session(|session| session.variant = number + 1);
+}
+
+/// Notes what a model says of a variant (from 0) of this step, for each unit.
+pub(crate) fn modelled(variant: usize, per_unit: impl IntoIterator<Item = (&'static str, f64)>) {
+    with_session(|session| {
+        let per_unit = per_unit.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        let (step, variant) = (session.step.clone(), variant + 1);
+        session.modelled.push(Counted { step, variant, units: 1, per_unit });
+    });
 }
 
 /// A round begins.
@@ -267,7 +297,7 @@ impl Session {
                 .map(|(name, (sum, units))| (name.to_owned(), sum / units as f64))
                 .collect(),
         });
-        Report { counted: counted.collect(), absent: self.open.absent }
+        Report { counted: counted.collect(), absent: self.open.absent, modelled: self.modelled }
     }
 }
 

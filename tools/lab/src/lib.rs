@@ -35,6 +35,7 @@ pub mod locked;
 pub mod machine;
 pub mod measure;
 pub mod memory_traffic;
+pub mod modelled;
 mod namespaces;
 mod paced;
 pub mod page;

@@ -2,6 +2,7 @@
 
 use crate::counters;
 use crate::machine::Machine;
+use crate::modelled;
 use crate::plot::{Figure, PlotError, figures};
 use crate::setting::Steadiness;
 use crate::table::{self, Cell, Column};
@@ -174,6 +175,11 @@ impl fmt::Display for Record {
             writeln!(formatter, "claimed: {} ({})", claim.says, claim.source)?;
         }
         writeln!(formatter, "method: {}\n\n{}", self.method, self.table())?;
+        if !self.counters.modelled.is_empty() {
+            let rows = counters::table(&self.counters.modelled, &modelled::EVENTS);
+            let table = table::aligned(&rows, |column| column == 0);
+            writeln!(formatter, "modelled, for each unit; variants in the order of the table:\n\n{table}")?;
+        }
         if let Some(reason) = &self.void {
             writeln!(formatter, "void: {reason}")?;
         }

@@ -1,7 +1,8 @@
 //! One page with all that the lab found out on a machine.
 
-use crate::counters::Report;
+use crate::counters::{self, Counted, Report};
 use crate::machine::Machine;
+use crate::modelled;
 use crate::page;
 use crate::plot::PlotError;
 use crate::record::Record;
@@ -245,18 +246,21 @@ fn steadiness(measurements: &[Steadiness]) -> Option<String> {
 /// What the hardware counted; where it counts nothing, one sentence that says so.
 fn counted(report: &Report) -> Markup {
     let events = report.hardware_events();
-    let rows = report.counted.iter().map(|row| {
-        let cells = events.iter().map(|event| Cell::from(row.per_unit.get(*event).copied()).to_string());
-        [row.step.clone(), row.variant.to_string()].into_iter().chain(cells).collect()
-    });
-    let rows: Vec<Vec<String>> = rows.collect();
-    let heads = ["step", "variant"].iter().chain(&events).map(|head| (*head).to_owned()).collect::<Vec<_>>();
+    let table = |rows: &[Counted], events: &[&str]| {
+        let mut rows = counters::table(rows, events);
+        let heads = rows.remove(0);
+        page::table(&heads, &rows, |column| column == 0)
+    };
     html! {
         @if !events.is_empty() {
             h3 { "Hardware counters, for each unit" }
-            (page::table(&heads, &rows, |column| column == 0))
+            (table(&report.counted, &events))
         }
         @if let Some(sentence) = report.sentence() { p.note { "Hardware counters. " (sentence) } }
+        @if !report.modelled.is_empty() {
+            h3 { "Modelled caches, for each unit" }
+            (table(&report.modelled, &modelled::EVENTS))
+        }
     }
 }
 
@@ -286,6 +290,7 @@ mod tests {
             void: None,
             counters: Report {
                 counted: Vec::new(),
+                modelled: Vec::new(),
                 absent: vec![Absent { name: "cycles".to_owned(), reason: "a virtual machine".to_owned() }],
             },
             measured: None,
@@ -359,6 +364,7 @@ mod tests {
         counting.counters = Report {
             counted: vec![Counted { step: "64 flows".to_owned(), variant: 1, units: 9, per_unit }],
             absent: vec![],
+            modelled: vec![],
         };
         let page = page(&[], &[counting], &[]).unwrap();
         assert!(

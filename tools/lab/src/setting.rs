@@ -4,6 +4,7 @@ use crate::counters;
 use crate::disturbance::{self, Snapshot};
 use crate::error::LabError;
 use crate::measure::{Measure, measure_once};
+use crate::memory_traffic::machines::Model;
 use crate::statistics::{self, Spread, median};
 use crate::turns::{self, Round, Taken};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,8 @@ pub struct Setting {
     pub frame_bytes: Option<usize>,
     /// Only steps with this in their name; for experiments that have [`steps`](crate::experiment::Experiment::steps).
     pub only: Option<String>,
+    /// The caches in which it is modelled what workloads miss, of those in [`modelled::EXPERIMENTS`](crate::modelled::EXPERIMENTS).
+    pub model: Option<Model>,
     /// Where it is kept how steady each measurement was.
     pub journal: Journal,
 }

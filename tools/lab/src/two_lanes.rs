@@ -1,6 +1,8 @@
 //! Buffers that one lane takes and fills and another one reads and frees.
 
+use crate::error::LabError;
 use crate::measure::Measure;
+use crate::modelled::{self, Access, Step, Workload};
 use crate::partner::Partner;
 use warmlane_mem::{
     BURST_CAPACITY, Burst, LINE_BYTES, LaneCache, PacketSender, Pool, PoolConfig, PoolKind, channel,
@@ -69,6 +71,40 @@ impl Default for Shape {
     }
 }
 
+impl Shape {
+    fn pool(&self, name: &str) -> PoolConfig {
+        PoolConfig {
+            name: name.to_owned(),
+            kind: self.kind,
+            magazine: Some(self.magazine),
+            hot_set: self.hot_set,
+            buffers: self.buffers,
+            ..PoolConfig::default()
+        }
+    }
+
+    /// What the lanes do, for a model of caches: as many packets as may be are always under way.
+    pub(crate) fn workload(&self) -> Result<Workload, LabError> {
+        let packets = modelled::rounds(self.buffers as usize, self.under_way);
+        let order = modelled::order(&self.pool("modelled"), packets, self.burst, self.under_way, true)?;
+        let written =
+            Step { after: 0, by_second: false, lines: &[(0, Access::Write)], data: Some(Access::Write) };
+        let read = Step {
+            after: order.behind,
+            by_second: true,
+            lines: &[(0, Access::Read)],
+            data: Some(Access::Read),
+        };
+        Ok(Workload {
+            order,
+            burst: self.burst,
+            lengths: self.lengths.iter().map(|&length| length.min(self.touched)).collect(),
+            data_line: modelled::BEFORE_DATA,
+            steps: vec![written, read],
+        })
+    }
+}
+
 impl Slot {
     fn new(limit: usize) -> Self {
         Self { burst: Burst::with_limit(limit), _apart: [0; APART - size_of::<Burst>()] }
@@ -112,15 +148,7 @@ impl Distance {
 impl TwoLanes {
     /// Attaches the calling thread, and starts the second lane on `second_cpu`.
     pub(crate) fn start(name: &str, shape: &Shape, second_cpu: usize) -> Result<Self, String> {
-        let pool = Pool::new(&PoolConfig {
-            name: name.to_owned(),
-            kind: shape.kind,
-            magazine: Some(shape.magazine),
-            hot_set: shape.hot_set,
-            buffers: shape.buffers,
-            ..PoolConfig::default()
-        })
-        .map_err(|error| error.to_string())?;
+        let pool = Pool::new(&shape.pool(name)).map_err(|error| error.to_string())?;
         let lane = pool.attach().map_err(|error| error.to_string())?;
         // Space for what is held, and for what comes meanwhile.
         let slots = if shape.held { shape.under_way + BURST_CAPACITY } else { shape.under_way };

@@ -4,6 +4,7 @@ use super::held::AT_ONCE;
 use crate::error::LabError;
 use crate::experiment::Experiment;
 use crate::measure::Measure;
+use crate::modelled::{self, Access, Step, Workload};
 use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
@@ -158,12 +159,7 @@ struct Forwarding<A> {
 
 impl<A: Arrivals> Forwarding<A> {
     fn new(burst: usize, depth: usize, arrivals: A) -> Result<Self, LabError> {
-        let config = PoolConfig {
-            name: "burst-depth".to_owned(),
-            buffers: 2 * depth as u32 + 1_024,
-            ..PoolConfig::default()
-        };
-        let pool = Pool::new(&config).map_err(LabError::setup)?;
+        let pool = Pool::new(&pool(depth)).map_err(LabError::setup)?;
         let lane = pool.attach().map_err(LabError::setup)?;
         let mut this = Self {
             pool,
@@ -256,11 +252,34 @@ impl<A: Arrivals> Measure for Forwarding<A> {
     }
 }
 
+/// The pool of rings of this depth.
+fn pool(depth: usize) -> PoolConfig {
+    PoolConfig { name: "burst-depth".to_owned(), buffers: 2 * depth as u32 + 1_024, ..PoolConfig::default() }
+}
+
+/// Both rings full, for a model of caches: buffers are posted, written when their packet has come, and freed when it is sent.
+fn workload(burst: usize, depth: usize) -> Result<Workload, LabError> {
+    let pool = pool(depth);
+    let packets = modelled::rounds(pool.buffers as usize, 2 * depth);
+    let order = modelled::order(&pool, packets, burst, 2 * depth, false)?;
+    let after = order.behind;
+    let step = |after, lines, data| Step { after, by_second: false, lines, data };
+    let steps = vec![
+        step(0, &[(0, Access::Write)][..], None),
+        step(after / 2, &[(0, Access::Write)], Some(Access::Write)),
+        step(after, &[(0, Access::Read)], None),
+    ];
+    Ok(Workload { order, burst, lengths: vec![FRAME], data_line: modelled::BEFORE_DATA, steps })
+}
+
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let grid = || DEPTHS.into_iter().flat_map(|depth| BURSTS.into_iter().map(move |burst| (burst, depth)));
     let mut cycles = Vec::new();
     for depth in DEPTHS {
         progress(&format!("always full, rings of {depth}"));
+        for (variant, burst) in BURSTS.into_iter().enumerate() {
+            setting.model(variant, || workload(burst, depth))?;
+        }
         let mut variants = BURSTS
             .into_iter()
             .map(|burst| Ok(Box::new(Forwarding::new(burst, depth, Always)?) as Box<dyn Measure>))

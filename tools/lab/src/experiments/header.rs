@@ -1,10 +1,11 @@
 //! Whether what transmit needs should stand in a buffer's first line.
 
-use super::held::{AT_ONCE, RINGS};
+use super::held::{self, AT_ONCE, RINGS};
 use super::lines::lines;
 use crate::error::LabError;
 use crate::experiment::Experiment;
 use crate::measure::Measure;
+use crate::modelled::{self, Access, Workload};
 use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
@@ -198,10 +199,35 @@ fn variant<const POOL: usize, const NEXT: usize, const OFFLOAD: usize, const FUL
 /// The cycles of each layout, by each path.
 type Costs = [[f64; 3]; 2];
 
+/// Lines of the header that each layout touches by each path when a packet is sent, and when it is freed.
+type Touched = [&'static [(u64, Access)]; 2];
+
+const TOUCHED: [[Touched; 3]; 2] = {
+    const WRITE: &[(u64, Access)] = &[(0, Access::Write)];
+    const WRITE_BOTH: &[(u64, Access)] = &[(0, Access::Write), (1, Access::Write)];
+    const FIRST: &[(u64, Access)] = &[(0, Access::Read)];
+    const SECOND: &[(u64, Access)] = &[(1, Access::Read)];
+    const BOTH: &[(u64, Access)] = &[(0, Access::Read), (1, Access::Read)];
+    [
+        [[WRITE, FIRST], [WRITE, SECOND], [WRITE_BOTH, SECOND]],
+        [[WRITE, FIRST], [WRITE, BOTH], [WRITE_BOTH, BOTH]],
+    ]
+};
+
+/// What a layout touches by a path, for a model of caches.
+fn workload([sent, freed]: Touched, ring: usize) -> Workload {
+    let buffers = ring + 2 * AT_ONCE;
+    let order = modelled::order_of_list(buffers, STRIDE, modelled::rounds(buffers, ring), AT_ONCE, ring);
+    held::of_order(order, DATA_LINE as u64, sent, freed)
+}
+
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let mut costs = Vec::new();
     for ring in RINGS {
         progress(&format!("{ring} buffers under way"));
+        for (variant, touched) in TOUCHED.into_iter().flatten().enumerate() {
+            setting.model(variant, || Ok(workload(touched, ring)))?;
+        }
         let mut variants = [
             variant::<7, 5, 6, false>(ring)?,
             variant::<15, 5, 6, false>(ring)?,

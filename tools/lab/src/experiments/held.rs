@@ -1,6 +1,8 @@
 //! Packets under way: what a transmit ring holds until the device is done with them.
 
-use warmlane_mem::Burst;
+use crate::error::LabError;
+use crate::modelled::{self, Access, Order, Step, Workload};
+use warmlane_mem::{Burst, PoolConfig};
 use warmlane_port::{QueueCounters, TransmitQueue, queue_report};
 
 /// Packets that are freed at a time, as transmit rings do it.
@@ -66,10 +68,33 @@ impl TransmitQueue for HoldingQueue {
     queue_report!(always running, counters);
 }
 
+/// One lane that takes buffers, writes a header and a line of data, and frees so many packets later: for a model of caches.
+pub(super) fn workload(pool: &PoolConfig, under_way: usize) -> Result<Workload, LabError> {
+    let packets = modelled::rounds(pool.buffers as usize, under_way);
+    let order = modelled::order(pool, packets, AT_ONCE, under_way, false)?;
+    Ok(of_order(order, modelled::BEFORE_DATA, &[(0, Access::Write)], &[(0, Access::Read)]))
+}
+
+/// The same with these buffers, of which these lines of the header are touched when one is sent, and when it is freed.
+pub(super) fn of_order(
+    order: Order,
+    data_line: u64,
+    sent: &'static [(u64, Access)],
+    freed: &'static [(u64, Access)],
+) -> Workload {
+    let after = order.behind;
+    let steps = vec![
+        Step { after: 0, by_second: false, lines: sent, data: Some(Access::Write) },
+        Step { after, by_second: false, lines: freed, data: None },
+    ];
+    // Of a short frame one line is touched.
+    Workload { order, burst: AT_ONCE, lengths: vec![1], data_line, steps }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warmlane_mem::{Pool, PoolConfig};
+    use warmlane_mem::Pool;
 
     #[test]
     fn as_many_are_under_way_as_it_was_told() {

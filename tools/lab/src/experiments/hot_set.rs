@@ -191,22 +191,26 @@ impl Variant {
         [NO_POOL, NO_POOL_APART].contains(&self.name)
     }
 
+    /// What its lanes do, if there is a pool.
+    fn shape(&self, traffic: &Traffic) -> Option<Shape> {
+        match (self.name, self.round) {
+            (RING, _) => Some(Shape { kind: PoolKind::Ring, magazine: 256, ..traffic.shape() }),
+            _ if self.has_no_pool() => None,
+            (_, round) => Some(Shape { hot_set: round.map(|buffers| buffers as u32), ..traffic.shape() }),
+        }
+    }
+
     fn start(&self, traffic: &Traffic, second_cpu: usize) -> Result<Box<dyn Measure>, LabError> {
-        let shape = match (self.name, self.round) {
-            (NO_POOL, Some(frames)) if traffic.bytes == 64 => {
-                return Ok(Box::new(InRing::<64>::start(traffic, frames, second_cpu)?));
-            }
-            (NO_POOL, Some(frames)) => {
-                return Ok(Box::new(InRing::<1_536>::start(traffic, frames, second_cpu)?));
-            }
-            (NO_POOL_APART, Some(frames)) => {
-                return Ok(Box::new(InRing::<APART>::start(traffic, frames, second_cpu)?));
-            }
-            (RING, _) => Shape { kind: PoolKind::Ring, magazine: 256, ..traffic.shape() },
-            (_, round) => Shape { hot_set: round.map(|buffers| buffers as u32), ..traffic.shape() },
-        };
-        let lanes = TwoLanes::start(self.name, &shape, second_cpu).map_err(LabError::setup)?;
-        Ok(Box::new(lanes))
+        if let Some(shape) = self.shape(traffic) {
+            let lanes = TwoLanes::start(self.name, &shape, second_cpu).map_err(LabError::setup)?;
+            return Ok(Box::new(lanes));
+        }
+        let frames = self.round.unwrap_or(0);
+        Ok(match self.name {
+            NO_POOL_APART => Box::new(InRing::<APART>::start(traffic, frames, second_cpu)?),
+            _ if traffic.bytes == 64 => Box::new(InRing::<64>::start(traffic, frames, second_cpu)?),
+            _ => Box::new(InRing::<1_536>::start(traffic, frames, second_cpu)?),
+        })
     }
 }
 
@@ -226,6 +230,11 @@ fn run(
     let (mut figures, mut conclusions, mut answers) = (Vec::new(), Vec::new(), Vec::new());
     for traffic in TRAFFIC.iter().filter(|traffic| setting.wants(&traffic.label())) {
         progress(&traffic.label());
+        for (number, shape) in variants.iter().enumerate() {
+            if let Some(shape) = shape.shape(traffic) {
+                setting.model(number, || shape.workload())?;
+            }
+        }
         let (fitting, mut started): (Vec<usize>, Vec<_>) = variants
             .iter()
             .enumerate()

@@ -1,9 +1,10 @@
 //! How far apart buffers should stand.
 
-use super::held::HoldingQueue;
+use super::held::{self, HoldingQueue};
 use crate::error::LabError;
 use crate::experiment::Experiment;
 use crate::measure::Measure;
+use crate::modelled::Workload;
 use crate::plot::{Axis, Figure, Marks, Series};
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
@@ -100,6 +101,9 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let mut cycles: Vec<Vec<f64>> = Vec::new();
     for in_flight in IN_FLIGHT {
         progress(&format!("{in_flight} packets under way"));
+        for (number, variant) in variants.iter().enumerate() {
+            setting.model(number, || workload(&pool(BUFFERS, Some(variant.stride)), in_flight))?;
+        }
         let mut measures = variants
             .iter()
             .map(|variant| {
@@ -257,6 +261,15 @@ pub(super) fn forwarder(in_flight: usize, free: fn(&mut Burst)) -> Result<Box<dy
     let routes = Arc::new(routes().map_err(LabError::setup)?);
     let (pool, held) = (pool(in_flight as u32 + 4_096, None), HoldingQueue::new(in_flight, free));
     Ok(Box::new(Forward::new(&routes, &Arc::new(frames()?), &pool, held)?))
+}
+
+/// The same for a model of caches.
+pub(super) fn workload_of_forwarder(in_flight: usize) -> Result<Workload, LabError> {
+    workload(&pool(in_flight as u32 + 4_096, None), in_flight)
+}
+
+fn workload(pool: &PoolConfig, in_flight: usize) -> Result<Workload, LabError> {
+    held::workload(pool, in_flight)
 }
 
 /// A forwarder whose packets stay under way for a while.

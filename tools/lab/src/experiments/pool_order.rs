@@ -4,6 +4,7 @@ use crate::counters;
 use crate::error::LabError;
 use crate::experiment::Experiment;
 use crate::measure::Measure;
+use crate::modelled::are_one_core;
 use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
@@ -11,7 +12,6 @@ use crate::table::{Cell, Column};
 use crate::two_lanes::{Shape, TwoLanes};
 use crate::verdict::{Answer, Prediction};
 use warmlane_mem::PoolKind;
-use warmlane_sys::topology::Topology;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "pool-order",
@@ -147,9 +147,13 @@ fn run(
     let (mut table, mut labels, mut values) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows(sizes, under_way).filter(|row| setting.wants(&row.label())) {
         progress(&row.label());
+        let shape = |kind, magazine| Shape { kind, magazine, ..row.shape() };
+        for (variant, (_, kind, magazine)) in KINDS.into_iter().enumerate() {
+            setting.model(variant, || shape(kind, magazine).workload())?;
+        }
         let mut variants = Vec::<Box<dyn Measure>>::new();
         for (name, kind, magazine) in KINDS {
-            let shape = Shape { kind, magazine, ..row.shape() };
+            let shape = shape(kind, magazine);
             let lanes = TwoLanes::start(name, &shape, second_cpu).map_err(LabError::setup)?;
             variants.push(Box::new(lanes));
         }
@@ -173,13 +177,6 @@ fn run(
     let conclusion = conclusion(&labels, &values);
     let figures = vec![picture(labels, &values)];
     Ok(Findings { columns: columns(), rows: table, figures, answers, conclusion })
-}
-
-/// Whether two CPUs are threads of one core, as far as the machine tells.
-fn are_one_core(first: usize, second: usize) -> bool {
-    Topology::read().is_ok_and(|machine| {
-        machine.cpu(first).is_some_and(|cpu| first != second && cpu.siblings.contains(&second))
-    })
 }
 
 /// From the medians of the row that is judged, the bytes of memory traffic a packet that a ring with caches and a stack make

@@ -1,11 +1,12 @@
 //! How a transmit ring should give buffers back.
 
-use super::held::{AT_ONCE, Held, RINGS};
+use super::held::{self, AT_ONCE, Held, RINGS};
 use super::layout;
 use super::lines::lines;
 use crate::error::LabError;
 use crate::experiment::Experiment;
 use crate::measure::Measure;
+use crate::modelled::{self, Access, Workload};
 use crate::plot::{Axis, Figure, Marks};
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
@@ -85,9 +86,7 @@ struct OnPool {
 
 impl OnPool {
     fn new(ring: usize, free: fn(&mut Burst)) -> Result<Self, LabError> {
-        let config =
-            PoolConfig { name: "tx-free".to_owned(), buffers: ring as u32 + 1_024, ..PoolConfig::default() };
-        let pool = Pool::new(&config).map_err(LabError::setup)?;
+        let pool = Pool::new(&pool(ring)).map_err(LabError::setup)?;
         let lane = pool.attach().map_err(LabError::setup)?;
         let held = Held::new(ring, free);
         Ok(Self { pool, burst: Burst::with_limit(AT_ONCE), held, sequence: 0, _lane: lane })
@@ -302,10 +301,32 @@ impl Measure for Loop {
     }
 }
 
+/// The pool of a ring of this length.
+fn pool(ring: usize) -> PoolConfig {
+    PoolConfig { name: "tx-free".to_owned(), buffers: ring as u32 + 1_024, ..PoolConfig::default() }
+}
+
+/// What a variant touches, for a model of caches: the cache in front of a loop's list isn't modelled.
+fn workload(variant: usize, ring: usize) -> Result<Workload, LabError> {
+    match variant {
+        LOOP..FORWARDER => {
+            let buffers = ring + 1_024;
+            let packets = modelled::rounds(buffers, ring);
+            let order = modelled::order_of_list(buffers, STRIDE, packets, AT_ONCE, ring);
+            Ok(held::of_order(order, DATA_LINE as u64, &[(0, Access::Write)], &[(0, Access::Read)]))
+        }
+        POOL..LOOP => held::workload(&pool(ring), ring),
+        _ => layout::workload_of_forwarder(ring),
+    }
+}
+
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let mut costs: Vec<Vec<f64>> = Vec::new();
     for ring in RINGS {
         progress(&format!("{ring} buffers under way"));
+        for variant in 0..VARIANTS.len() {
+            setting.model(variant, || workload(variant, ring))?;
+        }
         let own = |variant| Ok::<_, LabError>(Box::new(Loop::new(ring, variant)?) as Box<dyn Measure>);
         let mut variants: [Box<dyn Measure>; VARIANTS.len()] = [
             Box::new(OnPool::new(ring, free_one_by_one)?),
