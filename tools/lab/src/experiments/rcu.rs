@@ -97,9 +97,10 @@ impl Measure for Reading {
 
     fn end(&mut self) {
         let (begin, before) = self.updates.begin;
+        // Read before the clock: what is made after that is not taken for a higher rate, should this thread be held up here.
+        let made = self.updates.made.load(Ordering::Acquire) - before;
         let seconds = clock::cycles_ordered().saturating_sub(begin) as f64
             / Clock::calibrated().cycles_per_second() as f64;
-        let made = self.updates.made.load(Ordering::Relaxed) - before;
         self.updates.rates.borrow_mut().push(made as f64 / seconds);
         self.reading.end();
     }
@@ -319,7 +320,12 @@ mod tests {
             let mut reading = sequence(setting.second_cpu.unwrap(), writer).unwrap();
             reading.begin();
             let begin = std::time::Instant::now();
-            while begin.elapsed() < std::time::Duration::from_millis(5) {
+            // However long the writer waits for its CPU.
+            let waits = |reading: &Reading| {
+                let Updates { made, begin: (_, before), .. } = &reading.updates;
+                writer != Writer::None && made.load(Ordering::Relaxed) == *before
+            };
+            while begin.elapsed() < std::time::Duration::from_millis(5) || waits(&reading) {
                 reading.work();
             }
             reading.end();
@@ -327,8 +333,8 @@ mod tests {
         };
         assert!(rate(Writer::None).abs() < 1e-9);
         // It may lose its CPU, but is never ahead.
-        assert!((1.0..1.02 * PACE as f64).contains(&rate(Writer::Paced)));
-        assert!(rate(Writer::Restless) > 1.0);
+        assert!((0.0..1.02 * PACE as f64).contains(&rate(Writer::Paced)));
+        assert!(rate(Writer::Restless) > 0.0);
     }
 
     #[test]
