@@ -48,6 +48,18 @@ fn find(directory: &Path) -> anyhow::Result<Vec<Found>> {
         .with_context(|| format!("the control sockets in {} can't be listed", directory.display()))
 }
 
+/// Running instances in the usual place, each with what it is and its socket.
+pub(crate) fn running() -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let all = find(&control::directory())?.into_iter();
+    let running = all.filter_map(|Found { name, path, state }| match state {
+        State::Running(instance) => {
+            Some((format!("{name} ({}, process {})", instance.kind, instance.pid), path))
+        }
+        State::Dead | State::Unknown(_) => None,
+    });
+    Ok(running.collect())
+}
+
 fn as_json(found: &Found) -> serde_json::Value {
     let mut object = match &found.state {
         State::Running(instance) => json!({
@@ -108,7 +120,8 @@ impl InstanceFlags {
         Ok(client)
     }
 
-    fn path(&self) -> anyhow::Result<PathBuf> {
+    /// Where its socket is.
+    pub(crate) fn path(&self) -> anyhow::Result<PathBuf> {
         let directory = control::directory();
         if let Some(name) = &self.name {
             let path = control::path_of(name);

@@ -6,6 +6,7 @@
 
 mod bench;
 mod capture;
+mod changes;
 mod control_socket;
 mod cpus;
 mod demo;
@@ -28,6 +29,7 @@ mod pool;
 mod router;
 mod run;
 mod stats;
+mod top;
 mod trace;
 
 use clap::{Parser, Subcommand};
@@ -52,6 +54,7 @@ enum Command {
     Docsis(docsis::Arguments),
     Ls(instances::Arguments),
     Stats(stats::Arguments),
+    Top(top::Arguments),
     Capture(capture::Arguments),
     Trace(trace::Arguments),
     Pool(pool::Arguments),
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Docsis(arguments) => docsis::run(&arguments),
         Command::Ls(arguments) => instances::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Capture(arguments) => capture::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Pool(arguments) => pool::run(arguments),

@@ -1,8 +1,8 @@
 //! `warmlane stats`
 
+use crate::changes::Changes;
 use crate::instances::InstanceFlags;
 use crate::messages;
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 use warmlane::control::{Request, Stats, Value};
@@ -40,7 +40,8 @@ Examples:
       | select(.set == \"queue\" and .labels.direction == \"receive\"
           and .name == \"packets\") | .value] | add'";
 
-fn interval(text: &str) -> Result<Duration, String> {
+/// A time between two looks.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
     let seconds = seconds.ok_or("give a number of seconds from 0.01 to 86400, as in 2.5")?;
     Ok(Duration::from_secs_f64(seconds))
@@ -70,22 +71,10 @@ fn contains(value: &Value, text: &str) -> bool {
     own.chain(value.labels.keys()).chain(value.labels.values()).any(|word| word.contains(text))
 }
 
-/// What tells a value from all others.
-type Key<'a> = (Vec<(&'a str, &'a str)>, &'a str, &'a str, Option<&'a str>);
-
-fn key(value: &Value) -> Key<'_> {
-    let labels = value.labels.iter().map(|(name, label)| (name.as_str(), label.as_str())).collect();
-    (labels, &value.set, &value.name, value.reason.as_deref())
-}
-
 /// Values below the labels of what they belong to; with earlier ones their change a second, too.
 fn text(stats: &Stats, before: Option<&Stats>) -> String {
     let mut text = String::new();
-    let old: HashMap<Key<'_>, u64> =
-        before.iter().flat_map(|before| &before.values).map(|value| (key(value), value.value)).collect();
-    let seconds = before
-        .map(|before| Duration::from_nanos(stats.age_ns.saturating_sub(before.age_ns)).as_secs_f64())
-        .filter(|seconds| *seconds > 0.0);
+    let changes = Changes::new(stats, before);
     // Writing to a string cannot fail.
     let _ = writeln!(text, "after {:.1} s", Duration::from_nanos(stats.age_ns).as_secs_f64());
     let mut shown = None;
@@ -106,15 +95,14 @@ fn text(stats: &Stats, before: Option<&Stats>) -> String {
         };
         let _ = write!(text, "  {name:<34} {:>16} ", value.value);
         let is_counter = described.is_none_or(|described| described.kind == "counter");
-        match (seconds, old.get(&key(value))) {
-            (Some(seconds), Some(old)) if is_counter => {
-                let change = value.value.wrapping_sub(*old) as f64 / seconds;
-                let _ = write!(text, "{change:>14.1}/s ");
+        match changes.seconds {
+            Some(_) if is_counter => {
+                let _ = write!(text, "{:>14.1}/s ", changes.rate(changes.of(value)));
             }
-            (Some(_), _) => {
+            Some(_) => {
                 let _ = write!(text, "{:>17}", "");
             }
-            (None, _) => {}
+            None => {}
         }
         let unit = described.map_or("", |described| described.unit.as_str());
         let _ = writeln!(text, "{unit:<8} {}", help.unwrap_or_default());

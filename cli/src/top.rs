@@ -1,0 +1,204 @@
+//! `warmlane top`
+
+mod asker;
+#[cfg(test)]
+mod made_up;
+mod model;
+mod page;
+mod screen;
+mod view;
+
+use crate::instances::{self, InstanceFlags};
+use crate::messages;
+use anyhow::bail;
+use asker::Heard;
+use model::Model;
+use page::Choice;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use screen::{Action, Screen, Watched};
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+use view::View;
+use warmlane::assembly::Signals;
+use warmlane::control::{Client, Instance, Request};
+
+/// Watch a running instance: ports, lanes, stages, drops, pools, and what changes.
+///
+/// It reads what `warmlane stats` reads, by the control socket. Press ? for the keys. The terminal needs 78 columns and 12 lines.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    instance: InstanceFlags,
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::stats::interval)]
+    interval: Duration,
+    /// Print one page after two looks, as plain text, and end.
+    #[arg(long)]
+    once: bool,
+    /// No colours. So it is, too, where the environment variable NO_COLOR is set.
+    #[arg(long, alias = "no-colour")]
+    no_color: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Watch the only instance that runs:
+    warmlane top
+
+  What a router did in the last ten seconds, for a log:
+    warmlane top router --once --interval 10";
+
+/// How long keys are waited for before news are looked for.
+const TURN: Duration = Duration::from_millis(50);
+/// An instance that answers so much later than it should is said to be silent.
+const LATE: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.once {
+        return once(arguments);
+    }
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        bail!("this is no terminal: say --once for plain text, or use `warmlane stats --watch`");
+    }
+    let path = arguments.instance.path()?;
+    // A mistake is told before the screen is taken. An answer may take its time on a busy machine.
+    Client::connect(&path)?;
+    let signals = Signals::catch()?;
+    let mut watching = Watching::new(asker::start(path, arguments.interval), arguments.interval);
+    let no_colour = arguments.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let mut screen = Screen::new(!no_colour);
+    // A panic restores the terminal, too: this sets the hook.
+    let mut terminal = ratatui::try_init()?;
+    let watched = watch(&mut terminal, &mut screen, &mut watching, &signals);
+    let restored = ratatui::try_restore();
+    watched.and(restored.map_err(Into::into))
+}
+
+/// Two looks, and the page.
+fn once(arguments: &Arguments) -> anyhow::Result<()> {
+    let mut client = arguments.instance.connect()?;
+    let mut model = Model::default();
+    model.take(client.ask(&Request::Stats {})?);
+    std::thread::sleep(arguments.interval);
+    model.take(client.ask(&Request::Stats {})?);
+    let view = model.view();
+    let mut text = format!("after {}, the last {}\n\n", page::age(view.age), page::age(view.between));
+    for line in view.lines(Choice::default(), usize::MAX) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", line.text);
+    }
+    Ok(messages::print(text)?)
+}
+
+/// An instance that is watched.
+struct Watching {
+    news: Receiver<Heard>,
+    interval: Duration,
+    model: Model,
+    view: View,
+    instance: Option<Instance>,
+    /// What it is called on the screen.
+    name: String,
+    /// Why it can't be asked, if so.
+    failure: Option<String>,
+    heard: Instant,
+}
+
+impl Watching {
+    fn new(news: Receiver<Heard>, interval: Duration) -> Self {
+        let (model, view, name) = (Model::default(), View::default(), "waiting for an answer".to_owned());
+        Self { news, interval, model, view, instance: None, name, failure: None, heard: Instant::now() }
+    }
+
+    /// Takes in what was heard; whether that was anything.
+    fn listen(&mut self) -> bool {
+        let mut has_heard = false;
+        while let Ok(heard) = self.news.try_recv() {
+            match heard {
+                Heard::Instance(instance) => self.meet(instance),
+                Heard::Stats(stats) => {
+                    self.model.take(stats);
+                    self.heard = Instant::now();
+                }
+                Heard::Nothing(reason) => {
+                    if self.failure.is_none() {
+                        self.model.note(reason.clone(), true);
+                    }
+                    self.failure = Some(reason);
+                }
+            }
+            has_heard = true;
+        }
+        if has_heard {
+            self.view = self.model.view();
+        }
+        has_heard
+    }
+
+    fn meet(&mut self, instance: Instance) {
+        match &self.instance {
+            Some(before) if before.pid != instance.pid => {
+                self.model.start_again(format!("another process: {}", instance.pid));
+            }
+            Some(_) => self.model.note("it answers again".to_owned(), false),
+            None => {}
+        }
+        let Instance { name, kind, version, pid, .. } = &instance;
+        self.name = format!("{name} ({kind} {version}, process {pid})");
+        (self.instance, self.failure) = (Some(instance), None);
+    }
+
+    /// Why the last figures are old, if they are.
+    fn silence(&self) -> Option<String> {
+        if let Some(reason) = &self.failure {
+            return Some(reason.clone());
+        }
+        let since = self.heard.elapsed();
+        let is_long = since > self.interval + LATE;
+        is_long.then(|| format!("nothing was heard for {} seconds", since.as_secs()))
+    }
+}
+
+/// Who is looked at until keys or signals say that it is enough.
+fn watch(
+    terminal: &mut ratatui::DefaultTerminal,
+    screen: &mut Screen,
+    watching: &mut Watching,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let (mut is_old, mut silence) = (true, None);
+    while !signals.is_stopped() {
+        is_old |= watching.listen();
+        let before = std::mem::replace(&mut silence, watching.silence());
+        if is_old || silence != before {
+            let watched = Watched { name: &watching.name, silence: silence.as_deref() };
+            terminal.draw(|frame| screen.draw(frame, watched, &watching.view))?;
+        }
+        is_old = event::poll(TURN)?;
+        if !is_old {
+            continue;
+        }
+        let Event::Key(key) = event::read()? else { continue };
+        if key.kind == KeyEventKind::Release {
+            continue;
+        }
+        match screen.key(key, &watching.view) {
+            Action::None => {}
+            Action::Quit => return Ok(()),
+            Action::Choose => match instances::running() {
+                Ok(candidates) => screen.choose(candidates),
+                Err(error) => {
+                    watching.model.note(format!("{error:#}"), true);
+                    watching.view = watching.model.view();
+                }
+            },
+            Action::Switch(path) => {
+                *watching = Watching::new(asker::start(path, watching.interval), watching.interval);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Asks an instance again and again, on a thread of its own, so that keys are heard while it takes its time.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+use warmlane::control::{Client, ClientError, Instance, Request, Stats};
+
+/// What was heard.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Who answers: at the beginning, and when it was silent before.
+    Instance(Instance),
+    /// What it has counted.
+    Stats(Stats),
+    /// Nobody answers, and why. It is tried again.
+    Nothing(String),
+}
+
+/// Asks at a socket every `interval`, until the receiver is dropped.
+pub(super) fn start(path: PathBuf, interval: Duration) -> Receiver<Heard> {
+    // Whoever is slow to read gets old news one after the other, and no more is asked meanwhile.
+    let (sender, receiver) = sync_channel(1);
+    std::thread::spawn(move || {
+        while let Err(error) = ask(&path, interval, &sender) {
+            if sender.send(Heard::Nothing(error.to_string())).is_err() {
+                return;
+            }
+            std::thread::sleep(interval);
+        }
+    });
+    receiver
+}
+
+/// Returns when nobody listens any more.
+fn ask(path: &std::path::Path, interval: Duration, sender: &SyncSender<Heard>) -> Result<(), ClientError> {
+    let mut client = Client::connect(path)?;
+    let instance = client.instance()?;
+    if sender.send(Heard::Instance(instance)).is_err() {
+        return Ok(());
+    }
+    loop {
+        let stats = client.ask(&Request::Stats {})?;
+        if sender.send(Heard::Stats(stats)).is_err() {
+            return Ok(());
+        }
+        std::thread::sleep(interval);
+    }
+}
