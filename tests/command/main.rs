@@ -10,4 +10,5 @@ mod lab_report;
 mod memory_traffic;
 mod metrics;
 mod predict;
+mod top;
 mod trace;
