@@ -176,8 +176,12 @@ impl Gateway {
                 self.send(packet, network, to, ways)
             }
             (None, _) => {
-                let mtu = self.everybody_else(network, from).map(|to| self.mtu(network, to)).min();
-                self.tell(&packet, mtu.unwrap_or(u16::MAX), network, from, now, ways);
+                // Other tunnel ends have a copy, too, and an error in the name of a station that was never seen here would teach the sender's
+                // end that it is.
+                if matches!(from, Place::Access(_)) {
+                    let mtu = self.everybody_else(network, from).map(|to| self.mtu(network, to)).min();
+                    self.tell(&packet, mtu.unwrap_or(u16::MAX), network, from, now, ways);
+                }
                 self.flood(packet, network, from, ways)
             }
         }
@@ -209,7 +213,7 @@ impl Gateway {
         self.send(packet, network, last.ok_or(Reason::NobodyElse)?, ways)
     }
 
-    /// Where frames go that are for all, or for nobody knows whom.
+    /// Where broadcast, multicast and unknown unicast frames go.
     fn everybody_else(&self, network: usize, from: Place) -> impl Iterator<Item = Place> + use<> {
         let VxlanConfig { access, remotes, .. } = &self.networks[network];
         let remotes = if matches!(from, Place::Access(_)) { remotes.len() } else { 0 };
@@ -301,7 +305,7 @@ struct Ways<'a, 'b> {
     after: usize,
 }
 
-/// Of fragments, which may have no port, those are the network's that come from its tunnel ends.
+/// Fragments may have no ports, so any from one of the network's tunnel ends counts as the network's.
 fn ends_here(network: &VxlanConfig, outer: &Outer) -> bool {
     network.local == outer.destination
         && if outer.is_fragment {

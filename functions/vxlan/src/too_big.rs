@@ -7,7 +7,7 @@ use warmlane_wire::icmpv4::{self, Icmpv4Message};
 use warmlane_wire::icmpv6::{self, Icmpv6Message};
 use warmlane_wire::{
     EtherType, EthernetHeader, IpProtocol, Ipv4Fields, Ipv4Header, Ipv4Packet, Ipv6Fields, Ipv6Header,
-    Ipv6Packet, ethernet, ipv4, ipv6,
+    Ipv6Packet, ethernet, ipv4, ipv6, martian,
 };
 
 /// TTL or hop limit of errors: the sender may be some routers away.
@@ -54,7 +54,9 @@ fn ipv4_error(bytes: &[u8], mtu: u16, to: &mut [u8]) -> Option<usize> {
     let (options, payload) = rest.split_at_checked(options)?;
     let is_right = header.version() == 4 && Sum::new().bytes(fixed).bytes(options).is_valid();
     let may_answer = icmpv4::may_answer(&Ipv4Packet { header, options, payload });
-    if !is_right || !header.dont_fragment() || !may_answer {
+    // A frame may also be long by what is behind the packet; and nobody can speak for what is no host's address.
+    let is_owed = header.total_length() > mtu && !martian::ipv4_source_is_martian(header.destination());
+    if !is_right || !is_owed || !header.dont_fragment() || !may_answer {
         return None;
     }
     let quote = icmpv4::quote(bytes.get(..usize::from(header.total_length())).unwrap_or(bytes));
@@ -62,6 +64,8 @@ fn ipv4_error(bytes: &[u8], mtu: u16, to: &mut [u8]) -> Option<usize> {
     let length = ipv4::HEADER_LENGTH + icmpv4::HEADER_LENGTH + quote.len();
     let fields = Ipv4Fields {
         traffic_class: CONTROL_PRECEDENCE,
+        // Without an identification of its own it must not be cut (RFC 6864 section 4.1).
+        dont_fragment: true,
         ttl: TTL,
         ..Ipv4Fields::new(header.destination(), header.source())
     };
@@ -74,10 +78,11 @@ fn ipv6_error(bytes: &[u8], mtu: u16, to: &mut [u8]) -> Option<usize> {
     let (fixed, payload) = bytes.split_first_chunk()?;
     let header = Ipv6Header(fixed);
     let message = Icmpv6Message::PacketTooBig { mtu: mtu.into() };
-    if header.version() != 6 || !icmpv6::may_answer(&Ipv6Packet { header, payload }, &message) {
+    let end = ipv6::HEADER_LENGTH + usize::from(header.payload_length());
+    let is_owed = end > usize::from(mtu) && !martian::ipv6_source_is_martian(header.destination());
+    if header.version() != 6 || !is_owed || !icmpv6::may_answer(&Ipv6Packet { header, payload }, &message) {
         return None;
     }
-    let end = ipv6::HEADER_LENGTH + usize::from(header.payload_length());
     let quote = icmpv6::quote(bytes.get(..end).unwrap_or(bytes));
     let (source, destination) = (header.destination(), header.source());
     let fields = Ipv6Fields { hop_limit: TTL, ..Ipv6Fields::new(source, destination) };

@@ -85,3 +85,39 @@ fn what_is_too_long_for_an_access_is_told_through_the_tunnel() {
         Ok((Icmpv4Message::Unreachable { mtu: 1500, .. }, _))
     ));
 }
+
+/// A frame may be long by what is behind its packet, and some addresses are no host's.
+#[test]
+fn nobody_is_told_of_packets_that_fit_or_have_no_host_to_speak_for() {
+    let mut bench = Bench::new(network(false));
+    let ipv4 = |to: [u8; 4], bytes| {
+        let fields = Ipv4Fields { dont_fragment: true, ..Ipv4Fields::new([10, 0, 0, 0xa].into(), to.into()) };
+        Frame::new().ethernet(B, A).ipv4(fields).udp(1, 2).payload(&vec![7; bytes]).to_vec().unwrap()
+    };
+    let ipv6 = |to: &str, bytes| {
+        let fields = Ipv6Fields::new("2001:db8::a".parse().unwrap(), to.parse().unwrap());
+        Frame::new().ethernet(B, A).ipv6(fields).udp(1, 2).payload(&vec![7; bytes]).to_vec().unwrap()
+    };
+    for short in [ipv4([10, 0, 0, 0xb], 60), ipv6("2001:db8::b", 60)] {
+        let padded = [&short[..], &[0; 1500]].concat();
+        assert!(bench.pass(1, &padded)[2].is_empty());
+    }
+    for long in
+        [ipv4([127, 0, 0, 1], 1472), ipv4([240, 0, 0, 1], 1472), ipv6("::1", 1452), ipv6("ff0e::1", 1452)]
+    {
+        assert!(bench.pass(1, &long)[2].is_empty());
+    }
+    // The padded ones are too long for the VLAN, too.
+    assert_eq!((bench.dropped(Reason::TooLong), bench.counters.errors()), (2 * 3 + 4 * 2, 0));
+}
+
+/// The other tunnel ends may have delivered it, and an error in the name of B would teach the sender's that B is here.
+#[test]
+fn nobody_is_told_of_what_a_tunnel_floods() {
+    let mut bench = Bench::new(network(false));
+    let fields =
+        Ipv4Fields { dont_fragment: true, ..Ipv4Fields::new([10, 0, 0, 0xa].into(), [10, 0, 0, 0xb].into()) };
+    let frame = Frame::new().ethernet(B, A).ipv4(fields).udp(1, 2).payload(&[0; 1501 - 28]).to_vec().unwrap();
+    let [underlay, ..] = bench.pass(0, &tunnelled(3, VNI, 0, &frame));
+    assert_eq!((underlay.len(), bench.counters.errors()), (0, 0));
+}
