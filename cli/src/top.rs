@@ -15,13 +15,15 @@ use asker::Heard;
 use model::Model;
 use page::Choice;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use screen::{Action, Screen, Watched};
+use screen::{Action, Candidate, Screen, Watched};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
-use std::sync::mpsc::Receiver;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 use view::View;
-use warmlane::assembly::Signals;
 use warmlane::control::{Client, Instance, Request};
 
 /// Watch a running instance: ports, lanes, stages, drops, pools, and what changes.
@@ -61,18 +63,22 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return once(arguments);
     }
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        bail!("this is no terminal: say --once for plain text, or use `warmlane stats --watch`");
+        bail!("this is no terminal: use --once for plain text, or `warmlane stats --watch`");
     }
     let path = arguments.instance.path()?;
     // A mistake is told before the screen is taken. An answer may take its time on a busy machine.
     Client::connect(&path)?;
-    let signals = Signals::catch()?;
+    // Not `Signals`, for which a second one ends the process at once, and leaves the terminal as it is.
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stopped))?;
+    }
     let mut watching = Watching::new(asker::start(path, arguments.interval), arguments.interval);
     let no_colour = arguments.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let mut screen = Screen::new(!no_colour);
     // A panic restores the terminal, too: this sets the hook.
-    let mut terminal = ratatui::try_init()?;
-    let watched = watch(&mut terminal, &mut screen, &mut watching, &signals);
+    let mut terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
+    let watched = watch(&mut terminal, &mut screen, &mut watching, &stopped);
     let restored = ratatui::try_restore();
     watched.and(restored.map_err(Into::into))
 }
@@ -138,9 +144,15 @@ impl Watching {
         has_heard
     }
 
+    fn note(&mut self, problem: String) {
+        self.model.note(problem, true);
+        self.view = self.model.view();
+    }
+
     fn meet(&mut self, instance: Instance) {
         match &self.instance {
-            Some(before) if before.pid != instance.pid => {
+            // Where each container counts its own processes, a new one may have the same number.
+            Some(before) if (before.pid, before.since) != (instance.pid, instance.since) => {
                 self.model.start_again(format!("another process: {}", instance.pid));
             }
             Some(_) => self.model.note("it answers again".to_owned(), false),
@@ -167,11 +179,19 @@ fn watch(
     terminal: &mut ratatui::DefaultTerminal,
     screen: &mut Screen,
     watching: &mut Watching,
-    signals: &Signals,
+    stopped: &AtomicBool,
 ) -> anyhow::Result<()> {
     let (mut is_old, mut silence) = (true, None);
-    while !signals.is_stopped() {
+    let mut candidates: Option<Receiver<anyhow::Result<Vec<Candidate>>>> = None;
+    while !stopped.load(Ordering::Relaxed) {
         is_old |= watching.listen();
+        if let Some(Ok(found)) = candidates.as_ref().map(Receiver::try_recv) {
+            (candidates, is_old) = (None, true);
+            match found {
+                Ok(found) => screen.choose(found),
+                Err(error) => watching.note(format!("{error:#}")),
+            }
+        }
         let before = std::mem::replace(&mut silence, watching.silence());
         if is_old || silence != before {
             let watched = Watched { name: &watching.name, silence: silence.as_deref() };
@@ -188,13 +208,12 @@ fn watch(
         match screen.key(key, &watching.view) {
             Action::None => {}
             Action::Quit => return Ok(()),
-            Action::Choose => match instances::running() {
-                Ok(candidates) => screen.choose(candidates),
-                Err(error) => {
-                    watching.model.note(format!("{error:#}"), true);
-                    watching.view = watching.model.view();
-                }
-            },
+            Action::Choose => {
+                // Each of them is asked who it is, and one that hangs may take a minute to answer.
+                let (tell, told) = sync_channel(1);
+                std::thread::spawn(move || tell.send(instances::running()));
+                candidates = Some(told);
+            }
             Action::Switch(path) => {
                 *watching = Watching::new(asker::start(path, watching.interval), watching.interval);
             }

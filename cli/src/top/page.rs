@@ -107,8 +107,10 @@ impl View {
         }
         tables.retain(|table| table.section == choice.section);
         let mut lines: Vec<Line> = tables.iter().map(heading).collect();
-        let rows = tables.into_iter().flat_map(|table| table.rows);
-        lines.extend(rows.skip(choice.skipped).take(height.saturating_sub(1)));
+        let rows: Vec<Line> = tables.into_iter().flat_map(|table| table.rows).collect();
+        // There may have been more when it was scrolled.
+        let skipped = choice.skipped.min(rows.len().saturating_sub(1));
+        lines.extend(rows.into_iter().skip(skipped).take(height.saturating_sub(1)));
         if lines.len() == 1 {
             lines.push(Line { style: Style::Dim, text: "  nothing".to_owned() });
         }

@@ -34,7 +34,7 @@ pub(super) enum Action {
 }
 
 /// An instance to choose: what it is, and its socket.
-type Candidate = (String, PathBuf);
+pub(super) type Candidate = (String, PathBuf);
 
 /// What lies over the page.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(super) struct Screen {
 const HELP: [&str; 13] = [
     "0 to 7      all; ports, lanes, stages, drops, pools, latency, events",
     "Tab         the next of these",
-    "s           what moves most first, or as the instance lists it",
+    "s           sort: busiest first, or in the instance's order",
     "Up, Down    scroll in one of 1 to 7",
     "Space       freeze, and go on",
     "i           choose another instance",
@@ -67,8 +67,8 @@ const HELP: [&str; 13] = [
     "",
     "Rates are those between the last two looks. Cycles are of the time-stamp",
     "counter; a dash is what this instance doesn't measure. A lane is busy in",
-    "polls that move packets. Most taken are the buffers that were in packets or",
-    "in lanes' reserves at once. 99 % of the packets were as fast as is said.",
+    "polls that move packets. Most taken: the highest number of buffers in use at",
+    "once, in packets or lanes' reserves. 99 % of packets took no longer than said.",
 ];
 
 impl Screen {

@@ -307,9 +307,9 @@ fn histogram(set: &Set<'_>) -> Option<Latency> {
     ranges.sort_unstable();
     let last = ranges.last().map_or("", |(_, bound, _)| bound);
     let count = ranges.iter().fold(set.change("longer"), |all, (_, _, times)| all.saturating_add(*times));
-    let mut below = 0;
+    let mut below = 0_u64;
     let most = ranges.iter().find(|(_, _, times)| {
-        below += times;
+        below = below.saturating_add(*times);
         below as f64 >= 0.99 * count as f64
     });
     let most = most.map_or_else(|| format!("> {last}"), |(_, bound, _)| format!("< {bound}"));
@@ -325,7 +325,7 @@ fn histogram(set: &Set<'_>) -> Option<Latency> {
 /// What a bound such as `64us` says.
 fn microseconds(bound: &str) -> Option<u64> {
     let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
-    units.iter().find_map(|(unit, times)| Some(bound.strip_suffix(unit)?.parse::<u64>().ok()? * times))
+    units.iter().find_map(|(unit, times)| bound.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*times))
 }
 
 #[cfg(test)]
