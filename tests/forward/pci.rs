@@ -145,6 +145,13 @@ impl Wire {
         }
     }
 
+    /// Forgets what has come so far.
+    fn discard(&self) {
+        self.socket.set_nonblocking(true).expect("it is a socket");
+        while self.socket.recv(&mut [0; 2048]).is_ok() {}
+        self.socket.set_nonblocking(false).expect("it is a socket");
+    }
+
     /// As [`receive`](Self::receive), but answers to questions that were asked again come late, and the machine's kernel says things of its own: not those.
     fn receive_forwarded(&self) -> Option<Vec<u8>> {
         loop {
@@ -338,6 +345,8 @@ impl Lab {
                 self.wires[0].send(&data(0, number, 200, Before));
                 number += 1;
             }
+            // Nobody else reads what leaves by it: soon all would wait in the card.
+            self.wires[1].discard();
         };
         send();
         self.monitor("device_del card1");

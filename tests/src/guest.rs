@@ -141,7 +141,8 @@ impl Machine {
         command.arg("-kernel").arg(format!("{KERNELS}/vmlinuz-{}", self.release));
         command.arg("-initrd").arg(self.directory.path().join("disk"));
         // On a busy machine the emulated clock is late, which the kernel would take for a broken one.
-        command.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"]);
+        command
+            .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check intel_iommu=on"]);
         command
     }
 

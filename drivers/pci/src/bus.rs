@@ -16,6 +16,9 @@ pub const VFIO: &str = "vfio-pci";
 /// Network controllers, in the upper byte of a class (PCI Code and ID Assignment, section 1).
 const NETWORK: u32 = 0x02;
 
+/// Bridges between PCI buses, in the upper two bytes.
+const PCI_BRIDGE: u32 = 0x0604;
+
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkDevice {
@@ -122,8 +125,15 @@ impl Bus {
             driver: self.driver(address),
             group: target(&folder.join("iommu_group")),
             interfaces: self.interfaces(address),
-            taken_from: self.note(address).map(|note| note.driver.unwrap_or_else(|| "no driver".to_owned())),
+            taken_from: self.taken_from(address),
         })
+    }
+
+    /// From which driver a device was taken, unless somebody has given it back by hand.
+    fn taken_from(&self, address: PciAddress) -> Option<String> {
+        let is_away = self.driver(address).is_none_or(|driver| driver == VFIO);
+        let note = self.note(address).filter(|_| is_away)?;
+        Some(note.driver.unwrap_or_else(|| "no driver".to_owned()))
     }
 
     /// The interfaces of a device: its own, or those of the virtio device that it carries.
@@ -135,11 +145,21 @@ impl Bus {
         folders.flat_map(|folder| names(&folder)).collect()
     }
 
-    /// The other devices of a device's group, with their drivers.
+    /// The other devices of a device's group, with their drivers. Bridges, which the kernel allows there, are left out.
     pub(crate) fn neighbours(&self, address: PciAddress) -> Vec<(String, Option<String>)> {
         let devices = self.folder(address).join("iommu_group/devices");
-        let others = names(&devices).into_iter().filter(|name| *name != address.to_string());
+        let is_bridge = |name: &String| {
+            number(&devices.join(name).join("class")).is_some_and(|class| class >> 8 == PCI_BRIDGE)
+        };
+        let others = names(&devices).into_iter();
+        let others = others.filter(|name| *name != address.to_string() && !is_bridge(name));
         others.map(|name| (name.clone(), target(&devices.join(name).join("driver")))).collect()
+    }
+
+    /// Whether the kernel gives devices to processes also where there is no IOMMU.
+    fn allows_no_iommu(&self) -> bool {
+        text(&self.sys.join("module/vfio/parameters/enable_unsafe_noiommu_mode"))
+            .is_ok_and(|mode| mode == "Y")
     }
 
     /// Whether the group of a device is one that the kernel made up for want of an IOMMU.

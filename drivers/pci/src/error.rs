@@ -26,7 +26,7 @@ pub enum PciError {
     /// Who took it could be cut off.
     #[error(
         "{interface}, which is PCI device {address}, carries the default route: without it this machine may be out of reach, and this session over; \
-         `--force` takes it all the same"
+         `warmlane pci take {address} --force` takes it all the same"
     )]
     DefaultRoute {
         /// The device.
@@ -89,7 +89,9 @@ pub enum PciError {
         source: io::Error,
     },
     /// Somebody else has it.
-    #[error("PCI device {address} is in use by another process: `fuser -v /dev/vfio/*` says by which")]
+    #[error(
+        "PCI device {address}, or another one of its IOMMU group, is in use: of each group one device can be open; `fuser -v /dev/vfio/*` says who has it"
+    )]
     InUse {
         /// The device.
         address: PciAddress,
@@ -97,7 +99,7 @@ pub enum PciError {
     /// There is no IOMMU, and the kernel does not pretend.
     #[error(
         "PCI device {address} has no IOMMU group: switch the IOMMU on (`intel_iommu=on` or `amd_iommu=on` on the kernel's command line), or let devices reach all \
-         memory (`modprobe vfio enable_unsafe_noiommu_mode=1`, then take the device again)"
+         memory (`echo 1 >/sys/module/vfio/parameters/enable_unsafe_noiommu_mode`, then take the device again)"
     )]
     NoGroup {
         /// The device.

@@ -131,6 +131,11 @@ impl VfioDevice {
         if self.can_reset { calls::RESET.ask(&self.files.device, 0).map(drop) } else { Ok(()) }
     }
 
+    /// Whether the kernel can do that.
+    pub const fn can_reset(&self) -> bool {
+        self.can_reset
+    }
+
     fn region(&self, number: u32) -> io::Result<calls::RegionInfo> {
         let mut info = calls::RegionInfo::new(number);
         calls::REGION_INFO.exchange(&self.files.device, &mut info)?;

@@ -1,8 +1,10 @@
 //! Which interfaces carry default routes.
 
 use super::{Bus, names};
+use crate::error::PciError;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 
 /// `RTF_UP` of `/proc/net/route` and `/proc/net/ipv6_route` (`include/uapi/linux/route.h`).
 const UP: u32 = 1;
@@ -31,11 +33,23 @@ fn ipv6(line: &str) -> Option<String> {
 
 impl Bus {
     /// The interfaces that default routes leave by, and those below them (of a bond, a bridge, a VLAN).
-    pub(super) fn default_interfaces(&self) -> BTreeSet<String> {
-        let read = |file: &str| fs::read_to_string(self.proc.join(file)).unwrap_or_default();
-        let first = read("net/route").lines().filter_map(ipv4).collect::<Vec<_>>();
+    ///
+    /// # Errors
+    /// The kernel doesn't say.
+    pub(super) fn default_interfaces(&self) -> Result<BTreeSet<String>, PciError> {
+        let read = |file: &str| {
+            let path = self.proc.join(file);
+            match fs::read_to_string(&path) {
+                // A kernel without this version of IP.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && self.proc.join("net").is_dir() => {
+                    Ok(String::new())
+                }
+                result => result.map_err(|source| PciError::File { action: "read", path, source }),
+            }
+        };
+        let (ipv4s, ipv6s) = (read("net/route")?, read("net/ipv6_route")?);
         let mut waiting: Vec<_> =
-            first.into_iter().chain(read("net/ipv6_route").lines().filter_map(ipv6)).collect();
+            ipv4s.lines().filter_map(ipv4).chain(ipv6s.lines().filter_map(ipv6)).collect();
         let mut found = BTreeSet::new();
         while let Some(interface) = waiting.pop() {
             let folder = names(&self.sys.join("class/net").join(&interface));
@@ -44,6 +58,6 @@ impl Bus {
                     .extend(folder.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned));
             }
         }
-        found
+        Ok(found)
     }
 }

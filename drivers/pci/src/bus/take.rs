@@ -108,7 +108,7 @@ impl Bus {
     fn take_for(&self, address: PciAddress, force: bool, holder: Option<Process>) -> Result<(), PciError> {
         let device = self.device(address)?;
         if !force {
-            let carrying = self.default_interfaces();
+            let carrying = self.default_interfaces()?;
             if let Some(interface) = device.interfaces.iter().find(|interface| carrying.contains(*interface))
             {
                 return Err(PciError::DefaultRoute { address, interface: interface.clone() });
@@ -120,6 +120,10 @@ impl Bus {
         if device.driver.as_deref() == Some(VFIO) {
             // Somebody's already: whoever took it gives it back.
             return Ok(());
+        }
+        if device.group.is_none() && !self.allows_no_iommu() {
+            // vfio-pci would refuse it, when its interface is gone.
+            return Err(PciError::NoGroup { address });
         }
         let path = self.note_path(address);
         let failed = |source| PciError::File { action: "write", path: path.clone(), source };

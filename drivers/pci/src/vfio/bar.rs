@@ -109,7 +109,7 @@ macro_rules! registers {
                 #[inline(always)]
                 fn $write(&self, offset: usize, value: $kind) {
                     if let Some(place) = self.place::<$kind>(offset) {
-                        // SAFETY: as for reading; what a device does about it stays in the memory that it was given.
+                        // SAFETY: as for reading; what a device does about it stays in the memory that it was given, or, without an IOMMU, where its driver leads it.
                         unsafe { place.write_volatile(value) };
                     }
                 }

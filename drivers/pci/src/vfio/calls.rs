@@ -41,7 +41,10 @@ impl Question {
 ///
 /// # Safety
 /// It is `repr(C)`, plain integers without padding, and its first field is its length.
-pub(super) unsafe trait Sized32: Copy {}
+pub(super) unsafe trait Sized32: Copy {
+    /// Says there again how long it is.
+    fn set_bytes(&mut self);
+}
 
 /// A request whose argument the kernel reads and fills in.
 pub(super) struct Exchange(u8);
@@ -58,8 +61,10 @@ impl Exchange {
         // SAFETY: the kernel reads and writes no more than the argument says it has, which is its size (`Sized32`), and any integers are one.
         check(unsafe {
             libc::ioctl(fd.as_raw_fd(), number(self.0) as libc::Ioctl, std::ptr::from_mut(argument))
-        })
-        .map(drop)
+        })?;
+        // The kernel says there how much more it knows, which isn't there for another exchange.
+        argument.set_bytes();
+        Ok(())
     }
 }
 
@@ -75,7 +80,11 @@ macro_rules! arguments {
             }
 
             // SAFETY: integers, the offsets of which are multiples of their sizes; `bytes` is set to the size by all constructors.
-            unsafe impl Sized32 for $name {}
+            unsafe impl Sized32 for $name {
+                fn set_bytes(&mut self) {
+                    self.bytes = bytes::<Self>();
+                }
+            }
         )+
     };
 }

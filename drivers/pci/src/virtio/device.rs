@@ -83,7 +83,8 @@ impl<R: Registers> Device<R> {
             let before = self.common.generation();
             let facts = Facts {
                 address: (features & MAC != 0).then(|| network.address()),
-                mtu: (features & MTU != 0).then(|| network.mtu()),
+                // Less can't be (virtio 1.2, section 5.1.4.1).
+                mtu: (features & MTU != 0).then(|| network.mtu()).filter(|mtu| *mtu >= 68),
                 link: features & STATUS == 0 || network.is_link_up(),
             };
             if self.common.generation() == before {

@@ -95,13 +95,20 @@ impl Card {
         Ok(Self { vfio, space, device, notify, multiplier: locations.notify_multiplier })
     }
 
-    /// It accesses memory no more.
-    fn silence(&self) {
-        if self.device.reset().is_err() {
-            // Then by force.
-            let _ = self.vfio.reset();
+    /// It accesses memory no more; whether that is sure.
+    fn silence(&self) -> bool {
+        // If not of its own accord, then by force.
+        let is_reset = self.device.reset().is_ok() || self.vfio.can_reset() && self.vfio.reset().is_ok();
+        let is_kept_out = self.space.disable().is_ok();
+        is_reset || is_kept_out
+    }
+
+    /// Takes memory back from the device.
+    fn take_back(&self, running: Running) {
+        if !self.silence() {
+            // Lost rather than somebody else's while the device still writes to it.
+            std::mem::forget(running);
         }
-        let _ = self.space.disable();
     }
 }
 
@@ -133,6 +140,20 @@ struct Running {
     memory: BusMemory,
 }
 
+/// Takes memory back from a device that doesn't start.
+struct Unstarted<'a> {
+    card: &'a Card,
+    running: Option<Running>,
+}
+
+impl Drop for Unstarted<'_> {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.card.take_back(running);
+        }
+    }
+}
+
 /// Starts a device and its rings.
 fn start(card: &Card, rings: &BusRings, wish: &Wish, events: &Events) -> Result<(Running, Facts), PciError> {
     let address = card.vfio.address();
@@ -149,7 +170,9 @@ fn start(card: &Card, rings: &BusRings, wish: &Wish, events: &Events) -> Result<
         Ok::<_, PciError>(memory.address())
     })?;
     let Some(given) = given else { return Err(wrong("it has no memory".to_owned())) };
-    let mut running = Running { features, _given: given, memory };
+    let running = Running { features, _given: given, memory };
+    let mut unstarted = Unstarted { card, running: Some(running) };
+    let Some(running) = &mut unstarted.running else { return Err(wrong("it has no memory".to_owned())) };
     let interrupts = [events.config.clone(), events.receive.clone()];
     card.vfio.set_interrupts(&interrupts).map_err(failed("set up its interrupts"))?;
     if !card.device.common.set_config_vector(CONFIG_VECTOR) {
@@ -171,12 +194,12 @@ fn start(card: &Card, rings: &BusRings, wish: &Wish, events: &Events) -> Result<
     card.device.start();
     for (ring, (doorbell, interrupt)) in doorbells.into_iter().enumerate() {
         if let Err(error) = rings.start(&mut running.memory, ring, Box::new(doorbell), interrupt) {
-            // Before its memory goes.
-            card.silence();
+            rings.stop();
             return Err(PciError::Thread(error));
         }
     }
     rings.set_link(facts.link);
+    let running = unstarted.running.take().ok_or_else(|| wrong("it has no memory".to_owned()))?;
     Ok((running, facts))
 }
 
@@ -202,10 +225,12 @@ impl Worker {
     /// The device is to have no memory of ours any more.
     fn stop(&mut self) {
         self.rings.stop();
-        if let Some(card) = &self.card {
-            card.silence();
+        match (&self.card, self.running.take()) {
+            (Some(card), Some(running)) => card.take_back(running),
+            (Some(card), None) => drop(card.silence()),
+            // What is gone writes nothing.
+            (None, _) => {}
         }
-        self.running = None;
     }
 
     /// Starts the device again.
@@ -316,7 +341,8 @@ pub(crate) fn open(
     let wish = Wish { name: environment.name.clone(), features, ring_size };
     let new = || Event::new().map_err(PciError::Thread);
     let events = Arc::new(Events { stop: new()?, config: new()?, receive: new()?, request: new()? });
-    let rings = BusRings::new(environment.queues.max(1)).map_err(PciError::Thread)?;
+    // No more pairs than are started: more lanes are refused then, and don't lose what they send.
+    let rings = BusRings::new(usize::from(RINGS) / 2).map_err(PciError::Thread)?;
     let without_iommu = vfio.reach() == Reach::All;
     // Not all kernels can tell.
     let _ = vfio.set_request(&events.request);
