@@ -46,8 +46,8 @@ pub(crate) struct Arguments {
     /// experiments whose steps can be done alone.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Also tell what buffers miss in a model of this machine's caches, variant by variant: of burst-depth, header, hot-set,
-    /// layout, pool-order, tx-free.
+    /// Also report, for each variant, the cache misses of its buffers in a model of this machine's caches. Only for
+    /// burst-depth, header, hot-set, layout, pool-order and tx-free.
     #[arg(long)]
     misses: bool,
     #[command(flatten)]
@@ -146,7 +146,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn model_for(experiments: &[&Experiment]) -> anyhow::Result<Model> {
     if let Some(other) = experiments.iter().find(|one| !modelled::EXPERIMENTS.contains(&one.name)) {
         let known = modelled::EXPERIMENTS.join(", ");
-        bail!("--misses: what '{}' touches isn't modelled; there are {known}", other.name);
+        bail!("--misses: there is no cache model for '{}', only for {known}", other.name);
     }
     Ok(Model::find("here")?)
 }

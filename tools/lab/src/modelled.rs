@@ -230,7 +230,7 @@ pub(crate) fn rounds(buffers: usize, under_way: usize) -> usize {
     (2 * buffers + 2 * under_way).max(LEAST)
 }
 
-/// So many packets fill the caches of any machine with their headers.
+/// Of few buffers as many packets go round until each set of a private cache has seen them often.
 const LEAST: usize = 16_384;
 
 #[cfg(test)]
