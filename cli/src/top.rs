@@ -34,13 +34,13 @@ use warmlane::control::{Client, Instance, Request};
 pub(crate) struct Arguments {
     #[command(flatten)]
     instance: InstanceFlags,
-    /// Seconds between two looks.
+    /// Seconds between readings.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::stats::interval)]
     interval: Duration,
-    /// Print one page after two looks, as plain text, and end.
+    /// Take two readings, print one page as plain text, and exit.
     #[arg(long)]
     once: bool,
-    /// No colours. So it is, too, where the environment variable NO_COLOR is set.
+    /// No colours; the same if the environment variable NO_COLOR is set.
     #[arg(long, alias = "no-colour")]
     no_color: bool,
 }
