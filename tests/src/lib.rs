@@ -20,4 +20,4 @@ pub use guest::{Machine, OBEY, OBEY_MODULE, PORT as GUEST_PORT, check_in_a_guest
 pub use iperf::iperf;
 pub use lab::{Driver, Lab, NEIGHBOURS, PROGRAMS};
 pub use router_lab::RouterLab;
-pub use wire::check_wire;
+pub use wire::{check_wire, is_tcp_checksum_right};

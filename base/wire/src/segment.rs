@@ -39,6 +39,16 @@ impl Transport {
             Self::Udp => udp::CHECKSUM_OFFSET,
         }
     }
+
+    /// What goes into the header's checksum field for a computed `checksum`: in UDP all ones stand for zero, because zero means
+    /// that there is none (RFC 768). In TCP all ones would be the wrong one of the two zeros (RFC 1624 section 3): receivers
+    /// accept it, and analysers report it.
+    pub const fn checksum_to_send(self, checksum: u16) -> u16 {
+        match self {
+            Self::Udp if checksum == 0 => 0xffff,
+            _ => checksum,
+        }
+    }
 }
 
 /// How a super-frame is to be cut.
@@ -194,9 +204,7 @@ impl SuperFrame {
             let field = self.kind.checksum_offset();
             put(transport, field, 0);
             let sum = pseudo.bytes(transport).then(payload_sum).checksum();
-            // RFC 768: a checksum of zero is sent as all ones, because zero means that there is none. For TCP the
-            // two are the same number.
-            put(transport, field, if sum == 0 { 0xffff } else { sum });
+            put(transport, field, self.kind.checksum_to_send(sum));
         }
         headers
     }

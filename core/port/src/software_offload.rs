@@ -15,6 +15,7 @@ mod transmit;
 use warmlane_counters::drop_reasons;
 use warmlane_mem::{Checksum, Packet, SegmentationKind, Vlan};
 use warmlane_wire::checksum::Sum;
+use warmlane_wire::segment::Transport;
 use warmlane_wire::{ethernet, vlan};
 
 use crate::offloads::{Layered, TransmitOffloads, Transports};
@@ -63,9 +64,10 @@ pub fn partial_checksum(packet: &Packet) -> Option<(usize, u16)> {
         sum = sum.bytes(data.get(skip..).unwrap_or_default());
         skip = 0;
     }
-    // Zero means "no checksum" in UDP (RFC 768) and is the same number as all ones elsewhere, so hardware writes
-    // all ones whatever the protocol, and so does the kernel (`net/core/dev.c: skb_checksum_help`).
-    Some((field, if sum.checksum() == 0 { 0xffff } else { sum.checksum() }))
+    // The place of the field tells which protocol it is.
+    let is_udp = usize::from(offset) == Transport::Udp.checksum_offset();
+    let transport = if is_udp { Transport::Udp } else { Transport::Tcp };
+    Some((field, transport.checksum_to_send(sum.checksum())))
 }
 
 /// Completes the packet's checksum, if it was left to hardware, and notes that it is good.

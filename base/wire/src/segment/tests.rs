@@ -215,14 +215,16 @@ fn udp_without_checksum_stays_without() {
 }
 
 #[test]
-fn udp_checksum_of_zero_is_sent_as_ones() {
-    // The payload is chosen so that everything else adds up to 0xffff.
-    let shape = Shape { tcp: false, ..PLAIN };
-    let mut sample = build(&shape, &[0, 0], 40, 0);
-    let sum = word(&segments(&sample)[0][sample.transport..], 6);
-    let payload = sample.payload;
-    put(&mut sample.frame, payload, sum);
-    assert_eq!(word(&segments(&sample)[0][sample.transport..], 6), 0xffff);
+fn a_checksum_of_zero_is_sent_as_ones_in_udp_only() {
+    for (tcp, field, expected) in [(false, 6, 0xffff), (true, 16, 0)] {
+        // The payload is chosen so that everything else adds up to 0xffff.
+        let shape = Shape { tcp, ..PLAIN };
+        let mut sample = build(&shape, &[0, 0], 40, 0);
+        let sum = word(&segments(&sample)[0][sample.transport..], field);
+        let payload = sample.payload;
+        put(&mut sample.frame, payload, sum);
+        assert_eq!(word(&segments(&sample)[0][sample.transport..], field), expected, "TCP: {tcp}");
+    }
 }
 
 #[test]

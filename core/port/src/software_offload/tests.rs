@@ -65,7 +65,9 @@ impl Shape {
         frame.extend(&self.payload);
         let sum = self.pseudo(&frame).bytes(&frame[self.transport()..]).checksum();
         let field = self.checksum_field();
-        frame[field..field + 2].copy_from_slice(&(if sum == 0 { 0xffff } else { sum }).to_be_bytes());
+        // All ones are "zero" in UDP (RFC 768), and the wrong zero in TCP.
+        let sum = if sum == 0 && !self.tcp { 0xffff } else { sum };
+        frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
         frame
     }
 
@@ -400,11 +402,16 @@ fn what_never_leaves_is_counted_at_the_end() {
 }
 
 #[test]
-fn a_completed_checksum_is_never_the_zero_that_means_none() {
+fn a_completed_checksum_is_the_right_one_of_the_two_zeros() {
     let pool = pool(8);
-    let mut packet = pool.take().unwrap();
-    packet.fill(&[0xff; 8]).unwrap();
-    packet.set_checksum(Checksum::Partial { start: 0, offset: 6 });
-    complete_checksum(&mut packet).unwrap();
-    assert_eq!((&packet.data()[6..], packet.checksum()), (&[0xff, 0xff][..], Checksum::Good));
+    // In UDP, zero means that there is none.
+    for (offset, expected) in [(6, [0xff, 0xff]), (16, [0, 0])] {
+        let mut packet = pool.take().unwrap();
+        packet.fill(&[0xff; 18]).unwrap();
+        packet.set_checksum(Checksum::Partial { start: 0, offset });
+        complete_checksum(&mut packet).unwrap();
+        let field = usize::from(offset);
+        assert_eq!(packet.data()[field..field + 2], expected, "{offset}");
+        assert_eq!(packet.checksum(), Checksum::Good);
+    }
 }
