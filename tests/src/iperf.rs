@@ -31,3 +31,16 @@ pub fn iperf(host: &Namespace, arguments: &str) -> Value {
         return serde_json::from_str(finished.expect_success(arguments)).expect("iperf3 prints JSON");
     }
 }
+
+/// Sends 3 MiB of TCP from a host to an address, or the other way round by `--reverse`.
+///
+/// # Panics
+/// If it fails, or if not nearly all of it arrives.
+#[track_caller]
+pub fn send_3_mib(host: &Namespace, address: &str, direction: &str) {
+    // The receiver counts what it has read by the time the sender is through. With this window the rest, in the buffers of both
+    // sockets, is at most half a megabyte, however late the receiver is.
+    let result = iperf(host, &format!("--client {address} --bytes 3M --window 128K {direction}"));
+    let bytes = result.pointer("/end/sum_received/bytes").and_then(Value::as_f64);
+    assert!(bytes.is_some_and(|bytes| bytes > 2e6), "{direction} {address}: {result:#}");
+}

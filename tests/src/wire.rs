@@ -3,7 +3,7 @@
 use warmlane_testkit::namespace::Namespace;
 
 use crate::command::SHORT;
-use crate::iperf::iperf;
+use crate::iperf::send_3_mib;
 
 /// TCP streams from one host to the other, by each of `ways` (source and destination), and what arrives at the other's interface: frames of a
 /// link's length, and tshark finds all checksums right.
@@ -22,9 +22,7 @@ pub fn check_wire(from: &Namespace, (to, interface): (&Namespace, &str), ways: &
     let mut tshark = to.spawn(&line);
     tshark.wait_for("Capture started", SHORT);
     for (_, address) in ways {
-        let result = iperf(from, &format!("--client {address} --bytes 3M"));
-        let bytes = result.pointer("/end/sum_received/bytes").and_then(serde_json::Value::as_f64);
-        assert!(bytes.is_some_and(|bytes| bytes > 1e6), "{result:#}");
+        send_3_mib(from, address, "");
     }
     tshark.interrupt();
     tshark.finish(SHORT).expect_success("tshark");
