@@ -398,6 +398,8 @@ fn cards_are_taken_driven_and_given_back() {
     }
     lab.check_drivers(&CARDS, "vfio-pci", Some("virtio-pci"));
     lab.forward("/taken.toml");
+    let said = lab.tell(&format!("warmlane pci give {} 2>&1 || true", CARDS[0]));
+    assert!(said.contains("is in use"), "{said}");
     let [first, second] = [0, 1].map(|from| lab.check_forwarding(from));
     let dropped = lab.check_link();
     let third = lab.check_forwarding(0);

@@ -43,6 +43,7 @@ pub struct NetworkDevice {
 pub struct Bus {
     sys: PathBuf,
     proc: PathBuf,
+    vfio: PathBuf,
     notes: PathBuf,
 }
 
@@ -76,10 +77,10 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 impl Bus {
-    /// With `sys`, `proc` and `run` below this folder: for tests.
+    /// With `sys`, `proc`, `dev` and `run` below this folder: for tests.
     pub fn at(root: &Path) -> Self {
         let notes = root.join("run/warmlane-pci");
-        Self { sys: root.join("sys"), proc: root.join("proc"), notes }
+        Self { sys: root.join("sys"), proc: root.join("proc"), vfio: root.join("dev/vfio"), notes }
     }
 
     fn folder(&self, address: PciAddress) -> PathBuf {

@@ -1,10 +1,14 @@
 //! A device is taken from the kernel's driver, and given back.
 //!
-//! What was taken is noted in a file under `/run` before anything is changed, so that the next program finds it if this one is killed.
+//! What was taken is noted in a file under `/run` before anything is changed, so that the next program finds it if this one is killed. Programs that take
+//! and give back wait for each other.
 
 use super::{Bus, VFIO, text};
 use crate::address::PciAddress;
 use crate::error::PciError;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write as _};
@@ -36,11 +40,12 @@ struct Process {
 pub struct Taken {
     bus: Bus,
     address: PciAddress,
+    holder: Process,
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        if let Err(error) = self.bus.give(self.address) {
+        if let Err(error) = self.bus.give_up(self.address, &self.holder) {
             // Nobody may be there to read it.
             let _ = writeln!(io::stderr(), "warmlane: {error}");
         }
@@ -101,11 +106,32 @@ impl Bus {
     pub fn take_for_now(&self, address: PciAddress, force: bool) -> Result<Taken, PciError> {
         let number = std::process::id();
         let started = self.started(number).unwrap_or(0);
-        self.take_for(address, force, Some(Process { number, started }))?;
-        Ok(Taken { bus: self.clone(), address })
+        let holder = Process { number, started };
+        self.take_for(address, force, Some(holder.clone()))?;
+        Ok(Taken { bus: self.clone(), address, holder })
+    }
+
+    /// Keeps other programs from taking and giving back for as long as the result lives.
+    fn lock(&self) -> Result<OwnedFd, PciError> {
+        let path = self.notes.with_extension("lock");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let locked = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).and_then(|file| {
+            rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+            Ok(file)
+        });
+        locked.map_err(|errno| PciError::File { action: "lock", path, source: errno.into() })
+    }
+
+    /// Whether a process has a device's group open: the kernel lets one at a time.
+    fn is_open(&self, address: PciAddress) -> bool {
+        let Some(group) = super::target(&self.folder(address).join("iommu_group")) else { return false };
+        let name = if self.is_without_iommu(address) { format!("noiommu-{group}") } else { group };
+        let opened = rustix::fs::open(self.vfio.join(name), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        opened.is_err_and(|errno| errno == Errno::BUSY)
     }
 
     fn take_for(&self, address: PciAddress, force: bool, holder: Option<Process>) -> Result<(), PciError> {
+        let _lock = self.lock()?;
         let device = self.device(address)?;
         if !force {
             let carrying = self.default_interfaces()?;
@@ -134,7 +160,7 @@ impl Bus {
         let result = self.bind(address, VFIO, VFIO);
         if result.is_err() {
             // What can't be undone stays noted.
-            let _ = self.give(address);
+            let _ = self.restore(address);
         }
         result
     }
@@ -169,8 +195,25 @@ impl Bus {
     /// Gives a device that was taken back to its former driver.
     ///
     /// # Errors
-    /// [`PciError`]: it was not taken, or that driver doesn't take it.
+    /// [`PciError`]: it was not taken, a process has it open, or that driver doesn't take it.
     pub fn give(&self, address: PciAddress) -> Result<(), PciError> {
+        let _lock = self.lock()?;
+        if self.is_open(address) {
+            return Err(PciError::InUse { address });
+        }
+        self.restore(address)
+    }
+
+    /// Gives back what this process took, unless somebody has done that already, and maybe taken it again.
+    fn give_up(&self, address: PciAddress, holder: &Process) -> Result<(), PciError> {
+        let _lock = self.lock()?;
+        if self.note(address).and_then(|note| note.holder).as_ref() != Some(holder) {
+            return Ok(());
+        }
+        self.restore(address)
+    }
+
+    fn restore(&self, address: PciAddress) -> Result<(), PciError> {
         let driver = self.driver(address);
         let note = match self.note(address) {
             Some(note) => note,
@@ -210,12 +253,32 @@ impl Bus {
 
     /// Gives back what processes took that have ended since without giving it back.
     pub fn recover(&self) -> Vec<Recovered> {
+        if self.left().is_empty() {
+            return Vec::new();
+        }
+        let lock = self.lock();
+        // Another program may just have done it.
+        let left = self.left().into_iter();
+        match lock {
+            Ok(_lock) => left.map(|address| Recovered { address, result: self.restore(address) }).collect(),
+            Err(error) => {
+                // All for the same reason.
+                left.take(1)
+                    .zip([error])
+                    .map(|(address, error)| Recovered { address, result: Err(error) })
+                    .collect()
+            }
+        }
+    }
+
+    /// What processes took that have ended.
+    fn left(&self) -> Vec<PciAddress> {
         let addresses =
             super::names(&self.notes).into_iter().filter_map(|name| name.strip_suffix(".json")?.parse().ok());
         let is_left = |address: &PciAddress| {
             let holder = self.note(*address).and_then(|note| note.holder);
             holder.is_some_and(|holder| self.started(holder.number) != Some(holder.started))
         };
-        addresses.filter(is_left).map(|address| Recovered { address, result: self.give(address) }).collect()
+        addresses.filter(is_left).collect()
     }
 }

@@ -41,13 +41,18 @@ impl ConfigSpace {
         if read == BYTES { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// The device answers at its registers, may access memory, and interrupts by messages only.
-    pub(crate) fn enable(&self) -> io::Result<()> {
-        self.change(|command| command | MEMORY | BUS_MASTER | NO_INTX)
+    /// The device answers at its registers, and interrupts by messages only.
+    pub(crate) fn enable_registers(&self) -> io::Result<()> {
+        self.change(|command| command | MEMORY | NO_INTX)
+    }
+
+    /// It may access memory. What it was told by whoever had it before must be forgotten by then.
+    pub(crate) fn enable_memory_access(&self) -> io::Result<()> {
+        self.change(|command| command | BUS_MASTER)
     }
 
     /// It accesses memory no more.
-    pub(crate) fn disable(&self) -> io::Result<()> {
+    pub(crate) fn disable_memory_access(&self) -> io::Result<()> {
         self.change(|command| command & !BUS_MASTER)
     }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use warmlane_driver_common::Environment;
 use warmlane_driver_common::peer::Event;
 use warmlane_port::Port;
@@ -74,7 +74,7 @@ impl Card {
                 "it has too few interrupts (MSI-X, 2 are needed): QEMU gives it them with vectors=3";
             return Err(wrong(address)(problem.to_owned()));
         }
-        space.enable().map_err(failed("switch it on"))?;
+        space.enable_registers().map_err(failed("switch it on"))?;
         let mut bars = BTreeMap::<u8, Arc<Bar>>::new();
         let mut window = |location: Option<Location>, least: u32, what: &str| {
             let location = location.filter(|location| location.length >= least);
@@ -99,7 +99,7 @@ impl Card {
     fn silence(&self) -> bool {
         // If not of its own accord, then by force.
         let is_reset = self.device.reset().is_ok() || self.vfio.can_reset() && self.vfio.reset().is_ok();
-        let is_kept_out = self.space.disable().is_ok();
+        let is_kept_out = self.space.disable_memory_access().is_ok();
         is_reset || is_kept_out
     }
 
@@ -159,8 +159,10 @@ fn start(card: &Card, rings: &BusRings, wish: &Wish, events: &Events) -> Result<
     let address = card.vfio.address();
     let wrong = wrong(address);
     let failed = |action| move |source| PciError::Vfio { address, action, source };
-    card.space.enable().map_err(failed("switch it on"))?;
+    card.space.enable_registers().map_err(failed("switch it on"))?;
+    // Resets it first.
     let features = card.device.negotiate(wish.features, card.vfio.reach() == Reach::Given).map_err(&wrong)?;
+    card.space.enable_memory_access().map_err(failed("let it access memory"))?;
     let facts = card.device.facts(features).map_err(&wrong)?;
     let ring_size = card.device.ring_size(RINGS, wish.ring_size).map_err(&wrong)?;
     let mut given = None;
@@ -214,6 +216,7 @@ struct Worker {
     events: Arc<Events>,
     /// As it was last told of: up until something else is heard.
     link: bool,
+    restarted: Option<Instant>,
 }
 
 impl Worker {
@@ -238,6 +241,10 @@ impl Worker {
         self.say(&format!("the device is reset, for {reason}"));
         self.stop();
         let Some(card) = &self.card else { return };
+        // One that breaks its rings as soon as it has them doesn't keep a CPU busy: it is started after a pause.
+        if self.restarted.replace(Instant::now()).is_some_and(|last| last.elapsed() < RETRY) {
+            return;
+        }
         match start(card, &self.rings, &self.wish, &self.events) {
             Ok((running, facts)) => {
                 self.running = Some(running);
@@ -356,6 +363,7 @@ pub(crate) fn open(
         wish,
         events: Arc::clone(&events),
         link: true,
+        restarted: None,
     };
     let facts = {
         let Some(card) = &worker.card else { return Err(wrong(address)("it is gone".to_owned())) };
