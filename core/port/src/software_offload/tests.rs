@@ -173,6 +173,8 @@ struct Sink {
     takes: VecDeque<usize>,
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
     offloads: TransmitOffloads,
+    /// Whether they could be others later.
+    change: bool,
     counters: QueueCounters<NoDrops>,
 }
 
@@ -189,6 +191,10 @@ impl TransmitQueue for Sink {
 
     fn offloads(&self) -> TransmitOffloads {
         self.offloads
+    }
+
+    fn offloads_change(&self) -> bool {
+        self.change
     }
 
     fn status(&self) -> QueueStatus {
@@ -233,7 +239,16 @@ fn pool(buffers: u32) -> Pool {
 fn sink(takes: &[usize], offloads: TransmitOffloads) -> (Sink, Arc<Mutex<Vec<Vec<u8>>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let counters = QueueCounters::new();
-    (Sink { takes: takes.iter().copied().collect(), seen: Arc::clone(&seen), offloads, counters }, seen)
+    (
+        Sink {
+            takes: takes.iter().copied().collect(),
+            seen: Arc::clone(&seen),
+            offloads,
+            change: false,
+            counters,
+        },
+        seen,
+    )
 }
 
 proptest! {
@@ -332,6 +347,16 @@ fn without_anything_to_do_there_is_nothing_in_between() {
     let address = std::ptr::from_ref(&*queue).cast::<u8>();
     let same = on_receive(queue, TransmitOffloads::NONE);
     assert_eq!(address, std::ptr::from_ref(&*same).cast::<u8>());
+}
+
+#[test]
+fn a_queue_whose_offloads_change_says_so_from_behind() {
+    let (queue, _) = sink(&[], TransmitOffloads::NO_TUNNEL);
+    let queue = Sink { change: true, ..queue };
+    let queue = on_transmit(Box::new(queue), TransmitOffloads::NO_TUNNEL);
+    assert!(queue.offloads_change());
+    let (queue, _) = sink(&[], TransmitOffloads::NONE);
+    assert!(!on_transmit(Box::new(queue), TransmitOffloads::ALL).offloads_change());
 }
 
 #[test]

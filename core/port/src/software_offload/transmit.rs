@@ -134,7 +134,7 @@ impl TransmitQueue for OnTransmit {
         self.queue.counters().with_drops_of(&self.counters.view())
     }
 
-    crate::as_inner_queue!(is_costly_to_call, is_lossless, event, status, own_counters);
+    crate::as_inner_queue!(offloads_change, is_costly_to_call, is_lossless, event, status, own_counters);
 }
 
 impl Drop for OnTransmit {
