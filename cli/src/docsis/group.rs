@@ -8,7 +8,7 @@ use warmlane::functions::docsis::control::{Generated, ServiceGroup, generate, pa
 /// What a service group is made of.
 #[derive(clap::Args, Debug)]
 pub(super) struct GroupFlags {
-    /// Read the service group from this TOML file: see docs/docsis.md. What it doesn't say is as it would be generated.
+    /// Read the service group (channels, groups, modems, keys) from this TOML file in place of generating it: see docs/docsis.md.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["modems", "ofdm", "sc_qam", "maximum_rate"])]
     pub(super) config: Option<PathBuf>,
     /// How many modems there are.
