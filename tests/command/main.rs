@@ -12,3 +12,4 @@ mod metrics;
 mod predict;
 mod top;
 mod trace;
+mod walk_through;
