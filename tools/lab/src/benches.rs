@@ -18,6 +18,7 @@ mod rcu;
 mod replay;
 mod rings;
 mod toeplitz;
+mod vxlan;
 
 use crate::bench::Bench;
 
@@ -36,6 +37,7 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     copy::BENCHES,
     checksum::BENCHES,
     toeplitz::BENCHES,
+    vxlan::BENCHES,
     docsis_crypto::BENCHES,
     docsis_downstream::BENCHES,
     cache_model::BENCHES,

@@ -5,9 +5,10 @@ use crate::measure::Measure;
 use crate::setting::Setting;
 use std::fmt::Display;
 use std::sync::Arc;
+use warmlane_lane::{Pipeline, Poll, Task as _};
 use warmlane_mem::{Burst, LaneCache, Pool, PoolConfig};
 use warmlane_memory::replay::{self, Frames};
-use warmlane_port::{Port, ReceiveQueue, TransmitQueue};
+use warmlane_port::{Port, QueueCountersView, ReceiveQueue, TransmitQueue};
 
 /// A pool of the usual shape, and this lane's cache of it.
 pub(super) fn pool(name: &str) -> Result<(Pool, LaneCache), LabError> {
@@ -33,6 +34,40 @@ impl Measure for Through {
                 self.transmit.transmit(&mut self.burst) as u64
             })
             .sum()
+    }
+}
+
+/// Polls of a piece of work.
+pub(super) const POLLS: usize = 100;
+
+/// A pipeline whose packets end in a sink: those that don't are lost.
+pub(super) struct ToSink {
+    pub(super) task: Pipeline,
+    sink: QueueCountersView,
+    /// What the sink had when the round began.
+    before: u64,
+    _lane: LaneCache,
+}
+
+impl ToSink {
+    /// `sink` is what the sink counts.
+    pub(super) const fn new(task: Pipeline, sink: QueueCountersView, lane: LaneCache) -> Self {
+        Self { task, sink, before: 0, _lane: lane }
+    }
+}
+
+impl Measure for ToSink {
+    fn work(&mut self) -> u64 {
+        let moved = |poll| if let Poll::Worked(packets) = poll { packets as u64 } else { 0 };
+        (0..POLLS).map(|_| moved(self.task.poll())).sum()
+    }
+
+    fn begin(&mut self) {
+        self.before = self.sink.packets();
+    }
+
+    fn forwarded(&self) -> Option<u64> {
+        Some(self.sink.packets() - self.before)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What forwarding costs: replay, validate, look up in the full table, rewrite, drop.
 
-use super::fixture;
+use super::fixture::{self, POLLS, ToSink};
 use crate::bench::Bench;
 use crate::error::LabError;
 use crate::measure::Measure;
@@ -14,9 +14,7 @@ use warmlane_forward::control::{Routes, RoutesError};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_forward::pipeline;
 use warmlane_lane::{IdlePolicy, LaneCounters, LanePort, Pipeline, Poll, Task, run_here};
-use warmlane_mem::LaneCache;
 use warmlane_memory::null;
-use warmlane_port::QueueCountersView;
 use warmlane_wire::MacAddress;
 
 pub(super) const BENCHES: &[Bench] = &[
@@ -44,18 +42,6 @@ const NEIGHBOURS: u16 = 32;
 /// Ours on the port.
 const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 
-/// The task that `warmlane forward` runs on its lanes.
-struct Forward {
-    task: Pipeline,
-    sink: QueueCountersView,
-    /// What the sink had when the round began.
-    before: u64,
-    _lane: LaneCache,
-}
-
-/// Polls of a piece of work.
-const POLLS: usize = 100;
-
 fn l3_forward(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     Ok(Box::new(forward(setting)?))
 }
@@ -64,7 +50,8 @@ fn l3_forward_lane(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     Ok(Box::new(InLane { forward: forward(setting)?, counters: LaneCounters::new() }))
 }
 
-fn forward(setting: &Setting) -> Result<Forward, LabError> {
+/// The task that `warmlane forward` runs on its lanes.
+fn forward(setting: &Setting) -> Result<ToSink, LabError> {
     let routes = routes().map_err(LabError::setup)?;
     let (pool, lane) = fixture::pool(NAME)?;
     let source = fixture::replayed(NAME, setting, &pool, || traffic::generate(&Mix::shortest(65_536)))?;
@@ -74,27 +61,12 @@ fn forward(setting: &Setting) -> Result<Forward, LabError> {
     let port = LanePort { name: "out".to_owned(), receive: source.receive, transmit: Some(out) };
     let task =
         pipeline(forwarder, vec![port]).map_err(LabError::setup)?.with_burst(setting.burst.unwrap_or(64));
-    Ok(Forward { task, sink, before: 0, _lane: lane })
-}
-
-impl Measure for Forward {
-    fn work(&mut self) -> u64 {
-        let moved = |poll| if let Poll::Worked(packets) = poll { packets as u64 } else { 0 };
-        (0..POLLS).map(|_| moved(self.task.poll())).sum()
-    }
-
-    fn begin(&mut self) {
-        self.before = self.sink.packets();
-    }
-
-    fn forwarded(&self) -> Option<u64> {
-        Some(self.sink.packets() - self.before)
-    }
+    Ok(ToSink::new(task, sink, lane))
 }
 
 /// The same task, polled by a lane's loop.
 struct InLane {
-    forward: Forward,
+    forward: ToSink,
     counters: LaneCounters,
 }
 

@@ -15,6 +15,7 @@ mod rings;
 mod router;
 mod toeplitz;
 mod virtio;
+mod vxlan;
 
 use anyhow::Context;
 
@@ -141,6 +142,12 @@ const SUBJECTS: &[Subject] = &[
         comparisons: toeplitz::COMPARISONS,
         crates: &["warmlane-wire"],
         files: &["peers/toeplitz.c", "tools/lab/src/benches/toeplitz.rs"],
+    },
+    Subject {
+        name: "vxlan",
+        comparisons: vxlan::COMPARISONS,
+        crates: &["warmlane-vxlan", "warmlane-memory"],
+        files: &["peers/vxlan.c", "tools/lab/src/benches/fixture.rs", "tools/lab/src/benches/vxlan.rs"],
     },
     Subject {
         name: "docsis",
