@@ -99,7 +99,7 @@ pub fn stand_back(lanes: &[usize]) {
             let _ = affinity::run_current_thread_on(&others);
         }
     }
-    let _ = priority::set_nice(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), BEHIND);
+    let _ = priority::set_nice(affinity::current_thread(), BEHIND);
 }
 
 fn until_stopped(mut serves: impl Serve, stopped: &UnixStream) {

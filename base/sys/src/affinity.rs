@@ -61,6 +61,11 @@ pub fn allowed_cpus() -> Result<Vec<usize>, AffinityError> {
     }
 }
 
+/// The number that the system gives the calling thread (gettid(2)).
+pub fn current_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
 /// Pins the calling thread to `cpu`. Threads that it starts from now on inherit that.
 ///
 /// # Errors

@@ -30,7 +30,7 @@ mod tests {
         let worker = {
             let stop = Arc::clone(&stop);
             thread::spawn(move || {
-                send.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
+                send.send(crate::affinity::current_thread()).unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }

@@ -355,7 +355,7 @@ mod tests {
     fn this_machine_answers() {
         match Resctrl::open() {
             Ok(resctrl) => {
-                let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+                let thread = crate::affinity::current_thread();
                 match resctrl.group("test", thread, None) {
                     Ok(group) => eprintln!("{:?}", group.usage()),
                     Err(error) => skipped(&error.to_string()),

@@ -263,7 +263,7 @@ fn run(
     }
     // The lane gets a cache of each pool at its first use.
     let lane_thread = LaneThread::enter();
-    let _ = ready.send(Ok(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()));
+    let _ = ready.send(Ok(affinity::current_thread()));
     // Declared after the caches, so dropped before them: what the task still holds is freed through them.
     let mut task = task;
     let idle = Idle::new(config.idle, config.shares_cpu);
