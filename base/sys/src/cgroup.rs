@@ -90,6 +90,11 @@ impl CpuGroup {
         self.name.trim_end_matches(DELETED)
     }
 
+    /// Its directory. `None` where it isn't visible.
+    pub fn directory(&self) -> Option<&Path> {
+        self.levels.first().map(PathBuf::as_path)
+    }
+
     /// Whether it was removed. What it had is not known any more.
     pub fn is_gone(&self) -> bool {
         self.name.ends_with(DELETED) || self.levels.first().is_none_or(|level| !level.is_dir())

@@ -24,6 +24,7 @@ pub mod bench;
 mod benches;
 mod cable;
 pub mod cache_model;
+mod control_groups;
 pub mod core_clock;
 pub mod counters;
 pub mod disturbance;

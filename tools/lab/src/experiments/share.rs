@@ -1,5 +1,6 @@
 //! Several lanes on one CPU.
 
+use crate::control_groups::ControlGroups;
 use crate::error::LabError;
 use crate::experiment::Experiment;
 use crate::paced::{Paced, Shape};
@@ -29,15 +30,16 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     },
     method: "The first CPU sends, the second has the lanes, each with a ring of its own and a microsecond of work for each packet. For rates it fills \
              all rings all the time; lanes that find nothing yield at once (as `--cpus` with the same number several times has them do), or, for \
-             comparison, never. Weights are 1,024 and 335, as the kernel has them for nice values 0 and 5: 3.06 to 1, which needs no control group. \
-             Beside a busy loop of the same weight one lane is sent nine twentieths of what it can do, into a ring of 8,192. DPDK's lanes (peers/share.c) poll \
+             comparison, never. Weights are those of nice values 0 and 5 (1,024 and 335, 3.06 to 1), or of two control groups, one for each lane (3 to 1), \
+             which are made inside the one that this process is in and removed afterwards. Beside a busy loop of the same weight, without control groups \
+             or with one for the lane and one for the loop, one lane is sent nine twentieths of what it can do, into a ring of 8,192. DPDK's lanes (peers/share.c) poll \
              rings of 512 and do the same work; their part is that of one lane of DPDK. Ways take turns within each round; figures are medians of \
              the rounds, each of ten times the length.",
-    steps: None,
+    steps: Some(steps),
     run,
 };
 
-const PREDICTIONS: [Prediction; 5] = [
+const PREDICTIONS: [Prediction; 8] = [
     Prediction::at_least(
         "four lanes on one CPU with rings of 512, of one lane's rate",
         "%",
@@ -51,9 +53,27 @@ const PREDICTIONS: [Prediction; 5] = [
         [WEIGHTS * 0.9, WEIGHTS * 1.1],
         "another ratio",
     ),
+    Prediction::check(
+        "rates of two lanes in control groups with weights of 3 to 1",
+        "times",
+        [GROUP_RATIO * 0.9, GROUP_RATIO * 1.1],
+        "another ratio",
+    ),
     Prediction::at_least("beside a busy loop, of one lane's rate", "%", 45.0, "a smaller part"),
+    Prediction::at_least(
+        "beside a busy loop in a control group of the same weight, of one lane's rate",
+        "%",
+        45.0,
+        "a smaller part",
+    ),
     Prediction::at_most(
         "packets lost beside a busy loop, at nine twentieths of one lane's rate",
+        "%",
+        0.0,
+        "some",
+    ),
+    Prediction::at_most(
+        "packets lost beside a busy loop in a control group of the same weight, at nine twentieths of one lane's rate",
         "%",
         0.0,
         "some",
@@ -63,6 +83,9 @@ const PREDICTIONS: [Prediction; 5] = [
 /// Of nice values 0 and 5: sched_prio_to_weight of the kernel.
 const WEIGHTS: f64 = 1_024.0 / 335.0;
 const LOWER: i32 = 5;
+/// Of control groups: the first lane's and the second's.
+const GROUP_WEIGHTS: [u64; 2] = [3, 1];
+const GROUP_RATIO: f64 = GROUP_WEIGHTS[0] as f64 / GROUP_WEIGHTS[1] as f64;
 const RINGS: [usize; 3] = [128, 512, 2_048];
 const LANES: usize = 4;
 /// What a lane does with a packet, in nanoseconds: about what AF_XDP with copies takes.
@@ -81,10 +104,10 @@ const MOST_ROUNDS: usize = 5;
 enum Way {
     /// So many lanes with rings of this size, which yield or don't.
     Lanes { lanes: usize, ring: usize, yields: bool },
-    /// Two, of which the second has less weight.
-    Weights,
-    /// One, beside a loop, sent all it can take, or a rate that it should keep up with.
-    BesideLoop { paced: bool },
+    /// Two, of which the second has less weight: by its nice value, or by its control group.
+    Weights { groups: bool },
+    /// One, beside a loop, sent all it can take, or a rate that it should keep up with. Both may have control groups of their own.
+    BesideLoop { groups: bool, paced: bool },
     /// Those of [`DPDK`] with this index.
     Dpdk(usize),
 }
@@ -95,9 +118,12 @@ impl Way {
             Self::Lanes { lanes: 1, .. } => "one lane".to_owned(),
             Self::Lanes { lanes, yields: true, .. } => format!("{lanes} lanes"),
             Self::Lanes { lanes, .. } => format!("{lanes} lanes that never yield"),
-            Self::Weights => "2 lanes, 3.06 to 1".to_owned(),
-            Self::BesideLoop { paced: false } => "beside a busy loop".to_owned(),
-            Self::BesideLoop { paced: true } => "beside a busy loop, at 45 %".to_owned(),
+            Self::Weights { groups: false } => "2 lanes, 3.06 to 1".to_owned(),
+            Self::Weights { groups: true } => "2 lanes in groups, 3 to 1".to_owned(),
+            Self::BesideLoop { groups, paced } => {
+                let place = if groups { " in groups" } else { "" };
+                format!("beside a busy loop{place}{}", if paced { ", at 45 %" } else { "" })
+            }
             Self::Dpdk(index) => match DPDK[index] {
                 (1, _) => "DPDK, one lane".to_owned(),
                 (lanes, true) => format!("DPDK, {lanes} lanes that yield"),
@@ -114,10 +140,19 @@ impl Way {
         }
     }
 
+    /// What weights its control groups have, if it takes any.
+    const fn weights(self) -> Option<&'static [u64]> {
+        match self {
+            Self::Weights { groups: true } => Some(&GROUP_WEIGHTS),
+            Self::BesideLoop { groups: true, .. } => Some(&[1, 1]),
+            _ => None,
+        }
+    }
+
     const fn ring(self) -> usize {
         match self {
             Self::Lanes { ring, .. } => ring,
-            Self::Weights => 2_048,
+            Self::Weights { .. } => 2_048,
             Self::BesideLoop { .. } => BESIDE_RING,
             Self::Dpdk(_) => DPDK_RING,
         }
@@ -128,8 +163,21 @@ fn ways() -> Vec<Way> {
     let lanes = |lanes, ring, yields| Way::Lanes { lanes, ring, yields };
     let alone = [ALONE];
     let shared = RINGS.into_iter().flat_map(|ring| [lanes(LANES, ring, true), lanes(LANES, ring, false)]);
-    let rest = [Way::Weights, Way::BesideLoop { paced: false }, Way::BesideLoop { paced: true }];
-    alone.into_iter().chain(shared).chain(rest).chain((0..DPDK.len()).map(Way::Dpdk)).collect()
+    let weights = [false, true].map(|groups| Way::Weights { groups });
+    let beside = [(false, false), (false, true), (true, false), (true, true)]
+        .map(|(groups, paced)| Way::BesideLoop { groups, paced });
+    alone
+        .into_iter()
+        .chain(shared)
+        .chain(weights)
+        .chain(beside)
+        .chain((0..DPDK.len()).map(Way::Dpdk))
+        .collect()
+}
+
+/// One lane alone goes with each of them, as what they are compared with.
+fn steps() -> Vec<String> {
+    ways().into_iter().map(Way::name).collect()
 }
 
 /// What one way came to.
@@ -148,22 +196,40 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
     let cpu = setting.second_cpu()?;
     let (ways, rounds) = (ways(), setting.rounds.clamp(1, MOST_ROUNDS));
     let mut all: Vec<Vec<Shared>> = vec![Vec::new(); ways.len()];
+    let is_wanted = |way: Way| {
+        let needs = |other: &Way| *other == way || other.alone() == way;
+        ways.iter().any(|other| needs(other) && setting.wants(&other.name()))
+    };
     let mut peers = Vec::new();
     let mut missing = None;
-    for (lanes, yields) in DPDK {
+    for (index, (lanes, yields)) in DPDK.into_iter().enumerate() {
+        if !is_wanted(Way::Dpdk(index)) {
+            peers.push(None);
+            continue;
+        }
         let peer = start_peer(lanes, yields, setting.cpu, cpu);
         peers.push(peer.map_err(|reason| missing = Some(reason)).ok());
     }
     if let Some(reason) = missing {
-        progress(&format!("without DPDK: {reason}"));
+        progress(&format!("SKIPPED: DPDK's lanes: {reason}"));
+    }
+    let no_groups =
+        ControlGroups::new(&[1]).and_then(ControlGroups::remove).err().map(|error| error.to_string());
+    if let Some(reason) = &no_groups {
+        progress(&format!("SKIPPED: what needs control groups, as none can be made: {reason}"));
     }
     // What one lane can do is known once it was measured.
     let mut alone = 0.0;
     for round in 0..rounds {
         for turn in 0..ways.len() {
             let number = if round == 0 { turn } else { (turn + round) % ways.len() };
-            progress(&format!("{}, round {} of {rounds}", ways[number].name(), round + 1));
-            let shared = measure(ways[number], alone, setting.length * 10, cpu, &mut peers)?;
+            let way = ways[number];
+            if !is_wanted(way) || way.weights().is_some() && no_groups.is_some() {
+                all[number].push(Shared::NOTHING);
+                continue;
+            }
+            progress(&format!("{}, round {} of {rounds}", way.name(), round + 1));
+            let shared = measure(way, alone, setting.length * 10, cpu, &mut peers)?;
             if number == 0 {
                 alone = shared.rate;
             }
@@ -181,7 +247,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
             }
         })
         .collect();
-    Ok(findings(&ways, &found))
+    Ok(findings(&ways, &found, no_groups.as_deref()))
 }
 
 impl Shared {
@@ -208,7 +274,7 @@ fn measure(
 ) -> Result<Shared, LabError> {
     let (count, yields) = match way {
         Way::Lanes { lanes, yields, .. } => (lanes, yields),
-        Way::Weights => (2, true),
+        Way::Weights { .. } => (2, true),
         Way::BesideLoop { .. } => (1, true),
         Way::Dpdk(index) => {
             let Some(peer) = &mut peers[index] else { return Ok(Shared::NOTHING) };
@@ -225,16 +291,26 @@ fn measure(
     };
     let cycles_of_work = Clock::calibrated().cycles_for(WORK);
     let paced = Paced::start((0..count).map(config).collect(), Shape { ring: way.ring(), cycles_of_work })?;
-    if way == Way::Weights
+    if way == (Way::Weights { groups: false })
         && let Some(second) = paced.threads().get(1)
     {
         priority::set_nice(*second, LOWER).map_err(LabError::setup)?;
     }
-    let _busy = matches!(way, Way::BesideLoop { .. }).then(|| Busy::start(cpu)).transpose()?;
+    let busy = matches!(way, Way::BesideLoop { .. }).then(|| Busy::start(cpu)).transpose()?;
+    let groups = way.weights().map(ControlGroups::new).transpose().map_err(LabError::setup)?;
+    if let Some(groups) = &groups {
+        for (group, thread) in
+            paced.threads().into_iter().chain(busy.as_ref().map(|busy| busy.number)).enumerate()
+        {
+            groups.add(group, thread).map_err(LabError::setup)?;
+        }
+    }
     let (ran, receivers) = paced.run(|paced| match way {
-        Way::BesideLoop { paced: true } => paced.send_at((alone * BESIDE * 1e6).max(1.0), length),
+        Way::BesideLoop { paced: true, .. } => paced.send_at((alone * BESIDE * 1e6).max(1.0), length),
         _ => fill(paced, count, length),
     })?;
+    drop(busy);
+    groups.map_or(Ok(()), ControlGroups::remove).map_err(LabError::setup)?;
     let (sent, lost) =
         receivers.iter().fold((0, 0), |(sent, lost), lane| (sent + lane.sent, lost + lane.lost));
     Ok(Shared {
@@ -243,7 +319,7 @@ fn measure(
             [first, second] if second > 0 => first as f64 / second as f64,
             _ => f64::NAN,
         },
-        lost: if way == (Way::BesideLoop { paced: true }) {
+        lost: if matches!(way, Way::BesideLoop { paced: true, .. }) {
             100.0 * lost as f64 / ((sent + lost) as f64).max(1.0)
         } else {
             f64::NAN
@@ -263,6 +339,8 @@ fn fill(paced: &mut Paced, lanes: usize, length: Duration) {
 
 /// A loop on a CPU, until it is dropped.
 struct Busy {
+    /// Its thread's.
+    number: u32,
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -275,13 +353,13 @@ impl Busy {
             let pinned = affinity::pin_current_thread(cpu);
             let is_pinned = pinned.is_ok();
             // Who asked waits for it.
-            let _ = ready.send(pinned);
+            let _ = ready.send(pinned.map(|()| affinity::current_thread()));
             while is_pinned && !seen.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
         });
-        let busy = Self { stop, thread: Some(thread) };
-        started.recv().map_err(LabError::setup)??;
+        let mut busy = Self { number: 0, stop, thread: Some(thread) };
+        busy.number = started.recv().map_err(LabError::setup)??;
         Ok(busy)
     }
 }
@@ -294,7 +372,8 @@ impl Drop for Busy {
     }
 }
 
-fn findings(ways: &[Way], found: &[Shared]) -> Findings {
+/// `no_groups` is why there are no control groups, if so.
+fn findings(ways: &[Way], found: &[Shared], no_groups: Option<&str>) -> Findings {
     let part = |way: &Way, shared: &Shared| 100.0 * shared.rate / of(ways, found, way.alone()).rate;
     let rows = ways.iter().zip(found).map(|(way, shared)| {
         vec![
@@ -324,7 +403,7 @@ fn findings(ways: &[Way], found: &[Shared]) -> Findings {
         ),
         rows: rows.collect(),
         figures: vec![figure],
-        answers: answers(ways, found).to_vec(),
+        answers: answers(ways, found, no_groups).to_vec(),
         conclusion: conclusion(ways, found),
     }
 }
@@ -335,16 +414,23 @@ fn of(ways: &[Way], found: &[Shared], way: Way) -> Shared {
     place.copied().unwrap_or(Shared::NOTHING)
 }
 
-fn answers(ways: &[Way], found: &[Shared]) -> [Answer; 5] {
+fn answers(ways: &[Way], found: &[Shared], no_groups: Option<&str>) -> [Answer; 8] {
     let alone = found.first().map_or(f64::NAN, |shared| shared.rate);
     let part = |way| 100.0 * of(ways, found, way).rate / alone;
     let lanes = |ring| Way::Lanes { lanes: LANES, ring, yields: true };
+    let in_groups = |figure: f64| match no_groups {
+        Some(reason) => Answer::none(format!("no control groups can be made here: {reason}")),
+        None => figure.into(),
+    };
     [
         part(lanes(512)).into(),
         part(lanes(2_048)).into(),
-        of(ways, found, Way::Weights).ratio.into(),
-        part(Way::BesideLoop { paced: false }).into(),
-        of(ways, found, Way::BesideLoop { paced: true }).lost.into(),
+        of(ways, found, Way::Weights { groups: false }).ratio.into(),
+        in_groups(of(ways, found, Way::Weights { groups: true }).ratio),
+        part(Way::BesideLoop { groups: false, paced: false }).into(),
+        in_groups(part(Way::BesideLoop { groups: true, paced: false })),
+        of(ways, found, Way::BesideLoop { groups: false, paced: true }).lost.into(),
+        in_groups(of(ways, found, Way::BesideLoop { groups: true, paced: true }).lost),
     ]
 }
 
@@ -378,9 +464,19 @@ mod tests {
             };
             let ways = ways();
             let found: Vec<Shared> = ways.iter().map(of_way).collect();
-            answers(&ways, &found)
+            answers(&ways, &found, None)
         };
         assert_judged(&PREDICTIONS, &judged(0.95, 3.0, 0.5, 0.0), &judged(0.3, 1.0, 0.1, 4.0));
+    }
+
+    #[test]
+    fn without_control_groups_three_answers_are_missing_and_say_why() {
+        let ways = ways();
+        let found = vec![Shared { rate: 1.0, ratio: 3.0, lost: 0.0 }; ways.len()];
+        let answers = answers(&ways, &found, Some("read only"));
+        let whys: Vec<&str> = answers.iter().filter_map(|answer| answer.cannot_tell.as_deref()).collect();
+        assert_eq!(whys.len(), 3);
+        assert!(whys.iter().all(|why| why.contains("read only")), "{whys:?}");
     }
 
     #[test]
