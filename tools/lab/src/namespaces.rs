@@ -65,6 +65,22 @@ impl Namespaces {
         words.nth(1).map(str::to_owned).ok_or_else(|| LabError::setup(format!("{interface} has no address")))
     }
 
+    /// Whether an interface of the router's is there and up.
+    pub(crate) fn is_up(&self, interface: &str) -> bool {
+        ip(&format!("-n {} -o link show dev {interface}", self.router))
+            .is_ok_and(|told| told.contains("LOWER_UP"))
+    }
+
+    /// Lets all that comes by one interface of the router's leave by another one, past its stack.
+    pub(crate) fn redirect(&self, from: &str, to: &str) -> Result<(), LabError> {
+        let router = &self.router;
+        tc(&format!("-n {router} qdisc add dev {from} ingress"))?;
+        let every = "protocol all u32 match u32 0 0";
+        tc(&format!(
+            "-n {router} filter add dev {from} parent ffff: {every} action mirred egress redirect dev {to}"
+        ))
+    }
+
     /// Whether an XDP program is at the interface by which the router sends.
     pub(crate) fn has_program(&self) -> bool {
         ip(&format!("-n {} -o link show dev e1", self.router)).is_ok_and(|told| told.contains("xdp"))
@@ -91,6 +107,10 @@ fn within(namespace: &str, cpu: usize) -> Command {
 
 fn ip(line: &str) -> Result<String, LabError> {
     output(Command::new("ip").args(line.split_whitespace()), &format!("ip {line}"))
+}
+
+fn tc(line: &str) -> Result<(), LabError> {
+    output(Command::new("tc").args(line.split_whitespace()), &format!("tc {line}")).map(|_| ())
 }
 
 fn sysctl(namespace: &str, setting: &str) -> Result<String, LabError> {
