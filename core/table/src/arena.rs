@@ -14,6 +14,8 @@ use std::sync::Arc;
 use warmlane_sync::rcu::{Domain, Token};
 use warmlane_sys::pages::{TableEntry, TableMemory};
 
+use crate::work;
+
 /// Slots after the last one that belong to the memory, for vector loads that are wider than a slot
 const PADDING: usize = 16;
 
@@ -113,6 +115,7 @@ impl<T: TableEntry> Arena<T> {
 
     /// A run of `size` slots with any contents, which no reader knows of
     pub(crate) fn take(&mut self, size: usize) -> Result<u32, NoSpace> {
+        work::add(size);
         if let Some(start) = self.take_freed(size) {
             return Ok(start);
         }
@@ -241,6 +244,7 @@ impl<T: TableEntry> Arena<T> {
         for (size, list) in self.free.iter_mut().enumerate() {
             runs.extend(list.drain(..).map(|start| Run { start, size: size as u32 }));
         }
+        work::add(runs.len());
         runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.start));
         for run in runs {
             match self.extents.last_mut() {

@@ -19,6 +19,7 @@ mod ipv6;
 mod methods;
 mod prefix;
 mod rib;
+mod work;
 
 pub use error::TableError;
 pub use exact::{ExactBurstError, ExactError, ExactKey, ExactReader, ExactTable, KeyWords, NO_VALUE, Sweep};

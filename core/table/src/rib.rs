@@ -8,6 +8,7 @@ use std::ops::Bound;
 
 use crate::NextHopId;
 use crate::prefix::{Address, Prefix};
+use crate::work;
 
 #[derive(Debug)]
 pub(crate) struct Rib<A: Address> {
@@ -54,6 +55,7 @@ impl<A: Address> Rib<A> {
     fn covering(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, NextHopId)> {
         let mut bound = Bound::Excluded(prefix);
         loop {
+            work::add(1);
             let (&found, &hop) = self.routes.range((Bound::Unbounded, bound)).next_back()?;
             if found.covers(&prefix) {
                 return Some((found, hop));
@@ -75,6 +77,7 @@ impl<A: Address> Rib<A> {
         let mut around: Vec<Stretch<A>> = Vec::new();
         let end = Prefix::containing(area.last(), A::BITS);
         for (prefix, &hop) in self.routes.range(area..=end) {
+            work::add(1);
             // `around` holds, outermost first, the routes whose end is still ahead, each by its last address.
             while let Some(&inner) = around.last()
                 && inner.first < prefix.first()
@@ -94,7 +97,7 @@ impl<A: Address> Rib<A> {
     /// Whether `area` holds more than `limit` routes
     pub(crate) fn holds_more_than(&self, limit: usize, area: Prefix<A>) -> bool {
         let end = Prefix::containing(area.last(), A::BITS);
-        self.routes.range(area..=end).nth(limit).is_some()
+        self.routes.range(area..=end).inspect(|_| work::add(1)).nth(limit).is_some()
     }
 }
 

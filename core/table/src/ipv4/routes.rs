@@ -13,6 +13,7 @@ use crate::NextHopId;
 use crate::arena::{Arena, NoSpace};
 use crate::prefix::{Address, Ipv4Prefix};
 use crate::rib::Rib;
+use crate::work;
 
 /// A route of /19 or longer, without the 19 bits that its list stands for: in the upper half its other bits, then a 1, then
 /// zeros, so that the 1 tells the length; in the lower half the next hop
@@ -242,7 +243,8 @@ impl Routes {
     pub(super) fn inside(&self, slot: usize) -> impl Iterator<Item = Route> + '_ {
         let routes = &self.slots(slot)[..usize::from(self.lists[slot].count)];
         // Relaxed: nobody but the owner of the table uses them.
-        routes.iter().map(|route| Route(route.load(Ordering::Relaxed)))
+        let routes = routes.iter().inspect(|_| work::add(1));
+        routes.map(|route| Route(route.load(Ordering::Relaxed)))
     }
 
     /// Those of them that start at these addresses, less the first of the /19
@@ -250,7 +252,8 @@ impl Routes {
         let routes = &self.slots(slot)[..self.count_inside(slot)];
         let start = |route: &AtomicU32| Route(route.load(Ordering::Relaxed)).first();
         let first = routes.partition_point(|route| start(route) < part.start);
-        let routes = routes[first..].iter().map(|route| Route(route.load(Ordering::Relaxed)));
+        let routes = routes[first..].iter().inspect(|_| work::add(1));
+        let routes = routes.map(|route| Route(route.load(Ordering::Relaxed)));
         routes.take_while(move |route| route.first() < part.end)
     }
 
@@ -317,6 +320,8 @@ impl Routes {
 /// Moves what stands at `from` and after it to `to`, as far as both are in the list
 fn shift(list: &[AtomicU32], from: usize, to: usize) {
     let count = list.len().saturating_sub(from.max(to));
+    // They move as bytes, a line of 64 at a time.
+    work::add(count * size_of::<AtomicU32>() / 64);
     let start = list.as_ptr().cast_mut();
     // SAFETY: both parts are in the list, whose entries may be written through a shared reference; nobody but the owner of the
     // table, who is here, uses them.

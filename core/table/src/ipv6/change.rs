@@ -14,6 +14,7 @@ use crate::TableError;
 use crate::arena::NoSpace;
 use crate::prefix::{Address, Ipv6Prefix};
 use crate::rib::Stretch;
+use crate::work;
 
 /// Nodes and links of a change that space is kept for
 const KEPT: usize = 1024;
@@ -163,11 +164,13 @@ impl Ipv6Table {
     }
 
     pub(super) fn link_at(&self, slot: usize) -> Link {
+        work::add(1);
         Link::load(self.slot(slot))
     }
 
     /// The node in a line, for the only one who writes
     pub(super) fn node(&self, line: usize) -> Node {
+        work::add(1);
         // SAFETY: the callers give lines of nodes; only `&mut self` writes.
         *unsafe { Node::of(&self.lines.memory()[line]) }
     }
