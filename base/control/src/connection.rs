@@ -17,7 +17,7 @@ use crate::protocol::{Failure, LONGEST_REQUEST};
 const AT_ONCE: usize = 64;
 
 /// How long a connection may be idle.
-const IDLE: Duration = Duration::from_secs(60);
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
 /// How long an answer may wait until some of it is read.
 const UNREAD: Duration = Duration::from_secs(10);

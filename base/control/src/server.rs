@@ -119,7 +119,10 @@ impl<L> Server<L> {
 
     /// Answers what has been asked. Never waits.
     pub fn serve(&mut self, answers: &mut dyn Answers<List = L>) {
-        let now = Instant::now();
+        self.serve_at(Instant::now(), answers);
+    }
+
+    fn serve_at(&mut self, now: Instant, answers: &mut dyn Answers<List = L>) {
         self.connections.retain(|connection| !connection.is_stale(now));
         self.accept();
         self.connections.retain_mut(|connection| connection.serve(answers));
@@ -181,7 +184,9 @@ impl<L> std::fmt::Debug for Server<L> {
 mod tests {
     use super::*;
     use std::convert::Infallible;
-    use std::io::{BufRead as _, BufReader};
+    use std::io::{BufRead as _, BufReader, Read as _};
+
+    use crate::connection::IDLE;
 
     /// A server, and so many clients that have asked.
     fn asked(directory: &Path, count: usize) -> (Server<Infallible>, Vec<UnixStream>) {
@@ -214,6 +219,23 @@ mod tests {
         turn(&mut server);
         assert!(is_answered(clients.last().unwrap()));
         assert!(UnixStream::connect(server.path()).is_ok(), "and more may wait");
+    }
+
+    #[test]
+    fn who_is_silent_too_long_makes_way_for_who_waits() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut server, mut clients) = asked(directory.path(), CONNECTIONS + 1);
+        let begin = Instant::now();
+        let mut serve = |after: Duration| server.serve_at(begin + after, &mut |_: &[u8]| "well");
+        serve(Duration::ZERO);
+        let waiting = clients.pop().unwrap();
+        assert!(clients.iter().all(is_answered));
+        serve(IDLE / 2);
+        assert!(!is_answered(&waiting), "the others may still ask");
+        serve(IDLE * 2);
+        assert!(is_answered(&waiting));
+        let has_ended = |mut client: &UnixStream| matches!(client.read(&mut [0]), Ok(0));
+        assert!(clients.iter().all(has_ended) && !has_ended(&waiting));
     }
 
     #[test]
