@@ -13,9 +13,10 @@ use std::sync::OnceLock;
 
 use frames::BURST;
 use libfuzzer_sys::fuzz_target;
+use warmlane::port::software_offload::complete_checksum;
 use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
 use warmlane_lane::{KeptOutputs, Stage as _};
-use warmlane_mem::{Burst, Packet, Pool, Vlan, VlanTci};
+use warmlane_mem::{Burst, Checksum, Packet, Pool, Vlan, VlanTci};
 use warmlane_vxlan::{Gateway, PortFacts, Reason};
 use warmlane_wire::{Frame, Ipv4Fields, Ipv6Fields, LinkLayer, MacAddress, checksum, ethernet, ipv4, vxlan};
 
@@ -58,6 +59,11 @@ impl Flags {
     fn summed(self) -> bool {
         self.0 & 128 != 0
     }
+
+    /// Of another frame, whether its transport checksum is left to hardware; its last two bytes say where that is.
+    fn left(self) -> bool {
+        self.summed() && !self.tunnelled()
+    }
 }
 
 const SEGMENT: usize = 96;
@@ -99,6 +105,7 @@ fn network(ipv6: bool, local: u8, remotes: &[u8], access: (usize, Option<u16>)) 
         mtu: 1450,
         ttl: 64,
         udp_checksum: ipv6,
+        inner_checksums: ipv6,
         age_seconds: 300,
     }
 }
@@ -173,6 +180,13 @@ fn packet(bytes: &[u8], flags: Flags) -> Option<Packet> {
     if flags.second() && !flags.tunnelled() {
         packet.set_vlan(Vlan::Stripped(VlanTci { control: VLAN, is_service: false }));
     }
+    if flags.left()
+        && let [.., start, offset] = *bytes
+        // Drivers refuse it elsewhere.
+        && usize::from(start) + usize::from(offset) + 2 <= packet.len()
+    {
+        packet.set_checksum(Checksum::Partial { start: start.into(), offset });
+    }
     Some(packet)
 }
 
@@ -193,8 +207,9 @@ fn check_far(made: &mut Burst) {
         far.process(made, &mut kept.outputs());
         assert_eq!((faults(), view.from_tunnels()), (before.0, before.1 + count), "{view:?}");
         assert_eq!(view.balance(), 0, "{view:?}");
-        for packet in kept.burst(1).iter() {
+        for packet in kept.burst(1).iter_mut() {
             assert!(frames.contains(&bytes(packet)), "{packet:?}");
+            assert_eq!(complete_checksum(packet), Ok(()), "{packet:?}");
         }
     });
 }

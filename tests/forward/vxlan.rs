@@ -76,6 +76,7 @@ impl Underlay {
             remotes = ["{far}"]
             access = [{{ port = "access" }}]
             mtu = {inner}
+            inner-checksums = true
             "#
         )
     }
@@ -311,7 +312,8 @@ fn broken_packets_are_dropped_and_counted() {
         // Outside: the checksums of UDP and of IP.
         with(&|packet| packet[60] ^= 1),
         with(&|packet| packet[24] ^= 1),
-        // The IP header inside.
+        // Inside, the same.
+        tunnelled(2, VNI, &datagram(&|frame| frame[50] ^= 1)),
         tunnelled(2, VNI, &datagram(&|frame| frame[24] ^= 1)),
         tunnelled(2, VNI, &datagram(&|frame| frame[16] = 9)),
         tunnelled(2, VNI + 1, &datagram(&|_| {})),
@@ -335,7 +337,7 @@ fn broken_packets_are_dropped_and_counted() {
     let drops = report.drops(&(report.stage("vxlan") + "/drops"));
     let expected = [
         ("outer-checksum", 1),
-        ("inner-checksum", 1),
+        ("inner-checksum", 2),
         ("inner-length", 1),
         ("unknown-network", 1),
         ("unknown-remote", 1),

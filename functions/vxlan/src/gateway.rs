@@ -7,6 +7,7 @@ use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
 use warmlane_forward::datapath::TokenBucket;
 use warmlane_lane::{Outputs, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, Vlan};
+use warmlane_port::{Layered, TransmitOffloads, Transports};
 use warmlane_sys::clock::{self, Clock};
 use warmlane_wire::{EtherType, EthernetHeader, LinkLayer, MacAddress, VlanTag, ethernet, vlan};
 
@@ -135,7 +136,7 @@ impl Gateway {
         }
         let remote = network.remotes.iter().position(|remote| *remote == outer.source);
         let remote = remote.ok_or(Reason::UnknownRemote)?;
-        outer.strip(&mut packet)?;
+        outer.strip(&mut packet, network.inner_checksums)?;
         Ok((packet, number, Place::Remote(remote as u16)))
     }
 
@@ -320,15 +321,25 @@ fn fits(packet: &Packet, mtu: u16) -> bool {
     packet.packet_length() <= usize::from(mtu) + ethernet::HEADER_LENGTH
 }
 
+/// Notes where layer 3 is, so that what is left to hardware can move along with it.
+fn note_l3_offset(packet: &mut Packet) {
+    let offset = LinkLayer::parse(packet.data()).map_or(ethernet::HEADER_LENGTH, |link| link.header_length());
+    packet.set_l3_offset(offset as u8);
+}
+
 /// Moves the addresses over the tag.
 fn take_tag_off(packet: &mut Packet) {
+    note_l3_offset(packet);
     packet.data_mut().copy_within(..ADDRESSES, vlan::TAG_LENGTH);
     // It was there, as the link layer was read.
     let _ = packet.trim_front(vlan::TAG_LENGTH);
+    packet.move_l3_offset(packet.l3_offset().saturating_sub(vlan::TAG_LENGTH as u8));
 }
 
 fn put_tag_on(packet: &mut Packet, id: u16) -> Result<(), Reason> {
+    note_l3_offset(packet);
     packet.prepend(vlan::TAG_LENGTH).map_err(|_| Reason::NoHeadroom)?;
+    packet.move_l3_offset(packet.l3_offset().saturating_add(vlan::TAG_LENGTH as u8));
     let data = packet.data_mut();
     data.copy_within(vlan::TAG_LENGTH..vlan::TAG_LENGTH + ADDRESSES, 0);
     let [high, low] = id.to_be_bytes();
@@ -356,6 +367,17 @@ impl Stage for Gateway {
 
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed("vxlan")
+    }
+
+    /// Checksums that are left to hardware stay so, whatever is around them. Of a super-frame a tunnel would make one datagram.
+    fn accepts(&self) -> TransmitOffloads {
+        TransmitOffloads { checksums: Layered::OUTER, ..TransmitOffloads::NONE }
+    }
+
+    /// Behind the headers of a tunnel they are inner ones.
+    fn leaves(&self) -> TransmitOffloads {
+        let checksums = Layered { outer: Transports::NONE, inner: Transports::ALL };
+        TransmitOffloads { checksums, ..TransmitOffloads::NONE }
     }
 
     fn output_count(&self) -> usize {

@@ -10,9 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod gateway;
+mod inner;
 mod outer;
 mod reason;
 mod stations;
+mod sum;
 #[cfg(test)]
 mod tests;
 mod too_big;

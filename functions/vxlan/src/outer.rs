@@ -3,14 +3,16 @@
 use std::net::IpAddr;
 
 use warmlane_forward::control::config::VxlanConfig;
-use warmlane_mem::{Checksum, Packet};
+use warmlane_mem::{Checksum, InnerChecksum, LayerOffsets, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{
     EtherType, Flow, IpProtocol, Ipv4Fields, Ipv4Header, Ipv6Fields, Ipv6Header, LinkLayer, MacAddress,
     checksum, ethernet, ipv4, ipv6, udp, vxlan,
 };
 
+use crate::inner;
 use crate::reason::Reason;
+use crate::sum::sum_completed;
 
 /// Congestion experienced (RFC 3168 section 5).
 const CONGESTION: u8 = 3;
@@ -107,10 +109,11 @@ impl Outer {
         match packet.checksum() {
             Checksum::Bad => return Err(Reason::OuterChecksum),
             Checksum::Good => {}
+            // It is the outer one that a sender on this machine has left to hardware.
+            Checksum::Partial { start, .. } if usize::from(start) == self.udp => {}
             Checksum::Unknown | Checksum::Partial { .. } => {
-                if [c0, c1] != [0, 0]
-                    && !self.pseudo_header(length).then(sum(packet, self.udp, length.into())).is_valid()
-                {
+                let sum = || sum_completed(packet, self.udp, length.into());
+                if [c0, c1] != [0, 0] && !self.pseudo_header(length).then(sum()).is_valid() {
                     return Err(Reason::OuterChecksum);
                 }
             }
@@ -121,8 +124,9 @@ impl Outer {
         }
     }
 
-    /// Takes the headers off a packet that [`check`](Self::check) found right, and what padding is behind the frame.
-    pub(crate) fn strip(&self, packet: &mut Packet) -> Result<(), Reason> {
+    /// Takes the headers off a packet that [`check`](Self::check) found right, and what padding is behind the frame. Checks the frame, and
+    /// its transport checksum if nobody has yet and `transport` says so.
+    pub(crate) fn strip(&self, packet: &mut Packet, transport: bool) -> Result<(), Reason> {
         let length = packet.data().get(self.udp + 4..).and_then(|bytes| bytes.first_chunk()).copied();
         let length = usize::from(length.map_or(0, u16::from_be_bytes));
         let headers = udp::HEADER_LENGTH + vxlan::HEADER_LENGTH;
@@ -131,23 +135,31 @@ impl Outer {
         if !packet.truncate(frame) {
             return Err(Reason::NoBuffer);
         }
+        let known = inside(packet, self.udp + headers)?;
         packet.forget_contents();
-        check_inner(packet)?;
+        packet.set_checksum(known);
+        inner::check(packet, transport)?;
         decapsulate_congestion(packet.data_mut(), self.ecn)
     }
 }
 
-/// The sum of `length` bytes from `start` on, over all buffers.
-fn sum(packet: &Packet, start: usize, length: usize) -> Sum {
-    let (mut skip, mut left) = (start, length);
-    packet.segment_data().fold(Sum::new(), |sum, data| {
-        let skipped = skip.min(data.len());
-        skip -= skipped;
-        let data = &data[skipped..];
-        let data = &data[..left.min(data.len())];
-        left -= data.len();
-        sum.bytes(data)
-    })
+/// What is known of the transport checksum inside, once `around` bytes in front of it are gone.
+fn inside(packet: &Packet, around: usize) -> Result<Checksum, Reason> {
+    let Checksum::Partial { start, offset } = packet.checksum() else {
+        return Ok(match packet.inner_checksum() {
+            InnerChecksum::Unknown => Checksum::Unknown,
+            InnerChecksum::Good => Checksum::Good,
+            InnerChecksum::Bad => Checksum::Bad,
+        });
+    };
+    match usize::from(start).checked_sub(around) {
+        // It was the outer one.
+        None => Ok(Checksum::Unknown),
+        Some(start) if start + usize::from(offset) + 2 <= packet.len() => {
+            Ok(Checksum::Partial { start: start as u16, offset })
+        }
+        Some(_) => Err(Reason::InnerLength),
+    }
 }
 
 fn addresses(source: IpAddr, destination: IpAddr) -> Addresses {
@@ -163,33 +175,6 @@ fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
         IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
-/// A frame that came through a tunnel: no tag, and an IP packet that is no longer than the frame and has an intact header.
-fn check_inner(packet: &Packet) -> Result<(), Reason> {
-    let data = packet.data();
-    let Ok(link) = LinkLayer::parse(data) else { return Err(Reason::InnerLength) };
-    if link.outer.is_some() {
-        return Err(Reason::InnerTag);
-    }
-    let available = packet.packet_length() - ethernet::HEADER_LENGTH;
-    match link.ethertype {
-        EtherType::IPV4 => {
-            let fixed: &[u8; ipv4::HEADER_LENGTH] = link.payload.first_chunk().ok_or(Reason::InnerLength)?;
-            let header = Ipv4Header(fixed);
-            let (length, total) = (header.header_length(), usize::from(header.total_length()));
-            let bytes = link.payload.get(..length).filter(|bytes| bytes.len() >= ipv4::HEADER_LENGTH);
-            let bytes = bytes.filter(|_| header.version() == 4 && total >= length && total <= available);
-            let bytes = bytes.ok_or(Reason::InnerLength)?;
-            if Sum::new().bytes(bytes).is_valid() { Ok(()) } else { Err(Reason::InnerChecksum) }
-        }
-        EtherType::IPV6 => {
-            let header = Ipv6Header(link.payload.first_chunk().ok_or(Reason::InnerLength)?);
-            let end = ipv6::HEADER_LENGTH + usize::from(header.payload_length());
-            if header.version() == 6 && end <= available { Ok(()) } else { Err(Reason::InnerLength) }
-        }
-        _ => Ok(()),
     }
 }
 
@@ -251,7 +236,8 @@ fn source_port(frame: &[u8]) -> u16 {
     0xc000 | (hash >> 18) as u16
 }
 
-/// Puts the headers to the tunnel end `remote` in front of a frame that the network's MTU allows; the Ethernet header is addressed to `own`, as if it had come in from a link.
+/// Puts the headers to the tunnel end `remote` in front of a frame that the network's MTU allows; the Ethernet header is addressed to `own`, as
+/// if it had come in from a link. A checksum of the frame that is left to hardware still is, as one inside a tunnel.
 pub(crate) fn wrap(
     packet: &mut Packet,
     network: &VxlanConfig,
@@ -293,17 +279,29 @@ pub(crate) fn wrap(
     headers[6..12].copy_from_slice(&own.0);
     headers[12..14].copy_from_slice(&ethertype.0.to_be_bytes());
     let udp = ethernet::HEADER_LENGTH + ip;
-    let space =
-        packet.prepend(udp + udp::HEADER_LENGTH + vxlan::HEADER_LENGTH).map_err(|_| Reason::NoHeadroom)?;
+    let around = udp + udp::HEADER_LENGTH + vxlan::HEADER_LENGTH;
+    let space = packet.prepend(around).map_err(|_| Reason::NoHeadroom)?;
     let (front, rest) = space.split_at_mut(udp);
     front.copy_from_slice(&headers[..udp]);
     let (datagram, tunnel) = rest.split_at_mut(udp::HEADER_LENGTH);
     datagram.copy_from_slice(&udp::header(port, network.udp_port, length, 0));
     tunnel.copy_from_slice(&vxlan::header(network.identifier));
+    let known = packet.checksum();
     packet.forget_contents();
+    if let Checksum::Partial { start, offset } = known {
+        let start = start.checked_add(around as u16).ok_or(Reason::TooLong)?;
+        packet.set_checksum(Checksum::Partial { start, offset });
+        packet.set_layer_offsets(LayerOffsets {
+            l3: ethernet::HEADER_LENGTH as u16,
+            l4: udp as u16,
+            inner_l3: (around + ethernet::HEADER_LENGTH) as u16,
+            ..LayerOffsets::default()
+        });
+    }
     if network.udp_checksum {
         let pseudo = addresses(network.local, remote).pseudo_header(IpProtocol::UDP, u32::from(length));
-        let checksum = udp::sendable(pseudo.then(sum(packet, udp, length.into())).checksum());
+        let sum = sum_completed(packet, udp, length.into());
+        let checksum = udp::sendable(pseudo.then(sum).checksum());
         packet.data_mut()[udp + 6..udp + 8].copy_from_slice(&checksum.to_be_bytes());
     }
     Ok(())

@@ -15,6 +15,8 @@ use warmlane_wire::{
 
 use crate::{Gateway, PortFacts, Reason, VxlanCountersView};
 
+mod inner;
+mod left;
 mod too_long;
 
 const US: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xee]);
@@ -49,6 +51,7 @@ fn network(ipv6: bool) -> VxlanConfig {
         mtu: 1450,
         ttl: 64,
         udp_checksum: true,
+        inner_checksums: false,
         age_seconds: 300,
     }
 }

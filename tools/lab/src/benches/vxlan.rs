@@ -93,6 +93,7 @@ fn gateway(pool: &Pool) -> Result<Gateway, LabError> {
         mtu: 1450,
         ttl: 64,
         udp_checksum: false,
+        inner_checksums: false,
         age_seconds: 1_000_000,
     };
     let facts = PortFacts { mac: Some(OWN), mtu: 1500 };

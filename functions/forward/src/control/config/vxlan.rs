@@ -42,6 +42,9 @@ pub struct VxlanEntry {
     pub ttl: Option<Located<i64>>,
     /// Whether UDP checksums are sent.
     pub udp_checksum: Option<bool>,
+    /// Whether checksums of TCP, UDP and ICMP inside are checked.
+    #[serde(default)]
+    pub inner_checksums: bool,
     /// Seconds after which a station that was not seen is forgotten.
     pub age: Option<Located<i64>>,
 }
@@ -89,6 +92,8 @@ pub struct VxlanConfig {
     pub ttl: u8,
     /// Whether UDP checksums are sent.
     pub udp_checksum: bool,
+    /// Whether checksums of TCP, UDP and ICMP inside are checked.
+    pub inner_checksums: bool,
     /// Seconds after which a station that was not seen is forgotten.
     pub age_seconds: u32,
 }
@@ -148,6 +153,7 @@ fn one(entry: &VxlanEntry, ports: &[PortConfig]) -> Checked<VxlanConfig> {
         ttl: number(entry.ttl.as_ref(), "`ttl`", 64, 1..=255)? as u8,
         // RFC 768 lets IPv4 do without; over IPv6 not every receiver does (RFC 6935).
         udp_checksum: entry.udp_checksum.unwrap_or(local.is_ipv6()),
+        inner_checksums: entry.inner_checksums,
         // As bridges do (IEEE 802.1Q table 8-6).
         age_seconds: number(entry.age.as_ref(), "`age`", 300, 1..=1_000_000)?,
     })

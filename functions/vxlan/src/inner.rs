@@ -1,0 +1,125 @@
+//! What is in a tunnel: whether a frame is whole and intact.
+
+use warmlane_mem::{Checksum, Packet};
+use warmlane_wire::checksum::{Addresses, Sum};
+use warmlane_wire::{
+    EtherType, IpProtocol, Ipv4Header, Ipv6Header, Ipv6Packet, LinkLayer, ethernet, ipv4, ipv6, udp,
+};
+
+use crate::reason::Reason;
+use crate::sum::sum;
+
+/// A frame that came through a tunnel: no tag, and an IP packet that is no longer than the frame and has an intact header. Its transport
+/// checksum is looked at if nobody knows of it and `transport` says so, and then known to be good.
+pub(crate) fn check(packet: &mut Packet, transport: bool) -> Result<(), Reason> {
+    let data = packet.data();
+    let Ok(link) = LinkLayer::parse(data) else { return Err(Reason::InnerLength) };
+    if link.outer.is_some() {
+        return Err(Reason::InnerTag);
+    }
+    let available = packet.packet_length() - ethernet::HEADER_LENGTH;
+    let wanted = match packet.checksum() {
+        Checksum::Bad => return Err(Reason::InnerChecksum),
+        Checksum::Unknown => transport,
+        // Left to hardware, it is whatever comes of it.
+        Checksum::Good | Checksum::Partial { .. } => false,
+    };
+    let transport = match link.ethertype {
+        EtherType::IPV4 => ipv4(link.payload, available, wanted)?,
+        EtherType::IPV6 => ipv6(link.payload, available, wanted)?,
+        _ => None,
+    };
+    match transport.map(|transport| transport.is_intact(packet)) {
+        None => {}
+        Some(false) => return Err(Reason::InnerChecksum),
+        Some(true) => packet.set_checksum(Checksum::Good),
+    }
+    Ok(())
+}
+
+/// A transport header and all behind it.
+struct Transport {
+    /// Where it is in the frame.
+    start: usize,
+    length: usize,
+    protocol: IpProtocol,
+    addresses: Addresses,
+}
+
+impl Transport {
+    /// Whether its checksum is right; of UDP, none is as good.
+    fn is_intact(&self, packet: &Packet) -> bool {
+        let mut length = self.length;
+        if self.protocol == IpProtocol::UDP {
+            let bytes = packet.data().get(self.start..).unwrap_or_default();
+            // A header that is cut off has no checksum that could be right.
+            let Some(header) =
+                bytes.first_chunk::<{ udp::HEADER_LENGTH }>().filter(|header| header.len() <= length)
+            else {
+                return false;
+            };
+            let [_, _, _, _, l0, l1, c0, c1] = *header;
+            if [c0, c1] == [0, 0] {
+                return true;
+            }
+            // What is behind the datagram is no part of it.
+            length = length.min(usize::from(u16::from_be_bytes([l0, l1])));
+        }
+        let pseudo_header = match self.protocol {
+            IpProtocol::ICMP => Sum::new(),
+            _ => self.addresses.pseudo_header(self.protocol, length as u32),
+        };
+        pseudo_header.then(sum(packet, self.start, length)).is_valid()
+    }
+}
+
+/// Whether this protocol is one whose checksum is known here, over this version of IP.
+fn has_checksum(protocol: IpProtocol, own_icmp: IpProtocol) -> bool {
+    [IpProtocol::TCP, IpProtocol::UDP, own_icmp].contains(&protocol)
+}
+
+/// The transport if it is `wanted`, not in several fragments, and has a checksum that can be checked.
+fn ipv4(bytes: &[u8], available: usize, wanted: bool) -> Result<Option<Transport>, Reason> {
+    let fixed: &[u8; ipv4::HEADER_LENGTH] = bytes.first_chunk().ok_or(Reason::InnerLength)?;
+    let header = Ipv4Header(fixed);
+    let (length, total) = (header.header_length(), usize::from(header.total_length()));
+    let bytes = bytes.get(..length).filter(|bytes| bytes.len() >= ipv4::HEADER_LENGTH);
+    let bytes = bytes.filter(|_| header.version() == 4 && total >= length && total <= available);
+    let bytes = bytes.ok_or(Reason::InnerLength)?;
+    if !Sum::new().bytes(bytes).is_valid() {
+        return Err(Reason::InnerChecksum);
+    }
+    let (source, destination) = (header.source(), header.destination());
+    let is_there = wanted && !header.is_fragment() && has_checksum(header.protocol(), IpProtocol::ICMP);
+    Ok(is_there.then(|| Transport {
+        start: ethernet::HEADER_LENGTH + length,
+        length: total - length,
+        protocol: header.protocol(),
+        addresses: Addresses::V4 { source, destination },
+    }))
+}
+
+/// The same for IPv6. A source route that isn't at its end covers another address than the header's.
+fn ipv6(bytes: &[u8], available: usize, wanted: bool) -> Result<Option<Transport>, Reason> {
+    let (fixed, payload) = bytes.split_first_chunk().ok_or(Reason::InnerLength)?;
+    let header = Ipv6Header(fixed);
+    let end = ipv6::HEADER_LENGTH + usize::from(header.payload_length());
+    if header.version() != 6 || end > available {
+        return Err(Reason::InnerLength);
+    }
+    if !wanted {
+        return Ok(None);
+    }
+    let Ok(upper) = (Ipv6Packet { header, payload }).upper_layer() else { return Err(Reason::InnerLength) };
+    let has_checksum = has_checksum(upper.protocol, IpProtocol::ICMPV6);
+    if upper.fragment.is_some() || upper.segments_left > 0 || !has_checksum {
+        return Ok(None);
+    }
+    let (source, destination) = (header.source(), header.destination());
+    Ok(Some(Transport {
+        start: ethernet::HEADER_LENGTH + upper.offset,
+        length: end.checked_sub(upper.offset).ok_or(Reason::InnerLength)?,
+        protocol: upper.protocol,
+        addresses: Addresses::V6 { source, destination },
+    }))
+}
