@@ -65,12 +65,16 @@ impl IdleFlags {
     /// A line for whoever asked for a bound that sleepers don't keep here.
     pub(crate) fn note(&self) -> Option<String> {
         let Ok(IdlePolicy::WakeWithin(bound)) = self.policy() else { return None };
-        let usual = wake_up_time();
-        (bound < usual).then(|| {
-            let usual = usual.as_micros();
-            format!("this machine wakes a sleeper after {usual} us: for {bound:?} lanes poll on instead, and sleep after 2 s")
-        })
+        not_kept(bound, wake_up_time())
     }
+}
+
+/// Says so, if sleepers usually take longer than that.
+fn not_kept(bound: Duration, usual: Duration) -> Option<String> {
+    (bound < usual).then(|| {
+        let usual = usual.as_micros();
+        format!("this machine wakes a sleeper after {usual} us: for {bound:?} lanes poll on instead, and sleep after 2 s")
+    })
 }
 
 #[cfg(test)]
@@ -94,6 +98,16 @@ mod tests {
         assert_eq!(policy("--idle power").unwrap(), IdlePolicy::Power);
         let within = IdlePolicy::WakeWithin(Duration::from_micros(20));
         assert_eq!(policy("--wake-within 20us").unwrap(), within);
+    }
+
+    #[test]
+    fn a_bound_that_sleepers_do_not_keep_here_is_told() {
+        let micros = Duration::from_micros;
+        assert_eq!(not_kept(micros(50), micros(50)), None);
+        let told = not_kept(micros(20), micros(63)).unwrap();
+        assert!(told.contains("after 63 us") && told.contains("for 20µs lanes poll on"), "{told}");
+        // Without a bound there is nothing to tell.
+        assert_eq!(IdleFlags::default().note(), None);
     }
 
     #[test]
