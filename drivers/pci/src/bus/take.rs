@@ -198,6 +198,11 @@ impl Bus {
     /// [`PciError`]: it was not taken, a process has it open, or that driver doesn't take it.
     pub fn give(&self, address: PciAddress) -> Result<(), PciError> {
         let _lock = self.lock()?;
+        self.restore_unused(address)
+    }
+
+    /// As [`restore`](Self::restore), unless a process has the device open: the kernel would wait for that one, and with it everybody who waits for the lock.
+    fn restore_unused(&self, address: PciAddress) -> Result<(), PciError> {
         if self.is_open(address) {
             return Err(PciError::InUse { address });
         }
@@ -260,7 +265,9 @@ impl Bus {
         // Another program may just have done it.
         let left = self.left().into_iter();
         match lock {
-            Ok(_lock) => left.map(|address| Recovered { address, result: self.restore(address) }).collect(),
+            Ok(_lock) => {
+                left.map(|address| Recovered { address, result: self.restore_unused(address) }).collect()
+            }
             Err(error) => {
                 // All for the same reason.
                 left.take(1)

@@ -238,13 +238,17 @@ impl Worker {
 
     /// Starts the device again.
     fn restart(&mut self, reason: &str) {
-        self.say(&format!("the device is reset, for {reason}"));
+        // One that breaks its rings as soon as it has them doesn't keep a CPU busy: it is stopped, and started after a pause.
+        let is_too_early = self.restarted.is_some_and(|last| last.elapsed() < RETRY);
+        if self.running.is_some() || !is_too_early {
+            self.say(&format!("the device is reset, for {reason}"));
+        }
         self.stop();
-        let Some(card) = &self.card else { return };
-        // One that breaks its rings as soon as it has them doesn't keep a CPU busy: it is started after a pause.
-        if self.restarted.replace(Instant::now()).is_some_and(|last| last.elapsed() < RETRY) {
+        if is_too_early {
             return;
         }
+        self.restarted = Some(Instant::now());
+        let Some(card) = &self.card else { return };
         match start(card, &self.rings, &self.wish, &self.events) {
             Ok((running, facts)) => {
                 self.running = Some(running);
@@ -259,7 +263,7 @@ impl Worker {
 
     fn look(&mut self) {
         let Some(card) = &self.card else { return };
-        let Some(running) = &self.running else { return self.restart("it did not start") };
+        let Some(running) = &self.running else { return self.restart("it does not run") };
         if let Some(reason) = self.rings.broken() {
             return self.restart(reason);
         }
