@@ -70,6 +70,19 @@ pub fn partial_checksum(packet: &Packet) -> Option<(usize, u16)> {
     Some((field, transport.checksum_to_send(sum.checksum())))
 }
 
+/// Copies the packet's front, as much as there is space for, with the checksum that it would have on a wire: to quote it, for example.
+/// Returns how many bytes. A packet that is to be segmented will be on no wire as it is, and is copied as it is.
+pub fn copy_completed(packet: &Packet, front: &mut [u8]) -> usize {
+    let count = packet.copy_to(front);
+    if packet.segmentation().is_none()
+        && let Some((field, value)) = partial_checksum(packet)
+        && let Some(place) = front.get_mut(field..field + 2)
+    {
+        place.copy_from_slice(&value.to_be_bytes());
+    }
+    count
+}
+
 /// Completes the packet's checksum, if it was left to hardware, and notes that it is good.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use warmlane_mem::{Checksum, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{
-    EtherType, IpProtocol, Ipv4Header, Ipv6Header, Ipv6Packet, LinkLayer, ethernet, ipv4, ipv6, udp,
+    EtherType, IpProtocol, Ipv4Header, Ipv6Header, Ipv6Packet, LinkLayer, ethernet, ipv4, ipv6, tcp, udp,
 };
 
 use crate::reason::Reason;
@@ -47,29 +47,43 @@ struct Transport {
 }
 
 impl Transport {
-    /// Whether its checksum is right; of UDP, none is as good.
+    /// Whether its checksum is right, of a header that is whole; of UDP, none is as good.
     fn is_intact(&self, packet: &Packet) -> bool {
         let mut length = self.length;
-        if self.protocol == IpProtocol::UDP {
-            let bytes = packet.data().get(self.start..).unwrap_or_default();
-            // A header that is cut off has no checksum that could be right.
-            let Some(header) =
-                bytes.first_chunk::<{ udp::HEADER_LENGTH }>().filter(|header| header.len() <= length)
-            else {
-                return false;
-            };
-            let [_, _, _, _, l0, l1, c0, c1] = *header;
-            if [c0, c1] == [0, 0] {
-                return true;
+        match self.protocol {
+            IpProtocol::UDP => {
+                let Some([_, _, _, _, l0, l1, c0, c1]) = self.udp_header(packet) else { return false };
+                let told = usize::from(u16::from_be_bytes([l0, l1]));
+                if told < udp::HEADER_LENGTH || told > length {
+                    return false;
+                }
+                if [c0, c1] == [0, 0] {
+                    return true;
+                }
+                // What is behind the datagram is no part of it.
+                length = told;
             }
-            // What is behind the datagram is no part of it.
-            length = length.min(usize::from(u16::from_be_bytes([l0, l1])));
+            IpProtocol::TCP if length < tcp::HEADER_LENGTH => return false,
+            _ => {}
         }
         let pseudo_header = match self.protocol {
             IpProtocol::ICMP => Sum::new(),
             _ => self.addresses.pseudo_header(self.protocol, length as u32),
         };
         pseudo_header.then(sum(packet, self.start, length)).is_valid()
+    }
+
+    /// It may begin in any of the packet's buffers.
+    fn udp_header(&self, packet: &Packet) -> Option<[u8; udp::HEADER_LENGTH]> {
+        if self.length < udp::HEADER_LENGTH {
+            return None;
+        }
+        let mut header = [0; udp::HEADER_LENGTH];
+        let mut bytes = packet.segment_data().flatten().skip(self.start);
+        for byte in &mut header {
+            *byte = *bytes.next()?;
+        }
+        Some(header)
     }
 }
 

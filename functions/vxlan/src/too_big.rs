@@ -2,6 +2,7 @@
 //! the name of the packet's destination, as Linux does for its tunnels. Without it path MTU discovery finds a black hole.
 
 use warmlane_mem::{Packet, Pool};
+use warmlane_port::software_offload::copy_completed;
 use warmlane_wire::checksum::Sum;
 use warmlane_wire::icmpv4::{self, Icmpv4Message};
 use warmlane_wire::icmpv6::{self, Icmpv6Message};
@@ -26,7 +27,7 @@ const LONGEST: usize = LOOK + ipv6::HEADER_LENGTH + icmpv6::HEADER_LENGTH;
 /// fit (RFC 1191 section 4, RFC 8201 section 3). `None` if it isn't owed that, if `may` says no, and without a buffer.
 pub(crate) fn error(frame: &Packet, mtu: u16, pool: &Pool, may: impl FnOnce() -> bool) -> Option<Packet> {
     let mut look = [0; LOOK];
-    let count = frame.copy_to(&mut look);
+    let count = copy_completed(frame, &mut look);
     let (header, bytes) = EthernetHeader::parse(&look[..count]).ok()?;
     if !header.destination().is_unicast() {
         return None;

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use warmlane_lane::Outputs;
 use warmlane_mem::Packet;
-use warmlane_port::software_offload::partial_checksum;
+use warmlane_port::software_offload::copy_completed;
 use warmlane_sys::clock::{self, Clock};
 use warmlane_table::NextHopId;
 use warmlane_wire::checksum::ipv4_header_checksum20;
@@ -67,7 +67,7 @@ impl Forwarder {
         outputs: &mut Outputs<'_>,
     ) -> bool {
         let (mut look, offset) = ([0; LOOK], usize::from(packet.l3_offset()));
-        let count = copy_complete(packet, &mut look);
+        let count = copy_completed(packet, &mut look);
         let Some(bytes) = look.get(offset..count) else { return true };
         let Some(ip) = ipv4_packet(bytes) else { return true };
         let sender = ip.header.source();
@@ -104,7 +104,7 @@ impl Forwarder {
         outputs: &mut Outputs<'_>,
     ) -> bool {
         let (mut look, offset) = ([0; LOOK], usize::from(packet.l3_offset()));
-        let count = copy_complete(packet, &mut look);
+        let count = copy_completed(packet, &mut look);
         let Some(bytes) = look.get(offset..count) else { return true };
         let Some(ip) = ipv6_packet(bytes) else { return true };
         if !icmpv6::may_answer(&ip, &message) {
@@ -193,18 +193,6 @@ pub(super) fn turn_around(frame: &mut [u8], our_mac: MacAddress) -> bool {
     let (sender, ethertype) = (link.source(), link.ethertype());
     ethernet::write(header, sender, our_mac, ethertype);
     sender.is_unicast()
-}
-
-/// Copies the packet's front, with the checksum that it would have on a wire. One that is to be segmented will be on none.
-fn copy_complete(packet: &Packet, front: &mut [u8; LOOK]) -> usize {
-    let count = packet.copy_to(front);
-    if packet.segmentation().is_none()
-        && let Some((field, value)) = partial_checksum(packet)
-        && let Some(place) = front.get_mut(field..field + 2)
-    {
-        place.copy_from_slice(&value.to_be_bytes());
-    }
-    count
 }
 
 /// Whether an address isn't the broadcast address of a link of ours (RFC 1812 section 4.3.2.7).

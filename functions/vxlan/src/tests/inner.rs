@@ -1,7 +1,7 @@
 //! Transport checksums inside a tunnel, checked where that is asked for or a device has done it.
 
 use warmlane_mem::{Checksum, InnerChecksum};
-use warmlane_wire::{Icmpv4Message, Icmpv6Message, TcpFields};
+use warmlane_wire::{Icmpv4Message, Icmpv6Message, TcpFields, checksum};
 
 use super::*;
 
@@ -20,9 +20,15 @@ fn unpack(bench: &mut Bench, packet: Packet) -> Option<Packet> {
 /// Whether the frame comes out, in one buffer and in several: the same both ways.
 fn passes(frame: &[u8], inner_checksums: bool) -> bool {
     let bytes = tunnelled(2, VNI, 0, frame);
-    let [whole, in_pieces] = [bytes.len(), bytes.len() - 3].map(|length| {
+    // The last byte is at an odd place of the second buffer; and all of the transport is in the second one.
+    let ip = match (&frame[12..14], frame[20]) {
+        ([8, 0], _) => 20,
+        (_, fragment) if fragment == IpProtocol::FRAGMENT.0 => 48,
+        _ => 40,
+    };
+    let outer = bytes.len() - frame.len();
+    let [whole, in_pieces, behind] = [bytes.len(), bytes.len() - 3, outer + 14 + ip].map(|length| {
         let mut bench = bench(inner_checksums);
-        // The last byte is at an odd place of the second buffer.
         let (first, second) = bytes.split_at(length);
         let mut packet = bench.packet(0, first);
         if !second.is_empty() {
@@ -30,7 +36,7 @@ fn passes(frame: &[u8], inner_checksums: bool) -> bool {
         }
         unpack(&mut bench, packet).is_some()
     });
-    assert_eq!(whole, in_pieces);
+    assert_eq!((whole, whole), (in_pieces, behind));
     whole
 }
 
@@ -97,6 +103,31 @@ fn a_header_that_is_not_whole_is_dropped() {
             assert!(unpack(&mut bench, packet).is_none(), "{length} {padded}");
         }
     }
+}
+
+/// Lengths that can't be, with a checksum that is right for what they say.
+#[test]
+fn a_transport_of_the_wrong_length_is_dropped() {
+    let fields = Ipv4Fields::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let link = Frame::new().ethernet(MacAddress::BROADCAST, B);
+    let with_sum = |protocol: IpProtocol, covered: usize, field: usize, mut bytes: Vec<u8>| {
+        bytes[field..field + 2].fill(0);
+        let pseudo = checksum::pseudo_ipv4(fields.source, fields.destination, protocol, covered as u16);
+        let sum = pseudo.bytes(&bytes[..covered]).checksum();
+        bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+        link.ipv4(fields).protocol(protocol).payload(&bytes).to_vec().unwrap()
+    };
+    let udp = |told: u16| {
+        let [high, low] = told.to_be_bytes();
+        [&[0, 1, 0, 2, high, low, 0, 0][..], &[9; 12]].concat()
+    };
+    assert!(passes(&with_sum(IpProtocol::UDP, 20, 6, udp(20)), true));
+    assert!(passes(&with_sum(IpProtocol::UDP, 8, 6, udp(8)), true));
+    assert!(!passes(&with_sum(IpProtocol::UDP, 20, 6, udp(21)), true));
+    for told in [0, 7] {
+        assert!(!passes(&with_sum(IpProtocol::UDP, usize::from(told), 6, udp(told)), true), "{told}");
+    }
+    assert!(!passes(&with_sum(IpProtocol::TCP, 19, 16, vec![5; 19]), true));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::net::Ipv6Addr;
 
+use warmlane_mem::Checksum;
+use warmlane_wire::checksum;
 use warmlane_wire::icmpv4::{self, Icmpv4Message};
 use warmlane_wire::icmpv6::Icmpv6Message;
 
@@ -50,6 +52,13 @@ fn senders_are_told_what_is_too_long() {
     );
     let message = Icmpv4Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: 1450 };
     assert_eq!(Icmpv4Message::parse(ip.payload).unwrap(), (message, &sent[14..][..548]));
+    // What is quoted has the checksum that it would have on a wire.
+    let mut left = bench.packet(1, &sent);
+    let addresses = [[10, 0, 0, 0xa], [10, 0, 0, 0xb]].map(Ipv4Addr::from);
+    let held = checksum::pseudo_ipv4(addresses[0], addresses[1], IpProtocol::UDP, 1480).fold();
+    left.data_mut()[40..42].copy_from_slice(&held.to_be_bytes());
+    left.set_checksum(Checksum::Partial { start: 34, offset: 6 });
+    assert_eq!(bench.pass_packet(left)[2], back);
 
     // Behind a tunnel is B, and so from now on the VLAN gets nothing.
     bench.pass(0, &tunnelled(2, VNI, 0, &inner(B, A, 0, b"")));
@@ -61,7 +70,7 @@ fn senders_are_told_what_is_too_long() {
     let message = Icmpv6Message::parse(source, destination, ip.payload).unwrap();
     assert_eq!(message, (Icmpv6Message::PacketTooBig { mtu: 1450 }, &ipv6[14..][..1232]));
 
-    assert_eq!((bench.counters.errors(), bench.counters.errors_limited()), (2, 0));
+    assert_eq!((bench.counters.errors(), bench.counters.errors_limited()), (3, 0));
     // As often as the limits allow: never.
     let mut bench = Bench::with_limits(network(false), IcmpLimits { rate: 0, burst: 1 });
     assert!(bench.pass(1, &ipv6)[2].is_empty());
