@@ -25,10 +25,9 @@ mod tests {
 
     /// A /64 of the prefix for documentation (RFC 3849)
     const SITE: u128 = 0x2001_0db8 << 96;
-    /// What a change takes on average, whatever is there, and the one that makes a field grow, of which each link and each node
-    /// right below is visited
+    /// On average, and at most: a change that makes a field grow visits each of its links and each node right below
     const IPV6: Bounds = Bounds { mean: 100, most: 2 << 16 };
-    /// Behind a new route those of its /19 move, 16 to a line; and now and then they all move to where there is more space
+    /// On average: the routes behind a new one move up within its /19. At most: all of them move to where there is more space
     const IPV4: Bounds = Bounds { mean: 1024, most: 2 << 14 };
 
     struct Bounds {

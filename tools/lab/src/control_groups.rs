@@ -1,7 +1,9 @@
 //! Control groups with weights, and threads of this process in them.
 //!
 //! They are inside the group that the process is in, so what limits that one limits them. Version 1 has a list of threads anyway; of
-//! version 2 they are threaded groups (Documentation/admin-guide/cgroup-v2.rst of the kernel, "Threads"). Nothing of others' groups is changed.
+//! version 2 they are threaded groups (Documentation/admin-guide/cgroup-v2.rst of the kernel, "Threads"). Nothing of others' groups is changed,
+//! but that in version 2 the process's own group lends weights to those inside it for that time: somebody else who comes to rely on
+//! them meanwhile loses them afterwards.
 
 use std::fs;
 use std::io;

@@ -42,6 +42,8 @@ const FAULTS: [Fault; 2] = [
         what: "cache line",
         file: "core/mem/src/burst.rs",
         from: "packet.packet_length() as u64",
+        // SAFETY: no code of this program but a text, which is compiled in a copy that is thrown away; behind a header lies its buffer, so that
+        // what is read there belongs to the pool.
         to: "u64::from(unsafe { packet.as_header().as_ptr().cast::<u32>().add(17).read() })",
         bench: "tx-held",
         seen: |now, before| !now.rose(before) && now.misses_rose(before),
