@@ -21,8 +21,8 @@ impl Forwarder {
     pub(super) fn note_lookups(&self, packet: &Packet, explanation: &mut Explanation) {
         let hops = self.routes.hops();
         // Validation cuts padding off.
-        let Some(mut copy) = packet.copy_in(&self.pool) else {
-            return explanation.note("not-explained", "the pool had no buffer for a copy");
+        let Some(mut copy) = self.copies.copy(packet) else {
+            return explanation.note("not-explained", "there was no memory for a copy");
         };
         let port = packet.port();
         let admission = hops.port(port).is_some().then(|| hops.admission(port));

@@ -12,6 +12,7 @@ use warmlane_port::TransmitOffloads;
 use warmlane_wire::ipv6::Ipv6Packet;
 use warmlane_wire::{ipv4, ipv6};
 
+use super::copies::Copies;
 use super::counters::{ForwardCounters, ForwardCountersView};
 use super::examine::{examine_slowly, gather_ipv4, gather_ipv6};
 use super::fast::{IPV4_HEADERS, IPV6_HEADERS};
@@ -40,6 +41,7 @@ use crate::control::config::IcmpLimits;
 pub struct Forwarder {
     pub(super) routes: LaneRoutes,
     pub(super) pool: Pool,
+    pub(super) copies: Copies,
     pub(super) limits: IcmpLimits,
     pub(super) limiter: TokenBucket,
     pub(super) counters: ForwardCounters,
@@ -74,6 +76,7 @@ impl Forwarder {
             ports: routes.hops().ports().len(),
             routes,
             pool,
+            copies: Copies::default(),
             limits,
             limiter: limiter(limits),
             counters: ForwardCounters::new(),

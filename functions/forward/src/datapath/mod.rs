@@ -1,5 +1,6 @@
 //! What happens to each packet.
 
+mod copies;
 mod counters;
 mod examine;
 mod explain;

@@ -19,7 +19,7 @@ impl Forwarder {
         if !outputs.shows_drops() {
             return work(self, packet, outputs);
         }
-        let copy = packet.copy_in(&self.pool);
+        let copy = self.copies.copy(&packet);
         let view = self.view();
         let mut before = [0; MAXIMUM_REASONS];
         for (count, (_, value)) in before.iter_mut().zip(view.drops().iter()) {
@@ -31,7 +31,7 @@ impl Forwarder {
         let reason: Option<&DropReason> = grown.map(|((reason, _), _)| reason);
         match (reason, copy) {
             (Some(reason), Some(copy)) => outputs.show_drop(reason, &copy),
-            // There was no buffer for a copy.
+            // There was no memory for a copy.
             (Some(_), None) => outputs.miss_drop(),
             (None, _) => {}
         }

@@ -44,6 +44,18 @@ fn the_longest_prefix_and_its_next_hop_are_told() {
 }
 
 #[test]
+fn a_pool_that_is_empty_is_not_in_the_way() {
+    let bench = Bench::new();
+    let packet = bench.packet(&udp4(ipv4("203.0.113.5"), b"x"));
+    let taken: Vec<_> = std::iter::from_fn(|| bench.pool.take()).collect();
+    let mut explanation = Explanation::default();
+    bench.forwarder.explain(0, &packet, &mut explanation);
+    let route = explanation.notes().iter().find(|(name, _)| *name == "route");
+    assert_eq!(route.expect("it is told").1, "203.0.113.0/24");
+    drop(taken);
+}
+
+#[test]
 fn the_member_that_a_flow_is_said_to_go_to_is_where_it_goes() {
     let mut bench = Bench::new();
     let mut seen = [0; 2];
