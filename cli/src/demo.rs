@@ -1,5 +1,6 @@
 //! `warmlane demo`
 
+use crate::control_socket::ControlSocketFlags;
 use crate::messages;
 use crate::run::{self, RunFlags};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,6 +24,7 @@ use warmlane_lab::traffic::{self, Mix};
 /// routed by 901,899 IPv4 and 160,147 IPv6 prefixes, rewritten for the next hop and sent out of the other link, where
 /// they are dropped. Needs no privilege, no huge pages and no network card.
 #[derive(clap::Args, Debug, Default)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     run: RunFlags,
@@ -32,7 +34,19 @@ pub(crate) struct Arguments {
     /// Send only the shortest IPv4 frames, all of them good: the most packets a second.
     #[arg(long)]
     shortest: bool,
+    #[command(flatten)]
+    control: ControlSocketFlags,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  Run for ten minutes, and look into it from another terminal:
+    warmlane demo --duration 600
+    warmlane top
+    warmlane trace --count 5
+
+  As many packets a second as two lanes forward, as one JSON object:
+    warmlane demo --shortest --lanes 2 --json";
 
 /// How long to run if nothing is said.
 const DURATION: Duration = Duration::from_secs(10);
@@ -43,6 +57,7 @@ const NEIGHBOURS: u8 = 16;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
+    let socket = arguments.control.open("demo")?;
     let lanes = arguments.lanes.max(1);
     messages::line("warmlane demo: loading 901,899 IPv4 and 160,147 IPv6 prefixes");
     let config = configuration(lanes);
@@ -54,6 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .collect::<anyhow::Result<Vec<_>>>()?;
     let settings = LaneSettings { lanes, idle: IdlePolicy::Spin, ..LaneSettings::default() };
     let assembly = Assembly::forward(config, pool, ports, &settings)?;
+    let _service = socket.serve(assembly.registry(), assembly.lanes().views(), Some(assembly.pool()))?;
     run::print_notes(&assembly);
     let flags = RunFlags { duration: arguments.run.duration.or(Some(DURATION)), ..arguments.run.clone() };
     messages::line(format_args!(

@@ -2,9 +2,12 @@
 
 use std::process::Command;
 
+use warmlane::drivers::pcap::{PcapError, read_frames};
 use warmlane_system_tests::{SHORT, turn};
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::{Report, requirements};
+
+use super::control::{directory, stats, sum, wait_until};
 
 /// What the demonstration may have resident at most, table, buffers and traffic included.
 const MEMORY: u64 = 200 << 20;
@@ -58,4 +61,46 @@ fn two_lanes_share_the_links() {
     for lane in ["/lanes/0/packets", "/lanes/1/packets"] {
         assert!(report.number(lane) > 10_000, "{}", report.value());
     }
+}
+
+/// It is the first instance that somebody looks into.
+#[test]
+fn it_is_looked_into_as_any_instance() {
+    let _turn = turn::beside_others();
+    let directory = directory();
+    let socket = directory.path().join("first.sock");
+    let mut running = demo(&["--duration", "3600", "--json", "--socket"]);
+    let process = Process::spawn(running.arg(&socket));
+    let ask = |name: &str, arguments: &[&str]| {
+        let mut command = Command::new(warmlane());
+        Process::run(command.arg(name).arg(&socket).args(arguments), SHORT)
+    };
+    wait_until("it answers", || socket.exists() && ask("stats", &[]).status.success());
+    wait_until("it forwards", || sum(&stats(&socket), "forward", "forwarded", ("lane", "lane0")) > 0);
+    let listed =
+        Process::run(Command::new(warmlane()).arg("ls").arg("--directory").arg(directory.path()), SHORT);
+    let listed = listed.expect_success("ls");
+    assert!(listed.contains("first") && listed.contains("demo"), "{listed}");
+
+    let page = ask("top", &["--once", "--interval", "0.1"]);
+    let page = page.expect_success("top");
+    for part in ["west", "east", "lane0 forwarder"] {
+        assert!(page.contains(part), "nothing of {part:?} in\n{page}");
+    }
+    let traced = ask("trace", &["--count", "3", "--json"]);
+    assert_eq!(traced.expect_success("trace").lines().count(), 3, "{}", traced.text());
+    let file = directory.path().join("seen.pcapng");
+    let captured = ask("capture", &["--count", "5", "--write", file.to_str().expect("a plain path")]);
+    captured.expect_success("capture");
+    let mut count = 0;
+    let seen = read_frames(&file, |_, _| {
+        count += 1;
+        Ok::<_, PcapError>(())
+    });
+    seen.expect("a capture file");
+    assert_eq!(count, 5);
+
+    process.interrupt();
+    process.finish(SHORT).expect_success("the demonstration");
+    assert!(!socket.exists());
 }

@@ -67,7 +67,7 @@ pub struct Failure {
 pub struct Instance {
     /// The version of the protocol that it speaks.
     pub protocol: u32,
-    /// The command that runs: `forward`, `router`, `gen`, `docsis`.
+    /// The command that runs: `demo`, `forward`, `router`, `gen`, `docsis`.
     pub kind: String,
     /// What it is called: its socket's file name without `.sock`.
     pub name: String,

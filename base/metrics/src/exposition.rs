@@ -30,7 +30,7 @@ impl Format {
 /// What is said of the instance itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The command that runs: `forward`, `router`, `gen`, `docsis`.
+    /// The command that runs: `demo`, `forward`, `router`, `gen`, `docsis`.
     pub kind: String,
     /// Which Warmlane it is.
     pub version: String,
