@@ -16,7 +16,7 @@ use model::Model;
 use page::Choice;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use screen::{Action, Candidate, Screen, Watched};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Client::connect(&path)?;
     // Not `Signals`, for which a second one ends the process at once, and leaves the terminal as it is.
     let stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stopped))?;
     }
     let mut watching = Watching::new(asker::start(path, arguments.interval), arguments.interval);

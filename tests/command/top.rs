@@ -147,7 +147,7 @@ fn it_leaves_the_terminal_as_it_was_however_it_ends() {
     let top = format!("sh -c 'echo $$ > {}; exec {top} top {socket}'", number.display());
     // What the shell says before and after, and then nothing more.
     let line = format!("echo before; {top}; echo \"ended with $?\"; stty -a; exec cat");
-    for end in ["q", "INT", "TERM"] {
+    for end in ["q", "HUP", "INT", "TERM"] {
         let tmux = Tmux::start(directory.path(), end, &line);
         tmux.wait_for("q quit");
         if end == "q" {
