@@ -108,8 +108,8 @@ struct Group {
 
 impl Group {
     /// A fifth of a CPU in periods of a tenth of a second. `None` where groups can't be made, which is said.
-    fn new() -> Option<Self> {
-        let name = format!("warmlane-test-{}", std::process::id());
+    fn new(role: &str) -> Option<Self> {
+        let name = format!("warmlane-test-{role}-{}", std::process::id());
         let first = Path::new("/sys/fs/cgroup/cpu");
         let (directory, limits) = if first.join("cpu.cfs_quota_us").exists() || first.join("tasks").exists() {
             (first.join(name), &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "20000")][..])
@@ -120,6 +120,13 @@ impl Group {
         let is_limited =
             limits.iter().all(|(file, text)| fs::write(group.directory.join(file), text).is_ok());
         is_limited.then_some(group)
+    }
+
+    /// Starts the command in it.
+    fn start(&self, arguments: &str) -> Process {
+        let (directory, program) = (self.directory.display(), warmlane().display());
+        let line = format!("echo $$ > {directory}/cgroup.procs && exec {program} {arguments}");
+        Process::spawn(Command::new("sh").args(["-c", &line]))
     }
 
     /// Periods in which what is in it was stopped.
@@ -133,27 +140,30 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // What was in it has ended, but may not be gone for a moment.
-        until("the control group goes", || fs::remove_dir(&self.directory).is_ok());
+        until("the control group goes", || {
+            fs::remove_dir(&self.directory).is_ok() || !self.directory.exists()
+        });
     }
+}
+
+/// What a forwarder forwards between, one of which is an interface of this name.
+fn ports(interface: &str) -> String {
+    format!("--port a=tap:{interface} --port b=null --mac a=02:00:00:00:00:01 --mac b=02:00:00:00:00:02")
 }
 
 /// What a quota will do is said before it does it, and what it did in the end.
 #[test]
 fn a_quota_is_told_and_counted() {
-    let Some(group) = Group::new() else {
+    let Some(group) = Group::new("quota") else {
         requirements::missing("a control group for CPU time, which root can make");
         return;
     };
-    let ports = "--port a=tap:wlquota0 --port b=null --mac a=02:00:00:00:00:01 --mac b=02:00:00:00:00:02";
-    let start = |arguments: &str| {
-        let (directory, program) = (group.directory.display(), warmlane().display());
-        let line = format!("echo $$ > {directory}/cgroup.procs && exec {program} {arguments}");
-        Process::spawn(Command::new("sh").args(["-c", &line]))
-    };
     // Doctor explains it.
-    let told = start("doctor").finish(LONG).text();
+    let told = group.start("doctor").finish(LONG).text();
+    // Where its lines end depends on the length of the group's name.
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(told.contains("0.20 CPUs'"), "{told}");
-    let mut forwarder = start(&format!("forward {ports} --spin --json"));
+    let mut forwarder = group.start(&format!("forward {} --spin --json", ports("wlquota0")));
     forwarder.wait_for("stopped for 80ms of every 100ms", LONG);
     // On a busy machine it takes a while until it has had more than its part.
     let before = group.throttled();
@@ -165,4 +175,23 @@ fn a_quota_is_told_and_counted() {
     let group = &report.value()["machine"]["group"];
     assert!(group["throttled_periods"].as_u64() > Some(0), "{group:#}");
     assert!((group["quota_cpus"].as_f64().expect("a quota") - 0.2).abs() < 1e-9, "{group:#}");
+}
+
+/// Somebody moves a forwarder to another group and removes its own: it forwards on, and says so in the end.
+#[test]
+fn a_group_that_vanishes_meanwhile_is_told() {
+    let (Some(group), Some(other)) = (Group::new("vanishing"), Group::new("other")) else {
+        requirements::missing("control groups for CPU time, which root can make");
+        return;
+    };
+    let mut forwarder = group.start(&format!("forward {}", ports("wlvanish0")));
+    forwarder.wait_for("stopped for 80ms of every 100ms", LONG);
+    fs::write(other.directory.join("cgroup.procs"), forwarder.id().to_string()).expect("root may move it");
+    until("the group can be removed", || fs::remove_dir(&group.directory).is_ok());
+    assert!(!forwarder.has_ended(), "{}", forwarder.errors());
+    forwarder.interrupt();
+    let finished = forwarder.finish(LONG);
+    let told = finished.expect_success("warmlane forward");
+    let name = group.directory.file_name().expect("a group with a name").to_string_lossy();
+    assert!(told.contains(&format!("{name} was removed meanwhile")), "{told}");
 }
