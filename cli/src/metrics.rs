@@ -14,8 +14,9 @@ use warmlane::metrics::{Identity, Server, ServerError, Token};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Metrics")]
 pub(crate) struct MetricsFlags {
-    /// Offer what is counted to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics); without ADDRESS on 127.0.0.1. Addresses
-    /// that others can reach need --metrics-token-file. Port 0 is any that is free.
+    /// Offer what is counted to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics), and to a browser as a page at
+    /// http://ADDRESS:PORT/; without ADDRESS on 127.0.0.1. Addresses that others can reach need --metrics-token-file. Port 0 is any
+    /// that is free.
     #[arg(long, value_name = "[ADDRESS:]PORT", global = true, value_parser = address)]
     metrics: Option<SocketAddr>,
     /// Only who shows the token in this file (`Authorization: Bearer`) may read the metrics. It crosses the network as it is:
@@ -67,6 +68,7 @@ pub(crate) fn serve(
     let service =
         server.start(registry.clone(), Identity::new(kind), cpus).context("metrics have no thread")?;
     messages::note(format_args!("metrics are at http://{address}/metrics"));
+    messages::note(format_args!("a page that shows them is at http://{address}/"));
     Ok(Some(service))
 }
 

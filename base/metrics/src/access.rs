@@ -113,10 +113,14 @@ fn is_here(host: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    const SECRET: &str = "0123456789abcdef";
+    pub(crate) const SECRET: &str = "0123456789abcdef";
+
+    pub(crate) fn token() -> Token {
+        Token(SECRET.into())
+    }
 
     fn file(text: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
@@ -144,7 +148,7 @@ mod tests {
 
     #[test]
     fn with_a_token_nothing_else_lets_in() {
-        let access = Access::Bearer(Token(SECRET.into()));
+        let access = Access::Bearer(token());
         let shown = |text: &str| access.permits(Some(text.as_bytes()), Some(b"localhost"));
         assert!(shown(&format!("Bearer {SECRET}")) && shown(&format!("bearer  {SECRET} ")));
         for wrong in [

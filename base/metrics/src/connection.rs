@@ -8,8 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 
 use crate::access::Access;
-use crate::exposition::Format;
-use crate::request::{LONGEST_REQUEST, respond};
+use crate::request::{Document, LONGEST_REQUEST, respond};
 
 /// How long a request may take to come.
 const ASKING: Duration = Duration::from_secs(10);
@@ -59,12 +58,12 @@ impl<S: Read + Write + AsFd> Connection<S> {
         &mut self,
         now: Instant,
         access: &Access,
-        metrics: &mut dyn FnMut(Format) -> String,
+        make: &mut dyn FnMut(Document) -> String,
     ) -> bool {
         if now > self.deadline {
             return false;
         }
-        match self.advance(now, access, metrics) {
+        match self.advance(now, access, make) {
             Ok(is_over) => !is_over,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         }
@@ -74,7 +73,7 @@ impl<S: Read + Write + AsFd> Connection<S> {
         &mut self,
         now: Instant,
         access: &Access,
-        metrics: &mut dyn FnMut(Format) -> String,
+        make: &mut dyn FnMut(Document) -> String,
     ) -> io::Result<bool> {
         loop {
             match &mut self.step {
@@ -86,7 +85,7 @@ impl<S: Read + Write + AsFd> Connection<S> {
                         return Ok(true);
                     }
                     self.input.extend(bytes.get(..count).unwrap_or_default());
-                    if let Some(answer) = respond(&self.input, access, &mut *metrics) {
+                    if let Some(answer) = respond(&self.input, access, &mut *make) {
                         self.input = Vec::new();
                         self.step = Step::Write(answer, 0);
                         self.deadline = now + ANSWERING;

@@ -1,7 +1,7 @@
 //! What an instance has counted, for Prometheus and whoever else reads its formats.
 //!
 //! [`expose`] writes a registry as text, in one of two [`Format`]s, under the names that [`Name`] makes. A [`Server`] answers
-//! `GET /metrics` with it, and nothing else: nothing can be changed by it. It listens on the loopback; elsewhere only with a [`Token`].
+//! `GET /metrics` with it, `/stats.json` with what `warmlane stats --json` prints, and `/` with a page that shows that in a browser. Nothing can be changed by it. It listens on the loopback; elsewhere only with a [`Token`].
 //!
 //! What is counted is declared where it is counted, by `counters!` (`base/counters`): a new metric needs no change here.
 //!
@@ -14,11 +14,12 @@ mod access;
 mod connection;
 mod exposition;
 mod name;
+mod page;
 mod request;
 mod server;
 
 pub use access::{Access, Token, TokenError};
 pub use exposition::{Format, Identity, expose};
 pub use name::{Name, Unit};
-pub use request::{LONGEST_REQUEST, respond};
+pub use request::{Document, LONGEST_REQUEST, respond};
 pub use server::{CONNECTIONS, Server, ServerError};

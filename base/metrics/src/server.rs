@@ -1,5 +1,6 @@
 //! Listens, and answers everybody in turn.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use thiserror::Error;
-use warmlane_control::{Serve, Service};
+use warmlane_control::{Answer, Serve, Service, Stats};
 use warmlane_counters::Registry;
 
 use crate::access::{Access, Token};
 use crate::connection::Connection;
 use crate::exposition::{Identity, expose};
+use crate::request::Document;
 
 /// Connections that are open at a time. When one more comes, the oldest goes.
 pub const CONNECTIONS: usize = 128;
@@ -81,8 +83,14 @@ impl Server {
     /// # Errors
     /// The system has no thread or no descriptors for it.
     pub fn start(self, registry: Registry, identity: Identity, lanes: Vec<usize>) -> io::Result<Service> {
-        let answering =
-            Answering { server: self, connections: Vec::new(), was_full: None, registry, identity };
+        let answering = Answering {
+            server: self,
+            connections: Vec::new(),
+            was_full: None,
+            began: Instant::now(),
+            registry,
+            identity,
+        };
         Service::serve("metrics", answering, lanes)
     }
 }
@@ -99,6 +107,7 @@ struct Answering {
     connections: Vec<Connection<TcpStream>>,
     /// The system had no descriptor for one more then.
     was_full: Option<Instant>,
+    began: Instant,
     registry: Registry,
     identity: Identity,
 }
@@ -134,6 +143,15 @@ impl Answering {
     }
 }
 
+/// What the control socket says of a registry, too: one line of JSON.
+fn stats(registry: &Registry, began: Instant) -> String {
+    let age = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    match Answer::<Infallible>::whole(&Stats::read(registry, age)) {
+        Answer::Whole(line) => line,
+        Answer::List(_) | Answer::TakeOver(..) => String::new(),
+    }
+}
+
 impl Serve for Answering {
     fn descriptors(&self) -> Vec<PollFd<'_>> {
         let listener = &self.server.listener;
@@ -146,10 +164,12 @@ impl Serve for Answering {
         if self.may_accept() {
             self.accept(now);
         }
-        let Self { server, connections, registry, identity, .. } = self;
-        connections.retain_mut(|connection| {
-            connection.serve(now, &server.access, &mut |format| expose(registry, identity, format))
-        });
+        let Self { server, connections, began, registry, identity, .. } = self;
+        let mut make = |document| match document {
+            Document::Metrics(format) => expose(registry, identity, format),
+            Document::Stats => stats(registry, *began),
+        };
+        connections.retain_mut(|connection| connection.serve(now, &server.access, &mut make));
     }
 }
 

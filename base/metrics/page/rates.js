@@ -1,0 +1,148 @@
+// What two looks at an instance's counters say: rates and shares, computed as `warmlane top` does.
+
+// Names each value: its labels, set, name and reason, and the how many-th of these it is.
+function withKeys(values) {
+  const seen = new Map();
+  return values.map((value) => {
+    const words = JSON.stringify([value.labels, value.set, value.name, value.reason]);
+    const count = seen.get(words) ?? 0;
+    seen.set(words, count + 1);
+    return [`${words} ${count}`, value];
+  });
+}
+
+// What labels say, in a word or two.
+export function place(labels, without = []) {
+  return Object.entries(labels).filter(([name]) => !without.includes(name)).map(([, label]) => label).join(" ");
+}
+
+const share = (part, whole) => (whole > 0 ? part / whole : null);
+
+// A look, with the changes since an earlier one of the same instance, or null.
+export class Look {
+  constructor(now, before) {
+    this.now = now;
+    this.seconds = before ? (now.age_ns - before.age_ns) / 1e9 : 0;
+    const earlier = new Map(before ? withKeys(before.values) : []);
+    this.values = withKeys(now.values).map(([key, value]) => ({ ...value, key, change: this.#change(value, earlier.get(key), before) }));
+    this.sets = this.#sets();
+  }
+
+  describe(value) {
+    return this.now.descriptions[value.set]?.[value.name];
+  }
+
+  // By how much a counter has grown; they wrap at 2^64. What has come since the last look began at zero.
+  #change(value, earlier, before) {
+    if (!before || this.describe(value)?.kind === "gauge") return 0;
+    const change = value.value - (earlier?.value ?? 0);
+    return change < 0 ? change + 2 ** 64 : change;
+  }
+
+  // A second; null before there were two looks.
+  rate(change) {
+    return this.seconds > 0 ? change / this.seconds : null;
+  }
+
+  // Values that belong together, in the order in which the instance names them. Drops are not among them.
+  #sets() {
+    const sets = [];
+    for (const value of this.values.filter((value) => value.reason === undefined)) {
+      const words = JSON.stringify([value.labels, value.set]);
+      let set = sets.at(-1);
+      if (set?.words !== words) {
+        set = { words, name: value.set, labels: value.labels, of: {} };
+        sets.push(set);
+      }
+      set.of[value.name] = value;
+    }
+    return sets;
+  }
+
+  #named(name) {
+    return this.sets.filter((set) => set.name === name);
+  }
+
+  // Packets and bits a second by port; where lanes have no ports, by their inputs and outputs, and a downstream's channels.
+  ports() {
+    const all = new Map();
+    const hasQueues = this.#named("queue").length > 0;
+    for (const { name, labels, of } of this.sets) {
+      let port, isReceived, packets;
+      if (name === "queue") {
+        [port, isReceived, packets] = [place(labels, ["direction", "queue", "driver"]), labels.direction === "receive", "packets"];
+      } else if (name === "channel") {
+        [port, isReceived, packets] = [place(labels, ["function"]), false, "packets"];
+      } else if (!hasQueues && (name === "input" || name === "output")) {
+        [port, isReceived, packets] = name === "input" ? [labels.input, true, "received"] : [labels.output, false, "sent"];
+      } else continue;
+      if (!all.has(port)) all.set(port, { name: port, received: { change: 0, all: 0, bits: null }, sent: { change: 0, all: 0, bits: null } });
+      const way = all.get(port)[isReceived ? "received" : "sent"];
+      way.change += of[packets]?.change ?? 0;
+      way.all += of[packets]?.value ?? 0;
+      if (of.bytes) way.bits = (way.bits ?? 0) + 8 * of.bytes.change;
+    }
+    return [...all.values()].sort((one, other) => (one.name < other.name ? -1 : 1));
+  }
+
+  lanes() {
+    return this.#named("lane").map(({ labels, of }) => {
+      const change = (name) => of[name]?.change ?? 0;
+      const cycles = change("busy-cycles") + change("idle-cycles");
+      return {
+        name: place(labels),
+        packets: change("packets"),
+        all: of.packets?.value ?? 0,
+        busy: share(change("busy-cycles"), cycles),
+        asleep: share(change("asleep-cycles"), cycles),
+        cycles: share(change("busy-cycles"), change("packets")),
+      };
+    });
+  }
+
+  // Stages, and the single steps of which some measure the cycles.
+  stages() {
+    const busy = new Map(this.#named("lane").map(({ labels, of }) => [labels.lane, of["busy-cycles"]?.change ?? 0]));
+    const all = [];
+    for (const { name, labels, of } of this.sets) {
+      if (name === "stage") {
+        const { processed, made } = of;
+        all.push({ name: place(labels), packets: processed?.change ?? 0, all: processed?.value ?? 0, made: made?.change ?? 0, cycles: null, share: null });
+      }
+      for (const [word, { change }] of Object.entries(of)) {
+        const step = word.endsWith("-cycles") ? word.slice(0, -"-cycles".length) : "";
+        const packets = of[`${step}-packets`];
+        if (!packets) continue;
+        all.push({
+          name: `${labels.lane ?? ""} ${step}`,
+          packets: packets.change,
+          all: packets.value,
+          made: null,
+          cycles: share(change, packets.change),
+          share: share(change, busy.get(labels.lane) ?? 0),
+        });
+      }
+    }
+    return all;
+  }
+
+  // What was dropped, the fastest first.
+  drops() {
+    const drops = this.values.filter((value) => value.reason !== undefined && value.value > 0);
+    const shown = drops.map(({ key, reason, labels, set, change, value }) => ({
+      key,
+      reason,
+      severity: this.now.reasons[reason]?.severity ?? "",
+      help: this.now.reasons[reason]?.help ?? "",
+      place: place(labels, ["driver", "direction"]) || set,
+      change,
+      all: value,
+    }));
+    return shown.sort((one, other) => other.change - one.change || other.all - one.all);
+  }
+
+  // Each pool with all that is counted of it.
+  pools() {
+    return this.#named("pool").map(({ labels, of }) => ({ name: place(labels), of }));
+  }
+}

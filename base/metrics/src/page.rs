@@ -1,0 +1,33 @@
+//! The page for a browser: files that are part of the program, so that it works without a network.
+
+/// A file as it is served.
+pub(crate) struct File {
+    /// Where it is.
+    pub(crate) path: &'static str,
+    /// What it is.
+    pub(crate) media_type: &'static str,
+    /// What is in it.
+    pub(crate) text: &'static str,
+}
+
+/// A script.
+const fn script(path: &'static str, text: &'static str) -> File {
+    File { path, media_type: "text/javascript; charset=utf-8", text }
+}
+
+/// All of them. They name each other, and nothing else.
+pub(crate) const FILES: [File; 8] = [
+    File { path: "/", media_type: "text/html; charset=utf-8", text: include_str!("../page/page.html") },
+    File { path: "/page.css", media_type: "text/css; charset=utf-8", text: include_str!("../page/page.css") },
+    script("/chart.js", include_str!("../page/chart.js")),
+    script("/page.js", include_str!("../page/page.js")),
+    script("/rates.js", include_str!("../page/rates.js")),
+    script("/sections.js", include_str!("../page/sections.js")),
+    script("/table.js", include_str!("../page/table.js")),
+    script("/text.js", include_str!("../page/text.js")),
+];
+
+/// The file at a path, if there is one.
+pub(crate) fn file(path: &str) -> Option<&'static File> {
+    FILES.iter().find(|file| file.path == path)
+}
