@@ -9,12 +9,22 @@ use warmlane_lane::{Outputs, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, Vlan};
 use warmlane_port::{Layered, TransmitOffloads, Transports};
 use warmlane_sys::clock::{self, Clock};
-use warmlane_wire::{EtherType, EthernetHeader, LinkLayer, MacAddress, VlanTag, ethernet, vlan};
+use warmlane_wire::{EtherType, LinkLayer, MacAddress, VlanTag, ethernet, vlan};
 
-use crate::outer::{self, Outer};
+use crate::directory::Directory;
+use crate::inside::Inside;
+use crate::network::Network;
+use crate::outer::Outer;
 use crate::reason::{Reason, VxlanCounters, VxlanCountersView};
-use crate::stations::{Learned, Place, Stations};
+use crate::stations::{Learned, Place};
 use crate::too_big;
+
+/// The numbers of a network, and of the access in it.
+type Access = Option<(u16, u16)>;
+
+/// Frames without a tag, behind those of each VLAN.
+const UNTAGGED: usize = 4_096;
+const VLANS: usize = UNTAGGED + 1;
 
 /// What the gateway has to know of a port.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +39,13 @@ pub struct PortFacts {
 ///
 /// The outputs are named `bridge0`, `bridge1` and so on, one for each port, by the ports' numbers.
 pub struct Gateway {
-    networks: Vec<VxlanConfig>,
+    networks: Box<[Network]>,
+    /// Their places, by their identifiers.
+    identifiers: Directory<u32>,
+    /// The accesses of each port, by VLAN; [`UNTAGGED`] is without. Empty if it has none.
+    accesses: Box<[Vec<Access>]>,
     ports: Vec<PortFacts>,
     pool: Pool,
-    /// One for each network, each with its own age.
-    stations: Vec<Stations>,
     counters: VxlanCounters,
     /// Of ICMP errors.
     limiter: TokenBucket,
@@ -46,21 +58,21 @@ impl Gateway {
     /// and so do ICMP errors, of which it makes no more than `limits` allow.
     pub fn new(networks: Vec<VxlanConfig>, ports: Vec<PortFacts>, pool: Pool, limits: IcmpLimits) -> Self {
         let clock = Clock::calibrated();
-        let stations = networks.iter().map(|network| {
-            let nanoseconds = u64::from(network.age_seconds).saturating_mul(1_000_000_000);
-            let mut stations = Stations::new(clock.cycles_for(nanoseconds));
-            for (mac, remote) in &network.stations {
-                // The configuration has fewer than a bucket holds, or they collide; then they are learned.
-                stations.set(*mac, Place::Remote(*remote as u16));
+        let mut accesses: Box<[Vec<Access>]> = ports.iter().map(|_| Vec::new()).collect();
+        for (number, network) in (0..).zip(&networks) {
+            for (access, (port, vlan)) in (0..).zip(&network.access) {
+                let vlan = vlan.map_or(UNTAGGED, usize::from);
+                let Some(of_port) = accesses.get_mut(*port) else { continue };
+                of_port.resize(VLANS, None);
+                of_port[vlan] = of_port[vlan].or(Some((number, access)));
             }
-            stations
-        });
-        let stations = stations.collect();
+        }
         Self {
-            networks,
+            identifiers: Directory::new(networks.iter().map(|network| network.identifier)),
+            networks: networks.into_iter().map(|network| Network::new(network, &ports, clock)).collect(),
+            accesses,
             ports,
             pool,
-            stations,
             counters: VxlanCounters::new(),
             limiter: TokenBucket::new(limits.rate, limits.burst, clock.cycles_per_second()),
             work: Some(Box::new(Burst::with_limit(BURST_CAPACITY))),
@@ -73,34 +85,31 @@ impl Gateway {
     }
 
     /// The network and the access that frames of this port and VLAN belong to.
+    #[inline]
     fn access(&self, port: u16, vlan: Option<u16>) -> Option<(usize, u16)> {
-        self.networks.iter().enumerate().find_map(|(number, network)| {
-            let is_it = |access: &(usize, Option<u16>)| *access == (usize::from(port), vlan);
-            network.access.iter().position(is_it).map(|access| (number, access as u16))
-        })
+        let accesses = self.accesses.get(usize::from(port))?;
+        let (network, access) = accesses.get(vlan.map_or(UNTAGGED, usize::from)).copied()??;
+        Some((usize::from(network), access))
     }
 
     /// One packet; `after` more come, so that copies have to leave space for them.
-    fn one(
-        &mut self,
-        mut packet: Packet,
-        now: u64,
-        after: usize,
-        burst: &mut Burst,
-        outputs: &mut Outputs<'_>,
-    ) {
-        let tag = LinkLayer::parse(packet.data()).ok().and_then(|link| link.outer).map(VlanTag::id);
+    #[inline]
+    fn one(&mut self, packet: Packet, now: u64, after: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        let link = LinkLayer::parse(packet.data());
+        let tag = link.ok().and_then(|link| link.outer).map(VlanTag::id);
         let vlan = match packet.vlan() {
             Vlan::Stripped(beside) | Vlan::Insert(beside) => Some(beside.control & 0xfff),
             Vlan::None => tag,
         };
         let arrival = if let Some((network, access)) = self.access(packet.port(), vlan) {
             self.counters.from_access().add(1);
-            if packet.vlan() == Vlan::None && tag.is_some() {
-                take_tag_off(&mut packet);
-            }
-            packet.set_vlan(Vlan::None);
-            Ok((packet, network, Place::Access(access)))
+            let packet = if vlan.is_some() { without_tag(packet, tag) } else { packet };
+            Inside::of(packet.data()).map(|inside| Arrival {
+                packet,
+                inside,
+                network,
+                from: Place::Access(access),
+            })
         } else if let Some(outer) = self.tunnelled(&packet) {
             self.counters.from_tunnels().add(1);
             self.unpack(packet, &outer)
@@ -108,49 +117,44 @@ impl Gateway {
             // There is space: it was one of the burst's, and copies leave it.
             return drop(burst.push(packet));
         };
-        let bridged = arrival.and_then(|(packet, network, from)| {
-            let mut ways = Ways { burst, outputs, after };
-            self.bridge(packet, network, from, now, &mut ways)
-        });
+        let bridged =
+            arrival.and_then(|arrival| self.bridge(arrival, now, &mut Ways { burst, outputs, after }));
         if let Err(reason) = bridged {
             self.counters.drops().count(reason, 1);
         }
     }
 
     /// The headers of a datagram for one of our tunnel ends.
+    #[inline]
     fn tunnelled(&self, packet: &Packet) -> Option<Outer> {
         let outer = Outer::of(packet)?;
         let facts = self.ports.get(usize::from(packet.port()))?;
         let is_ours = facts.mac.is_none_or(|mac| mac == outer.destination_mac);
-        (is_ours && self.networks.iter().any(|network| ends_here(network, &outer))).then_some(outer)
+        (is_ours && self.networks.iter().any(|network| network.ends_here(&outer))).then_some(outer)
     }
 
-    /// The frame in a datagram, its network, and the tunnel end that it is from.
-    fn unpack(&self, mut packet: Packet, outer: &Outer) -> Result<(Packet, usize, Place), Reason> {
-        let identifier = outer.check(&packet)?;
-        let is_it = |network: &VxlanConfig| network.identifier == identifier && ends_here(network, outer);
-        let number = self.networks.iter().position(is_it).ok_or(Reason::UnknownNetwork)?;
-        let network = &self.networks[number];
-        if outer.source == network.local {
+    /// The frame in a datagram for one of our tunnel ends.
+    #[inline]
+    fn unpack(&self, mut packet: Packet, outer: &Outer) -> Result<Arrival, Reason> {
+        let (identifier, length) = outer.check(&packet)?;
+        let number = self.identifiers.get(identifier).ok_or(Reason::UnknownNetwork)?;
+        let network = &self.networks[usize::from(number)];
+        if !network.ends_here(outer) {
+            return Err(Reason::UnknownNetwork);
+        }
+        if outer.source == network.config.local {
             return Err(Reason::Recursion);
         }
-        let remote = network.remotes.iter().position(|remote| *remote == outer.source);
-        let remote = remote.ok_or(Reason::UnknownRemote)?;
-        outer.strip(&mut packet, network.inner_checksums)?;
-        Ok((packet, number, Place::Remote(remote as u16)))
+        let remote = network.remote(outer.source).ok_or(Reason::UnknownRemote)?;
+        let inside = outer.strip(&mut packet, length, network.config.inner_checksums)?;
+        Ok(Arrival { packet, inside, network: number.into(), from: Place::Remote(remote) })
     }
 
     /// Learns where a frame's sender is, and sends the frame to where its destination is.
-    fn bridge(
-        &mut self,
-        packet: Packet,
-        network: usize,
-        from: Place,
-        now: u64,
-        ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Reason> {
-        let (header, _) = EthernetHeader::parse(packet.data()).map_err(|_| Reason::BadSource)?;
-        let (destination, source) = (header.destination(), header.source());
+    #[inline]
+    fn bridge(&mut self, arrival: Arrival, now: u64, ways: &mut Ways<'_, '_>) -> Result<(), Reason> {
+        let Arrival { packet, inside, network, from } = arrival;
+        let Inside { destination, source, ip } = inside;
         if !source.is_unicast() || source.0 == [0; 6] {
             return Err(Reason::BadSource);
         }
@@ -158,47 +162,54 @@ impl Gateway {
         if let [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f] = destination.0 {
             return Err(Reason::LinkLocal);
         }
-        if outer::source(packet.data()) == Some(self.networks[network].local) {
+        let of = &mut self.networks[network];
+        if ip.is_some_and(|ip| ip.source == of.config.local) {
             return Err(Reason::Recursion);
         }
-        match self.stations[network].learn(source, from, now) {
+        match of.stations.learn(source, from, now) {
             Learned::Known => {}
             Learned::New => self.counters.learned().add(1),
             Learned::Moved => self.counters.moved().add(1),
             Learned::Full => self.counters.not_learned().add(1),
         }
-        let known =
-            if destination.is_multicast() { None } else { self.stations[network].find(destination, now) };
+        let known = if destination.is_multicast() { None } else { of.stations.find(destination, now) };
         match (known, from) {
             (Some(to), _) if to == from => Err(Reason::SamePort),
             (Some(Place::Remote(_)), Place::Remote(_)) => Err(Reason::SplitHorizon),
             (Some(to), _) => {
-                self.tell(&packet, self.mtu(network, to), network, from, now, ways);
-                self.send(packet, network, to, ways)
+                let mtu = of.mtu(to);
+                if fits(&packet, mtu) {
+                    return self.send(packet, &inside, network, to, ways);
+                }
+                self.tell(&packet, mtu, network, from, now, ways);
+                Err(Reason::TooLong)
             }
             (None, _) => {
                 // Other tunnel ends have a copy, too, and an error in the name of a station that was never seen here would teach the sender's
                 // end that it is.
                 if matches!(from, Place::Access(_)) {
-                    let mtu = self.everybody_else(network, from).map(|to| self.mtu(network, to)).min();
-                    self.tell(&packet, mtu.unwrap_or(u16::MAX), network, from, now, ways);
+                    let mtu = of.everybody_else(from).map(|to| of.mtu(to)).min().unwrap_or(u16::MAX);
+                    if !fits(&packet, mtu) {
+                        self.tell(&packet, mtu, network, from, now, ways);
+                    }
                 }
-                self.flood(packet, network, from, ways)
+                self.flood(packet, &inside, network, from, ways)
             }
         }
     }
 
-    /// To everybody but where it came from; what came from a tunnel end goes to no other.
+    /// To everybody but where it came from.
     fn flood(
         &mut self,
         packet: Packet,
+        inside: &Inside,
         network: usize,
         from: Place,
         ways: &mut Ways<'_, '_>,
     ) -> Result<(), Reason> {
         self.counters.flooded().add(1);
         let mut last = None;
-        for place in self.everybody_else(network, from) {
+        for place in self.networks[network].everybody_else(from) {
             let Some(before) = last.replace(place) else { continue };
             // A copy for the one before; the frame itself is for the last.
             let Some(copy) = packet.copy_in(&self.pool) else {
@@ -207,35 +218,15 @@ impl Gateway {
                 continue;
             };
             self.counters.copied().add(1);
-            if let Err(reason) = self.send(copy, network, before, ways) {
+            if let Err(reason) = self.send_if_it_fits(copy, inside, network, before, ways) {
                 self.counters.drops().count(reason, 1);
             }
         }
-        self.send(packet, network, last.ok_or(Reason::NobodyElse)?, ways)
+        self.send_if_it_fits(packet, inside, network, last.ok_or(Reason::NobodyElse)?, ways)
     }
 
-    /// Where broadcast, multicast and unknown unicast frames go.
-    fn everybody_else(&self, network: usize, from: Place) -> impl Iterator<Item = Place> + use<> {
-        let VxlanConfig { access, remotes, .. } = &self.networks[network];
-        let remotes = if matches!(from, Place::Access(_)) { remotes.len() } else { 0 };
-        let places = (0..access.len()).map(|access| Place::Access(access as u16));
-        let places = places.chain((0..remotes).map(|remote| Place::Remote(remote as u16)));
-        places.filter(move |place| *place != from)
-    }
-
-    /// Longest IP packet that goes there.
-    fn mtu(&self, network: usize, to: Place) -> u16 {
-        let network = &self.networks[network];
-        match to {
-            Place::Remote(_) => network.mtu,
-            Place::Access(access) => {
-                let (port, _) = network.access[usize::from(access)];
-                self.ports.get(port).map_or(0, |facts| facts.mtu)
-            }
-        }
-    }
-
-    /// Tells the sender of a frame, which came from there, that no more than `mtu` bytes of IP fit, if they don't.
+    /// Tells the sender of a frame, which came from there, that no more than `mtu` bytes of IP fit.
+    #[cold]
     fn tell(
         &mut self,
         frame: &Packet,
@@ -245,9 +236,6 @@ impl Gateway {
         now: u64,
         ways: &mut Ways<'_, '_>,
     ) {
-        if fits(frame, mtu) {
-            return;
-        }
         let (limiter, counters) = (&mut self.limiter, &self.counters);
         let may = || {
             let may = limiter.take(now);
@@ -256,25 +244,41 @@ impl Gateway {
         };
         let Some(error) = too_big::error(frame, mtu, &self.pool, may) else { return };
         self.counters.errors().add(1);
-        if let Err(reason) = self.send(error, network, from, ways) {
+        let sent = Inside::of(error.data())
+            .and_then(|inside| self.send_if_it_fits(error, &inside, network, from, ways));
+        if let Err(reason) = sent {
             self.counters.drops().count(reason, 1);
         }
     }
 
-    fn send(
+    fn send_if_it_fits(
         &self,
-        mut packet: Packet,
+        packet: Packet,
+        inside: &Inside,
         network: usize,
         to: Place,
         ways: &mut Ways<'_, '_>,
     ) -> Result<(), Reason> {
-        if !fits(&packet, self.mtu(network, to)) {
+        if !fits(&packet, self.networks[network].mtu(to)) {
             return Err(Reason::TooLong);
         }
+        self.send(packet, inside, network, to, ways)
+    }
+
+    /// Sends a frame that its way's MTU allows.
+    #[inline]
+    fn send(
+        &self,
+        mut packet: Packet,
+        inside: &Inside,
+        network: usize,
+        to: Place,
+        ways: &mut Ways<'_, '_>,
+    ) -> Result<(), Reason> {
         let network = &self.networks[network];
         match to {
             Place::Access(access) => {
-                let (port, vlan) = network.access[usize::from(access)];
+                let (port, vlan) = network.config.access[usize::from(access)];
                 if let Some(vlan) = vlan {
                     put_tag_on(&mut packet, vlan)?;
                 }
@@ -285,7 +289,7 @@ impl Gateway {
                 let facts = self.ports.get(usize::from(packet.port()));
                 // Any address of one host will do where the forwarder doesn't know its own.
                 let own = facts.and_then(|facts| facts.mac).unwrap_or(MacAddress([2, 0, 0, 0, 0, 0]));
-                outer::wrap(&mut packet, network, network.remotes[usize::from(remote)], own)?;
+                network.around(remote).wrap(&mut packet, inside, own)?;
                 if ways.burst.space() <= ways.after || ways.burst.push(packet).is_err() {
                     return Err(Reason::NoSpace);
                 }
@@ -294,6 +298,14 @@ impl Gateway {
         }
         Ok(())
     }
+}
+
+/// A frame that is to be bridged.
+struct Arrival {
+    packet: Packet,
+    inside: Inside,
+    network: usize,
+    from: Place,
 }
 
 /// Where packets can go.
@@ -306,17 +318,8 @@ struct Ways<'a, 'b> {
     after: usize,
 }
 
-/// Fragments may have no ports, so any from one of the network's tunnel ends counts as the network's.
-fn ends_here(network: &VxlanConfig, outer: &Outer) -> bool {
-    network.local == outer.destination
-        && if outer.is_fragment {
-            network.remotes.contains(&outer.source)
-        } else {
-            network.udp_port == outer.destination_port
-        }
-}
-
 /// Whether the IP packet in an untagged frame is no longer than `mtu`.
+#[inline]
 fn fits(packet: &Packet, mtu: u16) -> bool {
     packet.packet_length() <= usize::from(mtu) + ethernet::HEADER_LENGTH
 }
@@ -327,13 +330,18 @@ fn note_l3_offset(packet: &mut Packet) {
     packet.set_l3_offset(offset as u8);
 }
 
-/// Moves the addresses over the tag.
-fn take_tag_off(packet: &mut Packet) {
-    note_l3_offset(packet);
-    packet.data_mut().copy_within(..ADDRESSES, vlan::TAG_LENGTH);
-    // It was there, as the link layer was read.
-    let _ = packet.trim_front(vlan::TAG_LENGTH);
-    packet.move_l3_offset(packet.l3_offset().saturating_sub(vlan::TAG_LENGTH as u8));
+/// Takes the tag off, which is in the frame unless there is one beside it.
+fn without_tag(mut packet: Packet, tag: Option<u16>) -> Packet {
+    if packet.vlan() == Vlan::None && tag.is_some() {
+        note_l3_offset(&mut packet);
+        // The addresses go over the tag.
+        packet.data_mut().copy_within(..ADDRESSES, vlan::TAG_LENGTH);
+        // It was there, as the link layer was read.
+        let _ = packet.trim_front(vlan::TAG_LENGTH);
+        packet.move_l3_offset(packet.l3_offset().saturating_sub(vlan::TAG_LENGTH as u8));
+    }
+    packet.set_vlan(Vlan::None);
+    packet
 }
 
 fn put_tag_on(packet: &mut Packet, id: u16) -> Result<(), Reason> {

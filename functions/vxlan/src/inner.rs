@@ -3,15 +3,18 @@
 use warmlane_mem::{Checksum, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{
-    EtherType, IpProtocol, Ipv4Header, Ipv6Header, Ipv6Packet, LinkLayer, ethernet, ipv4, ipv6, tcp, udp,
+    EtherType, IpProtocol, Ipv4Header, Ipv6Header, Ipv6Packet, LinkLayer, checksum, ethernet, ipv4, ipv6,
+    tcp, udp,
 };
 
+use crate::inside::Inside;
 use crate::reason::Reason;
 use crate::sum::sum;
 
 /// A frame that came through a tunnel: no tag, and an IP packet that is no longer than the frame and has an intact header. Its transport
 /// checksum is looked at if nobody knows of it and `transport` says so, and then known to be good.
-pub(crate) fn check(packet: &mut Packet, transport: bool) -> Result<(), Reason> {
+#[inline]
+pub(crate) fn check(packet: &mut Packet, transport: bool) -> Result<Inside, Reason> {
     let data = packet.data();
     let Ok(link) = LinkLayer::parse(data) else { return Err(Reason::InnerLength) };
     if link.outer.is_some() {
@@ -24,6 +27,7 @@ pub(crate) fn check(packet: &mut Packet, transport: bool) -> Result<(), Reason> 
         // Left to hardware, it is whatever comes of it.
         Checksum::Good | Checksum::Partial { .. } => false,
     };
+    let inside = Inside::behind(&link);
     let transport = match link.ethertype {
         EtherType::IPV4 => ipv4(link.payload, available, wanted)?,
         EtherType::IPV6 => ipv6(link.payload, available, wanted)?,
@@ -34,7 +38,7 @@ pub(crate) fn check(packet: &mut Packet, transport: bool) -> Result<(), Reason> 
         Some(false) => return Err(Reason::InnerChecksum),
         Some(true) => packet.set_checksum(Checksum::Good),
     }
-    Ok(())
+    Ok(inside)
 }
 
 /// A transport header and all behind it.
@@ -100,7 +104,9 @@ fn ipv4(bytes: &[u8], available: usize, wanted: bool) -> Result<Option<Transport
     let bytes = bytes.get(..length).filter(|bytes| bytes.len() >= ipv4::HEADER_LENGTH);
     let bytes = bytes.filter(|_| header.version() == 4 && total >= length && total <= available);
     let bytes = bytes.ok_or(Reason::InnerLength)?;
-    if !Sum::new().bytes(bytes).is_valid() {
+    let sum =
+        if length == ipv4::HEADER_LENGTH { checksum::ipv4_header_sum20(fixed) } else { checksum::sum(bytes) };
+    if sum != 0xffff {
         return Err(Reason::InnerChecksum);
     }
     let (source, destination) = (header.source(), header.destination());

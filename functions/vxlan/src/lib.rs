@@ -9,8 +9,12 @@
 
 #![forbid(unsafe_code)]
 
+mod around;
+mod directory;
 mod gateway;
 mod inner;
+mod inside;
+mod network;
 mod outer;
 mod reason;
 mod stations;

@@ -1,21 +1,24 @@
-//! What is around a frame in a tunnel: its headers found and checked, and written.
+//! What is around a frame that comes out of a tunnel: its headers found, checked and taken off.
 
 use std::net::IpAddr;
 
-use warmlane_forward::control::config::VxlanConfig;
-use warmlane_mem::{Checksum, InnerChecksum, LayerOffsets, Packet};
+use warmlane_mem::{Checksum, InnerChecksum, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{
-    EtherType, Flow, IpProtocol, Ipv4Fields, Ipv4Header, Ipv6Fields, Ipv6Header, LinkLayer, MacAddress,
-    checksum, ethernet, ipv4, ipv6, udp, vxlan,
+    EtherType, IpProtocol, Ipv4Header, Ipv6Header, LinkLayer, MacAddress, checksum, ethernet, ipv4, ipv6,
+    udp, vxlan,
 };
 
 use crate::inner;
+use crate::inside::{Inside, Ip};
 use crate::reason::Reason;
 use crate::sum::sum_completed;
 
 /// Congestion experienced (RFC 3168 section 5).
 const CONGESTION: u8 = 3;
+
+/// Bytes of the headers of a datagram in a tunnel.
+pub(crate) const DATAGRAM: usize = udp::HEADER_LENGTH + vxlan::HEADER_LENGTH;
 
 /// The headers in front of a UDP datagram.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +39,7 @@ pub(crate) struct Outer {
 impl Outer {
     /// The headers of a UDP datagram, or of a fragment of one, in an IP packet without options. `None` for all else, and for what is
     /// broken before UDP is reached: a forwarder has names for that.
+    #[inline]
     pub(crate) fn of(packet: &Packet) -> Option<Self> {
         let data = packet.data();
         let link = LinkLayer::parse(data).ok()?;
@@ -91,8 +95,9 @@ impl Outer {
         addresses(self.source, self.destination).pseudo_header(IpProtocol::UDP, u32::from(length))
     }
 
-    /// Checks the datagram and gives the network's identifier. A checksum of zero is none, over IPv6 too (RFC 6935 section 5).
-    pub(crate) fn check(&self, packet: &Packet) -> Result<u32, Reason> {
+    /// Checks the datagram and gives the network's identifier, and how long the frame is. A checksum of zero is none, over IPv6 too (RFC 6935 section 5).
+    #[inline]
+    pub(crate) fn check(&self, packet: &Packet) -> Result<(u32, usize), Reason> {
         if self.is_fragment {
             return Err(Reason::Fragment);
         }
@@ -101,7 +106,7 @@ impl Outer {
             bytes.split_first_chunk::<{ udp::HEADER_LENGTH }>().ok_or(Reason::OuterLength)?;
         let [_, _, _, _, l0, l1, c0, c1] = *header;
         let length = u16::from_be_bytes([l0, l1]);
-        let least = udp::HEADER_LENGTH + vxlan::HEADER_LENGTH + ethernet::HEADER_LENGTH;
+        let least = DATAGRAM + ethernet::HEADER_LENGTH;
         // The headers have to be in the first buffer of a chain: nobody sends them in pieces.
         if usize::from(length) < least || usize::from(length) > self.available || bytes.len() < least {
             return Err(Reason::OuterLength);
@@ -119,31 +124,33 @@ impl Outer {
             }
         }
         match vxlan::parse(rest) {
-            Ok((identifier, _)) => Ok(identifier),
+            Ok((identifier, _)) => Ok((identifier, usize::from(length) - DATAGRAM)),
             Err(_) => Err(Reason::NoIdentifier),
         }
     }
 
-    /// Takes the headers off a packet that [`check`](Self::check) found right, and what padding is behind the frame. Checks the frame, and
-    /// its transport checksum if nobody has yet and `transport` says so.
-    pub(crate) fn strip(&self, packet: &mut Packet, transport: bool) -> Result<(), Reason> {
-        let length = packet.data().get(self.udp + 4..).and_then(|bytes| bytes.first_chunk()).copied();
-        let length = usize::from(length.map_or(0, u16::from_be_bytes));
-        let headers = udp::HEADER_LENGTH + vxlan::HEADER_LENGTH;
-        let frame = length.checked_sub(headers).ok_or(Reason::OuterLength)?;
-        packet.trim_front(self.udp + headers).map_err(|_| Reason::OuterLength)?;
-        if !packet.truncate(frame) {
+    /// Takes the headers off a packet that [`check`](Self::check) found right, and what padding is behind the frame of this length. Checks the
+    /// frame, and its transport checksum if nobody has yet and `transport` says so.
+    #[inline]
+    pub(crate) fn strip(&self, packet: &mut Packet, frame: usize, transport: bool) -> Result<Inside, Reason> {
+        let around = self.udp + DATAGRAM;
+        packet.trim_front(around).map_err(|_| Reason::OuterLength)?;
+        if packet.packet_length() > frame && !packet.truncate(frame) {
             return Err(Reason::NoBuffer);
         }
-        let known = inside(packet, self.udp + headers)?;
+        let known = inside(packet, around)?;
         packet.forget_contents();
-        packet.set_checksum(known);
-        inner::check(packet, transport)?;
-        decapsulate_congestion(packet.data_mut(), self.ecn)
+        if known != Checksum::Unknown {
+            packet.set_checksum(known);
+        }
+        let inside = inner::check(packet, transport)?;
+        decapsulate_congestion(packet, inside.ip, self.ecn)?;
+        Ok(inside)
     }
 }
 
 /// What is known of the transport checksum inside, once `around` bytes in front of it are gone.
+#[inline]
 fn inside(packet: &Packet, around: usize) -> Result<Checksum, Reason> {
     let Checksum::Partial { start, offset } = packet.checksum() else {
         return Ok(match packet.inner_checksum() {
@@ -162,7 +169,7 @@ fn inside(packet: &Packet, around: usize) -> Result<Checksum, Reason> {
     }
 }
 
-fn addresses(source: IpAddr, destination: IpAddr) -> Addresses {
+pub(crate) fn addresses(source: IpAddr, destination: IpAddr) -> Addresses {
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => Addresses::V4 { source, destination },
         (source, destination) => {
@@ -179,130 +186,24 @@ fn bits(address: IpAddr) -> u128 {
 }
 
 /// RFC 6040 figure 4: what the packet inside says of congestion, once the header around it is gone.
-fn decapsulate_congestion(frame: &mut [u8], outer: u8) -> Result<(), Reason> {
+#[inline]
+fn decapsulate_congestion(packet: &mut Packet, inside: Option<Ip>, outer: u8) -> Result<(), Reason> {
     const CAPABLE_0: u8 = 2;
     const CAPABLE_1: u8 = 1;
-    let Some(class) = traffic_class(frame) else { return Ok(()) };
-    let inner = class & 3;
-    match (inner, outer) {
-        (0, CONGESTION) => Err(Reason::CongestionNotCapable),
-        (CAPABLE_0 | CAPABLE_1, CONGESTION) => {
-            set_congestion(frame, CONGESTION);
-            Ok(())
-        }
-        (CAPABLE_0, CAPABLE_1) => {
-            set_congestion(frame, CAPABLE_1);
-            Ok(())
-        }
-        _ => Ok(()),
+    let Some(Ip { class, .. }) = inside else { return Ok(()) };
+    match (class & 3, outer) {
+        (0, CONGESTION) => return Err(Reason::CongestionNotCapable),
+        (CAPABLE_0 | CAPABLE_1, CONGESTION) => set_congestion(packet.data_mut(), CONGESTION),
+        (CAPABLE_0, CAPABLE_1) => set_congestion(packet.data_mut(), CAPABLE_1),
+        _ => {}
     }
+    Ok(())
 }
 
+#[cold]
 fn set_congestion(frame: &mut [u8], congestion: u8) {
     // Partial checksums don't concern it, and it is in no pseudo header.
     if let Ok(mut packet) = warmlane_wire::PacketMut::parse(frame) {
         packet.set_ecn(congestion);
     }
-}
-
-/// DSCP and ECN of the IP packet in an untagged frame.
-fn traffic_class(frame: &[u8]) -> Option<u8> {
-    let link = LinkLayer::parse(frame).ok()?;
-    match link.ethertype {
-        EtherType::IPV4 => link.payload.first_chunk().map(|fixed: &[u8; ipv4::HEADER_LENGTH]| fixed[1]),
-        EtherType::IPV6 => link.payload.first_chunk().map(|fixed| Ipv6Header(fixed).traffic_class()),
-        _ => None,
-    }
-}
-
-/// The address that the IP packet in an untagged frame comes from.
-pub(crate) fn source(frame: &[u8]) -> Option<IpAddr> {
-    let link = LinkLayer::parse(frame).ok()?;
-    match link.ethertype {
-        EtherType::IPV4 => link.payload.first_chunk().map(|fixed| Ipv4Header(fixed).source().into()),
-        EtherType::IPV6 => link.payload.first_chunk().map(|fixed| Ipv6Header(fixed).source().into()),
-        _ => None,
-    }
-}
-
-/// A port that is one for each flow inside, from the range that RFC 7348 section 5 recommends: so routers spread a tunnel's flows.
-fn source_port(frame: &[u8]) -> u16 {
-    let hash = match Flow::of_frame(frame) {
-        Ok(flow) => flow.hash(0),
-        Err(_) => frame.first_chunk::<12>().map_or(0, |macs| {
-            macs.iter().fold(0_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
-        }),
-    };
-    0xc000 | (hash >> 18) as u16
-}
-
-/// Puts the headers to the tunnel end `remote` in front of a frame that the network's MTU allows; the Ethernet header is addressed to `own`, as
-/// if it had come in from a link. A checksum of the frame that is left to hardware still is, as one inside a tunnel.
-pub(crate) fn wrap(
-    packet: &mut Packet,
-    network: &VxlanConfig,
-    remote: IpAddr,
-    own: MacAddress,
-) -> Result<(), Reason> {
-    let length = udp::HEADER_LENGTH + vxlan::HEADER_LENGTH + packet.packet_length();
-    let length = u16::try_from(length).map_err(|_| Reason::TooLong)?;
-    // What the packet inside says, outside as well (RFC 6040 section 4.1, RFC 2983 section 3).
-    let class = traffic_class(packet.data()).unwrap_or(0);
-    let port = source_port(packet.data());
-    let mut headers = [0; ethernet::HEADER_LENGTH + ipv6::HEADER_LENGTH];
-    let (ethertype, ip) = match (network.local, remote) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let total = u16::try_from(ipv4::HEADER_LENGTH).ok().and_then(|header| header.checked_add(length));
-            let total = total.ok_or(Reason::TooLong)?;
-            let fields = Ipv4Fields {
-                traffic_class: class,
-                dont_fragment: true,
-                ttl: network.ttl,
-                ..Ipv4Fields::new(source, destination)
-            };
-            let header = fields.header(IpProtocol::UDP, total);
-            headers[ethernet::HEADER_LENGTH..][..ipv4::HEADER_LENGTH].copy_from_slice(&header);
-            (EtherType::IPV4, ipv4::HEADER_LENGTH)
-        }
-        (source, destination) => {
-            let fields = Ipv6Fields {
-                traffic_class: class,
-                hop_limit: network.ttl,
-                flow_label: u32::from(port),
-                ..Ipv6Fields::new(bits(source).into(), bits(destination).into())
-            };
-            headers[ethernet::HEADER_LENGTH..].copy_from_slice(&fields.header(IpProtocol::UDP, length));
-            (EtherType::IPV6, ipv6::HEADER_LENGTH)
-        }
-    };
-    headers[..6].copy_from_slice(&own.0);
-    headers[6..12].copy_from_slice(&own.0);
-    headers[12..14].copy_from_slice(&ethertype.0.to_be_bytes());
-    let udp = ethernet::HEADER_LENGTH + ip;
-    let around = udp + udp::HEADER_LENGTH + vxlan::HEADER_LENGTH;
-    let space = packet.prepend(around).map_err(|_| Reason::NoHeadroom)?;
-    let (front, rest) = space.split_at_mut(udp);
-    front.copy_from_slice(&headers[..udp]);
-    let (datagram, tunnel) = rest.split_at_mut(udp::HEADER_LENGTH);
-    datagram.copy_from_slice(&udp::header(port, network.udp_port, length, 0));
-    tunnel.copy_from_slice(&vxlan::header(network.identifier));
-    let known = packet.checksum();
-    packet.forget_contents();
-    if let Checksum::Partial { start, offset } = known {
-        let start = start.checked_add(around as u16).ok_or(Reason::TooLong)?;
-        packet.set_checksum(Checksum::Partial { start, offset });
-        packet.set_layer_offsets(LayerOffsets {
-            l3: ethernet::HEADER_LENGTH as u16,
-            l4: udp as u16,
-            inner_l3: (around + ethernet::HEADER_LENGTH) as u16,
-            ..LayerOffsets::default()
-        });
-    }
-    if network.udp_checksum {
-        let pseudo = addresses(network.local, remote).pseudo_header(IpProtocol::UDP, u32::from(length));
-        let sum = sum_completed(packet, udp, length.into());
-        let checksum = udp::sendable(pseudo.then(sum).checksum());
-        packet.data_mut()[udp + 6..udp + 8].copy_from_slice(&checksum.to_be_bytes());
-    }
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Where the stations of a network are: a table of Ethernet addresses that is learned from their frames.
 //!
-//! Four places for each bucket, all in one cache line or two. It never grows, so learning never allocates; whoever floods it with
+//! Four places for each bucket, all in one cache line. It never grows, so learning never allocates; whoever floods it with
 //! addresses gets a counter and no memory.
 
 use warmlane_wire::MacAddress;
@@ -25,27 +25,65 @@ pub(crate) enum Learned {
     Full,
 }
 
+/// Who was seen last where, and when. Four make a cache line.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The address; [`EMPTY`] if nobody is here.
-    key: u64,
-    place: Place,
-    /// When it was last seen, in cycles; [`STATIC`] if it stays whatever is seen.
+    /// The address in the upper 48 bits, and the number of its place; [`EMPTY`] if nobody is here.
+    station: u64,
+    /// Cycles when it was last seen, [`STATIC`] if it stays whatever is seen; [`REMOTE`] is set if its place is behind a tunnel end.
     seen: u64,
 }
 
+/// All ones would be the address of everybody, from which no frame is learned.
 const EMPTY: u64 = u64::MAX;
-const STATIC: u64 = u64::MAX;
+const REMOTE: u64 = 1 << 63;
+const STATIC: u64 = REMOTE - 1;
 const WAYS: usize = 4;
 const BUCKETS: usize = 1 << 12;
 
+impl Slot {
+    #[inline]
+    fn new(key: u64, place: Place, seen: u64) -> Self {
+        let (number, remote) = match place {
+            Place::Access(number) => (number, 0),
+            Place::Remote(number) => (number, REMOTE),
+        };
+        Self { station: key << 16 | u64::from(number), seen: seen | remote }
+    }
+
+    #[inline]
+    fn is_of(&self, key: u64) -> bool {
+        self.station >> 16 == key
+    }
+
+    #[inline]
+    fn place(&self) -> Place {
+        let number = self.station as u16;
+        if self.seen & REMOTE == 0 { Place::Access(number) } else { Place::Remote(number) }
+    }
+
+    #[inline]
+    fn is_static(&self) -> bool {
+        self.seen & STATIC == STATIC
+    }
+
+    #[inline]
+    fn is_old(&self, now: u64, age: u64) -> bool {
+        !self.is_static() && now.saturating_sub(self.seen & STATIC) > age
+    }
+}
+
+#[derive(Clone)]
+#[repr(align(64))]
+struct Bucket([Slot; WAYS]);
+
 pub(crate) struct Stations {
-    buckets: Box<[[Slot; WAYS]]>,
+    buckets: Box<[Bucket]>,
     /// Cycles after which a station that was not seen is forgotten.
     age: u64,
 }
 
-/// Addresses have 48 bits, so none is [`EMPTY`].
+#[inline]
 fn key(mac: MacAddress) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
@@ -53,53 +91,61 @@ fn key(mac: MacAddress) -> u64 {
 
 impl Stations {
     pub(crate) fn new(age: u64) -> Self {
-        let slot = Slot { key: EMPTY, place: Place::Access(0), seen: 0 };
-        Self { buckets: vec![[slot; WAYS]; BUCKETS].into_boxed_slice(), age }
+        let empty = Bucket([Slot { station: EMPTY, seen: 0 }; WAYS]);
+        Self { buckets: vec![empty; BUCKETS].into(), age }
     }
 
+    #[inline]
     fn bucket(&mut self, key: u64) -> &mut [Slot; WAYS] {
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20) as usize;
-        &mut self.buckets[hash % BUCKETS]
+        &mut self.buckets[hash % BUCKETS].0
     }
 
     /// Puts a station there for good. Says whether there was space.
     pub(crate) fn set(&mut self, mac: MacAddress, place: Place) -> bool {
         let key = key(mac);
-        let free = self.bucket(key).iter_mut().find(|slot| slot.key == key || slot.key == EMPTY);
-        free.map(|slot| *slot = Slot { key, place, seen: STATIC }).is_some()
+        let free = self.bucket(key).iter_mut().find(|slot| slot.is_of(key) || slot.station == EMPTY);
+        free.map(|slot| *slot = Slot::new(key, place, STATIC)).is_some()
     }
 
     /// A frame of the station came from `place`.
+    #[inline]
     pub(crate) fn learn(&mut self, mac: MacAddress, place: Place, now: u64) -> Learned {
         let (key, age) = (key(mac), self.age);
         let bucket = self.bucket(key);
-        let is_old = |slot: &Slot| slot.seen != STATIC && now.saturating_sub(slot.seen) > age;
-        if let Some(slot) = bucket.iter_mut().find(|slot| slot.key == key) {
-            if slot.seen == STATIC {
-                return Learned::Known;
-            }
-            let learned = match (is_old(slot), slot.place == place) {
-                (true, _) => Learned::New,
-                (false, true) => Learned::Known,
-                (false, false) => Learned::Moved,
-            };
-            (slot.place, slot.seen) = (place, now);
-            return learned;
+        let Some(slot) = bucket.iter_mut().find(|slot| slot.is_of(key)) else {
+            return take_place(bucket, Slot::new(key, place, now), now, age);
+        };
+        if slot.is_static() {
+            return Learned::Known;
         }
-        match bucket.iter_mut().find(|slot| slot.key == EMPTY || is_old(slot)) {
-            Some(slot) => {
-                *slot = Slot { key, place, seen: now };
-                Learned::New
-            }
-            None => Learned::Full,
-        }
+        let learned = match (slot.is_old(now, age), slot.place() == place) {
+            (true, _) => Learned::New,
+            (false, true) => Learned::Known,
+            (false, false) => Learned::Moved,
+        };
+        *slot = Slot::new(key, place, now);
+        learned
     }
 
     /// Where a station is, if that is known and not too long ago.
+    #[inline]
     pub(crate) fn find(&mut self, mac: MacAddress, now: u64) -> Option<Place> {
         let (key, age) = (key(mac), self.age);
-        let slot = self.bucket(key).iter().find(|slot| slot.key == key)?;
-        (slot.seen == STATIC || now.saturating_sub(slot.seen) <= age).then_some(slot.place)
+        let slot = self.bucket(key).iter().find(|slot| slot.is_of(key))?;
+        (!slot.is_old(now, age)).then(|| slot.place())
+    }
+}
+
+/// Puts a station where nobody is, or somebody who was not seen for long.
+#[cold]
+fn take_place(bucket: &mut [Slot; WAYS], station: Slot, now: u64, age: u64) -> Learned {
+    match bucket.iter_mut().find(|slot| slot.station == EMPTY || slot.is_old(now, age)) {
+        Some(slot) => {
+            *slot = station;
+            Learned::New
+        }
+        None => Learned::Full,
     }
 }
 

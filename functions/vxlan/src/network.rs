@@ -1,0 +1,84 @@
+//! A network as packets meet it: its configuration, what stands in front of its frames, and where its stations are.
+
+use std::net::IpAddr;
+
+use warmlane_forward::control::config::VxlanConfig;
+use warmlane_sys::clock::Clock;
+
+use crate::around::Around;
+use crate::directory::Directory;
+use crate::gateway::PortFacts;
+use crate::outer::Outer;
+use crate::stations::{Place, Stations};
+
+pub(crate) struct Network {
+    pub(crate) config: VxlanConfig,
+    /// With an age of its own.
+    pub(crate) stations: Stations,
+    remotes: Directory<IpAddr>,
+    /// What is in front of frames to each tunnel end.
+    arounds: Box<[Around]>,
+    /// Longest IP packet that leaves by each access.
+    mtus: Box<[u16]>,
+}
+
+impl Network {
+    pub(crate) fn new(config: VxlanConfig, ports: &[PortFacts], clock: &Clock) -> Self {
+        let nanoseconds = u64::from(config.age_seconds).saturating_mul(1_000_000_000);
+        let mut stations = Stations::new(clock.cycles_for(nanoseconds));
+        for (mac, remote) in &config.stations {
+            // The configuration has fewer than a bucket holds, or they collide; then they are learned.
+            stations.set(*mac, Place::Remote(*remote as u16));
+        }
+        Self {
+            stations,
+            remotes: Directory::new(config.remotes.iter().copied()),
+            arounds: config.remotes.iter().map(|remote| Around::new(&config, *remote)).collect(),
+            mtus: (config.access.iter())
+                .map(|(port, _)| ports.get(*port).map_or(0, |facts| facts.mtu))
+                .collect(),
+            config,
+        }
+    }
+
+    /// The number of a tunnel end.
+    #[inline]
+    pub(crate) fn remote(&self, address: IpAddr) -> Option<u16> {
+        self.remotes.get(address)
+    }
+
+    /// What is in front of frames to the tunnel end of this number.
+    #[inline]
+    pub(crate) fn around(&self, remote: u16) -> &Around {
+        &self.arounds[usize::from(remote)]
+    }
+
+    /// Longest IP packet that goes there.
+    #[inline]
+    pub(crate) fn mtu(&self, to: Place) -> u16 {
+        match to {
+            Place::Remote(_) => self.config.mtu,
+            Place::Access(access) => self.mtus[usize::from(access)],
+        }
+    }
+
+    /// Whether these headers lead to our end of the network's tunnels. Fragments may have no ports, so any from one of its tunnel ends
+    /// counts as the network's.
+    #[inline]
+    pub(crate) fn ends_here(&self, outer: &Outer) -> bool {
+        self.config.local == outer.destination
+            && if outer.is_fragment {
+                self.remote(outer.source).is_some()
+            } else {
+                self.config.udp_port == outer.destination_port
+            }
+    }
+
+    /// Where broadcast, multicast and unknown unicast frames from there go. What came from a tunnel end goes to no other.
+    pub(crate) fn everybody_else(&self, from: Place) -> impl Iterator<Item = Place> + use<> {
+        let remotes = if matches!(from, Place::Access(_)) { self.config.remotes.len() } else { 0 };
+        let places = (0..self.config.access.len()).map(|access| Place::Access(access as u16));
+        let places = places.chain((0..remotes).map(|remote| Place::Remote(remote as u16)));
+        places.filter(move |place| *place != from)
+    }
+}
