@@ -262,12 +262,20 @@ impl Lab {
         assert!(bytes > 1e6, "only {bytes} bytes of TCP to {address} {direction}: {result:#}");
     }
 
+    /// 20 Mbit/s for a second are 2,083 packets. A busy machine may take a lane's CPU away for most of it, but not each time.
     fn check_udp(&self, address: &str, direction: &str) {
         let line = format!("--client {address} --udp --bitrate 20M --length 1200 --time 1 {direction}");
-        let result = iperf(&self.west, &line);
-        let (packets, lost) = (number(&result, "/end/sum/packets"), number(&result, "/end/sum/lost_packets"));
-        // 20 Mbit/s for a second is 2,083 packets. A busy machine may take a lane's CPU away for a while.
-        assert!(packets > 1000.0 && lost < packets / 4.0, "{lost} of {packets} lost: {result:#}");
+        let mut results = Vec::new();
+        while results.len() < 5 {
+            let result = iperf(&self.west, &line);
+            let packets = number(&result, "/end/sum/packets");
+            let lost = number(&result, "/end/sum/lost_packets");
+            if packets > 1000.0 && lost < packets / 4.0 {
+                return;
+            }
+            results.push(format!("{lost} of {packets} lost"));
+        }
+        panic!("UDP to {address} {direction}: {results:?}");
     }
 
     /// All that hosts do on links of the usual size.
