@@ -55,6 +55,8 @@ Examples:
 
 /// How long keys are waited for before news are looked for.
 const TURN: Duration = Duration::from_millis(50);
+/// How long after a signal the loop may take to end.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// An instance that answers so much later than it should is said to be silent.
 const LATE: Duration = Duration::from_secs(5);
 
@@ -73,6 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stopped))?;
     }
+    end_without_terminal(Arc::clone(&stopped));
     let mut watching = Watching::new(asker::start(path, arguments.interval), arguments.interval);
     let no_colour = arguments.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let mut screen = Screen::new(!no_colour);
@@ -81,6 +84,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let watched = watch(&mut terminal, &mut screen, &mut watching, &stopped);
     let restored = ratatui::try_restore();
     watched.and(restored.map_err(Into::into))
+}
+
+/// Ends the program after a signal if nothing else does: of a terminal that is gone, crossterm reads the end for ever.
+fn end_without_terminal(stopped: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            std::thread::sleep(TURN);
+        }
+        std::thread::sleep(PATIENCE);
+        // There may be no terminal to be restored.
+        let _ = ratatui::try_restore();
+        std::process::exit(0);
+    });
 }
 
 /// Two looks, and the page.

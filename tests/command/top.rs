@@ -168,6 +168,31 @@ fn it_leaves_the_terminal_as_it_was_however_it_ends() {
 }
 
 #[test]
+fn it_ends_with_its_terminal() {
+    if !requirements::programs(&["tmux"]) {
+        return;
+    }
+    let _turn = turn::beside_others();
+    let directory = directory();
+    let forwarder = Forwarder::start(directory.path(), "f");
+    let number = directory.path().join("number");
+    let line = format!(
+        "sh -c 'echo $$ > {}; exec {} top {}'",
+        number.display(),
+        warmlane().display(),
+        forwarder.socket.display()
+    );
+    let tmux = Tmux::start(directory.path(), "tmux", &line);
+    tmux.wait_for("q quit");
+    let process = std::fs::read_to_string(&number).expect("the shell has written it");
+    let process = Path::new("/proc").join(process.trim());
+    assert!(process.exists());
+    drop(tmux);
+    wait_until("it is gone", || !process.exists());
+    forwarder.finish();
+}
+
+#[test]
 fn there_are_no_colours_if_they_are_not_wanted() {
     if !requirements::programs(&["tmux"]) {
         return;

@@ -147,7 +147,7 @@ impl Answering {
 fn stats(registry: &Registry, began: Instant) -> String {
     let age = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     match Answer::<Infallible>::whole(&Stats::read(registry, age)) {
-        Answer::Whole(line) => line,
+        Answer::Whole(line) => line + "\n",
         Answer::List(_) | Answer::TakeOver(..) => String::new(),
     }
 }

@@ -8,10 +8,10 @@ pub(crate) trait Key: Copy + Eq {
     fn bits(self) -> u64;
 }
 
-impl Key for u32 {
+impl Key for u64 {
     #[inline(always)]
     fn bits(self) -> u64 {
-        self.into()
+        self
     }
 }
 
@@ -103,6 +103,6 @@ mod tests {
 
     #[test]
     fn nothing_is_found_in_an_empty_one() {
-        assert_eq!(Directory::<u32>::new([].into_iter()).get(7), None);
+        assert_eq!(Directory::<u64>::new([].into_iter()).get(7), None);
     }
 }

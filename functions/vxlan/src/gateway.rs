@@ -1,6 +1,7 @@
 //! The stage: whose a packet is, where its frame goes, and copies for several.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use warmlane_counters::Source;
 use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
@@ -40,8 +41,10 @@ pub struct PortFacts {
 /// The outputs are named `bridge0`, `bridge1` and so on, one for each port, by the ports' numbers.
 pub struct Gateway {
     networks: Box<[Network]>,
-    /// Their places, by their identifiers.
-    identifiers: Directory<u32>,
+    /// Our tunnel ends: their addresses and UDP ports.
+    ends: Box<[(IpAddr, u16)]>,
+    /// The networks' places, by our tunnel end and their identifier.
+    identifiers: Directory<u64>,
     /// The accesses of each port, by VLAN; [`UNTAGGED`] is without. Empty if it has none.
     accesses: Box<[Vec<Access>]>,
     ports: Vec<PortFacts>,
@@ -59,16 +62,28 @@ impl Gateway {
     pub fn new(networks: Vec<VxlanConfig>, ports: Vec<PortFacts>, pool: Pool, limits: IcmpLimits) -> Self {
         let clock = Clock::calibrated();
         let mut accesses: Box<[Vec<Access>]> = ports.iter().map(|_| Vec::new()).collect();
-        for (number, network) in (0..).zip(&networks) {
-            for (access, (port, vlan)) in (0..).zip(&network.access) {
-                let vlan = vlan.map_or(UNTAGGED, usize::from);
+        for (number, network) in (0..=u16::MAX).zip(&networks) {
+            for (access, (port, vlan)) in (0..=u16::MAX).zip(&network.access) {
                 let Some(of_port) = accesses.get_mut(*port) else { continue };
+                if vlan.is_some_and(|vlan| vlan > 0xfff) {
+                    continue;
+                }
                 of_port.resize(VLANS, None);
+                let vlan = vlan.map_or(UNTAGGED, usize::from);
                 of_port[vlan] = of_port[vlan].or(Some((number, access)));
             }
         }
+        let mut ends: Vec<_> = networks.iter().map(end_of).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        let identifiers = networks.iter().map(|network| {
+            // It is there.
+            let end = ends.binary_search(&end_of(network)).unwrap_or(0);
+            key(end, network.identifier)
+        });
         Self {
-            identifiers: Directory::new(networks.iter().map(|network| network.identifier)),
+            identifiers: Directory::new(identifiers),
+            ends: ends.into(),
             networks: networks.into_iter().map(|network| Network::new(network, &ports, clock)).collect(),
             accesses,
             ports,
@@ -110,9 +125,9 @@ impl Gateway {
                 network,
                 from: Place::Access(access),
             })
-        } else if let Some(outer) = self.tunnelled(&packet) {
+        } else if let Some((outer, end)) = self.tunnelled(&packet) {
             self.counters.from_tunnels().add(1);
-            self.unpack(packet, &outer)
+            self.unpack(packet, &outer, end)
         } else {
             // There is space: it was one of the burst's, and copies leave it.
             return drop(burst.push(packet));
@@ -124,24 +139,29 @@ impl Gateway {
         }
     }
 
-    /// The headers of a datagram for one of our tunnel ends.
+    /// The headers of a datagram for one of our tunnel ends, and that one's number. Fragments may have no ports, so any for an end of ours
+    /// from one of the ends that it sends to counts as the tunnel's.
     #[inline]
-    fn tunnelled(&self, packet: &Packet) -> Option<Outer> {
+    fn tunnelled(&self, packet: &Packet) -> Option<(Outer, usize)> {
         let outer = Outer::of(packet)?;
         let facts = self.ports.get(usize::from(packet.port()))?;
-        let is_ours = facts.mac.is_none_or(|mac| mac == outer.destination_mac);
-        (is_ours && self.networks.iter().any(|network| network.ends_here(&outer))).then_some(outer)
+        if facts.mac.is_some_and(|mac| mac != outer.destination_mac) {
+            return None;
+        }
+        let end = if outer.is_fragment {
+            self.networks.iter().any(|network| network.is_between(&outer)).then_some(0)
+        } else {
+            self.ends.iter().position(|end| *end == (outer.destination, outer.destination_port))
+        };
+        Some((outer, end?))
     }
 
-    /// The frame in a datagram for one of our tunnel ends.
+    /// The frame in a datagram for the tunnel end of this number.
     #[inline]
-    fn unpack(&self, mut packet: Packet, outer: &Outer) -> Result<Arrival, Reason> {
+    fn unpack(&self, mut packet: Packet, outer: &Outer, end: usize) -> Result<Arrival, Reason> {
         let (identifier, length) = outer.check(&packet)?;
-        let number = self.identifiers.get(identifier).ok_or(Reason::UnknownNetwork)?;
+        let number = self.identifiers.get(key(end, identifier)).ok_or(Reason::UnknownNetwork)?;
         let network = &self.networks[usize::from(number)];
-        if !network.ends_here(outer) {
-            return Err(Reason::UnknownNetwork);
-        }
         if outer.source == network.config.local {
             return Err(Reason::Recursion);
         }
@@ -300,6 +320,17 @@ impl Gateway {
     }
 }
 
+/// Where a network's tunnels end here.
+fn end_of(network: &VxlanConfig) -> (IpAddr, u16) {
+    (network.local, network.udp_port)
+}
+
+/// What tells a network from others: the number of our tunnel end, and its identifier.
+#[inline]
+const fn key(end: usize, identifier: u32) -> u64 {
+    (end as u64) << 32 | identifier as u64
+}
+
 /// A frame that is to be bridged.
 struct Arrival {
     packet: Packet,
@@ -361,7 +392,8 @@ const ADDRESSES: usize = 12;
 
 impl Stage for Gateway {
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        let now = clock::cycles();
+        // Stations are seen at times of 63 bits.
+        let now = clock::cycles() & (u64::MAX >> 1);
         // It is always there: only this takes it out, and puts it back.
         let Some(mut work) = self.work.take() else { return };
         burst.move_to(&mut work);

@@ -62,16 +62,9 @@ impl Network {
         }
     }
 
-    /// Whether these headers lead to our end of the network's tunnels. Fragments may have no ports, so any from one of its tunnel ends
-    /// counts as the network's.
-    #[inline]
-    pub(crate) fn ends_here(&self, outer: &Outer) -> bool {
-        self.config.local == outer.destination
-            && if outer.is_fragment {
-                self.remote(outer.source).is_some()
-            } else {
-                self.config.udp_port == outer.destination_port
-            }
+    /// Whether these headers are from one of the network's tunnel ends to ours.
+    pub(crate) fn is_between(&self, outer: &Outer) -> bool {
+        self.config.local == outer.destination && self.remote(outer.source).is_some()
     }
 
     /// Where broadcast, multicast and unknown unicast frames from there go. What came from a tunnel end goes to no other.

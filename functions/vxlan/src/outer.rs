@@ -95,7 +95,8 @@ impl Outer {
         addresses(self.source, self.destination).pseudo_header(IpProtocol::UDP, u32::from(length))
     }
 
-    /// Checks the datagram and gives the network's identifier, and how long the frame is. A checksum of zero is none, over IPv6 too (RFC 6935 section 5).
+    /// Checks the datagram and gives the network's identifier, and how long the frame is. A checksum of zero is none, over IPv6 too (RFC 6935
+    /// section 5).
     #[inline]
     pub(crate) fn check(&self, packet: &Packet) -> Result<(u32, usize), Reason> {
         if self.is_fragment {
