@@ -11,6 +11,11 @@ const PATIENCE = 5000;
 const at = (id) => document.getElementById(id);
 const sections = new Sections();
 let before = null;
+// When the instance began, by this machine's clock, in milliseconds.
+let began = 0;
+// Another instance has its place, and what is shown is still the former's.
+let isAnother = false;
+let isLooking = false;
 let isFrozen = false;
 let answered = null;
 let token = null;
@@ -18,13 +23,19 @@ let timer = null;
 
 async function ask(path) {
   const headers = token === null ? {} : { Authorization: `Bearer ${token}` };
-  const answer = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+  let answer;
+  try {
+    answer = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+  } catch (error) {
+    throw new NoAnswer(error.name === "TimeoutError" ? "it takes too long" : error.message);
+  }
   if (answer.status === 401) throw new WantsToken();
   if (!answer.ok) throw new Error(`it says ${answer.status} ${answer.statusText}`);
   return answer;
 }
 
 class WantsToken extends Error {}
+class NoAnswer extends Error {}
 
 // Who this is: no counter says that, but the metrics do.
 async function name() {
@@ -45,13 +56,17 @@ function say(live, trouble) {
 async function look() {
   try {
     const now = await (await ask("stats.json")).json();
-    if (before === null || now.age_ns < before.age_ns) {
-      // The first look, or another process has its place.
+    const beginning = Date.now() - now.age_ns / 1e6;
+    if (before === null || now.age_ns < before.age_ns || beginning - began > 2 * PATIENCE) {
+      // The first look, or another process has its place. A clock that is set costs the charts, no more.
       before = null;
-      sections.clear();
+      isAnother = true;
       await name();
     }
+    began = beginning;
     if (!isFrozen) {
+      if (isAnother) sections.clear();
+      isAnother = false;
       sections.show(new Look(now, before));
       at("age").textContent = `· up ${age(now.age_ns)}`;
     }
@@ -61,14 +76,14 @@ async function look() {
     say(isFrozen ? "Frozen" : "Live", null);
   } catch (error) {
     if (error instanceof WantsToken) wantToken();
-    else silent(error);
+    else if (error instanceof NoAnswer) silent(error);
+    else say("Trouble", `What came can't be shown (${error.message}). This page goes on asking.`);
   }
 }
 
 function silent(error) {
   const since = answered === null ? "" : ` since ${answered.toLocaleTimeString()}, and what is below is of then`;
-  const why = error.name === "TimeoutError" ? "it takes too long" : error.message;
-  say("No answer", `The instance doesn't answer${since} (${why}). It has ended, or its machine can't be reached. This page goes on asking.`);
+  say("No answer", `The instance doesn't answer${since} (${error.message}). It has ended, or its machine can't be reached. This page goes on asking.`);
 }
 
 function wantToken() {
@@ -81,8 +96,10 @@ function wantToken() {
 // Looks never overlap, and nobody looks while nobody sees the page.
 async function run() {
   clearTimeout(timer);
-  if (document.hidden) return;
+  if (document.hidden || isLooking) return;
+  isLooking = true;
   await look();
+  isLooking = false;
   clearTimeout(timer);
   if (at("login").hidden) timer = setTimeout(run, BETWEEN_LOOKS);
 }
@@ -93,7 +110,8 @@ at("freeze").addEventListener("click", () => {
 });
 at("login").addEventListener("submit", (event) => {
   event.preventDefault();
-  token = at("token").value;
+  // Others can't be sent in a header, and are none.
+  token = at("token").value.replace(/[^\x21-\x7e]/g, "");
   at("login").hidden = true;
   run();
 });

@@ -1,6 +1,6 @@
 // What two looks at an instance's counters say: rates and shares, computed as `warmlane top` does.
 
-// Names each value: its labels, set, name and reason, and the how many-th of these it is.
+// Names each value: its labels, set, name and reason, and a number, as several may have all of these in common.
 function withKeys(values) {
   const seen = new Map();
   return values.map((value) => {
@@ -102,7 +102,9 @@ export class Look {
 
   // Stages, and the single steps of which some measure the cycles.
   stages() {
-    const busy = new Map(this.#named("lane").map(({ labels, of }) => [labels.lane, of["busy-cycles"]?.change ?? 0]));
+    // Two downstreams have lanes of the same names.
+    const owner = (labels) => place(labels, ["stage"]);
+    const busy = new Map(this.#named("lane").map(({ labels, of }) => [owner(labels), of["busy-cycles"]?.change ?? 0]));
     const all = [];
     for (const { name, labels, of } of this.sets) {
       if (name === "stage") {
@@ -114,12 +116,12 @@ export class Look {
         const packets = of[`${step}-packets`];
         if (!packets) continue;
         all.push({
-          name: `${labels.lane ?? ""} ${step}`,
+          name: `${owner(labels)} ${step}`,
           packets: packets.change,
           all: packets.value,
           made: null,
           cycles: share(change, packets.change),
-          share: share(change, busy.get(labels.lane) ?? 0),
+          share: share(change, busy.get(owner(labels)) ?? 0),
         });
       }
     }

@@ -35,7 +35,7 @@ export class Sections {
     );
     const details = at("all").querySelector("details");
     const value = [text("labels"), text("value"), number("count"), number("change/s"), text("unit"), long("meaning")];
-    this.all = new Table(details, "All values, as warmlane stats prints them", value, "No value has these words.");
+    this.all = new Table(details, "All values, as warmlane stats --json has them", value, "No value has these words.");
     details.addEventListener("toggle", () => this.#showAll());
     at("only").addEventListener("input", () => this.#showAll());
   }
@@ -78,7 +78,7 @@ export class Sections {
     }
   }
 
-  // The ledger has a column for each thing that the instance counts of a pool.
+  // The table has a column for each thing that the instance counts of a pool.
   #showPools(look, time) {
     const pools = look.pools();
     const names = [...new Set(pools.flatMap((pool) => Object.keys(pool.of)))];

@@ -31,3 +31,27 @@ pub(crate) const FILES: [File; 8] = [
 pub(crate) fn file(path: &str) -> Option<&'static File> {
     FILES.iter().find(|file| file.path == path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_files_name_is_there() {
+        let mut named = 0;
+        for File { path, text, .. } in &FILES {
+            for before in ["from \"./", "src=\"", "href=\""] {
+                for rest in text.split(before).skip(1) {
+                    let name = rest.split('"').next().unwrap_or_default();
+                    // Sections of the page itself, and what isn't a file.
+                    if name.starts_with('#') || ["data:,", "stats.json", "metrics"].contains(&name) {
+                        continue;
+                    }
+                    assert!(file(&format!("/{name}")).is_some(), "{path} names {name}");
+                    named += 1;
+                }
+            }
+        }
+        assert!(named >= FILES.len() - 1, "each but the page is named: {named}");
+    }
+}

@@ -101,11 +101,7 @@ fn decide(request: &Request<'_, '_>, access: &Access, make: impl FnOnce(Document
         };
     }
     if file.is_none() && ![METRICS, STATS].contains(&path) {
-        return Answer::refusal(
-            "404 Not Found",
-            "",
-            "there are a page at /, the metrics at /metrics, and /stats.json",
-        );
+        return Answer::refusal("404 Not Found", "", "ask for / (a page), /metrics or /stats.json");
     }
     if !matches!(request.method, Some("GET" | "HEAD")) {
         return Answer::refusal("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "this can only be read");

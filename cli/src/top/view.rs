@@ -216,10 +216,12 @@ fn lane(set: &Set<'_>) -> Lane {
 
 /// Stages, and the steps of which some measure the cycles.
 fn stages(sets: &[Set<'_>]) -> Vec<Stage> {
+    // Two downstreams have lanes of the same names.
+    let owner = |set: &Set<'_>| place(set.labels, &["stage"]);
     let busy: BTreeMap<String, u64> = sets
         .iter()
         .filter(|set| set.name == "lane")
-        .map(|set| (set.label("lane"), set.change("busy-cycles")))
+        .map(|set| (owner(set), set.change("busy-cycles")))
         .collect();
     let mut all = Vec::new();
     for set in sets {
@@ -232,7 +234,7 @@ fn stages(sets: &[Set<'_>]) -> Vec<Stage> {
             if !set.values.contains_key(counted.as_str()) {
                 continue;
             }
-            let lane = set.label("lane");
+            let lane = owner(set);
             let cycles = set.change(&format!("{step}-cycles"));
             all.push(Stage {
                 packets: set.rate(&counted),
