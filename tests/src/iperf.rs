@@ -8,6 +8,9 @@ use warmlane_testkit::namespace::Namespace;
 
 use crate::command::SHORT;
 
+/// What the client says when the server closes the connection.
+const CLOSED: &str = "control socket has closed unexpectedly";
+
 /// Runs iperf3's client with these arguments in a host, and returns its report.
 ///
 /// # Panics
@@ -18,18 +21,29 @@ pub fn iperf(host: &Namespace, arguments: &str) -> Value {
     loop {
         let finished = host.run(&format!("iperf3 {arguments} --json"));
         // The server may still be busy with the end of the last transfer, which its client does not wait for. It then says so, or
-        // resets the connection before a test has begun.
+        // closes or resets the connection before a test has begun.
         let is_busy = [
             "the server is busy running a test",
             "unable to connect to server",
             "unable to receive control message",
         ];
-        if is_busy.iter().any(|message| finished.output.contains(message)) && Instant::now() < end {
+        let says = |message: &&str| finished.output.contains(*message);
+        let is_busy = is_busy.iter().any(says) || (says(&CLOSED) && !has_begun(&finished.output));
+        if is_busy && Instant::now() < end {
             sleep(Duration::from_millis(50));
             continue;
         }
         return serde_json::from_str(finished.expect_success(arguments)).expect("iperf3 prints JSON");
     }
+}
+
+/// Whether a test had a connection for its data.
+fn has_begun(report: &str) -> bool {
+    let report = serde_json::from_str::<Value>(report).unwrap_or_default();
+    report
+        .pointer("/start/connected")
+        .and_then(Value::as_array)
+        .is_some_and(|connected| !connected.is_empty())
 }
 
 /// Sends 3 MiB of TCP from a host to an address, or the other way round by `--reverse`.
