@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use warmlane_forward::control::config::VxlanConfig;
 use warmlane_mem::{Checksum, LayerOffsets, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
-use warmlane_wire::{
-    EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress, ethernet, ipv4, ipv6, udp, vxlan,
-};
+use warmlane_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ethernet, ipv4, ipv6, udp, vxlan};
 
 use crate::inside::Inside;
 use crate::outer::{DATAGRAM, addresses};
@@ -58,13 +56,13 @@ impl Around {
         Self { headers, checked: network.udp_checksum.then_some(ends) }
     }
 
-    /// Puts the headers in front of a frame; the Ethernet header is addressed to `own`, as if it had come in from a link. A checksum of
+    /// Puts the headers in front of a frame; the Ethernet addresses are `own`, as if it had come in from a link. A checksum of
     /// the frame that is left to hardware still is, as one inside a tunnel.
     #[inline]
-    pub(crate) fn wrap(&self, packet: &mut Packet, inside: &Inside, own: MacAddress) -> Result<(), Reason> {
+    pub(crate) fn wrap(&self, packet: &mut Packet, inside: &Inside, own: &[u8; 12]) -> Result<(), Reason> {
         let port = inside.source_port(packet.data());
         // What the packet inside says, outside as well (RFC 6040 section 4.1, RFC 2983 section 3).
-        let class = inside.ip.map_or(0, |ip| ip.class);
+        let class = inside.class;
         let length = DATAGRAM + packet.packet_length();
         let datagram = u16::try_from(length).map_err(|_| Reason::TooLong)?;
         let (udp, space) = match &self.headers {
@@ -114,13 +112,12 @@ fn around<const N: usize>(network: &VxlanConfig, ethertype: EtherType, ip: &[u8]
 fn prepend<'a, const N: usize>(
     packet: &'a mut Packet,
     headers: &[u8; N],
-    own: MacAddress,
+    own: &[u8; 12],
 ) -> Result<&'a mut [u8; N], Reason> {
     let space = packet.prepend(N).ok().and_then(|space| space.first_chunk_mut());
     let space = space.ok_or(Reason::NoHeadroom)?;
     *space = *headers;
-    space[..6].copy_from_slice(&own.0);
-    space[6..12].copy_from_slice(&own.0);
+    space[..12].copy_from_slice(own);
     Ok(space)
 }
 

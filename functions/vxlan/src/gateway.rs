@@ -10,8 +10,9 @@ use warmlane_lane::{Outputs, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, Vlan};
 use warmlane_port::{Layered, TransmitOffloads, Transports};
 use warmlane_sys::clock::{self, Clock};
-use warmlane_wire::{EtherType, LinkLayer, MacAddress, VlanTag, ethernet, vlan};
+use warmlane_wire::{EtherType, LinkLayer, MacAddress, Truncated, VlanTag, ethernet, vlan};
 
+use crate::around::Around;
 use crate::directory::Directory;
 use crate::inside::Inside;
 use crate::network::Network;
@@ -36,6 +37,14 @@ pub struct PortFacts {
     pub mtu: u16,
 }
 
+impl PortFacts {
+    /// Destination and source of a frame from the port to itself. Any address of one host will do where the forwarder doesn't know its own.
+    fn own_addresses(&self) -> [u8; 12] {
+        let MacAddress([a, b, c, d, e, f]) = self.mac.unwrap_or(MacAddress([2, 0, 0, 0, 0, 0]));
+        [a, b, c, d, e, f, a, b, c, d, e, f]
+    }
+}
+
 /// Bridges VXLAN networks; see the [crate].
 ///
 /// The outputs are named `bridge0`, `bridge1` and so on, one for each port, by the ports' numbers.
@@ -48,6 +57,8 @@ pub struct Gateway {
     /// The accesses of each port, by VLAN; [`UNTAGGED`] is without. Empty if it has none.
     accesses: Box<[Vec<Access>]>,
     ports: Vec<PortFacts>,
+    /// For each port, the Ethernet addresses of what is encapsulated.
+    own: Box<[[u8; 12]]>,
     pool: Pool,
     counters: VxlanCounters,
     /// Of ICMP errors.
@@ -86,6 +97,7 @@ impl Gateway {
             ends: ends.into(),
             networks: networks.into_iter().map(|network| Network::new(network, &ports, clock)).collect(),
             accesses,
+            own: ports.iter().map(PortFacts::own_addresses).collect(),
             ports,
             pool,
             counters: VxlanCounters::new(),
@@ -111,29 +123,26 @@ impl Gateway {
     #[inline]
     fn one(&mut self, packet: Packet, now: u64, after: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         let link = LinkLayer::parse(packet.data());
-        let tag = link.ok().and_then(|link| link.outer).map(VlanTag::id);
+        let tag = link.as_ref().ok().and_then(|link| link.outer).map(VlanTag::id);
         let vlan = match packet.vlan() {
             Vlan::Stripped(beside) | Vlan::Insert(beside) => Some(beside.control & 0xfff),
             Vlan::None => tag,
         };
-        let arrival = if let Some((network, access)) = self.access(packet.port(), vlan) {
+        let bridged = if let Some((network, access)) = self.access(packet.port(), vlan) {
             self.counters.from_access().add(1);
-            let packet = if vlan.is_some() { without_tag(packet, tag) } else { packet };
-            Inside::of(packet.data()).map(|inside| Arrival {
-                packet,
-                inside,
-                network,
-                from: Place::Access(access),
-            })
-        } else if let Some((outer, end)) = self.tunnelled(&packet) {
+            let inside = link.as_ref().ok().filter(|_| vlan.is_none()).map(Inside::behind);
+            let (from, mut ways) = (Place::Access(access), Ways { burst, outputs, after });
+            match inside {
+                Some(inside) => self.bridge(packet, &inside, network, from, now, &mut ways),
+                None => self.bridge_tagged(packet, tag, network, from, now, &mut ways),
+            }
+        } else if let Some((outer, end)) = self.tunnelled(&packet, link) {
             self.counters.from_tunnels().add(1);
-            self.unpack(packet, &outer, end)
+            self.decapsulate(packet, &outer, end, now, &mut Ways { burst, outputs, after })
         } else {
             // There is space: it was one of the burst's, and copies leave it.
             return drop(burst.push(packet));
         };
-        let bridged =
-            arrival.and_then(|arrival| self.bridge(arrival, now, &mut Ways { burst, outputs, after }));
         if let Err(reason) = bridged {
             self.counters.drops().count(reason, 1);
         }
@@ -142,8 +151,8 @@ impl Gateway {
     /// The headers of a datagram for one of our tunnel ends, and that one's number. Fragments may have no ports, so any for an end of ours
     /// from one of the ends that it sends to counts as the tunnel's.
     #[inline]
-    fn tunnelled(&self, packet: &Packet) -> Option<(Outer, usize)> {
-        let outer = Outer::of(packet)?;
+    fn tunnelled(&self, packet: &Packet, link: Result<LinkLayer<'_>, Truncated>) -> Option<(Outer, usize)> {
+        let outer = Outer::of(packet, &link.ok()?)?;
         let facts = self.ports.get(usize::from(packet.port()))?;
         if facts.mac.is_some_and(|mac| mac != outer.destination_mac) {
             return None;
@@ -156,9 +165,32 @@ impl Gateway {
         Some((outer, end?))
     }
 
-    /// The frame in a datagram for the tunnel end of this number.
+    /// A frame with a tag, in it or beside it, or one that is cut off.
+    #[inline(never)]
+    fn bridge_tagged(
+        &mut self,
+        packet: Packet,
+        tag: Option<u16>,
+        network: usize,
+        from: Place,
+        now: u64,
+        ways: &mut Ways<'_, '_>,
+    ) -> Result<(), Reason> {
+        let packet = without_tag(packet, tag);
+        let inside = Inside::of(packet.data())?;
+        self.bridge(packet, &inside, network, from, now, ways)
+    }
+
+    /// A datagram for the tunnel end of this number.
     #[inline]
-    fn unpack(&self, mut packet: Packet, outer: &Outer, end: usize) -> Result<Arrival, Reason> {
+    fn decapsulate(
+        &mut self,
+        mut packet: Packet,
+        outer: &Outer,
+        end: usize,
+        now: u64,
+        ways: &mut Ways<'_, '_>,
+    ) -> Result<(), Reason> {
         let (identifier, length) = outer.check(&packet)?;
         let number = self.identifiers.get(key(end, identifier)).ok_or(Reason::UnknownNetwork)?;
         let network = &self.networks[usize::from(number)];
@@ -167,23 +199,29 @@ impl Gateway {
         }
         let remote = network.remote(outer.source).ok_or(Reason::UnknownRemote)?;
         let inside = outer.strip(&mut packet, length, network.config.inner_checksums)?;
-        Ok(Arrival { packet, inside, network: number.into(), from: Place::Remote(remote) })
+        self.bridge(packet, &inside, number.into(), Place::Remote(remote), now, ways)
     }
 
     /// Learns where a frame's sender is, and sends the frame to where its destination is.
-    #[inline]
-    fn bridge(&mut self, arrival: Arrival, now: u64, ways: &mut Ways<'_, '_>) -> Result<(), Reason> {
-        let Arrival { packet, inside, network, from } = arrival;
-        let Inside { destination, source, ip } = inside;
-        if !source.is_unicast() || source.0 == [0; 6] {
+    #[inline(always)]
+    fn bridge(
+        &mut self,
+        packet: Packet,
+        inside: &Inside,
+        network: usize,
+        from: Place,
+        now: u64,
+        ways: &mut Ways<'_, '_>,
+    ) -> Result<(), Reason> {
+        let Inside { destination, source, .. } = *inside;
+        if !source.is_somebody() {
             return Err(Reason::BadSource);
         }
-        // 01:80:c2:00:00:00 to 0f: spanning tree, pauses, LLDP.
-        if let [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f] = destination.0 {
+        if destination.is_for_bridges() {
             return Err(Reason::LinkLocal);
         }
         let of = &mut self.networks[network];
-        if ip.is_some_and(|ip| ip.source == of.config.local) {
+        if inside.is_from(of.config.local) {
             return Err(Reason::Recursion);
         }
         match of.stations.learn(source, from, now) {
@@ -196,14 +234,15 @@ impl Gateway {
         match (known, from) {
             (Some(to), _) if to == from => Err(Reason::SamePort),
             (Some(Place::Remote(_)), Place::Remote(_)) => Err(Reason::SplitHorizon),
-            (Some(to), _) => {
+            (Some(to), _) if !fits(&packet, of.mtu(to)) => {
                 let mtu = of.mtu(to);
-                if fits(&packet, mtu) {
-                    return self.send(packet, &inside, network, to, ways);
-                }
                 self.tell(&packet, mtu, network, from, now, ways);
                 Err(Reason::TooLong)
             }
+            (Some(Place::Remote(remote)), _) => {
+                encapsulate(packet, inside, of.around(remote), &self.own, &self.counters, ways)
+            }
+            (Some(to), _) => self.send(packet, inside, network, to, ways),
             (None, _) => {
                 // Other tunnel ends have a copy, too, and an error in the name of a station that was never seen here would teach the sender's
                 // end that it is.
@@ -213,7 +252,7 @@ impl Gateway {
                         self.tell(&packet, mtu, network, from, now, ways);
                     }
                 }
-                self.flood(packet, &inside, network, from, ways)
+                self.flood(packet, inside, network, from, ways)
             }
         }
     }
@@ -286,7 +325,6 @@ impl Gateway {
     }
 
     /// Sends a frame that its way's MTU allows.
-    #[inline]
     fn send(
         &self,
         mut packet: Packet,
@@ -306,18 +344,31 @@ impl Gateway {
                 ways.outputs.send(port, packet);
             }
             Place::Remote(remote) => {
-                let facts = self.ports.get(usize::from(packet.port()));
-                // Any address of one host will do where the forwarder doesn't know its own.
-                let own = facts.and_then(|facts| facts.mac).unwrap_or(MacAddress([2, 0, 0, 0, 0, 0]));
-                network.around(remote).wrap(&mut packet, inside, own)?;
-                if ways.burst.space() <= ways.after || ways.burst.push(packet).is_err() {
-                    return Err(Reason::NoSpace);
-                }
-                self.counters.to_tunnels().add(1);
+                encapsulate(packet, inside, network.around(remote), &self.own, &self.counters, ways)?;
             }
         }
         Ok(())
     }
+}
+
+/// Sends a frame to a tunnel end, with these headers around it, by the forwarder.
+#[inline(always)]
+fn encapsulate(
+    mut packet: Packet,
+    inside: &Inside,
+    around: &Around,
+    own: &[[u8; 12]],
+    counters: &VxlanCounters,
+    ways: &mut Ways<'_, '_>,
+) -> Result<(), Reason> {
+    // Accesses are of ports that are there.
+    let own = own.get(usize::from(packet.port())).unwrap_or(&[0; 12]);
+    around.wrap(&mut packet, inside, own)?;
+    if ways.burst.space() <= ways.after || ways.burst.push(packet).is_err() {
+        return Err(Reason::NoSpace);
+    }
+    counters.to_tunnels().add(1);
+    Ok(())
 }
 
 /// Where a network's tunnels end here.
@@ -329,14 +380,6 @@ fn end_of(network: &VxlanConfig) -> (IpAddr, u16) {
 #[inline]
 const fn key(end: usize, identifier: u32) -> u64 {
     (end as u64) << 32 | identifier as u64
-}
-
-/// A frame that is to be bridged.
-struct Arrival {
-    packet: Packet,
-    inside: Inside,
-    network: usize,
-    from: Place,
 }
 
 /// Where packets can go.

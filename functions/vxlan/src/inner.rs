@@ -12,25 +12,35 @@ use crate::reason::Reason;
 use crate::sum::sum;
 
 /// A frame that came through a tunnel: no tag, and an IP packet that is no longer than the frame and has an intact header. Its transport
-/// checksum is looked at if nobody knows of it and `transport` says so, and then known to be good.
+/// checksum, of which `known` is known, is looked at if nobody has and `transport` says so, and then known to be good.
 #[inline]
-pub(crate) fn check(packet: &mut Packet, transport: bool) -> Result<Inside, Reason> {
-    let data = packet.data();
-    let Ok(link) = LinkLayer::parse(data) else { return Err(Reason::InnerLength) };
+pub(crate) fn check(packet: &mut Packet, known: Checksum, transport: bool) -> Result<Inside, Reason> {
+    let Ok(link) = LinkLayer::parse(packet.data()) else { return Err(Reason::InnerLength) };
     if link.outer.is_some() {
         return Err(Reason::InnerTag);
     }
-    let available = packet.packet_length() - ethernet::HEADER_LENGTH;
-    let wanted = match packet.checksum() {
-        Checksum::Bad => return Err(Reason::InnerChecksum),
-        Checksum::Unknown => transport,
-        // Left to hardware, it is whatever comes of it.
-        Checksum::Good | Checksum::Partial { .. } => false,
-    };
     let inside = Inside::behind(&link);
+    let available = packet.packet_length() - ethernet::HEADER_LENGTH;
+    match link.ethertype {
+        EtherType::IPV4 => check_ipv4(link.payload, available)?,
+        EtherType::IPV6 => check_ipv6(link.payload, available)?,
+        _ => {}
+    }
+    match known {
+        Checksum::Bad => return Err(Reason::InnerChecksum),
+        Checksum::Unknown if transport => check_transport(packet)?,
+        // Left to hardware, it is whatever comes of it.
+        Checksum::Unknown | Checksum::Good | Checksum::Partial { .. } => {}
+    }
+    Ok(inside)
+}
+
+/// Of a frame whose IP packet is as it should be.
+fn check_transport(packet: &mut Packet) -> Result<(), Reason> {
+    let Ok(link) = LinkLayer::parse(packet.data()) else { return Err(Reason::InnerLength) };
     let transport = match link.ethertype {
-        EtherType::IPV4 => ipv4(link.payload, available, wanted)?,
-        EtherType::IPV6 => ipv6(link.payload, available, wanted)?,
+        EtherType::IPV4 => over_ipv4(link.payload),
+        EtherType::IPV6 => over_ipv6(link.payload)?,
         _ => None,
     };
     match transport.map(|transport| transport.is_intact(packet)) {
@@ -38,7 +48,7 @@ pub(crate) fn check(packet: &mut Packet, transport: bool) -> Result<Inside, Reas
         Some(false) => return Err(Reason::InnerChecksum),
         Some(true) => packet.set_checksum(Checksum::Good),
     }
-    Ok(inside)
+    Ok(())
 }
 
 /// A transport header and all behind it.
@@ -96,50 +106,58 @@ fn has_checksum(protocol: IpProtocol, own_icmp: IpProtocol) -> bool {
     [IpProtocol::TCP, IpProtocol::UDP, own_icmp].contains(&protocol)
 }
 
-/// The transport if it is `wanted`, not in several fragments, and has a checksum that can be checked.
-fn ipv4(bytes: &[u8], available: usize, wanted: bool) -> Result<Option<Transport>, Reason> {
+#[inline]
+fn check_ipv4(bytes: &[u8], available: usize) -> Result<(), Reason> {
     let fixed: &[u8; ipv4::HEADER_LENGTH] = bytes.first_chunk().ok_or(Reason::InnerLength)?;
     let header = Ipv4Header(fixed);
     let (length, total) = (header.header_length(), usize::from(header.total_length()));
-    let bytes = bytes.get(..length).filter(|bytes| bytes.len() >= ipv4::HEADER_LENGTH);
-    let bytes = bytes.filter(|_| header.version() == 4 && total >= length && total <= available);
-    let bytes = bytes.ok_or(Reason::InnerLength)?;
-    let sum =
-        if length == ipv4::HEADER_LENGTH { checksum::ipv4_header_sum20(fixed) } else { checksum::sum(bytes) };
-    if sum != 0xffff {
-        return Err(Reason::InnerChecksum);
+    if header.version() != 4 || length < ipv4::HEADER_LENGTH || total < length || total > available {
+        return Err(Reason::InnerLength);
     }
-    let (source, destination) = (header.source(), header.destination());
-    let is_there = wanted && !header.is_fragment() && has_checksum(header.protocol(), IpProtocol::ICMP);
-    Ok(is_there.then(|| Transport {
-        start: ethernet::HEADER_LENGTH + length,
-        length: total - length,
-        protocol: header.protocol(),
-        addresses: Addresses::V4 { source, destination },
-    }))
+    let sum = if length == ipv4::HEADER_LENGTH {
+        checksum::ipv4_header_sum20(fixed)
+    } else {
+        checksum::sum(bytes.get(..length).ok_or(Reason::InnerLength)?)
+    };
+    if sum == 0xffff { Ok(()) } else { Err(Reason::InnerChecksum) }
 }
 
-/// The same for IPv6. A source route that isn't at its end covers another address than the header's.
-fn ipv6(bytes: &[u8], available: usize, wanted: bool) -> Result<Option<Transport>, Reason> {
+#[inline]
+fn check_ipv6(bytes: &[u8], available: usize) -> Result<(), Reason> {
+    let header = Ipv6Header(bytes.first_chunk().ok_or(Reason::InnerLength)?);
+    let end = ipv6::HEADER_LENGTH + usize::from(header.payload_length());
+    if header.version() == 6 && end <= available { Ok(()) } else { Err(Reason::InnerLength) }
+}
+
+/// The transport if it is not in several fragments, and has a checksum that can be checked.
+fn over_ipv4(bytes: &[u8]) -> Option<Transport> {
+    let header = Ipv4Header(bytes.first_chunk()?);
+    let length = header.header_length();
+    if header.is_fragment() || !has_checksum(header.protocol(), IpProtocol::ICMP) {
+        return None;
+    }
+    Some(Transport {
+        start: ethernet::HEADER_LENGTH + length,
+        length: usize::from(header.total_length()).checked_sub(length)?,
+        protocol: header.protocol(),
+        addresses: Addresses::V4 { source: header.source(), destination: header.destination() },
+    })
+}
+
+/// The same over IPv6. A source route that isn't at its end covers another address than the header's.
+fn over_ipv6(bytes: &[u8]) -> Result<Option<Transport>, Reason> {
     let (fixed, payload) = bytes.split_first_chunk().ok_or(Reason::InnerLength)?;
     let header = Ipv6Header(fixed);
     let end = ipv6::HEADER_LENGTH + usize::from(header.payload_length());
-    if header.version() != 6 || end > available {
-        return Err(Reason::InnerLength);
-    }
-    if !wanted {
-        return Ok(None);
-    }
     let Ok(upper) = (Ipv6Packet { header, payload }).upper_layer() else { return Err(Reason::InnerLength) };
     let has_checksum = has_checksum(upper.protocol, IpProtocol::ICMPV6);
     if upper.fragment.is_some() || upper.segments_left > 0 || !has_checksum {
         return Ok(None);
     }
-    let (source, destination) = (header.source(), header.destination());
     Ok(Some(Transport {
         start: ethernet::HEADER_LENGTH + upper.offset,
         length: end.checked_sub(upper.offset).ok_or(Reason::InnerLength)?,
         protocol: upper.protocol,
-        addresses: Addresses::V6 { source, destination },
+        addresses: Addresses::V6 { source: header.source(), destination: header.destination() },
     }))
 }

@@ -2,28 +2,29 @@
 
 use std::net::IpAddr;
 
-use warmlane_wire::{
-    EtherType, EthernetHeader, Ipv4Header, Ipv6Header, LinkLayer, MacAddress, flow_hash, ipv4, ipv6,
-};
+use warmlane_wire::{EtherType, EthernetHeader, Ipv4Header, Ipv6Header, LinkLayer, flow_hash, ipv4, ipv6};
 
 use crate::reason::Reason;
+use crate::stations::Station;
 
 /// What is looked at in a frame, read once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inside {
-    pub(crate) destination: MacAddress,
-    pub(crate) source: MacAddress,
-    pub(crate) ip: Option<Ip>,
+    pub(crate) destination: Station,
+    pub(crate) source: Station,
+    ip: Ip,
+    /// DSCP and ECN as the IP packet came, if there is one; else zero.
+    pub(crate) class: u8,
+    /// Where the IP packet begins.
+    start: u8,
 }
 
-/// What is looked at in the header of an IP packet, be it behind tags.
+/// Where an IP packet comes from; it may be behind tags.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ip {
-    pub(crate) source: IpAddr,
-    /// DSCP and ECN.
-    pub(crate) class: u8,
-    /// Where it begins in the frame.
-    start: usize,
+enum Ip {
+    None,
+    V4(u32),
+    V6(u128),
 }
 
 impl Inside {
@@ -32,46 +33,67 @@ impl Inside {
         let (header, _) = EthernetHeader::parse(frame).map_err(|_| Reason::BadSource)?;
         Ok(match LinkLayer::parse(frame) {
             Ok(link) => Self::behind(&link),
-            Err(_) => Self { destination: header.destination(), source: header.source(), ip: None },
+            Err(_) => Self::without_ip(header),
         })
     }
 
+    fn without_ip(header: EthernetHeader<'_>) -> Self {
+        let (destination, source) = Station::both(header.0);
+        Self { destination, source, ip: Ip::None, class: 0, start: 0 }
+    }
+
     /// A frame whose link layer is known already.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn behind(link: &LinkLayer<'_>) -> Self {
-        let start = link.header_length();
-        let ip = match link.ethertype {
-            EtherType::IPV4 => link.payload.first_chunk().map(|fixed: &[u8; ipv4::HEADER_LENGTH]| {
-                let header = Ipv4Header(fixed);
-                Ip { source: header.source().into(), class: fixed[1], start }
-            }),
-            EtherType::IPV6 => link.payload.first_chunk().map(|fixed| {
+        let start = link.header_length() as u8;
+        let (ip, class) = match link.ethertype {
+            EtherType::IPV4 if let Some(fixed) = link.payload.first_chunk::<{ ipv4::HEADER_LENGTH }>() => {
+                (Ip::V4(Ipv4Header(fixed).source().to_bits()), fixed[1])
+            }
+            EtherType::IPV6 if let Some(fixed) = link.payload.first_chunk() => {
                 let header = Ipv6Header(fixed);
-                Ip { source: header.source().into(), class: header.traffic_class(), start }
-            }),
-            _ => None,
+                (Ip::V6(header.source().to_bits()), header.traffic_class())
+            }
+            _ => (Ip::None, 0),
         };
-        Self { destination: link.header.destination(), source: link.header.source(), ip }
+        let (destination, source) = Station::both(link.header.0);
+        Self { destination, source, ip, class, start }
+    }
+
+    /// Whether there is an IP packet in it.
+    #[inline]
+    pub(crate) fn is_ip(&self) -> bool {
+        !matches!(self.ip, Ip::None)
+    }
+
+    /// Whether its IP packet comes from this address.
+    #[inline]
+    pub(crate) fn is_from(&self, address: IpAddr) -> bool {
+        match (self.ip, address) {
+            (Ip::V4(bits), IpAddr::V4(address)) => bits == address.to_bits(),
+            (Ip::V6(bits), IpAddr::V6(address)) => bits == address.to_bits(),
+            _ => false,
+        }
     }
 
     /// A port that is one for each flow inside, from the range that RFC 7348 section 5 recommends: so routers spread a tunnel's flows.
     #[inline]
     pub(crate) fn source_port(&self, frame: &[u8]) -> u16 {
-        let packet = self.ip.and_then(|ip| frame.get(ip.start..));
-        let hash = match (self.ip, packet) {
-            (Some(Ip { source: IpAddr::V4(_), .. }), Some(packet)) => flow_hash::ipv4(0, packet),
-            (Some(_), Some(packet)) => match ipv6::check(packet) {
+        let packet = frame.get(usize::from(self.start)..).unwrap_or_default();
+        let hash = match self.ip {
+            Ip::V4(_) => flow_hash::ipv4(0, packet),
+            Ip::V6(_) => match ipv6::check(packet) {
                 Ok(packet) => flow_hash::ipv6(0, &packet),
                 Err(_) => self.hash_of_addresses(),
             },
-            _ => self.hash_of_addresses(),
+            Ip::None => self.hash_of_addresses(),
         };
         0xc000 | (hash >> 18) as u16
     }
 
     /// FNV-1a of both Ethernet addresses.
     fn hash_of_addresses(&self) -> u32 {
-        let bytes = self.destination.0.into_iter().chain(self.source.0);
+        let bytes = self.destination.bytes().into_iter().chain(self.source.bytes());
         bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
     }
 }

@@ -28,7 +28,7 @@ impl Network {
         let mut stations = Stations::new(clock.cycles_for(nanoseconds));
         for (mac, remote) in &config.stations {
             // The configuration has fewer than a bucket holds, or they collide; then they are learned.
-            stations.set(*mac, Place::Remote(*remote as u16));
+            stations.set((*mac).into(), Place::Remote(*remote as u16));
         }
         Self {
             stations,

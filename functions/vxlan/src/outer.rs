@@ -10,7 +10,7 @@ use warmlane_wire::{
 };
 
 use crate::inner;
-use crate::inside::{Inside, Ip};
+use crate::inside::Inside;
 use crate::reason::Reason;
 use crate::sum::sum_completed;
 
@@ -40,11 +40,8 @@ impl Outer {
     /// The headers of a UDP datagram, or of a fragment of one, in an IP packet without options. `None` for all else, and for what is
     /// broken before UDP is reached: a forwarder has names for that.
     #[inline]
-    pub(crate) fn of(packet: &Packet) -> Option<Self> {
-        let data = packet.data();
-        let link = LinkLayer::parse(data).ok()?;
-        let at = link.header_length();
-        let bytes = data.get(at..)?;
+    pub(crate) fn of(packet: &Packet, link: &LinkLayer<'_>) -> Option<Self> {
+        let (at, bytes) = (link.header_length(), link.payload);
         let is_fragment;
         let (source, destination, class, length, end) = match link.ethertype {
             EtherType::IPV4 => {
@@ -144,8 +141,10 @@ impl Outer {
         if known != Checksum::Unknown {
             packet.set_checksum(known);
         }
-        let inside = inner::check(packet, transport)?;
-        decapsulate_congestion(packet, inside.ip, self.ecn)?;
+        let inside = inner::check(packet, known, transport)?;
+        if inside.is_ip() {
+            decapsulate_congestion(packet, inside.class, self.ecn)?;
+        }
         Ok(inside)
     }
 }
@@ -188,10 +187,9 @@ fn bits(address: IpAddr) -> u128 {
 
 /// RFC 6040 figure 4: what the packet inside says of congestion, once the header around it is gone.
 #[inline]
-fn decapsulate_congestion(packet: &mut Packet, inside: Option<Ip>, outer: u8) -> Result<(), Reason> {
+fn decapsulate_congestion(packet: &mut Packet, class: u8, outer: u8) -> Result<(), Reason> {
     const CAPABLE_0: u8 = 2;
     const CAPABLE_1: u8 = 1;
-    let Some(Ip { class, .. }) = inside else { return Ok(()) };
     match (class & 3, outer) {
         (0, CONGESTION) => return Err(Reason::CongestionNotCapable),
         (CAPABLE_0 | CAPABLE_1, CONGESTION) => set_congestion(packet.data_mut(), CONGESTION),

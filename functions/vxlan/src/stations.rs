@@ -3,7 +3,51 @@
 //! Four places for each bucket, all in one cache line. It never grows, so learning never allocates; whoever floods it with
 //! addresses gets a counter and no memory.
 
-use warmlane_wire::MacAddress;
+use warmlane_wire::{MacAddress, ethernet};
+
+/// An Ethernet address as a number of 48 bits, its first byte foremost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Station(u64);
+
+impl Station {
+    /// The destination and the source in an Ethernet header.
+    #[inline(always)]
+    pub(crate) fn both(header: &[u8; ethernet::HEADER_LENGTH]) -> (Self, Self) {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *header;
+        let first = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let second = u64::from_be_bytes([e, f, g, h, i, j, k, l]);
+        (Self(first >> 16), Self(second & 0xffff_ffff_ffff))
+    }
+
+    /// Its bytes, behind two that are zero.
+    pub(crate) const fn bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_multicast(self) -> bool {
+        self.0 >> 40 & 1 != 0
+    }
+
+    /// Whether it can be somebody's: no group, and not all zero.
+    #[inline(always)]
+    pub(crate) const fn is_somebody(self) -> bool {
+        !self.is_multicast() && self.0 != 0
+    }
+
+    /// 01:80:c2:00:00:00 to 0f: spanning tree, pauses, LLDP (IEEE 802.1D table 7-10).
+    #[inline(always)]
+    pub(crate) const fn is_for_bridges(self) -> bool {
+        self.0 >> 4 == 0x0180_c200_0000 >> 4
+    }
+}
+
+impl From<MacAddress> for Station {
+    fn from(mac: MacAddress) -> Self {
+        let [a, b, c, d, e, f] = mac.0;
+        Self(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+}
 
 /// Where frames of a station come from and go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,17 +87,17 @@ const BUCKETS: usize = 1 << 12;
 
 impl Slot {
     #[inline]
-    fn new(key: u64, place: Place, seen: u64) -> Self {
+    fn new(station: Station, place: Place, seen: u64) -> Self {
         let (number, remote) = match place {
             Place::Access(number) => (number, 0),
             Place::Remote(number) => (number, REMOTE),
         };
-        Self { station: key << 16 | u64::from(number), seen: seen | remote }
+        Self { station: station.0 << 16 | u64::from(number), seen: seen | remote }
     }
 
     #[inline]
-    fn is_of(&self, key: u64) -> bool {
-        self.station >> 16 == key
+    fn is_of(&self, station: Station) -> bool {
+        self.station >> 16 == station.0
     }
 
     #[inline]
@@ -83,12 +127,6 @@ pub(crate) struct Stations {
     age: u64,
 }
 
-#[inline]
-fn key(mac: MacAddress) -> u64 {
-    let [a, b, c, d, e, f] = mac.0;
-    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
-}
-
 impl Stations {
     pub(crate) fn new(age: u64) -> Self {
         let empty = Bucket([Slot { station: EMPTY, seen: 0 }; WAYS]);
@@ -96,25 +134,24 @@ impl Stations {
     }
 
     #[inline]
-    fn bucket(&mut self, key: u64) -> &mut [Slot; WAYS] {
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20) as usize;
-        &mut self.buckets[hash % BUCKETS].0
+    fn bucket(&mut self, station: Station) -> &mut [Slot; WAYS] {
+        let hash = station.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BUCKETS.trailing_zeros());
+        &mut self.buckets[hash as usize % BUCKETS].0
     }
 
     /// Puts a station there for good. Says whether there was space.
-    pub(crate) fn set(&mut self, mac: MacAddress, place: Place) -> bool {
-        let key = key(mac);
-        let free = self.bucket(key).iter_mut().find(|slot| slot.is_of(key) || slot.station == EMPTY);
-        free.map(|slot| *slot = Slot::new(key, place, STATIC)).is_some()
+    pub(crate) fn set(&mut self, station: Station, place: Place) -> bool {
+        let free = self.bucket(station).iter_mut().find(|slot| slot.is_of(station) || slot.station == EMPTY);
+        free.map(|slot| *slot = Slot::new(station, place, STATIC)).is_some()
     }
 
     /// A frame of the station came from `place`.
     #[inline]
-    pub(crate) fn learn(&mut self, mac: MacAddress, place: Place, now: u64) -> Learned {
-        let (key, age) = (key(mac), self.age);
-        let bucket = self.bucket(key);
-        let Some(slot) = bucket.iter_mut().find(|slot| slot.is_of(key)) else {
-            return take_place(bucket, Slot::new(key, place, now), now, age);
+    pub(crate) fn learn(&mut self, station: Station, place: Place, now: u64) -> Learned {
+        let age = self.age;
+        let bucket = self.bucket(station);
+        let Some(slot) = bucket.iter_mut().find(|slot| slot.is_of(station)) else {
+            return take_place(bucket, Slot::new(station, place, now), now, age);
         };
         if slot.is_static() {
             return Learned::Known;
@@ -124,15 +161,15 @@ impl Stations {
             (false, true) => Learned::Known,
             (false, false) => Learned::Moved,
         };
-        *slot = Slot::new(key, place, now);
+        *slot = Slot::new(station, place, now);
         learned
     }
 
     /// Where a station is, if that is known and not too long ago.
     #[inline]
-    pub(crate) fn find(&mut self, mac: MacAddress, now: u64) -> Option<Place> {
-        let (key, age) = (key(mac), self.age);
-        let slot = self.bucket(key).iter().find(|slot| slot.is_of(key))?;
+    pub(crate) fn find(&mut self, station: Station, now: u64) -> Option<Place> {
+        let age = self.age;
+        let slot = self.bucket(station).iter().find(|slot| slot.is_of(station))?;
         (!slot.is_old(now, age)).then(|| slot.place())
     }
 }
@@ -153,7 +190,7 @@ fn take_place(bucket: &mut [Slot; WAYS], station: Slot, now: u64, age: u64) -> L
 mod tests {
     use super::*;
 
-    const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+    const MAC: Station = Station(0x0200_0000_0001);
 
     #[test]
     fn stations_are_learned_move_and_are_forgotten() {
@@ -169,6 +206,29 @@ mod tests {
     }
 
     #[test]
+    fn headers_have_both_addresses() {
+        let header = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 8, 0];
+        let both = (MacAddress([1, 2, 3, 4, 5, 6]).into(), MacAddress([7, 8, 9, 10, 11, 12]).into());
+        assert_eq!(Station::both(&header), both);
+        assert!(both.0.is_multicast() && !both.0.is_somebody() && both.1.is_multicast());
+        assert!(MAC.is_somebody() && !MAC.is_multicast());
+        for (last, is) in [(0, true), (0x0f, true), (0x10, false)] {
+            assert_eq!(Station::from(MacAddress([1, 0x80, 0xc2, 0, 0, last])).is_for_bridges(), is);
+        }
+        assert!(!Station::from(MacAddress([0; 6])).is_somebody());
+    }
+
+    #[test]
+    fn places_of_the_same_number_differ() {
+        let mut stations = Stations::new(100);
+        for place in [Place::Access(u16::MAX), Place::Remote(u16::MAX), Place::Access(0), Place::Remote(0)] {
+            stations.learn(MAC, place, 1);
+            assert_eq!(stations.find(MAC, 1), Some(place));
+            assert_eq!(stations.learn(MAC, place, 2), Learned::Known);
+        }
+    }
+
+    #[test]
     fn static_stations_stay() {
         let mut stations = Stations::new(100);
         assert!(stations.set(MAC, Place::Remote(1)));
@@ -179,10 +239,7 @@ mod tests {
     #[test]
     fn a_full_table_learns_nothing_until_stations_are_old() {
         let mut stations = Stations::new(100);
-        let mac = |number: u32| {
-            let [a, b, c, d] = number.to_be_bytes();
-            MacAddress([2, 0, a, b, c, d])
-        };
+        let mac = |number: u32| Station(0x0200_0000_0000 | u64::from(number));
         let learn = |stations: &mut Stations, now| {
             (0..100_000)
                 .filter(|number| stations.learn(mac(*number), Place::Access(0), now) != Learned::Full)
@@ -192,7 +249,7 @@ mod tests {
         assert!(known > 16_000 && known <= 16_384, "{known}");
         // Those that are there are known, the others still have no place.
         assert_eq!(learn(&mut stations, 50), known);
-        let anew = stations.learn(MacAddress([6; 6]), Place::Access(0), 151);
+        let anew = stations.learn(MacAddress([6; 6]).into(), Place::Access(0), 151);
         assert_eq!(anew, Learned::New);
     }
 }
