@@ -134,6 +134,13 @@ fn it_shows_what_stats_say_and_obeys_keys() {
     wait_until("it ends", || tmux.has_ended());
 }
 
+/// A line that starts the command, and the file in which its process's number then is.
+fn numbered(directory: &Path, forwarder: &Forwarder) -> (String, PathBuf) {
+    let number = directory.join("number");
+    let (top, socket) = (warmlane().display(), forwarder.socket.display());
+    (format!("sh -c 'echo $$ > {}; exec {top} top {socket}'", number.display()), number)
+}
+
 #[test]
 fn it_leaves_the_terminal_as_it_was_however_it_ends() {
     if !requirements::programs(&["tmux"]) {
@@ -142,9 +149,7 @@ fn it_leaves_the_terminal_as_it_was_however_it_ends() {
     let _turn = turn::beside_others();
     let directory = directory();
     let forwarder = Forwarder::start(directory.path(), "f");
-    let number = directory.path().join("number");
-    let (top, socket) = (warmlane().display(), forwarder.socket.display());
-    let top = format!("sh -c 'echo $$ > {}; exec {top} top {socket}'", number.display());
+    let (top, number) = numbered(directory.path(), &forwarder);
     // What the shell says before and after, and then nothing more.
     let line = format!("echo before; {top}; echo \"ended with $?\"; stty -a; exec cat");
     for end in ["q", "HUP", "INT", "TERM"] {
@@ -175,13 +180,7 @@ fn it_ends_with_its_terminal() {
     let _turn = turn::beside_others();
     let directory = directory();
     let forwarder = Forwarder::start(directory.path(), "f");
-    let number = directory.path().join("number");
-    let line = format!(
-        "sh -c 'echo $$ > {}; exec {} top {}'",
-        number.display(),
-        warmlane().display(),
-        forwarder.socket.display()
-    );
+    let (line, number) = numbered(directory.path(), &forwarder);
     let tmux = Tmux::start(directory.path(), "tmux", &line);
     tmux.wait_for("q quit");
     let process = std::fs::read_to_string(&number).expect("the shell has written it");

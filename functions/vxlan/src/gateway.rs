@@ -12,9 +12,9 @@ use warmlane_port::{Layered, TransmitOffloads, Transports};
 use warmlane_sys::clock::{self, Clock};
 use warmlane_wire::{EtherType, LinkLayer, MacAddress, Truncated, VlanTag, ethernet, vlan};
 
-use crate::around::Around;
 use crate::directory::Directory;
-use crate::inside::Inside;
+use crate::encapsulation::Encapsulation;
+use crate::inner_frame::InnerFrame;
 use crate::network::Network;
 use crate::outer::Outer;
 use crate::reason::{Reason, VxlanCounters, VxlanCountersView};
@@ -130,7 +130,7 @@ impl Gateway {
         };
         let bridged = if let Some((network, access)) = self.access(packet.port(), vlan) {
             self.counters.from_access().add(1);
-            let inside = link.as_ref().ok().filter(|_| vlan.is_none()).map(Inside::behind);
+            let inside = link.as_ref().ok().filter(|_| vlan.is_none()).map(InnerFrame::behind);
             let (from, mut ways) = (Place::Access(access), Ways { burst, outputs, after });
             match inside {
                 Some(inside) => self.bridge(packet, &inside, network, from, now, &mut ways),
@@ -177,7 +177,7 @@ impl Gateway {
         ways: &mut Ways<'_, '_>,
     ) -> Result<(), Reason> {
         let packet = without_tag(packet, tag);
-        let inside = Inside::of(packet.data())?;
+        let inside = InnerFrame::of(packet.data())?;
         self.bridge(packet, &inside, network, from, now, ways)
     }
 
@@ -207,17 +207,17 @@ impl Gateway {
     fn bridge(
         &mut self,
         packet: Packet,
-        inside: &Inside,
+        inside: &InnerFrame,
         network: usize,
         from: Place,
         now: u64,
         ways: &mut Ways<'_, '_>,
     ) -> Result<(), Reason> {
-        let Inside { destination, source, .. } = *inside;
-        if !source.is_somebody() {
+        let InnerFrame { destination, source, .. } = *inside;
+        if !source.is_valid_source() {
             return Err(Reason::BadSource);
         }
-        if destination.is_for_bridges() {
+        if destination.is_reserved_group() {
             return Err(Reason::LinkLocal);
         }
         let of = &mut self.networks[network];
@@ -240,7 +240,7 @@ impl Gateway {
                 Err(Reason::TooLong)
             }
             (Some(Place::Remote(remote)), _) => {
-                encapsulate(packet, inside, of.around(remote), &self.own, &self.counters, ways)
+                encapsulate(packet, inside, of.encapsulation(remote), &self.own, &self.counters, ways)
             }
             (Some(to), _) => self.send(packet, inside, network, to, ways),
             (None, _) => {
@@ -261,7 +261,7 @@ impl Gateway {
     fn flood(
         &mut self,
         packet: Packet,
-        inside: &Inside,
+        inside: &InnerFrame,
         network: usize,
         from: Place,
         ways: &mut Ways<'_, '_>,
@@ -303,7 +303,7 @@ impl Gateway {
         };
         let Some(error) = too_big::error(frame, mtu, &self.pool, may) else { return };
         self.counters.errors().add(1);
-        let sent = Inside::of(error.data())
+        let sent = InnerFrame::of(error.data())
             .and_then(|inside| self.send_if_it_fits(error, &inside, network, from, ways));
         if let Err(reason) = sent {
             self.counters.drops().count(reason, 1);
@@ -313,7 +313,7 @@ impl Gateway {
     fn send_if_it_fits(
         &self,
         packet: Packet,
-        inside: &Inside,
+        inside: &InnerFrame,
         network: usize,
         to: Place,
         ways: &mut Ways<'_, '_>,
@@ -328,7 +328,7 @@ impl Gateway {
     fn send(
         &self,
         mut packet: Packet,
-        inside: &Inside,
+        inside: &InnerFrame,
         network: usize,
         to: Place,
         ways: &mut Ways<'_, '_>,
@@ -344,7 +344,7 @@ impl Gateway {
                 ways.outputs.send(port, packet);
             }
             Place::Remote(remote) => {
-                encapsulate(packet, inside, network.around(remote), &self.own, &self.counters, ways)?;
+                encapsulate(packet, inside, network.encapsulation(remote), &self.own, &self.counters, ways)?;
             }
         }
         Ok(())
@@ -355,8 +355,8 @@ impl Gateway {
 #[inline(always)]
 fn encapsulate(
     mut packet: Packet,
-    inside: &Inside,
-    around: &Around,
+    inside: &InnerFrame,
+    around: &Encapsulation,
     own: &[[u8; 12]],
     counters: &VxlanCounters,
     ways: &mut Ways<'_, '_>,

@@ -7,19 +7,19 @@ use warmlane_wire::{
     tcp, udp,
 };
 
-use crate::inside::Inside;
+use crate::inner_frame::InnerFrame;
 use crate::reason::Reason;
 use crate::sum::sum;
 
 /// A frame that came through a tunnel: no tag, and an IP packet that is no longer than the frame and has an intact header. Its transport
 /// checksum, of which `known` is known, is looked at if nobody has and `transport` says so, and then known to be good.
 #[inline]
-pub(crate) fn check(packet: &mut Packet, known: Checksum, transport: bool) -> Result<Inside, Reason> {
+pub(crate) fn check(packet: &mut Packet, known: Checksum, transport: bool) -> Result<InnerFrame, Reason> {
     let Ok(link) = LinkLayer::parse(packet.data()) else { return Err(Reason::InnerLength) };
     if link.outer.is_some() {
         return Err(Reason::InnerTag);
     }
-    let inside = Inside::behind(&link);
+    let inside = InnerFrame::behind(&link);
     let available = packet.packet_length() - ethernet::HEADER_LENGTH;
     match link.ethertype {
         EtherType::IPV4 => check_ipv4(link.payload, available)?,

@@ -9,11 +9,11 @@
 
 #![forbid(unsafe_code)]
 
-mod around;
 mod directory;
+mod encapsulation;
 mod gateway;
 mod inner;
-mod inside;
+mod inner_frame;
 mod network;
 mod outer;
 mod reason;

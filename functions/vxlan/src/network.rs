@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use warmlane_forward::control::config::VxlanConfig;
 use warmlane_sys::clock::Clock;
 
-use crate::around::Around;
 use crate::directory::Directory;
+use crate::encapsulation::Encapsulation;
 use crate::gateway::PortFacts;
 use crate::outer::Outer;
 use crate::stations::{Place, Stations};
@@ -17,7 +17,7 @@ pub(crate) struct Network {
     pub(crate) stations: Stations,
     remotes: Directory<IpAddr>,
     /// What is in front of frames to each tunnel end.
-    arounds: Box<[Around]>,
+    encapsulations: Box<[Encapsulation]>,
     /// Longest IP packet that leaves by each access.
     mtus: Box<[u16]>,
 }
@@ -33,7 +33,11 @@ impl Network {
         Self {
             stations,
             remotes: Directory::new(config.remotes.iter().copied()),
-            arounds: config.remotes.iter().map(|remote| Around::new(&config, *remote)).collect(),
+            encapsulations: config
+                .remotes
+                .iter()
+                .map(|remote| Encapsulation::new(&config, *remote))
+                .collect(),
             mtus: (config.access.iter())
                 .map(|(port, _)| ports.get(*port).map_or(0, |facts| facts.mtu))
                 .collect(),
@@ -49,8 +53,8 @@ impl Network {
 
     /// What is in front of frames to the tunnel end of this number.
     #[inline]
-    pub(crate) fn around(&self, remote: u16) -> &Around {
-        &self.arounds[usize::from(remote)]
+    pub(crate) fn encapsulation(&self, remote: u16) -> &Encapsulation {
+        &self.encapsulations[usize::from(remote)]
     }
 
     /// Longest IP packet that goes there.

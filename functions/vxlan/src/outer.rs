@@ -10,7 +10,7 @@ use warmlane_wire::{
 };
 
 use crate::inner;
-use crate::inside::Inside;
+use crate::inner_frame::InnerFrame;
 use crate::reason::Reason;
 use crate::sum::sum_completed;
 
@@ -130,7 +130,12 @@ impl Outer {
     /// Takes the headers off a packet that [`check`](Self::check) found right, and what padding is behind the frame of this length. Checks the
     /// frame, and its transport checksum if nobody has yet and `transport` says so.
     #[inline]
-    pub(crate) fn strip(&self, packet: &mut Packet, frame: usize, transport: bool) -> Result<Inside, Reason> {
+    pub(crate) fn strip(
+        &self,
+        packet: &mut Packet,
+        frame: usize,
+        transport: bool,
+    ) -> Result<InnerFrame, Reason> {
         let around = self.udp + DATAGRAM;
         packet.trim_front(around).map_err(|_| Reason::OuterLength)?;
         if packet.packet_length() > frame && !packet.truncate(frame) {

@@ -31,13 +31,13 @@ impl Station {
 
     /// Whether it can be somebody's: no group, and not all zero.
     #[inline(always)]
-    pub(crate) const fn is_somebody(self) -> bool {
+    pub(crate) const fn is_valid_source(self) -> bool {
         !self.is_multicast() && self.0 != 0
     }
 
     /// 01:80:c2:00:00:00 to 0f: spanning tree, pauses, LLDP (IEEE 802.1D table 7-10).
     #[inline(always)]
-    pub(crate) const fn is_for_bridges(self) -> bool {
+    pub(crate) const fn is_reserved_group(self) -> bool {
         self.0 >> 4 == 0x0180_c200_0000 >> 4
     }
 }
@@ -210,12 +210,12 @@ mod tests {
         let header = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 8, 0];
         let both = (MacAddress([1, 2, 3, 4, 5, 6]).into(), MacAddress([7, 8, 9, 10, 11, 12]).into());
         assert_eq!(Station::both(&header), both);
-        assert!(both.0.is_multicast() && !both.0.is_somebody() && both.1.is_multicast());
-        assert!(MAC.is_somebody() && !MAC.is_multicast());
+        assert!(both.0.is_multicast() && !both.0.is_valid_source() && both.1.is_multicast());
+        assert!(MAC.is_valid_source() && !MAC.is_multicast());
         for (last, is) in [(0, true), (0x0f, true), (0x10, false)] {
-            assert_eq!(Station::from(MacAddress([1, 0x80, 0xc2, 0, 0, last])).is_for_bridges(), is);
+            assert_eq!(Station::from(MacAddress([1, 0x80, 0xc2, 0, 0, last])).is_reserved_group(), is);
         }
-        assert!(!Station::from(MacAddress([0; 6])).is_somebody());
+        assert!(!Station::from(MacAddress([0; 6])).is_valid_source());
     }
 
     #[test]

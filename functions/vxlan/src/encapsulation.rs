@@ -7,7 +7,7 @@ use warmlane_mem::{Checksum, LayerOffsets, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ethernet, ipv4, ipv6, udp, vxlan};
 
-use crate::inside::Inside;
+use crate::inner_frame::InnerFrame;
 use crate::outer::{DATAGRAM, addresses};
 use crate::reason::Reason;
 use crate::sum::sum_completed;
@@ -19,7 +19,7 @@ const OVER_IPV6: usize = UDP_OVER_IPV6 + DATAGRAM;
 
 /// The headers in front of frames to one tunnel end; what differs from frame to frame is zero.
 #[derive(Debug)]
-pub(crate) struct Around {
+pub(crate) struct Encapsulation {
     headers: Headers,
     /// The tunnel's ends, if there are to be UDP checksums.
     checked: Option<Addresses>,
@@ -32,7 +32,7 @@ enum Headers {
     Ipv6([u8; OVER_IPV6]),
 }
 
-impl Around {
+impl Encapsulation {
     /// What is in front of frames of `network` to the tunnel end `remote`.
     pub(crate) fn new(network: &VxlanConfig, remote: IpAddr) -> Self {
         let ends = addresses(network.local, remote);
@@ -59,7 +59,12 @@ impl Around {
     /// Puts the headers in front of a frame; the Ethernet addresses are `own`, as if it had come in from a link. A checksum of
     /// the frame that is left to hardware still is, as one inside a tunnel.
     #[inline]
-    pub(crate) fn wrap(&self, packet: &mut Packet, inside: &Inside, own: &[u8; 12]) -> Result<(), Reason> {
+    pub(crate) fn wrap(
+        &self,
+        packet: &mut Packet,
+        inside: &InnerFrame,
+        own: &[u8; 12],
+    ) -> Result<(), Reason> {
         let port = inside.source_port(packet.data());
         // What the packet inside says, outside as well (RFC 6040 section 4.1, RFC 2983 section 3).
         let class = inside.class;

@@ -9,7 +9,7 @@ use crate::stations::Station;
 
 /// What is looked at in a frame, read once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Inside {
+pub(crate) struct InnerFrame {
     pub(crate) destination: Station,
     pub(crate) source: Station,
     ip: Ip,
@@ -27,7 +27,7 @@ enum Ip {
     V6(u128),
 }
 
-impl Inside {
+impl InnerFrame {
     #[inline]
     pub(crate) fn of(frame: &[u8]) -> Result<Self, Reason> {
         let (header, _) = EthernetHeader::parse(frame).map_err(|_| Reason::BadSource)?;
