@@ -15,9 +15,22 @@ use crate::{IpProtocol, Ipv4Header, Ipv6Header, ipv4, ipv6};
 /// An odd constant with as many ones as zeros, from the fraction of the golden ratio.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// "More fragments", and the offset of a fragment, beside a flag.
+const FRAGMENT: u16 = 0x3fff;
+
 /// The hash of an IPv4 packet that was checked; `packet` starts at its header.
 #[inline]
 pub fn ipv4(seed: u64, packet: &[u8]) -> u32 {
+    // Without options, and not a fragment: all that counts is at a fixed place.
+    if let Some([0x45, _, _, _, _, _, flags, offset, _, protocol, _, _, rest @ ..]) =
+        packet.first_chunk::<24>()
+        && u16::from_be_bytes([*flags, *offset]) & FRAGMENT == 0
+        && let [a, b, c, d, e, f, g, h, ports @ ..] = *rest
+    {
+        let addresses = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let ports = if has_ports(IpProtocol(*protocol)) { u32::from_be_bytes(ports) } else { 0 };
+        return of_numbers(seed, addresses, *protocol, ports);
+    }
     let Some((header, rest)) = packet.split_first_chunk() else { return 0 };
     let header = Ipv4Header(header);
     let options = header.header_length().saturating_sub(ipv4::HEADER_LENGTH);
@@ -88,7 +101,13 @@ pub(crate) fn of_ipv4(
     ports: u32,
 ) -> u32 {
     let addresses = (u64::from(source.to_bits()) << 32) | u64::from(destination.to_bits());
-    mix(mix(seed, addresses), (u64::from(protocol.0) << 32) | u64::from(ports)) as u32
+    of_numbers(seed, addresses, protocol.0, ports)
+}
+
+/// The same, of both addresses as they are in a header.
+#[inline(always)]
+fn of_numbers(seed: u64, addresses: u64, protocol: u8, ports: u32) -> u32 {
+    mix(mix(seed, addresses), (u64::from(protocol) << 32) | u64::from(ports)) as u32
 }
 
 /// The same for IPv6.
@@ -199,6 +218,22 @@ mod tests {
         let error = |kind: u8| packet(58, 3, 5, &[&[kind, 0, 0, 0, 0, 0, 0, 0], &flow[..]].concat());
         assert_eq!(hash(&error(1)), hash(&flow));
         assert_ne!(hash(&error(128)), hash(&flow));
+    }
+
+    /// Headers with options are read in another way.
+    #[test]
+    fn options_change_nothing() {
+        for protocol in 0..=255 {
+            let mut plain = header(1, 2, 0x1234_5678);
+            plain[9] = protocol;
+            let mut options = [&plain[..20], &[1; 4], &plain[20..]].concat();
+            options[0] = 0x46;
+            assert_eq!(ipv4(7, &plain), ipv4(7, &options), "{protocol}");
+            // No more than the header is there.
+            assert_eq!(ipv4(7, &plain[..20]), ipv4(7, &options[..24]), "{protocol}");
+            let has_ports = has_ports(IpProtocol(protocol));
+            assert_eq!(ipv4(7, &plain) != ipv4(7, &plain[..20]), has_ports, "{protocol}");
+        }
     }
 
     #[test]

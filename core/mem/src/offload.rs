@@ -156,6 +156,9 @@ const L4_WORDS: Bits = bits(28, 4);
 const PARTIAL: u32 = 2;
 const INSERT: u32 = 2;
 
+/// What concerns checksums, a tag beside the packet, and segmentation: the fields below the hash.
+const OFFLOADS: u32 = (1 << HASH.shift) - 1;
+
 /// Bytes in one of these words.
 const WORD: u16 = 4;
 
@@ -206,6 +209,13 @@ impl Packet {
     #[inline(always)]
     fn known(&self) -> Known {
         self.header().state.known
+    }
+
+    /// Whether anything is known of the packet's checksums, it has a tag beside it, or it is to be cut: if not, it is as it was
+    /// or will be on a wire, and nobody has looked at it.
+    #[inline(always)]
+    pub fn has_offloads(&self) -> bool {
+        self.known().0 & OFFLOADS != 0
     }
 
     /// What is known of the transport checksum; of the outer one in a tunnel, unless it is partial.

@@ -14,7 +14,8 @@ use crate::sum::sum_completed;
 
 const UDP_OVER_IPV4: usize = ethernet::HEADER_LENGTH + ipv4::HEADER_LENGTH;
 const UDP_OVER_IPV6: usize = ethernet::HEADER_LENGTH + ipv6::HEADER_LENGTH;
-const OVER_IPV4: usize = UDP_OVER_IPV4 + DATAGRAM;
+/// Bytes in front of a frame in a tunnel over IPv4.
+pub(crate) const OVER_IPV4: usize = UDP_OVER_IPV4 + DATAGRAM;
 const OVER_IPV6: usize = UDP_OVER_IPV6 + DATAGRAM;
 
 /// The headers in front of frames to one tunnel end; what differs from frame to frame is zero.
@@ -74,8 +75,8 @@ impl Encapsulation {
             Headers::Ipv4(headers, sum) => {
                 let total = u16::try_from(ipv4::HEADER_LENGTH + length).map_err(|_| Reason::TooLong)?;
                 let space = prepend(packet, headers, own)?;
-                space[15] = class;
-                space[16..18].copy_from_slice(&total.to_be_bytes());
+                let word = 0x4500_0000 | u32::from(class) << 16 | u32::from(total);
+                space[14..18].copy_from_slice(&word.to_be_bytes());
                 let checksum = Sum::new().word(*sum).word(class.into()).word(total).checksum();
                 space[24..26].copy_from_slice(&checksum.to_be_bytes());
                 (UDP_OVER_IPV4, &mut space[UDP_OVER_IPV4..])

@@ -13,10 +13,11 @@ use warmlane_sys::clock::{self, Clock};
 use warmlane_wire::{EtherType, LinkLayer, MacAddress, Truncated, VlanTag, ethernet, vlan};
 
 use crate::directory::Directory;
-use crate::encapsulation::Encapsulation;
+use crate::encapsulation::{Encapsulation, OVER_IPV4};
 use crate::inner_frame::InnerFrame;
 use crate::network::Network;
 use crate::outer::Outer;
+use crate::plain::{self, Plain};
 use crate::reason::{Reason, VxlanCounters, VxlanCountersView};
 use crate::stations::{Learned, Place};
 use crate::too_big;
@@ -52,6 +53,8 @@ pub struct Gateway {
     networks: Box<[Network]>,
     /// Our tunnel ends: their addresses and UDP ports.
     ends: Box<[(IpAddr, u16)]>,
+    /// The same as [numbers](plain::end); of IPv6 no number is one.
+    ends_ipv4: Box<[u64]>,
     /// The networks' places, by our tunnel end and their identifier.
     identifiers: Directory<u64>,
     /// The accesses of each port, by VLAN; [`UNTAGGED`] is without. Empty if it has none.
@@ -87,13 +90,18 @@ impl Gateway {
         let mut ends: Vec<_> = networks.iter().map(end_of).collect();
         ends.sort_unstable();
         ends.dedup();
-        let identifiers = networks.iter().map(|network| {
+        let identifiers = (0..u16::MAX).zip(&networks).map(|(number, network)| {
             // It is there.
             let end = ends.binary_search(&end_of(network)).unwrap_or(0);
-            key(end, network.identifier)
+            (key(end, network.identifier), number)
+        });
+        let ends_ipv4 = ends.iter().map(|end| match *end {
+            (IpAddr::V4(address), port) => plain::end(address.to_bits(), port),
+            (IpAddr::V6(_), _) => u64::MAX,
         });
         Self {
             identifiers: Directory::new(identifiers),
+            ends_ipv4: ends_ipv4.collect(),
             ends: ends.into(),
             networks: networks.into_iter().map(|network| Network::new(network, &ports, clock)).collect(),
             accesses,
@@ -122,13 +130,58 @@ impl Gateway {
     /// One packet; `after` more come, so that copies have to leave space for them.
     #[inline]
     fn one(&mut self, packet: Packet, now: u64, after: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        let bridged = match self.plain(&packet) {
+            Some((plain, network, remote)) => {
+                self.counters.from_tunnels().add(1);
+                let ways = &mut Ways { burst, outputs, after };
+                self.decapsulate_plain(packet, &plain, network, remote, now, ways)
+            }
+            None => self.any(packet, now, after, burst, outputs),
+        };
+        if let Err(reason) = bridged {
+            self.counters.drops().count(reason, 1);
+        }
+    }
+
+    /// A plain datagram for one of our tunnel ends, if that is all right, and the numbers of its network and the tunnel end that it is from.
+    #[inline(always)]
+    fn plain(&self, packet: &Packet) -> Option<(Plain, usize, u16)> {
+        // A frame for a network comes first, whatever is in it.
+        if self.access(packet.port(), None).is_some() {
+            return None;
+        }
+        let plain = plain::look(packet)?;
+        let facts = self.ports.get(usize::from(packet.port()))?;
+        let end = self.ends_ipv4.iter().position(|end| *end == plain.end)?;
+        let number = self.identifiers.get(key(end, plain.identifier))?;
+        let network = &self.networks[usize::from(number)];
+        // Our own address might be among the remote ones.
+        if facts.mac.is_some_and(|mac| mac != plain.destination_mac)
+            || network.config.inner_checksums
+            || network.config.local == IpAddr::V4(plain.source.into())
+        {
+            return None;
+        }
+        Some((plain, number.into(), network.remote_ipv4(plain.source)?))
+    }
+
+    /// Any other packet.
+    #[inline]
+    fn any(
+        &mut self,
+        packet: Packet,
+        now: u64,
+        after: usize,
+        burst: &mut Burst,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<(), Reason> {
         let link = LinkLayer::parse(packet.data());
         let tag = link.as_ref().ok().and_then(|link| link.outer).map(VlanTag::id);
         let vlan = match packet.vlan() {
             Vlan::Stripped(beside) | Vlan::Insert(beside) => Some(beside.control & 0xfff),
             Vlan::None => tag,
         };
-        let bridged = if let Some((network, access)) = self.access(packet.port(), vlan) {
+        if let Some((network, access)) = self.access(packet.port(), vlan) {
             self.counters.from_access().add(1);
             let inside = link.as_ref().ok().filter(|_| vlan.is_none()).map(InnerFrame::behind);
             let (from, mut ways) = (Place::Access(access), Ways { burst, outputs, after });
@@ -141,10 +194,8 @@ impl Gateway {
             self.decapsulate(packet, &outer, end, now, &mut Ways { burst, outputs, after })
         } else {
             // There is space: it was one of the burst's, and copies leave it.
-            return drop(burst.push(packet));
-        };
-        if let Err(reason) = bridged {
-            self.counters.drops().count(reason, 1);
+            drop(burst.push(packet));
+            Ok(())
         }
     }
 
@@ -200,6 +251,25 @@ impl Gateway {
         let remote = network.remote(outer.source).ok_or(Reason::UnknownRemote)?;
         let inside = outer.strip(&mut packet, length, network.config.inner_checksums)?;
         self.bridge(packet, &inside, number.into(), Place::Remote(remote), now, ways)
+    }
+
+    /// A plain datagram from the tunnel end of this number.
+    #[inline(always)]
+    fn decapsulate_plain(
+        &mut self,
+        mut packet: Packet,
+        plain: &Plain,
+        network: usize,
+        remote: u16,
+        now: u64,
+        ways: &mut Ways<'_, '_>,
+    ) -> Result<(), Reason> {
+        packet.trim_front(OVER_IPV4).map_err(|_| Reason::OuterLength)?;
+        if packet.packet_length() > plain.frame && !packet.truncate(plain.frame) {
+            return Err(Reason::NoBuffer);
+        }
+        packet.forget_contents();
+        self.bridge(packet, &plain.inside, network, Place::Remote(remote), now, ways)
     }
 
     /// Learns where a frame's sender is, and sends the frame to where its destination is.

@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
-use warmlane_wire::{EtherType, EthernetHeader, Ipv4Header, Ipv6Header, LinkLayer, flow_hash, ipv4, ipv6};
+use warmlane_wire::{
+    EtherType, EthernetHeader, Ipv4Header, Ipv6Header, LinkLayer, ethernet, flow_hash, ipv4, ipv6,
+};
 
 use crate::reason::Reason;
 use crate::stations::Station;
 
 /// What is looked at in a frame, read once.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InnerFrame {
     pub(crate) destination: Station,
     pub(crate) source: Station,
@@ -20,7 +22,7 @@ pub(crate) struct InnerFrame {
 }
 
 /// Where an IP packet comes from; it may be behind tags.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ip {
     None,
     V4(u32),
@@ -58,6 +60,13 @@ impl InnerFrame {
         };
         let (destination, source) = Station::both(link.header.0);
         Self { destination, source, ip, class, start }
+    }
+
+    /// A frame with this Ethernet header, no tag and an IPv4 packet from `source` of this class.
+    #[inline(always)]
+    pub(crate) fn with_ipv4(header: &[u8; ethernet::HEADER_LENGTH], source: u32, class: u8) -> Self {
+        let ((destination, sender), start) = (Station::both(header), ethernet::HEADER_LENGTH as u8);
+        Self { destination, source: sender, ip: Ip::V4(source), class, start }
     }
 
     /// Whether there is an IP packet in it.

@@ -16,6 +16,7 @@ mod inner;
 mod inner_frame;
 mod network;
 mod outer;
+mod plain;
 mod reason;
 mod stations;
 mod sum;

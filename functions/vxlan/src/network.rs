@@ -15,7 +15,9 @@ pub(crate) struct Network {
     pub(crate) config: VxlanConfig,
     /// With an age of its own.
     pub(crate) stations: Stations,
-    remotes: Directory<IpAddr>,
+    /// The numbers of the tunnel ends that it sends to, by their addresses.
+    remotes_ipv4: Directory<u64>,
+    remotes_ipv6: Directory<u128>,
     /// What is in front of frames to each tunnel end.
     encapsulations: Box<[Encapsulation]>,
     /// Longest IP packet that leaves by each access.
@@ -30,9 +32,19 @@ impl Network {
             // The configuration has fewer than a bucket holds, or they collide; then they are learned.
             stations.set((*mac).into(), Place::Remote(*remote as u16));
         }
+        let remotes = || (0..u16::MAX).zip(&config.remotes);
+        let ipv4 = remotes().filter_map(|(number, address)| match address {
+            IpAddr::V4(address) => Some((address.to_bits().into(), number)),
+            IpAddr::V6(_) => None,
+        });
+        let ipv6 = remotes().filter_map(|(number, address)| match address {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some((address.to_bits(), number)),
+        });
         Self {
             stations,
-            remotes: Directory::new(config.remotes.iter().copied()),
+            remotes_ipv4: Directory::new(ipv4),
+            remotes_ipv6: Directory::new(ipv6),
             encapsulations: config
                 .remotes
                 .iter()
@@ -48,7 +60,16 @@ impl Network {
     /// The number of a tunnel end.
     #[inline]
     pub(crate) fn remote(&self, address: IpAddr) -> Option<u16> {
-        self.remotes.get(address)
+        match address {
+            IpAddr::V4(address) => self.remote_ipv4(address.to_bits()),
+            IpAddr::V6(address) => self.remotes_ipv6.get(address.to_bits()),
+        }
+    }
+
+    /// The number of a tunnel end with an IPv4 address.
+    #[inline(always)]
+    pub(crate) fn remote_ipv4(&self, address: u32) -> Option<u16> {
+        self.remotes_ipv4.get(address.into())
     }
 
     /// What is in front of frames to the tunnel end of this number.

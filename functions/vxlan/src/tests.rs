@@ -17,6 +17,7 @@ use crate::{Gateway, PortFacts, Reason, VxlanCountersView};
 
 mod inner;
 mod left;
+mod plain;
 mod too_long;
 
 const US: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xee]);

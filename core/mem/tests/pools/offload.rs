@@ -51,6 +51,31 @@ fn each_fact_is_kept_beside_all_others() {
     }
 }
 
+/// Each of them by itself, and nothing else.
+#[test]
+fn checksums_tags_and_segmentation_are_offloads() {
+    let pool = pool(PoolKind::Depot, 1);
+    let has_offloads = |change: &dyn Fn(&mut Packet)| {
+        let mut packet = pool.take().expect("a buffer");
+        packet.fill(&[7; 200]).expect("fits");
+        change(&mut packet);
+        packet.has_offloads()
+    };
+    let tag = VlanTci { control: 1, is_service: false };
+    let cut = Segmentation { kind: SegmentationKind::Tcp4, size: 100, congestion: false };
+    assert!(has_offloads(&|packet| packet.set_checksum(Checksum::Good)));
+    assert!(has_offloads(&|packet| packet.set_checksum(Checksum::Partial { start: 34, offset: 6 })));
+    assert!(has_offloads(&|packet| packet.set_inner_checksum(InnerChecksum::Good)));
+    assert!(has_offloads(&|packet| packet.set_vlan(Vlan::Stripped(tag))));
+    assert!(has_offloads(&|packet| packet.set_segmentation(Some(cut))));
+    assert!(!has_offloads(&|_| ()));
+    assert!(!has_offloads(&|packet| {
+        packet.set_flow_hash(Some(FlowHash { kind: HashKind::Device, value: 5 }));
+        packet.set_mark(7);
+        packet.set_layer_offsets(LayerOffsets { l3: 14, l4: 34, payload: 42, ..LayerOffsets::default() });
+    }));
+}
+
 #[test]
 fn nothing_is_known_of_a_packet_just_taken_whatever_was_of_the_last() {
     let pool = pool(PoolKind::Depot, 4);

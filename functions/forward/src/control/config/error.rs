@@ -109,6 +109,16 @@ pub enum ConfigProblem {
         /// How many.
         lanes: usize,
     },
+    /// More of something than a gateway has numbers for.
+    #[error("there are {count} {what}, and {most} is the most")]
+    VxlanTooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// Two networks with one identifier.
     #[error(
         "there are two [[vxlan]] networks with VNI {vni}: leave one out, or list its ports under the other's `access`"

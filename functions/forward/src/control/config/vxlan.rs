@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use warmlane_settings::{Located, list_from_text};
+use warmlane_settings::{Fault, Located, list_from_text};
 use warmlane_wire::{MacAddress, vxlan};
 
 use super::check::{Checked, number, port_number};
@@ -16,6 +16,9 @@ const OVERHEAD: u16 = 50;
 
 /// Longest packet inside that still fits 1,500 bytes over IPv6, or with it over IPv4.
 const USUAL_MTU: u32 = 1500;
+
+/// The most networks, and tunnel ends and accesses of each: the gateway numbers them by 16 bits, and one number says that there is none.
+const MOST: usize = u16::MAX as usize;
 
 /// A network bridged over IP.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -100,6 +103,9 @@ pub struct VxlanConfig {
 
 /// Checks all of them, of which each has its own identifier and its own accesses.
 pub(super) fn check(entries: &[VxlanEntry], ports: &[PortConfig], lanes: usize) -> Checked<Vec<VxlanConfig>> {
+    if let Some(entry) = entries.get(MOST) {
+        return Err(too_many(&entry.vni, "[[vxlan]] networks", entries.len()));
+    }
     let mut so_far = HashSet::new();
     let mut networks: Vec<VxlanConfig> = Vec::with_capacity(entries.len());
     for entry in entries {
@@ -122,8 +128,17 @@ pub(super) fn check(entries: &[VxlanEntry], ports: &[PortConfig], lanes: usize) 
     Ok(networks)
 }
 
+fn too_many(vni: &Located<i64>, what: &'static str, count: usize) -> Fault<ConfigProblem> {
+    vni.fault(ConfigProblem::VxlanTooMany { what, count, most: MOST })
+}
+
 fn one(entry: &VxlanEntry, ports: &[PortConfig]) -> Checked<VxlanConfig> {
     let local = *entry.local;
+    for (what, count) in [("`remotes`", entry.remotes.len()), ("`access` entries", entry.access.len())] {
+        if count > MOST {
+            return Err(too_many(&entry.vni, what, count));
+        }
+    }
     if !ports.iter().any(|port| port.addresses.iter().any(|own| own.address == local)) {
         return Err(entry.local.fault(ConfigProblem::NotOurs { address: local }));
     }
@@ -168,4 +183,38 @@ fn check_access(entry: &AccessEntry, ports: &[PortConfig]) -> Checked<(usize, Op
             .fault(ConfigProblem::AccessWithAddresses { port: String::clone(&entry.port) }));
     }
     Ok((port, vlan.map(|vlan| vlan as u16)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_only_so_many_numbers() {
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let entry = |remotes: usize, access: usize| VxlanEntry {
+            vni: 5.into(),
+            local: address.into(),
+            remotes: vec![Host(address).into(); remotes],
+            access: vec![AccessEntry { port: "lan".into(), vlan: None }; access],
+            stations: Vec::new(),
+            udp_port: None,
+            mtu: None,
+            ttl: None,
+            udp_checksum: None,
+            inner_checksums: false,
+            age: None,
+        };
+        let networks = vec![entry(0, 0); MOST + 1];
+        for (entries, text) in [
+            (&networks[..], "there are 65536 [[vxlan]] networks, and 65535 is the most"),
+            (&[entry(MOST + 1, 0)], "there are 65536 `remotes`, and 65535 is the most"),
+            (&[entry(0, MOST + 1)], "there are 65536 `access` entries, and 65535 is the most"),
+        ] {
+            assert_eq!(check(entries, &[], 1).unwrap_err().problem.to_string(), text);
+        }
+        // One fewer is refused for another reason only: there is no such address.
+        let fault = check(&[entry(MOST, MOST)], &[], 1).unwrap_err();
+        assert!(matches!(fault.problem, ConfigProblem::NotOurs { .. }), "{fault:?}");
+    }
 }
