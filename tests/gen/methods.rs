@@ -139,7 +139,7 @@ fn void_trials_are_no_results() {
     // A billion a second is more than a core counts, and nearly so many are more than it builds.
     command.args(["gen", "rfc2544", "--test", "throughput", "--both", "loop", "--frame-sizes", "64"]);
     command.args(["--maximum", "900Mpps"]);
-    command.args(["--duration", "0.05", "--json"]);
+    command.args(["--duration", "0.05", "--settle", "0", "--json"]);
     let finished = Process::run(&mut command, SHORT);
     assert_eq!(finished.status.code(), Some(1));
     let result: Value = serde_json::from_str(&finished.output).unwrap();

@@ -164,6 +164,15 @@ fn streams_are_masqueraded_past_netfilter() {
     }
 }
 
+/// At the same time, each in namespaces of its own: there is much waiting.
+fn on_both_paths(test: fn(&str)) {
+    std::thread::scope(|scope| {
+        for choice in ["tc", "xdp"] {
+            scope.spawn(move || test(choice));
+        }
+    });
+}
+
 #[test]
 fn flows_are_forwarded_with_their_translation() {
     for choice in ["tc", "xdp"] {
@@ -184,90 +193,90 @@ fn flows_are_forwarded_with_their_translation() {
 /// What is forbidden later: by rules of either kind, or by conntrack not knowing it any more.
 #[test]
 fn what_is_forbidden_is_stopped_within_a_second() {
-    for choice in ["tc", "xdp"] {
-        let Some((lab, process)) = lab(choice) else { return };
-        let listeners = [listener(&lab.east, "tcp", EAST, 7000), listener(&lab.east, "udp", EAST, 7000)];
-        for protocol in ["tcp", "udp"] {
-            let forbidden_by: [(&str, &str, &str); 3] = [
-                (
-                    "a rule",
-                    "nft insert rule ip home across ip protocol { tcp, udp } drop",
-                    "nft flush ruleset",
-                ),
-                ("the policy", "nft flush chain ip home across", "nft flush ruleset"),
-                (
-                    "the older iptables",
-                    "iptables-legacy -I FORWARD -j DROP",
-                    "iptables-legacy -D FORWARD -j DROP",
-                ),
-            ];
-            for (what, line, undo) in forbidden_by {
-                let talk = Talk::start(&lab.west, protocol, EAST, 7000, RATE);
-                wait_until_offloaded(&lab);
-                run(&lab, line);
-                assert_stopped(&lab, &talk, &format!("{choice} {protocol} {what}"));
-                talk.0.signal("USR1");
-                run(&lab, undo);
-                if undo.starts_with("nft") {
-                    masquerade(&lab);
-                    firewall(&lab);
-                }
-            }
-            // What may be begun no more goes on, past netfilter, until conntrack has forgotten it.
+    on_both_paths(what_is_forbidden_is_stopped);
+}
+
+fn what_is_forbidden_is_stopped(choice: &str) {
+    let Some((lab, process)) = lab(choice) else { return };
+    let listeners = [listener(&lab.east, "tcp", EAST, 7000), listener(&lab.east, "udp", EAST, 7000)];
+    for protocol in ["tcp", "udp"] {
+        let forbidden_by: [(&str, &str, &str); 3] = [
+            ("a rule", "nft insert rule ip home across ip protocol { tcp, udp } drop", "nft flush ruleset"),
+            ("the policy", "nft flush chain ip home across", "nft flush ruleset"),
+            (
+                "the older iptables",
+                "iptables-legacy -I FORWARD -j DROP",
+                "iptables-legacy -D FORWARD -j DROP",
+            ),
+        ];
+        for (what, line, undo) in forbidden_by {
             let talk = Talk::start(&lab.west, protocol, EAST, 7000, RATE);
             wait_until_offloaded(&lab);
-            run(&lab, "nft flush chain ip home across");
-            run(&lab, "nft add rule ip home across ct state established,related accept");
-            assert!(talk.goes_on(SHORT), "{choice} {protocol}");
-            wait_until_offloaded(&lab);
-            run(&lab, &format!("conntrack -D -p {protocol} --sport {}", talk.port()));
-            assert_stopped(&lab, &talk, &format!("{choice} {protocol} forgotten"));
+            run(&lab, line);
+            assert_stopped(&lab, &talk, &format!("{choice} {protocol} {what}"));
             talk.0.signal("USR1");
-            run(&lab, "nft flush ruleset");
-            masquerade(&lab);
-            firewall(&lab);
+            run(&lab, undo);
+            if undo.starts_with("nft") {
+                masquerade(&lab);
+                firewall(&lab);
+            }
         }
-        drop(listeners);
-        finish(process);
+        // What may be begun no more goes on, past netfilter, until conntrack has forgotten it.
+        let talk = Talk::start(&lab.west, protocol, EAST, 7000, RATE);
+        wait_until_offloaded(&lab);
+        run(&lab, "nft flush chain ip home across");
+        run(&lab, "nft add rule ip home across ct state established,related accept");
+        assert!(talk.goes_on(SHORT), "{choice} {protocol}");
+        wait_until_offloaded(&lab);
+        run(&lab, &format!("conntrack -D -p {protocol} --sport {}", talk.port()));
+        assert_stopped(&lab, &talk, &format!("{choice} {protocol} forgotten"));
+        talk.0.signal("USR1");
+        run(&lab, "nft flush ruleset");
+        masquerade(&lab);
+        firewall(&lab);
     }
+    drop(listeners);
+    finish(process);
 }
 
 /// Conntrack sees how a connection ends, and an offloaded one is its own to time out.
 #[test]
 fn connections_end_as_without() {
-    for choice in ["tc", "xdp"] {
-        let Some((lab, process)) = lab(choice) else { return };
-        lab.router.set("net.netfilter.nf_conntrack_tcp_timeout_established", "3");
-        lab.router.set("net.netfilter.nf_conntrack_udp_timeout_stream", "3");
-        lab.router.set("net.netfilter.nf_conntrack_udp_timeout", "3");
-        for (protocol, signal) in [("tcp", "INT"), ("tcp", "USR1"), ("udp", "INT")] {
-            let _listener = listener(&lab.east, protocol, EAST, 7000);
-            let talk = Talk::start(&lab.west, protocol, EAST, 7000, RATE);
-            wait_until_offloaded(&lab);
-            // Longer than conntrack keeps it without packets.
-            let before = established(&lab);
-            std::thread::sleep(Duration::from_secs(5));
-            RouterLab::wait_until("the talk goes on", SHORT, || {
-                established(&lab)[0] > before[0] + 5 * u64::from(RATE) / 2
-            });
-            let selection = format!("-p {protocol} --sport {}", talk.port());
-            let said = connections(&lab, &selection);
-            assert!(said.contains("[ASSURED]"), "{choice} {protocol}: {said}");
-            if protocol == "tcp" {
-                assert!(said.contains("ESTABLISHED"), "{said}");
-            }
-            talk.0.signal(signal);
-            RouterLab::wait_until("the end", SHORT, || {
-                let said = connections(&lab, &selection);
-                match (protocol, signal) {
-                    ("tcp", "INT") => said.contains("TIME_WAIT"),
-                    ("tcp", _) => said.contains("CLOSE ") || !said.contains("src="),
-                    _ => !said.contains("src="),
-                }
-            });
+    on_both_paths(connections_end);
+}
+
+fn connections_end(choice: &str) {
+    let Some((lab, process)) = lab(choice) else { return };
+    lab.router.set("net.netfilter.nf_conntrack_tcp_timeout_established", "3");
+    lab.router.set("net.netfilter.nf_conntrack_udp_timeout_stream", "3");
+    lab.router.set("net.netfilter.nf_conntrack_udp_timeout", "3");
+    for (protocol, signal) in [("tcp", "INT"), ("tcp", "USR1"), ("udp", "INT")] {
+        let _listener = listener(&lab.east, protocol, EAST, 7000);
+        let talk = Talk::start(&lab.west, protocol, EAST, 7000, RATE);
+        wait_until_offloaded(&lab);
+        // Longer than conntrack keeps it without packets.
+        let before = established(&lab);
+        std::thread::sleep(Duration::from_secs(5));
+        RouterLab::wait_until("the talk goes on", SHORT, || {
+            established(&lab)[0] > before[0] + 5 * u64::from(RATE) / 2
+        });
+        let selection = format!("-p {protocol} --sport {}", talk.port());
+        let said = connections(&lab, &selection);
+        assert!(said.contains("[ASSURED]"), "{choice} {protocol}: {said}");
+        if protocol == "tcp" {
+            assert!(said.contains("ESTABLISHED"), "{said}");
         }
-        finish(process);
+        talk.0.signal(signal);
+        RouterLab::wait_until("the end", SHORT, || {
+            let said = connections(&lab, &selection);
+            match (protocol, signal) {
+                ("tcp", "INT") => said.contains("TIME_WAIT"),
+                ("tcp", _) => said.contains("CLOSE ") || !said.contains("src="),
+                _ => !said.contains("src="),
+            }
+        });
     }
+    finish(process);
 }
 
 /// A service behind the gateway: connections come from outside.

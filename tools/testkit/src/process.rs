@@ -33,9 +33,18 @@ pub fn warmlane() -> &'static Path {
         // target/PROFILE/deps/test-hash
         let profile = test.ancestors().nth(2).expect("tests are in a target directory");
         let target = profile.parent().expect("profiles are in a target directory");
-        // Cargo doesn't rebuild a package's programs for the tests of another one.
+        // Cargo doesn't rebuild a package's programs for the tests of another one. Asked for together with the system tests, its
+        // dependencies have the features that they were built with for those.
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "--package", "warmlane-cli", "--profile"]);
+        cargo.args([
+            "build",
+            "--quiet",
+            "--package",
+            "warmlane-cli",
+            "--package",
+            "warmlane-system-tests",
+            "--profile",
+        ]);
         cargo.arg(if profile.ends_with("release") { "release" } else { "test" });
         cargo.arg("--target-dir").arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
         let status = cargo.status().expect("cargo starts");
