@@ -206,42 +206,6 @@ fn bursts_to_one_destination_take_several_paths() {
     finish(process);
 }
 
-/// Without lanes the process has no use for the kernel's routes.
-#[test]
-fn many_routes_take_no_memory() {
-    const ROUTES: u32 = 200_000;
-    let Some((lab, process)) = start("tc") else { return };
-    let resident = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", process.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
-    };
-    let before = resident();
-    let file = lab.directory().join("batch");
-    let mut lines = String::new();
-    for number in 0..ROUTES {
-        writeln!(
-            lines,
-            "route add 10.{}.{}.{}/32 via 198.51.100.2",
-            number >> 16,
-            number >> 8 & 255,
-            number & 255
-        )
-        .expect("a string takes all");
-    }
-    writeln!(lines, "route add 203.0.113.1 via 198.51.100.2").expect("a string takes all");
-    fs::write(&file, lines).expect("a writable directory");
-    lab.router.ip(&format!("-batch {}", file.display()));
-    RouterLab::wait_until("all news was heard", SHORT, || {
-        lab.ask("counters")["kernel"]["events"].as_u64() > Some(u64::from(ROUTES))
-    });
-    lab.verify();
-    // Kept, they would take some 200 bytes each.
-    let after = resident();
-    assert!(after < before + 16 * 1024, "{before} kB, {after} kB");
-    finish(process);
-}
-
 #[test]
 fn routes_are_the_kernels_own() {
     let Some((lab, process)) = start("tc") else { return };

@@ -236,3 +236,61 @@ fn rules_hold_on_the_paths_inside_the_kernel() {
         RouterLab::end(process);
     }
 }
+
+/// What stands at an interface itself: chains of nftables' family netdev and filters of tc, where packets come in and where they leave.
+#[test]
+fn rules_of_an_interface_hold_on_all_paths() {
+    const FILTER: &str =
+        "protocol ip u32 match ip dst 198.51.100.2/32 action mirred egress redirect dev sink";
+    let chain = |side: &str, link: &str| {
+        let whole = format!("type filter hook {side} device {link} priority 0 ;");
+        vec![
+            "nft add table netdev mine".to_owned(),
+            format!("nft add chain netdev mine {side} {{ {whole} }}"),
+            format!("nft add rule netdev mine {side} ip daddr {EAST} drop"),
+        ]
+    };
+    let filter = |side: &str, link: &str| vec![format!("tc filter add dev {link} {side} {FILTER}")];
+    let netdev = |side: &str| format!("rules of nftables (`nft list chain netdev mine {side}`)");
+    let flush = "nft flush ruleset";
+    let cases = [
+        (chain("ingress", "w0"), "comes in by w0", netdev("ingress"), flush),
+        (chain("egress", "e0"), "leaves by e0", netdev("egress"), flush),
+        (
+            filter("ingress", "w0"),
+            "comes in by w0",
+            "filters of tc at ingress".to_owned(),
+            "tc filter del dev w0 ingress",
+        ),
+        (
+            filter("egress", "e0"),
+            "leaves by e0",
+            "filters of tc at egress".to_owned(),
+            "tc filter del dev e0 egress",
+        ),
+    ];
+    for choice in ["user", "tc", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &["nft", "tc"]) else { return };
+        lab.hosts_take_redirected();
+        // Where filtered packets end.
+        lab.router.ip("link add sink type veth peer name sunk");
+        lab.router.ip("link set sink up");
+        for link in ["w0", "e0"] {
+            run(&lab, &format!("tc qdisc add dev {link} clsact"));
+        }
+        let mut process = lab.start("w0 e0", &format!("--path {choice}"));
+        RouterLab::check_ping(&lab.west, &[EAST, EAST_IPV6]);
+        assert_eq!(warnings(&lab, "left to the kernel"), Vec::<String>::new(), "{choice}");
+        for (lines, which, what, undo) in &cases {
+            lines.iter().for_each(|line| run(&lab, line));
+            let sentence =
+                format!("IPv4 and IPv6 that {which} is left to the kernel, where it passes {what}");
+            process.wait_for(&sentence, SHORT);
+            wait_for(&lab, EAST, false);
+            RouterLab::check_ping(&lab.west, &[EAST_IPV6]);
+            run(&lab, undo);
+            wait_for(&lab, EAST, true);
+        }
+        RouterLab::end(process);
+    }
+}
