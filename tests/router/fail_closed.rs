@@ -282,7 +282,9 @@ fn rules_of_an_interface_hold_on_all_paths() {
         RouterLab::check_ping(&lab.west, &[EAST, EAST_IPV6]);
         assert_eq!(warnings(&lab, "left to the kernel"), Vec::<String>::new(), "{choice}");
         for (lines, which, what, undo) in &cases {
-            lines.iter().for_each(|line| run(&lab, line));
+            for line in lines {
+                run(&lab, line);
+            }
             let sentence =
                 format!("IPv4 and IPv6 that {which} is left to the kernel, where it passes {what}");
             process.wait_for(&sentence, SHORT);
