@@ -119,7 +119,7 @@ pub(crate) const BUFFERS: u32 = 98_304;
 /// How long to wait for the last packets: a busy machine takes its time, and whoever dropped some says so.
 const DRAIN: Duration = Duration::from_secs(300);
 /// How long modems wait for a packet that is missing, and packets in queues for their turn.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Changes of keys that a lane may be behind.
 const CHANGES: usize = 1_024;
 
@@ -186,7 +186,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         None => {}
     }
     let signals = Signals::catch()?;
-    let group = arguments.group.read_patient(PATIENCE)?;
+    let group = arguments.group.read_patient(TIMEOUT)?;
     let start = |_| Run::start(&group, arguments);
     let mut runs = (0..arguments.instances).map(start).collect::<anyhow::Result<Vec<_>>>()?;
     let registry = Registry::new();

@@ -113,17 +113,17 @@ impl BackEnd {
         let Some((_, mapping)) = &self.memory else { return };
         for (number, byte) in (0..).zip(bytes) {
             let length = mapping.length() as u64;
-            let Some(place) = mapping.place((place + number) % length, 1) else { continue };
+            let Some(pointer) = mapping.pointer((place + number) % length, 1) else { continue };
             // SAFETY: inside the mapping; nothing here refers to it.
-            unsafe { place.write_volatile(*byte) };
+            unsafe { pointer.write_volatile(*byte) };
         }
     }
 
     fn read16(&self, place: u64) -> u16 {
         let Some((_, mapping)) = &self.memory else { return 0 };
-        let Some(place) = mapping.place(place, 2) else { return 0 };
+        let Some(pointer) = mapping.pointer(place, 2) else { return 0 };
         // SAFETY: as above.
-        unsafe { place.cast::<u16>().read_unaligned() }
+        unsafe { pointer.cast::<u16>().read_unaligned() }
     }
 }
 

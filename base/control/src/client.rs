@@ -14,7 +14,7 @@ use crate::protocol::{Failure, Instance, Request, VERSION};
 
 /// How long a client waits for something to come: on a machine whose CPUs are all taken by lanes, a thread that stands back behind
 /// them takes its time.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest answer that is read, in bytes: some million routes.
 const LONGEST_ANSWER: u64 = 1 << 30;
@@ -79,8 +79,8 @@ impl Client {
             place::check_own(&place::of_user()).map_err(not_there)?;
         }
         let stream = UnixStream::connect(path).map_err(not_there)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(not_there)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(not_there)?;
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(not_there)?;
+        stream.set_write_timeout(Some(TIMEOUT)).map_err(not_there)?;
         Ok(Self { stream: BufReader::new(stream), path: path.to_owned() })
     }
 

@@ -16,11 +16,11 @@ pub struct Common {
     instance: Instance,
     began: Instant,
     registry: Registry,
-    more: Vec<More>,
+    handlers: Vec<Handler>,
 }
 
 /// Answers requests of another kind; `None` to what is none.
-pub type More = Box<dyn Fn(&[u8]) -> Option<Answer<Infallible>> + Send>;
+pub type Handler = Box<dyn Fn(&[u8]) -> Option<Answer<Infallible>> + Send>;
 
 impl Common {
     /// Of this process, which is of a kind ([`Instance::kind`]), is asked at `server` and counts what `registry` has.
@@ -34,20 +34,20 @@ impl Common {
             since,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        Self { instance, began: Instant::now(), registry, more: Vec::new() }
+        Self { instance, began: Instant::now(), registry, handlers: Vec::new() }
     }
 
     /// Answers these requests, too.
     #[must_use]
-    pub fn and(mut self, more: More) -> Self {
-        self.more.push(more);
+    pub fn and(mut self, handler: Handler) -> Self {
+        self.handlers.push(handler);
         self
     }
 
     /// Answers a request, a line without its newline, if it is one of these.
     pub fn try_answer<L>(&self, line: &[u8]) -> Option<Answer<L>> {
         let Some(request) = Request::parse(line) else {
-            return self.more.iter().find_map(|more| more(line)).map(Answer::without_list);
+            return self.handlers.iter().find_map(|handler| handler(line)).map(Answer::without_list);
         };
         Some(match request {
             Ok(Request::Instance {}) => Answer::whole(&self.instance),

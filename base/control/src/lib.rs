@@ -28,8 +28,8 @@ mod protocol;
 mod server;
 mod service;
 
-pub use client::{Client, ClientError, PATIENCE};
-pub use common::{Common, More};
+pub use client::{Client, ClientError, TIMEOUT};
+pub use common::{Common, Handler};
 pub use connection::{Answer, Answers, Connection, TakeOver};
 pub use list::{Found, State, find};
 pub use place::{directory, path_of};

@@ -1,10 +1,12 @@
 //! The machine: its shape, and what a data plane needs from it.
 //!
-//! Huge-page and shared memory ([`pages`]), processors, caches and NUMA nodes ([`topology`]), pinning ([`affinity`]), priority
-//! ([`priority`]), frequency ([`frequency`]), the cycle counter ([`clock`]) and a thread's CPU time ([`cpu_time`]), vector instruction levels
-//! ([`simd`]) and work done with them ([`vector`], [`mod@copy`], [`mod@sum`]), prefetching ([`prefetch`]), asymmetric barriers ([`barrier`]), events
-//! ([`event`]), pauses without a system call ([`mod@rest`]), random numbers ([`random`]), the limits of control groups ([`cgroup`]), energy
-//! ([`energy`]), shares of the cache ([`resctrl`]), and the description of the machine that goes with a measurement ([`machine`]).
+//! - What it is: processors, caches and NUMA nodes ([`topology`]), vector instruction levels ([`simd`]), the limits of control groups
+//!   ([`cgroup`]), and the description that goes with a measurement ([`machine`]).
+//! - Memory: huge pages and shared memory ([`pages`]), prefetching ([`prefetch`]), shares of the cache ([`resctrl`]).
+//! - Threads: pinning ([`affinity`]), priority ([`priority`]), CPU time ([`cpu_time`]), asymmetric barriers ([`barrier`]), events
+//!   ([`event`]), pauses without a system call ([`mod@rest`]).
+//! - Time and power: the cycle counter ([`clock`]), frequency ([`frequency`]), energy ([`energy`]).
+//! - Work: with vector instructions ([`vector`], [`mod@copy`], [`mod@sum`]), random numbers ([`random`]).
 //!
 //! Promises: nothing here needs privileges; what isn't available is an error that names the remedy, or a fallback that says so. A
 //! missing file under `/sys` or `/proc` (in containers or small virtual machines) is a missing value, never a failure. The crates above

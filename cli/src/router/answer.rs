@@ -108,10 +108,10 @@ fn counters(value: &Value) -> Vec<String> {
         table(&["interface", "path", "received", "forwarded", "passed", "dropped"], &paths)
     };
     for path in &paths {
-        for (reasons, fate) in [("passes", "passed"), ("drops", "dropped")] {
+        for (reasons, action) in [("passes", "passed"), ("drops", "dropped")] {
             let interface = word(&path["interface"]);
             let reasons = path[reasons].as_object().into_iter().flatten();
-            lines.extend(reasons.map(|(reason, count)| format!("  {interface} {fate} {reason}: {count}")));
+            lines.extend(reasons.map(|(reason, count)| format!("  {interface} {action} {reason}: {count}")));
         }
     }
     // Without lanes there is a pool all the same, of which nothing is ever taken.

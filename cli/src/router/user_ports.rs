@@ -19,7 +19,7 @@ use warmlane::port::{Port, PortView};
 const SPARE: usize = 8;
 
 /// How long lanes are waited for to let go of what was taken from them: on a busy machine one may stand still for seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many ports there are for interfaces that come later, if there are lanes.
 pub(super) const fn spare(on_user_path: usize) -> usize {
@@ -29,7 +29,7 @@ pub(super) const fn spare(on_user_path: usize) -> usize {
 /// All of them.
 pub(super) struct UserPorts {
     /// By the port's number.
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     /// What is the same for all.
     options: XdpOptions,
     entrances: Entrances,
@@ -40,7 +40,7 @@ pub(super) struct UserPorts {
 }
 
 /// A port that an interface can have.
-struct Place {
+struct Slot {
     replacer: Replacer,
     /// Of what leads to the kernel.
     punt_replacer: Replacer,
@@ -107,7 +107,7 @@ impl UserPorts {
         let (umem, count) = (Umem::new(pool)?, interfaces.len() + spare(interfaces.len()));
         let entrances = Entrances::new(count);
         let mut all = Self {
-            places: Vec::new(),
+            slots: Vec::new(),
             options,
             entrances: entrances.clone(),
             umem,
@@ -128,7 +128,7 @@ impl UserPorts {
             ports.push(port);
             of_punts.push(punt_port);
             let taken = Taken { interface: interface.clone(), monitor, punt, is_said: false };
-            all.places.push(Place { replacer, punt_replacer, taken: Some(taken) });
+            all.slots.push(Slot { replacer, punt_replacer, taken: Some(taken) });
         }
         for number in interfaces.len()..count {
             let (port, replacer) =
@@ -138,7 +138,7 @@ impl UserPorts {
             let (punt_port, punt_replacer) = replaceable::wrap(punt_port)?;
             vacant.push(port);
             of_punts.push(punt_port);
-            all.places.push(Place { replacer, punt_replacer, taken: None });
+            all.slots.push(Slot { replacer, punt_replacer, taken: None });
         }
         all.set_local(follower)?;
         let outputs = share_out(of_punts, lanes)?.into_iter().map(outputs).collect();
@@ -167,7 +167,7 @@ impl UserPorts {
     }
 
     fn taken(&self) -> impl Iterator<Item = &Taken> {
-        self.places.iter().filter_map(|place| place.taken.as_ref())
+        self.slots.iter().filter_map(|slot| slot.taken.as_ref())
     }
 
     /// What of them is not as an operator may think, a sentence each.
@@ -178,7 +178,7 @@ impl UserPorts {
     /// Of these, what has not been said.
     pub(super) fn take_remarks(&mut self) -> Vec<String> {
         let unsaid =
-            self.places.iter_mut().filter_map(|place| place.taken.as_mut()).filter(|taken| !taken.is_said);
+            self.slots.iter_mut().filter_map(|slot| slot.taken.as_mut()).filter(|taken| !taken.is_said);
         let remark = |taken: &mut Taken| {
             let warning = taken.warning()?;
             taken.is_said = true;
@@ -189,18 +189,18 @@ impl UserPorts {
 
     /// Closes what lanes have given back.
     pub(super) fn collect(&mut self) {
-        for place in &mut self.places {
-            place.replacer.collect();
-            place.punt_replacer.collect();
+        for slot in &mut self.slots {
+            slot.replacer.collect();
+            slot.punt_replacer.collect();
         }
     }
 
     /// Waits until lanes have let go of all that was taken from them. An interface that left a moment ago has its old program and
     /// sockets until then, and could not come again.
     fn settle(&mut self) {
-        let end = Instant::now() + PATIENCE;
-        for place in &mut self.places {
-            for replacer in [&mut place.replacer, &mut place.punt_replacer] {
+        let end = Instant::now() + TIMEOUT;
+        for slot in &mut self.slots {
+            for replacer in [&mut slot.replacer, &mut slot.punt_replacer] {
                 while !replacer.settle() && Instant::now() < end {}
             }
         }
@@ -208,7 +208,7 @@ impl UserPorts {
 
     /// How many ports have no interface.
     pub(super) fn vacant(&self) -> usize {
-        self.places.iter().filter(|place| place.taken.is_none()).count()
+        self.slots.iter().filter(|slot| slot.taken.is_none()).count()
     }
 
     /// Lets lanes forward by an interface: one that is new, or was made again.
@@ -221,67 +221,65 @@ impl UserPorts {
         follower: &mut Follower,
         assembly: &Assembly,
     ) -> anyhow::Result<()> {
-        if self.places.is_empty() {
+        if self.slots.is_empty() {
             bail!(
                 "there are no lanes, as no interface was on path user, for which the router has to be started again"
             );
         }
-        let had_it = |place: &Place| place.taken.as_ref().is_some_and(|taken| taken.interface == interface);
-        let number = self.places.iter().position(had_it);
-        let number = number.or_else(|| self.places.iter().position(|place| place.taken.is_none()));
+        let had_it = |slot: &Slot| slot.taken.as_ref().is_some_and(|taken| taken.interface == interface);
+        let number = self.slots.iter().position(had_it);
+        let number = number.or_else(|| self.slots.iter().position(|slot| slot.taken.is_none()));
         let number = number.with_context(|| {
             format!(
                 "lanes have {} ports, all of which have interfaces: the router has to be started again",
-                self.places.len()
+                self.slots.len()
             )
         })?;
         self.settle();
         let queues = u32::try_from(self.lanes).unwrap_or(u32::MAX);
         xdp::check(&self.options_of(interface), queues)?;
-        if let Some(taken) = &mut self.places[number].taken {
+        if let Some(taken) = &mut self.slots[number].taken {
             // It leads to an interface that is no more, and stands in the way.
             taken.punt.disconnect();
         }
         let opened = self.open_one(interface, follower)?;
         let link = Interface::find(&InterfaceName::new(interface)?)?;
-        let place = &mut self.places[number];
-        if !place.replacer.fits(&opened.port, self.lanes) {
+        let slot = &mut self.slots[number];
+        if !slot.replacer.fits(&opened.port, self.lanes) {
             bail!("it has fewer queues to send by than there are lanes");
         }
-        let mut punt = if let Some(taken) = place.taken.take() {
+        let mut punt = if let Some(taken) = slot.taken.take() {
             taken.punt
         } else {
             let (punt, port) = PuntInterface::open(self.lanes, &self.pool)?;
             assembly.add_punt(&port.view());
-            place.punt_replacer.send_by(port.transmit);
+            slot.punt_replacer.send_by(port.transmit);
             punt
         };
         self.entrances.set(number, punt.connect(&opened));
         opened.port.view().register(assembly.registry());
         let XdpPort { port, monitor } = opened;
-        place.taken = Some(Taken { interface: interface.to_owned(), monitor, punt, is_said: false });
+        slot.taken = Some(Taken { interface: interface.to_owned(), monitor, punt, is_said: false });
         // Packets find what they need: first a queue to leave by, then routes that lead there, and only then they come.
-        place.replacer.send_by(port.transmit);
+        slot.replacer.send_by(port.transmit);
         follower.set_port(number, interface, link.index, link.mtu);
-        place.replacer.receive_by(port.receive);
+        slot.replacer.receive_by(port.receive);
         self.set_local(follower)?;
         Ok(())
     }
 
     /// Gives an interface back to the kernel. What lanes have of its packets they forward yet.
     pub(super) fn remove(&mut self, interface: &str, follower: &mut Follower, registry: &Arc<Registry>) {
-        let has_it =
-            |place: &&mut Place| place.taken.as_ref().is_some_and(|taken| taken.interface == interface);
-        let Some((number, place)) = self.places.iter_mut().enumerate().find(|(_, place)| has_it(place))
-        else {
+        let has_it = |slot: &&mut Slot| slot.taken.as_ref().is_some_and(|taken| taken.interface == interface);
+        let Some((number, slot)) = self.slots.iter_mut().enumerate().find(|(_, slot)| has_it(slot)) else {
             return;
         };
-        let Some(Taken { interface, monitor, mut punt, .. }) = place.taken.take() else { return };
+        let Some(Taken { interface, monitor, mut punt, .. }) = slot.taken.take() else { return };
         // If the interface is gone, nothing comes any more in any case.
         let _ =
             monitor.local.set_own(follower.local_mac(&interface), LeftFamilies { ipv4: true, ipv6: true });
-        place.replacer.receive_by(Vec::new());
-        place.replacer.settle();
+        slot.replacer.receive_by(Vec::new());
+        slot.replacer.settle();
         follower.leave_port(number);
         // What is on its way there nevertheless is counted as the interface's.
         let vacant = |name: &str, driver| {
@@ -289,10 +287,10 @@ impl UserPorts {
             port.view().register(registry);
             port.transmit
         };
-        place.replacer.send_by(vacant(&interface, "xdp"));
-        place.punt_replacer.send_by(vacant(punt.name(), "tap"));
-        place.replacer.settle();
-        place.punt_replacer.settle();
+        slot.replacer.send_by(vacant(&interface, "xdp"));
+        slot.punt_replacer.send_by(vacant(punt.name(), "tap"));
+        slot.replacer.settle();
+        slot.punt_replacer.settle();
         punt.disconnect();
         self.entrances.set(number, Entrance::Port);
     }

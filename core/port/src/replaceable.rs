@@ -22,8 +22,8 @@ use behind::{Several, Vacancy};
 
 /// Changes the queues of a port. While it is there, a queue that breaks says that it goes on: it may be replaced yet.
 pub struct Replacer {
-    receive: Vec<Place<Box<dyn ReceiveQueue>>>,
-    transmit: Vec<Place<Box<dyn TransmitQueue>>>,
+    receive: Vec<Slot<Box<dyn ReceiveQueue>>>,
+    transmit: Vec<Slot<Box<dyn TransmitQueue>>>,
 }
 
 impl fmt::Debug for Replacer {
@@ -34,7 +34,7 @@ impl fmt::Debug for Replacer {
 }
 
 /// Where a new queue is left, and an old one is found.
-struct Place<Q: Send> {
+struct Slot<Q: Send> {
     new: Sender<Q>,
     old: Receiver<Q>,
     /// Old ones that have yet to be found.
@@ -56,16 +56,16 @@ pub fn wrap(port: Port) -> Result<(Port, Replacer), RingError> {
     let mut replacer = Replacer { receive: Vec::new(), transmit: Vec::new() };
     let mut wrapped = Port { receive: Vec::new(), transmit: Vec::new(), ..port };
     for queue in port.receive {
-        let (current, place) = current(queue)?;
+        let (current, slot) = current(queue)?;
         wrapped.receive.push(Box::new(ReplaceableReceive { queue: current }));
-        replacer.receive.push(place);
+        replacer.receive.push(slot);
     }
     for queue in port.transmit {
-        let (current, place) = current(queue)?;
+        let (current, slot) = current(queue)?;
         wrapped
             .transmit
             .push(Box::new(ReplaceableTransmit { is_vacant: is_vacant(&*current.queue), queue: current }));
-        replacer.transmit.push(place);
+        replacer.transmit.push(slot);
     }
     Ok((wrapped, replacer))
 }
@@ -97,15 +97,15 @@ fn is_vacant(queue: &dyn TransmitQueue) -> bool {
 const WAITING: usize = 8;
 
 /// How long lanes are waited for to let go of a queue.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
-fn current<Q: Send>(queue: Q) -> Result<(Current<Q>, Place<Q>), RingError> {
+fn current<Q: Send>(queue: Q) -> Result<(Current<Q>, Slot<Q>), RingError> {
     let ((to_lane, new), (old, from_lane)) = (mailbox(WAITING)?, mailbox(WAITING)?);
-    Ok((Current { queue, new, old }, Place { new: to_lane, old: from_lane, awaited: 0 }))
+    Ok((Current { queue, new, old }, Slot { new: to_lane, old: from_lane, awaited: 0 }))
 }
 
 impl Replacer {
-    /// Whether a port has enough queues to take the place: one to send by for each of so many lanes.
+    /// Whether a port has enough queues to take the slot: one to send by for each of so many lanes.
     pub fn fits(&self, port: &Port, lanes: usize) -> bool {
         port.transmit.len() >= lanes.min(self.transmit.len())
     }
@@ -120,10 +120,10 @@ impl Replacer {
     /// lanes have several for one.
     pub fn receive_by(&mut self, mut queues: Vec<Box<dyn ReceiveQueue>>) {
         self.collect();
-        let places = self.receive.len();
-        if places > 0 && queues.len() > places {
-            let mut shares: Vec<Vec<_>> = (0..places).map(|_| Vec::new()).collect();
-            queues.into_iter().enumerate().for_each(|(number, queue)| shares[number % places].push(queue));
+        let slots = self.receive.len();
+        if slots > 0 && queues.len() > slots {
+            let mut shares: Vec<Vec<_>> = (0..slots).map(|_| Vec::new()).collect();
+            queues.into_iter().enumerate().for_each(|(number, queue)| shares[number % slots].push(queue));
             queues = shares.into_iter().map(Several::of).collect();
         }
         replace(&mut self.receive, queues, vacancy);
@@ -132,8 +132,8 @@ impl Replacer {
     /// Waits until lanes have let go of all that was replaced, and closes it. Says whether that was within a second, as it is unless a
     /// lane hangs.
     pub fn settle(&mut self) -> bool {
-        let end = Instant::now() + PATIENCE;
-        while self.receive.iter().any(Place::is_awaited) || self.transmit.iter().any(Place::is_awaited) {
+        let end = Instant::now() + TIMEOUT;
+        while self.receive.iter().any(Slot::is_awaited) || self.transmit.iter().any(Slot::is_awaited) {
             if Instant::now() >= end {
                 return false;
             }
@@ -150,24 +150,24 @@ impl Replacer {
     }
 }
 
-/// Puts the queues in their places; where there is none left, a vacancy. Those that find no place, or no lane any more, are closed.
-fn replace<Q: Send>(places: &mut [Place<Q>], queues: Vec<Q>, vacancy: fn() -> Q) {
+/// Puts the queues in their slots; where there is none left, a vacancy. Those that find no slot, or no lane any more, are closed.
+fn replace<Q: Send>(slots: &mut [Slot<Q>], queues: Vec<Q>, vacancy: fn() -> Q) {
     let mut queues = queues.into_iter();
-    for place in places {
+    for slot in slots {
         let queue = queues.next().unwrap_or_else(vacancy);
-        place.awaited += usize::from(place.new.send(queue).is_ok());
+        slot.awaited += usize::from(slot.new.send(queue).is_ok());
     }
 }
 
-fn collect<Q: Send>(places: &mut [Place<Q>]) {
-    for place in places {
-        while place.old.receive().is_ok() {
-            place.awaited = place.awaited.saturating_sub(1);
+fn collect<Q: Send>(slots: &mut [Slot<Q>]) {
+    for slot in slots {
+        while slot.old.receive().is_ok() {
+            slot.awaited = slot.awaited.saturating_sub(1);
         }
     }
 }
 
-impl<Q: Send> Place<Q> {
+impl<Q: Send> Slot<Q> {
     /// Whether a lane has yet to give a queue back.
     fn is_awaited(&self) -> bool {
         self.awaited > 0 && !self.new.is_disconnected()

@@ -27,7 +27,7 @@ pub use transmit::on_transmit;
 
 /// How often in a row there may be no buffer for a segment before the rest of its packet is dropped. There may never be one:
 /// all of them may be in packets that wait for this one.
-const PATIENCE: u32 = 1_024;
+const MAXIMUM_ATTEMPTS: u32 = 1_024;
 
 drop_reasons! {
     /// Why a packet was dropped that needed something done in software.

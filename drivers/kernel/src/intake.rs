@@ -16,7 +16,7 @@ pub(crate) const LONGEST_FRAME: usize = 65_536 + 64;
 const ADDRESSES: usize = 12;
 
 /// How many polls a frame waits for buffers. There may never be enough: all of them may be in packets that wait for others.
-const PATIENCE: u32 = 1_024;
+const MAXIMUM_ATTEMPTS: u32 = 1_024;
 
 /// A VLAN tag as it stands on the wire: type and tag control information (IEEE 802.1Q clause 9).
 pub(crate) type Tag = [u8; 4];
@@ -93,7 +93,7 @@ impl Intake {
         let Some(waiting) = &mut self.waiting else { return true };
         let rest = self.storage.get(waiting.rest.clone()).unwrap_or_default();
         let packet = match frame(&self.pool, rest, waiting.tag) {
-            Err(NoPacket::NoBuffer) if self.fruitless < PATIENCE => {
+            Err(NoPacket::NoBuffer) if self.fruitless < MAXIMUM_ATTEMPTS => {
                 self.fruitless += 1;
                 return false;
             }
@@ -277,7 +277,7 @@ mod tests {
         burst.clear();
         pool.take_burst(&mut held, 8);
         intake.wait(waiting(100));
-        assert!((0..PATIENCE).all(|_| !intake.resume(&mut burst)));
+        assert!((0..MAXIMUM_ATTEMPTS).all(|_| !intake.resume(&mut burst)));
         assert!(intake.resume(&mut burst));
         assert_eq!((burst.len(), intake.counters.drops().get(ReceiveDrop::NoBuffer)), (0, 1));
     }

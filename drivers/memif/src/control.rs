@@ -1,7 +1,7 @@
 //! The thread that keeps the connections of a program's ports, and how ports reach it.
 
 use crate::error::MemifError;
-use crate::handshake::{Rings, Wishes};
+use crate::handshake::{ClientSettings, Rings};
 use crate::link::Handover;
 use crate::protocol::SECRET_BYTES;
 use crate::worker::Worker;
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     pub(crate) rings: u16,
     pub(crate) allow_unsealed: bool,
     /// Of a client.
-    pub(crate) wishes: Option<Wishes>,
+    pub(crate) client: Option<ClientSettings>,
 }
 
 /// A port as the control thread knows it.
@@ -46,7 +46,7 @@ impl Endpoint {
     pub(crate) fn bring_up(&self, rings: Rings) {
         let Rings { to_server, to_client, .. } = rings;
         let (receive, transmit) =
-            if self.settings.wishes.is_some() { (to_client, to_server) } else { (to_server, to_client) };
+            if self.settings.client.is_some() { (to_client, to_server) } else { (to_server, to_client) };
         for (handovers, links) in [(&self.receive, receive), (&self.transmit, transmit)] {
             for (handover, link) in handovers.iter().zip(links) {
                 handover.replace(Some(link));
@@ -121,7 +121,7 @@ impl Control {
     /// # Errors
     /// A server's socket can't be listened on.
     pub(crate) fn add(self: &Arc<Self>, endpoint: Endpoint) -> Result<Arc<Membership>, MemifError> {
-        let listener = if endpoint.settings.wishes.is_some() { None } else { self.serve(&endpoint)? };
+        let listener = if endpoint.settings.client.is_some() { None } else { self.serve(&endpoint)? };
         let (number, endpoint) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(endpoint));
         self.tell(Command::Add(number, Arc::clone(&endpoint), listener));
         Ok(Arc::new(Membership { number, endpoint, control: Arc::clone(self) }))
@@ -168,7 +168,7 @@ impl Drop for Membership {
         self.control.tell(Command::Remove(self.number, sender));
         // Until then the socket file may still be there.
         let _ = receiver.recv();
-        if self.endpoint.settings.wishes.is_none() {
+        if self.endpoint.settings.client.is_none() {
             for (socket, ids) in served.iter_mut() {
                 if socket == self.endpoint.settings.address.as_str() {
                     ids.retain(|id| *id != self.endpoint.settings.id);

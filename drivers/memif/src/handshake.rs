@@ -149,9 +149,9 @@ impl ServerHandshake {
         }
         let connection = Arc::new(Connection::new(std::mem::take(&mut self.memory), None, alarm.clone()));
         let link = |(ring, event): (AddRing, OwnedFd)| {
-            let place = connection.peer.ring(ring.region, ring.offset, ring.log2_size);
+            let found = connection.peer.ring(ring.region, ring.offset, ring.log2_size);
             Ok::<_, String>(RingLink {
-                ring: place.map_err(|error| error.to_string())?,
+                ring: found.map_err(|error| error.to_string())?,
                 event: Event::of_peer(event).map_err(|error| format!("an event that is none: {error}"))?,
                 buffers: Buffers::Peer,
                 connection: Arc::clone(&connection),
@@ -167,7 +167,7 @@ impl ServerHandshake {
 
 /// What a client wants.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct ClientSettings {
     /// The port's name.
     pub(crate) interface: String,
     pub(crate) id: u32,
@@ -189,7 +189,7 @@ pub(crate) enum ClientStep {
 /// The client's part.
 #[derive(Debug)]
 pub(crate) struct ClientHandshake {
-    wishes: Wishes,
+    settings: ClientSettings,
     /// From when the server has greeted.
     own: Option<(Mapping, Vec<OwnRing>)>,
     script: VecDeque<Message>,
@@ -197,8 +197,8 @@ pub(crate) struct ClientHandshake {
 }
 
 impl ClientHandshake {
-    pub(crate) fn new(wishes: Wishes) -> Self {
-        Self { wishes, own: None, script: VecDeque::new(), has_said_all: false }
+    pub(crate) fn new(settings: ClientSettings) -> Self {
+        Self { settings, own: None, script: VecDeque::new(), has_said_all: false }
     }
 
     /// Takes what the server says.
@@ -224,7 +224,7 @@ impl ClientHandshake {
         if hello.lowest_version > VERSION || hello.highest_version < VERSION {
             return Err("this side speaks version 2.0 of the protocol only".to_owned());
         }
-        let Wishes { interface, id, secret, plan, pool } = &mut self.wishes;
+        let ClientSettings { interface, id, secret, plan, pool } = &mut self.settings;
         plan.to_server = plan.to_server.min(hello.last_ring_to_server.saturating_add(1));
         plan.to_client = plan.to_client.min(hello.last_ring_to_client.saturating_add(1));
         plan.log2_size = plan.log2_size.min(hello.longest_ring).max(1);
@@ -262,7 +262,7 @@ impl ClientHandshake {
         let (mapping, rings) = self.own.as_ref()?;
         let fd = match &message {
             Message::AddRegion { index: 0, .. } => Some(mapping.file()),
-            Message::AddRegion { .. } => Some(self.wishes.pool.file()),
+            Message::AddRegion { .. } => Some(self.settings.pool.file()),
             Message::AddRing(ring) => rings
                 .iter()
                 .find(|own| own.direction == ring.direction && own.index == ring.index)

@@ -55,7 +55,7 @@ pub(crate) struct OwnBuffers {
 impl OwnBuffers {
     /// Where a slot's buffer is.
     #[inline(always)]
-    pub(crate) fn place(&self, slot: usize) -> NonNull<u8> {
+    pub(crate) fn pointer(&self, slot: usize) -> NonNull<u8> {
         // SAFETY: the memory was made for as many buffers as the ring has slots.
         unsafe { self.start.add(slot * self.stride as usize) }
     }
@@ -100,11 +100,11 @@ pub(crate) struct Handover {
 impl Handover {
     /// Leaves a ring, or takes it away.
     pub(crate) fn replace(&self, link: Option<RingLink>) {
-        let mut place = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::replace(&mut *place, link);
+        let mut held = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *held, link);
         // Release, pairs with the acquire in `has_changed`. The lock orders the rest.
         self.generation.fetch_add(1, Ordering::Release);
-        drop(place);
+        drop(held);
         if let Some(old) = old {
             // Its lane may wait for an event that would never come.
             old.event.signal();
@@ -120,8 +120,8 @@ impl Handover {
     /// What is there now.
     #[cold]
     pub(crate) fn get(&self, seen: &mut u32) -> Option<RingLink> {
-        let place = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         *seen = self.generation.load(Ordering::Acquire);
-        place.clone()
+        held.clone()
     }
 }

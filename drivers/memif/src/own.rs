@@ -110,9 +110,9 @@ mod tests {
                 assert!(lines % 2 == 1 && buffers.stride >= buffer_size);
                 for slot in 0..usize::from(ring.ring.size()) {
                     let descriptor = buffers.descriptor(slot, 0, 0);
-                    let place = buffers.place(slot).addr().get() - mapping.as_ptr().addr().get();
-                    assert_eq!(place, descriptor.offset as usize);
-                    parts.push((place, buffer_size as usize));
+                    let offset = buffers.pointer(slot).addr().get() - mapping.as_ptr().addr().get();
+                    assert_eq!(offset, descriptor.offset as usize);
+                    parts.push((offset, buffer_size as usize));
                 }
             }
             parts.sort_unstable();

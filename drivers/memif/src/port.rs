@@ -3,7 +3,7 @@
 use crate::control::{Control, Endpoint, Settings};
 use crate::drops::LONGEST_PACKET;
 use crate::error::MemifError;
-use crate::handshake::Wishes;
+use crate::handshake::ClientSettings;
 use crate::options::{MemifOptions, Mode, Role};
 use crate::own::Plan;
 use crate::protocol::padded_secret;
@@ -132,7 +132,7 @@ fn settings(name: &str, options: &MemifOptions, lanes: usize, pool: &Pool) -> Re
         buffer_size,
         mode: options.mode,
     };
-    let wishes = Wishes { interface: name.to_owned(), id: options.id, secret, plan, pool: region };
+    let client = ClientSettings { interface: name.to_owned(), id: options.id, secret, plan, pool: region };
     Ok(Settings {
         name: name.to_owned(),
         address,
@@ -140,6 +140,6 @@ fn settings(name: &str, options: &MemifOptions, lanes: usize, pool: &Pool) -> Re
         secret,
         rings,
         allow_unsealed: options.allow_unsealed,
-        wishes: (options.role == Role::Client).then_some(wishes),
+        client: (options.role == Role::Client).then_some(client),
     })
 }

@@ -32,7 +32,7 @@ trait Locate: Copy {
 impl Locate for &PeerMemory {
     #[inline(always)]
     fn locate(self, _slot: usize, descriptor: Descriptor) -> Option<NonNull<u8>> {
-        self.place(descriptor.region, descriptor.offset, descriptor.length)
+        self.pointer(descriptor.region, descriptor.offset, descriptor.length)
     }
 
     #[inline(always)]
@@ -50,12 +50,12 @@ impl Locate for &PeerMemory {
 impl Locate for OwnBuffers {
     #[inline(always)]
     fn locate(self, slot: usize, descriptor: Descriptor) -> Option<NonNull<u8>> {
-        (descriptor.length <= self.room).then(|| self.place(slot))
+        (descriptor.length <= self.room).then(|| self.pointer(slot))
     }
 
     #[inline(always)]
     fn hint(self, slot: usize, _descriptor: Descriptor) -> *const u8 {
-        self.place(slot).as_ptr()
+        self.pointer(slot).as_ptr()
     }
 
     #[inline(always)]
@@ -165,7 +165,7 @@ impl Intake {
 
     /// Copies packets out of `waiting` descriptors from `next` on. Returns at which it came to an end.
     #[inline]
-    fn copy<L: Locate>(&mut self, burst: &mut Burst, ring: Ring, next: u16, waiting: u16, place: L) -> u16 {
+    fn copy<L: Locate>(&mut self, burst: &mut Burst, ring: Ring, next: u16, waiting: u16, buffers: L) -> u16 {
         let wanted = burst.space().min(usize::from(waiting)).min(BURST_CAPACITY);
         let mut taken = self.region.take_raw(&mut self.indices[..wanted]);
         let (mut used, mut done) = (0, 0);
@@ -180,7 +180,7 @@ impl Intake {
                 first: next.wrapping_add(done),
                 waiting: waiting - done,
                 indices: &self.indices[used..taken],
-                place,
+                buffers,
             });
             used += usize::from(plain.packets);
             done += plain.packets;
@@ -189,7 +189,7 @@ impl Intake {
                 break;
             }
             // The next one is not plain. It brings its own buffers, so one of those that were taken is left.
-            let (count, packet) = self.copy_slowly(ring, next.wrapping_add(done), waiting - done, place);
+            let (count, packet) = self.copy_slowly(ring, next.wrapping_add(done), waiting - done, buffers);
             done += count;
             match packet {
                 Ok(Some(packet)) => {
@@ -207,7 +207,7 @@ impl Intake {
         }
         // SAFETY: taken above and not used.
         unsafe { self.region.free_raw(&self.indices[used..taken]) };
-        if place.is_lost() {
+        if buffers.is_lost() {
             // Nobody knows which of them have zeros instead of data.
             self.counters.drops().count(ReceiveDrop::CutShort, (burst.len() - before) as u64);
             burst.truncate(before);
@@ -225,7 +225,7 @@ impl Intake {
         ring: Ring,
         first: u16,
         waiting: u16,
-        place: L,
+        buffers: L,
     ) -> (u16, Result<Option<Packet>, ReceiveDrop>) {
         let Some(mut gather) = Gather::new(self.region.pool()) else { return (0, Ok(None)) };
         let (mut count, mut total, mut wrong) = (0, 0, None);
@@ -238,7 +238,7 @@ impl Intake {
             let descriptor = ring.read(index);
             count += 1;
             total += descriptor.length as usize;
-            match place.locate(ring.slot(index), descriptor) {
+            match buffers.locate(ring.slot(index), descriptor) {
                 _ if wrong.is_some() => {}
                 None => wrong = Some(ReceiveDrop::BadDescriptor),
                 Some(_) if total > LONGEST_PACKET => wrong = Some(ReceiveDrop::TooLarge),
@@ -279,7 +279,7 @@ struct Plain<'a, L> {
     first: u16,
     waiting: u16,
     indices: &'a [u32],
-    place: L,
+    buffers: L,
 }
 
 impl<L: Locate> Work for Plain<'_, L> {
@@ -287,11 +287,11 @@ impl<L: Locate> Work for Plain<'_, L> {
 
     #[inline(always)]
     fn run<V: Vector>(self, vector: V) -> Copied {
-        let Self { region, start, room, burst, ring, first, waiting, indices, place } = self;
+        let Self { region, start, room, burst, ring, first, waiting, indices, buffers } = self;
         let (base, offsets) = (region.address(), region.offsets());
         let hint = |ahead: u16| {
             let index = first.wrapping_add(ahead);
-            prefetch_read_at(place.hint(ring.slot(index), ring.read(index)));
+            prefetch_read_at(buffers.hint(ring.slot(index), ring.read(index)));
         };
         for ahead in 0..AHEAD.min(waiting) {
             hint(ahead);
@@ -307,7 +307,7 @@ impl<L: Locate> Work for Plain<'_, L> {
             if descriptor.flags & NEXT != 0 || descriptor.length > room {
                 return None;
             }
-            let source = place.locate(ring.slot(index), descriptor)?;
+            let source = buffers.locate(ring.slot(index), descriptor)?;
             let length = descriptor.length as usize;
             // SAFETY: `locate` says that so many bytes are there, and the connection keeps them mapped. The buffer was taken by
             // this queue, so nobody else uses it, and has `room` bytes from `start`; the two are in different mappings.

@@ -68,7 +68,7 @@ impl PeerMemory {
         self.regions.iter().any(PeerMapping::is_lost)
     }
 
-    /// The ring at this place.
+    /// The ring there.
     ///
     /// # Errors
     /// [`RingError`].
@@ -77,11 +77,11 @@ impl PeerMemory {
             return Err(RingError::Size(log2_size));
         }
         let length = ring::bytes(log2_size) as u32;
-        let start = self.place(region, offset, length).ok_or(RingError::Outside)?;
+        let start = self.pointer(region, offset, length).ok_or(RingError::Outside)?;
         if !(offset as usize).is_multiple_of(ring::ALIGNMENT) {
             return Err(RingError::Unaligned);
         }
-        // SAFETY: `place` says that so many bytes are mapped, which they stay as long as this, which the connection holds; the
+        // SAFETY: `pointer` says that so many bytes are mapped, which they stay as long as this, which the connection holds; the
         // address is aligned because mappings start at pages. Whatever else the other side puts there is only copied.
         let ring = unsafe { Ring::new(start, log2_size) };
         if ring.has_cookie() { Ok(ring) } else { Err(RingError::Cookie) }
@@ -89,8 +89,8 @@ impl PeerMemory {
 
     /// Where `length` bytes are, if they are in a region.
     #[inline(always)]
-    pub(crate) fn place(&self, region: u16, offset: u32, length: u32) -> Option<NonNull<u8>> {
-        self.regions.get(usize::from(region))?.place(offset.into(), length.into())
+    pub(crate) fn pointer(&self, region: u16, offset: u32, length: u32) -> Option<NonNull<u8>> {
+        self.regions.get(usize::from(region))?.pointer(offset.into(), length.into())
     }
 
     /// An address to prefetch, of whatever descriptor.
@@ -135,11 +135,11 @@ mod tests {
     fn places_are_inside_or_nowhere() {
         let mut memory = PeerMemory::default();
         memory.add(&file(8192, SealFlags::SHRINK), 5000, false, &Event::new().unwrap()).unwrap();
-        assert!(memory.place(0, 0, 5000).is_some() && memory.place(0, 4999, 1).is_some());
+        assert!(memory.pointer(0, 0, 5000).is_some() && memory.pointer(0, 4999, 1).is_some());
         for (region, offset, length) in
             [(0, 0, 5001), (0, 5000, 1), (0, u32::MAX, u32::MAX), (1, 0, 0), (u16::MAX, 0, 0)]
         {
-            assert_eq!(memory.place(region, offset, length), None, "{region} {offset} {length}");
+            assert_eq!(memory.pointer(region, offset, length), None, "{region} {offset} {length}");
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
         let mut memory = PeerMemory::default();
         memory.add(&file(8192, SealFlags::SHRINK), 8192, false, &Event::new().unwrap()).unwrap();
         assert!(matches!(memory.ring(0, 0, 4), Err(RingError::Cookie)));
-        let start = memory.place(0, 16, 8000).unwrap();
+        let start = memory.pointer(0, 16, 8000).unwrap();
         // SAFETY: that much is mapped there.
         unsafe { Ring::new(start, 4) }.initialise();
         assert_eq!(memory.ring(0, 16, 4).unwrap().size(), 16);

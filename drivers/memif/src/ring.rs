@@ -17,7 +17,7 @@ pub(crate) const COOKIE: u32 = 0x03E3_1F20;
 pub(crate) const HEADER_BYTES: usize = 128;
 /// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR_BYTES: usize = 16;
-/// What a ring's place must be a multiple of, so that its fields are aligned: rings of others follow each other without gaps.
+/// What a ring's address must be a multiple of, so that its fields are aligned: rings of others follow each other without gaps.
 pub(crate) const ALIGNMENT: usize = 16;
 
 /// The longest ring has 2^14 descriptors, as with DPDK.
@@ -47,7 +47,7 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// The half that both sides write: everything but the place.
+    /// The half that both sides write: everything but the address.
     #[inline(always)]
     const fn first_word(self) -> u64 {
         self.flags as u64 | (self.region as u64) << 16 | (self.length as u64) << 32
@@ -103,11 +103,11 @@ impl Ring {
 
     #[inline(always)]
     fn words(&self, index: u16) -> (&AtomicU64, &AtomicU64) {
-        let place = HEADER_BYTES + self.slot(index) * DESCRIPTOR_BYTES;
+        let offset = HEADER_BYTES + self.slot(index) * DESCRIPTOR_BYTES;
         // SAFETY: the slot is below the ring's size, so both words are inside; aligned to eight bytes, as the base and a
         // descriptor's size are.
         unsafe {
-            let first = self.base.as_ptr().add(place).cast();
+            let first = self.base.as_ptr().add(offset).cast();
             (AtomicU64::from_ptr(first), AtomicU64::from_ptr(first.add(1)))
         }
     }
@@ -171,7 +171,7 @@ impl Ring {
         second.store(u64::from(descriptor.offset), Ordering::Relaxed);
     }
 
-    /// Writes what a server may write: all but the buffer's place.
+    /// Writes what a server may write: all but the buffer's address.
     #[inline(always)]
     pub(crate) fn write_filled(&self, index: u16, descriptor: Descriptor) {
         self.words(index).0.store(descriptor.first_word(), Ordering::Relaxed);

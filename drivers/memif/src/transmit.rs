@@ -22,13 +22,13 @@ const BAD_BUFFER: &str = "a buffer outside all regions";
 
 /// A buffer of the ring that is to be filled.
 struct Target {
-    place: NonNull<u8>,
+    pointer: NonNull<u8>,
     /// Its descriptor; the length is the buffer's room.
     descriptor: Descriptor,
 }
 
 /// Which buffer a descriptor has.
-trait Place: Copy {
+trait TargetBuffers: Copy {
     fn target(self, ring: Ring, index: u16) -> Option<Target>;
     /// Says what the buffer holds now.
     fn write(self, ring: Ring, index: u16, descriptor: Descriptor);
@@ -36,12 +36,12 @@ trait Place: Copy {
     fn hint(self, ring: Ring, index: u16) -> *const u8;
 }
 
-impl Place for &PeerMemory {
+impl TargetBuffers for &PeerMemory {
     #[inline(always)]
     fn target(self, ring: Ring, index: u16) -> Option<Target> {
         let descriptor = ring.read(index);
-        let place = self.place(descriptor.region, descriptor.offset, descriptor.length)?;
-        Some(Target { place, descriptor })
+        let pointer = self.pointer(descriptor.region, descriptor.offset, descriptor.length)?;
+        Some(Target { pointer, descriptor })
     }
 
     #[inline(always)]
@@ -56,11 +56,11 @@ impl Place for &PeerMemory {
     }
 }
 
-impl Place for OwnBuffers {
+impl TargetBuffers for OwnBuffers {
     #[inline(always)]
     fn target(self, ring: Ring, index: u16) -> Option<Target> {
         let slot = ring.slot(index);
-        Some(Target { place: self.place(slot), descriptor: self.descriptor(slot, self.room, 0) })
+        Some(Target { pointer: self.pointer(slot), descriptor: self.descriptor(slot, self.room, 0) })
     }
 
     #[inline(always)]
@@ -70,7 +70,7 @@ impl Place for OwnBuffers {
 
     #[inline(always)]
     fn hint(self, ring: Ring, index: u16) -> *const u8 {
-        self.place(ring.slot(index)).as_ptr()
+        self.pointer(ring.slot(index)).as_ptr()
     }
 }
 
@@ -130,17 +130,17 @@ impl Open {
 
 /// Copies packets from the front of the burst. Returns how many went, and their bytes.
 #[inline(always)]
-fn copy<P: Place>(
+fn copy<P: TargetBuffers>(
     burst: &mut Burst,
     (ring, connection): (Ring, &Connection),
     (next, room): (&mut u16, &mut u16),
     counters: &QueueCounters<TransmitDrop>,
-    place: P,
+    buffers: P,
 ) -> (u64, u64) {
     let (mut packets, mut bytes, mut done) = (0, 0, 0);
     while done < burst.len() && *room > 0 {
         let limit = usize::from(*room).min(burst.len() - done);
-        let plain = vector::run(Plain { burst: &burst[done..done + limit], ring, first: *next, place });
+        let plain = vector::run(Plain { burst: &burst[done..done + limit], ring, first: *next, buffers });
         done += plain.packets;
         packets += plain.packets as u64;
         bytes += plain.bytes;
@@ -149,7 +149,7 @@ fn copy<P: Place>(
         if done == burst.len() || *room == 0 {
             break;
         }
-        match copy_slowly(&burst[done], ring, *next, *room, place) {
+        match copy_slowly(&burst[done], ring, *next, *room, buffers) {
             Some(Slow::Sent(count)) => {
                 packets += 1;
                 bytes += burst[done].packet_length() as u64;
@@ -180,33 +180,33 @@ struct Plain<'a, P> {
     burst: &'a [Packet],
     ring: Ring,
     first: u16,
-    place: P,
+    buffers: P,
 }
 
-impl<P: Place> Work for Plain<'_, P> {
+impl<P: TargetBuffers> Work for Plain<'_, P> {
     type Output = Copied;
 
     #[inline(always)]
     fn run<V: Vector>(self, vector: V) -> Copied {
-        let Self { burst, ring, first, place } = self;
+        let Self { burst, ring, first, buffers } = self;
         let mut copied = Copied { packets: 0, bytes: 0 };
         for ahead in 0..AHEAD.min(burst.len()) {
-            prefetch_write_at(place.hint(ring, first.wrapping_add(ahead as u16)));
+            prefetch_write_at(buffers.hint(ring, first.wrapping_add(ahead as u16)));
         }
         for (number, packet) in burst.iter().enumerate() {
             if number + AHEAD < burst.len() {
-                prefetch_write_at(place.hint(ring, first.wrapping_add((number + AHEAD) as u16)));
+                prefetch_write_at(buffers.hint(ring, first.wrapping_add((number + AHEAD) as u16)));
             }
             let index = first.wrapping_add(number as u16);
             let data = packet.data();
-            let Some(Target { place: address, descriptor }) = place.target(ring, index) else { break };
+            let Some(Target { pointer: address, descriptor }) = buffers.target(ring, index) else { break };
             if packet.segments() > 1 || data.len() > descriptor.length as usize {
                 break;
             }
             // SAFETY: `target` says that the descriptor's length is mapped there, and the connection keeps it so; packets are in
             // other memory, and nothing else here refers to the ring's buffers.
             vector.copy(unsafe { shared_mut(address, data.len()) }, data);
-            place.write(ring, index, Descriptor { flags: 0, length: data.len() as u32, ..descriptor });
+            buffers.write(ring, index, Descriptor { flags: 0, length: data.len() as u32, ..descriptor });
             copied.packets += 1;
             copied.bytes += data.len() as u64;
         }
@@ -216,7 +216,13 @@ impl<P: Place> Work for Plain<'_, P> {
 
 /// Copies a packet into as many buffers as it takes. `None`: the other side named a buffer that isn't one.
 #[cold]
-fn copy_slowly<P: Place>(packet: &Packet, ring: Ring, first: u16, room: u16, place: P) -> Option<Slow> {
+fn copy_slowly<P: TargetBuffers>(
+    packet: &Packet,
+    ring: Ring,
+    first: u16,
+    room: u16,
+    buffers: P,
+) -> Option<Slow> {
     if packet.packet_length() > LONGEST_PACKET {
         return Some(Slow::Dropped(TransmitDrop::TooLarge));
     }
@@ -225,7 +231,7 @@ fn copy_slowly<P: Place>(packet: &Packet, ring: Ring, first: u16, room: u16, pla
     let mut data: &[u8] = &[];
     for count in 0..room {
         let index = first.wrapping_add(count);
-        let Target { place: address, descriptor } = place.target(ring, index)?;
+        let Target { pointer: address, descriptor } = buffers.target(ring, index)?;
         let wanted = left.min(descriptor.length as usize);
         let mut filled = 0;
         while filled < wanted {
@@ -241,7 +247,7 @@ fn copy_slowly<P: Place>(packet: &Packet, ring: Ring, first: u16, room: u16, pla
         }
         left -= filled;
         let flags = if left > 0 { NEXT } else { 0 };
-        place.write(ring, index, Descriptor { flags, length: filled as u32, ..descriptor });
+        buffers.write(ring, index, Descriptor { flags, length: filled as u32, ..descriptor });
         if left == 0 {
             return Some(Slow::Sent(count + 1));
         }

@@ -18,10 +18,10 @@ use warmlane_driver_common::peer::{Event, Listener, connect};
 const RETRY: Duration = Duration::from_millis(250);
 
 /// How long a handshake may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connections to one socket that haven't said yet what they want.
-const MAXIMUM_STRANGERS: usize = 16;
+const MAXIMUM_PENDING: usize = 16;
 
 /// A port.
 struct Member {
@@ -47,7 +47,7 @@ enum Phase {
 }
 
 /// A connection that hasn't said yet what it wants.
-struct Stranger {
+struct PendingConnection {
     socket: OwnedFd,
     /// By which listener it came.
     listener: String,
@@ -59,7 +59,7 @@ pub(crate) struct Worker {
     wake: Event,
     members: Vec<Member>,
     listeners: Vec<Listener>,
-    strangers: Vec<Stranger>,
+    pending: Vec<PendingConnection>,
 }
 
 /// Says why it is over. Whether that arrives is the other side's affair.
@@ -69,7 +69,7 @@ fn dismiss(socket: &OwnedFd, reason: &str) {
 
 impl Member {
     fn is_client(&self) -> bool {
-        self.endpoint.settings.wishes.is_some()
+        self.endpoint.settings.client.is_some()
     }
 
     /// Ends the connection; `tell`: the other side is told why.
@@ -88,11 +88,11 @@ impl Member {
         if self.channel.is_some() || now < self.retry {
             return;
         }
-        let Some(wishes) = &self.endpoint.settings.wishes else { return };
+        let Some(client) = &self.endpoint.settings.client else { return };
         match connect(&self.endpoint.settings.address) {
             Ok(socket) => {
-                let phase = Phase::Client(Box::new(ClientHandshake::new(wishes.clone())));
-                self.channel = Some(Channel { socket, phase, deadline: Some(now + PATIENCE) });
+                let phase = Phase::Client(Box::new(ClientHandshake::new(client.clone())));
+                self.channel = Some(Channel { socket, phase, deadline: Some(now + TIMEOUT) });
             }
             Err(error) => {
                 let error = std::io::Error::from(error);
@@ -186,7 +186,7 @@ impl Channel {
 
 impl Worker {
     pub(crate) const fn new(inbox: Arc<Inbox>, wake: Event) -> Self {
-        Self { inbox, wake, members: Vec::new(), listeners: Vec::new(), strangers: Vec::new() }
+        Self { inbox, wake, members: Vec::new(), listeners: Vec::new(), pending: Vec::new() }
     }
 
     /// Until it is told to stop.
@@ -211,14 +211,14 @@ impl Worker {
                 member.check(now);
                 member.connect(now);
             }
-            let strangers = self.strangers.split_off(0);
-            for stranger in strangers {
+            let pending = self.pending.split_off(0);
+            for connection in pending {
                 if ready.next() == Some(true) {
-                    self.hear(stranger);
-                } else if stranger.deadline <= now {
-                    dismiss(&stranger.socket, "the handshake took too long");
+                    self.hear(connection);
+                } else if connection.deadline <= now {
+                    dismiss(&connection.socket, "the handshake took too long");
                 } else {
-                    self.strangers.push(stranger);
+                    self.pending.push(connection);
                 }
             }
             let calling: Vec<usize> =
@@ -229,15 +229,15 @@ impl Worker {
         }
     }
 
-    /// Waits for something to do. Says of the event, each member's socket, each stranger's and each listener whether there is something.
+    /// Waits for something to do. Says of the event, each member's socket, each pending connection's and each listener whether there is something.
     fn wait(&self) -> Vec<bool> {
         let members = self.members.iter().filter_map(|member| Some(&member.channel.as_ref()?.socket));
-        let strangers = self.strangers.iter().map(|stranger| &stranger.socket);
+        let pending = self.pending.iter().map(|connection| &connection.socket);
         let listeners = self.listeners.iter().map(Listener::fd);
-        let all = std::iter::once(self.wake.fd()).chain(members).chain(strangers).chain(listeners);
+        let all = std::iter::once(self.wake.fd()).chain(members).chain(pending).chain(listeners);
         let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let times = self.members.iter().filter_map(Member::next_time);
-        let next = times.chain(self.strangers.iter().map(|stranger| stranger.deadline)).min();
+        let next = times.chain(self.pending.iter().map(|connection| connection.deadline)).min();
         let timeout = next.map(|next| {
             let rest = next.saturating_duration_since(Instant::now());
             Timespec::try_from(rest).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
@@ -286,8 +286,8 @@ impl Worker {
         let listener = &self.listeners[listener];
         let socket_name = listener.address().as_str();
         let Some(socket) = listener.accept() else { return };
-        let of_this = |stranger: &&Stranger| stranger.listener == socket_name;
-        if self.strangers.iter().filter(of_this).count() >= MAXIMUM_STRANGERS {
+        let of_this = |connection: &&PendingConnection| connection.listener == socket_name;
+        if self.pending.iter().filter(of_this).count() >= MAXIMUM_PENDING {
             return dismiss(&socket, "too many connections that don't say what they want");
         }
         let served = self.members.iter().filter(|member| !member.is_client());
@@ -295,46 +295,48 @@ impl Worker {
         // Which of them it wants it has yet to say: so many rings each of them has.
         let rings = served.map(|member| member.endpoint.settings.rings).min().unwrap_or(1);
         if socket::send(&socket, &handshake::hello(rings), None).is_ok() {
-            let deadline = Instant::now() + PATIENCE;
-            self.strangers.push(Stranger { socket, listener: socket_name.to_owned(), deadline });
+            let deadline = Instant::now() + TIMEOUT;
+            self.pending.push(PendingConnection { socket, listener: socket_name.to_owned(), deadline });
         }
     }
 
     /// Hears what a connection wants.
-    fn hear(&mut self, stranger: Stranger) {
-        let message = match socket::receive(&stranger.socket) {
+    fn hear(&mut self, connection: PendingConnection) {
+        let message = match socket::receive(&connection.socket) {
             Received::Message(bytes, _) => Message::decode(&bytes),
-            Received::Nothing => return self.strangers.push(stranger),
-            Received::WrongLength => return dismiss(&stranger.socket, "a message that has not 128 bytes"),
+            Received::Nothing => return self.pending.push(connection),
+            Received::WrongLength => return dismiss(&connection.socket, "a message that has not 128 bytes"),
             Received::Closed => return,
         };
-        let Ok(Message::Init(init)) = message else { return dismiss(&stranger.socket, "unexpected message") };
+        let Ok(Message::Init(init)) = message else {
+            return dismiss(&connection.socket, "unexpected message");
+        };
         let wanted = self.members.iter_mut().find(|member| {
             let endpoint = &member.endpoint;
             !member.is_client()
                 && endpoint.settings.id == init.id
-                && endpoint.settings.address.as_str() == stranger.listener
+                && endpoint.settings.address.as_str() == connection.listener
         });
         let Some(member) = wanted else {
-            return dismiss(&stranger.socket, &format!("there is no interface with id {}", init.id));
+            return dismiss(&connection.socket, &format!("there is no interface with id {}", init.id));
         };
         let endpoint = &member.endpoint;
-        // The secret first: a stranger isn't told more.
+        // The secret first: a peer without it isn't told more.
         if let Err(reason) = handshake::check_init(&init, endpoint.settings.secret) {
-            return dismiss(&stranger.socket, &reason);
+            return dismiss(&connection.socket, &reason);
         }
         if member.channel.is_some() {
-            return dismiss(&stranger.socket, &format!("interface {} has a connection already", init.id));
+            return dismiss(&connection.socket, &format!("interface {} has a connection already", init.id));
         }
         let handshake = ServerHandshake::new(
             &endpoint.settings.name,
             endpoint.settings.rings,
             endpoint.settings.allow_unsealed,
         );
-        if socket::send(&stranger.socket, &Message::Ack, None).is_ok() {
+        if socket::send(&connection.socket, &Message::Ack, None).is_ok() {
             let phase = Phase::Server(Box::new(handshake));
-            let deadline = Some(Instant::now() + PATIENCE);
-            member.channel = Some(Channel { socket: stranger.socket, phase, deadline });
+            let deadline = Some(Instant::now() + TIMEOUT);
+            member.channel = Some(Channel { socket: connection.socket, phase, deadline });
         }
     }
 }

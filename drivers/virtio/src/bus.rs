@@ -11,7 +11,7 @@ use crate::queue::drops::LONGEST_PACKET;
 pub use crate::queue::notify::Notify;
 use crate::queue::receive::RingReceive;
 use crate::queue::ring::{Active, AnySide, PortEnd, Ring};
-use crate::queue::sides::Us;
+use crate::queue::sides::RingSide;
 use crate::queue::transmit::RingTransmit;
 use std::fmt;
 use std::io;
@@ -48,7 +48,7 @@ pub struct Agreed {
 
 /// Where the parts of a ring are, by the device's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingPlaces {
+pub struct RingAreas {
     /// The descriptors.
     pub descriptors: u64,
     /// What the driver writes: the available ring, or its event suppression.
@@ -68,17 +68,17 @@ pub struct BusMemory {
 }
 
 impl BusMemory {
-    /// New memory, in which all buffers that the device fills are available. `place` says at which address the device finds it.
+    /// New memory, in which all buffers that the device fills are available. `map` says at which address the device finds it.
     ///
     /// # Errors
-    /// There is not so much memory, or what `place` says.
+    /// There is not so much memory, or what `map` says.
     ///
     /// # Panics
     /// If [`is_ring_size`] doesn't hold, or there are no rings.
     pub fn new<E: From<MappingError>>(
         name: &str,
         agreed: Agreed,
-        place: impl FnOnce(&Mapping) -> Result<u64, E>,
+        map: impl FnOnce(&Mapping) -> Result<u64, E>,
     ) -> Result<Self, E> {
         let Agreed { features, rings, ring_size } = agreed;
         assert!(is_ring_size(ring_size) && rings > 0, "{rings} rings of {ring_size}");
@@ -87,16 +87,16 @@ impl BusMemory {
             MappingRequest { name: name.to_owned(), length: layout.bytes(), pages: PagePreference::Best };
         let mapping = Mapping::new(&request)?;
         let fallback = mapping.fallback().map(str::to_owned);
-        layout.address = place(&mapping)?;
+        layout.address = map(&mapping)?;
         let memory = Arc::new(GuestMemory::ours(layout.address, mapping));
         let sides = (0..rings).map(|number| layout.driver(number, &memory, features, None)).collect();
         Ok(Self { layout, features, memory, sides, fallback })
     }
 
     /// Where a ring is.
-    pub fn places(&self, number: usize) -> RingPlaces {
+    pub fn areas(&self, number: usize) -> RingAreas {
         let RingAddresses { descriptors, available, used, .. } = self.layout.addresses(number);
-        RingPlaces { descriptors, driver: available, device: used }
+        RingAreas { descriptors, driver: available, device: used }
     }
 
     /// If the memory is not on huge pages: what that costs, and the remedy.
@@ -187,21 +187,22 @@ impl BusRings {
         features: u64,
         end: &Arc<dyn Send + Sync>,
     ) -> Port {
-        let us = Us::Driver;
-        let leaves = us.peer_leaves(features);
+        let ring_side = RingSide::Driver;
+        let leaves = ring_side.peer_leaves(features);
         let rings = |first: usize| self.rings.iter().skip(first).step_by(2).map(Arc::clone);
         let end = || PortEnd::clone(end);
         let receive = rings(0).map(|ring| {
-            Box::new(RingReceive::new(pool.region(), ring, (us, leaves), end())) as Box<dyn ReceiveQueue>
+            Box::new(RingReceive::new(pool.region(), ring, (ring_side, leaves), end()))
+                as Box<dyn ReceiveQueue>
         });
-        let transmit =
-            rings(1).map(|ring| Box::new(RingTransmit::new(ring, us, end())) as Box<dyn TransmitQueue>);
+        let transmit = rings(1)
+            .map(|ring| Box::new(RingTransmit::new(ring, ring_side, end())) as Box<dyn TransmitQueue>);
         Port {
             name: name.to_owned(),
             driver,
             capabilities: Capabilities {
                 maximum_frame: LONGEST_PACKET as u32,
-                offloads: Offloads { leaves, transmit: us.peer_does(features), ..Offloads::default() },
+                offloads: Offloads { leaves, transmit: ring_side.peer_does(features), ..Offloads::default() },
                 ..Capabilities::default()
             },
             receive: receive.collect(),

@@ -72,11 +72,11 @@ impl Layout {
     }
 
     /// Makes the parts of a ring all zero.
-    fn clear(self, places: [NonNull<u8>; 3]) {
-        for (place, bytes) in places.into_iter().zip(self.parts()) {
+    fn clear(self, pointers: [NonNull<u8>; 3]) {
+        for (pointer, bytes) in pointers.into_iter().zip(self.parts()) {
             for offset in (0..bytes).step_by(size_of::<u64>()) {
                 // SAFETY: inside the part, which starts at a line and has whole ones, and which a memory is held for that it was found in.
-                unsafe { word64(place, offset) }.store(0, Ordering::Relaxed);
+                unsafe { word64(pointer, offset) }.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -103,9 +103,9 @@ impl Layout {
         };
         let RingAddresses { descriptors, available, used, .. } = self.addresses(number);
         let [first, second, third] = self.parts();
-        let places =
+        let pointers =
             [memory.user(descriptors, first)?, memory.user(available, second)?, memory.user(used, third)?];
-        let [descriptors, available, used] = places;
+        let [descriptors, available, used] = pointers;
         let addresses = &mut memory.addresses();
         Some(if self.is_packed {
             let parts = packed::Parts { descriptors, driver: available, device: used };
@@ -116,7 +116,7 @@ impl Layout {
                 AnySide::PackedDriver(mut driver) => driver.settle(addresses).is_ok().then_some(driver),
                 _ => None,
             });
-            self.clear(places);
+            self.clear(pointers);
             let ring = PackedDriverRing::new(ring, event_index);
             AnySide::PackedDriver(match former {
                 Some(driver) => driver.restart(ring),
@@ -130,7 +130,7 @@ impl Layout {
                 AnySide::SplitDriver(mut driver) => driver.settle(addresses).is_ok().then_some(driver),
                 _ => None,
             });
-            self.clear(places);
+            self.clear(pointers);
             let ring = SplitDriverRing::new(ring, event_index);
             AnySide::SplitDriver(match former {
                 Some(driver) => driver.restart(ring),

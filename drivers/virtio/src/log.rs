@@ -34,10 +34,10 @@ impl DirtyLog {
     fn mark(&self, address: u64, length: u64) {
         let Some(last) = length.checked_sub(1) else { return };
         for page in address / PAGE..=address.saturating_add(last) / PAGE {
-            // All memory has bits (`covers`), so there is a place.
-            let Some(place) = self.mapping.place(page / 8, 1) else { return };
+            // All memory has bits (`covers`), so there is a pointer.
+            let Some(pointer) = self.mapping.pointer(page / 8, 1) else { return };
             // SAFETY: a byte that is mapped as long as the log is held; both sides change it by atomic operations.
-            let byte = unsafe { AtomicU8::from_ptr(place.as_ptr()) };
+            let byte = unsafe { AtomicU8::from_ptr(pointer.as_ptr()) };
             // Release: who sees the bit sees what was written to the page.
             byte.fetch_or(1 << (page % 8), Ordering::Release);
         }

@@ -52,7 +52,7 @@ enum Shared {
 
 impl Region {
     /// Where `length` bytes from `offset` on are, if they are inside.
-    const fn place(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
+    const fn pointer(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
         if offset > self.length || length > self.length - offset {
             return None;
         }
@@ -108,8 +108,8 @@ impl GuestMemory {
         let is_it = |there: &Region| {
             (there.guest, there.length, there.user) == (region.guest, region.length, region.user)
         };
-        let place = self.regions.iter().position(is_it).ok_or(RegionError::Absent)?;
-        self.regions.remove(place);
+        let index = self.regions.iter().position(is_it).ok_or(RegionError::Absent)?;
+        self.regions.remove(index);
         Ok(())
     }
 
@@ -135,7 +135,7 @@ impl GuestMemory {
     /// Where `length` bytes are, by an address of the front end's process.
     pub fn user(&self, address: u64, length: usize) -> Option<NonNull<u8>> {
         self.regions.iter().find_map(|region| {
-            region.place(address.checked_sub(region.user)?, length as u64).filter(|_| length > 0)
+            region.pointer(address.checked_sub(region.user)?, length as u64).filter(|_| length > 0)
         })
     }
 
@@ -183,8 +183,8 @@ impl Area {
             return None;
         }
         // SAFETY: the offset is below the region's length, which is mapped.
-        let place = unsafe { self.start.add(offset as usize) };
-        Some((place, length.min(self.length - offset)))
+        let pointer = unsafe { self.start.add(offset as usize) };
+        Some((pointer, length.min(self.length - offset)))
     }
 }
 
@@ -198,20 +198,20 @@ pub struct Addresses<'a> {
 impl Addresses<'_> {
     /// Where `length` bytes are, if they are in one region.
     #[inline(always)]
-    pub fn place(&mut self, address: u64, length: u32) -> Option<NonNull<u8>> {
-        let (place, there) = self.part(address, length)?;
-        (there == length).then_some(place)
+    pub fn pointer(&mut self, address: u64, length: u32) -> Option<NonNull<u8>> {
+        let (pointer, there) = self.part(address, length)?;
+        (there == length).then_some(pointer)
     }
 
     /// Where the first of `length` bytes is, and how many of them are in the same region.
     #[inline(always)]
     pub fn part(&mut self, address: u64, length: u32) -> Option<(NonNull<u8>, u32)> {
         let found = self.area.find(address, length.into());
-        let (place, there) = match found {
+        let (pointer, there) = match found {
             Some(found) => found,
             None => self.search(address, length)?,
         };
-        Some((place, there as u32))
+        Some((pointer, there as u32))
     }
 
     #[cold]
@@ -251,16 +251,19 @@ pub(crate) mod tests {
     fn addresses_are_in_a_region_or_nowhere() {
         let memory = memory(&[(4096, 4096), (8192, 8192), (1 << 32, 4096)]);
         let mut addresses = memory.addresses();
-        let start = addresses.place(4096, 4096).unwrap();
-        assert_eq!(addresses.place(8191, 1).map(|place| place.addr().get() - start.addr().get()), Some(4095));
-        assert!(addresses.place((1 << 32) + 4000, 96).is_some());
+        let start = addresses.pointer(4096, 4096).unwrap();
+        assert_eq!(
+            addresses.pointer(8191, 1).map(|pointer| pointer.addr().get() - start.addr().get()),
+            Some(4095)
+        );
+        assert!(addresses.pointer((1 << 32) + 4000, 96).is_some());
         // In two regions, one behind the other.
         assert_eq!(addresses.part(8000, 300).map(|(_, there)| there), Some(192));
         assert_eq!(addresses.part(8192, 108).map(|(_, there)| there), Some(108));
         for (address, length) in
             [(0, 1), (4095, 1), (8000, 300), (16_384, 1), (16_383, 2), (u64::MAX, 1), (1 << 32, 4097)]
         {
-            assert_eq!(addresses.place(address, length), None, "{address} {length}");
+            assert_eq!(addresses.pointer(address, length), None, "{address} {length}");
         }
         assert!(memory.user((1 << 40) + 8192, 8192).is_some());
         assert_eq!(memory.user((1 << 40) + 8192, 8193), None);
@@ -278,6 +281,6 @@ pub(crate) mod tests {
         let region = MemoryRegion { guest: 0, length: 4096, user: 1 << 40, offset: 0 };
         memory.remove(&region).unwrap();
         assert_eq!(memory.remove(&region), Err(RegionError::Absent));
-        assert_eq!(memory.addresses().place(0, 1), None);
+        assert_eq!(memory.addresses().pointer(0, 1), None);
     }
 }

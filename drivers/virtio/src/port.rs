@@ -6,7 +6,7 @@ use crate::error::VirtioError;
 use crate::queue::drops::LONGEST_PACKET;
 use crate::queue::receive::RingReceive;
 use crate::queue::ring::Ring;
-use crate::queue::sides::Us;
+use crate::queue::sides::RingSide;
 use crate::queue::transmit::RingTransmit;
 use rustix::net::SocketType;
 use std::io;
@@ -57,7 +57,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) driver: &'static str,
     /// What the other side is.
     pub(crate) peer: &'static str,
-    pub(crate) us: Us,
+    pub(crate) ring_side: RingSide,
     pub(crate) socket: &'a str,
     pub(crate) role: Role,
     pub(crate) queues: Option<u16>,
@@ -91,7 +91,7 @@ impl Plan<'_> {
         offered: u64,
         introduce: impl FnOnce(Vec<Arc<Ring>>, &Event) -> Box<Introduce>,
     ) -> Result<VirtioPort, VirtioError> {
-        let Plan { name, driver, peer, us, socket, role, wait, .. } = self;
+        let Plan { name, driver, peer, ring_side, socket, role, wait, .. } = self;
         let address = Address::new(socket, SocketType::STREAM)?;
         let pairs = self.pairs()?;
         let listener = match role {
@@ -122,26 +122,27 @@ impl Plan<'_> {
                 reason: if reason.is_empty() { reason } else { format!(": {reason}") },
             });
         }
-        let leaves = us.peer_leaves(offered);
-        let (ours, theirs) = match us {
-            Us::Device => (0, 1),
-            Us::Driver => (1, 0),
+        let leaves = ring_side.peer_leaves(offered);
+        let (ours, theirs) = match ring_side {
+            RingSide::Device => (0, 1),
+            RingSide::Driver => (1, 0),
         };
         let pairs = rings.chunks_exact(2);
         let receive = pairs.clone().map(|pair| {
             let (ring, membership) = (Arc::clone(&pair[theirs]), Arc::clone(&membership));
-            Box::new(RingReceive::new(pool.region(), ring, (us, leaves), membership)) as Box<dyn ReceiveQueue>
+            Box::new(RingReceive::new(pool.region(), ring, (ring_side, leaves), membership))
+                as Box<dyn ReceiveQueue>
         });
         let transmit = pairs.map(|pair| {
             let (ring, membership) = (Arc::clone(&pair[ours]), Arc::clone(&membership));
-            Box::new(RingTransmit::new(ring, us, membership)) as Box<dyn TransmitQueue>
+            Box::new(RingTransmit::new(ring, ring_side, membership)) as Box<dyn TransmitQueue>
         });
         let port = Port {
             name: name.to_owned(),
             driver,
             capabilities: Capabilities {
                 maximum_frame: LONGEST_PACKET as u32,
-                offloads: Offloads { leaves, transmit: us.peer_does(offered), ..Offloads::default() },
+                offloads: Offloads { leaves, transmit: ring_side.peer_does(offered), ..Offloads::default() },
                 ..Capabilities::default()
             },
             receive: receive.collect(),

@@ -9,7 +9,7 @@ mod session;
 use crate::connection::control::Session;
 use crate::error::VirtioError;
 use crate::port::{Plan, VirtioPort};
-use crate::queue::sides::Us;
+use crate::queue::sides::RingSide;
 pub use driver::VhostDriver;
 pub use options::VhostOptions;
 use session::DeviceSession;
@@ -27,8 +27,17 @@ pub fn open(
     pool: &Pool,
 ) -> Result<VirtioPort, VirtioError> {
     let VhostOptions { ref socket, role, queues, offloads, hash_report, wait } = *options;
-    let plan =
-        Plan { name, driver: "vhost", peer: "driver", us: Us::Device, socket, role, queues, lanes, wait };
+    let plan = Plan {
+        name,
+        driver: "vhost",
+        peer: "driver",
+        ring_side: RingSide::Device,
+        socket,
+        role,
+        queues,
+        lanes,
+        wait,
+    };
     let offered = session::offered(plan.pairs()?, offloads, hash_report);
     plan.open(pool, offered, |rings, alarm| {
         let alarm = alarm.clone();

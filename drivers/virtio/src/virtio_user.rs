@@ -2,19 +2,19 @@
 //! vhost-user port or DPDK's `net_vhost`.
 
 mod driver;
-mod loan;
 mod options;
 mod session;
+mod shared_memory;
 
 use crate::connection::control::Session;
 use crate::error::VirtioError;
 use crate::layout::RING_SIZES;
 use crate::port::{Plan, VirtioPort};
-use crate::queue::sides::Us;
+use crate::queue::sides::RingSide;
 pub use driver::VirtioUserDriver;
-use loan::Kept;
 pub use options::VirtioUserOptions;
 use session::DriverSession;
+use shared_memory::Kept;
 use warmlane_mem::Pool;
 
 /// Opens a port with a pair of queues for each of `lanes`, unless the options say how many. Back ends come and go;
@@ -32,8 +32,9 @@ pub fn open(
     if !ring_size.is_power_of_two() || !RING_SIZES.contains(&ring_size) {
         return Err(VirtioError::RingSize { size: ring_size });
     }
-    let us = Us::Driver;
-    let plan = Plan { name, driver: "virtio", peer: "back end", us, socket, role, queues, lanes, wait };
+    let ring_side = RingSide::Driver;
+    let plan =
+        Plan { name, driver: "virtio", peer: "back end", ring_side, socket, role, queues, lanes, wait };
     let wanted = session::wanted(plan.pairs()?, options);
     let memory_name = format!("virtio {name}");
     plan.open(pool, wanted, |rings, _alarm| {

@@ -20,7 +20,7 @@ const HANDOVER: u64 = 1_000_000;
 
 /// What the threads are to do.
 #[derive(Debug, Default)]
-struct Wish {
+struct Command {
     state: AtomicU8,
     /// When rest begins, by the time-stamp counter. A thread may get to know of the request only when the work is done and
     /// its CPU is free: if it took its time from then on, the work's end would wait for it.
@@ -30,7 +30,7 @@ struct Wish {
 /// Keeps CPUs awake until it is dropped.
 #[derive(Debug)]
 pub struct Awake {
-    wish: Arc<Wish>,
+    command: Arc<Command>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -40,16 +40,16 @@ impl Awake {
     /// # Errors
     /// [`AffinityError`], if this process may not use one of the CPUs.
     pub fn start(cpus: &[usize]) -> Result<Self, AffinityError> {
-        let mut awake = Self { wish: Arc::default(), threads: Vec::new() };
+        let mut awake = Self { command: Arc::default(), threads: Vec::new() };
         for &cpu in cpus {
             let (ready, answer) = std::sync::mpsc::channel();
-            let wish = Arc::clone(&awake.wish);
+            let command = Arc::clone(&awake.command);
             awake.threads.push(thread::spawn(move || {
                 let result =
                     affinity::pin_current_thread(cpu).and_then(|()| affinity::run_current_thread_when_idle());
                 let refused = result.is_err();
                 if ready.send(result).is_ok() && !refused {
-                    keep_awake(&wish);
+                    keep_awake(&command);
                 }
             }));
             // A thread that fails without an answer keeps nothing awake, which the steadiness of the hops will tell.
@@ -62,28 +62,28 @@ impl Awake {
     /// whole ticks at once.
     pub fn paused_during<R>(&self, work: impl FnOnce() -> R) -> R {
         let rest = clock::cycles() + Clock::calibrated().cycles_for(HANDOVER);
-        self.wish.rest.store(rest, Ordering::Relaxed);
-        self.wish.state.store(REST, Ordering::Relaxed);
+        self.command.rest.store(rest, Ordering::Relaxed);
+        self.command.state.store(REST, Ordering::Relaxed);
         let result = work();
         self.tell(SPIN);
         result
     }
 
     fn tell(&self, state: u8) {
-        self.wish.state.store(state, Ordering::Relaxed);
+        self.command.state.store(state, Ordering::Relaxed);
         self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 }
 
-fn keep_awake(wish: &Wish) {
+fn keep_awake(command: &Command) {
     loop {
-        match wish.state.load(Ordering::Relaxed) {
+        match command.state.load(Ordering::Relaxed) {
             SPIN => std::hint::spin_loop(),
             REST => {
-                while clock::cycles() < wish.rest.load(Ordering::Relaxed) {
+                while clock::cycles() < command.rest.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
-                while wish.state.load(Ordering::Relaxed) == REST {
+                while command.state.load(Ordering::Relaxed) == REST {
                     thread::park();
                 }
             }
@@ -106,6 +106,7 @@ impl Drop for Awake {
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
+    use warmlane_testkit::promise::Watch;
 
     #[test]
     fn others_hardly_notice() {
@@ -121,13 +122,15 @@ mod tests {
         assert_eq!(awake.paused_during(|| 7), 7);
         thread::spawn(move || {
             affinity::pin_current_thread(cpu).unwrap();
-            assert!((0..5).map(|_| work()).min().unwrap_or_default() < Duration::from_secs(1));
+            let watch = Watch::start();
+            let least = (0..5).map(|_| work()).min().unwrap_or_default();
+            watch.check(least < Duration::from_secs(1), || format!("work of milliseconds took {least:?}"));
         })
         .join()
         .unwrap();
-        let wish = Arc::clone(&awake.wish);
+        let command = Arc::clone(&awake.command);
         drop(awake);
-        assert_eq!(Arc::strong_count(&wish), 1, "the threads have ended");
+        assert_eq!(Arc::strong_count(&command), 1, "the threads have ended");
     }
 
     #[test]

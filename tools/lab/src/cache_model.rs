@@ -10,7 +10,7 @@ mod hierarchy;
 mod holders;
 mod replacement;
 
-pub use cache::{Cache, Evicted, Place};
+pub use cache::{Cache, Evicted, LineIndex};
 pub use geometry::{Geometry, GeometryError, LINE_BYTES, Shape};
 pub use hierarchy::{Hierarchy, Inclusion, Level, Machine, Traffic};
 pub use replacement::Replacement;

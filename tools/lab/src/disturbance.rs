@@ -1,8 +1,8 @@
 //! What the machine did to a round that neither side is to blame for.
 //!
-//! Three clocks run beside the time-stamp counter: the time that the hypervisor took from the CPU (steal) and the time
-//! that other CPUs worked, both in `/proc/stat`, and the time that the side's threads were ready to run but did not
-//! (the second field of `/proc/PID/task/TID/schedstat`, in nanoseconds), but those that only want what nobody else does.
+//! Three clocks run beside the time-stamp counter. Two are in `/proc/stat`: the time that the hypervisor took from the CPU
+//! (steal), and the time that other CPUs worked. The third is the time that the side's threads were ready to run but did not
+//! (the second field of `/proc/PID/task/TID/schedstat`, in nanoseconds). Threads that only run when a CPU is idle don't count.
 //! Documentation: the kernel's `filesystems/proc.rst` and `scheduler/sched-stats.rst`, and proc_pid_stat(5).
 
 use std::fs;

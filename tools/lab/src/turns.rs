@@ -24,9 +24,9 @@ const SLOWER: f64 = 2.0;
 /// turn of many variants would be without one.
 const REPEATS: usize = 2;
 /// How many turns there may be for each one that is wanted, when the regimes change all the time.
-const PATIENCE: usize = 8;
+const TURNS_EACH: usize = 8;
 /// So many disturbed turns are borne, however few are wanted.
-const LEAST_PATIENCE: usize = 9;
+const LEAST_DISTURBED: usize = 9;
 
 /// One round of one variant.
 #[derive(Clone, Debug, PartialEq)]
@@ -200,7 +200,7 @@ fn judge(turns: &[Turn], wanted: usize) -> Option<Taken> {
     }
     let two_lanes = turns.iter().any(|turn| turn.line_transfer.is_some());
     let enough =
-        if two_lanes { turns.len() >= PATIENCE * wanted } else { bad.len() >= wanted.max(LEAST_PATIENCE) };
+        if two_lanes { turns.len() >= TURNS_EACH * wanted } else { bad.len() >= wanted.max(LEAST_DISTURBED) };
     // Without enough good turns there is no result, but figures that show what happened.
     enough.then(|| {
         let last = bad.last().and_then(|&turn| disturbances[turn].clone());

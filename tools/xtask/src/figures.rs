@@ -1,11 +1,15 @@
 //! `cargo xtask figures`: figures quoted in documents are those of the records that they come from.
 //!
 //! A quoted figure is a link whose target is its record and where in it the figure is, so that readers can follow it too:
-//! `[2.14](../perf/figures/zen5/compare/l3-forward.json#ratio)`. The check fails on any that differs from its record at the
-//! precision that is shown, on figures of older code that are not marked as such, on tables of figures without a record in those documents
-//! that readers start with, if a record is another one than its log gives, if a log lost a line, and if a
-//! machine's report is another one than its records give; `--refill` writes what the logs say. `cargo xtask record` makes
-//! logs and records.
+//! `[2.14](../perf/figures/zen5/compare/l3-forward.json#ratio)`. The check fails if
+//!
+//! - a figure differs from its record at the precision that is shown,
+//! - it is of older code and not marked as such,
+//! - a document that readers start with has a table of figures without a record,
+//! - a record is another one than its log gives, or a log lost a line,
+//! - a machine's report is another one than its records give.
+//!
+//! `--refill` writes what the logs say. `cargo xtask record` makes logs and records.
 
 mod history;
 mod quotation;

@@ -26,7 +26,7 @@ use sources::Today;
 /// The folder of the records, below the repository's root: in it one for each machine.
 pub(crate) const FOLDER: &str = "perf/figures";
 /// How many runs there may be for each that shall count.
-const PATIENCE: usize = 2;
+const RUNS_EACH: usize = 2;
 
 /// Options of the task.
 #[derive(Debug, clap::Args)]
@@ -143,7 +143,7 @@ impl Row {
             Some(("lab", name)) => format!("cargo run --release -- lab {name} --json"),
             _ => format!("cargo xtask compare {} --json", self.name.trim_start_matches("compare/")),
         };
-        let series = Series { runs, at_most: PATIENCE * runs, date: date()?, command, note: None };
+        let series = Series { runs, at_most: RUNS_EACH * runs, date: date()?, command, note: None };
         self.log.announce(&self.file, series)
     }
 
@@ -216,7 +216,7 @@ fn plan(root: &Path, machine: Option<&str>, rows: &BTreeSet<String>, runs: usize
     }
     let unknown = if unknown > 0 { format!(" and {unknown} of unknown length") } else { String::new() };
     lines.push(format!(
-        "{} rows: {:.1} hours{unknown}, {PATIENCE} times as long at most if runs don't count",
+        "{} rows: {:.1} hours{unknown}, {RUNS_EACH} times as long at most if runs don't count",
         rows.len(),
         total / 3_600.0
     ));

@@ -6,10 +6,11 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use std::fmt;
 use std::ops::Deref;
 
-/// A phase-fair read-write lock: phases of readers and of one writer take turns, so that a reader waits for one writer
-/// at most, and a writer for the readers that were there before and for the writers before it (Brandenburg and
-/// Anderson, "Spin-Based Reader-Writer Synchronization for Multiprocessor Real-Time Systems", Real-Time Systems 46(1),
-/// 2010, the ticket form PF-T).
+/// A phase-fair read-write lock: phases of readers and of one writer take turns. So a reader waits for one writer at most. A
+/// writer waits for the readers that were there before, and for the writers before it.
+///
+/// It is the ticket form PF-T of Brandenburg and Anderson, "Spin-Based Reader-Writer Synchronization for Multiprocessor
+/// Real-Time Systems", Real-Time Systems 46(1), 2010.
 ///
 /// Each reader's entry and exit is a locked instruction on a line that all share: for what is read on every burst use
 /// [`rcu`](crate::rcu), for small values [`sequence`](super::sequence). Who waits spins for a few microseconds, then

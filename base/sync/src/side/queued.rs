@@ -38,7 +38,7 @@ const CROWDED: u32 = 1024;
 
 /// Waits for an empty queue before a thread reserves all the same: it may be the thread's own reservation that stands
 /// there (of a clone of a [`Stage`](crate::extra::staged::Stage), say).
-const PATIENCE: u32 = if cfg!(loom) { 2 } else { 256 };
+const WAITS: u32 = if cfg!(loom) { 2 } else { 256 };
 
 impl Side for Queued {
     fn new(limit: u64, _: usize) -> Self {
@@ -128,7 +128,7 @@ impl Queued {
         let crowded = self.reserve.crowded.load(Ordering::Relaxed);
         self.reserve.crowded.store(crowded.saturating_sub(1), Ordering::Relaxed);
         let mut backoff = Backoff::default();
-        for _ in 0..PATIENCE {
+        for _ in 0..WAITS {
             let tail = self.tail.load(Ordering::Relaxed);
             if tail == self.reserve.head.load(Ordering::Relaxed) {
                 break;

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use warmlane_mem::{BURST_CAPACITY, Burst};
 
 use super::segments::Segments;
-use super::{PATIENCE, SoftwareDrop, prepare};
+use super::{MAXIMUM_ATTEMPTS, SoftwareDrop, prepare};
 use crate::offloads::TransmitOffloads;
 use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
 
@@ -51,10 +51,10 @@ impl OnReceive {
         }
         let remaining = segments.remaining();
         self.fruitless = if had_space && remaining == before { self.fruitless + 1 } else { 0 };
-        if self.fruitless == PATIENCE {
+        if self.fruitless == MAXIMUM_ATTEMPTS {
             self.counters.drops().count(SoftwareDrop::NoBuffer, remaining as u64);
         }
-        let is_done = remaining == 0 || self.fruitless == PATIENCE;
+        let is_done = remaining == 0 || self.fruitless == MAXIMUM_ATTEMPTS;
         if is_done {
             (self.segments, self.fruitless) = (None, 0);
         }

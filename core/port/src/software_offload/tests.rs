@@ -402,7 +402,7 @@ fn a_pool_that_has_no_buffers_is_waited_for_but_not_for_ever() {
         if comes_back {
             all.truncate(2);
         }
-        for _ in 0..PATIENCE {
+        for _ in 0..MAXIMUM_ATTEMPTS {
             queue.flush();
         }
         assert!(!queue.is_holding());

@@ -3,7 +3,7 @@
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 
 use super::segments::Segments;
-use super::{PATIENCE, SoftwareDrop, prepare};
+use super::{MAXIMUM_ATTEMPTS, SoftwareDrop, prepare};
 use crate::offloads::TransmitOffloads;
 use crate::queue::{QueueCounters, QueueCountersView, TransmitQueue};
 
@@ -63,7 +63,7 @@ impl OnTransmit {
                 // What was sent may be free by now.
                 self.queue.flush();
                 self.fruitless += 1;
-                if self.fruitless < PATIENCE {
+                if self.fruitless < MAXIMUM_ATTEMPTS {
                     return false;
                 }
                 self.counters.drops().count(SoftwareDrop::NoBuffer, remaining as u64);

@@ -2,10 +2,10 @@
 //!
 //! A key is cut into blocks of 128 bits. Each block is XORed into the state, which then goes through four rounds of AES,
 //! each with a secret round key of its own; the state starts as one more secret. The difference of two keys survives
-//! two such rounds in any form chosen in advance for at most one in 2^28 seeds, four rounds for at most one in 2^113
+//! two such rounds in any form chosen in advance for at most one in 2^28 seeds, and four rounds for at most one in 2^113
 //! (Keliher and Sui, "Exact maximum expected differential and linear probability for two-round Advanced Encryption
-//! Standard", IET Information Security 1(2), 2007), so keys that collide under one seed don't under another. That isn't so for a CRC:
-//! it is linear, and two keys whose CRCs agree do so whatever is XORed into both.
+//! Standard", IET Information Security 1(2), 2007). So keys that collide under one seed don't under another. That isn't so for a
+//! CRC: it is linear, and two keys whose CRCs agree do so whatever is XORed into both.
 //!
 //! The rounds are those of FIPS 197 (2001), section 5.1, without its key schedule: `AESENC` on x86_64, which is SubBytes,
 //! ShiftRows, MixColumns and AddRoundKey, `AESE` and `AESMC` on aarch64, and the same from a table for other processors.

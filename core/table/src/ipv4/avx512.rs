@@ -120,36 +120,36 @@ unsafe fn look_up<const VECTORS: usize, const GATHERS: bool, const COUNTS: bool>
     answers: &mut [[NextHopId; LANES]],
 ) {
     let (addresses, answers) = (&addresses[..VECTORS], &mut answers[..VECTORS]);
-    let mut places = [_mm512_setzero_si512(); VECTORS];
+    let mut indices = [_mm512_setzero_si512(); VECTORS];
     if GATHERS {
-        for (places, addresses) in places.iter_mut().zip(addresses) {
+        for (indices, addresses) in indices.iter_mut().zip(addresses) {
             // SAFETY: 16 addresses of 32 bits; the processor has what `COUNTS` says (caller).
-            *places = unsafe {
+            *indices = unsafe {
                 let address = _mm512_loadu_si512(addresses.as_ptr().cast());
-                places_of::<COUNTS>(gather_words(table.root, address), address)
+                indices_of::<COUNTS>(gather_words(table.root, address), address)
             };
         }
     } else {
         // SAFETY: as above.
-        unsafe { places_one_by_one::<VECTORS, COUNTS>(table.root, addresses, &mut places) };
+        unsafe { indices_one_by_one::<VECTORS, COUNTS>(table.root, addresses, &mut indices) };
     }
     // Of each vector, the lanes whose next hops take two bytes
     let mut wide = [0; VECTORS];
-    for (wide, places) in wide.iter_mut().zip(places) {
-        *wide = _mm512_movepi32_mask(places);
+    for (wide, indices) in wide.iter_mut().zip(indices) {
+        *wide = _mm512_movepi32_mask(indices);
     }
     let mut divided = [0; VECTORS];
     // Loads one by one are of bytes. Where nobody has more than 254 next hops they are all there is.
     if GATHERS || wide.iter().fold(0, |any, wide| any | wide) != 0 {
-        for (((divided, places), wide), answers) in
-            divided.iter_mut().zip(places).zip(wide).zip(answers.iter_mut())
+        for (((divided, indices), wide), answers) in
+            divided.iter_mut().zip(indices).zip(wide).zip(answers.iter_mut())
         {
-            // SAFETY: places that words give (caller).
-            let hops = unsafe { gather_hops(table.hops, places, wide) };
+            // SAFETY: indices that words give (caller).
+            let hops = unsafe { gather_hops(table.hops, indices, wide) };
             *divided = store(hops, wide, answers);
         }
     } else {
-        bytes_one_by_one(table.hops, &places, answers);
+        bytes_one_by_one(table.hops, &indices, answers);
         for (divided, answers) in divided.iter_mut().zip(answers.iter_mut()) {
             // SAFETY: 16 answers of 32 bits; NextHopId is transparent over u32.
             *divided = store(unsafe { _mm512_loadu_si512(answers.as_ptr().cast()) }, 0, answers);
@@ -185,13 +185,13 @@ unsafe fn answer_divided(
     }
 }
 
-/// Where the next hops of 16 addresses stand, as [`Place`](super::hops::Place)s, whose root words these are
+/// Where the next hops of 16 addresses stand, as [`HopIndex`](super::hops::HopIndex)s, whose root words these are
 ///
 /// # Safety
 /// With `COUNTS` the processor must have VPOPCNTDQ.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-unsafe fn places_of<const COUNTS: bool>([first, second]: [__m512i; 2], address: __m512i) -> __m512i {
+unsafe fn indices_of<const COUNTS: bool>([first, second]: [__m512i; 2], address: __m512i) -> __m512i {
     let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     let bitmap = _mm512_permutex2var_epi32(first, even, second);
@@ -209,13 +209,13 @@ unsafe fn places_of<const COUNTS: bool>([first, second]: [__m512i; 2], address: 
 /// The same, for all addresses of a burst by plain loads
 ///
 /// # Safety
-/// As for [`places_of`].
+/// As for [`indices_of`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-unsafe fn places_one_by_one<const VECTORS: usize, const COUNTS: bool>(
+unsafe fn indices_one_by_one<const VECTORS: usize, const COUNTS: bool>(
     root: &[AtomicU64; ROOT_WORDS],
     addresses: &[[u32; LANES]],
-    places: &mut [__m512i; VECTORS],
+    indices: &mut [__m512i; VECTORS],
 ) {
     // Not filled with zeros first: stores wait in a queue of 64 until all loads before them are done (Zen 4).
     let mut found = Aligned([const { MaybeUninit::<[u64; LANES]>::uninit() }; VECTORS]);
@@ -228,32 +228,32 @@ unsafe fn places_one_by_one<const VECTORS: usize, const COUNTS: bool>(
         // SAFETY: there is a word of the array for each address.
         unsafe { first.add(index).write_volatile(word) };
     }
-    for ((places, found), addresses) in places.iter_mut().zip(&found.0).zip(addresses) {
+    for ((indices, found), addresses) in indices.iter_mut().zip(&found.0).zip(addresses) {
         // SAFETY: all words were written above: twice 8 of 64 bits; 16 addresses of 32 bits. As the caller promises.
-        *places = unsafe {
+        *indices = unsafe {
             let words: *const __m512i = found.as_ptr().cast();
             let words = [_mm512_loadu_si512(words), _mm512_loadu_si512(words.add(1))];
-            places_of::<COUNTS>(words, _mm512_loadu_si512(addresses.as_ptr().cast()))
+            indices_of::<COUNTS>(words, _mm512_loadu_si512(addresses.as_ptr().cast()))
         };
     }
 }
 
-/// The bytes at places, none of which is wide, by plain loads
+/// The bytes at indices, none of which is wide, by plain loads
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn bytes_one_by_one(hops: &[AtomicU16], places: &[__m512i], answers: &mut [[NextHopId; LANES]]) {
+fn bytes_one_by_one(hops: &[AtomicU16], indices: &[__m512i], answers: &mut [[NextHopId; LANES]]) {
     // A burst has as many at most.
     let mut stored = Aligned([const { MaybeUninit::<[u32; LANES]>::uninit() }; 4]);
-    for (stored, places) in stored.0.iter_mut().zip(places) {
-        // SAFETY: 16 places of 32 bits.
-        unsafe { _mm512_storeu_si512(stored.as_mut_ptr().cast(), *places) };
+    for (stored, indices) in stored.0.iter_mut().zip(indices) {
+        // SAFETY: 16 indices of 32 bits.
+        unsafe { _mm512_storeu_si512(stored.as_mut_ptr().cast(), *indices) };
     }
     let first = stored.0.as_ptr().cast::<u32>();
     for (index, answer) in answers.as_flattened_mut().iter_mut().enumerate() {
-        // SAFETY: there is a place for each answer, written above.
-        let place = unsafe { first.add(index).read_volatile() } as usize;
-        // SAFETY: a place that a word gives is the index of a byte (caller). Acquire as in `hops::load`.
-        let byte = unsafe { hops::byte(hops, place) }.load(Ordering::Acquire);
+        // SAFETY: there is an index for each answer, written above.
+        let found = unsafe { first.add(index).read_volatile() } as usize;
+        // SAFETY: an index that a word gives is the index of a byte (caller). Acquire as in `hops::load`.
+        let byte = unsafe { hops::byte(hops, found) }.load(Ordering::Acquire);
         // SAFETY: the answer is borrowed.
         unsafe { ptr::from_mut(answer).write_volatile(NextHopId::from_stored(byte.into())) };
     }
@@ -301,15 +301,15 @@ fn gather_words(root: &[AtomicU64; ROOT_WORDS], address: __m512i) -> [__m512i; 2
     [first, second]
 }
 
-/// What 16 places hold: the two bytes of those in `wide` lanes and the one byte of the others
+/// What 16 indices hold: the two bytes of those in `wide` lanes and the one byte of the others
 ///
 /// # Safety
-/// They must be places that words of the table lead to.
+/// They must be indices that words of the table lead to.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 #[inline]
-unsafe fn gather_hops(hops: &[AtomicU16], places: __m512i, wide: u16) -> __m512i {
+unsafe fn gather_hops(hops: &[AtomicU16], indices: __m512i, wide: u16) -> __m512i {
     // Aligned words of four bytes, which never cross a line, by their index: the upper bit is no part of it.
-    let index = _mm512_srli_epi32::<3>(_mm512_slli_epi32::<1>(places));
+    let index = _mm512_srli_epi32::<3>(_mm512_slli_epi32::<1>(indices));
     let words;
     // SAFETY: reads words in which there is a byte of the memory (caller), which starts and ends at pages. As in `gather_words`.
     unsafe {
@@ -323,7 +323,7 @@ unsafe fn gather_hops(hops: &[AtomicU16], places: __m512i, wide: u16) -> __m512i
             options(nostack, preserves_flags, readonly),
         );
     }
-    let above = _mm512_slli_epi32::<3>(_mm512_and_si512(places, _mm512_set1_epi32(3)));
+    let above = _mm512_slli_epi32::<3>(_mm512_and_si512(indices, _mm512_set1_epi32(3)));
     let mask = _mm512_mask_blend_epi32(wide, _mm512_set1_epi32(0xff), _mm512_set1_epi32(0xffff));
     _mm512_and_si512(_mm512_srlv_epi32(words, above), mask)
 }

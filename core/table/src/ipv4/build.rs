@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-use super::hops::{self, NUMBER, Place, SINGLES};
+use super::hops::{self, HopIndex, NUMBER, SINGLES};
 use super::routes::{Routes, slot_of};
 use super::touched::{ALL_UNITS, Touched, UNIT_LENGTH};
 use super::{DIVIDED, HOST_WORDS, Ipv4Table, ROOT_LENGTH, ROOT_WORDS, UNITS, portable};
@@ -15,7 +15,7 @@ use crate::prefix::Ipv4Prefix;
 const HOSTS: usize = 1 << (32 - UNIT_LENGTH);
 /// Words that addresses are reserved for, 128 MiB: enough for an eighth of all /24s to have longer routes
 const MOST_WORDS: usize = 1 << 24;
-/// Pairs of bytes for next hops that addresses are reserved for, 64 MiB: less than places can tell apart
+/// Pairs of bytes for next hops that addresses are reserved for, 64 MiB: less than indices can tell apart
 const MOST_HOPS: usize = 1 << 25;
 /// With more routes than this in a /19, a change looks only at those of the /24s that it touches
 const FEW_ROUTES: usize = 128;
@@ -29,7 +29,7 @@ const SPARE_HOPS: u32 = 8;
 #[derive(Debug)]
 pub(super) enum Change {
     Word { slot: u32, before: u64 },
-    Hop { place: Place, before: u16 },
+    Hop { index: HopIndex, before: u16 },
 }
 
 /// Arenas for an empty table: the words of the root lead to no next hop, and the first hops stand for themselves
@@ -165,7 +165,7 @@ impl Ipv4Table {
                             self.publish(slot as usize, before);
                             self.release(word, before);
                         }
-                        Change::Hop { place, before } => self.publish_hop(place, before),
+                        Change::Hop { index, before } => self.publish_hop(index, before),
                     }
                 }
             }
@@ -285,15 +285,15 @@ impl Ipv4Table {
         self.words.memory()[slot].store(word, Ordering::Release);
     }
 
-    fn hop_at(&self, place: Place) -> u16 {
-        // SAFETY: only places that this table's words lead to are asked for.
-        unsafe { hops::load(self.hops.memory(), place) }
+    fn hop_at(&self, index: HopIndex) -> u16 {
+        // SAFETY: only indices that this table's words lead to are asked for.
+        unsafe { hops::load(self.hops.memory(), index) }
     }
 
     /// Into the run of a word, or one that no word leads to yet
-    fn publish_hop(&self, place: Place, hop: u16) {
-        // SAFETY: a run has one width from when it was taken, which its places tell; whoever has the table is its only writer.
-        unsafe { hops::store(self.hops.memory(), place, hop) };
+    fn publish_hop(&self, index: HopIndex, hop: u16) {
+        // SAFETY: a run has one width from when it was taken, which its indices tell; whoever has the table is its only writer.
+        unsafe { hops::store(self.hops.memory(), index, hop) };
     }
 
     /// Sees to it that the word in `slot` leads to these units
@@ -324,19 +324,19 @@ impl Ipv4Table {
         }
         // Each change of a hop is seen by itself, so blocks stay what and where they are; and a run its width.
         let base = portable::base(word);
-        let places = || (0..).map(|rank| base.after(rank));
-        let fits = |(hop, place): (u16, Place)| {
-            (hop == DIVIDED) == (self.hop_at(place) == DIVIDED)
+        let indices = || (0..).map(|rank| base.after(rank));
+        let fits = |(hop, index): (u16, HopIndex)| {
+            (hop == DIVIDED) == (self.hop_at(index) == DIVIDED)
                 && (base.is_wide() || hops::narrow(hop).is_some())
         };
-        if !units.run(present).zip(places()).all(fits) {
+        if !units.run(present).zip(indices()).all(fits) {
             return false;
         }
-        for (hop, place) in units.run(present).zip(places()) {
-            let before = self.hop_at(place);
+        for (hop, index) in units.run(present).zip(indices()) {
+            let before = self.hop_at(index);
             if hop != before {
-                self.publish_hop(place, hop);
-                changes.push(Change::Hop { place, before });
+                self.publish_hop(index, hop);
+                changes.push(Change::Hop { index, before });
             }
         }
         true
@@ -351,7 +351,7 @@ impl Ipv4Table {
         let is_wide = units.run(bitmap).any(|hop| hops::narrow(hop).is_none());
         let count = bitmap.count_ones() + 1;
         let pairs = run_pairs(is_wide, count, units.run_blocks().count());
-        let base = Place::in_run(self.hops.take(pairs)?, is_wide);
+        let base = HopIndex::in_run(self.hops.take(pairs)?, is_wide);
         for (hop, rank) in units.run(bitmap).zip(0..) {
             self.publish_hop(base.after(rank), hop);
         }
@@ -397,9 +397,9 @@ impl Ipv4Table {
 
     /// The block of a unit of the word, if it has one
     fn block_of(&self, word: u64, unit: usize) -> Option<u32> {
-        let place = portable::place(word, unit as u32);
+        let index = portable::hop_index(word, unit as u32);
         // SAFETY: a word of this table.
-        (self.hop_at(place) == DIVIDED).then(|| unsafe { portable::block(self.hops.memory(), word, place) })
+        (self.hop_at(index) == DIVIDED).then(|| unsafe { portable::block(self.hops.memory(), word, index) })
     }
 
     /// What the units of a word lead to
@@ -464,7 +464,7 @@ fn has_run(word: u64) -> bool {
 
 /// The word of one next hop
 fn single(hop: u16) -> u64 {
-    u64::from(Place::of_single(hop).0) << 32
+    u64::from(HopIndex::of_single(hop).0) << 32
 }
 
 #[cfg(test)]

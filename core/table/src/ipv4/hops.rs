@@ -38,9 +38,9 @@ pub(super) const fn widen(byte: u8) -> u16 {
 /// Where a next hop stands: a byte's index, with the upper bit set where there are two for each
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub(super) struct Place(pub(super) u32);
+pub(super) struct HopIndex(pub(super) u32);
 
-impl Place {
+impl HopIndex {
     /// The bit that tells that each next hop takes two bytes
     pub(super) const WIDE: u32 = 1 << 31;
 
@@ -98,47 +98,47 @@ pub(super) unsafe fn byte(hops: &[AtomicU16], index: usize) -> &AtomicU8 {
     unsafe { &*hops.as_ptr().cast::<AtomicU8>().add(index) }
 }
 
-/// The next hop at a place
+/// The next hop at an index
 ///
 /// # Safety
-/// The place must be one that a word of this table leads to, in its run.
+/// The index must be one that a word of this table leads to, in its run.
 #[inline(always)]
-pub(super) unsafe fn load(hops: &[AtomicU16], place: Place) -> u16 {
+pub(super) unsafe fn load(hops: &[AtomicU16], index: HopIndex) -> u16 {
     // Acquire, pairs with the release in `store`: whoever finds a hop finds what its user made it stand for. On x86 a plain load.
-    if place.is_wide() {
-        // SAFETY: a word's place is in bounds (caller).
-        unsafe { hops.get_unchecked(place.pair()) }.load(Ordering::Acquire)
+    if index.is_wide() {
+        // SAFETY: a word's index is in bounds (caller).
+        unsafe { hops.get_unchecked(index.pair()) }.load(Ordering::Acquire)
     } else {
         // SAFETY: as above, in a run of bytes.
-        widen(unsafe { byte(hops, place.byte()) }.load(Ordering::Acquire))
+        widen(unsafe { byte(hops, index.byte()) }.load(Ordering::Acquire))
     }
 }
 
-/// Writes a next hop, which a narrow place must have a byte for
+/// Writes a next hop, which a narrow index must have a byte for
 ///
 /// # Safety
-/// The place must be in bounds and in a run of this width, whether or not a word leads there yet.
-pub(super) unsafe fn store(hops: &[AtomicU16], place: Place, hop: u16) {
+/// The index must be in bounds and in a run of this width, whether or not a word leads there yet.
+pub(super) unsafe fn store(hops: &[AtomicU16], index: HopIndex, hop: u16) {
     // Release: a reader that finds this hop finds what its user made it stand for.
-    if place.is_wide() {
-        hops[place.pair()].store(hop, Ordering::Release);
+    if index.is_wide() {
+        hops[index.pair()].store(hop, Ordering::Release);
     } else {
         // SAFETY: as the caller promises.
-        unsafe { byte(hops, place.byte()) }.store(hop as u8, Ordering::Release);
+        unsafe { byte(hops, index.byte()) }.store(hop as u8, Ordering::Release);
     }
 }
 
-/// Makes the places before the first run stand for themselves
+/// Makes the indices before the first run stand for themselves
 pub(super) fn fill_singles(hops: &[AtomicU16]) {
     for hop in 0..=u16::MAX {
         // Nobody's number; so that the one who finds it in a run knows that there is a block.
         let stored = if hop == DIVIDED { NextHopId::NONE.stored() } else { hop };
-        let pair = Place(Place::WIDE | (SINGLE_BYTES as u32 + 2 * u32::from(hop)));
+        let pair = HopIndex(HopIndex::WIDE | (SINGLE_BYTES as u32 + 2 * u32::from(hop)));
         // SAFETY: these bytes are of this width for good.
         unsafe { store(hops, pair, stored) };
         if narrow(hop).is_some() {
             // SAFETY: as above.
-            unsafe { store(hops, Place::of_single(hop), stored) };
+            unsafe { store(hops, HopIndex::of_single(hop), stored) };
         }
     }
 }
@@ -180,10 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn a_place_counts_in_its_own_width() {
-        assert_eq!(Place::in_run(150, false).after(5).byte(), 305);
-        let wide = Place::in_run(150, true);
-        assert_eq!((wide.after(5), wide.after(5).byte()), (Place::in_run(155, true), 310));
+    fn an_index_counts_in_its_own_width() {
+        assert_eq!(HopIndex::in_run(150, false).after(5).byte(), 305);
+        let wide = HopIndex::in_run(150, true);
+        assert_eq!((wide.after(5), wide.after(5).byte()), (HopIndex::in_run(155, true), 310));
     }
 
     #[test]
@@ -191,11 +191,11 @@ mod tests {
         let hops: Vec<_> = (0..SINGLES).map(|_| AtomicU16::new(0)).collect();
         fill_singles(&hops);
         for hop in (0..=u16::MAX).filter(|hop| *hop != DIVIDED) {
-            let place = Place::of_single(hop);
-            assert!(!place.is_in_run());
-            // SAFETY: a place of a single.
-            assert_eq!(unsafe { load(&hops, place) }, hop);
+            let index = HopIndex::of_single(hop);
+            assert!(!index.is_in_run());
+            // SAFETY: an index of a single.
+            assert_eq!(unsafe { load(&hops, index) }, hop);
         }
-        assert!(Place::in_run(SINGLES as u32, false).is_in_run());
+        assert!(HopIndex::in_run(SINGLES as u32, false).is_in_run());
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use warmlane_sys::prefetch::prefetch_read;
 
-use super::hops::{self, NUMBER, Place};
+use super::hops::{self, HopIndex, NUMBER};
 use super::{DIVIDED, HOST_WORDS, ROOT_BITS, ROOT_WORDS};
 use crate::NextHopId;
 
@@ -19,8 +19,8 @@ pub(super) fn load(word: &AtomicU64) -> u64 {
 
 /// Where the run of a word starts
 #[inline(always)]
-pub(super) fn base(word: u64) -> Place {
-    Place((word >> 32) as u32)
+pub(super) fn base(word: u64) -> HopIndex {
+    HopIndex((word >> 32) as u32)
 }
 
 /// The bits of a word's bitmap up to that of a unit, moved to the upper end
@@ -30,9 +30,9 @@ fn up_to(word: u64, unit: u32) -> u32 {
     (word as u32).wrapping_shl(!unit)
 }
 
-/// The place of the next hop of a unit
+/// The index of the next hop of a unit
 #[inline(always)]
-pub(super) fn place(word: u64, unit: u32) -> Place {
+pub(super) fn hop_index(word: u64, unit: u32) -> HopIndex {
     base(word).after(up_to(word, unit).count_ones())
 }
 
@@ -41,14 +41,14 @@ pub(super) fn root_word(root: &[AtomicU64; ROOT_WORDS], address: u32) -> &Atomic
     &root[(address >> (32 - ROOT_BITS)) as usize]
 }
 
-/// The block of the /24 for which the run of `word` has [`DIVIDED`] at `place`
+/// The block of the /24 for which the run of `word` has [`DIVIDED`] at `hop_index`
 ///
 /// # Safety
 /// The word must be one of a table, and `hops` that table's.
-pub(super) unsafe fn block(hops: &[AtomicU16], word: u64, place: Place) -> u32 {
+pub(super) unsafe fn block(hops: &[AtomicU16], word: u64, hop_index: HopIndex) -> u32 {
     let count = (word as u32).count_ones() + 1;
-    let ranks = (0..count).map(|rank| base(word).after(rank)).take_while(|earlier| *earlier != place);
-    // SAFETY: the word's own places (caller).
+    let ranks = (0..count).map(|rank| base(word).after(rank)).take_while(|earlier| *earlier != hop_index);
+    // SAFETY: the word's own indices (caller).
     let earlier = ranks.filter(|earlier| unsafe { hops::load(hops, *earlier) } == DIVIDED).count();
     // SAFETY: there are as many numbers after the hops as of these are DIVIDED.
     unsafe { hops::load_number(hops, base(word).after(count).byte() + earlier * NUMBER) }
@@ -61,10 +61,10 @@ pub(super) unsafe fn block(hops: &[AtomicU16], word: u64, place: Place) -> u32 {
 #[cold]
 unsafe fn hop_in_block(words: &[AtomicU64], hops: &[AtomicU16], word: u64, address: u32) -> NextHopId {
     // SAFETY: as the caller promises.
-    let block = unsafe { block(hops, word, place(word, address >> 8)) } as usize;
+    let block = unsafe { block(hops, word, hop_index(word, address >> 8)) } as usize;
     let Some(word) = words.get(block + (address >> 5) as usize % HOST_WORDS) else { return NextHopId::NONE };
     // SAFETY: as above.
-    NextHopId::from_stored(unsafe { hops::load(hops, place(load(word), address)) })
+    NextHopId::from_stored(unsafe { hops::load(hops, hop_index(load(word), address)) })
 }
 
 /// # Safety
@@ -74,8 +74,8 @@ pub(super) unsafe fn lookup(words: &[AtomicU64], hops: &[AtomicU16], address: u3
     // A table always has its root.
     let Some(root) = words.first_chunk() else { return NextHopId::NONE };
     let word = load(root_word(root, address));
-    // SAFETY: the place of a word (caller).
-    match unsafe { hops::load(hops, place(word, address >> 8)) } {
+    // SAFETY: the index that a word gives (caller).
+    match unsafe { hops::load(hops, hop_index(word, address >> 8)) } {
         // SAFETY: as the caller promises.
         DIVIDED => unsafe { hop_in_block(words, hops, word, address) },
         hop => NextHopId::from_stored(hop),
@@ -130,32 +130,32 @@ unsafe fn look_up<const COUNT: usize>(
     for &address in addresses {
         prefetch_read(root_word(root, address));
     }
-    let (mut places, mut bits) = ([0u32; COUNT], [0u32; COUNT]);
-    let parts = places.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(bits.as_chunks_mut::<TOGETHER>().0);
-    for ((places, bits), addresses) in parts.zip(addresses.as_chunks::<TOGETHER>().0) {
-        for ((place, bits), &address) in places.iter_mut().zip(bits).zip(addresses) {
+    let (mut indices, mut bits) = ([0u32; COUNT], [0u32; COUNT]);
+    let parts = indices.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(bits.as_chunks_mut::<TOGETHER>().0);
+    for ((indices, bits), addresses) in parts.zip(addresses.as_chunks::<TOGETHER>().0) {
+        for ((hop_index, bits), &address) in indices.iter_mut().zip(bits).zip(addresses) {
             let word = load(root_word(root, address));
-            (*place, *bits) = (base(word).0, up_to(word, address >> 8));
+            (*hop_index, *bits) = (base(word).0, up_to(word, address >> 8));
         }
     }
     // By itself, so that compilers make vector instructions of it.
     let mut widths = 0;
-    for (place, bits) in places.iter_mut().zip(&bits) {
-        widths |= *place;
-        *place = Place(*place).after(bits.count_ones()).0;
+    for (hop_index, bits) in indices.iter_mut().zip(&bits) {
+        widths |= *hop_index;
+        *hop_index = HopIndex(*hop_index).after(bits.count_ones()).0;
     }
-    if Place(widths).is_wide() {
-        for (answer, place) in answers.iter_mut().zip(places) {
-            // SAFETY: a place that a word gives (caller).
-            *answer = NextHopId::from_stored(unsafe { hops::load(hops, Place(place)) });
+    if HopIndex(widths).is_wide() {
+        for (answer, hop_index) in answers.iter_mut().zip(indices) {
+            // SAFETY: an index that a word gives (caller).
+            *answer = NextHopId::from_stored(unsafe { hops::load(hops, HopIndex(hop_index)) });
         }
     } else {
-        for (answers, places) in
-            answers.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(places.as_chunks::<TOGETHER>().0)
+        for (answers, indices) in
+            answers.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(indices.as_chunks::<TOGETHER>().0)
         {
-            for (answer, &place) in answers.iter_mut().zip(places) {
-                // SAFETY: as above, and no place is wide. Acquire as in `hops::load`.
-                let byte = unsafe { hops::byte(hops, place as usize) }.load(Ordering::Acquire);
+            for (answer, &hop_index) in answers.iter_mut().zip(indices) {
+                // SAFETY: as above, and no index is wide. Acquire as in `hops::load`.
+                let byte = unsafe { hops::byte(hops, hop_index as usize) }.load(Ordering::Acquire);
                 *answer = NextHopId::from_stored(byte.into());
             }
         }

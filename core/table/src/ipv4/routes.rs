@@ -128,8 +128,8 @@ impl Routes {
             routes.reserve(slot, list.len())?;
             for (index, (prefix, hop)) in list.iter().enumerate() {
                 if list.get(index + 1).is_none_or(|(next, _)| next != prefix) {
-                    let place = usize::from(routes.lists[slot].count);
-                    routes.insert_at(slot, place, Route::new(*prefix, *hop));
+                    let end = usize::from(routes.lists[slot].count);
+                    routes.insert_at(slot, end, Route::new(*prefix, *hop));
                 }
             }
         }
@@ -151,14 +151,14 @@ impl Routes {
         }
         let slot = slot_of(prefix.first());
         let wanted = Route::new(prefix, hop.unwrap_or_default());
-        let place = self.place(slot, wanted);
-        let before = self.at(slot, place).filter(|found| found.order() == wanted.order());
+        let index = self.index(slot, wanted);
+        let before = self.at(slot, index).filter(|found| found.order() == wanted.order());
         match (before, hop) {
-            (Some(_), Some(_)) => self.slots(slot)[place].store(wanted.0, Ordering::Relaxed),
-            (Some(_), None) => self.remove_at(slot, place),
+            (Some(_), Some(_)) => self.slots(slot)[index].store(wanted.0, Ordering::Relaxed),
+            (Some(_), None) => self.remove_at(slot, index),
             (None, Some(_)) => {
                 self.reserve(slot, usize::from(self.lists[slot].count) + 1)?;
-                self.insert_at(slot, place, wanted);
+                self.insert_at(slot, index, wanted);
             }
             (None, None) => {}
         }
@@ -176,14 +176,14 @@ impl Routes {
     }
 
     /// The first route in a list that does not sort before `route`
-    fn place(&self, slot: usize, route: Route) -> usize {
+    fn index(&self, slot: usize, route: Route) -> usize {
         let routes = &self.slots(slot)[..usize::from(self.lists[slot].count)];
         routes.partition_point(|other| Route(other.load(Ordering::Relaxed)).order() < route.order())
     }
 
-    fn at(&self, slot: usize, place: usize) -> Option<Route> {
+    fn at(&self, slot: usize, index: usize) -> Option<Route> {
         let routes = &self.slots(slot)[..usize::from(self.lists[slot].count)];
-        routes.get(place).map(|route| Route(route.load(Ordering::Relaxed)))
+        routes.get(index).map(|route| Route(route.load(Ordering::Relaxed)))
     }
 
     fn slots(&self, slot: usize) -> &[AtomicU32] {
@@ -210,18 +210,18 @@ impl Routes {
         Ok(())
     }
 
-    fn insert_at(&mut self, slot: usize, place: usize, route: Route) {
+    fn insert_at(&mut self, slot: usize, index: usize, route: Route) {
         let count = usize::from(self.lists[slot].count);
         let slots = self.slots(slot);
-        shift(&slots[place..=count], 0, 1);
-        slots[place].store(route.0, Ordering::Relaxed);
+        shift(&slots[index..=count], 0, 1);
+        slots[index].store(route.0, Ordering::Relaxed);
         self.lists[slot].count += 1;
         self.count += 1;
     }
 
-    fn remove_at(&mut self, slot: usize, place: usize) {
+    fn remove_at(&mut self, slot: usize, index: usize) {
         let count = usize::from(self.lists[slot].count);
-        shift(&self.slots(slot)[place..count], 1, 0);
+        shift(&self.slots(slot)[index..count], 1, 0);
         self.lists[slot].count -= 1;
         self.count -= 1;
     }
@@ -277,7 +277,7 @@ impl Routes {
         }
         let slot = slot_of(prefix.first());
         let wanted = Route::new(prefix, NextHopId::NONE);
-        let found = self.at(slot, self.place(slot, wanted))?;
+        let found = self.at(slot, self.index(slot, wanted))?;
         (found.order() == wanted.order()).then(|| found.hop())
     }
 

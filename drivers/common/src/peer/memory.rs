@@ -127,7 +127,7 @@ impl PeerMapping {
 
     /// Where `length` bytes from `offset` on are, if they are in the part.
     #[inline(always)]
-    pub const fn place(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
+    pub const fn pointer(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
         let all = self.length as u64;
         if offset > all || length > all - offset {
             return None;
@@ -176,26 +176,26 @@ impl Drop for PeerMapping {
     }
 }
 
-/// The data at `place`, for the moment of a copy.
+/// The data at `start`, for the moment of a copy.
 ///
 /// # Safety
 /// `length` bytes are mapped there, and stay so while the slice is used. The other side may write to them meanwhile: so they
 /// are copied and never decided upon.
 #[inline(always)]
-pub const unsafe fn shared<'a>(place: NonNull<u8>, length: usize) -> &'a [u8] {
+pub const unsafe fn shared<'a>(start: NonNull<u8>, length: usize) -> &'a [u8] {
     // SAFETY: the caller's.
-    unsafe { std::slice::from_raw_parts(place.as_ptr(), length) }
+    unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
 }
 
-/// The room at `place`, for the moment of a copy.
+/// The room at `start`, for the moment of a copy.
 ///
 /// # Safety
 /// `length` bytes are mapped there, and stay so while the slice is used, and this process has no other reference to them. The other
 /// side may write to them meanwhile: so they are only written.
 #[inline(always)]
-pub const unsafe fn shared_mut<'a>(place: NonNull<u8>, length: usize) -> &'a mut [u8] {
+pub const unsafe fn shared_mut<'a>(start: NonNull<u8>, length: usize) -> &'a mut [u8] {
     // SAFETY: the caller's.
-    unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), length) }
+    unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
 }
 
 #[cfg(test)]
@@ -247,14 +247,14 @@ mod tests {
         }
         let whole = map(&file, 0, 12_288).unwrap();
         let part = map(&file, 5000, 7000).unwrap();
-        // SAFETY: both places are mapped, and no slice is used after the statement.
+        // SAFETY: both ranges are mapped, and no slice is used after the statement.
         unsafe {
-            shared_mut(whole.place(5000, 3).unwrap(), 3).copy_from_slice(&[1, 2, 3]);
+            shared_mut(whole.pointer(5000, 3).unwrap(), 3).copy_from_slice(&[1, 2, 3]);
             assert_eq!(shared(part.start(), 3), [1, 2, 3]);
         }
-        assert!(part.place(0, 7000).is_some() && part.place(7000, 0).is_some());
+        assert!(part.pointer(0, 7000).is_some() && part.pointer(7000, 0).is_some());
         for (offset, length) in [(0, 7001), (7000, 1), (1, 7000), (u64::MAX, 1), (1, u64::MAX)] {
-            assert_eq!(part.place(offset, length), None);
+            assert_eq!(part.pointer(offset, length), None);
         }
     }
 
@@ -266,7 +266,8 @@ mod tests {
         let mapping = PeerMapping::new(&file, whole, false, &alarm).unwrap();
         let undisturbed = map(&other, 0, 4096).unwrap();
         // SAFETY: mapped; no slice is used after the statement.
-        let byte = |mapping: &PeerMapping, place| unsafe { shared(mapping.place(place, 1).unwrap(), 1)[0] };
+        let byte =
+            |mapping: &PeerMapping, offset| unsafe { shared(mapping.pointer(offset, 1).unwrap(), 1)[0] };
         // SAFETY: as above.
         unsafe { shared_mut(undisturbed.start(), 1)[0] = 7 };
         assert!(!mapping.is_lost());

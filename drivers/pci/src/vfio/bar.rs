@@ -81,18 +81,18 @@ impl Window {
 
     /// Whether a register of two bytes can be there.
     pub(crate) fn has16(&self, offset: usize) -> bool {
-        self.place::<u16>(offset).is_some()
+        self.pointer::<u16>(offset).is_some()
     }
 
     /// Where a register of this type is, if it is inside and at a multiple of its size.
     #[inline(always)]
-    fn place<T>(&self, offset: usize) -> Option<NonNull<T>> {
+    fn pointer<T>(&self, offset: usize) -> Option<NonNull<T>> {
         if offset.checked_add(size_of::<T>())? > self.length {
             return None;
         }
         // SAFETY: offset is below the window's length, which ends inside the mapping (`new`).
-        let place = unsafe { self.bar.start.add(self.offset + offset) };
-        place.addr().get().is_multiple_of(size_of::<T>()).then(|| place.cast())
+        let pointer = unsafe { self.bar.start.add(self.offset + offset) };
+        pointer.addr().get().is_multiple_of(size_of::<T>()).then(|| pointer.cast())
     }
 }
 
@@ -102,15 +102,15 @@ macro_rules! registers {
             $(
                 #[inline(always)]
                 fn $read(&self, offset: usize) -> $kind {
-                    // SAFETY: `place` says that it is mapped and aligned; any bits are an integer, and reads of registers are volatile.
-                    self.place::<$kind>(offset).map_or(<$kind>::MAX, |place| unsafe { place.read_volatile() })
+                    // SAFETY: `pointer` says that it is mapped and aligned; any bits are an integer, and reads of registers are volatile.
+                    self.pointer::<$kind>(offset).map_or(<$kind>::MAX, |pointer| unsafe { pointer.read_volatile() })
                 }
 
                 #[inline(always)]
                 fn $write(&self, offset: usize, value: $kind) {
-                    if let Some(place) = self.place::<$kind>(offset) {
+                    if let Some(pointer) = self.pointer::<$kind>(offset) {
                         // SAFETY: as for reading; what a device does about it stays in the memory that it was given, or, without an IOMMU, where its driver leads it.
-                        unsafe { place.write_volatile(value) };
+                        unsafe { pointer.write_volatile(value) };
                     }
                 }
             )+

@@ -3,7 +3,7 @@
 use super::registers::{Common, NO_VECTOR, Network, status};
 use crate::vfio::Registers;
 use std::time::{Duration, Instant};
-use warmlane_virtio::bus::{RingPlaces, agree, is_ring_size};
+use warmlane_virtio::bus::{RingAreas, agree, is_ring_size};
 use warmlane_virtio::features::{ACCESS_PLATFORM, MAC, MTU, ORDER_PLATFORM, PACKED, STATUS, VERSION_1};
 
 /// How long a device may take to be reset.
@@ -122,7 +122,7 @@ impl<R: Registers> Device<R> {
         &self,
         ring: u16,
         size: u16,
-        places: RingPlaces,
+        areas: RingAreas,
         vector: Option<u16>,
     ) -> Result<u16, Problem> {
         self.common.select(ring);
@@ -130,7 +130,7 @@ impl<R: Registers> Device<R> {
         if self.common.queue_size() != size {
             return Err(format!("it doesn't take {size} descriptors for ring {ring}"));
         }
-        self.common.set_places(places.descriptors, places.driver, places.device);
+        self.common.set_areas(areas.descriptors, areas.driver, areas.device);
         if !self.common.set_queue_vector(vector.unwrap_or(NO_VECTOR)) {
             return Err(format!("it has no interrupt for ring {ring}"));
         }
@@ -172,8 +172,8 @@ mod tests {
         let device = device(&model);
         let result =
             device.negotiate(OFFERED, true).and_then(|_| device.ring_size(2, 256)).and_then(|size| {
-                let places = RingPlaces { descriptors: 4096, driver: 8192, device: 12288 };
-                device.set_up(0, size, places, Some(1))
+                let areas = RingAreas { descriptors: 4096, driver: 8192, device: 12288 };
+                device.set_up(0, size, areas, Some(1))
             });
         result.unwrap_err()
     }
@@ -188,13 +188,13 @@ mod tests {
         assert_eq!(facts, Facts { address: Some([2, 0, 0, 0, 0, 7]), mtu: None, link: true });
         assert_eq!(device.ring_size(2, 128), Ok(128));
         assert_eq!(device.ring_size(2, 1024), Ok(256));
-        let places = RingPlaces { descriptors: 1 << 32, driver: (1 << 32) + 4096, device: (1 << 32) + 8192 };
-        assert_eq!(device.set_up(1, 128, places, Some(2)), Ok(1));
+        let areas = RingAreas { descriptors: 1 << 32, driver: (1 << 32) + 4096, device: (1 << 32) + 8192 };
+        assert_eq!(device.set_up(1, 128, areas, Some(2)), Ok(1));
         device.start();
         let state = model.state();
         assert_eq!(state.log, [0, 1, 3, 11, 15]);
         assert_eq!(
-            (state.accepted, state.queues[1].places),
+            (state.accepted, state.queues[1].areas),
             (OFFERED, [1 << 32, (1 << 32) + 4096, (1 << 32) + 8192])
         );
         assert_eq!((state.queues[1].size, state.queues[1].vector, state.queues[1].enabled), (128, 2, true));

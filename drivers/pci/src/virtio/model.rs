@@ -8,7 +8,7 @@ pub(super) struct Queue {
     pub(super) size: u16,
     pub(super) vector: u16,
     pub(super) enabled: bool,
-    pub(super) places: [u64; 3],
+    pub(super) areas: [u64; 3],
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +130,7 @@ impl Registers for Model {
             }
             32..56 if offset.is_multiple_of(4) => {
                 let number = state.queue;
-                let place = &mut state.queues[number].places[(offset - 32) / 8];
+                let place = &mut state.queues[number].areas[(offset - 32) / 8];
                 let shift = offset % 8 * 8;
                 *place = *place & !(0xffff_ffff << shift) | u64::from(value) << shift;
             }

@@ -114,7 +114,7 @@ impl Card {
 
 /// What a port wants of its device.
 #[derive(Clone)]
-struct Wish {
+struct DeviceSettings {
     name: String,
     features: u64,
     ring_size: u16,
@@ -155,19 +155,25 @@ impl Drop for Unstarted<'_> {
 }
 
 /// Starts a device and its rings.
-fn start(card: &Card, rings: &BusRings, wish: &Wish, events: &Events) -> Result<(Running, Facts), PciError> {
+fn start(
+    card: &Card,
+    rings: &BusRings,
+    settings: &DeviceSettings,
+    events: &Events,
+) -> Result<(Running, Facts), PciError> {
     let address = card.vfio.address();
     let wrong = wrong(address);
     let failed = |action| move |source| PciError::Vfio { address, action, source };
     card.space.enable_registers().map_err(failed("switch it on"))?;
     // Resets it first.
-    let features = card.device.negotiate(wish.features, card.vfio.reach() == Reach::Given).map_err(&wrong)?;
+    let features =
+        card.device.negotiate(settings.features, card.vfio.reach() == Reach::Given).map_err(&wrong)?;
     card.space.enable_memory_access().map_err(failed("let it access memory"))?;
     let facts = card.device.facts(features).map_err(&wrong)?;
-    let ring_size = card.device.ring_size(RINGS, wish.ring_size).map_err(&wrong)?;
+    let ring_size = card.device.ring_size(RINGS, settings.ring_size).map_err(&wrong)?;
     let mut given = None;
     let agreed = Agreed { features, rings: RINGS.into(), ring_size };
-    let memory = BusMemory::new(&format!("pci {}", wish.name), agreed, |mapping| {
+    let memory = BusMemory::new(&format!("pci {}", settings.name), agreed, |mapping| {
         let memory = given.insert(DeviceMemory::new(&card.vfio, mapping)?);
         Ok::<_, PciError>(memory.address())
     })?;
@@ -184,8 +190,8 @@ fn start(card: &Card, rings: &BusRings, wish: &Wish, events: &Events) -> Result<
     for ring in 0..RINGS {
         let is_filled_by_device = ring % 2 == 0;
         let vector = is_filled_by_device.then_some(RECEIVE_VECTOR);
-        let places = running.memory.places(ring.into());
-        let place = card.device.set_up(ring, ring_size, places, vector).map_err(&wrong)?;
+        let areas = running.memory.areas(ring.into());
+        let place = card.device.set_up(ring, ring_size, areas, vector).map_err(&wrong)?;
         let offset = usize::from(place).checked_mul(card.multiplier as usize);
         let offset = offset.filter(|offset| card.notify.has16(*offset));
         let offset = offset
@@ -212,7 +218,7 @@ struct Worker {
     /// Given back last.
     _taken: Option<Taken>,
     rings: BusRings,
-    wish: Wish,
+    settings: DeviceSettings,
     events: Arc<Events>,
     /// As it was last told of: up until something else is heard.
     link: bool,
@@ -222,7 +228,7 @@ struct Worker {
 impl Worker {
     fn say(&self, what: &str) {
         // Nobody may be there to read it.
-        let _ = writeln!(io::stderr(), "warmlane: port '{}': {what}", self.wish.name);
+        let _ = writeln!(io::stderr(), "warmlane: port '{}': {what}", self.settings.name);
     }
 
     /// The device is to have no memory of ours any more.
@@ -249,7 +255,7 @@ impl Worker {
         }
         self.restarted = Some(Instant::now());
         let Some(card) = &self.card else { return };
-        match start(card, &self.rings, &self.wish, &self.events) {
+        match start(card, &self.rings, &self.settings, &self.events) {
             Ok((running, facts)) => {
                 self.running = Some(running);
                 self.note_link(facts.link);
@@ -349,7 +355,7 @@ pub(crate) fn open(
     let choices = [(packed, PACKED), (offloads, DEVICE_OFFLOADS | DRIVER_OFFLOADS)];
     let chosen = choices.into_iter().filter(|(is_chosen, _)| *is_chosen);
     let features = chosen.fold(MERGEABLE | IN_ORDER, |wanted, (_, features)| wanted | features);
-    let wish = Wish { name: environment.name.clone(), features, ring_size };
+    let settings = DeviceSettings { name: environment.name.clone(), features, ring_size };
     let new = || Event::new().map_err(PciError::Thread);
     let events = Arc::new(Events { stop: new()?, config: new()?, receive: new()?, request: new()? });
     // No more pairs than are started: more lanes are refused then, and don't lose what they send.
@@ -364,14 +370,14 @@ pub(crate) fn open(
         card: Some(card),
         _taken: taken,
         rings: rings.clone(),
-        wish,
+        settings,
         events: Arc::clone(&events),
         link: true,
         restarted: None,
     };
     let facts = {
         let Some(card) = &worker.card else { return Err(wrong(address)("it is gone".to_owned())) };
-        match start(card, &rings, &worker.wish, &events) {
+        match start(card, &rings, &worker.settings, &events) {
             Ok((running, facts)) => {
                 worker.running = Some(running);
                 worker.note_link(facts.link);

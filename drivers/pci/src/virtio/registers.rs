@@ -103,7 +103,7 @@ impl<R: Registers> Common<R> {
         self.0.read16(common::QUEUE_NOTIFY)
     }
 
-    pub(super) fn set_places(&self, descriptors: u64, driver: u64, device: u64) {
+    pub(super) fn set_areas(&self, descriptors: u64, driver: u64, device: u64) {
         self.0.write64(common::QUEUE_DESCRIPTORS, descriptors);
         self.0.write64(common::QUEUE_DRIVER, driver);
         self.0.write64(common::QUEUE_DEVICE, device);

@@ -31,8 +31,8 @@ impl<'a, 'b> Collector<'a, 'b> {
         while length > 0 && self.is_usable {
             let found = self.addresses.part(address, length);
             match found.filter(|_| self.parts.len() - self.first < MAXIMUM_PARTS) {
-                Some((place, there)) => {
-                    self.parts.push(Part { place, address, length: there as usize });
+                Some((pointer, there)) => {
+                    self.parts.push(Part { pointer, address, length: there as usize });
                     length -= there;
                     // Regions don't wrap.
                     address = address.wrapping_add(there.into());
@@ -47,17 +47,17 @@ impl<'a, 'b> Collector<'a, 'b> {
         let count = table.length as usize / DESCRIPTOR_BYTES;
         let is_whole = (table.length as usize).is_multiple_of(DESCRIPTOR_BYTES);
         // A table in two regions, or at an odd address, is none that a driver makes.
-        let place = self.addresses.place(table.address, table.length);
-        let place = place.filter(|place| place.addr().get().is_multiple_of(8) && is_whole);
-        let Some(place) = place.filter(|_| (1..=MAXIMUM_PARTS).contains(&count)) else {
+        let pointer = self.addresses.pointer(table.address, table.length);
+        let pointer = pointer.filter(|pointer| pointer.addr().get().is_multiple_of(8) && is_whole);
+        let Some(pointer) = pointer.filter(|_| (1..=MAXIMUM_PARTS).contains(&count)) else {
             self.is_usable = false;
             return;
         };
         let mut number = 0;
         for taken in 0..count {
             let offset = number * DESCRIPTOR_BYTES;
-            // SAFETY: `number` is below `count`, and so many descriptors are mapped from `place` on, at a multiple of 8.
-            let words = unsafe { [word64(place, offset), word64(place, offset + 8)] };
+            // SAFETY: `number` is below `count`, and so many descriptors are mapped from `pointer` on, at a multiple of 8.
+            let words = unsafe { [word64(pointer, offset), word64(pointer, offset + 8)] };
             let [address, rest] = words.map(|word| word.load(Ordering::Relaxed));
             let (length, upper) = (rest as u32, (rest >> 32) as u32);
             let (flags, next) =

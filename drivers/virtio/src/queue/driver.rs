@@ -263,9 +263,9 @@ impl<R: DriverRing> Driver<R> {
         if !self.buffers.is_mergeable || length < NUMBERED_HEADER {
             return Ok(1);
         }
-        let place = addresses.place(self.address(number), NUMBERED_HEADER).ok_or(BAD_NUMBER)?;
+        let pointer = addresses.pointer(self.address(number), NUMBERED_HEADER).ok_or(BAD_NUMBER)?;
         // SAFETY: inside what was found, which stays mapped while the addresses are borrowed.
-        let count = unsafe { place.add(BUFFERS_OFFSET).cast::<[u8; 2]>().read_volatile() };
+        let count = unsafe { pointer.add(BUFFERS_OFFSET).cast::<[u8; 2]>().read_volatile() };
         let count = u16::from_ne_bytes(count);
         let is_possible = (1..=self.buffers.count.min(MAXIMUM_PARTS as u16)).contains(&count);
         if is_possible { Ok(count) } else { Err(BAD_COUNT) }
@@ -308,8 +308,8 @@ impl<R: DriverRing> Side for Driver<R> {
             let Mine { number, length } = self.at(number);
             if length > 0 {
                 let address = self.address(number);
-                let place = collector.addresses.place(address, length).ok_or(BAD_NUMBER)?;
-                collector.parts.push(Part { place, address, length: length as usize });
+                let pointer = collector.addresses.pointer(address, length).ok_or(BAD_NUMBER)?;
+                collector.parts.push(Part { pointer, address, length: length as usize });
             }
         }
         Ok(Some(Chain { id: self.at(ahead.buffers).number, slots, heads: slots, is_usable: true }))

@@ -50,12 +50,12 @@ pub(crate) const fn ring_bytes(size: u16, is_packed: bool) -> usize {
 /// # Errors
 /// Another implementation has noted buffers that may be used in any order.
 pub(crate) fn check_split(memory: &PeerMapping, offset: u64, size: u16) -> Result<(), Broken> {
-    let place = memory.place(offset, ring_bytes(size, false) as u64).ok_or(BAD_NOTE)?;
-    if !place.addr().get().is_multiple_of(8) {
+    let pointer = memory.pointer(offset, ring_bytes(size, false) as u64).ok_or(BAD_NOTE)?;
+    if !pointer.addr().get().is_multiple_of(8) {
         return Err(BAD_NOTE);
     }
     // SAFETY: offsets below `ring_bytes`, which are mapped while the memory is borrowed; 8 divides the address.
-    let word = |offset: usize| unsafe { word64(place, offset) };
+    let word = |offset: usize| unsafe { word64(pointer, offset) };
     let state = |slot: usize| word(SPLIT_HEADER_BYTES + slot * SPLIT_STATE_BYTES).load(Ordering::Relaxed);
     if (0..usize::from(size)).any(|slot| state(slot) & 0xff != 0) {
         return Err(FOREIGN);
@@ -78,9 +78,9 @@ unsafe impl Send for Notes {}
 impl Notes {
     /// The notes at `offset`, if there is room for them at an even address.
     pub(crate) fn new(memory: Arc<PeerMapping>, offset: u64, size: u16) -> Option<Self> {
-        let place = memory.place(offset, ring_bytes(size, true) as u64)?;
-        let is_aligned = place.addr().get().is_multiple_of(8);
-        is_aligned.then_some(Self { start: place, size, _memory: memory })
+        let pointer = memory.pointer(offset, ring_bytes(size, true) as u64)?;
+        let is_aligned = pointer.addr().get().is_multiple_of(8);
+        is_aligned.then_some(Self { start: pointer, size, _memory: memory })
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
@@ -208,7 +208,7 @@ mod tests {
     /// A ring of which all is available from `start` on, once round.
     fn world(start: Position) -> World {
         let memory = mapping();
-        let part = |offset| memory.place(offset, 256).unwrap();
+        let part = |offset| memory.pointer(offset, 256).unwrap();
         let parts = Parts { descriptors: part(0), driver: part(1024), device: part(2048) };
         // SAFETY: 16 bytes for each descriptor and four for either suppression are mapped, at multiples of 16, as long as the memory is held.
         let ring = unsafe { PackedRing::new(parts, SIZE) };

@@ -97,7 +97,7 @@ impl PackedRing {
             (_mm256_set_epi64x(wanted, 0, wanted, 0), _mm256_set_epi64x(DECISIVE, 0, DECISIVE, 0));
         let mut count = 0;
         for group in found.as_chunks_mut::<TOGETHER>().0 {
-            let sources = [0, 2].map(|ahead| self.place(position, count + ahead));
+            let sources = [0, 2].map(|ahead| self.pointer(position, count + ahead));
             // SAFETY: a group from there on is in the ring, as `found` has no more than there are up to its end. The other side may
             // write meanwhile: then either reading is of no use, and no other harm is done.
             let read = || sources.map(|source| unsafe { _mm256_loadu_si256(source.cast()) });
@@ -135,7 +135,7 @@ impl PackedRing {
         let decisive = second_halves(DECISIVE);
         let mut count = 0;
         for group in found.as_chunks_mut::<TOGETHER>().0 {
-            let source = self.place(position, count);
+            let source = self.pointer(position, count);
             // SAFETY: as above.
             let read = || unsafe { _mm512_loadu_si512(source.cast()) };
             let are_ready = |all| _mm512_test_epi64_mask(_mm512_xor_si512(all, wanted), decisive) == 0;

@@ -5,7 +5,7 @@ use super::drops::{LONGEST_PACKET, ReceiveDrop};
 use super::notify::Notify;
 use super::ring::{Active, PortEnd, Ring, with_side};
 use super::side::{Ahead, Broken, HEADS, MAXIMUM_PARTS, Part, Side};
-use super::sides::Us;
+use super::sides::RingSide;
 use crate::features::{HASH_REPORT, MERGEABLE, header_length};
 use crate::log::RingLog;
 use crate::memory::Addresses;
@@ -28,7 +28,7 @@ const AHEAD: usize = 8;
 pub(crate) struct RingReceive {
     intake: Intake,
     ring: Arc<Ring>,
-    us: Us,
+    ring_side: RingSide,
     leaves: TransmitOffloads,
     /// The other side tells of new buffers, since somebody may wait.
     armed: AtomicBool,
@@ -40,11 +40,11 @@ impl RingReceive {
     pub(crate) fn new(
         region: Region,
         ring: Arc<Ring>,
-        (us, leaves): (Us, TransmitOffloads),
+        (ring_side, leaves): (RingSide, TransmitOffloads),
         end: PortEnd,
     ) -> Self {
         let intake = Intake::new(region);
-        Self { intake, ring, us, leaves, armed: AtomicBool::new(false), _end: end }
+        Self { intake, ring, ring_side, leaves, armed: AtomicBool::new(false), _end: end }
     }
 
     #[cold]
@@ -295,7 +295,7 @@ fn gather(region: &Region, parts: &[Part], layout: Layout) -> Result<Option<Pack
     let (mut header, mut skipped) = ([0; LONGEST_HEADER], 0);
     for part in parts {
         // SAFETY: a part is mapped memory (`Addresses::part`), and the ring's lock keeps it so.
-        let mut data = unsafe { shared(part.place, part.length) };
+        let mut data = unsafe { shared(part.pointer, part.length) };
         if skipped < header_bytes {
             let (now, rest) = data.split_at(data.len().min(header_bytes - skipped));
             header[skipped..skipped + now.len()].copy_from_slice(now);
@@ -339,50 +339,50 @@ impl Work for Plain<'_, '_> {
         let Self { region, start, room, burst, heads, indices, layout, addresses, noted, hashes } = self;
         let Layout { header, is_numbered, is_hashed } = layout;
         let (base, offsets) = (region.address(), region.offsets());
-        let mut places: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
-        let mut fetch = |number: usize, places: &mut [Option<NonNull<u8>>; HEADS]| {
+        let mut pointers: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
+        let mut fetch = |number: usize, pointers: &mut [Option<NonNull<u8>>; HEADS]| {
             let head = heads[number];
-            let place = addresses.place(head.address, head.length);
-            places[number] = place;
-            if let Some(place) = place {
-                prefetch_read_at(place.as_ptr());
+            let pointer = addresses.pointer(head.address, head.length);
+            pointers[number] = pointer;
+            if let Some(pointer) = pointer {
+                prefetch_read_at(pointer.as_ptr());
                 // The header is in front: also a short packet takes two lines.
-                prefetch_read_at(place.as_ptr().wrapping_add(64));
+                prefetch_read_at(pointer.as_ptr().wrapping_add(64));
             }
         };
         for number in 0..AHEAD.min(heads.len()) {
-            fetch(number, &mut places);
+            fetch(number, &mut pointers);
         }
         let numbers = heads.iter().enumerate().zip(indices);
         let spans = numbers.map_while(|((number, head), &buffer)| {
             if number + AHEAD < heads.len() {
-                fetch(number + AHEAD, &mut places);
+                fetch(number + AHEAD, &mut pointers);
             }
             let length = (head.length as usize).checked_sub(header).filter(|length| *length > 0)?;
-            let place = places[number]?;
+            let pointer = pointers[number]?;
             if !head.is_plain(0) || length > room as usize {
                 return None;
             }
             if is_numbered {
                 // SAFETY: as below; a numbered header has 12 bytes.
-                let buffers = unsafe { place.add(HEADER_LENGTH).cast::<[u8; 2]>().read_volatile() };
+                let buffers = unsafe { pointer.add(HEADER_LENGTH).cast::<[u8; 2]>().read_volatile() };
                 if buffers != ONE_BUFFER {
                     return None;
                 }
             }
-            // SAFETY: `place` says that the descriptor's length is mapped there, of which the header is a part, and the ring's lock keeps it so.
+            // SAFETY: `pointer` says that the descriptor's length is mapped there, of which the header is a part, and the ring's lock keeps it so.
             // The buffer was taken by this queue, so nobody else uses it, and has `room` bytes from `start`; the two are in different
             // mappings.
             let said = unsafe {
                 let target = base.add(offsets.of(buffer) as usize + usize::from(start));
                 let target = std::slice::from_raw_parts_mut(target.as_ptr(), length);
-                vector.copy(target, shared(place.add(header), length));
-                place.cast::<[u8; HEADER_LENGTH]>().read_volatile()
+                vector.copy(target, shared(pointer.add(header), length));
+                pointer.cast::<[u8; HEADER_LENGTH]>().read_volatile()
             };
             if is_hashed {
                 // SAFETY: as above; the header has 20 bytes then.
                 hashes[number] =
-                    unsafe { place.add(HASH).cast::<[u8; HASH_REPORT_LENGTH]>().read_volatile() };
+                    unsafe { pointer.add(HASH).cast::<[u8; HASH_REPORT_LENGTH]>().read_volatile() };
             }
             if said[0] | said[1] != 0 {
                 noted.headers[noted.count] = (number as u8, said);
@@ -406,8 +406,8 @@ impl ReceiveQueue for RingReceive {
         let Some(active) = &mut state.active else { return 0 };
         let before = burst.len();
         let Active { side, memory, features, is_enabled, call, log } = active;
-        let is_numbered = self.us == Us::Driver && *features & MERGEABLE != 0;
-        let is_hashed = self.us == Us::Driver && *features & HASH_REPORT != 0;
+        let is_numbered = self.ring_side == RingSide::Driver && *features & MERGEABLE != 0;
+        let is_hashed = self.ring_side == RingSide::Driver && *features & HASH_REPORT != 0;
         let layout = Layout { header: header_length(*features), is_numbered, is_hashed };
         let how = (memory.addresses(), *is_enabled, layout);
         let result = with_side!(side, side => {

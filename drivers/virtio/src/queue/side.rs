@@ -20,7 +20,7 @@ pub(crate) struct Broken(pub(crate) &'static str);
 /// A part of a buffer, in this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    pub(crate) place: NonNull<u8>,
+    pub(crate) pointer: NonNull<u8>,
     /// By the driver's addresses.
     pub(crate) address: u64,
     pub(crate) length: usize,

@@ -7,12 +7,12 @@ use warmlane_port::{Layered, TransmitOffloads, Transports};
 
 /// Which side of a ring this program is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Us {
+pub(crate) enum RingSide {
     Device,
     Driver,
 }
 
-impl Us {
+impl RingSide {
     /// What the other side does for packets that it receives.
     #[inline]
     pub(crate) const fn peer_does(self, features: u64) -> TransmitOffloads {

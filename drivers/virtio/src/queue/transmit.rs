@@ -5,7 +5,7 @@ use super::drops::{LONGEST_PACKET, TransmitDrop};
 use super::receive::tell;
 use super::ring::{Active, PortEnd, Ring, with_side};
 use super::side::{Ahead, Broken, Chain, HEADS, MAXIMUM_PARTS, Part, Side};
-use super::sides::Us;
+use super::sides::RingSide;
 use crate::features::{HASH_REPORT, MERGEABLE, header_length};
 use crate::log::RingLog;
 use crate::memory::Addresses;
@@ -31,9 +31,9 @@ const HASH: usize = 12;
 const HEADER: usize = HASH + HASH_REPORT_LENGTH;
 
 /// What a header says that leaves nothing to do: by a device, that all is in one buffer; a driver says nothing (section 5.1.6.2).
-const fn plain_header(us: Us) -> [u8; HEADER] {
+const fn plain_header(ring_side: RingSide) -> [u8; HEADER] {
     let mut header = [0; HEADER];
-    if matches!(us, Us::Device) {
+    if matches!(ring_side, RingSide::Device) {
         [header[HEADER_LENGTH], header[HEADER_LENGTH + 1]] = 1_u16.to_ne_bytes();
     }
     header
@@ -41,7 +41,7 @@ const fn plain_header(us: Us) -> [u8; HEADER] {
 
 pub(crate) struct RingTransmit {
     ring: Arc<Ring>,
-    us: Us,
+    ring_side: RingSide,
     filler: Filler,
     counters: QueueCounters<TransmitDrop>,
     /// Dropped last: the port's end.
@@ -60,7 +60,7 @@ struct Filler {
 /// What both sides have agreed to.
 #[derive(Clone, Copy)]
 struct Agreed {
-    us: Us,
+    ring_side: RingSide,
     header: usize,
     /// A packet can be spread over several buffers.
     spreads: bool,
@@ -100,36 +100,36 @@ impl Work for Plain<'_, '_> {
     #[inline(always)]
     fn run<V: Vector>(self, vector: V) -> usize {
         let Self { burst, heads, header, is_hashed, addresses } = self;
-        let mut places: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
-        let mut fetch = |number: usize, places: &mut [Option<NonNull<u8>>; HEADS]| {
-            let place = addresses.place(heads[number].address, heads[number].length);
-            places[number] = place;
-            if let Some(place) = place {
-                prefetch_write_at(place.as_ptr());
-                prefetch_write_at(place.as_ptr().wrapping_add(64));
+        let mut pointers: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
+        let mut fetch = |number: usize, pointers: &mut [Option<NonNull<u8>>; HEADS]| {
+            let pointer = addresses.pointer(heads[number].address, heads[number].length);
+            pointers[number] = pointer;
+            if let Some(pointer) = pointer {
+                prefetch_write_at(pointer.as_ptr());
+                prefetch_write_at(pointer.as_ptr().wrapping_add(64));
             }
         };
         for number in 0..AHEAD.min(heads.len()) {
-            fetch(number, &mut places);
+            fetch(number, &mut pointers);
         }
         for (number, (packet, head)) in burst.iter().zip(heads).enumerate() {
             if number + AHEAD < heads.len() {
-                fetch(number + AHEAD, &mut places);
+                fetch(number + AHEAD, &mut pointers);
             }
             let data = packet.data();
-            let Some(place) = places[number] else { return number };
+            let Some(pointer) = pointers[number] else { return number };
             let is_plain = head.is_plain(WRITE) && packet.segments() == 1 && !packet.has_work_left();
             if !is_plain || header.len() + data.len() > head.length as usize {
                 return number;
             }
-            // SAFETY: `place` says that the descriptor's length is mapped there, and the ring's lock keeps it so; packets are in other memory, and
+            // SAFETY: `pointer` says that the descriptor's length is mapped there, and the ring's lock keeps it so; packets are in other memory, and
             // nothing else here refers to the driver's.
             unsafe {
-                shared_mut(place, header.len()).copy_from_slice(header);
+                shared_mut(pointer, header.len()).copy_from_slice(header);
                 if is_hashed {
-                    shared_mut(place.add(HASH), HASH_REPORT_LENGTH).copy_from_slice(&hash_report(packet));
+                    shared_mut(pointer.add(HASH), HASH_REPORT_LENGTH).copy_from_slice(&hash_report(packet));
                 }
-                vector.copy(shared_mut(place.add(header.len()), data.len()), data);
+                vector.copy(shared_mut(pointer.add(header.len()), data.len()), data);
             }
         }
         burst.len().min(heads.len())
@@ -164,7 +164,7 @@ impl Filler {
             let plain = vector::run(Plain {
                 burst: &burst[done..done + found],
                 heads,
-                header: &plain_header(agreed.us)[..agreed.header],
+                header: &plain_header(agreed.ring_side)[..agreed.header],
                 is_hashed: agreed.is_hashed,
                 addresses,
             });
@@ -243,7 +243,7 @@ impl Filler {
         }
         let mut header = [0; HEADER];
         header[..HEADER_LENGTH].copy_from_slice(&header_of(packet));
-        if agreed.us == Us::Device {
+        if agreed.ring_side == RingSide::Device {
             header[HEADER_LENGTH..HASH].copy_from_slice(&(self.chains.len() as u16).to_ne_bytes());
         }
         if agreed.is_hashed {
@@ -255,7 +255,7 @@ impl Filler {
         for (chain, &end) in self.chains.iter().zip(&self.ends) {
             let mut written = 0;
             while part < end && left > 0 {
-                let Part { place, address, length: room } = self.parts[part];
+                let Part { pointer, address, length: room } = self.parts[part];
                 let mut filled = 0;
                 while filled < room && left > 0 {
                     if piece.is_empty() {
@@ -264,7 +264,7 @@ impl Filler {
                     }
                     let (now, later) = piece.split_at(piece.len().min(room - filled));
                     // SAFETY: filled + now.len() is at most the part's length, which is mapped (`Addresses::part`); else as in `Plain`.
-                    unsafe { warmlane_sys::copy::copy(shared_mut(place.add(filled), now.len()), now) };
+                    unsafe { warmlane_sys::copy::copy(shared_mut(pointer.add(filled), now.len()), now) };
                     filled += now.len();
                     left -= now.len();
                     piece = later;
@@ -297,14 +297,14 @@ fn is_agreed(packet: &Packet, offloads: TransmitOffloads) -> bool {
 }
 
 impl RingTransmit {
-    pub(crate) fn new(ring: Arc<Ring>, us: Us, end: PortEnd) -> Self {
+    pub(crate) fn new(ring: Arc<Ring>, ring_side: RingSide, end: PortEnd) -> Self {
         let filler = Filler {
             heads: Box::new([Descriptor::default(); HEADS]),
             chains: Vec::with_capacity(MAXIMUM_PARTS),
             ends: Vec::with_capacity(MAXIMUM_PARTS),
             parts: Vec::with_capacity(MAXIMUM_PARTS),
         };
-        Self { ring, us, filler, counters: QueueCounters::new(), _end: end }
+        Self { ring, ring_side, filler, counters: QueueCounters::new(), _end: end }
     }
 }
 
@@ -321,12 +321,12 @@ impl TransmitQueue for RingTransmit {
             return before;
         };
         let agreed = Agreed {
-            us: self.us,
+            ring_side: self.ring_side,
             header: header_length(*features),
-            spreads: self.us == Us::Driver || *features & MERGEABLE != 0,
+            spreads: self.ring_side == RingSide::Driver || *features & MERGEABLE != 0,
             // A driver reports none (section 5.1.6.2).
-            is_hashed: self.us == Us::Device && *features & HASH_REPORT != 0,
-            offloads: self.us.peer_does(*features),
+            is_hashed: self.ring_side == RingSide::Device && *features & HASH_REPORT != 0,
+            offloads: self.ring_side.peer_does(*features),
         };
         let mut addresses = memory.addresses();
         let result = with_side!(side, side => {
@@ -342,7 +342,7 @@ impl TransmitQueue for RingTransmit {
     }
 
     fn offloads(&self) -> TransmitOffloads {
-        self.us.peer_does(self.ring.features())
+        self.ring_side.peer_does(self.ring.features())
     }
 
     fn offloads_change(&self) -> bool {

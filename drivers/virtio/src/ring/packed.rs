@@ -216,7 +216,7 @@ impl PackedRing {
     /// The address of a descriptor in this process: so many behind the position, in the same turn.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub(crate) fn place(&self, position: Position, ahead: usize) -> *const u8 {
+    pub(crate) fn pointer(&self, position: Position, ahead: usize) -> *const u8 {
         let number = usize::from(position.slot) + ahead;
         self.parts.descriptors.as_ptr().wrapping_add(number * DESCRIPTOR_BYTES).cast_const()
     }

@@ -70,9 +70,9 @@ pub(super) fn device(
         return Err("the front end has lent no memory: QEMU's backend of it needs share=on");
     }
     let part = |address: u64, bytes: usize, alignment: usize| -> Result<NonNull<u8>, &'static str> {
-        let place = memory.user(address, bytes).ok_or("a part of it is outside the memory")?;
-        let is_aligned = place.addr().get().is_multiple_of(alignment);
-        is_aligned.then_some(place).ok_or("a part of it is at an odd address")
+        let pointer = memory.user(address, bytes).ok_or("a part of it is outside the memory")?;
+        let is_aligned = pointer.addr().get().is_multiple_of(alignment);
+        is_aligned.then_some(pointer).ok_or("a part of it is at an odd address")
     };
     let RingAddresses { descriptors, available, used, .. } = addresses;
     let event_index = features & EVENT_INDEX != 0;

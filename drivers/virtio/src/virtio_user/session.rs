@@ -3,8 +3,8 @@
 //! Each question is answered before the next message, and after all that is said of a ring a question follows: so no more is under
 //! way than a socket holds, and once the last is answered the back end has taken everything.
 
-use super::loan::{Kept, Loan};
 use super::options::VirtioUserOptions;
+use super::shared_memory::{Kept, SharedMemory};
 use crate::connection::control::{Refusal, Session};
 use crate::connection::inbound::Message;
 use crate::connection::outgoing::Outgoing;
@@ -49,7 +49,7 @@ pub(super) struct DriverSession {
     features: u64,
     /// Rings that are in use, from the first on.
     used_rings: usize,
-    loan: Option<Loan>,
+    shared: Option<SharedMemory>,
     /// What the former connection left, and the next one finds.
     kept: Kept,
 }
@@ -71,7 +71,7 @@ impl DriverSession {
             step: Step::Features,
             features: 0,
             used_rings: 2,
-            loan: None,
+            shared: None,
             kept,
         }
     }
@@ -114,25 +114,25 @@ impl DriverSession {
         let is_packed = self.features & PACKED != 0;
         let layout = Layout { size: self.ring_size, is_packed, rings: self.used_rings, address: ADDRESS };
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let loan = match kept.filter(|kept| kept.fits(layout, self.features)) {
+        let shared = match kept.filter(|kept| kept.fits(layout, self.features)) {
             Some(kept) => kept,
-            None => Loan::new(&self.memory_name, layout, self.features)?,
+            None => SharedMemory::new(&self.memory_name, layout, self.features)?,
         };
-        let file = needed(loan.file.try_clone())?;
+        let file = needed(shared.file.try_clone())?;
         let said = vec![
             Outgoing::request(&Request::SetOwner, None),
             Outgoing::request(&Request::SetFeatures(self.features), None),
-            Outgoing::request(&Request::SetMemoryTable(vec![loan.region]), Some(file)),
+            Outgoing::request(&Request::SetMemoryTable(vec![shared.region]), Some(file)),
         ];
-        self.loan = Some(loan);
+        self.shared = Some(shared);
         Ok(said.into_iter().chain(self.start(0)?).collect())
     }
 
     /// Starts a ring: those with even numbers are for packets to this side.
     fn start(&mut self, number: usize) -> Result<Vec<Outgoing>, Refusal> {
-        let Some(loan) = &mut self.loan else { return Err("rings without memory".to_owned()) };
-        let side = loan.driver(number)?;
-        let (layout, memory) = (loan.layout, &loan.memory);
+        let Some(shared) = &mut self.shared else { return Err("rings without memory".to_owned()) };
+        let side = shared.driver(number)?;
+        let (layout, memory) = (shared.layout, &shared.memory);
         let (kick, call) = (needed(Event::new())?, needed(Event::new())?);
         let kick_file = needed(kick.fd().try_clone())?;
         let call_file = needed(call.fd().try_clone())?;
@@ -222,9 +222,9 @@ impl Session for DriverSession {
 
 impl Drop for DriverSession {
     fn drop(&mut self) {
-        if let Some(mut loan) = self.loan.take() {
-            loan.take_back(&self.rings);
-            *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(loan);
+        if let Some(mut shared) = self.shared.take() {
+            shared.take_back(&self.rings);
+            *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared);
         }
         for ring in &self.rings {
             ring.release();

@@ -134,18 +134,18 @@ impl BackEnd {
 
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
         let (region, mapping) = self.memory.as_ref().unwrap();
-        let place = mapping.place(address - region.guest, bytes.len() as u64).unwrap();
+        let pointer = mapping.pointer(address - region.guest, bytes.len() as u64).unwrap();
         for (number, byte) in bytes.iter().enumerate() {
-            // SAFETY: inside the mapping, by `place`; nothing here refers to it.
-            unsafe { place.add(number).write_volatile(*byte) };
+            // SAFETY: inside the mapping, by `pointer`; nothing here refers to it.
+            unsafe { pointer.add(number).write_volatile(*byte) };
         }
     }
 
     pub(crate) fn read_at<const N: usize>(&self, address: u64) -> [u8; N] {
         let (region, mapping) = self.memory.as_ref().unwrap();
-        let place = mapping.place(address - region.guest, N as u64).unwrap();
+        let pointer = mapping.pointer(address - region.guest, N as u64).unwrap();
         // SAFETY: as in `write`.
-        std::array::from_fn(|number| unsafe { place.add(number).read_volatile() })
+        std::array::from_fn(|number| unsafe { pointer.add(number).read_volatile() })
     }
 
     /// Where a descriptor points.

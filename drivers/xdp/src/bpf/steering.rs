@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Steering {
-    /// What passes through the box, and nothing else. For the box itself, and hence the kernel's: everything to a group
-    /// (ARP requests, neighbour discovery, OSPF, IS-IS, LLDP), to another Ethernet address than the interface's own (macvlan
-    /// interfaces on it, virtual machines, VLANs with Ethernet addresses of their own), everything that is not IP or has
-    /// another tag than one of IEEE 802.1Q, all that goes to one of the kernel's addresses (see
-    /// [`LocalFilter`](crate::LocalFilter)) or a link-local one.
+    /// What passes through the box, and nothing else. The kernel gets what is for the box itself:
+    ///
+    /// - everything to a group (ARP requests, neighbour discovery, OSPF, IS-IS, LLDP),
+    /// - everything to another Ethernet address than the interface's own (macvlan interfaces on it, virtual machines, VLANs with
+    ///   Ethernet addresses of their own),
+    /// - everything that is not IP, or has another tag than one of IEEE 802.1Q,
+    /// - everything to one of the kernel's addresses (see [`LocalFilter`](crate::LocalFilter)) or a link-local one.
     Transit,
     /// Everything that comes in.
     #[default]

@@ -79,10 +79,10 @@ struct Scratch {
 const LOWER: usize = 0;
 
 /// The clock between two steps.
-struct Lap(u64);
+struct Stopwatch(u64);
 
-impl Lap {
-    fn next(&mut self) -> u64 {
+impl Stopwatch {
+    fn lap(&mut self) -> u64 {
         let now = clock::cycles();
         now.saturating_sub(std::mem::replace(&mut self.0, now))
     }
@@ -182,7 +182,7 @@ impl Stage for UpperMac {
         let count = burst.len().min(BURST_CAPACITY);
         counters.received().add(count as u64);
         let arrived = clock::cycles();
-        let mut lap = Lap(arrived);
+        let mut stopwatch = Stopwatch(arrived);
 
         for packet in burst.iter() {
             packet.prefetch();
@@ -192,7 +192,7 @@ impl Stage for UpperMac {
         }
         table.look_up(&fields[..count], &mut found[..count]);
         counters.cm_lookup_packets().add(count as u64);
-        counters.cm_lookup_cycles().add(lap.next());
+        counters.cm_lookup_cycles().add(stopwatch.lap());
 
         let packets = found[..count].iter().zip(&fields[..count]).zip(&mut verdicts[..count]);
         let mut matched = 0;
@@ -212,7 +212,7 @@ impl Stage for UpperMac {
         counters.matched().add(matched);
         counters.unmatched().add(count as u64 - matched);
         counters.sub_mgmt_packets().add(count as u64);
-        counters.sub_mgmt_cycles().add(lap.next());
+        counters.sub_mgmt_cycles().add(stopwatch.lap());
 
         let (mut permitted, mut unfiltered, mut filtered) = (0, 0, 0);
         for (fields, verdict) in fields[..count].iter().zip(&mut verdicts[..count]) {
@@ -230,7 +230,7 @@ impl Stage for UpperMac {
         counters.permitted().add(permitted);
         counters.unfiltered().add(unfiltered);
         counters.filtering_packets().add(filtered);
-        counters.filtering_cycles().add(lap.next());
+        counters.filtering_cycles().add(stopwatch.lap());
 
         let (mut classified, mut unclassified) = (0, 0);
         for (fields, verdict) in fields[..count].iter().zip(&mut verdicts[..count]) {
@@ -244,9 +244,9 @@ impl Stage for UpperMac {
         counters.classified().add(classified);
         counters.unclassified().add(unclassified);
         counters.classification_packets().add(classified + unclassified);
-        counters.classification_cycles().add(lap.next());
+        counters.classification_cycles().add(stopwatch.lap());
 
-        let now = time.at(lap.0);
+        let now = time.at(stopwatch.0);
         let mut queued = 0;
         let tag = Tag { arrived: stamp(arrived), ..Tag::default() };
         for ((mut packet, verdict), found) in burst.drain().zip(&verdicts[..count]).zip(&found[..count]) {
@@ -265,7 +265,7 @@ impl Stage for UpperMac {
         }
         self.dispatch(now, false, outputs);
         self.counters.qos_packets().add(queued);
-        self.counters.qos_cycles().add(lap.next());
+        self.counters.qos_cycles().add(stopwatch.lap());
     }
 
     #[inline]

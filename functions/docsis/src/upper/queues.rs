@@ -5,13 +5,13 @@ use warmlane_mem::Packet;
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
-/// A place for a packet.
+/// A slot for a packet.
 #[derive(Debug)]
-struct Place {
+struct Slot {
     packet: Option<Packet>,
     /// When it came, in cycles.
     arrived: u64,
-    /// The next in the same queue, or the next free place.
+    /// The next in the same queue, or the next free slot.
     next: u32,
 }
 
@@ -26,7 +26,7 @@ struct Queue {
 /// All queues.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    places: Box<[Place]>,
+    slots: Box<[Slot]>,
     free: u32,
     flows: Box<[Queue]>,
     count: usize,
@@ -35,15 +35,15 @@ pub(crate) struct Queues {
 impl Queues {
     /// Empty queues, together for as many packets.
     pub(crate) fn new(flows: usize, packets: u32) -> Self {
-        let place = |number| Place {
+        let slot = |number| Slot {
             packet: None,
             arrived: 0,
             next: if number + 1 == packets { NONE } else { number + 1 },
         };
         let free = if packets == 0 { NONE } else { 0 };
-        let places = (0..packets).map(place).collect();
+        let slots = (0..packets).map(slot).collect();
         let flows = vec![Queue { first: NONE, last: NONE, count: 0 }; flows].into();
-        Self { places, free, flows, count: 0 }
+        Self { slots, free, flows, count: 0 }
     }
 
     /// Packets in all queues.
@@ -60,16 +60,16 @@ impl Queues {
     /// Puts a packet behind the others.
     ///
     /// # Errors
-    /// The packet, if there is no place left or no such flow.
+    /// The packet, if there is no slot left or no such flow.
     #[inline]
     pub(crate) fn push(&mut self, flow: u32, packet: Packet, arrived: u64) -> Result<(), Packet> {
         let number = self.free;
         let Some(queue) = self.flows.get_mut(flow as usize) else { return Err(packet) };
-        let Some(place) = self.places.get_mut(number as usize) else { return Err(packet) };
-        self.free = place.next;
-        *place = Place { packet: Some(packet), arrived, next: NONE };
+        let Some(slot) = self.slots.get_mut(number as usize) else { return Err(packet) };
+        self.free = slot.next;
+        *slot = Slot { packet: Some(packet), arrived, next: NONE };
         let before = std::mem::replace(&mut queue.last, number);
-        match self.places.get_mut(before as usize) {
+        match self.slots.get_mut(before as usize) {
             Some(before) => before.next = number,
             None => queue.first = number,
         }
@@ -81,8 +81,8 @@ impl Queues {
     /// The first packet's length and when it came.
     #[inline]
     pub(crate) fn front(&self, flow: u32) -> Option<(usize, u64)> {
-        let place = self.places.get(self.flows.get(flow as usize)?.first as usize)?;
-        place.packet.as_ref().map(|packet| (packet.len(), place.arrived))
+        let slot = self.slots.get(self.flows.get(flow as usize)?.first as usize)?;
+        slot.packet.as_ref().map(|packet| (packet.len(), slot.arrived))
     }
 
     /// Takes the first packet.
@@ -90,9 +90,9 @@ impl Queues {
     pub(crate) fn pop(&mut self, flow: u32) -> Option<Packet> {
         let queue = self.flows.get_mut(flow as usize)?;
         let number = queue.first;
-        let place = self.places.get_mut(number as usize)?;
-        let packet = place.packet.take()?;
-        queue.first = std::mem::replace(&mut place.next, self.free);
+        let slot = self.slots.get_mut(number as usize)?;
+        let packet = slot.packet.take()?;
+        queue.first = std::mem::replace(&mut slot.next, self.free);
         if queue.first == NONE {
             queue.last = NONE;
         }

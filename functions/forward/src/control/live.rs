@@ -32,7 +32,7 @@ pub type TableChange<P> = (P, Option<NextHopId>);
 const OLD_SETS: usize = 64;
 
 /// How long a lane may take for a burst.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 static NOTHING: Hops = Hops::nothing();
 
@@ -194,7 +194,7 @@ impl LiveRoutes {
     pub fn set_hops(&mut self, ports: Vec<RouterPort>, hops: Vec<NextHop>) -> Result<(), LiveError> {
         self.replaced.reclaim().for_each(drop);
         if self.replaced.is_full() {
-            self.replaced.synchronize(PATIENCE)?;
+            self.replaced.synchronize(TIMEOUT)?;
             self.replaced.reclaim().for_each(drop);
         }
         let hops = Hops::new(ports, hops, self.hash_seed);

@@ -23,4 +23,4 @@ pub use kernel_paths::{KernelPaths, OffloadError};
 pub use left_behind::{LeftBehindError, remove_left_behind};
 pub use plan::{Plan, PlanError, plan};
 pub use report::{PathReport, PathView};
-pub use verdict::{Fate, Verdict};
+pub use verdict::{Action, Verdict};

@@ -9,7 +9,7 @@ use warmlane_counters::{Description, Entry, Labels, Role, Source};
 
 use super::choice::Path;
 use super::layout::Counters;
-use super::verdict::{Fate, Verdict};
+use super::verdict::{Action, Verdict};
 
 /// What came in by an interface on a kernel path: `received = forwarded + passed + dropped`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -57,18 +57,18 @@ impl PathView {
             ..PathReport::default()
         };
         for (verdict, count) in self.verdicts().filter(|(_, count)| *count > 0) {
-            match verdict.fate {
-                Fate::Forwarded => {
+            match verdict.action {
+                Action::Forwarded => {
                     report.forwarded += count;
                     if verdict.name == "established" {
                         report.established = count;
                     }
                 }
-                Fate::Passed => {
+                Action::Passed => {
                     report.passed += count;
                     report.passes.insert(verdict.name, count);
                 }
-                Fate::Dropped => {
+                Action::Dropped => {
                     report.dropped += count;
                     report.drops.insert(verdict.name, count);
                 }

@@ -2,7 +2,7 @@
 
 /// What becomes of packets with a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Action {
     /// They leave by another interface.
     Forwarded,
     /// The kernel gets them as if nothing had been there.
@@ -15,7 +15,7 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// What becomes of the packet.
-    pub fate: Fate,
+    pub action: Action,
     /// Why.
     pub name: &'static str,
     /// The same in words.
@@ -23,19 +23,19 @@ pub struct Verdict {
 }
 
 const fn passed(name: &'static str, help: &'static str) -> Verdict {
-    Verdict { fate: Fate::Passed, name, help }
+    Verdict { action: Action::Passed, name, help }
 }
 
 const fn dropped(name: &'static str, help: &'static str) -> Verdict {
-    Verdict { fate: Fate::Dropped, name, help }
+    Verdict { action: Action::Dropped, name, help }
 }
 
 impl Verdict {
     /// All there are, in the order of their counters.
     pub const ALL: [Self; 31] = [
-        Self { fate: Fate::Forwarded, name: "forwarded", help: "left by another interface" },
+        Self { action: Action::Forwarded, name: "forwarded", help: "left by another interface" },
         Self {
-            fate: Fate::Forwarded,
+            action: Action::Forwarded,
             name: "established",
             help: "of an established flow: left by another interface, past netfilter",
         },
@@ -94,11 +94,11 @@ mod tests {
             .collect();
         let ours: Vec<String> = Verdict::ALL
             .iter()
-            .map(|verdict| match verdict.fate {
-                Fate::Forwarded if verdict.name == "forwarded" => "forward".to_owned(),
-                Fate::Forwarded => format!("forward-{}", verdict.name),
-                Fate::Passed => format!("pass-{}", verdict.name),
-                Fate::Dropped => format!("drop-{}", verdict.name),
+            .map(|verdict| match verdict.action {
+                Action::Forwarded if verdict.name == "forwarded" => "forward".to_owned(),
+                Action::Forwarded => format!("forward-{}", verdict.name),
+                Action::Passed => format!("pass-{}", verdict.name),
+                Action::Dropped => format!("drop-{}", verdict.name),
             })
             .collect();
         assert_eq!(names, ours);

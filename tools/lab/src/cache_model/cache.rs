@@ -27,7 +27,7 @@ pub struct Evicted {
 
 /// Where a line is in a cache, until the next line comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(usize);
+pub struct LineIndex(usize);
 
 impl Cache {
     /// An empty one.
@@ -50,18 +50,18 @@ impl Cache {
 
     /// Where a line is.
     #[inline]
-    pub fn find(&self, line: u64) -> Option<Place> {
+    pub fn find(&self, line: u64) -> Option<LineIndex> {
         let first = self.first(line);
         let set = &self.lines[first..first + self.shape.ways];
-        set.iter().position(|known| *known == line).map(|way| Place(first + way))
+        set.iter().position(|known| *known == line).map(|way| LineIndex(first + way))
     }
 
     /// Uses a line, if it is there.
     #[inline]
-    pub fn touch(&mut self, line: u64) -> Option<Place> {
-        let place = self.find(line)?;
-        self.note_use(place.0, false);
-        Some(place)
+    pub fn touch(&mut self, line: u64) -> Option<LineIndex> {
+        let index = self.find(line)?;
+        self.note_use(index.0, false);
+        Some(index)
     }
 
     #[inline]
@@ -73,20 +73,20 @@ impl Cache {
 
     /// Notes that the line there is written.
     #[inline]
-    pub fn set_dirty(&mut self, place: Place) {
-        self.dirty[place.0] = true;
+    pub fn set_dirty(&mut self, index: LineIndex) {
+        self.dirty[index.0] = true;
     }
 
     /// Notes that the line there is as in the level behind.
     #[inline]
-    pub(super) fn set_clean(&mut self, place: Place) {
-        self.dirty[place.0] = false;
+    pub(super) fn set_clean(&mut self, index: LineIndex) {
+        self.dirty[index.0] = false;
     }
 
     /// Whether the line there was written.
     #[inline]
-    pub fn is_dirty(&self, place: Place) -> bool {
-        self.dirty[place.0]
+    pub fn is_dirty(&self, index: LineIndex) -> bool {
+        self.dirty[index.0]
     }
 
     /// Puts in a line that isn't there, in one of the first `allowed` ways of its set (all, if it has fewer), and says which line had to go.
@@ -108,7 +108,7 @@ impl Cache {
     /// Takes a line out; says whether it was written, if it was there.
     #[inline]
     pub fn remove(&mut self, line: u64) -> Option<bool> {
-        let Place(slot) = self.find(line)?;
+        let LineIndex(slot) = self.find(line)?;
         self.lines[slot] = EMPTY;
         Some(std::mem::take(&mut self.dirty[slot]))
     }
@@ -180,8 +180,8 @@ mod tests {
         let mut cache = Cache::new(&geometry).unwrap();
         assert_eq!(cache.insert(1, false, 2), None);
         assert_eq!(cache.insert(2, true, 2), None);
-        let place = cache.touch(1).unwrap();
-        cache.set_dirty(place);
+        let index = cache.touch(1).unwrap();
+        cache.set_dirty(index);
         assert_eq!(cache.insert(3, false, 2), Some(Evicted { line: 2, dirty: true }));
         assert_eq!((cache.remove(1), cache.remove(1), cache.remove(3)), (Some(true), None, Some(false)));
         // Of a device that may use one way, the next line pushes out the last one.

@@ -140,8 +140,8 @@ impl fmt::Display for Forecast {
             self.packets_per_second / 1e6
         )?;
         writeln!(f, "{:<48} {:>10} {:>10}  lives in", "working set", "a lane", "together")?;
-        for Part { name, lane_bytes, bytes, home } in &self.working_set {
-            writeln!(f, "{name:<48} {:>10} {:>10}  {home}", readable(*lane_bytes), readable(*bytes))?;
+        for Part { name, lane_bytes, bytes, level } in &self.working_set {
+            writeln!(f, "{name:<48} {:>10} {:>10}  {level}", readable(*lane_bytes), readable(*bytes))?;
         }
         let PerFrame { accesses, first_misses, second_misses, reads, writes } = self.per_packet;
         writeln!(f, "\nlines a packet: {accesses:.1} accessed by cores")?;

@@ -60,7 +60,7 @@ fn a_ring_much_larger_than_the_caches_is_told_to_be_a_depot_with_a_hot_set() {
     assert_eq!(abouts(&forecast), ["pool", "hot-set"], "{forecast}");
     assert!(forecast.advice[0].reason.contains("lines from and to memory fall from"), "{forecast}");
     let buffers = &forecast.working_set[0];
-    assert_eq!(buffers.home, super::working_set::Home::Memory, "{forecast}");
+    assert_eq!(buffers.level, super::working_set::CacheLevel::Memory, "{forecast}");
     assert_eq!(buffers.name, "buffers going round: 16384 of 16384");
     // Each line of a buffer is written back once, at least.
     assert!(forecast.per_packet.writes > 20.0, "{forecast}");

@@ -13,7 +13,7 @@ const BESIDES: [f64; 2] = [1.0, 2.0];
 /// Where something lives that is used again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Home {
+pub enum CacheLevel {
     /// A core's first level.
     First,
     /// A core's second level.
@@ -24,7 +24,7 @@ pub enum Home {
     Memory,
 }
 
-impl fmt::Display for Home {
+impl fmt::Display for CacheLevel {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
             Self::First => "first level",
@@ -45,7 +45,7 @@ pub struct Part {
     /// Bytes that all lanes touch that share a last level.
     pub bytes: u64,
     /// The level that it fits, if it had that for itself.
-    pub home: Home,
+    pub level: CacheLevel,
 }
 
 /// Bytes of the shared level that so many ways are.
@@ -57,16 +57,16 @@ pub(super) fn share(model: &Model, ways: u32) -> u64 {
 impl Part {
     fn new(asked: &Asked, name: String, lane_bytes: u64, bytes: u64) -> Self {
         let Model { first, second, .. } = asked.model;
-        let home = if lane_bytes <= first.kib << 10 {
-            Home::First
+        let level = if lane_bytes <= first.kib << 10 {
+            CacheLevel::First
         } else if lane_bytes <= second.kib << 10 {
-            Home::Second
+            CacheLevel::Second
         } else if bytes <= share(&asked.model, asked.ways) {
-            Home::Shared
+            CacheLevel::Shared
         } else {
-            Home::Memory
+            CacheLevel::Memory
         };
-        Self { name, lane_bytes, bytes, home }
+        Self { name, lane_bytes, bytes, level }
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 
 fn series(runs: usize) -> Series {
     let (date, command) = ("2026-11-23".to_owned(), "cargo xtask compare lpm4 --json".to_owned());
-    Series { runs, at_most: PATIENCE * runs, date, command, note: None }
+    Series { runs, at_most: RUNS_EACH * runs, date, command, note: None }
 }
 
 /// A log in a folder of its own.

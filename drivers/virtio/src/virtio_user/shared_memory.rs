@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use warmlane_sys::pages::{Mapping, MappingRequest, PagePreference};
 
 /// What a connection leaves to the next one.
-pub(super) type Kept = Arc<Mutex<Option<Loan>>>;
+pub(super) type Kept = Arc<Mutex<Option<SharedMemory>>>;
 
 /// Memory with rings and buffers, and what the driver knows of them.
 #[derive(Debug)]
-pub(super) struct Loan {
+pub(super) struct SharedMemory {
     pub(super) layout: Layout,
     /// What both sides have agreed on.
     pub(super) features: u64,
@@ -26,7 +26,7 @@ pub(super) struct Loan {
     former: Vec<Option<AnySide>>,
 }
 
-impl Loan {
+impl SharedMemory {
     /// New memory.
     pub(super) fn new(name: &str, layout: Layout, features: u64) -> Result<Self, Refusal> {
         let request =
