@@ -33,7 +33,7 @@ pub(crate) fn new<T: Copy, P: Side, C: Side>(capacity: usize) -> Result<Pair<T, 
 }
 
 /// The end that puts elements in. It can move to another thread; of [`spsc`](crate::spsc) there is only one, of
-/// [`mpsc`](crate::mpsc) any number, by [`clone`](Clone::clone).
+/// [`mpsc`](crate::extra::mpsc) any number, by [`clone`](Clone::clone).
 pub struct Producer<T, P: Side, C: Side> {
     ends: Arc<Ends<T, P, C>>,
 }
@@ -188,7 +188,7 @@ impl<T, P: Side, C: Side> fmt::Debug for Consumer<T, P, C> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::mpsc;
+    use crate::extra::mpsc;
     use std::process::Command;
 
     /// Set in the child process that is to end.

@@ -5,6 +5,7 @@
 //! | take | when |
 //! |---|---|
 //! | [`HtsRing`], [`RtsRing`] | an [`mpmc::Ring`](crate::mpmc::Ring) has to work in place, or no push may wait for another |
+//! | [`mpsc`] | several lanes feed one, which looks at elements in place |
 //! | [`staged`] | several lanes work on the same elements in turn, in place and in order |
 //! | [`sequence`] | a few words change together, and readers must not write |
 //! | [`phase_fair`] | a lock has mostly readers, and writers must not starve |
@@ -13,6 +14,7 @@
 
 mod head_tail;
 pub mod mcs;
+pub mod mpsc;
 pub mod phase_fair;
 mod relaxed_tail;
 mod rings;

@@ -2,7 +2,7 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | send elements from one lane to another, several to one, or several to several | [`spsc`], [`mpsc`], [`mpmc`] |
+//! | send elements from one lane to another, or between several | [`spsc`], [`mpmc`] |
 //! | send messages that have destructors | [`mailbox`] |
 //! | replace what other lanes read | [`rcu`] |
 //! | pass small numbers around, newest first | [`index_stack`] |
@@ -29,7 +29,6 @@ pub mod index_stack;
 mod lock;
 pub mod mailbox;
 pub mod mpmc;
-pub mod mpsc;
 pub mod padded;
 pub mod prefetch;
 mod primitive;

@@ -49,8 +49,9 @@ pub(crate) const fn check(capacity: usize) -> Result<(), RingError> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::extra::mpsc;
     use crate::extra::{HtsRing, RtsRing};
-    use crate::{mpmc, mpsc, spsc};
+    use crate::{mpmc, spsc};
 
     #[test]
     fn a_capacity_that_cannot_be_is_refused_with_the_reason() {

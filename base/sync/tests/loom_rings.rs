@@ -19,11 +19,12 @@ use loom::sync::Arc;
 use loom::thread;
 use models::model;
 use owned::Owned;
+use warmlane_sync::extra::mpsc;
 use warmlane_sync::extra::{HeadTail, RelaxedTail};
 use warmlane_sync::extra::{HtsRing, RtsRing};
 use warmlane_sync::mpmc::{AnyRing, Ring};
 use warmlane_sync::side::{Concurrent, Queued};
-use warmlane_sync::{mpsc, spsc};
+use warmlane_sync::spsc;
 
 #[test]
 fn spsc_elements_come_out_in_order_and_once() {

@@ -6,11 +6,11 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use warmlane_sync::extra::{HeadTail, HtsRing, RelaxedTail};
+use warmlane_sync::extra::{HeadTail, HtsRing, RelaxedTail, mpsc};
 use warmlane_sync::mpmc::AnyRing;
 use warmlane_sync::side::{Concurrent, Queued};
 use warmlane_sync::spin::relax;
-use warmlane_sync::{mpsc, spsc};
+use warmlane_sync::spsc;
 
 /// How long each test keeps its threads busy.
 const DURATION: Duration = Duration::from_millis(300);

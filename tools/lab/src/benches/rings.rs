@@ -11,10 +11,11 @@ use crate::ring_shape::{BURSTS, CAPACITY, LONGEST, pause, popping, pushing};
 use crate::setting::Lanes;
 use crate::setting::Setting;
 use std::sync::Arc;
+use warmlane_sync::extra::mpsc;
 use warmlane_sync::extra::{HeadTail, RelaxedTail};
 use warmlane_sync::mpmc::AnyRing;
 use warmlane_sync::side::{Concurrent, Queued};
-use warmlane_sync::{mpsc, spsc};
+use warmlane_sync::spsc;
 
 pub(super) const BENCHES: &[Bench] = &[
     Bench {

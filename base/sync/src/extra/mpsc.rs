@@ -15,7 +15,7 @@ pub type Consumer<T> = ends::Consumer<T, Queued, Single>;
 /// Makes a ring for up to `capacity` elements, a power of two.
 ///
 /// ```
-/// let (mut producer, mut consumer) = warmlane_sync::mpsc::ring(4)?;
+/// let (mut producer, mut consumer) = warmlane_sync::extra::mpsc::ring(4)?;
 /// let mut other = producer.clone();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| assert!(other.push_bulk(&[1, 2])));
