@@ -7,6 +7,7 @@ use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, T
 use aya::programs::{
     LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode, loaded_programs,
 };
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::error::{BpfError, sentence, system_error};
 use crate::filter::{self, CLAIMS, Claim};
@@ -65,11 +66,9 @@ impl Attachment {
 
 /// Waits until programs that ran when they were detached have come to their end, so that what they count doesn't change any more.
 pub fn wait_for_running() {
-    /// `MEMBARRIER_CMD_GLOBAL`: waits for the grace period that programs run in (`kernel/sched/membarrier.c`).
-    const GLOBAL: libc::c_int = 1;
-    // SAFETY: the call takes three numbers, and touches no memory of ours. A kernel that knows no such thing refuses, and then
-    // nothing was waited for.
-    unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) };
+    // It waits for the grace period that programs run in (`kernel/sched/membarrier.c`). A kernel that knows no such thing refuses,
+    // and then nothing was waited for.
+    let _ = membarrier(MembarrierCommand::Global);
 }
 
 /// What the kernel calls the program of this number, of which it keeps 15 bytes; `None` if there is none (any more), or none that may
