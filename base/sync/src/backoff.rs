@@ -114,7 +114,6 @@ impl Backoff {
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
-    use std::time::{Duration, Instant};
 
     /// Waits of a `Backoff` that end with its first yield.
     const WAITS: u32 = SPINS + 1;
@@ -122,13 +121,11 @@ mod tests {
     #[test]
     fn nobody_writes_and_the_wait_ends_all_the_same() {
         let watched = AtomicU32::new(7);
-        let start = Instant::now();
         let mut backoff = Backoff::default();
         for _ in 0..WAITS {
             backoff.wait_for_change(&watched, 7);
         }
         assert!(backoff.spins >= SPINS, "it yields by now");
-        assert!(start.elapsed() < Duration::from_secs(1));
     }
 
     #[test]

@@ -128,7 +128,6 @@ unsafe fn mwaitx(cycles: u32) {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
-    use std::time::{Duration, Instant};
 
     #[test]
     fn the_way_is_what_linux_finds() {
@@ -145,12 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_ends_when_nobody_writes_and_does_not_begin_when_somebody_has() {
+    fn a_sleep_ends_whether_or_not_somebody_has_written() {
         let watched = AtomicU32::new(1);
-        let start = Instant::now();
         for seen in [1, 2] {
             assert_eq!(sleep(&watched, seen), Way::known() != Way::Neither);
         }
-        assert!(start.elapsed() < Duration::from_millis(100));
     }
 }

@@ -7,7 +7,7 @@ use warmlane_lane::{
     Graph, LaneConfig, LaneError, Lanes, Outputs, PassThrough, Pipeline, Poll, Stage, Task, per_packet, place,
 };
 use warmlane_mem::{Burst, Pool, PoolConfig, channel};
-use warmlane_port::{ReceiveQueue, TransmitQueue};
+use warmlane_port::{QueueStatus, ReceiveQueue, TransmitQueue};
 use warmlane_testkit::queues::{Sink, Source};
 
 fn pool() -> Pool {
@@ -106,6 +106,28 @@ fn a_panic_is_told_and_stops_the_others() {
     lanes.spawn(lane("broken"), Pipeline::new(receiver, Broken, sum(1).0)).expect("a thread");
     let error = lanes.join().expect_err("one panicked").to_string();
     assert!(error.contains("broken") && error.contains("on purpose"), "{error}");
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+#[test]
+fn a_lane_that_fails_is_named_with_the_reason_and_the_others_finish() {
+    let pool = pool();
+    let mut broken = Source::new(&pool, 10, |packet, _| packet.fill(&[0]).expect("fits"));
+    broken.end = QueueStatus::Failed("interface 'eth7' is gone".to_owned());
+    let (transmit, sum) = sum(64);
+    let mut lanes = Lanes::new();
+    lanes
+        .spawn(lane("broken"), Pipeline::new(Box::new(broken), PassThrough, Box::new(Sink::new(64))))
+        .expect("a thread");
+    lanes
+        .spawn(lane("whole"), Pipeline::new(numbers(&pool, COUNT), PassThrough, transmit))
+        .expect("a thread");
+    let error = lanes.join().expect_err("a queue broke");
+    assert_eq!(error.to_string(), "lane 'broken': interface 'eth7' is gone");
+    let LaneError::Failed { lane, source } = error else { panic!("{error}") };
+    assert_eq!((lane.as_str(), source.reasons), ("broken", vec!["interface 'eth7' is gone".to_owned()]));
+    let failed: Vec<_> = lanes.views().iter().map(|lane| lane.failed.is_some()).collect();
+    assert_eq!((failed, sum.get()), (vec![true, false], (0..COUNT).sum::<u64>()));
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 

@@ -54,7 +54,7 @@ mod tests {
             .output()
             .unwrap();
         if !Path::new(String::from_utf8(libraries.stdout).unwrap().trim()).exists() {
-            println!("SKIPPED: rustup target add aarch64-unknown-linux-gnu");
+            warmlane_testkit::requirements::skip("rustup target add aarch64-unknown-linux-gnu");
             return None;
         }
         // The probe's module `ring` is the driver's.
