@@ -111,6 +111,15 @@ impl Assembly {
         }
     }
 
+    /// As [`run`](Self::run), for whoever has nothing to do meanwhile and is told everything at the end.
+    pub fn run_quietly(&self, limits: RunLimits, signals: &Signals) {
+        self.run(limits, signals, |_, event| {
+            if let Event::Wait(time) = event {
+                std::thread::sleep(time);
+            }
+        });
+    }
+
     /// Packets that came in so far.
     pub fn received(&self) -> u64 {
         // What comes by a channel was received by another lane.

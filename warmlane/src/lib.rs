@@ -42,7 +42,9 @@ pub mod functions {
 
 /// What a network function of one's own usually needs.
 pub mod prelude {
-    pub use crate::counters::{Counter, CounterView, DropCounters, Source, counters, drop_reasons};
+    pub use crate::counters::{
+        Counter, CounterView, Description, DropCounters, Role, Source, counters, drop_reasons,
+    };
     pub use crate::lane::{
         LaneConfig, Lanes, Outputs, PassThrough, Pipeline, Poll, Stage, Task, branch, every, per_packet,
     };

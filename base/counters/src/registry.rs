@@ -61,6 +61,15 @@ impl Source for (Description, CounterView) {
     }
 }
 
+/// Several sources as one.
+impl<S: Source> Source for Vec<S> {
+    fn read(&self, each: &mut dyn FnMut(Entry)) {
+        for source in self {
+            source.read(each);
+        }
+    }
+}
+
 /// The source as what it is, if it is of this type.
 pub fn view_as<V: Source>(source: &dyn Source) -> Option<&V> {
     let source: &dyn Any = source;

@@ -1,9 +1,9 @@
-//! What the forwarders among the examples share: where packets come from, routes, and a run of ten seconds at most.
+//! What the examples that build on `forwarder` have in common with it: ports, routes, and a run of ten seconds at most.
 
 use std::sync::Arc;
 use std::time::Duration;
 use warmlane::assembly::ports::Opener;
-use warmlane::assembly::{Assembly, Event, Outcome, RunLimits, Signals};
+use warmlane::assembly::{Assembly, Outcome, RunLimits, Signals};
 use warmlane::drivers::memory::{null, replay};
 use warmlane::functions::forward::control::Routes;
 use warmlane::prelude::*;
@@ -44,11 +44,7 @@ pub(crate) fn routes() -> anyhow::Result<Arc<Routes>> {
 /// Runs until nothing more comes, or for ten seconds, and prints the report.
 pub(crate) fn run(assembly: Assembly) -> anyhow::Result<Outcome> {
     let limits = RunLimits { duration: Some(Duration::from_secs(10)), count: None };
-    assembly.run(limits, &Signals::catch()?, |_, event| {
-        if let Event::Wait(time) = event {
-            std::thread::sleep(time);
-        }
-    });
+    assembly.run_quietly(limits, &Signals::catch()?);
     let outcome = assembly.finish();
     print!("{}", outcome.report.text());
     Ok(outcome)
