@@ -257,12 +257,17 @@ impl Pool {
     pub fn occupancy(&self) -> Occupancy {
         let shared = self.shared();
         Occupancy {
-            available: shared.free_list.level(),
+            available: self.available(),
             lowest: shared.free_list.lowest(),
             hot_set: shared.free_list.hot_set().min(self.buffers()),
             refused: shared.refused(),
             unattached: shared.free_list.locked.lock().unattached,
         }
+    }
+
+    /// [`Occupancy::available`] alone, which takes no lock.
+    pub fn available(&self) -> u32 {
+        self.shared().free_list.level()
     }
 
     /// Takes one empty packet; `None` if the pool has none left.

@@ -27,6 +27,9 @@ const CHUNK_MASK: u64 = (1 << DISTANCE_SHIFT) - 1;
 const LEVEL_MINIMUM: u32 = 128;
 const LEVEL_INITIAL: u32 = 1024;
 
+/// When queues post for a sleep, they leave one in so many buffers of the pool for others.
+const LEFT_IN_SLEEP: u32 = 2;
+
 /// Buffers are posted at least this many at a time, as long as a quarter of the level is not needed at once.
 const REFILL: u32 = 32;
 
@@ -48,6 +51,8 @@ pub(crate) struct XdpReceive {
     busy_poll: bool,
     lent: LentBuffers,
     level: FillLevel,
+    /// Buffers posted for a sleep, if the pool has plenty.
+    asleep: u32,
     /// Names on their way from the pool to the fill ring.
     indices: Box<[u32; BURST_CAPACITY]>,
     pieces: Pieces,
@@ -83,6 +88,7 @@ impl XdpReceive {
         let fair = (parts.region.buffers() / 8).max(1);
         let mut receive = Self {
             lent: LentBuffers::new(parts.region.buffers()),
+            asleep: parts.entries.min(fair),
             level: FillLevel::new(LEVEL_MINIMUM.min(fair), LEVEL_INITIAL.min(fair), parts.entries),
             region: parts.region,
             geometry: parts.geometry,
@@ -133,8 +139,19 @@ impl XdpReceive {
         if missing >= REFILL.min(target / 4).max(1) { missing } else { 0 }
     }
 
+    /// Posts as many buffers as the ring takes: how late the lane will wake is unknown. Its level stays what it was, so that a
+    /// lane under load doesn't go through more of them than it needs.
+    fn post_for_sleep(&mut self) {
+        let pool = self.region.pool();
+        let spare = pool.available().saturating_sub(pool.buffers() / LEFT_IN_SLEEP);
+        let missing = self.asleep.saturating_sub(self.fill.under_way()).min(spare);
+        if missing >= REFILL {
+            self.post(missing);
+        }
+    }
+
     fn post(&mut self, missing: u32) {
-        // The level is at most the ring's size, so there is space for all.
+        // Neither the level nor what is posted for a sleep is above the ring's size, so there is space for all.
         let (offsets, start) = (self.region.offsets(), self.geometry.start);
         let (mut fill, mut marks) = (self.fill.writer(), self.lent.marks());
         let mut missing = missing as usize;
@@ -333,10 +350,16 @@ impl ReceiveQueue for XdpReceive {
     }
 
     fn event(&mut self) -> Option<BorrowedFd<'_>> {
+        // A lane that sleeps polls too seldom to come to it.
+        self.check();
         self.level.pause();
         self.refill();
         // Without enough buffers the next burst would be lost, and nobody tells when there are some again.
-        (self.missing() == 0).then(|| self.channel.fd.as_fd())
+        if self.failure.is_some() || self.missing() > 0 {
+            return None;
+        }
+        self.post_for_sleep();
+        Some(self.channel.fd.as_fd())
     }
 
     queue_report!(counters);

@@ -1,6 +1,7 @@
 //! Ports on virtual links, against packet sockets on the other ends.
 
 mod common;
+mod sleep;
 
 use common::{
     Wire, all_of, bytes, frame, in_namespace, ip, only, opened, opened_with, pair, pool, receive, refused,
