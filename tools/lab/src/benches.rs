@@ -11,6 +11,7 @@ mod forward;
 mod generate;
 mod locks;
 pub(crate) mod lpm;
+mod neighbours;
 mod pcap;
 mod pool;
 mod ports;
@@ -33,6 +34,7 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     locks::BENCHES,
     rcu::BENCHES,
     lpm::BENCHES,
+    neighbours::BENCHES,
     exact::BENCHES,
     copy::BENCHES,
     checksum::BENCHES,

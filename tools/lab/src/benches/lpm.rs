@@ -61,13 +61,6 @@ pub(super) const BENCHES: &[Bench] = &[
         prepare: change,
     },
     Bench {
-        name: "lpm4-neighbours",
-        unit: "change",
-        sentence: "remove or insert one of 8,192 IPv4 routes to hosts side by side",
-        lanes: Lanes::One,
-        prepare: |_| neighbours(|number, _| 0x0a01_2000 | number as u32),
-    },
-    Bench {
         name: "lpm6",
         unit: "lookup",
         sentence: "look up IPv6 addresses inside random prefixes of the full table",
@@ -80,20 +73,6 @@ pub(super) const BENCHES: &[Bench] = &[
         sentence: "look up random IPv6 addresses of 2000::/3 in the full table",
         lanes: Lanes::One,
         prepare: |setting| ipv6(setting, Locality::Uniform),
-    },
-    Bench {
-        name: "lpm6-neighbours",
-        unit: "change",
-        sentence: "remove or insert one of 8,192 IPv6 routes to hosts anywhere in a /64",
-        lanes: Lanes::One,
-        prepare: |_| neighbours(|_, random| SITE | u128::from(random.next())),
-    },
-    Bench {
-        name: "lpm6-neighbours-adjacent",
-        unit: "change",
-        sentence: "remove or insert one of 8,192 IPv6 routes to hosts side by side",
-        lanes: Lanes::One,
-        prepare: |_| neighbours(|number, _| SITE | number as u128),
     },
     Bench {
         name: "random-lines",
@@ -256,33 +235,6 @@ fn change(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     let mut feed = Feed::<u32>::new(table, prefixes);
     // Memory that runs out ends the count, and so shows.
     Ok(Box::new(move || (0..12).map(|_| feed.step(batch).unwrap_or(0)).sum()))
-}
-
-/// A /64 of the prefix for documentation (RFC 3849).
-const SITE: u128 = 0x2001_0db8 << 96;
-/// Routes to hosts near each other.
-const NEIGHBOURS: usize = 8192;
-
-/// Changes of a table of routes to hosts, made one by one, of which each is removed and inserted again.
-fn neighbours<A: Family>(host: impl Fn(usize, &mut Xorshift) -> A) -> Result<Box<dyn Measure>, LabError> {
-    let mut random = Xorshift(Xorshift::SEED);
-    let hosts: Vec<_> =
-        (0..NEIGHBOURS).map(|number| Prefix::containing(host(number, &mut random), A::BITS)).collect();
-    let mut table = A::table([]).map_err(LabError::setup)?;
-    for host in &hosts {
-        A::apply(&mut table, [(*host, Some(random_hop(&mut random)))]).map_err(LabError::setup)?;
-    }
-    Ok(Box::new(move || {
-        let mut count = 0;
-        for _ in 0..BATCH {
-            let host = hosts[random.below(hosts.len())];
-            for hop in [None, Some(random_hop(&mut random))] {
-                // Memory that runs out ends the count, and so shows.
-                count += u64::from(A::apply(&mut table, [(host, hop)]).is_ok());
-            }
-        }
-        count
-    }))
 }
 
 /// How fast a table is changed.
