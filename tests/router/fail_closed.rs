@@ -1,6 +1,7 @@
 //! Packets that would pass something in the kernel are left to it, also when it comes after the router.
 
 use warmlane_system_tests::{RouterLab, SHORT};
+use warmlane_testkit::process::{Process, warmlane};
 
 const EAST: &str = "198.51.100.2";
 const EAST_IPV6: &str = "2001:db8:2::2";
@@ -112,6 +113,25 @@ fn policies_of_ipsec_hold() {
     process.wait_for("IPv4 is left to the kernel, where it passes 1 IPsec policies", SHORT);
     wait_for(&lab, EAST, false);
     RouterLab::check_ping(&lab.west, &[EAST_IPV6]);
+    lab.router.ip("xfrm policy flush");
+    wait_for(&lab, EAST, true);
+    // Without policies, too.
+    for direction in ["fwd", "out"] {
+        lab.router.ip(&format!("xfrm policy setdefault {direction} block"));
+        wait_for(&lab, EAST, false);
+        wait_for(&lab, EAST_IPV6, false);
+        assert_eq!(
+            warnings(
+                &lab,
+                "IPv4 and IPv6 is left to the kernel, where it passes a default policy of IPsec that blocks"
+            )
+            .len(),
+            1
+        );
+        lab.router.ip(&format!("xfrm policy setdefault {direction} accept"));
+        wait_for(&lab, EAST, true);
+        wait_for(&lab, EAST_IPV6, true);
+    }
     RouterLab::finish(process);
 }
 
@@ -293,6 +313,40 @@ fn rules_of_an_interface_hold_on_all_paths() {
             run(&lab, undo);
             wait_for(&lab, EAST, true);
         }
+        RouterLab::end(process);
+    }
+}
+
+/// Netlink doesn't tell of BPF programs that are there by links of their own: here another router's.
+#[test]
+fn programs_of_others_hold_on_paths_that_would_pass_them_by() {
+    for choice in ["user", "xdp"] {
+        let Some(lab) = RouterLab::new(1500, &[]) else { return };
+        lab.hosts_take_redirected();
+        let mut process = lab.start("w0 e0", &format!("--path {choice}"));
+        RouterLab::check_ping(&lab.west, &[EAST, EAST_IPV6]);
+        assert_eq!(warnings(&lab, "left to the kernel"), Vec::<String>::new(), "{choice}");
+        let mut other = lab.router.command(warmlane());
+        other.args(["router", "w0", "e0", "--path", "tc", "--quiet", "--socket"]);
+        let mut other = Process::spawn(other.arg(lab.directory().join("other.sock")));
+        other.wait_for("note: forwarding between", SHORT);
+        for link in ["w0", "e0"] {
+            process.wait_for(
+                &format!(
+                    "IPv4 and IPv6 that comes in by {link} is left to the kernel, where it passes BPF programs of others at tc ingress"
+                ),
+                SHORT,
+            );
+        }
+        let before = lab.forwarded_from("w0");
+        RouterLab::check_ping(&lab.west, &[EAST, EAST_IPV6]);
+        assert_eq!(lab.forwarded_from("w0"), before, "{choice}");
+        other.interrupt();
+        other.finish(SHORT).expect_success("the other router");
+        process.wait_for("all are forwarded", SHORT);
+        RouterLab::wait_until("packets are taken again", SHORT, || {
+            RouterLab::answers(&lab.west, EAST) && lab.forwarded_from("w0") > before
+        });
         RouterLab::end(process);
     }
 }

@@ -11,6 +11,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::error::{BpfError, sentence, system_error};
 use crate::filter::{self, CLAIMS, Claim};
+use crate::others::Own;
 
 /// Where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ pub struct Attachment {
 #[derive(Debug)]
 enum Held {
     /// The kernel takes the program away when nobody has this any more.
-    Link { _link: FdLink },
+    Link { _link: FdLink, _own: Option<Own> },
     /// A filter, as older kernels have it; taken away when this is dropped, and then the claim to it.
     Filter { _link: SchedClassifierLink, _claim: Claim },
 }
@@ -106,7 +107,7 @@ fn attach_xdp(program: &mut Xdp, interface: &str, mode: XdpMode) -> Result<Attac
         reason: "the kernel has no links for it: Linux 5.9 or later has".to_owned(),
         source: None,
     })?;
-    Ok(Attachment { held: Held::Link { _link: link } })
+    Ok(Attachment { held: Held::Link { _link: link, _own: None } })
 }
 
 fn attach_tc(
@@ -172,6 +173,8 @@ fn attach_tcx(
     side: TcAttachType,
 ) -> Result<Attachment, BpfError> {
     let failed = |error: &ProgramError| failed(interface, hook, error);
+    // Before it is there, so that nobody takes it for another's meanwhile.
+    let own = Own::new(program.info().map_err(|error| failed(&error))?.id());
     let options = TcAttachOptions::TcxOrder(LinkOrder::first());
     let id = program.attach_with_options(interface, side, options).map_err(|error| failed(&error))?;
     let link = program.take_link(id).map_err(|error| failed(&error))?;
@@ -181,7 +184,7 @@ fn attach_tcx(
         reason: sentence(&error),
         source: None,
     })?;
-    Ok(Attachment { held: Held::Link { _link: link } })
+    Ok(Attachment { held: Held::Link { _link: link, _own: Some(own) } })
 }
 
 /// Somebody else's program is there.

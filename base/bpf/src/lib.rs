@@ -16,6 +16,7 @@ mod error;
 mod filter;
 mod maps;
 mod object;
+mod others;
 
 pub use attachment::{AttachPoint, Attachment, name_of, wait_for_running};
 pub use error::BpfError;
@@ -24,6 +25,7 @@ pub use maps::{
     ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, SocketMap, Value,
 };
 pub use object::Object;
+pub use others::has_others;
 
 /// The bytes of a compiled object, at this path from the file that says it.
 #[macro_export]

@@ -94,6 +94,7 @@ impl Interfaces {
         assembly: &Assembly,
         changed: bool,
     ) {
+        follower.set_links(self.plans.iter().map(|plan| plan.link).collect());
         self.paths.follow(follower.view(), changed);
         self.paths.take_remarks().into_iter().for_each(messages::complain);
         if !changed {

@@ -1,7 +1,7 @@
 //! Follows the kernel: takes in its events, keeps the tables like it, requests neighbours, and lists everything anew when in
 //! doubt.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
@@ -188,6 +188,14 @@ impl Follower {
     /// Whether what the kernel says is heard.
     pub fn follows(&self) -> bool {
         self.deaf.is_none()
+    }
+
+    /// Says which links the router has by now, on all paths, so that programs of others there are found.
+    pub fn set_links(&mut self, links: BTreeSet<LinkIndex>) {
+        if self.hook_watch.set_links(links) {
+            let hooks = self.hook_watch.list(&self.view, self.fib.ports());
+            self.take_hooks(hooks);
+        }
     }
 
     /// Goes on with these settings, from the next bursts on.

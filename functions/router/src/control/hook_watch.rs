@@ -1,6 +1,6 @@
 //! Keeps up with what packets on their way pass in the kernel, and says which of them are left to it for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::net::netlink::{NETFILTER, XFRM};
 
 use super::desired::{Desired, RoutedPort};
-use super::kernel::{ChangeSocket, Hook, HookKind, HookPlace, View, told_hooks, untold_hooks};
+use super::kernel::{
+    ChangeSocket, Hook, HookKind, HookPlace, Link, LinkIndex, View, told_hooks, untold_hooks,
+};
 use super::settings::RouterSettings;
 
 /// How often what the kernel doesn't tell of is looked at.
@@ -24,6 +26,8 @@ const TRAFFIC_CONTROL: u32 = 1 << 3;
 #[derive(Debug)]
 pub(crate) struct HookWatch {
     sockets: Vec<ChangeSocket>,
+    /// The links of interfaces on any path.
+    links: BTreeSet<LinkIndex>,
     told: Vec<Hook>,
     looked: Instant,
     /// What was said of them last.
@@ -40,12 +44,20 @@ impl HookWatch {
         let sockets = all.into_iter().filter_map(|(protocol, group)| ChangeSocket::new(protocol, group).ok());
         Self {
             sockets: sockets.collect(),
+            links: BTreeSet::new(),
             told: Vec::new(),
             looked: Instant::now(),
             said: Vec::new(),
             failure: None,
             changes: 0,
         }
+    }
+
+    /// Looks at these links, too, from the next time on; says whether they are others than before.
+    pub(crate) fn set_links(&mut self, links: BTreeSet<LinkIndex>) -> bool {
+        let are_others = self.links != links;
+        self.links = links;
+        are_others
     }
 
     /// How often hooks may have become others, or their rules.
@@ -76,11 +88,20 @@ impl HookWatch {
     fn look(&mut self, view: &View, ports: &[RoutedPort], was_told: bool) -> Vec<Hook> {
         self.looked = Instant::now();
         let desired = Desired { view, ports };
-        let ours = view.links().values().filter(|link| desired.port_of(link.index).is_some());
+        let of_lanes = || view.links().values().filter(|link| desired.port_of(link.index).is_some());
+        // What is in a VLAN comes in by the interface below it.
+        let on_a_path = |link: &&Link| {
+            let mut both = [Some(link.index), link.lower].into_iter().flatten();
+            both.any(|index| self.links.contains(&index))
+        };
+        let ours: BTreeMap<LinkIndex, &Link> = of_lanes()
+            .chain(view.links().values().filter(on_a_path))
+            .map(|link| (link.index, link))
+            .collect();
         let told = if was_told { told_hooks(view.links()) } else { Ok(self.told.clone()) };
         let listed: io::Result<Vec<Hook>> = told.and_then(|told| {
             let mut all = told.clone();
-            all.extend(untold_hooks(ours)?);
+            all.extend(untold_hooks(of_lanes(), ours.into_values())?);
             self.told = told;
             Ok(all)
         });

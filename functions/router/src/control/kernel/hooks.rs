@@ -8,6 +8,7 @@ use std::io;
 use netlink_packet_core::NlasIterator;
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, XFRM};
+use warmlane_bpf::AttachPoint;
 
 use super::event::{Link, LinkIndex};
 use super::socket::RequestSocket;
@@ -85,16 +86,35 @@ pub fn told_hooks(links: &Links) -> io::Result<Vec<Hook>> {
             except_established: false,
         });
     }
+    let mut blocks = false;
+    or_nothing(RequestSocket::of(Some(XFRM)).and_then(|mut socket| {
+        blocks = socket.get(GET_DEFAULT, &[0; 3], blocks_by_default)?.unwrap_or(false);
+        Ok(true)
+    }))?;
+    if blocks {
+        hooks.push(Hook {
+            what: "a default policy of IPsec that blocks (`ip xfrm policy getdefault`)".to_owned(),
+            ipv4: true,
+            ipv6: true,
+            at: HookPlace::Everywhere,
+            kind: HookKind::Other,
+            except_established: false,
+        });
+    }
     hooks.extend(traffic_control(links)?);
     Ok(hooks)
 }
 
-/// What the kernel tells nothing of, so that it has to be looked at now and then: the older iptables, and the switches that forbid
-/// forwarding, or say what lanes don't follow. `ours` are the links of lanes.
+/// What the kernel tells nothing of, so that it has to be looked at now and then: the older iptables, the switches that forbid
+/// forwarding, or say what lanes don't follow, and programs that others have by links. `of_lanes` are the links of lanes, `ours` all of the
+/// router's.
 ///
 /// # Errors
 /// The kernel refuses, as to who isn't root.
-pub fn untold_hooks<'a>(ours: impl IntoIterator<Item = &'a Link>) -> io::Result<Vec<Hook>> {
+pub fn untold_hooks<'a>(
+    of_lanes: impl IntoIterator<Item = &'a Link>,
+    ours: impl IntoIterator<Item = &'a Link>,
+) -> io::Result<Vec<Hook>> {
     let chains = xtables::chains()?.into_iter().map(|chain| Hook {
         what: format!("rules of iptables (`{}`)", chain.command),
         ipv4: !chain.is_ipv6,
@@ -105,8 +125,29 @@ pub fn untold_hooks<'a>(ours: impl IntoIterator<Item = &'a Link>) -> io::Result<
     });
     let read = |parameter: &str| fs::read_to_string(format!("/proc/sys/net/{parameter}")).ok();
     let mut hooks: Vec<Hook> = chains.collect();
-    for link in ours {
+    for link in of_lanes {
         hooks.extend(switches_of(link, &|parameter| read(parameter)?.trim().parse().ok()));
+    }
+    for link in ours {
+        hooks.extend(programs_of_others(link)?);
+    }
+    Ok(hooks)
+}
+
+/// BPF programs of others at a link's sides of tc that aren't filters: netlink doesn't list those.
+fn programs_of_others(link: &Link) -> io::Result<Vec<Hook>> {
+    let Link { index, name, .. } = link;
+    let sides = [
+        (AttachPoint::Tc, HookPlace::ComingInBy(*index), "ingress"),
+        (AttachPoint::TcEgress, HookPlace::LeavingBy(*index), "egress"),
+    ];
+    let mut hooks = Vec::new();
+    for (point, at, side) in sides {
+        if warmlane_bpf::has_others(*index, point)? {
+            let what = format!("BPF programs of others at tc {side} (`bpftool net show dev {name}`)");
+            let kind = HookKind::Other;
+            hooks.push(Hook { what, ipv4: true, ipv6: true, at, kind, except_established: false });
+        }
     }
     Ok(hooks)
 }
@@ -154,8 +195,9 @@ fn switches_of(link: &Link, read: &dyn Fn(&str) -> Option<u32>) -> impl Iterator
 /// `NFT_MSG_GETCHAIN` of the subsystem nf_tables (`include/uapi/linux/netfilter/nfnetlink.h`, `nf_tables.h`).
 const GET_CHAIN: u16 = 10 << 8 | 4;
 
-/// `XFRM_MSG_GETPOLICY` (`include/uapi/linux/xfrm.h`).
+/// `XFRM_MSG_GETPOLICY` and `XFRM_MSG_GETDEFAULT` (`include/uapi/linux/xfrm.h`).
 const GET_POLICY: u16 = 0x15;
+const GET_DEFAULT: u16 = 0x28;
 
 /// A kernel without the subsystem says one of these.
 pub(super) fn or_nothing(listed: io::Result<bool>) -> io::Result<()> {
@@ -243,6 +285,12 @@ fn policy(body: &[u8]) -> Option<bool> {
     matches!(body.get(DIRECTION), Some(&(OUT | FORWARD))).then_some(family == IPV6)
 }
 
+/// Whether what no policy is about is blocked where it is forwarded or leaves (struct `xfrm_userpolicy_default`: in, fwd, out).
+fn blocks_by_default(body: &[u8]) -> bool {
+    const BLOCK: u8 = 1;
+    body.get(1..3).is_some_and(|directions| directions.contains(&BLOCK))
+}
+
 pub(super) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.strip_suffix(b"\0").unwrap_or(value)).into_owned()
 }
@@ -321,7 +369,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_body_is_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (chain(&bytes, &BTreeMap::new()), policy(&bytes));
+            let _ = (chain(&bytes, &BTreeMap::new()), policy(&bytes), blocks_by_default(&bytes));
         }
     }
 }
