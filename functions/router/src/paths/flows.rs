@@ -4,6 +4,7 @@
 //! forwarded: only while the kernel is seen to forward it, too (`bpf/established.h`).
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ pub(super) struct Flows {
     most: u32,
     /// One found no space lately.
     is_full: bool,
+    /// Why conntrack couldn't be asked the last time.
+    unreadable: Option<io::Error>,
     /// All that are known, and when they were looked at; the oldest first.
     known: VecDeque<(Tuple, Instant)>,
 }
@@ -43,7 +46,7 @@ impl Flows {
 
     fn with_space(conntrack: Conntrack, most: u32) -> Result<Self, BpfError> {
         let (ipv4, ipv6) = (HashMap::new("flows_ipv4", most)?, HashMap::new("flows_ipv6", most)?);
-        Ok(Self { ipv4, ipv6, conntrack, most, is_full: false, known: VecDeque::new() })
+        Ok(Self { ipv4, ipv6, conntrack, most, is_full: false, unreadable: None, known: VecDeque::new() })
     }
 
     /// What is not as an operator may think, a sentence each.
@@ -60,7 +63,10 @@ impl Flows {
                 self.most / 2
             )
         });
-        counted.into_iter().chain(full).collect()
+        let unreadable = self.unreadable.as_ref().map(|error| {
+            format!("conntrack can't be asked ({error}): flows that begin are left to the kernel, established or not")
+        });
+        counted.into_iter().chain(full).chain(unreadable).collect()
     }
 
     /// Lets an interface's programs have them.
@@ -72,7 +78,10 @@ impl Flows {
     /// Finds out about a flow that a program asks about.
     pub(super) fn learn(&mut self, question: &Question) -> Result<(), BpfError> {
         // What conntrack has no answer for is the kernel's.
-        let Ok(Some(connection)) = self.conntrack.connection(tuple_of(question)) else { return Ok(()) };
+        let answer = self.conntrack.connection(tuple_of(question));
+        let (answer, error) = answer.map_or_else(|error| (None, Some(error)), |answer| (answer, None));
+        self.unreadable = error;
+        let Some(connection) = answer else { return Ok(()) };
         if !connection.is_established {
             return Ok(());
         }
@@ -299,6 +308,40 @@ mod tests {
         assert_eq!(flows.warnings(&usual), Vec::<String>::new());
         flows.put_both(nth(9), nth(9).inverse()).unwrap();
         assert!(flows.get(nth(9)).unwrap().is_some());
+    }
+
+    /// As if it had lost the capability that asking needs, in a thread of its own.
+    #[test]
+    fn that_conntrack_can_not_be_asked_is_told() {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+        if !requirements::namespaces_and(&[]) {
+            return;
+        }
+        let Ok(conntrack) = Conntrack::open() else {
+            requirements::missing("conntrack in the kernel, with its netlink");
+            return;
+        };
+        let mut flows = Flows::with_space(conntrack, 4).unwrap();
+        let question = Question::default();
+        flows.learn(&question).unwrap();
+        assert_eq!(flows.warnings(&Switches::default()), Vec::<String>::new());
+        let told = std::thread::scope(|scope| {
+            let told = scope.spawn(|| {
+                let mut own = capabilities(None).unwrap();
+                own.effective.remove(CapabilitySet::NET_ADMIN);
+                set_capabilities(None, own).unwrap();
+                flows.learn(&question).unwrap();
+                flows.warnings(&Switches::default())
+            });
+            told.join().unwrap()
+        });
+        assert!(
+            told.len() == 1 && told[0].starts_with("conntrack can't be asked (Operation not permitted"),
+            "{told:?}"
+        );
+        flows.learn(&question).unwrap();
+        assert_eq!(flows.warnings(&Switches::default()), Vec::<String>::new());
     }
 
     #[test]

@@ -134,7 +134,7 @@ pub(super) const COMPARISONS: &[Comparison] = &[
     Comparison {
         name: "router-established-tc",
         unit: "cycles/packet",
-        promise: 1.1,
+        promise: 1.3,
         bound: "the socket buffer, as for router-tc; the kernel's conntrack and NAT besides",
         lanes: Lanes::Fed,
         prepare: |setting| setting.router("warmlane-tc", "established", &[(KERNEL, "kernel")]),
