@@ -130,13 +130,18 @@ impl Gateway {
     /// One packet; `after` more come, so that copies have to leave space for them.
     #[inline]
     fn one(&mut self, packet: Packet, now: u64, after: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        let bridged = match self.plain(&packet) {
-            Some((plain, network, remote)) => {
-                self.counters.from_tunnels().add(1);
-                let ways = &mut Ways { burst, outputs, after };
-                self.decapsulate_plain(packet, &plain, network, remote, now, ways)
-            }
-            None => self.any(packet, now, after, burst, outputs),
+        let ways = &mut Ways { burst, outputs, after };
+        let untagged = self.access(packet.port(), None).filter(|_| packet.vlan() == Vlan::None);
+        let bridged = if let Some((network, access)) = untagged
+            && let Some(inside) = InnerFrame::of_ipv4(packet.data())
+        {
+            self.counters.from_access().add(1);
+            self.bridge(packet, &inside, network, Place::Access(access), now, ways)
+        } else if let Some((plain, network, remote)) = self.plain(&packet).filter(|_| untagged.is_none()) {
+            self.counters.from_tunnels().add(1);
+            self.decapsulate_plain(packet, &plain, network, remote, now, ways)
+        } else {
+            self.any(packet, now, ways)
         };
         if let Err(reason) = bridged {
             self.counters.drops().count(reason, 1);
@@ -146,10 +151,6 @@ impl Gateway {
     /// A plain datagram for one of our tunnel ends, if that is all right, and the numbers of its network and the tunnel end that it is from.
     #[inline(always)]
     fn plain(&self, packet: &Packet) -> Option<(Plain, usize, u16)> {
-        // A frame for a network comes first, whatever is in it.
-        if self.access(packet.port(), None).is_some() {
-            return None;
-        }
         let plain = plain::look(packet)?;
         let facts = self.ports.get(usize::from(packet.port()))?;
         let end = self.ends_ipv4.iter().position(|end| *end == plain.end)?;
@@ -166,15 +167,8 @@ impl Gateway {
     }
 
     /// Any other packet.
-    #[inline]
-    fn any(
-        &mut self,
-        packet: Packet,
-        now: u64,
-        after: usize,
-        burst: &mut Burst,
-        outputs: &mut Outputs<'_>,
-    ) -> Result<(), Reason> {
+    #[inline(never)]
+    fn any(&mut self, packet: Packet, now: u64, ways: &mut Ways<'_, '_>) -> Result<(), Reason> {
         let link = LinkLayer::parse(packet.data());
         let tag = link.as_ref().ok().and_then(|link| link.outer).map(VlanTag::id);
         let vlan = match packet.vlan() {
@@ -184,17 +178,17 @@ impl Gateway {
         if let Some((network, access)) = self.access(packet.port(), vlan) {
             self.counters.from_access().add(1);
             let inside = link.as_ref().ok().filter(|_| vlan.is_none()).map(InnerFrame::behind);
-            let (from, mut ways) = (Place::Access(access), Ways { burst, outputs, after });
+            let from = Place::Access(access);
             match inside {
-                Some(inside) => self.bridge(packet, &inside, network, from, now, &mut ways),
-                None => self.bridge_tagged(packet, tag, network, from, now, &mut ways),
+                Some(inside) => self.bridge(packet, &inside, network, from, now, ways),
+                None => self.bridge_tagged(packet, tag, network, from, now, ways),
             }
         } else if let Some((outer, end)) = self.tunnelled(&packet, link) {
             self.counters.from_tunnels().add(1);
-            self.decapsulate(packet, &outer, end, now, &mut Ways { burst, outputs, after })
+            self.decapsulate(packet, &outer, end, now, ways)
         } else {
             // There is space: it was one of the burst's, and copies leave it.
-            drop(burst.push(packet));
+            drop(ways.burst.push(packet));
             Ok(())
         }
     }

@@ -69,6 +69,15 @@ impl InnerFrame {
         Self { destination, source: sender, ip: Ip::V4(source), class, start }
     }
 
+    /// A frame that begins with an Ethernet header, no tag and an IPv4 header, which most do.
+    #[inline(always)]
+    pub(crate) fn of_ipv4(frame: &[u8]) -> Option<Self> {
+        let (header, rest) = frame.split_first_chunk::<{ ethernet::HEADER_LENGTH }>()?;
+        let fixed: &[u8; ipv4::HEADER_LENGTH] = rest.first_chunk()?;
+        let is_ipv4 = EthernetHeader(header).ethertype() == EtherType::IPV4;
+        is_ipv4.then(|| Self::with_ipv4(header, Ipv4Header(fixed).source().to_bits(), fixed[1]))
+    }
+
     /// Whether there is an IP packet in it.
     #[inline]
     pub(crate) fn is_ip(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The commonest datagrams, read as a whole, against the general way.
 
 use super::*;
+use crate::inner_frame::InnerFrame;
 use crate::outer::Outer;
 use crate::plain::{self, Plain};
 use warmlane_mem::Checksum;
@@ -75,6 +76,22 @@ proptest! {
             prop_assert_eq!(found.is_some(), congestion);
         }
     }
+}
+
+/// Frames of access ports, likewise.
+#[test]
+fn an_ipv4_frame_is_read_as_in_the_general_way() {
+    let frame = inner(A, B, 0b1011_1010, b"data");
+    for bit in 0..8 * 34 {
+        let mut frame = frame.clone();
+        frame[bit / 8] ^= 1 << (bit % 8);
+        let general = InnerFrame::of(&frame).unwrap();
+        match InnerFrame::of_ipv4(&frame) {
+            Some(found) => assert_eq!(found, general, "bit {bit}"),
+            None => assert!((96..112).contains(&bit), "bit {bit} is of the EtherType"),
+        }
+    }
+    assert_eq!(InnerFrame::of_ipv4(&frame[..33]), None);
 }
 
 /// One bit after the other is turned over, and the sums of headers set right again.
