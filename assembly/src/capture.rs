@@ -17,6 +17,7 @@ use warmlane_control::{Answer, TakeOver};
 use warmlane_counters::Registry;
 use warmlane_lane::{Graph, LaneView, Point, ProbeConfig, ProbeReader};
 
+use crate::asked::answer;
 use crate::turns::{MOST, Turns};
 
 /// Makes captures of lanes.
@@ -52,13 +53,7 @@ impl Capturer {
 
     /// Answers a request on the control socket, a line without its newline, if it is one for a capture.
     pub fn try_answer<L>(&self, line: &[u8]) -> Option<Answer<L>> {
-        Some(match CaptureRequest::parse(line)?.and_then(|request| self.begin(&request)) {
-            Ok((capturing, take_over)) => match serde_json::to_string(&capturing) {
-                Ok(line) => Answer::TakeOver(line, take_over),
-                Err(error) => Answer::error(error.to_string()),
-            },
-            Err(sentence) => Answer::error(sentence),
-        })
+        Some(answer(CaptureRequest::parse(line)?.and_then(|request| self.begin(&request))))
     }
 
     /// Starts a capture, which goes on when it is given a connection.

@@ -10,7 +10,9 @@
 
 #![forbid(unsafe_code)]
 
+mod asked;
 pub mod capture;
+pub mod cycles;
 mod forwarder;
 mod lanes;
 mod machine;

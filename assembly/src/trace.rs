@@ -16,11 +16,11 @@ pub use stream::rehearse;
 
 use std::sync::Arc;
 
-use serde::Serialize;
 use warmlane_control::{Answer, TakeOver};
 use warmlane_lane::{Graph, LaneView, TraceConfig};
 use warmlane_mem::Pool;
 
+use crate::asked::answer;
 use crate::capture::{Filter, FilterError};
 use crate::turns::{MOST, Turns};
 
@@ -135,14 +135,4 @@ pub(crate) fn is_of(input: &str, port: &str) -> bool {
         rest.is_empty()
             || rest.strip_prefix('.').is_some_and(|queue| queue.bytes().all(|byte| byte.is_ascii_digit()))
     })
-}
-
-fn answer<L>(answer: Result<(impl Serialize, TakeOver), String>) -> Answer<L> {
-    match answer {
-        Ok((value, take_over)) => match serde_json::to_string(&value) {
-            Ok(line) => Answer::TakeOver(line, take_over),
-            Err(error) => Answer::error(error.to_string()),
-        },
-        Err(sentence) => Answer::error(sentence),
-    }
 }

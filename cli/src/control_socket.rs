@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use warmlane::assembly::Assembly;
 use warmlane::assembly::capture::Capturer;
+use warmlane::assembly::cycles::Timer;
 use warmlane::assembly::trace::Tracer;
 use warmlane::control::{self, Common, Server, ServerError, Service};
 use warmlane::counters::Registry;
@@ -82,9 +83,11 @@ fn common<L>(
     pool: Option<&Pool>,
 ) -> Common {
     let (capturer, tracer) = (Capturer::new(lanes, registry.clone()), Tracer::new(lanes, pool.cloned()));
+    let timer = Timer::new(lanes);
     Common::new(kind, server, registry.clone())
         .and(Box::new(move |line| capturer.try_answer(line)))
         .and(Box::new(move |line| tracer.try_answer(line)))
+        .and(Box::new(move |line| timer.try_answer(line)))
 }
 
 /// What is answered by an instance of a kind that forwards.

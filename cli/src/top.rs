@@ -102,6 +102,7 @@ fn end_without_terminal(stopped: Arc<AtomicBool>) {
 /// Two looks, and the page.
 fn once(arguments: &Arguments) -> anyhow::Result<()> {
     let mut client = arguments.instance.connect()?;
+    let _timing = asker::time_stages(&arguments.instance.path()?);
     let mut model = Model::default();
     model.take(client.ask(&Request::Stats {})?);
     std::thread::sleep(arguments.interval);

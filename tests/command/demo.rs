@@ -87,6 +87,21 @@ fn it_is_looked_into_as_any_instance() {
     for part in ["west", "east", "lane0 forwarder"] {
         assert!(page.contains(part), "nothing of {part:?} in\n{page}");
     }
+    // Its stages are timed while somebody looks, and no longer.
+    wait_until("what the forwarder takes is known", || {
+        let page = ask("top", &["--once", "--interval", "0.1"]);
+        let page = page.expect_success("top");
+        let line = page.lines().find(|line| line.starts_with("lane0 forwarder"));
+        let cycles = line.and_then(|line| line.split_whitespace().nth(4)).map(str::parse::<f64>);
+        cycles.is_some_and(|cycles| cycles.is_ok_and(|cycles| cycles > 0.0))
+    });
+    let timed = || sum(&stats(&socket), "timed", "bursts", ("lane", "lane0"));
+    let mut before = timed();
+    wait_until("it is timed no more", || {
+        let now = timed();
+        std::mem::replace(&mut before, now) == now
+    });
+
     let traced = ask("trace", &["--count", "3", "--json"]);
     assert_eq!(traced.expect_success("trace").lines().count(), 3, "{}", traced.text());
     let file = directory.path().join("seen.pcapng");

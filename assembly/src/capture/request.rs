@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use warmlane_lane::{Graph, Point};
 
+use crate::asked::parse;
+
 /// A request for a capture: `{"ask":"capture", ...}`. All fields but `ask` may be left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,9 +94,8 @@ pub(super) fn ports(graph: &Graph) -> impl Iterator<Item = &str> {
 impl CaptureRequest {
     /// Reads it; `None` if it is none.
     pub(super) fn parse(line: &[u8]) -> Option<Result<Self, String>> {
-        warmlane_control::asks_for(line, WORD).then(|| {
-            let request: Self = serde_json::from_slice(line)
-                .map_err(|error| format!("that is not how \"capture\" is asked: {error}"))?;
+        parse::<Self>(line, WORD).map(|request| {
+            let request = request?;
             if request.snap_length == 0 || request.snap_length > snap_length() {
                 return Err(format!("a snapshot has 1 to {} bytes", snap_length()));
             }

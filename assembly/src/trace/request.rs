@@ -1,8 +1,9 @@
 //! What is asked.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use warmlane_lane::Graph;
+
+use crate::asked::parse;
 
 /// Packets that one trace follows at most.
 const MOST_PACKETS: u32 = 10_000;
@@ -103,12 +104,6 @@ impl RehearseRequest {
     pub(super) fn parse(line: &[u8]) -> Option<Result<Self, String>> {
         parse(line, REHEARSE)
     }
-}
-
-fn parse<T: DeserializeOwned>(line: &[u8], what: &str) -> Option<Result<T, String>> {
-    warmlane_control::asks_for(line, what).then(|| {
-        serde_json::from_slice(line).map_err(|error| format!("that is not how \"{what}\" is asked: {error}"))
-    })
 }
 
 /// The inputs of a lane that are ports', with their names.

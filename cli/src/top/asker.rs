@@ -1,8 +1,9 @@
 //! Asks an instance again and again, on a thread of its own, so that keys are heard while it takes its time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
+use warmlane::assembly::cycles::{CyclesRequest, Timing};
 use warmlane::control::{Client, ClientError, Instance, Request, Stats};
 
 /// What was heard.
@@ -31,13 +32,20 @@ pub(super) fn start(path: PathBuf, interval: Duration) -> Receiver<Heard> {
     receiver
 }
 
+/// Lets an instance time its stages as long as what this returns is kept; `None` if it can't, or others let it already.
+pub(super) fn time_stages(path: &Path) -> Option<Client> {
+    let mut client = Client::connect(path).ok()?;
+    client.ask::<Timing>(&CyclesRequest::default()).ok().map(|_| client)
+}
+
 /// Returns when nobody listens any more.
-fn ask(path: &std::path::Path, interval: Duration, sender: &SyncSender<Heard>) -> Result<(), ClientError> {
+fn ask(path: &Path, interval: Duration, sender: &SyncSender<Heard>) -> Result<(), ClientError> {
     let mut client = Client::connect(path)?;
     let instance = client.instance()?;
     if sender.send(Heard::Instance(instance)).is_err() {
         return Ok(());
     }
+    let _timing = time_stages(path);
     loop {
         let stats = client.ask(&Request::Stats {})?;
         if sender.send(Heard::Stats(stats)).is_err() {

@@ -226,8 +226,17 @@ fn stages(sets: &[Set<'_>]) -> Vec<Stage> {
     let mut all = Vec::new();
     for set in sets {
         if set.name == "stage" {
-            let (packets, made) = (set.rate("processed"), Some(set.rate("made")));
-            all.push(Stage { name: place(set.labels, &[]), packets, made, ..Stage::default() });
+            let timed = sets.iter().find(|one| one.name == "timed" && one.labels == set.labels);
+            let cycles = timed.and_then(|timed| share(timed.change("cycles"), timed.change("packets")));
+            let all_packets = set.change("processed").saturating_add(set.change("made"));
+            let busy = busy.get(&set.label("lane")).filter(|busy| **busy > 0);
+            all.push(Stage {
+                name: place(set.labels, &[]),
+                packets: set.rate("processed"),
+                made: Some(set.rate("made")),
+                cycles,
+                share: cycles.zip(busy).map(|(cycles, busy)| cycles * all_packets as f64 / *busy as f64),
+            });
         }
         for step in set.values.keys().filter_map(|name| name.strip_suffix("-cycles")) {
             let counted = format!("{step}-packets");

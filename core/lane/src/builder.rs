@@ -11,6 +11,7 @@ use crate::outputs::{End, Line, UNCONNECTED};
 use crate::pipeline::{Pipeline, Slot, Source};
 use crate::probe::{DropProbes, Orders};
 use crate::stage::{PassThrough, Stage};
+use crate::timing::TimedCounters;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use warmlane_counters::Counter;
@@ -200,10 +201,12 @@ impl PipelineBuilder {
             node.counters = line.counters();
         }
         let Wiring { slots, names, outputs, lines, edges, has_inner, .. } = wiring;
-        let stage_nodes = names.into_iter().zip(&slots).map(|(name, slot)| StageNode {
+        let timed: Vec<TimedCounters> = slots.iter().map(|_| TimedCounters::new()).collect();
+        let stage_nodes = names.into_iter().zip(&slots).zip(&timed).map(|((name, slot), timed)| StageNode {
             name,
             counters: slot.stage.counters().into_iter().map(Arc::from).collect(),
             passed: slot.counters.view(),
+            timed: timed.view(),
         });
         let drops = DropProbes::new();
         let graph = Graph {
@@ -223,6 +226,7 @@ impl PipelineBuilder {
             vacant: Vec::with_capacity(sources.len()),
             sources,
             slots,
+            timed: timed.into_iter().map(Some).collect(),
             lines,
             graph: Arc::new(graph),
             drops,

@@ -2,6 +2,7 @@
 
 use crate::counters::StageCountersView;
 use crate::probe::Orders;
+use crate::timing::TimedCountersView;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use warmlane_counters::{
@@ -65,6 +66,7 @@ pub struct StageNode {
     /// What it counts itself.
     pub counters: Vec<Arc<dyn Source>>,
     pub(crate) passed: StageCountersView,
+    pub(crate) timed: TimedCountersView,
 }
 
 impl StageNode {
@@ -76,6 +78,11 @@ impl StageNode {
     /// Packets that it made, or had held and let go.
     pub fn made(&self) -> u64 {
         self.passed.made()
+    }
+
+    /// What it took, of the bursts that were timed ([`Graph::time_stages`]).
+    pub const fn timed(&self) -> &TimedCountersView {
+        &self.timed
     }
 
     /// What it has dropped so far, by reason, without those that are zero.
@@ -193,6 +200,7 @@ impl Graph {
         for stage in &self.stages {
             let labels = labels.clone().with("stage", &stage.name);
             registry.add(labels.clone(), stage.passed.clone());
+            registry.add(labels.clone(), stage.timed.clone());
             for source in &stage.counters {
                 registry.add_shared(labels.clone(), Arc::clone(source));
             }

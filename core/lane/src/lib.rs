@@ -31,6 +31,7 @@ mod row;
 mod stage;
 mod tap;
 mod task;
+mod timing;
 mod trace;
 mod wake_ups;
 
@@ -49,5 +50,6 @@ pub use probe::{Filter, Point, ProbeConfig, ProbeCounters, ProbeCountersView, Pr
 pub use stage::{Branch, FilterDrop, PassThrough, Rehearsed, Stage, branch, per_packet};
 pub use tap::{Tap, TapCounters, TapCountersView, TapDrop};
 pub use task::{Poll, Task, TaskFailed};
+pub use timing::{StageTiming, TIMED_ONE_IN, TimedCounters, TimedCountersView};
 pub use trace::{Explanation, Grown, Step, Trace, TraceConfig, TraceEnd, TraceReader};
 pub use wake_ups::WakeUps;

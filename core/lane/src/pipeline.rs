@@ -8,6 +8,7 @@ use crate::outputs::{End, Line, Outputs};
 use crate::probe::DropProbes;
 use crate::stage::Stage;
 use crate::task::{Poll, Task, TaskFailed};
+use crate::timing::TimedCounters;
 use crate::wake_ups::{WakeUps, sleep_all};
 use std::sync::Arc;
 use warmlane_counters::Counter;
@@ -75,6 +76,8 @@ pub struct Pipeline {
     /// Inputs that have nothing to receive from at present: they are looked at only now and then.
     pub(crate) vacant: Vec<Source>,
     pub(crate) slots: Vec<Slot>,
+    /// Of each stage, while it isn't timed: then it has them.
+    pub(crate) timed: Vec<Option<TimedCounters>>,
     pub(crate) lines: Vec<Line>,
     pub(crate) graph: Arc<Graph>,
     pub(crate) drops: DropProbes,

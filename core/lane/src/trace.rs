@@ -23,7 +23,7 @@ use crate::probe::{Filter, Reminder};
 pub(crate) use follow::Follower;
 pub(crate) use queues::{end_received, end_transmitted, followed};
 pub(crate) use rehearse::Rehearsal;
-pub(crate) use stage::follow_stage;
+pub(crate) use stage::{behind_followers, follow_stage};
 
 /// Bytes of a frame that are kept before and behind each stage.
 pub(crate) const HEAD: usize = 192;

@@ -74,6 +74,8 @@ fn a_lane_s_cycles_have_shares_and_steps_have_cycles_where_they_are_counted() {
             lane("packets", 30),
             of("stage", "processed", 30),
             of("stage", "made", 2),
+            of("timed", "packets", 4),
+            of("timed", "cycles", 12),
             of("upper", "qos-packets", 10),
             of("upper", "qos-cycles", 150),
             of("upper", "filtering-packets", 0),
@@ -94,7 +96,7 @@ fn a_lane_s_cycles_have_shares_and_steps_have_cycles_where_they_are_counted() {
     assert_eq!(
         stages,
         [
-            ("lane0 upper MAC", 30.0, Some(2.0), None, None),
+            ("lane0 upper MAC", 30.0, Some(2.0), Some(3.0), Some(0.32)),
             ("lane0 filtering", 0.0, None, None, Some(0.0)),
             ("lane0 qos", 10.0, None, Some(15.0), Some(0.5)),
         ]

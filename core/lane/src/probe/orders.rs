@@ -1,4 +1,4 @@
-//! How a lane hears of what it is to show: probes, traces, rehearsals.
+//! How a lane hears of what it is to show: probes, traces, rehearsals, what stages take.
 
 use super::queues::{New, change_receive, change_transmit};
 use super::{Point, Probe, ProbeConfig, ProbeReader, Reminder};
@@ -6,9 +6,10 @@ use crate::ends::Input;
 use crate::graph::{Graph, Node};
 use crate::outputs::{End, Line};
 use crate::pipeline::Pipeline;
+use crate::timing::StageTiming;
 use crate::trace::{Follower, Rehearsal, TraceConfig, TraceReader, follow_stage};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use warmlane_mem::Packet;
 use warmlane_sync::ring::RingError;
 use warmlane_sync::spsc;
@@ -27,6 +28,7 @@ enum Order {
     Probe(Point, Probe),
     Follow(Follower),
     Rehearse(Rehearsal),
+    Time(Weak<()>),
 }
 
 #[derive(Default)]
@@ -118,6 +120,14 @@ impl Graph {
         self.orders.add(Order::Rehearse(rehearsal));
         reader
     }
+
+    /// Asks the lane to time its stages, one burst in [`TIMED_ONE_IN`](crate::TIMED_ONE_IN), from its next poll on until what this returns is
+    /// dropped. [`StageNode::timed`](crate::StageNode::timed) has the figures.
+    pub fn time_stages(self: &Arc<Self>) -> StageTiming {
+        let (asker, timing) = StageTiming::new(self);
+        self.orders.add(Order::Time(asker));
+        timing
+    }
 }
 
 impl Pipeline {
@@ -130,6 +140,7 @@ impl Pipeline {
                 Order::Probe(point, probe) => self.add_probe(point, probe),
                 Order::Follow(follower) => self.change_all(Some(&follower)),
                 Order::Rehearse(rehearsal) => rehearsal.run(self),
+                Order::Time(asker) => self.time_stages(Some(&asker)),
             }
         }
         self.change_all(None);
@@ -177,6 +188,7 @@ impl Pipeline {
         for (number, slot) in self.slots.iter_mut().enumerate() {
             follow_stage(&mut slot.stage, number, nodes.get(usize::from(slot.next)).copied(), follower);
         }
+        self.time_stages(None);
         self.drops.change(None);
         self.drops.follow(follower);
     }

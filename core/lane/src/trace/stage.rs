@@ -47,6 +47,17 @@ pub(crate) fn follow_stage(
     }
 }
 
+/// Gives `change` the stage, or what is inside of it while it is followed: that is always outside.
+pub(crate) fn behind_followers<T>(
+    stage: &mut Box<dyn Stage>,
+    change: impl FnOnce(&mut Box<dyn Stage>) -> T,
+) -> T {
+    if let Some(followed) = stage.as_any().and_then(|any| any.downcast_mut::<FollowedStage>()) {
+        return change(&mut followed.stage);
+    }
+    change(stage)
+}
+
 impl FollowedStage {
     fn follows(&self, packet: &Packet) -> bool {
         self.followers.iter().any(|follower| follower.lock().has(packet))

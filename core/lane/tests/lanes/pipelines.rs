@@ -4,6 +4,7 @@ mod connections;
 mod probes;
 mod queues;
 mod stages;
+mod timings;
 mod traces;
 
 use std::sync::Arc;

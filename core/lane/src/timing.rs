@@ -1,0 +1,147 @@
+//! What stages take, for whoever asks what packets cost.
+//!
+//! A [`StageTiming`] is asked for by any thread ([`Graph::time_stages`]). The lane then puts a stage of its own around each of its stages,
+//! which reads the clock before and behind one burst in [`TIMED_ONE_IN`]. While nobody asks, there is nothing in the way of packets.
+
+use crate::graph::Graph;
+use crate::inner::as_inner_stage;
+use crate::outputs::Outputs;
+use crate::pipeline::Pipeline;
+use crate::probe::Reminder;
+use crate::stage::{PassThrough, Stage};
+use crate::trace::behind_followers;
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use warmlane_counters::counters;
+use warmlane_mem::Burst;
+use warmlane_sys::clock;
+
+/// Of so many bursts of a stage, one is timed. A prime, so that what goes round in a stage, such as its inputs, has its turn.
+pub const TIMED_ONE_IN: u32 = 61;
+
+counters! {
+    /// What a stage takes, of the bursts that were timed. Cycles are those of the time-stamp counter.
+    pub struct TimedCounters => TimedCountersView {
+        /// Bursts that were timed while somebody asked, one in 61: those that the stage was given, and those that it made.
+        bursts: Note, "bursts";
+        /// Packets in the bursts that were timed.
+        packets: Note, "packets";
+        /// Cycles that these bursts took, with what had to leave meanwhile.
+        cycles: Note, "cycles";
+    }
+}
+
+impl TimedCountersView {
+    /// Cycles of a packet; `None` before the first.
+    pub fn cycles_per_packet(&self) -> Option<f64> {
+        let packets = self.packets();
+        (packets > 0).then(|| self.cycles() as f64 / packets as f64)
+    }
+}
+
+/// The stages of a lane are timed as long as this is kept.
+pub struct StageTiming {
+    /// The lane sees by this whether anybody asks. In front of the reminder: gone when that is.
+    _alive: Arc<()>,
+    _reminder: Reminder,
+}
+
+impl fmt::Debug for StageTiming {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("StageTiming").finish_non_exhaustive()
+    }
+}
+
+impl StageTiming {
+    /// With what the lane is to keep.
+    pub(crate) fn new(graph: &Arc<Graph>) -> (Weak<()>, Self) {
+        let alive = Arc::new(());
+        (Arc::downgrade(&alive), Self { _alive: alive, _reminder: Reminder(Arc::clone(graph)) })
+    }
+}
+
+/// One that is timed.
+struct TimedStage {
+    stage: Box<dyn Stage>,
+    /// Who asks.
+    askers: Vec<Weak<()>>,
+    /// Bursts until the next one that is timed, itself included.
+    left: u32,
+    counters: TimedCounters,
+}
+
+impl TimedStage {
+    /// Whether the next burst is to be timed.
+    fn is_due(&self) -> bool {
+        self.left <= 1
+    }
+
+    /// Counts a burst that began then, if it was timed.
+    fn count(&mut self, begin: Option<u64>, packets: usize) {
+        let Some(begin) = begin else {
+            self.left = self.left.saturating_sub(1);
+            return;
+        };
+        self.left = TIMED_ONE_IN;
+        self.counters.bursts().add(1);
+        self.counters.packets().add(packets as u64);
+        self.counters.cycles().add(clock::cycles().saturating_sub(begin));
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Stage for TimedStage {
+    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        self.process_input(0, burst, outputs);
+    }
+
+    fn process_input(&mut self, input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        let (begin, packets) = (self.is_due().then(clock::cycles), burst.len());
+        self.stage.process_input(input, burst, outputs);
+        self.count(begin, packets);
+    }
+
+    fn poll(&mut self, now: u64, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        let begin = self.is_due().then(clock::cycles);
+        let made = self.stage.poll(now, burst, outputs);
+        // One that makes nothing is no burst.
+        if made > 0 {
+            self.count(begin, made);
+        }
+        made
+    }
+
+    as_inner_stage!(shape, is_polled, idle, sleep, stop, is_done, finish, counters, explain, rehearse, every);
+
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        Some(self)
+    }
+}
+
+impl Pipeline {
+    /// Times all stages for this one, too, and for nobody who has gone.
+    pub(crate) fn time_stages(&mut self, asker: Option<&Weak<()>>) {
+        for (slot, counters) in self.slots.iter_mut().zip(&mut self.timed) {
+            behind_followers(&mut slot.stage, |stage| time_stage(stage, counters, asker));
+        }
+    }
+}
+
+/// Adds one who asks, and removes those who have gone. A stage is wrapped, and has its counters, only while there is one.
+fn time_stage(stage: &mut Box<dyn Stage>, counters: &mut Option<TimedCounters>, asker: Option<&Weak<()>>) {
+    if asker.is_some()
+        && let Some(counters) = counters.take()
+    {
+        let inner = std::mem::replace(stage, Box::new(PassThrough));
+        *stage = Box::new(TimedStage { stage: inner, askers: Vec::new(), left: 1, counters });
+    }
+    let Some(timed) = stage.as_any().and_then(|any| any.downcast_mut::<TimedStage>()) else { return };
+    timed.askers.retain(|asker| asker.strong_count() > 0);
+    timed.askers.extend(asker.cloned());
+    if timed.askers.is_empty() {
+        *counters = Some(std::mem::take(&mut timed.counters));
+        let inner = std::mem::replace(&mut timed.stage, Box::new(PassThrough));
+        *stage = inner;
+    }
+}
