@@ -95,7 +95,7 @@ fn it_is_looked_into_as_any_instance() {
         let cycles = line.and_then(|line| line.split_whitespace().nth(4)).map(str::parse::<f64>);
         cycles.is_some_and(|cycles| cycles.is_ok_and(|cycles| cycles > 0.0))
     });
-    let timed = || sum(&stats(&socket), "timed", "bursts", ("lane", "lane0"));
+    let timed = || sum(&stats(&socket), "stage-timed", "bursts", ("lane", "lane0"));
     let mut before = timed();
     wait_until("it is timed no more", || {
         let now = timed();

@@ -226,7 +226,7 @@ fn stages(sets: &[Set<'_>]) -> Vec<Stage> {
     let mut all = Vec::new();
     for set in sets {
         if set.name == "stage" {
-            let timed = sets.iter().find(|one| one.name == "timed" && one.labels == set.labels);
+            let timed = sets.iter().find(|one| one.name == "stage-timed" && one.labels == set.labels);
             let cycles = timed.and_then(|timed| share(timed.change("cycles"), timed.change("packets")));
             let all_packets = set.change("processed").saturating_add(set.change("made"));
             let busy = busy.get(&set.label("lane")).filter(|busy| **busy > 0);

@@ -11,7 +11,7 @@ use crate::outputs::{End, Line, UNCONNECTED};
 use crate::pipeline::{Pipeline, Slot, Source};
 use crate::probe::{DropProbes, Orders};
 use crate::stage::{PassThrough, Stage};
-use crate::timing::TimedCounters;
+use crate::timing::StageTimedCounters;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use warmlane_counters::Counter;
@@ -201,7 +201,7 @@ impl PipelineBuilder {
             node.counters = line.counters();
         }
         let Wiring { slots, names, outputs, lines, edges, has_inner, .. } = wiring;
-        let timed: Vec<TimedCounters> = slots.iter().map(|_| TimedCounters::new()).collect();
+        let timed: Vec<StageTimedCounters> = slots.iter().map(|_| StageTimedCounters::new()).collect();
         let stage_nodes = names.into_iter().zip(&slots).zip(&timed).map(|((name, slot), timed)| StageNode {
             name,
             counters: slot.stage.counters().into_iter().map(Arc::from).collect(),

@@ -2,7 +2,7 @@
 
 use crate::counters::StageCountersView;
 use crate::probe::Orders;
-use crate::timing::TimedCountersView;
+use crate::timing::StageTimedCountersView;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use warmlane_counters::{
@@ -66,7 +66,7 @@ pub struct StageNode {
     /// What it counts itself.
     pub counters: Vec<Arc<dyn Source>>,
     pub(crate) passed: StageCountersView,
-    pub(crate) timed: TimedCountersView,
+    pub(crate) timed: StageTimedCountersView,
 }
 
 impl StageNode {
@@ -81,7 +81,7 @@ impl StageNode {
     }
 
     /// What it took, of the bursts that were timed ([`Graph::time_stages`]).
-    pub const fn timed(&self) -> &TimedCountersView {
+    pub const fn timed(&self) -> &StageTimedCountersView {
         &self.timed
     }
 

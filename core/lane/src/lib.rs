@@ -50,6 +50,6 @@ pub use probe::{Filter, Point, ProbeConfig, ProbeCounters, ProbeCountersView, Pr
 pub use stage::{Branch, FilterDrop, PassThrough, Rehearsed, Stage, branch, per_packet};
 pub use tap::{Tap, TapCounters, TapCountersView, TapDrop};
 pub use task::{Poll, Task, TaskFailed};
-pub use timing::{StageTiming, TIMED_ONE_IN, TimedCounters, TimedCountersView};
+pub use timing::{StageTimedCounters, StageTimedCountersView, StageTiming, TIMED_ONE_IN};
 pub use trace::{Explanation, Grown, Step, Trace, TraceConfig, TraceEnd, TraceReader};
 pub use wake_ups::WakeUps;

@@ -8,7 +8,7 @@ use crate::outputs::{End, Line, Outputs};
 use crate::probe::DropProbes;
 use crate::stage::Stage;
 use crate::task::{Poll, Task, TaskFailed};
-use crate::timing::TimedCounters;
+use crate::timing::StageTimedCounters;
 use crate::wake_ups::{WakeUps, sleep_all};
 use std::sync::Arc;
 use warmlane_counters::Counter;
@@ -77,7 +77,7 @@ pub struct Pipeline {
     pub(crate) vacant: Vec<Source>,
     pub(crate) slots: Vec<Slot>,
     /// Of each stage, while it isn't timed: then it has them.
-    pub(crate) timed: Vec<Option<TimedCounters>>,
+    pub(crate) timed: Vec<Option<StageTimedCounters>>,
     pub(crate) lines: Vec<Line>,
     pub(crate) graph: Arc<Graph>,
     pub(crate) drops: DropProbes,

@@ -22,8 +22,8 @@ pub const TIMED_ONE_IN: u32 = 61;
 
 counters! {
     /// What a stage takes, of the bursts that were timed. Cycles are those of the time-stamp counter.
-    pub struct TimedCounters => TimedCountersView {
-        /// Bursts that were timed while somebody asked, one in 61: those that the stage was given, and those that it made.
+    pub struct StageTimedCounters => StageTimedCountersView {
+        /// Bursts that were timed while somebody asked, one in so many: those that the stage was given, and those that it made.
         bursts: Note, "bursts";
         /// Packets in the bursts that were timed.
         packets: Note, "packets";
@@ -32,7 +32,7 @@ counters! {
     }
 }
 
-impl TimedCountersView {
+impl StageTimedCountersView {
     /// Cycles of a packet; `None` before the first.
     pub fn cycles_per_packet(&self) -> Option<f64> {
         let packets = self.packets();
@@ -68,7 +68,7 @@ struct TimedStage {
     askers: Vec<Weak<()>>,
     /// Bursts until the next one that is timed, itself included.
     left: u32,
-    counters: TimedCounters,
+    counters: StageTimedCounters,
 }
 
 impl TimedStage {
@@ -129,7 +129,11 @@ impl Pipeline {
 }
 
 /// Adds one who asks, and removes those who have gone. A stage is wrapped, and has its counters, only while there is one.
-fn time_stage(stage: &mut Box<dyn Stage>, counters: &mut Option<TimedCounters>, asker: Option<&Weak<()>>) {
+fn time_stage(
+    stage: &mut Box<dyn Stage>,
+    counters: &mut Option<StageTimedCounters>,
+    asker: Option<&Weak<()>>,
+) {
     if asker.is_some()
         && let Some(counters) = counters.take()
     {
