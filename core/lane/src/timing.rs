@@ -1,7 +1,8 @@
 //! What stages take, for whoever asks what packets cost.
 //!
-//! A [`StageTiming`] is asked for by any thread ([`Graph::time_stages`]). The lane then puts a stage of its own around each of its stages,
-//! which reads the clock before and behind one burst in [`TIMED_ONE_IN`]. While nobody asks, there is nothing in the way of packets.
+//! A [`StageTiming`] is asked for by any thread ([`Graph::time_stages`]). The lane then puts a stage of its own around each of its
+//! stages, which reads the clock before and behind one burst, and one poll, in [`TIMED_ONE_IN`]. While nobody asks, there is nothing in
+//! the way of packets.
 
 use crate::graph::Graph;
 use crate::inner::as_inner_stage;
@@ -66,49 +67,58 @@ struct TimedStage {
     stage: Box<dyn Stage>,
     /// Who asks.
     askers: Vec<Weak<()>>,
-    /// Bursts until the next one that is timed, itself included.
-    left: u32,
+    /// Of the bursts that it is given.
+    bursts: Countdown,
+    /// Of the polls. Most may make nothing; the clock is read for one in so many all the same.
+    polls: Countdown,
     counters: StageTimedCounters,
 }
 
-impl TimedStage {
-    /// Whether the next burst is to be timed.
-    fn is_due(&self) -> bool {
-        self.left <= 1
-    }
+/// How many there are until the next one that is timed, itself included.
+struct Countdown(u32);
 
+impl Countdown {
+    /// When the next one began, if it is timed.
+    fn begin(&mut self) -> Option<u64> {
+        if self.0 > 1 {
+            self.0 -= 1;
+            return None;
+        }
+        self.0 = TIMED_ONE_IN;
+        Some(clock::cycles())
+    }
+}
+
+impl TimedStage {
     /// Counts a burst that began then, if it was timed.
-    fn count(&mut self, begin: Option<u64>, packets: usize) {
-        let Some(begin) = begin else {
-            self.left = self.left.saturating_sub(1);
-            return;
-        };
-        self.left = TIMED_ONE_IN;
+    fn count(&self, begin: Option<u64>, packets: usize) {
+        let Some(begin) = begin else { return };
+        let cycles = clock::cycles().saturating_sub(begin);
         self.counters.bursts().add(1);
         self.counters.packets().add(packets as u64);
-        self.counters.cycles().add(clock::cycles().saturating_sub(begin));
+        self.counters.cycles().add(cycles);
     }
 }
 
 #[deny(clippy::missing_trait_methods)]
 impl Stage for TimedStage {
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        self.process_input(0, burst, outputs);
+        let (begin, packets) = (self.bursts.begin(), burst.len());
+        self.stage.process(burst, outputs);
+        self.count(begin, packets);
     }
 
     fn process_input(&mut self, input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        let (begin, packets) = (self.is_due().then(clock::cycles), burst.len());
+        let (begin, packets) = (self.bursts.begin(), burst.len());
         self.stage.process_input(input, burst, outputs);
         self.count(begin, packets);
     }
 
     fn poll(&mut self, now: u64, burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
-        let begin = self.is_due().then(clock::cycles);
+        let begin = self.polls.begin();
         let made = self.stage.poll(now, burst, outputs);
         // One that makes nothing is no burst.
-        if made > 0 {
-            self.count(begin, made);
-        }
+        self.count(begin.filter(|_| made > 0), made);
         made
     }
 
@@ -138,7 +148,8 @@ fn time_stage(
         && let Some(counters) = counters.take()
     {
         let inner = std::mem::replace(stage, Box::new(PassThrough));
-        *stage = Box::new(TimedStage { stage: inner, askers: Vec::new(), left: 1, counters });
+        let (bursts, polls) = (Countdown(1), Countdown(1));
+        *stage = Box::new(TimedStage { stage: inner, askers: Vec::new(), bursts, polls, counters });
     }
     let Some(timed) = stage.as_any().and_then(|any| any.downcast_mut::<TimedStage>()) else { return };
     timed.askers.retain(|asker| asker.strong_count() > 0);

@@ -8,6 +8,7 @@ mod timings;
 mod traces;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_lane::{Graph, Outputs, PassThrough, Pipeline, Poll, Stage, Task};
 use warmlane_mem::{Burst, Pool, PoolConfig};
 use warmlane_port::{QueueCountersView, TransmitQueue};
@@ -49,6 +50,30 @@ fn run(pipeline: &mut Pipeline) -> Result<(), String> {
     let polls = (0..1_000_000).take_while(|_| pipeline.poll() != Poll::Finished).count();
     assert!(polls < 1_000_000, "it never ends");
     pipeline.finish().map_err(|failed| failed.to_string())
+}
+
+/// Sends each packet round once more, by its other input, and counts what came by that.
+struct Round(Arc<AtomicU64>);
+
+impl Stage for Round {
+    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        for packet in burst.drain() {
+            assert!(outputs.push(0, packet).is_ok());
+        }
+    }
+
+    fn output_count(&self) -> usize {
+        1
+    }
+
+    fn input_count(&self) -> usize {
+        2
+    }
+
+    fn process_input(&mut self, input: usize, burst: &mut Burst, _outputs: &mut Outputs<'_>) {
+        assert_eq!(input, 1);
+        self.0.fetch_add(burst.len() as u64, Ordering::Relaxed);
+    }
 }
 
 /// A stage that makes packets all the time, and doesn't know of stops.

@@ -1,6 +1,6 @@
 //! How stages are put together: named outputs, rows, ways back, and what is refused.
 
-use super::{pool, run, sink, source};
+use super::{Round, pool, run, sink, source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -77,30 +77,6 @@ fn outputs_of_a_row_are_those_of_its_stages() {
     run(&mut pipeline).expect("nothing breaks");
     assert_eq!(taken.map(|taken| taken.packets()), [32, 16, 16]);
     assert_eq!(pool.ledger().outstanding(), 0);
-}
-
-/// Sends each packet round once more, by its other input.
-struct Round(Arc<AtomicU64>);
-
-impl Stage for Round {
-    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        for packet in burst.drain() {
-            assert!(outputs.push(0, packet).is_ok());
-        }
-    }
-
-    fn output_count(&self) -> usize {
-        1
-    }
-
-    fn input_count(&self) -> usize {
-        2
-    }
-
-    fn process_input(&mut self, input: usize, burst: &mut Burst, _outputs: &mut Outputs<'_>) {
-        assert_eq!(input, 1);
-        self.0.fetch_add(burst.len() as u64, Ordering::Relaxed);
-    }
 }
 
 #[test]
