@@ -16,8 +16,11 @@ use crate::turns::{MOST, Turn, Turns, has_enough};
 
 const CYCLES: &str = "cycles";
 
-/// How long after its end a client is missed at the latest.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long after the program's end that is noticed at the latest. A client's end is noticed at once.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How a refusal begins that is for now only.
+const TOO_MANY: &str = "stages are timed for";
 
 /// Time stages as long as this connection is open: `{"ask":"cycles"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,19 +38,19 @@ impl Default for CyclesRequest {
 
 /// The answer to [`CyclesRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Timing {
+pub struct TimingStages {
     /// Of so many bursts of a stage, one is timed.
     pub one_in: u32,
 }
 
 /// Lets lanes time their stages.
-pub struct Timer {
+pub struct StageTimer {
     graphs: Vec<Arc<Graph>>,
     cpus: Vec<usize>,
     turns: Turns,
 }
 
-impl Timer {
+impl StageTimer {
     /// Of these lanes.
     pub fn new(lanes: &[LaneView]) -> Self {
         Self {
@@ -63,20 +66,28 @@ impl Timer {
         Some(answer(request.and_then(|_| self.time())))
     }
 
-    fn time(&self) -> Result<(Timing, TakeOver), String> {
+    fn time(&self) -> Result<(TimingStages, TakeOver), String> {
         if self.graphs.iter().all(|graph| graph.stages.is_empty()) {
             return Err("no lane of this instance has stages".to_owned());
         }
-        let turn = self.turns.begin();
-        let turn =
-            turn.ok_or_else(|| format!("{MOST} clients have stages timed already, and that is the most"))?;
+        let turn = self.turns.begin().ok_or_else(too_many)?;
         let timings: Vec<StageTiming> = self.graphs.iter().map(Graph::time_stages).collect();
         let take_over = turn.serve("cycles", self.cpus.clone(), move |client, turn| {
             wait(client, turn);
             drop(timings);
         });
-        Ok((Timing { one_in: TIMED_ONE_IN }, take_over))
+        Ok((TimingStages { one_in: TIMED_ONE_IN }, take_over))
     }
+}
+
+/// What one client more than there may be is told.
+fn too_many() -> String {
+    format!("{TOO_MANY} {MOST} clients already, and that is the most: `stats` has the figures for all")
+}
+
+/// Whether an instance that says so may answer otherwise later: others have stages timed, and may end.
+pub fn is_for_now(refusal: &str) -> bool {
+    refusal.starts_with(TOO_MANY)
 }
 
 /// Until the client or the program ends.
@@ -85,4 +96,36 @@ fn wait(client: &UnixStream, turn: &Turn) {
         return;
     }
     while !turn.is_ending() && matches!(has_enough(client), Ok(false)) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    /// What an instance without lanes says to a request.
+    fn said(line: &[u8]) -> Option<String> {
+        StageTimer::new(&[]).try_answer::<Infallible>(line).map(|answer| match answer {
+            Answer::Whole(line) | Answer::TakeOver(line, _) => line,
+            Answer::List(list) => match list {},
+        })
+    }
+
+    #[test]
+    fn requests_with_unknown_fields_are_refused_and_others_left_to_others() {
+        let wrong = said(br#"{"ask":"cycles","lane":"lane0"}"#).expect("it is this request");
+        assert!(wrong.contains("that is not how") && wrong.contains("`lane`"), "{wrong}");
+        assert_eq!(said(br#"{"ask":"stats"}"#), None);
+        let line = serde_json::to_vec(&CyclesRequest::default()).expect("a request");
+        let refused = said(&line).expect("it is this request");
+        assert!(refused.contains("no lane of this instance has stages"), "{refused}");
+    }
+
+    #[test]
+    fn only_a_want_of_turns_may_end() {
+        let too_many = too_many();
+        assert!(too_many.contains("4 clients") && is_for_now(&too_many), "{too_many}");
+        assert!(!is_for_now("no lane of this instance has stages"));
+        assert!(!is_for_now("that is no request"));
+    }
 }

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use warmlane::assembly::Assembly;
 use warmlane::assembly::capture::Capturer;
-use warmlane::assembly::cycles::Timer;
+use warmlane::assembly::cycles::StageTimer;
 use warmlane::assembly::trace::Tracer;
 use warmlane::control::{self, Common, Server, ServerError, Service};
 use warmlane::counters::Registry;
@@ -83,7 +83,7 @@ fn common<L>(
     pool: Option<&Pool>,
 ) -> Common {
     let (capturer, tracer) = (Capturer::new(lanes, registry.clone()), Tracer::new(lanes, pool.cloned()));
-    let timer = Timer::new(lanes);
+    let timer = StageTimer::new(lanes);
     Common::new(kind, server, registry.clone())
         .and(Box::new(move |line| capturer.try_answer(line)))
         .and(Box::new(move |line| tracer.try_answer(line)))

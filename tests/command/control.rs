@@ -134,6 +134,23 @@ pub(super) fn sum(stats: &Value, set: &str, name: &str, label: (&str, &str)) -> 
         .sum()
 }
 
+/// Asks an instance to time its stages: what it answers, and the connection. If it does, then until that is closed.
+pub(super) fn time_stages(socket: &Path) -> (Value, BufReader<UnixStream>) {
+    let mut client = BufReader::new(UnixStream::connect(socket).expect("it listens"));
+    client.get_ref().set_read_timeout(Some(SHORT)).expect("not zero");
+    client.get_mut().write_all(b"{\"ask\":\"cycles\"}\n").expect("it reads");
+    let mut line = String::new();
+    client.read_line(&mut line).expect("it answers");
+    (serde_json::from_str(&line).expect("JSON"), client)
+}
+
+/// What still comes until the other side ends.
+fn rest(mut client: BufReader<UnixStream>) -> String {
+    let mut rest = String::new();
+    client.read_to_string(&mut rest).expect("it ends");
+    rest
+}
+
 fn list(arguments: &[&str]) -> Vec<Value> {
     let finished = Process::run(Command::new(warmlane()).args(["ls", "--json"]).args(arguments), SHORT);
     serde_json::from_str(finished.expect_success("ls")).expect("a JSON list")
@@ -347,6 +364,50 @@ fn hostile_clients_cost_their_own_connections_only() {
     });
     drop(half_open);
     forwarder.finish();
+}
+
+#[test]
+fn stages_are_timed_for_four_clients_at_once_for_as_long_as_each_wants() {
+    let _turn = turn::beside_others();
+    let directory = directory();
+    let forwarder = Forwarder::start(directory.path(), "f");
+    let begun = json!({ "one_in": 61 });
+    let mut held: Vec<BufReader<UnixStream>> = Vec::new();
+    for _ in 0..4 {
+        let (answer, client) = time_stages(&forwarder.socket);
+        assert_eq!(answer, begun);
+        held.push(client);
+    }
+    let assert_full = || {
+        let (answer, _) = time_stages(&forwarder.socket);
+        assert!(answer["error"].as_str().is_some_and(|said| said.contains("4 clients")), "{answer}");
+    };
+    assert_full();
+
+    // Whoever says that it is enough, or goes, leaves its turn to another.
+    let next = || {
+        let mut found = None;
+        wait_until("there is a turn", || {
+            let (answer, client) = time_stages(&forwarder.socket);
+            found = (answer == begun).then_some(client);
+            found.is_some()
+        });
+        found.expect("it was waited for")
+    };
+    let first = held.remove(0);
+    first.get_ref().shutdown(Shutdown::Write).expect("our own end");
+    assert_eq!(rest(first), "");
+    held.push(next());
+    assert_full();
+    drop(held.remove(0));
+    held.push(next());
+    assert_full();
+
+    // An instance that ends lets go of the others.
+    forwarder.finish();
+    for client in held {
+        assert_eq!(rest(client), "");
+    }
 }
 
 #[test]

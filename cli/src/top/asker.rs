@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
-use warmlane::assembly::cycles::{CyclesRequest, Timing};
+use warmlane::assembly::cycles::{CyclesRequest, TimingStages};
 use warmlane::control::{Client, ClientError, Instance, Request, Stats};
 
 /// What was heard.
@@ -35,7 +35,7 @@ pub(super) fn start(path: PathBuf, interval: Duration) -> Receiver<Heard> {
 /// Lets an instance time its stages as long as what this returns is kept; `None` if it can't, or others let it already.
 pub(super) fn time_stages(path: &Path) -> Option<Client> {
     let mut client = Client::connect(path).ok()?;
-    client.ask::<Timing>(&CyclesRequest::default()).ok().map(|_| client)
+    client.ask::<TimingStages>(&CyclesRequest::default()).ok().map(|_| client)
 }
 
 /// Returns when nobody listens any more.
