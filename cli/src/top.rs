@@ -6,6 +6,7 @@ mod made_up;
 mod model;
 mod page;
 mod screen;
+mod timed;
 mod view;
 
 use crate::instances::{self, InstanceFlags};

@@ -1,5 +1,6 @@
 //! The last looks at an instance, and what happened meanwhile.
 
+use super::timed::Timed;
 use super::view::View;
 use crate::changes::Changes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,6 +30,8 @@ pub(super) struct Model {
     events: VecDeque<Event>,
     /// What goes wrong, and for how many looks it has not any more.
     troubles: BTreeMap<String, u32>,
+    /// What packets last took.
+    timed: Timed,
 }
 
 /// Something that may go wrong.
@@ -68,7 +71,9 @@ impl Model {
     }
 
     fn compare(&mut self, before: &Stats, now: &Stats) {
-        for (name, trouble) in troubles(&Changes::new(now, Some(before))) {
+        let changes = Changes::new(now, Some(before));
+        self.timed.take(&changes);
+        for (name, trouble) in troubles(&changes) {
             if trouble.times > 0 {
                 if self.troubles.insert(name.clone(), 0).is_none() {
                     self.event(now.age_ns, format!("{name}: {}", trouble.help), trouble.is_bad);
@@ -93,7 +98,8 @@ impl Model {
     /// What there is to show.
     pub(super) fn view(&self) -> View {
         self.now.as_ref().map_or_else(View::default, |now| {
-            View::new(&Changes::new(now, self.before.as_ref()), self.events.iter().cloned().collect())
+            let changes = Changes::new(now, self.before.as_ref());
+            View::new(&changes, &self.timed, self.events.iter().cloned().collect())
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What two looks at an instance's counters say: rates and shares.
 
 use super::model::Event;
+use super::timed::Timed;
 use crate::changes::Changes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,9 +46,9 @@ pub(super) struct Stage {
     pub(super) packets: f64,
     /// Packets a second that it made.
     pub(super) made: Option<f64>,
-    /// Cycles for each packet, where the instance measures them.
+    /// Cycles for each packet, given or made, where the instance measures them: of a stage when it was last timed.
     pub(super) cycles: Option<f64>,
-    /// The share of these cycles in the busy ones of its lane.
+    /// The share of these cycles in the busy ones of its lane, at most 1.
     pub(super) share: Option<f64>,
 }
 
@@ -150,7 +151,7 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 }
 
 impl View {
-    pub(super) fn new(changes: &Changes<'_>, events: Vec<Event>) -> Self {
+    pub(super) fn new(changes: &Changes<'_>, timed: &Timed, events: Vec<Event>) -> Self {
         // Sets in the order in which the instance names them.
         let mut sets: Vec<Set<'_>> = Vec::new();
         for value in changes.now.values.iter().filter(|value| value.reason.is_none()) {
@@ -168,7 +169,7 @@ impl View {
             between: Duration::from_secs_f64(changes.seconds.unwrap_or(0.0)),
             ports: ports(&sets),
             lanes: of("lane").map(lane).collect(),
-            stages: stages(&sets),
+            stages: stages(&sets, timed),
             drops: drops(changes),
             pools: of("pool").map(pool).collect(),
             latencies: sets.iter().filter_map(|set| latency(set).or_else(|| histogram(set))).collect(),
@@ -215,7 +216,7 @@ fn lane(set: &Set<'_>) -> Lane {
 }
 
 /// Stages, and the steps of which some measure the cycles.
-fn stages(sets: &[Set<'_>]) -> Vec<Stage> {
+fn stages(sets: &[Set<'_>], timed: &Timed) -> Vec<Stage> {
     // Two downstreams have lanes of the same names.
     let owner = |set: &Set<'_>| place(set.labels, &["stage"]);
     let busy: BTreeMap<String, u64> = sets
@@ -226,16 +227,17 @@ fn stages(sets: &[Set<'_>]) -> Vec<Stage> {
     let mut all = Vec::new();
     for set in sets {
         if set.name == "stage" {
-            let timed = sets.iter().find(|one| one.name == "stage-timed" && one.labels == set.labels);
-            let cycles = timed.and_then(|timed| share(timed.change("cycles"), timed.change("packets")));
-            let all_packets = set.change("processed").saturating_add(set.change("made"));
-            let busy = busy.get(&set.label("lane")).filter(|busy| **busy > 0);
+            let cycles = timed.cycles(set.labels);
+            let packets = set.change("processed").saturating_add(set.change("made"));
+            let taken = cycles.map(|cycles| cycles * packets as f64);
+            let busy = busy.get(&owner(set)).filter(|busy| **busy > 0);
             all.push(Stage {
                 name: place(set.labels, &[]),
                 packets: set.rate("processed"),
                 made: Some(set.rate("made")),
                 cycles,
-                share: cycles.zip(busy).map(|(cycles, busy)| cycles * all_packets as f64 / *busy as f64),
+                // If the lane was interrupted in one of the few bursts that were timed, they seem to take more than there is.
+                share: taken.zip(busy).map(|(taken, busy)| (taken / *busy as f64).min(1.0)),
             });
         }
         for step in set.values.keys().filter_map(|name| name.strip_suffix("-cycles")) {

@@ -104,6 +104,29 @@ fn a_lane_s_cycles_have_shares_and_steps_have_cycles_where_they_are_counted() {
 }
 
 #[test]
+fn what_packets_last_took_is_kept_and_no_share_is_more_than_all() {
+    // Two downstreams have lanes of the same names, of which one has nothing to do.
+    let look = |packets: u64, timed: u64, cycles: u64| {
+        let labels = [("downstream", "1"), ("lane", "upper"), ("stage", "upper MAC")];
+        vec![
+            value(&[("downstream", "0"), ("lane", "upper")], "lane", "busy-cycles", 0),
+            value(&labels[..2], "lane", "busy-cycles", 10 * packets),
+            value(&labels, "stage", "processed", packets),
+            value(&labels, "stage-timed", "packets", timed),
+            value(&labels, "stage-timed", "cycles", cycles),
+        ]
+    };
+    let looks =
+        [(1, look(100, 3, 90)), (2, look(200, 7, 110)), (3, look(300, 7, 110)), (4, look(400, 8, 160))];
+    let expected = [(None, None), (Some(5.0), Some(0.5)), (Some(5.0), Some(0.5)), (Some(50.0), Some(1.0))];
+    for (last, expected) in expected.into_iter().enumerate() {
+        let view = view(looks[..=last].to_vec());
+        let [stage] = &view.stages[..] else { panic!("{view:?}") };
+        assert_eq!((stage.cycles, stage.share), expected, "look {last}");
+    }
+}
+
+#[test]
 fn drops_have_rate_severity_and_place_and_zeros_are_not_shown() {
     let look = |bad, right| vec![dropped("lane0", "no-route", bad), dropped("lane0", "policy", right)];
     let view = view(vec![(2, look(5, 0)), (4, look(9, 0))]);
