@@ -103,6 +103,13 @@ fn text(found: &[Found]) -> String {
     text
 }
 
+/// Connects to the instance at a socket, and checks that it is understood.
+pub(crate) fn connect(path: &Path) -> anyhow::Result<Client> {
+    let mut client = Client::connect(path)?;
+    client.instance()?;
+    Ok(client)
+}
+
 /// Which instance is asked.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct InstanceFlags {
@@ -115,9 +122,7 @@ pub(crate) struct InstanceFlags {
 impl InstanceFlags {
     /// Connects to it, and checks that it is understood.
     pub(crate) fn connect(&self) -> anyhow::Result<Client> {
-        let mut client = Client::connect(&self.path()?)?;
-        client.instance()?;
-        Ok(client)
+        connect(&self.path()?)
     }
 
     /// Where its socket is.

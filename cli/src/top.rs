@@ -29,7 +29,8 @@ use warmlane::control::{Client, Instance, Request};
 
 /// Watch a running instance: ports, lanes, stages, drops, pools, and what changes.
 ///
-/// It reads what `warmlane stats` reads, by the control socket. Press ? for the keys. The terminal needs 78 columns and 12 lines.
+/// It reads what `warmlane stats` reads, by the control socket. While it looks, lanes time their stages, one burst in 61. Press ? for the
+/// keys. The terminal needs 78 columns and 12 lines.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -102,8 +103,10 @@ fn end_without_terminal(stopped: Arc<AtomicBool>) {
 
 /// Two looks, and the page.
 fn once(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut client = arguments.instance.connect()?;
-    let _timing = asker::time_stages(&arguments.instance.path()?);
+    let path = arguments.instance.path()?;
+    let mut client = instances::connect(&path)?;
+    // Without it, there are no cycles of stages.
+    let _timing = asker::time_stages(&path);
     let mut model = Model::default();
     model.take(client.ask(&Request::Stats {})?);
     std::thread::sleep(arguments.interval);

@@ -7,7 +7,7 @@ use warmlane_system_tests::{SHORT, assert_refused, turn};
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::requirements;
 
-use super::control::{Forwarder, directory, stats, sum, wait_until};
+use super::control::{Forwarder, directory, stats, sum, time_stages, wait_until};
 
 /// A terminal of 80 columns and 24 lines. It goes with what runs in it, or with this.
 struct Tmux {
@@ -188,6 +188,31 @@ fn it_ends_with_its_terminal() {
     assert!(process.exists());
     drop(tmux);
     wait_until("it is gone", || !process.exists());
+    forwarder.finish();
+}
+
+#[test]
+fn it_has_stages_timed_as_soon_as_one_of_four_others_has_ended() {
+    if !requirements::programs(&["tmux"]) {
+        return;
+    }
+    let _turn = turn::beside_others();
+    let directory = directory();
+    let forwarder = Forwarder::start(directory.path(), "f");
+    let mut others: Vec<_> = (0..4).map(|_| time_stages(&forwarder.socket).1).collect();
+    let line = format!("{} top {} --interval 0.1", warmlane().display(), forwarder.socket.display());
+    let tmux = Tmux::start(directory.path(), "tmux", &line);
+    // It was refused before it showed anything.
+    tmux.wait_for("west");
+    drop(others.pop());
+    // Each look takes the turn if it is free, and gives it back a moment later: one refusal may be due to the look before.
+    let mut refused = 0;
+    wait_until("it has the turn", || {
+        refused = if time_stages(&forwarder.socket).0["error"].is_string() { refused + 1 } else { 0 };
+        refused == 4
+    });
+    tmux.press(&["q"]);
+    wait_until("it has left it", || time_stages(&forwarder.socket).0["error"].is_null());
     forwarder.finish();
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
-use warmlane::assembly::cycles::{CyclesRequest, TimingStages};
+use warmlane::assembly::cycles::{self, CyclesRequest, TimingStages};
 use warmlane::control::{Client, ClientError, Instance, Request, Stats};
 
 /// What was heard.
@@ -32,10 +32,23 @@ pub(super) fn start(path: PathBuf, interval: Duration) -> Receiver<Heard> {
     receiver
 }
 
-/// Lets an instance time its stages as long as what this returns is kept; `None` if it can't, or others let it already.
-pub(super) fn time_stages(path: &Path) -> Option<Client> {
-    let mut client = Client::connect(path).ok()?;
-    client.ask::<TimingStages>(&CyclesRequest::default()).ok().map(|_| client)
+/// Why an instance doesn't time its stages for us.
+#[derive(Debug)]
+pub(super) enum Untimed {
+    /// It does for as many others as it can. Once one of them has ended, it may.
+    Now,
+    /// It can't, or doesn't know how.
+    Ever,
+}
+
+/// Lets an instance time its stages as long as what this returns is kept.
+pub(super) fn time_stages(path: &Path) -> Result<Client, Untimed> {
+    let mut client = Client::connect(path).map_err(|_| Untimed::Ever)?;
+    match client.ask::<TimingStages>(&CyclesRequest::default()) {
+        Ok(_) => Ok(client),
+        Err(ClientError::Refused(sentence)) if cycles::is_for_now(&sentence) => Err(Untimed::Now),
+        Err(_) => Err(Untimed::Ever),
+    }
 }
 
 /// Returns when nobody listens any more.
@@ -45,12 +58,15 @@ fn ask(path: &Path, interval: Duration, sender: &SyncSender<Heard>) -> Result<()
     if sender.send(Heard::Instance(instance)).is_err() {
         return Ok(());
     }
-    let _timing = time_stages(path);
+    let mut timing = time_stages(path);
     loop {
         let stats = client.ask(&Request::Stats {})?;
         if sender.send(Heard::Stats(stats)).is_err() {
             return Ok(());
         }
         std::thread::sleep(interval);
+        if matches!(timing, Err(Untimed::Now)) {
+            timing = time_stages(path);
+        }
     }
 }
