@@ -12,6 +12,9 @@ use super::control::{directory, stats, sum, wait_until};
 /// What the demonstration may have resident at most, table, buffers and traffic included.
 const MEMORY: u64 = 200 << 20;
 
+/// In so many packets there are at least four bursts that are timed while stages are: one in 61 bursts, of 64 packets at most.
+const PACKETS_OF_TIMED_BURSTS: u64 = 4 * 61 * 64;
+
 fn demo(arguments: &[&str]) -> Command {
     let mut command = Command::new(warmlane());
     command.arg("demo").args(arguments);
@@ -95,11 +98,19 @@ fn it_is_looked_into_as_any_instance() {
         let cycles = line.and_then(|line| line.split_whitespace().nth(4)).map(str::parse::<f64>);
         cycles.is_some_and(|cycles| cycles.is_ok_and(|cycles| cycles > 0.0))
     });
-    let timed = || sum(&stats(&socket), "stage-timed", "bursts", ("lane", "lane0"));
-    let mut before = timed();
+    let look = || {
+        let all = stats(&socket);
+        let of = |set, name| sum(&all, set, name, ("lane", "lane0"));
+        (of("stage-timed", "bursts"), of("stage", "processed"))
+    };
+    let mut before = look();
+    assert!(before.0 > 0, "{before:?}");
     wait_until("it is timed no more", || {
-        let now = timed();
-        std::mem::replace(&mut before, now) == now
+        let now = look();
+        if now.1 - before.1 < PACKETS_OF_TIMED_BURSTS {
+            return false;
+        }
+        std::mem::replace(&mut before, now).0 == now.0
     });
 
     let traced = ask("trace", &["--count", "3", "--json"]);
