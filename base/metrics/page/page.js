@@ -11,6 +11,8 @@ const PATIENCE = 5000;
 const at = (id) => document.getElementById(id);
 const sections = new Sections();
 let before = null;
+// What packets last took in stages.
+let taken = new Map();
 // When the instance began, by this machine's clock, in milliseconds.
 let began = 0;
 // Another instance has its place, and what is shown is still the former's.
@@ -60,6 +62,7 @@ async function look() {
     if (before === null || now.age_ns < before.age_ns || beginning - began > 2 * PATIENCE) {
       // The first look, or another process has its place. A clock that is set costs the charts, no more.
       before = null;
+      taken = new Map();
       isAnother = true;
       await name();
     }
@@ -67,7 +70,7 @@ async function look() {
     if (!isFrozen) {
       if (isAnother) sections.clear();
       isAnother = false;
-      sections.show(new Look(now, before));
+      sections.show(new Look(now, before, taken));
       at("age").textContent = `· up ${age(now.age_ns)}`;
     }
     before = now;

@@ -18,14 +18,22 @@ export function place(labels, without = []) {
 
 const share = (part, whole) => (whole > 0 ? part / whole : null);
 
-// A look, with the changes since an earlier one of the same instance, or null.
+// A look, with the changes since an earlier one of the same instance, or null. What packets took in stages when they were last timed goes from
+// look to look: with little traffic, no burst is timed between most of them.
 export class Look {
-  constructor(now, before) {
+  #taken;
+
+  constructor(now, before, taken = new Map()) {
     this.now = now;
+    this.#taken = taken;
     this.seconds = before ? (now.age_ns - before.age_ns) / 1e9 : 0;
     const earlier = new Map(before ? withKeys(before.values) : []);
     this.values = withKeys(now.values).map(([key, value]) => ({ ...value, key, change: this.#change(value, earlier.get(key), before) }));
     this.sets = this.#sets();
+    for (const { labels, of } of this.#named("stage-timed")) {
+      const cycles = share(of.cycles?.change ?? 0, of.packets?.change ?? 0);
+      if (cycles !== null) taken.set(JSON.stringify(labels), cycles);
+    }
   }
 
   describe(value) {
@@ -108,8 +116,11 @@ export class Look {
     const all = [];
     for (const { name, labels, of } of this.sets) {
       if (name === "stage") {
-        const { processed, made } = of;
-        all.push({ name: place(labels), packets: processed?.change ?? 0, all: processed?.value ?? 0, made: made?.change ?? 0, cycles: null, share: null });
+        const [packets, made] = [of.processed?.change ?? 0, of.made?.change ?? 0];
+        const cycles = this.#taken.get(JSON.stringify(labels)) ?? null;
+        const part = cycles === null ? null : share(cycles * (packets + made), busy.get(owner(labels)) ?? 0);
+        // If the lane was interrupted in one of the few bursts that were timed, they seem to take more than there is.
+        all.push({ name: place(labels), packets, all: of.processed?.value ?? 0, made, cycles, share: part === null ? null : Math.min(part, 1) });
       }
       for (const [word, { change }] of Object.entries(of)) {
         const step = word.endsWith("-cycles") ? word.slice(0, -"-cycles".length) : "";

@@ -29,7 +29,7 @@ export class Sections {
     const stage = ["packets/s", "packets", "made/s", "cycles/packet", "share"];
     this.stages = new Table(
       at("stages"),
-      "Packets that stages were given and made. Some measure their cycles; the share is that of the lane's busy ones",
+      "Packets that stages were given and made. Cycles are known while warmlane top looks, and always of single steps that measure them; the share is that of the lane's busy ones",
       [text("stage"), ...stage.map(number)],
       "It has no stages.",
     );
