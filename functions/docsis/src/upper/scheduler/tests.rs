@@ -189,14 +189,19 @@ fn flows_of_one_priority_share_alike() {
     }
 }
 
-#[test]
-fn packets_that_wait_too_long_are_dropped() {
+/// With ten packets in one flow that is too slow for them.
+fn ten_that_wait() -> (Scheduler, UpperCounters) {
     let slow = flow(0, |flow| (flow.maximum_rate, flow.maximum_burst) = (Some(8_000), 1_522));
     let mut scheduler = scheduler(100_000_000, vec![slow]);
-    let counters = UpperCounters::new();
     for _ in 0..10 {
         scheduler.push(0, packet(), 0).unwrap();
     }
+    (scheduler, UpperCounters::new())
+}
+
+#[test]
+fn packets_that_wait_too_long_are_dropped() {
+    let (mut scheduler, counters) = ten_that_wait();
     let mut sent = 0;
     for now in (0..2 * HZ).step_by(STEP as usize) {
         sent += scheduler.dispatch(now, false, &counters, |_| true);
@@ -206,12 +211,7 @@ fn packets_that_wait_too_long_are_dropped() {
 
 #[test]
 fn what_is_left_at_the_end_goes_at_once() {
-    let slow = flow(0, |flow| (flow.maximum_rate, flow.maximum_burst) = (Some(8_000), 1_522));
-    let mut scheduler = scheduler(100_000_000, vec![slow]);
-    let counters = UpperCounters::new();
-    for _ in 0..10 {
-        scheduler.push(0, packet(), 0).unwrap();
-    }
+    let (mut scheduler, counters) = ten_that_wait();
     assert_eq!(scheduler.dispatch(1, false, &counters, |_| true), 1);
     let mut space = 4;
     let mut limited = |_| {
