@@ -1,34 +1,29 @@
 //! The lab's page in a browser: it renders, without an error, with the figures of its own JSON, on screen and on paper.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
-use warmlane_testkit::process::warmlane;
+use warmlane_system_tests::SHORT;
+use warmlane_system_tests::browser::{BROWSER, once};
+use warmlane_testkit::process::{Finished, Process, warmlane};
 use warmlane_testkit::requirements;
 
-const BROWSER: &str = "chromium";
 const EXPERIMENTS: [&str; 2] = ["mac-swap", "vector-rx"];
 const COMPARISON: &str = r#"{"name":"ring-spsc","unit":"cycles/element","ours":{"median":4.126,"min":3.5,"max":5.0},"peer_name":"rte_ring <SP/SC>","peer":{"median":8.25,"min":7.0,"max":9.0},"ratio":1.9995,"interval":{"low":1.84,"high":2.1},"promise":1.5,"bound":"lines","rounds":15,"void":null}"#;
 
-fn browse(folder: &Path, arguments: &[&str], page: &Path) -> Output {
-    let output = Command::new("timeout")
-        .args(["120", BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-        .args(["--enable-logging=stderr", "--log-level=0", "--window-size=1280,1600"])
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-        .args(arguments)
-        .arg(format!("file://{}", page.display()))
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-    output
+fn browse(folder: &Path, arguments: &[&str], page: &Path) -> Finished {
+    let mut command = once(folder);
+    command.args(["--enable-logging=stderr", "--log-level=0", "--window-size=1280,1600"]);
+    command.args(arguments).arg(format!("file://{}", page.display()));
+    let finished = Process::run(&mut command, SHORT);
+    finished.expect_success(BROWSER);
+    finished
 }
 
 /// What the page's script said to the browser's console, errors of loading included.
-fn console(output: &Output) -> Vec<String> {
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    errors.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect()
+fn console(finished: &Finished) -> Vec<String> {
+    finished.errors.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect()
 }
 
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
@@ -65,7 +60,7 @@ fn shown(value: &Value) -> String {
 
 #[test]
 fn the_page_renders_without_errors_and_shows_its_json() {
-    if !requirements::programs(&[BROWSER, "timeout"]) {
+    if !requirements::programs(&[BROWSER]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -82,13 +77,13 @@ fn the_page_renders_without_errors_and_shows_its_json() {
         .unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 
-    let output = browse(folder.path(), &["--dump-dom"], &page);
-    assert_eq!(console(&output), Vec::<String>::new());
-    let document = String::from_utf8(output.stdout).unwrap();
-    let data = between(&document, r#"id="data">"#, "</script>");
+    let browsed = browse(folder.path(), &["--dump-dom"], &page);
+    assert_eq!(console(&browsed), Vec::<String>::new());
+    let document = &browsed.output;
+    let data = between(document, r#"id="data">"#, "</script>");
     let data: Value = serde_json::from_str(data).unwrap();
 
-    let compared = cells(&document);
+    let compared = cells(document);
     assert_eq!(compared.len(), 1);
     let ratio = ["2.00", "1.84 to 2.10", "1.50", "kept", ""];
     let wanted = [&["ring-spsc", "rte_ring <SP/SC>", "cycles/element", "4.13", "8.25"][..], &ratio].concat();
@@ -97,7 +92,7 @@ fn the_page_renders_without_errors_and_shows_its_json() {
     assert_eq!(records.len(), EXPERIMENTS.len());
     for (name, record) in EXPERIMENTS.iter().zip(records) {
         assert_eq!(record["name"], *name);
-        let section = between(&document, &format!(r#"<section id="{name}">"#), "</section>");
+        let section = between(document, &format!(r#"<section id="{name}">"#), "</section>");
         assert!(section.contains("<svg") && section.contains("Claimed") && section.contains("Verdict"));
         assert!(section.contains("Hardware counters"), "{name} says nothing about counters");
         let rows = record["rows"].as_array().unwrap();
@@ -120,7 +115,7 @@ fn the_page_renders_without_errors_and_shows_its_json() {
 
 #[test]
 fn a_page_with_an_error_would_be_noticed() {
-    if !requirements::programs(&[BROWSER, "timeout"]) {
+    if !requirements::programs(&[BROWSER]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

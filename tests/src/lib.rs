@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod browser;
 mod command;
 pub mod daemons;
 mod flood;
