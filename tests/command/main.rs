@@ -9,6 +9,7 @@ mod docsis;
 mod lab_report;
 mod memory_traffic;
 mod metrics;
+mod page;
 mod predict;
 mod top;
 mod trace;

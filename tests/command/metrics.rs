@@ -22,7 +22,7 @@ const DASHBOARD: &str = include_str!("../../dist/grafana.json");
 const SELDOM: [&str; 5] = ["cache", "xdp_cost", "vxlan", "probe", "tap"];
 
 /// Asks for something, and returns the status line, the headers and the body.
-fn get(address: SocketAddr, path: &str, headers: &str) -> (String, String) {
+pub(super) fn get(address: SocketAddr, path: &str, headers: &str) -> (String, String) {
     let mut client = TcpStream::connect(address).expect("it listens");
     client.set_read_timeout(Some(SHORT)).expect("not zero");
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n{headers}\r\n");
@@ -49,7 +49,7 @@ fn address_of(process: &mut Process) -> SocketAddr {
 }
 
 /// A forwarder whose metrics are on the loopback, and where.
-fn forwarder(directory: &Path, more: &[&str]) -> (Forwarder, SocketAddr) {
+pub(super) fn forwarder(directory: &Path, more: &[&str]) -> (Forwarder, SocketAddr) {
     let socket = directory.join("f.sock");
     let arguments = ["--socket", socket.to_str().expect("a plain path"), "--metrics", "0"];
     let mut forwarder =
@@ -270,7 +270,7 @@ fn curl(namespace: &Namespace, address: SocketAddr, header: &str) -> String {
 }
 
 /// A file with a token, readable by its owner.
-fn token_file(directory: &Path, token: &str) -> PathBuf {
+pub(super) fn token_file(directory: &Path, token: &str) -> PathBuf {
     let path = directory.join("token");
     std::fs::write(&path, format!("{token}\n")).expect("a writable directory");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("our own");

@@ -1,0 +1,210 @@
+//! The page of a running instance: its files, its figures, and how a real browser shows them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use warmlane_system_tests::browser::{Browser, PROGRAMS};
+use warmlane_system_tests::turn;
+use warmlane_testkit::requirements;
+
+use super::control::{directory, stats, sum, wait_until};
+use super::metrics::{forwarder, get, token_file};
+
+fn served(address: SocketAddr) -> Value {
+    let (head, body) = get(address, "/stats.json", "");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("application/json"), "{head}");
+    serde_json::from_str(&body).expect("JSON")
+}
+
+/// All values of sets that stand still when no packets come: what lanes count of their own goes on.
+fn at_rest(stats: &Value) -> Vec<&Value> {
+    stats["values"].as_array().expect("a list").iter().filter(|value| value["set"] != "lane").collect()
+}
+
+#[test]
+fn the_page_and_what_stats_print_are_beside_the_metrics() {
+    let _turn = turn::beside_others();
+    let directory = directory();
+    let (forwarder, address) = forwarder(directory.path(), &[]);
+    let sent = forwarder.send(1_000);
+    wait_until("all are forwarded", || {
+        sum(&stats(&forwarder.socket), "output", "sent", ("output", "east")) == sent
+    });
+    let (mut asked, mut now) = (Value::Null, Value::Null);
+    wait_until("both say the same", || {
+        (asked, now) = (stats(&forwarder.socket), served(address));
+        at_rest(&asked) == at_rest(&now)
+    });
+    assert_eq!(sum(&now, "queue", "packets", ("direction", "receive")), sent);
+    for part in ["descriptions", "reasons"] {
+        assert_eq!(now[part], asked[part]);
+    }
+    assert_eq!(now["values"].as_array().map(Vec::len), asked["values"].as_array().map(Vec::len));
+    let age = |stats: &Value| stats["age_ns"].as_u64().expect("a number");
+    assert!(age(&now) > 0 && age(&now) < age(&served(address)), "{now}");
+
+    let (head, page) = get(address, "/", "");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("Content-Security-Policy: "), "{head}");
+    // Every file that the page names is there, and all are from here.
+    let is_file = |word: &&str| matches!(word.rsplit_once('.'), Some((_, "js" | "css")));
+    let names = page.split(['"', '(']).filter(is_file);
+    let names: Vec<&str> = names.collect();
+    assert_eq!(names, ["page.css", "page.js"]);
+    for name in names {
+        assert!(get(address, &format!("/{name}"), "").0.starts_with("HTTP/1.1 200 "), "{name}");
+    }
+    forwarder.finish();
+}
+
+/// Asks the page until this is so in it.
+#[track_caller]
+fn wait_for(browser: &mut Browser, expression: &str) {
+    wait_until(expression, || browser.evaluate(expression) == true);
+}
+
+/// What the unfolded table of all values says, without commas: labels, what is counted, how much.
+fn shown(browser: &mut Browser) -> Value {
+    browser.evaluate(
+        "[...document.querySelectorAll('#all tbody tr')].map(({ cells }) => [0, 1, 2].map((column) => cells[column].textContent))
+             .map(([labels, words, count]) => [labels, words, count.replaceAll(',', '')])
+             .filter(([, words]) => !words.startsWith('lane '))",
+    )
+}
+
+/// What it should say.
+fn expected(stats: &Value) -> Value {
+    let row = |value: &&Value| {
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let labels = value["labels"].as_object().expect("an object").iter();
+        let labels: Vec<String> = labels.map(|(name, label)| format!("{name}={}", text(label))).collect();
+        let words = ["set", "name", "reason"].iter().filter_map(|part| value[part].as_str());
+        let words: Vec<&str> = words.collect();
+        json!([labels.join(" "), words.join(" "), value["value"].to_string()])
+    };
+    at_rest(stats).iter().map(row).collect()
+}
+
+fn browser(directory: &Path, address: SocketAddr) -> Browser {
+    let mut browser = Browser::start(directory);
+    browser.go(&format!("http://{address}/"));
+    browser
+}
+
+#[test]
+fn a_browser_shows_what_the_json_says_and_charts_that_move() {
+    if !requirements::programs(&PROGRAMS) {
+        return;
+    }
+    let _turn = turn::beside_others();
+    let directory = directory();
+    let (forwarder, address) = forwarder(directory.path(), &[]);
+    let mut browser = browser(directory.path(), address);
+    wait_for(&mut browser, "document.querySelectorAll('#ports tbody tr').length === 2");
+    assert_eq!(browser.evaluate("document.getElementById('kind').textContent.split(' ')[0]"), "forward");
+
+    let lost = forwarder.send_to("203.0.113.1", 100, "10kpps", 64);
+    // What a line showed two minutes ago has left it; so there is more until it is seen.
+    wait_until("the received packets of west are a line that goes up and down", || {
+        forwarder.send(100);
+        let heights = "[...document.querySelectorAll('#ports figure')]
+            .filter((figure) => figure.querySelector('figcaption').textContent === 'west')
+            .map((figure) => figure.querySelector('path').getAttribute('d').slice(1).split('L').map((point) => point.split(' ')[1]))[0] ?? []";
+        let heights = browser.evaluate(heights);
+        let heights = heights.as_array().expect("a list");
+        heights.len() > 3 && heights.iter().any(|height| *height != heights[0])
+    });
+
+    browser.evaluate("document.querySelector('#all details').open = true");
+    let mut all = Value::Null;
+    wait_until("the page shows what the JSON says", || {
+        all = served(address);
+        shown(&mut browser) == expected(&all)
+    });
+    assert!(at_rest(&all).len() > 20, "{all:#}");
+    let row = |section: &str, name: &str| {
+        format!(
+            "[...document.querySelectorAll('#{section} tbody tr')].map(({{ cells }}) => [...cells].map((cell) => cell.textContent))
+                 .find((cells) => cells[0] === '{name}')"
+        )
+    };
+    let meaning = &all["reasons"]["no-route"]["help"];
+    let wanted = json!(["no-route", "0", lost.to_string(), "notice", "lane0 forwarder", meaning]);
+    wait_until("drops have come to rest", || browser.evaluate(&row("drops", "no-route")) == wanted);
+    let ledger = browser.evaluate(&row("pools", "packets"));
+    let buffers = sum(&all, "pool", "buffers", ("pool", "packets")).to_string();
+    assert_eq!(ledger[1].as_str().map(|count| count.replace(',', "")), Some(buffers), "{ledger}");
+
+    // Charts and tables have names for who doesn't see them.
+    assert_eq!(browser.evaluate("document.querySelectorAll('svg:not([role=img][aria-label])').length"), 0);
+    assert_eq!(
+        browser.evaluate(
+            "[...document.querySelectorAll('table')].filter((table) => !table.caption?.textContent).length"
+        ),
+        0
+    );
+    assert!(browser.evaluate("document.querySelectorAll('svg').length").as_u64() >= Some(4));
+    // All of it fits, and there is a dark one.
+    let mut colours = Vec::new();
+    for (width, colour) in [(1280, "light"), (390, "dark")] {
+        let size = json!({ "width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 1000 });
+        browser.order("Emulation.setDeviceMetricsOverride", &size);
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": colour }] });
+        browser.order("Emulation.setEmulatedMedia", &media);
+        wait_for(
+            &mut browser,
+            &format!("innerWidth === {width} && document.documentElement.scrollWidth <= {width}"),
+        );
+        colours.push(browser.evaluate("getComputedStyle(document.body).backgroundColor"));
+    }
+    assert_ne!(colours[0], colours[1]);
+    // By keyboard.
+    browser.press("Tab", 9, "");
+    wait_for(&mut browser, "document.activeElement.id === 'freeze'");
+    browser.press("Enter", 13, "\r");
+    wait_for(&mut browser, "document.getElementById('live').textContent === 'Frozen'");
+
+    assert_eq!(browser.complaints(), [""; 0]);
+    forwarder.finish();
+    wait_for(
+        &mut browser,
+        "document.getElementById('trouble').textContent.includes(\"doesn't answer since\")",
+    );
+    assert_eq!(browser.evaluate("document.getElementById('trouble').hidden"), false);
+    // And a page that is wrong would have been noticed.
+    browser.go("data:text/html,<script>nonsense()</script>");
+    wait_until("its error is heard", || {
+        browser.complaints().iter().any(|said| said.contains("nonsense is not defined"))
+    });
+}
+
+#[test]
+fn a_browser_is_asked_for_the_token() {
+    if !requirements::programs(&PROGRAMS) {
+        return;
+    }
+    let _turn = turn::beside_others();
+    let directory = directory();
+    let token = "a-token-of-enough-letters";
+    let file = token_file(directory.path(), token);
+    let more = ["--metrics-token-file", file.to_str().expect("a plain path")];
+    let (forwarder, address) = forwarder(directory.path(), &more);
+    assert!(get(address, "/stats.json", "").0.starts_with("HTTP/1.1 401 "));
+    let mut browser = browser(directory.path(), address);
+    let enter = |token: &str| {
+        format!(
+            "document.getElementById('token').value = '{token}'; document.querySelector('#login button').click()"
+        )
+    };
+    wait_for(&mut browser, "!document.getElementById('login').hidden");
+    browser.evaluate(&enter("another-token-of-letters"));
+    wait_for(
+        &mut browser,
+        "document.getElementById('trouble').textContent.startsWith('That is not the token')",
+    );
+    assert_eq!(browser.evaluate("document.querySelectorAll('tbody tr').length"), 0);
+    wait_for(&mut browser, "!document.getElementById('login').hidden");
+    browser.evaluate(&enter(token));
+    wait_for(&mut browser, "document.querySelectorAll('#ports tbody tr').length === 2");
+    forwarder.finish();
+}
