@@ -14,6 +14,7 @@ mod asked;
 pub mod capture;
 pub mod cycles;
 mod forwarder;
+mod graph;
 mod lanes;
 mod machine;
 pub mod ports;
@@ -24,6 +25,7 @@ mod signals;
 pub mod trace;
 mod turns;
 
+pub use graph::graphs;
 pub use lanes::{Assembly, LaneParts, LaneSettings, StartError, share_out};
 pub use machine::{CacheShare, CpuGroupReport, MachineError, MachineReport, MachineSettings};
 pub use report::{

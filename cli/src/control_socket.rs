@@ -6,12 +6,12 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use std::convert::Infallible;
 use std::path::PathBuf;
-use warmlane::assembly::Assembly;
 use warmlane::assembly::capture::Capturer;
 use warmlane::assembly::cycles::StageTimer;
 use warmlane::assembly::trace::Tracer;
-use warmlane::control::{self, Common, Server, ServerError, Service};
-use warmlane::counters::Registry;
+use warmlane::assembly::{Assembly, graphs};
+use warmlane::control::{self, Common, Graphs, Server, ServerError, Service};
+use warmlane::counters::{Labels, Registry};
 use warmlane::lane::LaneView;
 use warmlane::mem::Pool;
 
@@ -80,11 +80,12 @@ fn common<L>(
     server: &Server<L>,
     registry: &Registry,
     lanes: &[LaneView],
+    graphs: Graphs,
     pool: Option<&Pool>,
 ) -> Common {
     let (capturer, tracer) = (Capturer::new(lanes, registry.clone()), Tracer::new(lanes, pool.cloned()));
     let timer = StageTimer::new(lanes);
-    Common::new(kind, server, registry.clone())
+    Common::new(kind, server, registry.clone(), graphs)
         .and(Box::new(move |line| capturer.try_answer(line)))
         .and(Box::new(move |line| tracer.try_answer(line)))
         .and(Box::new(move |line| timer.try_answer(line)))
@@ -92,7 +93,8 @@ fn common<L>(
 
 /// What is answered by an instance of a kind that forwards.
 pub(crate) fn of_assembly<L>(kind: &str, server: &Server<L>, assembly: &Assembly) -> Common {
-    common(kind, server, assembly.registry(), assembly.lanes().views(), Some(assembly.pool()))
+    let lanes = assembly.lanes().views();
+    common(kind, server, assembly.registry(), lanes, graphs(&Labels::new(), lanes), Some(assembly.pool()))
 }
 
 /// A control socket, and a place for metrics, at which nobody answers yet.
@@ -116,9 +118,20 @@ impl ControlSocket {
         lanes: &[LaneView],
         pool: Option<&Pool>,
     ) -> anyhow::Result<Services> {
+        self.serve_labelled(registry, lanes, graphs(&Labels::new(), lanes), pool)
+    }
+
+    /// The same where lanes have more labels than their names, so that `graphs` are theirs.
+    pub(crate) fn serve_labelled(
+        self,
+        registry: &Registry,
+        lanes: &[LaneView],
+        graphs: Graphs,
+        pool: Option<&Pool>,
+    ) -> anyhow::Result<Services> {
         let metrics = metrics::serve(self.metrics, self.kind, registry, lanes)?;
         let Some(server) = self.server else { return Ok(Services { _control: None, _metrics: metrics }) };
-        let answers = common(self.kind, &server, registry, lanes, pool);
+        let answers = common(self.kind, &server, registry, lanes, graphs, pool);
         let cpus = lanes.iter().filter_map(|lane| lane.cpu).collect();
         let control = Service::start(server, answers, cpus).context("the control socket has no thread")?;
         Ok(Services { _control: Some(control), _metrics: metrics })

@@ -14,7 +14,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use warmlane::assembly::Signals;
+use warmlane::assembly::{Signals, graphs};
+use warmlane::control::Graphs;
 use warmlane::counters::{DropReason, DropView, DurationHistogramView, Labels, Registry};
 use warmlane::drivers::memory::ring_pair;
 use warmlane::functions::docsis::control::ServiceGroup;
@@ -190,12 +191,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let start = |_| Run::start(&group, arguments);
     let mut runs = (0..arguments.instances).map(start).collect::<anyhow::Result<Vec<_>>>()?;
     let registry = Registry::new();
+    let (mut lanes, mut all) = (Vec::new(), Graphs::default());
     for (number, run) in runs.iter().enumerate() {
         let several = (arguments.instances > 1).then(|| Labels::new().with("downstream", number));
-        registry.add_all(&several.unwrap_or_default(), &run.registry());
+        let labels = several.unwrap_or_default();
+        registry.add_all(&labels, &run.registry());
+        for views in [run.lanes.views(), run.tester.lanes()] {
+            lanes.extend(views.iter().cloned());
+            all.lanes.extend(graphs(&labels, views).lanes);
+        }
     }
-    let lanes = runs.iter().flat_map(|run| run.lanes.views().iter().chain(run.tester.lanes()).cloned());
-    let _service = socket.serve(&registry, &lanes.collect::<Vec<_>>(), None)?;
+    let _service = socket.serve_labelled(&registry, &lanes, all, None)?;
     let accounts = match runs.pop() {
         Some(only) if runs.is_empty() => vec![only.trial(arguments, &signals)?],
         last => std::thread::scope(|scope| {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use warmlane::control::{Client, GraphNode, Graphs, Request};
 use warmlane_system_tests::{RouterLab, SHORT, as_nobody_with, assert_refused, turn};
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::{Finished, Process, install_warmlane, warmlane};
@@ -151,6 +152,27 @@ fn rest(mut client: BufReader<UnixStream>) -> String {
     rest
 }
 
+/// What leads where, of which each node counts under the labels that it is told to have, and under no other's.
+pub(super) fn graphs(socket: &Path) -> Graphs {
+    let mut client = Client::connect(socket).expect("it listens");
+    let graphs: Graphs = client.ask(&Request::Graph {}).expect("it answers");
+    let all = stats(socket);
+    let pipelines = graphs.lanes.iter().flat_map(|lane| lane.pipelines.iter().map(move |one| (lane, one)));
+    for (lane, node) in pipelines.flat_map(|(lane, one)| one.nodes.iter().map(move |node| (lane, node))) {
+        let (kind, counted, name) = match node {
+            GraphNode::Input(name) => ("input", "received", name),
+            GraphNode::Stage(name) => ("stage", "processed", name),
+            GraphNode::Output(name) => ("output", "sent", name),
+        };
+        let mut labels = json!(lane.labels);
+        labels[kind] = json!(name);
+        let values = all["values"].as_array().expect("a list").iter();
+        let values = values.filter(|value| value["set"] == kind && value["name"] == counted);
+        assert_eq!(values.filter(|value| value["labels"] == labels).count(), 1, "{labels} in {all:#}");
+    }
+    graphs
+}
+
 fn list(arguments: &[&str]) -> Vec<Value> {
     let finished = Process::run(Command::new(warmlane()).args(["ls", "--json"]).args(arguments), SHORT);
     serde_json::from_str(finished.expect_success("ls")).expect("a JSON list")
@@ -262,6 +284,24 @@ fn stats_are_what_was_counted_with_units_and_meanings() {
     assert!(ages.len() >= 3 && ages.is_sorted(), "{ages:?}");
 }
 
+#[test]
+fn what_leads_where_is_told_with_the_names_of_edges() {
+    let _turn = turn::beside_others();
+    let directory = directory();
+    let forwarder = Forwarder::start(directory.path(), "f");
+    let graphs = graphs(&forwarder.socket);
+    let [lane] = &graphs.lanes[..] else { panic!("{graphs:?}") };
+    assert_eq!(json!(lane.labels), json!({ "lane": "lane0" }));
+    let edges = json!(lane.pipelines[0].edges);
+    for edge in [
+        json!({ "from": { "input": "west" }, "to": { "stage": "forwarder" } }),
+        json!({ "from": { "stage": "forwarder" }, "output": "port1", "to": { "output": "east" } }),
+    ] {
+        assert!(edges.as_array().is_some_and(|edges| edges.contains(&edge)), "{edge} in {edges:#}");
+    }
+    forwarder.finish();
+}
+
 /// Each kind of instance has a socket: where lanes spin, the thread that answers there still has its turn.
 #[test]
 fn generators_downstreams_and_routers_are_asked_alike() {
@@ -282,6 +322,8 @@ fn generators_downstreams_and_routers_are_asked_alike() {
                 sum(&stats(&socket), "lane", "packets", label) > 0
                     || sum(&stats(&socket), "lane", "packets", ("lane", "transmit and receive")) > 0
             });
+            let pipelines = graphs(&socket).lanes.iter().map(|lane| lane.pipelines.len()).sum::<usize>();
+            assert!(pipelines > 0, "{kind} has none");
             let found = list(&["--directory", directory.path().to_str().expect("a plain path")]);
             assert_eq!((&found[0]["kind"], &found[0]["pid"]), (&json!(kind), &json!(process.id())));
             process.interrupt();
@@ -295,6 +337,7 @@ fn generators_downstreams_and_routers_are_asked_alike() {
     let all = stats(&lab.socket());
     assert!(sum(&all, "queue", "packets", ("port", "w0")) > 0, "{all:#}");
     assert!(sum(&all, "kernel", "events", ("function", "router")) > 0, "{all:#}");
+    assert!(!graphs(&lab.socket()).lanes[0].pipelines.is_empty());
     RouterLab::finish(process);
 }
 

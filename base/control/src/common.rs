@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use warmlane_counters::Registry;
 
 use crate::connection::{Answer, Answers};
+use crate::graph::Graphs;
 use crate::place;
 use crate::protocol::{Failure, Instance, Request, Stats, VERSION};
 use crate::server::Server;
@@ -16,6 +17,7 @@ pub struct Common {
     instance: Instance,
     began: Instant,
     registry: Registry,
+    graphs: Graphs,
     handlers: Vec<Handler>,
 }
 
@@ -23,8 +25,9 @@ pub struct Common {
 pub type Handler = Box<dyn Fn(&[u8]) -> Option<Answer<Infallible>> + Send>;
 
 impl Common {
-    /// Of this process, which is of a kind ([`Instance::kind`]), is asked at `server` and counts what `registry` has.
-    pub fn new<L>(kind: &str, server: &Server<L>, registry: Registry) -> Self {
+    /// Of this process, which is of a kind ([`Instance::kind`]), is asked at `server`, counts what `registry` has, and whose lanes have
+    /// these graphs.
+    pub fn new<L>(kind: &str, server: &Server<L>, registry: Registry, graphs: Graphs) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let instance = Instance {
             protocol: VERSION,
@@ -34,7 +37,7 @@ impl Common {
             since,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        Self { instance, began: Instant::now(), registry, handlers: Vec::new() }
+        Self { instance, began: Instant::now(), registry, graphs, handlers: Vec::new() }
     }
 
     /// Answers these requests, too.
@@ -55,6 +58,7 @@ impl Common {
                 let age = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 Answer::whole(&Stats::read(&self.registry, age))
             }
+            Ok(Request::Graph {}) => Answer::whole(&self.graphs),
             Err(sentence) => Answer::error(sentence),
         })
     }

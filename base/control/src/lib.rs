@@ -22,6 +22,7 @@
 mod client;
 mod common;
 mod connection;
+mod graph;
 mod list;
 mod place;
 mod protocol;
@@ -31,6 +32,7 @@ mod service;
 pub use client::{Client, ClientError, TIMEOUT};
 pub use common::{Common, Handler};
 pub use connection::{Answer, Answers, Connection, TakeOver};
+pub use graph::{GraphEdge, GraphNode, Graphs, LaneGraphs, PipelineGraph};
 pub use list::{Found, State, find};
 pub use place::{directory, path_of};
 pub use protocol::{

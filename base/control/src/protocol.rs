@@ -19,11 +19,13 @@ pub enum Request {
     Instance {},
     /// What it has counted so far: [`Stats`].
     Stats {},
+    /// What leads where in it: [`Graphs`](crate::Graphs).
+    Graph {},
 }
 
 impl Request {
     /// The words for `ask` that are understood here.
-    const WORDS: [&'static str; 2] = ["instance", "stats"];
+    const WORDS: [&'static str; 3] = ["instance", "stats", "graph"];
 
     /// Reads a request; `None` if it is not one of these, so that it may be one that this instance alone knows.
     ///
@@ -192,6 +194,7 @@ mod tests {
     fn common_requests_are_read_and_others_left_to_the_instance() {
         assert_eq!(Request::parse(br#"{"ask":"stats"}"#), Some(Ok(Request::Stats {})));
         assert_eq!(Request::parse(br#"{"ask":"instance"}"#), Some(Ok(Request::Instance {})));
+        assert_eq!(Request::parse(br#"{"ask":"graph"}"#), Some(Ok(Request::Graph {})));
         for others in
             [&br#"{"ask":"routes","limit":3}"#[..], b"", b"{}", b"\xff", b"[\"stats\"]", b" [\"stats\"]"]
         {
