@@ -129,7 +129,7 @@ impl ControlSocket {
         graphs: Graphs,
         pool: Option<&Pool>,
     ) -> anyhow::Result<Services> {
-        let metrics = metrics::serve(self.metrics, self.kind, registry, lanes)?;
+        let metrics = metrics::serve(self.metrics, self.kind, registry, lanes, &graphs)?;
         let Some(server) = self.server else { return Ok(Services { _control: None, _metrics: metrics }) };
         let answers = common(self.kind, &server, registry, lanes, graphs, pool);
         let cpus = lanes.iter().filter_map(|lane| lane.cpu).collect();

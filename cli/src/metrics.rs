@@ -5,8 +5,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use warmlane::control::Service;
-use warmlane::counters::Registry;
+use warmlane::assembly::{Assembly, graphs};
+use warmlane::control::{Graphs, Service};
+use warmlane::counters::{Labels, Registry};
 use warmlane::lane::LaneView;
 use warmlane::metrics::{Identity, Server, ServerError, Token};
 
@@ -61,15 +62,26 @@ pub(crate) fn serve(
     kind: &str,
     registry: &Registry,
     lanes: &[LaneView],
+    graphs: &Graphs,
 ) -> anyhow::Result<Option<Service>> {
     let Some(server) = server else { return Ok(None) };
     let address = server.address();
     let cpus = lanes.iter().filter_map(|lane| lane.cpu).collect();
-    let service =
-        server.start(registry.clone(), Identity::new(kind), cpus).context("metrics have no thread")?;
+    let service = server.start(registry.clone(), graphs, Identity::new(kind), cpus);
+    let service = service.context("metrics have no thread")?;
     messages::note(format_args!("metrics are at http://{address}/metrics"));
     messages::note(format_args!("a page that shows them is at http://{address}/"));
     Ok(Some(service))
+}
+
+/// The same for an instance that forwards.
+pub(crate) fn of_assembly(
+    server: Option<Server>,
+    kind: &str,
+    assembly: &Assembly,
+) -> anyhow::Result<Option<Service>> {
+    let lanes = assembly.lanes().views();
+    serve(server, kind, assembly.registry(), lanes, &graphs(&Labels::new(), lanes))
 }
 
 #[cfg(test)]

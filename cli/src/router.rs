@@ -202,7 +202,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     capabilities::drop_most(!on_user_path.is_empty())
         .context("capabilities that aren't needed any more can't be given up")?;
     // It reads what comes from the network, too.
-    let serve = || metrics::serve(metrics, NAME, assembly.registry(), assembly.lanes().views());
+    let serve = || metrics::of_assembly(metrics, NAME, &assembly);
     let _metrics = capabilities::to_read_maps(serve)??;
     path::print_notes(interfaces.plans(), assembly.ports());
     messages::note(format_args!("forwarding between {}", asked.interfaces.join(", ")));

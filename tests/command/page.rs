@@ -8,11 +8,15 @@ use warmlane_system_tests::browser::{Browser, PROGRAMS};
 use warmlane_system_tests::turn;
 use warmlane_testkit::requirements;
 
-use super::control::{directory, stats, sum, wait_until};
+use super::control::{directory, graphs, stats, sum, wait_until};
 use super::metrics::{forwarder, get, token_file};
 
 fn served(address: SocketAddr) -> Value {
-    let (head, body) = get(address, "/stats.json", "");
+    json_at(address, "/stats.json")
+}
+
+fn json_at(address: SocketAddr, path: &str) -> Value {
+    let (head, body) = get(address, path, "");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("application/json"), "{head}");
     serde_json::from_str(&body).expect("JSON")
 }
@@ -44,6 +48,7 @@ fn the_page_and_what_stats_print_are_beside_the_metrics() {
     let age = |stats: &Value| stats["age_ns"].as_u64().expect("a number");
     assert!(age(&now) > 0 && age(&now) < age(&served(address)), "{now}");
 
+    assert_eq!(json_at(address, "/graph.json"), json!(graphs(&forwarder.socket)));
     let (head, page) = get(address, "/", "");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("Content-Security-Policy: "), "{head}");
     // Every file that the page names is there, and all are from here.
@@ -189,7 +194,9 @@ fn a_browser_is_asked_for_the_token() {
     let file = token_file(directory.path(), token);
     let more = ["--metrics-token-file", file.to_str().expect("a plain path")];
     let (forwarder, address) = forwarder(directory.path(), &more);
-    assert!(get(address, "/stats.json", "").0.starts_with("HTTP/1.1 401 "));
+    for path in ["/stats.json", "/graph.json"] {
+        assert!(get(address, path, "").0.starts_with("HTTP/1.1 401 "), "{path}");
+    }
     let mut browser = browser(directory.path(), address);
     let enter = |token: &str| {
         format!(

@@ -1,7 +1,8 @@
 //! What an instance has counted, for Prometheus and whoever else reads its formats.
 //!
 //! [`expose`] writes a registry as text, in one of two [`Format`]s, under the names that [`Name`] makes. A [`Server`] answers
-//! `GET /metrics` with it, `/stats.json` with what `warmlane stats --json` prints, and `/` with a page that shows that in a browser. Nothing can be changed by it. It listens on the loopback; elsewhere only with a [`Token`].
+//! `GET /metrics` with it, `/stats.json` with what `warmlane stats --json` prints, `/graph.json` with the graphs of lanes, and `/` with a
+//! page that shows these in a browser. Nothing can be changed by it. It listens on the loopback; elsewhere only with a [`Token`].
 //!
 //! What is counted is declared where it is counted, by `counters!` (`base/counters`): a new metric needs no change here.
 //!

@@ -21,6 +21,8 @@ pub enum Document {
     Metrics(Format),
     /// `/stats.json`: the same as the control socket says it, for the page and for scripts.
     Stats,
+    /// `/graph.json`: what leads where, as the control socket says it.
+    Graph,
 }
 
 /// What each answer lets a browser do with it: run and ask for what comes from here, and nothing else. No other page may frame it or take it in.
@@ -33,6 +35,9 @@ const METRICS: &str = "/metrics";
 
 /// Where they are as JSON.
 const STATS: &str = "/stats.json";
+
+/// Where it is said what leads where.
+const GRAPH: &str = "/graph.json";
 
 /// What is said.
 struct Answer {
@@ -100,8 +105,12 @@ fn decide(request: &Request<'_, '_>, access: &Access, make: impl FnOnce(Document
             ),
         };
     }
-    if file.is_none() && ![METRICS, STATS].contains(&path) {
-        return Answer::refusal("404 Not Found", "", "ask for / (a page), /metrics or /stats.json");
+    if file.is_none() && ![METRICS, STATS, GRAPH].contains(&path) {
+        return Answer::refusal(
+            "404 Not Found",
+            "",
+            "ask for / (a page), /metrics, /stats.json or /graph.json",
+        );
     }
     if !matches!(request.method, Some("GET" | "HEAD")) {
         return Answer::refusal("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "this can only be read");
@@ -110,8 +119,13 @@ fn decide(request: &Request<'_, '_>, access: &Access, make: impl FnOnce(Document
     if let Some(file) = file {
         return answer(file.media_type, file.text.into());
     }
-    if path == STATS {
-        return answer("application/json", make(Document::Stats).into());
+    let json = match path {
+        STATS => Some(Document::Stats),
+        GRAPH => Some(Document::Graph),
+        _ => None,
+    };
+    if let Some(document) = json {
+        return answer("application/json", make(document).into());
     }
     let accepted = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
     let format = format(accepted.map(|header| header.value));
@@ -145,7 +159,7 @@ mod tests {
     fn answer(request: &str) -> String {
         let make = |document| match document {
             Document::Metrics(format) => format!("{format:?}"),
-            Document::Stats => "{}".to_owned(),
+            Document::Stats | Document::Graph => "{}".to_owned(),
         };
         String::from_utf8(respond(request.as_bytes(), &Access::Local, make).expect("an answer")).unwrap()
     }
@@ -193,6 +207,7 @@ mod tests {
             ("PUT /stats.json HTTP/1.1\r\n\r\n", "405"),
             ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
             ("GET /stats.json HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
+            ("GET /graph.json HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
             ("GET /metrics/../x HTTP/1.1\r\n\r\n", "404"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
             ("DELETE /metrics HTTP/1.1\r\n\r\n", "405"),
@@ -216,6 +231,7 @@ mod tests {
             ("/page.css", "text/css"),
             ("/page.js", "text/javascript"),
             ("/stats.json", "application/json"),
+            ("/graph.json", "application/json"),
         ] {
             let answer = get(path, "");
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -252,7 +268,7 @@ mod tests {
         for file in &page::FILES {
             assert!(ask(file.path, "").starts_with("HTTP/1.1 200 "), "{}", file.path);
         }
-        for path in [METRICS, STATS, "/other"] {
+        for path in [METRICS, STATS, GRAPH, "/other"] {
             assert!(ask(path, "").starts_with("HTTP/1.1 401 "), "{path}");
         }
         assert!(

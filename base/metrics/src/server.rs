@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use thiserror::Error;
-use warmlane_control::{Answer, Serve, Service, Stats};
+use warmlane_control::{Answer, Graphs, Serve, Service, Stats};
 use warmlane_counters::Registry;
 
 use crate::access::{Access, Token};
@@ -77,18 +77,25 @@ impl Server {
         self.address
     }
 
-    /// Lets a thread answer with what a registry has, until what this returns is dropped. The thread stays away from `lanes`, the CPUs of lanes,
-    /// as that of the control socket.
+    /// Lets a thread answer with what a registry has, and with the graphs of the lanes that count there, until what this returns is
+    /// dropped. The thread stays away from `lanes`, the CPUs of lanes, as that of the control socket.
     ///
     /// # Errors
     /// The system has no thread or no descriptors for it.
-    pub fn start(self, registry: Registry, identity: Identity, lanes: Vec<usize>) -> io::Result<Service> {
+    pub fn start(
+        self,
+        registry: Registry,
+        graphs: &Graphs,
+        identity: Identity,
+        lanes: Vec<usize>,
+    ) -> io::Result<Service> {
         let answering = Answering {
             server: self,
             connections: Vec::new(),
             was_full: None,
             began: Instant::now(),
             registry,
+            graphs: line(Answer::whole(graphs)),
             identity,
         };
         Service::serve("metrics", answering, lanes)
@@ -109,6 +116,8 @@ struct Answering {
     was_full: Option<Instant>,
     began: Instant,
     registry: Registry,
+    /// As they are sent.
+    graphs: String,
     identity: Identity,
 }
 
@@ -143,10 +152,15 @@ impl Answering {
     }
 }
 
-/// What the control socket says of a registry, too: one line of JSON.
+/// What the control socket says of a registry.
 fn stats(registry: &Registry, began: Instant) -> String {
     let age = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    match Answer::<Infallible>::whole(&Stats::read(registry, age)) {
+    line(Answer::whole(&Stats::read(registry, age)))
+}
+
+/// An answer of the control socket's: one line of JSON.
+fn line(answer: Answer<Infallible>) -> String {
+    match answer {
         Answer::Whole(line) => line + "\n",
         Answer::List(_) | Answer::TakeOver(..) => String::new(),
     }
@@ -164,10 +178,11 @@ impl Serve for Answering {
         if self.may_accept() {
             self.accept(now);
         }
-        let Self { server, connections, began, registry, identity, .. } = self;
+        let Self { server, connections, began, registry, graphs, identity, .. } = self;
         let mut make = |document| match document {
             Document::Metrics(format) => expose(registry, identity, format),
             Document::Stats => stats(registry, *began),
+            Document::Graph => graphs.clone(),
         };
         connections.retain_mut(|connection| connection.serve(now, &server.access, &mut make));
     }
@@ -184,8 +199,12 @@ mod tests {
     }
 
     fn scrape(address: SocketAddr) -> String {
+        get(address, "/metrics")
+    }
+
+    fn get(address: SocketAddr, path: &str) -> String {
         let mut client = TcpStream::connect(address).unwrap();
-        client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        client.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
         let mut text = String::new();
         client.read_to_string(&mut text).unwrap();
         text
@@ -194,7 +213,8 @@ mod tests {
     fn start() -> (SocketAddr, Service) {
         let server = Server::open(loopback(), None).unwrap();
         let address = server.address();
-        (address, server.start(Registry::new(), Identity::new("forward"), Vec::new()).unwrap())
+        let started = server.start(Registry::new(), &Graphs::default(), Identity::new("forward"), Vec::new());
+        (address, started.unwrap())
     }
 
     #[test]
@@ -221,6 +241,7 @@ mod tests {
             let text = scrape(address);
             assert!(text.contains("warmlane_build_info{kind=\"forward\""), "{text}");
         }
+        assert!(get(address, "/graph.json").ends_with("\r\n\r\n{\"lanes\":[]}\n"));
         drop(service);
         assert!(TcpStream::connect(address).is_err());
     }
