@@ -1,18 +1,11 @@
 // Lines of the last minutes, as SVG.
 
+import { make } from "./element.js";
 import { short } from "./text.js";
 
 const SECONDS = 120;
 const WIDTH = 300;
 const HEIGHT = 96;
-
-function make(name, attributes, ...inside) {
-  const isDrawn = name === "svg" || name === "path";
-  const made = isDrawn ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
-  for (const [word, value] of Object.entries(attributes)) made.setAttribute(word, value);
-  made.append(...inside);
-  return made;
-}
 
 // 1, 2 or 5 and zeros: the end of an axis that has all of these values.
 function roundUp(value) {

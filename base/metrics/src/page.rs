@@ -16,10 +16,11 @@ const fn script(path: &'static str, text: &'static str) -> File {
 }
 
 /// All of them. They name each other, and nothing else.
-pub(crate) const FILES: [File; 8] = [
+pub(crate) const FILES: [File; 9] = [
     File { path: "/", media_type: "text/html; charset=utf-8", text: include_str!("../page/page.html") },
     File { path: "/page.css", media_type: "text/css; charset=utf-8", text: include_str!("../page/page.css") },
     script("/chart.js", include_str!("../page/chart.js")),
+    script("/element.js", include_str!("../page/element.js")),
     script("/page.js", include_str!("../page/page.js")),
     script("/rates.js", include_str!("../page/rates.js")),
     script("/sections.js", include_str!("../page/sections.js")),
