@@ -184,6 +184,47 @@ fn a_browser_shows_what_the_json_says_and_charts_that_move() {
 }
 
 #[test]
+fn a_browser_shows_what_leads_where_and_what_passes_there() {
+    if !requirements::programs(&PROGRAMS) {
+        return;
+    }
+    let _turn = turn::beside_others();
+    let directory = directory();
+    let (forwarder, address) = forwarder(directory.path(), &[]);
+    let mut browser = browser(directory.path(), address);
+    let pictures = "[...document.querySelectorAll('#stages .graphs svg')]";
+    wait_for(&mut browser, &format!("{pictures}.length === 1"));
+    let said = browser.evaluate(&format!("{pictures}[0].getAttribute('aria-label')"));
+    let said = said.as_str().expect("a text");
+    for way in ["lane0", "west to forwarder", "forwarder to east by port1"] {
+        assert!(said.contains(way), "nothing of {way}: {said}");
+    }
+    for (kind, name) in [("input", "west"), ("stage", "forwarder"), ("output", "east")] {
+        let names =
+            format!("[...document.querySelectorAll('.graphs .{kind} text')].map((text) => text.textContent)");
+        assert_eq!(browser.evaluate(&format!("{names}.includes('{name}')")), true, "{kind} {name}");
+    }
+    // A rate is shown for a second only: all that were are kept.
+    browser.evaluate(
+        "window.shown = new Map();
+         for (const way of document.querySelectorAll('.graphs .way')) {
+             const [name, rate] = way.querySelectorAll('text');
+             shown.set(name.textContent, shown.get(name.textContent) ?? []);
+             new MutationObserver(() => shown.get(name.textContent).push(rate.textContent)).observe(rate, { childList: true });
+         }",
+    );
+    wait_until("packets are seen on the ways from west and to east", || {
+        forwarder.send(100);
+        browser.evaluate("['', 'port1'].every((name) => shown.get(name).some((rate) => /[1-9]/.test(rate)))")
+            == true
+    });
+    wait_for(&mut browser, "['', 'port1'].every((name) => shown.get(name).at(-1) === '0/s')");
+    assert_eq!(browser.evaluate("shown.get('port0').every((rate) => rate === '0/s')"), true);
+    assert_eq!(browser.complaints(), [""; 0]);
+    forwarder.finish();
+}
+
+#[test]
 fn a_browser_is_asked_for_the_token() {
     if !requirements::programs(&PROGRAMS) {
         return;

@@ -1,6 +1,6 @@
 // Makes elements.
 
-const DRAWN = new Set(["svg", "g", "path", "rect", "text", "tspan"]);
+const DRAWN = new Set(["svg", "g", "path", "rect", "text"]);
 
 // One of this name, with attributes, and with elements or texts inside.
 export function make(name, attributes, ...inside) {

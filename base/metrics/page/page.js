@@ -13,6 +13,8 @@ const sections = new Sections();
 let before = null;
 // What packets last took in stages.
 let taken = new Map();
+// What leads where in the instance.
+let graphs = null;
 // When the instance began, by this machine's clock, in milliseconds.
 let began = 0;
 // Another instance has its place, and what is shown is still the former's.
@@ -65,10 +67,11 @@ async function look() {
       taken = new Map();
       isAnother = true;
       await name();
+      graphs = await (await ask("graph.json")).json();
     }
     began = beginning;
     if (!isFrozen) {
-      if (isAnother) sections.clear();
+      if (isAnother) sections.begin(graphs);
       isAnother = false;
       sections.show(new Look(now, before, taken));
       at("age").textContent = `· up ${age(now.age_ns)}`;

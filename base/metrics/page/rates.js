@@ -16,6 +16,12 @@ export function place(labels, without = []) {
   return Object.entries(labels).filter(([name]) => !without.includes(name)).map(([, label]) => label).join(" ");
 }
 
+const isSame = (labels, others) =>
+  Object.keys(labels).length === Object.keys(others).length && Object.entries(labels).every(([name, label]) => others[name] === label);
+
+// What counts how many packets a node of a graph was given.
+const GIVEN = { input: "received", stage: "processed", output: "sent" };
+
 const share = (part, whole) => (whole > 0 ? part / whole : null);
 
 // A look, with the changes since an earlier one of the same instance, or null. What packets took in stages when they were last timed goes from
@@ -137,6 +143,24 @@ export class Look {
       }
     }
     return all;
+  }
+
+  // Packets that came in by a node of a lane with these labels; null if no counter says that, or several do.
+  #given(lane, node) {
+    const [[kind, name]] = Object.entries(node);
+    const labels = { ...lane, [kind]: name };
+    const sets = this.#named(kind).filter((set) => isSame(set.labels, labels));
+    return sets.length === 1 ? (sets[0].of[GIVEN[kind]]?.change ?? null) : null;
+  }
+
+  // Packets along each way of a graph; null where no counter says that. Whatever comes in by an input goes the one way from there; and
+  // what a stage or an output was given came by the one way there is to it.
+  along({ labels, nodes, ways }) {
+    const given = nodes.map((node) => this.#given(labels, node));
+    return ways.map(({ from, to }) => {
+      if (nodes[from].input !== undefined) return given[from];
+      return ways.filter((way) => way.to === to).length === 1 ? given[to] : null;
+    });
   }
 
   // What was dropped, the fastest first.

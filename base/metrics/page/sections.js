@@ -1,6 +1,7 @@
 // What is shown of a look, section by section.
 
 import { Charts } from "./chart.js";
+import { Graphs } from "./graph.js";
 import { Table } from "./table.js";
 import { cycles, percent, short, whole } from "./text.js";
 
@@ -26,6 +27,7 @@ export class Sections {
     );
     const lane = ["packets/s", "packets", "busy", "asleep", "cycles/packet"];
     this.lanes = new Table(at("lanes"), "What lanes move, and how they spend their cycles", [text("lane"), ...lane.map(number)], "It has no lanes.");
+    this.graphs = new Graphs(at("stages"));
     const stage = ["packets/s", "packets", "made/s", "cycles/packet", "share"];
     this.stages = new Table(
       at("stages"),
@@ -68,6 +70,7 @@ export class Sections {
         cells: [stage.name, rate(stage.packets), whole(stage.all), rate(stage.made), cycles(stage.cycles), percent(stage.share)],
       })),
     );
+    this.graphs.show(look);
     this.#showPools(look, time);
     this.#showAll();
     if (look.seconds > 0) {
@@ -112,9 +115,10 @@ export class Sections {
     this.all.show(rows.filter(({ cells: [labels, words] }) => `${labels} ${words}`.includes(only)));
   }
 
-  // Another instance begins.
-  clear() {
+  // Another instance begins, in which this leads where.
+  begin(graphs) {
     for (const charts of Object.values(this.#charts)) charts.clear();
+    this.graphs.build(graphs);
   }
 }
 

@@ -16,11 +16,12 @@ const fn script(path: &'static str, text: &'static str) -> File {
 }
 
 /// All of them. They name each other, and nothing else.
-pub(crate) const FILES: [File; 9] = [
+pub(crate) const FILES: [File; 10] = [
     File { path: "/", media_type: "text/html; charset=utf-8", text: include_str!("../page/page.html") },
     File { path: "/page.css", media_type: "text/css; charset=utf-8", text: include_str!("../page/page.css") },
     script("/chart.js", include_str!("../page/chart.js")),
     script("/element.js", include_str!("../page/element.js")),
+    script("/graph.js", include_str!("../page/graph.js")),
     script("/page.js", include_str!("../page/page.js")),
     script("/rates.js", include_str!("../page/rates.js")),
     script("/sections.js", include_str!("../page/sections.js")),
@@ -45,7 +46,9 @@ mod tests {
                 for rest in text.split(before).skip(1) {
                     let name = rest.split('"').next().unwrap_or_default();
                     // Sections of the page itself, and what isn't a file.
-                    if name.starts_with('#') || ["data:,", "stats.json", "metrics"].contains(&name) {
+                    if name.starts_with('#')
+                        || ["data:,", "stats.json", "graph.json", "metrics"].contains(&name)
+                    {
                         continue;
                     }
                     assert!(file(&format!("/{name}")).is_some(), "{path} names {name}");
