@@ -1,8 +1,11 @@
 //! The page of a running instance: its files, its figures, and how a real browser shows them.
 
+mod door;
+
 use std::net::SocketAddr;
 use std::path::Path;
 
+use door::{Behind, Door};
 use serde_json::{Value, json};
 use warmlane_system_tests::browser::{Browser, PROGRAMS};
 use warmlane_system_tests::turn;
@@ -68,6 +71,14 @@ fn wait_for(browser: &mut Browser, expression: &str) {
     wait_until(expression, || browser.evaluate(expression) == true);
 }
 
+/// What a row of a section's table says, as an expression.
+fn row(section: &str, name: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('#{section} tbody tr')].map(({{ cells }}) => [...cells].map((cell) => cell.textContent))
+             .find((cells) => cells[0] === '{name}')"
+    )
+}
+
 /// What the unfolded table of all values says, without commas: labels, what is counted, how much.
 fn shown(browser: &mut Browser) -> Value {
     browser.evaluate(
@@ -127,12 +138,6 @@ fn a_browser_shows_what_the_json_says_and_charts_that_move() {
         shown(&mut browser) == expected(&all)
     });
     assert!(at_rest(&all).len() > 20, "{all:#}");
-    let row = |section: &str, name: &str| {
-        format!(
-            "[...document.querySelectorAll('#{section} tbody tr')].map(({{ cells }}) => [...cells].map((cell) => cell.textContent))
-                 .find((cells) => cells[0] === '{name}')"
-        )
-    };
     let meaning = &all["reasons"]["no-route"]["help"];
     let wanted = json!(["no-route", "0", lost.to_string(), "notice", "lane0 forwarder", meaning]);
     wait_until("drops have come to rest", || browser.evaluate(&row("drops", "no-route")) == wanted);
@@ -222,6 +227,49 @@ fn a_browser_shows_what_leads_where_and_what_passes_there() {
     assert_eq!(browser.evaluate("shown.get('port0').every((rate) => rate === '0/s')"), true);
     assert_eq!(browser.complaints(), [""; 0]);
     forwarder.finish();
+}
+
+#[test]
+fn a_browser_tells_nonsense_and_another_instance_from_the_one_it_shows() {
+    if !requirements::programs(&PROGRAMS) {
+        return;
+    }
+    let _turn = turn::beside_others();
+    let (directory, another) = (directory(), directory());
+    let (former, address) = forwarder(directory.path(), &[]);
+    let door = Door::open(Behind::Instance(address));
+    let mut browser = browser(directory.path(), door.address);
+    let received = former.send(1_000);
+    let west = row("ports", "west");
+    wait_for(&mut browser, &format!("{west}?.[3].replaceAll(',', '') === '{received}'"));
+    wait_for(&mut browser, "document.querySelectorAll('#ports figure').length === 2");
+    browser.evaluate(
+        "document.querySelectorAll('#ports figure').forEach((figure) => { figure.dataset.former = ''; })",
+    );
+    let kept = "document.querySelectorAll('#ports figure[data-former]').length";
+
+    door.lead_to(Behind::Nonsense);
+    wait_for(
+        &mut browser,
+        "document.getElementById('trouble').textContent.startsWith(\"What came can't be shown\")",
+    );
+    assert_eq!(browser.evaluate("document.getElementById('live').textContent"), "Trouble");
+    door.lead_to(Behind::Instance(address));
+    wait_for(&mut browser, "document.getElementById('live').textContent === 'Live'");
+    assert_eq!(browser.evaluate(kept), 2);
+
+    // One that begins more than ten seconds later is another one, however old it is when it is seen first.
+    wait_until("the former is older than that", || served(address)["age_ns"].as_u64() > Some(11_000_000_000));
+    let (latter, address) = forwarder(another.path(), &[]);
+    door.lead_to(Behind::Instance(address));
+    wait_for(
+        &mut browser,
+        &format!("document.querySelectorAll('#ports figure').length === 2 && {kept} === 0"),
+    );
+    assert_eq!(browser.evaluate(&west)[3], "0");
+    wait_for(&mut browser, &format!("{west}[1] === '0'"));
+    former.finish();
+    latter.finish();
 }
 
 #[test]
