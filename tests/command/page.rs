@@ -11,7 +11,7 @@ use warmlane_system_tests::browser::{Browser, PROGRAMS};
 use warmlane_system_tests::turn;
 use warmlane_testkit::requirements;
 
-use super::control::{directory, graphs, stats, sum, wait_until};
+use super::control::{directory, graphs, stats, sum, time_stages, wait_until};
 use super::metrics::{forwarder, get, token_file};
 
 fn served(address: SocketAddr) -> Value {
@@ -226,6 +226,105 @@ fn a_browser_shows_what_leads_where_and_what_passes_there() {
     wait_for(&mut browser, "['', 'port1'].every((name) => shown.get(name).at(-1) === '0/s')");
     assert_eq!(browser.evaluate("shown.get('port0').every((rate) => rate === '0/s')"), true);
     assert_eq!(browser.complaints(), [""; 0]);
+    forwarder.finish();
+}
+
+/// Cells of the row of the forwarder: name, packets a second, packets, made a second, cycles of a packet, share.
+const FORWARDER: &str = "lane0 forwarder";
+
+#[test]
+fn a_browser_shows_what_stages_take_while_they_are_timed() {
+    if !requirements::programs(&PROGRAMS) {
+        return;
+    }
+    let _turn = turn::beside_others();
+    let directory = directory();
+    let (forwarder, address) = forwarder(directory.path(), &[]);
+    let mut browser = browser(directory.path(), address);
+    // It has looked twice: it sees from now on what changes.
+    wait_for(&mut browser, "document.querySelectorAll('#ports figure').length === 2");
+    let stage = row("stages", FORWARDER);
+    assert_eq!(browser.evaluate(&stage)[4], "–");
+    assert_eq!(browser.evaluate("document.querySelectorAll('.flames figure').length"), 0);
+    assert_eq!(browser.evaluate("document.querySelector('#stages .none').hidden"), false);
+    // A share is shown for a second only: all that were are kept, as the table and as the picture say it.
+    browser.evaluate(&format!(
+        "window.seen = [];
+         new MutationObserver(() => {{
+             const parts = [...document.querySelectorAll('.flames svg svg')].map((part) =>
+                 [part.getAttribute('class'), part.querySelector('text').textContent, parseFloat(part.getAttribute('width'))]);
+             seen.push([({stage})[5], parts, document.querySelector('.flames svg')?.getAttribute('aria-label')]);
+         }}).observe(document.querySelector('.flames'), {{ childList: true, subtree: true }})"
+    ));
+
+    let (answer, _timing) = time_stages(&forwarder.socket);
+    assert!(answer["error"].is_null(), "{answer}");
+    // The first burst is timed, and no other of so few.
+    let timed = |name| sum(&stats(&forwarder.socket), "stage-timed", name, ("stage", "forwarder"));
+    wait_until("a burst was timed", || {
+        forwarder.send(20);
+        timed("bursts") > 0
+    });
+    assert_eq!(timed("bursts"), 1);
+    let cycles = timed("cycles") as f64 / timed("packets") as f64;
+    wait_for(&mut browser, &format!("({stage})[4] !== '–'"));
+    let shown = browser.evaluate(&format!("parseFloat(({stage})[4])"));
+    assert!((shown.as_f64().expect("a number") - cycles).abs() < 0.051, "{shown} for {cycles}");
+
+    wait_until("a share is seen", || {
+        forwarder.send(100);
+        browser.evaluate("seen.some(([share]) => share !== '–')") == true
+    });
+    let seen = browser.evaluate("seen.find(([share]) => share !== '–')");
+    let [share, parts, said] = [&seen[0], &seen[1], &seen[2]];
+    let words = format!("forwarder {}", share.as_str().expect("a text"));
+    assert_eq!((&parts[0][0], &parts[0][1]), (&json!("stage"), &json!(words)), "{seen}");
+    assert!(said.as_str().is_some_and(|said| said.contains("lane0") && said.contains(&words)), "{seen}");
+    let widths = parts.as_array().expect("a list").iter().filter_map(|part| part[2].as_f64());
+    assert!((widths.sum::<f64>() - 100.0).abs() < 0.06, "{seen}");
+    assert_eq!(browser.complaints(), [""; 0]);
+
+    // Made up: steps are parts of their stage, and what seems to take more than there was is drawn narrower.
+    let drawn = browser.evaluate(
+        "(async () => {
+             const [{ Flames }, { Look }] = await Promise.all([import('./flame.js'), import('./rates.js')]);
+             const value = (stage, set, name, value) => ({ labels: { lane: 'lane0', ...stage }, set, name, value });
+             const [upper, lower] = [{ stage: 'upper' }, { stage: 'lower' }];
+             const look = (times) => ({ age_ns: 1e9 * times, descriptions: {}, reasons: {}, values: [
+                 value({}, 'lane', 'busy-cycles', 1000 * times),
+                 value(upper, 'stage', 'processed', 10 * times),
+                 value(upper, 'stage-timed', 'packets', 1 * times),
+                 value(upper, 'stage-timed', 'cycles', 50 * times),
+                 value(upper, 'mac', 'qos-packets', 10 * times),
+                 value(upper, 'mac', 'qos-cycles', 300 * times),
+                 value(upper, 'mac', 'filter-packets', 10 * times),
+                 value(upper, 'mac', 'filter-cycles', 300 * times),
+                 value(lower, 'stage', 'processed', 10 * times),
+                 value(lower, 'mac', 'keys-packets', 10 * times),
+                 value(lower, 'mac', 'keys-cycles', 700 * times),
+             ] });
+             const section = document.createElement('section');
+             section.innerHTML = '<div class=\"flames\"></div>';
+             const flames = new Flames(section);
+             const parts = () => [...section.querySelectorAll('svg svg')].map((part) =>
+                 [...['class', 'x', 'y', 'width'].map((name) => part.getAttribute(name)), part.querySelector('text').textContent].join(' '));
+             flames.show(new Look(look(2), look(1)).flames());
+             const busy = parts();
+             flames.show(new Look(look(2), look(2)).flames());
+             const idle = parts();
+             flames.clear();
+             return { busy, idle, left: section.querySelectorAll('figure').length };
+         })()",
+    );
+    let busy = [
+        "stage 0.000% 0 41.667% upper 50.0 %",
+        "step 0.000% 28 20.833% qos 30.0 %",
+        "step 20.833% 28 20.833% filter 30.0 %",
+        "stage 41.667% 0 58.333% lower 70.0 %",
+        "step 41.667% 28 58.333% keys 70.0 %",
+    ];
+    let idle = ["rest 0.000% 0 100.000% not busy"];
+    assert_eq!(drawn, json!({ "busy": busy, "idle": idle, "left": 0 }));
     forwarder.finish();
 }
 

@@ -1,6 +1,6 @@
 // Makes elements.
 
-const DRAWN = new Set(["svg", "g", "path", "rect", "text"]);
+const DRAWN = new Set(["svg", "g", "path", "rect", "text", "title"]);
 
 // One of this name, with attributes, and with elements or texts inside.
 export function make(name, attributes, ...inside) {

@@ -114,7 +114,7 @@ export class Look {
     });
   }
 
-  // Stages, and the single steps of which some measure the cycles.
+  // Stages, and the single steps of which some measure the cycles. `lane` and `stage` say of which they are.
   stages() {
     // Two downstreams have lanes of the same names.
     const owner = (labels) => place(labels, ["stage"]);
@@ -126,13 +126,26 @@ export class Look {
         const cycles = this.#taken.get(JSON.stringify(labels)) ?? null;
         const part = cycles === null ? null : share(cycles * (packets + made), busy.get(owner(labels)) ?? 0);
         // If the lane was interrupted in one of the few bursts that were timed, they seem to take more than there is.
-        all.push({ name: place(labels), packets, all: of.processed?.value ?? 0, made, cycles, share: part === null ? null : Math.min(part, 1) });
+        all.push({
+          lane: owner(labels),
+          stage: labels.stage,
+          isStep: false,
+          name: place(labels),
+          packets,
+          all: of.processed?.value ?? 0,
+          made,
+          cycles,
+          share: part === null ? null : Math.min(part, 1),
+        });
       }
       for (const [word, { change }] of Object.entries(of)) {
         const step = word.endsWith("-cycles") ? word.slice(0, -"-cycles".length) : "";
         const packets = of[`${step}-packets`];
         if (!packets) continue;
         all.push({
+          lane: owner(labels),
+          stage: labels.stage,
+          isStep: true,
           name: `${owner(labels)} ${step}`,
           packets: packets.change,
           all: packets.value,
@@ -143,6 +156,23 @@ export class Look {
       }
     }
     return all;
+  }
+
+  // What lanes' busy cycles went to: stages with steps, of which either have a share. One that isn't timed itself takes what its steps do.
+  flames() {
+    const all = this.stages();
+    return this.#named("lane").map(({ labels }) => {
+      const lane = place(labels);
+      const known = all.filter((one) => one.lane === lane && one.share !== null);
+      const stages = new Map();
+      for (const { stage, isStep, name, share } of known) {
+        if (!stages.has(stage)) stages.set(stage, { name: stage, share: null, steps: [] });
+        if (isStep) stages.get(stage).steps.push({ name: name.slice(lane.length + 1), share });
+        else stages.get(stage).share = share;
+      }
+      const whole = ({ share, steps }) => share ?? steps.reduce((sum, step) => sum + step.share, 0);
+      return { lane, stages: [...stages.values()].map((stage) => ({ ...stage, share: whole(stage) })) };
+    });
   }
 
   // Packets that came in by a node of a lane with these labels; null if no counter says that, or several do.

@@ -1,6 +1,7 @@
 // What is shown of a look, section by section.
 
 import { Charts } from "./chart.js";
+import { Flames } from "./flame.js";
 import { Graphs } from "./graph.js";
 import { Table } from "./table.js";
 import { cycles, percent, short, whole } from "./text.js";
@@ -28,6 +29,7 @@ export class Sections {
     const lane = ["packets/s", "packets", "busy", "asleep", "cycles/packet"];
     this.lanes = new Table(at("lanes"), "What lanes move, and how they spend their cycles", [text("lane"), ...lane.map(number)], "It has no lanes.");
     this.graphs = new Graphs(at("stages"));
+    this.flames = new Flames(at("stages"));
     const stage = ["packets/s", "packets", "made/s", "cycles/packet", "share"];
     this.stages = new Table(
       at("stages"),
@@ -71,6 +73,7 @@ export class Sections {
       })),
     );
     this.graphs.show(look);
+    this.flames.show(look.flames());
     this.#showPools(look, time);
     this.#showAll();
     if (look.seconds > 0) {
@@ -119,6 +122,7 @@ export class Sections {
   begin(graphs) {
     for (const charts of Object.values(this.#charts)) charts.clear();
     this.graphs.build(graphs);
+    this.flames.clear();
   }
 }
 
