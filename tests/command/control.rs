@@ -57,7 +57,8 @@ impl Forwarder {
         wait_until("it answers", || ask(&self.socket, &[]).status.success());
     }
 
-    /// Sends about so many packets to it from another process, and returns how many came: a busy machine may keep it from some.
+    /// Sends about so many packets to it from another process, and returns how many came: a busy machine may keep it from some. If it kept
+    /// it from all, they are sent once more.
     pub(super) fn send(&self, packets: u32) -> u64 {
         self.send_to("198.51.100.9", packets, "10kpps", 64)
     }
@@ -79,15 +80,19 @@ impl Forwarder {
             "--duration",
             "300",
         ]);
-        let finished = Process::run(&mut command, SHORT);
-        let result: Value = serde_json::from_str(&finished.output)
-            .unwrap_or_else(|error| panic!("{error}: {}", finished.text()));
-        let sent = result["sent"].as_u64().expect("a number");
-        let (mut came, mut alike) = (0, 0);
-        wait_until("no more come", || {
-            let before = std::mem::replace(&mut came, self.received() - earlier);
-            alike = if came == before { alike + 1 } else { 0 };
-            came > 0 && alike == LOOKS_AT_REST
+        let (mut sent, mut came) = (0, 0);
+        wait_until("packets come", || {
+            let finished = Process::run(&mut command, SHORT);
+            let result: Value = serde_json::from_str(&finished.output)
+                .unwrap_or_else(|error| panic!("{error}: {}", finished.text()));
+            sent += result["sent"].as_u64().expect("a number");
+            let mut alike = 0;
+            wait_until("no more come", || {
+                let before = std::mem::replace(&mut came, self.received() - earlier);
+                alike = if came == before { alike + 1 } else { 0 };
+                alike == LOOKS_AT_REST
+            });
+            came > 0
         });
         // What was in the shared memory when the generator ended is lost with it.
         assert!(came <= sent, "{came} of {sent}");
