@@ -195,7 +195,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     }
     assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
     let interfaces =
-        Interfaces::open(plans, settings.offload_established, follower.view(), assembly.registry())?;
+        Interfaces::open(plans, settings.offload_established, &mut follower, assembly.registry())?;
     if arguments.verbose {
         run::print_notes(&assembly);
     }

@@ -341,6 +341,11 @@ fn programs_of_others_hold_on_paths_that_would_pass_them_by() {
         let before = lab.forwarded_from("w0");
         RouterLab::check_ping(&lab.west, &[EAST, EAST_IPV6]);
         assert_eq!(lab.forwarded_from("w0"), before, "{choice}");
+        // Programs that are there before it are known when it begins.
+        RouterLab::end(process);
+        let mut process = lab.start("w0 e0", &format!("--path {choice}"));
+        assert_eq!(warnings(&lab, "BPF programs of others").len(), 2, "{choice}");
+        let before = lab.forwarded_from("w0");
         other.interrupt();
         other.finish(SHORT).expect_success("the other router");
         process.wait_for("all are forwarded", SHORT);

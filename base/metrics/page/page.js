@@ -62,7 +62,7 @@ async function look() {
     const now = await (await ask("stats.json")).json();
     const beginning = Date.now() - now.age_ns / 1e6;
     if (before === null || now.age_ns < before.age_ns || beginning - began > 2 * PATIENCE) {
-      // The first look, or another process has its place. A clock that is set costs the charts, no more.
+      // The first look, or another process has its place. A clock that is set costs the charts and what stages last took.
       before = null;
       taken = new Map();
       isAnother = true;

@@ -30,14 +30,16 @@ impl Interfaces {
     pub(super) fn open(
         plans: Vec<Plan>,
         offload_established: bool,
-        view: &View,
+        follower: &mut Follower,
         registry: &Arc<Registry>,
     ) -> anyhow::Result<Self> {
+        // What stands there already is known before a packet is forwarded past it.
+        follower.set_links(plans.iter().map(|plan| plan.link).collect());
         let mut paths = KernelPaths::new();
         if offload_established && let Err(error) = paths.offload_established() {
             messages::note(error);
         }
-        paths.change(&plans, &[], view)?;
+        paths.change(&plans, &[], follower.view())?;
         let (registry, gone) = (Arc::clone(registry), BTreeSet::new());
         let interfaces = Self { plans, paths, registry, gone, refusals: BTreeMap::new() };
         interfaces.paths.views().for_each(|view| interfaces.registry.add(view.labels(), view.clone()));
@@ -107,6 +109,7 @@ impl Interfaces {
             if let Some(link) =
                 follower.view().link_by_name(&plan.interface).filter(|link| link.is_up).cloned()
             {
+                follower.set_links(self.plans.iter().map(|plan| plan.link).chain([link.index]).collect());
                 let again = match plan.path {
                     Path::User => {
                         let taken = user_ports.add(&link.name, follower, assembly);

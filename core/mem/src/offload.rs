@@ -212,7 +212,7 @@ impl Packet {
     }
 
     /// Whether anything is known of the packet's checksums, it has a tag beside it, or it is to be cut: if not, it is as it was
-    /// or will be on a wire, and nobody has looked at it.
+    /// or will be on a wire.
     #[inline(always)]
     pub fn has_offloads(&self) -> bool {
         self.known().0 & OFFLOADS != 0

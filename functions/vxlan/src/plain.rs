@@ -1,5 +1,5 @@
-//! The commonest datagram of a tunnel, checked as a whole: IPv4 without options, UDP without a checksum, and inside the same again. No
-//! tag, no fragment, nothing left to hardware.
+//! The commonest datagram of a tunnel, checked as a whole: IPv4 without options, UDP without a checksum, and inside an IPv4 packet without
+//! options, whatever that carries. No tag, no fragment of the datagram, nothing left to hardware.
 //!
 //! Every field is at a fixed place then. So all of them are compared as numbers, with one branch for the lot, where a header at a time
 //! would take a branch or two for each. What is not like that, or not right, goes by [`Outer`](crate::outer::Outer), which has names for
