@@ -35,7 +35,7 @@ pub(super) fn start(path: PathBuf, interval: Duration) -> Receiver<Heard> {
 /// Why an instance doesn't time its stages for us.
 #[derive(Debug)]
 pub(super) enum Untimed {
-    /// It does for as many others as it can. Once one of them has ended, it may.
+    /// It does for as many others as it can, or couldn't be reached. Later it may.
     Now,
     /// It can't, or doesn't know how.
     Ever,
@@ -43,7 +43,7 @@ pub(super) enum Untimed {
 
 /// Lets an instance time its stages as long as what this returns is kept.
 pub(super) fn time_stages(path: &Path) -> Result<Client, Untimed> {
-    let mut client = Client::connect(path).map_err(|_| Untimed::Ever)?;
+    let mut client = Client::connect(path).map_err(|_| Untimed::Now)?;
     match client.ask::<TimingStages>(&CyclesRequest::default()) {
         Ok(_) => Ok(client),
         Err(ClientError::Refused(sentence)) if cycles::is_for_now(&sentence) => Err(Untimed::Now),

@@ -137,7 +137,9 @@ impl Gateway {
         {
             self.counters.from_access().add(1);
             self.bridge(packet, &inside, network, Place::Access(access), now, ways)
-        } else if let Some((plain, network, remote)) = self.plain(&packet).filter(|_| untagged.is_none()) {
+        } else if untagged.is_none()
+            && let Some((plain, network, remote)) = self.plain(&packet)
+        {
             self.counters.from_tunnels().add(1);
             self.decapsulate_plain(packet, &plain, network, remote, now, ways)
         } else {

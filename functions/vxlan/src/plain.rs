@@ -6,7 +6,7 @@
 //! what is wrong and finds the same of the rest.
 
 use warmlane_mem::Packet;
-use warmlane_wire::{IpProtocol, MacAddress, checksum, ethernet, ipv4};
+use warmlane_wire::{IpProtocol, MacAddress, checksum, ethernet, ipv4, vxlan};
 
 use crate::encapsulation::OVER_IPV4;
 use crate::inner_frame::InnerFrame;
@@ -53,7 +53,7 @@ const fn word(bytes: &Headers, at: usize) -> u32 {
 pub(crate) fn look(packet: &Packet) -> Option<Plain> {
     const IP: usize = ethernet::HEADER_LENGTH;
     const UDP: usize = IP + ipv4::HEADER_LENGTH;
-    const VXLAN: usize = OVER_IPV4 - 8;
+    const VXLAN: usize = OVER_IPV4 - vxlan::HEADER_LENGTH;
     const INNER_IP: usize = OVER_IPV4 + ethernet::HEADER_LENGTH;
     /// EtherType of IPv4, version and header length without options; behind them is the traffic class.
     const ETHERTYPE_VERSION: u32 = 0x0800_4500;

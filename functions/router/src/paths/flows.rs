@@ -276,17 +276,22 @@ mod tests {
         }
     }
 
-    /// As much as there is space for, and the others are the kernel's: that is said as long as it is so.
-    #[test]
-    fn what_finds_no_space_is_left_to_the_kernel() {
+    /// Space for two flows of each family; `None` where conntrack can't be had.
+    fn few_flows() -> Option<Flows> {
         if !requirements::namespaces_and(&[]) {
-            return;
+            return None;
         }
         let Ok(conntrack) = Conntrack::open() else {
             requirements::missing("conntrack in the kernel, with its netlink");
-            return;
+            return None;
         };
-        let mut flows = Flows::with_space(conntrack, 4).unwrap();
+        Some(Flows::with_space(conntrack, 4).unwrap())
+    }
+
+    /// As much as there is space for, and the others are the kernel's: that is said as long as it is so.
+    #[test]
+    fn what_finds_no_space_is_left_to_the_kernel() {
+        let Some(mut flows) = few_flows() else { return };
         let usual = Switches::default();
         for number in 0..5 {
             flows.put_both(nth(number), nth(number).inverse()).unwrap();
@@ -315,14 +320,7 @@ mod tests {
     fn that_conntrack_can_not_be_asked_is_told() {
         use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-        if !requirements::namespaces_and(&[]) {
-            return;
-        }
-        let Ok(conntrack) = Conntrack::open() else {
-            requirements::missing("conntrack in the kernel, with its netlink");
-            return;
-        };
-        let mut flows = Flows::with_space(conntrack, 4).unwrap();
+        let Some(mut flows) = few_flows() else { return };
         let question = Question::default();
         flows.learn(&question).unwrap();
         assert_eq!(flows.warnings(&Switches::default()), Vec::<String>::new());
