@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
 use warmlane_testkit::process::Process;
+use warmlane_testkit::requirements;
 
 use crate::sysctls::{FLOWS, know_gateways, received, send_burst};
 
@@ -52,6 +54,71 @@ fn the_kernel_is_asked_about_them() {
         let answer = lab.verify();
         // Of two packets in the same tick of the clock only one is noted.
         assert!(answer["decisions"].as_u64() > Some(10), "{choice}: {answer:#}");
+        finish(process);
+    }
+}
+
+/// Writes into the maps that a process's programs note decisions in: UDP from 192.0.2.2 that comes in by one interface goes to 203.0.113.7
+/// by 198.51.100.9, out of another. It is later than anything that the kernel tells, and the process doesn't take part in it.
+const PLANT: &str = r"import ctypes,os,socket,struct,sys
+pid,west,east=map(int,sys.argv[1:])
+libc=ctypes.CDLL(None,use_errno=True)
+number={'x86_64':321,'aarch64':280}[os.uname().machine]
+def bpf(command,attributes):
+    result=libc.syscall(number,command,ctypes.create_string_buffer(attributes,128),128)
+    if result<0: raise OSError(ctypes.get_errno(),os.strerror(ctypes.get_errno()))
+    return result
+cpus=int(open('/sys/devices/system/cpu/possible').read().replace(',','-').split('-')[-1])+1
+address=lambda text: socket.inet_aton(text)
+decision=struct.pack('=Q16s16s16s4sIII4sHBBB7x',2**63,address('192.0.2.2'),address('203.0.113.7'),
+    address('198.51.100.9'),b'',west,east,0,b'\x30\x39\x00\x09',100,17,2,2)
+value=ctypes.create_string_buffer(decision*cpus,len(decision)*cpus)
+planted=set()
+for file in os.listdir(f'/proc/{pid}/fdinfo'):
+    try: lines=open(f'/proc/{pid}/fdinfo/{file}').read().splitlines()
+    except FileNotFoundError: continue
+    about=dict(line.split(':\t',1) for line in lines if ':\t' in line)
+    if (about.get('map_type'),about.get('max_entries'),about.get('value_size'))!=('6','64',str(len(decision))): continue
+    opened=bpf(14,struct.pack('=III',int(about['map_id']),0,0))
+    for slot in range(64):
+        key=ctypes.create_string_buffer(struct.pack('=I',slot),4)
+        bpf(2,struct.pack('=IIQQQ',opened,0,ctypes.addressof(key),ctypes.addressof(value),0))
+    planted.add(about['map_id'])
+print(len(planted))";
+
+/// The kernel's number of one of the router's interfaces.
+fn number(lab: &RouterLab, interface: &str) -> String {
+    let file = format!("/sys/class/net/{interface}/ifindex");
+    lab.router.run(&format!("cat {file}")).expect_success(&file).trim().to_owned()
+}
+
+/// One that the kernel would not make ends `verify` with another exit status, and says which it is.
+#[test]
+fn a_wrong_one_is_told() {
+    for choice in ["tc", "xdp"] {
+        let Some((lab, process)) = start(choice) else { return };
+        if !requirements::programs(&["python3"]) {
+            return;
+        }
+        lab.router.ip("route add 203.0.113.0/24 via 198.51.100.2");
+        RouterLab::check_ping(&lab.west, &["198.51.100.2"]);
+        lab.verify();
+        let mut command = Command::new("python3");
+        command.args(["-c", PLANT, &process.id().to_string(), &number(&lab, "w0"), &number(&lab, "e0")]);
+        let planted = Process::run(&mut command, SHORT);
+        assert_eq!(planted.expect_success("planting").trim(), "2", "a map for each interface");
+        let told = lab.try_ask("verify");
+        assert_refused(&told, &["not as the kernel: 1 difference(s)", "decisions compared"]);
+        let answer: serde_json::Value = serde_json::from_str(&told.output).expect("JSON");
+        assert_eq!((answer["equal"].as_bool(), answer["differences"].as_u64()), (Some(false), Some(1)));
+        let sentence = answer["first"][0].as_str().expect("a sentence");
+        for part in ["from 192.0.2.2 to 203.0.113.7", "come in by w0", "out of e0 to 198.51.100.9"] {
+            assert!(sentence.contains(part), "{choice}: {sentence}");
+        }
+        assert!(sentence.ends_with("would do otherwise: out of e0 to 198.51.100.2"), "{choice}: {sentence}");
+        // Once the kernel would, too, all is equal again.
+        lab.router.ip("route replace 203.0.113.0/24 via 198.51.100.9");
+        lab.verify();
         finish(process);
     }
 }

@@ -63,7 +63,36 @@ pub(crate) fn run(request: &Request, socket: &Path, as_json: bool) -> anyhow::Re
         messages::print(answer::text(request, &value))?;
     }
     if value["equal"] == false {
-        bail!("{} of {} routes are not as the kernel's", value["differences"], value["routes"]);
+        bail!(unequal(&value));
     }
     Ok(())
+}
+
+/// How much a comparison has found. Lanes have routes, paths inside the kernel decide, and what their programs go by is neither.
+fn unequal(value: &Value) -> String {
+    let counts = ["routes", "decisions"].map(|name| (value[name].as_u64().unwrap_or(0), name));
+    let compared: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect();
+    let compared =
+        if compared.is_empty() { String::new() } else { format!(" ({} compared)", compared.join(" and ")) };
+    format!("not as the kernel: {} difference(s){compared}", value["differences"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_compared_is_said() {
+        let told = |routes, decisions| {
+            unequal(&json!({ "differences": 3, "routes": routes, "decisions": decisions }))
+        };
+        assert_eq!(told(7, 0), "not as the kernel: 3 difference(s) (7 routes compared)");
+        assert_eq!(told(0, 5), "not as the kernel: 3 difference(s) (5 decisions compared)");
+        assert_eq!(told(7, 5), "not as the kernel: 3 difference(s) (7 routes and 5 decisions compared)");
+        assert_eq!(told(0, 0), "not as the kernel: 3 difference(s)");
+    }
 }

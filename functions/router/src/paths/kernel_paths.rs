@@ -359,7 +359,8 @@ impl KernelPaths {
         let untold = self.untold(fresh);
         let mut suspects = std::mem::take(&mut self.suspects);
         let interfaces = self.interfaces.iter().filter(|interface| !interface.is_gone);
-        let (count, decisions) = suspects.examine(interfaces, changed.max(self.told), fresh, socket);
+        let of_late = interfaces.flat_map(Interface::decisions);
+        let (count, decisions) = suspects.examine(of_late, changed.max(self.told), fresh, socket);
         self.suspects = suspects;
         (count, [untold, decisions].concat())
     }

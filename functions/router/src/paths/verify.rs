@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::interface::Interface;
 use super::layout::Decision;
 use crate::control::kernel::{LinkIndex, RequestSocket, Route, RouteQuestion, Target, View};
 
@@ -16,18 +15,18 @@ type Flow = (LinkIndex, IpAddr, IpAddr, u8, [u16; 2]);
 pub(super) struct Suspects(HashMap<Flow, Decision>);
 
 impl Suspects {
-    /// Asks the kernel about what programs have decided since a moment of the coarse monotonic clock, and about what was suspect before
-    /// and isn't older. Returns how many decisions that was, and of those that the kernel would not make, a sentence each.
-    pub(super) fn examine<'a>(
+    /// Asks the kernel about those of the decisions of late that were made since a moment of the coarse monotonic clock, and about what
+    /// was suspect before and isn't older. Returns how many that was, and of those that the kernel would not make, a sentence each.
+    pub(super) fn examine(
         &mut self,
-        interfaces: impl Iterator<Item = &'a Interface>,
+        of_late: impl Iterator<Item = Decision>,
         since: u64,
         view: &View,
         socket: &mut RequestSocket,
     ) -> (usize, Vec<String>) {
         let before = std::mem::take(&mut self.0).into_values();
         let mut latest: HashMap<Flow, Decision> = HashMap::new();
-        for decision in before.chain(interfaces.flat_map(Interface::decisions)) {
+        for decision in before.chain(of_late) {
             if decision.decided > since {
                 let known = latest.entry(flow(&decision)).or_insert(decision);
                 *known = if known.decided < decision.decided { decision } else { *known };
@@ -130,4 +129,108 @@ fn words(route: &Route, view: &View) -> String {
     };
     let mtu = if route.mtu == 0 { String::new() } else { format!(", up to {} bytes", route.mtu) };
     paths.iter().map(path).collect::<Vec<_>>().join(" or ") + &mtu
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd as _;
+
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    use warmlane_testkit::namespace::{Namespace, link};
+    use warmlane_testkit::requirements;
+
+    fn ipv4(text: &str) -> [u8; 16] {
+        let Ok(IpAddr::V4(address)) = text.parse() else { panic!("{text} is an IPv4 address") };
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&address.octets());
+        bytes
+    }
+
+    /// Asks the kernel in whose network namespace the calling thread is.
+    fn examined(suspects: &mut Suspects, decisions: &[Decision]) -> (usize, Vec<String>) {
+        let (mut view, mut socket) = (View::default(), RequestSocket::new().unwrap());
+        socket.list_links(|event| view.apply(event)).unwrap();
+        suspects.examine(decisions.iter().copied(), 1, &view, &mut socket)
+    }
+
+    fn wrong_decisions_are_told_in(router: &Namespace) {
+        let network = File::open(format!("/run/netns/{}", router.name())).unwrap();
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        let (mut view, mut socket) = (View::default(), RequestSocket::new().unwrap());
+        socket.list_links(|event| view.apply(event)).unwrap();
+        let [west, east] = ["w0", "e0"].map(|name| view.link_by_name(name).unwrap().index);
+        let right = Decision {
+            decided: 2,
+            source: ipv4("192.0.2.2"),
+            destination: ipv4("203.0.113.7"),
+            next_hop: ipv4("198.51.100.2"),
+            ingress: west,
+            egress: east,
+            result: Decision::SUCCESS,
+            ports: [[0x30, 0x39], [0, 9]],
+            length: 1000,
+            protocol: 17,
+            family: 2,
+            next_hop_family: 2,
+            ..Decision::default()
+        };
+        let to = |text| Decision { destination: ipv4(text), ..right };
+        let dropped = |text| Decision { result: Decision::BLACKHOLE, ..to(text) };
+        let mut suspects = Suspects::default();
+        // What was passed to the kernel, and what is older than its last change, can't be wrong.
+        let unreachable = Decision { result: 2, ..to("203.0.113.8") };
+        let old = Decision { decided: 1, next_hop: ipv4("198.51.100.9"), ..to("203.0.113.9") };
+        let all = [right, dropped("203.0.114.7"), unreachable, old];
+        assert_eq!(examined(&mut suspects, &all), (3, Vec::new()));
+        for (wrong, ours, theirs) in [
+            (
+                Decision { next_hop: ipv4("198.51.100.9"), ..right },
+                "out of e0 to 198.51.100.9",
+                "out of e0 to 198.51.100.2",
+            ),
+            (Decision { egress: west, ..right }, "out of w0 to 198.51.100.2", "out of e0 to 198.51.100.2"),
+            (Decision { length: 1301, ..to("203.0.115.7") }, "out of e0", "up to 1300 bytes"),
+            (dropped("203.0.113.7"), "are dropped", "out of e0 to 198.51.100.2"),
+            (to("203.0.114.7"), "out of e0 to 198.51.100.2", "it refuses"),
+            (to("203.0.116.7"), "out of e0 to 198.51.100.2", "it refuses"),
+        ] {
+            let (count, told) = examined(&mut Suspects::default(), &[wrong]);
+            assert_eq!((count, told.len()), (1, 1), "{wrong:?}: {told:?}");
+            let (before, after) = told[0].split_once(", and the kernel would do otherwise: ").unwrap();
+            assert!(before.contains("that come in by w0") && before.contains(ours), "{}", told[0]);
+            assert!(after.contains(theirs), "{}", told[0]);
+        }
+        // It is asked about again, though the program may have forgotten it, until the kernel agrees.
+        let wrong = Decision { next_hop: ipv4("198.51.100.9"), ..right };
+        assert_eq!(examined(&mut suspects, &[right, wrong]).1, Vec::<String>::new(), "the first is as new");
+        let newer = Decision { decided: 3, ..wrong };
+        assert_eq!(examined(&mut suspects, &[right, newer]).1.len(), 1);
+        assert_eq!(examined(&mut suspects, &[]).1.len(), 1);
+        router.ip("route replace 203.0.113.0/24 via 198.51.100.9");
+        assert_eq!(examined(&mut suspects, &[]), (1, Vec::new()));
+        assert_eq!(examined(&mut suspects, &[]), (0, Vec::new()));
+    }
+
+    /// Made-up decisions, and a real kernel.
+    #[test]
+    fn what_the_kernel_would_not_do_is_told() {
+        if !requirements::namespaces_and(&["ip", "sysctl"]) {
+            return;
+        }
+        let (router, hosts) = (Namespace::new("router"), Namespace::new("hosts"));
+        router.set("net.ipv4.ip_forward", "1");
+        for (interface, address) in [("w0", "192.0.2.1/24"), ("e0", "198.51.100.1/24")] {
+            link((&router, interface), (&hosts, interface), 1500);
+            router.ip(&format!("address add {address} dev {interface}"));
+        }
+        router.ip("route add 203.0.113.0/24 via 198.51.100.2");
+        router.ip("route add blackhole 203.0.114.0/24");
+        router.ip("route add 203.0.115.0/24 via 198.51.100.2 mtu 1300");
+        // A thread can't be in another namespace for the others of its process.
+        std::thread::scope(|scope| {
+            scope.spawn(|| wrong_decisions_are_told_in(&router)).join().unwrap();
+        });
+    }
 }
