@@ -73,27 +73,27 @@ fn disagreement(decision: &Decision, view: &View, socket: &mut RequestSocket) ->
     let question =
         RouteQuestion { ingress: Some(ingress), source: Some(source), destination, protocol, ports, tos };
     let next_hop = address(decision.next_hop_family, decision.next_hop);
-    let agrees = |route: &Route| {
-        let is_short = route.mtu == 0 || u32::from(decision.length) <= route.mtu;
-        match &*route.target {
-            Target::Paths(paths) if is_forwarded => {
-                let is_taken = |path: &crate::control::kernel::RoutePath| {
-                    path.link == decision.egress && path.gateway.unwrap_or(destination) == next_hop
-                };
-                is_short && paths.iter().any(is_taken)
-            }
-            Target::Blackhole => !is_forwarded,
-            _ => false,
+    let goes_there = |route: &Route| match &*route.target {
+        Target::Paths(paths) if is_forwarded => {
+            let is_taken = |path: &crate::control::kernel::RoutePath| {
+                path.link == decision.egress && path.gateway.unwrap_or(destination) == next_hop
+            };
+            paths.iter().any(is_taken)
         }
+        Target::Blackhole => !is_forwarded,
+        _ => false,
     };
+    let fits = |route: &Route| route.mtu == 0 || !is_forwarded || u32::from(decision.length) <= route.mtu;
     let theirs = match socket.route_of(&question) {
-        Ok(Some((_, route))) if agrees(&route) => return None,
+        Ok(Some((_, route))) if goes_there(&route) && fits(&route) => return None,
         Ok(Some((_, route))) => {
-            // A question has no flow label, and ports of TCP and UDP only, so the kernel can't say which of several paths.
+            // A question has no flow label, and ports of TCP and UDP only, so the kernel can't say which of several paths. And it tells of
+            // an MTU that it has learned for its own packets, where those that it forwards go by the route's (`ip_dst_mtu_maybe_forward`).
             let has_said_all = matches!(protocol, 6 | 17) && !label;
-            if !has_said_all
+            if (goes_there(&route) || !has_said_all)
                 && let Ok(Some((_, whole))) = socket.whole_route_of(&question)
-                && agrees(&whole)
+                && goes_there(&whole)
+                && fits(&whole)
             {
                 return None;
             }
@@ -155,13 +155,14 @@ mod tests {
         suspects.examine(decisions.iter().copied(), 1, &view, &mut socket)
     }
 
-    fn wrong_decisions_are_told_in(router: &Namespace) {
+    /// Takes the calling thread into a network namespace, and returns a decision that the kernel there would make, too.
+    fn right_in(router: &Namespace) -> Decision {
         let network = File::open(format!("/run/netns/{}", router.name())).unwrap();
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
         let (mut view, mut socket) = (View::default(), RequestSocket::new().unwrap());
         socket.list_links(|event| view.apply(event)).unwrap();
         let [west, east] = ["w0", "e0"].map(|name| view.link_by_name(name).unwrap().index);
-        let right = Decision {
+        Decision {
             decided: 2,
             source: ipv4("192.0.2.2"),
             destination: ipv4("203.0.113.7"),
@@ -175,7 +176,11 @@ mod tests {
             family: 2,
             next_hop_family: 2,
             ..Decision::default()
-        };
+        }
+    }
+
+    fn wrong_decisions_are_told_in(router: &Namespace) {
+        let right = right_in(router);
         let to = |text| Decision { destination: ipv4(text), ..right };
         let dropped = |text| Decision { result: Decision::BLACKHOLE, ..to(text) };
         let mut suspects = Suspects::default();
@@ -190,7 +195,11 @@ mod tests {
                 "out of e0 to 198.51.100.9",
                 "out of e0 to 198.51.100.2",
             ),
-            (Decision { egress: west, ..right }, "out of w0 to 198.51.100.2", "out of e0 to 198.51.100.2"),
+            (
+                Decision { egress: right.ingress, ..right },
+                "out of w0 to 198.51.100.2",
+                "out of e0 to 198.51.100.2",
+            ),
             (Decision { length: 1301, ..to("203.0.115.7") }, "out of e0", "up to 1300 bytes"),
             (dropped("203.0.113.7"), "are dropped", "out of e0 to 198.51.100.2"),
             (to("203.0.114.7"), "out of e0 to 198.51.100.2", "it refuses"),
@@ -213,24 +222,45 @@ mod tests {
         assert_eq!(examined(&mut suspects, &[]), (0, Vec::new()));
     }
 
-    /// Made-up decisions, and a real kernel.
-    #[test]
-    fn what_the_kernel_would_not_do_is_told() {
-        if !requirements::namespaces_and(&["ip", "sysctl"]) {
+    /// What the kernel learns for its own packets doesn't count for those that it forwards.
+    fn learned_mtus_are_no_difference_in(router: &Namespace) {
+        let long = Decision { length: 1400, ..right_in(router) };
+        router.run("ping -n -c 1 -W 10 -M do -s 1400 203.0.113.7");
+        let route = router.run("ip route get 203.0.113.7 from 192.0.2.2 iif w0").output;
+        assert!(route.contains("mtu 1300"), "it was learned: {route}");
+        assert_eq!(examined(&mut Suspects::default(), &[long]), (1, Vec::new()));
+        let elsewhere = Decision { next_hop: ipv4("198.51.100.9"), ..long };
+        assert_eq!(examined(&mut Suspects::default(), &[elsewhere]).1.len(), 1);
+    }
+
+    /// Made-up decisions, and a real kernel: a router, and a gateway in the east that carries less than it.
+    fn check_in_a_router(check: fn(&Namespace)) {
+        if !requirements::namespaces_and(&["ip", "sysctl", "ping"]) {
             return;
         }
         let (router, hosts) = (Namespace::new("router"), Namespace::new("hosts"));
-        router.set("net.ipv4.ip_forward", "1");
-        for (interface, address) in [("w0", "192.0.2.1/24"), ("e0", "198.51.100.1/24")] {
+        for (interface, network) in [("w0", "192.0.2"), ("e0", "198.51.100")] {
             link((&router, interface), (&hosts, interface), 1500);
-            router.ip(&format!("address add {address} dev {interface}"));
+            for (namespace, last) in [(&router, 1), (&hosts, 2)] {
+                namespace.set("net.ipv4.ip_forward", "1");
+                namespace.ip(&format!("address add {network}.{last}/24 dev {interface}"));
+            }
         }
         router.ip("route add 203.0.113.0/24 via 198.51.100.2");
         router.ip("route add blackhole 203.0.114.0/24");
         router.ip("route add 203.0.115.0/24 via 198.51.100.2 mtu 1300");
+        hosts.ip("route add 203.0.113.0/24 via 192.0.2.9 mtu lock 1300");
         // A thread can't be in another namespace for the others of its process.
-        std::thread::scope(|scope| {
-            scope.spawn(|| wrong_decisions_are_told_in(&router)).join().unwrap();
-        });
+        std::thread::scope(|scope| scope.spawn(|| check(&router)).join().unwrap());
+    }
+
+    #[test]
+    fn what_the_kernel_would_not_do_is_told() {
+        check_in_a_router(wrong_decisions_are_told_in);
+    }
+
+    #[test]
+    fn learned_mtus_are_no_difference() {
+        check_in_a_router(learned_mtus_are_no_difference_in);
     }
 }
