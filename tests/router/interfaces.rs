@@ -4,7 +4,7 @@ use std::fs;
 
 use warmlane_system_tests::flows::{self, Received, Receiver};
 use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
-use warmlane_testkit::namespace::Namespace;
+use warmlane_testkit::namespace::{self, Namespace};
 
 /// Whether a link of the router's namespace says so.
 fn links_say(lab: &RouterLab, what: &str) -> bool {
@@ -241,6 +241,38 @@ fn one_that_is_made_again_is_taken_again() {
         // What it counted before it went is not forgotten.
         assert!(before.0 > 0 && lab.forwarded_from("x0") >= before.0 + 2, "{before:?}");
         assert!(lab.forwarded_from("w0") >= before.1 + 2, "{before:?}");
+        RouterLab::end(process);
+    }
+}
+
+/// It is planned for as what it is then, and if that can't take the path that was asked for, the kernel has it.
+#[test]
+fn one_that_is_made_again_as_another_kind_gets_what_that_can_do() {
+    for (path_of_all, said, is_taken) in [
+        ("best", "note: interface 'x0' is there again: path tc", true),
+        ("xdp", "interface 'x0' is there again, and left to the kernel: ", false),
+    ] {
+        let Some((lab, third)) = lab_with_third_host() else { return };
+        let mut process = lab.start("w0 e0 x0", &format!("--path {path_of_all}"));
+        RouterLab::check_ping(&lab.west, &["203.0.113.1", "192.0.3.2"]);
+        lab.router.ip("link delete x0");
+        process.wait_for("interface x0 went away: it was deleted", SHORT);
+        // A bridge, with the host behind it.
+        lab.router.ip("link add x0 type bridge");
+        namespace::link((&lab.router, "p0"), (&third, "x0"), 1500);
+        lab.router.ip("link set p0 master x0");
+        for (host, last) in [(&lab.router, 1), (&third, 2)] {
+            host.ip(&format!("address add 192.0.3.{last}/24 dev x0"));
+        }
+        third.ip("route add default via 192.0.3.1");
+        lab.router.ip("link set x0 up");
+        process.wait_for(said, SHORT);
+        RouterLab::wait_for_answer(&third, "192.0.2.2");
+        let before = lab.forwarded_from("x0");
+        RouterLab::check_ping(&third, &["192.0.2.2", "198.51.100.2"]);
+        assert_eq!(lab.forwarded_from("x0") > before, is_taken, "{:#}", lab.ask("counters"));
+        RouterLab::check_ping(&lab.west, &["203.0.113.1", "192.0.3.2"]);
+        lab.verify();
         RouterLab::end(process);
     }
 }

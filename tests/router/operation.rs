@@ -183,6 +183,13 @@ fn the_start_says_which_path_each_interface_got_and_little_else() {
             ["interface 'w0': path tc: as it was asked for", "interface 'e0': path tc: as it was asked for"],
         ),
         (
+            "--path best",
+            [
+                "interface 'w0': path tc: a virtual interface, where large packets of TCP stay whole",
+                "interface 'e0': path tc: a virtual interface, where large packets of TCP stay whole",
+            ],
+        ),
+        (
             "--path user",
             [
                 "interface 'w0': path user: as it was asked for; native XDP, one copy in the kernel each way",
@@ -202,6 +209,6 @@ fn the_start_says_which_path_each_interface_got_and_little_else() {
         process.interrupt();
         let finished = process.finish(SHORT);
         let more = finished.errors.lines().filter(|line| line.starts_with("note: ")).count();
-        assert!(options == "--path tc" || more > 3, "{}", finished.errors);
+        assert!(options != "--path user" || more > 3, "{}", finished.errors);
     }
 }

@@ -271,7 +271,9 @@ fn what_a_kill_leaves_forwards_nothing_and_goes_with_the_next_start() {
 /// One interface on each path: what the other path must send by it goes through the kernel.
 #[test]
 fn interfaces_on_different_paths_reach_each_other() {
-    for choice in ["w0=user e0=tc", "w0=tc e0=user", "w0=xdp e0=tc", "w0=user e0=xdp"] {
+    for choice in
+        ["w0=user e0=tc", "w0=tc e0=user", "w0=xdp e0=tc", "w0=tc e0=xdp", "w0=user e0=xdp", "w0=xdp e0=user"]
+    {
         let Some(lab) = RouterLab::new(1500, &[]) else { return };
         lab.hosts_take_redirected();
         let options: Vec<String> = choice.split(' ').map(|word| format!("--path {word}")).collect();
