@@ -215,6 +215,79 @@ fn killed_it_leaves_all_to_the_kernel() {
     }
 }
 
+/// How many packets of a steady stream from the west get lost while something is done, with some before it and some after.
+fn lost_during(lab: &RouterLab, something: impl FnOnce()) -> u64 {
+    let stream = lab.west.spawn("ping -n -q -i 0.002 198.51.100.2");
+    let arrived = || {
+        let file = "/sys/class/net/e0/statistics/rx_packets";
+        let text = lab.east.run(&format!("cat {file}"));
+        text.expect_success(file).trim().parse::<u64>().expect("a number")
+    };
+    let wait_for_more = |what: &str| {
+        let before = arrived();
+        RouterLab::wait_until(what, SHORT, || arrived() > before + 200);
+    };
+    wait_for_more("packets before");
+    something();
+    wait_for_more("packets after");
+    stream.interrupt();
+    let finished = stream.finish(SHORT);
+    let line = finished.output.lines().find(|line| line.contains("packets transmitted"));
+    let line = line.unwrap_or_else(|| panic!("no sum: {}", finished.text()));
+    let mut counts = line.split(", ").filter_map(|part| part.split(' ').next()?.parse::<u64>().ok());
+    let (sent, received) = (counts.next().expect("a number"), counts.next().expect("another"));
+    // The last answer may be on its way.
+    (sent - received).saturating_sub(1)
+}
+
+/// A kill costs no more packets than what takes it back in any case: that programs come to the interfaces and leave them. Lanes' packets come
+/// by sockets besides, which the kernel closes only once it has taken back all of the process's memory.
+#[test]
+fn a_kill_costs_what_the_swap_of_a_program_costs() {
+    const OBJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../functions/router/bpf/forward.bpf.o");
+    /// Of what differs from one time to the next; and what comes in a second.
+    const SLACK: u64 = 10;
+    const SECOND: u64 = 500;
+    for choice in ["tc", "xdp", "user"] {
+        let Some(lab) = RouterLab::new(1500, &["tc"]) else { return };
+        lab.hosts_take_redirected();
+        RouterLab::check_ping(&lab.west, &FAR);
+        let both = |line: &str| {
+            for interface in ["w0", "e0"] {
+                let line = line.replace("NAME", interface);
+                lab.router.run(&line).expect_success(&line);
+            }
+        };
+        let swap = lost_during(&lab, || {
+            if choice == "tc" {
+                both("tc qdisc add dev NAME clsact");
+                both(&format!(
+                    "tc filter add dev NAME ingress bpf direct-action object-file {OBJECT} section classifier"
+                ));
+                both("tc qdisc delete dev NAME clsact");
+            } else {
+                both(&format!("ip link set dev NAME xdp object {OBJECT} section xdp"));
+                both("ip link set dev NAME xdp off");
+            }
+        });
+        assert_nothing_attached(&lab);
+        let process = lab.start("w0 e0", &format!("--path {choice}"));
+        let kill = lost_during(&lab, || {
+            let before = lab.forwarded_from("w0");
+            RouterLab::wait_until("the stream is the router's", SHORT, || {
+                lab.forwarded_from("w0") > before + 100
+            });
+            process.signal("KILL");
+        });
+        drop(process);
+        eprintln!("{choice}: {kill} packets lost by the kill, {swap} by swapping programs");
+        let slack = if choice == "user" { SECOND } else { SLACK };
+        assert!(kill <= swap + slack, "{choice}: {kill} lost by the kill, {swap} by swapping programs");
+        assert_nothing_attached(&lab);
+        RouterLab::check_ping(&lab.west, &FAR);
+    }
+}
+
 /// Where the kernel has no links for the tc hook, a program stays when the process is killed. It passes all on then, whatever the kernel is told
 /// later, and goes with the next start, whichever path that takes and though it leaves the interface alone, or when it is asked for.
 #[test]
