@@ -61,6 +61,11 @@ impl Bench {
             add(format!("{} via {third}", net("119", (24, 48))));
             // Of both paths the MTU is the route's, and only one of them is there for all of the packets.
             add(format!("{} mtu 1300 nexthop via {east} nexthop via {third}", net("120", (24, 48))));
+            // By another way, if the type of service is what a rule asks for.
+            let (family, to) = (if is_ipv6 { "-6" } else { "-4" }, net("121", (24, 48)));
+            add(format!("{to} via {east}"));
+            add(format!("{to} via {third} table 121"));
+            router.ip(&format!("{family} rule add to {to} tos 0x10 lookup 121 priority 99"));
             for (kind, number) in [("unreachable", 1), ("prohibit", 2), ("blackhole", 3), ("throw", 4)] {
                 let part = |net: &str| {
                     if is_ipv6 {

@@ -53,22 +53,28 @@ class Cases:
         data = self.payload(size)
         return struct.pack(">4H", *ports, 8 + len(data), 0) + data
 
+    def tcp(self, to, source, flags, size=0, options=b""):
+        data = self.payload(size)
+        head = struct.pack(">HHIIBBHHH", 1111, 80, 1, 2, (20 + len(options)) // 4 << 4, flags, 8192, 0, 0) + options
+        pseudo = address(source) + address(to) + struct.pack(">II", len(head + data), 6)
+        return head[:16] + struct.pack(">H", checksum(pseudo + head + data)) + head[18:] + data
+
     def ipv4(self, name, to="203.0.113.1", source="10.99.0.1", ttl=64, protocol=17, data=None, options=b"", flags=0, size=0,
-             sum_by=0, length_by=0, first=None, ports=(1111, 2222), **frame):
+             sum_by=0, length_by=0, first=None, ports=(1111, 2222), tos=0, **frame):
         data = self.udp(size, ports) if data is None else data
         first = 0x45 + len(options) // 4 if first is None else first
-        head = struct.pack(">BBHHHBBH", first, 0, 20 + len(options) + len(data) + length_by, 0x4000 + self.number(), flags, ttl, protocol, 0)
+        head = struct.pack(">BBHHHBBH", first, tos, 20 + len(options) + len(data) + length_by, 0x4000 + self.number(), flags, ttl, protocol, 0)
         head += address(source) + address(to) + options
         head = head[:10] + struct.pack(">H", (checksum(head) + sum_by) & 0xFFFF) + head[12:]
         self.add("4 " + name, 0x0800, head + data, **frame)
 
     def ipv6(self, name, to="2001:db8:113::1", source="2001:db8:99::1", ttl=64, chain=(), data=None, next_header=17, size=0,
-             length_by=0, first=0x60000000, **frame):
+             length_by=0, first=0x60000000, tos=0, **frame):
         """`chain`: kinds of extension headers, and their bytes without the first."""
         data = self.udp(size) if data is None else data
         kinds = [kind for kind, _ in chain] + [next_header]
         extensions = b"".join(bytes([kinds[n + 1]]) + rest for n, (_, rest) in enumerate(chain))
-        head = struct.pack(">IHBB", first, len(extensions) + len(data) + length_by, kinds[0], ttl)
+        head = struct.pack(">IHBB", first | tos << 20, len(extensions) + len(data) + length_by, kinds[0], ttl)
         self.add("6 " + name, 0x86DD, head + address(source) + address(to) + extensions + data, **frame)
 
 
@@ -130,6 +136,21 @@ def all_cases(router):
                 data = icmp(kind, code, bytes(4) + quoted + cases.payload(40))
                 more = dict(more, data=data, **({"next_header": 58} if six else {"protocol": 1}))
                 add(f"icmp {kind}/{code}{what}", **more)
+        # Precedence, the bits of old and of new meaning, and those of congestion.
+        for tos in (0x01, 0x03, 0x10, 0x12, 0x1C, 0xB8, 0xFF):
+            add(f"tos {tos:#x}", tos=tos)
+            add(f"tos {tos:#x}, where a rule asks", tos=tos, to=far + ("121::1" if six else "121.1"))
+            add(f"tos {tos:#x}, expiring", tos=tos, ttl=1)
+        add("no tos, where a rule asks", to=far + ("121::1" if six else "121.1"))
+        sender = "2001:db8:99::1" if six else "10.99.0.1"
+        of_tcp = {"next_header": 6} if six else {"protocol": 6, "flags": 0x4000}
+        for what, flags, more in (("syn", 2, {"options": bytes.fromhex("020405b4")}), ("syn, ack", 18, {}), ("ack", 16, {"size": 100}),
+                                  ("fin", 17, {}), ("rst", 4, {}), ("no flags", 0, {}), ("all flags", 255, {"size": 7})):
+            add(f"tcp {what}", data=cases.tcp(here, sender, flags, **more), **of_tcp)
+            add(f"tcp {what}, expiring", data=cases.tcp(here, sender, flags, **more), ttl=1, **of_tcp)
+        long_way = far + ("114::1" if six else "114.1")
+        add("tcp as long as the route's mtu", data=cases.tcp(long_way, sender, 16, 1240 if six else 1260), to=long_way, **of_tcp)
+        add("tcp longer than the route's mtu", data=cases.tcp(long_way, sender, 16, 1241 if six else 1261), to=long_way, **of_tcp)
         for protocol in (0 if not six else 59, 6, 47, 50, 132, 253):
             add(f"protocol {protocol}", data=cases.payload(40), **({"next_header": protocol} if six else {"protocol": protocol}))
     add = cases.ipv4
