@@ -59,8 +59,11 @@ class Cases:
         pseudo = address(source) + address(to) + struct.pack(">II", len(head + data), 6)
         return head[:16] + struct.pack(">H", checksum(pseudo + head + data)) + head[18:] + data
 
-    def ipv4(self, name, to="203.0.113.1", source="10.99.0.1", ttl=64, protocol=17, data=None, options=b"", flags=0, size=0,
+    def ipv4(self, name, to="203.0.113.1", source=None, ttl=64, protocol=17, data=None, options=b"", flags=0, size=0,
              sum_by=0, length_by=0, first=None, ports=(1111, 2222), tos=0, **frame):
+        """Each comes from another address unless it is said: the kernel tells each sender of few errors a second, and which is a matter of
+        time (net/ipv4/route.c: ip_error)."""
+        source = source or f"10.99.{1 + self.number() // 256}.{self.number() % 256}"
         data = self.udp(size, ports) if data is None else data
         first = 0x45 + len(options) // 4 if first is None else first
         head = struct.pack(">BBHHHBBH", first, tos, 20 + len(options) + len(data) + length_by, 0x4000 + self.number(), flags, ttl, protocol, 0)
@@ -143,7 +146,7 @@ def all_cases(router):
             add(f"tos {tos:#x}, expiring", tos=tos, ttl=1)
         add("no tos, where a rule asks", to=far + ("121::1" if six else "121.1"))
         sender = "2001:db8:99::1" if six else "10.99.0.1"
-        of_tcp = {"next_header": 6} if six else {"protocol": 6, "flags": 0x4000}
+        of_tcp = {"source": sender, **({"next_header": 6} if six else {"protocol": 6, "flags": 0x4000})}
         for what, flags, more in (("syn", 2, {"options": bytes.fromhex("020405b4")}), ("syn, ack", 18, {}), ("ack", 16, {"size": 100}),
                                   ("fin", 17, {}), ("rst", 4, {}), ("no flags", 0, {}), ("all flags", 255, {"size": 7})):
             add(f"tcp {what}", data=cases.tcp(here, sender, flags, **more), **of_tcp)
@@ -228,7 +231,7 @@ def normal(frame):
         # Timestamps, and checksums over them.
         frame = frame[:34]
         frame[18:20], frame[24:26] = b"\0\0", b"\0\0"
-    if frame[12:14] == b"\x08\0" and len(frame) > 34 and frame[23] == 1 and frame[14 + (frame[14] & 15) * 4] in (3, 5, 11, 12) and frame[26:30] != b"\x0a\x63\0\1":
+    if frame[12:14] == b"\x08\0" and len(frame) > 34 and frame[23] == 1 and frame[14 + (frame[14] & 15) * 4] in (3, 5, 11, 12) and frame[26:28] != b"\x0a\x63":
         frame[18:20], frame[24:26] = b"\0\0", b"\0\0"
     if frame[12:14] == b"\x86\xdd" and len(frame) > 54 and frame[20] == 58 and frame[54] < 128 and frame[22:38] != address("2001:db8:99::1"):
         frame[15] &= 0xF0
