@@ -10,11 +10,13 @@ use super::devices::host_on_vlan;
 /// A network behind the host in the east.
 const FAR: &str = "203.0.113.1";
 
-/// These tests in a guest.
+/// These tests in a guest, and one of queueing that this kernel may lack.
 #[test]
 fn in_a_guest_with_all_of_them() {
-    let modules = "veth 8021q vrf bonding bridge macvlan ip_gre ipip wireguard sch_ingress cls_bpf nf_tables";
-    check_in_a_guest(modules, &["wg"], "egress:: --skip in_a_guest", 7);
+    let modules =
+        "veth 8021q vrf bonding bridge macvlan ip_gre ipip wireguard sch_ingress cls_bpf nf_tables sch_fq";
+    let tests = "egress:: fail_closed::fair_queueing --skip in_a_guest";
+    check_in_a_guest(modules, &["wg", "tc"], tests, 8);
 }
 
 /// A host reaches these addresses, and the program of the router's interface in front of it forwards that. The first packet to each may wait

@@ -203,6 +203,34 @@ fn a_shaper_shapes_what_is_forwarded() {
     RouterLab::finish(process);
 }
 
+/// Fair queueing only orders packets, unless it holds each flow to a rate.
+#[test]
+fn fair_queueing_shapes_if_it_has_a_rate() {
+    let Some(lab) = RouterLab::new(1500, &["tc"]) else { return };
+    if !lab.router.run("tc qdisc add dev e0 root fq").status.success() {
+        warmlane_testkit::requirements::skip("this kernel has no fq");
+        return;
+    }
+    let mut process = lab.start("w0 e0", "--path tc");
+    RouterLab::check_ping(&lab.west, &[EAST]);
+    assert_eq!(warnings(&lab, "left to the kernel"), Vec::<String>::new());
+    run(&lab, "tc qdisc change dev e0 root fq maxrate 100mbit");
+    process.wait_for(
+        "IPv4 and IPv6 that leaves by e0 is left to the kernel, where it passes queueing by fq with a maxrate",
+        SHORT,
+    );
+    RouterLab::check_ping(&lab.west, &[EAST]);
+    run(&lab, "tc qdisc delete dev e0 root");
+    run(&lab, "tc qdisc add dev e0 root fq");
+    process.wait_for("all are forwarded", SHORT);
+    let before = lab.forwarded_from("w0");
+    RouterLab::wait_until("packets that leave by e0 are forwarded", SHORT, || {
+        RouterLab::check_ping(&lab.west, &[EAST]);
+        lab.forwarded_from("w0") > before
+    });
+    RouterLab::end(process);
+}
+
 #[test]
 fn the_older_iptables_are_seen() {
     let Some(lab) = RouterLab::new(1500, &["iptables-legacy"]) else { return };

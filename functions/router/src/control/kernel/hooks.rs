@@ -11,6 +11,7 @@ use rustix::net::netlink::{NETFILTER, XFRM};
 use warmlane_bpf::AttachPoint;
 
 use super::event::{Link, LinkIndex};
+use super::ipvs;
 use super::socket::RequestSocket;
 use super::traffic_control::traffic_control;
 use super::xtables;
@@ -105,7 +106,7 @@ pub fn told_hooks(links: &Links) -> io::Result<Vec<Hook>> {
     Ok(hooks)
 }
 
-/// What the kernel tells nothing of, so that it has to be looked at now and then: the older iptables, the switches that forbid
+/// What the kernel tells nothing of, so that it has to be looked at now and then: the older iptables, services of IPVS, the switches that forbid
 /// forwarding, or say what lanes don't follow, and programs that others have by links. `of_lanes` are the links of lanes, `ours` all of the
 /// router's.
 ///
@@ -125,6 +126,7 @@ pub fn untold_hooks<'a>(
     });
     let read = |parameter: &str| fs::read_to_string(format!("/proc/sys/net/{parameter}")).ok();
     let mut hooks: Vec<Hook> = chains.collect();
+    hooks.extend(balancing(ipvs::services()?));
     for link in of_lanes {
         hooks.extend(switches_of(link, &|parameter| read(parameter)?.trim().parse().ok()));
     }
@@ -132,6 +134,20 @@ pub fn untold_hooks<'a>(
         hooks.extend(programs_of_others(link)?);
     }
     Ok(hooks)
+}
+
+/// Services of IPVS: what servers answer is forwarded, and translated on its way.
+fn balancing(services: ipvs::Services) -> Option<Hook> {
+    let ipvs::Services { ipv4, ipv6, marked } = services;
+    let count = ipv4 + ipv6 + marked;
+    (count > 0).then(|| Hook {
+        what: format!("{count} service(s) of IPVS (`ipvsadm -Ln`)"),
+        ipv4: ipv4 + marked > 0,
+        ipv6: ipv6 + marked > 0,
+        at: HookPlace::Everywhere,
+        kind: HookKind::Other,
+        except_established: false,
+    })
 }
 
 /// BPF programs of others at a link's sides of tc that aren't filters: netlink doesn't list those.

@@ -5,6 +5,7 @@ mod decode;
 mod event;
 mod features;
 mod hooks;
+mod ipvs;
 mod route_question;
 mod socket;
 mod switches;

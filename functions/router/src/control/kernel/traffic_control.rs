@@ -12,6 +12,9 @@ use super::socket::RequestSocket;
 const GET_QUEUEING: u16 = 38;
 const GET_FILTER: u16 = 46;
 
+/// What filters and queueing are like (`TCA_OPTIONS`).
+const OPTIONS: u16 = 2;
+
 /// Where filters of a clsact stand (`TC_H_MIN_INGRESS` and `TC_H_MIN_EGRESS` below `TC_H_CLSACT`).
 const INGRESS: u32 = 0xffff_fff2;
 const EGRESS: u32 = 0xffff_fff3;
@@ -101,7 +104,7 @@ fn list_queueing(
 /// Whether a kind of queueing only says in which order packets leave, as those do that interfaces have by themselves
 /// (`net.core.default_qdisc`).
 fn orders_only(kind: &str) -> bool {
-    ["noqueue", "mq", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "sfq"].contains(&kind)
+    ["noqueue", "mq", "pfifo_fast", "pfifo", "bfifo", FAIR, "fq_codel", "sfq"].contains(&kind)
 }
 
 /// struct tcmsg.
@@ -112,13 +115,32 @@ fn queueing_request(link: LinkIndex, parent: u32) -> [u8; 20] {
     body
 }
 
-/// The interface and the kind of a queueing discipline.
+/// The kind of a queueing discipline that orders flows, and holds them to a rate only if it is told one.
+const FAIR: &str = "fq";
+
+/// The interface and the kind of a queueing discipline; one that only sometimes shapes has another kind then, in words.
 fn queueing(body: &[u8]) -> Option<(LinkIndex, String)> {
     const KIND: u16 = 1;
     let (header, attributes) = body.split_first_chunk::<20>()?;
     let link = LinkIndex::from_ne_bytes(*header.get(4..)?.first_chunk()?);
-    let kind = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == KIND)?;
-    Some((link, text(kind.value())))
+    let find = |wanted| NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == wanted);
+    let kind = text(find(KIND)?.value());
+    let is_limited = kind == FAIR && find(OPTIONS).is_some_and(|options| limits_flows(options.value()));
+    Some((link, if is_limited { format!("{kind} with a maxrate") } else { kind }))
+}
+
+/// Whether `fq` holds flows to a rate, those of forwarded packets, too (`net/sched/sch_fq.c: fq_dequeue`, `include/uapi/linux/pkt_sched.h`).
+fn limits_flows(options: &[u8]) -> bool {
+    const RATE_ENABLE: u16 = 5;
+    const FLOW_MAX_RATE: u16 = 7;
+    const UNLIMITED: u32 = u32::MAX;
+    let number = |wanted| {
+        let mut all = NlasIterator::new(options).flatten();
+        let bytes = all.find(|option| option.kind() == wanted)?.value().first_chunk().copied()?;
+        Some(u32::from_ne_bytes(bytes))
+    };
+    // By itself it is enabled.
+    number(RATE_ENABLE) != Some(0) && number(FLOW_MAX_RATE).is_some_and(|rate| rate != UNLIMITED)
 }
 
 /// Whether a filter is somebody else's than ours.
@@ -129,7 +151,6 @@ fn is_foreign_filter(body: &[u8]) -> bool {
 /// What a filter calls its program, if it has one that has a name; `None`: this is only a priority that filters stand at.
 #[expect(clippy::option_option, reason = "whether it is a filter, and whether that has a name")]
 fn filter(body: &[u8]) -> Option<Option<String>> {
-    const OPTIONS: u16 = 2;
     const BPF_NAME: u16 = 7;
     let (_, attributes) = body.split_first_chunk::<20>()?;
     let options = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == OPTIONS)?;
@@ -155,10 +176,30 @@ mod tests {
         assert_eq!(super::filter(&filter(Some("warmlane_tc"))), Some(Some("warmlane_tc".to_owned())));
     }
 
+    #[test]
+    fn fq_shapes_only_with_a_rate() {
+        let kind_of = |kind: &[u8], options: &[(u16, u32)]| {
+            let options: Vec<u8> =
+                options.iter().flat_map(|(kind, value)| attribute(*kind, &value.to_ne_bytes())).collect();
+            let mut header = vec![0; 20];
+            header[4] = 7;
+            let (link, kind) =
+                queueing(&[header, attribute(1, kind), attribute(2, &options)].concat()).unwrap();
+            assert_eq!(link, 7);
+            kind
+        };
+        // As it is by itself; with a rate; with one that isn't enabled.
+        assert_eq!(kind_of(b"fq\0", &[(1, 10_000), (5, 1), (7, u32::MAX)]), "fq");
+        assert_eq!(kind_of(b"fq\0", &[(1, 10_000), (5, 1), (7, 12_500_000)]), "fq with a maxrate");
+        assert_eq!(kind_of(b"fq\0", &[(5, 0), (7, 12_500_000)]), "fq");
+        assert_eq!(kind_of(b"fq_codel\0", &[(5, 1), (7, 64)]), "fq_codel");
+        assert!(orders_only("fq") && !orders_only("fq with a maxrate"));
+    }
+
     proptest! {
         #[test]
         fn any_body_is_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (queueing(&bytes), filter(&bytes));
+            let _ = (queueing(&bytes), filter(&bytes), limits_flows(&bytes));
         }
     }
 }
