@@ -21,17 +21,18 @@ use control::Control;
 use interfaces::Interfaces;
 use service::Service;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use user_ports::UserPorts;
+use user_ports::{OfLanes, UserPorts};
 use warmlane::assembly::{Assembly, LaneSettings, RunError, SharedCpu, Signals, shared_cpus};
 use warmlane::counters::Labels;
 use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::drivers::xdp::{self, Steering, XdpOptions};
 use warmlane::functions::router;
-use warmlane::functions::router::control::Follower;
+use warmlane::functions::router::control::{Follower, RouterSettings};
 use warmlane::functions::router::datapath::{HoldLimits, Punt};
-use warmlane::functions::router::paths::{Path, remove_left_behind};
+use warmlane::functions::router::paths::{Path, Plan, remove_left_behind};
 use warmlane::mem::{Pool, PoolConfig};
 use warmlane::sys::random::system_seed;
 
@@ -132,9 +133,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.config.is_some() {
         signals.catch_reload()?;
     }
-    let plans = path::plan(&asked, &asked.interfaces)?;
-    let on_user_path: Vec<String> =
-        plans.iter().filter(|plan| plan.path == Path::User).map(|plan| plan.interface.clone()).collect();
+    let plans = path::plan(&asked, &asked.interfaces, &BTreeSet::new())?;
     let queues = u32::try_from(lane_count).unwrap_or(u32::MAX);
     let options = XdpOptions {
         pass_expiring: asked.pass_expiring,
@@ -144,29 +143,24 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         ring: asked.ring(),
         ..XdpOptions::new("")
     };
-    for name in &on_user_path {
-        xdp::check(&XdpOptions { interface: name.clone(), ..options.clone() }, queues)?;
+    for interface in on_user_path(&plans) {
+        xdp::check(&XdpOptions { interface, ..options.clone() }, queues)?;
     }
     check_forwarding()?;
     remove_left_behind()?.into_iter().for_each(messages::note);
 
-    let mut pool = PoolConfig { name: "packets".to_owned(), ..PoolConfig::default() };
-    // Without lanes nobody takes any.
-    pool.buffers = if on_user_path.is_empty() { NO_PACKETS } else { usual_buffers(&asked, &on_user_path)? };
-    let hold_limits = HoldLimits::share(pool.buffers, lane_count, asked.pending_neighbours());
-    let pool = Pool::new(&pool)?;
-    let spare = user_ports::spare(on_user_path.len());
-    let mut follower = Follower::start(&on_user_path, spare, lane_count, system_seed(), &settings)?;
-    reload::check_names(&follower, &asked, &settings)?;
     let mut server = arguments.control.open_always(NAME)?;
     let metrics = arguments.control.metrics.open()?;
+    let open = |plans: &[Plan]| ForLanes::open(plans, &asked, &settings, &options);
+    let plan_again = |refused: &BTreeSet<String>| path::plan(&asked, &asked.interfaces, refused);
+    let (plans, for_lanes) = path::open_by(plans, |name| path::is_best(&asked, name), open, plan_again)?;
+    let ForLanes { pool, hold_limits, mut follower, user_ports, mut of_lanes } = for_lanes;
+    let on_user_path = on_user_path(&plans);
     if !on_user_path.is_empty() && arguments.verbose {
         let (ipv4, ipv6) = follower.fib().route_counts();
         messages::note(format_args!("{ipv4} IPv4 and {ipv6} IPv6 routes taken over from the kernel"));
     }
 
-    // The tables are full: from here on packets come.
-    let (user_ports, mut of_lanes) = UserPorts::open(&on_user_path, options, lane_count, &pool, &follower)?;
     let idle = asked.idle_flags().policy()?;
     if let Some(note) = asked.idle_flags().note() {
         messages::note(note);
@@ -232,6 +226,44 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         noted.replace(control.running.interfaces.losses());
     });
     end_with(&losses.take(), ended)
+}
+
+/// What lanes need.
+struct ForLanes {
+    pool: Pool,
+    hold_limits: HoldLimits,
+    follower: Follower,
+    user_ports: UserPorts,
+    of_lanes: OfLanes,
+}
+
+impl ForLanes {
+    fn open(
+        plans: &[Plan],
+        asked: &settings::Settings,
+        settings: &RouterSettings,
+        options: &XdpOptions,
+    ) -> anyhow::Result<Self> {
+        let (on_user_path, lane_count) = (on_user_path(plans), asked.lane_count());
+        let mut pool = PoolConfig { name: "packets".to_owned(), ..PoolConfig::default() };
+        // Without lanes nobody takes any.
+        pool.buffers =
+            if on_user_path.is_empty() { NO_PACKETS } else { usual_buffers(asked, &on_user_path)? };
+        let hold_limits = HoldLimits::share(pool.buffers, lane_count, asked.pending_neighbours());
+        let pool = Pool::new(&pool)?;
+        let spare = user_ports::spare(on_user_path.len());
+        let follower = Follower::start(&on_user_path, spare, lane_count, system_seed(), settings)?;
+        reload::check_names(&follower, asked, settings)?;
+        let best = on_user_path.iter().filter(|name| path::is_best(asked, name)).cloned().collect();
+        // The tables are full: from here on packets come.
+        let (user_ports, of_lanes) =
+            UserPorts::open(&on_user_path, options.clone(), best, lane_count, &pool, &follower)?;
+        Ok(Self { pool, hold_limits, follower, user_ports, of_lanes })
+    }
+}
+
+fn on_user_path(plans: &[Plan]) -> Vec<String> {
+    plans.iter().filter(|plan| plan.path == Path::User).map(|plan| plan.interface.clone()).collect()
 }
 
 /// How a router ends that has lost these interfaces. Queues may not have noticed yet, or not all.

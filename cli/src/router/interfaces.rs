@@ -136,7 +136,8 @@ impl Interfaces {
 
     /// Puts one that is there again on a path in the kernel.
     fn take_again(&mut self, name: &str, settings: &Settings, view: &View) -> anyhow::Result<Plan> {
-        let plan = path::plan(settings, &[name.to_owned()])?.pop().context("one for each")?;
+        let plan =
+            path::plan(settings, &[name.to_owned()], &BTreeSet::new())?.pop().context("one for each")?;
         if plan.path == Path::User {
             bail!("path user would be best ({}), for which the router has to be started again", plan.reason);
         }
@@ -186,7 +187,7 @@ impl Interfaces {
                 changed.push(name.clone());
             }
         }
-        let mut planned = path::plan(new, &changed)?;
+        let mut planned = path::plan(new, &changed, &BTreeSet::new())?;
         // What it would be again is left as it is.
         planned.retain(|plan| known(&plan.interface).is_none_or(|known| known.path != plan.path));
         let is_closed = |plan: &&Plan| {

@@ -3,7 +3,9 @@
 use super::settings::Settings;
 use crate::messages;
 use anyhow::bail;
+use std::collections::BTreeSet;
 use warmlane::drivers::common::{Interface, InterfaceName};
+use warmlane::drivers::xdp::XdpError;
 use warmlane::functions::forward::control::SourceCheck;
 use warmlane::functions::router::paths::{Path, PathChoice, Plan, plan as plan_paths};
 use warmlane::port::PortView;
@@ -20,8 +22,50 @@ pub(super) fn choice(settings: &Settings, name: &str) -> anyhow::Result<PathChoi
     })
 }
 
-/// Decides for each of these interfaces.
-pub(super) fn plan(settings: &Settings, names: &[String]) -> anyhow::Result<Vec<Plan>> {
+/// Whether what an interface does best is to be taken.
+pub(super) fn is_best(settings: &Settings, name: &str) -> bool {
+    choice(settings, name).is_ok_and(|choice| choice == PathChoice::Best)
+}
+
+/// Opens by these plans what lanes need. Where they would be best, as the driver can exchange packets without copies, and it then refuses
+/// that, all is planned again without lanes there, and opened anew. Returns the plans that hold in the end, too.
+///
+/// # Errors
+/// What is in the way of opening, or of planning again.
+pub(super) fn open_by<T>(
+    mut plans: Vec<Plan>,
+    is_best: impl Fn(&str) -> bool,
+    mut open: impl FnMut(&[Plan]) -> anyhow::Result<T>,
+    mut plan_again: impl FnMut(&BTreeSet<String>) -> anyhow::Result<Vec<Plan>>,
+) -> anyhow::Result<(Vec<Plan>, T)> {
+    let mut refused = BTreeSet::new();
+    loop {
+        let error = match open(&plans) {
+            Ok(opened) => return Ok((plans, opened)),
+            Err(error) => error,
+        };
+        let (name, reason) = match error.downcast_ref::<XdpError>() {
+            Some(XdpError::NoZeroCopy { name, reason }) => (name, reason.clone()),
+            Some(XdpError::NoXdp { name, source, .. }) => (name, source.to_string()),
+            _ => return Err(error),
+        };
+        // Each once, so that this ends.
+        if !is_best(name) || !refused.insert(name.clone()) {
+            return Err(error);
+        }
+        messages::note(format_args!(
+            "interface '{name}': lanes would get copies of packets ({reason}), so it takes no part in path user, unless --path {name}=user says so"
+        ));
+        plans = plan_again(&refused)?;
+    }
+}
+
+/// Decides for each of these interfaces; those that are `refused` don't get lanes for being best with them.
+pub(super) fn plan(
+    settings: &Settings,
+    names: &[String],
+    refused: &BTreeSet<String>,
+) -> anyhow::Result<Vec<Plan>> {
     let (paths, checks) = (settings.paths()?, settings.changeable()?.source_checks);
     let checks_sources = |name: &str| checks.of(name) != SourceCheck::Off;
     if let Some((_, name)) = settings
@@ -36,11 +80,14 @@ pub(super) fn plan(settings: &Settings, names: &[String]) -> anyhow::Result<Vec<
         bail!("path names '{name}', which is no interface of this router: `ip link` lists them");
     }
     // What is said can be understood: it was read when the settings were.
-    let mut plans = plan_paths(names, |name| choice(settings, name).unwrap_or_default())?;
+    let mut plans = plan_paths(names, |name| match choice(settings, name).unwrap_or_default() {
+        PathChoice::Best if refused.contains(name) => PathChoice::BestInKernel,
+        choice => choice,
+    })?;
     // At the XDP hook a packet whose tag the card has taken out looks like one without.
     for plan in plans.iter_mut().filter(|plan| plan.path == Path::Xdp && strips_tags(&plan.interface)) {
         match paths.of(&plan.interface) {
-            PathChoice::Best => {
+            PathChoice::Best | PathChoice::BestInKernel => {
                 plan.path = Path::Tc;
                 plan.reason = "the card takes VLAN tags out of packets: with `ethtool -K INTERFACE rxvlan off` path xdp would be best";
             }
@@ -75,5 +122,53 @@ pub(super) fn print_notes(plans: &[Plan], ports: &[PortView]) {
             format!("; {}", words.join(", "))
         });
         messages::note(format_args!("interface '{interface}': path {path}: {reason}{obtained}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plans(path: Path) -> Vec<Plan> {
+        let one = |(interface, path): (&str, Path)| Plan {
+            interface: interface.to_owned(),
+            link: 1,
+            path,
+            reason: "as the test says",
+        };
+        [("eth0", path), ("eth1", Path::User)].map(one).to_vec()
+    }
+
+    /// A driver that says it can, and can't: without huge pages, say.
+    fn open(plans: &[Plan]) -> anyhow::Result<usize> {
+        match plans.iter().find(|plan| plan.interface == "eth0" && plan.path == Path::User) {
+            Some(plan) => Err(XdpError::NoZeroCopy {
+                name: plan.interface.clone(),
+                reason: "set up huge pages".to_owned(),
+            }
+            .into()),
+            None => Ok(plans.iter().filter(|plan| plan.path == Path::User).count()),
+        }
+    }
+
+    #[test]
+    fn what_a_driver_refuses_is_planned_again_without_lanes() {
+        let again = |refused: &BTreeSet<String>| {
+            assert_eq!(refused.iter().collect::<Vec<_>>(), ["eth0"]);
+            Ok(plans(Path::Xdp))
+        };
+        let (taken, lanes) = open_by(plans(Path::User), |_| true, open, again).unwrap();
+        assert_eq!((taken, lanes), (plans(Path::Xdp), 1));
+        // Who gets it all the same, or asks for path user, is told why that can't be.
+        let stubborn = open_by(plans(Path::User), |_| true, open, |_| Ok(plans(Path::User)));
+        let asked_for = open_by(plans(Path::User), |_| false, open, |_| panic!("it isn't planned again"));
+        for refused in [stubborn, asked_for] {
+            let sentence = refused.unwrap_err().to_string();
+            assert!(sentence.contains("\"eth0\"") && sentence.contains("huge pages"), "{sentence}");
+        }
+        // What is wrong with others than the driver stays an error.
+        let other = |_: &[Plan]| Err::<(), _>(anyhow::anyhow!("no memory"));
+        let refused = open_by(plans(Path::User), |_| true, other, |_| panic!("it isn't planned again"));
+        assert_eq!(refused.unwrap_err().to_string(), "no memory");
     }
 }

@@ -2,12 +2,13 @@
 
 use super::punt::PuntInterface;
 use anyhow::{Context as _, bail};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmlane::assembly::{Assembly, share_out};
 use warmlane::counters::Registry;
 use warmlane::drivers::common::{Interface, InterfaceName, LocalSink as _};
-use warmlane::drivers::xdp::{self, LeftFamilies, Monitor, Umem, XdpOptions, XdpPort};
+use warmlane::drivers::xdp::{self, LeftFamilies, Monitor, Umem, XdpMode, XdpOptions, XdpPort};
 use warmlane::functions::router::control::Follower;
 use warmlane::functions::router::datapath::{Entrance, Entrances};
 use warmlane::lane::{LanePort, Output};
@@ -32,6 +33,8 @@ pub(super) struct UserPorts {
     slots: Vec<Slot>,
     /// What is the same for all.
     options: XdpOptions,
+    /// Those that lanes are best for only as long as nothing is copied.
+    only_without_copies: BTreeSet<String>,
     entrances: Entrances,
     umem: Umem,
     pool: Pool,
@@ -93,10 +96,11 @@ impl OfLanes {
 }
 
 impl UserPorts {
-    /// Opens ports of these interfaces, and some vacant ones; `options` are for all of them.
+    /// Opens ports of these interfaces, and some vacant ones; `options` are for all of them, and some are opened `only_without_copies`.
     pub(super) fn open(
         interfaces: &[String],
         options: XdpOptions,
+        only_without_copies: BTreeSet<String>,
         lanes: usize,
         pool: &Pool,
         follower: &Follower,
@@ -109,6 +113,7 @@ impl UserPorts {
         let mut all = Self {
             slots: Vec::new(),
             options,
+            only_without_copies,
             entrances: entrances.clone(),
             umem,
             pool: pool.clone(),
@@ -147,7 +152,9 @@ impl UserPorts {
     }
 
     fn options_of(&self, interface: &str) -> XdpOptions {
-        XdpOptions { interface: interface.to_owned(), ..self.options.clone() }
+        let is_only_without_copies = self.only_without_copies.contains(interface);
+        let mode = if is_only_without_copies { XdpMode::ZeroCopy } else { self.options.mode };
+        XdpOptions { interface: interface.to_owned(), mode, ..self.options.clone() }
     }
 
     fn open_one(&self, interface: &str, follower: &Follower) -> anyhow::Result<XdpPort> {
@@ -275,6 +282,8 @@ impl UserPorts {
             return;
         };
         let Some(Taken { interface, monitor, mut punt, .. }) = slot.taken.take() else { return };
+        // If it comes again, somebody has said so.
+        self.only_without_copies.remove(&interface);
         // If the interface is gone, nothing comes any more in any case.
         let _ =
             monitor.local.set_own(follower.local_mac(&interface), LeftFamilies { ipv4: true, ipv6: true });

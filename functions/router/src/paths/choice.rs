@@ -34,6 +34,8 @@ pub enum PathChoice {
     /// What the interface does best.
     #[default]
     Best,
+    /// What the interface does best without lanes, as its driver has refused what makes them best. Nobody says so in words.
+    BestInKernel,
     /// This one or none.
     Only(Path),
 }
@@ -41,7 +43,7 @@ pub enum PathChoice {
 impl fmt::Display for PathChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Best => f.write_str("best"),
+            Self::Best | Self::BestInKernel => f.write_str("best"),
             Self::Only(path) => path.fmt(f),
         }
     }

@@ -109,7 +109,8 @@ fn plan_one(
     let of_link = features.and_then(|features| features.get(&link.index)).copied();
     let (path, reason) = match choice {
         PathChoice::Only(path) => (path, "as it was asked for"),
-        PathChoice::Best => best::path(link, of_link),
+        PathChoice::Best => best::path(link, of_link, false),
+        PathChoice::BestInKernel => best::path(link, of_link, true),
     };
     if link.mac == Some([0; 6]) {
         return Err(PlanError::Loopback { name: name.to_owned() });
