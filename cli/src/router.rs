@@ -19,6 +19,7 @@ use crate::run::{self, RunFlags};
 use anyhow::{Context as _, bail};
 use control::Control;
 use interfaces::Interfaces;
+use path::Left;
 use service::Service;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -28,7 +29,7 @@ use user_ports::{OfLanes, UserPorts};
 use warmlane::assembly::{Assembly, LaneSettings, RunError, SharedCpu, Signals, shared_cpus};
 use warmlane::counters::Labels;
 use warmlane::drivers::common::{Interface, InterfaceName};
-use warmlane::drivers::xdp::{self, Steering, XdpOptions};
+use warmlane::drivers::xdp::{self, Steering, XdpError, XdpOptions};
 use warmlane::functions::router;
 use warmlane::functions::router::control::{Follower, RouterSettings};
 use warmlane::functions::router::datapath::{HoldLimits, Punt};
@@ -133,8 +134,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.config.is_some() {
         signals.catch_reload()?;
     }
-    let plans = path::plan(&asked, &asked.interfaces, &BTreeSet::new())?;
-    let queues = u32::try_from(lane_count).unwrap_or(u32::MAX);
+    let mut plans = path::plan(&asked, &asked.interfaces, &BTreeSet::new())?;
     let options = XdpOptions {
         pass_expiring: asked.pass_expiring,
         busy_poll: asked.busy_poll,
@@ -143,16 +143,15 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         ring: asked.ring(),
         ..XdpOptions::new("")
     };
-    for interface in on_user_path(&plans) {
-        xdp::check(&XdpOptions { interface, ..options.clone() }, queues)?;
-    }
+    let left = leave_occupied(&mut plans, &asked, &options)?;
     check_forwarding()?;
     remove_left_behind()?.into_iter().for_each(messages::note);
 
     let mut server = arguments.control.open_always(NAME)?;
     let metrics = arguments.control.metrics.open()?;
     let open = |plans: &[Plan]| ForLanes::open(plans, &asked, &settings, &options);
-    let plan_again = |refused: &BTreeSet<String>| path::plan(&asked, &asked.interfaces, refused);
+    let plan_again =
+        |refused: &BTreeSet<String>| path::plan(&asked, &left.without(&asked.interfaces), refused);
     let (plans, for_lanes) = path::open_by(plans, |name| path::is_best(&asked, name), open, plan_again)?;
     let ForLanes { pool, hold_limits, mut follower, user_ports, mut of_lanes } = for_lanes;
     let on_user_path = on_user_path(&plans);
@@ -188,8 +187,14 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         assembly.add_punt(punt);
     }
     assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
-    let interfaces =
-        Interfaces::open(plans, settings.offload_established, &mut follower, assembly.registry())?;
+    let interfaces = Interfaces::open(
+        plans,
+        left,
+        &asked,
+        settings.offload_established,
+        &mut follower,
+        assembly.registry(),
+    )?;
     if arguments.verbose {
         run::print_notes(&assembly);
     }
@@ -199,7 +204,8 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let serve = || metrics::of_assembly(metrics, NAME, &assembly);
     let _metrics = capabilities::to_read_maps(serve)??;
     path::print_notes(interfaces.plans(), assembly.ports());
-    messages::note(format_args!("forwarding between {}", asked.interfaces.join(", ")));
+    let names: Vec<&str> = interfaces.plans().iter().map(|plan| plan.interface.as_str()).collect();
+    messages::note(format_args!("forwarding between {}", names.join(", ")));
     run::print_warnings(&assembly);
     for SharedCpu { cpu, process } in shared_cpus(&run::cpus(&assembly)) {
         messages::note(format_args!(
@@ -226,6 +232,25 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         noted.replace(control.running.interfaces.losses());
     });
     end_with(&losses.take(), ended)
+}
+
+/// Checks what lanes are to have. Where another program is, and the path was to be the best, the kernel keeps the interface.
+fn leave_occupied(
+    plans: &mut Vec<Plan>,
+    asked: &settings::Settings,
+    options: &XdpOptions,
+) -> anyhow::Result<Left> {
+    let queues = u32::try_from(asked.lane_count()).unwrap_or(u32::MAX);
+    let mut left = Left::default();
+    for interface in on_user_path(plans) {
+        match xdp::check(&XdpOptions { interface: interface.clone(), ..options.clone() }, queues) {
+            Err(error @ XdpError::ProgramThere { .. }) => {
+                messages::complain(left.take(plans, 0, asked, Some(interface), error)?);
+            }
+            checked => checked?,
+        }
+    }
+    Ok(left)
 }
 
 /// What lanes need.

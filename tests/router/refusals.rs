@@ -1,5 +1,7 @@
 //! What `warmlane router` says where it can't work: what is wrong, and what to do. Nothing is changed then.
 
+use std::fs;
+
 use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
 use warmlane_testkit::process::{Process, warmlane};
 
@@ -40,6 +42,63 @@ fn another_program_is_named_with_the_remedy() {
     RouterLab::check_ping(&lab.west, &["192.0.2.1"]);
     assert_eq!(lab.ask("status")["ports"][0]["up"], true);
     RouterLab::finish(process);
+}
+
+/// Whoever asks for what is best gets that where nothing is in the way, and elsewhere the kernel.
+#[test]
+fn on_the_best_path_the_kernel_keeps_what_others_have() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let third = lab.third_host();
+    let mut command = lab.router.command(warmlane());
+    command
+        .args(["router", "e0", "--path", "tc", "--quiet", "--socket"])
+        .arg(lab.directory().join("other.sock"));
+    let mut other = Process::spawn(&mut command);
+    other.wait_for("note: forwarding between e0", SHORT);
+    // A path that is asked for is that or nothing, and to forward nowhere is nothing.
+    refused(&lab, "w0 e0 x0", "--path e0=tc", &["another tc program", "\"e0\""]);
+    refused(&lab, "e0", "--path best", &["another tc program", "\"e0\""]);
+    let mut process = lab.spawn("w0 e0 x0", "--path best");
+    process.wait_for("interface 'e0' is left to the kernel: another tc program", SHORT);
+    process.wait_for("note: forwarding between w0, x0", SHORT);
+    let status = lab.ask("status");
+    let paths = status["paths"].as_array().expect("a list");
+    let names: Vec<&str> = paths.iter().filter_map(|path| path["interface"].as_str()).collect();
+    assert_eq!(names, ["w0", "x0"], "{status:#}");
+    assert!(status["warnings"].to_string().contains("interface 'e0' is left to the kernel"), "{status:#}");
+    // All reach each other.
+    RouterLab::check_ping(&lab.west, &["192.0.3.2", "2001:db8:3::2", "198.51.100.2", "2001:db8:2::2"]);
+    RouterLab::check_ping(&lab.east, &["192.0.2.2", "192.0.3.2"]);
+    RouterLab::check_ping(&third, &["192.0.2.2", "2001:db8:2::2"]);
+    assert!(lab.forwarded_from("w0") > 0, "{:#}", lab.ask("counters"));
+    lab.verify();
+    RouterLab::end(process);
+    // So it is with one that is added.
+    let file = lab.directory().join("router.toml");
+    let write = |text: &str| fs::write(&file, text).expect("a writable directory");
+    write("interfaces = [\"w0\", \"x0\"]\npath = \"best\"\n");
+    let mut command = lab.router.command(warmlane());
+    command.args(["router", "--quiet", "--config"]).arg(&file).arg("--socket").arg(lab.socket());
+    let mut process = Process::spawn(&mut command);
+    process.wait_for("note: forwarding between w0, x0", SHORT);
+    write("interfaces = [\"w0\", \"x0\", \"e0\"]\npath = [\"best\", \"e0=tc\"]\n");
+    assert_refused(&lab.try_ask("reload"), &["nothing was changed", "another tc program", "\"e0\""]);
+    write("interfaces = [\"w0\", \"x0\", \"e0\"]\npath = \"best\"\n");
+    let changed = lab.ask("reload")["changed"].to_string();
+    assert!(changed.contains("interface 'e0' is left to the kernel: another tc program"), "{changed}");
+    assert!(lab.ask("status")["warnings"].to_string().contains("interface 'e0' is left to the kernel"));
+    RouterLab::check_ping(&lab.west, &["192.0.3.2", "198.51.100.2"]);
+    // The other goes on, and once it has ended its place is free.
+    assert!(!other.has_ended());
+    RouterLab::end(other);
+    let changed = lab.ask("reload")["changed"].to_string();
+    assert!(changed.contains("interface 'e0' is new: path tc"), "{changed}");
+    assert!(!lab.ask("status")["warnings"].to_string().contains("left to the kernel"));
+    let before = lab.forwarded_from("e0");
+    RouterLab::check_ping(&lab.east, &["192.0.2.2", "192.0.3.2"]);
+    assert!(lab.forwarded_from("e0") > before, "{:#}", lab.ask("counters"));
+    lab.verify();
+    RouterLab::end(process);
 }
 
 #[test]

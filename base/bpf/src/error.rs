@@ -75,6 +75,16 @@ pub enum BpfError {
     },
 }
 
+impl BpfError {
+    /// The interface that a program can't be attached to, if that is all that is wrong: another program is there, or it can't run one.
+    pub fn refusing_interface(&self) -> Option<&str> {
+        match self {
+            Self::Occupied { interface, .. } | Self::Attach { interface, .. } => Some(interface),
+            Self::Permission { .. } | Self::Object { .. } | Self::Refused { .. } | Self::Map { .. } => None,
+        }
+    }
+}
+
 /// The system's error that another came from.
 pub(crate) fn system_error(error: &(dyn Error + 'static)) -> Option<io::Error> {
     let mut current = Some(error);

@@ -1,6 +1,6 @@
 //! The interfaces of a running router and their paths: some come and go, and the others go on.
 
-use super::path;
+use super::path::{self, Left};
 use super::settings::Settings;
 use super::user_ports::UserPorts;
 use crate::messages;
@@ -12,7 +12,7 @@ use warmlane::assembly::Assembly;
 use warmlane::counters::Registry;
 use warmlane::functions::router::control::kernel::View;
 use warmlane::functions::router::control::{Follower, Reference};
-use warmlane::functions::router::paths::{KernelPaths, Path, Plan};
+use warmlane::functions::router::paths::{BpfError, KernelPaths, Path, Plan};
 
 /// Which they are.
 pub(super) struct Interfaces {
@@ -21,14 +21,19 @@ pub(super) struct Interfaces {
     registry: Arc<Registry>,
     /// Those that were deleted.
     gone: BTreeSet<String>,
+    /// Those that something is in the way at.
+    left: Left,
     /// Why one that is there again could not be taken, as it was last said.
     refusals: BTreeMap<String, String>,
 }
 
 impl Interfaces {
-    /// Puts those on kernel paths that are to be there. What they count goes into the registry.
+    /// Puts those on kernel paths that are to be there. What they count goes into the registry. Where something is in the way, and the path
+    /// was to be the best, the interface is left to the kernel, as those are that are `left` already.
     pub(super) fn open(
-        plans: Vec<Plan>,
+        mut plans: Vec<Plan>,
+        mut left: Left,
+        settings: &Settings,
         offload_established: bool,
         follower: &mut Follower,
         registry: &Arc<Registry>,
@@ -39,9 +44,12 @@ impl Interfaces {
         if offload_established && let Err(error) = paths.offload_established() {
             messages::note(error);
         }
-        paths.change(&plans, &[], follower.view())?;
+        while let Err(error) = paths.change(&plans, &[], follower.view()) {
+            let refusing = error.refusing_interface().map(str::to_owned);
+            messages::complain(left.take(&mut plans, 0, settings, refusing, error)?);
+        }
         let (registry, gone) = (Arc::clone(registry), BTreeSet::new());
-        let interfaces = Self { plans, paths, registry, gone, refusals: BTreeMap::new() };
+        let interfaces = Self { plans, paths, registry, gone, left, refusals: BTreeMap::new() };
         interfaces.paths.views().for_each(|view| interfaces.registry.add(view.labels(), view.clone()));
         Ok(interfaces)
     }
@@ -78,7 +86,9 @@ impl Interfaces {
 
     /// What of paths inside the kernel is not as an operator may think, a sentence each.
     pub(super) fn warnings(&self, view: &View) -> Vec<String> {
-        self.paths.warnings(view)
+        let mut warnings = self.paths.warnings(view);
+        warnings.extend(self.left.sentences().cloned());
+        warnings
     }
 
     /// Compares paths inside the kernel with it: see [`KernelPaths::verify`].
@@ -168,7 +178,8 @@ impl Interfaces {
         }
     }
 
-    /// Goes on with the interfaces and paths of new settings: says what is different then, a sentence each.
+    /// Goes on with the interfaces and paths of new settings: says what is different then, a sentence each. Those that were left to the kernel
+    /// are tried again; where something is in the way at one that is new, that is left to the kernel as at the start.
     ///
     /// # Errors
     /// An interface can't be taken, and nothing is different.
@@ -195,19 +206,31 @@ impl Interfaces {
                 || planned.iter().any(|new| new.interface == plan.interface)
         };
         let closed: Vec<Plan> = self.plans.iter().filter(is_closed).cloned().collect();
-        self.replace(&planned, &closed, follower, user_ports, assembly)?;
+        let others = self.plans.iter().filter(|plan| !is_closed(plan)).count();
+        let have_paths: BTreeSet<String> = self.plans.iter().map(|plan| plan.interface.clone()).collect();
+        // What stands there already is known before a packet is forwarded past it.
+        follower.set_links(self.plans.iter().chain(&planned).map(|plan| plan.link).collect());
+        let mut left = Left::default();
+        while let Err(error) = self.replace(&planned, &closed, follower, user_ports, assembly) {
+            let refusing = error.downcast_ref::<BpfError>().and_then(BpfError::refusing_interface);
+            // One that has a path keeps it.
+            let refusing = refusing.filter(|name| !have_paths.contains(*name)).map(str::to_owned);
+            left.take(&mut planned, others, new, refusing, error)?;
+        }
         let sentence = |new: &Plan| {
             let before = closed.iter().find(|plan| plan.interface == new.interface);
             let before = before.map_or("is new".to_owned(), |plan| format!("was on path {}", plan.path));
             format!("interface '{}' {before}: path {}: {}", new.interface, new.path, new.reason)
         };
         let mut said: Vec<String> = planned.iter().map(sentence).collect();
-        let left = closed.iter().filter(|plan| !new.interfaces.contains(&plan.interface));
-        said.extend(left.map(|plan| format!("interface '{}' is left to the kernel", plan.interface)));
+        let removed = closed.iter().filter(|plan| !new.interfaces.contains(&plan.interface));
+        said.extend(removed.map(|plan| format!("interface '{}' is left to the kernel", plan.interface)));
+        said.extend(left.sentences().cloned());
         let plan =
             |name: &String| planned.iter().chain(&self.plans).find(|plan| plan.interface == *name).cloned();
         self.plans = new.interfaces.iter().filter_map(plan).collect();
         self.gone.retain(|name| new.interfaces.contains(name));
+        self.left = left;
         Ok(said)
     }
 

@@ -3,7 +3,7 @@
 use super::settings::Settings;
 use crate::messages;
 use anyhow::bail;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::drivers::xdp::XdpError;
 use warmlane::functions::forward::control::SourceCheck;
@@ -25,6 +25,48 @@ pub(super) fn choice(settings: &Settings, name: &str) -> anyhow::Result<PathChoi
 /// Whether what an interface does best is to be taken.
 pub(super) fn is_best(settings: &Settings, name: &str) -> bool {
     choice(settings, name).is_ok_and(|choice| choice == PathChoice::Best)
+}
+
+/// Interfaces that the kernel goes on with though they were named, as something is in the way there: a sentence each.
+#[derive(Default)]
+pub(super) struct Left(BTreeMap<String, String>);
+
+impl Left {
+    /// Takes an interface out of plans, for which what is best was asked, and returns what is to be said of that. There must be others to go
+    /// on with: in the plans, or `beside` them.
+    ///
+    /// # Errors
+    /// What is in the way, if the operator has said which path it is to be, or nothing would be left.
+    pub(super) fn take(
+        &mut self,
+        plans: &mut Vec<Plan>,
+        beside: usize,
+        settings: &Settings,
+        name: Option<String>,
+        error: impl Into<anyhow::Error>,
+    ) -> anyhow::Result<String> {
+        let error = error.into();
+        let is_planned = |name: &String| plans.iter().any(|plan| plan.interface == *name);
+        let has_others = plans.len() + beside > 1;
+        let name = name.filter(|name| is_planned(name) && has_others && is_best(settings, name));
+        let Some(name) = name else { return Err(error) };
+        plans.retain(|plan| plan.interface != name);
+        let sentence = format!(
+            "interface '{name}' is left to the kernel: {error:#}. The others go on; once that is mended, reload, or start the router again"
+        );
+        self.0.insert(name, sentence.clone());
+        Ok(sentence)
+    }
+
+    /// Why, a sentence for each.
+    pub(super) fn sentences(&self) -> impl Iterator<Item = &String> {
+        self.0.values()
+    }
+
+    /// These without them.
+    pub(super) fn without(&self, names: &[String]) -> Vec<String> {
+        names.iter().filter(|name| !self.0.contains_key(*name)).cloned().collect()
+    }
 }
 
 /// Opens by these plans what lanes need. Where they would be best, as the driver can exchange packets without copies, and it then refuses

@@ -24,3 +24,4 @@ pub use left_behind::{LeftBehindError, remove_left_behind};
 pub use plan::{Plan, PlanError, plan};
 pub use report::{PathReport, PathView};
 pub use verdict::{Action, Verdict};
+pub use warmlane_bpf::BpfError;
