@@ -81,6 +81,25 @@ pub fn interface_kind(namespace: &crate::namespace::Namespace, line: &str) -> bo
     is_there
 }
 
+/// Whether this kernel is of this version or a later one, so that it has something.
+///
+/// If not, it says so, and is no failure in CI either, as with [`interface_kind`].
+#[track_caller]
+pub fn linux(version: (u32, u32), something: &str) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let is_there = is_at_least(&release, version);
+    if !is_there {
+        let (major, minor) = version;
+        skip(&format!("{something} needs Linux {major}.{minor} or later, and this is {}", release.trim()));
+    }
+    is_there
+}
+
+fn is_at_least(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= version
+}
+
 /// Says that a test, or a part of it, is skipped for a reason that lies in the machine and that nobody can mend by installing
 /// something: no failure in CI either.
 ///
@@ -129,4 +148,23 @@ fn missing_programs(programs: &[&str]) -> Vec<String> {
 
 fn is_installed(program: &str) -> bool {
     find(program).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_at_least;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert!(
+            is_at_least("6.18.44-cloud", (6, 6))
+                && is_at_least("6.6.0", (6, 6))
+                && is_at_least("7.0", (6, 6))
+        );
+        assert!(
+            !is_at_least("6.1.0-49-amd64", (6, 6))
+                && !is_at_least("5.19", (6, 6))
+                && !is_at_least("", (0, 1))
+        );
+    }
 }
