@@ -13,10 +13,9 @@ const FAR: &str = "203.0.113.1";
 /// These tests in a guest, and one of queueing that this kernel may lack.
 #[test]
 fn in_a_guest_with_all_of_them() {
-    let modules =
-        "veth 8021q vrf bonding bridge macvlan ip_gre ipip wireguard sch_ingress cls_bpf nf_tables sch_fq";
-    let tests = "egress:: fail_closed::fair_queueing --skip in_a_guest";
-    check_in_a_guest(modules, &["wg", "tc"], tests, 8);
+    let modules = "veth 8021q vrf bonding bridge macvlan vxlan ip_gre ipip wireguard sch_ingress cls_bpf nf_tables sch_fq";
+    let tests = "egress:: fail_closed::fair_queueing --skip in_a_guest --skip taps";
+    check_in_a_guest(modules, &["wg", "tc"], tests, 9);
 }
 
 /// A host reaches these addresses, and the program of the router's interface in front of it forwards that. The first packet to each may wait
@@ -148,6 +147,57 @@ fn macvlans() {
     lab.router.ip("link add m0 link e0 type macvlan mode bridge");
     lab.router.ip("link set m0 up");
     check_instead_of_e0(&lab, "m0");
+}
+
+/// What a virtual machine or a program in user space is behind.
+#[test]
+fn taps() {
+    let Some(lab) = RouterLab::new(1500, &["python3"]) else { return };
+    lab.router.ip("tuntap add dev t0 mode tap");
+    lab.router.ip("address add 192.0.9.1/24 dev t0");
+    lab.router.ip("address add 2001:db8:9::1/64 dev t0 nodad");
+    lab.router.ip("link set t0 up");
+    for address in ["192.0.9.2", "2001:db8:9::2"] {
+        lab.router.neighbour("t0", address, "02:00:00:00:09:02");
+    }
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tap_host.py");
+    let mut host = lab.router.spawn(&format!("python3 -B {program} t0"));
+    host.wait_for("there", SHORT);
+    check_best(&lab, "t0", |_| {});
+    assert!(!host.has_ended());
+}
+
+/// Ethernet in datagrams of UDP, which go by another interface of the router.
+#[test]
+fn vxlans() {
+    let kind = |remote: u8| format!("type vxlan id 7 dev e0 dstport 4789 remote 198.51.100.{remote}");
+    let Some(lab) = RouterLab::where_there_is(&kind(2)) else { return };
+    for (host, own, other) in [(&lab.router, 1, 2), (&lab.east, 2, 1)] {
+        host.ip(&format!("link add v0 {}", kind(other)));
+        host.ip(&format!("address add 192.0.9.{own}/24 dev v0"));
+        host.ip(&format!("address add 2001:db8:9::{own}/64 dev v0 nodad"));
+        host.ip("link set v0 up");
+    }
+    lab.east.ip("route add 192.0.2.0/24 via 192.0.9.1");
+    lab.east.ip("route add 2001:db8:1::/64 via 2001:db8:9::1");
+    check_best(&lab, "e0 v0", |lab| {
+        check_forwarded(lab, "v0", &lab.east, &["192.0.2.2", "2001:db8:1::2"]);
+    });
+}
+
+/// Forwards from the west to 192.0.9.2 and 2001:db8:9::2 and back, by the last of these interfaces, on the path that is best for it.
+fn check_best(lab: &RouterLab, interfaces: &str, more: impl Fn(&RouterLab)) {
+    let process = lab.start(&format!("w0 {interfaces}"), "--path best");
+    for path in lab.ask("status")["paths"].as_array().expect("a list") {
+        assert_eq!(path["path"], "tc", "{path}");
+    }
+    let last = interfaces.split(' ').next_back().expect("there is one");
+    let before = lab.forwarded_from(last);
+    check_forwarded(lab, "w0", &lab.west, &["192.0.9.2", "2001:db8:9::2"]);
+    assert!(lab.forwarded_from(last) >= before + 2, "{:#}", lab.ask("counters"));
+    more(lab);
+    lab.verify();
+    RouterLab::end(process);
 }
 
 /// Tagged in, tagged out, and both.
