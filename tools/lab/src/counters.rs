@@ -8,13 +8,16 @@
 //! `Session` at a time that gathers them.
 
 mod events;
+pub(crate) mod traffic;
 
+use crate::agreement::Agreement;
 use crate::table::Cell;
 use events::{EVENTS, Event};
 use perf_event::{CountAndTime, Counter};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use traffic::MemoryTraffic;
 
 /// An event that can't be counted here.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -49,13 +52,17 @@ pub struct Report {
     /// What a model of the machine's caches says that would be counted; nothing if it wasn't asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modelled: Vec<Counted>,
+    /// Whether that model has variants in the order in which they were measured, if the experiment compares them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<Agreement>,
 }
 
 impl Report {
     /// The hardware's events that were counted, in their usual order. Page faults are the kernel's.
     pub fn hardware_events(&self) -> Vec<&'static str> {
         let counted = |name: &&str| self.counted.iter().any(|row| row.per_unit.contains_key(*name));
-        EVENTS.iter().filter(|event| event.hardware).map(|event| event.name).filter(counted).collect()
+        let of_hardware = EVENTS.iter().filter(|event| event.hardware).map(|event| event.name);
+        of_hardware.chain([traffic::NAME]).filter(counted).collect()
     }
 
     /// One sentence on what isn't counted; `None` if all is.
@@ -86,12 +93,13 @@ type Started = (Counter, Option<CountAndTime>);
 /// Counters that are open.
 struct Open {
     events: Vec<(&'static Event, Vec<Started>)>,
+    traffic: Option<MemoryTraffic>,
     absent: Vec<Absent>,
 }
 
 impl Open {
     fn new(events: &'static [Event]) -> Self {
-        let mut open = Self { events: Vec::new(), absent: Vec::new() };
+        let mut open = Self { events: Vec::new(), traffic: None, absent: Vec::new() };
         for event in events {
             match (event.open)() {
                 Ok(counters) => {
@@ -106,7 +114,18 @@ impl Open {
         open
     }
 
+    /// Counts the traffic of this thread and of those that it starts, too, if that can be had.
+    fn watch_traffic(&mut self) {
+        match MemoryTraffic::open() {
+            Ok(traffic) => self.traffic = Some(traffic),
+            Err(reason) => self.absent.push(Absent { name: traffic::NAME.to_owned(), reason }),
+        }
+    }
+
     fn start(&mut self) {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.start();
+        }
         for (counter, before) in self.events.iter_mut().flat_map(|(_, counters)| counters) {
             *before = counter.read_count_and_time().ok().filter(|_| counter.enable().is_ok());
         }
@@ -126,7 +145,9 @@ impl Open {
             });
             (event.name, counts.sum::<Option<f64>>().map(|sum| sum * event.factor))
         });
-        sums.collect()
+        let mut sums: Vec<_> = sums.collect();
+        sums.extend(self.traffic.as_mut().map(|traffic| (traffic::NAME, traffic.stop())));
+        sums
     }
 }
 
@@ -150,6 +171,7 @@ struct Session {
     variant: usize,
     rows: Vec<Row>,
     modelled: Vec<Counted>,
+    agreement: Option<Agreement>,
 }
 
 thread_local! {
@@ -162,16 +184,19 @@ fn with_session(act: impl FnOnce(&mut Session)) {
 
 /// Counts all that this thread measures inside `work`.
 pub(crate) fn gather<T>(work: impl FnOnce() -> T) -> (T, Report) {
-    gather_events(EVENTS, work)
+    let mut open = Open::new(EVENTS);
+    open.watch_traffic();
+    gather_opened(open, work)
 }
 
-fn gather_events<T>(events: &'static [Event], work: impl FnOnce() -> T) -> (T, Report) {
+fn gather_opened<T>(open: Open, work: impl FnOnce() -> T) -> (T, Report) {
     let session = Session {
-        open: Open::new(events),
+        open,
         step: String::new(),
         variant: 1,
         rows: Vec::new(),
         modelled: Vec::new(),
+        agreement: None,
     };
     let outer = SESSION.replace(Some(session));
     let result = work();
@@ -220,6 +245,11 @@ pub(crate) fn modelled(variant: usize, per_unit: impl IntoIterator<Item = (&'sta
         let (step, variant) = (session.step.clone(), variant + 1);
         session.modelled.push(Counted { step, variant, units: 1, per_unit });
     });
+}
+
+/// Notes how a model's order of variants compares to the measured one.
+pub(crate) fn agree(agreement: Agreement) {
+    with_session(|session| session.agreement = Some(agreement));
 }
 
 /// A round begins.
@@ -297,7 +327,8 @@ impl Session {
                 .map(|(name, (sum, units))| (name.to_owned(), sum / units as f64))
                 .collect(),
         });
-        Report { counted: counted.collect(), absent: self.open.absent, modelled: self.modelled }
+        let Self { modelled, agreement, .. } = self;
+        Report { counted: counted.collect(), absent: self.open.absent, modelled, agreement }
     }
 }
 
@@ -352,11 +383,10 @@ mod tests {
             start();
             stop(1);
         });
-        for event in EVENTS {
-            let counted = report.counted[0].per_unit.contains_key(event.name);
-            let absent =
-                report.absent.iter().any(|absent| absent.name == event.name && !absent.reason.is_empty());
-            assert!(counted != absent, "{}: {report:?}", event.name);
+        for name in EVENTS.iter().map(|event| event.name).chain([traffic::NAME]) {
+            let counted = report.counted[0].per_unit.contains_key(name);
+            let absent = report.absent.iter().any(|absent| absent.name == name && !absent.reason.is_empty());
+            assert!(counted != absent, "{name}: {report:?}");
         }
     }
 
@@ -369,7 +399,7 @@ mod tests {
 
     #[test]
     fn what_is_absent_is_said_and_no_figure() {
-        let ((), report) = gather_events(&NEVER, || {
+        let ((), report) = gather_opened(Open::new(&NEVER), || {
             start();
             stop(5);
         });
@@ -408,19 +438,19 @@ mod tests {
             touch(1_024);
             stop(8);
         };
-        let ((), report) = gather_events(&STILL, round);
+        let ((), report) = gather_opened(Open::new(&STILL), round);
         assert_eq!(report.counted[0].per_unit.keys().collect::<Vec<_>>(), ["page faults"]);
         let sentence = report.sentence().unwrap();
         assert_eq!(sentence, format!("Not counted on this machine: cycles, L1 misses ({STANDS_STILL})."));
         // Where others move, a zero is a count.
-        let ((), report) = gather_events(&MOVING, round);
+        let ((), report) = gather_opened(Open::new(&MOVING), round);
         assert_eq!(report.counted[0].per_unit.get("L1 misses"), Some(&0.0));
         assert_eq!(report.sentence(), None);
     }
 
     #[test]
     fn a_counter_without_a_place_is_absent() {
-        let ((), report) = gather_events(&MOVING, || {
+        let ((), report) = gather_opened(Open::new(&MOVING), || {
             start();
             touch(1_024);
             stop(8);

@@ -3,6 +3,7 @@
 
 mod barriers;
 mod burst_depth;
+mod cache_levels;
 mod copy;
 mod crowded_rings;
 mod docsis;
@@ -33,6 +34,7 @@ use crate::experiment::Experiment;
 pub(crate) const ALL: &[&Experiment] = &[
     &barriers::EXPERIMENT,
     &burst_depth::EXPERIMENT,
+    &cache_levels::EXPERIMENT,
     &copy::EXPERIMENT,
     &crowded_rings::EXPERIMENT,
     &docsis::EXPERIMENT,

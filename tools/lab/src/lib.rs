@@ -18,12 +18,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agreement;
 mod alongside;
 pub mod awake;
 pub mod bench;
 mod benches;
 mod cable;
 pub mod cache_model;
+pub mod chase;
 mod control_groups;
 pub mod core_clock;
 pub mod counters;

@@ -17,10 +17,11 @@ use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
 pub const EXPERIMENTS: [&str; 6] = ["burst-depth", "header", "hot-set", "layout", "pool-order", "tx-free"];
 
 /// What is told of each workload, for each packet.
-pub const EVENTS: [&str; 5] = [
+pub const EVENTS: [&str; 6] = [
     "L1 misses",
     "L2 misses",
     "lines from the other core",
+    "lines taken from it to be written",
     "lines read from memory",
     "lines written to memory",
 ];
@@ -48,6 +49,9 @@ pub(crate) struct Step {
     pub(crate) data: Option<Access>,
 }
 
+/// What a core misses for each packet, in the order of [`EVENTS`].
+pub type Misses = [f64; EVENTS.len()];
+
 /// Packets on their way through one or two lanes.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
@@ -64,8 +68,9 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Lets all packets take all steps; the second half of them is counted. `both_on_one`: the lanes are threads of one core.
-    fn misses(&self, model: &Model, both_on_one: bool) -> Result<[f64; 5], LabError> {
+    /// Lets all packets take all steps; the second half of them is counted. `both_on_one`: the lanes are threads of one core. For each packet, what
+    /// each of the two cores misses.
+    fn misses(&self, model: &Model, both_on_one: bool) -> Result<[Misses; 2], LabError> {
         let mut levels = model.hierarchy(2, model.shared.ways).map_err(LabError::setup)?;
         let bursts = self.order.buffers.len() / self.burst;
         let begin = bursts / 2;
@@ -80,17 +85,12 @@ impl Workload {
             }
         }
         let packets = ((bursts - begin) * self.burst) as f64;
-        let of = |what: fn(&Traffic) -> u64| {
-            (0..2).filter_map(|core| levels.core(core)).map(what).sum::<u64>() as f64 / packets
-        };
-        let (read, written) = levels.memory();
-        Ok([
-            of(|traffic| traffic.first_misses),
-            of(|traffic| traffic.second_misses),
-            of(|traffic| traffic.transfers),
-            read as f64 / packets,
-            written as f64 / packets,
-        ])
+        Ok([0, 1].map(|core| {
+            let of = levels.core(core).copied().unwrap_or_default();
+            let Traffic { first_misses, second_misses, transfers, upgrades, .. } = of;
+            [first_misses, second_misses, transfers, upgrades, of.memory_reads, of.memory_writes]
+                .map(|count| count as f64 / packets)
+        }))
     }
 
     /// A burst that begins with packet `first` takes a step.
@@ -111,18 +111,23 @@ impl Workload {
 }
 
 impl Setting {
-    /// Notes what a variant (from 0) of this step misses, if that was asked for.
+    /// Notes what a variant (from 0) of this step misses, if that was asked for; of each core.
     pub(crate) fn model(
         &self,
         variant: usize,
         workload: impl FnOnce() -> Result<Workload, LabError>,
-    ) -> Result<(), LabError> {
-        let Some(model) = &self.model else { return Ok(()) };
+    ) -> Result<Option<[Misses; 2]>, LabError> {
+        let Some(model) = &self.model else { return Ok(None) };
         let both_on_one = self.second_cpu.is_some_and(|second| are_one_core(self.cpu, second));
-        let misses = workload()?.misses(model, both_on_one)?;
-        counters::modelled(variant, EVENTS.into_iter().zip(misses));
-        Ok(())
+        let cores = workload()?.misses(model, both_on_one)?;
+        counters::modelled(variant, EVENTS.into_iter().zip(sum(&cores)));
+        Ok(Some(cores))
     }
+}
+
+/// Of both cores together.
+fn sum([first, second]: &[Misses; 2]) -> Misses {
+    std::array::from_fn(|event| first[event] + second[event])
 }
 
 /// Whether two CPUs are threads of one core, as far as the machine tells.
@@ -247,7 +252,7 @@ mod tests {
         PoolConfig { kind, buffers, magazine: Some(0), ..PoolConfig::default() }
     }
 
-    fn misses(order: &Order, both_on_one: bool) -> [f64; 5] {
+    fn misses(order: &Order, both_on_one: bool) -> Misses {
         let model = Model::find("xeon-gold-6148").unwrap();
         let workload = Workload {
             order: order.clone(),
@@ -256,7 +261,7 @@ mod tests {
             data_line: BEFORE_DATA,
             steps: vec![TAKE, READ],
         };
-        workload.misses(&model, both_on_one).unwrap()
+        sum(&workload.misses(&model, both_on_one).unwrap())
     }
 
     #[test]
@@ -266,14 +271,16 @@ mod tests {
         let (ring, stack) = (order(PoolKind::Ring), order(PoolKind::Stack));
         assert_eq!((distinct(&ring), distinct(&stack)), (65_536, 96));
         // On one core: 25 lines of 65,536 buffers are more than any of its levels has, those of 96 are not.
-        let [_, _, from_other, read, written] = misses(&ring, true);
+        let [_, _, from_other, _, read, written] = misses(&ring, true);
         assert!(from_other < 0.01 && read > 24.0 && written > 24.0, "{read} {written}");
-        let [_, second, _, read, written] = misses(&stack, true);
+        let [_, second, _, _, read, written] = misses(&stack, true);
         assert!(second < 0.1 && read < 0.1 && written < 0.1, "{second} {read} {written}");
         // On two, each line comes over to be read; who writes it next still has it.
-        let [_, _, from_other, read, _] = misses(&stack, false);
+        let [_, _, from_other, taken, read, _] = misses(&stack, false);
         assert!((24.0..26.0).contains(&from_other) && read < 0.1, "{from_other} {read}");
-        let [_, _, from_other, read, _] = misses(&ring, false);
+        assert!((24.0..26.0).contains(&taken), "{taken}");
+        let [_, _, from_other, taken, read, _] = misses(&ring, false);
+        assert!(taken < 1.0, "{taken}");
         assert!((24.0..26.0).contains(&from_other) && read > 24.0, "{from_other} {read}");
     }
 
@@ -315,6 +322,14 @@ mod tests {
                 assert!(EVENTS.iter().all(|event| row.per_unit[*event] >= 0.0), "{name}: {row:?}");
             }
             assert!(record.to_string().contains("lines read from memory"), "{name}");
+            let agreement = record.counters.agreement.as_ref();
+            assert_eq!(agreement.is_some(), name == "pool-order");
+            for cell in agreement.iter().flat_map(|agreement| &agreement.cells) {
+                assert!(
+                    cell.modelled.len() == 7 && cell.modelled.iter().all(|cost| *cost >= 0.0),
+                    "{cell:?}"
+                );
+            }
         }
     }
 }

@@ -180,6 +180,9 @@ impl fmt::Display for Record {
             let table = table::aligned(&rows, |column| column == 0);
             writeln!(formatter, "modelled, for each unit; variants in the order of the table:\n\n{table}")?;
         }
+        if let Some(agreement) = &self.counters.agreement {
+            writeln!(formatter, "{agreement}")?;
+        }
         if let Some(reason) = &self.void {
             writeln!(formatter, "void: {reason}")?;
         }

@@ -261,12 +261,16 @@ fn counted(report: &Report) -> Markup {
             h3 { "Modelled caches, for each unit" }
             (table(&report.modelled, &modelled::EVENTS))
         }
+        @if let Some(agreement) = &report.agreement {
+            @for line in agreement.to_string().lines() { p.note { (line) } }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agreement::Agreement;
     use crate::counters::{Absent, Counted};
     use crate::plot::{Axis, Figure, Marks, Series};
     use crate::record::Measured;
@@ -291,6 +295,7 @@ mod tests {
             counters: Report {
                 counted: Vec::new(),
                 modelled: Vec::new(),
+                agreement: None,
                 absent: vec![Absent { name: "cycles".to_owned(), reason: "a virtual machine".to_owned() }],
             },
             measured: None,
@@ -365,8 +370,10 @@ mod tests {
             counted: vec![Counted { step: "64 flows".to_owned(), variant: 1, units: 9, per_unit }],
             absent: vec![],
             modelled: vec![],
+            agreement: Some(Agreement::example()),
         };
         let page = page(&[], &[counting], &[]).unwrap();
+        assert!(page.contains("order of variants against the measured one: not reproduced"), "{page}");
         assert!(
             page.contains("Hardware counters, for each unit") && page.contains("<td>3.25</td>"),
             "{page}"

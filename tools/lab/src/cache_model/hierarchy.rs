@@ -59,6 +59,8 @@ pub struct Traffic {
     pub second_misses: u64,
     /// Answered by another core.
     pub transfers: u64,
+    /// Writes to lines that this core had and another one had, too, which loses it.
+    pub upgrades: u64,
     /// Lines read from memory.
     pub memory_reads: u64,
     /// Lines written to memory, because of an access of this core or device.
@@ -185,8 +187,7 @@ impl Hierarchy {
         if let Some(place) = self.cores[core].first.touch(line) {
             if write {
                 if !self.cores[core].first.is_dirty(place) {
-                    self.take_from_others(core, line);
-                    self.supersede(line);
+                    self.upgrade(core, line);
                 }
                 self.cores[core].first.set_dirty(place);
             }
@@ -195,8 +196,7 @@ impl Hierarchy {
         self.traffic[core].first_misses += 1;
         let level = if self.cores[core].second.touch(line).is_some() {
             if write {
-                self.take_from_others(core, line);
-                self.supersede(line);
+                self.upgrade(core, line);
             }
             Level::Second
         } else {
@@ -210,6 +210,14 @@ impl Hierarchy {
             second.set_dirty(place);
         }
         level
+    }
+
+    /// A core writes to a line that it has: others lose it.
+    #[inline]
+    fn upgrade(&mut self, core: usize, line: u64) {
+        let was_shared = self.take_from_others(core, line).is_some();
+        self.traffic[core].upgrades += u64::from(was_shared);
+        self.supersede(line);
     }
 
     /// Brings a line to a core's second level.

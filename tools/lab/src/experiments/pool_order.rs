@@ -1,5 +1,7 @@
 //! In which order a pool should give its buffers out.
 
+use crate::agreement::{self, Agreement};
+use crate::chase::Latencies;
 use crate::counters;
 use crate::error::LabError;
 use crate::experiment::Experiment;
@@ -27,7 +29,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
              frame touched, or its first 64 bytes; up to 256 packets under way, or 2,000 or 20,000 held in between and up to \
              256 more. The kinds of a row take turns; figures are medians of rounds in which a line cost about the same from CPU to CPU. It answers in \
              cycles, and on the CPUs that it is given, which are mostly two cores; the claim is about bytes of memory traffic, and about two threads of one core. \
-             Where memory's controllers can be counted, that is set beside it.",
+             Where memory's controllers, or resctrl, count its traffic, that is set beside it.",
     steps: Some(|| rows(&SIZES, &UNDER_WAY).map(|row| row.label()).collect()),
     run: |setting, progress| run(setting, progress, &SIZES, &UNDER_WAY),
 };
@@ -145,11 +147,16 @@ fn run(
 ) -> Result<Findings, LabError> {
     let second_cpu = setting.second_cpu()?;
     let (mut table, mut labels, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    let latencies = setting.model.as_ref().map(|model| Latencies::measure(model, [setting.cpu, second_cpu]));
+    let (latencies, mut cells) = (latencies.transpose()?, Vec::new());
     for row in rows(sizes, under_way).filter(|row| setting.wants(&row.label())) {
         progress(&row.label());
         let shape = |kind, magazine| Shape { kind, magazine, ..row.shape() };
+        let mut modelled = Vec::new();
         for (variant, (_, kind, magazine)) in KINDS.into_iter().enumerate() {
-            setting.model(variant, || shape(kind, magazine).workload())?;
+            let misses = setting.model(variant, || shape(kind, magazine).workload())?;
+            modelled
+                .extend(misses.zip(latencies).map(|(cores, latencies)| agreement::cost(&cores, &latencies)));
         }
         let mut variants = Vec::<Box<dyn Measure>>::new();
         for (name, kind, magazine) in KINDS {
@@ -163,14 +170,22 @@ fn run(
         }
         let turns = setting.take_turns(Lanes::Two, &mut variants)?;
         table.push(row.cells(&turns.medians, turns.line_transfer));
+        let measured =
+            turns.medians.iter().map(|median| Some(*median).filter(|median| median.is_finite())).collect();
+        cells.push(agreement::Cell { step: row.label(), measured, modelled });
         labels.push(row.label());
         values.push(turns.medians);
+    }
+    if let Some(latencies) = latencies {
+        let kinds = KINDS.map(|(name, ..)| name.to_owned()).to_vec();
+        counters::agree(Agreement::of(latencies, kinds, cells));
     }
     let judged = labels.iter().position(|label| label == JUDGED);
     let medians = judged.map(|row| values[row].as_slice());
     let traffic = |kind: usize| {
         let counted = |event| counters::so_far(JUDGED, kind, event);
-        Some(counted("DRAM bytes read")? + counted("DRAM bytes written")?)
+        let of_controllers = counted("DRAM bytes read").zip(counted("DRAM bytes written"));
+        of_controllers.map(|(read, written)| read + written).or_else(|| counted(counters::traffic::NAME))
     };
     let traffic = traffic(RING_WITH_CACHE).zip(traffic(STACK));
     let answers = answers(medians, traffic, are_one_core(setting.cpu, second_cpu)).to_vec();

@@ -91,7 +91,11 @@ fn a_line_that_two_cores_write_moves_between_them() {
         }
         assert_eq!(levels.access(0, 10, false), Level::First);
         assert_eq!(levels.access(1, 10, false), Level::First);
+        assert_eq!((levels.core(0).unwrap().upgrades, levels.core(1).unwrap().upgrades), (0, 0));
+        // Both have it, so the one that writes takes it from the other, once.
         levels.write(1, 640, 8);
+        levels.write(1, 640, 8);
+        assert_eq!((levels.core(0).unwrap().upgrades, levels.core(1).unwrap().upgrades), (0, 1));
         assert_eq!(levels.access(0, 10, false), Level::OtherCore, "{inclusion:?}");
     }
 }
