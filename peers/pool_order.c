@@ -6,6 +6,9 @@
  * caches are here, and each step is made when the one before it is done. What is received and what is sent have a pool each, as in Intel's
  * vCMTS. Prints a line "r OFFSET" for each buffer that is received into and "s OFFSET" for each that is sent, in bytes from its pool's first
  * buffer, and "end" at last.
+ *
+ * With --marks it prints where its marks are instead, as "marks ADDRESS": lines of memory that it writes to whenever a burst begins, a pool's code
+ * begins, and a pool's code has ended. Who watches its accesses knows by them which are the pools' own.
  */
 
 #include <getopt.h>
@@ -23,7 +26,22 @@
 
 static const char *const usage =
 	"usage: pool_order EAL-OPTIONS -- [--kind ring_mp_mc|stack|lf_stack] [--cache N] [--buffers N] [--posted N]\n"
-	"                  [--queued N] [--held N] [--frames N] [--sent-per-thousand N]";
+	"                  [--queued N] [--held N] [--frames N] [--sent-per-thousand N] [--marks]";
+
+/* A line for each thing that is marked. */
+enum mark { BURST_BEGINS, POOL_BEGINS, POOL_ENDS, MARKS };
+
+static struct {
+	volatile uint64_t word;
+	char rest[56];
+} marks[MARKS] __attribute__((aligned(64)));
+
+static bool is_marking;
+
+static void mark(enum mark which)
+{
+	marks[which].word = 1;
+}
 
 /* Buffers in their order; more are put in than `count` only if the pool has more. */
 struct fifo {
@@ -126,10 +144,14 @@ static void get(struct side *side, struct rte_mempool_cache *cache, char letter,
 {
 	void *burst[BURST];
 
-	if (rte_mempool_generic_get(side->pool, burst, count, cache) != 0)
+	mark(POOL_BEGINS);
+	int result = rte_mempool_generic_get(side->pool, burst, count, cache);
+	mark(POOL_ENDS);
+	if (result != 0)
 		fail("the pool has run out of buffers: give it more");
 	for (unsigned int i = 0; i < count; i++) {
-		printf("%c %zu\n", letter, offset(side, burst[i]));
+		if (!is_marking)
+			printf("%c %zu\n", letter, offset(side, burst[i]));
 		put(fifo, burst[i]);
 	}
 }
@@ -140,7 +162,9 @@ static void give_back(struct side *side, unsigned int count, struct fifo *fifo)
 
 	for (unsigned int i = 0; i < count; i++)
 		burst[i] = take(fifo);
+	mark(POOL_BEGINS);
 	rte_mempool_generic_put(side->pool, burst, count, side->lower);
+	mark(POOL_ENDS);
 }
 
 int main(int argc, char **argv)
@@ -150,6 +174,7 @@ int main(int argc, char **argv)
 		{"posted", required_argument, NULL, 'p'},
 		{"queued", required_argument, NULL, 'q'}, {"held", required_argument, NULL, 'h'},
 		{"frames", required_argument, NULL, 'f'}, {"sent-per-thousand", required_argument, NULL, 's'},
+		{"marks", no_argument, NULL, 'm'},
 		{NULL, 0, NULL, 0},
 	};
 	struct pool_options pool = {.kind = "ring_mp_mc", .cache = 256, .buffers = 32767, .most_buffers = MOST};
@@ -177,6 +202,9 @@ int main(int argc, char **argv)
 		case 's':
 			share = number(optarg, 1, 4000);
 			break;
+		case 'm':
+			is_marking = true;
+			break;
 		default:
 			if (!read_pool_option(&pool, option))
 				fail("%s", usage);
@@ -186,7 +214,12 @@ int main(int argc, char **argv)
 	made = side_of("sent", &pool);
 	make(&waiting, pool.buffers);
 	make(&ring, pool.buffers);
+	if (is_marking) {
+		printf("marks %zu\n", (size_t)(uintptr_t)marks);
+		fflush(stdout);
+	}
 	while (through < frames) {
+		mark(BURST_BEGINS);
 		get(&received, received.upper, 'r', BURST, &waiting);
 		if (waiting.count <= posted + queued)
 			continue;

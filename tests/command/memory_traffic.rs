@@ -43,10 +43,13 @@ fn another_machine_is_asked_with_a_rate() {
     let machine = format!("--machine={}", file.display());
     let picture = folder.path().join("traffic.svg");
     let plot = format!("--plot={}", picture.display());
-    let flags = ["--rate=10", "--crc", "--instances=1,2", "--pools=ring,stack", "--frames=128"];
+    let flags =
+        ["--rate=10", "--crc", "--instances=1,2", "--mix=68:1,1520:3", "--pools=ring,stack", "--frames=128"];
     let output = run(&[&[machine.as_str(), &plot][..], &flags].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let told = String::from_utf8_lossy(&output.stdout);
+    // The drop is told for both numbers of instances.
+    assert_eq!(told.matches(" %").count(), 2, "{told}");
     assert!(told.starts_with("Modelled on small: ") && told.contains("    10  yes          2"), "{told}");
     assert!(std::fs::read_to_string(picture).unwrap().contains("10 Gbit/s an instance, CRC"));
     let refused = run(&[&[machine.as_str()][..], &["--rate=10", "--instances=3", "--pools=ring"]].concat());

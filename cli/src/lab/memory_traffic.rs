@@ -6,9 +6,11 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use warmlane_lab::memory_traffic::forward_touches::{self, Forwarding};
 use warmlane_lab::memory_traffic::machines::Model;
+use warmlane_lab::memory_traffic::mix::Mix;
 use warmlane_lab::memory_traffic::orders::Kind;
 use warmlane_lab::memory_traffic::parameters::Parameters;
 use warmlane_lab::memory_traffic::peak::{self, Course};
+use warmlane_lab::memory_traffic::pool_touches::{self, RecordedPools};
 use warmlane_lab::memory_traffic::published::{INSTANCES, TESTS, Test};
 use warmlane_lab::memory_traffic::question::{BUFFERS, Load, Question, pools};
 use warmlane_lab::memory_traffic::result::Prediction;
@@ -77,6 +79,9 @@ pub(crate) struct Arguments {
     /// Gbit/s of each instance, instead of the published tests.
     #[arg(long, value_name = "GBIT/S")]
     rate: Option<f64>,
+    /// The frames' lengths: cable, or 68, 932 and 1520 with weights, as in 68:1,1520:3; with --rate.
+    #[arg(long, value_name = "SIZES", requires = "rate")]
+    mix: Option<String>,
     /// Frames get a CRC; with --rate.
     #[arg(long, requires = "rate")]
     crc: bool,
@@ -98,7 +103,7 @@ pub(crate) struct Arguments {
     /// Lines of state that a frame writes and that no cache keeps.
     #[arg(long, value_name = "COUNT", default_value_t = Parameters::FITTED.cold_lines)]
     cold_lines: u64,
-    /// Say what changes if each of the three parameters is a fifth smaller or larger.
+    /// Say what changes if each of the three parameters is a fifth smaller or larger: a table, in --json as `sensitivity`.
     #[arg(long, conflicts_with = "rate")]
     sensitivity: bool,
     /// Find the three parameters anew, by the first test alone.
@@ -119,6 +124,9 @@ pub(crate) struct Arguments {
     /// Record anew which lines a forwarded packet touches, for `lab predict`, and write that to this file.
     #[arg(long, value_name = "FILE")]
     record_forward: Option<PathBuf>,
+    /// Record anew what DPDK's pools touch of their own (`make -C peers`), and write that to this file.
+    #[arg(long, value_name = "FILE")]
+    record_pools: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -126,7 +134,8 @@ const EXAMPLES: &str = "Examples:
   warmlane lab memory-traffic --tests 1 --plot traffic.svg
   warmlane lab memory-traffic --peak --instances 1,12 --plot peak.svg
   warmlane lab memory-traffic --machine epyc-zen5 --rate 9 --crc --instances 8
-  warmlane lab memory-traffic --machine here --rate 5 --pools ring,stack";
+  warmlane lab memory-traffic --machine here --rate 5 --mix 68:1,1520:3
+  warmlane lab memory-traffic --sensitivity";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
@@ -136,6 +145,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if let Some(path) = &arguments.record_forward {
         return record_forward(path);
+    }
+    if let Some(path) = &arguments.record_pools {
+        let pool = pool_touches::KINDS.map(|(kind, cache)| pool_touches::record(kind, cache));
+        let text = RecordedPools { pool: pool.into_iter().collect::<Result<_, _>>()? }.to_text()?;
+        return std::fs::write(path, text).with_context(|| format!("--record-pools {}", path.display()));
     }
     let live = std::io::stderr().is_terminal();
     let progress = |step: &str| {
@@ -185,11 +199,12 @@ impl Answer {
 }
 
 fn question(arguments: &Arguments, pools: Vec<(String, Kind)>) -> anyhow::Result<Question> {
-    let Arguments { machine, ways, under_way, cold_lines, .. } = arguments;
+    let Arguments { machine, ways, under_way, cold_lines, mix, .. } = arguments;
     let model = Model::find(machine)?;
     let ways = ways.unwrap_or(Parameters::FITTED.for_machine(&model).ways);
     let parameters = Parameters { ways, under_way: *under_way, cold_lines: *cold_lines };
-    Ok(Question { model, pools, buffers: BUFFERS, frames: arguments.frames, parameters })
+    let mix = mix.as_deref().map_or(Ok(Mix::cable()), Mix::parse).context("--mix")?;
+    Ok(Question { model, pools, buffers: BUFFERS, frames: arguments.frames, mix, parameters })
 }
 
 fn loads(arguments: &Arguments, gbps: f64) -> Vec<Load> {
@@ -280,6 +295,8 @@ mod tests {
         assert!(error("t --rate 0 --pools ring").contains("0 Gbit/s an instance"));
         let many = error("t --machine epyc-zen5 --rate 5 --pools ring --instances 9");
         assert!(many.contains("9 instances: epyc-zen5 has 8 cores"), "{many}");
+        let mix = error("t --rate 5 --mix imix --pools ring");
+        assert!(mix.starts_with("--mix: ") && mix.contains("frames 'imix' for a downstream"), "{mix}");
         assert!(error("t --pools ring,stack --instances 3").contains("1, 2, 4, 8 and 12 instances"));
         assert!(error("t --pools ring,stack --frames 3").contains("3 frames"));
         let arguments = parse("t --peak --instances 21").unwrap();
@@ -291,6 +308,7 @@ mod tests {
             "t --rate 5 --tests 1",
             "t --tests 5",
             "t --rate 5 --sensitivity",
+            "t --mix 68",
         ] {
             assert!(parse::<Arguments>(line).is_err(), "{line}");
         }

@@ -8,9 +8,11 @@
 pub mod forward_touches;
 pub mod forward_workload;
 pub mod machines;
+pub mod mix;
 pub mod orders;
 pub mod parameters;
 pub mod peak;
+pub mod pool_touches;
 pub mod published;
 pub mod question;
 pub mod replay;

@@ -46,8 +46,8 @@ pub struct Forwarding {
     pub packet: Vec<ForwardTouches>,
 }
 
-/// Derived from the code, not recorded yet: a lane reads and writes a packet's header and the frame's first line, has some 16 KiB that each burst
-/// touches, and looks up two lines of the IPv4 table and three of that of IPv6. `warmlane lab memory-traffic --record-forward` records them.
+/// Of IPv4 recorded by `warmlane lab memory-traffic --record-forward`, but for the lines of a lookup, which are derived from the code, as is all of IPv6; the
+/// file says why.
 const RECORDED: &str = include_str!("forwarding.toml");
 
 /// Bytes of the frames that are recorded: longer ones touch the same lines, as a test sees.
@@ -114,6 +114,9 @@ mod tests {
             );
             assert!(free.read.iter().chain(&free.written).all(|line| *line == 0), "{packet:?}");
         }
+        // As recorded: a header, the frame's first line, and less than 16 KiB that each burst touches.
+        let ipv4 = recorded.family(false).unwrap();
+        assert_eq!((ipv4.lane.written, ipv4.hot), (vec![0, 3], 103));
         for ipv6 in [false, true] {
             let lookup = recorded.family(ipv6).unwrap().lookup;
             assert!((0.5..8.0).contains(&lookup), "{lookup}");

@@ -1,8 +1,10 @@
 //! Machines to predict for: their caches, by name, from a file, or from this one.
 
-use crate::cache_model::{Geometry, GeometryError, Hierarchy, Inclusion, Machine, Replacement};
+use crate::cache_model::{Geometry, GeometryError, Hierarchy, Inclusion, LINE_BYTES, Machine, Replacement};
 use serde::Deserialize;
 use std::path::Path;
+use warmlane_mem::PoolConfig;
+use warmlane_mem::plan::{CacheShape, Demands, Plan, Request};
 use warmlane_sys::topology::{Cache, Topology};
 
 /// A machine that there is no model of.
@@ -42,6 +44,16 @@ pub enum MachineError {
         level: &'static str,
         /// Why.
         source: GeometryError,
+    },
+    /// Its caches' lines are of another length than those of the model.
+    #[error("the lines of {machine}'s {level} have {bytes} bytes: the model has lines of {LINE_BYTES} bytes")]
+    Lines {
+        /// Whose.
+        machine: String,
+        /// Which.
+        level: &'static str,
+        /// How long they are.
+        bytes: u64,
     },
     /// This machine does not tell its caches.
     #[error("this machine does not tell its {0}: describe it in a file")]
@@ -102,6 +114,13 @@ pub struct Model {
     /// How many channels these are, if known.
     #[serde(default)]
     pub memory_channels: Option<u32>,
+    /// Bytes of a line; the model has no other than 64.
+    #[serde(default = "usual_line")]
+    pub line_bytes: u64,
+}
+
+const fn usual_line() -> u64 {
+    LINE_BYTES
 }
 
 const fn level(kib: u64, ways: u32, slices: u32) -> Level {
@@ -122,6 +141,7 @@ pub fn named() -> Vec<Model> {
             device_ways,
             memory_gbs: Some(memory_gbs),
             memory_channels: Some(channels),
+            line_bytes: LINE_BYTES,
         };
     let (intel, amd) = (Shares::NonInclusive, Shares::Exclusive);
     vec![
@@ -184,11 +204,12 @@ impl Model {
     /// What sysfs, or the processor, says of the first CPU's caches.
     ///
     /// # Errors
-    /// [`MachineError::Untold`].
+    /// [`MachineError::Untold`] and [`MachineError::Lines`].
     pub fn here(topology: &Topology) -> Result<Self, MachineError> {
         let cpu = topology.online().next().ok_or(MachineError::Untold("CPUs"))?;
         let level = |number, name| {
             let cache = cpu.data_cache(number).ok_or(MachineError::Untold(name))?;
+            check_line("here", name, u64::from(cache.line_bytes))?;
             Ok::<_, MachineError>((told(cache).ok_or(MachineError::Untold(name))?, cache))
         };
         let (first, _) = level(1, "first level")?;
@@ -207,15 +228,44 @@ impl Model {
             device_ways: if is_amd { 0 } else { 2.min(shared.ways) },
             memory_gbs: None,
             memory_channels: None,
+            line_bytes: LINE_BYTES,
         })
+    }
+
+    /// A pool as it would be on this machine: its buffers lie as far apart as it says or as ports demand, or else as the planner chooses for the caches
+    /// here, not for those of the machine that runs the model.
+    #[must_use]
+    pub fn lay_out(&self, pool: PoolConfig) -> PoolConfig {
+        let stride = pool.stride.or_else(|| (pool.demands == Demands::POOL).then(|| self.stride(&pool)));
+        PoolConfig { stride, ..pool }
+    }
+
+    /// Bytes from one buffer to the next.
+    fn stride(&self, pool: &PoolConfig) -> usize {
+        let needed = pool.buffer_bytes();
+        let caches = [(1, self.first), (2, self.second)].map(|(number, level)| CacheShape {
+            level: number,
+            sets: ((level.kib << 10) / (u64::from(level.ways.max(1)) * LINE_BYTES)) as usize,
+            ways: level.ways as usize,
+            line: LINE_BYTES as usize,
+        });
+        let request = Request {
+            needed,
+            headroom: pool.headroom,
+            caches: &caches,
+            memory: None,
+            demands: Demands::POOL,
+        };
+        Plan::new(&request).map_or(needed.next_multiple_of(LINE_BYTES as usize), |plan| plan.stride)
     }
 
     /// Whether there can be such a machine.
     ///
     /// # Errors
-    /// [`MachineError::Geometry`].
+    /// [`MachineError::Geometry`] and [`MachineError::Lines`].
     pub fn check(&self) -> Result<(), MachineError> {
         let fail = |level, source| MachineError::Geometry { machine: self.name.clone(), level, source };
+        check_line(&self.name, "caches", self.line_bytes)?;
         let Level { kib, ways, .. } = self.shared;
         if ways == 0 {
             return Err(fail("shared level", GeometryError::Ways(0)));
@@ -289,6 +339,14 @@ impl Model {
     }
 }
 
+/// Whether a level's lines have the length that the model has.
+fn check_line(machine: &str, level: &'static str, bytes: u64) -> Result<(), MachineError> {
+    if bytes == LINE_BYTES {
+        return Ok(());
+    }
+    Err(MachineError::Lines { machine: machine.to_owned(), level, bytes })
+}
+
 /// A level that a machine tells, in as many slices as make its sets a power of two.
 fn told(cache: &Cache) -> Option<Level> {
     let (kib, ways) = (cache.size >> 10, cache.ways.filter(|ways| *ways > 0)?);
@@ -318,7 +376,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("mine.toml");
         let name = file.to_str().unwrap();
-        let write = |ways: u32, cores: usize| {
+        let write_with = |ways: u32, cores: usize, more: &str| {
             let level = |kib, ways| format!("{{ kib = {kib}, ways = {ways} }}");
             let text = format!(
                 "name = 'mine'\ncores = {cores}\nfirst = {}\nsecond = {}\nshared = {}\ninclusion = 'inclusive'\n",
@@ -326,15 +384,35 @@ mod tests {
                 level(256, 8),
                 level(8_192, ways)
             );
-            std::fs::write(&file, text).unwrap();
+            std::fs::write(&file, text + more).unwrap();
             Model::find(name).map_err(|error| error.to_string())
         };
+        let write = |ways, cores| write_with(ways, cores, "");
         assert_eq!(write(16, 4).unwrap().cores, 4);
         assert!(
             write(12, 4).unwrap_err().contains("the shared level of mine: 8388608 bytes are no whole sets")
         );
         assert!(write(0, 4).unwrap_err().contains("shared level of mine"));
         assert!(write(16, 65).unwrap_err().contains("a machine of 65 cores"));
+        assert_eq!(write_with(16, 4, "line-bytes = 64\n").unwrap().line_bytes, 64);
+        assert!(
+            write_with(16, 4, "line-bytes = 128\n")
+                .unwrap_err()
+                .contains("the lines of mine's caches have 128 bytes: the model has lines of 64 bytes")
+        );
         assert!(Model::find("/nowhere/mine.toml").unwrap_err().to_string().contains("/nowhere/mine.toml"));
+    }
+
+    #[test]
+    fn buffers_are_laid_out_for_the_machine_that_is_modelled() {
+        let stride =
+            |model: &Model, stride| model.lay_out(PoolConfig { stride, ..PoolConfig::default() }).stride;
+        let usual = Model::find("xeon-gold-6148").unwrap();
+        // An odd number of lines for sets that are a power of two.
+        assert_eq!(stride(&usual, None), Some(2_240));
+        assert_eq!(stride(&usual, Some(4_096)), Some(4_096));
+        // Of 35 sets, each 35th line would be in the first.
+        let odd = Model { first: level(35, 16, 1), second: level(1_120, 16, 32), ..usual };
+        assert_ne!(stride(&odd, None), Some(2_240));
     }
 }

@@ -5,6 +5,7 @@
 //! when the one before it is done, so that the order is the same each time. What is received and what is sent have a pool each, as in the
 //! downstream that the published figures are from.
 
+use super::machines::Model;
 use crate::error::LabError;
 use std::collections::VecDeque;
 use std::process::Command;
@@ -98,12 +99,13 @@ pub fn sent_after(frames: usize, per_thousand: usize) -> usize {
 }
 
 impl Kind {
-    /// Has so many frames go round in a pool of so many buffers.
+    /// Has so many frames go round in a pool of so many buffers, laid out for a machine.
     ///
     /// # Errors
     /// [`LabError::Setup`], if the pool can't be had or runs out of buffers.
     pub fn order(
         self,
+        model: &Model,
         buffers: u32,
         under_way: UnderWay,
         frames: usize,
@@ -111,13 +113,15 @@ impl Kind {
     ) -> Result<Order, LabError> {
         match self {
             Self::Ours(kind, magazine, hot) => {
-                let config = |name: &str| PoolConfig {
-                    name: name.to_owned(),
-                    buffers,
-                    kind,
-                    magazine: Some(magazine),
-                    hot_set: (hot > 0).then_some(hot),
-                    ..PoolConfig::default()
+                let config = |name: &str| {
+                    model.lay_out(PoolConfig {
+                        name: name.to_owned(),
+                        buffers,
+                        kind,
+                        magazine: Some(magazine),
+                        hot_set: (hot > 0).then_some(hot),
+                        ..PoolConfig::default()
+                    })
                 };
                 let pool = |name| Pool::new(&config(name)).map_err(LabError::setup);
                 ours(&pool("received")?, &pool("sent")?, under_way, frames, per_thousand)
@@ -214,6 +218,10 @@ fn free(packets: Vec<Packet>) {
     }
 }
 
+/// What DPDK is started with: it needs no privilege, and no huge pages.
+pub(super) const EAL: [&str; 10] =
+    ["--no-pci", "--no-telemetry", "--no-huge", "--no-shconf", "-l", "0", "-m", "512", "--log-level=4", "--"];
+
 /// The same with DPDK's pools, by `peers/pool_order`.
 fn dpdk(
     operations: &str,
@@ -235,18 +243,7 @@ fn dpdk(
         ("--sent-per-thousand", per_thousand.to_string()),
     ];
     let output = Command::new(&file)
-        .args([
-            "--no-pci",
-            "--no-telemetry",
-            "--no-huge",
-            "--no-shconf",
-            "-l",
-            "0",
-            "-m",
-            "512",
-            "--log-level=4",
-            "--",
-        ])
+        .args(EAL)
         .args(text.iter().flat_map(|(flag, value)| [*flag, value.as_str()]))
         .output()
         .map_err(LabError::setup)?;
@@ -282,8 +279,12 @@ mod tests {
 
     const UNDER_WAY: UnderWay = UnderWay { posted: 64, queued: 32, held: 64, peak: None };
 
+    fn model() -> Model {
+        Model::find("xeon-gold-6148").unwrap()
+    }
+
     fn order(kind: PoolKind, magazine: u32, hot: u32) -> Order {
-        Kind::Ours(kind, magazine, hot).order(4_096, UNDER_WAY, 8_192, 1_050).unwrap()
+        Kind::Ours(kind, magazine, hot).order(&model(), 4_096, UNDER_WAY, 8_192, 1_050).unwrap()
     }
 
     /// Different buffers among the last 2,048 uses.
@@ -321,11 +322,11 @@ mod tests {
         // Three bursts are in the card's ring or wait in any case.
         assert_eq!([2, 3, 9, 12, 15, 18, 19].map(|step| with_peak.through(step)), [0, 1, 7, 7, 10, 16, 17]);
         let kind = Kind::Ours(PoolKind::Stack, 0, 0);
-        let order = kind.order(4_096, with_peak, 1_024, 1_050).unwrap();
+        let order = kind.order(&model(), 4_096, with_peak, 1_024, 1_050).unwrap();
         assert_eq!(order.sent.len(), sent_after(1_024, 1_050));
         let most = order.received[..16 * BURST].iter().collect::<HashSet<_>>().len();
         assert!(most >= UNDER_WAY.posted + UNDER_WAY.queued + 3 * BURST, "{most}");
-        let error = Kind::Dpdk("stack", 0).order(4_096, with_peak, 1_024, 1_050).unwrap_err();
+        let error = Kind::Dpdk("stack", 0).order(&model(), 4_096, with_peak, 1_024, 1_050).unwrap_err();
         assert!(error.to_string().contains("aren't asked for a peak"), "{error}");
     }
 
@@ -341,7 +342,8 @@ mod tests {
 
     #[test]
     fn a_pool_that_is_too_small_says_so() {
-        let error = Kind::Ours(PoolKind::Stack, 0, 0).order(96, UNDER_WAY, 8_192, 1_050).unwrap_err();
+        let error =
+            Kind::Ours(PoolKind::Stack, 0, 0).order(&model(), 96, UNDER_WAY, 8_192, 1_050).unwrap_err();
         assert!(error.to_string().contains("run out of buffers"), "{error}");
     }
 }

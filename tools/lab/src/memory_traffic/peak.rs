@@ -97,7 +97,13 @@ impl Course {
                 let (setup, frames_of) = question.setup(*load, touches)?;
                 let Timed { setup, from, frames } = timed(question, setup, waiting);
                 let kind = question.planned(*kind, load.instances);
-                let order = kind.order(question.buffers, setup.under_way, frames, setup.per_thousand)?;
+                let order = kind.order(
+                    &question.model,
+                    question.buffers,
+                    setup.under_way,
+                    frames,
+                    setup.per_thousand,
+                )?;
                 let costs = replay::run_by_steps(&question.model, &setup, &order, &frames_of, from, each)
                     .map_err(LabError::setup)?;
                 let lines = costs.iter().take(PARTS.len() * POINTS).map(|cost| cost.both()).collect();
@@ -112,7 +118,7 @@ impl Course {
             gbps: first.gbps,
             crc: first.crc,
             waiting: waiting * BURST,
-            step_ms: (each * BURST) as f64 / first.frames_per_second() * 1e3,
+            step_ms: (each * BURST) as f64 / question.frames_per_second(first.gbps) * 1e3,
             pictures,
             notes: question.notes(&instances),
         })
@@ -203,6 +209,7 @@ impl fmt::Display for Course {
 #[cfg(test)]
 mod tests {
     use super::super::machines::Model;
+    use super::super::mix::Mix;
     use super::super::question::pools;
     use super::*;
 
@@ -212,6 +219,7 @@ mod tests {
             pools: pools(&["ring", "stack", "depot"].map(str::to_owned), 256, None).unwrap(),
             buffers,
             frames: 64,
+            mix: Mix::cable(),
             // A peak that doesn't fit into so small a part of the caches.
             parameters: Parameters { ways: 2, under_way: 256, cold_lines: 0 },
         }

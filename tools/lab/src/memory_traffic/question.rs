@@ -1,10 +1,12 @@
 //! What is asked, and the memory traffic that comes out.
 
 use super::machines::Model;
+use super::mix::{Frames, Mix};
 use super::orders::{Kind, Order, UnderWay};
 use super::parameters::{Parameters, QUEUED};
+use super::pool_touches::RecordedPools;
 use super::replay::{self, PerFrame, Setup};
-use super::touches::{FrameTouches, LENGTHS, Touches};
+use super::touches::Touches;
 use crate::cable;
 use crate::cache_model::LINE_BYTES;
 use crate::error::LabError;
@@ -74,6 +76,8 @@ pub struct Question {
     pub buffers: u32,
     /// Frames that each instance is counted for.
     pub frames: usize,
+    /// Their lengths.
+    pub mix: Mix,
     /// What the paper doesn't say.
     pub parameters: Parameters,
 }
@@ -111,12 +115,6 @@ impl Bandwidth {
 }
 
 impl Load {
-    /// Frames a second of an instance: the mix has 1,470.6 bytes a frame with CRC.
-    pub(super) fn frames_per_second(self) -> f64 {
-        let bytes: u32 = (0..100).map(cable::mix).sum();
-        self.gbps * 1e9 / 8.0 / (f64::from(bytes) / 100.0)
-    }
-
     fn under_way(self, parameters: &Parameters) -> UnderWay {
         let at_base = UnderWay::of(parameters.under_way, QUEUED);
         #[expect(clippy::cast_sign_loss, reason = "no rate is negative")]
@@ -158,6 +156,11 @@ impl Question {
         (size, size)
     }
 
+    /// Frames a second of an instance.
+    pub(super) fn frames_per_second(&self, gbps: f64) -> f64 {
+        gbps * 1e9 / 8.0 / self.mix.mean()
+    }
+
     /// Figures with the pools' names.
     pub fn named(&self, figures: Vec<Bandwidth>) -> Vec<(String, Bandwidth)> {
         self.pools.iter().map(|(name, _)| name.clone()).zip(figures).collect()
@@ -165,9 +168,19 @@ impl Question {
 
     /// What else is to be known of these numbers of instances.
     pub fn notes(&self, instances: &[usize]) -> Vec<String> {
+        let recorded = RecordedPools::recorded().unwrap_or_default();
+        let own = |(name, kind): &(String, Kind)| {
+            let Kind::Dpdk(operations, cache) = kind else { return None };
+            let touches = recorded.find(operations, *cache)?;
+            Some(format!(
+                "Not replayed: {:.2} lines a frame that {name} touches of its own besides {} hot ones, as recorded from DPDK's code.",
+                touches.touched, touches.hot
+            ))
+        };
+        let mut notes: Vec<String> = self.pools.iter().filter_map(own).collect();
         let is_planned = |(_, kind): &(String, Kind)| matches!(kind, Kind::Ours(PoolKind::Depot, _, 0));
         let Some((_, Kind::Ours(_, magazine, _))) = self.pools.iter().find(|pool| is_planned(pool)) else {
-            return Vec::new();
+            return notes;
         };
         let note = |&instances: &usize| {
             let (size, _) = self.hot_set(*magazine, instances);
@@ -181,7 +194,8 @@ impl Question {
                 self.parameters.under_way
             )
         };
-        instances.iter().map(note).collect()
+        notes.extend(instances.iter().map(note));
+        notes
     }
 
     /// What can't be asked.
@@ -269,42 +283,33 @@ impl Question {
         let order = if let Some(order) = known {
             order
         } else {
-            let order = kind.order(self.buffers, setup.under_way, frames, setup.per_thousand)?;
+            let order = kind.order(&self.model, self.buffers, setup.under_way, frames, setup.per_thousand)?;
             orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(key, order.clone());
             order
         };
         let PerFrame { reads, writes, .. } =
             replay::run(&self.model, &setup, &order, &frames_of).map_err(LabError::setup)?;
-        let gbs = load.frames_per_second() * load.instances as f64 * LINE_BYTES as f64 / 1e9;
+        let gbs = self.frames_per_second(load.gbps) * load.instances as f64 * LINE_BYTES as f64 / 1e9;
         Ok(Bandwidth { read: reads * gbs, written: writes * gbs, lines: reads + writes })
     }
 
     /// What a load is to the replay, and what its frames touch.
     pub(crate) fn setup<'a>(
-        &self,
+        &'a self,
         load: Load,
         touches: &'a Touches,
-    ) -> Result<(Setup, [&'a FrameTouches; 3]), LabError> {
-        let frames_of = touches.frames(load.crc).map_err(LabError::setup)?;
-        let packets: f64 = (0..100)
-            .map(|place| {
-                let bytes = cable::mix(place);
-                let place = LENGTHS.iter().position(|length| *length == bytes).unwrap_or(0);
-                frames_of[place].packets
-            })
-            .sum();
-        #[expect(clippy::cast_sign_loss, reason = "nothing sends less than no packets")]
-        let per_thousand = (packets * 10.0).round() as usize;
+    ) -> Result<(Setup, Frames<'a>), LabError> {
+        let frames = Frames::new(touches.frames(load.crc).map_err(LabError::setup)?, &self.mix);
         let setup = Setup {
             instances: load.instances,
             ways: self.parameters.ways,
             under_way: load.under_way(&self.parameters),
             cold_lines: self.parameters.cold_lines,
-            per_thousand,
+            per_thousand: frames.packets_per_thousand(),
             frames: self.frames,
             modems: cable::MODEMS,
         };
-        Ok((setup, frames_of))
+        Ok((setup, frames))
     }
 }
 
@@ -319,6 +324,7 @@ mod tests {
             pools: pools(&[], 256, None).unwrap(),
             buffers: BUFFERS,
             frames: 64,
+            mix: Mix::cable(),
             parameters: Parameters { ways: 4, under_way: 704, cold_lines: 0 },
         };
         // 4 of 11 ways are 10 MiB, and a buffer is 1,664 bytes.
@@ -331,7 +337,11 @@ mod tests {
         assert_eq!((ways("xeon-gold-6148"), ways("epyc-zen5")), (Parameters::FITTED.ways, 4));
         let large = Question { model: Model::find("granite-rapids").unwrap(), ..question.clone() };
         assert_eq!(large.hot_set(256, 1).0, 256);
-        assert!(question.notes(&[12])[0].contains("the order of a stack"), "{:?}", question.notes(&[12]));
+        let notes = question.notes(&[12]);
+        assert!(notes.iter().any(|note| note.contains("the order of a stack")), "{notes:?}");
+        let names = ["dpdk-ring", "dpdk-stack"].map(str::to_owned);
+        let dpdk = Question { pools: pools(&names, 256, None).unwrap(), ..question };
+        assert!(dpdk.notes(&[1])[0].starts_with("Not replayed: 0.78 lines a frame that dpdk-ring touches"));
     }
 
     #[test]
@@ -342,6 +352,7 @@ mod tests {
             pools: pools(&["ring", "stack"].map(str::to_owned), 256, None).unwrap(),
             buffers: BUFFERS,
             frames: 256,
+            mix: Mix::cable(),
             parameters: Parameters { ways: 2, under_way: 256, cold_lines: 1 },
         };
         let lines = |parameters: Parameters, instances: usize| {
@@ -357,5 +368,10 @@ mod tests {
         assert!(crowded > 10.0 * stack, "{crowded} {stack}");
         let [_, cold] = lines(Parameters { cold_lines: 5, ..question.parameters }, 1);
         assert!(cold > stack + 4.0, "{cold} {stack}");
+        // Of a stack that fits, these lines are all that moves; each is read and, as the caches have seen as many as they hold by then, most are written
+        // back: in sets that got fewer than others there still is space.
+        let parameters = Parameters { cold_lines: 2, under_way: 128, ..question.parameters };
+        let [_, moved] = lines(parameters, 1);
+        assert!((2.8..4.3).contains(&moved), "{moved}");
     }
 }

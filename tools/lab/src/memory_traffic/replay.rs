@@ -1,8 +1,9 @@
 //! Instances of the downstream, as the touches of their frames, in the model of a machine's caches.
 
 use super::machines::{MachineError, Model};
+use super::mix::Frames;
 use super::orders::{BURST, Order, UnderWay, sent_after};
-use super::touches::{FrameTouches, Lines};
+use super::touches::Lines;
 use crate::cable;
 use crate::cache_model::{Hierarchy, LINE_BYTES, Traffic};
 use crate::random::Xorshift;
@@ -82,7 +83,7 @@ struct Instance<'a> {
     core: usize,
     first_line: u64,
     order: &'a Order,
-    touches: &'a [&'a FrameTouches; 3],
+    frames: &'a Frames<'a>,
     setup: &'a Setup,
     /// Which modem is next.
     random: Xorshift,
@@ -93,11 +94,6 @@ struct Instance<'a> {
 }
 
 impl Instance<'_> {
-    fn touches(&self, frame: usize) -> &FrameTouches {
-        let bytes = cable::mix(frame as u32 % 100);
-        self.touches[self.touches.iter().position(|touches| touches.bytes == bytes).unwrap_or(0)]
-    }
-
     /// The first line of the buffer that a frame is received into.
     fn received(&self, frame: usize) -> u64 {
         self.first_line + self.order.received[frame] / LINE_BYTES
@@ -133,7 +129,7 @@ impl Instance<'_> {
         let UnderWay { posted, .. } = self.setup.under_way;
         let taken = step * BURST;
         for frame in taken..taken + BURST {
-            let lines = &self.touches(frame).received.take;
+            let lines = &self.frames.touches(frame).received.take;
             self.touch(levels, self.received(frame), lines);
         }
         let Some(first) = taken.checked_sub(posted) else { return };
@@ -141,13 +137,13 @@ impl Instance<'_> {
         for frame in frames.clone() {
             let first = self.line(self.received(frame), BEFORE_FRAME);
             // Cards leave the CRC out.
-            levels.device_write(first * LINE_BYTES, u64::from(self.touches(frame).bytes) - 4);
+            levels.device_write(first * LINE_BYTES, u64::from(self.frames.touches(frame).bytes) - 4);
         }
-        for line in 0..u64::from(self.touches[0].state.hot) {
+        for line in 0..u64::from(self.frames.usual().state.hot) {
             levels.access(self.core, self.first_line + STATE + line, true);
         }
         for frame in frames {
-            self.touch(levels, self.received(frame), &self.touches(frame).received.upper);
+            self.touch(levels, self.received(frame), &self.frames.touches(frame).received.upper);
             self.state(levels, frame);
         }
         for burst in self.through..self.setup.under_way.through(step) {
@@ -159,10 +155,10 @@ impl Instance<'_> {
     /// A burst on the lower MAC's lane.
     fn lower(&mut self, levels: &mut Hierarchy, frames: Range<usize>) {
         for frame in frames.clone() {
-            self.touch(levels, self.received(frame), &self.touches(frame).received.lower);
+            self.touch(levels, self.received(frame), &self.frames.touches(frame).received.lower);
         }
         // What most frames make.
-        let usual = self.touches[0];
+        let usual = self.frames.usual();
         let until = sent_after(frames.end, self.setup.per_thousand).min(self.order.sent.len());
         let made_lines =
             (usual.sent.lower.written.iter().max().copied().unwrap_or(0) as u64).max(BEFORE_FRAME);
@@ -190,7 +186,7 @@ impl Instance<'_> {
     /// What a frame touches of its modem's.
     fn state(&mut self, levels: &mut Hierarchy, frame: usize) {
         let modem = self.random.below(self.setup.modems.max(1) as usize) as u64;
-        let touches = self.touches(frame).state;
+        let touches = self.frames.touches(frame).state;
         let each = (u64::from(touches.others) / u64::from(cable::MODEMS)).max(1);
         #[expect(clippy::cast_sign_loss, reason = "they are counts")]
         let (touched, written) = (touches.touched.round() as u64, touches.written.round() as u64);
@@ -211,13 +207,20 @@ pub fn frames(model: &Model, setup: &Setup) -> usize {
     (warm_up(model, setup) + setup.frames + posted + queued).next_multiple_of(BURST)
 }
 
-/// Frames until all caches are full of what instances have touched: a frame's buffers have at least 24 lines each.
+/// Frames until all caches are full of what instances have touched. A stack's buffers soon are where they stay, and what fills the caches then are the
+/// lines that nothing keeps; where there are none, a ring fills them with its buffers of at least 24 lines.
 pub(super) fn warm_up(model: &Model, setup: &Setup) -> usize {
-    let shared = model.shared.kib << 10;
-    let private = (model.second.kib << 10) * setup.instances as u64;
-    let lines = (shared + private) / LINE_BYTES;
-    (lines / 24 / setup.instances as u64) as usize + 4 * (setup.under_way.posted + setup.under_way.queued)
+    let of_ways =
+        model.shared.kib / u64::from(model.shared.ways.max(1)) * u64::from(setup.ways.min(model.shared.ways));
+    let private = model.second.kib * setup.instances as u64;
+    let lines = ((of_ways + private) << 10) / LINE_BYTES;
+    let of_a_frame = if setup.cold_lines > 0 { setup.cold_lines } else { LINES_OF_A_BUFFER };
+    let frames = (lines / of_a_frame / setup.instances as u64) as usize;
+    frames + 4 * (setup.under_way.posted + setup.under_way.queued)
 }
+
+/// A frame's buffers have at least so many lines.
+const LINES_OF_A_BUFFER: u64 = 24;
 
 /// Instances side by side, each with an order of buffers of its own kind's, and the caches that they share.
 struct Replay<'a> {
@@ -230,7 +233,7 @@ impl<'a> Replay<'a> {
         model: &Model,
         setup: &'a Setup,
         order: &'a Order,
-        touches: &'a [&'a FrameTouches; 3],
+        frames: &'a Frames<'a>,
     ) -> Result<Self, MachineError> {
         let levels = model.hierarchy(setup.instances, setup.ways)?;
         let instance = |core| {
@@ -241,7 +244,7 @@ impl<'a> Replay<'a> {
             }
             // Pools don't begin in the same set.
             let first_line = (core as u64 + 1) * INSTANCE + core as u64 * 32_768 / 7;
-            Instance { core, first_line, order, touches, setup, random, through: 0, made: 0, freed: 0 }
+            Instance { core, first_line, order, frames, setup, random, through: 0, made: 0, freed: 0 }
         };
         Ok(Self { levels, instances: (0..setup.instances).map(instance).collect() })
     }
@@ -267,9 +270,9 @@ pub fn run(
     model: &Model,
     setup: &Setup,
     order: &Order,
-    touches: &[&FrameTouches; 3],
+    frames: &Frames<'_>,
 ) -> Result<PerFrame, MachineError> {
-    let mut replay = Replay::new(model, setup, order, touches)?;
+    let mut replay = Replay::new(model, setup, order, frames)?;
     let steps = order.received.len() / BURST;
     let counted = (setup.frames / BURST).min(steps);
     replay.count(0..steps - counted);
@@ -284,11 +287,11 @@ pub fn run_by_steps(
     model: &Model,
     setup: &Setup,
     order: &Order,
-    touches: &[&FrameTouches; 3],
+    frames: &Frames<'_>,
     from: usize,
     every: usize,
 ) -> Result<Vec<PerFrame>, MachineError> {
-    let mut replay = Replay::new(model, setup, order, touches)?;
+    let mut replay = Replay::new(model, setup, order, frames)?;
     replay.count(0..from);
     let whole = (order.received.len() / BURST).saturating_sub(from) / every.max(1);
     let first = |part: usize| from + part * every;

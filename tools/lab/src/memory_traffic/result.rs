@@ -1,9 +1,9 @@
 //! What was predicted, for people, for programs and as pictures.
 
 use super::parameters::Parameters;
-use super::published::Test;
+use super::published::{TESTS, Test};
 use super::question::{Bandwidth, Load, Question};
-use super::study::{self, Cell, FITTED};
+use super::study::{self, Cell, DepotAgainstStack};
 use super::touches::Touches;
 use crate::error::LabError;
 use crate::plot::{Axis, Figure, Marks, PlotError, figures};
@@ -20,6 +20,8 @@ pub struct Row {
     pub crc: bool,
     /// Side by side.
     pub instances: usize,
+    /// By how much the second pool's traffic is less than the first's, in per cent, if there are two.
+    pub drop: Option<f64>,
     /// What each pool's traffic is.
     pub pools: Vec<(String, Bandwidth)>,
 }
@@ -31,10 +33,23 @@ pub struct Changed {
     pub parameter: String,
     /// The average drop.
     pub average: f64,
-    /// The largest difference from a published drop, in points.
-    pub worst: f64,
+    /// The cell of a test that nothing was fitted to that is farthest from what was published, if there is one.
+    pub farthest: Option<Farthest>,
+    /// How many cells of such tests are within the 10 points that they may be off, and how many there are.
+    pub within: [usize; 2],
     /// What the verdict would be.
     pub verdict: String,
+}
+
+/// The cell that is farthest from what was published.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Farthest {
+    /// The test's number.
+    pub test: usize,
+    /// Instances side by side.
+    pub instances: usize,
+    /// In points.
+    pub difference: f64,
 }
 
 /// What was predicted.
@@ -52,6 +67,8 @@ pub struct Prediction {
     pub average: f64,
     /// Whether the published figures come out; nothing without them.
     pub verdict: Option<String>,
+    /// Whether a depot's traffic is at most the stack's, if both were asked for.
+    pub depot: Option<DepotAgainstStack>,
     /// What changes with other parameters.
     pub sensitivity: Vec<Changed>,
     /// What else is to be known.
@@ -67,11 +84,6 @@ fn told(verdict: &Verdict) -> String {
     }
 }
 
-fn worst(cells: &[Cell]) -> f64 {
-    let others = cells.iter().filter(|cell| cell.test != FITTED);
-    others.map(|cell| cell.difference.abs()).fold(0.0, f64::max)
-}
-
 impl Prediction {
     fn new(question: &Question, instances: &[usize]) -> Self {
         Self {
@@ -81,6 +93,7 @@ impl Prediction {
             rows: Vec::new(),
             average: f64::NAN,
             verdict: None,
+            depot: None,
             sensitivity: Vec::new(),
             notes: question.notes(instances),
         }
@@ -104,7 +117,8 @@ impl Prediction {
             ));
         }
         let (average, verdict) = (study::average(&cells), Some(told(&study::verdict(&cells))));
-        Ok(Self { cells, average, verdict, ..Self::new(question, instances) })
+        let depot = DepotAgainstStack::of(cells.iter().map(|cell| &*cell.pools));
+        Ok(Self { cells, average, verdict, depot, ..Self::new(question, instances) })
     }
 
     /// Of other loads.
@@ -122,10 +136,13 @@ impl Prediction {
             gbps: load.gbps,
             crc: load.crc,
             instances: load.instances,
+            drop: Some(study::drop(&pools)).filter(|drop| drop.is_finite()),
             pools: question.named(pools),
         };
         let instances: Vec<_> = loads.iter().map(|load| load.instances).collect();
-        Ok(Self { rows: loads.iter().zip(traffic).map(row).collect(), ..Self::new(question, &instances) })
+        let rows: Vec<_> = loads.iter().zip(traffic).map(row).collect();
+        let depot = DepotAgainstStack::of(rows.iter().map(|row| &*row.pools));
+        Ok(Self { rows, depot, ..Self::new(question, &instances) })
     }
 
     /// Adds what changes if each parameter is a fifth smaller or larger: of the same cells.
@@ -146,7 +163,12 @@ impl Prediction {
             self.sensitivity.push(Changed {
                 parameter: name,
                 average: study::average(&cells),
-                worst: worst(&cells),
+                farthest: study::farthest(&cells).map(|&Cell { test, instances, difference, .. }| Farthest {
+                    test,
+                    instances,
+                    difference,
+                }),
+                within: study::within(&cells),
                 verdict: told(&study::verdict(&cells)),
             });
         }
@@ -166,7 +188,7 @@ impl Prediction {
                 x: Axis::linear("instances"),
                 y: Axis::linear("GB/s of memory, read and written"),
                 marks: Marks::Bars {
-                    groups: rows.iter().map(|(instances, _)| instances.to_string()).collect(),
+                    groups: rows.iter().map(|row| row.instances.to_string()).collect(),
                     series: bars(rows),
                 },
             })
@@ -177,37 +199,46 @@ impl Prediction {
     /// Rows under the title of their picture, with their instances.
     fn groups(&self) -> Vec<(String, Vec<Bars<'_>>)> {
         let mut groups: Vec<(String, Vec<Bars<'_>>)> = Vec::new();
-        let of_cells =
-            self.cells.iter().map(|cell| (format!("Test {}", cell.test), cell.instances, &*cell.pools));
+        let bars =
+            |instances, gbps: f64, pools| Bars { instances, frames: gbps / 8.0 * instances as f64, pools };
+        let of_cells = self.cells.iter().map(|cell| {
+            let gbps = TESTS.iter().find(|test| test.number == cell.test).map_or(f64::NAN, |test| test.gbps);
+            (format!("Test {}", cell.test), bars(cell.instances, gbps, &*cell.pools))
+        });
         let of_rows = self.rows.iter().map(|row| {
             let title = format!("{} Gbit/s an instance{}", row.gbps, if row.crc { ", CRC" } else { "" });
-            (title, row.instances, &*row.pools)
+            (title, bars(row.instances, row.gbps, &*row.pools))
         });
-        for (title, instances, pools) in of_cells.chain(of_rows) {
+        for (title, row) in of_cells.chain(of_rows) {
             match groups.iter_mut().find(|(known, _)| *known == title) {
-                Some((_, rows)) => rows.push((instances, pools)),
-                None => groups.push((title, vec![(instances, pools)])),
+                Some((_, rows)) => rows.push(row),
+                None => groups.push((title, vec![row])),
             }
         }
         groups
     }
 }
 
-/// Instances, and each pool's traffic.
-type Bars<'a> = (usize, &'a [(String, Bandwidth)]);
+/// What a group of bars shows.
+struct Bars<'a> {
+    instances: usize,
+    /// GB/s of frames that all instances have, to compare with.
+    frames: f64,
+    /// Each pool's traffic.
+    pools: &'a [(String, Bandwidth)],
+}
 
-/// Reads and writes of each pool, in each row.
+/// Reads and writes of each pool, in each row, and the frames beside them.
 fn bars(rows: &[Bars<'_>]) -> Vec<(String, Vec<f64>)> {
-    let Some((_, pools)) = rows.first() else { return Vec::new() };
-    (0..pools.len())
-        .flat_map(|pool| {
-            let series = |what: &str, figure: fn(&Bandwidth) -> f64| {
-                let name = format!("{}, {what}", pools[pool].0);
-                (name, rows.iter().map(|(_, pools)| figure(&pools[pool].1)).collect())
-            };
-            [series("read", |bandwidth| bandwidth.read), series("written", |bandwidth| bandwidth.written)]
-        })
-        .collect()
+    let Some(Bars { pools, .. }) = rows.first() else { return Vec::new() };
+    let of_pools = (0..pools.len()).flat_map(|pool| {
+        let series = |what: &str, figure: fn(&Bandwidth) -> f64| {
+            let name = format!("{}, {what}", pools[pool].0);
+            (name, rows.iter().map(|row| figure(&row.pools[pool].1)).collect())
+        };
+        [series("read", |bandwidth| bandwidth.read), series("written", |bandwidth| bandwidth.written)]
+    });
+    of_pools.chain([("frames".to_owned(), rows.iter().map(|row| row.frames).collect())]).collect()
 }
 
 fn write_pools(formatter: &mut fmt::Formatter<'_>, pools: &[(String, Bandwidth)]) -> fmt::Result {
@@ -246,20 +277,39 @@ impl fmt::Display for Prediction {
             writeln!(formatter, "\nAverage drop: {:.1} %", self.average)?;
         }
         if !self.rows.is_empty() {
-            writeln!(formatter, "Gbit/s  CRC  instances{heads}  [GB/s]")?;
-            for Row { gbps, crc, instances, pools } in &self.rows {
-                write!(formatter, "{gbps:>6}  {:>3}  {instances:>9}", if *crc { "yes" } else { "no" })?;
+            writeln!(formatter, "Gbit/s  CRC  instances    drop{heads}  [GB/s]")?;
+            for Row { gbps, crc, instances, drop, pools } in &self.rows {
+                let crc = if *crc { "yes" } else { "no" };
+                let drop = drop.map_or_else(|| "-".to_owned(), |drop| format!("{drop:.1} %"));
+                write!(formatter, "{gbps:>6}  {crc:>3}  {instances:>9}  {drop:>6}")?;
                 write_pools(formatter, pools)?;
             }
         }
         if let Some(verdict) = &self.verdict {
             writeln!(formatter, "Against the published drops: {verdict}.")?;
         }
-        if !self.sensitivity.is_empty() {
-            writeln!(formatter, "\nWith one parameter a fifth off:")?;
+        if let Some(depot) = &self.depot {
+            writeln!(formatter, "{depot}")?;
         }
-        for Changed { parameter, average, worst, .. } in &self.sensitivity {
-            writeln!(formatter, "  {parameter:<40} average {average:.1} %, at most {worst:.1} points off")?;
+        if !self.sensitivity.is_empty() {
+            writeln!(
+                formatter,
+                "\n{:<34}  average drop  within 10 points  farthest",
+                "one parameter a fifth off"
+            )?;
+        }
+        for Changed { parameter, average, farthest, within: [near, all], .. } in &self.sensitivity {
+            let farthest = farthest.map_or_else(
+                || "-".to_owned(),
+                |Farthest { test, instances, difference }| {
+                    format!("{difference:+.1}, test {test} with {instances}")
+                },
+            );
+            writeln!(
+                formatter,
+                "{parameter:<34}  {average:>10.1} %  {:>16}  {farthest}",
+                format!("{near} of {all}")
+            )?;
         }
         for note in &self.notes {
             writeln!(formatter, "{note}")?;
@@ -290,7 +340,14 @@ mod tests {
             rows: Vec::new(),
             average: 75.5,
             verdict: Some(told(&Verdict::NotReproduced("it is not".to_owned()))),
-            sensitivity: Vec::new(),
+            depot: None,
+            sensitivity: vec![Changed {
+                parameter: "ways of the shared level: 2".to_owned(),
+                average: 70.25,
+                farthest: Some(Farthest { test: 4, instances: 8, difference: -19.5 }),
+                within: [13, 15],
+                verdict: String::new(),
+            }],
             notes: vec!["A note.".to_owned()],
         };
         let text = prediction.to_string();
@@ -299,8 +356,12 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("not reproduced: it is not") && text.ends_with("A note.\n"), "{text}");
+        assert!(text.contains("13 of 15  -19.5, test 4 with 8"), "{text}");
         let picture = prediction.plot().unwrap();
-        assert!(picture.contains("Test 2") && picture.contains("stack, written"), "{picture:.500}");
+        assert!(
+            picture.contains("Test 2") && picture.contains("stack, written") && picture.contains("frames"),
+            "{picture:.500}"
+        );
         let json = serde_json::to_value(&prediction).unwrap();
         assert_eq!(json["cells"][0]["difference"], 10.5);
     }

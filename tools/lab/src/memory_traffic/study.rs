@@ -7,6 +7,7 @@ use super::touches::Touches;
 use crate::error::LabError;
 use crate::verdict::Verdict;
 use serde::Serialize;
+use std::fmt;
 
 /// A cell of the published tables.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -96,11 +97,60 @@ impl Question {
 }
 
 /// By how much the second pool's traffic is less than the first's, in per cent.
-fn drop(pools: &[Bandwidth]) -> f64 {
+pub(super) fn drop(pools: &[Bandwidth]) -> f64 {
     match pools {
         [ring, stack, ..] => (1.0 - stack.both() / ring.both()) * 100.0,
         _ => f64::NAN,
     }
+}
+
+/// Whether a depot's traffic is at most the stack's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DepotAgainstStack {
+    /// In so many cells or rows it is.
+    pub at_most: usize,
+    /// Of so many.
+    pub of: usize,
+    /// By how many per cent it is more, where that is most; less than 0 if it is less everywhere.
+    pub worst_percent: f64,
+}
+
+impl DepotAgainstStack {
+    /// From the figures of each cell, if one of the pools is called a depot and the second is a stack.
+    pub fn of<'a>(cells: impl Iterator<Item = &'a [(String, Bandwidth)]>) -> Option<Self> {
+        let more = |pools: &[(String, Bandwidth)]| {
+            let (name, stack) = pools.get(1).filter(|(name, _)| name.contains("stack"))?;
+            let (_, depot) = pools.iter().find(|(other, _)| other == "depot" && other != name)?;
+            Some((depot.both() / stack.both() - 1.0) * 100.0)
+        };
+        let all = cells.map(more).collect::<Option<Vec<_>>>()?;
+        let worst_percent = all.iter().copied().reduce(f64::max)?;
+        Some(Self { at_most: all.iter().filter(|more| **more <= 0.0).count(), of: all.len(), worst_percent })
+    }
+}
+
+impl fmt::Display for DepotAgainstStack {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at_most, of, worst_percent } = self;
+        write!(formatter, "The depot's traffic is at most the stack's in {at_most} of {of}")?;
+        if at_most < of {
+            write!(formatter, ", and {worst_percent:.1} % more at worst.")
+        } else {
+            formatter.write_str(".")
+        }
+    }
+}
+
+/// How many cells of the tests that nothing was fitted to are as near as they may be.
+pub fn within(cells: &[Cell]) -> [usize; 2] {
+    let others = cells.iter().filter(|cell| cell.test != FITTED);
+    [others.clone().filter(|cell| cell.difference.abs() <= TOLERATED).count(), others.count()]
+}
+
+/// The cell, of tests that nothing was fitted to, that is farthest from what was published.
+pub fn farthest(cells: &[Cell]) -> Option<&Cell> {
+    let others = cells.iter().filter(|cell| cell.test != FITTED);
+    others.max_by(|first, second| first.difference.abs().total_cmp(&second.difference.abs()))
 }
 
 /// A modelled drop may differ from a published one by so many points.
@@ -176,5 +226,32 @@ mod tests {
         let partly = verdict(&cells(|drop| drop)[..15]);
         assert_eq!(partly, Verdict::CannotTell("15 of the 20 cells were modelled".to_owned()));
         assert!(matches!(verdict(&cells(|_| f64::NAN)), Verdict::CannotTell(_)));
+    }
+
+    #[test]
+    fn the_farthest_cell_and_those_near_enough_are_of_tests_that_nothing_was_fitted_to() {
+        let mut all = cells(|drop| drop);
+        all[0].difference = 90.0;
+        all[18].difference = -17.0;
+        all[19].difference = 9.0;
+        assert_eq!(within(&all), [14, 15]);
+        assert_eq!(farthest(&all).map(|cell| (cell.test, cell.instances)), Some((4, 8)));
+        assert_eq!(farthest(&all[..5]), None);
+    }
+
+    #[test]
+    fn a_depot_above_the_stack_is_counted_and_told() {
+        let cell = |stack: f64, depot: f64| {
+            let bandwidth = |written| Bandwidth { read: 1.0, written, lines: 0.0 };
+            [("ring", 9.0), ("dpdk-stack", stack), ("depot", depot)]
+                .map(|(name, written)| (name.to_owned(), bandwidth(written)))
+        };
+        let (less, more) = (cell(3.0, 2.0), cell(3.0, 3.2));
+        let found = DepotAgainstStack::of([&less[..], &more[..]].into_iter()).unwrap();
+        assert_eq!((found.at_most, found.of), (1, 2));
+        assert!(found.to_string().contains("in 1 of 2, and 5.0 % more at worst"), "{found}");
+        let found = DepotAgainstStack::of([&less[..], &cell(3.0, 3.0)].into_iter()).unwrap();
+        assert_eq!(found.to_string(), "The depot's traffic is at most the stack's in 2 of 2.");
+        assert_eq!(DepotAgainstStack::of([&less[..2]].into_iter()), None);
     }
 }

@@ -266,7 +266,7 @@ const MOST_SAID: usize = 4_096;
 const MOST_OF_LINE: usize = 80;
 
 /// An access as lackey prints it: a letter, an address in hexadecimal, bytes.
-fn parse(line: &str) -> Option<(u64, u64, bool)> {
+pub(super) fn parse(line: &str) -> Option<(u64, u64, bool)> {
     let (kind, place) = line.trim_start().split_once(' ')?;
     let (address, bytes) = place.split_once(',')?;
     let written = match kind {

@@ -5,6 +5,7 @@ use super::figures::{Asked, Figures};
 use super::lanes;
 use super::working_set::{buffer_bytes, share};
 use crate::error::LabError;
+use crate::memory_traffic::mix::Mix;
 use crate::memory_traffic::parameters::Parameters;
 use crate::memory_traffic::question::{BUFFERS, Question};
 use serde::Serialize;
@@ -136,6 +137,7 @@ impl Advisor<'_> {
             pools: Vec::new(),
             buffers: BUFFERS,
             frames: 0,
+            mix: Mix::cable(),
             parameters: Parameters { ways: self.asked.ways, ..Parameters::FITTED },
         };
         let [_, instances] = self.asked.together(&self.now);

@@ -8,21 +8,18 @@ use crate::cache_model::LINE_BYTES;
 use crate::error::LabError;
 use crate::memory_traffic::forward_touches::Forwarding;
 use crate::memory_traffic::machines::Model;
+use crate::memory_traffic::mix::Mix;
 use crate::memory_traffic::orders::{BURST, Kind, UnderWay};
 use crate::memory_traffic::parameters::Parameters;
 use crate::memory_traffic::question::{self, Question};
 use crate::memory_traffic::replay::{self, PerFrame};
-use crate::memory_traffic::touches::{LENGTHS, Touches};
+use crate::memory_traffic::touches::Touches;
 use serde::Serialize;
 use std::collections::HashSet;
-use warmlane_gen::control::Sizes;
 use warmlane_mem::{PoolConfig, PoolKind};
 
 /// Frames that a downstream is counted for.
 const COUNTED: usize = 2_048;
-
-/// The mix that a downstream was recorded with.
-pub(super) const CABLE: &str = "cable";
 
 /// What is asked of which machine.
 #[derive(Clone, Debug)]
@@ -90,25 +87,12 @@ impl Asked {
     /// # Errors
     /// [`LabError::Setup`]: frames that no downstream was recorded with.
     pub fn check(&self, configuration: &Configuration) -> Result<(), LabError> {
-        if configuration.function == Function::Docsis { self.cable_place().map(|_| ()) } else { Ok(()) }
+        if configuration.function == Function::Docsis { self.mix().map(|_| ()) } else { Ok(()) }
     }
 
-    /// Which of the recorded lengths all frames have; `None` for the mix.
-    fn cable_place(&self) -> Result<Option<usize>, LabError> {
-        let is_mix = CABLE.parse::<Sizes>().is_ok_and(|mix| mix == self.load.sizes);
-        if is_mix {
-            return Ok(None);
-        }
-        let size = match self.load.sizes.round() {
-            [first, others @ ..] if others.iter().all(|other| other == first) => u32::from(*first),
-            _ => 0,
-        };
-        LENGTHS.iter().position(|length| *length == size).map(Some).ok_or_else(|| {
-            LabError::setup(format!(
-                "frames '{}' for a downstream: its lines were recorded for the mix '{CABLE}', and for 1520, 932 and 68 bytes",
-                self.load.frames
-            ))
-        })
+    /// Its frames, as a mix of the recorded lengths.
+    fn mix(&self) -> Result<Mix, LabError> {
+        Mix::of(&self.load.sizes, &self.load.frames)
     }
 
     /// What the configuration's packets do.
@@ -153,24 +137,19 @@ impl Asked {
             pools: vec![("its own".to_owned(), kind)],
             buffers,
             frames: COUNTED,
+            mix: self.mix()?,
             parameters: Parameters { ways: self.ways, cold_lines: 0, ..Parameters::FITTED },
         };
         let [_, instances] = self.together(configuration);
         let load = question::Load { gbps: self.load.gbps(), crc: configuration.crc, instances };
         question.check(load)?;
-        let (mut setup, mut touches) = question.setup(load, &self.touches)?;
+        let (mut setup, frames_of) = question.setup(load, &self.touches)?;
         let rings = (posted as usize).min(buffers as usize / 2).next_multiple_of(BURST);
         setup.under_way = UnderWay { posted: rings, held: HELD as usize, ..setup.under_way };
         setup.modems = configuration.modems;
-        if let Some(place) = self.cable_place()? {
-            touches = [touches[place]; 3];
-            #[expect(clippy::cast_sign_loss, reason = "nothing sends less than no packets")]
-            let per_thousand = (touches[0].packets * 1e3).round() as usize;
-            setup.per_thousand = per_thousand;
-        }
         let frames = replay::frames(&self.model, &setup);
-        let order = kind.order(buffers, setup.under_way, frames, setup.per_thousand)?;
-        let per_packet = replay::run(&self.model, &setup, &order, &touches).map_err(LabError::setup)?;
+        let order = kind.order(&self.model, buffers, setup.under_way, frames, setup.per_thousand)?;
+        let per_packet = replay::run(&self.model, &setup, &order, &frames_of).map_err(LabError::setup)?;
         let different = |all: &[u64]| all[all.len() / 2..].iter().collect::<HashSet<_>>().len();
         Ok((per_packet, different(&order.received) + different(&order.sent)))
     }

@@ -327,7 +327,8 @@ pub(super) fn run(
     let rings = rings(configuration);
     let warm_up = warm_up(configuration, &rings, touches) / BURST;
     let steps = warm_up + COUNTED / BURST;
-    let pool = Pool::new(&super::figures::of_model(&configuration.pool)).map_err(LabError::setup)?;
+    let pool =
+        Pool::new(&model.lay_out(super::figures::of_model(&configuration.pool))).map_err(LabError::setup)?;
     let orders = orders(&pool, lanes, &rings, steps)?;
     drop(pool);
     let mut levels = model.hierarchy(lanes * instances, ways).map_err(LabError::setup)?;
