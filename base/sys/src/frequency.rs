@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::scheduling::Attributes;
 use crate::text::read_text;
 
 /// Why a CPU can't have it.
@@ -156,40 +157,18 @@ impl Clamp {
     /// # Errors
     /// The system's: `EOPNOTSUPP` or `EINVAL` where the kernel was built without (CONFIG_UCLAMP_TASK), `EPERM`.
     pub fn set(self, thread: u32) -> io::Result<()> {
-        /// `struct sched_attr` of sched_setattr(2), in its second version.
-        #[repr(C)]
-        struct Attributes {
-            size: u32,
-            policy: u32,
-            flags: u64,
-            nice: i32,
-            priority: u32,
-            runtime: u64,
-            deadline: u64,
-            period: u64,
-            util_min: u32,
-            util_max: u32,
-        }
         // include/uapi/linux/sched.h
         const KEEP_POLICY: u64 = 0x08;
         const KEEP_PARAMETERS: u64 = 0x10;
         const UTIL_CLAMP_MIN: u64 = 0x20;
         const UTIL_CLAMP_MAX: u64 = 0x40;
-        let attributes = Attributes {
-            size: size_of::<Attributes>() as u32,
-            policy: 0,
+        Attributes {
             flags: KEEP_POLICY | KEEP_PARAMETERS | UTIL_CLAMP_MIN | UTIL_CLAMP_MAX,
-            nice: 0,
-            priority: 0,
-            runtime: 0,
-            deadline: 0,
-            period: 0,
             util_min: self.least,
             util_max: self.most,
-        };
-        // SAFETY: the kernel reads `size` bytes of a structure that lives across the call, and writes nothing but its size.
-        let result = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, 0) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+            ..Attributes::default()
+        }
+        .give(thread)
     }
 }
 
@@ -256,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_clamped_or_the_kernel_says_why_not() {
-        let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let thread = crate::affinity::current_thread();
         let clamp = Clamp { least: 0, most: Clamp::FULL };
         match clamp.set(thread) {
             Ok(()) => assert!(Clamp { least: 900, most: 100 }.set(thread).is_err()),

@@ -51,6 +51,7 @@ pub mod priority;
 pub mod random;
 pub mod resctrl;
 pub mod rest;
+mod scheduling;
 pub mod simd;
 #[cfg(test)]
 mod skipped;

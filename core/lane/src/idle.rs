@@ -13,6 +13,7 @@ use std::time::Duration;
 use warmlane_mem::LaneThread;
 use warmlane_sync::spin::relax;
 use warmlane_sys::clock::{self, Clock};
+use warmlane_sys::priority;
 use warmlane_sys::rest::{Instruction, rest};
 
 use crate::counters::LaneCounters;
@@ -56,6 +57,8 @@ impl Idle {
         if policy != IdlePolicy::Spin {
             // The kernel may wake sleepers up to 50 microseconds late, to wake several at once. If it can't be told, it does.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+            // And it may let what else runs on the CPU end its slice first.
+            let _ = priority::ask_for_short_slices();
         }
         let rest = match Instruction::best() {
             Instruction::Pause => 0,
