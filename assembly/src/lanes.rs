@@ -9,7 +9,9 @@ use warmlane_counters::Registry;
 use warmlane_forward::control::config::IcmpLimits;
 use warmlane_forward::control::{LaneRoutes, RoutesError};
 use warmlane_forward::datapath::Forwarder;
-use warmlane_lane::{Graph, IdlePolicy, LaneConfig, LaneError, LanePort, Lanes, Pipeline, place, place_on};
+use warmlane_lane::{
+    Graph, IdlePolicy, LaneConfig, LaneError, LanePort, Lanes, Pipeline, Waker, place, place_on,
+};
 use warmlane_mem::Pool;
 use warmlane_port::{Port, PortView};
 
@@ -139,6 +141,11 @@ impl Assembly {
         let machine = Machine::prepare(&settings.machine, settings.idle, lanes.views(), &registry)?;
         let began = Instant::now();
         Ok(Self { pool, ports: views, punts: Mutex::default(), lanes, registry, began, machine })
+    }
+
+    /// What wakes its lanes that sleep, for what is left in mailboxes.
+    pub fn waker(&self) -> Waker {
+        self.lanes.waker()
     }
 
     /// Shows this interface, too, by which packets leave for the kernel.

@@ -221,7 +221,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         follower: &mut follower,
         common: control_socket::of_assembly("router", &server, &assembly),
         server: &mut server,
-        user_ports,
+        user_ports: user_ports.with_waker(assembly.waker()),
         signals: &signals,
     };
     let losses = RefCell::new(Vec::new());

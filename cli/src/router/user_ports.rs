@@ -11,7 +11,7 @@ use warmlane::drivers::common::{Interface, InterfaceName, LocalSink as _};
 use warmlane::drivers::xdp::{self, LeftFamilies, Monitor, Umem, XdpMode, XdpOptions, XdpPort};
 use warmlane::functions::router::control::Follower;
 use warmlane::functions::router::datapath::{Entrance, Entrances};
-use warmlane::lane::{LanePort, Output};
+use warmlane::lane::{LanePort, Output, Waker};
 use warmlane::mem::Pool;
 use warmlane::port::replaceable::{self, Replacer};
 use warmlane::port::{Port, PortView};
@@ -40,6 +40,8 @@ pub(super) struct UserPorts {
     pool: Pool,
     /// Lanes: each port has a queue to send by for each.
     lanes: usize,
+    /// What tells lanes that sleep of queues that they were given.
+    waker: Waker,
 }
 
 /// A port that an interface can have.
@@ -118,6 +120,7 @@ impl UserPorts {
             umem,
             pool: pool.clone(),
             lanes,
+            waker: Waker::default(),
         };
         let (mut ports, mut vacant, mut of_punts, mut views) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -194,6 +197,11 @@ impl UserPorts {
         unsaid.filter_map(remark).collect()
     }
 
+    /// Lets it wake the lanes that have them.
+    pub(super) fn with_waker(self, waker: Waker) -> Self {
+        Self { waker, ..self }
+    }
+
     /// Closes what lanes have given back.
     pub(super) fn collect(&mut self) {
         for slot in &mut self.slots {
@@ -206,6 +214,7 @@ impl UserPorts {
     /// sockets until then, and could not come again.
     fn settle(&mut self) {
         let end = Instant::now() + TIMEOUT;
+        self.waker.wake();
         for slot in &mut self.slots {
             for replacer in [&mut slot.replacer, &mut slot.punt_replacer] {
                 while !replacer.settle() && Instant::now() < end {}
@@ -271,6 +280,7 @@ impl UserPorts {
         slot.replacer.send_by(port.transmit);
         follower.set_port(number, interface, link.index, link.mtu);
         slot.replacer.receive_by(port.receive);
+        self.waker.wake();
         self.set_local(follower)?;
         Ok(())
     }
@@ -288,6 +298,7 @@ impl UserPorts {
         let _ =
             monitor.local.set_own(follower.local_mac(&interface), LeftFamilies { ipv4: true, ipv6: true });
         slot.replacer.receive_by(Vec::new());
+        self.waker.wake();
         slot.replacer.settle();
         follower.leave_port(number);
         // What is on its way there nevertheless is counted as the interface's.
@@ -298,6 +309,7 @@ impl UserPorts {
         };
         slot.replacer.send_by(vacant(&interface, "xdp"));
         slot.punt_replacer.send_by(vacant(punt.name(), "tap"));
+        self.waker.wake();
         slot.replacer.settle();
         slot.punt_replacer.settle();
         punt.disconnect();

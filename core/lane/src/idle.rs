@@ -7,12 +7,13 @@
 mod gaps;
 mod policy;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use warmlane_mem::LaneThread;
 use warmlane_sync::spin::relax;
 use warmlane_sys::clock::{self, Clock};
+use warmlane_sys::event::Event;
 use warmlane_sys::priority;
 use warmlane_sys::rest::{Instruction, rest};
 
@@ -34,6 +35,15 @@ const REST: u64 = 1_000;
 
 /// Naps in a row that found nothing, after which packets must have become rare.
 const NAPS: u32 = 4;
+
+/// What wakes a lane besides what its task waits for.
+#[derive(Clone, Copy)]
+pub(crate) struct Signals<'a> {
+    /// All lanes are to end. It is never cleared.
+    pub(crate) stopped: &'a Event,
+    /// This one is to look at what was left for it.
+    pub(crate) called: &'a Event,
+}
 
 /// Waits after empty polls.
 #[derive(Debug)]
@@ -100,7 +110,7 @@ impl Idle {
         now: u64,
         task: &mut impl Task,
         lane: &LaneThread,
-        stopped: Option<BorrowedFd<'_>>,
+        signals: Option<Signals<'_>>,
         counters: &LaneCounters,
     ) {
         // Another lane may be waiting for what this one keeps in reserve.
@@ -116,7 +126,7 @@ impl Idle {
         if naps {
             self.naps += 1;
         }
-        if !Self::sleep(naps.then_some(limits.nap), limits.sleep, task, lane, stopped, counters) {
+        if !Self::sleep(naps.then_some(limits.nap), limits.sleep, task, lane, signals, counters) {
             self.pauses = self.pauses.saturating_add(1);
             std::thread::sleep((PAUSE_STEP * self.pauses.min(1_000)).min(limits.pause));
         }
@@ -145,12 +155,12 @@ impl Idle {
         limit: Duration,
         task: &mut impl Task,
         lane: &LaneThread,
-        stopped: Option<BorrowedFd<'_>>,
+        signals: Option<Signals<'_>>,
         counters: &LaneCounters,
     ) -> bool {
-        let Some(stopped) = stopped else { return false };
-        let mut wake_ups = WakeUps::new();
-        wake_ups.readable(stopped);
+        let Some(Signals { stopped, called }) = signals else { return false };
+        let mut wake_ups = WakeUps::new(called);
+        wake_ups.readable(stopped.fd().as_fd());
         let mut slept = false;
         task.sleep(wake_ups, &mut |wake_ups| {
             lane.sleep();

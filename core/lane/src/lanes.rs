@@ -3,9 +3,9 @@
 use crate::counters::{LaneCounters, LaneCountersView};
 use crate::error::LaneError;
 use crate::graph::Graph;
-use crate::idle::{Idle, IdlePolicy};
+use crate::idle::{Idle, IdlePolicy, Signals};
 use crate::task::{Poll, Task, TaskFailed};
-use std::os::fd::AsFd as _;
+use crate::waker::Waker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -101,6 +101,8 @@ impl Stop {
 pub struct Lanes {
     stop: Arc<Stop>,
     views: Vec<LaneView>,
+    /// What calls each of `views`. `None`, as there are too many descriptors: it doesn't sleep.
+    calls: Vec<Option<Event>>,
     /// Those of `views` that were not joined yet, in their order.
     threads: Vec<JoinHandle<LaneEnd>>,
 }
@@ -120,11 +122,12 @@ impl Lanes {
         let view = counters.view();
         let (name, cpu, graphs) = (config.name.clone(), config.cpu, task.graphs());
         let (ready, started) = mpsc::sync_channel(1);
+        let called = Event::new().ok();
         let thread = {
-            let stop = Arc::clone(&self.stop);
+            let (stop, called) = (Arc::clone(&self.stop), called.clone());
             std::thread::Builder::new()
                 .name(name.clone())
-                .spawn(move || run(config, task, &stop, &counters, &ready))
+                .spawn(move || run(config, task, (&stop, called.as_ref()), &counters, &ready))
                 .map_err(|source| LaneError::Spawn { lane: name.clone(), source })?
         };
         match started.recv() {
@@ -138,6 +141,7 @@ impl Lanes {
                     failed: None,
                     cut_short: false,
                 });
+                self.calls.push(called);
                 self.threads.push(thread);
                 Ok(())
             }
@@ -157,6 +161,11 @@ impl Lanes {
                 graph.register(registry, &labels);
             }
         }
+    }
+
+    /// What wakes those that were started so far.
+    pub fn waker(&self) -> Waker {
+        Waker::new(self.calls.iter().flatten().cloned().collect())
     }
 
     /// All lanes, running or not.
@@ -247,7 +256,7 @@ struct LaneEnd {
 fn run(
     config: LaneConfig,
     task: impl Task,
-    stop: &Stop,
+    (stop, called): (&Stop, Option<&Event>),
     counters: &LaneCounters,
     ready: &mpsc::SyncSender<Result<u32, LaneError>>,
 ) -> LaneEnd {
@@ -267,7 +276,8 @@ fn run(
     // Declared after the caches, so dropped before them: what the task still holds is freed through them.
     let mut task = task;
     let idle = Idle::new(config.idle, config.shares_cpu);
-    let cut_short = poll_until_done(&mut task, &lane_thread, idle, config.stop_within, stop, counters);
+    let cut_short =
+        poll_until_done(&mut task, &lane_thread, idle, config.stop_within, (stop, called), counters);
     LaneEnd { cut_short, result: task.finish() }
 }
 
@@ -278,7 +288,9 @@ fn run(
 /// [`TaskFailed`], if a part of it broke.
 pub fn run_here(task: &mut impl Task, idle: IdlePolicy, counters: &LaneCounters) -> Result<(), TaskFailed> {
     let lane_thread = LaneThread::enter();
-    poll_until_done(task, &lane_thread, Idle::new(idle, false), STOP_WITHIN, &Stop::default(), counters);
+    let (stop, called) = (Stop::default(), Event::new().ok());
+    let signals = (&stop, called.as_ref());
+    poll_until_done(task, &lane_thread, Idle::new(idle, false), STOP_WITHIN, signals, counters);
     task.finish()
 }
 
@@ -294,7 +306,7 @@ fn poll_until_done(
     lane_thread: &LaneThread,
     mut idle: Idle,
     stop_within: Duration,
-    stop: &Stop,
+    (stop, called): (&Stop, Option<&Event>),
     counters: &LaneCounters,
 ) -> bool {
     let mut then = clock::cycles();
@@ -315,7 +327,8 @@ fn poll_until_done(
             }
             Poll::Idle => {
                 let stopped = stop.event.as_ref().filter(|_| stopping.is_none());
-                idle.wait(then, task, lane_thread, stopped.map(|event| event.fd().as_fd()), counters);
+                let signals = stopped.zip(called).map(|(stopped, called)| Signals { stopped, called });
+                idle.wait(then, task, lane_thread, signals, counters);
             }
             Poll::Finished => return false,
         }

@@ -34,6 +34,7 @@ mod task;
 mod timing;
 mod trace;
 mod wake_ups;
+mod waker;
 
 pub use builder::{EdgeFrom, EdgeTo, GraphError, InputId, OutputId, PipelineBuilder, StageId};
 pub use counters::{LaneCounters, LaneCountersView, StageCounters, StageCountersView};
@@ -53,3 +54,4 @@ pub use task::{Poll, Task, TaskFailed};
 pub use timing::{StageTimedCounters, StageTimedCountersView, StageTiming, TIMED_ONE_IN};
 pub use trace::{Explanation, Grown, Step, Trace, TraceConfig, TraceEnd, TraceReader};
 pub use wake_ups::WakeUps;
+pub use waker::Waker;

@@ -1,22 +1,27 @@
 //! What a lane that sleeps is woken by.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warmlane_sys::clock::Clock;
+use warmlane_sys::event::Event;
 
 /// What is to wake a lane that sleeps: descriptors, and a time. It allocates, as only lanes with nothing to do use it.
 #[derive(Debug)]
 pub struct WakeUps<'a> {
     descriptors: Vec<PollFd<'a>>,
+    /// That of [`Waker`](crate::Waker), which is the first of the descriptors.
+    called: &'a Event,
     /// When there is something to do, in cycles of the time-stamp counter.
     by: Option<u64>,
 }
 
 impl<'a> WakeUps<'a> {
-    pub(crate) fn new() -> Self {
-        Self { descriptors: Vec::with_capacity(8), by: None }
+    pub(crate) fn new(called: &'a Event) -> Self {
+        let mut wake_ups = Self { descriptors: Vec::with_capacity(8), called, by: None };
+        wake_ups.readable(called.fd().as_fd());
+        wake_ups
     }
 
     /// Wakes the lane once this descriptor is readable: packets may have come.
@@ -41,7 +46,12 @@ impl<'a> WakeUps<'a> {
         let limit = until.map_or(limit, |until| until.min(limit));
         let limit = Timespec::try_from(limit).unwrap_or_default();
         // If it can't wait, the lane looks itself.
-        poll(&mut self.descriptors, Some(&limit)).is_ok_and(|ready| ready > 0)
+        let is_woken = poll(&mut self.descriptors, Some(&limit)).is_ok_and(|ready| ready > 0);
+        if self.descriptors.first().is_some_and(|first| first.revents().contains(PollFlags::IN)) {
+            // Before the lane looks for what it was called for.
+            self.called.clear();
+        }
+        is_woken
     }
 }
 

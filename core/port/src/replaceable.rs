@@ -1,8 +1,8 @@
 //! Ports whose queues can be replaced while lanes have them: those of an interface that is deleted and made again, or that comes or goes.
 //!
 //! A lane keeps the queue that it was started with. Behind it stands another one, which a [`Replacer`] changes: the lane takes the new
-//! one at its next poll without packets, or as it flushes, and gives the old one back, for to close it may take long. Where there is
-//! no interface, nothing stands behind it ([`QueueStatus::Vacant`]).
+//! one at its next poll without packets, or as it flushes, and gives the old one back, for to close it may take long. A lane that sleeps has
+//! to be woken for that. Where there is no interface, nothing stands behind it ([`QueueStatus::Vacant`]).
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

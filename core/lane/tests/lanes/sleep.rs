@@ -11,7 +11,7 @@ use warmlane_lane::{
     IdlePolicy, Input, LaneConfig, LaneCountersView, Lanes, Outputs, PassThrough, Pipeline, Stage, every,
 };
 use warmlane_mem::{Burst, PacketSender, Pool, PoolConfig, channel};
-use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
+use warmlane_port::{QueueCounters, ReceiveQueue, queue_report, replaceable};
 use warmlane_sys::affinity;
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::queues::Sink;
@@ -63,6 +63,30 @@ fn what_another_lane_sends_wakes_it() {
     drop(sender);
     lanes.join().expect("no panic");
     assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+/// Queues that it is given while it sleeps, which only it can look for.
+#[test]
+fn what_is_left_for_it_wakes_it_if_it_is_called() {
+    const GIVEN: u64 = 50;
+    let pool = pool();
+    let (mut port, mut replacer) =
+        replaceable::wrap(replaceable::vacant("p", "none", 1)).expect("some memory");
+    let (mut lanes, counters) = lane(port.receive.remove(0), PassThrough);
+    let waker = lanes.waker();
+    // An end that went would wake it, too.
+    let mut far = Vec::new();
+    for round in 0..GIVEN {
+        wait_for_sleep(&counters, counters.wake_ups());
+        let (sender, queue) = socket(&pool);
+        far.push(sender);
+        replacer.receive_by(vec![queue]);
+        waker.wake();
+        until("the call wakes it", || counters.wake_ups() == round + 1);
+        until("it takes the queue", || replacer.settle());
+    }
+    lanes.stop();
+    lanes.join().expect("no panic");
 }
 
 /// A lane that finds a few packets now and then, and not far apart, doesn't want to be woken for each.
