@@ -9,6 +9,8 @@
 # - through: one connection through the router, with the links' usual offloads, so packets of up to 64 KiB.
 # - through-off: the same with `tx off` at both ends, so packets of 1,500 bytes with checksums.
 # - local: one connection to the router itself, with usual offloads.
+# - bridge, macvlan, vxlan: as through, but the router's interface towards the receiver is a bridge with the link as its port, a macvlan on
+#   the link, or a tunnel through it.
 #
 # Counted are the time-stamp counter's cycles that go by for each KiB that arrives. The scheduler places everybody as it likes, the same
 # for all sides.
@@ -54,6 +56,33 @@ if [ "$who" = xdp ]; then
 	ip netns exec "$west" ethtool -K sender gro on
 	ip netns exec "$east" ethtool -K receiver gro on
 fi
+# The router's interface towards the receiver.
+out=right
+case $how in
+bridge | macvlan | vxlan)
+	out=lan
+	ip -n "$middle" address delete 10.0.1.1/24 dev right
+	case $how in
+	bridge)
+		ip -n "$middle" link add lan type bridge
+		ip -n "$middle" link set right master lan
+		;;
+	macvlan) ip -n "$middle" link add lan link right type macvlan mode bridge ;;
+	vxlan)
+		ip -n "$east" address delete 10.0.1.2/24 dev receiver
+		ip -n "$middle" address add 10.0.9.1/24 dev right
+		ip -n "$east" address add 10.0.9.2/24 dev receiver
+		ip -n "$middle" link add lan type vxlan id 7 local 10.0.9.1 remote 10.0.9.2 dstport 4789 dev right
+		ip -n "$east" link add lan type vxlan id 7 local 10.0.9.2 remote 10.0.9.1 dstport 4789 dev receiver
+		ip -n "$east" address add 10.0.1.2/24 dev lan
+		ip -n "$east" link set lan up
+		;;
+	esac
+	ip -n "$middle" address add 10.0.1.1/24 dev lan
+	ip -n "$middle" link set lan up
+	ip -n "$east" route replace default via 10.0.1.1
+	;;
+esac
 target=10.0.1.2 home=$east
 if [ "$how" = local ]; then target=10.0.0.1 home=$middle; fi
 ip netns exec "$home" iperf3 --server >"$work/server" 2>&1 </dev/null &
@@ -70,7 +99,7 @@ stolen() {
 start_router() {
 	local tries
 	if [ "$who" = kernel ]; then return; fi
-	ip netns exec "$middle" "$warmlane" router left right --path "$who" --socket "$work/socket" >"$work/router" 2>&1 </dev/null &
+	ip netns exec "$middle" "$warmlane" router left "$out" --path "$who" --socket "$work/socket" >"$work/router" 2>&1 </dev/null &
 	router=$!
 	for ((tries = 0; tries < 200; tries++)); do
 		if grep -q 'note: forwarding between' "$work/router"; then return; fi
