@@ -32,7 +32,8 @@ mod stats;
 mod top;
 mod trace;
 
-use clap::{Parser, Subcommand};
+use anyhow::Context as _;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// A packet data plane in user space: bursts of packets on pinned lanes, in buffers that stay warm in cache.
@@ -41,6 +42,17 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "warmlane", version, propagate_version = true, max_term_width = 100)]
 struct Arguments {
+    /// What messages on standard error look like, or systemd's journal instead; see docs/operate.md
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "auto",
+        help_heading = "Messages"
+    )]
+    log: messages::Format,
+
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -65,11 +77,26 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let matches = Arguments::command().get_matches();
+    let name = matches.subcommand_name().unwrap_or("demo").to_owned();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match messages::write_to(arguments.log, &name)
+        .context("messages can't go to systemd's journal")
+        .and_then(|()| run(arguments.command))
+    {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            messages::fail(sentence(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Option<Command>) -> anyhow::Result<()> {
     if let Err(error) = warmlane::sys::simd::check_environment() {
         messages::note(error);
     }
-    let command = Arguments::parse().command.unwrap_or_else(|| Command::Demo(demo::Arguments::default()));
-    let result = match command {
+    match command.unwrap_or_else(|| Command::Demo(demo::Arguments::default())) {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Forward(arguments) => forward::run(&arguments),
         Command::Router(arguments) => router::run(&arguments),
@@ -85,13 +112,6 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            messages::complain(sentence(&error));
-            ExitCode::FAILURE
-        }
     }
 }
 

@@ -1,16 +1,68 @@
 //! What the command says. Where nobody reads it any more, the work goes on all the same.
 
+mod flood;
+mod sink;
+
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
+use std::panic::Location;
 
-/// A sentence that people may like to know, on standard error.
+use log::{Level, Record};
+
+pub(crate) use sink::{Format, write_to};
+
+/// A sentence that people may like to know.
+#[track_caller]
 pub(crate) fn note(sentence: impl Display) {
-    line(format_args!("note: {sentence}"));
+    say(Level::Info, None, &sentence);
+}
+
+/// A sentence that people may like to know of an interface or port.
+#[track_caller]
+pub(crate) fn note_of(interface: &str, sentence: impl Display) {
+    say(Level::Info, Some(interface), &sentence);
 }
 
 /// A sentence that people should know: something is wrong.
+#[track_caller]
 pub(crate) fn complain(sentence: impl Display) {
-    line(format_args!("warmlane: {sentence}"));
+    say(Level::Warn, None, &sentence);
+}
+
+/// Why the command ends.
+#[track_caller]
+pub(crate) fn fail(sentence: impl Display) {
+    say(Level::Error, None, &sentence);
+}
+
+/// Says it in the format that [`write_to`] was told, unless the same place in the program has said too much of late.
+#[track_caller]
+fn say(level: Level, interface: Option<&str>, sentence: &dyn Display) {
+    let place = Location::caller();
+    match flood::pass(place) {
+        // How a command ends is its last word.
+        None if level > Level::Error => {}
+        None | Some(0) => record(level, interface, place, sentence),
+        Some(left_out) => {
+            record(
+                Level::Warn,
+                None,
+                place,
+                &format_args!("{left_out} more messages like the next one were left out"),
+            );
+            record(level, interface, place, sentence);
+        }
+    }
+}
+
+fn record(level: Level, interface: Option<&str>, place: &Location<'_>, sentence: &dyn Display) {
+    let fields = interface.map(|name| ("interface", name));
+    let mut record = Record::builder();
+    record.level(level).target("warmlane").file(Some(place.file())).line(Some(place.line()));
+    if let Some(fields) = &fields {
+        record.key_values(fields);
+    }
+    log::logger().log(&record.args(format_args!("{sentence}")).build());
 }
 
 /// A line on standard error.

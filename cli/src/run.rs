@@ -51,7 +51,7 @@ pub(crate) fn print_notes(assembly: &Assembly) {
     }
     for port in assembly.ports() {
         for note in &port.notes {
-            messages::note(format_args!("port '{}': {note}", port.name));
+            messages::note_of(&port.name, format_args!("port '{}': {note}", port.name));
         }
     }
 }

@@ -8,6 +8,7 @@ mod demo;
 mod docsis;
 mod lab_report;
 mod memory_traffic;
+mod messages;
 mod metrics;
 mod page;
 mod predict;

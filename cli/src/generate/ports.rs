@@ -201,6 +201,6 @@ pub(super) fn cpus(wanted: usize) -> anyhow::Result<Vec<usize>> {
 
 fn tell(port: &Port) {
     for note in &port.capabilities.notes {
-        messages::note(format_args!("port '{}': {note}", port.name));
+        messages::note_of(&port.name, format_args!("port '{}': {note}", port.name));
     }
 }

@@ -163,7 +163,10 @@ pub(super) fn print_notes(plans: &[Plan], ports: &[PortView]) {
             let words: Vec<&str> = note.split(", ").take(2).collect();
             format!("; {}", words.join(", "))
         });
-        messages::note(format_args!("interface '{interface}': path {path}: {reason}{obtained}"));
+        messages::note_of(
+            interface,
+            format_args!("interface '{interface}': path {path}: {reason}{obtained}"),
+        );
     }
 }
 

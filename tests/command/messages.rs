@@ -1,0 +1,118 @@
+//! What commands say, as programs read it.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use warmlane_system_tests::LONG;
+use warmlane_testkit::exchange::until;
+use warmlane_testkit::process::{Finished, Process, warmlane};
+use warmlane_testkit::requirements;
+
+/// A forwarder that has something to say of a port, and ends at once.
+fn forward(interface: &str) -> String {
+    let macs = "--mac a=02:00:00:00:00:01 --mac b=02:00:00:00:00:02";
+    format!("forward --port a=tap:{interface} --port b=null {macs} --duration 0.1")
+}
+
+/// The object of the sentence with these words among objects on lines.
+fn said(lines: &str, key: &str, words: &str) -> Value {
+    let objects = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
+    let mut all: Vec<Value> = objects.collect();
+    let found = all.iter().position(|object| object[key].as_str().is_some_and(|text| text.contains(words)));
+    all.swap_remove(found.unwrap_or_else(|| panic!("nothing says '{words}':\n{lines}")))
+}
+
+#[test]
+fn they_are_json_if_that_is_asked_for() {
+    if !requirements::namespaces_and(&[]) {
+        return;
+    }
+    let run =
+        |arguments: &str| Process::run(Command::new(warmlane()).args(arguments.split_whitespace()), LONG);
+    let Finished { errors, .. } = run(&format!("{} --log json", forward("wljson0")));
+    let of_port = said(&errors, "message", "port 'a': ");
+    assert_eq!(
+        ["level", "command", "interface"].map(|key| of_port[key].as_str()),
+        ["info", "forward", "a"].map(Some),
+        "{of_port:#}"
+    );
+    let time = of_port["time"].as_str().expect("a time");
+    assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
+    // How it ends is said likewise.
+    let Finished { errors, .. } = run("forward --log json --port a=nosuch:0");
+    let end = said(&errors, "level", "error");
+    assert!(end["message"].as_str().is_some_and(|text| text.contains("nosuch")), "{end:#}");
+}
+
+/// A journal of systemd's own, in a place of its own, that ends when this is dropped.
+struct Journal(Process);
+
+impl Journal {
+    const SERVER: &str = "/usr/lib/systemd/systemd-journald";
+
+    fn start() -> Option<Self> {
+        if !requirements::namespaces_and(&["unshare", "nsenter", "mount", "journalctl"]) {
+            return None;
+        }
+        if !Path::new(Self::SERVER).exists() {
+            requirements::missing("systemd's journal");
+            return None;
+        }
+        let make = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal /run/log/journal && exec";
+        let script = format!("{make} {}", Self::SERVER);
+        let journal = Self(Process::spawn(Command::new("unshare").args(["--mount", "sh", "-c", &script])));
+        until("the journal listens", || journal.run("test -S /run/systemd/journal/socket").status.success());
+        Some(journal)
+    }
+
+    /// Runs a command line where its journal is.
+    fn run(&self, line: &str) -> Finished {
+        let place = format!("--mount=/proc/{}/ns/mnt", self.0.id());
+        Process::run(Command::new("nsenter").args([&place, "sh", "-c", line]), LONG)
+    }
+
+    /// All that it has from a program, entries as objects on lines.
+    fn entries(&self) -> String {
+        self.run("journalctl --directory /run/log/journal --output json --no-pager --identifier warmlane")
+            .output
+    }
+}
+
+#[test]
+fn they_are_entries_of_the_journal_if_standard_error_leads_there() {
+    let Some(journal) = Journal::start() else { return };
+    let command = format!("exec {} {}", warmlane().display(), forward("wljournal0"));
+    // As systemd starts it.
+    let here = "exec 2>/run/errors; export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2);";
+    let forwarder = journal.run(&format!("{here} {command}"));
+    forwarder.expect_success("warmlane forward");
+    until("the message is there", || journal.entries().contains("port 'a': "));
+    let entry = said(&journal.entries(), "MESSAGE", "port 'a': ");
+    assert_eq!(
+        ["PRIORITY", "WARMLANE_COMMAND", "INTERFACE"].map(|field| entry[field].as_str()),
+        ["5", "forward", "a"].map(Some),
+        "{entry:#}"
+    );
+    assert!(entry["CODE_LINE"].is_string(), "{entry:#}");
+    assert_eq!(journal.run("grep --count . /run/errors").output.trim(), "0", "nothing is said twice");
+    // Another one, whose standard error only has a name like it, doesn't write there.
+    let plain = journal.run(&format!("export JOURNAL_STREAM=1:1; {command}"));
+    assert!(plain.errors.contains("note: port 'a': "), "{}", plain.errors);
+}
+
+#[test]
+fn a_journal_that_is_not_there_is_told() {
+    if Path::new("/run/systemd/journal/socket").exists() {
+        requirements::skip("systemd's journal is here");
+        return;
+    }
+    let arguments = format!("{} --log journal", forward("wlnone0"));
+    let finished = Process::run(Command::new(warmlane()).args(arguments.split_whitespace()), LONG);
+    assert!(
+        !finished.status.success()
+            && finished.errors.contains("warmlane: messages can't go to systemd's journal: "),
+        "{}",
+        finished.errors
+    );
+}
