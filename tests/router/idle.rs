@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use warmlane_system_tests::{Flood, LONG, RouterLab, SHORT, turn};
+use warmlane_system_tests::{Flood, LONG, RouterLab, SHORT, check_in_a_guest, turn};
 use warmlane_testkit::Report;
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::{Process, warmlane};
@@ -120,6 +120,12 @@ impl Group {
         } else {
             (Path::new("/sys/fs/cgroup").join(name), &[("cpu.max", "20000 100000")][..])
         };
+        if fs::read_dir("/sys/fs/cgroup").is_ok_and(|mut entries| entries.next().is_none()) {
+            // A machine that has just been started.
+            let mount = ["-t", "cgroup2", "none", "/sys/fs/cgroup"];
+            Process::run(Command::new("mount").args(mount), SHORT).expect_success("mount");
+            fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu").expect("a controller of CPU time");
+        }
         let group = fs::create_dir(&directory).is_ok().then_some(Self { directory })?;
         let is_limited =
             limits.iter().all(|(file, text)| fs::write(group.directory.join(file), text).is_ok());
@@ -130,7 +136,7 @@ impl Group {
     fn start(&self, arguments: &str) -> Process {
         let (directory, program) = (self.directory.display(), warmlane().display());
         let line = format!("echo $$ > {directory}/cgroup.procs && exec {program} {arguments}");
-        Process::spawn(Command::new("sh").args(["-c", &line]))
+        Process::spawn(Command::new("bash").args(["-c", &line]))
     }
 
     /// Periods in which what is in it was stopped.
@@ -198,4 +204,31 @@ fn a_group_that_vanishes_meanwhile_is_told() {
     let told = finished.expect_success("warmlane forward");
     let name = group.directory.file_name().expect("a group with a name").to_string_lossy();
     assert!(told.contains(&format!("{name} was removed meanwhile")), "{told}");
+}
+
+/// Where the processor can't share its cache out, or the kernel wasn't told to, a line says which of them it is.
+#[test]
+fn a_machine_without_cache_shares_says_why() {
+    if Path::new("/sys/fs/resctrl/schemata").exists() {
+        requirements::skip("cache shares can be had here");
+        return;
+    }
+    let mut command = Command::new(warmlane());
+    command.args(["forward", "--duration", "0.1", "--cache-share", "watch"]);
+    command.args(ports("wlshare0").split_whitespace());
+    let finished = Process::run(&mut command, LONG);
+    finished.expect_success("warmlane forward");
+    let told = finished.errors.lines().find(|line| line.contains("no cache shares: "));
+    let reasons = ["shows no cache monitoring or allocation", "mount -t resctrl"];
+    assert!(
+        told.is_some_and(|line| reasons.iter().any(|reason| line.contains(reason))),
+        "{}",
+        finished.errors
+    );
+}
+
+/// The same where control groups are those of version 2, under another kernel and processor.
+#[test]
+fn in_a_guest_with_control_groups_of_version_2() {
+    check_in_a_guest("tun", &["mount"], "idle::a_ --skip in_a_guest", 3);
 }
