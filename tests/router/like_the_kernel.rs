@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use warmlane_system_tests::{RouterLab, SHORT};
 use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::{Process, warmlane};
+use warmlane_testkit::requirements;
 
 /// What came out where, by the name of the packet that went in.
 type Outcome = BTreeMap<String, Vec<String>>;
@@ -15,6 +16,8 @@ type Outcome = BTreeMap<String, Vec<String>>;
 struct Bench {
     lab: RouterLab,
     third: Namespace,
+    /// The router has an interface for VLAN 7 in the west, and for VLAN 9 in the east.
+    has_vlans: bool,
 }
 
 /// A gateway in each of the networks of the west, the east and the third host.
@@ -27,6 +30,17 @@ impl Bench {
         let third = lab.third_host();
         lab.hosts_take_redirected();
         RouterLab::take_redirected(&third, "x0");
+        let has_vlans = requirements::interface_kind(&lab.router, "link e0 type vlan id 9");
+        for (lower, vlan) in [("w0", 7), ("e0", 9)].into_iter().filter(|_| has_vlans) {
+            let name = format!("{lower}.{vlan}");
+            lab.router.ip(&format!("link add link {lower} name {name} type vlan id {vlan}"));
+            lab.router.ip(&format!("link set {name} up"));
+            lab.router.ip(&format!("address add 192.0.{vlan}.1/24 dev {name}"));
+            lab.router.ip(&format!("address add 2001:db8:{vlan}::1/64 dev {name} nodad"));
+            for gateway in [format!("192.0.{vlan}.9"), format!("2001:db8:{vlan}::9")] {
+                lab.router.neighbour(&name, &gateway, "02:00:00:00:0b:0b");
+            }
+        }
         // Everybody is told everything.
         for (name, value) in [
             ("ipv4.icmp_ratelimit", "0"),
@@ -61,6 +75,13 @@ impl Bench {
             add(format!("{} via {third}", net("119", (24, 48))));
             // Of both paths the MTU is the route's, and only one of them is there for all of the packets.
             add(format!("{} mtu 1300 nexthop via {east} nexthop via {third}", net("120", (24, 48))));
+            if has_vlans {
+                add(format!(
+                    "{} via {}",
+                    net("122", (24, 48)),
+                    if is_ipv6 { "2001:db8:9::9" } else { "192.0.9.9" }
+                ));
+            }
             // By another way, if the type of service is what a rule asks for.
             let (family, to) = (if is_ipv6 { "-6" } else { "-4" }, net("121", (24, 48)));
             add(format!("{to} via {east}"));
@@ -81,19 +102,23 @@ impl Bench {
                 }
             }
         }
-        Some(Self { lab, third })
+        Some(Self { lab, third, has_vlans })
     }
 
     /// Sends all packets from the west. `expected` came out another time.
     fn exchange(&self, expected: Option<&Outcome>) -> Outcome {
         let lab = &self.lab;
-        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/src/packets.py");
+        // From here, so that a guest has it, too.
+        let program = lab.directory().join("packets.py");
+        std::fs::write(&program, include_str!("../src/packets.py")).expect("a writable directory");
         let mut line = format!(
-            "python3 {program} {} {}:w0 {}:e0 {}:x0",
+            "python3 {} {} {}:w0 {}:e0 {}:x0{}",
+            program.display(),
             lab.router.mac("w0"),
             lab.west.name(),
             lab.east.name(),
-            self.third.name()
+            self.third.name(),
+            if self.has_vlans { " --vlans" } else { "" }
         );
         if let Some(expected) = expected {
             let path = lab.directory().join("expected.json");

@@ -1,9 +1,9 @@
 """Sends crafted packets by a host's interface, and says what comes out where.
 
-    packets.py ROUTER_MAC SENDER_NAMESPACE:INTERFACE RECEIVER_NAMESPACE:INTERFACE… [--expected FILE]
+    packets.py ROUTER_MAC SENDER_NAMESPACE:INTERFACE RECEIVER_NAMESPACE:INTERFACE… [--vlans] [--expected FILE]
 
 All packets have a number in them, by which what comes out is recognized, ICMP errors as well. Prints an object of lists of
-`interface hexadecimal`, by the packet's name. With what came out another time it waits until as much has come.
+`interface hexadecimal`, or `interface vlan NUMBER hexadecimal`, by the packet's name. With what came out another time it waits until as much has come.
 """
 
 import collections
@@ -19,6 +19,8 @@ SENDER = bytes.fromhex("020000000808")
 TAG = b"LIKE"
 ETH_P_ALL = 3
 PACKET_OUTGOING = 4
+SOL_PACKET, PACKET_AUXDATA = 263, 8
+VLAN_VALID = 0x10
 
 
 def checksum(data):
@@ -86,7 +88,7 @@ def icmp(kind, code, body):
     return message[:2] + struct.pack(">H", checksum(message)) + message[4:]
 
 
-def all_cases(router):
+def all_cases(router, vlans):
     cases = Cases(router)
     for version, add in ((4, cases.ipv4), (6, cases.ipv6)):
         six = version == 6
@@ -123,6 +125,15 @@ def all_cases(router):
             add(f"frame to {kind}", size=20, to_station=bytes.fromhex(mac))
         for vlan in (0, 5):
             add(f"tag {vlan}", tag=struct.pack(">HH", 0x8100, vlan), size=30)
+        # By VLAN 7, with a priority, too, out by VLAN 9, and both; there is no interface for the others.
+        for tag in (0x0007, 0xA007, 0x1007, 0x0009) if vlans else ():
+            tagged = struct.pack(">HH", 0x8100, tag)
+            for what, to in (("", here), (", out by another", far + ("122::1" if six else "122.1"))):
+                add(f"by vlan {tag:#x}{what}", tag=tagged, size=30, to=to)
+                add(f"by vlan {tag:#x}{what}, expiring", tag=tagged, size=30, to=to, ttl=1)
+            add(f"by vlan {tag:#x}, no route", tag=tagged, size=30, to="2001:db9::1" if six else "10.1.1.1")
+        for size in (30, 1400, 1432, 1452) if vlans else ():
+            add(f"out by vlan 9, payload {size}", size=size, to=far + ("122::1" if six else "122.1"))
         add("padded", size=6)
         name = f"{version} padded"
         cases.frames[name] += bytes(30)
@@ -218,6 +229,7 @@ def open_in(place):
         try:
             opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
             opened.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE
+            opened.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
             opened.bind((interface, ETH_P_ALL))
         finally:
             assert setns(own.fileno(), 0) == 0
@@ -249,9 +261,21 @@ def number_of(frame):
     return None
 
 
+def vlan_of(ancillary):
+    """What the kernel has taken out of a frame: struct tpacket_auxdata."""
+    for level, kind, data in ancillary:
+        if (level, kind) == (SOL_PACKET, PACKET_AUXDATA):
+            status, _, _, _, _, tag, _ = struct.unpack("=IIIHHHH", data[:20])
+            if status & VLAN_VALID:
+                return f"vlan {tag:#x} "
+    return ""
+
+
 def main():
     arguments = sys.argv[1:]
-    expected = None
+    expected, vlans = None, "--vlans" in arguments
+    if vlans:
+        arguments.remove("--vlans")
     if "--expected" in arguments:
         at = arguments.index("--expected")
         with open(arguments[at + 1]) as file:
@@ -260,17 +284,17 @@ def main():
     router, places = bytes.fromhex(arguments[0].replace(":", "")), arguments[1:]
     sockets = {open_in(place): place.split(":")[1] for place in places}
     sender = next(iter(sockets))
-    frames = all_cases(router)
+    frames = all_cases(router, vlans)
     names = list(frames)
     came = collections.defaultdict(list)
 
     def take(patience):
         ready = select.select(list(sockets), [], [], patience)[0]
         for receiver in ready:
-            frame, about = receiver.recvfrom(65536)
+            frame, ancillary, _, about = receiver.recvmsg(65536, socket.CMSG_SPACE(20))
             number = number_of(frame) if about[2] != PACKET_OUTGOING else None
             if number is not None and number < len(names):
-                came[names[number]].append(f"{sockets[receiver]} {normal(frame).hex()}")
+                came[names[number]].append(f"{sockets[receiver]} {vlan_of(ancillary)}{normal(frame).hex()}")
         return ready
 
     for frame in frames.values():
