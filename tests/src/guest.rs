@@ -47,6 +47,9 @@ pub const OBEY: &str = "exec 3<>/dev/vport0p1\n\
          fi\n\
      done";
 
+/// It needs its library besides.
+const PYTHON: &str = "python3";
+
 /// How long it may take: it is emulated, on a machine that may be busy.
 const LIMIT: Duration = Duration::from_secs(1800);
 
@@ -91,7 +94,10 @@ impl Machine {
             done(Command::new("strip").arg("-o").arg(&target).arg(program));
             copy_libraries(&root, program);
         }
-        for program in BASICS.iter().chain(programs) {
+        if programs.contains(&PYTHON) {
+            copy_python(&root);
+        }
+        for program in BASICS.iter().chain(programs).filter(|name| **name != PYTHON) {
             let path = requirements::find(program).expect("it was there a moment ago");
             let name = root.join("usr/bin").join(program);
             fs::copy(&path, name).expect("a writable directory");
@@ -287,6 +293,46 @@ fn copy_libraries(root: &Path, program: &Path) {
             fs::create_dir_all(target.parent().expect("it is below the root")).expect("a writable directory");
             fs::copy(path, target).expect("a writable directory");
         }
+    }
+}
+
+/// Copies Python with its library to where they are here, for it finds that by its own path; its name leads there.
+fn copy_python(root: &Path) {
+    const WHERE: &str =
+        "import os,sys,sysconfig;print(os.path.realpath(sys.executable));print(sysconfig.get_path('stdlib'))";
+    let places = done(Command::new(PYTHON).args(["-c", WHERE]));
+    let (program, library) = places.trim().split_once('\n').expect("two lines");
+    // What isn't below /usr is put there by `copy_libraries`, so the old names lead there, too.
+    for place in [program, library] {
+        let top = place.split('/').nth(1).expect("it is absolute");
+        let below = root.join("usr").join(top);
+        if top != "usr" && !root.join(top).exists() {
+            fs::create_dir_all(&below).expect("a writable directory");
+            std::os::unix::fs::symlink(format!("usr/{top}"), root.join(top)).expect("a writable directory");
+        }
+    }
+    let in_root = |place: &str| root.join(&place[1..]);
+    let (target, modules) = (in_root(program), in_root(library));
+    fs::create_dir_all(target.parent().expect("it is below the root")).expect("a writable directory");
+    fs::create_dir_all(&modules).expect("a writable directory");
+    fs::copy(program, target).expect("a writable directory");
+    copy_libraries(root, Path::new(program));
+    let name = root.join("usr/bin").join(PYTHON);
+    if !name.exists() {
+        std::os::unix::fs::symlink(program, name).expect("a writable directory");
+    }
+    // Not what nobody needs there, which is most of it.
+    let line = format!(
+        "cd {library} && find . \\( -name test -o -name site-packages -o -name idlelib -o -name ensurepip \\) -prune \
+         -o \\( -name '*.py' -o -name '*.so' \\) -print | cpio --quiet -pdm {}",
+        modules.display()
+    );
+    done(Command::new("sh").args(["-c", &line]));
+    let compiled = fs::read_dir(Path::new(library).join("lib-dynload")).expect("compiled modules");
+    for module in
+        compiled.filter_map(Result::ok).filter(|file| file.path().extension() == Some(OsStr::new("so")))
+    {
+        copy_libraries(root, &module.path());
     }
 }
 
