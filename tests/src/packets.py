@@ -223,7 +223,7 @@ def all_cases(router, vlans):
 def open_in(place):
     """A packet socket in another network namespace."""
     namespace, interface = place.split(":")
-    with open("/proc/self/ns/net") as own, open(f"/var/run/netns/{namespace}") as there:
+    with open("/proc/self/ns/net") as own, open(f"/run/netns/{namespace}") as there:
         setns = ctypes.CDLL(None, use_errno=True).setns
         assert setns(there.fileno(), 0) == 0, place
         try:
