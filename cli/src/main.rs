@@ -84,8 +84,12 @@ fn main() -> ExitCode {
         .context("messages can't go to systemd's journal")
         .and_then(|()| run(arguments.command))
     {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            messages::tell_of_left_out();
+            ExitCode::SUCCESS
+        }
         Err(error) => {
+            messages::tell_of_left_out();
             messages::fail(sentence(&error));
             ExitCode::FAILURE
         }

@@ -9,7 +9,7 @@ use std::panic::Location;
 
 use log::{Level, Record};
 
-pub(crate) use sink::{Format, write_to};
+pub(crate) use sink::{Format, is_text, write_to};
 
 /// A sentence that people may like to know.
 #[track_caller]
@@ -33,6 +33,14 @@ pub(crate) fn complain(sentence: impl Display) {
 #[track_caller]
 pub(crate) fn fail(sentence: impl Display) {
     say(Level::Error, None, &sentence);
+}
+
+/// Says how many messages were left out and not told of yet: at the end.
+pub(crate) fn tell_of_left_out() {
+    let count = flood::take_left_out();
+    if count > 0 {
+        complain(format_args!("{count} more messages were left out, as others like them came too often"));
+    }
 }
 
 /// Says it in the format that [`write_to`] was told, unless the same place in the program has said too much of late.

@@ -144,15 +144,15 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         ..XdpOptions::new("")
     };
     let left = leave_occupied(&mut plans, &asked, &options)?;
-    check_forwarding()?;
-    remove_left_behind()?.into_iter().for_each(messages::note);
+    tidy_up()?;
 
     let mut server = arguments.control.open_always(NAME)?;
     let metrics = arguments.control.metrics.open()?;
     let open = |plans: &[Plan]| ForLanes::open(plans, &asked, &settings, &options);
     let plan_again =
         |refused: &BTreeSet<String>| path::plan(&asked, &left.without(&asked.interfaces), refused);
-    let (plans, for_lanes) = path::open_by(plans, |name| path::is_best(&asked, name), open, plan_again)?;
+    let (plans, refused, for_lanes) =
+        path::open_by(plans, |name| path::is_best(&asked, name), open, plan_again)?;
     let ForLanes { pool, hold_limits, mut follower, user_ports, mut of_lanes } = for_lanes;
     let on_user_path = on_user_path(&plans);
     if !on_user_path.is_empty() && arguments.verbose {
@@ -189,7 +189,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
     let interfaces = Interfaces::open(
         plans,
-        left,
+        (left, refused),
         &asked,
         settings.offload_established,
         &mut follower,
@@ -232,6 +232,15 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         noted.replace(control.running.interfaces.losses());
     });
     end_with(&losses.take(), ended)
+}
+
+/// Checks that the kernel forwards, and removes what routers that are gone have left in it.
+fn tidy_up() -> anyhow::Result<()> {
+    check_forwarding()?;
+    for removed in remove_left_behind()? {
+        messages::note(removed);
+    }
+    Ok(())
 }
 
 /// Checks what lanes are to have. Where another program is, and the path was to be the best, the kernel keeps the interface.

@@ -36,7 +36,9 @@ const PROGRESS: Duration = Duration::from_secs(1);
 
 /// Says what lanes don't have, and what they will meet.
 pub(crate) fn print_warnings(assembly: &Assembly) {
-    assembly.notes().iter().for_each(messages::note);
+    for note in assembly.notes() {
+        messages::note(note);
+    }
 }
 
 /// The CPUs of lanes.
@@ -69,7 +71,7 @@ pub(crate) fn to_the_end_with(
     mut meanwhile: impl FnMut(&Assembly, Duration),
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let mut progress = Progress::new(!flags.quiet && !flags.json);
+    let mut progress = Progress::new(!flags.quiet && !flags.json && messages::is_text());
     let limits = RunLimits { duration: flags.duration, count: flags.count };
     assembly.run(limits, signals, |assembly, event| match event {
         Event::Wait(timeout) => {

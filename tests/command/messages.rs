@@ -12,7 +12,7 @@ use warmlane_testkit::requirements;
 /// A forwarder that has something to say of a port, and ends at once.
 fn forward(interface: &str) -> String {
     let macs = "--mac a=02:00:00:00:00:01 --mac b=02:00:00:00:00:02";
-    format!("forward --port a=tap:{interface} --port b=null {macs} --duration 0.1")
+    format!("forward --port a=tap:{interface} --port b=null {macs} --duration 0.1 --quiet")
 }
 
 /// The object of the sentence with these words among objects on lines.

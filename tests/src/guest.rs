@@ -233,6 +233,7 @@ pub fn check_in_a_guest(modules: &str, more_programs: &[&str], tests: &str, coun
 fn run_in_a_guest(modules: &str, programs: &[&str], arguments: &str) -> Option<String> {
     let script = format!(
         "export CI=true {COMMAND_VARIABLE}=/usr/bin/warmlane\n\
+         mount -t cgroup2 none /sys/fs/cgroup && echo +cpu >/sys/fs/cgroup/cgroup.subtree_control\n\
          # The closing of the port waits until all is sent.\n\
          {{ /test {arguments}; echo \"{END} $?\"; }} >{PORT} 2>&1\n\
          echo o >/proc/sysrq-trigger"

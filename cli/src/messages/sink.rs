@@ -1,6 +1,7 @@
 //! Where messages go, and what they look like there.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use clap::ValueEnum;
@@ -24,6 +25,13 @@ pub(crate) enum Format {
     Journal,
 }
 
+static IS_TEXT: AtomicBool = AtomicBool::new(true);
+
+/// Whether lines on standard error may be something else than objects of JSON.
+pub(crate) fn is_text() -> bool {
+    IS_TEXT.load(Ordering::Relaxed)
+}
+
 /// From now on messages of this command (`router`, for example) are written so. Called once.
 ///
 /// # Errors
@@ -37,11 +45,16 @@ pub(crate) fn write_to(format: Format, command: &str) -> io::Result<()> {
         Format::Text => (Box::new(Text), Ok(())),
         Format::Json => (Box::new(Json { command: command.to_owned() }), Ok(())),
         Format::Auto if !connected_to_journal() => (Box::new(Text), Ok(())),
-        Format::Auto | Format::Journal => match journal() {
+        // Its socket may be out of reach (RootDirectory=). The lines get there, too.
+        Format::Auto => {
+            (journal().map_or_else(|_| Box::new(Text) as Box<dyn Log>, |journal| Box::new(journal)), Ok(()))
+        }
+        Format::Journal => match journal() {
             Ok(journal) => (Box::new(journal), Ok(())),
             Err(error) => (Box::new(Text), Err(error)),
         },
     };
+    IS_TEXT.store(!matches!(format, Format::Json), Ordering::Relaxed);
     // There is one from before only in tests.
     if log::set_boxed_logger(logger).is_ok() {
         log::set_max_level(LevelFilter::Info);

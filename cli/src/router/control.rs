@@ -30,7 +30,9 @@ impl Control<'_> {
             messages::complain(format_args!("what is the box's own can't be left with the kernel: {error}"));
         }
         self.user_ports.collect();
-        self.user_ports.take_remarks().into_iter().for_each(messages::complain);
+        for remark in self.user_ports.take_remarks() {
+            messages::complain(remark);
+        }
         self.running.interfaces.follow(&self.running.now, follower, &mut self.user_ports, assembly, changed);
         let mut host = self.running.with(&mut self.user_ports, assembly);
         if self.signals.take_reload() {

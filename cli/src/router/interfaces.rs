@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use warmlane::assembly::Assembly;
 use warmlane::counters::Registry;
+use warmlane::drivers::xdp::XdpError;
 use warmlane::functions::router::control::kernel::View;
 use warmlane::functions::router::control::{Follower, Reference};
 use warmlane::functions::router::paths::{BpfError, KernelPaths, Path, Plan};
@@ -21,18 +22,20 @@ pub(super) struct Interfaces {
     registry: Arc<Registry>,
     /// Those that were deleted.
     gone: BTreeSet<String>,
-    /// Those that something is in the way at.
+    /// Those that are left to the kernel, occupied by others or refused by their drivers.
     left: Left,
+    /// Those whose drivers refused at the start what makes path user the best.
+    refused: BTreeSet<String>,
     /// Why one that is there again could not be taken, as it was last said.
     refusals: BTreeMap<String, String>,
 }
 
 impl Interfaces {
     /// Puts those on kernel paths that are to be there. What they count goes into the registry. Where something is in the way, and the path
-    /// was to be the best, the interface is left to the kernel, as those are that are `left` already.
+    /// was to be the best, the interface is left to the kernel, as those are that are `left` already. Drivers have `refused` lanes for some.
     pub(super) fn open(
         mut plans: Vec<Plan>,
-        mut left: Left,
+        (mut left, refused): (Left, BTreeSet<String>),
         settings: &Settings,
         offload_established: bool,
         follower: &mut Follower,
@@ -44,12 +47,19 @@ impl Interfaces {
         if offload_established && let Err(error) = paths.offload_established() {
             messages::note(error);
         }
+        let mut said = Vec::new();
         while let Err(error) = paths.change(&plans, &[], follower.view()) {
+            if path::go_on_by_tc(&mut plans, settings, &error) {
+                continue;
+            }
             let refusing = error.refusing_interface().map(str::to_owned);
-            messages::complain(left.take(&mut plans, 0, settings, refusing, error)?);
+            said.push(left.take(&mut plans, 0, settings, refusing, error)?);
+        }
+        for sentence in said {
+            messages::complain(sentence);
         }
         let (registry, gone) = (Arc::clone(registry), BTreeSet::new());
-        let interfaces = Self { plans, paths, registry, gone, left, refusals: BTreeMap::new() };
+        let interfaces = Self { plans, paths, registry, gone, left, refused, refusals: BTreeMap::new() };
         interfaces.paths.views().for_each(|view| interfaces.registry.add(view.labels(), view.clone()));
         Ok(interfaces)
     }
@@ -108,7 +118,9 @@ impl Interfaces {
     ) {
         follower.set_links(self.plans.iter().map(|plan| plan.link).collect());
         self.paths.follow(follower.view(), changed);
-        self.paths.take_remarks().into_iter().for_each(messages::complain);
+        for remark in self.paths.take_remarks() {
+            messages::complain(remark);
+        }
         if !changed {
             return;
         }
@@ -146,8 +158,7 @@ impl Interfaces {
 
     /// Puts one that is there again on a path in the kernel.
     fn take_again(&mut self, name: &str, settings: &Settings, view: &View) -> anyhow::Result<Plan> {
-        let plan =
-            path::plan(settings, &[name.to_owned()], &BTreeSet::new())?.pop().context("one for each")?;
+        let plan = path::plan(settings, &[name.to_owned()], &self.refused)?.pop().context("one for each")?;
         if plan.path == Path::User {
             bail!("path user would be best ({}), for which the router has to be started again", plan.reason);
         }
@@ -198,7 +209,7 @@ impl Interfaces {
                 changed.push(name.clone());
             }
         }
-        let mut planned = path::plan(new, &changed, &BTreeSet::new())?;
+        let mut planned = path::plan(new, &changed, &self.refused)?;
         // What it would be again is left as it is.
         planned.retain(|plan| known(&plan.interface).is_none_or(|known| known.path != plan.path));
         let is_closed = |plan: &&Plan| {
@@ -212,7 +223,15 @@ impl Interfaces {
         follower.set_links(self.plans.iter().chain(&planned).map(|plan| plan.link).collect());
         let mut left = Left::default();
         while let Err(error) = self.replace(&planned, &closed, follower, user_ports, assembly) {
-            let refusing = error.downcast_ref::<BpfError>().and_then(BpfError::refusing_interface);
+            let of_program = error.downcast_ref::<BpfError>();
+            if of_program.is_some_and(|error| path::go_on_by_tc(&mut planned, new, error)) {
+                continue;
+            }
+            let of_lanes = match error.downcast_ref::<XdpError>() {
+                Some(XdpError::ProgramThere { name, .. }) => Some(name.as_str()),
+                _ => None,
+            };
+            let refusing = of_program.and_then(BpfError::refusing_interface).or(of_lanes);
             // One that has a path keeps it.
             let refusing = refusing.filter(|name| !have_paths.contains(*name)).map(str::to_owned);
             left.take(&mut planned, others, new, refusing, error)?;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::drivers::xdp::XdpError;
 use warmlane::functions::forward::control::SourceCheck;
-use warmlane::functions::router::paths::{Path, PathChoice, Plan, plan as plan_paths};
+use warmlane::functions::router::paths::{BpfError, Path, PathChoice, Plan, plan as plan_paths};
 use warmlane::port::PortView;
 
 /// What is said of an interface's path, by which it is decided.
@@ -27,7 +27,7 @@ pub(super) fn is_best(settings: &Settings, name: &str) -> bool {
     choice(settings, name).is_ok_and(|choice| choice == PathChoice::Best)
 }
 
-/// Interfaces that the kernel goes on with though they were named, as something is in the way there: a sentence each.
+/// Interfaces that are left to the kernel though they were named, as they are occupied, or their drivers refuse: a sentence each.
 #[derive(Default)]
 pub(super) struct Left(BTreeMap<String, String>);
 
@@ -69,8 +69,17 @@ impl Left {
     }
 }
 
+/// Plans tc for an interface whose driver refuses the XDP program that was planned there as the best, and says whether that was it.
+pub(super) fn go_on_by_tc(plans: &mut [Plan], settings: &Settings, error: &BpfError) -> bool {
+    let BpfError::Attach { interface, .. } = error else { return false };
+    let refused = plans.iter_mut().find(|plan| plan.interface == *interface && plan.path == Path::Xdp);
+    let Some(plan) = refused.filter(|plan| is_best(settings, &plan.interface)) else { return false };
+    (plan.path, plan.reason) = (Path::Tc, "its driver refuses XDP programs");
+    true
+}
+
 /// Opens by these plans what lanes need. Where they would be best, as the driver can exchange packets without copies, and it then refuses
-/// that, all is planned again without lanes there, and opened anew. Returns the plans that hold in the end, too.
+/// that, all is planned again without lanes there, and opened anew. Returns what was opened, with the plans that hold and what was refused.
 ///
 /// # Errors
 /// What is in the way of opening, or of planning again.
@@ -79,11 +88,11 @@ pub(super) fn open_by<T>(
     is_best: impl Fn(&str) -> bool,
     mut open: impl FnMut(&[Plan]) -> anyhow::Result<T>,
     mut plan_again: impl FnMut(&BTreeSet<String>) -> anyhow::Result<Vec<Plan>>,
-) -> anyhow::Result<(Vec<Plan>, T)> {
+) -> anyhow::Result<(Vec<Plan>, BTreeSet<String>, T)> {
     let mut refused = BTreeSet::new();
     loop {
         let error = match open(&plans) {
-            Ok(opened) => return Ok((plans, opened)),
+            Ok(opened) => return Ok((plans, refused, opened)),
             Err(error) => error,
         };
         let (name, reason) = match error.downcast_ref::<XdpError>() {
@@ -197,13 +206,32 @@ mod tests {
     }
 
     #[test]
+    fn what_refuses_xdp_goes_by_tc_if_it_was_best() {
+        let refused = BpfError::Attach {
+            interface: "eth0".to_owned(),
+            hook: "XDP",
+            reason: "Operation not supported".to_owned(),
+            source: None,
+        };
+        let settings = |text: &str| toml::from_str::<Settings>(text).unwrap();
+        let best = settings("interfaces = [\"eth0\", \"eth1\"]");
+        let mut planned = plans(Path::Xdp);
+        assert!(go_on_by_tc(&mut planned, &best, &refused));
+        assert_eq!((planned[0].path, planned[1].path), (Path::Tc, Path::User));
+        assert!(!go_on_by_tc(&mut planned, &best, &refused), "tc is refused, too");
+        let asked_for = settings("interfaces = [\"eth0\", \"eth1\"]\npath = \"xdp\"");
+        assert!(!go_on_by_tc(&mut plans(Path::Xdp), &asked_for, &refused));
+    }
+
+    #[test]
     fn what_a_driver_refuses_is_planned_again_without_lanes() {
         let again = |refused: &BTreeSet<String>| {
             assert_eq!(refused.iter().collect::<Vec<_>>(), ["eth0"]);
             Ok(plans(Path::Xdp))
         };
-        let (taken, lanes) = open_by(plans(Path::User), |_| true, open, again).unwrap();
+        let (taken, refused, lanes) = open_by(plans(Path::User), |_| true, open, again).unwrap();
         assert_eq!((taken, lanes), (plans(Path::Xdp), 1));
+        assert!(refused.contains("eth0") && refused.len() == 1, "{refused:?}");
         // Who gets it all the same, or asks for path user, is told why that can't be.
         let stubborn = open_by(plans(Path::User), |_| true, open, |_| Ok(plans(Path::User)));
         let asked_for = open_by(plans(Path::User), |_| false, open, |_| panic!("it isn't planned again"));

@@ -58,13 +58,8 @@ impl Pipeline {
 
     /// Leaves inputs that have ended, and sorts the others by whether something can come in there.
     fn check_sources(&mut self) {
-        for source in &mut self.vacant {
-            if let Input::Queue(queue) = &mut source.input {
-                // It looks whether there is something now. What that brings is for the next poll.
-                queue.receive(&mut self.burst);
-            }
-        }
-        let (mut index, seen) = (0, self.vacant.len());
+        self.look_at_vacant();
+        let mut index = 0;
         while index < self.sources.len() {
             match self.state_of(&self.sources[index]) {
                 State::Open => index += 1,
@@ -72,7 +67,14 @@ impl Pipeline {
                 State::Ended => drop(self.sources.swap_remove(index)),
             }
         }
-        for index in (0..seen).rev() {
+    }
+
+    /// Looks whether there is something now where nothing was. What it brings is for the next poll.
+    pub(crate) fn look_at_vacant(&mut self) {
+        for index in (0..self.vacant.len()).rev() {
+            if let Input::Queue(queue) = &mut self.vacant[index].input {
+                queue.receive(&mut self.burst);
+            }
             match self.state_of(&self.vacant[index]) {
                 State::Open => self.sources.push(self.vacant.swap_remove(index)),
                 State::Vacant => {}

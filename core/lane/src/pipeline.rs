@@ -363,9 +363,11 @@ impl Task for Pipeline {
     }
 
     fn sleep(&mut self, wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
-        if self.is_stopping || self.sources.is_empty() {
+        if self.is_stopping || self.sources.is_empty() && self.vacant.is_empty() {
             return;
         }
+        // It may have been woken for one.
+        self.look_at_vacant();
         // From here on it can have what lives as long as the queues.
         let mut wake_ups = wake_ups;
         let Self { sources, lines, slots, .. } = self;
@@ -373,7 +375,7 @@ impl Task for Pipeline {
             // What comes in there can't be taken until the line has space again.
             let event = match &mut source.input {
                 _ if is_blocked(lines, &source.waits_for) => return true,
-                // Of an interface that isn't there. One that comes is found when the sleep ends.
+                // Of an interface that isn't there. Who lets one come wakes the lane.
                 Input::Queue(queue) if queue.status() == QueueStatus::Vacant => return true,
                 Input::Queue(queue) => queue.event(),
                 Input::Channel(channel) => channel.event(),

@@ -37,7 +37,7 @@ pub(super) struct Limits {
     pub(super) nap: Duration,
     /// The longest pause between two polls of what can't wake it.
     pub(super) pause: Duration,
-    /// The longest sleep: interfaces that went away don't always tell, nor do those that came.
+    /// The longest sleep: interfaces that went away don't always tell.
     pub(super) sleep: Duration,
 }
 

@@ -34,7 +34,7 @@ pub enum PathChoice {
     /// What the interface does best.
     #[default]
     Best,
-    /// What the interface does best without lanes, as its driver has refused what makes them best. Nobody says so in words.
+    /// What the interface does best without lanes, as its driver has refused what makes them best. It is no value of `--path`.
     BestInKernel,
     /// This one or none.
     Only(Path),

@@ -126,7 +126,7 @@ fn queueing(body: &[u8]) -> Option<(LinkIndex, String)> {
     let find = |wanted| NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == wanted);
     let kind = text(find(KIND)?.value());
     let is_limited = kind == FAIR && find(OPTIONS).is_some_and(|options| limits_flows(options.value()));
-    Some((link, if is_limited { format!("{kind} with a maxrate") } else { kind }))
+    Some((link, if is_limited { format!("{kind} with maxrate") } else { kind }))
 }
 
 /// Whether `fq` holds flows to a rate, those of forwarded packets, too (`net/sched/sch_fq.c: fq_dequeue`, `include/uapi/linux/pkt_sched.h`).
@@ -190,10 +190,10 @@ mod tests {
         };
         // As it is by itself; with a rate; with one that isn't enabled.
         assert_eq!(kind_of(b"fq\0", &[(1, 10_000), (5, 1), (7, u32::MAX)]), "fq");
-        assert_eq!(kind_of(b"fq\0", &[(1, 10_000), (5, 1), (7, 12_500_000)]), "fq with a maxrate");
+        assert_eq!(kind_of(b"fq\0", &[(1, 10_000), (5, 1), (7, 12_500_000)]), "fq with maxrate");
         assert_eq!(kind_of(b"fq\0", &[(5, 0), (7, 12_500_000)]), "fq");
         assert_eq!(kind_of(b"fq_codel\0", &[(5, 1), (7, 64)]), "fq_codel");
-        assert!(orders_only("fq") && !orders_only("fq with a maxrate"));
+        assert!(orders_only("fq") && !orders_only("fq with maxrate"));
     }
 
     proptest! {
