@@ -218,7 +218,7 @@ fn fair_queueing_shapes_if_it_has_a_rate() {
     assert_eq!(warnings(&lab, "left to the kernel"), Vec::<String>::new());
     run(&lab, "tc qdisc change dev e0 root fq maxrate 100mbit");
     process.wait_for(
-        "IPv4 and IPv6 that leaves by e0 is left to the kernel, where it passes queueing by fq with a maxrate",
+        "IPv4 and IPv6 that leaves by e0 is left to the kernel, where it passes queueing by fq with maxrate",
         SHORT,
     );
     RouterLab::check_ping(&lab.west, &[EAST]);
