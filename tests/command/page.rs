@@ -229,7 +229,7 @@ fn a_browser_shows_what_leads_where_and_what_passes_there() {
     forwarder.finish();
 }
 
-/// Cells of the row of the forwarder: name, packets a second, packets, made a second, cycles of a packet, share.
+/// Cells of the row of the forwarder: name, packets a second, packets, made a second, cycles of a packet, what 99 % took, share.
 const FORWARDER: &str = "lane0 forwarder";
 
 #[test]
@@ -253,7 +253,7 @@ fn a_browser_shows_what_stages_take_while_they_are_timed() {
          new MutationObserver(() => {{
              const parts = [...document.querySelectorAll('.flames svg svg')].map((part) =>
                  [part.getAttribute('class'), part.querySelector('text').textContent, parseFloat(part.getAttribute('width'))]);
-             seen.push([({stage})[5], parts, document.querySelector('.flames svg')?.getAttribute('aria-label')]);
+             seen.push([({stage})[6], parts, document.querySelector('.flames svg')?.getAttribute('aria-label')]);
          }}).observe(document.querySelector('.flames'), {{ childList: true, subtree: true }})"
     ));
 
@@ -270,6 +270,17 @@ fn a_browser_shows_what_stages_take_while_they_are_timed() {
     wait_for(&mut browser, &format!("({stage})[4] !== '–'"));
     let shown = browser.evaluate(&format!("parseFloat(({stage})[4])"));
     assert!((shown.as_f64().expect("a number") - cycles).abs() < 0.051, "{shown} for {cycles}");
+    // Of one burst, all is in the range where its mean is.
+    let range = browser.evaluate(&format!("({stage})[5]"));
+    let range = range.as_str().expect("a text");
+    let (relation, bound) = range.split_once(' ').expect("two words");
+    let bound: f64 = bound.parse().expect("a number");
+    let is_in = if relation == "<" {
+        cycles < bound && (bound <= 16.0 || cycles >= bound / 2.0)
+    } else {
+        cycles >= bound
+    };
+    assert!(is_in, "{cycles} in {range:?}");
 
     wait_until("a share is seen", || {
         forwarder.send(100);

@@ -24,6 +24,19 @@ const GIVEN = { input: "received", stage: "processed", output: "sent" };
 
 const share = (part, whole) => (whole > 0 ? part / whole : null);
 
+// In how many cycles a packet 99 % of a stage's bursts were done that were timed, to a power of two; null without any.
+const most = (of) => {
+  const change = (word) => of[word]?.change ?? 0;
+  const bounds = Object.keys(of).flatMap((word) => (word.startsWith("below-") ? [Number(word.slice("below-".length))] : []));
+  bounds.sort((one, other) => one - other);
+  const counts = bounds.map((bound) => change(`below-${bound}`));
+  const all = counts.reduce((sum, count) => sum + count, change("longer"));
+  if (all === 0) return null;
+  let seen = 0;
+  const found = bounds.find((_, at) => (seen += counts[at]) >= 0.99 * all);
+  return found === undefined ? `> ${bounds.at(-1)}` : `< ${found}`;
+};
+
 // A look, with the changes since an earlier one of the same instance, or null. What packets took in stages when they were last timed goes from
 // look to look: with little traffic, no burst is timed between most of them.
 export class Look {
@@ -38,7 +51,7 @@ export class Look {
     this.sets = this.#sets();
     for (const { labels, of } of this.#named("stage-timed")) {
       const cycles = share(of.cycles?.change ?? 0, of.packets?.change ?? 0);
-      if (cycles !== null) taken.set(JSON.stringify(labels), cycles);
+      if (cycles !== null) taken.set(JSON.stringify(labels), { cycles, most: most(of) });
     }
   }
 
@@ -123,7 +136,7 @@ export class Look {
     for (const { name, labels, of } of this.sets) {
       if (name === "stage") {
         const [packets, made] = [of.processed?.change ?? 0, of.made?.change ?? 0];
-        const cycles = this.#taken.get(JSON.stringify(labels)) ?? null;
+        const { cycles, most } = this.#taken.get(JSON.stringify(labels)) ?? { cycles: null, most: null };
         const part = cycles === null ? null : share(cycles * (packets + made), busy.get(owner(labels)) ?? 0);
         // If the lane was interrupted in one of the few bursts that were timed, they seem to take more than there is.
         all.push({
@@ -135,6 +148,7 @@ export class Look {
           all: of.processed?.value ?? 0,
           made,
           cycles,
+          most,
           share: part === null ? null : Math.min(part, 1),
         });
       }
@@ -151,6 +165,7 @@ export class Look {
           all: packets.value,
           made: null,
           cycles: share(change, packets.change),
+          most: null,
           share: share(change, busy.get(owner(labels)) ?? 0),
         });
       }

@@ -30,7 +30,7 @@ export class Sections {
     this.lanes = new Table(at("lanes"), "What lanes move, and how they spend their cycles", [text("lane"), ...lane.map(number)], "It has no lanes.");
     this.graphs = new Graphs(at("stages"));
     this.flames = new Flames(at("stages"));
-    const stage = ["packets/s", "packets", "made/s", "cycles/packet", "share"];
+    const stage = ["packets/s", "packets", "made/s", "cycles/packet", "99 % in", "share"];
     this.stages = new Table(
       at("stages"),
       "Packets that stages were given and made. Cycles are known while warmlane top looks, and always of single steps that measure them; the share is that of the lane's busy ones",
@@ -69,7 +69,7 @@ export class Sections {
     this.stages.show(
       look.stages().map((stage) => ({
         key: stage.name,
-        cells: [stage.name, rate(stage.packets), whole(stage.all), rate(stage.made), cycles(stage.cycles), percent(stage.share)],
+        cells: [stage.name, rate(stage.packets), whole(stage.all), rate(stage.made), cycles(stage.cycles), stage.most ?? "–", percent(stage.share)],
       })),
     );
     this.graphs.show(look);

@@ -172,7 +172,10 @@ impl View {
             stages: stages(&sets, timed),
             drops: drops(changes),
             pools: of("pool").map(pool).collect(),
-            latencies: sets.iter().filter_map(|set| latency(set).or_else(|| histogram(set))).collect(),
+            latencies: sets
+                .iter()
+                .filter_map(|set| latency(set).or_else(|| histogram(set)).or_else(|| in_stage(set)))
+                .collect(),
             events,
         }
     }
@@ -306,19 +309,45 @@ fn latency(set: &Set<'_>) -> Option<Latency> {
 
 /// Of sets that count how many times lie in which range.
 fn histogram(set: &Set<'_>) -> Option<Latency> {
-    let mut ranges: Vec<(u64, &str, u64)> = set
-        .values
-        .keys()
-        .filter_map(|name| {
-            let bound = name.strip_prefix("below-")?;
-            Some((microseconds(bound)?, bound, set.change(name)))
-        })
-        .collect();
-    if ranges.is_empty() || set.unit("sum")? != "nanoseconds" {
+    if set.unit("sum")? != "nanoseconds" {
         return None;
     }
+    let (count, most) = ranges(set, microseconds)?;
+    Some(Latency {
+        name: format!("{} {}", place(set.labels, &["function"]), set.name),
+        packets: set.changes.rate(count),
+        mean: share(set.change("sum"), count),
+        most,
+        longest: None,
+    })
+}
+
+/// What packets took in a stage while it was timed.
+fn in_stage(set: &Set<'_>) -> Option<Latency> {
+    if set.name != "stage-timed" || set.now("packets") == 0 {
+        return None;
+    }
+    let (_, most) = ranges(set, |bound| bound.parse().ok())?;
+    let mean = share(set.change("cycles"), set.change("packets"));
+    Some(Latency {
+        name: place(set.labels, &[]),
+        packets: set.rate("packets"),
+        mean: mean.map(|cycles| cycles / Clock::calibrated().cycles_per_second() as f64 * 1e9),
+        most: most.map(|most| format!("{most} cycles")),
+        longest: None,
+    })
+}
+
+/// How many times a set has counted in ranges, of which each goes from the one before to what `bound` reads in its name, and the range below which 99 % of
+/// these are, or above. `None` if it has no ranges.
+fn ranges(set: &Set<'_>, bound: impl Fn(&str) -> Option<u64>) -> Option<(u64, Option<String>)> {
+    let range = |name: &&'_ str| {
+        let text = name.strip_prefix("below-")?.to_owned();
+        Some((bound(&text)?, text, set.change(name)))
+    };
+    let mut ranges: Vec<(u64, String, u64)> = set.values.keys().filter_map(range).collect();
     ranges.sort_unstable();
-    let last = ranges.last().map_or("", |(_, bound, _)| bound);
+    let (_, last, _) = ranges.last()?;
     let count = ranges.iter().fold(set.change("longer"), |all, (_, _, times)| all.saturating_add(*times));
     let mut below = 0_u64;
     let most = ranges.iter().find(|(_, _, times)| {
@@ -326,13 +355,7 @@ fn histogram(set: &Set<'_>) -> Option<Latency> {
         below as f64 >= 0.99 * count as f64
     });
     let most = most.map_or_else(|| format!("> {last}"), |(_, bound, _)| format!("< {bound}"));
-    Some(Latency {
-        name: format!("{} {}", place(set.labels, &["function"]), set.name),
-        packets: set.changes.rate(count),
-        mean: share(set.change("sum"), count),
-        most: (count > 0).then_some(most),
-        longest: None,
-    })
+    Some((count, (count > 0).then_some(most)))
 }
 
 /// What a bound such as `64us` says.

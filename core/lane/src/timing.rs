@@ -30,6 +30,26 @@ counters! {
         packets: Note, "packets";
         /// Cycles that these bursts took, with what had to leave meanwhile.
         cycles: Note, "cycles";
+        /// Of these, bursts that took less than 16 cycles a packet.
+        below_16: Note, "bursts";
+        /// Of these, bursts that took less than 32 cycles a packet, and not less than 16.
+        below_32: Note, "bursts";
+        /// Of these, bursts that took less than 64 cycles a packet, and not less than 32.
+        below_64: Note, "bursts";
+        /// Of these, bursts that took less than 128 cycles a packet, and not less than 64.
+        below_128: Note, "bursts";
+        /// Of these, bursts that took less than 256 cycles a packet, and not less than 128.
+        below_256: Note, "bursts";
+        /// Of these, bursts that took less than 512 cycles a packet, and not less than 256.
+        below_512: Note, "bursts";
+        /// Of these, bursts that took less than 1024 cycles a packet, and not less than 512.
+        below_1024: Note, "bursts";
+        /// Of these, bursts that took less than 2048 cycles a packet, and not less than 1024.
+        below_2048: Note, "bursts";
+        /// Of these, bursts that took less than 4096 cycles a packet, and not less than 2048.
+        below_4096: Note, "bursts";
+        /// Of these, bursts that took 4096 cycles a packet or more: the lane was interrupted, or had to wait.
+        longer: Note, "bursts";
     }
 }
 
@@ -38,6 +58,23 @@ impl StageTimedCountersView {
     pub fn cycles_per_packet(&self) -> Option<f64> {
         let packets = self.packets();
         (packets > 0).then(|| self.cycles() as f64 / packets as f64)
+    }
+
+    /// How many bursts took fewer cycles a packet than each bound, and not fewer than the bound before; the last has none. What several
+    /// stages or lanes counted can be added up.
+    pub fn ranges(&self) -> [(u64, u64); 10] {
+        [
+            (16, self.below_16()),
+            (32, self.below_32()),
+            (64, self.below_64()),
+            (128, self.below_128()),
+            (256, self.below_256()),
+            (512, self.below_512()),
+            (1024, self.below_1024()),
+            (2048, self.below_2048()),
+            (4096, self.below_4096()),
+            (u64::MAX, self.longer()),
+        ]
     }
 }
 
@@ -97,6 +134,25 @@ impl TimedStage {
         self.counters.bursts().add(1);
         self.counters.packets().add(packets as u64);
         self.counters.cycles().add(cycles);
+        self.count_range(cycles / (packets as u64).max(1));
+    }
+
+    /// Counts a burst where its cycles a packet lie.
+    fn count_range(&self, cycles: u64) {
+        let counters = &self.counters;
+        let range = match cycles {
+            0..16 => counters.below_16(),
+            16..32 => counters.below_32(),
+            32..64 => counters.below_64(),
+            64..128 => counters.below_128(),
+            128..256 => counters.below_256(),
+            256..512 => counters.below_512(),
+            512..1024 => counters.below_1024(),
+            1024..2048 => counters.below_2048(),
+            2048..4096 => counters.below_4096(),
+            _ => counters.longer(),
+        };
+        range.add(1);
     }
 }
 

@@ -197,3 +197,32 @@ fn a_histogram_says_below_what_most_of_its_times_are() {
     assert_eq!(most(9, 0, 0, 1), text("> 1ms", 500.0));
     assert_eq!(most(0, 0, 0, 0), (None, None));
 }
+
+#[test]
+fn a_stage_that_is_timed_says_below_what_most_of_its_bursts_are() {
+    let look = |packets: u64, counts: [u64; 3]| {
+        let of =
+            |name, count| value(&[("lane", "lane0"), ("stage", "forwarder")], "stage-timed", name, count);
+        vec![
+            of("packets", packets),
+            of("cycles", packets * Clock::calibrated().cycles_per_second()),
+            of("below-128", counts[1]),
+            of("below-64", counts[0]),
+            of("longer", counts[2]),
+        ]
+    };
+    let most = |counts: [u64; 3]| {
+        let view = view(vec![(1, look(7, [0; 3])), (2, look(7 + counts.iter().sum::<u64>(), counts))]);
+        let [latency] = &view.latencies[..] else { panic!("{view:?}") };
+        assert_eq!(latency.name, "lane0 forwarder");
+        (latency.most.clone(), latency.mean)
+    };
+    let text = |text: &str| (Some(text.to_owned()), Some(1e9));
+    assert_eq!(most([99, 1, 0]), text("< 64 cycles"));
+    assert_eq!(most([98, 2, 0]), text("< 128 cycles"));
+    assert_eq!(most([0, 98, 2]), text("> 128 cycles"));
+    assert_eq!(most([0, 0, 0]), (None, None));
+    // One that was never timed has nothing to say.
+    let view = view(vec![(1, look(0, [0; 3])), (2, look(0, [0; 3]))]);
+    assert_eq!(view.latencies, []);
+}

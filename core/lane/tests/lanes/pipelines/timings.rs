@@ -27,6 +27,19 @@ fn timed(graph: &Graph) -> [u64; 3] {
     [timed.bursts(), timed.packets(), timed.cycles()]
 }
 
+/// All bursts, of `each` packets, are in the histogram, where their cycles may have put them.
+fn check_ranges(graph: &Graph, each: u64) {
+    let ([bursts, _, cycles], ranges) = (timed(graph), graph.stages[0].timed().ranges());
+    assert_eq!(ranges.iter().map(|(_, count)| count).sum::<u64>(), bursts, "{ranges:?}");
+    let (mut least, mut most, mut lower) = (0, 0_u64, 0);
+    for (bound, count) in ranges {
+        least += count * lower * each;
+        most = most.saturating_add(count.saturating_mul(bound).saturating_mul(each));
+        lower = bound;
+    }
+    assert!((least..most).contains(&cycles), "{cycles} cycles, {ranges:?}");
+}
+
 /// Takes time: until the counter has another value, which on some machines ticks far slower than the core.
 fn wait_for_the_clock(_burst: &mut Burst) {
     let then = clock::cycles();
@@ -54,6 +67,7 @@ fn stages_are_timed_while_somebody_asks() {
     let [bursts, packets, cycles] = timed(&graph);
     assert_eq!((bursts, packets), (3, 3 * each));
     assert!(cycles > 0);
+    check_ranges(&graph, each);
 
     // A second who asks changes nothing, and is enough.
     let second = graph.time_stages();
@@ -74,6 +88,7 @@ fn stages_are_timed_while_somebody_asks() {
     assert!(timed(&graph)[2] > before[2]);
 
     run(&mut pipeline).expect("nothing breaks");
+    check_ranges(&graph, each);
     drop(third);
     assert_eq!(taken.packets(), 40 * rounds * each);
     // A lane that has ended is asked in vain.
