@@ -1,19 +1,28 @@
 //! One level.
 
 use super::geometry::{Geometry, GeometryError, Shape};
-use super::replacement::Replacement;
+use super::replacement::{HIGHEST, ONES, Uses, WAYS_OF_PAIR, WAYS_OF_WORD, equal_bytes, first_way};
 
-/// No line has this number: addresses have 64 bits.
+/// An entry that has no line: addresses have 64 bits, so no line's bits are all set.
 const EMPTY: u64 = u64::MAX;
+
+/// What an entry says of its line, below the line's number, which has 58 bits.
+const DIRTY: u64 = 1;
+const EXCLUSIVE: u64 = 2;
+const FLAGS: u32 = 2;
 
 /// A set-associative cache: which lines it has, and which of them were written.
 #[derive(Clone, Debug)]
 pub struct Cache {
     shape: Shape,
-    replacement: Replacement,
-    lines: Vec<u64>,
-    dirty: Vec<bool>,
-    uses: Vec<u8>,
+    uses: Uses,
+    /// Of each set, one after the other: a byte for each way, 0 if it is empty, or else a mark that few other lines have, so that eight ways are searched
+    /// at a time; the words of its [`Uses`]; and of each way a line's number with its flags.
+    sets: Vec<u64>,
+    /// Words of a set that are marks, those before its first line, and all.
+    marks: usize,
+    before_lines: usize,
+    words: usize,
 }
 
 /// A line that has gone.
@@ -36,86 +45,190 @@ impl Cache {
     /// [`GeometryError`].
     pub fn new(geometry: &Geometry) -> Result<Self, GeometryError> {
         let shape = geometry.shape()?;
-        let lines = shape.sets() * shape.ways;
-        let mut uses = vec![0; lines];
-        uses.chunks_exact_mut(shape.ways).for_each(|set| geometry.replacement.fresh(set));
-        let (dirty, lines) = (vec![false; lines], vec![EMPTY; lines]);
-        Ok(Self { shape, replacement: geometry.replacement, lines, dirty, uses })
+        let uses = Uses::new(geometry.replacement, shape.ways);
+        let marks = 2 * shape.ways.div_ceil(WAYS_OF_PAIR);
+        let mut set = vec![0; marks];
+        set.extend(uses.fresh());
+        let before_lines = set.len();
+        set.resize(before_lines + shape.ways, EMPTY);
+        Ok(Self { shape, uses, words: set.len(), sets: set.repeat(shape.sets()), marks, before_lines })
     }
 
+    /// The mark of a line in each byte of a word: its highest bit is set, so that it is none of an empty way.
     #[inline]
-    fn first(&self, line: u64) -> usize {
-        self.shape.set(line) * self.shape.ways
+    const fn mark(line: u64) -> u64 {
+        (line.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 44 & 0x7f | 0x80) * ONES
+    }
+
+    /// Where a line's set begins.
+    #[inline]
+    const fn set(&self, line: u64) -> usize {
+        self.shape.set(line) * self.words
+    }
+
+    /// Which way of the set that begins there has the line.
+    #[inline(always)]
+    fn way(&self, set: usize, line: u64) -> Option<usize> {
+        let mark = Self::mark(line);
+        let set = &self.sets[set..set + self.words];
+        let mut pair = 0;
+        while pair < self.marks {
+            let mut alike = equal_bytes([set[pair] ^ mark, set[pair + 1] ^ mark]);
+            while alike != 0 {
+                let way = pair * WAYS_OF_WORD + first_way(alike);
+                if set[self.before_lines + way] >> FLAGS == line {
+                    return Some(way);
+                }
+                alike &= alike - 1;
+            }
+            pair += 2;
+        }
+        None
     }
 
     /// Where a line is.
     #[inline]
     pub fn find(&self, line: u64) -> Option<LineIndex> {
-        let first = self.first(line);
-        let set = &self.lines[first..first + self.shape.ways];
-        set.iter().position(|known| *known == line).map(|way| LineIndex(first + way))
+        let set = self.set(line);
+        Some(LineIndex(set + self.before_lines + self.way(set, line)?))
+    }
+
+    /// Reads what will be searched for a line, so that it comes near while something else is done.
+    #[inline]
+    pub(super) fn expect(&self, line: u64) -> u64 {
+        self.sets[self.set(line)]
     }
 
     /// Uses a line, if it is there.
     #[inline]
     pub fn touch(&mut self, line: u64) -> Option<LineIndex> {
-        let index = self.find(line)?;
-        self.note_use(index.0, false);
-        Some(index)
+        let set = self.set(line);
+        let way = self.way(set, line)?;
+        self.note_use(set, way, false);
+        Some(LineIndex(set + self.before_lines + way))
     }
 
-    #[inline]
-    fn note_use(&mut self, slot: usize, come: bool) {
-        let ways = self.shape.ways;
-        let first = slot / ways * ways;
-        self.replacement.touch(&mut self.uses[first..first + ways], slot - first, come);
+    #[inline(always)]
+    fn note_use(&mut self, set: usize, way: usize, come: bool) {
+        self.uses.touch(&mut self.sets[set + self.marks..set + self.before_lines], way, come);
     }
 
     /// Notes that the line there is written.
     #[inline]
     pub fn set_dirty(&mut self, index: LineIndex) {
-        self.dirty[index.0] = true;
+        self.sets[index.0] |= DIRTY;
     }
 
     /// Notes that the line there is as in the level behind.
     #[inline]
     pub(super) fn set_clean(&mut self, index: LineIndex) {
-        self.dirty[index.0] = false;
+        self.sets[index.0] &= !DIRTY;
     }
 
     /// Whether the line there was written.
     #[inline]
     pub fn is_dirty(&self, index: LineIndex) -> bool {
-        self.dirty[index.0]
+        self.sets[index.0] & DIRTY != 0
+    }
+
+    /// Notes whether a core has the line there for itself.
+    #[inline]
+    pub(super) fn set_exclusive(&mut self, index: LineIndex, exclusive: bool) {
+        let flag = if exclusive { EXCLUSIVE } else { 0 };
+        self.sets[index.0] = self.sets[index.0] & !EXCLUSIVE | flag;
+    }
+
+    /// Whether a core has the line there for itself.
+    #[inline]
+    pub(super) fn is_exclusive(&self, index: LineIndex) -> bool {
+        self.sets[index.0] & EXCLUSIVE != 0
     }
 
     /// Puts in a line that isn't there, in one of the first `allowed` ways of its set (all, if it has fewer), and says which line had to go.
     #[inline]
     pub fn insert(&mut self, line: u64, dirty: bool, allowed: usize) -> Option<Evicted> {
-        let first = self.first(line);
+        self.put(self.set(line), line, flags(dirty, false), allowed)
+    }
+
+    /// The same of a line that a core has for itself, or not.
+    #[inline]
+    pub(super) fn insert_for(&mut self, line: u64, dirty: bool, exclusive: bool) -> Option<Evicted> {
+        self.put(self.set(line), line, flags(dirty, exclusive), self.shape.ways)
+    }
+
+    /// The same of a line that may be there, and then is dirty if it was or if this one is.
+    #[inline]
+    pub(super) fn insert_or_keep(&mut self, line: u64, dirty: bool) -> Option<Evicted> {
+        let set = self.set(line);
+        if let Some(way) = self.way(set, line) {
+            self.sets[set + self.before_lines + way] |= flags(dirty, false);
+            return None;
+        }
+        self.put(set, line, flags(dirty, false), self.shape.ways)
+    }
+
+    #[inline]
+    fn put(&mut self, set: usize, line: u64, flags: u64, allowed: usize) -> Option<Evicted> {
         let allowed = allowed.clamp(1, self.shape.ways);
-        let free = self.lines[first..first + allowed].iter().position(|known| *known == EMPTY);
+        let way = self.free(set, allowed).unwrap_or_else(|| {
+            self.uses.victim(&self.sets[set + self.marks..set + self.before_lines], allowed)
+        });
+        let byte = 0xff << (way % WAYS_OF_WORD * 8);
+        let mark = &mut self.sets[set + way / WAYS_OF_WORD];
+        *mark = *mark & !byte | Self::mark(line) & byte;
+        let entry = &mut self.sets[set + self.before_lines + way];
+        let gone = std::mem::replace(entry, line << FLAGS | flags);
+        self.note_use(set, way, true);
+        (gone != EMPTY).then_some(Evicted { line: gone >> FLAGS, dirty: gone & DIRTY != 0 })
+    }
+
+    /// The first way without a line, among the first `allowed`.
+    #[inline]
+    fn free(&self, set: usize, allowed: usize) -> Option<usize> {
+        for (number, word) in self.sets[set..set + self.marks].iter().enumerate() {
+            let empty = !word & HIGHEST;
+            if empty != 0 {
+                let way = number * WAYS_OF_WORD + empty.trailing_zeros() as usize / 8;
+                return Some(way).filter(|way| *way < allowed);
+            }
+        }
+        None
+    }
+
+    /// Puts written lines from `next` on into all ways that are free.
+    pub(super) fn fill(&mut self, next: &mut u64) {
         let ways = self.shape.ways;
-        let way = free.unwrap_or_else(|| self.replacement.victim(&self.uses[first..first + ways], allowed));
-        let slot = first + way;
-        let gone = Evicted { line: self.lines[slot], dirty: self.dirty[slot] };
-        self.lines[slot] = line;
-        self.dirty[slot] = dirty;
-        self.note_use(slot, true);
-        (gone.line != EMPTY).then_some(gone)
+        let mut full = 0;
+        while full < self.shape.sets() {
+            let set = self.set(*next);
+            if self.free(set, ways).is_some() {
+                self.put(set, *next, flags(true, false), ways);
+                full += usize::from(self.free(set, ways).is_none());
+            }
+            *next += 1;
+        }
     }
 
     /// Takes a line out; says whether it was written, if it was there.
     #[inline]
     pub fn remove(&mut self, line: u64) -> Option<bool> {
-        let LineIndex(slot) = self.find(line)?;
-        self.lines[slot] = EMPTY;
-        Some(std::mem::take(&mut self.dirty[slot]))
+        let set = self.set(line);
+        let way = self.way(set, line)?;
+        self.sets[set + way / WAYS_OF_WORD] &= !(0xff << (way % WAYS_OF_WORD * 8));
+        let gone = std::mem::replace(&mut self.sets[set + self.before_lines + way], EMPTY);
+        Some(gone & DIRTY != 0)
     }
+}
+
+#[inline]
+const fn flags(dirty: bool, exclusive: bool) -> u64 {
+    let exclusive = if exclusive { EXCLUSIVE } else { 0 };
+    if dirty { DIRTY | exclusive } else { exclusive }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::replacement::Replacement;
     use super::*;
     use crate::random::Xorshift;
 
@@ -152,7 +265,7 @@ mod tests {
 
     #[test]
     fn least_recently_used_misses_what_stack_distances_say() {
-        for (lines, ways) in [(40, 8), (100, 32), (200, 64)] {
+        for (lines, ways) in [(40, 8), (40, 11), (100, 20), (100, 32), (200, 64)] {
             let trace = trace(lines, 5_000);
             let geometry =
                 Geometry { bytes: 64 * u64::from(ways), ways, slices: 1, replacement: Replacement::Lru };

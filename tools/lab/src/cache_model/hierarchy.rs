@@ -2,7 +2,7 @@
 
 use super::cache::{Cache, Evicted};
 use super::geometry::{Geometry, GeometryError, LINE_BYTES};
-use super::holders::Holders;
+use super::holders::{Cores, Holders};
 
 /// What the shared level has of the lines that are in second levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,16 @@ impl Core {
         Some(first || self.second.is_dirty(second))
     }
 
+    /// Notes that it hasn't a line for itself any more: as long as it has, nobody else has it, and what the shared level has of it isn't older, so that
+    /// it need tell nobody that it writes. What is dirty in the first level is its own.
+    fn no_longer_exclusive(&mut self, line: u64) {
+        for level in [&mut self.first, &mut self.second] {
+            if let Some(place) = level.find(line) {
+                level.set_exclusive(place, false);
+            }
+        }
+    }
+
     /// Notes that others have what it has written to the line.
     fn clean(&mut self, line: u64) {
         for level in [&mut self.first, &mut self.second] {
@@ -164,6 +174,26 @@ impl Hierarchy {
         self.devices = Traffic::default();
     }
 
+    /// Fills all levels with lines from `first` on that nobody uses any more and that were written, as they are after a long time. What cores have of an
+    /// inclusive level would have to be in it, too: there they have nothing.
+    pub fn fill(&mut self, first: u64) {
+        let mut line = first;
+        self.shared.fill(&mut line);
+        if self.inclusion == Inclusion::Inclusive {
+            return;
+        }
+        for (core, levels) in self.cores.iter_mut().enumerate() {
+            let begin = line;
+            levels.second.fill(&mut line);
+            for line in begin..line {
+                if let Some(place) = levels.second.find(line) {
+                    levels.second.set_exclusive(place, true);
+                    self.holders.add(line, core, true);
+                }
+            }
+        }
+    }
+
     /// A core reads bytes. An access of no bytes is none.
     #[inline]
     pub fn read(&mut self, core: usize, address: u64, bytes: u64) {
@@ -184,45 +214,51 @@ impl Hierarchy {
     #[inline]
     pub fn access(&mut self, core: usize, line: u64, write: bool) -> Level {
         self.traffic[core].accesses += 1;
-        if let Some(place) = self.cores[core].first.touch(line) {
-            if write {
-                if !self.cores[core].first.is_dirty(place) {
+        let first = &mut self.cores[core].first;
+        if let Some(place) = first.touch(line) {
+            if write && !first.is_dirty(place) {
+                if !first.is_exclusive(place) {
                     self.upgrade(core, line);
+                    self.cores[core].first.set_exclusive(place, true);
                 }
                 self.cores[core].first.set_dirty(place);
             }
             return Level::First;
         }
         self.traffic[core].first_misses += 1;
-        let level = if self.cores[core].second.touch(line).is_some() {
-            if write {
+        let second = &mut self.cores[core].second;
+        let (level, exclusive) = if let Some(place) = second.touch(line) {
+            let exclusive = second.is_exclusive(place);
+            if write && !exclusive {
                 self.upgrade(core, line);
             }
-            Level::Second
+            (Level::Second, exclusive || write)
         } else {
             self.traffic[core].second_misses += 1;
             self.fetch(core, line, write)
         };
         let Core { first, second } = &mut self.cores[core];
-        if let Some(Evicted { line, dirty: true }) = first.insert(line, write, ANY)
+        if let Some(Evicted { line, dirty: true }) = first.insert_for(line, write, exclusive)
             && let Some(place) = second.find(line)
         {
             second.set_dirty(place);
+            second.set_exclusive(place, true);
         }
         level
     }
 
-    /// A core writes to a line that it has: others lose it.
-    #[inline]
+    /// A core writes to a line that it has, but maybe not for itself: others lose it.
     fn upgrade(&mut self, core: usize, line: u64) {
-        let was_shared = self.take_from_others(core, line).is_some();
+        let others = self.holders.add(line, core, true);
+        let was_shared = self.take_from(others, line).is_some();
         self.traffic[core].upgrades += u64::from(was_shared);
         self.supersede(line);
     }
 
-    /// Brings a line to a core's second level.
-    fn fetch(&mut self, core: usize, line: u64, write: bool) -> Level {
-        let elsewhere = if write { self.take_from_others(core, line) } else { self.share(core, line) };
+    /// Brings a line to a core's second level. Whether the core has it for itself then.
+    fn fetch(&mut self, core: usize, line: u64, write: bool) -> (Level, bool) {
+        let others = self.holders.add(line, core, write);
+        let elsewhere = if write { self.take_from(others, line) } else { self.share(core, others, line) };
         let (level, dirty) = match (elsewhere, self.shared.touch(line)) {
             (Some(dirty), _) => {
                 self.traffic[core].transfers += 1;
@@ -245,16 +281,16 @@ impl Hierarchy {
                 (Level::Memory, false)
             }
         };
-        if write {
+        if write && level != Level::Memory {
             self.supersede(line);
         }
-        self.holders.add(line, core);
-        if let Some(gone) = self.cores[core].second.insert(line, dirty, ANY) {
+        let exclusive = write || level == Level::Memory;
+        if let Some(gone) = self.cores[core].second.insert_for(line, dirty, exclusive) {
             self.holders.remove(gone.line, core);
             let dirty = gone.dirty | (self.cores[core].first.remove(gone.line) == Some(true));
             self.let_go(core, Evicted { dirty, ..gone });
         }
-        level
+        (level, exclusive)
     }
 
     /// A core writes to a line, so what the shared level has of it is old and will not be written back. Only an inclusive level keeps
@@ -270,18 +306,18 @@ impl Hierarchy {
 
     /// A line has left a core's second level.
     fn let_go(&mut self, core: usize, gone: Evicted) {
-        match self.shared.find(gone.line) {
-            Some(place) => {
-                if gone.dirty {
-                    self.shared.set_dirty(place);
-                }
-            }
-            None => self.put_into_shared(Agent::Core(core), gone.line, gone.dirty, ANY),
-        }
+        let pushed_out = self.shared.insert_or_keep(gone.line, gone.dirty);
+        self.gone_from_shared(Agent::Core(core), pushed_out);
     }
 
     fn put_into_shared(&mut self, agent: Agent, line: u64, dirty: bool, ways: usize) {
-        let Some(mut gone) = self.shared.insert(line, dirty, ways) else { return };
+        let pushed_out = self.shared.insert(line, dirty, ways);
+        self.gone_from_shared(agent, pushed_out);
+    }
+
+    #[inline]
+    fn gone_from_shared(&mut self, agent: Agent, gone: Option<Evicted>) {
+        let Some(mut gone) = gone else { return };
         if self.inclusion == Inclusion::Inclusive {
             gone.dirty |= self.take_from_cores(gone.line) == Some(true);
         }
@@ -297,23 +333,17 @@ impl Hierarchy {
         }
     }
 
-    /// Takes a line from all other cores, for this one writes to it. Whether it was written, if one had it.
-    #[inline]
-    fn take_from_others(&mut self, core: usize, line: u64) -> Option<bool> {
-        let mut found = None;
-        for other in self.holders.without(line, core) {
-            self.holders.remove(line, other);
-            if let Some(dirty) = self.cores[other].remove(line) {
-                found = Some(dirty || found == Some(true));
-            }
-        }
-        found
-    }
-
     /// Takes a line from all cores. Whether it was written, if one had it.
     fn take_from_cores(&mut self, line: u64) -> Option<bool> {
+        let cores = self.holders.take(line);
+        self.take_from(cores, line)
+    }
+
+    /// Takes a line from these cores. Whether it was written, if one had it.
+    #[inline]
+    fn take_from(&mut self, cores: Cores, line: u64) -> Option<bool> {
         let mut found = None;
-        for core in self.holders.take(line) {
+        for core in cores {
             if let Some(dirty) = self.cores[core].remove(line) {
                 found = Some(dirty || found == Some(true));
             }
@@ -322,9 +352,11 @@ impl Hierarchy {
     }
 
     /// Another core that has the line lends it, for this one reads it: what it has written goes to the shared level.
-    fn share(&mut self, core: usize, line: u64) -> Option<bool> {
-        let owner = self.holders.without(line, core).next()?;
+    #[inline]
+    fn share(&mut self, core: usize, mut others: Cores, line: u64) -> Option<bool> {
+        let owner = others.next()?;
         let dirty = self.cores[owner].is_dirty(line)?;
+        self.cores[owner].no_longer_exclusive(line);
         if dirty {
             self.cores[owner].clean(line);
             self.let_go(core, Evicted { line, dirty });
@@ -342,12 +374,24 @@ impl Hierarchy {
         }
     }
 
-    /// A device writes whole lines.
+    /// Lines will be accessed soon. What the model has of them comes from this machine's memory for all of them at the same time then, not one after the
+    /// other, which is most of what an access costs otherwise.
+    #[inline]
+    pub fn expect(&self, lines: impl Iterator<Item = u64>) {
+        let all = lines.map(|line| self.shared.expect(line) ^ self.holders.expect(line));
+        std::hint::black_box(all.fold(0, |all, words| all ^ words));
+    }
+
+    /// A device writes. Of a line that it writes a part of, and that no level has, the rest is read from memory.
     pub fn device_write(&mut self, address: u64, bytes: u64) {
+        self.expect(lines(address, bytes));
         for line in lines(address, bytes) {
             self.devices.accesses += 1;
-            self.take_from_cores(line);
-            match (self.device_ways, self.shared.touch(line)) {
+            let was_near = self.take_from_cores(line).is_some();
+            let place = self.shared.touch(line);
+            let is_whole = line * LINE_BYTES >= address && (line + 1) * LINE_BYTES <= address + bytes;
+            self.devices.memory_reads += u64::from(!is_whole && !was_near && place.is_none());
+            match (self.device_ways, place) {
                 (Some(_), Some(place)) => self.shared.set_dirty(place),
                 (Some(ways), None) => self.put_into_shared(Agent::Device, line, true, ways),
                 (None, _) => {
@@ -362,7 +406,7 @@ impl Hierarchy {
     pub fn device_read(&mut self, address: u64, bytes: u64) {
         for line in lines(address, bytes) {
             self.devices.accesses += 1;
-            let is_near = self.holders.has(line) || self.shared.touch(line).is_some();
+            let is_near = self.holders.of(line).next().is_some() || self.shared.touch(line).is_some();
             self.devices.memory_reads += u64::from(!is_near);
         }
     }

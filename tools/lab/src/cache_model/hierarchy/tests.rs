@@ -121,6 +121,47 @@ fn a_device_keeps_to_its_ways() {
     }
 }
 
+/// Both ends of what a device writes may lie within lines.
+#[test]
+fn of_a_line_that_a_device_writes_in_part_the_rest_is_read() {
+    for device_ways in [None, Some(2)] {
+        let mut levels =
+            Hierarchy::new(&Machine { device_ways, ..machine(Inclusion::NonInclusive) }).unwrap();
+        levels.device_write(0, 640);
+        assert_eq!(levels.devices().memory_reads, 0);
+        levels.device_write(1 << 20, 100);
+        assert_eq!(levels.devices().memory_reads, 1);
+        levels.device_write((2 << 20) + 60, 8);
+        assert_eq!(levels.devices().memory_reads, 3);
+        // What some level has needn't be read.
+        levels.read(0, 3 << 20, 64);
+        levels.device_write(3 << 20, 8);
+        assert_eq!(levels.devices().memory_reads, 3);
+    }
+}
+
+#[test]
+fn full_levels_write_back_for_each_line_that_comes() {
+    for inclusion in ALL {
+        let mut levels = levels(inclusion);
+        levels.fill(1 << 40);
+        for line in 1 << 40..(1 << 40) + 2_048 {
+            let (is_near, is_old) = state(&levels, line);
+            assert_eq!(is_near, is_old, "{inclusion:?}");
+            assert_coherent(&levels, line, &|| "filling".to_owned());
+        }
+        let near = (1 << 40..(1 << 40) + 2_048).filter(|line| state(&levels, *line).0).count();
+        // An inclusive level would have to have what cores have.
+        assert_eq!(near, if inclusion == Inclusion::Inclusive { 256 } else { 256 + 2 * 64 });
+        assert_eq!(levels.memory(), (0, 0));
+        // Each line that comes pushes one from level to level, and the last one to memory.
+        for line in 0..100 {
+            levels.access(0, line, false);
+        }
+        assert_eq!(levels.memory(), (100, 100), "{inclusion:?}");
+    }
+}
+
 #[test]
 fn a_device_without_ways_writes_to_memory() {
     let mut levels =
@@ -218,7 +259,7 @@ fn state(levels: &Hierarchy, line: u64) -> (bool, bool) {
 fn assert_coherent(levels: &Hierarchy, line: u64, at: &dyn Fn() -> String) {
     let of: Vec<Option<bool>> = levels.cores.iter().map(|core| core.is_dirty(line)).collect();
     let holding: Vec<usize> = (0..2).filter(|core| of[*core].is_some()).collect();
-    let known: Vec<usize> = levels.holders.without(line, 63).collect();
+    let known: Vec<usize> = levels.holders.of(line).collect();
     assert_eq!(known, holding, "the directory after {}", at());
     assert!(!of.contains(&Some(true)) || holding.len() == 1, "one writer after {}", at());
     let shared = levels.shared.find(line);
