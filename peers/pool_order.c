@@ -167,6 +167,15 @@ static void give_back(struct side *side, unsigned int count, struct fifo *fifo)
 	mark(POOL_ENDS);
 }
 
+/* Buffers that wait between the lanes once a burst is taken: in whole bursts, and as many as should on average over some bursts. */
+static unsigned int waiting_now(unsigned int queued, uint64_t step)
+{
+	enum { ROUND = 16 };
+	bool one_more = step % ROUND < queued % BURST * ROUND / BURST;
+
+	return (queued / BURST + one_more) * BURST;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -181,7 +190,7 @@ int main(int argc, char **argv)
 	unsigned int posted = 352, queued = 64, held = 352, frames = 65536, share = 1000;
 	struct fifo waiting = {0}, ring = {0};
 	struct side received = {0}, made = {0};
-	uint64_t through = 0, sent = 0;
+	uint64_t through = 0, sent = 0, step = 0;
 	int option;
 
 	start_dpdk(&argc, &argv);
@@ -218,17 +227,17 @@ int main(int argc, char **argv)
 		printf("marks %zu\n", (size_t)(uintptr_t)marks);
 		fflush(stdout);
 	}
-	while (through < frames) {
+	for (; through < frames; step++) {
 		mark(BURST_BEGINS);
 		get(&received, received.upper, 'r', BURST, &waiting);
-		if (waiting.count <= posted + queued)
-			continue;
-		through += BURST;
-		for (; sent < through * share / 1000; sent++)
-			get(&made, made.lower, 's', 1, &ring);
-		give_back(&received, BURST, &waiting);
-		while (ring.count > held)
-			give_back(&made, RTE_MIN(ring.count, BURST), &ring);
+		while (waiting.count > posted + waiting_now(queued, step)) {
+			through += BURST;
+			for (; sent < through * share / 1000; sent++)
+				get(&made, made.lower, 's', 1, &ring);
+			give_back(&received, BURST, &waiting);
+			while (ring.count > held)
+				give_back(&made, RTE_MIN(ring.count, BURST), &ring);
+		}
 	}
 	puts("end");
 	return EXIT_SUCCESS;

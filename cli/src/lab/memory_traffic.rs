@@ -94,6 +94,9 @@ pub(crate) struct Arguments {
     /// Frames that each instance is counted for.
     #[arg(long, value_name = "COUNT", default_value_t = 2_048)]
     frames: usize,
+    /// Times that this is done, each with other pages of memory; what is told is the average.
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    placements: u64,
     /// Ways of the shared level that the instances have [default: 3 of 11, as fitted].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
     ways: Option<u32>,
@@ -204,7 +207,8 @@ fn question(arguments: &Arguments, pools: Vec<(String, Kind)>) -> anyhow::Result
     let ways = ways.unwrap_or(Parameters::FITTED.for_machine(&model).ways);
     let parameters = Parameters { ways, under_way: *under_way, cold_lines: *cold_lines };
     let mix = mix.as_deref().map_or(Ok(Mix::cable()), Mix::parse).context("--mix")?;
-    Ok(Question { model, pools, buffers: BUFFERS, frames: arguments.frames, mix, parameters })
+    let Arguments { frames, placements, .. } = *arguments;
+    Ok(Question { model, pools, buffers: BUFFERS, frames, placements, mix, parameters })
 }
 
 fn loads(arguments: &Arguments, gbps: f64) -> Vec<Load> {

@@ -15,12 +15,15 @@ use warmlane_mem::{Burst, Packet, Pool, PoolConfig, PoolKind};
 /// Packets of a burst.
 pub const BURST: usize = 32;
 
+/// Bursts in which as many wait between the lanes as should on average; `peers/pool_order.c` has the same.
+const ROUND: usize = 16;
+
 /// How many buffers are where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnderWay {
     /// In the card's receive ring.
     pub posted: usize,
-    /// Between the lanes.
+    /// Between the lanes, on average: they come and go in whole bursts, so that of 80 there are 64 for half of the time, and 96 for the other.
     pub queued: usize,
     /// In the card's transmit ring.
     pub held: usize,
@@ -59,16 +62,24 @@ impl Peak {
 }
 
 impl UnderWay {
-    /// So many together: half of those that don't wait between the lanes in each ring.
+    /// So many together, in whole bursts: half of those that don't wait between the lanes in each ring, and an odd burst in the receive ring.
     pub fn of(buffers: usize, queued: usize) -> Self {
         let queued = queued.next_multiple_of(BURST);
-        let ring = (buffers.saturating_sub(queued) / 2).next_multiple_of(BURST).max(BURST);
-        Self { posted: ring, queued, held: ring, peak: None }
+        let bursts = buffers.saturating_sub(queued).div_ceil(BURST).max(2);
+        let held = bursts / 2;
+        Self { posted: (bursts - held) * BURST, queued, held: held * BURST, peak: None }
+    }
+
+    /// Bursts between the lanes once burst `step` is taken, but for those of a peak.
+    const fn waiting(self, step: usize) -> usize {
+        let one_more = step % ROUND < self.queued % BURST * ROUND / BURST;
+        self.queued / BURST + if one_more { 1 } else { 0 }
     }
 
     /// Bursts that the lower MAC's lane has had once burst `step` is taken for the receive ring, counted from 0.
     pub fn through(self, step: usize) -> usize {
-        let behind = (self.posted + self.queued) / BURST + self.peak.map_or(0, |peak| peak.waiting(step));
+        let behind =
+            self.posted / BURST + self.waiting(step) + self.peak.map_or(0, |peak| peak.waiting(step));
         (step + 1).saturating_sub(behind)
     }
 }
@@ -99,6 +110,14 @@ pub fn sent_after(frames: usize, per_thousand: usize) -> usize {
 }
 
 impl Kind {
+    /// Whether it goes through all buffers, one after the other.
+    pub fn is_ring(self) -> bool {
+        match self {
+            Self::Ours(kind, ..) => kind == PoolKind::Ring,
+            Self::Dpdk(operations, _) => operations.starts_with("ring"),
+        }
+    }
+
     /// Has so many frames go round in a pool of so many buffers, laid out for a machine.
     ///
     /// # Errors
@@ -309,6 +328,33 @@ mod tests {
         for frames in received.windows(in_use) {
             assert_eq!(frames.iter().collect::<HashSet<_>>().len(), in_use);
         }
+    }
+
+    #[test]
+    fn what_waits_comes_and_goes_in_bursts_and_is_right_on_average() {
+        for queued in [64, 70, 80, 90] {
+            let under_way = UnderWay { queued, ..UNDER_WAY };
+            // In each step a burst is taken; the lower MAC's lane does none, one or two.
+            let in_queue = |step: usize| step + 1 - under_way.posted / BURST - under_way.through(step);
+            let all: Vec<_> = (16..16 + 16 * 4).map(in_queue).collect();
+            assert!(all.iter().all(|bursts| [2, 3].contains(bursts)), "{queued}: {all:?}");
+            let average = all.iter().sum::<usize>() as f64 * BURST as f64 / all.len() as f64;
+            assert!((average - queued as f64).abs() <= 2.0, "{queued}: {average}");
+            let kind = Kind::Ours(PoolKind::Stack, 0, 0);
+            let order = kind.order(&model(), 4_096, under_way, 4_096, 1_000).unwrap();
+            let different = order.received[2_048..].iter().collect::<HashSet<_>>().len();
+            assert_eq!(different, under_way.posted + queued.next_multiple_of(BURST) + BURST, "{queued}");
+        }
+    }
+
+    #[test]
+    fn rings_share_what_is_under_way_in_whole_bursts() {
+        let of = |buffers| {
+            let UnderWay { posted, queued, held, .. } = UnderWay::of(buffers, 64);
+            [posted, queued, held]
+        };
+        assert_eq!([of(640), of(672), of(641)], [[288, 64, 288], [320, 64, 288], [320, 64, 288]]);
+        assert_eq!(of(0), [32, 64, 32]);
     }
 
     #[test]

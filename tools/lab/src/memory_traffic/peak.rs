@@ -95,8 +95,9 @@ impl Course {
             for (pool, kind) in &question.pools {
                 progress(&format!("{pool}, {} instances", load.instances));
                 let (setup, frames_of) = question.setup(*load, touches)?;
-                let Timed { setup, from, frames } = timed(question, setup, waiting);
                 let kind = question.planned(*kind, load.instances);
+                let setup = Setup { ring: kind.is_ring().then_some(question.buffers), ..setup };
+                let Timed { setup, from, frames } = timed(question, setup, waiting);
                 let order = kind.order(
                     &question.model,
                     question.buffers,
@@ -219,6 +220,7 @@ mod tests {
             pools: pools(&["ring", "stack", "depot"].map(str::to_owned), 256, None).unwrap(),
             buffers,
             frames: 64,
+            placements: 1,
             mix: Mix::cable(),
             // A peak that doesn't fit into so small a part of the caches.
             parameters: Parameters { ways: 2, under_way: 256, cold_lines: 0 },

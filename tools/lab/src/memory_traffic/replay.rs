@@ -30,6 +30,10 @@ pub struct Setup {
     pub frames: usize,
     /// Modems that frames go to.
     pub modems: u32,
+    /// Buffers of each pool, if it is a ring, which goes through all places of its array.
+    pub ring: Option<u32>,
+    /// Which pages of memory instances have got: another number, others.
+    pub placement: u64,
 }
 
 /// Lines between memory and caches, for each frame.
@@ -72,8 +76,28 @@ impl PerFrame {
 /// What an instance has in memory of its own, as lines from its first.
 const SENT: u64 = 1 << 25;
 const STATE: u64 = 1 << 26;
+const RINGS: u64 = STATE + (1 << 25);
 const COLD: u64 = 1 << 27;
 const INSTANCE: u64 = 1 << 28;
+
+/// What the caches are full of at first: nobody's any more.
+const OLD: u64 = 1 << 56;
+
+/// Lines of a huge page of 2 MiB.
+const PAGE: u64 = 1 << 15;
+
+/// Where the system has put a line: within a huge page they stay together, and those lie anywhere.
+const fn placed(line: u64, placement: u64) -> u64 {
+    // SplitMix64.
+    let mut page = (line / PAGE + (placement << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    page = (page ^ page >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    page = (page ^ page >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    // Addresses have 52 bits at most.
+    (page >> 33) * PAGE + line % PAGE
+}
+
+/// Places of a ring's array in a line.
+const PLACES: u64 = LINE_BYTES / 8;
 
 /// Lines of state that no cache keeps: 1 GiB of them.
 const COLD_STATE: usize = 1 << 24;
@@ -94,6 +118,20 @@ struct Instance<'a> {
 }
 
 impl Instance<'_> {
+    /// The core accesses a line.
+    fn access(&self, levels: &mut Hierarchy, line: u64, write: bool) {
+        levels.access(self.core, placed(line, self.setup.placement), write);
+    }
+
+    /// The places that a device writes or reads from a line on, each with its bytes.
+    fn for_device(&self, line: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let placement = self.setup.placement;
+        (0..bytes.div_ceil(LINE_BYTES)).map(move |number| {
+            let rest = bytes - number * LINE_BYTES;
+            (placed(line + number, placement) * LINE_BYTES, rest.min(LINE_BYTES))
+        })
+    }
+
     /// The first line of the buffer that a frame is received into.
     fn received(&self, frame: usize) -> u64 {
         self.first_line + self.order.received[frame] / LINE_BYTES
@@ -112,12 +150,14 @@ impl Instance<'_> {
     }
 
     fn touch(&self, levels: &mut Hierarchy, buffer: u64, lines: &Lines) {
+        let all = lines.read.iter().chain(&lines.written);
+        levels.expect(all.map(|line| placed(self.line(buffer, u64::from(*line)), self.setup.placement)));
         for (lines, write) in [(&lines.read, false), (&lines.written, true)] {
             for &line in lines {
-                levels.access(self.core, self.line(buffer, u64::from(line)), write);
+                self.access(levels, self.line(buffer, u64::from(line)), write);
                 if line == 0 {
                     for more in 1..self.order.header_lines {
-                        levels.access(self.core, buffer + more, write);
+                        self.access(levels, buffer + more, write);
                     }
                 }
             }
@@ -137,10 +177,14 @@ impl Instance<'_> {
         for frame in frames.clone() {
             let first = self.line(self.received(frame), BEFORE_FRAME);
             // Cards leave the CRC out.
-            levels.device_write(first * LINE_BYTES, u64::from(self.frames.touches(frame).bytes) - 4);
+            let bytes = u64::from(self.frames.touches(frame).bytes) - 4;
+            let places = || self.for_device(first, bytes);
+            levels.expect(places().map(|(address, _)| address / LINE_BYTES));
+            places().for_each(|(address, bytes)| levels.device_write(address, bytes));
         }
+        self.walk(levels, taken);
         for line in 0..u64::from(self.frames.usual().state.hot) {
-            levels.access(self.core, self.first_line + STATE + line, true);
+            self.access(levels, self.first_line + STATE + line, true);
         }
         for frame in frames {
             self.touch(levels, self.received(frame), &self.frames.touches(frame).received.upper);
@@ -172,7 +216,8 @@ impl Instance<'_> {
             let begins =
                 usual.sent.lower.written.iter().find(|line| **line > 0).map_or(1, |line| u64::from(*line));
             let lines = made_lines - begins + 1;
-            levels.device_read(self.line(buffer, begins) * LINE_BYTES, lines * LINE_BYTES);
+            self.for_device(self.line(buffer, begins), lines * LINE_BYTES)
+                .for_each(|(address, bytes)| levels.device_read(address, bytes));
         }
         while self.made - self.freed > self.setup.under_way.held {
             let end = (self.freed + BURST).min(self.made);
@@ -192,31 +237,55 @@ impl Instance<'_> {
         let (touched, written) = (touches.touched.round() as u64, touches.written.round() as u64);
         let first = self.first_line + STATE + u64::from(touches.hot) + modem * each;
         for line in 0..touched {
-            levels.access(self.core, first + line % each, line < written);
+            self.access(levels, first + line % each, line < written);
         }
         let first = self.first_line + COLD;
         for _ in 0..self.setup.cold_lines {
-            levels.access(self.core, first + self.random.below(COLD_STATE) as u64, true);
+            let line = first + self.random.below(COLD_STATE) as u64;
+            self.access(levels, line, true);
+        }
+    }
+
+    /// What rings of two pools touch of their arrays for the burst that begins with frame `taken`: each buffer's place is read when it is taken, and written
+    /// when one is freed, which is as many places behind as buffers are under way.
+    fn walk(&mut self, levels: &mut Hierarchy, taken: usize) {
+        let Some(buffers) = self.setup.ring else { return };
+        let lines = u64::from(buffers).div_ceil(PLACES);
+        let UnderWay { posted, queued, held, .. } = self.setup.under_way;
+        for (number, (share, behind)) in
+            [(1_000, posted + queued), (self.setup.per_thousand, held)].into_iter().enumerate()
+        {
+            let first = self.first_line + RINGS + number as u64 * lines;
+            let line = |frame: usize| (frame * share / 1_000) as u64 / PLACES;
+            for place in line(taken)..line(taken + BURST) {
+                self.access(levels, first + place % lines, false);
+                self.access(levels, first + (place + lines - behind as u64 / PLACES) % lines, true);
+            }
         }
     }
 }
 
-/// How many frames each instance's order must have: those that fill all caches, and those that are counted.
+/// How many frames each instance's order must have: those after which caches hold what goes round, and those that are counted.
 pub fn frames(model: &Model, setup: &Setup) -> usize {
     let UnderWay { posted, queued, .. } = setup.under_way;
-    (warm_up(model, setup) + setup.frames + posted + queued).next_multiple_of(BURST)
+    (warm_up(model, setup) + setup.frames + posted + queued + BURST).next_multiple_of(BURST)
 }
 
-/// Frames until all caches are full of what instances have touched. A stack's buffers soon are where they stay, and what fills the caches then are the
-/// lines that nothing keeps; where there are none, a ring fills them with its buffers of at least 24 lines.
+/// Times that each modem has a frame, on average, until all have had some.
+const ROUNDS_OF_MODEMS: usize = 8;
+
+/// Frames until caches, full of old lines at first, have what goes round: what is under way and the modems' state, and of a ring all buffers,
+/// where caches can hold them.
 pub(super) fn warm_up(model: &Model, setup: &Setup) -> usize {
     let of_ways =
         model.shared.kib / u64::from(model.shared.ways.max(1)) * u64::from(setup.ways.min(model.shared.ways));
     let private = model.second.kib * setup.instances as u64;
     let lines = ((of_ways + private) << 10) / LINE_BYTES;
-    let of_a_frame = if setup.cold_lines > 0 { setup.cold_lines } else { LINES_OF_A_BUFFER };
-    let frames = (lines / of_a_frame / setup.instances as u64) as usize;
-    frames + 4 * (setup.under_way.posted + setup.under_way.queued)
+    let UnderWay { posted, queued, held, .. } = setup.under_way;
+    let frames = 4 * (posted + queued + held) + ROUNDS_OF_MODEMS * setup.modems as usize;
+    // With half of them gone the other half may still be there.
+    let of_ring = |buffers: &u32| u64::from(*buffers) * LINES_OF_A_BUFFER * setup.instances as u64 <= lines;
+    frames + setup.ring.filter(of_ring).map_or(0, |buffers| 2 * buffers as usize)
 }
 
 /// A frame's buffers have at least so many lines.
@@ -235,7 +304,8 @@ impl<'a> Replay<'a> {
         order: &'a Order,
         frames: &'a Frames<'a>,
     ) -> Result<Self, MachineError> {
-        let levels = model.hierarchy(setup.instances, setup.ways)?;
+        let mut levels = model.hierarchy(setup.instances, setup.ways)?;
+        levels.fill(OLD);
         let instance = |core| {
             let mut random = Xorshift(Xorshift::SEED);
             // Instances differ in which modem comes when.
@@ -296,4 +366,77 @@ pub fn run_by_steps(
     let whole = (order.received.len() / BURST).saturating_sub(from) / every.max(1);
     let first = |part: usize| from + part * every;
     Ok((0..whole).map(|part| replay.count(first(part)..first(part + 1))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mix::Mix;
+    use super::super::orders::Kind;
+    use super::super::touches::Touches;
+    use super::*;
+    use std::collections::HashSet;
+    use warmlane_mem::PoolKind;
+
+    #[test]
+    fn pages_stay_whole_and_lie_anywhere() {
+        let of = |placement| {
+            let pages: Vec<u64> = (0..2_000).map(|page| placed(page * PAGE, placement)).collect();
+            assert!(pages.iter().all(|first| first % PAGE == 0 && first / PAGE < 1 << 31));
+            assert_eq!(pages.iter().collect::<HashSet<_>>().len(), pages.len());
+            pages
+        };
+        assert!(of(0).iter().zip(of(1)).all(|(one, other)| *one != other));
+        assert_eq!(placed(5 * PAGE + 77, 3), placed(5 * PAGE, 3) + 77);
+        // Nobody has the lines that fill the caches.
+        assert!((0..1_000).all(|page| placed(page * PAGE, 0) < OLD));
+    }
+
+    const UNDER_WAY: UnderWay = UnderWay { posted: 96, queued: 64, held: 96, peak: None };
+
+    /// What a frame costs in a small part of the Xeon's caches.
+    fn cost(kind: PoolKind, cold_lines: u64, change: impl Fn(&mut Setup)) -> PerFrame {
+        let (touches, mix) = (Touches::recorded().unwrap(), Mix::cable());
+        let frames_of = Frames::new(touches.frames(false).unwrap(), &mix);
+        let model = Model::find("xeon-gold-6148").unwrap();
+        let mut setup = Setup {
+            instances: 1,
+            ways: 2,
+            under_way: UNDER_WAY,
+            cold_lines,
+            per_thousand: frames_of.packets_per_thousand(),
+            frames: 1_024,
+            modems: cable::MODEMS,
+            ring: None,
+            placement: 0,
+        };
+        change(&mut setup);
+        let frames = frames(&model, &setup);
+        let order =
+            Kind::Ours(kind, 0, 0).order(&model, 8_192, UNDER_WAY, frames, setup.per_thousand).unwrap();
+        run(&model, &setup, &order, &frames_of).unwrap()
+    }
+
+    #[test]
+    fn counting_begins_with_caches_as_full_as_they_will_be() {
+        // Counted for eight times as long it is nearly the same: each cold line is read, and for each an old one is written back. Until all old lines have gone,
+        // of which none is clean, a little more is written.
+        let early = cost(PoolKind::Stack, 2, |_| ());
+        let longer = cost(PoolKind::Stack, 2, |setup| setup.frames *= 8);
+        assert!((early.reads - longer.reads).abs() < 0.15, "{early:?} {longer:?}");
+        assert!((early.writes - longer.writes).abs() < 0.4, "{early:?} {longer:?}");
+        assert!((1.9..2.8).contains(&early.writes), "{early:?}");
+        let ring = cost(PoolKind::Ring, 0, |_| ());
+        // All lines of a ring's buffers are written back, from the first on.
+        assert!(ring.writes > 26.0, "{ring:?}");
+    }
+
+    #[test]
+    fn a_ring_goes_through_its_array() {
+        let [without, with] = [None, Some(32_767)]
+            .map(|ring| cost(PoolKind::Stack, 0, |setup| setup.ring = ring))
+            .map(|cost| [cost.reads, cost.writes]);
+        // A line for each eight buffers of each pool; in many bursts none.
+        let more = [0, 1].map(|way| with[way] - without[way]);
+        assert!((0.2..0.35).contains(&more[0]) && (0.1..0.5).contains(&more[1]), "{more:?}");
+    }
 }

@@ -137,6 +137,7 @@ impl Advisor<'_> {
             pools: Vec::new(),
             buffers: BUFFERS,
             frames: 0,
+            placements: 1,
             mix: Mix::cable(),
             parameters: Parameters { ways: self.asked.ways, ..Parameters::FITTED },
         };

@@ -137,6 +137,7 @@ impl Asked {
             pools: vec![("its own".to_owned(), kind)],
             buffers,
             frames: COUNTED,
+            placements: 1,
             mix: self.mix()?,
             parameters: Parameters { ways: self.ways, cold_lines: 0, ..Parameters::FITTED },
         };
@@ -147,6 +148,7 @@ impl Asked {
         let rings = (posted as usize).min(buffers as usize / 2).next_multiple_of(BURST);
         setup.under_way = UnderWay { posted: rings, held: HELD as usize, ..setup.under_way };
         setup.modems = configuration.modems;
+        setup.ring = kind.is_ring().then_some(buffers);
         let frames = replay::frames(&self.model, &setup);
         let order = kind.order(&self.model, buffers, setup.under_way, frames, setup.per_thousand)?;
         let per_packet = replay::run(&self.model, &setup, &order, &frames_of).map_err(LabError::setup)?;
