@@ -358,32 +358,37 @@ fn what_is_written_is_logged() {
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 
-/// A ring says where it is when it is stopped, and goes on there with another back end: how a migration ends.
+/// A ring says where it is when it is stopped, and goes on there with another back end: how a migration ends. QEMU 7.2 resets the device before it asks.
 #[test]
 fn a_ring_goes_on_where_the_front_end_says() {
     let _lane = LaneThread::enter();
     let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
     let path = folder.path().join("vhost.sock");
-    let mut port = back_end(&path, &pool);
-    let first = FrontEnd::connect(path.to_str().unwrap(), SPLIT | PACKED);
-    first.run(&port);
-    let mut driver = PackedDriver::new(&first);
-    for number in 0..20 {
-        driver.send(number, &contents(number.into(), 60), 3);
+    for is_reset in [false, true] {
+        let mut port = back_end(&path, &pool);
+        let first = FrontEnd::connect(path.to_str().unwrap(), SPLIT | PACKED);
+        first.run(&port);
+        let mut driver = PackedDriver::new(&first);
+        for number in 0..20 {
+            driver.send(number, &contents(number.into(), 60), 3);
+        }
+        assert_eq!(receive(&mut port, 9), (0..9).map(|number| contents(number, 60)).collect::<Vec<_>>());
+        if is_reset {
+            first.say(&Request::SetStatus(0), &[]);
+        }
+        first.say(&Request::GetRingBase(RingState { index: TRANSMIT, value: 0 }), &[]);
+        let answer = first.hear().unwrap();
+        let base = u32::from_ne_bytes(answer[4..].try_into().unwrap());
+        assert_eq!(base, 0x801b_801b);
+        drop(port);
+        let mut port = back_end(&path, &pool);
+        let second = reconnect(&first, &path, SPLIT | PACKED);
+        second.introduce();
+        second.start(TRANSMIT, base);
+        second.start(RECEIVE, second.first_base());
+        until("the port knows", || connected(&port));
+        assert_eq!(receive(&mut port, 11), (9..20).map(|number| contents(number, 60)).collect::<Vec<_>>());
     }
-    assert_eq!(receive(&mut port, 9), (0..9).map(|number| contents(number, 60)).collect::<Vec<_>>());
-    first.say(&Request::GetRingBase(RingState { index: TRANSMIT, value: 0 }), &[]);
-    let answer = first.hear().unwrap();
-    let base = u32::from_ne_bytes(answer[4..].try_into().unwrap());
-    assert_eq!(base, 0x801b_801b);
-    drop(port);
-    let mut port = back_end(&path, &pool);
-    let second = reconnect(&first, &path, SPLIT | PACKED);
-    second.introduce();
-    second.start(TRANSMIT, base);
-    second.start(RECEIVE, second.first_base());
-    until("the port knows", || connected(&port));
-    assert_eq!(receive(&mut port, 11), (9..20).map(|number| contents(number, 60)).collect::<Vec<_>>());
 }
 
 fn contents_of(front_end: &FrontEnd) -> Vec<u8> {

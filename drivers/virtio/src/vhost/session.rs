@@ -328,11 +328,14 @@ impl DeviceSession {
         Ok(())
     }
 
-    /// As if nothing had been said of rings.
+    /// As if nothing had been said of rings. Where each was stopped is kept: QEMU 7.2 sets the status to 0 first when it stops a device, and
+    /// asks for that afterwards. A machine that migrates goes on there.
     fn reset(&mut self) {
-        for (ring, setting) in self.rings.iter().zip(&mut self.settings) {
-            ring.reset();
-            *setting = setting.stopped();
+        for number in 0..self.rings.len() {
+            self.stop(number);
+            self.rings[number].reset();
+            let setting = &mut self.settings[number];
+            *setting = Setting { base: setting.base, ..setting.stopped() };
         }
     }
 }
