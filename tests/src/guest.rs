@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use warmlane_testkit::process::{COMMAND_VARIABLE, Finished, Process, warmlane};
 use warmlane_testkit::requirements;
@@ -50,8 +50,11 @@ pub const OBEY: &str = "exec 3<>/dev/vport0p1\n\
 /// It needs its library besides.
 const PYTHON: &str = "python3";
 
-/// How long it may take: it is emulated, on a machine that may be busy.
-const LIMIT: Duration = Duration::from_secs(1800);
+/// How long it may take: it is emulated, on a machine that may be busy. There it takes two or three minutes.
+const LIMIT: Duration = Duration::from_secs(1200);
+
+/// How often it is asked whether it has ended.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Kernels, by the names that Debian gives them.
 const KERNELS: &str = "/boot";
@@ -241,7 +244,20 @@ fn run_in_a_guest(modules: &str, programs: &[&str], arguments: &str) -> Option<S
     let here = std::env::current_exe().expect("a test knows its path");
     let extra = [(here.as_path(), "/test"), (warmlane(), "/usr/bin/warmlane")];
     let machine = Machine::new(modules, programs, &extra, &script)?;
-    let Finished { output, errors, .. } = Process::run(machine.command(1536).arg("-no-reboot"), LIMIT);
+    let (mut emulator, begin) = (Process::spawn(machine.command(1536).arg("-no-reboot")), Instant::now());
+    while !emulator.has_ended() {
+        // Whether it computes, waits or got no CPU, and what its kernel waits for.
+        assert!(
+            begin.elapsed() < LIMIT,
+            "the guest runs after {LIMIT:?}, {:?} of them on CPUs. Its kernel said:\n{}\nand its tests:\n{}{}",
+            emulator.cpu_time(),
+            machine.console(),
+            emulator.output(),
+            emulator.errors()
+        );
+        std::thread::sleep(LOOK);
+    }
+    let Finished { output, errors, .. } = emulator.finish(SHORT);
     let text = format!("Linux {}:\n{}\n{output}{errors}", machine.release, machine.console());
     let end = output.lines().last().unwrap_or_default();
     assert_eq!(end, format!("{END} 0"), "the last line of\n{text}");

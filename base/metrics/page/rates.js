@@ -25,7 +25,7 @@ const GIVEN = { input: "received", stage: "processed", output: "sent" };
 const share = (part, whole) => (whole > 0 ? part / whole : null);
 
 // In how many cycles a packet 99 % of a stage's bursts were done that were timed, to a power of two; null without any.
-const most = (of) => {
+const p99 = (of) => {
   const change = (word) => of[word]?.change ?? 0;
   const bounds = Object.keys(of).flatMap((word) => (word.startsWith("below-") ? [Number(word.slice("below-".length))] : []));
   bounds.sort((one, other) => one - other);
@@ -51,7 +51,7 @@ export class Look {
     this.sets = this.#sets();
     for (const { labels, of } of this.#named("stage-timed")) {
       const cycles = share(of.cycles?.change ?? 0, of.packets?.change ?? 0);
-      if (cycles !== null) taken.set(JSON.stringify(labels), { cycles, most: most(of) });
+      if (cycles !== null) taken.set(JSON.stringify(labels), { cycles, p99: p99(of) });
     }
   }
 
@@ -136,7 +136,7 @@ export class Look {
     for (const { name, labels, of } of this.sets) {
       if (name === "stage") {
         const [packets, made] = [of.processed?.change ?? 0, of.made?.change ?? 0];
-        const { cycles, most } = this.#taken.get(JSON.stringify(labels)) ?? { cycles: null, most: null };
+        const { cycles, p99 } = this.#taken.get(JSON.stringify(labels)) ?? { cycles: null, p99: null };
         const part = cycles === null ? null : share(cycles * (packets + made), busy.get(owner(labels)) ?? 0);
         // If the lane was interrupted in one of the few bursts that were timed, they seem to take more than there is.
         all.push({
@@ -148,7 +148,7 @@ export class Look {
           all: of.processed?.value ?? 0,
           made,
           cycles,
-          most,
+          p99,
           share: part === null ? null : Math.min(part, 1),
         });
       }
@@ -165,7 +165,7 @@ export class Look {
           all: packets.value,
           made: null,
           cycles: share(change, packets.change),
-          most: null,
+          p99: null,
           share: share(change, busy.get(owner(labels)) ?? 0),
         });
       }

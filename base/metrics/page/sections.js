@@ -69,7 +69,7 @@ export class Sections {
     this.stages.show(
       look.stages().map((stage) => ({
         key: stage.name,
-        cells: [stage.name, rate(stage.packets), whole(stage.all), rate(stage.made), cycles(stage.cycles), stage.most ?? "–", percent(stage.share)],
+        cells: [stage.name, rate(stage.packets), whole(stage.all), rate(stage.made), cycles(stage.cycles), stage.p99 ?? "–", percent(stage.share)],
       })),
     );
     this.graphs.show(look);

@@ -94,7 +94,7 @@ pub(crate) struct Arguments {
     /// Frames that each instance is counted for.
     #[arg(long, value_name = "COUNT", default_value_t = 2_048)]
     frames: usize,
-    /// Times that this is done, each with other pages of memory; what is told is the average.
+    /// Times that this is done, each with other pages of memory; what is told is the average. --peak does it once.
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     placements: u64,
     /// Ways of the shared level that the instances have [default: 3 of 11, as fitted].

@@ -30,25 +30,25 @@ counters! {
         packets: Note, "packets";
         /// Cycles that these bursts took, with what had to leave meanwhile.
         cycles: Note, "cycles";
-        /// Of these, bursts that took less than 16 cycles a packet.
+        /// Timed bursts that took less than 16 cycles a packet.
         below_16: Note, "bursts";
-        /// Of these, bursts that took less than 32 cycles a packet, and not less than 16.
+        /// Timed bursts that took less than 32 cycles a packet, and not less than 16.
         below_32: Note, "bursts";
-        /// Of these, bursts that took less than 64 cycles a packet, and not less than 32.
+        /// Timed bursts that took less than 64 cycles a packet, and not less than 32.
         below_64: Note, "bursts";
-        /// Of these, bursts that took less than 128 cycles a packet, and not less than 64.
+        /// Timed bursts that took less than 128 cycles a packet, and not less than 64.
         below_128: Note, "bursts";
-        /// Of these, bursts that took less than 256 cycles a packet, and not less than 128.
+        /// Timed bursts that took less than 256 cycles a packet, and not less than 128.
         below_256: Note, "bursts";
-        /// Of these, bursts that took less than 512 cycles a packet, and not less than 256.
+        /// Timed bursts that took less than 512 cycles a packet, and not less than 256.
         below_512: Note, "bursts";
-        /// Of these, bursts that took less than 1024 cycles a packet, and not less than 512.
+        /// Timed bursts that took less than 1024 cycles a packet, and not less than 512.
         below_1024: Note, "bursts";
-        /// Of these, bursts that took less than 2048 cycles a packet, and not less than 1024.
+        /// Timed bursts that took less than 2048 cycles a packet, and not less than 1024.
         below_2048: Note, "bursts";
-        /// Of these, bursts that took less than 4096 cycles a packet, and not less than 2048.
+        /// Timed bursts that took less than 4096 cycles a packet, and not less than 2048.
         below_4096: Note, "bursts";
-        /// Of these, bursts that took 4096 cycles a packet or more: the lane was interrupted, or had to wait.
+        /// Timed bursts that took 4096 cycles a packet or more: the lane was interrupted, or had to wait.
         longer: Note, "bursts";
     }
 }

@@ -161,7 +161,10 @@ impl DeviceSession {
                 }
             }
             Request::GetStatus => return Ok(Some(Reply::Number(self.status))),
-            Request::ResetDevice | Request::ResetOwner => self.reset(),
+            Request::ResetDevice | Request::ResetOwner => {
+                self.reset();
+                self.settings.iter_mut().for_each(|setting| setting.base = 0);
+            }
             Request::SetMemoryTable(_)
             | Request::GetMaximumMemorySlots
             | Request::AddMemoryRegion(_)
@@ -328,7 +331,7 @@ impl DeviceSession {
         Ok(())
     }
 
-    /// As if nothing had been said of rings. Where each was stopped is kept: QEMU 7.2 sets the status to 0 first when it stops a device, and
+    /// As if nothing had been said of rings, but where each was stopped: QEMU 7.2 sets the status to 0 first when it stops a device, and
     /// asks for that afterwards. A machine that migrates goes on there.
     fn reset(&mut self) {
         for number in 0..self.rings.len() {

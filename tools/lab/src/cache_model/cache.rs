@@ -195,7 +195,7 @@ impl Cache {
         None
     }
 
-    /// Puts written lines from `next` on into all ways that are free.
+    /// Puts written lines from `next` on into all ways of an empty level. Would not end if a set were full.
     pub(super) fn fill(&mut self, next: &mut u64) {
         let ways = self.shape.ways;
         let mut full = 0;
