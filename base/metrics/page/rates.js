@@ -25,7 +25,7 @@ const GIVEN = { input: "received", stage: "processed", output: "sent" };
 const share = (part, whole) => (whole > 0 ? part / whole : null);
 
 // In how many cycles a packet 99 % of a stage's bursts were done that were timed, to a power of two; null without any.
-const p99 = (of) => {
+const ninetyNinth = (of) => {
   const change = (word) => of[word]?.change ?? 0;
   const bounds = Object.keys(of).flatMap((word) => (word.startsWith("below-") ? [Number(word.slice("below-".length))] : []));
   bounds.sort((one, other) => one - other);
@@ -51,7 +51,7 @@ export class Look {
     this.sets = this.#sets();
     for (const { labels, of } of this.#named("stage-timed")) {
       const cycles = share(of.cycles?.change ?? 0, of.packets?.change ?? 0);
-      if (cycles !== null) taken.set(JSON.stringify(labels), { cycles, p99: p99(of) });
+      if (cycles !== null) taken.set(JSON.stringify(labels), { cycles, p99: ninetyNinth(of) });
     }
   }
 

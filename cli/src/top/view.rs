@@ -341,11 +341,14 @@ fn in_stage(set: &Set<'_>) -> Option<Latency> {
 /// How many times a set has counted in ranges, of which each goes from the one before to what `bound` reads in its name, and the range below which 99 % of
 /// these are, or above. `None` if it has no ranges.
 fn ranges(set: &Set<'_>, bound: impl Fn(&str) -> Option<u64>) -> Option<(u64, Option<String>)> {
-    let range = |name: &&'_ str| {
-        let text = name.strip_prefix("below-")?.to_owned();
-        Some((bound(&text)?, text, set.change(name)))
-    };
-    let mut ranges: Vec<(u64, String, u64)> = set.values.keys().filter_map(range).collect();
+    let mut ranges: Vec<(u64, &str, u64)> = set
+        .values
+        .keys()
+        .filter_map(|name| {
+            let text = name.strip_prefix("below-")?;
+            Some((bound(text)?, text, set.change(name)))
+        })
+        .collect();
     ranges.sort_unstable();
     let (_, last, _) = ranges.last()?;
     let count = ranges.iter().fold(set.change("longer"), |all, (_, _, times)| all.saturating_add(*times));

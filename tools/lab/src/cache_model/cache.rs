@@ -95,7 +95,7 @@ impl Cache {
 
     /// Reads what will be searched for a line, so that it comes near while something else is done.
     #[inline]
-    pub(super) fn expect(&self, line: u64) -> u64 {
+    pub(super) fn prefetch(&self, line: u64) -> u64 {
         self.sets[self.set(line)]
     }
 
@@ -195,10 +195,11 @@ impl Cache {
         None
     }
 
-    /// Puts written lines from `next` on into all ways of an empty level. Would not end if a set were full.
+    /// Puts written lines from `next` on into all ways that are free.
     pub(super) fn fill(&mut self, next: &mut u64) {
         let ways = self.shape.ways;
-        let mut full = 0;
+        let is_full = |cache: &Self, set: &usize| cache.free(set * cache.words, ways).is_none();
+        let mut full = (0..self.shape.sets()).filter(|set| is_full(self, set)).count();
         while full < self.shape.sets() {
             let set = self.set(*next);
             if self.free(set, ways).is_some() {

@@ -377,14 +377,14 @@ impl Hierarchy {
     /// Lines will be accessed soon. What the model has of them comes from this machine's memory for all of them at the same time then, not one after the
     /// other, which is most of what an access costs otherwise.
     #[inline]
-    pub fn expect(&self, lines: impl Iterator<Item = u64>) {
-        let all = lines.map(|line| self.shared.expect(line) ^ self.holders.expect(line));
+    pub fn prefetch(&self, lines: impl Iterator<Item = u64>) {
+        let all = lines.map(|line| self.shared.prefetch(line) ^ self.holders.prefetch(line));
         std::hint::black_box(all.fold(0, |all, words| all ^ words));
     }
 
     /// A device writes. Of a line that it writes a part of, and that no level has, the rest is read from memory.
     pub fn device_write(&mut self, address: u64, bytes: u64) {
-        self.expect(lines(address, bytes));
+        self.prefetch(lines(address, bytes));
         for line in lines(address, bytes) {
             self.devices.accesses += 1;
             let was_near = self.take_from_cores(line).is_some();

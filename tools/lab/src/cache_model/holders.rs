@@ -111,7 +111,7 @@ impl Holders {
 
     /// Reads what will be searched for a line, so that it comes near while something else is done.
     #[inline]
-    pub(super) fn expect(&self, line: u64) -> u64 {
+    pub(super) fn prefetch(&self, line: u64) -> u64 {
         self.places[self.first(line)].0
     }
 
@@ -154,6 +154,7 @@ mod tests {
         assert_eq!(holders.add(8, 2, true).collect::<Vec<_>>(), [1]);
         assert_eq!(holders.take(8).collect::<Vec<_>>(), [2]);
     }
+
     #[test]
     fn many_lines_that_come_and_go_are_as_in_a_map() {
         let (mut holders, mut map) = (Holders::default(), HashMap::<u64, u64>::new());

@@ -151,7 +151,7 @@ impl Instance<'_> {
 
     fn touch(&self, levels: &mut Hierarchy, buffer: u64, lines: &Lines) {
         let all = lines.read.iter().chain(&lines.written);
-        levels.expect(all.map(|line| placed(self.line(buffer, u64::from(*line)), self.setup.placement)));
+        levels.prefetch(all.map(|line| placed(self.line(buffer, u64::from(*line)), self.setup.placement)));
         for (lines, write) in [(&lines.read, false), (&lines.written, true)] {
             for &line in lines {
                 self.access(levels, self.line(buffer, u64::from(line)), write);
@@ -179,7 +179,7 @@ impl Instance<'_> {
             // Cards leave the CRC out.
             let bytes = u64::from(self.frames.touches(frame).bytes) - 4;
             let places = || self.for_device(first, bytes);
-            levels.expect(places().map(|(address, _)| address / LINE_BYTES));
+            levels.prefetch(places().map(|(address, _)| address / LINE_BYTES));
             places().for_each(|(address, bytes)| levels.device_write(address, bytes));
         }
         self.walk(levels, taken);

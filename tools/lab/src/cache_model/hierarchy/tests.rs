@@ -145,6 +145,8 @@ fn full_levels_write_back_for_each_line_that_comes() {
     for inclusion in ALL {
         let mut levels = levels(inclusion);
         levels.fill(1 << 40);
+        // There is nothing more to fill.
+        levels.fill(1 << 41);
         for line in 1 << 40..(1 << 40) + 2_048 {
             let (is_near, is_old) = state(&levels, line);
             assert_eq!(is_near, is_old, "{inclusion:?}");
