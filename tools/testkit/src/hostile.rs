@@ -1,5 +1,13 @@
 //! For tests of other sides that lie.
 
+mod beside;
+mod lies;
+mod mutation;
+
+pub use beside::Beside;
+pub use lies::Lies;
+pub use mutation::mutate;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One test of a program at a time: their open descriptors are counted.
@@ -14,9 +22,4 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// If `/proc` isn't there.
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is there").count()
-}
-
-/// How many lies a test tells: some, or as many as `WARMLANE_TEST_LIES` says, to be sure.
-pub fn lies() -> u64 {
-    std::env::var("WARMLANE_TEST_LIES").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000)
 }

@@ -81,6 +81,12 @@ impl BackEnd {
         let _ = rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL);
     }
 
+    /// It says no more, and still listens.
+    pub(crate) fn is_silent(&self) {
+        // If the other side is gone, so much the better.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+    }
+
     pub(crate) fn answer(&self, request: &Request, payload: &[u8]) {
         let length = payload.len() as u32;
         let header = Header { request: request.number(), is_reply: true, needs_reply: false, length };

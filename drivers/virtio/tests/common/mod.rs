@@ -8,7 +8,10 @@ pub(crate) mod front_end;
 use warmlane_mem::{Burst, Pool, PoolConfig};
 use warmlane_testkit::exchange::bytes_of;
 pub(crate) use warmlane_testkit::exchange::until;
-use warmlane_virtio::VirtioPort;
+use warmlane_testkit::hostile::Beside;
+use warmlane_virtio::vhost::{self, VhostOptions};
+use warmlane_virtio::virtio_user::{self, VirtioUserOptions};
+use warmlane_virtio::{Role, VirtioPort};
 
 pub(crate) fn pool() -> Pool {
     Pool::new(&PoolConfig { buffers: 8192, ..PoolConfig::default() }).unwrap()
@@ -16,6 +19,16 @@ pub(crate) fn pool() -> Pool {
 
 pub(crate) fn connected(port: &VirtioPort) -> bool {
     port.monitor.status().is_some_and(|status| status.connected)
+}
+
+/// Two of our ports that nobody lies to, with packets from one to the other. One pair at a time.
+pub(crate) fn undisturbed() -> Beside {
+    let (pool, socket) = (pool(), format!("@undisturbed-{}", std::process::id()));
+    let mut device = vhost::open("device", &VhostOptions::new(&socket, Role::Server), 1, &pool).unwrap();
+    let options = VirtioUserOptions::new(&socket, Role::Client);
+    let mut driver = virtio_user::open("driver", &options, 1, &pool).unwrap();
+    until("the others are connected", || connected(&device) && connected(&driver));
+    Beside::start(pool, driver.port.transmit.remove(0), device.port.receive.remove(0))
 }
 
 /// One of our ports and whoever lies to it.
