@@ -397,6 +397,75 @@ fn a_ring_goes_on_where_the_front_end_says() {
     }
 }
 
+fn frames(numbers: std::ops::Range<usize>) -> Vec<Vec<u8>> {
+    numbers.map(|number| contents(number, 60)).collect()
+}
+
+/// Sends frames, as a machine does whose driver has just begun.
+fn send_first(front_end: &FrontEnd, features: u64, count: usize) {
+    let mut driver = PackedDriver::new(front_end);
+    for (number, frame) in (0..).zip(frames(0..count)) {
+        if features & PACKED == 0 {
+            front_end.send(number, [0; 12], &frame);
+        } else {
+            driver.send(number, &frame, 1);
+        }
+    }
+}
+
+fn ask_base(front_end: &FrontEnd) -> u32 {
+    front_end.say(&Request::GetRingBase(RingState { index: TRANSMIT, value: 0 }), &[]);
+    let answer = front_end.hear().unwrap();
+    u32::from_ne_bytes(answer[4..].try_into().unwrap())
+}
+
+/// A machine goes on in its rings after a stop, or a reset that keeps where they were, with the next back end; and boots again there: by the same connection its
+/// rings begin anew, in memory that was cleared.
+#[test]
+fn rings_of_a_machine_that_boots_again_begin_anew() {
+    let _lane = LaneThread::enter();
+    let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
+    let path = folder.path().join("vhost.sock");
+    let resets = [None, Some(Request::SetStatus(0)), Some(Request::ResetDevice), Some(Request::ResetOwner)];
+    for (features, at_9, at_5) in [(SPLIT, 9, 5), (SPLIT | PACKED, 0x8009_8009, 0x8005_8005)] {
+        for reset in &resets {
+            let mut port = back_end(&path, &pool);
+            let first = FrontEnd::connect(path.to_str().unwrap(), features);
+            first.run(&port);
+            send_first(&first, features, 20);
+            assert_eq!(receive(&mut port, 9), frames(0..9));
+            if let Some(reset) = reset {
+                first.say(reset, &[]);
+            }
+            let base = ask_base(&first);
+            let is_kept = !matches!(reset, Some(Request::ResetDevice | Request::ResetOwner));
+            assert_eq!(base, if is_kept { at_9 } else { 0 }, "{features:#x} {reset:?}");
+            drop(port);
+
+            let mut port = back_end(&path, &pool);
+            let second = reconnect(&first, &path, features);
+            second.introduce();
+            second.start(TRANSMIT, at_9);
+            second.start(RECEIVE, second.first_base());
+            until("the port knows", || connected(&port));
+            assert_eq!(receive(&mut port, 11), frames(9..20));
+
+            second.say(&Request::SetStatus(0), &[]);
+            assert_eq!(second.ask(&Request::GetQueueCount), 1);
+            assert!(!connected(&port));
+            second.write(0, &vec![0; 2 * RING as usize]);
+            for ring in [TRANSMIT, RECEIVE] {
+                second.start(ring, second.first_base());
+            }
+            until("the port knows", || connected(&port));
+            send_first(&second, features, 5);
+            assert_eq!(receive(&mut port, 5), frames(0..5));
+            assert_eq!(ask_base(&second), at_5);
+        }
+    }
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
 fn contents_of(front_end: &FrontEnd) -> Vec<u8> {
     let mut bytes = vec![0; MEMORY as usize];
     front_end.file.read_exact_at(&mut bytes, 0).unwrap();
