@@ -24,6 +24,17 @@ pub enum MappingError {
         /// Bytes that there are.
         file: u64,
     },
+    /// Its file is on huge pages, and there are not enough.
+    #[error(
+        "{length} bytes on huge pages of {} MiB, and so many are not left: reserve more (/proc/sys/vm/nr_hugepages)",
+        page >> 20
+    )]
+    HugePages {
+        /// How many bytes.
+        length: u64,
+        /// Bytes of a page.
+        page: u64,
+    },
     /// The kernel refuses.
     #[error("can't map it: {0}")]
     Map(#[from] io::Error),
@@ -94,7 +105,9 @@ impl PeerMapping {
             libc::mmap(base.as_ptr().cast(), mapped, protection, flags | libc::MAP_FIXED, fd, from)
         };
         if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error().into());
+            let error = io::Error::last_os_error();
+            let is_huge = page >= LARGE_PAGE as u64 && error.kind() == io::ErrorKind::OutOfMemory;
+            return Err(if is_huge { MappingError::HugePages { length, page } } else { error.into() });
         }
         // A child would share the memory, and a core dump would have the other side's secrets.
         for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
@@ -213,28 +226,64 @@ mod tests {
         PeerMapping::new(file, Extent { offset, length }, false, &Event::new().unwrap())
     }
 
-    /// What the kernel says of the pages before and behind each mapping.
+    /// What the kernel says of the page at an address: what may be done there, and whether others see it.
+    fn permissions(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| {
+            let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let [from, to] = [from, to].map(|word| usize::from_str_radix(word, 16).unwrap());
+            (from..to).contains(&address)
+        });
+        line.and_then(|line| line.split(' ').nth(1)).unwrap_or_default().to_owned()
+    }
+
     #[test]
     fn guards_are_on_both_sides() {
         for (offset, length) in [(0, 4096), (8192, 3 << 20), (4096, 5 << 20)] {
             let mapping = map(&file(8 << 20), offset, length).unwrap();
             let start = mapping.start().addr().get();
-            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-            let of = |address: usize| {
-                let line = maps.lines().find(|line| {
-                    let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
-                    let [from, to] = [from, to].map(|word| usize::from_str_radix(word, 16).unwrap());
-                    (from..to).contains(&address)
-                });
-                line.and_then(|line| line.split(' ').nth(1)).map(str::to_owned)
-            };
-            assert_eq!(of(start).as_deref(), Some("rw-s"));
-            assert_eq!(of(start + length as usize - 1).as_deref(), Some("rw-s"));
-            for guard in [start - 4096, start - 1, start + length as usize, start + length as usize + 4095] {
-                assert_eq!(of(guard).as_deref(), Some("---p"), "{offset} {length}: {maps}");
-            }
+            let end = start + length as usize;
+            assert_eq!([start, end - 1].map(permissions), ["rw-s"; 2]);
+            let guards = [start - 4096, start - 1, end, end + 4095].map(permissions);
+            assert_eq!(guards, ["---p"; 4], "{offset} {length}");
             assert_eq!(start % LARGE_PAGE, if length > 4096 { offset as usize } else { start % LARGE_PAGE });
         }
+    }
+
+    /// A file on huge pages, none of which it has yet; `None` where the kernel has no such files.
+    fn file_on_huge_pages(bytes: u64) -> Option<OwnedFd> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let Ok(file) = memfd_create("test", flags) else {
+            eprintln!("SKIPPED: this kernel has no memory files on huge pages");
+            return None;
+        };
+        ftruncate(&file, bytes).unwrap();
+        Some(file)
+    }
+
+    /// The other side's pages are larger than the parts that it lends.
+    #[test]
+    fn huge_pages_are_mapped_whole() {
+        const HUGE: usize = LARGE_PAGE;
+        let Some(file) = file_on_huge_pages(2 * HUGE as u64) else { return };
+        for (offset, length) in [(0, 4096), (12_288, 10_000), (HUGE - 4096, 8192), (HUGE + 1, HUGE - 1)] {
+            let mapping = map(&file, offset as u64, length as u64).unwrap();
+            let start = mapping.start().addr().get();
+            assert_eq!((start % HUGE, mapping.length()), (offset % HUGE, length));
+            let (first, end) = (start - offset % HUGE, (start + length).next_multiple_of(HUGE));
+            assert_eq!([first, start, start + length - 1, end - 1].map(permissions), ["rw-s"; 4]);
+            let guards = [first - HUGE, first - 1, end, end + HUGE - 1].map(permissions);
+            assert_eq!(guards, ["---p"; 4], "{offset} {length}");
+        }
+        for (offset, length) in [(2 * HUGE - 4096, 8192), (0, 2 * HUGE + 1), (2 * HUGE, 4096)] {
+            let error = map(&file, offset as u64, length as u64).unwrap_err().to_string();
+            assert_eq!(error, format!("{length} bytes from {offset} on in a file of {}", 2 * HUGE));
+        }
+        // More than any machine has, all of which is to be there.
+        let whole = Extent { offset: 0, length: 1 << 40 };
+        let Some(file) = file_on_huge_pages(whole.length) else { return };
+        let error = PeerMapping::new(&file, whole, true, &Event::new().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("huge pages of 2 MiB") && error.contains("nr_hugepages"), "{error}");
     }
 
     #[test]
