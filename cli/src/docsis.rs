@@ -220,7 +220,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         accounts => accounts.iter().map(Account::text).collect(),
     };
     messages::print(text)?;
-    accounts.iter().try_for_each(Account::verdict)
+    accounts.iter().try_for_each(Account::check)
 }
 
 /// A downstream between a generator and modems.
@@ -393,7 +393,7 @@ fn median_and_p99(histogram: &DurationHistogramView) -> Option<[u64; 2]> {
 
 impl Account {
     /// Whether each packet was delivered once, whole and in order, or dropped for a reason that is named.
-    fn verdict(&self) -> anyhow::Result<()> {
+    fn check(&self) -> anyhow::Result<()> {
         let dropped = total(&self.drops);
         ensure!(
             self.wrong == 0 && self.delivered + dropped == self.sent,
@@ -479,9 +479,9 @@ mod tests {
         let drops = || vec![Drop { by: "upper MAC", reason: "queue-full", packets: 3 }];
         let account =
             |sent, delivered, wrong| Account { sent, delivered, wrong, drops: drops(), ..Account::default() };
-        account(10, 7, 0).verdict().unwrap();
+        account(10, 7, 0).check().unwrap();
         for (sent, delivered, wrong) in [(10, 6, 0), (10, 8, 0), (10, 7, 1)] {
-            account(sent, delivered, wrong).verdict().unwrap_err();
+            account(sent, delivered, wrong).check().unwrap_err();
         }
     }
 }

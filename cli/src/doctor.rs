@@ -45,10 +45,10 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         text(&findings, brief)?
     };
     std::io::stdout().lock().write_all(text.as_bytes())?;
-    verdict(&findings)
+    check(&findings)
 }
 
-fn verdict(findings: &[Finding]) -> anyhow::Result<()> {
+fn check(findings: &[Finding]) -> anyhow::Result<()> {
     let preventing: Vec<_> = findings.iter().filter(|finding| finding.prevents_running).collect();
     if preventing.is_empty() {
         return Ok(());
@@ -153,9 +153,9 @@ mod tests {
     #[test]
     fn only_what_prevents_running_is_an_error() {
         let mut findings = findings();
-        assert!(verdict(&findings).unwrap_err().to_string().ends_with(": free-memory"));
+        assert!(check(&findings).unwrap_err().to_string().ends_with(": free-memory"));
         findings[2].prevents_running = false;
-        verdict(&findings).unwrap();
+        check(&findings).unwrap();
     }
 
     #[test]

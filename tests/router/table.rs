@@ -81,10 +81,10 @@ fn finish_change(process: Process, what: &str) -> [f64; 2] {
 /// The tables are the kernel's, and there are so many routes at least; returns what the router counts of the kernel's news.
 fn check(lab: &RouterLab, routes: u64) -> Value {
     let begin = Instant::now();
-    let verdict = lab.verify();
+    let answer = lab.verify();
     let kernel = lab.ask("counters")["kernel"].take();
-    eprintln!("{} routes are equal, found in {:?}; {kernel}", verdict["routes"], begin.elapsed());
-    assert!(verdict["routes"].as_u64() >= Some(routes), "{verdict:#}");
+    eprintln!("{} routes are equal, found in {:?}; {kernel}", answer["routes"], begin.elapsed());
+    assert!(answer["routes"].as_u64() >= Some(routes), "{answer:#}");
     assert_eq!(kernel["table_errors"], 0, "{kernel:#}");
     RouterLab::check_ping(&lab.west, &["198.51.100.2", "2001:db8:2::2"]);
     kernel

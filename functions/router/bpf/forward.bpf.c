@@ -105,20 +105,20 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 	struct flow *flow = 0;
 	u32 addresses, length;
 	u8 *transport;
-	int is_fragment, verdict;
+	int is_fragment, reason;
 
-	verdict = examine_frame(data, end, set, &frame);
-	if (verdict)
-		return verdict;
+	reason = examine_frame(data, end, set, &frame);
+	if (reason)
+		return reason;
 	frame_bytes -= frame.is_tagged ? sizeof(struct ethernet) + sizeof(struct vlan_tag) : sizeof(struct ethernet);
 	if (frame.protocol == ETHERTYPE_IPV4) {
 		struct ipv4 *ip = frame.network;
 
 		if ((void *)(ip + 1) > end)
 			return PASS_MALFORMED;
-		verdict = examine_ipv4(set, frame.ingress, ip, frame_bytes, &lookup);
-		if (verdict)
-			return verdict;
+		reason = examine_ipv4(set, frame.ingress, ip, frame_bytes, &lookup);
+		if (reason)
+			return reason;
 		is_fragment = ip->fragment & IPV4_IS_FRAGMENT;
 		transport = (u8 *)(ip + 1);
 		addresses = sum32(ip->source) + sum32(ip->destination);
@@ -128,9 +128,9 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 
 		if ((void *)(ip + 1) > end)
 			return PASS_MALFORMED;
-		verdict = examine_ipv6(frame.ingress, ip, frame_bytes, &lookup);
-		if (verdict)
-			return verdict;
+		reason = examine_ipv6(frame.ingress, ip, frame_bytes, &lookup);
+		if (reason)
+			return reason;
 		is_fragment = 0;
 		transport = (u8 *)(ip + 1);
 		addresses = sum32(ip->source[0]) + sum32(ip->source[1]) + sum32(ip->source[2]) + sum32(ip->source[3]) +
@@ -141,9 +141,9 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 		return PASS_NOT_IP;
 	}
 	if (!is_fragment && transport + 4 <= (u8 *)end) {
-		verdict = examine_transport(transport, &lookup);
-		if (verdict)
-			return verdict;
+		reason = examine_transport(transport, &lookup);
+		if (reason)
+			return reason;
 		if (set->checksums_left && is_checksum_left(&lookup, addresses, length, transport, end))
 			return PASS_CHECKSUM_LEFT;
 	}
@@ -157,21 +157,21 @@ static ALWAYS_INLINE int forward_frame(struct xdp_md *xdp, const struct settings
 				return PASS_NOT_ESTABLISHED;
 			tcp_flags = ((struct tcp *)transport)->flags;
 		}
-		verdict = find_flow(set, frame.ingress, &lookup, tcp_flags, &flow);
-		if (verdict)
-			return verdict;
+		reason = find_flow(set, frame.ingress, &lookup, tcp_flags, &flow);
+		if (reason)
+			return reason;
 	}
 	if (lookup.family == FAMILY_IPV4 && (frame.ingress->flags & SOURCE_HAS_ROUTE)) {
-		verdict = check_reverse_path(xdp, frame.ingress, &lookup);
-		if (verdict)
-			return verdict;
+		reason = check_reverse_path(xdp, frame.ingress, &lookup);
+		if (reason)
+			return reason;
 	}
 	if (may_exceed_route_mtu(set, &lookup, lookup.length_or_mtu))
 		return PASS_TOO_LONG;
 	lookup.ifindex = frame.ingress->ifindex;
-	verdict = find_way(xdp, set, count, &lookup, &way);
-	if (verdict)
-		return verdict;
+	reason = find_way(xdp, set, count, &lookup, &way);
+	if (reason)
+		return reason;
 	if (is_to_be_redirected(frame.ingress, &lookup))
 		return PASS_SAME_INTERFACE;
 	if (flow && has_moved(flow, &lookup))
@@ -246,7 +246,7 @@ static ALWAYS_INLINE int forward_at_xdp(struct xdp_md *xdp)
 	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 	struct counters *count = bpf_map_lookup_elem(&counters, &zero);
 	u64 bytes;
-	u32 verdict;
+	u32 reason;
 
 	if (!set || !count)
 		return XDP_PASS;
@@ -254,11 +254,11 @@ static ALWAYS_INLINE int forward_at_xdp(struct xdp_md *xdp)
 	bytes = bpf_xdp_get_buff_len(xdp);
 	count->received++;
 	count->bytes += bytes;
-	verdict = forward_frame(xdp, set, count, bytes, &device);
-	count_verdict(verdict);
-	if (verdict <= FORWARD_ESTABLISHED)
+	reason = forward_frame(xdp, set, count, bytes, &device);
+	count_reason(reason);
+	if (reason <= FORWARD_ESTABLISHED)
 		return bpf_redirect_map(&devices, device, XDP_DROP);
-	return verdict >= DROP_BLACKHOLE ? XDP_DROP : XDP_PASS;
+	return reason >= DROP_BLACKHOLE ? XDP_DROP : XDP_PASS;
 }
 
 SEC("xdp")
@@ -282,7 +282,7 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	struct way way = {};
 	struct flow *flow = 0;
 	u32 route_mtu, network_bytes;
-	int verdict, is_fragment = 0;
+	int reason, is_fragment = 0;
 	u8 *transport;
 
 	if (skb->pkt_type != PACKET_HOST)
@@ -306,16 +306,16 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 		if (!pull(skb, LEAST_IPV4, &data))
 			return PASS_MALFORMED;
 		ip = data + ETHERNET_BYTES;
-		verdict = examine_ipv4(set, ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
-		if (verdict)
-			return verdict;
+		reason = examine_ipv4(set, ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
+		if (reason)
+			return reason;
 		transport = (u8 *)(ip + 1);
 		network_bytes = sizeof(*ip);
 		is_fragment = ip->fragment & IPV4_IS_FRAGMENT;
 		if (!is_fragment) {
-			verdict = examine_transport(transport, &lookup);
-			if (verdict)
-				return verdict;
+			reason = examine_transport(transport, &lookup);
+			if (reason)
+				return reason;
 		}
 	} else if (skb->protocol == ETHERTYPE_IPV6) {
 		struct ipv6 *ip;
@@ -323,22 +323,22 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 		if (!pull(skb, LEAST_IPV6, &data))
 			return PASS_MALFORMED;
 		ip = data + ETHERNET_BYTES;
-		verdict = examine_ipv6(ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
-		if (verdict)
-			return verdict;
+		reason = examine_ipv6(ingress, ip, skb->len - ETHERNET_BYTES, &lookup);
+		if (reason)
+			return reason;
 		network_bytes = sizeof(*ip);
-		verdict = examine_transport((u8 *)(ip + 1), &lookup);
-		if (verdict)
-			return verdict;
+		reason = examine_transport((u8 *)(ip + 1), &lookup);
+		if (reason)
+			return reason;
 	} else {
 		return PASS_NOT_IP;
 	}
 	if (is_established_only(ingress, &lookup)) {
 		if (is_fragment)
 			return PASS_NOT_ESTABLISHED;
-		verdict = find_flow_of_buffer(skb, set, ingress, &lookup, network_bytes, &flow);
-		if (verdict)
-			return verdict;
+		reason = find_flow_of_buffer(skb, set, ingress, &lookup, network_bytes, &flow);
+		if (reason)
+			return reason;
 	}
 	if (skb->gso_size) {
 		u32 segment = longest_segment(skb, &lookup, network_bytes);
@@ -351,18 +351,18 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 		return PASS_TOO_LONG;
 	}
 	if (lookup.family == FAMILY_IPV4 && (ingress->flags & SOURCE_HAS_ROUTE)) {
-		verdict = check_reverse_path(skb, ingress, &lookup);
-		if (verdict)
-			return verdict;
+		reason = check_reverse_path(skb, ingress, &lookup);
+		if (reason)
+			return reason;
 	}
 	lookup.ifindex = ingress->ifindex;
-	verdict = find_way(skb, set, count, &lookup, &way);
+	reason = find_way(skb, set, count, &lookup, &way);
 	/* The kernel holds what waits for a neighbour, and tells senders if none answers; of redirected packets it would not. Other links
 	 * have no neighbours. */
-	if (verdict == PASS_NO_NEIGHBOUR && way.has_egress && !(way.egress.flags & IS_ETHERNET))
-		verdict = FORWARD;
-	if (verdict)
-		return verdict;
+	if (reason == PASS_NO_NEIGHBOUR && way.has_egress && !(way.egress.flags & IS_ETHERNET))
+		reason = FORWARD;
+	if (reason)
+		return reason;
 	if (is_to_be_redirected(ingress, &lookup))
 		return PASS_SAME_INTERFACE;
 	if (flow && has_moved(flow, &lookup))
@@ -378,9 +378,9 @@ static ALWAYS_INLINE int forward_buffer(struct __sk_buff *skb, const struct sett
 	}
 	/* From here on the packet is changed. */
 	if (flow) {
-		verdict = adjust_buffer(skb, flow, lookup.family, lookup.l4_protocol);
-		if (verdict)
-			return verdict;
+		reason = adjust_buffer(skb, flow, lookup.family, lookup.l4_protocol);
+		if (reason)
+			return reason;
 	}
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
 		return DROP_UNFINISHED;
@@ -403,7 +403,7 @@ int warmlane_tc(struct __sk_buff *skb)
 	u32 zero = 0;
 	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 	struct counters *count = bpf_map_lookup_elem(&counters, &zero);
-	u32 verdict;
+	u32 reason;
 
 	if (!set || !count)
 		return TC_NEXT;
@@ -411,13 +411,13 @@ int warmlane_tc(struct __sk_buff *skb)
 	count->bytes += skb->len;
 	if (set->offloads_established && skb->tc_index && is_led(set))
 		skb->tc_index = 0;
-	verdict = forward_buffer(skb, set, count);
-	if (verdict == PASS_SAMPLE || verdict == PASS_UNCONFIRMED)
+	reason = forward_buffer(skb, set, count);
+	if (reason == PASS_SAMPLE || reason == PASS_UNCONFIRMED)
 		skb->tc_index = tag_of(bpf_ktime_get_coarse_ns());
-	count_verdict(verdict);
-	if (verdict <= FORWARD_ESTABLISHED)
+	count_reason(reason);
+	if (reason <= FORWARD_ESTABLISHED)
 		return TC_REDIRECT;
-	return verdict >= DROP_BLACKHOLE ? TC_DROP : TC_NEXT;
+	return reason >= DROP_BLACKHOLE ? TC_DROP : TC_NEXT;
 }
 
 /* Where packets come in that the driver's program has passed. */

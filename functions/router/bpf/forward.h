@@ -7,8 +7,8 @@
 
 #include "kernel.h"
 
-/* What becomes of a packet, and why. Each is counted. functions/router/src/paths/verdict.rs has the same list. */
-enum verdict {
+/* What becomes of a packet, and why. Each is counted. functions/router/src/paths/reason.rs has the same list. */
+enum action_reason {
 	FORWARD = 0,
 	FORWARD_ESTABLISHED,
 	/* To the kernel. */
@@ -42,7 +42,7 @@ enum verdict {
 	/* Nowhere. */
 	DROP_BLACKHOLE,
 	DROP_UNFINISHED,
-	VERDICTS = 64,
+	REASONS = 64,
 };
 
 /* What is known of the interface that a packet comes in by, or of a VLAN on it. */
@@ -117,8 +117,8 @@ ARRAY(MAP_ARRAY, struct settings, 1) settings SEC(".maps");
 
 ARRAY(MAP_PERCPU_ARRAY, struct counters, 1) counters SEC(".maps");
 
-/* Packets by verdict. A map of its own: without CAP_PERFMON the verifier allows no index into a value that several paths lead to. */
-ARRAY(MAP_PERCPU_ARRAY, u64, VERDICTS) verdicts SEC(".maps");
+/* Packets by reason. A map of its own: without CAP_PERFMON the verifier allows no index into a value that several paths lead to. */
+ARRAY(MAP_PERCPU_ARRAY, u64, REASONS) reasons SEC(".maps");
 
 /* VLANs on this interface, by their number. */
 HASH(u32, struct ingress, 4096) vlans SEC(".maps");
@@ -189,9 +189,9 @@ static ALWAYS_INLINE int is_led(const struct settings *set)
 	return !set->led_until || bpf_ktime_get_coarse_ns() <= set->led_until;
 }
 
-static ALWAYS_INLINE void count_verdict(u32 verdict)
+static ALWAYS_INLINE void count_reason(u32 reason)
 {
-	u64 *count = bpf_map_lookup_elem(&verdicts, &verdict);
+	u64 *count = bpf_map_lookup_elem(&reasons, &reason);
 
 	if (count)
 		(*count)++;
@@ -217,7 +217,7 @@ static ALWAYS_INLINE u32 ipv4_header_sum(const struct ipv4 *ip)
 }
 
 /* What becomes of a packet by the kernel's lookup. */
-static ALWAYS_INLINE int verdict_of_lookup(long result)
+static ALWAYS_INLINE int reason_of_lookup(long result)
 {
 	switch (result) {
 	case FIB_SUCCESS:

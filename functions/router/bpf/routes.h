@@ -93,7 +93,7 @@ static ALWAYS_INLINE int find_way(void *context, const struct settings *set, str
 		if (decision)
 			end_decision(decision, lookup, result);
 		lookup->family = family;
-		return verdict_of_lookup(result);
+		return reason_of_lookup(result);
 	}
 	asked = *lookup;
 	decision = begin_decision(count, lookup, tick, 0);
@@ -103,10 +103,10 @@ static ALWAYS_INLINE int find_way(void *context, const struct settings *set, str
 	way->next_hop_family = lookup->family;
 	lookup->family = family;
 	if (result != FIB_SUCCESS && result != FIB_NO_NEIGHBOUR)
-		return verdict_of_lookup(result);
+		return reason_of_lookup(result);
 	egress = bpf_map_lookup_elem(&egresses, &lookup->ifindex);
 	if (!egress)
-		return verdict_of_lookup(result);
+		return reason_of_lookup(result);
 	way->egress = *egress;
 	way->has_egress = 1;
 	if (route && result == FIB_SUCCESS && (egress->flags & IS_ETHERNET)) {
@@ -124,5 +124,5 @@ static ALWAYS_INLINE int find_way(void *context, const struct settings *set, str
 		route->egress = *egress;
 		route->tick = tick;
 	}
-	return verdict_of_lookup(result);
+	return reason_of_lookup(result);
 }

@@ -240,7 +240,7 @@ impl Measuring {
                 doubt = reason;
                 continue;
             }
-            match verdict(&taken) {
+            match is_on_slow_side(&taken) {
                 Some(slow) => return Ok(Ok(slow)),
                 None => doubt = String::from("it is between the fast and the slow side"),
             }
@@ -250,7 +250,7 @@ impl Measuring {
 }
 
 /// Whether what was measured against the fast and the slow side is on the slow one; `None` between them.
-fn verdict(taken: &Taken) -> Option<bool> {
+fn is_on_slow_side(taken: &Taken) -> Option<bool> {
     let (from_good, to_bad) =
         (slowdown(&taken.peers[0], &taken.ours), slowdown(&taken.ours, &taken.peers[1]));
     let slow = from_good.ratio > to_bad.ratio;
@@ -380,7 +380,10 @@ mod tests {
             peers: vec![rounds(100.0), rounds(110.0)],
             ..Taken::default()
         };
-        assert_eq!([100.0, 105.0, 110.0].map(|cost| verdict(&taken(cost))), [Some(false), None, Some(true)]);
+        assert_eq!(
+            [100.0, 105.0, 110.0].map(|cost| is_on_slow_side(&taken(cost))),
+            [Some(false), None, Some(true)]
+        );
         let costs: Vec<_> = [100.0, 100.0, 150.0, 220.0, 220.0].map(Some).into();
         let answer = bisect(&costs, &Arguments { rounds: 9, ..arguments("HEAD~4", "HEAD") }).unwrap();
         assert!(answer.contains("first slow commit") && answer.contains("change 3\n"), "{answer}");

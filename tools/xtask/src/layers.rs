@@ -242,7 +242,7 @@ mod tests {
     }
 
     /// What the crate at `user` hears when it depends on the one at `used`.
-    fn verdict(user: &str, used: &str, kind: Option<&str>) -> Option<String> {
+    fn complaint(user: &str, used: &str, kind: Option<&str>) -> Option<String> {
         let mut found = complaints(&[package(user, &[dependency(used, kind)])]);
         assert!(found.len() <= 1);
         found.pop()
@@ -270,7 +270,7 @@ mod tests {
             ("tests", "cli"),
         ] {
             for kind in [None, Some("build"), Some("dev")] {
-                assert_eq!(verdict(user, used, kind), None);
+                assert_eq!(complaint(user, used, kind), None);
             }
         }
     }
@@ -286,7 +286,7 @@ mod tests {
             ("warmlane", "cli"),
         ] {
             for kind in [None, Some("build"), Some("dev")] {
-                let message = verdict(user, used, kind).unwrap();
+                let message = complaint(user, used, kind).unwrap();
                 assert!(message.contains(&format!("({user}) must not depend on {used}")), "{message}");
                 assert!(message.ends_with("its layer is above"), "{message}");
             }
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn each_rule_has_its_sentence() {
         let says = |user, used, words| {
-            let message = verdict(user, used, None).unwrap();
+            let message = complaint(user, used, None).unwrap();
             assert!(message.ends_with(words), "{message}");
         };
         says("base/sync", "base/wire", "it comes later in the same layer");
@@ -310,10 +310,10 @@ mod tests {
 
     #[test]
     fn tests_may_use_the_fixtures_and_nothing_else_above() {
-        assert_eq!(verdict("drivers/kernel", "tools/testkit", Some("dev")), None);
-        assert!(verdict("drivers/kernel", "tools/testkit", None).is_some());
-        assert!(verdict("drivers/kernel", "tools/testkit", Some("build")).is_some());
-        assert!(verdict("drivers/kernel", "tools/lab", Some("dev")).is_some());
+        assert_eq!(complaint("drivers/kernel", "tools/testkit", Some("dev")), None);
+        assert!(complaint("drivers/kernel", "tools/testkit", None).is_some());
+        assert!(complaint("drivers/kernel", "tools/testkit", Some("build")).is_some());
+        assert!(complaint("drivers/kernel", "tools/lab", Some("dev")).is_some());
     }
 
     #[test]

@@ -72,8 +72,8 @@ impl Modem {
 struct Scratch {
     fields: [Option<Fields>; BURST_CAPACITY],
     found: [Option<Found>; BURST_CAPACITY],
-    /// The flow, or why there is none.
-    verdicts: [Result<u32, UpperDrop>; BURST_CAPACITY],
+    /// The modem, and once classified the flow; or why the packet is dropped.
+    results: [Result<u32, UpperDrop>; BURST_CAPACITY],
 }
 
 const LOWER: usize = 0;
@@ -123,7 +123,7 @@ impl UpperMac {
             scratch: Box::new(Scratch {
                 fields: [None; BURST_CAPACITY],
                 found: [None; BURST_CAPACITY],
-                verdicts: [Err(UpperDrop::Truncated); BURST_CAPACITY],
+                results: [Err(UpperDrop::Truncated); BURST_CAPACITY],
             }),
         })
     }
@@ -178,7 +178,7 @@ impl Stage for UpperMac {
     #[inline]
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         let Self { table, modems, filters, scheduler, time, counters, scratch } = self;
-        let Scratch { fields, found, verdicts } = &mut **scratch;
+        let Scratch { fields, found, results } = &mut **scratch;
         let count = burst.len().min(BURST_CAPACITY);
         counters.received().add(count as u64);
         let arrived = clock::cycles();
@@ -194,11 +194,11 @@ impl Stage for UpperMac {
         counters.cm_lookup_packets().add(count as u64);
         counters.cm_lookup_cycles().add(stopwatch.lap());
 
-        let packets = found[..count].iter().zip(&fields[..count]).zip(&mut verdicts[..count]);
+        let packets = found[..count].iter().zip(&fields[..count]).zip(&mut results[..count]);
         let mut matched = 0;
-        for ((found, fields), verdict) in packets {
+        for ((found, fields), result) in packets {
             matched += u64::from(found.is_some());
-            *verdict = match (found, fields) {
+            *result = match (found, fields) {
                 (_, None) => Err(UpperDrop::Truncated),
                 (None, _) => Err(UpperDrop::UnknownModem),
                 (Some(found), Some(fields)) => {
@@ -215,8 +215,8 @@ impl Stage for UpperMac {
         counters.sub_mgmt_cycles().add(stopwatch.lap());
 
         let (mut permitted, mut unfiltered, mut filtered) = (0, 0, 0);
-        for (fields, verdict) in fields[..count].iter().zip(&mut verdicts[..count]) {
-            let (Ok(modem), Some(fields)) = (*verdict, fields) else { continue };
+        for (fields, result) in fields[..count].iter().zip(&mut results[..count]) {
+            let (Ok(modem), Some(fields)) = (*result, fields) else { continue };
             filtered += 1;
             let filter = modems.get(modem as usize).and_then(|modem| filters.get(modem.filter?));
             let rule = filter.and_then(|filter| filter.rules.iter().find(|rule| rule.matches.holds(fields)));
@@ -224,7 +224,7 @@ impl Stage for UpperMac {
             permitted += u64::from(action == Some(Action::Permit));
             unfiltered += u64::from(action.is_none());
             if action.or(filter.map(|filter| filter.otherwise)) == Some(Action::Deny) {
-                *verdict = Err(UpperDrop::Filtered);
+                *result = Err(UpperDrop::Filtered);
             }
         }
         counters.permitted().add(permitted);
@@ -233,13 +233,13 @@ impl Stage for UpperMac {
         counters.filtering_cycles().add(stopwatch.lap());
 
         let (mut classified, mut unclassified) = (0, 0);
-        for (fields, verdict) in fields[..count].iter().zip(&mut verdicts[..count]) {
-            let (Ok(number), Some(fields)) = (*verdict, fields) else { continue };
+        for (fields, result) in fields[..count].iter().zip(&mut results[..count]) {
+            let (Ok(number), Some(fields)) = (*result, fields) else { continue };
             let Some(modem) = modems.get(number as usize) else { continue };
             let classifier = modem.classifiers.iter().find(|(matches, _)| matches.holds(fields));
             classified += u64::from(classifier.is_some());
             unclassified += u64::from(classifier.is_none());
-            *verdict = Ok(classifier.map_or(modem.primary_flow, |(_, flow)| *flow));
+            *result = Ok(classifier.map_or(modem.primary_flow, |(_, flow)| *flow));
         }
         counters.classified().add(classified);
         counters.unclassified().add(unclassified);
@@ -249,9 +249,9 @@ impl Stage for UpperMac {
         let now = time.at(stopwatch.0);
         let mut queued = 0;
         let tag = Tag { arrived: stamp(arrived), ..Tag::default() };
-        for ((mut packet, verdict), found) in burst.drain().zip(&verdicts[..count]).zip(&found[..count]) {
+        for ((mut packet, result), found) in burst.drain().zip(&results[..count]).zip(&found[..count]) {
             let bytes = packet.len();
-            let queue = verdict.and_then(|flow| {
+            let queue = result.and_then(|flow| {
                 *packet.application_mut() = tag;
                 scheduler.push(flow, packet, now)
             });

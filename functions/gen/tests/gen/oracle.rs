@@ -55,25 +55,25 @@ fn we_agree_with_the_package() {
     let Some(answer) = oracle::ask("MLRsearch", script, question.to_string().as_bytes()) else { return };
     let answer: Value = serde_json::from_slice(&answer).unwrap();
 
-    let mut verdicts = [0; 3];
+    let mut classes = [0; 3];
     for (goal, theirs) in goals.iter().zip(answer["classified"].as_array().unwrap()) {
         let ours = classify(&trials, goal);
         assert_eq!(ours.len(), theirs.as_array().unwrap().len());
-        for ((load, verdict, throughput), theirs) in ours.iter().zip(theirs.as_array().unwrap()) {
+        for ((load, class, throughput), theirs) in ours.iter().zip(theirs.as_array().unwrap()) {
             let expected = match (theirs[1].as_bool().unwrap(), theirs[2].as_bool().unwrap()) {
                 (true, true) => LoadClass::Lower,
                 (false, false) => LoadClass::Upper,
                 _ => LoadClass::Undecided,
             };
-            assert_eq!((*load, *verdict), (theirs[0].as_f64().unwrap(), expected), "{goal:?}: {theirs}");
-            verdicts[*verdict as usize] += 1;
+            assert_eq!((*load, *class), (theirs[0].as_f64().unwrap(), expected), "{goal:?}: {theirs}");
+            classes[*class as usize] += 1;
             if let Some(throughput) = throughput {
                 let theirs = load * (1.0 - theirs[3].as_f64().unwrap());
                 assert!((throughput - theirs).abs() < 1e-6 * load, "{goal:?}: {throughput} {theirs}");
             }
         }
     }
-    assert!(verdicts.iter().all(|count| *count >= 10), "every verdict is there: {verdicts:?}");
+    assert!(classes.iter().all(|count| *count >= 10), "every class is there: {classes:?}");
 
     let mut device = |request: &Request| -> Result<Measured, MethodError> {
         let loss = (1.0 - CAPACITY / request.packets_per_second).max(0.0);

@@ -55,8 +55,8 @@ impl Interface {
     pub(super) fn new(name: &str, link: LinkIndex, path: Path) -> Result<Self, BpfError> {
         let mut object = Object::new(IMAGE)?;
         let counters = Arc::new(object.per_cpu_array("counters")?);
-        let verdicts = Arc::new(object.per_cpu_array("verdicts")?);
-        let view = PathView { interface: name.to_owned(), path, counters, verdicts };
+        let reasons = Arc::new(object.per_cpu_array("reasons")?);
+        let view = PathView { interface: name.to_owned(), path, counters, reasons };
         Ok(Self {
             name: name.to_owned(),
             link,

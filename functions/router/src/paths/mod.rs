@@ -1,7 +1,7 @@
 //! Forwarding inside the kernel: BPF programs at interfaces' hooks that look up the kernel's own routes and redirect.
 //!
 //! The programs are `functions/router/bpf/forward.bpf.c`. Whatever they can't forward as the kernel would, they pass to it as if
-//! nothing had been there; both are counted, under a [`Verdict`]. User space only tells them what they can't see: which interfaces
+//! nothing had been there; both are counted, under an [`ActionReason`]. User space only tells them what they can't see: which interfaces
 //! belong to the router, their VLANs and addresses, and how the kernel's switches are.
 
 mod best;
@@ -13,15 +13,15 @@ mod knowledge;
 mod layout;
 mod left_behind;
 mod plan;
+mod reason;
 mod report;
 mod switches;
-mod verdict;
 mod verify;
 
 pub use choice::{Path, PathChoice, PathChoiceError, Paths};
 pub use kernel_paths::{KernelPaths, OffloadError};
 pub use left_behind::{LeftBehindError, remove_left_behind};
 pub use plan::{Plan, PlanError, plan};
+pub use reason::{Action, ActionReason};
 pub use report::{PathReport, PathView};
-pub use verdict::{Action, Verdict};
 pub use warmlane_bpf::BpfError;

@@ -9,7 +9,7 @@ use warmlane_counters::{Description, Entry, Labels, Role, Source};
 
 use super::choice::Path;
 use super::layout::Counters;
-use super::verdict::{Action, Verdict};
+use super::reason::{Action, ActionReason};
 
 /// What came in by an interface on a kernel path: `received = forwarded + passed + dropped`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -42,7 +42,7 @@ pub struct PathView {
     pub(super) interface: String,
     pub(super) path: Path,
     pub(super) counters: Arc<PerCpuArrayMap<Counters>>,
-    pub(super) verdicts: Arc<PerCpuArrayMap<u64>>,
+    pub(super) reasons: Arc<PerCpuArrayMap<u64>>,
 }
 
 impl PathView {
@@ -56,21 +56,21 @@ impl PathView {
             bytes: counters.bytes,
             ..PathReport::default()
         };
-        for (verdict, count) in self.verdicts().filter(|(_, count)| *count > 0) {
-            match verdict.action {
+        for (reason, count) in self.reasons().filter(|(_, count)| *count > 0) {
+            match reason.action {
                 Action::Forwarded => {
                     report.forwarded += count;
-                    if verdict.name == "established" {
+                    if reason.name == "established" {
                         report.established = count;
                     }
                 }
                 Action::Passed => {
                     report.passed += count;
-                    report.passes.insert(verdict.name, count);
+                    report.passes.insert(reason.name, count);
                 }
                 Action::Dropped => {
                     report.dropped += count;
-                    report.drops.insert(verdict.name, count);
+                    report.drops.insert(reason.name, count);
                 }
             }
         }
@@ -82,11 +82,11 @@ impl PathView {
         Labels::new().with("interface", &self.interface).with("path", self.path)
     }
 
-    /// Packets by verdict, of all CPUs.
-    fn verdicts(&self) -> impl Iterator<Item = (&'static Verdict, u64)> {
+    /// Packets by reason, of all CPUs.
+    fn reasons(&self) -> impl Iterator<Item = (&'static ActionReason, u64)> {
         (0..)
-            .zip(&Verdict::ALL)
-            .map(|(index, verdict)| (verdict, self.verdicts.get(index).unwrap_or_default().into_iter().sum()))
+            .zip(&ActionReason::ALL)
+            .map(|(index, reason)| (reason, self.reasons.get(index).unwrap_or_default().into_iter().sum()))
     }
 
     /// Of all CPUs. The map has this one element, so reading it can't fail.
@@ -109,8 +109,8 @@ impl Source for PathView {
         each(Entry::of(packets, counters.received));
         let bytes = of("received-bytes", "bytes", "Their bytes, with Ethernet headers", Role::Note);
         each(Entry::of(bytes, counters.bytes));
-        for (verdict, count) in self.verdicts() {
-            each(Entry::of(of(verdict.name, "packets", verdict.help, Role::Out), count));
+        for (reason, count) in self.reasons() {
+            each(Entry::of(of(reason.name, "packets", reason.help, Role::Out), count));
         }
     }
 }

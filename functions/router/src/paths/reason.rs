@@ -1,19 +1,19 @@
 //! What becomes of a packet at a hook, and why.
 
-/// What becomes of packets with a verdict.
+/// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// They leave by another interface.
+    /// It leaves by another interface.
     Forwarded,
-    /// The kernel gets them as if nothing had been there.
+    /// The kernel gets it as if nothing had been there.
     Passed,
-    /// Nobody gets them.
+    /// Nobody gets it.
     Dropped,
 }
 
-/// A program's decision about a packet; it counts each of them. `bpf/forward.h` has the same list.
+/// An action of a program and why it takes it; packets are counted by it. `bpf/forward.h` has the same list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ActionReason {
     /// What becomes of the packet.
     pub action: Action,
     /// Why.
@@ -22,15 +22,15 @@ pub struct Verdict {
     pub help: &'static str,
 }
 
-const fn passed(name: &'static str, help: &'static str) -> Verdict {
-    Verdict { action: Action::Passed, name, help }
+const fn passed(name: &'static str, help: &'static str) -> ActionReason {
+    ActionReason { action: Action::Passed, name, help }
 }
 
-const fn dropped(name: &'static str, help: &'static str) -> Verdict {
-    Verdict { action: Action::Dropped, name, help }
+const fn dropped(name: &'static str, help: &'static str) -> ActionReason {
+    ActionReason { action: Action::Dropped, name, help }
 }
 
-impl Verdict {
+impl ActionReason {
     /// All there are, in the order of their counters.
     pub const ALL: [Self; 31] = [
         Self { action: Action::Forwarded, name: "forwarded", help: "left by another interface" },
@@ -84,21 +84,21 @@ mod tests {
     #[test]
     fn the_programs_count_by_the_same_list() {
         let source = include_str!("../../bpf/forward.h");
-        let (_, list) = source.split_once("enum verdict {").unwrap();
-        let (list, _) = list.split_once("VERDICTS").unwrap();
+        let (_, list) = source.split_once("enum action_reason {").unwrap();
+        let (list, _) = list.split_once("REASONS").unwrap();
         let names: Vec<String> = list
             .lines()
             .filter_map(|line| line.trim().split([',', ' ']).next())
             .filter(|word| word.starts_with(|c: char| c.is_ascii_uppercase()))
             .map(|word| word.to_lowercase().replace('_', "-"))
             .collect();
-        let ours: Vec<String> = Verdict::ALL
+        let ours: Vec<String> = ActionReason::ALL
             .iter()
-            .map(|verdict| match verdict.action {
-                Action::Forwarded if verdict.name == "forwarded" => "forward".to_owned(),
-                Action::Forwarded => format!("forward-{}", verdict.name),
-                Action::Passed => format!("pass-{}", verdict.name),
-                Action::Dropped => format!("drop-{}", verdict.name),
+            .map(|reason| match reason.action {
+                Action::Forwarded if reason.name == "forwarded" => "forward".to_owned(),
+                Action::Forwarded => format!("forward-{}", reason.name),
+                Action::Passed => format!("pass-{}", reason.name),
+                Action::Dropped => format!("drop-{}", reason.name),
             })
             .collect();
         assert_eq!(names, ours);
