@@ -58,11 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// What builds a commit, run by `sh` in its folder
-    #[arg(
-        long,
-        value_name = "COMMAND",
-        default_value = "cargo build --release --quiet --package warmlane-cli"
-    )]
+    #[arg(long, value_name = "COMMAND", default_value = "cargo build --release --quiet --bin warmlane")]
     build: String,
     /// What was built, below the folder that cargo builds in, or below the commit's folder
     #[arg(long, value_name = "FILE", default_value = PROGRAM)]

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 
+use crate::parallel::in_parallel;
 use crate::workspace;
 
 /// What makes a stable compiler count covered edges and compared values where libFuzzer finds them (LLVM's
@@ -35,7 +36,7 @@ pub(crate) struct Arguments {
     seconds: u32,
 }
 
-/// Builds, then runs one target after the other; the first failure ends it.
+/// Builds, then runs as many targets at once as there are CPUs; the first failure ends it.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let workspace = workspace::metadata(None)?;
     let folder = workspace.root.join("fuzz");
@@ -57,10 +58,25 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         bail!("the fuzz targets do not build ({status}); what cargo said is above");
     }
     let programs = directory.join(host).join("release");
-    for target in chosen {
-        fuzz(&programs.join(target), &folder, target, arguments.seconds)?;
-    }
-    Ok(())
+    in_parallel(
+        &chosen,
+        |target| fuzz(&programs.join(target), &folder, target, arguments.seconds),
+        |target, outcome| {
+            let Outcome { said, result } = outcome?;
+            eprint!("{said}");
+            result?;
+            println!("{target}: nothing found in {} seconds", arguments.seconds);
+            Ok(())
+        },
+    )
+}
+
+/// What came of a target's run.
+struct Outcome {
+    /// All that its fuzzer printed, in one piece, since others print meanwhile.
+    said: String,
+    /// What it found, as an error.
+    result: anyhow::Result<()>,
 }
 
 /// The names of a package's programs.
@@ -88,7 +104,8 @@ fn host() -> anyhow::Result<String> {
     Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
-fn fuzz(program: &Path, folder: &Path, target: &str, seconds: u32) -> anyhow::Result<()> {
+/// Runs a target. Fails if that can't be.
+fn fuzz(program: &Path, folder: &Path, target: &str, seconds: u32) -> anyhow::Result<Outcome> {
     let corpus = folder.join("corpus").join(target);
     let artifacts = folder.join("artifacts").join(target);
     for directory in [&corpus, &artifacts] {
@@ -103,21 +120,23 @@ fn fuzz(program: &Path, folder: &Path, target: &str, seconds: u32) -> anyhow::Re
     command.arg(format!("-timeout={INPUT_TIMEOUT}"));
     command.arg(format!("-rss_limit_mb={MEMORY_LIMIT_MEGABYTES}"));
     command.args(["-verbosity=0", "-print_final_stats=1"]);
-    let status = workspace::run_quietly(&mut command)?;
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{target} does not start"))?;
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     let found: Vec<PathBuf> = files(&artifacts)?.difference(&before).cloned().collect();
-    match found.first() {
-        Some(input) => bail!(
+    let result = match found.first() {
+        Some(input) => Err(anyhow!(
             "{target} fails on {}; again with\n    {} {}",
             input.display(),
             program.display(),
             input.display()
-        ),
-        None if !status.success() => bail!("{target} ended with {status}; what it said is above"),
-        None => {
-            println!("{target}: nothing found in {seconds} seconds");
-            Ok(())
+        )),
+        None if !output.status.success() => {
+            Err(anyhow!("{target} ended with {}; what it said is above", output.status))
         }
-    }
+        None => Ok(()),
+    };
+    Ok(Outcome { said, result })
 }
 
 fn files(directory: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
@@ -155,7 +174,7 @@ mod tests {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir_all(folder.path().join("artifacts/made_up")).unwrap();
         fs::write(folder.path().join("artifacts/made_up/crash-old"), "").unwrap();
-        fuzz(&program, folder.path(), "made_up", 1).err().map(|error| error.to_string())
+        fuzz(&program, folder.path(), "made_up", 1).unwrap().result.err().map(|error| error.to_string())
     }
 
     #[test]

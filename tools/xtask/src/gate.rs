@@ -8,18 +8,15 @@ mod baseline;
 mod callgrind;
 mod planted;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::thread;
 
 use anyhow::{Context, bail};
 use warmlane_sys::affinity;
 use warmlane_sys::simd::Level;
 
+use crate::parallel::in_parallel;
 use crate::workspace::{self, Metadata};
 use baseline::{Baseline, Cost};
 
@@ -286,48 +283,6 @@ fn count_all(
     Ok(complaints)
 }
 
-/// Does a thing with each item, several at once on as many CPUs as there are, which a count does not notice, and hands over what
-/// came of it in the items' order. Ends early if that fails.
-fn in_parallel<'a, T: Sync, R: Send>(
-    items: &'a [T],
-    act: impl Fn(&'a T) -> R + Sync,
-    mut take: impl FnMut(&'a T, R) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let workers = affinity::allowed_cpus()?.len();
-    let (next, act) = (AtomicUsize::new(0), &act);
-    let (sender, receiver) = mpsc::channel();
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            let (sender, next) = (sender.clone(), &next);
-            scope.spawn(move || {
-                while let Some((number, item)) = {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    items.get(number).map(|item| (number, item))
-                } {
-                    if sender.send((number, act(item))).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        let mut early = BTreeMap::new();
-        let mut waited_for = 0;
-        for (number, result) in &receiver {
-            early.insert(number, result);
-            while let Some(result) = early.remove(&waited_for) {
-                if let Err(error) = take(&items[waited_for], result) {
-                    // Whoever is at it ends with what it has.
-                    drop(receiver);
-                    return Err(error);
-                }
-                waited_for += 1;
-            }
-        }
-        Ok(())
-    })
-}
-
 fn count(program: &Path, target: &Path, path: &HotPath) -> anyhow::Result<Cost> {
     let output = target.join(format!("gate-{}-{}.callgrind", path.bench, path.level));
     let result = Command::new("valgrind")
@@ -356,8 +311,8 @@ fn count(program: &Path, target: &Path, path: &HotPath) -> anyhow::Result<Cost> 
 
 /// Builds the command and says where it is.
 fn build(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
-    let mut build = workspace::release_build();
-    build.current_dir(root).args(["--quiet", "--package", "warmlane-cli"]).env("CARGO_TARGET_DIR", target);
+    let mut build = workspace::command_build();
+    build.current_dir(root).arg("--quiet").env("CARGO_TARGET_DIR", target);
     let status = workspace::run_quietly(&mut build)?;
     if !status.success() {
         bail!("warmlane does not build ({status}); what cargo said is above");
@@ -401,31 +356,6 @@ mod tests {
             error.starts_with("there is no hot path 'warp': known are pool-one-lane, tx-null,"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn what_is_done_in_parallel_is_handed_over_in_order() {
-        let items: Vec<u64> = (0..50).collect();
-        let mut taken = Vec::new();
-        let slow_first = |item: &u64| {
-            thread::sleep(std::time::Duration::from_millis(if *item == 0 { 20 } else { 0 }));
-            2 * item
-        };
-        let take = |item: &u64, result| {
-            taken.push((*item, result));
-            Ok(())
-        };
-        in_parallel(&items, slow_first, take).unwrap();
-        assert_eq!(taken, items.iter().map(|item| (*item, 2 * item)).collect::<Vec<_>>());
-        let error = in_parallel(
-            &items,
-            |item| *item,
-            |_, result| {
-                anyhow::ensure!(result < 7, "{result} is too much");
-                Ok(())
-            },
-        );
-        assert_eq!(error.unwrap_err().to_string(), "7 is too much");
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod gate;
 mod layers;
 mod mutants;
 mod mutate_orderings;
+mod parallel;
 mod record;
 #[cfg(test)]
 mod walks;

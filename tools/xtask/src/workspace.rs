@@ -60,6 +60,14 @@ pub(crate) fn release_build() -> Command {
     build
 }
 
+/// A release build of the command as `cargo run --release` makes it. A package named would get its dependencies with fewer features, and
+/// nearly all would be built again.
+pub(crate) fn command_build() -> Command {
+    let mut build = release_build();
+    build.args(["--bin", "warmlane"]);
+    build
+}
+
 /// Asks cargo about the workspace of the current directory, or of a manifest.
 pub(crate) fn metadata(manifest: Option<&Path>) -> anyhow::Result<Metadata> {
     let mut command = cargo();
