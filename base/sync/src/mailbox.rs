@@ -178,6 +178,12 @@ impl<T: Send> Receiver<T> {
         Ok(message)
     }
 
+    /// Whether nothing is inside now.
+    pub fn is_empty(&self) -> bool {
+        // Relaxed: nothing is read because of it, and `receive` orders what it takes.
+        self.shared.sent.load(Ordering::Relaxed) & !GONE == self.received
+    }
+
     /// Whether the sender is gone. What it put in can still be received.
     pub fn is_disconnected(&self) -> bool {
         // A3: acquire, pairs with R3.

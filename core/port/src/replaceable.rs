@@ -227,14 +227,16 @@ impl ReceiveQueue for ReplaceableReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let count = self.queue.receive(burst);
         if count == 0 {
-            self.queue.look();
+            // What the new one brings is for the next poll. A lane that stood still may find several.
+            while self.queue.look() && self.queue.status() == QueueStatus::Vacant {}
         }
         count
     }
 
     fn event(&mut self) -> Option<BorrowedFd<'_>> {
-        // A broken one may tell of nothing, or all the time.
-        (self.queue.status() == QueueStatus::Running).then(|| self.queue.event()).flatten()
+        // A broken one may tell of nothing, or all the time. And who has to take another one is not to wait for this one.
+        let is_current = self.queue.status() == QueueStatus::Running && self.queue.new.is_empty();
+        is_current.then(|| self.queue.event()).flatten()
     }
 
     fn status(&self) -> QueueStatus {
@@ -252,7 +254,7 @@ struct ReplaceableTransmit {
 impl ReplaceableTransmit {
     #[cold]
     fn look(&mut self) {
-        if self.queue.look() {
+        while self.queue.look() {
             self.is_vacant = is_vacant(&**self.queue);
         }
     }
@@ -286,7 +288,9 @@ mod tests {
     use super::*;
     use crate::queue::{QueueCounters, QueueCountersView};
     use crate::test_queue::Numbers;
+    use std::os::fd::AsFd as _;
     use warmlane_mem::{Pool, PoolConfig};
+    use warmlane_sys::event::Event;
 
     /// Brings numbers, and breaks when there are no more.
     struct Breaks(Numbers);
@@ -367,6 +371,51 @@ mod tests {
         assert_eq!(queue.status(), QueueStatus::Vacant);
         drop(replacer);
         assert_eq!((queue.status(), lane.status()), (QueueStatus::Finished, QueueStatus::Finished));
+    }
+
+    /// One that stood still meanwhile, and sleeps after a poll that brought nothing.
+    #[test]
+    fn a_lane_that_is_behind_does_not_sleep_before_it_has_the_last_replacement() {
+        let pool = pool();
+        let (mut wrapped, mut replacer) = wrap(vacant("spare", "none", 1)).unwrap();
+        let mut burst = Burst::new();
+        for queues in [Vec::new(), numbers(&pool, 2)] {
+            replacer.receive_by(queues);
+            replacer.send_by(vec![Box::new(Sends(QueueCounters::new()))]);
+        }
+        let queue = &mut wrapped.receive[0];
+        assert_eq!([(); 3].map(|()| queue.receive(&mut burst)), [0, 2, 0], "past the vacancy");
+        wrapped.transmit[0].flush();
+        assert!(replacer.settle());
+        // Of queues that bring something, one after the other.
+        let wakes = || -> Vec<Box<dyn ReceiveQueue>> { vec![Box::new(Wakes(Event::new().unwrap()))] };
+        replacer.receive_by(wakes());
+        replacer.receive_by(wakes());
+        assert_eq!(queue.receive(&mut burst), 0);
+        assert!(queue.event().is_none(), "another one is to be taken first");
+        assert_eq!(queue.receive(&mut burst), 0);
+        assert!(queue.event().is_some());
+    }
+
+    /// Brings nothing, and tells when it would.
+    struct Wakes(Event);
+
+    impl ReceiveQueue for Wakes {
+        fn receive(&mut self, _burst: &mut Burst) -> usize {
+            0
+        }
+
+        fn event(&mut self) -> Option<BorrowedFd<'_>> {
+            Some(self.0.fd().as_fd())
+        }
+
+        fn status(&self) -> QueueStatus {
+            QueueStatus::Running
+        }
+
+        fn counters(&self) -> QueueCountersView {
+            QueueCounters::<warmlane_counters::NoDrops>::new().view()
+        }
     }
 
     #[test]
