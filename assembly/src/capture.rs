@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use warmlane_control::{Answer, TakeOver};
 use warmlane_counters::Registry;
-use warmlane_lane::{Graph, LaneView, Point, ProbeConfig, ProbeReader};
+use warmlane_lane::{Filter as ProbeFilter, Graph, LaneView, Point, ProbeConfig, ProbeReader};
 
 use crate::asked::answer;
 use crate::turns::{MOST, Turns};
@@ -63,7 +63,9 @@ impl Capturer {
         let filter: Filter = request.filter.parse().map_err(|error: FilterError| error.to_string())?;
         let reasons = self.reasons(&request.reasons)?;
         let config = ProbeConfig {
-            filter: Some(Arc::new(move |data: &[u8], length| filter.matches(data, length))),
+            // Without one, lanes need not even look at packets that are not in the sample.
+            filter: (!request.filter.trim().is_empty())
+                .then(|| -> ProbeFilter { Arc::new(move |data, length| filter.matches(data, length)) }),
             snap_length: request.snap_length as usize,
             one_in: request.one_in,
             ..ProbeConfig::default()

@@ -16,21 +16,23 @@ pub(crate) struct Probe {
     filter: Option<Filter>,
     snap_length: usize,
     one_in: u32,
-    /// Wanted packets until the next copy.
+    /// Wanted packets until the next copy, which is of the last of them.
     left: u32,
     counters: ProbeCounters,
     marks: Box<[Mark; BURST_CAPACITY]>,
+    /// With a filter: `left` behind each packet of a burst.
+    left_behind: Box<[u32; BURST_CAPACITY]>,
 }
 
-/// What has become of a packet of a burst, as far as it is known.
+/// A packet of a burst that a copy is to be made of.
 #[derive(Clone, Copy, Default)]
 struct Mark {
-    /// Bytes that its copy takes; 0 if there is to be none.
+    /// Its index there.
+    index: usize,
+    /// Bytes that its copy takes.
     size: usize,
     /// Bytes of all copies up to this one.
     end: usize,
-    /// [`Probe::left`] behind it.
-    left: u32,
     /// There was no space.
     is_missed: bool,
 }
@@ -39,7 +41,12 @@ struct Mark {
 pub(crate) struct Staged<'a> {
     copies: Option<Reservation<'a, u8, warmlane_sync::side::Single, warmlane_sync::side::Single>>,
     marks: &'a [Mark],
+    /// None without a filter.
+    left_behind: Option<&'a [u32]>,
+    /// The ring had no space for the first, so that none was even marked.
+    is_full: bool,
     left: &'a mut u32,
+    one_in: u32,
     counters: &'a ProbeCounters,
 }
 
@@ -54,6 +61,7 @@ impl Probe {
             left: one_in,
             counters: ProbeCounters::new(),
             marks: Box::new([Mark::default(); BURST_CAPACITY]),
+            left_behind: Box::new([0; BURST_CAPACITY]),
         }
     }
 
@@ -66,32 +74,66 @@ impl Probe {
         self.ring.is_disconnected()
     }
 
-    /// Copies what is wanted of these, as far as there is space.
+    /// Copies what is wanted of these, as far as there is space. Without a filter nothing is looked at but what is to be copied, and not even
+    /// that while the ring is full: most of a sample, and a reader that has stopped, cost the lane next to nothing.
     pub(crate) fn stage<'a>(&'a mut self, packets: &[Packet], reason: Option<&DropReason>) -> Staged<'a> {
         let packets = packets.get(..BURST_CAPACITY).unwrap_or(packets);
         let name = reason.map_or("", |reason| reason.name).as_bytes();
         let name = name.get(..usize::from(u8::MAX)).unwrap_or(name);
-        let (mut all, mut left) = (0, self.left);
-        for (packet, mark) in packets.iter().zip(self.marks.iter_mut()) {
-            let length = packet.packet_length();
-            let is_wanted = self.filter.as_ref().is_none_or(|filter| filter(packet.data(), length));
-            let mut size = 0;
-            if is_wanted {
-                left -= 1;
-                if left == 0 {
-                    left = self.one_in;
-                    size = HEADER + name.len() + length.min(self.snap_length);
-                }
+        let size = |packet: &Packet| HEADER + name.len() + packet.packet_length().min(self.snap_length);
+        let mut is_full = false;
+        if self.filter.is_none() {
+            let first = packets.get(self.left as usize - 1);
+            is_full = first.is_some_and(|first| self.ring.reserve_bulk(size(first)).is_none());
+            if first.is_none() || is_full {
+                return Staged {
+                    copies: None,
+                    marks: &[],
+                    left_behind: None,
+                    is_full,
+                    left: &mut self.left,
+                    one_in: self.one_in,
+                    counters: &self.counters,
+                };
             }
-            all += size;
-            *mark = Mark { size, end: all, left, is_missed: false };
         }
-        let marks = self.marks.get_mut(..packets.len()).unwrap_or_default();
+        let (mut due, mut all) = (0, 0);
+        let mut mark = |index: usize, packet: &Packet| {
+            if let Some(mark) = self.marks.get_mut(due) {
+                *mark = Mark { index, size: size(packet), end: 0, is_missed: false };
+                all += mark.size;
+                due += 1;
+            }
+        };
+        if let Some(filter) = &self.filter {
+            let mut left = self.left;
+            for (index, (packet, left_behind)) in packets.iter().zip(self.left_behind.iter_mut()).enumerate()
+            {
+                if filter(packet.data(), packet.packet_length()) {
+                    left -= 1;
+                    if left == 0 {
+                        left = self.one_in;
+                        mark(index, packet);
+                    }
+                }
+                *left_behind = left;
+            }
+        } else {
+            let mut index = self.left as usize - 1;
+            while let Some(packet) = packets.get(index) {
+                mark(index, packet);
+                index += self.one_in as usize;
+            }
+        }
+        let marks = self.marks.get_mut(..due).unwrap_or_default();
         let mut copies = if all > 0 { self.ring.reserve_burst(all) } else { None };
         let space = copies.as_ref().map_or(0, Reservation::count);
         let (cycles, mut end) = (if all > 0 { clock::cycles() } else { 0 }, 0);
-        for (packet, mark) in packets.iter().zip(marks.iter_mut()) {
-            if mark.size > 0 && end + mark.size <= space {
+        for mark in &mut *marks {
+            if let Some(packet) = packets.get(mark.index)
+                && let Some(copies) = &mut copies
+                && end + mark.size <= space
+            {
                 let length = packet.packet_length();
                 let captured = mark.size - HEADER - name.len();
                 let header = Header {
@@ -101,20 +143,20 @@ impl Probe {
                     port: packet.port(),
                     reason: name.len() as u8,
                 };
-                if let Some(copies) = &mut copies {
-                    copies.write(end, &header.to_bytes());
-                    copies.write(end + HEADER, name);
-                    copy(packet, captured, |offset, bytes| {
-                        copies.write(end + HEADER + name.len() + offset, bytes);
-                    });
-                }
+                copies.write(end, &header.to_bytes());
+                copies.write(end + HEADER, name);
+                copy(packet, captured, |offset, bytes| {
+                    copies.write(end + HEADER + name.len() + offset, bytes);
+                });
                 end += mark.size;
             } else {
-                mark.is_missed = mark.size > 0;
+                mark.is_missed = true;
             }
             mark.end = end;
         }
-        Staged { copies, marks, left: &mut self.left, counters: &self.counters }
+        let left_behind = self.filter.is_some().then(|| self.left_behind.get(..packets.len())).flatten();
+        let (left, one_in, counters) = (&mut self.left, self.one_in, &self.counters);
+        Staged { copies, marks, left_behind, is_full, left, one_in, counters }
     }
 }
 
@@ -134,17 +176,39 @@ fn copy(packet: &Packet, count: usize, mut each: impl FnMut(usize, &[u8])) {
 impl Staged<'_> {
     /// Puts the copies of the first `count` packets in; the others have stayed where they were, and come again.
     pub(crate) fn commit(self, count: usize) {
-        let marks = self.marks.get(..count).unwrap_or(self.marks);
-        let Some(last) = marks.last() else { return };
-        *self.left = last.left;
-        let missed = marks.iter().filter(|mark| mark.is_missed).count();
-        let copied = marks.iter().filter(|mark| mark.size > 0).count() - missed;
+        if let Some(left_behind) = self.left_behind {
+            if let Some(left) = count.checked_sub(1).and_then(|last| left_behind.get(last)) {
+                *self.left = *left;
+            }
+        } else {
+            let (due, left) = passed(*self.left, self.one_in, count);
+            *self.left = left;
+            if self.is_full && due > 0 {
+                self.counters.missed().add(due);
+            }
+        }
+        let due = self.marks.partition_point(|mark| mark.index < count);
+        let Some((last, others)) = self.marks.get(..due).and_then(<[Mark]>::split_last) else { return };
+        let missed = others.iter().chain([last]).filter(|mark| mark.is_missed).count();
+        let copied = due - missed;
         if missed > 0 {
             self.counters.missed().add(missed as u64);
         }
         if let Some(copies) = self.copies.filter(|_| copied > 0) {
             copies.commit_first(last.end);
             self.counters.copied().add(copied as u64);
+        }
+    }
+}
+
+/// How many of so many wanted packets are due, if the first `left` of them end with one and then one in so many is, and how many are left
+/// behind them until the next.
+const fn passed(left: u32, one_in: u32, count: usize) -> (u64, u32) {
+    match count.checked_sub(left as usize) {
+        None => (0, left - count as u32),
+        Some(beyond) => {
+            let one_in_usize = one_in as usize;
+            (1 + (beyond / one_in_usize) as u64, one_in - (beyond % one_in_usize) as u32)
         }
     }
 }
@@ -206,5 +270,29 @@ impl DropProbes {
         let mut followers = self.followers.borrow_mut();
         followers.retain(|follower| !follower.is_over());
         followers.extend(follower.cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_counted_without_a_look_at_packets() {
+        for one_in in 1..=7 {
+            for left in 1..=one_in {
+                for count in 0..40 {
+                    // One by one.
+                    let (mut due, mut behind) = (0, left);
+                    for _ in 0..count {
+                        behind -= 1;
+                        if behind == 0 {
+                            (due, behind) = (due + 1, one_in);
+                        }
+                    }
+                    assert_eq!(passed(left, one_in, count), (due, behind), "{left} of {one_in}, {count}");
+                }
+            }
+        }
     }
 }

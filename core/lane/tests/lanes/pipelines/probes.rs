@@ -73,6 +73,21 @@ fn what_is_wanted_is_chosen_and_counted_also_where_a_queue_refuses() {
 }
 
 #[test]
+fn a_sample_of_all_is_the_same_where_a_queue_refuses() {
+    let pool = pool();
+    let (slow, _) = sink(3, true);
+    let (mut pipeline, graph) = straight(&pool, 100, slow);
+    let mut readers = [Point::Input(0), Point::Output(0)]
+        .map(|point| graph.probe(point, config(7, 1 << 16)).expect("memory"));
+    run(&mut pipeline).expect("nothing breaks");
+    let expected: Vec<(u8, Option<String>)> = (0..14).map(|number| (number * 7 + 6, None)).collect();
+    for reader in &mut readers {
+        assert_eq!(read(reader), expected);
+        assert_eq!((reader.counters().copied(), reader.counters().missed()), (14, 0));
+    }
+}
+
+#[test]
 fn a_full_ring_misses_packets_and_holds_none_up() {
     let pool = pool();
     let (free, taken) = sink(64, true);
