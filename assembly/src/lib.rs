@@ -17,6 +17,7 @@ mod forwarder;
 mod graph;
 mod lanes;
 mod machine;
+mod offloads;
 pub mod ports;
 mod report;
 mod run;
@@ -28,6 +29,7 @@ mod turns;
 pub use graph::graphs;
 pub use lanes::{Assembly, LaneParts, LaneSettings, StartError, share_out};
 pub use machine::{CacheShare, CpuGroupReport, MachineError, MachineReport, MachineSettings};
+pub use offloads::{Offload, PortOffloads, offloads};
 pub use report::{
     Drops, ForwardReport, LaneReport, PoolReport, PortReport, Report, Sets, StageReport, Traffic,
 };

@@ -7,7 +7,7 @@ use crate::machine::MachineFlags;
 use crate::messages;
 use crate::run::{self, RunFlags};
 use warmlane::assembly::ports::{AddressFollower, DriverSettings, Opener, PortSettings, check_captures};
-use warmlane::assembly::{Assembly, LaneSettings, Signals};
+use warmlane::assembly::{Assembly, LaneSettings, Signals, offloads};
 use warmlane::functions::forward::control::Config;
 use warmlane::mem::Pool;
 use warmlane::port::Port;
@@ -30,6 +30,9 @@ pub(crate) struct Arguments {
     machine: MachineFlags,
     #[command(flatten)]
     control: ControlSocketFlags,
+    /// Open the ports, say what each of them does for packets and what software has to do, and end.
+    #[arg(long)]
+    explain: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -50,6 +53,9 @@ Examples:
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (config, drivers) = arguments.config.read()?;
+    if arguments.explain {
+        return explain(&config, drivers, arguments.run.json);
+    }
     let signals = Signals::catch()?;
     let socket = arguments.control.open("forward")?;
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
@@ -73,6 +79,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             messages::complain(format_args!("the kernel's addresses can't be followed: {error}"));
         }
     })
+}
+
+/// Prints who does what for packets, once ports are open and it is known.
+fn explain(config: &Config, drivers: Vec<DriverSettings>, as_json: bool) -> anyhow::Result<()> {
+    let pool = Pool::new(&config.pool.pool_config("packets"))?;
+    let (ports, _) = open_ports(config, drivers, &pool)?;
+    let explained = offloads(&ports);
+    if as_json {
+        messages::print(format_args!("{}\n", serde_json::to_string(&explained)?))?;
+    } else {
+        explained.iter().try_for_each(|port| messages::print(format_args!("{port}")))?;
+    }
+    Ok(())
 }
 
 /// Opens the ports that `config` describes. What follows the kernel's addresses for them is to be called while they are open.

@@ -1,6 +1,11 @@
 //! What the hosts' kernels leave to hardware: it passes whole where the next port takes it, and is done where it doesn't.
 
-use warmlane_system_tests::{Driver, Lab};
+use std::process::Command;
+
+use serde_json::Value;
+use warmlane_system_tests::{Driver, LONG, Lab};
+use warmlane_testkit::namespace::Namespace;
+use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::requirements;
 
 /// Bytes of the packets that a port of the report transmitted, on average.
@@ -32,4 +37,33 @@ fn from_tap_to_af_xdp_they_are_cut_and_right() {
     let packets = report.number(&format!("{received}/received/packets"));
     assert!(bytes > 3_000 * packets, "super-frames came in: {:#}", report.value());
     assert!(mean_length(&report, "east") <= 1514, "{:#}", report.value());
+}
+
+/// Before anything is forwarded. What the kernel leaves to a TAP device, a file needs software for.
+#[test]
+fn who_does_what_is_explained() {
+    if !requirements::namespaces_and(&["ip"]) {
+        return;
+    }
+    let router = Namespace::new("router");
+    let directory = tempfile::tempdir().unwrap();
+    let capture = format!("out=pcap:write={}", directory.path().join("out.pcap").display());
+    let explain = |more: &[&str]| {
+        let mut command: Command = router.command(warmlane());
+        command.args(["forward", "--explain", "--port", "in=tap:t0", "--port", &capture]);
+        command.args(["--mac", "out=02:00:00:00:00:02"]).args(more);
+        Process::run(&mut command, LONG).expect_success("warmlane forward --explain").to_owned()
+    };
+    let ports: Value = serde_json::from_str(&explain(&["--json"])).unwrap();
+    let names = |port: usize, work: &str, by: &str| {
+        let all = ports[port]["work"].as_array().unwrap();
+        let found = all.iter().find(|other| other["work"].as_str().unwrap().starts_with(work)).unwrap();
+        found[by].as_array().unwrap().contains(&Value::from("tcp4"))
+    };
+    for work in ["complete checksums", "cut segments"] {
+        assert!(names(0, work, "by_port") && !names(0, work, "by_software"), "{work}: {ports:#}");
+        assert!(names(1, work, "by_software") && !names(1, work, "by_port"), "{work}: {ports:#}");
+    }
+    let text = explain(&[]);
+    assert!(text.contains("out (pcap)\n  complete checksums         software: tcp4"), "{text}");
 }
