@@ -1,5 +1,5 @@
 /*
- * Longest-prefix match on DPDK: the peer of `warmlane bench lpm4...` and `lpm6...`.
+ * Longest-prefix match on DPDK, and WITH_POPTRIE in poptrie: the peer of `warmlane bench lpm4...` and `lpm6...`.
  *
  * Reads a table of prefixes, one a line, gives each one of 64 next hops, and looks up bursts of addresses, the same ones in
  * the same order as ours: both sides have the same generator.
@@ -14,6 +14,10 @@
 #include <rte_fib6.h>
 #include <rte_lpm.h>
 
+#ifdef WITH_POPTRIE
+#include <poptrie.h>
+#endif
+
 #include "serve.h"
 
 #define LARGEST_BURST 256
@@ -25,13 +29,22 @@
 #define IPV6_BYTES 16
 #define MOST_PREFIXES (1 << 20)
 
-enum lookup { LPM, FIB_SCALAR, FIB_AVX512, FIB6_SCALAR, FIB6_AVX512 };
-static const char *const lookups[] = {"lpm", "fib-scalar", "fib-avx512", "fib6-scalar", "fib6-avx512"};
+enum lookup { LPM, FIB_SCALAR, FIB_AVX512, FIB6_SCALAR, FIB6_AVX512, POPTRIE, POPTRIE6 };
+static const char *const lookups[] = {
+	"lpm", "fib-scalar", "fib-avx512", "fib6-scalar", "fib6-avx512",
+#ifdef WITH_POPTRIE
+	"poptrie", "poptrie6",
+#endif
+};
 enum locality { INSIDE, UNIFORM };
 static const char *const localities[] = {"inside", "uniform"};
 
 static const char *const usage =
-	"usage: lpm EAL-OPTIONS -- --table FILE [--lookup lpm|fib-scalar|fib-avx512|fib6-scalar|fib6-avx512]\n"
+	"usage: lpm EAL-OPTIONS -- --table FILE [--lookup lpm|fib-scalar|fib-avx512|fib6-scalar|fib6-avx512"
+#ifdef WITH_POPTRIE
+	"|poptrie|poptrie6"
+#endif
+	"]\n"
 	"           [--addresses inside|uniform] [--burst N]";
 
 struct prefix {
@@ -48,7 +61,16 @@ struct state {
 	struct rte_fib6 *fib6;
 	uint32_t *ipv4;
 	uint8_t (*ipv6)[IPV6_BYTES];
+#ifdef WITH_POPTRIE
+	struct poptrie *poptrie;
+	__uint128_t *ipv6_numbers;
+#endif
 };
+
+static bool is_ipv6(enum lookup lookup)
+{
+	return lookup == FIB6_SCALAR || lookup == FIB6_AVX512 || lookup == POPTRIE6;
+}
 
 /* xorshift64*, after Marsaglia 2003 and Vigna 2016. */
 static const uint64_t seed = 0x9e3779b97f4a7c15;
@@ -65,6 +87,21 @@ static size_t below(uint64_t *state, size_t bound)
 {
 	return ((random_bits(state) >> 32) * bound) >> 32;
 }
+
+#ifdef WITH_POPTRIE
+/* It knows pointers, none of them NULL, and no bursts. The processor has several lookups under way by itself. */
+static inline void look_up_in_poptrie(const struct state *state, size_t at, uint64_t *hops, unsigned int burst)
+{
+	for (unsigned int i = 0; i < burst; i++)
+		hops[i] = (uintptr_t)(state->lookup == POPTRIE ? poptrie_lookup(state->poptrie, state->ipv4[at + i])
+							       : poptrie6_lookup(state->poptrie, state->ipv6_numbers[at + i]));
+}
+#else
+static inline void look_up_in_poptrie(const struct state *state, size_t at, uint64_t *hops, unsigned int burst)
+{
+	(void)state, (void)at, (void)hops, (void)burst;
+}
+#endif
 
 static struct round look_up(void *context)
 {
@@ -91,6 +128,8 @@ static struct round look_up(void *context)
 		case FIB6_AVX512:
 			rte_fib6_lookup_bulk(state->fib6, state->ipv6 + at, hops, burst);
 			break;
+		default:
+			look_up_in_poptrie(state, at, hops, burst);
 		}
 		__asm__ volatile("" : : "r"(hops), "r"(short_hops) : "memory");
 		round.packets += burst;
@@ -117,7 +156,9 @@ static void check_answers(const struct state *state, const struct prefix *prefix
 
 	if (state->lookup == LPM)
 		rte_lpm_lookup_bulk(state->lpm, state->ipv4, short_hops, CHECKED);
-	else if (state->lookup >= FIB6_SCALAR)
+	else if (state->lookup >= POPTRIE)
+		look_up_in_poptrie(state, 0, hops, CHECKED);
+	else if (is_ipv6(state->lookup))
 		rte_fib6_lookup_bulk(state->fib6, state->ipv6, hops, CHECKED);
 	else
 		rte_fib_lookup_bulk(state->fib, state->ipv4, hops, CHECKED);
@@ -126,7 +167,7 @@ static void check_answers(const struct state *state, const struct prefix *prefix
 		uint8_t address[IPV6_BYTES];
 		int longest = -1;
 
-		if (state->lookup >= FIB6_SCALAR) {
+		if (is_ipv6(state->lookup)) {
 			memcpy(address, state->ipv6[i], IPV6_BYTES);
 		} else {
 			uint32_t order = htonl(state->ipv4[i]);
@@ -146,6 +187,8 @@ static void check_answers(const struct state *state, const struct prefix *prefix
 			bool found = (answer & RTE_LPM_LOOKUP_SUCCESS) != 0;
 
 			answer = found ? answer & 0xffffff : NEXT_HOPS;
+		} else if (state->lookup >= POPTRIE) {
+			answer = answer == 0 ? NEXT_HOPS : answer - 1;
 		}
 		if (answer != expected)
 			fail("address %zu leads to %" PRIu64 ", not to %" PRIu64, i, answer, expected);
@@ -246,6 +289,50 @@ static void make_fib6(struct state *state, const struct prefix *prefixes, size_t
 		fail("this lookup is not available; for AVX-512 say --force-max-simd-bitwidth=512");
 }
 
+#ifdef WITH_POPTRIE
+/* The address as a number, as poptrie wants it. */
+static __uint128_t big_endian(const uint8_t *address)
+{
+	__uint128_t number = 0;
+
+	for (int byte = 0; byte < IPV6_BYTES; byte++)
+		number = number << 8 | address[byte];
+	return number;
+}
+
+static void make_poptrie(struct state *state, const struct prefix *prefixes, size_t count)
+{
+	uint64_t numbers = seed;
+
+	/* Nodes and leaves, as powers of two, that the full table of either family fits in. */
+	state->poptrie = poptrie_init(NULL, 22, 24);
+	if (state->poptrie == NULL)
+		fail("no memory for the table");
+	for (size_t i = 0; i < count; i++) {
+		void *hop = (void *)(uintptr_t)(below(&numbers, NEXT_HOPS) + 1);
+		int length = prefixes[i].length;
+		int failed = state->lookup == POPTRIE
+				     ? poptrie_route_add(state->poptrie, host_order(&prefixes[i]), length, hop)
+				     : poptrie6_route_add(state->poptrie, big_endian(prefixes[i].address), length, hop);
+
+		if (failed)
+			fail("route %zu can't be added", i);
+	}
+	if (state->lookup == POPTRIE)
+		return;
+	state->ipv6_numbers = malloc(state->count * sizeof(*state->ipv6_numbers));
+	if (state->ipv6_numbers == NULL)
+		fail("no memory for addresses");
+	for (size_t i = 0; i < state->count; i++)
+		state->ipv6_numbers[i] = big_endian(state->ipv6[i]);
+}
+#else
+static void make_poptrie(struct state *state, const struct prefix *prefixes, size_t count)
+{
+	(void)state, (void)prefixes, (void)count;
+}
+#endif
+
 static void make_ipv4_addresses(struct state *state, const struct prefix *prefixes, size_t count, bool uniform)
 {
 	uint64_t numbers = seed;
@@ -330,7 +417,7 @@ int main(int argc, char **argv)
 	}
 	if (table == NULL)
 		fail("%s", usage);
-	ipv6 = state.lookup >= FIB6_SCALAR;
+	ipv6 = is_ipv6(state.lookup);
 	prefixes = malloc(MOST_PREFIXES * sizeof(*prefixes));
 	if (prefixes == NULL)
 		fail("no memory for prefixes");
@@ -341,6 +428,8 @@ int main(int argc, char **argv)
 		make_ipv4_addresses(&state, prefixes, count, locality == UNIFORM);
 	if (state.lookup == LPM)
 		make_lpm(&state, prefixes, count);
+	else if (state.lookup >= POPTRIE)
+		make_poptrie(&state, prefixes, count);
 	else if (ipv6)
 		make_fib6(&state, prefixes, count);
 	else

@@ -80,9 +80,7 @@ impl Setting {
     /// Our command.
     pub(crate) fn ours(&self) -> anyhow::Result<&PathBuf> {
         once(&self.ours, || {
-            let mut build = workspace::release_build();
-            build.args(["--package", "warmlane-cli"]);
-            built(&mut build, "warmlane", &self.target.join("release/warmlane"))
+            built(&mut workspace::command_build(), "warmlane", &self.target.join("release/warmlane"))
         })
     }
 
@@ -206,6 +204,11 @@ impl Setting {
             return Ok(Sides { ours, peers: Vec::new(), missing, pages, dpdk: None });
         };
         let directory = once(&self.peers, || dpdk.build_peers(&self.root, &self.target))?;
+        if let Some(program) = programs.iter().find(|program| !directory.join(program.file).exists()) {
+            let missing =
+                Some(format!("{} is built from sources of others: peers/README.md says how", program.file));
+            return Ok(Sides { ours, peers: Vec::new(), missing, pages, dpdk: None });
+        }
         let start = |program| dpdk.command(directory, program, &self.cpus, pages.huge());
         let peers = programs.iter().map(start).collect();
         Ok(Sides { ours, peers, missing: None, pages, dpdk: Some(dpdk.description()) })

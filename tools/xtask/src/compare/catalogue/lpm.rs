@@ -60,6 +60,30 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         },
     },
     Comparison {
+        name: "lpm4-poptrie",
+        unit: "cycles/lookup",
+        promise: 2.0,
+        bound: IPV4_BOUND,
+        lanes: Lanes::One,
+        prepare: |setting| against_poptrie(setting, "lpm4", "inside", "poptrie"),
+    },
+    Comparison {
+        name: "lpm4-uniform-poptrie",
+        unit: "cycles/lookup",
+        promise: 2.0,
+        bound: IPV4_BOUND,
+        lanes: Lanes::One,
+        prepare: |setting| against_poptrie(setting, "lpm4-uniform", "uniform", "poptrie"),
+    },
+    Comparison {
+        name: "lpm6-poptrie",
+        unit: "cycles/lookup",
+        promise: 2.0,
+        bound: IPV6_BOUND,
+        lanes: Lanes::One,
+        prepare: |setting| against_poptrie(setting, "lpm6", "inside", "poptrie6"),
+    },
+    Comparison {
         name: "lpm4-crates",
         unit: "cycles/lookup",
         promise: 5.0,
@@ -100,7 +124,28 @@ fn against_crates(setting: &Setting, bench: &str) -> anyhow::Result<Sides> {
     setting.against_crates(setting.bench(bench, &[])?, 0, &peers)
 }
 
-fn compare(setting: &Setting, bench: &str, addresses: &str, lookups: &[&str]) -> anyhow::Result<Sides> {
+/// Its program only has the rounds and the memory from DPDK.
+fn against_poptrie(
+    setting: &Setting,
+    bench: &str,
+    addresses: &'static str,
+    lookup: &'static str,
+) -> anyhow::Result<Sides> {
+    let table = write_table(setting)?;
+    let program = Program {
+        name: lookup.to_owned(),
+        file: "lpm_poptrie",
+        mebibytes: 64,
+        environment: &[],
+        arguments: &["--table", &table, "--lookup", lookup, "--addresses", addresses],
+    };
+    let mut sides = setting.against_dpdk(setting.bench(bench, &[])?, 0, &[program])?;
+    sides.peers.iter_mut().for_each(|(shown, _)| "poptrie".clone_into(shown));
+    Ok(sides)
+}
+
+/// Writes the full tables of both families to a file, and says which.
+fn write_table(setting: &Setting) -> anyhow::Result<String> {
     let table = setting.directory.join("lpm.prefixes");
     let mut text = String::new();
     for prefix in full_table::ipv4()? {
@@ -110,13 +155,17 @@ fn compare(setting: &Setting, bench: &str, addresses: &str, lookups: &[&str]) ->
         writeln!(text, "{prefix}")?;
     }
     fs::write(&table, text).with_context(|| format!("cannot write {}", table.display()))?;
-    let table = table.to_str().context("the target directory's path must be UTF-8")?;
+    Ok(table.to_str().context("the target directory's path must be UTF-8")?.to_owned())
+}
+
+fn compare(setting: &Setting, bench: &str, addresses: &str, lookups: &[&str]) -> anyhow::Result<Sides> {
+    let table = write_table(setting)?;
     // The peer ends with an error where the processor hasn't what its kernel needs.
     let vector = simd::detected() == Level::Avx512;
     let lookups: Vec<_> = lookups.iter().filter(|lookup| vector || !lookup.ends_with("avx512")).collect();
     let arguments: Vec<_> = lookups
         .iter()
-        .map(|lookup| ["--table", table, "--lookup", **lookup, "--addresses", addresses])
+        .map(|lookup| ["--table", &table, "--lookup", **lookup, "--addresses", addresses])
         .collect();
     let programs: Vec<_> = lookups
         .iter()
