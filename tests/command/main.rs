@@ -10,6 +10,7 @@ mod lab_report;
 mod memory_traffic;
 mod messages;
 mod metrics;
+mod observe;
 mod page;
 mod predict;
 mod top;

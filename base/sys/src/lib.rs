@@ -61,5 +61,5 @@ mod text;
 pub mod topology;
 pub mod vector;
 
-pub use text::format_list;
+pub use text::{format_list, parse_list};
 pub use warmlane_sync::prefetch;

@@ -19,8 +19,8 @@ pub(crate) fn read_number(path: &Path) -> Option<u64> {
     read_text(path)?.parse().ok()
 }
 
-/// A list of CPUs or nodes such as `0-3,8,10-11`. An empty text is an empty list.
-pub(crate) fn parse_list(text: &str) -> Option<Vec<usize>> {
+/// A list of CPUs or nodes such as `0-3,8,10-11`, in ascending order. An empty text is an empty list; `None` if the text is no list.
+pub fn parse_list(text: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

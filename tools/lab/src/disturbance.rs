@@ -2,11 +2,13 @@
 //!
 //! Three clocks run beside the time-stamp counter. Two are in `/proc/stat`: the time that the hypervisor took from the CPU
 //! (steal), and the time that other CPUs worked. The third is the time that the side's threads were ready to run but did not
-//! (the second field of `/proc/PID/task/TID/schedstat`, in nanoseconds). Threads that only run when a CPU is idle don't count.
+//! (the second field of `/proc/PID/task/TID/schedstat`, in nanoseconds). Threads that only run when a CPU is idle, or may not run
+//! on the CPUs that are measured, don't count.
 //! Documentation: the kernel's `filesystems/proc.rst` and `scheduler/sched-stats.rst`, and proc_pid_stat(5).
 
 use std::fs;
 use std::time::Duration;
+use warmlane_sys::parse_list;
 
 /// The largest part of a round that may be lost.
 const TOLERATED: f64 = 0.02;
@@ -33,7 +35,8 @@ impl Snapshot {
         let waited = threads
             .filter_map(|thread| {
                 let read = |name| fs::read_to_string(thread.path().join(name)).ok();
-                if runs_when_idle(&read("stat")?) { None } else { waited(&read("schedstat")?) }
+                let counts = !runs_when_idle(&read("stat")?) && may_run_on(cpus, &read("status")?);
+                if counts { waited(&read("schedstat")?) } else { None }
             })
             .sum();
         Self {
@@ -83,6 +86,12 @@ fn runs_when_idle(stat: &str) -> bool {
     stat.rsplit_once(") ").and_then(|(_, fields)| fields.split_whitespace().nth(41 - 3)) == Some("5")
 }
 
+/// Whether a thread may run on one of these CPUs.
+fn may_run_on(cpus: &[usize], status: &str) -> bool {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.and_then(parse_list).is_none_or(|allowed| allowed.iter().any(|cpu| cpus.contains(cpu)))
+}
+
 /// Why a round between two moments doesn't count, if so. Of one that is shorter than a tick nothing can be said.
 pub fn between(before: &Snapshot, after: &Snapshot, length: Duration) -> Option<String> {
     if length < TICK {
@@ -127,6 +136,8 @@ mod tests {
         assert_eq!(waited("0"), None);
         let stat = |policy| format!("7 (a) b) S{} {policy} 0 0", " 1".repeat(37));
         assert!(runs_when_idle(&stat("5")) && !runs_when_idle(&stat("0")) && !runs_when_idle(""));
+        let status = "Name:\tlane0\nCpus_allowed_list:\t0,4-6\nMems_allowed_list:\t1\n";
+        assert!(may_run_on(&[1, 5], status) && !may_run_on(&[1, 7], status) && may_run_on(&[1], ""));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod layout;
 mod lines;
 mod locks;
 mod mac_swap;
+mod observe;
 mod packed_ring;
 mod pool_order;
 mod rcu;
@@ -47,6 +48,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &layout::EXPERIMENT,
     &locks::EXPERIMENT,
     &mac_swap::EXPERIMENT,
+    &observe::EXPERIMENT,
     &packed_ring::EXPERIMENT,
     &pool_order::EXPERIMENT,
     &rcu::EXPERIMENT,

@@ -40,6 +40,7 @@ pub mod measure;
 pub mod memory_traffic;
 pub mod modelled;
 mod namespaces;
+mod own_program;
 mod paced;
 pub mod page;
 pub mod partner;

@@ -4,13 +4,14 @@ mod forwarder;
 
 use crate::error::LabError;
 use crate::experiment::Experiment;
+use crate::own_program::own_program;
 use crate::plot::{Axis, Figure, Marks, Series};
 use crate::record::{Claim, Findings};
 use crate::setting::Setting;
 use crate::statistics::median;
 use crate::table::{Cell, Column};
 use crate::verdict::{Answer, Basis, Prediction};
-use forwarder::{Lab, Side, Through, own_program};
+use forwarder::{Lab, Side, Through};
 use std::time::Duration;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -103,7 +104,7 @@ fn steps() -> Vec<String> {
 }
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
-    let program = own_program()?;
+    let program = own_program(EXPERIMENT.name)?;
     let cpus = (setting.cpu, setting.second_cpu()?);
     let rounds = setting.rounds.clamp(1, MOST_ROUNDS);
     // By side, then by rate.
@@ -281,11 +282,5 @@ mod tests {
         for (answer, reason) in findings.answers[5..].iter().zip(["no testpmd", "no l3fwd-power"]) {
             assert_eq!(answer.cannot_tell.as_deref(), Some(reason));
         }
-    }
-
-    #[test]
-    fn another_program_is_told_to_use_the_command() {
-        let error = own_program().unwrap_err().to_string();
-        assert!(error.contains("warmlane lab interrupt"), "{error}");
     }
 }

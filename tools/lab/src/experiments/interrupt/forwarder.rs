@@ -66,18 +66,6 @@ fn has_testpmd() -> bool {
     std::env::split_paths(&folders).any(|folder| folder.join("dpdk-testpmd").is_file())
 }
 
-/// The command that this is part of: the router and the generator are, too.
-pub(super) fn own_program() -> Result<PathBuf, LabError> {
-    let program = std::env::current_exe().map_err(LabError::setup)?;
-    if program.file_stem().is_some_and(|name| name == "warmlane") {
-        Ok(program)
-    } else {
-        Err(LabError::setup(
-            "it starts a router and a generator: do it by the command `warmlane lab interrupt`",
-        ))
-    }
-}
-
 /// What one side came to at one rate; what isn't finite was not measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Through {

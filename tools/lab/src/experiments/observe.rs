@@ -1,0 +1,175 @@
+//! What it costs a running forwarder to be looked into.
+
+mod instance;
+
+use crate::error::LabError;
+use crate::experiment::Experiment;
+use crate::own_program::own_program;
+use crate::plot::{Axis, Figure, Marks};
+use crate::record::{Claim, Findings};
+use crate::setting::{Lanes, Setting};
+use crate::statistics::median;
+use crate::table::{Cell, Column};
+use crate::verdict::{Answer, Prediction};
+use instance::{Instance, Look};
+use std::thread;
+use std::time::Duration;
+use warmlane_sys::affinity;
+use warmlane_sys::clock::Clock;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "observe",
+    question: "What does it cost a forwarder at full rate that somebody looks into it?",
+    claim: Claim {
+        source: "docs/operate.md, 'What it costs'",
+        says: "metrics read every second take at most 0.5 % of the rate, stages that are timed 2 %, one packet in a thousand captured 3 %, and who doesn't \
+               read what he asked for slows nobody",
+        predictions: &PREDICTIONS,
+    },
+    method: "`warmlane demo --shortest` (the full table, shortest frames, in memory) runs with one lane on the first CPU and all else on the second. In each \
+             round somebody else looks into it by its control socket or its metrics, from the second CPU; what a packet takes is the round's time by the number of \
+             packets that the lane counts meanwhile. The process stands still (SIGSTOP) between rounds, which take two seconds at least where rounds usually do.",
+    steps: None,
+    run,
+};
+
+const PREDICTIONS: [Prediction; 4] = [
+    costs("metrics read once a second", 0.5),
+    costs("stages timed", 2.0),
+    costs("one packet in 1,000 captured", 3.0),
+    costs("all packets asked for and none read", 3.0),
+];
+
+/// Within what rounds of the same kind differ by on a quiet machine.
+const NOISE: f64 = 0.5;
+
+const fn costs(quantity: &'static str, percent: f64) -> Prediction {
+    Prediction { tolerance: NOISE, ..Prediction::at_most(quantity, "%", percent, "a larger cost") }
+}
+
+const LOOKS: [(&str, Look); 5] = [
+    ("nobody", Look::Nobody),
+    ("metrics, once a second", Look::Scrape),
+    ("stages timed", Look::Cycles),
+    ("1 packet in 1,000 captured", Look::Capture(1_000)),
+    ("all packets, none read", Look::Stall),
+];
+
+/// After it stood still, its caches are to fill again.
+const WARM: Duration = Duration::from_millis(50);
+/// What rounds are stretched to that aren't of a trial.
+const LENGTH: Duration = Duration::from_secs(2);
+
+fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
+    let program = own_program(EXPERIMENT.name)?;
+    // Lanes take the highest CPU that they may.
+    let cpus = [setting.cpu, setting.second_cpu()?];
+    let (cpu, second_cpu) = (cpus[0].max(cpus[1]), cpus[0].min(cpus[1]));
+    let is_short = setting.length < Duration::from_millis(100);
+    let length = if is_short { setting.length } else { setting.length.max(LENGTH) };
+    let setting = Setting { cpu, second_cpu: Some(second_cpu), length, ..setting.clone() };
+    let instance = Instance::start(&program, cpus)?;
+    // With who looks, and asks for figures.
+    affinity::pin_current_thread(second_cpu)?;
+    let clock = Clock::calibrated();
+    progress("all ways to look, in turns");
+    let taken = setting.turns(Lanes::One, LOOKS.len(), |variant| {
+        instance.go_on(true)?;
+        let looker = instance.look(LOOKS[variant].1)?;
+        thread::sleep(WARM);
+        let round = setting.watch(Lanes::One, instance.process(), || {
+            let before = instance.now()?;
+            thread::sleep(setting.length);
+            let after = instance.now()?;
+            let cycles =
+                (after.nanoseconds - before.nanoseconds) as f64 * 1e-9 * clock.cycles_per_second() as f64;
+            Ok(cycles / (after.packets - before.packets).max(1) as f64)
+        })?;
+        drop(looker);
+        instance.go_on(false)?;
+        Ok(round)
+    })?;
+    let medians: Vec<f64> = taken
+        .variants
+        .iter()
+        .map(|rounds| if taken.void.is_some() { f64::NAN } else { median(rounds) })
+        .collect();
+    // Beside nobody's round of the same turn.
+    let costs: Vec<f64> = taken
+        .variants
+        .iter()
+        .map(|rounds| {
+            let percent: Vec<f64> = rounds
+                .iter()
+                .zip(taken.variants.first().into_iter().flatten())
+                .map(|(looked, alone)| 100.0 * (looked / alone - 1.0))
+                .collect();
+            if taken.void.is_some() { f64::NAN } else { median(&percent) }
+        })
+        .collect();
+    Ok(findings(&medians, &costs))
+}
+
+/// What is left of the rate is told by how much longer a packet takes.
+fn findings(medians: &[f64], costs: &[f64]) -> Findings {
+    let rows = LOOKS.iter().zip(medians.iter().zip(costs));
+    let looked = || LOOKS.iter().zip(costs).skip(1);
+    Findings {
+        columns: Column::list("who looks | cycles/packet | cost [%]"),
+        rows: rows
+            .map(|((name, _), (&median, &cost))| vec![(*name).into(), median.into(), Cell::from(cost)])
+            .collect(),
+        figures: vec![Figure {
+            title: "What it costs to be looked into".to_owned(),
+            x: Axis::linear("who looks"),
+            y: Axis::linear("more cycles per packet, %"),
+            marks: Marks::Bars {
+                groups: looked().map(|((name, _), _)| (*name).to_owned()).collect(),
+                // Bars stand on zero: what is less is noise.
+                series: vec![("cost".to_owned(), looked().map(|(_, cost)| cost.max(0.0)).collect())],
+            },
+        }],
+        answers: answers(costs).to_vec(),
+        conclusion: conclusion(medians, costs),
+    }
+}
+
+/// `costs` has nobody's first.
+fn answers(costs: &[f64]) -> [Answer; 4] {
+    [1, 2, 3, 4].map(|look| costs.get(look).copied().unwrap_or(f64::NAN).into())
+}
+
+fn conclusion(medians: &[f64], costs: &[f64]) -> String {
+    let of = |figures: &[f64], look: usize| figures.get(look).copied().unwrap_or(f64::NAN);
+    format!(
+        "A packet takes {:.1} cycles if nobody looks. Metrics read every second cost {:+.1} % of that, timed stages {:+.1} %, one captured packet in a thousand \
+         {:+.1} %, and somebody who asks for all packets and reads none {:+.1} %.",
+        of(medians, 0),
+        of(costs, 1),
+        of(costs, 2),
+        of(costs, 3),
+        of(costs, 4)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::tests::assert_judged;
+
+    #[test]
+    fn turned_figures_refute_the_claim() {
+        assert_judged(
+            &PREDICTIONS,
+            &answers(&[0.0, 0.1, 1.0, 2.0, 0.2]),
+            &answers(&[0.0, 2.0, 4.0, 9.0, 50.0]),
+        );
+    }
+
+    #[test]
+    fn there_is_a_row_for_each_way_to_look() {
+        let findings = findings(&[60.0; LOOKS.len()], &[0.0; LOOKS.len()]);
+        findings.assert_rows(LOOKS.len());
+        assert_eq!(findings.answers.len(), PREDICTIONS.len());
+    }
+}
