@@ -32,3 +32,4 @@ pub use connection::role::Role;
 pub use error::VirtioError;
 pub use port::{Monitor, VirtioPort};
 pub use queue::drops::{ReceiveDrop, TransmitDrop};
+pub use queue::look::LookLevel;

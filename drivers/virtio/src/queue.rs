@@ -6,7 +6,7 @@ pub(crate) mod doorbell;
 pub(crate) mod driver;
 pub(crate) mod drops;
 pub(crate) mod inflight;
-mod look;
+pub(crate) mod look;
 pub(crate) mod notify;
 pub(crate) mod receive;
 mod recovery;

@@ -12,6 +12,7 @@ mod generate;
 mod locks;
 pub(crate) mod lpm;
 mod neighbours;
+pub(crate) mod packed_look;
 mod pcap;
 mod pool;
 mod ports;
@@ -19,6 +20,7 @@ mod rcu;
 mod replay;
 mod rings;
 mod toeplitz;
+mod virtual_ports;
 mod vxlan;
 
 use crate::bench::Bench;
@@ -29,6 +31,8 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     replay::BENCHES,
     pool::BENCHES,
     ports::BENCHES,
+    virtual_ports::BENCHES,
+    packed_look::BENCHES,
     pcap::BENCHES,
     rings::BENCHES,
     locks::BENCHES,

@@ -12,6 +12,23 @@ use warmlane_sys::simd::{self, Level};
 /// Descriptors that are looked at together.
 const TOGETHER: usize = 4;
 
+/// The instructions to look with, which this processor has.
+#[derive(Clone, Copy, Debug)]
+pub struct LookLevel(Level);
+
+impl LookLevel {
+    /// `None`: this processor has not got them. A level that nothing was written for looks at one descriptor after the other.
+    pub fn new(level: Level) -> Option<Self> {
+        Level::available().contains(&level).then_some(Self(level))
+    }
+
+    /// The highest, or what the environment says.
+    #[inline]
+    fn detected() -> Self {
+        Self(simd::detected())
+    }
+}
+
 /// The flags that say whether a descriptor is available and alone, where they are in its second half.
 #[cfg(target_arch = "x86_64")]
 const DECISIVE: i64 = ((AVAILABLE | USED | NEXT) as i64) << 48;
@@ -20,7 +37,7 @@ impl PackedRing {
     /// Copies descriptors that are available to a device at this position, as many as fit, and none behind the first that goes on in another
     /// one. Returns how many.
     #[inline]
-    pub(crate) fn available(&self, position: Position, found: &mut [Descriptor]) -> usize {
+    pub fn available(&self, position: Position, found: &mut [Descriptor]) -> usize {
         // Most polls of an idle ring end here.
         if !position.is_available(self.tail(position).flags) {
             return 0;
@@ -28,12 +45,12 @@ impl PackedRing {
         if found.len() < TOGETHER {
             return self.one_by_one(position, found);
         }
-        self.available_by(simd::detected(), position, found)
+        self.available_by(LookLevel::detected(), position, found)
     }
 
-    /// The same by the instructions of a level, which the processor has.
+    /// The same by the instructions of a level.
     #[inline(always)]
-    fn available_by(&self, level: Level, position: Position, found: &mut [Descriptor]) -> usize {
+    pub fn available_by(&self, level: LookLevel, position: Position, found: &mut [Descriptor]) -> usize {
         let size = self.size();
         let most = found.len().min(size.into());
         let found = &mut found[..most];
@@ -48,10 +65,10 @@ impl PackedRing {
 
     /// Copies whole groups of descriptors that are available and alone, of one turn.
     #[inline(always)]
-    fn together(&self, level: Level, position: Position, found: &mut [Descriptor]) -> usize {
-        match level {
+    fn together(&self, level: LookLevel, position: Position, found: &mut [Descriptor]) -> usize {
+        match level.0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the level says that the processor has the instructions.
+            // SAFETY: the processor has the instructions of every `LookLevel`.
             Level::Avx512 => unsafe { self.by_512_bits(position, found) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
@@ -215,7 +232,8 @@ mod tests {
                     let expected = expected(&ring, from, most);
                     for level in Level::available() {
                         let mut found = vec![Descriptor::default(); most];
-                        let count = ring.available_by(*level, from, &mut found);
+                        let look = LookLevel::new(*level).unwrap();
+                        let count = ring.available_by(look, from, &mut found);
                         assert_eq!(found[..count], expected, "{level} {size} {from:?}");
                     }
                 }
