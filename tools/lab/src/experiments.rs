@@ -19,6 +19,7 @@ mod lines;
 mod locks;
 mod mac_swap;
 mod observe;
+mod packed_look;
 mod packed_ring;
 mod pool_order;
 mod rcu;
@@ -49,6 +50,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &locks::EXPERIMENT,
     &mac_swap::EXPERIMENT,
     &observe::EXPERIMENT,
+    &packed_look::EXPERIMENT,
     &packed_ring::EXPERIMENT,
     &pool_order::EXPERIMENT,
     &rcu::EXPERIMENT,
