@@ -92,6 +92,7 @@ fn copies_stay_inside_their_buffers() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri grants any amount of memory, and takes minutes to plan for caches")]
 fn bad_wishes_get_clear_errors() {
     let refused = |change: fn(&mut PoolConfig)| {
         let mut config = config(PoolKind::Depot, 16);
@@ -125,7 +126,10 @@ fn bad_wishes_get_clear_errors() {
     assert!(matches!(error, PoolError::Plan { source: PlanError::Region { .. }, .. }), "{error}");
     let error = refused(|c| (c.buffers, c.data_size) = (MAXIMUM_BUFFERS, 60_000));
     assert!(matches!(error, PoolError::Memory { .. }), "{error}");
+}
 
+#[test]
+fn a_thread_is_attached_once_at_a_time() {
     let pool = pool(PoolKind::Depot, 16);
     let lane = pool.attach().expect("first attachment");
     assert!(matches!(pool.attach(), Err(PoolError::AlreadyAttached { .. })));

@@ -156,7 +156,7 @@ fn check_stamps(pool: &Pool, receiver: &mut PacketReceiver) {
 fn lanes_that_die_in_between_lose_nothing() {
     for kind in KINDS {
         for magazine in [0, 8, 128] {
-            let pool = pool(kind, 1_000, magazine);
+            let pool = pool(kind, times(1_000) as u32, magazine);
             let (sender, mut receiver) = channel(128).expect("a power of two");
             let sender = std::sync::Mutex::new(sender);
             let deaths = AtomicU32::new(0);
@@ -236,6 +236,7 @@ fn a_lane_is_attached_to_what_it_uses() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri's memory has no mappings that /proc/self/maps would show")]
 fn a_lane_lets_go_of_a_pool_that_only_lanes_have() {
     let mapped = || {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
