@@ -99,6 +99,11 @@ const PATHS: &[HotPath] = &[
     path("l3-forward", "packet", "avx2", 20),
     path("l3-forward", "packet", "portable", 20),
     path("l3-forward-lane", "packet", "avx2", 20),
+    path("packed-look", "descriptor", "avx2", 20),
+    path("packed-look", "descriptor", "portable", 20),
+    path("vhost-split", "packet", "avx2", 20),
+    path("vhost-packed", "packet", "avx2", 20),
+    path("memif", "packet", "avx2", 20),
 ];
 
 /// Paths whose cycles are a geometric mean over many sizes: instructions, of which all are counted together, can't stand beside
