@@ -3,8 +3,9 @@
 use std::fmt;
 
 use serde::Serialize;
-use warmlane_mem::HashKind;
+use warmlane_forward::datapath::Forwarder;
 use warmlane_port::{Layered, Port, TransmitOffloads, Transports};
+use warmlane_vxlan::Gateway;
 
 /// Who does what for the packets of a port.
 #[derive(Clone, Debug, Serialize)]
@@ -13,6 +14,8 @@ pub struct PortOffloads {
     pub port: String,
     /// Its driver's.
     pub driver: &'static str,
+    /// The port does what is said as far as the other side agrees when it connects; software does what it doesn't agree to.
+    pub if_agreed: bool,
     /// All kinds of work, in the order in which packets meet them.
     pub work: Vec<Offload>,
 }
@@ -28,27 +31,24 @@ pub struct Offload {
     pub by_software: Vec<String>,
 }
 
-/// Of ports that forward to each other: what one leaves undone, another may have to do.
-pub fn offloads(ports: &[Port]) -> Vec<PortOffloads> {
+/// Of ports that forward to each other: what one leaves undone, another may have to do. With tunnels there are a gateway's stages in between.
+pub fn offloads(ports: &[Port], has_tunnels: bool) -> Vec<PortOffloads> {
+    let (accepted, made) = if has_tunnels {
+        (Forwarder::ACCEPTS.and(Gateway::ACCEPTS), Gateway::LEAVES)
+    } else {
+        (Forwarder::ACCEPTS, TransmitOffloads::NONE)
+    };
     let leaves = ports.iter().map(|port| port.capabilities.offloads.leaves);
-    let left = leaves.fold(TransmitOffloads::NONE, TransmitOffloads::or);
-    ports.iter().map(|port| of_port(port, left)).collect()
+    let left = leaves.fold(made, |left, leaves| left.or(leaves.and(accepted)));
+    ports.iter().map(|port| of_port(port, accepted, left)).collect()
 }
 
-/// `left` is what packets may need that are sent by it.
-fn of_port(port: &Port, left: TransmitOffloads) -> PortOffloads {
+/// Stages take packets with the work `accepted` undone, and those that are sent may have `left` undone.
+fn of_port(port: &Port, accepted: TransmitOffloads, left: TransmitOffloads) -> PortOffloads {
     let own = &port.capabilities.offloads;
     let mut work = Vec::new();
     if !port.receive.is_empty() {
-        let hash = own.hash.map(|kind| {
-            match kind {
-                HashKind::Toeplitz => "all, by addresses and ports (Toeplitz)",
-                HashKind::ToeplitzAddresses => "all, by addresses (Toeplitz)",
-                HashKind::Device => "all, in its own way",
-                HashKind::Software => "all, by software of the driver",
-            }
-            .to_owned()
-        });
+        let unwanted = own.leaves.without(accepted);
         work.extend([
             Offload {
                 work: "check received checksums",
@@ -56,12 +56,12 @@ fn of_port(port: &Port, left: TransmitOffloads) -> PortOffloads {
                 by_software: Vec::new(),
             },
             whole("take VLAN tags off", own.vlan_strip, false),
-            Offload {
-                work: "hash flows",
-                by_software: all(hash.is_none()),
-                by_port: hash.into_iter().collect(),
-            },
             whole("note the time of reception", port.capabilities.timestamps, false),
+            Offload {
+                work: "cut what stages don't take",
+                by_port: Vec::new(),
+                by_software: layered(unwanted.segmentation),
+            },
         ]);
     }
     if !port.transmit.is_empty() {
@@ -80,7 +80,8 @@ fn of_port(port: &Port, left: TransmitOffloads) -> PortOffloads {
             whole("put VLAN tags on", by_port.vlan_insert, by_software.vlan_insert),
         ]);
     }
-    PortOffloads { port: port.name.clone(), driver: port.driver, work }
+    let if_agreed = ["vhost", "virtio"].contains(&port.driver);
+    PortOffloads { port: port.name.clone(), driver: port.driver, if_agreed, work }
 }
 
 fn whole(work: &'static str, by_port: bool, by_software: bool) -> Offload {
@@ -103,7 +104,8 @@ fn layered(Layered { outer, inner }: Layered) -> Vec<String> {
 
 impl fmt::Display for PortOffloads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} ({})", self.port, self.driver)?;
+        let condition = if self.if_agreed { ", as far as the other side agrees" } else { "" };
+        writeln!(f, "{} ({}{condition})", self.port, self.driver)?;
         for Offload { work, by_port, by_software } in &self.work {
             let doers = [("the port", by_port), ("software", by_software)];
             let mut parts: Vec<String> = doers
@@ -140,32 +142,30 @@ mod tests {
             vlan_insert: true,
         };
         let able = TransmitOffloads {
+            checksums: Layered { outer: tcp, inner: Transports::NONE },
             segmentation: Layered::OUTER,
-            ..TransmitOffloads { checksums: Layered::ALL, ..TransmitOffloads::NONE }
+            ..TransmitOffloads::NONE
         };
         let ports = [
             port("leaves", Offloads { leaves: left, ..Offloads::default() }),
             port("able", Offloads { transmit: able, ..Offloads::default() }),
         ];
-        let [leaves, able] = &offloads(&ports)[..] else { panic!("two ports") };
+        let [leaves, able] = &offloads(&ports, false)[..] else { panic!("two ports") };
         let named = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        // What is in tunnels, and tags, never get behind the forwarder. Sinks receive nothing.
         let wanted = [
-            Offload {
-                work: "complete checksums",
-                by_port: named(&["tcp4", "udp4"]),
-                by_software: Vec::new(),
-            },
-            Offload {
-                work: "cut segments (TSO, USO)",
-                by_port: named(&["tcp4"]),
-                by_software: named(&["inner tcp4"]),
-            },
-            Offload { work: "put VLAN tags on", by_port: Vec::new(), by_software: named(&["all"]) },
+            Offload { work: "complete checksums", by_port: named(&["tcp4"]), by_software: named(&["udp4"]) },
+            Offload { work: "cut segments (TSO, USO)", by_port: named(&["tcp4"]), by_software: Vec::new() },
+            whole("put VLAN tags on", false, false),
         ];
-        // Sinks receive nothing.
         assert_eq!(able.work, wanted);
-        assert!(leaves.work.iter().all(|work| work.by_port.is_empty() && !work.by_software.is_empty()));
+        assert_eq!(leaves.work[0].by_software, named(&["tcp4", "udp4"]));
+        assert_eq!(leaves.work[1].by_software, named(&["tcp4"]));
         let text = able.to_string();
-        assert!(text.contains("cut segments (TSO, USO)    the port: tcp4; software: inner tcp4\n"), "{text}");
+        assert!(text.contains("  complete checksums         the port: tcp4; software: udp4\n"), "{text}");
+        // A tunnel around a super-frame would make one datagram of it; and what is in tunnels may be left with its checksum undone.
+        let [_, able] = &offloads(&ports, true)[..] else { panic!("two ports") };
+        assert_eq!((able.work[1].by_port.len(), able.work[1].by_software.len()), (0, 0));
+        assert!(able.work[0].by_software.contains(&"inner tcp6".to_owned()), "{able}");
     }
 }

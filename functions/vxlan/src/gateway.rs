@@ -71,6 +71,16 @@ pub struct Gateway {
 }
 
 impl Gateway {
+    /// Checksums that are left to hardware stay so, whatever is around them. Of a super-frame a tunnel would make one datagram.
+    pub const ACCEPTS: TransmitOffloads =
+        TransmitOffloads { checksums: Layered::OUTER, ..TransmitOffloads::NONE };
+
+    /// Behind the headers of a tunnel they are inner ones.
+    pub const LEAVES: TransmitOffloads = TransmitOffloads {
+        checksums: Layered { outer: Transports::NONE, inner: Transports::ALL },
+        ..TransmitOffloads::NONE
+    };
+
     /// A gateway of `networks` between `ports`, whose numbers the networks' accesses name. Copies of frames for several come from `pool`,
     /// and so do ICMP errors, of which it makes no more than `limits` allow.
     pub fn new(networks: Vec<VxlanConfig>, ports: Vec<PortFacts>, pool: Pool, limits: IcmpLimits) -> Self {
@@ -518,15 +528,12 @@ impl Stage for Gateway {
         Cow::Borrowed("vxlan")
     }
 
-    /// Checksums that are left to hardware stay so, whatever is around them. Of a super-frame a tunnel would make one datagram.
     fn accepts(&self) -> TransmitOffloads {
-        TransmitOffloads { checksums: Layered::OUTER, ..TransmitOffloads::NONE }
+        Self::ACCEPTS
     }
 
-    /// Behind the headers of a tunnel they are inner ones.
     fn leaves(&self) -> TransmitOffloads {
-        let checksums = Layered { outer: Transports::NONE, inner: Transports::ALL };
-        TransmitOffloads { checksums, ..TransmitOffloads::NONE }
+        Self::LEAVES
     }
 
     fn output_count(&self) -> usize {

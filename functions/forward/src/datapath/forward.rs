@@ -61,6 +61,9 @@ impl Forwarder {
     /// The output for the first port, behind which the others come.
     pub const FIRST_PORT: usize = 2;
 
+    /// What packets may still need when they come.
+    pub const ACCEPTS: TransmitOffloads = TransmitOffloads::NO_TUNNEL;
+
     /// A forwarder by these routes. ICMP errors and fragments come from `pool`, the former no faster than `limits`.
     pub fn new(routes: impl Into<LaneRoutes>, pool: Pool, limits: IcmpLimits) -> Self {
         let scratch = Scratch {
@@ -287,7 +290,7 @@ impl Stage for Forwarder {
     }
 
     fn accepts(&self) -> TransmitOffloads {
-        TransmitOffloads::NO_TUNNEL
+        Self::ACCEPTS
     }
 
     fn output_count(&self) -> usize {
