@@ -9,7 +9,7 @@ use warmlane_testkit::requirements;
 
 #[test]
 fn each_way_to_look_is_measured() {
-    if !requirements::programs(&["taskset"]) || !requirements::cpus(2) {
+    if !requirements::programs(&["setpriv", "taskset"]) || !requirements::cpus(2) {
         return;
     }
     let arguments = "lab observe --rounds 1 --seconds 0.01 --json";

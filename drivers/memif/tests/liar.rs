@@ -191,7 +191,7 @@ fn lie_until_found_out(
 ) {
     until("the port knows", || connected(port));
     lies.connected();
-    while lies.left() > 0 && connected(port) {
+    while lies.go_on() && connected(port) {
         for _ in 0..4 {
             rings.lie(random);
             lies.told(1);
@@ -213,7 +213,7 @@ fn a_client_that_lies_in_the_rings() {
     let beside = undisturbed(&mut connector);
     let before = descriptors();
     let (mut lies, mut random) = (Lies::in_descriptors("a client"), Random::new(7));
-    while lies.left() > 0 {
+    while lies.go_on() {
         let (liar, file) = (Liar::new(&socket), region(SealFlags::SHRINK));
         liar.shake_hands(&file);
         let rings = Rings { memory: &Shared::new(&file), starts: &[0, 2048], own_index: HEAD, seldom: 64 };
@@ -295,7 +295,7 @@ fn a_server_that_lies_in_the_rings() {
         let options = MemifOptions { mode, ring_size: 64, ..MemifOptions::new(&socket, Role::Client) };
         let mut port = open("client", &options, 1, &pool, &mut connector).unwrap();
         let (mut lies, mut random) = (Lies::in_descriptors(who), Random::new(11));
-        while lies.left() > 0 {
+        while lies.go_on() {
             let liar = Liar(rustix::net::accept(&listener).unwrap());
             let (file, starts) = serve(&liar);
             // A client that is found out waits a while: so seldom.

@@ -7,6 +7,7 @@ use common::{World, connected, undisturbed, until};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 use warmlane_mem::LaneThread;
 use warmlane_testkit::exchange::contents;
 use warmlane_testkit::hostile::{alone, descriptors};
@@ -14,6 +15,8 @@ use warmlane_virtio::protocol::{Header, Request};
 
 /// Connections of each kind.
 const CONNECTIONS: usize = 300;
+/// More than any machine takes to close one.
+const LONG: Duration = Duration::from_secs(300);
 /// As many at once as wait to be accepted, and more.
 const AT_ONCE: usize = 50;
 
@@ -35,6 +38,7 @@ fn said(number: usize) -> Vec<u8> {
 
 fn connect(path: &str, number: usize) -> UnixStream {
     let mut stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
     // It may have been closed already.
     let _ = stream.write_all(&said(number));
     stream
@@ -92,6 +96,9 @@ fn a_flood_costs_the_connections_that_it_comes_by() {
     let mut all: Vec<_> = (0..AT_ONCE).map(|number| connect(&world.path, 6 * number)).collect();
     let silent = all.remove(0);
     all.into_iter().for_each(is_closed);
+    // Its last words, so that it is known when it has gone.
+    (&silent).write_all(&said(5)).unwrap();
+    until("it is known why", || reason().contains("version 1"));
     drop(silent);
 
     // One that asks and asks, and hears no answer, is given up when its socket is full.

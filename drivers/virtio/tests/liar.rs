@@ -320,10 +320,10 @@ fn liar_in_the_rings(who: &str, features: u64, seed: u64) {
     let beside = undisturbed();
     let before = descriptors();
     let (mut lies, mut came) = (Lies::in_descriptors(who), 0_u64);
-    while lies.left() > 0 {
+    while lies.go_on() {
         let front_end = world.front_end(features);
         lies.connected();
-        while lies.left() > 0 && connected(&world.port) {
+        while lies.go_on() && connected(&world.port) {
             for _ in 0..4 {
                 lie(&front_end, &mut random, features & PACKED != 0);
                 lies.told(1);

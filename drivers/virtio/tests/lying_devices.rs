@@ -259,7 +259,7 @@ fn liar_in_the_rings(who: &str, features: u64, seed: u64) {
     let (mut lies, mut came, mut told) = (Lies::in_descriptors(who), 0, 0);
     // On a busy machine the port's thread may be late, and many lies come before the queues have the rings.
     let most = 1_000 * lies.left();
-    let goes_on = |lies: &Lies, came, told| lies.left() > 0 || came == 0 && told < most;
+    let goes_on = |lies: &Lies, came, told| lies.go_on() || came == 0 && told < most;
     while goes_on(&lies, came, told) {
         let back_end = world.back_end(features);
         let mut turn = [0; 2];

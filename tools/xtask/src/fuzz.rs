@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     seconds: u32,
 }
 
-/// Builds, then runs as many targets at once as there are CPUs; the first failure ends it.
+/// Builds, then runs as many targets at once as there are CPUs. A failure ends it once those that run have ended.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let workspace = workspace::metadata(None)?;
     let folder = workspace.root.join("fuzz");

@@ -316,8 +316,8 @@ fn count(program: &Path, target: &Path, path: &HotPath) -> anyhow::Result<Cost> 
 
 /// Builds the command and says where it is.
 fn build(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
-    let mut build = workspace::command_build();
-    build.current_dir(root).arg("--quiet").env("CARGO_TARGET_DIR", target);
+    let mut build = workspace::command_build(root);
+    build.arg("--quiet").env("CARGO_TARGET_DIR", target);
     let status = workspace::run_quietly(&mut build)?;
     if !status.success() {
         bail!("warmlane does not build ({status}); what cargo said is above");

@@ -7,8 +7,8 @@ use std::thread;
 
 use warmlane_sys::affinity;
 
-/// Does a thing with each item, several at once on as many CPUs as there are, which a count does not notice, and hands over what
-/// came of it in the items' order. Ends early if that fails.
+/// Does a thing with each item, on as many CPUs as there are at once, and hands over what came of it in the items' order. Ends early if
+/// that fails, once what is under way is done.
 pub(crate) fn in_parallel<'a, T: Sync, R: Send>(
     items: &'a [T],
     act: impl Fn(&'a T) -> R + Sync,

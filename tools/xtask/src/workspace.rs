@@ -62,9 +62,10 @@ pub(crate) fn release_build() -> Command {
 
 /// A release build of the command as `cargo run --release` makes it. A package named would get its dependencies with fewer features, and
 /// nearly all would be built again.
-pub(crate) fn command_build() -> Command {
+pub(crate) fn command_build(root: &Path) -> Command {
     let mut build = release_build();
-    build.args(["--bin", "warmlane"]);
+    // In a member's folder cargo takes that for the package.
+    build.current_dir(root).args(["--bin", "warmlane"]);
     build
 }
 

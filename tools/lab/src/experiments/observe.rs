@@ -55,7 +55,7 @@ const LOOKS: [(&str, Look); 5] = [
     ("all packets, none read", Look::Stall),
 ];
 
-/// After it stood still, its caches are to fill again.
+/// After it stood still, its caches are to fill again; and before, lanes are to forget who looked.
 const WARM: Duration = Duration::from_millis(50);
 /// What rounds are stretched to that aren't of a trial.
 const LENGTH: Duration = Duration::from_secs(2);
@@ -86,6 +86,8 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
             Ok(cycles / (after.packets - before.packets).max(1) as f64)
         })?;
         drop(looker);
+        // Its lane is to be rid of the look, too.
+        thread::sleep(WARM);
         instance.go_on(false)?;
         Ok(round)
     })?;
@@ -140,15 +142,14 @@ fn answers(costs: &[f64]) -> [Answer; 4] {
 }
 
 fn conclusion(medians: &[f64], costs: &[f64]) -> String {
-    let of = |figures: &[f64], look: usize| figures.get(look).copied().unwrap_or(f64::NAN);
+    let (Some(alone), [_, scrape, cycles, capture, stall]) =
+        (medians.first().filter(|alone| alone.is_finite()), costs)
+    else {
+        return "The run is void.".to_owned();
+    };
     format!(
-        "A packet takes {:.1} cycles if nobody looks. Metrics read every second cost {:+.1} % of that, timed stages {:+.1} %, one captured packet in a thousand \
-         {:+.1} %, and somebody who asks for all packets and reads none {:+.1} %.",
-        of(medians, 0),
-        of(costs, 1),
-        of(costs, 2),
-        of(costs, 3),
-        of(costs, 4)
+        "A packet takes {alone:.1} cycles if nobody looks. Metrics read every second cost {scrape:+.1} % of that, timed stages {cycles:+.1} %, one captured \
+         packet in a thousand {capture:+.1} %, and somebody who asks for all packets and reads none {stall:+.1} %."
     )
 }
 

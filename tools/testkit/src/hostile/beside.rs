@@ -11,7 +11,8 @@ use warmlane_port::{ReceiveQueue, TransmitQueue};
 #[derive(Debug)]
 pub struct Beside {
     stop: Arc<AtomicBool>,
-    lane: JoinHandle<u64>,
+    /// Until it has ended.
+    lane: Option<JoinHandle<u64>>,
     pool: Pool,
 }
 
@@ -33,18 +34,28 @@ impl Beside {
             drop((from, to));
             rounds
         });
-        Self { stop, lane, pool }
+        Self { stop, lane: Some(lane), pool }
     }
 
     /// Ends it.
     ///
     /// # Panics
     /// If a packet was lost or changed, none went, or a buffer is missing.
-    pub fn end(self) {
-        let Self { stop, lane, pool } = self;
-        stop.store(true, Ordering::Relaxed);
+    pub fn end(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let lane = self.lane.take().expect("it ends once");
         let rounds = lane.join().expect("all packets came as they were sent");
         assert!(rounds > 0, "no packets went meanwhile");
-        assert_eq!(pool.ledger().outstanding(), 0);
+        assert_eq!(self.pool.ledger().outstanding(), 0);
+    }
+}
+
+impl Drop for Beside {
+    /// Where a test has failed: the next one needs its ports.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(lane) = self.lane.take() {
+            let _ = lane.join();
+        }
     }
 }

@@ -80,7 +80,11 @@ impl Setting {
     /// Our command.
     pub(crate) fn ours(&self) -> anyhow::Result<&PathBuf> {
         once(&self.ours, || {
-            built(&mut workspace::command_build(), "warmlane", &self.target.join("release/warmlane"))
+            built(
+                &mut workspace::command_build(&self.root),
+                "warmlane",
+                &self.target.join("release/warmlane"),
+            )
         })
     }
 

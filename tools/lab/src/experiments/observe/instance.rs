@@ -10,10 +10,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use warmlane_control::{Client, Request, Stats};
+use warmlane_control::{Client, ClientError, Request, Stats};
 
 /// An instance that doesn't answer by then won't: it has the full table to load.
-const BEGIN: Duration = Duration::from_secs(30);
+const BEGIN: Duration = Duration::from_secs(300);
+/// Until then those who have looked have left.
+const LEAVE: Duration = Duration::from_secs(10);
 /// Between two scrapes, as Prometheus is often told.
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -53,14 +55,20 @@ impl Instance {
         // A port that was free a moment ago.
         let metrics =
             TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map_err(LabError::setup)?;
-        let mut command = Command::new("taskset");
-        command.args(["--cpu-list", &cpus.map(|cpu| cpu.to_string()).join(",")]).arg(program);
+        // It goes with us, however we end.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "taskset", "--cpu-list"]);
+        command.arg(cpus.map(|cpu| cpu.to_string()).join(",")).arg(program);
         command.args(["demo", "--shortest", "--quiet", "--duration", "86400"]);
         command.args(["--metrics", &metrics.to_string(), "--socket"]).arg(directory.join("socket"));
         let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map_err(LabError::setup)?;
-        let instance = Self { process, directory, metrics };
+        let mut instance = Self { process, directory, metrics };
         let begin = Instant::now();
         while let Err(error) = instance.now() {
+            let ended = instance.process.try_wait().ok().flatten();
+            if let Some(status) = ended {
+                return Err(LabError::setup(format!("the forwarder doesn't start: {status}")));
+            }
             if begin.elapsed() > BEGIN {
                 return Err(error);
             }
@@ -102,20 +110,29 @@ impl Instance {
     /// Somebody begins to look.
     pub(super) fn look(&self, look: Look) -> Result<Looker, LabError> {
         let ask = |request: serde_json::Value| -> Result<UnixStream, LabError> {
-            let mut client = self.client()?;
-            client.ask_for_line(&request).map_err(LabError::setup)?;
-            client.into_stream().into_inner().try_clone().map_err(LabError::setup)
+            let begin = Instant::now();
+            loop {
+                let mut client = self.client()?;
+                match client.ask_for_line(&request) {
+                    Ok(_) => return Ok(client.into_stream().into_inner()),
+                    // Those who looked before may be on their way out.
+                    Err(ClientError::Refused(_)) if begin.elapsed() < LEAVE => {
+                        thread::sleep(Duration::from_millis(50));
+                    }
+                    Err(error) => return Err(LabError::setup(error)),
+                }
+            }
         };
         let capture = |one_in: u32| ask(serde_json::json!({"ask": "capture", "one_in": one_in}));
         Ok(match look {
             Look::Nobody => Looker::default(),
-            Look::Cycles => Looker::with(ask(serde_json::json!({"ask": "cycles"}))?),
-            Look::Stall => Looker::with(capture(1)?),
+            Look::Cycles => Looker::with(ask(serde_json::json!({"ask": "cycles"}))?, false),
+            Look::Stall => Looker::with(capture(1)?, true),
             Look::Capture(one_in) => {
                 let stream = capture(one_in)?;
                 let mut read = stream.try_clone().map_err(LabError::setup)?;
                 let reader = thread::spawn(move || drop(io::copy(&mut read, &mut io::sink())));
-                Looker { stream: Some(stream), stop: None, thread: Some(reader) }
+                Looker { stream: Some(stream), is_stalled: false, stop: None, thread: Some(reader) }
             }
             Look::Scrape => {
                 let (stop, stopped) = mpsc::channel();
@@ -128,7 +145,7 @@ impl Instance {
                         }
                     }
                 });
-                Looker { thread: Some(reader), stop: Some(stop), stream: None }
+                Looker { stream: None, is_stalled: false, stop: Some(stop), thread: Some(reader) }
             }
         })
     }
@@ -156,24 +173,30 @@ pub(super) fn scrape(metrics: SocketAddr) -> io::Result<u64> {
 #[derive(Default)]
 pub(super) struct Looker {
     stream: Option<UnixStream>,
+    /// It doesn't even read how that ends.
+    is_stalled: bool,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Looker {
-    fn with(stream: UnixStream) -> Self {
-        Self { stream: Some(stream), stop: None, thread: None }
+    const fn with(stream: UnixStream, is_stalled: bool) -> Self {
+        Self { stream: Some(stream), is_stalled, stop: None, thread: None }
     }
 }
 
 impl Drop for Looker {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if let Some(stream) = self.stream.take() {
-            // The instance ends what it was asked for, and the reader with it.
-            let _ = stream.shutdown(Shutdown::Both);
+        let thread = self.thread.take();
+        if let Some(mut stream) = self.stream.take() {
+            // The instance ends what it was asked for, and then the connection. If it doesn't, the next round tells.
+            let _ = stream.shutdown(if self.is_stalled { Shutdown::Both } else { Shutdown::Write });
+            if thread.is_none() && !self.is_stalled && stream.set_read_timeout(Some(LEAVE)).is_ok() {
+                let _ = io::copy(&mut stream, &mut io::sink());
+            }
         }
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }
