@@ -3,6 +3,7 @@
 //! - [`bus`] lists the network devices of this machine, and takes one from the kernel's driver or gives it back (sysfs).
 //! - [`vfio`] opens one that was taken: its registers, its interrupts, and memory that it may access.
 //! - [`virtio`] drives virtio network devices, with the rings of `drivers/virtio`.
+//! - `worker` is the thread that looks after a device while it is driven.
 //!
 //! Promises: no system call, allocation or lock to wait for per packet. What a device says is checked before it is used; with an IOMMU it reaches no
 //! memory but its own rings and buffers.
@@ -16,6 +17,7 @@ mod error;
 mod options;
 pub mod vfio;
 pub mod virtio;
+mod worker;
 
 pub use address::PciAddress;
 pub use driver::PciDriver;

@@ -1,4 +1,4 @@
-//! A port on a device, and the thread that looks after it: links that go down, rings that can't be used any more, a device that is unplugged.
+//! A port on a device: the device with its rings, as the thread that looks after it knows them.
 
 use super::capabilities::{Location, Locations};
 use super::device::{Device, Facts, Problem};
@@ -8,12 +8,10 @@ use crate::bus::Taken;
 use crate::error::PciError;
 use crate::options::PciOptions;
 use crate::vfio::{self, Bar, ConfigSpace, DeviceMemory, Reach, Registers as _, VfioDevice, Window};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::worker::{Attended, Events, Worker};
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use warmlane_driver_common::Environment;
 use warmlane_driver_common::peer::Event;
 use warmlane_port::Port;
@@ -27,12 +25,6 @@ const RINGS: u16 = 2;
 const CONFIG_VECTOR: u16 = 0;
 const RECEIVE_VECTOR: u16 = 1;
 const VECTORS: u32 = 2;
-
-/// How long after a device was given up it is tried again.
-const RETRY: Duration = Duration::from_millis(250);
-
-/// Bytes of the thread's stack.
-const STACK: usize = 256 << 10;
 
 /// A ring's place for notifications.
 #[derive(Debug)]
@@ -120,17 +112,6 @@ struct DeviceSettings {
     ring_size: u16,
 }
 
-/// What wakes up the thread.
-struct Events {
-    stop: Event,
-    /// The device's configuration changed.
-    config: Event,
-    /// It has filled buffers. Lanes wait for it.
-    receive: Event,
-    /// The kernel wants it back.
-    request: Event,
-}
-
 /// What a device has while it runs; dropped in this order.
 struct Running {
     features: u64,
@@ -211,27 +192,37 @@ fn start(
     Ok((running, facts))
 }
 
-/// The thread, and what it looks after; dropped in this order.
-struct Worker {
+/// A device, and its rings while it runs; dropped in this order.
+struct Attendance {
     running: Option<Running>,
     card: Option<Card>,
-    /// Given back last.
-    _taken: Option<Taken>,
+    address: PciAddress,
     rings: BusRings,
     settings: DeviceSettings,
     events: Arc<Events>,
-    /// As it was last told of: up until something else is heard.
-    link: bool,
-    restarted: Option<Instant>,
+    /// As it last said of itself.
+    facts: Facts,
 }
 
-impl Worker {
-    fn say(&self, what: &str) {
-        // Nobody may be there to read it.
-        let _ = writeln!(io::stderr(), "warmlane: port '{}': {what}", self.settings.name);
+impl Attended for Attendance {
+    /// The device says what changes.
+    const PERIOD: Option<Duration> = None;
+
+    fn start(&mut self) -> Result<bool, PciError> {
+        let Some(card) = &self.card else { return Err(wrong(self.address)("it is gone".to_owned())) };
+        match start(card, &self.rings, &self.settings, &self.events) {
+            Ok((running, facts)) => {
+                self.running = Some(running);
+                self.facts = facts;
+                Ok(facts.link)
+            }
+            Err(error) => {
+                card.device.give_up();
+                Err(error)
+            }
+        }
     }
 
-    /// The device is to have no memory of ours any more.
     fn stop(&mut self) {
         self.rings.stop();
         match (&self.card, self.running.take()) {
@@ -242,98 +233,31 @@ impl Worker {
         }
     }
 
-    /// Starts the device again.
-    fn restart(&mut self, reason: &str) {
-        // One that breaks its rings as soon as it has them doesn't keep a CPU busy: it is stopped, and started after a pause.
-        let is_too_early = self.restarted.is_some_and(|last| last.elapsed() < RETRY);
-        if self.running.is_some() || !is_too_early {
-            self.say(&format!("the device is reset, for {reason}"));
-        }
-        self.stop();
-        if is_too_early {
-            return;
-        }
-        self.restarted = Some(Instant::now());
-        let Some(card) = &self.card else { return };
-        match start(card, &self.rings, &self.settings, &self.events) {
-            Ok((running, facts)) => {
-                self.running = Some(running);
-                self.note_link(facts.link);
-            }
-            Err(error) => {
-                card.device.give_up();
-                self.say(&format!("{error}; it is tried again"));
-            }
-        }
+    fn is_running(&self) -> bool {
+        self.running.is_some()
     }
 
-    fn look(&mut self) {
-        let Some(card) = &self.card else { return };
-        let Some(running) = &self.running else { return self.restart("it does not run") };
+    fn look(&mut self) -> Result<bool, &'static str> {
         if let Some(reason) = self.rings.broken() {
-            return self.restart(reason);
+            return Err(reason);
         }
+        let (Some(card), Some(running)) = (&self.card, &self.running) else { return Err("it does not run") };
         if card.device.needs_reset() {
-            return self.restart("it says that it can't go on");
+            return Err("it says that it can't go on");
         }
         if let Ok(facts) = card.device.facts(running.features) {
             self.rings.set_link(facts.link);
-            self.note_link(facts.link);
+            self.facts = facts;
         }
+        Ok(self.facts.link)
     }
 
-    fn note_link(&mut self, is_up: bool) {
-        if std::mem::replace(&mut self.link, is_up) != is_up {
-            self.say(if is_up { "its link is up" } else { "its link is down" });
-        }
+    fn let_go(&mut self) {
+        self.card = None;
     }
 
-    fn run(mut self) {
-        loop {
-            let events = Arc::clone(&self.events);
-            let all = [&events.stop, &events.request, &events.config, self.rings.alarm()];
-            let mut fds = all.map(|event| PollFd::new(event.fd(), PollFlags::IN));
-            let is_to_retry = self.card.is_some() && self.running.is_none();
-            let timeout =
-                is_to_retry.then(|| Timespec::try_from(RETRY).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 }));
-            // Interrupted or not: nothing is ready then.
-            let _ = poll(&mut fds, timeout.as_ref());
-            let [stop, request, ..] = fds.map(|fd| !fd.revents().is_empty());
-            if stop {
-                break;
-            }
-            for event in all {
-                event.clear();
-            }
-            if request && self.card.is_some() {
-                self.say("the device is unplugged: nothing comes or goes by it any more");
-                self.stop();
-                self.card = None;
-            }
-            self.look();
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// A port's thread. Dropped, it ends; the device is stopped and, if the port took it, given back.
-struct Membership {
-    events: Arc<Events>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        self.events.stop.signal();
-        if let Some(thread) = self.thread.take() {
-            // It doesn't panic, and if it did: it is over.
-            let _ = thread.join();
-        }
+    fn alarm(&self) -> &Event {
+        self.rings.alarm()
     }
 }
 
@@ -356,45 +280,32 @@ pub(crate) fn open(
     let chosen = choices.into_iter().filter(|(is_chosen, _)| *is_chosen);
     let features = chosen.fold(MERGEABLE | IN_ORDER, |wanted, (_, features)| wanted | features);
     let settings = DeviceSettings { name: environment.name.clone(), features, ring_size };
-    let new = || Event::new().map_err(PciError::Thread);
-    let events = Arc::new(Events { stop: new()?, config: new()?, receive: new()?, request: new()? });
+    let events = Events::new()?;
     // No more pairs than are started: more lanes are refused then, and don't lose what they send.
     let rings = BusRings::new(usize::from(RINGS) / 2).map_err(PciError::Thread)?;
     let without_iommu = vfio.reach() == Reach::All;
     // Not all kernels can tell.
     let _ = vfio.set_request(&events.request);
     // From here on it is stopped and given back in order, whatever comes.
-    let card = Card::new(vfio)?;
-    let mut worker = Worker {
+    let attendance = Attendance {
         running: None,
-        card: Some(card),
-        _taken: taken,
+        card: Some(Card::new(vfio)?),
+        address,
         rings: rings.clone(),
         settings,
         events: Arc::clone(&events),
-        link: true,
-        restarted: None,
+        facts: Facts { link: true, ..Facts::default() },
     };
-    let facts = {
-        let Some(card) = &worker.card else { return Err(wrong(address)("it is gone".to_owned())) };
-        match start(card, &rings, &worker.settings, &events) {
-            Ok((running, facts)) => {
-                worker.running = Some(running);
-                worker.note_link(facts.link);
-                facts
-            }
-            Err(error) => return Err(error),
-        }
-    };
+    let worker = Worker::start(attendance, taken, &environment.name, &events)?;
     let mut notes = Vec::new();
     if without_iommu {
         notes.push(vfio::warning(address));
     }
-    notes.extend(worker.running.iter().filter_map(|running| running.memory.fallback().map(str::to_owned)));
-    let agreed = worker.running.as_ref().map_or(0, |running| running.features);
-    let builder = std::thread::Builder::new().name(format!("pci {}", environment.name)).stack_size(STACK);
-    let thread = builder.spawn(|| worker.run()).map_err(PciError::Thread)?;
-    let end: Arc<dyn Send + Sync> = Arc::new(Membership { events, thread: Some(thread) });
+    let facts = worker.attended.facts;
+    let running = worker.attended.running.as_ref();
+    notes.extend(running.and_then(|running| running.memory.fallback()).map(str::to_owned));
+    let agreed = running.map_or(0, |running| running.features);
+    let end = worker.spawn()?;
     let mut port = rings.port((&environment.name, "pci"), environment.pool, agreed, &end);
     port.capabilities.mac = facts.address;
     port.capabilities.mtu = facts.mtu.map(u32::from);
