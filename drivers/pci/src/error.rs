@@ -143,7 +143,8 @@ pub enum PciError {
     },
     /// No driver of ours knows it.
     #[error(
-        "PCI device {address} ({vendor:04x}:{device:04x}) is none that can be driven from here: known are virtio network devices (1af4:1041, 1af4:1000)"
+        "PCI device {address} ({vendor:04x}:{device:04x}) is none that can be driven from here: known are virtio network devices (1af4:1041, 1af4:1000) and Intel's \
+         82574 (8086:10d3, 8086:10f6)"
     )]
     Unknown {
         /// The device.
@@ -166,6 +167,24 @@ pub enum PciError {
     RingSize {
         /// What was asked for.
         size: u16,
+    },
+    /// Only virtio devices have packed rings.
+    #[error("PCI device {address} has no packed rings, which only virtio devices have: leave packed out")]
+    NotPacked {
+        /// The device.
+        address: PciAddress,
+    },
+    /// Its frames are shorter.
+    #[error(
+        "PCI device {address} carries IP packets of up to {largest} bytes, and {mtu} are wanted: set a smaller `mtu`"
+    )]
+    Mtu {
+        /// The device.
+        address: PciAddress,
+        /// What is wanted, in bytes.
+        mtu: u32,
+        /// What it can.
+        largest: u32,
     },
     /// There is no memory.
     #[error(transparent)]

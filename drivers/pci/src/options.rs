@@ -4,6 +4,7 @@ use crate::address::PciAddress;
 use serde::{Deserialize, Serialize};
 
 /// What a port should be like.
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PciOptions {
@@ -15,12 +16,15 @@ pub struct PciOptions {
     /// Descriptors of each ring, and buffers; fewer if the device has no more.
     #[serde(default = "ring_size")]
     pub ring_size: u16,
-    /// Rings are packed; else split.
+    /// Rings are packed; else split. Of virtio devices only.
     #[serde(default)]
     pub packed: bool,
     /// Leave checksums and segmentation to the device, and let it leave them to us.
     #[serde(default = "offloads")]
     pub offloads: bool,
+    /// Receive what is for other stations, too. Virtio devices always do.
+    #[serde(default)]
+    pub promiscuous: bool,
 }
 
 const fn ring_size() -> u16 {
@@ -34,6 +38,7 @@ const fn offloads() -> bool {
 impl PciOptions {
     /// The defaults, for this device.
     pub const fn new(address: PciAddress) -> Self {
-        Self { address, take: false, ring_size: ring_size(), packed: false, offloads: offloads() }
+        let (ring_size, offloads) = (ring_size(), offloads());
+        Self { address, take: false, ring_size, packed: false, offloads, promiscuous: false }
     }
 }

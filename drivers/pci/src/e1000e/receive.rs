@@ -1,0 +1,359 @@
+//! What comes in: the card fills buffers in the order of their descriptors, and is given each again as soon as its frame is copied.
+
+use super::counters::CardCountersView;
+use super::descriptor::{HEADER_BYTES, Received};
+use super::drops::ReceiveDrop;
+use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
+use super::registers::{InterruptCause, ReceiveTail, Register as _, Typed};
+use super::rings::{Broken, PortEnd, Rings};
+use crate::vfio::Registers;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use warmlane_counters::Source;
+use warmlane_driver_common::peer::shared;
+use warmlane_driver_common::{Gather, Ungathered};
+use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Region, Span};
+use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
+use warmlane_sys::prefetch::prefetch_read_at;
+use warmlane_sys::vector::{self, Vector, Work};
+
+/// The card is told of descriptors that it has again when there are this many: a register is far away.
+const REFILL: u16 = 32;
+
+/// How many frames ahead data is fetched.
+const AHEAD: usize = 8;
+
+/// Buffers of one frame at most: the card receives none of more than 16,384 bytes (10.2.5.1).
+const MAXIMUM_PIECES: usize = 16_384 / BUFFER_BYTES as usize + 1;
+
+const BAD_LENGTH: Broken = Broken("a frame with more bytes than its buffer has");
+const ENDLESS: Broken = Broken("a frame in more buffers than there can be");
+
+/// The ring that the card fills.
+#[derive(Debug)]
+pub(super) struct ReceiveRing<R> {
+    memory: Arc<RingMemory>,
+    registers: Typed<R>,
+    /// The next that the card is to be done with.
+    next: u16,
+    /// The first that isn't the card's, as far as it knows: one is always left out, or a full ring would look like an empty one.
+    tail: u16,
+}
+
+/// What became of a frame that is not plain.
+enum Slow {
+    Packet(Packet),
+    Dropped(ReceiveDrop),
+    /// The pool is empty: the frame waits.
+    NoBuffer,
+    /// It isn't there, or not all of it.
+    Nothing,
+}
+
+/// Where packets are copied to.
+pub(super) struct Intake {
+    region: Region,
+    indices: Box<[u32; BURST_CAPACITY]>,
+    heads: Box<[Received; BURST_CAPACITY]>,
+    counters: QueueCounters<ReceiveDrop>,
+}
+
+impl Intake {
+    pub(super) fn new(region: Region) -> Self {
+        Self {
+            region,
+            indices: Box::new([0; BURST_CAPACITY]),
+            heads: Box::new([Received::default(); BURST_CAPACITY]),
+            counters: QueueCounters::new(),
+        }
+    }
+}
+
+impl<R: Registers> ReceiveRing<R> {
+    /// Gives the card, which receives and has nothing yet, all descriptors.
+    pub(super) fn new(memory: &Arc<RingMemory>, registers: Typed<R>) -> Self {
+        let mut ring = Self { memory: Arc::clone(memory), registers, next: 0, tail: 0 };
+        for position in 0..memory.size() {
+            ring.renew(position);
+        }
+        ring.tell(1);
+        ring
+    }
+
+    /// Makes a descriptor what the card reads: where its buffer is.
+    #[inline(always)]
+    fn renew(&self, position: u16) {
+        let address = self.memory.buffer_address(Side::Receive, position);
+        // Relaxed: `tell` has a fence for all of them.
+        self.memory.word(Side::Receive, position, Word::First).store(address, Ordering::Relaxed);
+        self.memory.word(Side::Receive, position, Word::Second).store(0, Ordering::Relaxed);
+    }
+
+    /// How many the card has, as far as it knows.
+    #[inline(always)]
+    fn posted(&self) -> u16 {
+        self.tail.wrapping_sub(self.next) & self.memory.mask()
+    }
+
+    /// Takes so many back from the card, and makes them ready for it.
+    #[inline]
+    fn renew_next(&mut self, count: u16) {
+        for ahead in 0..count {
+            self.renew(self.next.wrapping_add(ahead));
+        }
+        self.next = self.next.wrapping_add(count) & self.memory.mask();
+    }
+
+    /// Gives the card all that are ready, if there are so many.
+    #[inline]
+    fn tell(&mut self, least: u16) {
+        let tail = self.next.wrapping_sub(1) & self.memory.mask();
+        if tail.wrapping_sub(self.tail) & self.memory.mask() >= least {
+            // What was stored is there before the register says so. For this CPU's own stores to memory and then to a device that is so on x86 anyway, as long as
+            // the compiler leaves them in their order.
+            fence(Ordering::Release);
+            self.registers.write(ReceiveTail::new(tail.into()));
+            self.tail = tail;
+        }
+    }
+
+    /// The next but so many, if the card had it and is done with it. Read once: what is decided on is a copy.
+    #[inline(always)]
+    fn done(&self, ahead: u16) -> Option<Received> {
+        if ahead >= self.posted() {
+            return None;
+        }
+        let position = self.next.wrapping_add(ahead);
+        // Acquire: the frame is read behind it.
+        let word = self.memory.word(Side::Receive, position, Word::Second).load(Ordering::Acquire);
+        Some(Received(word)).filter(|received| received.is_done())
+    }
+
+    /// Finds frames that are one buffer each and need no closer look, up to the first that isn't so.
+    #[inline]
+    fn plain(&self, room: u16, heads: &mut [Received]) -> usize {
+        let mut found = 0;
+        for head in heads {
+            match self.done(found) {
+                Some(received) if received.is_plain(room) => *head = received,
+                _ => break,
+            }
+            found += 1;
+        }
+        found.into()
+    }
+
+    /// Takes what there is, as far as the burst has space and the pool buffers.
+    #[inline]
+    pub(super) fn receive(&mut self, burst: &mut Burst, intake: &mut Intake) -> Result<(), Broken> {
+        let room = intake.region.data_size().min(usize::from(BUFFER_BYTES)) as u16;
+        while burst.space() > 0 {
+            let wanted = burst.space().min(BURST_CAPACITY);
+            let found = self.plain(room, &mut intake.heads[..wanted]);
+            if found == 0 {
+                match self.slowly(&intake.region)? {
+                    // There is space.
+                    Slow::Packet(packet) => drop(burst.push(packet)),
+                    Slow::Dropped(reason) => intake.counters.drops().count(reason, 1),
+                    Slow::NoBuffer | Slow::Nothing => break,
+                }
+                continue;
+            }
+            let taken = intake.region.take_raw(&mut intake.indices[..found]);
+            let before = burst.len();
+            vector::run(Copies {
+                region: &intake.region,
+                memory: &self.memory,
+                first: self.next,
+                heads: &intake.heads[..taken],
+                indices: &intake.indices[..taken],
+                burst,
+            });
+            for (packet, head) in burst[before..].iter_mut().zip(&intake.heads[..taken]) {
+                if head.checksum() == Checksum::Good {
+                    packet.set_checksum(Checksum::Good);
+                }
+            }
+            // No more than a burst has.
+            self.renew_next(taken as u16);
+            if taken < found {
+                break;
+            }
+        }
+        self.tell(REFILL.min(self.memory.size() / 4));
+        Ok(())
+    }
+
+    /// Takes the next frame, whatever it looks like.
+    #[inline(never)]
+    fn slowly(&mut self, region: &Region) -> Result<Slow, Broken> {
+        let mut lengths = [0; MAXIMUM_PIECES];
+        let mut pieces = 0;
+        let last = loop {
+            let Some(received) = self.done(pieces as u16) else { return Ok(Slow::Nothing) };
+            if received.length() > BUFFER_BYTES {
+                return Err(BAD_LENGTH);
+            }
+            lengths[pieces] = received.length();
+            pieces += 1;
+            if received.is_end() {
+                break received;
+            }
+            if pieces == MAXIMUM_PIECES {
+                return Err(ENDLESS);
+            }
+        };
+        let result = self.gather(region, &lengths[..pieces], last);
+        if !matches!(result, Slow::NoBuffer) {
+            self.renew_next(pieces as u16);
+        }
+        Ok(result)
+    }
+
+    /// Makes a packet of the next buffers, which have so many bytes each.
+    fn gather(&self, region: &Region, lengths: &[u16], last: Received) -> Slow {
+        if last.is_damaged() {
+            return Slow::Dropped(ReceiveDrop::Damaged);
+        }
+        if lengths.iter().map(|length| u32::from(*length)).sum::<u32>() < u32::from(HEADER_BYTES) {
+            return Slow::Dropped(ReceiveDrop::Runt);
+        }
+        let Some(mut packet) = Gather::new(region.pool()) else { return Slow::NoBuffer };
+        for (ahead, &length) in lengths.iter().enumerate() {
+            let position = self.next.wrapping_add(ahead as u16);
+            // SAFETY: a buffer has BUFFER_BYTES, and `slowly` saw that the length is no more; the ring holds the memory.
+            let data = unsafe { shared(self.memory.buffer(Side::Receive, position), usize::from(length)) };
+            match packet.append(data) {
+                Ok(()) => {}
+                Err(Ungathered::NoBuffer) => return Slow::NoBuffer,
+                Err(Ungathered::TooLarge) => return Slow::Dropped(ReceiveDrop::TooLarge),
+            }
+        }
+        match packet.finish() {
+            Ok(mut packet) => {
+                packet.set_checksum(last.checksum());
+                Slow::Packet(packet)
+            }
+            Err(_) => Slow::Dropped(ReceiveDrop::TooLarge),
+        }
+    }
+
+    /// Has the card interrupt when it receives something from now on. Says whether something waits already, of which it won't.
+    fn arm(&mut self) -> bool {
+        self.tell(1);
+        // What was taken by polling is no reason to wake up; what comes between the two is one.
+        self.registers.write(InterruptCause::RECEIVED);
+        self.registers.unmask(InterruptCause::RECEIVED);
+        self.done(0).is_some()
+    }
+
+    fn disarm(&self) {
+        self.registers.mask(InterruptCause::RECEIVED);
+    }
+}
+
+/// Copies frames that are one buffer each.
+struct Copies<'a> {
+    region: &'a Region,
+    memory: &'a RingMemory,
+    first: u16,
+    heads: &'a [Received],
+    indices: &'a [u32],
+    burst: &'a mut Burst,
+}
+
+impl Work for Copies<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<V: Vector>(self, vector: V) -> usize {
+        let Self { region, memory, first, heads, indices, burst } = self;
+        let (base, offsets, start) = (region.address(), region.offsets(), region.start());
+        let source = |number: usize| memory.buffer(Side::Receive, first.wrapping_add(number as u16));
+        let fetch = |number: usize| {
+            if number < heads.len() {
+                let data = source(number).as_ptr();
+                prefetch_read_at(data);
+                prefetch_read_at(data.wrapping_add(64));
+            }
+        };
+        (0..AHEAD).for_each(fetch);
+        let spans = heads.iter().zip(indices).enumerate().map(|(number, (head, &index))| {
+            fetch(number + AHEAD);
+            let length = usize::from(head.length());
+            // SAFETY: the frame is plain (`plain`), so its length is no more than its buffer has, and no more than there is behind `start` in a buffer of the pool,
+            // which was taken by this queue, so nobody else uses it. The two are in different mappings.
+            unsafe {
+                let target = base.add(offsets.of(index) as usize + usize::from(start));
+                let target = std::slice::from_raw_parts_mut(target.as_ptr(), length);
+                vector.copy(target, shared(source(number), length));
+            }
+            Span { index, offset: start, length: head.length() }
+        });
+        // SAFETY: the buffers were taken and each is named once; spans are inside, and no more than there is space for in the burst.
+        unsafe { region.packets_from_raw(spans, burst) }
+    }
+}
+
+/// The queue of a port. The ring behind it comes and goes with the card.
+pub(super) struct CardReceive<R> {
+    rings: Arc<Rings<R>>,
+    intake: Intake,
+    card: CardCountersView,
+    /// The card interrupts when it receives something, since somebody may wait.
+    is_armed: bool,
+    /// Dropped last: the port's end.
+    _end: PortEnd,
+}
+
+impl<R: Registers> CardReceive<R> {
+    pub(super) fn new(rings: Arc<Rings<R>>, region: Region, card: CardCountersView, end: PortEnd) -> Self {
+        Self { rings, intake: Intake::new(region), card, is_armed: false, _end: end }
+    }
+
+    #[cold]
+    fn disarm(&mut self) {
+        self.is_armed = false;
+        if let Some(ring) = &*self.rings.receive.lock() {
+            ring.disarm();
+        }
+        self.rings.received.clear();
+    }
+}
+
+impl<R: Registers + Send + Sync> ReceiveQueue for CardReceive<R> {
+    #[inline]
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        if self.is_armed {
+            self.disarm();
+        }
+        // Not while the card is being changed.
+        let Some(mut place) = self.rings.receive.try_lock() else { return 0 };
+        let Some(ring) = &mut *place else { return 0 };
+        let before = burst.len();
+        if let Err(broken) = ring.receive(burst, &mut self.intake) {
+            self.rings.break_off(&mut *place, broken);
+        }
+        drop(place);
+        let received = burst.len() - before;
+        if received > 0 {
+            let bytes = burst[before..].iter().map(|packet| packet.packet_length() as u64).sum();
+            self.intake.counters.count(received as u64, bytes);
+        }
+        received
+    }
+
+    fn event(&mut self) -> Option<BorrowedFd<'_>> {
+        self.is_armed = true;
+        // While there is no ring, the event is signalled when there is one.
+        let waits = self.rings.receive.lock().as_mut().is_some_and(ReceiveRing::arm);
+        (!waits).then(|| self.rings.received.fd().as_fd())
+    }
+
+    queue_report!(always running, intake.counters);
+
+    fn own_counters(&self) -> Vec<Box<dyn Source>> {
+        vec![Box::new(self.card.clone())]
+    }
+}

@@ -1,0 +1,286 @@
+//! What goes out: packets are copied to buffers, whose descriptors the card works off in order. It says of one in many that it is done, which stands for all
+//! before it.
+
+use super::descriptor::{HEADER_BYTES, Sent, Sum};
+use super::drops::TransmitDrop;
+use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
+use super::registers::{Register as _, TransmitTail, Typed};
+use super::rings::{PortEnd, Rings};
+use crate::vfio::Registers;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use warmlane_driver_common::peer::shared_mut;
+use warmlane_mem::{Burst, Checksum, Packet, Vlan};
+use warmlane_port::{Layered, QueueCounters, TransmitOffloads, TransmitQueue, Transports, queue_report};
+use warmlane_sys::vector::{self, Vector, Work};
+
+/// Descriptors after which the card is to say that it is done, even within a burst.
+const REPORT_EACH: u16 = 32;
+
+/// What the card does for packets: checksums over IPv4. It could do the same over IPv6, but not the only one there is to try it on (QEMU 7.2 takes the pseudo header
+/// for IPv4's, unless what it sends to completes checksums itself).
+pub(super) const OFFLOADS: TransmitOffloads = TransmitOffloads {
+    checksums: Layered {
+        outer: Transports { tcp4: true, udp4: true, ..Transports::NONE },
+        inner: Transports::NONE,
+    },
+    ..TransmitOffloads::NONE
+};
+
+/// The ring that the card empties.
+#[derive(Debug)]
+pub(super) struct TransmitRing<R> {
+    memory: Arc<RingMemory>,
+    registers: Typed<R>,
+    /// The next to be filled.
+    next: u16,
+    /// The first that the card may not be done with.
+    oldest: u16,
+    /// Those of which the card is to say that it is done, in their order.
+    reports: VecDeque<u16>,
+    /// How many there are behind the last of those.
+    unreported: u16,
+    /// What the card was last told of checksums.
+    sum: Option<Sum>,
+    pub(super) is_link_up: bool,
+}
+
+/// What was sent of a burst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Done {
+    /// Packets that are done with, from the front.
+    taken: usize,
+    sent: u64,
+    bytes: u64,
+}
+
+impl<R: Registers> TransmitRing<R> {
+    /// Of a card that sends, and has nothing to send yet.
+    pub(super) fn new(memory: &Arc<RingMemory>, registers: Typed<R>, is_link_up: bool) -> Self {
+        let reports = VecDeque::with_capacity(memory.size().into());
+        Self {
+            memory: Arc::clone(memory),
+            registers,
+            next: 0,
+            oldest: 0,
+            reports,
+            unreported: 0,
+            sum: None,
+            is_link_up,
+        }
+    }
+
+    /// How many the card has. One is always left out, or a full ring would look like an empty one.
+    #[inline(always)]
+    fn pending(&self) -> u16 {
+        self.next.wrapping_sub(self.oldest) & self.memory.mask()
+    }
+
+    #[inline(always)]
+    fn word(&self, position: u16) -> &AtomicU64 {
+        self.memory.word(Side::Transmit, position, Word::Second)
+    }
+
+    /// Takes back what the card is done with.
+    #[inline]
+    fn reclaim(&mut self) {
+        while let Some(&position) = self.reports.front() {
+            // Acquire: the buffers are written to behind it.
+            if !Sent(self.word(position).load(Ordering::Acquire)).is_done() {
+                break;
+            }
+            self.reports.pop_front();
+            self.oldest = position.wrapping_add(1) & self.memory.mask();
+        }
+    }
+
+    /// Where the card has got to, if it has not sent all. Called from time to time: one that stays there is stuck.
+    pub(super) fn place(&mut self) -> Option<u16> {
+        self.reclaim();
+        (self.pending() > 0).then_some(self.oldest)
+    }
+
+    /// Sends packets from the front of the burst, as far as there is space. Those of more than `limit` bytes can't be sent.
+    #[inline]
+    fn send(&mut self, burst: &mut Burst, limit: usize, counters: &QueueCounters<TransmitDrop>) {
+        self.reclaim();
+        let before = self.next;
+        let done = vector::run(Copies { burst, ring: self, limit, counters });
+        if self.next != before {
+            // The last of a burst is reported, or what is idle would never be known to be done.
+            self.report(self.next.wrapping_sub(1) & self.memory.mask());
+            // What was stored is there before the register says so, see `ReceiveRing::tell`.
+            fence(Ordering::Release);
+            self.registers.write(TransmitTail::new(self.next.into()));
+        }
+        burst.free_front(done.taken);
+        counters.count(done.sent, done.bytes);
+    }
+
+    /// Has the card say when it is done with the descriptor that was written last. It doesn't know of it yet.
+    #[inline(always)]
+    fn report(&mut self, position: u16) {
+        if self.unreported == 0 {
+            return;
+        }
+        let word = self.word(position);
+        // Relaxed, as all stores here: `send` has a fence for them.
+        word.store(word.load(Ordering::Relaxed) | Sent::REPORT, Ordering::Relaxed);
+        // As many as there are descriptors at most, for which there is room.
+        self.reports.push_back(position);
+        self.unreported = 0;
+    }
+
+    /// Fills the next descriptor.
+    #[inline(always)]
+    fn write(&mut self, [first, second]: [u64; 2]) {
+        self.memory.word(Side::Transmit, self.next, Word::First).store(first, Ordering::Relaxed);
+        self.word(self.next).store(second, Ordering::Relaxed);
+        self.next = self.next.wrapping_add(1) & self.memory.mask();
+        self.unreported += 1;
+    }
+
+    /// Fills a descriptor for what was put in its buffer.
+    #[inline(always)]
+    fn post(&mut self, length: u16, is_end: bool, has_sum: bool) {
+        let position = self.next;
+        let address = self.memory.buffer_address(Side::Transmit, position);
+        self.write([address, Sent::new(length, is_end, has_sum).0]);
+        if is_end && self.unreported >= REPORT_EACH {
+            self.report(position);
+        }
+    }
+
+    /// Copies a packet to as many buffers as it takes, which are free.
+    #[inline(always)]
+    fn copy<V: Vector>(&mut self, packet: &Packet, length: usize, has_sum: bool, vector: V) {
+        if packet.segments() == 1 && length <= usize::from(BUFFER_BYTES) {
+            // SAFETY: a buffer has BUFFER_BYTES; the ring holds the memory, and nobody else on this side refers to it. Packets are in other memory.
+            let target = unsafe { shared_mut(self.memory.buffer(Side::Transmit, self.next), length) };
+            vector.copy(target, packet.data());
+            return self.post(length as u16, true, has_sum);
+        }
+        let (mut left, mut filled) = (length, 0);
+        for mut data in packet.segment_data() {
+            while !data.is_empty() {
+                let (now, later) = data.split_at(data.len().min(usize::from(BUFFER_BYTES) - filled));
+                // SAFETY: as above; filled + now.len() is no more than BUFFER_BYTES.
+                unsafe {
+                    let target = self.memory.buffer(Side::Transmit, self.next).add(filled);
+                    vector.copy(shared_mut(target, now.len()), now);
+                }
+                (filled, left, data) = (filled + now.len(), left - now.len(), later);
+                if filled == usize::from(BUFFER_BYTES) || left == 0 {
+                    self.post(filled as u16, left == 0, has_sum);
+                    filled = 0;
+                }
+            }
+        }
+    }
+}
+
+/// The checksum that the packet leaves to the card, if it leaves one.
+#[inline(always)]
+fn wanted(packet: &Packet) -> Result<Option<Sum>, TransmitDrop> {
+    if packet.has_work_left() { look_closer(packet) } else { Ok(None) }
+}
+
+#[inline(never)]
+fn look_closer(packet: &Packet) -> Result<Option<Sum>, TransmitDrop> {
+    let does_rest = packet.segmentation().is_none() && !matches!(packet.vlan(), Vlan::Insert(_));
+    match packet.checksum() {
+        Checksum::Partial { start, offset } if does_rest => {
+            Sum::new(start, offset).map(Some).ok_or(TransmitDrop::NotDone)
+        }
+        _ => Err(TransmitDrop::NotDone),
+    }
+}
+
+/// Copies packets to buffers as far as there are some.
+struct Copies<'a, R> {
+    burst: &'a Burst,
+    ring: &'a mut TransmitRing<R>,
+    limit: usize,
+    counters: &'a QueueCounters<TransmitDrop>,
+}
+
+impl<R: Registers> Work for Copies<'_, R> {
+    type Output = Done;
+
+    #[inline(always)]
+    fn run<V: Vector>(self, vector: V) -> Done {
+        let Self { burst, ring, limit, counters } = self;
+        let mut done = Done::default();
+        for packet in burst.iter() {
+            let length = packet.packet_length();
+            if length < usize::from(HEADER_BYTES) || length > limit {
+                let is_long = length > limit;
+                let reason = if is_long { TransmitDrop::TooLarge } else { TransmitDrop::Malformed };
+                counters.drops().count(reason, 1);
+                done.taken += 1;
+                continue;
+            }
+            let sum = match wanted(packet) {
+                Ok(sum) => sum,
+                Err(reason) => {
+                    counters.drops().count(reason, 1);
+                    done.taken += 1;
+                    continue;
+                }
+            };
+            let is_new = sum.is_some() && sum != ring.sum;
+            let needed = length.div_ceil(usize::from(BUFFER_BYTES)) + usize::from(is_new);
+            if needed > usize::from(ring.memory.mask() - ring.pending()) {
+                break;
+            }
+            if let Some(sum) = sum.filter(|_| is_new) {
+                ring.write(sum.words());
+                ring.sum = Some(sum);
+            }
+            ring.copy(packet, length, sum.is_some(), vector);
+            done = Done { taken: done.taken + 1, sent: done.sent + 1, bytes: done.bytes + length as u64 };
+        }
+        done
+    }
+}
+
+/// The queue of a port. The ring behind it comes and goes with the card.
+pub(super) struct CardTransmit<R> {
+    rings: Arc<Rings<R>>,
+    /// Bytes of the longest frame.
+    limit: usize,
+    offloads: TransmitOffloads,
+    counters: QueueCounters<TransmitDrop>,
+    /// Dropped last: the port's end.
+    _end: PortEnd,
+}
+
+impl<R: Registers> CardTransmit<R> {
+    pub(super) fn new(rings: Arc<Rings<R>>, limit: usize, offloads: TransmitOffloads, end: PortEnd) -> Self {
+        Self { rings, limit, offloads, counters: QueueCounters::new(), _end: end }
+    }
+}
+
+impl<R: Registers + Send + Sync> TransmitQueue for CardTransmit<R> {
+    #[inline]
+    fn transmit(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        // Not while the card is being changed.
+        let Some(mut place) = self.rings.transmit.try_lock() else { return 0 };
+        let Some(ring) = place.as_mut().filter(|ring| ring.is_link_up) else {
+            drop(place);
+            self.counters.drops().count(TransmitDrop::NotConnected, before as u64);
+            burst.clear();
+            return before;
+        };
+        ring.send(burst, self.limit, &self.counters);
+        before - burst.len()
+    }
+
+    fn offloads(&self) -> TransmitOffloads {
+        self.offloads
+    }
+
+    queue_report!(always running, counters);
+}
