@@ -75,7 +75,7 @@ impl Probe {
     }
 
     /// Copies what is wanted of these, as far as there is space. Without a filter nothing is looked at but what is to be copied, and not even
-    /// that while the ring is full: most of a sample, and a reader that has stopped, cost the lane next to nothing.
+    /// that while the ring is full, as it is behind a reader that has stopped.
     pub(crate) fn stage<'a>(&'a mut self, packets: &[Packet], reason: Option<&DropReason>) -> Staged<'a> {
         let packets = packets.get(..BURST_CAPACITY).unwrap_or(packets);
         let name = reason.map_or("", |reason| reason.name).as_bytes();

@@ -40,7 +40,7 @@ const PREDICTIONS: [Prediction; 4] = [
     costs("all packets asked for and none read", 3.0),
 ];
 
-/// Within what rounds of the same kind differ by on a quiet machine.
+/// A figure so far above a promise may be noise: half a percent, by choice.
 const NOISE: f64 = 0.5;
 
 const fn costs(quantity: &'static str, percent: f64) -> Prediction {
@@ -55,9 +55,9 @@ const LOOKS: [(&str, Look); 5] = [
     ("all packets, none read", Look::Stall),
 ];
 
-/// After it stood still, its caches are to fill again; and before, lanes are to forget who looked.
+/// Before a round the caches fill again, and behind it the lane lets go of who looked.
 const WARM: Duration = Duration::from_millis(50);
-/// What rounds are stretched to that aren't of a trial.
+/// Rounds are at least so long, except short ones, which only try whether it works.
 const LENGTH: Duration = Duration::from_secs(2);
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {

@@ -14,7 +14,7 @@ use warmlane_control::{Client, ClientError, Request, Stats};
 
 /// An instance that doesn't answer by then won't: it has the full table to load.
 const BEGIN: Duration = Duration::from_secs(300);
-/// Until then those who have looked have left.
+/// How long those who looked before may take to leave.
 const LEAVE: Duration = Duration::from_secs(10);
 /// Between two scrapes, as Prometheus is often told.
 const SECOND: Duration = Duration::from_secs(1);
