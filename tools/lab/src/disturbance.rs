@@ -45,6 +45,11 @@ impl Snapshot {
             waited,
         }
     }
+
+    /// Without the work of other CPUs, where that is part of what is measured.
+    pub(crate) fn without_elsewhere(self) -> Self {
+        Self { busy_ticks_elsewhere: 0, ..self }
+    }
 }
 
 /// Ticks stolen from a CPU: the eighth number of its line.
@@ -159,6 +164,8 @@ mod tests {
             |busy_ticks_elsewhere| between(&before, &Snapshot { busy_ticks_elsewhere, ..before }, length);
         assert_eq!(elsewhere(70), None);
         assert!(elsewhere(71).unwrap().ends_with("worked for 51 % of a round"));
+        let busy = Snapshot { busy_ticks_elsewhere: 100, ..before };
+        assert_eq!(between(&before.without_elsewhere(), &busy.without_elsewhere(), length), None);
         assert_eq!(between(&before, &at(8, 1_000), Duration::from_millis(1)), None);
         // An ended process has no threads.
         assert_eq!(between(&before, &Snapshot::default(), length), None);

@@ -2,6 +2,7 @@
 
 mod instance;
 
+use crate::disturbance::{self, Snapshot};
 use crate::error::LabError;
 use crate::experiment::Experiment;
 use crate::own_program::own_program;
@@ -10,6 +11,7 @@ use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
 use crate::statistics::median;
 use crate::table::{Cell, Column};
+use crate::turns::Round;
 use crate::verdict::{Answer, Prediction};
 use instance::{Instance, Look};
 use std::thread;
@@ -77,14 +79,17 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         instance.go_on(true)?;
         let looker = instance.look(LOOKS[variant].1)?;
         thread::sleep(WARM);
-        let round = setting.watch(Lanes::One, instance.process(), || {
-            let before = instance.now()?;
-            thread::sleep(setting.length);
-            let after = instance.now()?;
-            let cycles =
-                (after.nanoseconds - before.nanoseconds) as f64 * 1e-9 * clock.cycles_per_second() as f64;
-            Ok(cycles / (after.packets - before.packets).max(1) as f64)
-        })?;
+        // What the second CPU does for who looks is part of what looking costs.
+        let snapshot = || Snapshot::take(&[cpu], instance.process()).without_elsewhere();
+        let (beforehand, before) = (snapshot(), instance.now()?);
+        thread::sleep(setting.length);
+        let (after, afterwards) = (instance.now()?, snapshot());
+        let cycles =
+            (after.nanoseconds - before.nanoseconds) as f64 * 1e-9 * clock.cycles_per_second() as f64;
+        let round = Round {
+            cycles_per_unit: cycles / (after.packets - before.packets).max(1) as f64,
+            disturbed: disturbance::between(&beforehand, &afterwards, setting.length),
+        };
         drop(looker);
         // Its lane is to be rid of the look, too.
         thread::sleep(WARM);

@@ -74,8 +74,30 @@ impl Instance {
             }
             thread::sleep(Duration::from_millis(50));
         }
+        instance.keep_off_the_lane(cpus[0].min(cpus[1]))?;
         instance.go_on(false)?;
         Ok(instance)
+    }
+
+    /// Leaves the lane's CPU to it: all other threads, and those that they start, run on this one.
+    fn keep_off_the_lane(&self, cpu: usize) -> Result<(), LabError> {
+        let threads = format!("/proc/{}/task", self.process());
+        for thread in fs::read_dir(threads).map_err(LabError::setup)?.flatten() {
+            let is_lane =
+                fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.starts_with("lane"));
+            if is_lane {
+                continue;
+            }
+            let number = thread.file_name();
+            let mut command = Command::new("taskset");
+            command.args(["--cpu-list", "--pid", &cpu.to_string()]).arg(&number).stdout(Stdio::null());
+            // One may have ended since.
+            let moved = command.stderr(Stdio::null()).status().map_err(LabError::setup)?;
+            if !moved.success() && thread.path().exists() {
+                return Err(LabError::setup(format!("taskset of thread {}: {moved}", number.display())));
+            }
+        }
+        Ok(())
     }
 
     /// The number of its process.
