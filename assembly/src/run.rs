@@ -12,11 +12,8 @@ use crate::signals::Signals;
 /// How often the end conditions are looked at while packets come.
 const TURN: Duration = Duration::from_millis(20);
 
-/// The same while none come.
-const QUIET_TURN: Duration = Duration::from_millis(200);
-
-/// The same if there are no lanes, whose packets count: a signal ends the wait.
-const NO_LANES_TURN: Duration = Duration::from_millis(500);
+/// It grows to this while none come, or there are no lanes. A signal ends the wait before.
+const QUIET_TURN: Duration = Duration::from_millis(500);
 
 /// When to stop, if not before by a signal or as all lanes end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +27,7 @@ pub struct RunLimits {
 /// What happens while lanes run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// There is nothing to do for this long: sleep, or do something that takes no longer.
+    /// There is nothing to do for this long: sleep ([`Signals::sleep`]), or do something that takes no longer.
     Wait(Duration),
     /// Somebody asked for a report (SIGUSR1).
     ReportAsked,
@@ -83,14 +80,10 @@ impl Assembly {
         let begin = Instant::now();
         let mut told = Vec::new();
         let is_idle = self.lanes.views().is_empty();
-        let mut received = 0;
+        let (mut received, mut turn) = (0, TURN);
         while is_idle || !self.lanes.are_finished() {
             let before = std::mem::replace(&mut received, self.received());
-            let turn = match received != before {
-                _ if is_idle => NO_LANES_TURN,
-                true => TURN,
-                false => QUIET_TURN,
-            };
+            turn = if received == before { (turn * 2).min(QUIET_TURN) } else { TURN };
             let left = limits.duration.map_or(turn, |limit| limit.saturating_sub(begin.elapsed()));
             each(self, Event::Wait(turn.min(left)));
             if signals.is_stopped()
@@ -115,7 +108,7 @@ impl Assembly {
     pub fn run_quietly(&self, limits: RunLimits, signals: &Signals) {
         self.run(limits, signals, |_, event| {
             if let Event::Wait(time) = event {
-                std::thread::sleep(time);
+                signals.sleep(time);
             }
         });
     }

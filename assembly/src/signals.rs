@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use rustix::thread::{Timespec, nanosleep};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 /// Signals that have arrived: SIGINT and SIGTERM ask for the end, SIGUSR1 for a report, SIGHUP, where that is wanted, for the
@@ -36,6 +38,13 @@ impl Signals {
     /// What the system says.
     pub fn catch_reload(&self) -> io::Result<()> {
         signal_hook::flag::register(SIGHUP, Arc::clone(&self.reload)).map(|_| ())
+    }
+
+    /// Sleeps for this long, or until a signal arrives.
+    pub fn sleep(&self, time: Duration) {
+        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        // One that arrived just before is seen when the time is over.
+        let _ = nanosleep(&Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() });
     }
 
     /// Whether the process was asked to end.

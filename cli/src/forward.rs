@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return run::to_the_end(assembly, &arguments.run, &signals);
     };
     run::to_the_end_with(assembly, &arguments.run, &signals, |_, timeout| {
-        std::thread::sleep(timeout);
+        signals.sleep(timeout);
         if let Err(error) = follower.follow() {
             messages::complain(format_args!("the kernel's addresses can't be followed: {error}"));
         }

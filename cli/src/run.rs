@@ -60,7 +60,7 @@ pub(crate) fn print_notes(assembly: &Assembly) {
 
 /// Waits for the end, drains the lanes, prints the report.
 pub(crate) fn to_the_end(assembly: Assembly, flags: &RunFlags, signals: &Signals) -> anyhow::Result<()> {
-    to_the_end_with(assembly, flags, signals, |_, timeout| std::thread::sleep(timeout))
+    to_the_end_with(assembly, flags, signals, |_, timeout| signals.sleep(timeout))
 }
 
 /// The same, with something to do meanwhile, which returns after the time it is given at the latest.
