@@ -344,7 +344,7 @@ impl Follower {
             Some(at) => timeout.min(at.saturating_duration_since(Instant::now())),
             None => timeout,
         };
-        let ready = self.wait(timeout, others);
+        let ready = self.wait(timeout.min(self.hook_watch.due()), others);
         self.waker.sleeps.store(false, Ordering::SeqCst);
         self.receive();
         self.answer_requests();

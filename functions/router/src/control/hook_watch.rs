@@ -70,6 +70,11 @@ impl HookWatch {
         self.sockets.iter().map(ChangeSocket::descriptor)
     }
 
+    /// In how long they are looked at again, whatever is told.
+    pub(crate) fn due(&self) -> Duration {
+        LOOK_AGAIN.saturating_sub(self.looked.elapsed())
+    }
+
     /// Lists all hooks, whatever was told.
     pub(crate) fn list(&mut self, view: &View, ports: &[RoutedPort]) -> Vec<Hook> {
         self.look(view, ports, true)
@@ -81,8 +86,7 @@ impl HookWatch {
         let was_told =
             self.sockets.iter_mut().filter_map(|socket| socket.has_changed().then_some(())).count() > 0;
         self.changes += u64::from(was_told);
-        let is_due = self.looked.elapsed() >= LOOK_AGAIN;
-        (was_told || is_due).then(|| self.look(view, ports, was_told || self.failure.is_some()))
+        (was_told || self.due().is_zero()).then(|| self.look(view, ports, was_told || self.failure.is_some()))
     }
 
     fn look(&mut self, view: &View, ports: &[RoutedPort], was_told: bool) -> Vec<Hook> {
