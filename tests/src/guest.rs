@@ -67,7 +67,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The newest kernel in `/boot`, and a memory disk whose start loads `modules` (their names, with spaces between) with what they need and runs
+    /// Whether there is a kernel with these modules; without the programs that a machine needs, there is none.
+    pub fn has_kernel(modules: &str) -> bool {
+        requirements::find("modprobe").is_some() && newest_kernel(modules).is_some()
+    }
+
+    /// The newest kernel in `/boot` that has them, and a memory disk whose start loads `modules` (their names, with spaces between) with what they need and runs
     /// `script`, in which `programs` can be called. `extra` are more programs, and where they are put. `None` where there is no such kernel or
     /// no emulator, which is said.
     ///
@@ -77,8 +82,10 @@ impl Machine {
         if !requirements::programs(&[&MAKERS[..], &BASICS, programs].concat()) {
             return None;
         }
-        let Some(release) = newest_kernel() else {
-            requirements::missing("a kernel in /boot with its modules (Debian's linux-image-cloud-amd64)");
+        let Some(release) = newest_kernel(modules) else {
+            requirements::missing(&format!(
+                "a kernel in /boot with the modules {modules} (Debian's linux-image-cloud-amd64)"
+            ));
             return None;
         };
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -264,15 +271,23 @@ fn run_in_a_guest(modules: &str, programs: &[&str], arguments: &str) -> Option<S
     Some(text)
 }
 
-/// The newest kernel that has modules.
-fn newest_kernel() -> Option<String> {
+/// The newest kernel that has these modules. Of several of one version the last by name: with Debian's names, the one for clouds, which is the smallest.
+fn newest_kernel(modules: &str) -> Option<String> {
     let names = fs::read_dir(KERNELS).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let releases = names.filter_map(|name| name.strip_prefix("vmlinuz-").map(str::to_owned));
-    let complete = releases.filter(|release| Path::new("/lib/modules").join(release).is_dir());
+    let has = |release: &str, module: &str| {
+        let mut command = Command::new("modprobe");
+        command.args(["--set-version", release, "--show-depends", module]);
+        command.output().is_ok_and(|output| output.status.success())
+    };
+    let complete = releases.filter(|release| {
+        Path::new("/lib/modules").join(release).is_dir()
+            && modules.split_whitespace().all(|module| has(release, module))
+    });
     let numbers = |release: &String| -> Vec<u32> {
         release.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
     };
-    complete.max_by_key(numbers)
+    complete.max_by_key(|release| (numbers(release), release.clone()))
 }
 
 /// Copies modules of the kernel and those that they need, and returns the lines that load them.
