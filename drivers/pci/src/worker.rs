@@ -34,25 +34,45 @@ impl Events {
     }
 }
 
+/// A device that is there, and can be kept from accessing memory.
+pub(crate) trait Stoppable: Send + 'static {
+    /// It resets itself when its registers ask it to; whether it has.
+    fn reset(&self) -> bool;
+
+    /// The kernel resets it; whether it has.
+    fn force_reset(&self) -> bool;
+
+    /// Nothing lets it access memory; whether that is so now.
+    fn keep_out(&self) -> bool;
+
+    /// It accesses memory no more; whether that is sure.
+    fn silence(&self) -> bool {
+        // If not of its own accord, then by force.
+        let is_reset = self.reset() || self.force_reset();
+        let is_kept_out = self.keep_out();
+        is_reset || is_kept_out
+    }
+}
+
 /// A device as the thread knows it.
 pub(crate) trait Attended: Send + 'static {
+    /// The device itself, as long as it is there.
+    type Card: Stoppable;
+
+    /// What it has while it runs: its memory above all.
+    type Running: Send + 'static;
+
     /// How often [`look`](Self::look) is called though nothing has happened; `None`: never.
     const PERIOD: Option<Duration>;
 
-    /// Starts the device, which is stopped. Says whether its link is up.
-    fn start(&mut self) -> Result<bool, PciError>;
+    /// Starts the device, which is stopped. Before it is told of any memory, that is in `running`. Says whether its link is up. If it fails, the device is stopped.
+    fn start(&mut self, card: &Self::Card, running: &mut Option<Self::Running>) -> Result<bool, PciError>;
 
-    /// Lanes don't use the device any more, and then it has no memory of ours.
-    fn stop(&mut self);
-
-    /// Whether it was started, and not stopped since.
-    fn is_running(&self) -> bool;
+    /// Lanes don't use its rings any more.
+    fn close_rings(&mut self);
 
     /// Whether the link of the running device is up, or why it has to be started anew.
-    fn look(&mut self) -> Result<bool, &'static str>;
-
-    /// It is gone, and was stopped: lets go of all that keeps the kernel from forgetting it.
-    fn let_go(&mut self);
+    fn look(&mut self, card: &Self::Card, running: &Self::Running) -> Result<bool, &'static str>;
 
     /// Signalled by lanes when they can't use their rings any more.
     fn alarm(&self) -> &Event;
@@ -61,11 +81,14 @@ pub(crate) trait Attended: Send + 'static {
 /// The thread, and what it looks after; dropped in this order.
 pub(crate) struct Worker<A: Attended> {
     pub(crate) attended: A,
+    /// While the device runs.
+    pub(crate) running: Option<A::Running>,
+    /// `None` if it was unplugged: the kernel forgets it once nothing here holds it.
+    card: Option<A::Card>,
     /// Given back last: the kernel waits for whoever has the device open.
     _taken: Option<Taken>,
     name: String,
     events: Arc<Events>,
-    is_there: bool,
     /// As it was last told of: up until something else is heard.
     link: bool,
     restarted: Option<Instant>,
@@ -75,21 +98,22 @@ impl<A: Attended> Worker<A> {
     /// Starts the device. It is stopped and given back in order, whatever comes.
     pub(crate) fn start(
         attended: A,
+        card: A::Card,
         taken: Option<Taken>,
         name: &str,
         events: &Arc<Events>,
     ) -> Result<Self, PciError> {
         let mut worker = Self {
             attended,
+            running: None,
+            card: Some(card),
             _taken: taken,
             name: name.to_owned(),
             events: Arc::clone(events),
-            is_there: true,
             link: true,
             restarted: None,
         };
-        let link = worker.attended.start()?;
-        worker.note_link(link);
+        worker.start_card()?;
         Ok(worker)
     }
 
@@ -106,32 +130,54 @@ impl<A: Attended> Worker<A> {
         let _ = writeln!(io::stderr(), "warmlane: port '{}': {what}", self.name);
     }
 
+    /// Starts the device, if it is there. If it fails, it is stopped.
+    fn start_card(&mut self) -> Result<(), PciError> {
+        let Some(card) = &self.card else { return Ok(()) };
+        match self.attended.start(card, &mut self.running) {
+            Ok(link) => {
+                self.note_link(link);
+                Ok(())
+            }
+            Err(error) => {
+                self.stop();
+                Err(error)
+            }
+        }
+    }
+
+    /// First lanes let go of the memory, then the device, and only then is it given back.
+    fn stop(&mut self) {
+        self.attended.close_rings();
+        let running = self.running.take();
+        // What is gone writes nothing.
+        let is_silent = self.card.as_ref().is_none_or(Stoppable::silence);
+        if !is_silent {
+            // Lost rather than somebody else's while the device still writes to it.
+            std::mem::forget(running);
+        }
+    }
+
     /// Starts the device again.
     fn restart(&mut self, reason: &str) {
         // One that breaks its rings as soon as it has them doesn't keep a CPU busy: it is stopped, and started after a pause.
         let is_too_early = self.restarted.is_some_and(|last| last.elapsed() < RETRY);
-        if self.attended.is_running() || !is_too_early {
+        if self.running.is_some() || !is_too_early {
             self.say(&format!("the device is reset, for {reason}"));
         }
-        self.attended.stop();
+        self.stop();
         if is_too_early {
             return;
         }
         self.restarted = Some(Instant::now());
-        match self.attended.start() {
-            Ok(link) => self.note_link(link),
-            Err(error) => self.say(&format!("{error}; it is tried again")),
+        if let Err(error) = self.start_card() {
+            self.say(&format!("{error}; it is tried again"));
         }
     }
 
     fn look(&mut self) {
-        if !self.is_there {
-            return;
-        }
-        if !self.attended.is_running() {
-            return self.restart("it does not run");
-        }
-        match self.attended.look() {
+        let Some(card) = &self.card else { return };
+        let Some(running) = &self.running else { return self.restart("it does not run") };
+        match self.attended.look(card, running) {
             Ok(link) => self.note_link(link),
             Err(reason) => self.restart(reason),
         }
@@ -148,8 +194,8 @@ impl<A: Attended> Worker<A> {
             let events = Arc::clone(&self.events);
             let all = [&events.stop, &events.request, &events.config, self.attended.alarm()];
             let mut fds = all.map(|event| PollFd::new(event.fd(), PollFlags::IN));
-            let is_to_retry = !self.attended.is_running();
-            let pause = if is_to_retry { Some(RETRY) } else { A::PERIOD }.filter(|_| self.is_there);
+            let is_to_retry = self.running.is_none();
+            let pause = if is_to_retry { Some(RETRY) } else { A::PERIOD }.filter(|_| self.card.is_some());
             let timeout =
                 pause.map(|pause| Timespec::try_from(pause).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 }));
             // Interrupted or not: nothing is ready then.
@@ -161,11 +207,10 @@ impl<A: Attended> Worker<A> {
             for event in all {
                 event.clear();
             }
-            if request && self.is_there {
+            if request && self.card.is_some() {
                 self.say("the device is unplugged: nothing comes or goes by it any more");
-                self.attended.stop();
-                self.attended.let_go();
-                self.is_there = false;
+                self.stop();
+                self.card = None;
             }
             self.look();
         }
@@ -174,7 +219,7 @@ impl<A: Attended> Worker<A> {
 
 impl<A: Attended> Drop for Worker<A> {
     fn drop(&mut self) {
-        self.attended.stop();
+        self.stop();
     }
 }
 
@@ -204,45 +249,79 @@ mod tests {
     /// What became of a device, and how it is to be.
     #[derive(Default)]
     struct Fate {
-        starts: AtomicU32,
-        stops: AtomicU32,
+        /// What was done, in this order, but for looks.
+        log: Mutex<Vec<&'static str>>,
         looks: AtomicU32,
-        releases: AtomicU32,
+        /// What doesn't work.
+        failing: Mutex<Vec<&'static str>>,
         broken: Mutex<Option<&'static str>>,
+    }
+
+    impl Fate {
+        /// Does something; whether that works.
+        fn note(&self, what: &'static str) -> bool {
+            self.log.lock().unwrap().push(what);
+            !self.failing.lock().unwrap().contains(&what)
+        }
+
+        fn count(&self, what: &str) -> usize {
+            self.log.lock().unwrap().iter().filter(|done| **done == what).count()
+        }
+    }
+
+    struct FakeCard(Arc<Fate>);
+
+    impl Stoppable for FakeCard {
+        fn reset(&self) -> bool {
+            self.0.note("reset")
+        }
+
+        fn force_reset(&self) -> bool {
+            self.0.note("force")
+        }
+
+        fn keep_out(&self) -> bool {
+            self.0.note("keep out")
+        }
+    }
+
+    impl Drop for FakeCard {
+        fn drop(&mut self) {
+            self.0.note("let go");
+        }
+    }
+
+    struct FakeMemory(Arc<Fate>);
+
+    impl Drop for FakeMemory {
+        fn drop(&mut self) {
+            self.0.note("free");
+        }
     }
 
     struct Fake {
         fate: Arc<Fate>,
         alarm: Event,
-        is_running: bool,
     }
 
     impl Attended for Fake {
+        type Card = FakeCard;
+        type Running = FakeMemory;
+
         const PERIOD: Option<Duration> = Some(Duration::from_millis(1));
 
-        fn start(&mut self) -> Result<bool, PciError> {
-            self.fate.starts.fetch_add(1, Ordering::Relaxed);
-            self.is_running = true;
-            Ok(true)
+        fn start(&mut self, _: &FakeCard, running: &mut Option<FakeMemory>) -> Result<bool, PciError> {
+            *running = Some(FakeMemory(Arc::clone(&self.fate)));
+            if self.fate.note("start") { Ok(true) } else { Err(PciError::RingSize { size: 1 }) }
         }
 
-        fn stop(&mut self) {
-            if std::mem::take(&mut self.is_running) {
-                self.fate.stops.fetch_add(1, Ordering::Relaxed);
-            }
+        fn close_rings(&mut self) {
+            self.fate.note("close");
         }
 
-        fn is_running(&self) -> bool {
-            self.is_running
-        }
-
-        fn look(&mut self) -> Result<bool, &'static str> {
+        fn look(&mut self, _: &FakeCard, _: &FakeMemory) -> Result<bool, &'static str> {
             self.fate.looks.fetch_add(1, Ordering::Relaxed);
             self.fate.broken.lock().unwrap().take().map_or(Ok(true), Err)
-        }
-
-        fn let_go(&mut self) {
-            self.fate.releases.fetch_add(1, Ordering::Relaxed);
         }
 
         fn alarm(&self) -> &Event {
@@ -250,21 +329,52 @@ mod tests {
         }
     }
 
+    fn start(fate: &Arc<Fate>, events: &Arc<Events>) -> Result<Worker<Fake>, PciError> {
+        let fake = Fake { fate: Arc::clone(fate), alarm: Event::new().unwrap() };
+        Worker::start(fake, FakeCard(Arc::clone(fate)), None, "test", events)
+    }
+
+    /// What is done when a device is stopped that is as said.
+    fn stopped(failing: &[&'static str]) -> Vec<&'static str> {
+        let (fate, events) = (Arc::<Fate>::default(), Events::new().unwrap());
+        fate.failing.lock().unwrap().extend(failing);
+        // One that does not start is stopped likewise, and once more to be sure.
+        if let Ok(worker) = start(&fate, &events) {
+            drop(worker);
+        }
+        let log = fate.log.lock().unwrap();
+        log.clone()
+    }
+
+    #[test]
+    fn lanes_let_go_of_the_memory_before_the_device_and_both_before_it_is_given_back() {
+        assert_eq!(stopped(&[]), ["start", "close", "reset", "keep out", "free", "let go"]);
+        let by_force = ["start", "close", "reset", "force", "keep out", "free", "let go"];
+        assert_eq!(stopped(&["reset"]), by_force);
+        assert_eq!(stopped(&["reset", "force"]), by_force);
+        assert_eq!(stopped(&["reset", "keep out"]), by_force);
+        let lost = stopped(&["reset", "force", "keep out"]);
+        assert_eq!(lost, ["start", "close", "reset", "force", "keep out", "let go"], "it may still write");
+        let unstarted = stopped(&["start"]);
+        let again = ["close", "reset", "keep out"];
+        assert_eq!(unstarted[..5], stopped(&[])[..5]);
+        assert_eq!((&unstarted[5..8], &unstarted[8..]), (&again[..], &["let go"][..]));
+    }
+
     #[test]
     fn what_breaks_is_started_again_and_what_is_gone_is_not() {
         let (fate, events) = (Arc::<Fate>::default(), Events::new().unwrap());
-        let fake = Fake { fate: Arc::clone(&fate), alarm: Event::new().unwrap(), is_running: false };
-        let read = |count: &AtomicU32| count.load(Ordering::Relaxed);
-        let end = Worker::start(fake, None, "test", &events).unwrap().spawn().unwrap();
-        until("it is looked at", || read(&fate.looks) > 1);
+        let looks = || fate.looks.load(Ordering::Relaxed);
+        let end = start(&fate, &events).unwrap().spawn().unwrap();
+        until("it is looked at", || looks() > 1);
         *fate.broken.lock().unwrap() = Some("a test");
-        until("it is started again", || read(&fate.starts) == 2);
+        until("it is started again", || fate.count("start") == 2);
         // Soon after, it has to wait.
         *fate.broken.lock().unwrap() = Some("another test");
-        until("it is started a third time", || read(&fate.starts) == 3);
+        until("it is started a third time", || fate.count("start") == 3);
         events.request.signal();
-        until("it is let go", || read(&fate.releases) == 1);
-        let looks = read(&fate.looks);
+        until("it is let go", || fate.count("let go") == 1);
+        let before = looks();
         events.request.signal();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         until("that is heard", || {
@@ -272,7 +382,7 @@ mod tests {
             poll(&mut fds, Some(&now)) == Ok(0)
         });
         drop(end);
-        assert_eq!((read(&fate.starts), read(&fate.stops)), (3, 3));
-        assert_eq!((read(&fate.looks), read(&fate.releases)), (looks, 1), "nobody looks at what is gone");
+        assert_eq!((fate.count("start"), fate.count("free"), fate.count("let go")), (3, 3, 1));
+        assert_eq!(looks(), before, "nobody looks at what is gone");
     }
 }

@@ -12,7 +12,7 @@ use crate::bus::Taken;
 use crate::error::PciError;
 use crate::options::PciOptions;
 use crate::vfio::{self, ConfigSpace, DeviceMemory, Reach, VfioDevice, Window};
-use crate::worker::{Attended, Events, Worker};
+use crate::worker::{Attended, Events, Stoppable, Worker};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmlane_driver_common::Environment;
@@ -66,21 +66,19 @@ impl Card {
             .ok_or_else(|| wrong(address)(format!("it has only {} bytes of registers", bar.length())))?;
         Ok(Self { vfio, space, chip: Chip { registers: Typed(window) } })
     }
+}
 
-    /// It accesses memory no more; whether that is sure.
-    fn silence(&self) -> bool {
-        // If not of its own accord, then by force.
-        let is_reset = self.chip.reset().is_ok() || self.vfio.can_reset() && self.vfio.reset().is_ok();
-        let is_kept_out = self.space.disable_memory_access().is_ok();
-        is_reset || is_kept_out
+impl Stoppable for Card {
+    fn reset(&self) -> bool {
+        self.chip.reset().is_ok()
     }
 
-    /// Takes memory back from the card.
-    fn take_back(&self, running: Running) {
-        if !self.silence() {
-            // Lost rather than somebody else's while the card still writes to it.
-            std::mem::forget(running);
-        }
+    fn force_reset(&self) -> bool {
+        self.vfio.can_reset() && self.vfio.reset().is_ok()
+    }
+
+    fn keep_out(&self) -> bool {
+        self.space.disable_memory_access().is_ok()
     }
 }
 
@@ -116,11 +114,8 @@ struct Wanted {
     setup: Setup,
 }
 
-/// A card, and its rings while it runs; dropped in this order.
+/// What is known of a card, and its rings while it runs.
 struct Attendance {
-    running: Option<Running>,
-    card: Option<Card>,
-    address: PciAddress,
     rings: Arc<Rings<Window>>,
     wanted: Wanted,
     events: Arc<Events>,
@@ -129,11 +124,15 @@ struct Attendance {
     mac: Option<[u8; 6]>,
 }
 
-impl Attendance {
-    /// Starts the card; [`stop`](Attended::stop) has to be called if that fails.
-    fn try_to_start(&mut self) -> Result<bool, PciError> {
-        let (address, wrong) = (self.address, wrong(self.address));
-        let Some(card) = &self.card else { return Err(wrong("it is gone".to_owned())) };
+impl Attended for Attendance {
+    type Card = Card;
+    type Running = Running;
+
+    const PERIOD: Option<Duration> = Some(PERIOD);
+
+    fn start(&mut self, card: &Card, running: &mut Option<Running>) -> Result<bool, PciError> {
+        let address = card.vfio.address();
+        let wrong = wrong(address);
         card.space.enable_registers().map_err(failed(address, "switch it on"))?;
         card.chip.reset().map_err(&wrong)?;
         self.mac = card.chip.address();
@@ -143,7 +142,7 @@ impl Attendance {
         })?;
         let Some(given) = given else { return Err(wrong("it has no memory".to_owned())) };
         let memory = Arc::new(memory);
-        self.running = Some(Running { _given: given, memory: Arc::clone(&memory) });
+        *running = Some(Running { _given: given, memory: Arc::clone(&memory) });
         card.space.enable_memory_access().map_err(failed(address, "let it access memory"))?;
         let interrupts = [self.events.config.clone(), self.events.receive.clone()];
         card.vfio.set_interrupts(&interrupts).map_err(failed(address, "set up its interrupts"))?;
@@ -155,38 +154,15 @@ impl Attendance {
         self.watch = Watch::default();
         Ok(is_link_up)
     }
-}
 
-impl Attended for Attendance {
-    const PERIOD: Option<Duration> = Some(PERIOD);
-
-    fn start(&mut self) -> Result<bool, PciError> {
-        let result = self.try_to_start();
-        if result.is_err() {
-            self.stop();
-        }
-        result
-    }
-
-    fn stop(&mut self) {
+    fn close_rings(&mut self) {
         self.rings.stop();
-        match (&self.card, self.running.take()) {
-            (Some(card), Some(running)) => card.take_back(running),
-            (Some(card), None) => drop(card.silence()),
-            // What is gone writes nothing.
-            (None, _) => {}
-        }
     }
 
-    fn is_running(&self) -> bool {
-        self.running.is_some()
-    }
-
-    fn look(&mut self) -> Result<bool, &'static str> {
+    fn look(&mut self, card: &Card, _running: &Running) -> Result<bool, &'static str> {
         if let Some(Broken(reason)) = self.rings.broken() {
             return Err(reason);
         }
-        let Some(card) = &self.card else { return Err("it does not run") };
         // In this order: of what changes behind it, it interrupts again.
         card.chip.acknowledge_changes();
         let is_link_up = card.chip.is_link_up();
@@ -198,10 +174,6 @@ impl Attended for Attendance {
             return Err("it sends nothing of what it has to send");
         }
         Ok(is_link_up)
-    }
-
-    fn let_go(&mut self) {
-        self.card = None;
     }
 
     fn alarm(&self) -> &Event {
@@ -238,11 +210,8 @@ pub(crate) fn open(
     let without_iommu = vfio.reach() == Reach::All;
     // Not all kernels can tell.
     let _ = vfio.set_request(&events.request);
-    // From here on it is stopped and given back in order, whatever comes.
+    let card = Card::new(vfio)?;
     let attendance = Attendance {
-        running: None,
-        card: Some(Card::new(vfio)?),
-        address,
         rings: Arc::clone(&rings),
         wanted: Wanted { name: environment.name.clone(), ring_size, setup },
         events: Arc::clone(&events),
@@ -251,12 +220,13 @@ pub(crate) fn open(
         mac: None,
     };
     let counted = attendance.counters.view();
-    let worker = Worker::start(attendance, taken, &environment.name, &events)?;
+    // From here on it is stopped and given back in order, whatever comes.
+    let worker = Worker::start(attendance, card, taken, &environment.name, &events)?;
     let mut notes = Vec::new();
     if without_iommu {
         notes.push(vfio::warning(address));
     }
-    let running = worker.attended.running.as_ref();
+    let running = worker.running.as_ref();
     notes.extend(running.and_then(|running| running.memory.fallback()).map(str::to_owned));
     let mac = worker.attended.mac;
     let end = worker.spawn()?;

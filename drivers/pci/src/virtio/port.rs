@@ -8,7 +8,7 @@ use crate::bus::Taken;
 use crate::error::PciError;
 use crate::options::PciOptions;
 use crate::vfio::{self, Bar, ConfigSpace, DeviceMemory, Reach, Registers as _, VfioDevice, Window};
-use crate::worker::{Attended, Events, Worker};
+use crate::worker::{Attended, Events, Stoppable, Worker};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,21 +86,19 @@ impl Card {
         let device = Device { common, network: network.transpose()?.map(Network) };
         Ok(Self { vfio, space, device, notify, multiplier: locations.notify_multiplier })
     }
+}
 
-    /// It accesses memory no more; whether that is sure.
-    fn silence(&self) -> bool {
-        // If not of its own accord, then by force.
-        let is_reset = self.device.reset().is_ok() || self.vfio.can_reset() && self.vfio.reset().is_ok();
-        let is_kept_out = self.space.disable_memory_access().is_ok();
-        is_reset || is_kept_out
+impl Stoppable for Card {
+    fn reset(&self) -> bool {
+        self.device.reset().is_ok()
     }
 
-    /// Takes memory back from the device.
-    fn take_back(&self, running: Running) {
-        if !self.silence() {
-            // Lost rather than somebody else's while the device still writes to it.
-            std::mem::forget(running);
-        }
+    fn force_reset(&self) -> bool {
+        self.vfio.can_reset() && self.vfio.reset().is_ok()
+    }
+
+    fn keep_out(&self) -> bool {
+        self.space.disable_memory_access().is_ok()
     }
 }
 
@@ -121,27 +119,14 @@ struct Running {
     memory: BusMemory,
 }
 
-/// Takes memory back from a device that doesn't start.
-struct Unstarted<'a> {
-    card: &'a Card,
-    running: Option<Running>,
-}
-
-impl Drop for Unstarted<'_> {
-    fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            self.card.take_back(running);
-        }
-    }
-}
-
-/// Starts a device and its rings.
+/// Starts a device and its rings. Its memory is in `running` before it is told of it.
 fn start(
     card: &Card,
+    running: &mut Option<Running>,
     rings: &BusRings,
     settings: &DeviceSettings,
     events: &Events,
-) -> Result<(Running, Facts), PciError> {
+) -> Result<Facts, PciError> {
     let address = card.vfio.address();
     let wrong = wrong(address);
     let failed = |action| move |source| PciError::Vfio { address, action, source };
@@ -159,9 +144,7 @@ fn start(
         Ok::<_, PciError>(memory.address())
     })?;
     let Some(given) = given else { return Err(wrong("it has no memory".to_owned())) };
-    let running = Running { features, _given: given, memory };
-    let mut unstarted = Unstarted { card, running: Some(running) };
-    let Some(running) = &mut unstarted.running else { return Err(wrong("it has no memory".to_owned())) };
+    let running = running.insert(Running { features, _given: given, memory });
     let interrupts = [events.config.clone(), events.receive.clone()];
     card.vfio.set_interrupts(&interrupts).map_err(failed("set up its interrupts"))?;
     if !card.device.common.set_config_vector(CONFIG_VECTOR) {
@@ -182,21 +165,14 @@ fn start(
     }
     card.device.start();
     for (ring, (doorbell, interrupt)) in doorbells.into_iter().enumerate() {
-        if let Err(error) = rings.start(&mut running.memory, ring, Box::new(doorbell), interrupt) {
-            rings.stop();
-            return Err(PciError::Thread(error));
-        }
+        rings.start(&mut running.memory, ring, Box::new(doorbell), interrupt).map_err(PciError::Thread)?;
     }
     rings.set_link(facts.link);
-    let running = unstarted.running.take().ok_or_else(|| wrong("it has no memory".to_owned()))?;
-    Ok((running, facts))
+    Ok(facts)
 }
 
-/// A device, and its rings while it runs; dropped in this order.
+/// What is known of a device, and its rings while it runs.
 struct Attendance {
-    running: Option<Running>,
-    card: Option<Card>,
-    address: PciAddress,
     rings: BusRings,
     settings: DeviceSettings,
     events: Arc<Events>,
@@ -205,14 +181,16 @@ struct Attendance {
 }
 
 impl Attended for Attendance {
+    type Card = Card;
+    type Running = Running;
+
     /// The device says what changes.
     const PERIOD: Option<Duration> = None;
 
-    fn start(&mut self) -> Result<bool, PciError> {
-        let Some(card) = &self.card else { return Err(wrong(self.address)("it is gone".to_owned())) };
-        match start(card, &self.rings, &self.settings, &self.events) {
-            Ok((running, facts)) => {
-                self.running = Some(running);
+    fn start(&mut self, card: &Card, running: &mut Option<Running>) -> Result<bool, PciError> {
+        let result = start(card, running, &self.rings, &self.settings, &self.events);
+        match result {
+            Ok(facts) => {
                 self.facts = facts;
                 Ok(facts.link)
             }
@@ -223,25 +201,14 @@ impl Attended for Attendance {
         }
     }
 
-    fn stop(&mut self) {
+    fn close_rings(&mut self) {
         self.rings.stop();
-        match (&self.card, self.running.take()) {
-            (Some(card), Some(running)) => card.take_back(running),
-            (Some(card), None) => drop(card.silence()),
-            // What is gone writes nothing.
-            (None, _) => {}
-        }
     }
 
-    fn is_running(&self) -> bool {
-        self.running.is_some()
-    }
-
-    fn look(&mut self) -> Result<bool, &'static str> {
+    fn look(&mut self, card: &Card, running: &Running) -> Result<bool, &'static str> {
         if let Some(reason) = self.rings.broken() {
             return Err(reason);
         }
-        let (Some(card), Some(running)) = (&self.card, &self.running) else { return Err("it does not run") };
         if card.device.needs_reset() {
             return Err("it says that it can't go on");
         }
@@ -250,10 +217,6 @@ impl Attended for Attendance {
             self.facts = facts;
         }
         Ok(self.facts.link)
-    }
-
-    fn let_go(&mut self) {
-        self.card = None;
     }
 
     fn alarm(&self) -> &Event {
@@ -286,23 +249,21 @@ pub(crate) fn open(
     let without_iommu = vfio.reach() == Reach::All;
     // Not all kernels can tell.
     let _ = vfio.set_request(&events.request);
-    // From here on it is stopped and given back in order, whatever comes.
+    let card = Card::new(vfio)?;
     let attendance = Attendance {
-        running: None,
-        card: Some(Card::new(vfio)?),
-        address,
         rings: rings.clone(),
         settings,
         events: Arc::clone(&events),
         facts: Facts { link: true, ..Facts::default() },
     };
-    let worker = Worker::start(attendance, taken, &environment.name, &events)?;
+    // From here on it is stopped and given back in order, whatever comes.
+    let worker = Worker::start(attendance, card, taken, &environment.name, &events)?;
     let mut notes = Vec::new();
     if without_iommu {
         notes.push(vfio::warning(address));
     }
     let facts = worker.attended.facts;
-    let running = worker.attended.running.as_ref();
+    let running = worker.running.as_ref();
     notes.extend(running.and_then(|running| running.memory.fallback()).map(str::to_owned));
     let agreed = running.map_or(0, |running| running.features);
     let end = worker.spawn()?;
