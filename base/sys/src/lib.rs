@@ -5,6 +5,7 @@
 //! - Memory: huge pages and shared memory ([`pages`]), prefetching ([`prefetch`]), shares of the cache ([`resctrl`]).
 //! - Threads: pinning ([`affinity`]), priority ([`priority`]), CPU time ([`cpu_time`]), asymmetric barriers ([`barrier`]), events
 //!   ([`event`]), pauses without a system call ([`mod@rest`]).
+//! - Devices: memory and registers in order ([`device_order`]).
 //! - Time and power: the cycle counter ([`clock`]), frequency ([`frequency`]), energy ([`energy`]).
 //! - Work: with vector instructions ([`vector`], [`mod@copy`], [`mod@sum`]), random numbers ([`random`]).
 //!
@@ -40,6 +41,7 @@ pub mod copy;
 pub mod cpu_time;
 #[cfg(target_arch = "x86_64")]
 mod cpuid;
+pub mod device_order;
 pub mod energy;
 pub mod event;
 pub mod frequency;

@@ -9,7 +9,7 @@ use super::rings::{Broken, PortEnd, Rings};
 use crate::vfio::Registers;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use warmlane_counters::Source;
 use warmlane_driver_common::peer::shared;
 use warmlane_driver_common::{Gather, Ungathered};
@@ -85,7 +85,7 @@ impl<R: Registers> ReceiveRing<R> {
     #[inline(always)]
     fn renew(&self, position: u16) {
         let address = self.memory.buffer_address(Side::Receive, position);
-        // Relaxed: `tell` has a fence for all of them.
+        // Relaxed: `tell` is in order with all of them.
         self.memory.word(Side::Receive, position, Word::First).store(address, Ordering::Relaxed);
         self.memory.word(Side::Receive, position, Word::Second).store(0, Ordering::Relaxed);
     }
@@ -110,9 +110,7 @@ impl<R: Registers> ReceiveRing<R> {
     fn tell(&mut self, least: u16) {
         let tail = self.next.wrapping_sub(1) & self.memory.mask();
         if tail.wrapping_sub(self.tail) & self.memory.mask() >= least {
-            // What was stored is there before the register says so. For this CPU's own stores to memory and then to a device that is so on x86 anyway, as long as
-            // the compiler leaves them in their order.
-            fence(Ordering::Release);
+            // Behind all that was stored: registers are in order with memory.
             self.registers.write(ReceiveTail::new(tail.into()));
             self.tail = tail;
         }

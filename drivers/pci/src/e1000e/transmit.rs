@@ -9,7 +9,7 @@ use super::rings::{PortEnd, Rings};
 use crate::vfio::Registers;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_driver_common::peer::shared_mut;
 use warmlane_mem::{Burst, Checksum, Packet, Vlan};
 use warmlane_port::{Layered, QueueCounters, TransmitOffloads, TransmitQueue, Transports, queue_report};
@@ -110,8 +110,7 @@ impl<R: Registers> TransmitRing<R> {
         if self.next != before {
             // The last of a burst is reported, or what is idle would never be known to be done.
             self.report(self.next.wrapping_sub(1) & self.memory.mask());
-            // What was stored is there before the register says so, see `ReceiveRing::tell`.
-            fence(Ordering::Release);
+            // Behind all that was stored, see `ReceiveRing::tell`.
             self.registers.write(TransmitTail::new(self.next.into()));
         }
         burst.free_front(done.taken);
@@ -125,7 +124,7 @@ impl<R: Registers> TransmitRing<R> {
             return;
         }
         let word = self.word(position);
-        // Relaxed, as all stores here: `send` has a fence for them.
+        // Relaxed, as all stores here: `send` is in order with them.
         word.store(word.load(Ordering::Relaxed) | Sent::REPORT, Ordering::Relaxed);
         // As many as there are descriptors at most, for which there is room.
         self.reports.push_back(position);

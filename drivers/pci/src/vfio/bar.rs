@@ -4,6 +4,7 @@ use rustix::fd::{AsRawFd as _, OwnedFd};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use warmlane_sys::device_order;
 
 /// What a base address register leads to, mapped.
 #[derive(Debug)]
@@ -48,6 +49,9 @@ impl Drop for Bar {
 }
 
 /// Registers by their offsets. Those outside read as all ones, as those of a device that is gone do, and are not written.
+///
+/// They are in order with memory: what was stored there before a register is written, the device finds there when it learns of it; and what is loaded behind a
+/// register that was read is what the device had stored by then.
 pub(crate) trait Registers {
     fn read8(&self, offset: usize) -> u8;
     fn read16(&self, offset: usize) -> u16;
@@ -102,13 +106,17 @@ macro_rules! registers {
             $(
                 #[inline(always)]
                 fn $read(&self, offset: usize) -> $kind {
+                    let Some(pointer) = self.pointer::<$kind>(offset) else { return <$kind>::MAX };
                     // SAFETY: `pointer` says that it is mapped and aligned; any bits are an integer, and reads of registers are volatile.
-                    self.pointer::<$kind>(offset).map_or(<$kind>::MAX, |pointer| unsafe { pointer.read_volatile() })
+                    let value = unsafe { pointer.read_volatile() };
+                    device_order::after_read();
+                    value
                 }
 
                 #[inline(always)]
                 fn $write(&self, offset: usize, value: $kind) {
                     if let Some(pointer) = self.pointer::<$kind>(offset) {
+                        device_order::before_write();
                         // SAFETY: as for reading; what a device does about it stays in the memory that it was given, or, without an IOMMU, where its driver leads it.
                         unsafe { pointer.write_volatile(value) };
                     }

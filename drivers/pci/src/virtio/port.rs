@@ -36,7 +36,7 @@ struct Doorbell {
 
 impl Notify for Doorbell {
     fn notify(&self) {
-        // Behind a fence of all that was published: lanes ask the device first whether it wants to know.
+        // Behind all that was published: registers are in order with memory.
         self.window.write16(self.offset, self.ring);
     }
 }
