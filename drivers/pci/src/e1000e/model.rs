@@ -11,6 +11,7 @@ use super::registers::{
     TransmitHead, TransmitLength, TransmitTail,
 };
 use crate::vfio::Registers;
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -49,6 +50,9 @@ pub(super) struct State {
     pub(super) interrupts: u32,
     /// How often it was told of descriptors to be filled, and of those to be sent.
     pub(super) tails: [u32; 2],
+    /// What is written to its registers is on its way until one is read, or until a frame has come.
+    pub(super) is_far: bool,
+    posted: VecDeque<(usize, u32)>,
     /// It sends nothing.
     pub(super) is_stuck: bool,
     /// It is not there.
@@ -225,6 +229,13 @@ impl State {
         true
     }
 
+    /// What is on its way gets there.
+    fn arrive(&mut self) {
+        while let Some((offset, value)) = self.posted.pop_front() {
+            self.write(offset, value);
+        }
+    }
+
     fn write(&mut self, offset: usize, value: u32) {
         let before = std::mem::replace(&mut self.words[offset / 4], value);
         match offset {
@@ -288,6 +299,8 @@ impl Model {
             sums: 0,
             interrupts: 0,
             tails: [0; 2],
+            is_far: false,
+            posted: VecDeque::new(),
             is_stuck: false,
             is_gone: false,
             never_resets: false,
@@ -313,7 +326,10 @@ impl Model {
 
     /// A frame comes by the wire, of which it says this besides.
     pub(super) fn deliver(&self, frame: &[u8], status: u64) -> bool {
-        self.state().deliver(frame, status)
+        let mut state = self.state();
+        let is_received = state.deliver(frame, status);
+        state.arrive();
+        is_received
     }
 
     /// It writes this back, whatever it has received, to the descriptor so many behind the next one.
@@ -346,6 +362,7 @@ impl Registers for Model {
         if state.is_gone {
             return u32::MAX;
         }
+        state.arrive();
         match offset {
             Status::OFFSET => {
                 let accesses = !state.get::<Control>().has(Control::MASTER_DISABLE);
@@ -370,8 +387,12 @@ impl Registers for Model {
 
     fn write32(&self, offset: usize, value: u32) {
         let mut state = self.state();
-        if !state.is_gone {
-            state.write(offset, value);
+        if state.is_gone {
+            return;
+        }
+        state.posted.push_back((offset, value));
+        if !state.is_far {
+            state.arrive();
         }
     }
 }

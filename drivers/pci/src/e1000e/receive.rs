@@ -4,7 +4,7 @@ use super::counters::CardCountersView;
 use super::descriptor::{HEADER_BYTES, Received};
 use super::drops::ReceiveDrop;
 use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
-use super::registers::{InterruptCause, ReceiveTail, Register as _, Typed};
+use super::registers::{InterruptCause, ReceiveTail, Register as _, Status, Typed};
 use super::rings::{Broken, PortEnd, Rings};
 use crate::vfio::Registers;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -243,6 +243,9 @@ impl<R: Registers> ReceiveRing<R> {
         // What was taken by polling is no reason to wake up; what comes between the two is one.
         self.registers.write(InterruptCause::RECEIVED);
         self.registers.unmask(InterruptCause::RECEIVED);
+        // Both are on their way until something is read behind them (PCI Express Base Specification, "Transaction Ordering"). What the card receives before they
+        // are there interrupts nobody, so only then is it looked for.
+        let _: Status = self.registers.read();
         self.done(0).is_some()
     }
 

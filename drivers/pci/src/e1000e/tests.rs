@@ -448,6 +448,18 @@ fn an_idle_lane_is_woken_by_what_comes_and_by_nothing_else() {
 }
 
 #[test]
+fn what_comes_while_a_lane_falls_asleep_wakes_it() {
+    let mut lab = Lab::new(64);
+    assert!(lab.model.deliver(&contents(0, 60), 0));
+    assert_eq!(lab.take().len(), 1);
+    // What is told to the card would come there behind the frame, if the lane did not wait for it.
+    lab.model.state().is_far = true;
+    assert!(lab.receive.event().is_some());
+    assert!(lab.model.deliver(&contents(0, 60), 0));
+    assert_eq!(lab.model.state().interrupts, 1);
+}
+
+#[test]
 fn changes_interrupt_again_once_they_are_acknowledged() {
     let model = Model::new();
     let (chip, memory) = (chip(&model), memory(&model, 64));
