@@ -22,7 +22,7 @@ use crate::offloads::{Layered, TransmitOffloads, Transports};
 
 pub use flow_hash::flow_hash;
 pub use receive::on_receive;
-pub use segments::Segments;
+pub use segments::{Segments, pieces};
 pub use transmit::on_transmit;
 
 /// How often in a row there may be no buffer for a segment before the rest of its packet is dropped. There may never be one:

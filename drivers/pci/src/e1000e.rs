@@ -12,6 +12,7 @@ mod port;
 mod receive;
 mod registers;
 mod rings;
+mod segmentation;
 mod transmit;
 
 #[cfg(test)]

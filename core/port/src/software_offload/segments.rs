@@ -69,8 +69,8 @@ fn plan(packet: &Packet, front: &[u8]) -> Option<SuperFrame> {
     SuperFrame::parse(front, packet.packet_length(), cut).ok()
 }
 
-/// The pieces of a packet's data that lie in a range of it.
-fn pieces(packet: &Packet, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+/// The pieces of a packet's data that lie in a range of it, in bytes from its start, over all its buffers. None is empty.
+pub fn pieces(packet: &Packet, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
     let mut start = 0;
     packet.segment_data().filter_map(move |data| {
         let (from, to) = (range.start.saturating_sub(start), range.end.saturating_sub(start));

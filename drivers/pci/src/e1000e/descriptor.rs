@@ -73,19 +73,27 @@ impl Sent {
     pub(super) const ADD_CRC: u64 = 1 << 25;
     /// The card says when it is done with it and all before it.
     pub(super) const REPORT: u64 = 1 << 27;
+    /// The frame is one to be cut, by the last [`Cut`].
+    pub(super) const CUT: u64 = 1 << 26;
     /// It is done.
     pub(super) const DONE: u64 = 1 << 32;
-    /// The card completes the checksum that the last [`Sum`] is about.
+    /// The card completes the checksum of the IPv4 header.
+    pub(super) const COMPLETE_HEADER_SUM: u64 = 1 << 40;
+    /// The card completes the checksum that the last [`Sum`] or [`Cut`] is about.
     pub(super) const COMPLETE_SUM: u64 = 1 << 41;
     /// The bits of the length.
     pub(super) const LENGTH: u64 = (1 << 20) - 1;
 
-    /// Of so many bytes, in which the frame ends or doesn't, and has a checksum to be completed or not.
+    /// Of so many bytes, in which the frame ends or doesn't, and of which the card has this to do.
     #[inline(always)]
-    pub(super) const fn new(length: u16, is_end: bool, has_sum: bool) -> Self {
+    pub(super) const fn new(length: u16, is_end: bool, work: Left) -> Self {
         let end = if is_end { Self::END } else { 0 };
-        let sum = if has_sum { Self::COMPLETE_SUM } else { 0 };
-        Self(Self::DATA | Self::ADD_CRC | end | sum | length as u64)
+        let work = match work {
+            Left::Nothing => 0,
+            Left::Checksum => Self::COMPLETE_SUM,
+            Left::Segmentation => Self::CUT | Self::COMPLETE_HEADER_SUM | Self::COMPLETE_SUM,
+        };
+        Self(Self::DATA | Self::ADD_CRC | end | work | length as u64)
     }
 
     #[inline(always)]
@@ -93,6 +101,21 @@ impl Sent {
         self.0 & Self::DONE != 0
     }
 }
+
+/// What a frame leaves to the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    Checksum,
+    Segmentation,
+}
+
+/// The kind of context descriptors: with the extension, and not of data.
+pub(super) const CONTEXT: u64 = 1 << 29;
+
+/// In context descriptors: of TCP, and of IPv4.
+const TCP: u64 = 1 << 24;
+const IPV4: u64 = 1 << 25;
 
 /// A context descriptor for TCP/IP (7.2.10): which checksum of the frames behind it is to be completed, up to the next such descriptor. What is summed
 /// ends with the frame, and the field holds the sum of the pseudo header before.
@@ -104,11 +127,6 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Its kind: with the extension, and not of data.
-    pub(super) const KIND: u64 = 1 << 29;
-    const TCP: u64 = 1 << 24;
-    const IPV4: u64 = 1 << 25;
-
     /// Where in a TCP header its checksum is, in bytes.
     const TCP_FIELD: u8 = 16;
 
@@ -121,8 +139,40 @@ impl Sum {
 
     /// Both words.
     pub(super) const fn words(self) -> [u64; 2] {
-        let transport = if self.is_tcp { Self::TCP } else { 0 };
-        [(self.start as u64) << 32 | (self.field as u64) << 40, Self::KIND | Self::IPV4 | transport]
+        let transport = if self.is_tcp { TCP } else { 0 };
+        [(self.start as u64) << 32 | (self.field as u64) << 40, CONTEXT | IPV4 | transport]
+    }
+}
+
+/// The same for segmentation (7.2.10, 7.3): how TCP over IPv4 is cut in the frame behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Where the IPv4 header starts.
+    pub(super) network: u8,
+    /// Where the TCP header starts.
+    pub(super) transport: u8,
+    /// Bytes of all headers.
+    pub(super) headers: u8,
+    /// Bytes behind them in each segment but the last.
+    pub(super) size: u16,
+    /// Bytes behind them in all: no more than [`Sent::LENGTH`].
+    pub(super) payload: u32,
+}
+
+impl Cut {
+    /// Marks it, and not a [`Sum`].
+    pub(super) const KIND: u64 = 1 << 26;
+
+    /// Where in an IPv4 header its checksum is, in bytes.
+    const IPV4_FIELD: u64 = 10;
+
+    /// Both words.
+    pub(super) const fn words(self) -> [u64; 2] {
+        let (network, transport) = (self.network as u64, self.transport as u64);
+        let header_sum = network | (network + Self::IPV4_FIELD) << 8 | (transport - 1) << 16;
+        let sum = transport | (transport + Sum::TCP_FIELD as u64) << 8;
+        let lengths = self.payload as u64 | (self.headers as u64) << 40 | (self.size as u64) << 48;
+        [header_sum | sum << 32, CONTEXT | Self::KIND | IPV4 | TCP | lengths]
     }
 }
 
@@ -162,6 +212,16 @@ mod tests {
         let udp = Sum::new(54, 6).unwrap();
         assert_eq!(udp.words(), [54 << 32 | 60 << 40, 1 << 29 | 0b10 << 24]);
         assert!(Sum::new(239, 16).is_some() && Sum::new(240, 16).is_none() && Sum::new(256, 0).is_none());
+    }
+
+    #[test]
+    fn segments_are_described() {
+        let cut = Cut { network: 14, transport: 34, headers: 66, size: 1448, payload: 0xffff };
+        let kind = 1 << 29 | 0b111 << 24;
+        let first = 0x0e | 24 << 8 | 33 << 16 | 34 << 32 | 50 << 40;
+        assert_eq!(cut.words(), [first, 0xffff | kind | 66 << 40 | 1448 << 48]);
+        let sent = Sent::new(2048, true, Left::Segmentation).0;
+        assert_eq!(sent, 0x800 | 1 << 20 | 1 << 29 | 0b111 << 24 | 0b11 << 40);
     }
 
     #[test]

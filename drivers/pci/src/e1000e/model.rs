@@ -2,7 +2,7 @@
 //!
 //! It is written by the datasheet, and strict: it asserts that no address it is given is outside of the memory that it has, and that what it is told makes sense.
 
-use super::descriptor::{Received, Sent, Sum};
+use super::descriptor::{CONTEXT, Cut, Received, Sent};
 use super::memory::{BUFFER_BYTES, DESCRIPTOR_BYTES, RingMemory, Side};
 use super::registers::{
     AddressHigh, AddressLow, Control, InterruptAutoClear, InterruptCause, InterruptMask, InterruptUnmask,
@@ -28,6 +28,93 @@ const COUNTS: std::ops::Range<usize> = 0x4000..0x4100;
 /// The bits that say of which kind a descriptor for sending is (7.2.10): the extension, and the type.
 const KINDS: u64 = 1 << 29 | 0xf << 20;
 
+/// How a frame is to be cut (7.2.10, 7.3).
+#[derive(Clone, Copy, Debug)]
+struct CutContext {
+    network: usize,
+    network_field: usize,
+    network_end: usize,
+    transport: usize,
+    transport_field: usize,
+    headers: usize,
+    size: usize,
+    payload: usize,
+}
+
+impl CutContext {
+    fn new(first: u64, second: u64) -> Self {
+        assert_eq!(second >> 24 & 0b111, 0b111, "of TCP over IPv4: {second:#x}");
+        assert_eq!(first >> 48, 0, "the checksum of TCP is up to the end of the frame");
+        let byte = |word: u64, shift: u32| (word >> shift & 0xff) as usize;
+        Self {
+            network: byte(first, 0),
+            network_field: byte(first, 8),
+            network_end: (first >> 16 & 0xffff) as usize,
+            transport: byte(first, 32),
+            transport_field: byte(first, 40),
+            headers: byte(second, 40),
+            size: (second >> 48) as usize,
+            payload: (second & Sent::LENGTH) as usize,
+        }
+    }
+
+    /// The segments of a frame.
+    fn cut(self, frame: &[u8]) -> Vec<Vec<u8>> {
+        assert_eq!(frame.len(), self.headers + self.payload, "all that was fetched");
+        assert!(self.size > 16, "segments of {}", self.size);
+        let (headers, payload) = frame.split_at(self.headers);
+        let count = payload.len().div_ceil(self.size);
+        assert!(count > 0, "nothing to cut");
+        let segments = payload.chunks(self.size).enumerate();
+        segments.map(|(number, data)| self.segment(headers, number, data, number + 1 == count)).collect()
+    }
+
+    fn segment(self, headers: &[u8], number: usize, data: &[u8], is_last: bool) -> Vec<u8> {
+        let Self { network, transport, .. } = self;
+        let mut segment = [headers, data].concat();
+        let get = |segment: &[u8], at: usize| u16::from_be_bytes([segment[at], segment[at + 1]]);
+        let put = |segment: &mut [u8], at: usize, value: u16| {
+            segment[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        };
+        assert_eq!(
+            (get(&segment, network + 2), get(&segment, self.network_field)),
+            (0, 0),
+            "it is for the card"
+        );
+        let length = segment.len() - network;
+        put(&mut segment, network + 2, length as u16);
+        let name = get(&segment, network + 4).wrapping_add(number as u16);
+        put(&mut segment, network + 4, name);
+        let sequence = u32::from_be_bytes(*segment[transport + 4..].first_chunk().unwrap());
+        let sequence = sequence.wrapping_add((number * self.size) as u32);
+        segment[transport + 4..transport + 8].copy_from_slice(&sequence.to_be_bytes());
+        if !is_last {
+            // FIN and PSH. Nothing is known of what it does to CWR.
+            segment[transport + 13] &= !0b1001;
+        }
+        let sum = complement(&segment[network..=self.network_end]);
+        put(&mut segment, self.network_field, sum);
+        // The pseudo header's length is not in its sum yet.
+        let mut summed = segment[transport..].to_vec();
+        let length = summed.len() as u16;
+        summed.resize(summed.len().next_multiple_of(2), 0);
+        summed.extend(length.to_be_bytes());
+        put(&mut segment, self.transport_field, complement(&summed));
+        segment
+    }
+}
+
+/// The complement of the one's complement sum (RFC 1071).
+fn complement(data: &[u8]) -> u16 {
+    let pairs = data.chunks(2);
+    let mut sum: u64 =
+        pairs.map(|pair| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
 #[expect(clippy::struct_excessive_bools, reason = "a set of ways to go wrong")]
 #[derive(Debug)]
 pub(super) struct State {
@@ -43,10 +130,16 @@ pub(super) struct State {
     /// Frames that it has sent, and what it has of the next.
     pub(super) sent: Vec<Vec<u8>>,
     begun: Vec<u8>,
+    /// Whether that is to be cut.
+    is_begun_to_be_cut: bool,
     /// Where the checksum starts that it completes, and where it is stored.
     sum: Option<(usize, usize)>,
     /// How often it was told of one.
     pub(super) sums: u32,
+    /// How it cuts. It remembers this or a checksum.
+    cut: Option<CutContext>,
+    /// How often it was told that.
+    pub(super) cuts: u32,
     pub(super) interrupts: u32,
     /// How often it was told of descriptors to be filled, and of those to be sent.
     pub(super) tails: [u32; 2],
@@ -82,7 +175,7 @@ impl State {
         }
         (self.unmasked, self.told) = (0, 0);
         self.begun.clear();
-        self.sum = None;
+        (self.sum, self.cut) = (None, None);
     }
 
     /// What is at an address of the card's, if that is in its memory.
@@ -160,11 +253,15 @@ impl State {
             let [address, word] =
                 self.descriptor(Side::Transmit, head).map(|word| word.load(Ordering::Acquire));
             assert_eq!(word & Sent::DONE, 0, "{word:#x}");
-            if word & KINDS == Sum::KIND {
+            if word & KINDS == CONTEXT && word & Cut::KIND != 0 {
+                assert!(self.begun.is_empty(), "within a frame");
+                (self.sum, self.cut) = (None, Some(CutContext::new(address, word)));
+                self.cuts += 1;
+            } else if word & KINDS == CONTEXT {
                 assert!(self.begun.is_empty(), "within a frame");
                 let [_, _, _, _, start, field, end, end_high] = address.to_le_bytes();
                 assert_eq!((end, end_high), (0, 0), "up to the end of the frame");
-                self.sum = Some((start.into(), field.into()));
+                (self.sum, self.cut) = (Some((start.into(), field.into())), None);
                 self.sums += 1;
             } else {
                 self.take_data(address, word);
@@ -182,22 +279,32 @@ impl State {
         assert_eq!(word & KINDS, Sent::DATA, "neither of data nor of a sum: {word:#x}");
         assert_ne!(word & Sent::ADD_CRC, 0, "{word:#x}");
         let data = self.copy_from(address, (word & Sent::LENGTH) as usize);
+        let is_to_be_cut = word & Sent::CUT != 0;
+        if self.begun.is_empty() {
+            self.is_begun_to_be_cut = is_to_be_cut;
+        }
+        assert_eq!(is_to_be_cut, self.is_begun_to_be_cut, "in one frame");
+        let completed = word & (Sent::COMPLETE_SUM | Sent::COMPLETE_HEADER_SUM);
+        if is_to_be_cut {
+            let cut = self.cut.expect("it was told how");
+            assert_eq!(completed, Sent::COMPLETE_SUM | Sent::COMPLETE_HEADER_SUM, "{word:#x}");
+            assert!(!self.begun.is_empty() || data.len() > cut.headers, "headers and more are first");
+            assert!(data.len() <= 4 * cut.size, "{} bytes for segments of {}", data.len(), cut.size);
+        }
         self.begun.extend(data);
         if word & Sent::END == 0 {
             return;
         }
         let mut frame = std::mem::take(&mut self.begun);
-        if word & Sent::COMPLETE_SUM != 0 {
+        if is_to_be_cut {
+            let cut = self.cut.expect("as above");
+            return self.sent.extend(cut.cut(&frame));
+        }
+        if completed != 0 {
+            assert_eq!(completed, Sent::COMPLETE_SUM, "{word:#x}");
             let (start, field) = self.sum.expect("it was told of one");
-            // One's complement (RFC 1071).
-            let pairs = frame[start..].chunks(2);
-            let mut sum: u64 = pairs
-                .map(|pair| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low)))
-                .sum();
-            while sum > 0xffff {
-                sum = (sum & 0xffff) + (sum >> 16);
-            }
-            frame[field..field + 2].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+            let sum = complement(&frame[start..]);
+            frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
         }
         self.sent.push(frame);
     }
@@ -295,8 +402,11 @@ impl Model {
             at_reset: Vec::new(),
             sent: Vec::new(),
             begun: Vec::new(),
+            is_begun_to_be_cut: false,
             sum: None,
             sums: 0,
+            cut: None,
+            cuts: 0,
             interrupts: 0,
             tails: [0; 2],
             is_far: false,
@@ -338,6 +448,11 @@ impl Model {
         let count = state.get::<ReceiveLength>().bits() / DESCRIPTOR_BYTES as u32;
         let number = (state.get::<ReceiveHead>().bits() + ahead) % count;
         state.descriptor(Side::Receive, number)[1].store(word, Ordering::Release);
+    }
+
+    /// It says that it is done with a descriptor for sending, whether it is or not.
+    pub(super) fn claim(&self, number: u32) {
+        self.state().descriptor(Side::Transmit, number)[1].fetch_or(Sent::DONE, Ordering::Release);
     }
 
     /// It goes on sending.

@@ -1,5 +1,7 @@
 //! The driver on a card that is played by a program.
 
+mod long;
+
 use super::chip::{Chip, Setup};
 use super::counters::{CardCounters, collect};
 use super::descriptor::Received;

@@ -1,30 +1,33 @@
 //! What goes out: packets are copied to buffers, whose descriptors the card works off in order. It says of one in many that it is done, which stands for all
 //! before it.
 
-use super::descriptor::{HEADER_BYTES, Sent, Sum};
+use super::descriptor::{HEADER_BYTES, Left, Sent, Sum};
 use super::drops::TransmitDrop;
 use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
 use super::registers::{Register as _, TransmitTail, Typed};
 use super::rings::{PortEnd, Rings};
+use super::segmentation::{LongPacket, Part};
 use crate::vfio::Registers;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_driver_common::peer::shared_mut;
-use warmlane_mem::{Burst, Checksum, Packet, Vlan};
+use warmlane_mem::{Burst, Checksum, Packet, Segmentation, Vlan};
+use warmlane_port::software_offload::pieces;
 use warmlane_port::{Layered, QueueCounters, TransmitOffloads, TransmitQueue, Transports, queue_report};
 use warmlane_sys::vector::{self, Vector, Work};
 
 /// Descriptors after which the card is to say that it is done, even within a burst.
 const REPORT_EACH: u16 = 32;
 
-/// What the card does for packets: checksums over IPv4. It could do the same over IPv6, but not the only one there is to try it on (QEMU 7.2 takes the pseudo header
-/// for IPv4's, unless what it sends to completes checksums itself).
+/// What the card does for packets: checksums and segmentation over IPv4. It could do the same over IPv6, but not the only one there is to try it on (QEMU 7.2 takes the
+/// pseudo header for IPv4's, unless what it sends to completes checksums itself).
 pub(super) const OFFLOADS: TransmitOffloads = TransmitOffloads {
     checksums: Layered {
         outer: Transports { tcp4: true, udp4: true, ..Transports::NONE },
         inner: Transports::NONE,
     },
+    segmentation: Layered { outer: Transports { tcp4: true, ..Transports::NONE }, inner: Transports::NONE },
     ..TransmitOffloads::NONE
 };
 
@@ -142,36 +145,123 @@ impl<R: Registers> TransmitRing<R> {
 
     /// Fills a descriptor for what was put in its buffer.
     #[inline(always)]
-    fn post(&mut self, length: u16, is_end: bool, has_sum: bool) {
+    fn post(&mut self, length: u16, is_end: bool, left: Left) {
         let position = self.next;
         let address = self.memory.buffer_address(Side::Transmit, position);
-        self.write([address, Sent::new(length, is_end, has_sum).0]);
+        self.write([address, Sent::new(length, is_end, left).0]);
         if is_end && self.unreported >= REPORT_EACH {
             self.report(position);
         }
     }
 
+    /// Whether so many descriptors are free.
+    #[inline(always)]
+    fn has_space(&self, descriptors: usize) -> bool {
+        descriptors <= usize::from(self.memory.mask() - self.pending())
+    }
+
+    /// Gives the card a packet, with frames of no more than `limit` bytes. Says how long it is, or `None` if it has to wait for descriptors.
+    #[inline(always)]
+    fn take<V: Vector>(
+        &mut self,
+        packet: &Packet,
+        limit: usize,
+        vector: V,
+    ) -> Result<Option<usize>, TransmitDrop> {
+        let length = packet.packet_length();
+        if length < usize::from(HEADER_BYTES) {
+            return Err(TransmitDrop::Malformed);
+        }
+        let sum = match wanted(packet)? {
+            Wanted::Nothing => None,
+            Wanted::Checksum(sum) => Some(sum),
+            Wanted::Segmentation(how) => {
+                return Ok(self.take_long(packet, how, limit)?.then_some(length));
+            }
+        };
+        if length > limit {
+            return Err(TransmitDrop::TooLarge);
+        }
+        let is_new = sum.is_some() && sum != self.sum;
+        if !self.has_space(length.div_ceil(usize::from(BUFFER_BYTES)) + usize::from(is_new)) {
+            return Ok(None);
+        }
+        if let Some(sum) = sum.filter(|_| is_new) {
+            self.write(sum.words());
+            self.sum = Some(sum);
+        }
+        let left = if sum.is_some() { Left::Checksum } else { Left::Nothing };
+        self.copy(packet, length, left, vector);
+        Ok(Some(length))
+    }
+
+    /// Gives the card a packet to be cut. Says whether there were descriptors for it.
+    #[inline(never)]
+    fn take_long(&mut self, packet: &Packet, how: Segmentation, limit: usize) -> Result<bool, TransmitDrop> {
+        let long = LongPacket::new(packet, how, limit)?;
+        let needed = long.descriptors();
+        if needed > usize::from(self.memory.mask()) {
+            return Err(TransmitDrop::NotDone);
+        }
+        if !self.has_space(needed) {
+            return Ok(false);
+        }
+        if let Some(first) = &long.first {
+            self.copy_part(packet, first, Left::Nothing);
+        }
+        if let Some((cut, rest)) = &long.rest {
+            self.write(cut.words());
+            // It takes the place of what the card was told of checksums.
+            self.sum = None;
+            self.copy_part(packet, rest, Left::Segmentation);
+        }
+        Ok(true)
+    }
+
+    fn copy_part(&mut self, packet: &Packet, part: &Part, left: Left) {
+        let length = part.headers().len() + part.payload.len();
+        let data = std::iter::once(part.headers()).chain(pieces(packet, part.payload.clone()));
+        self.copy_pieces(data, length, part.most, left, |target, source| target.copy_from_slice(source));
+    }
+
     /// Copies a packet to as many buffers as it takes, which are free.
     #[inline(always)]
-    fn copy<V: Vector>(&mut self, packet: &Packet, length: usize, has_sum: bool, vector: V) {
+    fn copy<V: Vector>(&mut self, packet: &Packet, length: usize, left: Left, vector: V) {
         if packet.segments() == 1 && length <= usize::from(BUFFER_BYTES) {
             // SAFETY: a buffer has BUFFER_BYTES; the ring holds the memory, and nobody else on this side refers to it. Packets are in other memory.
             let target = unsafe { shared_mut(self.memory.buffer(Side::Transmit, self.next), length) };
             vector.copy(target, packet.data());
-            return self.post(length as u16, true, has_sum);
+            return self.post(length as u16, true, left);
         }
+        let copy = |target: &mut [u8], source: &[u8]| {
+            vector.copy(target, source);
+        };
+        self.copy_pieces(packet.segment_data(), length, BUFFER_BYTES.into(), left, copy);
+    }
+
+    /// Copies a frame of so many bytes, which is in pieces, to buffers with `most` bytes each, and no more than they have; they are free.
+    #[inline(always)]
+    fn copy_pieces<'a>(
+        &mut self,
+        data: impl Iterator<Item = &'a [u8]>,
+        length: usize,
+        most: usize,
+        work: Left,
+        copy: impl Fn(&mut [u8], &[u8]),
+    ) {
+        let most = most.min(BUFFER_BYTES.into());
         let (mut left, mut filled) = (length, 0);
-        for mut data in packet.segment_data() {
+        for mut data in data {
             while !data.is_empty() {
-                let (now, later) = data.split_at(data.len().min(usize::from(BUFFER_BYTES) - filled));
+                let (now, later) = data.split_at(data.len().min(most - filled));
                 // SAFETY: as above; filled + now.len() is no more than BUFFER_BYTES.
-                unsafe {
-                    let target = self.memory.buffer(Side::Transmit, self.next).add(filled);
-                    vector.copy(shared_mut(target, now.len()), now);
-                }
+                let target = unsafe {
+                    shared_mut(self.memory.buffer(Side::Transmit, self.next).add(filled), now.len())
+                };
+                copy(target, now);
                 (filled, left, data) = (filled + now.len(), left - now.len(), later);
-                if filled == usize::from(BUFFER_BYTES) || left == 0 {
-                    self.post(filled as u16, left == 0, has_sum);
+                if filled == most || left == 0 {
+                    self.post(filled as u16, left == 0, work);
                     filled = 0;
                 }
             }
@@ -179,20 +269,29 @@ impl<R: Registers> TransmitRing<R> {
     }
 }
 
-/// The checksum that the packet leaves to the card, if it leaves one.
+/// What a packet leaves to the card.
+enum Wanted {
+    Nothing,
+    Checksum(Sum),
+    Segmentation(Segmentation),
+}
+
 #[inline(always)]
-fn wanted(packet: &Packet) -> Result<Option<Sum>, TransmitDrop> {
-    if packet.has_work_left() { look_closer(packet) } else { Ok(None) }
+fn wanted(packet: &Packet) -> Result<Wanted, TransmitDrop> {
+    if packet.has_work_left() { look_closer(packet) } else { Ok(Wanted::Nothing) }
 }
 
 #[inline(never)]
-fn look_closer(packet: &Packet) -> Result<Option<Sum>, TransmitDrop> {
-    let does_rest = packet.segmentation().is_none() && !matches!(packet.vlan(), Vlan::Insert(_));
-    match packet.checksum() {
-        Checksum::Partial { start, offset } if does_rest => {
-            Sum::new(start, offset).map(Some).ok_or(TransmitDrop::NotDone)
+fn look_closer(packet: &Packet) -> Result<Wanted, TransmitDrop> {
+    if matches!(packet.vlan(), Vlan::Insert(_)) {
+        return Err(TransmitDrop::NotDone);
+    }
+    match (packet.segmentation(), packet.checksum()) {
+        (Some(segmentation), _) => Ok(Wanted::Segmentation(segmentation)),
+        (None, Checksum::Partial { start, offset }) => {
+            Sum::new(start, offset).map(Wanted::Checksum).ok_or(TransmitDrop::NotDone)
         }
-        _ => Err(TransmitDrop::NotDone),
+        (None, _) => Err(TransmitDrop::NotDone),
     }
 }
 
@@ -212,33 +311,15 @@ impl<R: Registers> Work for Copies<'_, R> {
         let Self { burst, ring, limit, counters } = self;
         let mut done = Done::default();
         for packet in burst.iter() {
-            let length = packet.packet_length();
-            if length < usize::from(HEADER_BYTES) || length > limit {
-                let is_long = length > limit;
-                let reason = if is_long { TransmitDrop::TooLarge } else { TransmitDrop::Malformed };
-                counters.drops().count(reason, 1);
-                done.taken += 1;
-                continue;
-            }
-            let sum = match wanted(packet) {
-                Ok(sum) => sum,
-                Err(reason) => {
-                    counters.drops().count(reason, 1);
-                    done.taken += 1;
-                    continue;
+            match ring.take(packet, limit, vector) {
+                Ok(Some(length)) => {
+                    done.sent += 1;
+                    done.bytes += length as u64;
                 }
-            };
-            let is_new = sum.is_some() && sum != ring.sum;
-            let needed = length.div_ceil(usize::from(BUFFER_BYTES)) + usize::from(is_new);
-            if needed > usize::from(ring.memory.mask() - ring.pending()) {
-                break;
+                Ok(None) => break,
+                Err(reason) => counters.drops().count(reason, 1),
             }
-            if let Some(sum) = sum.filter(|_| is_new) {
-                ring.write(sum.words());
-                ring.sum = Some(sum);
-            }
-            ring.copy(packet, length, sum.is_some(), vector);
-            done = Done { taken: done.taken + 1, sent: done.sent + 1, bytes: done.bytes + length as u64 };
+            done.taken += 1;
         }
         done
     }

@@ -1,0 +1,150 @@
+//! Long packets, which the card cuts into segments of TCP (7.3).
+
+use super::descriptor::{Cut, Sent};
+use super::drops::TransmitDrop;
+use super::memory::BUFFER_BYTES;
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use warmlane_mem::{Checksum, Packet, Segmentation, SegmentationKind};
+use warmlane_port::software_offload::pieces;
+use warmlane_wire::checksum::{Sum, pseudo_ipv4};
+use warmlane_wire::segment::{self, MAXIMUM_HEADERS, SuperFrame, Transport};
+use warmlane_wire::{IpProtocol, TcpFlags};
+
+/// Payload bytes of a segment at least: so all headers fit in a buffer that is filled with a few segments.
+const LEAST: u16 = 64;
+
+/// How many segments may be in a buffer: the card looks whether it has space for so many before it reads one (Linux says so in `e1000_xmit_frame`,
+/// `drivers/net/ethernet/intel/e1000e/netdev.c`).
+const SEGMENTS_IN_BUFFER: usize = 4;
+
+/// What the lengths of the headers and of the rest have to fit in, in a context descriptor.
+const MOST_HEADERS: usize = u8::MAX as usize;
+const MOST_PAYLOAD: usize = Sent::LENGTH as usize;
+
+/// Where fields are in their headers.
+const IPV4_LENGTH: usize = 2;
+const IPV4_NUMBER: usize = 4;
+const IPV4_CHECKSUM: usize = 10;
+const IPV4_ADDRESSES: usize = 12;
+const TCP_SEQUENCE: usize = 4;
+const TCP_FLAGS: usize = 13;
+const TCP_CHECKSUM: usize = 16;
+
+/// One frame, or one to be cut: its headers, and where the rest is in the packet.
+pub(super) struct Part {
+    headers: [u8; MAXIMUM_HEADERS],
+    length: usize,
+    pub(super) payload: Range<usize>,
+    /// Bytes that each buffer has at most.
+    pub(super) most: usize,
+}
+
+impl Part {
+    pub(super) fn headers(&self) -> &[u8] {
+        &self.headers[..self.length]
+    }
+
+    /// Buffers that it takes.
+    fn buffers(&self) -> usize {
+        (self.length + self.payload.len()).div_ceil(self.most)
+    }
+}
+
+/// A packet that the card can cut.
+pub(super) struct LongPacket {
+    /// The first segment, if that is to be made here: the card would repeat what only the first one says of congestion, and a single segment is none to be cut.
+    pub(super) first: Option<Part>,
+    /// The rest, for the card.
+    pub(super) rest: Option<(Cut, Part)>,
+}
+
+impl LongPacket {
+    /// Looks at a packet whose frames may have `limit` bytes.
+    pub(super) fn new(packet: &Packet, wanted: Segmentation, limit: usize) -> Result<Self, TransmitDrop> {
+        let mut front = [0; MAXIMUM_HEADERS];
+        let count = packet.copy_to(&mut front);
+        let checksum_start = match packet.checksum() {
+            Checksum::Partial { start, .. } => Some(start),
+            _ => None,
+        };
+        let cut = segment::Cut { transport: Transport::Tcp, size: wanted.size, checksum_start };
+        let plan = SuperFrame::parse(&front[..count], packet.packet_length(), cut)
+            .map_err(|_| TransmitDrop::NotDone)?;
+        let size = usize::from(wanted.size);
+        let (headers, payload) = (plan.headers(), plan.end() - plan.headers());
+        if wanted.kind != SegmentationKind::Tcp4
+            || plan.is_ipv6()
+            || wanted.size < LEAST
+            || headers > MOST_HEADERS
+            || payload > MOST_PAYLOAD
+        {
+            return Err(TransmitDrop::NotDone);
+        }
+        if headers + size.min(payload) > limit {
+            return Err(TransmitDrop::TooLarge);
+        }
+        let says_once = TcpFlags(front[plan.transport() + TCP_FLAGS]).contains(TcpFlags::CWR);
+        let is_apart = says_once || plan.count() == 1;
+        let first = is_apart.then(|| {
+            let payload = plan.payload(0);
+            let sum = pieces(packet, payload.clone()).fold(Sum::new(), Sum::bytes);
+            let mut buffer = [0; MAXIMUM_HEADERS];
+            plan.write_headers(&front, 0, sum, &mut buffer);
+            Part { headers: buffer, length: headers, payload, most: BUFFER_BYTES.into() }
+        });
+        let begin = usize::from(is_apart);
+        let rest = (begin < plan.count()).then(|| rest(&front, &plan, begin, wanted.size));
+        Ok(Self { first, rest })
+    }
+
+    /// Descriptors that it takes.
+    pub(super) fn descriptors(&self) -> usize {
+        let first = self.first.as_ref().map_or(0, Part::buffers);
+        // One is for the context.
+        first + self.rest.as_ref().map_or(0, |(_, rest)| 1 + rest.buffers())
+    }
+}
+
+/// The segments from `begin` on, which is none or one, as the card wants them: the length and the checksum of the IP header are zero, and that of TCP is the sum
+/// of the pseudo header without a length, all of which it completes for each segment (7.3).
+fn rest(front: &[u8; MAXIMUM_HEADERS], plan: &SuperFrame, begin: usize, size: u16) -> (Cut, Part) {
+    let (network, transport) = (plan.network(), plan.transport());
+    let payload = plan.payload(begin).start..plan.end();
+    let mut headers = *front;
+    put(&mut headers, network + IPV4_LENGTH, 0);
+    put(&mut headers, network + IPV4_CHECKSUM, 0);
+    let address = |place: usize| {
+        let at = network + IPV4_ADDRESSES + place;
+        Ipv4Addr::new(front[at], front[at + 1], front[at + 2], front[at + 3])
+    };
+    let pseudo = !pseudo_ipv4(address(0), address(4), IpProtocol::TCP, 0).checksum();
+    put(&mut headers, transport + TCP_CHECKSUM, pseudo);
+    if begin > 0 {
+        let number = word(front, network + IPV4_NUMBER).wrapping_add(1);
+        put(&mut headers, network + IPV4_NUMBER, number);
+        let at = transport + TCP_SEQUENCE;
+        let (high, low) = (word(front, at), word(front, at + 2));
+        let sequence = (u32::from(high) << 16 | u32::from(low)).wrapping_add(size.into());
+        put(&mut headers, at, (sequence >> 16) as u16);
+        put(&mut headers, at + 2, sequence as u16);
+        headers[transport + TCP_FLAGS] &= !TcpFlags::CWR.0;
+    }
+    let cut = Cut {
+        network: network as u8,
+        transport: transport as u8,
+        headers: plan.headers() as u8,
+        size,
+        payload: payload.len() as u32,
+    };
+    let most = usize::from(BUFFER_BYTES).min(SEGMENTS_IN_BUFFER * usize::from(size));
+    (cut, Part { headers, length: plan.headers(), payload, most })
+}
+
+fn word(bytes: &[u8; MAXIMUM_HEADERS], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn put(bytes: &mut [u8; MAXIMUM_HEADERS], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
