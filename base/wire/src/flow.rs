@@ -1,6 +1,7 @@
 //! Flows: packets with the same addresses, protocol and ports.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::layers::{IpVersion, Layers, LayersError};
 use crate::{IpProtocol, Ipv4Header, Ipv6Header, flow_hash};
@@ -101,6 +102,20 @@ impl Flow {
     }
 }
 
+impl fmt::Display for Flow {
+    /// As in `TCP 192.0.2.1:4242 to 198.51.100.2:53`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, destination, protocol, ports } = *self;
+        match ports {
+            Some((from, to)) => {
+                let (from, to) = (SocketAddr::new(source, from), SocketAddr::new(destination, to));
+                write!(f, "{protocol} {from} to {to}")
+            }
+            None => write!(f, "{protocol} {source} to {destination}"),
+        }
+    }
+}
+
 #[inline]
 fn to_bits(address: IpAddr) -> u128 {
     match address {
@@ -118,6 +133,23 @@ mod tests {
     fn frame<'a>() -> Frame<'a> {
         let link = Frame::new().ethernet(MacAddress::BROADCAST, MacAddress([2, 0, 0, 0, 0, 1]));
         link.vlan(VlanTag::customer(7))
+    }
+
+    #[test]
+    fn flows_are_shown_with_their_ports() {
+        let address = |text: &str| -> IpAddr { text.parse().unwrap() };
+        let (source, destination) = (address("192.0.2.1"), address("198.51.100.2"));
+        let flow = Flow { source, destination, protocol: IpProtocol::TCP, ports: Some((4242, 53)) };
+        assert_eq!(flow.to_string(), "TCP 192.0.2.1:4242 to 198.51.100.2:53");
+        let flow = Flow { protocol: IpProtocol::ICMP, ports: None, ..flow };
+        assert_eq!(flow.to_string(), "ICMP 192.0.2.1 to 198.51.100.2");
+        let flow = Flow {
+            source: address("2001:db8::1"),
+            destination: address("2001:db8::2"),
+            ports: Some((1, 2)),
+            ..flow
+        };
+        assert_eq!(flow.to_string(), "ICMP [2001:db8::1]:1 to [2001:db8::2]:2");
     }
 
     proptest! {
