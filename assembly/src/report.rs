@@ -98,6 +98,10 @@ pub struct ForwardReport {
     pub icmp_errors_limited: u64,
     /// ICMP errors not sent for want of a buffer, an address or space.
     pub icmp_errors_unsent: u64,
+    /// Packets of flows that have next hops of their own.
+    pub flow_hits: u64,
+    /// Packets of no such flow, where there are any.
+    pub flow_misses: u64,
     /// Packets that were cut into fragments.
     pub fragmented: u64,
     /// Fragments.
@@ -219,13 +223,15 @@ mod tests {
             icmp_errors_limited: 4,
             icmp_errors_unsent: 5,
             fragmented: 6,
+            flow_hits: 7,
+            flow_misses: 8,
             ..ForwardReport::default()
         };
         let report = Report { seconds: 1.0, forward: Some(forward), ..Report::default() };
         let text = report.text();
         let (_, packets) = text.split_once("packets\n").unwrap();
         let counts: Vec<_> = packets.trim_end().lines().collect();
-        assert_eq!(counts.len(), 10, "{text}");
+        assert_eq!(counts.len(), 12, "{text}");
         assert!(counts.iter().all(|line| line.len() == counts[0].len()), "{text}");
     }
 

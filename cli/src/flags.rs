@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use warmlane::assembly::ports::{self, DriverSettings, PortSettings};
 use warmlane::functions::forward::control::Config;
 use warmlane::functions::forward::control::config::{
-    ConfigProblem, ForwardSettings, FullTableEntry, NeighbourEntry, OrText, PortEntry, RouteEntry,
+    ConfigProblem, FlowEntry, ForwardSettings, FullTableEntry, NeighbourEntry, OrText, PortEntry, RouteEntry,
     ValueError, Via, ViaEntry,
 };
 use warmlane::settings::{Located, SettingsError, from_toml};
@@ -35,6 +35,10 @@ pub(crate) struct ConfigFlags {
     /// A route: `PREFIX via NEIGHBOUR[,NEIGHBOUR...]`, `PREFIX port PORT`, `PREFIX drop` or `PREFIX unreachable`.
     #[arg(long = "route", value_name = "ROUTE")]
     routes: Vec<String>,
+    /// A flow that doesn't go by its route: `PROTOCOL from ADDRESS:PORT to ADDRESS:PORT` and where to, as for a route: `via NEIGHBOUR`, `drop`
+    /// or `unreachable`. The protocol is tcp, udp or sctp.
+    #[arg(long = "flow", value_name = "FLOW")]
+    flows: Vec<String>,
     /// Spread the embedded full Internet table (901,899 IPv4 and 160,147 IPv6 prefixes) over these neighbours.
     #[arg(long, value_name = "NEIGHBOUR,...", value_delimiter = ',')]
     full_table: Vec<String>,
@@ -134,6 +138,9 @@ impl ConfigFlags {
         for text in &self.routes {
             settings.routes.push(route(text)?);
         }
+        for text in &self.flows {
+            settings.flows.push(flow(text)?);
+        }
         if !self.full_table.is_empty() {
             let all =
                 self.full_table.iter().map(|text| Flag { name: "--full-table", text, form: "" }.value(text));
@@ -191,6 +198,13 @@ impl Flag<'_> {
         Ok(self.located(text.value().map_err(wrong)?))
     }
 
+    /// The neighbours of a list.
+    fn via(&self, neighbours: &str) -> anyhow::Result<Located<Via>> {
+        let hop = |text| Ok(ViaEntry { via: self.value(text)?, weight: None });
+        let hops = neighbours.split(',').map(hop).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(self.located(Via(hops)))
+    }
+
     /// The port of this name.
     fn port<'s>(
         &self,
@@ -213,14 +227,33 @@ fn route(text: &str) -> anyhow::Result<RouteEntry> {
     let prefix = flag.value(prefix)?;
     let route = RouteEntry { prefix, via: None, port: None, drop: false, unreachable: false };
     Ok(match way {
-        ["via", neighbours] => {
-            let hop = |text| Ok(ViaEntry { via: flag.value(text)?, weight: None });
-            let hops = neighbours.split(',').map(hop).collect::<anyhow::Result<Vec<_>>>()?;
-            RouteEntry { via: Some(flag.located(Via(hops))), ..route }
-        }
+        ["via", neighbours] => RouteEntry { via: Some(flag.via(neighbours)?), ..route },
         ["port", port] => RouteEntry { port: Some(flag.located((*port).to_owned())), ..route },
         ["drop"] => RouteEntry { drop: true, ..route },
         ["unreachable"] => RouteEntry { unreachable: true, ..route },
+        _ => return Err(flag.malformed()),
+    })
+}
+
+/// `PROTOCOL from ADDRESS:PORT to ADDRESS:PORT via NEIGHBOUR`, `.. drop`, `.. unreachable`
+fn flow(text: &str) -> anyhow::Result<FlowEntry> {
+    let form = "'PROTOCOL from ADDRESS:PORT to ADDRESS:PORT' and 'via NEIGHBOUR', 'drop' or 'unreachable'";
+    let flag = Flag { name: "--flow", text, form };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [protocol, "from", from, "to", to, way @ ..] = &words[..] else { return Err(flag.malformed()) };
+    let flow = FlowEntry {
+        protocol: flag.value(protocol)?,
+        from: flag.value(from)?,
+        to: flag.value(to)?,
+        via: None,
+        port: None,
+        drop: false,
+        unreachable: false,
+    };
+    Ok(match way {
+        ["via", neighbours] => FlowEntry { via: Some(flag.via(neighbours)?), ..flow },
+        ["drop"] => FlowEntry { drop: true, ..flow },
+        ["unreachable"] => FlowEntry { unreachable: true, ..flow },
         _ => return Err(flag.malformed()),
     })
 }
@@ -241,6 +274,10 @@ mod tests {
                 "2001:db8::2=02:00:00:00:00:02@in".into(),
             ],
             routes: vec!["10.0.0.0/8 via 192.0.2.2,192.0.2.3".into(), "::/0 drop".into()],
+            flows: vec![
+                "udp from 192.0.2.9:1 to 203.0.113.5:53 via 192.0.2.3".into(),
+                "tcp from [2001:db8:9::1]:2 to [2001:db8:7::1]:443 drop".into(),
+            ],
             full_table: vec!["192.0.2.2".into(), "2001:db8::2".into()],
             lanes: Some(2),
             ..ConfigFlags::default()
@@ -278,6 +315,16 @@ mod tests {
         via = [{ via = "192.0.2.2" }, { via = "192.0.2.3" }]
         [[route]]
         prefix = "::/0"
+        drop = true
+        [[flow]]
+        protocol = "udp"
+        from = "192.0.2.9:1"
+        to = "203.0.113.5:53"
+        via = "192.0.2.3"
+        [[flow]]
+        protocol = "tcp"
+        from = "[2001:db8:9::1]:2"
+        to = "[2001:db8:7::1]:443"
         drop = true
         "#;
 
@@ -320,6 +367,17 @@ mod tests {
         assert!(
             error(|flags| flags.routes.push("11.0.0.0/8 via 9.9.9.9".into()))
                 .starts_with("--route 11.0.0.0/8")
+        );
+        let flow = "udp from 192.0.2.9:1 to 203.0.113.5:53 drop";
+        assert_eq!(
+            error(|flags| flags.flows.push("udp from 192.0.2.9:1 to 203.0.113.5:53 drop".into())),
+            format!(
+                "--flow {flow}: the flow UDP 192.0.2.9:1 to 203.0.113.5:53 is given twice: leave one of them out"
+            )
+        );
+        assert!(
+            error(|flags| flags.flows.push("192.0.2.9:1 203.0.113.5:53 drop".into()))
+                .contains("not of the form")
         );
         assert!(error(|flags| flags.neighbours.push("1.2.3.4=02:00:00:00:00:02".into())).contains("@PORT"));
         let group = error(|flags| flags.neighbours.push("1.2.3.4=ff:ff:ff:ff:ff:ff@in".into()));

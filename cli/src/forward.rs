@@ -12,7 +12,7 @@ use warmlane::functions::forward::control::Config;
 use warmlane::mem::Pool;
 use warmlane::port::Port;
 
-/// Forward packets between ports, by longest-prefix match.
+/// Forward packets between ports, by longest-prefix match, and single flows by exact match.
 ///
 /// Reads a configuration from a file, from flags, or from both. Ends when no port has anything more to receive (captures
 /// have been read), after --duration or --count, or on Ctrl-C; then lets what is under way leave, and prints a report that

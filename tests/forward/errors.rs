@@ -93,6 +93,27 @@ fn bad_arguments_are_named() {
             "--port a=null --route '10.0.0.0/8 drop' --route '10.0.0.0/8 unreachable'",
             &["10.0.0.0/8", "two routes"],
         ),
+        (
+            "--port a=null --flow 'tcp 192.0.2.2:1 192.0.2.3:2 drop'",
+            &["tcp 192.0.2.2:1", "PROTOCOL from ADDRESS:PORT"],
+        ),
+        (
+            "--port a=null --flow 'icmp from 192.0.2.2:1 to 192.0.2.3:2 drop'",
+            &["\"icmp\"", "use tcp, udp or sctp"],
+        ),
+        (
+            "--port a=null --flow 'tcp from 192.0.2.2 to 192.0.2.3:2 drop'",
+            &["\"192.0.2.2\"", "192.0.2.1:4242"],
+        ),
+        ("--port a=null --flow 'tcp from 192.0.2.2:1 to [::3]:2 drop'", &["[::3]:2", "same version of IP"]),
+        (
+            "--port a=null --flow 'tcp from 192.0.2.2:1 to 192.0.2.3:2 via 192.0.2.4'",
+            &["192.0.2.4", "neighbour"],
+        ),
+        (
+            "--port a=null --flow 'udp from 192.0.2.2:1 to 192.0.2.3:2 drop' --flow 'udp from 192.0.2.2:1 to 192.0.2.3:2 drop'",
+            &["UDP 192.0.2.2:1 to 192.0.2.3:2", "twice"],
+        ),
         ("--port a=null --full-table 192.0.2.2", &["192.0.2.2", "neighbour"]),
     ] {
         let finished = forward(directory.path(), line);

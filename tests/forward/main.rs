@@ -29,6 +29,7 @@ macro_rules! hosts_over {
 }
 
 mod errors;
+mod flows;
 mod kinds;
 mod namespaces;
 mod offloads;

@@ -60,6 +60,8 @@ pub(super) fn forward(registry: &Registry) -> Option<ForwardReport> {
         forward.icmp_errors += counters.errors_sent();
         forward.icmp_errors_limited += counters.errors_limited();
         forward.icmp_errors_unsent += counters.errors_unsent();
+        forward.flow_hits += counters.flow_hits();
+        forward.flow_misses += counters.flow_misses();
         forward.fragmented += counters.fragmented();
         forward.fragments += counters.fragmented() + counters.extra_fragments();
         add_drops(&mut forward.drops, counters.drops());

@@ -1,14 +1,15 @@
 //! Routes made in code: ports, neighbours and routes, typed or as text.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use warmlane_sys::random::system_seed;
 use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
-use warmlane_wire::MacAddress;
+use warmlane_wire::{Flow, IpProtocol, MacAddress};
 
 use super::config::{
     Config, DEFAULT_MTU, FullTableConfig, InterfaceAddress, NeighbourConfig, OrText, RouteTarget, ValueError,
 };
+use super::flows::{Flows, flow};
 use super::groups::{Group, Member};
 use super::hops::{Hops, RouterPort};
 use super::next_hop::{Adjacency, NextHop};
@@ -40,12 +41,13 @@ use tables::{Tables, nth};
 /// ```
 ///
 /// Where prefixes are equal, our own addresses win over neighbours, those over the prefixes of ports' links, those over
-/// routes, and those over the embedded table; of two routes the later one wins.
+/// routes, and those over the embedded table; of two routes the later one wins. A flow goes before all of them.
 #[derive(Debug, Default)]
 pub struct RoutesBuilder {
     ports: Vec<RouterPort>,
     neighbours: Vec<NeighbourConfig>,
     routes: Vec<(IpPrefix, Target)>,
+    flows: Vec<(Flow, Target)>,
     full_table: FullTableConfig,
     hash_seed: Option<u64>,
     mistake: Option<RoutesError>,
@@ -137,15 +139,16 @@ impl RoutesBuilder {
             });
         }
         builder.neighbours.clone_from(&config.neighbours);
+        let target = |target: &RouteTarget| match target {
+            RouteTarget::Via(list) => Target::Neighbours(list.clone()),
+            RouteTarget::OnLink(_) => Target::Hop(NextHop::NoNeighbour),
+            RouteTarget::Drop => Target::Hop(NextHop::Drop),
+            RouteTarget::Unreachable => Target::Hop(NextHop::Unreachable),
+        };
         for route in &config.routes {
-            let target = match &route.target {
-                RouteTarget::Via(list) => Target::Neighbours(list.clone()),
-                RouteTarget::OnLink(_) => Target::Hop(NextHop::NoNeighbour),
-                RouteTarget::Drop => Target::Hop(NextHop::Drop),
-                RouteTarget::Unreachable => Target::Hop(NextHop::Unreachable),
-            };
-            builder = builder.route(route.prefix, target);
+            builder = builder.route(route.prefix, target(&route.target));
         }
+        builder.flows = config.flows.iter().map(|flow| (flow.flow, target(&flow.target))).collect();
         builder
     }
 
@@ -220,6 +223,26 @@ impl RoutesBuilder {
         self
     }
 
+    /// Adds a flow: packets of TCP, UDP or SCTP between these ends, in this direction, go this way whatever their route is. Ends are
+    /// values or text, as in `192.0.2.1:4242` and `[2001:db8::1]:53`. Of two that are equal the later one wins. Fragments belong to no flow.
+    #[must_use]
+    pub fn flow(
+        mut self,
+        protocol: IpProtocol,
+        from: impl OrText<SocketAddr>,
+        to: impl OrText<SocketAddr>,
+        target: impl IntoTarget,
+    ) -> Self {
+        if let (Some(from), Some(to)) = (self.take(from), self.take(to)) {
+            match (flow(protocol, from, to), target.into_target()) {
+                (Ok(flow), Ok(target)) => self.flows.push((flow, target)),
+                (Err(error), _) => self.refuse(error.into()),
+                (_, Err(error)) => self.refuse(error.into()),
+            }
+        }
+        self
+    }
+
     /// Spreads the embedded Internet table over neighbours, by their numbers.
     #[must_use]
     pub fn full_table(mut self, spread: FullTableConfig) -> Self {
@@ -264,25 +287,14 @@ impl RoutesBuilder {
             .collect::<Result<_, _>>()?;
         tables.add_full_table(&self.full_table, &neighbours)?;
         for (prefix, target) in std::mem::take(&mut self.routes) {
-            let members: Vec<(NextHopId, u16)> = match target {
-                Target::Hop(hop) => vec![(tables.number(hop)?, 1)],
-                Target::Neighbours(list) => {
-                    list.into_iter().map(|(number, weight)| (nth(&neighbours, number), weight)).collect()
-                }
-                Target::Via(list) => list
-                    .into_iter()
-                    .map(|(address, weight)| Ok((nth(&neighbours, self.find(address)?), weight)))
-                    .collect::<Result<_, RoutesError>>()?,
-            };
-            let hop = if let [(only, _)] = members[..] {
-                only
-            } else {
-                let members: Vec<Member> =
-                    members.into_iter().map(|(hop, weight)| Member { hop, weight }).collect();
-                tables.number(NextHop::Group(Group::new(&members)?))?
-            };
+            let hop = self.hop(target, &neighbours, &mut tables)?;
             tables.add(prefix, hop);
         }
+        let flows = std::mem::take(&mut self.flows).into_iter().map(|(flow, target)| {
+            let hop = self.hop(target, &neighbours, &mut tables)?;
+            if hop.is_none() { Err(RoutesError::FlowWithoutNextHop { flow }) } else { Ok((flow, hop)) }
+        });
+        let flows = Flows::new(flows.collect::<Result<Vec<_>, _>>()?)?;
         let own = || self.ports.iter().flat_map(|port| &port.addresses).copied();
         tables.add_links(own())?;
         for (neighbour, hop) in self.neighbours.iter().zip(neighbours) {
@@ -292,8 +304,33 @@ impl RoutesBuilder {
         Ok(Routes {
             ipv4: Ipv4Table::from_routes(tables.ipv4)?,
             ipv6: Ipv6Table::from_routes(tables.ipv6)?,
+            flows,
             hops: Hops::new(self.ports, tables.hops, self.hash_seed.unwrap_or_else(system_seed)),
         })
+    }
+
+    /// The number of what a target leads to.
+    fn hop(
+        &self,
+        target: Target,
+        neighbours: &[NextHopId],
+        tables: &mut Tables,
+    ) -> Result<NextHopId, RoutesError> {
+        let members: Vec<(NextHopId, u16)> = match target {
+            Target::Hop(hop) => return tables.number(hop),
+            Target::Neighbours(list) => {
+                list.into_iter().map(|(number, weight)| (nth(neighbours, number), weight)).collect()
+            }
+            Target::Via(list) => list
+                .into_iter()
+                .map(|(address, weight)| Ok((nth(neighbours, self.find(address)?), weight)))
+                .collect::<Result<_, RoutesError>>()?,
+        };
+        if let [(only, _)] = members[..] {
+            return Ok(only);
+        }
+        let members: Vec<Member> = members.into_iter().map(|(hop, weight)| Member { hop, weight }).collect();
+        tables.number(NextHop::Group(Group::new(&members)?))
     }
 
     fn adjacency(&self, neighbour: &NeighbourConfig) -> Result<NextHop, RoutesError> {
@@ -349,6 +386,25 @@ mod tests {
             .mtu(9000)
             .neighbour("192.0.2.2", "02:00:00:00:01:02", 0)
             .tagged_neighbour(Ipv4Addr::new(198, 51, 100, 2), MacAddress([2, 0, 0, 0, 2, 2]), 1, 7)
+    }
+
+    #[test]
+    fn flows_are_made_in_code() {
+        let routes = two_ports()
+            .route("0.0.0.0/0", "192.0.2.2")
+            .flow(IpProtocol::TCP, "192.0.2.9:1", "8.8.8.8:2", "198.51.100.2")
+            .flow(IpProtocol::UDP, "[2001:db8::9]:1", "[2001:db8:1::]:2", NextHop::Drop)
+            .build()
+            .unwrap();
+        let leads_to = |protocol, from: &str, to: &str| {
+            let flow = flow(protocol, from.parse().unwrap(), to.parse().unwrap()).unwrap();
+            routes.next_hop(routes.flows().next_hop(&flow))
+        };
+        let tcp = leads_to(IpProtocol::TCP, "192.0.2.9:1", "8.8.8.8:2");
+        assert!(matches!(tcp, Some(NextHop::Forward(to)) if to.port == 1), "{tcp:?}");
+        assert_eq!(leads_to(IpProtocol::UDP, "192.0.2.9:1", "8.8.8.8:2"), None);
+        let udp = leads_to(IpProtocol::UDP, "[2001:db8::9]:1", "[2001:db8:1::]:2");
+        assert_eq!((udp, routes.flows().len()), (Some(&NextHop::Drop), 2));
     }
 
     fn leads_to(routes: &Routes, address: [u8; 4]) -> Option<&NextHop> {
@@ -434,5 +490,14 @@ mod tests {
         let twice = two_ports().neighbour("192.0.2.2", "02:00:00:00:00:09", 1);
         assert!(said(twice.route("10.0.0.0/8", "192.0.2.2")).contains("several ports"));
         assert!(said(Routes::builder().mtu(1400)).contains("no port"));
+        let ends = ("192.0.2.9:1", "198.51.100.9:2");
+        let flow = |protocol, target: Target| said(two_ports().flow(protocol, ends.0, ends.1, target));
+        let nobody = Target::Neighbours(vec![(7, 1)]);
+        assert!(flow(IpProtocol::UDP, nobody).contains("UDP 192.0.2.9:1 to 198.51.100.9:2"));
+        assert!(flow(IpProtocol::ICMP, Target::Hop(NextHop::Drop)).contains("ICMP has no ports"));
+        let by = |from: &str| said(two_ports().flow(IpProtocol::UDP, from, ends.1, "192.0.2.2"));
+        assert!(by("192.0.2.9").contains("as in 192.0.2.1:4242"));
+        assert!(by("224.0.0.1:5").contains("unicast address"));
+        assert!(by("[2001:db8::1]:5").contains("same version of IP"));
     }
 }

@@ -4,6 +4,7 @@
 
 mod check;
 mod error;
+mod flow;
 mod settings;
 mod value;
 mod vxlan;
@@ -17,6 +18,7 @@ pub use self::settings::{
     ViaEntry,
 };
 pub use error::{ConfigError, ConfigProblem};
+pub use flow::{FlowConfig, FlowEntry};
 pub use value::{OrText, ValueError};
 pub use vxlan::{AccessEntry, StationEntry, VxlanConfig, VxlanEntry};
 use warmlane_mem::{PoolConfig, PoolKind};
@@ -50,6 +52,8 @@ pub struct Config {
     pub neighbours: Vec<NeighbourConfig>,
     /// Routes; no prefix is there twice.
     pub routes: Vec<RouteConfig>,
+    /// Flows that don't go by their routes; none is there twice.
+    pub flows: Vec<FlowConfig>,
     /// Next hops of the embedded Internet table.
     pub full_table: FullTableConfig,
     /// Networks bridged over IP, each with its own identifier and accesses.
@@ -183,6 +187,7 @@ impl Default for Config {
             ports: Vec::new(),
             neighbours: Vec::new(),
             routes: Vec::new(),
+            flows: Vec::new(),
             full_table: FullTableConfig::default(),
             vxlan: Vec::new(),
         }

@@ -2,6 +2,7 @@
 
 mod builder;
 pub mod config;
+mod flows;
 pub mod full_table;
 pub mod groups;
 mod hops;
@@ -13,6 +14,8 @@ mod source_check;
 
 pub use builder::{IntoTarget, RoutesBuilder, Target};
 pub use config::Config;
+pub use flows::{FlowError, Flows, flow};
+pub(crate) use flows::{Ipv4Key, Ipv6Key};
 pub(crate) use hops::Admission;
 pub use hops::{Hops, RouterPort, VlanInterface};
 pub(crate) use host::Claimed;

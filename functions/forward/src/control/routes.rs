@@ -1,12 +1,14 @@
-//! Everything that lanes look up: both tables, next hops, our own addresses. Built once, then only read.
+//! Everything that lanes look up: both tables, flows, next hops, our own addresses. Built once, then only read.
 
 use std::net::IpAddr;
 
 use thiserror::Error;
-use warmlane_table::{Ipv4Table, Ipv6Table, NextHopId, TableError};
+use warmlane_table::{ExactError, Ipv4Table, Ipv6Table, NextHopId, TableError};
+use warmlane_wire::Flow;
 
 use super::builder::RoutesBuilder;
 use super::config::{Config, ValueError};
+use super::flows::{FlowError, Flows};
 use super::full_table::FullTableError;
 use super::groups::GroupError;
 use super::hops::{Hops, RouterPort};
@@ -17,6 +19,7 @@ use super::next_hop::NextHop;
 pub struct Routes {
     pub(super) ipv4: Ipv4Table,
     pub(super) ipv6: Ipv6Table,
+    pub(super) flows: Flows,
     pub(super) hops: Hops,
 }
 
@@ -26,6 +29,18 @@ pub enum RoutesError {
     /// The table has no space or no memory.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// The table of flows has no space or no memory.
+    #[error(transparent)]
+    FlowTable(#[from] ExactError),
+    /// A flow that can't be matched.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// A flow through a neighbour that was not added.
+    #[error("the flow {flow} leads to a neighbour with a number that none has: add that neighbour")]
+    FlowWithoutNextHop {
+        /// The flow.
+        flow: Flow,
+    },
     /// More next hops than a table can number.
     #[error("there are more than {maximum} next hops: let routes share some")]
     TooManyNextHops {
@@ -94,6 +109,11 @@ impl Routes {
     /// The IPv6 table.
     pub fn ipv6(&self) -> &Ipv6Table {
         &self.ipv6
+    }
+
+    /// Flows that don't go by their routes.
+    pub fn flows(&self) -> &Flows {
+        &self.flows
     }
 
     /// Ports and next hops.

@@ -20,6 +20,10 @@ counters! {
         punted: Out, "packets";
         /// Packets held until their next neighbour's Ethernet address is known.
         held: Out, "packets";
+        /// Packets of flows that have next hops of their own.
+        flow_hits: Note, "packets";
+        /// Packets of no such flow, where there are any. They went by their routes.
+        flow_misses: Note, "packets";
         /// Packets that were cut into fragments.
         fragmented: Note, "packets";
         /// Fragments beyond the first of each packet that was cut.

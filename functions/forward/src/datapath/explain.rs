@@ -40,10 +40,17 @@ impl Forwarder {
             self.note_way_back(&copy, table, explanation);
         }
         explanation.note("destination", address);
-        let (hop, route) = self.look_up(table, address);
-        if let Some(route) = route {
-            explanation.note("route", route);
-        }
+        let flow = self.flows.as_ref().and_then(|flows| flows.next_hop(&copy, address));
+        let hop = if let Some((flow, hop)) = flow {
+            explanation.note("flow", flow);
+            hop
+        } else {
+            let (hop, route) = self.look_up(table, address);
+            if let Some(route) = route {
+                explanation.note("route", route);
+            }
+            hop
+        };
         let member = match address {
             IpAddr::V4(_) => note_member::<Ipv4, IPV4_HEADERS>(hops, hop, &copy, explanation),
             IpAddr::V6(_) => note_member::<Ipv6, IPV6_HEADERS>(hops, hop, &copy, explanation),

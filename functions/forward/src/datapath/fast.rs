@@ -54,7 +54,7 @@ static SPECIAL_FIRST_BYTE: [bool; 256] = {
 
 /// `N` bytes of a frame from an offset that is known at compile time, so that nothing is left to check at run time.
 #[inline(always)]
-fn bytes_at<const AT: usize, const N: usize>(frame: &[u8]) -> [u8; N] {
+pub(super) fn bytes_at<const AT: usize, const N: usize>(frame: &[u8]) -> [u8; N] {
     match frame.split_at_checked(AT).and_then(|(_, rest)| rest.first_chunk()) {
         Some(bytes) => *bytes,
         None => [0; N],

@@ -16,6 +16,7 @@ use super::copies::Copies;
 use super::counters::{ForwardCounters, ForwardCountersView};
 use super::examine::{examine_slowly, gather_ipv4, gather_ipv6};
 use super::fast::{IPV4_HEADERS, IPV6_HEADERS};
+use super::flows::LaneFlows;
 use super::icmp_error::limiter;
 use super::rate_limit::TokenBucket;
 use super::reason::Reason;
@@ -49,6 +50,7 @@ pub struct Forwarder {
     pub(super) identification: u16,
     pub(super) scratch: Box<Scratch>,
     pub(super) sources: Box<Sources>,
+    pub(super) flows: Option<Box<LaneFlows>>,
     /// How many ports there are.
     ports: usize,
 }
@@ -77,6 +79,7 @@ impl Forwarder {
         let routes = routes.into();
         Self {
             ports: routes.hops().ports().len(),
+            flows: routes.fixed().and_then(|routes| LaneFlows::new(routes.flows())),
             routes,
             pool,
             copies: Copies::default(),
@@ -129,6 +132,18 @@ impl Forwarder {
         if self.routes.hops().checks_sources() {
             self.check_sources(burst);
         }
+        if self.flows.is_some() {
+            self.look_up_flows(burst);
+        } else {
+            self.look_up_routes();
+        }
+        self.rewrite(burst);
+        self.dispatch(burst, outputs);
+    }
+
+    /// Pass two: next hops by route.
+    #[inline(always)]
+    fn look_up_routes(&mut self) {
         let Scratch { ipv4, ipv6, table, .. } = &mut *self.scratch;
         if let (Some(addresses), Some(hops)) =
             (ipv4.addresses.get(..ipv4.count), ipv4.hops.get_mut(..ipv4.count))
@@ -142,8 +157,6 @@ impl Forwarder {
         {
             self.routes.lookup_ipv6(*table, addresses, hops);
         }
-        self.rewrite(burst);
-        self.dispatch(burst, outputs);
     }
 
     /// Pass one: gathers addresses of packets to be routed, and the action on others.

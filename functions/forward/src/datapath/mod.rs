@@ -5,6 +5,7 @@ mod counters;
 mod examine;
 mod explain;
 mod fast;
+mod flows;
 mod forward;
 mod fragment;
 mod icmp_error;

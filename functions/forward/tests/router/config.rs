@@ -63,6 +63,25 @@ drop = true
 [[route]]
 prefix = "2001:db8:2::/48"
 unreachable = true
+
+[[flow]]
+protocol = "tcp"
+from = "192.0.2.9:4242"
+to = "203.0.113.5:443"
+via = "198.51.100.1"
+
+[[flow]]
+protocol = "udp"
+from = "[2001:db8::9]:1"
+to = "[2001:db8:7::1]:53"
+via = "fe80::2"
+port = "a"
+
+[[flow]]
+protocol = "sctp"
+from = "192.0.2.9:4242"
+to = "203.0.113.5:443"
+drop = true
 "#;
 
 #[test]
@@ -87,7 +106,19 @@ fn a_whole_configuration_is_read() {
         ]
     );
 
+    let flows: Vec<(String, &RouteTarget)> =
+        config.flows.iter().map(|flow| (flow.flow.to_string(), &flow.target)).collect();
+    assert_eq!(
+        flows,
+        [
+            ("TCP 192.0.2.9:4242 to 203.0.113.5:443".to_owned(), &RouteTarget::Via(vec![(2, 1)])),
+            ("UDP [2001:db8::9]:1 to [2001:db8:7::1]:53".to_owned(), &RouteTarget::Via(vec![(1, 1)])),
+            ("SCTP 192.0.2.9:4242 to 203.0.113.5:443".to_owned(), &RouteTarget::Drop),
+        ]
+    );
+
     let routes = Routes::from_config(&config).unwrap();
+    assert_eq!(routes.flows().len(), 3);
     let hop = |address: [u8; 4]| routes.next_hop(routes.ipv4().lookup(Ipv4Addr::from(address).to_bits()));
     assert!(matches!(hop([8, 8, 8, 8]), Some(NextHop::Forward(next)) if next.port == 0));
     assert!(matches!(hop([10, 1, 1, 1]), Some(NextHop::Group(group)) if group.buckets().len() == 256));
@@ -116,6 +147,56 @@ fn the_full_table_is_spread_by_the_prefixes_text() {
 fn said(old: &str, new: &str) -> String {
     assert!(GOOD.contains(old), "{old}");
     Config::from_toml(&GOOD.replacen(old, new, 1)).unwrap_err().to_string()
+}
+
+#[test]
+fn faults_of_flows_are_named_with_their_place_and_a_remedy() {
+    for (old, new, place, words) in [
+        (
+            "\"tcp\"",
+            "\"icmp\"",
+            "line 60, column 12",
+            "\"icmp\" is no protocol that flows can have: use tcp, udp or sctp",
+        ),
+        ("protocol = \"tcp\"\n", "", "line 59", "missing field `protocol`"),
+        ("192.0.2.9:4242", "192.0.2.9", "line 61, column 8", "is not an address with a port"),
+        (
+            "192.0.2.9:4242",
+            "192.0.2.9:65536",
+            "line 61, column 8",
+            "as in 192.0.2.1:4242 or [2001:db8::1]:53",
+        ),
+        ("192.0.2.9:4242", "224.0.0.1:4242", "line 61, column 8", "224.0.0.1 is no unicast address"),
+        (
+            "192.0.2.9:4242",
+            "[2001:db8::9]:4242",
+            "line 61, column 8",
+            "give two addresses of the same version of IP",
+        ),
+        (
+            "via = \"198.51.100.1\"\n\n[[flow]]",
+            "via = \"198.51.100.9\"\n\n[[flow]]",
+            "line 63, column 7",
+            "198.51.100.9 has no [[neighbour]]: add one",
+        ),
+        ("\"sctp\"", "\"tcp\"", "line 74", "the flow TCP 192.0.2.9:4242 to 203.0.113.5:443 is given twice"),
+        (
+            "via = \"fe80::2\"\nport = \"a\"\n\n[[flow]]",
+            "port = \"a\"\n\n[[flow]]",
+            "line 67",
+            "says 0 ways to go",
+        ),
+        (
+            "to = \"203.0.113.5:443\"\ndrop = true",
+            "to = \"203.0.113.5:443\"\ndrop = true\nunreachable = true",
+            "line 74",
+            "says 2 ways to go",
+        ),
+    ] {
+        let message = said(old, new);
+        assert!(message.starts_with(place), "{new}: {message}");
+        assert!(message.contains(words), "{new}: {message}");
+    }
 }
 
 #[test]

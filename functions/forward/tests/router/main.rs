@@ -4,6 +4,7 @@ mod bench;
 mod config;
 mod drops;
 mod explain;
+mod flows;
 mod forwarding;
 mod fragments;
 mod full_table;

@@ -35,6 +35,7 @@ impl<D> ForwardSettings<D> {
         let neighbours = neighbours(self.neighbours, &ports)?;
         let known = Known { ports: &ports, neighbours: &neighbours };
         let routes = known.routes(&self.routes)?;
+        let flows = known.flows(&self.flows)?;
         let full_table = known.full_table(&self.full_table)?;
         let lanes = number(self.lanes.as_ref(), "`lanes`", 1, 1..=255)? as usize;
         let vxlan = vxlan::check(&self.vxlan, &ports, lanes)?;
@@ -46,6 +47,7 @@ impl<D> ForwardSettings<D> {
             icmp: icmp(&self.icmp)?,
             full_table,
             routes,
+            flows,
             ports,
             neighbours,
         };
@@ -151,8 +153,8 @@ fn neighbours(entries: Vec<NeighbourEntry>, ports: &[PortConfig]) -> Checked<Vec
     Ok(neighbours)
 }
 
-/// What routes can refer to.
-struct Known<'a> {
+/// What routes and flows can refer to.
+pub(super) struct Known<'a> {
     ports: &'a [PortConfig],
     neighbours: &'a [NeighbourConfig],
 }
@@ -166,21 +168,34 @@ impl Known<'_> {
             if !so_far.insert(prefix) {
                 return Err(route.prefix.fault(ConfigProblem::DuplicateRoute { prefix }));
             }
-            let port = route.port.as_ref().map(|name| port_number(name, self.ports)).transpose()?;
-            let ways = [route.via.is_some() || port.is_some(), route.drop, route.unreachable];
-            let count = ways.iter().filter(|way| **way).count();
-            if count != 1 {
-                return Err(route.prefix.fault(ConfigProblem::RouteTarget { prefix, count }));
-            }
-            let target = match (&route.via, port) {
-                (Some(via), port) => RouteTarget::Via(self.via(via, port)?),
-                (None, Some(port)) => RouteTarget::OnLink(port),
-                (None, None) if route.drop => RouteTarget::Drop,
-                (None, None) => RouteTarget::Unreachable,
-            };
+            let way = self.way(route.via.as_ref(), route.port.as_ref(), route.drop, route.unreachable)?;
+            let target =
+                way.map_err(|count| route.prefix.fault(ConfigProblem::RouteTarget { prefix, count }))?;
             routes.push(RouteConfig { prefix, target });
         }
         Ok(routes)
+    }
+
+    /// The one way that a route or a flow names; if it isn't one, how many there are.
+    pub(super) fn way(
+        &self,
+        via: Option<&Located<Via>>,
+        port: Option<&Located<String>>,
+        drop: bool,
+        unreachable: bool,
+    ) -> Checked<Result<RouteTarget, usize>> {
+        let port = port.map(|name| port_number(name, self.ports)).transpose()?;
+        let ways = [via.is_some() || port.is_some(), drop, unreachable];
+        let count = ways.iter().filter(|way| **way).count();
+        if count != 1 {
+            return Ok(Err(count));
+        }
+        Ok(Ok(match (via, port) {
+            (Some(via), port) => RouteTarget::Via(self.via(via, port)?),
+            (None, Some(port)) => RouteTarget::OnLink(port),
+            (None, None) if drop => RouteTarget::Drop,
+            (None, None) => RouteTarget::Unreachable,
+        }))
     }
 
     fn via(&self, via: &Located<Via>, port: Option<usize>) -> Checked<Vec<(usize, u16)>> {

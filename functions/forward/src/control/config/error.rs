@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use thiserror::Error;
 use warmlane_settings::{OutOfRange, SettingsError};
 use warmlane_table::IpPrefix;
+use warmlane_wire::Flow;
+
+use crate::control::flows::FlowError;
 
 /// A configuration that can't be used: where, what is wrong, and what to do about it.
 pub type ConfigError = SettingsError<ConfigProblem>;
@@ -80,6 +83,26 @@ pub enum ConfigProblem {
     RouteTarget {
         /// The prefix.
         prefix: IpPrefix,
+        /// How many ways it names.
+        count: usize,
+    },
+    /// A flow that can't be matched.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// The same flow twice.
+    #[error("the flow {flow} is given twice: leave one of them out")]
+    DuplicateFlow {
+        /// The flow.
+        flow: Flow,
+    },
+    /// A flow that says nothing about where to go, or too much.
+    #[error(
+        "the flow {flow} says {count} ways to go: give exactly one of `via` (with or without `port`), \
+             `drop = true`, `unreachable = true`"
+    )]
+    FlowTarget {
+        /// The flow.
+        flow: Flow,
         /// How many ways it names.
         count: usize,
     },

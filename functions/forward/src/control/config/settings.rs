@@ -13,6 +13,7 @@ use warmlane_table::IpPrefix;
 use warmlane_wire::MacAddress;
 
 use super::InterfaceAddress;
+use super::flow::FlowEntry;
 use super::value::{ValueError, unicast, unicast_mac};
 use super::vxlan::VxlanEntry;
 
@@ -39,6 +40,9 @@ pub struct ForwardSettings<D> {
     /// The routes.
     #[serde(default, rename = "route")]
     pub routes: Vec<RouteEntry>,
+    /// Flows that don't go by their routes.
+    #[serde(default, rename = "flow")]
+    pub flows: Vec<FlowEntry>,
     /// Neighbours that the embedded Internet table is spread over.
     #[serde(default)]
     pub full_table: FullTableEntry,
@@ -57,6 +61,7 @@ impl<D> Default for ForwardSettings<D> {
             ports: Vec::new(),
             neighbours: Vec::new(),
             routes: Vec::new(),
+            flows: Vec::new(),
             full_table: FullTableEntry::default(),
             vxlan: Vec::new(),
         }

@@ -1,13 +1,13 @@
 //! Addresses and prefixes as people write them: what the file, flags and code all read the same way.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use thiserror::Error;
 use warmlane_table::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, PrefixError};
-use warmlane_wire::MacAddress;
 use warmlane_wire::ethernet::MacAddressError;
 use warmlane_wire::martian::{ipv4_source_is_martian, ipv6_source_is_martian};
+use warmlane_wire::{IpProtocol, MacAddress};
 
 use super::InterfaceAddress;
 
@@ -25,6 +25,18 @@ pub enum ValueError {
         "\"{text}\" is not an address with the length of its prefix: write one as in 192.0.2.1/24 or 2001:db8::1/64"
     )]
     InterfaceAddress {
+        /// What was given.
+        text: String,
+    },
+    /// A text that isn't an address with a port.
+    #[error("\"{text}\" is not an address with a port: write one as in 192.0.2.1:4242 or [2001:db8::1]:53")]
+    End {
+        /// What was given.
+        text: String,
+    },
+    /// A text that names no protocol with ports.
+    #[error("\"{text}\" is no protocol that flows can have: use tcp, udp or sctp")]
+    Protocol {
         /// What was given.
         text: String,
     },
@@ -73,6 +85,26 @@ pub(crate) fn unicast_mac(text: &str) -> Result<MacAddress, ValueError> {
 /// Refuses group addresses and zero.
 pub(crate) fn check_mac(mac: MacAddress) -> Result<MacAddress, ValueError> {
     if mac.is_unicast() { Ok(mac) } else { Err(ValueError::MacNotUnicast { mac }) }
+}
+
+/// Address and port of one host, from their text.
+pub(crate) fn end_of_flow(text: &str) -> Result<SocketAddr, ValueError> {
+    check_end(text.parse().map_err(|_| ValueError::End { text: text.to_owned() })?)
+}
+
+/// Refuses what no host can send from or get; what else an IPv6 socket address says is left out.
+pub(crate) fn check_end(end: SocketAddr) -> Result<SocketAddr, ValueError> {
+    Ok(SocketAddr::new(check_unicast(end.ip())?, end.port()))
+}
+
+/// A protocol with ports, from its name.
+pub(crate) fn protocol_with_ports(text: &str) -> Result<IpProtocol, ValueError> {
+    match text {
+        "tcp" => Ok(IpProtocol::TCP),
+        "udp" => Ok(IpProtocol::UDP),
+        "sctp" => Ok(IpProtocol::SCTP),
+        _ => Err(ValueError::Protocol { text: text.to_owned() }),
+    }
 }
 
 impl FromStr for InterfaceAddress {
@@ -149,6 +181,9 @@ or_text! {
     IpAddr => IpAddr: check_unicast;
     Ipv4Addr => IpAddr: |address: Ipv4Addr| check_unicast(address.into());
     Ipv6Addr => IpAddr: |address: Ipv6Addr| check_unicast(address.into());
+    &str => SocketAddr: end_of_flow;
+    SocketAddr => SocketAddr: check_end;
+    &str => IpProtocol: protocol_with_ports;
     &str => MacAddress: unicast_mac;
     MacAddress => MacAddress: check_mac;
     [u8; 6] => MacAddress: |mac: [u8; 6]| check_mac(mac.into());
