@@ -149,7 +149,7 @@ impl Assembly {
     }
 
     /// Shows this interface, too, by which packets leave for the kernel.
-    pub fn add_punt(&self, port: &PortView) {
+    pub(crate) fn add_punt(&self, port: &PortView) {
         port.register(&self.registry);
         self.punts().push(port.name.clone());
     }

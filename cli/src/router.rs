@@ -6,11 +6,9 @@ mod capabilities;
 mod control;
 mod interfaces;
 mod path;
-mod punt;
 mod reload;
 mod service;
 pub(crate) mod settings;
-mod user_ports;
 
 use crate::control_socket::{self, ControlSocketFlags};
 use crate::messages;
@@ -25,14 +23,12 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use user_ports::{OfLanes, UserPorts};
+use warmlane::assembly::router::{LaneQueues, UserPorts, spare_ports};
 use warmlane::assembly::{Assembly, LaneSettings, RunError, SharedCpu, Signals, shared_cpus};
-use warmlane::counters::Labels;
 use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::drivers::xdp::{self, Steering, XdpError, XdpOptions};
-use warmlane::functions::router;
 use warmlane::functions::router::control::{Follower, RouterSettings};
-use warmlane::functions::router::datapath::{HoldLimits, Punt};
+use warmlane::functions::router::datapath::HoldLimits;
 use warmlane::functions::router::paths::{Path, Plan, remove_left_behind};
 use warmlane::mem::{Pool, PoolConfig};
 use warmlane::sys::random::system_seed;
@@ -153,7 +149,10 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         |refused: &BTreeSet<String>| path::plan(&asked, &left.without(&asked.interfaces), refused);
     let (plans, refused, for_lanes) =
         path::open_by(plans, |name| path::is_best(&asked, name), open, plan_again)?;
-    let ForLanes { pool, hold_limits, mut follower, user_ports, mut of_lanes } = for_lanes;
+    let ForLanes { pool, hold_limits, mut follower, mut user_ports, queues } = for_lanes;
+    for note in user_ports.take_notes() {
+        messages::note(note);
+    }
     let on_user_path = on_user_path(&plans);
     if !on_user_path.is_empty() && arguments.verbose {
         let (ipv4, ipv6) = follower.fib().route_counts();
@@ -170,23 +169,10 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         idle,
         machine: asked.machine.settings()?,
     };
-    let (ports, punts) = (std::mem::take(&mut of_lanes.ports), std::mem::take(&mut of_lanes.punts));
-    let start = || {
-        Assembly::start(pool, &lane_settings, ports, |lane| {
-            let (routes, hold) = follower.lane(&lane.name, hold_limits)?;
-            let forwarder = lane.forwarder(routes, settings.icmp);
-            let punt = Punt::new(of_lanes.entrances.clone());
-            let (vacant, outputs) = of_lanes.take();
-            let ports = lane.take_ports().into_iter().chain(vacant).collect();
-            Ok(router::pipeline(forwarder, hold, punt, ports, outputs)?)
-        })
-    };
+    let start =
+        || Assembly::route(pool, &lane_settings, queues, &mut follower, hold_limits, settings.icmp);
     // What lanes touch comes from the network.
     let assembly = capabilities::without(start)??;
-    for punt in &punts {
-        assembly.add_punt(punt);
-    }
-    assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
     let interfaces = Interfaces::open(
         plans,
         (left, refused),
@@ -268,7 +254,7 @@ struct ForLanes {
     hold_limits: HoldLimits,
     follower: Follower,
     user_ports: UserPorts,
-    of_lanes: OfLanes,
+    queues: LaneQueues,
 }
 
 impl ForLanes {
@@ -285,14 +271,14 @@ impl ForLanes {
             if on_user_path.is_empty() { NO_PACKETS } else { usual_buffers(asked, &on_user_path)? };
         let hold_limits = HoldLimits::share(pool.buffers, lane_count, asked.pending_neighbours());
         let pool = Pool::new(&pool)?;
-        let spare = user_ports::spare(on_user_path.len());
+        let spare = spare_ports(on_user_path.len());
         let follower = Follower::start(&on_user_path, spare, lane_count, system_seed(), settings)?;
         reload::check_names(&follower, asked, settings)?;
         let best = on_user_path.iter().filter(|name| path::is_best(asked, name)).cloned().collect();
         // The tables are full: from here on packets come.
-        let (user_ports, of_lanes) =
+        let (user_ports, queues) =
             UserPorts::open(&on_user_path, options.clone(), best, lane_count, &pool, &follower)?;
-        Ok(Self { pool, hold_limits, follower, user_ports, of_lanes })
+        Ok(Self { pool, hold_limits, follower, user_ports, queues })
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::reload::Running;
 use super::service::Service;
-use super::user_ports::UserPorts;
 use crate::messages;
 use std::time::Duration;
+use warmlane::assembly::router::UserPorts;
 use warmlane::assembly::{Assembly, Signals};
 use warmlane::control::{Common, Server};
 use warmlane::functions::router::control::{Follower, Host as _, RouteList, RouterAnswers};
@@ -30,6 +30,9 @@ impl Control<'_> {
             messages::complain(format_args!("what is the box's own can't be left with the kernel: {error}"));
         }
         self.user_ports.collect();
+        for note in self.user_ports.take_notes() {
+            messages::note(note);
+        }
         for remark in self.user_ports.take_remarks() {
             messages::complain(remark);
         }

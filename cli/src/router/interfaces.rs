@@ -2,13 +2,13 @@
 
 use super::path::{self, Left};
 use super::settings::Settings;
-use super::user_ports::UserPorts;
 use crate::messages;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use warmlane::assembly::Assembly;
+use warmlane::assembly::router::UserPorts;
 use warmlane::counters::Registry;
 use warmlane::drivers::xdp::XdpError;
 use warmlane::functions::router::control::kernel::View;
@@ -227,7 +227,7 @@ impl Interfaces {
             if of_program.is_some_and(|error| path::go_on_by_tc(&mut planned, new, error)) {
                 continue;
             }
-            let of_lanes = match error.downcast_ref::<XdpError>() {
+            let of_lanes = match path::of_xdp(&error) {
                 Some(XdpError::ProgramThere { name, .. }) => Some(name.as_str()),
                 _ => None,
             };

@@ -4,6 +4,7 @@ use super::settings::Settings;
 use crate::messages;
 use anyhow::bail;
 use std::collections::{BTreeMap, BTreeSet};
+use warmlane::assembly::router::UserPortsError;
 use warmlane::drivers::common::{Interface, InterfaceName};
 use warmlane::drivers::xdp::XdpError;
 use warmlane::functions::forward::control::SourceCheck;
@@ -78,6 +79,14 @@ pub(super) fn go_on_by_tc(plans: &mut [Plan], settings: &Settings, error: &BpfEr
     true
 }
 
+/// What AF_XDP says, if that is what is in the way of a port.
+pub(super) fn of_xdp(error: &anyhow::Error) -> Option<&XdpError> {
+    match error.downcast_ref()? {
+        UserPortsError::Xdp(error) => Some(error),
+        _ => None,
+    }
+}
+
 /// Opens by these plans what lanes need. Where they would be best, as the driver can exchange packets without copies, and it then refuses
 /// that, all is planned again without lanes there, and opened anew. Returns what was opened, with the plans that hold and what was refused.
 ///
@@ -95,7 +104,7 @@ pub(super) fn open_by<T>(
             Ok(opened) => return Ok((plans, refused, opened)),
             Err(error) => error,
         };
-        let (name, reason) = match error.downcast_ref::<XdpError>() {
+        let (name, reason) = match of_xdp(&error) {
             Some(XdpError::NoZeroCopy { name, reason }) => (name, reason.clone()),
             Some(XdpError::NoXdp { name, source, .. }) => (name, source.to_string()),
             _ => return Err(error),
@@ -196,10 +205,10 @@ mod tests {
     /// A driver that says it can, and can't: without huge pages, say.
     fn open(plans: &[Plan]) -> anyhow::Result<usize> {
         match plans.iter().find(|plan| plan.interface == "eth0" && plan.path == Path::User) {
-            Some(plan) => Err(XdpError::NoZeroCopy {
+            Some(plan) => Err(UserPortsError::from(XdpError::NoZeroCopy {
                 name: plan.interface.clone(),
                 reason: "set up huge pages".to_owned(),
-            }
+            })
             .into()),
             None => Ok(plans.iter().filter(|plan| plan.path == Path::User).count()),
         }

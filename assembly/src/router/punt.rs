@@ -1,14 +1,13 @@
 //! The interfaces by which the kernel gets what only it can forward.
 
-use crate::messages;
-use anyhow::Context as _;
+use super::ports::UserPortsError;
 use std::fs;
-use warmlane::drivers::kernel::tap::{self, TapOptions};
-use warmlane::drivers::xdp::{Reentry, XdpPort};
-use warmlane::functions::router::datapath::Entrance;
-use warmlane::mem::Pool;
-use warmlane::port::Port;
-use warmlane::wire::MacAddress;
+use warmlane_kernel::tap::{self, TapOptions};
+use warmlane_mem::Pool;
+use warmlane_port::Port;
+use warmlane_router::datapath::Entrance;
+use warmlane_wire::MacAddress;
+use warmlane_xdp::{Reentry, XdpPort};
 
 /// Their names: the kernel puts a number in.
 const NAME: &str = "warmlane%d";
@@ -23,12 +22,11 @@ pub(super) struct PuntInterface {
 
 impl PuntInterface {
     /// Makes one, with a queue for each lane.
-    pub(super) fn open(lanes: usize, pool: &Pool) -> anyhow::Result<(Self, Port)> {
+    pub(super) fn open(lanes: usize, pool: &Pool) -> Result<(Self, Port), UserPortsError> {
         let config =
             TapOptions { interface: Some(NAME.to_owned()), offloads: false, ..TapOptions::default() };
         let queues = u16::try_from(lanes).unwrap_or(u16::MAX);
-        let mut port =
-            tap::open(&config, queues, pool).context("the interface by which the kernel gets packets")?;
+        let mut port = tap::open(&config, queues, pool).map_err(UserPortsError::Punt)?;
         // What the kernel would send by it is nobody's.
         port.receive.clear();
         let name = port.name.clone();
@@ -43,7 +41,10 @@ impl PuntInterface {
         set(format!("ipv4/conf/{name}/forwarding"), "1");
         set(format!("ipv6/conf/{name}/forwarding"), "1");
         let address = fs::read_to_string(format!("/sys/class/net/{name}/address")).unwrap_or_default();
-        let mac = address.trim().parse().with_context(|| format!("the address of interface {name}"))?;
+        let mac = address
+            .trim()
+            .parse()
+            .map_err(|source| UserPortsError::PuntAddress { interface: name.clone(), source })?;
         Ok((Self { name, mac, reentry: None }, port))
     }
 
@@ -57,19 +58,19 @@ impl PuntInterface {
         self.reentry = None;
     }
 
-    /// Leads what the kernel gets by it back into a port, if that can be; says if not.
-    pub(super) fn connect(&mut self, port: &XdpPort) -> Entrance {
+    /// Leads what the kernel gets by it back into a port, if that can be; a sentence if not.
+    pub(super) fn connect(&mut self, port: &XdpPort) -> (Entrance, Option<String>) {
         match self.lead_to(port) {
             Ok(reentry) => {
                 self.reentry = Some(reentry);
-                Entrance::Port
+                (Entrance::Port, None)
             }
             Err(reason) => {
                 let (name, own) = (&port.port.name, &self.name);
-                messages::note(format_args!(
+                let note = format!(
                     "what only the kernel can forward of interface '{name}' reaches it by {own} ({reason}): rules and filters of the kernel's that look at the interface don't see '{name}', and packets of VRFs and of such rules are dropped instead; Linux 6.6 and native XDP avoid that"
-                ));
-                Entrance::Other(self.mac)
+                );
+                (Entrance::Other(self.mac), Some(note))
             }
         }
     }

@@ -1,20 +1,24 @@
 //! The ports of the user path. Interfaces come to them and leave them while lanes run.
 
 use super::punt::PuntInterface;
-use anyhow::{Context as _, bail};
+use crate::lanes::{Assembly, StartError, share_out};
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warmlane::assembly::{Assembly, share_out};
-use warmlane::counters::Registry;
-use warmlane::drivers::common::{Interface, InterfaceName, LocalSink as _};
-use warmlane::drivers::xdp::{self, LeftFamilies, Monitor, Umem, XdpMode, XdpOptions, XdpPort};
-use warmlane::functions::router::control::Follower;
-use warmlane::functions::router::datapath::{Entrance, Entrances};
-use warmlane::lane::{LanePort, Output, Waker};
-use warmlane::mem::Pool;
-use warmlane::port::replaceable::{self, Replacer};
-use warmlane::port::{Port, PortView};
+use thiserror::Error;
+use warmlane_counters::Registry;
+use warmlane_driver_common::{Interface, InterfaceName, LocalSink as _};
+use warmlane_kernel::KernelError;
+use warmlane_lane::{LanePort, Output, Waker};
+use warmlane_mem::Pool;
+use warmlane_port::replaceable::{self, Replacer};
+use warmlane_port::{Port, PortView};
+use warmlane_router::control::Follower;
+use warmlane_router::datapath::{Entrance, Entrances};
+use warmlane_sync::ring::RingError;
+use warmlane_wire::ethernet::MacAddressError;
+use warmlane_xdp::{self as xdp, LeftFamilies, Monitor, Umem, XdpError, XdpMode, XdpOptions, XdpPort};
 
 /// Ports for interfaces that come later, besides those that others leave.
 const SPARE: usize = 8;
@@ -22,13 +26,53 @@ const SPARE: usize = 8;
 /// How long lanes are waited for to let go of what was taken from them: on a busy machine one may stand still for seconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many ports there are for interfaces that come later, if there are lanes.
-pub(super) const fn spare(on_user_path: usize) -> usize {
-    if on_user_path == 0 { 0 } else { SPARE }
+/// How many vacant ports [`UserPorts`] have besides those of so many interfaces: none without lanes.
+pub const fn spare_ports(interfaces: usize) -> usize {
+    if interfaces == 0 { 0 } else { SPARE }
 }
 
-/// All of them.
-pub(super) struct UserPorts {
+/// Why lanes can't have an interface.
+#[derive(Debug, Error)]
+pub enum UserPortsError {
+    /// AF_XDP can't be had there.
+    #[error(transparent)]
+    Xdp(#[from] XdpError),
+    /// The kernel can't be given what only it can forward.
+    #[error("the interface by which the kernel gets packets")]
+    Punt(#[source] KernelError),
+    /// That interface has no Ethernet address.
+    #[error("the address of interface {interface}")]
+    PuntAddress {
+        /// Its name.
+        interface: String,
+        /// What is wrong.
+        source: MacAddressError,
+    },
+    /// The queues don't go round.
+    #[error(transparent)]
+    Share(#[from] StartError),
+    /// Queues can't be made replaceable.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// The programs can't be told what is the box's own.
+    #[error(transparent)]
+    Local(#[from] io::Error),
+    /// No interface was on path user at the start.
+    #[error("there are no lanes, as no interface was on path user, for which the router has to be started again")]
+    NoLanes,
+    /// No port is vacant.
+    #[error("lanes have {ports} ports, all of which have interfaces: the router has to be started again")]
+    NoPort {
+        /// How many there are.
+        ports: usize,
+    },
+    /// It can't be sent by from each lane.
+    #[error("it has fewer queues to send by than there are lanes")]
+    FewQueues,
+}
+
+/// All of them, without what lanes have.
+pub struct UserPorts {
     /// By the port's number.
     slots: Vec<Slot>,
     /// What is the same for all.
@@ -42,6 +86,7 @@ pub(super) struct UserPorts {
     lanes: usize,
     /// What tells lanes that sleep of queues that they were given.
     waker: Waker,
+    notes: Vec<String>,
 }
 
 /// A port that an interface can have.
@@ -73,8 +118,8 @@ impl Taken {
     }
 }
 
-/// What lanes have of them.
-pub(super) struct OfLanes {
+/// What lanes have of them, for [`Assembly::route`].
+pub struct LaneQueues {
     /// Ports of interfaces.
     pub(super) ports: Vec<Port>,
     /// Those of the kernel's entrances.
@@ -86,9 +131,9 @@ pub(super) struct OfLanes {
     outputs: Vec<Vec<(String, Output)>>,
 }
 
-impl OfLanes {
+impl LaneQueues {
     /// What the next lane has besides the ports of interfaces: vacant ports, and ways to the kernel.
-    pub(super) fn take(&mut self) -> (Vec<LanePort>, Vec<(String, Output)>) {
+    pub(super) fn take_extra(&mut self) -> (Vec<LanePort>, Vec<(String, Output)>) {
         if self.vacant.is_empty() {
             Default::default()
         } else {
@@ -98,19 +143,23 @@ impl OfLanes {
 }
 
 impl UserPorts {
-    /// Opens ports of these interfaces, and some vacant ones; `options` are for all of them, and some are opened `only_without_copies`.
-    pub(super) fn open(
+    /// Opens ports of these interfaces, and [some](spare_ports) vacant ones; `options` are for all of them, and some are opened
+    /// `only_without_copies`. Each has a queue to send by for each lane. Packets come from here on.
+    ///
+    /// # Errors
+    /// [`UserPortsError`]: an interface can't be had, or what leads to the kernel.
+    pub fn open(
         interfaces: &[String],
         options: XdpOptions,
         only_without_copies: BTreeSet<String>,
         lanes: usize,
         pool: &Pool,
         follower: &Follower,
-    ) -> anyhow::Result<(Self, OfLanes)> {
+    ) -> Result<(Self, LaneQueues), UserPortsError> {
         // All that can be refused comes before the first packet.
         let punts: Vec<_> =
-            interfaces.iter().map(|_| PuntInterface::open(lanes, pool)).collect::<anyhow::Result<_>>()?;
-        let (umem, count) = (Umem::new(pool)?, interfaces.len() + spare(interfaces.len()));
+            interfaces.iter().map(|_| PuntInterface::open(lanes, pool)).collect::<Result<_, _>>()?;
+        let (umem, count) = (Umem::new(pool)?, interfaces.len() + spare_ports(interfaces.len()));
         let entrances = Entrances::new(count);
         let mut all = Self {
             slots: Vec::new(),
@@ -121,15 +170,14 @@ impl UserPorts {
             pool: pool.clone(),
             lanes,
             waker: Waker::default(),
+            notes: Vec::new(),
         };
         let (mut ports, mut vacant, mut of_punts, mut views) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (number, (interface, (mut punt, punt_port))) in interfaces.iter().zip(punts).enumerate() {
-            let XdpPort { port, monitor } = {
-                let opened = all.open_one(interface, follower)?;
-                entrances.set(number, punt.connect(&opened));
-                opened
-            };
+            let opened = all.open_one(interface, follower)?;
+            all.connect(number, &mut punt, &opened);
+            let XdpPort { port, monitor } = opened;
             views.push(punt_port.view());
             let ((port, replacer), (punt_port, punt_replacer)) =
                 (replaceable::wrap(port)?, replaceable::wrap(punt_port)?);
@@ -150,8 +198,15 @@ impl UserPorts {
         }
         all.set_local(follower)?;
         let outputs = share_out(of_punts, lanes)?.into_iter().map(outputs).collect();
-        let of_lanes = OfLanes { ports, punts: views, entrances, vacant: share_out(vacant, lanes)?, outputs };
-        Ok((all, of_lanes))
+        let queues = LaneQueues { ports, punts: views, entrances, vacant: share_out(vacant, lanes)?, outputs };
+        Ok((all, queues))
+    }
+
+    /// Lets the kernel get what only it can forward of the port of this number as if it had come in there, if that can be.
+    fn connect(&mut self, number: usize, punt: &mut PuntInterface, port: &XdpPort) {
+        let (entrance, note) = punt.connect(port);
+        self.entrances.set(number, entrance);
+        self.notes.extend(note);
     }
 
     fn options_of(&self, interface: &str) -> XdpOptions {
@@ -160,13 +215,16 @@ impl UserPorts {
         XdpOptions { interface: interface.to_owned(), mode, ..self.options.clone() }
     }
 
-    fn open_one(&self, interface: &str, follower: &Follower) -> anyhow::Result<XdpPort> {
+    fn open_one(&self, interface: &str, follower: &Follower) -> Result<XdpPort, XdpError> {
         let queues = u32::try_from(self.lanes).unwrap_or(u32::MAX);
-        Ok(xdp::open(&self.options_of(interface), queues, &self.umem, &follower.local_addresses())?)
+        xdp::open(&self.options_of(interface), queues, &self.umem, &follower.local_addresses())
     }
 
     /// Tells each port's program what is the kernel's own.
-    pub(super) fn set_local(&self, follower: &Follower) -> std::io::Result<()> {
+    ///
+    /// # Errors
+    /// A program's maps can't be written.
+    pub fn set_local(&self, follower: &Follower) -> io::Result<()> {
         let addresses = follower.local_addresses();
         for Taken { interface, monitor, .. } in self.taken() {
             monitor.local.set_addresses(&addresses)?;
@@ -181,12 +239,17 @@ impl UserPorts {
     }
 
     /// What of them is not as an operator may think, a sentence each.
-    pub(super) fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         self.taken().filter_map(Taken::warning).collect()
     }
 
-    /// Of these, what has not been said.
-    pub(super) fn take_remarks(&mut self) -> Vec<String> {
+    /// What an operator may like to know of those opened since this was asked last, a sentence each.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Of the warnings, what has not been said.
+    pub fn take_remarks(&mut self) -> Vec<String> {
         let unsaid =
             self.slots.iter_mut().filter_map(|slot| slot.taken.as_mut()).filter(|taken| !taken.is_said);
         let remark = |taken: &mut Taken| {
@@ -198,12 +261,13 @@ impl UserPorts {
     }
 
     /// Lets it wake the lanes that have them.
-    pub(super) fn with_waker(self, waker: Waker) -> Self {
+    #[must_use]
+    pub fn with_waker(self, waker: Waker) -> Self {
         Self { waker, ..self }
     }
 
     /// Closes what lanes have given back.
-    pub(super) fn collect(&mut self) {
+    pub fn collect(&mut self) {
         for slot in &mut self.slots {
             slot.replacer.collect();
             slot.punt_replacer.collect();
@@ -223,7 +287,7 @@ impl UserPorts {
     }
 
     /// How many ports have no interface.
-    pub(super) fn vacant(&self) -> usize {
+    pub fn vacant(&self) -> usize {
         self.slots.iter().filter(|slot| slot.taken.is_none()).count()
     }
 
@@ -231,26 +295,19 @@ impl UserPorts {
     ///
     /// # Errors
     /// It can't be; its packets stay with the kernel.
-    pub(super) fn add(
+    pub fn add(
         &mut self,
         interface: &str,
         follower: &mut Follower,
         assembly: &Assembly,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), UserPortsError> {
         if self.slots.is_empty() {
-            bail!(
-                "there are no lanes, as no interface was on path user, for which the router has to be started again"
-            );
+            return Err(UserPortsError::NoLanes);
         }
         let had_it = |slot: &Slot| slot.taken.as_ref().is_some_and(|taken| taken.interface == interface);
         let number = self.slots.iter().position(had_it);
         let number = number.or_else(|| self.slots.iter().position(|slot| slot.taken.is_none()));
-        let number = number.with_context(|| {
-            format!(
-                "lanes have {} ports, all of which have interfaces: the router has to be started again",
-                self.slots.len()
-            )
-        })?;
+        let number = number.ok_or(UserPortsError::NoPort { ports: self.slots.len() })?;
         self.settle();
         let queues = u32::try_from(self.lanes).unwrap_or(u32::MAX);
         xdp::check(&self.options_of(interface), queues)?;
@@ -259,10 +316,11 @@ impl UserPorts {
             taken.punt.disconnect();
         }
         let opened = self.open_one(interface, follower)?;
-        let link = Interface::find(&InterfaceName::new(interface)?)?;
+        let name = InterfaceName::new(interface).map_err(XdpError::from)?;
+        let link = Interface::find(&name).map_err(XdpError::from)?;
         let slot = &mut self.slots[number];
         if !slot.replacer.fits(&opened.port, self.lanes) {
-            bail!("it has fewer queues to send by than there are lanes");
+            return Err(UserPortsError::FewQueues);
         }
         let mut punt = if let Some(taken) = slot.taken.take() {
             taken.punt
@@ -272,9 +330,10 @@ impl UserPorts {
             slot.punt_replacer.send_by(port.transmit);
             punt
         };
-        self.entrances.set(number, punt.connect(&opened));
+        self.connect(number, &mut punt, &opened);
         opened.port.view().register(assembly.registry());
         let XdpPort { port, monitor } = opened;
+        let slot = &mut self.slots[number];
         slot.taken = Some(Taken { interface: interface.to_owned(), monitor, punt, is_said: false });
         // Packets find what they need: first a queue to leave by, then routes that lead there, and only then they come.
         slot.replacer.send_by(port.transmit);
@@ -286,7 +345,7 @@ impl UserPorts {
     }
 
     /// Gives an interface back to the kernel. What lanes have of its packets they forward yet.
-    pub(super) fn remove(&mut self, interface: &str, follower: &mut Follower, registry: &Arc<Registry>) {
+    pub fn remove(&mut self, interface: &str, follower: &mut Follower, registry: &Arc<Registry>) {
         let has_it = |slot: &&mut Slot| slot.taken.as_ref().is_some_and(|taken| taken.interface == interface);
         let Some((number, slot)) = self.slots.iter_mut().enumerate().find(|(_, slot)| has_it(slot)) else {
             return;

@@ -1,0 +1,45 @@
+//! A router by the kernel's routes: the ports of interfaces on path `user`, and the lanes between them.
+
+mod ports;
+mod punt;
+
+use warmlane_counters::Labels;
+use warmlane_forward::control::config::IcmpLimits;
+use warmlane_mem::Pool;
+use warmlane_router::control::Follower;
+use warmlane_router::datapath::{HoldLimits, Punt};
+
+pub use ports::{LaneQueues, UserPorts, UserPortsError, spare_ports};
+
+use crate::lanes::{Assembly, LaneSettings, StartError};
+
+impl Assembly {
+    /// Forwards between the interfaces that `queues` are of, as `follower` follows the kernel's routes. Lanes hold packets for unresolved
+    /// neighbours as far as `hold_limits` allow, and send ICMP errors as far as `icmp` does. Without interfaces there are no lanes.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn route(
+        pool: Pool,
+        settings: &LaneSettings,
+        mut queues: LaneQueues,
+        follower: &mut Follower,
+        hold_limits: HoldLimits,
+        icmp: IcmpLimits,
+    ) -> Result<Self, StartError> {
+        let ports = std::mem::take(&mut queues.ports);
+        let assembly = Self::start(pool, settings, ports, |lane| {
+            let (routes, hold) = follower.lane(&lane.name, hold_limits)?;
+            let forwarder = lane.forwarder(routes, icmp);
+            let punt = Punt::new(queues.entrances.clone());
+            let (vacant, outputs) = queues.take_extra();
+            let ports = lane.take_ports().into_iter().chain(vacant).collect();
+            Ok(warmlane_router::pipeline(forwarder, hold, punt, ports, outputs)?)
+        })?;
+        for punt in &queues.punts {
+            assembly.add_punt(punt);
+        }
+        assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
+        Ok(assembly)
+    }
+}
