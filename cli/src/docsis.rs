@@ -12,23 +12,18 @@ use group::GroupFlags;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use warmlane::assembly::docsis::{Loopback, LoopbackResult};
 use warmlane::assembly::{Signals, graphs};
 use warmlane::control::Graphs;
 use warmlane::counters::{DropReason, DropView, DurationHistogramView, Labels, Registry};
-use warmlane::drivers::memory::ring_pair;
+use warmlane::functions::docsis::DownstreamViews;
 use warmlane::functions::docsis::control::ServiceGroup;
-use warmlane::functions::docsis::keys::KeyChange;
 use warmlane::functions::docsis::modem::ModemCountersView;
 use warmlane::functions::docsis::upper::FlowCountersView;
-use warmlane::functions::docsis::{DownstreamViews, KeyRoller, Queues, downstream, modems};
 use warmlane::functions::generator::control::{Sizes, cable};
-use warmlane::functions::generator::{Received, Tester, TrialConfig, TrialResult};
-use warmlane::lane::{IdlePolicy, LaneConfig, Lanes, Pipeline, place};
+use warmlane::functions::generator::{Received, TrialConfig};
 use warmlane::mem::{Pool, PoolConfig, PoolKind};
-use warmlane::sync::mailbox;
-use warmlane::sys::affinity;
 
 /// Run a DOCSIS downstream in memory: encrypted MAC frames for 300 modems, taken apart again and compared.
 ///
@@ -113,16 +108,12 @@ Examples:
   With the pool that Intel's reference data plane began with:
     warmlane docsis --pool ring --lane-cache 256";
 
-/// Packets that each cable in memory holds.
-const CABLE: usize = 8_192;
 /// Buffers: more than all queues, the channel between the lanes and the cables hold.
 pub(crate) const BUFFERS: u32 = 98_304;
 /// How long to wait for the last packets: a busy machine takes its time, and whoever dropped some says so.
 const DRAIN: Duration = Duration::from_secs(300);
 /// How long modems wait for a packet that is missing, and packets in queues for their turn.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Changes of keys that a lane may be behind.
-const CHANGES: usize = 1_024;
 
 /// What came of a run.
 #[derive(Default, Serialize)]
@@ -188,26 +179,25 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let signals = Signals::catch()?;
     let group = arguments.group.read_patient(TIMEOUT)?;
-    let start = |_| Run::start(&group, arguments);
-    let mut runs = (0..arguments.instances).map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    let started = (0..arguments.instances).map(|_| start(&group, arguments));
+    let mut runs = started.collect::<anyhow::Result<Vec<_>>>()?;
     let registry = Registry::new();
     let (mut lanes, mut all) = (Vec::new(), Graphs::default());
     for (number, run) in runs.iter().enumerate() {
         let several = (arguments.instances > 1).then(|| Labels::new().with("downstream", number));
         let labels = several.unwrap_or_default();
         registry.add_all(&labels, &run.registry());
-        for views in [run.lanes.views(), run.tester.lanes()] {
-            lanes.extend(views.iter().cloned());
-            all.lanes.extend(graphs(&labels, views).lanes);
-        }
+        let views = run.lanes();
+        all.lanes.extend(graphs(&labels, &views).lanes);
+        lanes.extend(views);
     }
     let _service = socket.serve_labelled(&registry, &lanes, all, None)?;
     let accounts = match runs.pop() {
-        Some(only) if runs.is_empty() => vec![only.trial(arguments, &signals)?],
+        Some(only) if runs.is_empty() => vec![trial(only, &group, arguments, &signals)?],
         last => std::thread::scope(|scope| {
-            let trial = |run: Run<'_>| run.trial(arguments, &signals);
-            let threads: Vec<_> =
-                runs.into_iter().chain(last).map(|run| scope.spawn(move || trial(run))).collect();
+            let (group, signals) = (&group, &signals);
+            let start = |run| scope.spawn(move || trial(run, group, arguments, signals));
+            let threads: Vec<_> = runs.into_iter().chain(last).map(start).collect();
             let ended = threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|_| bail!("an instance has panicked")));
@@ -223,111 +213,39 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     accounts.iter().try_for_each(Account::check)
 }
 
-/// A downstream between a generator and modems.
-struct Run<'a> {
-    group: &'a ServiceGroup,
-    tester: Tester,
-    lanes: Lanes,
-    views: DownstreamViews,
-    modems: ModemCountersView,
-    keys: [mailbox::Sender<KeyChange>; 2],
-    pool: Pool,
+fn start<'a>(group: &'a ServiceGroup, arguments: &Arguments) -> anyhow::Result<Loopback<'a>> {
+    let (kind, magazine) = (arguments.pool.kind(), arguments.lane_cache);
+    let pool = Pool::new(&PoolConfig { buffers: BUFFERS, kind, magazine, ..PoolConfig::default() })?;
+    if let Some(fallback) = pool.fallback() {
+        messages::note(format_args!("packet memory: {fallback}"));
+    }
+    Ok(Loopback::start(group, pool, &arguments.cpus)?)
 }
 
-impl<'a> Run<'a> {
-    fn start(group: &'a ServiceGroup, arguments: &Arguments) -> anyhow::Result<Self> {
-        let (kind, magazine) = (arguments.pool.kind(), arguments.lane_cache);
-        let pool = Pool::new(&PoolConfig { buffers: BUFFERS, kind, magazine, ..PoolConfig::default() })?;
-        if let Some(fallback) = pool.fallback() {
-            messages::note(format_args!("packet memory: {fallback}"));
-        }
-        let [mut generator, network] = ring_pair::open(["generator", "rx"], CABLE)?;
-        let [mut tx, tunnel] = ring_pair::open(["tx", "remote-phy"], CABLE)?;
-        let [mut delivered, receiver] = ring_pair::open(["modems", "receiver"], CABLE)?;
-        let (to_lower, lower_changes) = mailbox::mailbox(CHANGES)?;
-        let (to_modems, modem_changes) = mailbox::mailbox(CHANGES)?;
-        let queues = Queues { receive: network.receive, transmit: tx.take_transmit()? };
-        let instance = downstream(group, &pool, queues, Some(lower_changes))?;
-        let queues = Queues { receive: tunnel.receive, transmit: delivered.take_transmit()? };
-        let (other_end, modems) = modems(group, &pool, queues, Some(modem_changes))?;
-
-        let available = affinity::allowed_cpus()?.len();
-        let cpus = place(available.min(5))?;
-        // The generator's lanes go before others on their CPUs: one of its own for both, until there are enough for all.
-        let (generating, working) = cpus.split_at(if cpus.len() >= 5 { 2 } else { cpus.len().min(1) });
-        let mut lanes = Lanes::new();
-        let pipelines = [("upper", instance.upper), ("lower", instance.lower), ("modems", other_end)];
-        for (number, (name, pipeline)) in pipelines.into_iter().enumerate() {
-            let chosen = working.get(number % working.len().max(1)).copied();
-            spawn(&mut lanes, name, arguments.cpus.get(number).copied().or(chosen), pipeline)?;
-        }
-        let generating = if working.is_empty() { &[] } else { generating };
-        let tester = Tester::start(generator.take_transmit()?, receiver.receive, &pool, generating)?;
-        let (views, keys) = (instance.views, [to_lower, to_modems]);
-        Ok(Self { group, tester, lanes, views, modems, keys, pool })
+fn trial(
+    loopback: Loopback<'_>,
+    group: &ServiceGroup,
+    arguments: &Arguments,
+    signals: &Signals,
+) -> anyhow::Result<Account> {
+    let sizes: Sizes = "cable".parse().map_err(|error| anyhow::anyhow!("{error}"))?;
+    let plan = Arc::new(cable::downstream(group.modems.len() as u32, &sizes).plan()?);
+    let config = TrialConfig {
+        duration: Duration::from_secs(arguments.duration),
+        drain: DRAIN,
+        ..TrialConfig::new(plan)
+    };
+    let pause = Duration::from_millis(arguments.roll_keys);
+    messages::line(format_args!("a downstream for {} modems; Ctrl-C ends it earlier", group.modems.len()));
+    let result = loopback.run(&config, pause, &mut |_| !signals.is_stopped())?;
+    let mut account = account(group, &result)?;
+    let registry = Registry::new();
+    result.views.register(&registry, group);
+    account.each = Each::of(&registry);
+    if arguments.figures {
+        account.figures = Figure::all(&registry);
     }
-
-    /// All that it counts.
-    fn registry(&self) -> Registry {
-        let registry = Registry::new();
-        self.lanes.register(&registry);
-        self.tester.register(&registry);
-        self.views.register(&registry, self.group);
-        self.pool.register(&registry);
-        registry
-    }
-
-    fn trial(mut self, arguments: &Arguments, signals: &Signals) -> anyhow::Result<Account> {
-        let sizes: Sizes = "cable".parse().map_err(|error| anyhow::anyhow!("{error}"))?;
-        let plan = Arc::new(cable::downstream(self.group.modems.len() as u32, &sizes).plan()?);
-        let config = TrialConfig {
-            duration: Duration::from_secs(arguments.duration),
-            drain: DRAIN,
-            ..TrialConfig::new(plan)
-        };
-        let [to_lower, to_modems] = self.keys;
-        let (lower, modems) = (self.views.lower.clone(), self.modems.clone());
-        let mut roller = KeyRoller { group: self.group, to_lower, to_modems, lower, modems, rolls: 0 };
-        let is_over = AtomicBool::new(false);
-        let pause = Duration::from_millis(arguments.roll_keys);
-        messages::line(format_args!(
-            "a downstream for {} modems; Ctrl-C ends it earlier",
-            self.group.modems.len()
-        ));
-        let result = std::thread::scope(|scope| {
-            if !pause.is_zero() {
-                scope.spawn(|| {
-                    let is_over = || is_over.load(Ordering::Relaxed);
-                    while !is_over() && roller.roll(&is_over) {
-                        std::thread::park_timeout(pause);
-                    }
-                });
-            }
-            let dropped = || total(&drops(&self.views, &self.modems));
-            let result = self.tester.run_with_drops(&config, &mut |_| !signals.is_stopped(), &dropped);
-            is_over.store(true, Ordering::Relaxed);
-            result
-        })?;
-        let rolls = roller.rolls;
-        drop(roller);
-        drop(self.tester);
-        self.lanes.stop();
-        self.lanes.join()?;
-        let mut account = account(self.group, &result, &self.views, &self.modems, rolls)?;
-        let registry = Registry::new();
-        self.views.register(&registry, self.group);
-        account.each = Each::of(&registry);
-        if arguments.figures {
-            account.figures = Figure::all(&registry);
-        }
-        Ok(account)
-    }
-}
-
-fn spawn(lanes: &mut Lanes, name: &str, cpu: Option<usize>, pipeline: Pipeline) -> anyhow::Result<()> {
-    let config =
-        LaneConfig { name: name.to_owned(), cpu, idle: IdlePolicy::default(), ..LaneConfig::default() };
-    Ok(lanes.spawn(config, pipeline)?)
+    Ok(account)
 }
 
 /// What has been dropped so far.
@@ -345,15 +263,10 @@ fn total(drops: &[Drop]) -> u64 {
     drops.iter().map(|drop| drop.packets).sum()
 }
 
-fn account(
-    group: &ServiceGroup,
-    result: &TrialResult,
-    views: &DownstreamViews,
-    modems: &ModemCountersView,
-    key_changes: u64,
-) -> anyhow::Result<Account> {
-    let received: &Received = result.received.as_ref().context("the generator has received nothing")?;
-    let seconds = result.seconds.max(f64::MIN_POSITIVE);
+fn account(group: &ServiceGroup, result: &LoopbackResult) -> anyhow::Result<Account> {
+    let LoopbackResult { trial, views, modems, key_changes } = result;
+    let received: &Received = trial.received.as_ref().context("the generator has received nothing")?;
+    let seconds = trial.seconds.max(f64::MIN_POSITIVE);
     let stages = views.stages().into_iter().map(|stage| Stage {
         name: stage.name,
         packets: stage.packets,
@@ -368,14 +281,14 @@ fn account(
         jitter: median_and_p99(&delays.jitter),
     });
     Ok(Account {
-        sent: result.sent,
+        sent: trial.sent,
         delivered: received.packets,
         wrong: received.disorder.duplicated
             + received.corrupted
             + received.disorder.reordered
             + received.foreign,
         drops: drops(views, modems),
-        key_changes,
+        key_changes: *key_changes,
         packets_per_second: received.packets as f64 / seconds,
         bits_per_second: views.flows.iter().map(FlowCountersView::bytes).sum::<u64>() as f64 * 8.0 / seconds,
         latency: received.latency.as_ref().map(|latency| [latency.median, latency.p99]),

@@ -4,14 +4,10 @@ use super::group::GroupFlags;
 use crate::control_socket::ControlSocket;
 use crate::idle::IdleFlags;
 use crate::run::{self, RunFlags};
-use anyhow::Context as _;
+use warmlane::assembly::docsis::DownstreamEnd;
 use warmlane::assembly::ports::{Direction, DriverSettings, Opener, PortSettings, check_captures};
-use warmlane::assembly::{Assembly, LaneSettings, Signals};
-use warmlane::functions::docsis::control::ServiceGroup;
-use warmlane::functions::docsis::{Queues, downstream, modems};
-use warmlane::lane::Pipeline;
+use warmlane::assembly::{Assembly, Signals};
 use warmlane::mem::{Pool, PoolConfig};
-use warmlane::port::Port;
 
 /// Send what a port receives to a remote PHY: the upper and the lower MAC, each on a lane.
 ///
@@ -69,36 +65,18 @@ Examples:
     warmlane docsis receive --from xdp:eth0 --duration 10";
 
 pub(super) fn send(SendArguments { ends }: &SendArguments, socket: ControlSocket) -> anyhow::Result<()> {
-    ends.run(2, socket, |group, pool, queues| {
-        let made = downstream(group, pool, queues, None)?;
-        let views = made.views;
-        let register =
-            move |assembly: &Assembly, group: &ServiceGroup| views.register(assembly.registry(), group);
-        Ok((vec![made.upper, made.lower], Box::new(register)))
-    })
+    ends.run(DownstreamEnd::Sender, socket)
 }
 
 pub(super) fn receive(
     ReceiveArguments { ends }: &ReceiveArguments,
     socket: ControlSocket,
 ) -> anyhow::Result<()> {
-    ends.run(1, socket, |group, pool, queues| {
-        let (pipeline, _) = modems(group, pool, queues, None)?;
-        Ok((vec![pipeline], Box::new(|_: &Assembly, _: &ServiceGroup| ())))
-    })
+    ends.run(DownstreamEnd::Receiver, socket)
 }
 
-/// What adds counters that are of no stage.
-type Register = Box<dyn FnOnce(&Assembly, &ServiceGroup)>;
-
 impl Ends {
-    /// Runs the pipelines that `make` makes, each on a lane, to the end.
-    fn run(
-        &self,
-        lanes: usize,
-        socket: ControlSocket,
-        make: impl FnOnce(&ServiceGroup, &Pool, Queues) -> anyhow::Result<(Vec<Pipeline>, Register)>,
-    ) -> anyhow::Result<()> {
+    fn run(&self, end: DownstreamEnd, socket: ControlSocket) -> anyhow::Result<()> {
         let group = self.group.read()?;
         let signals = Signals::catch()?;
         let pool = Pool::new(&PoolConfig { buffers: self.buffers, ..PoolConfig::default() })?;
@@ -108,27 +86,11 @@ impl Ends {
         let mut opener = Opener::new(&pool, 1);
         let [from, to] = &settings;
         let mtu = Some(u32::from(group.tunnel.mtu));
-        let mut from = opener.open_for(from, mtu, Direction::Receive)?;
-        let mut to = opener.open_for(to, mtu, Direction::Transmit)?;
-        // Lanes have different work here, so that queues aren't shared out among them.
-        let views = [from.view(), to.view()];
-        let queues = Queues { receive: std::mem::take(&mut from.receive), transmit: to.take_transmit()? };
-        let (pipelines, register) = make(&group, &pool, queues)?;
-        let mut pipelines = pipelines.into_iter();
-        let settings = LaneSettings { lanes, idle: self.idle.policy()?, ..LaneSettings::default() };
-        let assembly = Assembly::start(pool, &settings, without_queues([from, to]), |_| {
-            Ok(pipelines.next().context("a pipeline for each lane")?)
-        })?;
-        for view in views {
-            view.register(assembly.registry());
-        }
-        register(&assembly, &group);
+        let from = opener.open_for(from, mtu, Direction::Receive)?;
+        let to = opener.open_for(to, mtu, Direction::Transmit)?;
+        let assembly = Assembly::downstream(end, &group, pool, [from, to], self.idle.policy()?)?;
         let _service = socket.serve(assembly.registry(), assembly.lanes().views(), None)?;
         run::print_notes(&assembly);
         run::to_the_end(assembly, &self.run, &signals)
     }
-}
-
-fn without_queues(ports: [Port; 2]) -> Vec<Port> {
-    ports.map(|port| Port { receive: Vec::new(), transmit: Vec::new(), ..port }).into()
 }
