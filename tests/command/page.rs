@@ -7,11 +7,12 @@ use std::path::Path;
 
 use door::{Behind, Door};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use warmlane_system_tests::browser::{Browser, PROGRAMS};
-use warmlane_system_tests::turn;
+use warmlane_system_tests::turn::{self, BesideOthers};
 use warmlane_testkit::requirements;
 
-use super::control::{directory, graphs, stats, sum, time_stages, wait_until};
+use super::control::{Forwarder, directory, graphs, stats, sum, time_stages, wait_until};
 use super::metrics::{forwarder, get, token_file};
 
 fn served(address: SocketAddr) -> Value {
@@ -107,15 +108,20 @@ fn browser(directory: &Path, address: SocketAddr) -> Browser {
     browser
 }
 
+/// A forwarder and its page in a browser, with what must be kept meanwhile; `None` if there is no browser.
+fn forwarder_in_browser() -> Option<((TempDir, BesideOthers), Forwarder, SocketAddr, Browser)> {
+    if !requirements::programs(&PROGRAMS) {
+        return None;
+    }
+    let kept = (directory(), turn::beside_others());
+    let (forwarder, address) = forwarder(kept.0.path(), &[]);
+    let browser = browser(kept.0.path(), address);
+    Some((kept, forwarder, address, browser))
+}
+
 #[test]
 fn a_browser_shows_what_the_json_says_and_charts_that_move() {
-    if !requirements::programs(&PROGRAMS) {
-        return;
-    }
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let (forwarder, address) = forwarder(directory.path(), &[]);
-    let mut browser = browser(directory.path(), address);
+    let Some((_kept, forwarder, address, mut browser)) = forwarder_in_browser() else { return };
     wait_for(&mut browser, "document.querySelectorAll('#ports tbody tr').length === 2");
     assert_eq!(browser.evaluate("document.getElementById('kind').textContent.split(' ')[0]"), "forward");
 
@@ -190,13 +196,7 @@ fn a_browser_shows_what_the_json_says_and_charts_that_move() {
 
 #[test]
 fn a_browser_shows_what_leads_where_and_what_passes_there() {
-    if !requirements::programs(&PROGRAMS) {
-        return;
-    }
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let (forwarder, address) = forwarder(directory.path(), &[]);
-    let mut browser = browser(directory.path(), address);
+    let Some((_kept, forwarder, _, mut browser)) = forwarder_in_browser() else { return };
     let pictures = "[...document.querySelectorAll('#stages .graphs svg')]";
     wait_for(&mut browser, &format!("{pictures}.length === 1"));
     let said = browser.evaluate(&format!("{pictures}[0].getAttribute('aria-label')"));
@@ -234,13 +234,7 @@ const FORWARDER: &str = "lane0 forwarder";
 
 #[test]
 fn a_browser_shows_what_stages_take_while_they_are_timed() {
-    if !requirements::programs(&PROGRAMS) {
-        return;
-    }
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let (forwarder, address) = forwarder(directory.path(), &[]);
-    let mut browser = browser(directory.path(), address);
+    let Some((_kept, forwarder, _, mut browser)) = forwarder_in_browser() else { return };
     // It has looked twice: it sees from now on what changes.
     wait_for(&mut browser, "document.querySelectorAll('#ports figure').length === 2");
     let stage = row("stages", FORWARDER);
