@@ -1,5 +1,7 @@
-//! A router by the kernel's routes: the ports of interfaces on path `user`, and the lanes between them.
+//! A router by the kernel's routes: which way packets of each interface take, the ports of those on path `user`, and the lanes between them.
 
+mod interfaces;
+mod paths;
 mod ports;
 mod punt;
 
@@ -9,6 +11,8 @@ use warmlane_mem::Pool;
 use warmlane_router::control::Follower;
 use warmlane_router::datapath::{HoldLimits, Punt};
 
+pub use interfaces::{InterfaceError, Interfaces};
+pub use paths::{LeftInterfaces, PathSettings, Remark, on_user_path};
 pub use ports::{LaneQueues, UserPorts, UserPortsError, spare_ports};
 
 use crate::lanes::{Assembly, LaneSettings, StartError};

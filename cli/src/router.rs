@@ -4,7 +4,6 @@ mod answer;
 mod ask;
 mod capabilities;
 mod control;
-mod interfaces;
 mod path;
 mod reload;
 mod service;
@@ -16,20 +15,20 @@ use crate::metrics;
 use crate::run::{self, RunFlags};
 use anyhow::{Context as _, bail};
 use control::Control;
-use interfaces::Interfaces;
-use path::Left;
 use service::Service;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use warmlane::assembly::router::{LaneQueues, UserPorts, spare_ports};
+use warmlane::assembly::router::{
+    Interfaces, LaneQueues, LeftInterfaces, PathSettings, UserPorts, on_user_path, spare_ports,
+};
 use warmlane::assembly::{Assembly, LaneSettings, RunError, SharedCpu, Signals, shared_cpus};
 use warmlane::drivers::common::{Interface, InterfaceName};
-use warmlane::drivers::xdp::{self, Steering, XdpError, XdpOptions};
+use warmlane::drivers::xdp::{Steering, XdpOptions};
 use warmlane::functions::router::control::{Follower, RouterSettings};
 use warmlane::functions::router::datapath::HoldLimits;
-use warmlane::functions::router::paths::{Path, Plan, remove_left_behind};
+use warmlane::functions::router::paths::{Plan, remove_left_behind};
 use warmlane::mem::{Pool, PoolConfig};
 use warmlane::sys::random::system_seed;
 
@@ -130,7 +129,9 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.config.is_some() {
         signals.catch_reload()?;
     }
-    let mut plans = path::plan(&asked, &asked.interfaces, &BTreeSet::new())?;
+    let path_settings = asked.path_settings()?;
+    let mut remarks = Vec::new();
+    let mut plans = path_settings.plan(&asked.interfaces, &BTreeSet::new(), &mut remarks)?;
     let options = XdpOptions {
         pass_expiring: asked.pass_expiring,
         busy_poll: asked.busy_poll,
@@ -139,20 +140,23 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         ring: asked.ring(),
         ..XdpOptions::new("")
     };
-    let left = leave_occupied(&mut plans, &asked, &options)?;
+    let left = LeftInterfaces::check(&mut plans, &path_settings, &options, lane_count, &mut remarks)?;
+    path::tell(remarks);
     tidy_up()?;
 
     let mut server = arguments.control.open_always(NAME)?;
     let metrics = arguments.control.metrics.open()?;
-    let open = |plans: &[Plan]| ForLanes::open(plans, &asked, &settings, &options);
-    let plan_again =
-        |refused: &BTreeSet<String>| path::plan(&asked, &left.without(&asked.interfaces), refused);
-    let (plans, refused, for_lanes) =
-        path::open_by(plans, |name| path::is_best(&asked, name), open, plan_again)?;
+    let open = |plans: &[Plan]| ForLanes::open(plans, &asked, &path_settings, &settings, &options);
+    let plan_again = |refused: &BTreeSet<String>| {
+        let mut remarks = Vec::new();
+        let plans = path_settings.plan(&left.without(&asked.interfaces), refused, &mut remarks)?;
+        path::tell(remarks);
+        anyhow::Ok(plans)
+    };
+    let is_best = |name: &str| path_settings.is_best(name);
+    let (plans, refused, for_lanes) = path::open_by(plans, is_best, open, plan_again)?;
     let ForLanes { pool, hold_limits, mut follower, mut user_ports, queues } = for_lanes;
-    for note in user_ports.take_notes() {
-        messages::note(note);
-    }
+    path::tell(user_ports.take_remarks());
     let on_user_path = on_user_path(&plans);
     if !on_user_path.is_empty() && arguments.verbose {
         let (ipv4, ipv6) = follower.fib().route_counts();
@@ -169,18 +173,18 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         idle,
         machine: asked.machine.settings()?,
     };
-    let start =
-        || Assembly::route(pool, &lane_settings, queues, &mut follower, hold_limits, settings.icmp);
+    let start = || Assembly::route(pool, &lane_settings, queues, &mut follower, hold_limits, settings.icmp);
     // What lanes touch comes from the network.
     let assembly = capabilities::without(start)??;
-    let interfaces = Interfaces::open(
+    let mut interfaces = Interfaces::open(
         plans,
         (left, refused),
-        &asked,
+        path_settings,
         settings.offload_established,
         &mut follower,
         assembly.registry(),
     )?;
+    path::tell(interfaces.take_remarks());
     if arguments.verbose {
         run::print_notes(&assembly);
     }
@@ -229,25 +233,6 @@ fn tidy_up() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks what lanes are to have. Where another program is, and the path was to be the best, the kernel keeps the interface.
-fn leave_occupied(
-    plans: &mut Vec<Plan>,
-    asked: &settings::Settings,
-    options: &XdpOptions,
-) -> anyhow::Result<Left> {
-    let queues = u32::try_from(asked.lane_count()).unwrap_or(u32::MAX);
-    let mut left = Left::default();
-    for interface in on_user_path(plans) {
-        match xdp::check(&XdpOptions { interface: interface.clone(), ..options.clone() }, queues) {
-            Err(error @ XdpError::ProgramThere { .. }) => {
-                messages::complain(left.take(plans, 0, asked, Some(interface), error)?);
-            }
-            checked => checked?,
-        }
-    }
-    Ok(left)
-}
-
 /// What lanes need.
 struct ForLanes {
     pool: Pool,
@@ -261,6 +246,7 @@ impl ForLanes {
     fn open(
         plans: &[Plan],
         asked: &settings::Settings,
+        path_settings: &PathSettings,
         settings: &RouterSettings,
         options: &XdpOptions,
     ) -> anyhow::Result<Self> {
@@ -274,16 +260,12 @@ impl ForLanes {
         let spare = spare_ports(on_user_path.len());
         let follower = Follower::start(&on_user_path, spare, lane_count, system_seed(), settings)?;
         reload::check_names(&follower, asked, settings)?;
-        let best = on_user_path.iter().filter(|name| path::is_best(asked, name)).cloned().collect();
+        let best = on_user_path.iter().filter(|name| path_settings.is_best(name)).cloned().collect();
         // The tables are full: from here on packets come.
         let (user_ports, queues) =
             UserPorts::open(&on_user_path, options.clone(), best, lane_count, &pool, &follower)?;
         Ok(Self { pool, hold_limits, follower, user_ports, queues })
     }
-}
-
-fn on_user_path(plans: &[Plan]) -> Vec<String> {
-    plans.iter().filter(|plan| plan.path == Path::User).map(|plan| plan.interface.clone()).collect()
 }
 
 /// How a router ends that has lost these interfaces. Queues may not have noticed yet, or not all.

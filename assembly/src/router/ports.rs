@@ -1,5 +1,6 @@
 //! The ports of the user path. Interfaces come to them and leave them while lanes run.
 
+use super::paths::Remark;
 use super::punt::PuntInterface;
 use crate::lanes::{Assembly, StartError, share_out};
 use std::collections::BTreeSet;
@@ -58,7 +59,9 @@ pub enum UserPortsError {
     #[error(transparent)]
     Local(#[from] io::Error),
     /// No interface was on path user at the start.
-    #[error("there are no lanes, as no interface was on path user, for which the router has to be started again")]
+    #[error(
+        "there are no lanes, as no interface was on path user, for which the router has to be started again"
+    )]
     NoLanes,
     /// No port is vacant.
     #[error("lanes have {ports} ports, all of which have interfaces: the router has to be started again")]
@@ -71,7 +74,7 @@ pub enum UserPortsError {
     FewQueues,
 }
 
-/// All of them, without what lanes have.
+/// The ports of path user, without the queues that lanes have of them.
 pub struct UserPorts {
     /// By the port's number.
     slots: Vec<Slot>,
@@ -198,7 +201,8 @@ impl UserPorts {
         }
         all.set_local(follower)?;
         let outputs = share_out(of_punts, lanes)?.into_iter().map(outputs).collect();
-        let queues = LaneQueues { ports, punts: views, entrances, vacant: share_out(vacant, lanes)?, outputs };
+        let queues =
+            LaneQueues { ports, punts: views, entrances, vacant: share_out(vacant, lanes)?, outputs };
         Ok((all, queues))
     }
 
@@ -243,21 +247,16 @@ impl UserPorts {
         self.taken().filter_map(Taken::warning).collect()
     }
 
-    /// What an operator may like to know of those opened since this was asked last, a sentence each.
-    pub fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
-    }
-
-    /// Of the warnings, what has not been said.
-    pub fn take_remarks(&mut self) -> Vec<String> {
+    /// What there is to say since this was asked last.
+    pub fn take_remarks(&mut self) -> Vec<Remark> {
         let unsaid =
             self.slots.iter_mut().filter_map(|slot| slot.taken.as_mut()).filter(|taken| !taken.is_said);
         let remark = |taken: &mut Taken| {
             let warning = taken.warning()?;
             taken.is_said = true;
-            Some(warning)
+            Some(Remark::Warning(warning))
         };
-        unsaid.filter_map(remark).collect()
+        self.notes.drain(..).map(Remark::Note).chain(unsaid.filter_map(remark)).collect()
     }
 
     /// Lets it wake the lanes that have them.

@@ -1,5 +1,6 @@
 //! What is done beside lanes and programs, over and over.
 
+use super::path;
 use super::reload::Running;
 use super::service::Service;
 use crate::messages;
@@ -30,13 +31,9 @@ impl Control<'_> {
             messages::complain(format_args!("what is the box's own can't be left with the kernel: {error}"));
         }
         self.user_ports.collect();
-        for note in self.user_ports.take_notes() {
-            messages::note(note);
-        }
-        for remark in self.user_ports.take_remarks() {
-            messages::complain(remark);
-        }
-        self.running.interfaces.follow(&self.running.now, follower, &mut self.user_ports, assembly, changed);
+        path::tell(self.user_ports.take_remarks());
+        self.running.interfaces.follow(follower, &mut self.user_ports, assembly, changed);
+        path::tell(self.running.interfaces.take_remarks());
         let mut host = self.running.with(&mut self.user_ports, assembly);
         if self.signals.take_reload() {
             match host.reload(follower) {

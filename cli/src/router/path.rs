@@ -1,86 +1,24 @@
-//! Which way packets of each interface take.
+//! Which way packets of each interface take, as it is opened and said.
 
-use super::settings::Settings;
 use crate::messages;
-use anyhow::bail;
-use std::collections::{BTreeMap, BTreeSet};
-use warmlane::assembly::router::UserPortsError;
-use warmlane::drivers::common::{Interface, InterfaceName};
+use std::collections::BTreeSet;
+use warmlane::assembly::router::{Remark, UserPortsError};
 use warmlane::drivers::xdp::XdpError;
-use warmlane::functions::forward::control::SourceCheck;
-use warmlane::functions::router::paths::{BpfError, Path, PathChoice, Plan, plan as plan_paths};
+use warmlane::functions::router::paths::Plan;
 use warmlane::port::PortView;
 
-/// What is said of an interface's path, by which it is decided.
-pub(super) fn choice(settings: &Settings, name: &str) -> anyhow::Result<PathChoice> {
-    let (paths, checks) = (settings.paths()?, settings.changeable()?.source_checks);
-    Ok(match paths.of(name) {
-        // What only lanes can do.
-        PathChoice::Best if settings.mode.is_some() || checks.of(name) != SourceCheck::Off => {
-            PathChoice::Only(Path::User)
+/// Says what there is to say.
+pub(super) fn tell(remarks: impl IntoIterator<Item = Remark>) {
+    for remark in remarks {
+        match remark {
+            Remark::Note(sentence) => messages::note(sentence),
+            Remark::Warning(sentence) => messages::complain(sentence),
         }
-        choice => choice,
-    })
-}
-
-/// Whether what an interface does best is to be taken.
-pub(super) fn is_best(settings: &Settings, name: &str) -> bool {
-    choice(settings, name).is_ok_and(|choice| choice == PathChoice::Best)
-}
-
-/// Interfaces that are left to the kernel though they were named, as they are occupied, or their drivers refuse: a sentence each.
-#[derive(Default)]
-pub(super) struct Left(BTreeMap<String, String>);
-
-impl Left {
-    /// Takes an interface out of plans, for which what is best was asked, and returns what is to be said of that. There must be others to go
-    /// on with: in the plans, or `beside` them.
-    ///
-    /// # Errors
-    /// What is in the way, if the operator has said which path it is to be, or nothing would be left.
-    pub(super) fn take(
-        &mut self,
-        plans: &mut Vec<Plan>,
-        beside: usize,
-        settings: &Settings,
-        name: Option<String>,
-        error: impl Into<anyhow::Error>,
-    ) -> anyhow::Result<String> {
-        let error = error.into();
-        let is_planned = |name: &String| plans.iter().any(|plan| plan.interface == *name);
-        let has_others = plans.len() + beside > 1;
-        let name = name.filter(|name| is_planned(name) && has_others && is_best(settings, name));
-        let Some(name) = name else { return Err(error) };
-        plans.retain(|plan| plan.interface != name);
-        let sentence = format!(
-            "interface '{name}' is left to the kernel: {error:#}. The others go on; once that is mended, reload, or start the router again"
-        );
-        self.0.insert(name, sentence.clone());
-        Ok(sentence)
     }
-
-    /// Why, a sentence for each.
-    pub(super) fn sentences(&self) -> impl Iterator<Item = &String> {
-        self.0.values()
-    }
-
-    /// These without them.
-    pub(super) fn without(&self, names: &[String]) -> Vec<String> {
-        names.iter().filter(|name| !self.0.contains_key(*name)).cloned().collect()
-    }
-}
-
-/// Plans tc for an interface whose driver refuses the XDP program that was planned there as the best, and says whether that was it.
-pub(super) fn go_on_by_tc(plans: &mut [Plan], settings: &Settings, error: &BpfError) -> bool {
-    let BpfError::Attach { interface, .. } = error else { return false };
-    let refused = plans.iter_mut().find(|plan| plan.interface == *interface && plan.path == Path::Xdp);
-    let Some(plan) = refused.filter(|plan| is_best(settings, &plan.interface)) else { return false };
-    (plan.path, plan.reason) = (Path::Tc, "its driver refuses XDP programs");
-    true
 }
 
 /// What AF_XDP says, if that is what is in the way of a port.
-pub(super) fn of_xdp(error: &anyhow::Error) -> Option<&XdpError> {
+fn of_xdp(error: &anyhow::Error) -> Option<&XdpError> {
     match error.downcast_ref()? {
         UserPortsError::Xdp(error) => Some(error),
         _ => None,
@@ -120,58 +58,6 @@ pub(super) fn open_by<T>(
     }
 }
 
-/// Decides for each of these interfaces; those that are `refused` don't get lanes for being best with them.
-pub(super) fn plan(
-    settings: &Settings,
-    names: &[String],
-    refused: &BTreeSet<String>,
-) -> anyhow::Result<Vec<Plan>> {
-    let (paths, checks) = (settings.paths()?, settings.changeable()?.source_checks);
-    let checks_sources = |name: &str| checks.of(name) != SourceCheck::Off;
-    if let Some((_, name)) = settings
-        .interfaces
-        .iter()
-        .enumerate()
-        .find(|(place, name)| settings.interfaces[..*place].contains(name))
-    {
-        bail!("interface '{name}' is there twice: name each once");
-    }
-    if let Some(name) = paths.names().find(|name| !settings.interfaces.iter().any(|known| known == name)) {
-        bail!("path names '{name}', which is no interface of this router: `ip link` lists them");
-    }
-    // What is said can be understood: it was read when the settings were.
-    let mut plans = plan_paths(names, |name| match choice(settings, name).unwrap_or_default() {
-        PathChoice::Best if refused.contains(name) => PathChoice::BestInKernel,
-        choice => choice,
-    })?;
-    // At the XDP hook a packet whose tag the card has taken out looks like one without.
-    for plan in plans.iter_mut().filter(|plan| plan.path == Path::Xdp && strips_tags(&plan.interface)) {
-        match paths.of(&plan.interface) {
-            PathChoice::Best | PathChoice::BestInKernel => {
-                plan.path = Path::Tc;
-                plan.reason = "the card takes VLAN tags out of packets: with `ethtool -K INTERFACE rxvlan off` path xdp would be best";
-            }
-            PathChoice::Only(_) => messages::note(format_args!(
-                "interface '{name}': what comes in with VLAN tags is taken for packets without, as the card takes them out: `ethtool -K {name} rxvlan off`",
-                name = plan.interface
-            )),
-        }
-    }
-    let is_in_kernel = |plan: &&Plan| plan.path != Path::User && checks_sources(&plan.interface);
-    if let Some(Plan { interface, path, .. }) = plans.iter().find(is_in_kernel) {
-        bail!(
-            "urpf is not checked on path {path} of interface '{interface}': say --path {interface}=user, or --urpf {interface}=off and use the kernel's rp_filter"
-        );
-    }
-    Ok(plans)
-}
-
-/// Whether packets come without the VLAN tags that they had on the wire. On a veth pair there is no wire.
-fn strips_tags(interface: &str) -> bool {
-    let found = InterfaceName::new(interface).ok().and_then(|name| Interface::find(&name).ok());
-    found.is_some_and(|found| found.strips_vlan_tags && found.kind != "veth")
-}
-
 /// Says which way each takes and why, a line each. `ports` are those of the user path.
 pub(super) fn print_notes(plans: &[Plan], ports: &[PortView]) {
     for Plan { interface, path, reason, .. } in plans {
@@ -191,6 +77,7 @@ pub(super) fn print_notes(plans: &[Plan], ports: &[PortView]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warmlane::functions::router::paths::Path;
 
     fn plans(path: Path) -> Vec<Plan> {
         let one = |(interface, path): (&str, Path)| Plan {
@@ -212,24 +99,6 @@ mod tests {
             .into()),
             None => Ok(plans.iter().filter(|plan| plan.path == Path::User).count()),
         }
-    }
-
-    #[test]
-    fn what_refuses_xdp_goes_by_tc_if_it_was_best() {
-        let refused = BpfError::Attach {
-            interface: "eth0".to_owned(),
-            hook: "XDP",
-            reason: "Operation not supported".to_owned(),
-            source: None,
-        };
-        let settings = |text: &str| toml::from_str::<Settings>(text).unwrap();
-        let best = settings("interfaces = [\"eth0\", \"eth1\"]");
-        let mut planned = plans(Path::Xdp);
-        assert!(go_on_by_tc(&mut planned, &best, &refused));
-        assert_eq!((planned[0].path, planned[1].path), (Path::Tc, Path::User));
-        assert!(!go_on_by_tc(&mut planned, &best, &refused), "tc is refused, too");
-        let asked_for = settings("interfaces = [\"eth0\", \"eth1\"]\npath = \"xdp\"");
-        assert!(!go_on_by_tc(&mut plans(Path::Xdp), &asked_for, &refused));
     }
 
     #[test]

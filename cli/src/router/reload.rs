@@ -1,12 +1,11 @@
 //! Reads the configuration again while packets flow.
 
 use super::Arguments;
-use super::interfaces::Interfaces;
 use super::service;
 use super::settings::Settings;
 use anyhow::bail;
 use serde_json::Value;
-use warmlane::assembly::router::UserPorts;
+use warmlane::assembly::router::{Interfaces, UserPorts};
 use warmlane::assembly::{Assembly, Report};
 use warmlane::functions::router::control::kernel::View;
 use warmlane::functions::router::control::{Follower, Host, Reference, RouterSettings};
@@ -38,16 +37,16 @@ impl<'a> Running<'a> {
             bail!("there is nothing to read again: the router was started without --config");
         };
         let new = self.arguments.settings.with_file(Some(file))?;
-        let settings = new.changeable()?;
+        let (settings, path_settings) = (new.changeable()?, new.path_settings()?);
         check_names(follower, &new, &settings)?;
         let mut changed = self.now.changes(&new)?;
         // First what holds for packets, or interfaces that come would begin with what held before: bypassing netfilter, say.
         follower.set(&settings)?;
-        match self.interfaces.reload(&self.now, &new, follower, user_ports, assembly) {
+        match self.interfaces.reload(path_settings, follower, user_ports, assembly) {
             Ok(of_interfaces) => changed.extend(of_interfaces),
             Err(error) => {
                 follower.set(&self.now.changeable()?)?;
-                return Err(error);
+                return Err(error.into());
             }
         }
         self.now = new;

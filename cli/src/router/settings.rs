@@ -8,6 +8,7 @@ use serde::Deserialize;
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
+use warmlane::assembly::router::PathSettings;
 use warmlane::drivers::xdp::{XdpMode, XdpOptions};
 use warmlane::functions::forward::control::config::IcmpLimits;
 use warmlane::functions::router::control::{RouterSettings, SourceChecks};
@@ -177,6 +178,16 @@ impl Settings {
     /// Where packets of which interface are forwarded.
     pub(crate) fn paths(&self) -> anyhow::Result<Paths> {
         Ok(Paths::parse(self.path.iter().map(String::as_str))?)
+    }
+
+    /// By what the paths of interfaces are decided.
+    pub(super) fn path_settings(&self) -> anyhow::Result<PathSettings> {
+        Ok(PathSettings {
+            interfaces: self.interfaces.clone(),
+            paths: self.paths()?,
+            source_checks: self.changeable()?.source_checks,
+            has_xdp_mode: self.mode.is_some(),
+        })
     }
 
     /// What can be changed while packets flow.

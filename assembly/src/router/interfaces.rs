@@ -1,76 +1,143 @@
 //! The interfaces of a running router and their paths: some come and go, and the others go on.
 
-use super::path::{self, Left};
-use super::settings::Settings;
-use crate::messages;
-use anyhow::{Context as _, bail};
+use super::paths::{LeftInterfaces, PathSettings, Remark, go_on_by_tc, with_causes};
+use super::ports::{UserPorts, UserPortsError};
+use crate::lanes::Assembly;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use warmlane::assembly::Assembly;
-use warmlane::assembly::router::UserPorts;
-use warmlane::counters::Registry;
-use warmlane::drivers::xdp::XdpError;
-use warmlane::functions::router::control::kernel::View;
-use warmlane::functions::router::control::{Follower, Reference};
-use warmlane::functions::router::paths::{BpfError, KernelPaths, Path, Plan};
+use thiserror::Error;
+use warmlane_counters::Registry;
+use warmlane_router::control::kernel::View;
+use warmlane_router::control::{Follower, Reference};
+use warmlane_router::paths::{BpfError, KernelPaths, Path, Plan, PlanError};
+use warmlane_xdp::XdpError;
 
-/// Which they are.
-pub(super) struct Interfaces {
+/// Why an interface can't be forwarded by as it is to be.
+#[derive(Debug, Error)]
+pub enum InterfaceError {
+    /// It has no path.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Something is said of an interface that isn't among those of the router.
+    #[error("path names '{interface}', which is no interface of this router: `ip link` lists them")]
+    Unknown {
+        /// Its name.
+        interface: String,
+    },
+    /// Sources are to be checked where that can't be.
+    #[error(
+        "urpf is not checked on path {path} of interface '{interface}': say --path {interface}=user, or --urpf {interface}=off and use the kernel's rp_filter"
+    )]
+    SourceCheck {
+        /// The interface.
+        interface: String,
+        /// Its path.
+        path: Path,
+    },
+    /// A program of a path in the kernel is not at work.
+    #[error(transparent)]
+    Program(#[from] BpfError),
+    /// Lanes can't have it.
+    #[error(transparent)]
+    Ports(#[from] UserPortsError),
+    /// It can't come to lanes that run.
+    #[error("interface '{interface}' can't come to path user")]
+    ToUserPath {
+        /// Its name.
+        interface: String,
+        /// Why not.
+        source: UserPortsError,
+    },
+    /// Lanes would be best for what is there again.
+    #[error("path user would be best ({reason}), for which the router has to be started again")]
+    UserPathIsBest {
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+impl InterfaceError {
+    fn of_program(&self) -> Option<&BpfError> {
+        match self {
+            Self::Program(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The interface at which something else is, or that refuses, if that is all that is wrong.
+    fn refusing_interface(&self) -> Option<&str> {
+        match self {
+            Self::Program(error) => error.refusing_interface(),
+            Self::Ports(UserPortsError::Xdp(XdpError::ProgramThere { name, .. }))
+            | Self::ToUserPath { source: UserPortsError::Xdp(XdpError::ProgramThere { name, .. }), .. } => {
+                Some(name)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A router's interfaces, each on its path.
+pub struct Interfaces {
+    /// What is said of them.
+    settings: PathSettings,
     plans: Vec<Plan>,
     paths: KernelPaths,
     registry: Arc<Registry>,
     /// Those that were deleted.
     gone: BTreeSet<String>,
     /// Those that are left to the kernel, occupied by others or refused by their drivers.
-    left: Left,
+    left: LeftInterfaces,
     /// Those whose drivers refused at the start what makes path user the best.
     refused: BTreeSet<String>,
     /// Why one that is there again could not be taken, as it was last said.
     refusals: BTreeMap<String, String>,
+    remarks: Vec<Remark>,
 }
 
 impl Interfaces {
-    /// Puts those on kernel paths that are to be there. What they count goes into the registry. Where something is in the way, and the path
+    /// Puts those on kernel paths that are to be there. What the programs count goes into the registry. Where something is in the way, and the path
     /// was to be the best, the interface is left to the kernel, as those are that are `left` already. Drivers have `refused` lanes for some.
-    pub(super) fn open(
+    ///
+    /// # Errors
+    /// [`InterfaceError`]: an interface can't be taken, and has to be.
+    pub fn open(
         mut plans: Vec<Plan>,
-        (mut left, refused): (Left, BTreeSet<String>),
-        settings: &Settings,
+        (mut left, refused): (LeftInterfaces, BTreeSet<String>),
+        settings: PathSettings,
         offload_established: bool,
         follower: &mut Follower,
         registry: &Arc<Registry>,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, InterfaceError> {
         // What stands there already is known before a packet is forwarded past it.
         follower.set_links(plans.iter().map(|plan| plan.link).collect());
         let mut paths = KernelPaths::new();
+        let mut remarks = Vec::new();
         if offload_established && let Err(error) = paths.offload_established() {
-            messages::note(error);
+            remarks.push(Remark::Note(error.to_string()));
         }
-        let mut said = Vec::new();
         while let Err(error) = paths.change(&plans, &[], follower.view()) {
-            if path::go_on_by_tc(&mut plans, settings, &error) {
+            if go_on_by_tc(&mut plans, &settings, &error) {
                 continue;
             }
             let refusing = error.refusing_interface().map(str::to_owned);
-            said.push(left.take(&mut plans, 0, settings, refusing, error)?);
+            let sentence = left.take(&mut plans, 0, &settings, refusing, error.into())?;
+            remarks.push(Remark::Warning(sentence));
         }
-        for sentence in said {
-            messages::complain(sentence);
-        }
-        let (registry, gone) = (Arc::clone(registry), BTreeSet::new());
-        let interfaces = Self { plans, paths, registry, gone, left, refused, refusals: BTreeMap::new() };
+        let (registry, gone, refusals) = (Arc::clone(registry), BTreeSet::new(), BTreeMap::new());
+        let interfaces = Self { settings, plans, paths, registry, gone, left, refused, refusals, remarks };
         interfaces.paths.views().for_each(|view| interfaces.registry.add(view.labels(), view.clone()));
         Ok(interfaces)
     }
 
     /// What each takes.
-    pub(super) fn plans(&self) -> &[Plan] {
+    pub fn plans(&self) -> &[Plan] {
         &self.plans
     }
 
     /// How it is with them, in a line.
-    pub(super) fn sentence(&self) -> String {
+    pub fn sentence(&self) -> String {
         let one = |plan: &Plan| {
             let is_gone = self.gone.contains(&plan.interface);
             let path = if is_gone { "gone".to_owned() } else { plan.path.to_string() };
@@ -80,8 +147,13 @@ impl Interfaces {
         format!("forwarding between {}", all.join(", "))
     }
 
-    /// The same for the control socket.
-    pub(super) fn status(&self) -> Value {
+    /// What there is to say since this was asked last.
+    pub fn take_remarks(&mut self) -> Vec<Remark> {
+        std::mem::take(&mut self.remarks)
+    }
+
+    /// How it is with them, for the control socket.
+    pub fn status(&self) -> Value {
         let one = |plan: &Plan| {
             let mut one = json!({
                 "interface": plan.interface, "path": plan.path.to_string(), "reason": plan.reason,
@@ -95,22 +167,21 @@ impl Interfaces {
     }
 
     /// What of paths inside the kernel is not as an operator may think, a sentence each.
-    pub(super) fn warnings(&self, view: &View) -> Vec<String> {
+    pub fn warnings(&self, view: &View) -> Vec<String> {
         let mut warnings = self.paths.warnings(view);
         warnings.extend(self.left.sentences().cloned());
         warnings
     }
 
     /// Compares paths inside the kernel with it: see [`KernelPaths::verify`].
-    pub(super) fn verify(&mut self, reference: Reference<'_>) -> (usize, Vec<String>) {
+    pub fn verify(&mut self, reference: Reference<'_>) -> (usize, Vec<String>) {
         self.paths.verify(reference)
     }
 
     /// Follows the kernel. `changed` says that links or addresses may be different; then those are taken again that were deleted and
     /// made anew.
-    pub(super) fn follow(
+    pub fn follow(
         &mut self,
-        settings: &Settings,
         follower: &mut Follower,
         user_ports: &mut UserPorts,
         assembly: &Assembly,
@@ -118,15 +189,13 @@ impl Interfaces {
     ) {
         follower.set_links(self.plans.iter().map(|plan| plan.link).collect());
         self.paths.follow(follower.view(), changed);
-        for remark in self.paths.take_remarks() {
-            messages::complain(remark);
-        }
+        self.remarks.extend(self.paths.take_remarks().into_iter().map(Remark::Warning));
         if !changed {
             return;
         }
         for plan in self.gone(follower.view()) {
             if plan.path == Path::User && !self.gone.contains(&plan.interface) {
-                messages::complain(went_away(&plan.interface));
+                self.remarks.push(Remark::Warning(went_away(&plan.interface)));
             }
             if let Some(link) =
                 follower.view().link_by_name(&plan.interface).filter(|link| link.is_up).cloned()
@@ -135,9 +204,9 @@ impl Interfaces {
                 let again = match plan.path {
                     Path::User => {
                         let taken = user_ports.add(&link.name, follower, assembly);
-                        taken.map(|()| Plan { link: link.index, ..plan })
+                        taken.map(|()| Plan { link: link.index, ..plan }).map_err(InterfaceError::from)
                     }
-                    Path::Xdp | Path::Tc => self.take_again(&link.name, settings, follower.view()),
+                    Path::Xdp | Path::Tc => self.take_again(&link.name, follower.view()),
                 };
                 self.say_again(&link.name, again);
             }
@@ -146,7 +215,7 @@ impl Interfaces {
     }
 
     /// Of those on path user that are not there, a sentence each.
-    pub(super) fn losses(&self) -> Vec<String> {
+    pub fn losses(&self) -> Vec<String> {
         let is_lost = |plan: &&Plan| plan.path == Path::User && self.gone.contains(&plan.interface);
         self.plans.iter().filter(is_lost).map(|plan| went_away(&plan.interface)).collect()
     }
@@ -157,33 +226,36 @@ impl Interfaces {
     }
 
     /// Puts one that is there again on a path in the kernel.
-    fn take_again(&mut self, name: &str, settings: &Settings, view: &View) -> anyhow::Result<Plan> {
-        let plan = path::plan(settings, &[name.to_owned()], &self.refused)?.pop().context("one for each")?;
+    fn take_again(&mut self, name: &str, view: &View) -> Result<Plan, InterfaceError> {
+        let mut planned = self.settings.plan(&[name.to_owned()], &self.refused, &mut self.remarks)?;
+        let plan = planned.pop().ok_or_else(|| PlanError::NoInterface { name: name.to_owned() })?;
         if plan.path == Path::User {
-            bail!("path user would be best ({}), for which the router has to be started again", plan.reason);
+            return Err(InterfaceError::UserPathIsBest { reason: plan.reason });
         }
         self.change(std::slice::from_ref(&plan), &[], view)?;
         Ok(plan)
     }
 
     /// Goes by the new plan of an interface that is there again, or says once why there is none.
-    fn say_again(&mut self, name: &str, again: anyhow::Result<Plan>) {
+    fn say_again(&mut self, name: &str, again: Result<Plan, InterfaceError>) {
         match again {
             Ok(plan) => {
                 self.refusals.remove(name);
-                messages::note(format_args!(
+                self.remarks.push(Remark::Note(format!(
                     "interface '{name}' is there again: path {}: {}",
                     plan.path, plan.reason
-                ));
+                )));
                 self.plans.iter_mut().filter(|known| known.interface == *name).for_each(|known| {
                     *known = plan.clone();
                 });
             }
             Err(error) => {
-                let sentence =
-                    format!("interface '{name}' is there again, and left to the kernel: {error:#}");
+                let sentence = format!(
+                    "interface '{name}' is there again, and left to the kernel: {}",
+                    with_causes(&error)
+                );
                 if self.refusals.insert(name.to_owned(), sentence.clone()).as_ref() != Some(&sentence) {
-                    messages::complain(sentence);
+                    self.remarks.push(Remark::Warning(sentence));
                 }
             }
         }
@@ -194,22 +266,19 @@ impl Interfaces {
     ///
     /// # Errors
     /// An interface can't be taken, and nothing is different.
-    pub(super) fn reload(
+    pub fn reload(
         &mut self,
-        now: &Settings,
-        new: &Settings,
+        new: PathSettings,
         follower: &mut Follower,
         user_ports: &mut UserPorts,
         assembly: &Assembly,
-    ) -> anyhow::Result<Vec<String>> {
+    ) -> Result<Vec<String>, InterfaceError> {
         let known = |name: &String| self.plans.iter().find(|plan| plan.interface == *name);
-        let mut changed = Vec::new();
-        for name in &new.interfaces {
-            if known(name).is_none() || path::choice(now, name)? != path::choice(new, name)? {
-                changed.push(name.clone());
-            }
-        }
-        let mut planned = path::plan(new, &changed, &self.refused)?;
+        let is_changed =
+            |name: &&String| known(name).is_none() || self.settings.choice(name) != new.choice(name);
+        let changed: Vec<String> = new.interfaces.iter().filter(is_changed).cloned().collect();
+        let mut remarks = Vec::new();
+        let mut planned = new.plan(&changed, &self.refused, &mut remarks)?;
         // What it would be again is left as it is.
         planned.retain(|plan| known(&plan.interface).is_none_or(|known| known.path != plan.path));
         let is_closed = |plan: &&Plan| {
@@ -221,20 +290,16 @@ impl Interfaces {
         let have_paths: BTreeSet<String> = self.plans.iter().map(|plan| plan.interface.clone()).collect();
         // What stands there already is known before a packet is forwarded past it.
         follower.set_links(self.plans.iter().chain(&planned).map(|plan| plan.link).collect());
-        let mut left = Left::default();
+        self.remarks.extend(remarks);
+        let mut left = LeftInterfaces::default();
         while let Err(error) = self.replace(&planned, &closed, follower, user_ports, assembly) {
-            let of_program = error.downcast_ref::<BpfError>();
-            if of_program.is_some_and(|error| path::go_on_by_tc(&mut planned, new, error)) {
+            if error.of_program().is_some_and(|error| go_on_by_tc(&mut planned, &new, error)) {
                 continue;
             }
-            let of_lanes = match path::of_xdp(&error) {
-                Some(XdpError::ProgramThere { name, .. }) => Some(name.as_str()),
-                _ => None,
-            };
-            let refusing = of_program.and_then(BpfError::refusing_interface).or(of_lanes);
             // One that has a path keeps it.
-            let refusing = refusing.filter(|name| !have_paths.contains(*name)).map(str::to_owned);
-            left.take(&mut planned, others, new, refusing, error)?;
+            let refusing = error.refusing_interface().filter(|name| !have_paths.contains(*name));
+            let refusing = refusing.map(str::to_owned);
+            left.take(&mut planned, others, &new, refusing, error)?;
         }
         let sentence = |new: &Plan| {
             let before = closed.iter().find(|plan| plan.interface == new.interface);
@@ -249,7 +314,7 @@ impl Interfaces {
             |name: &String| planned.iter().chain(&self.plans).find(|plan| plan.interface == *name).cloned();
         self.plans = new.interfaces.iter().filter_map(plan).collect();
         self.gone.retain(|name| new.interfaces.contains(name));
-        self.left = left;
+        (self.left, self.settings) = (left, new);
         Ok(said)
     }
 
@@ -261,7 +326,7 @@ impl Interfaces {
         follower: &mut Follower,
         user_ports: &mut UserPorts,
         assembly: &Assembly,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), InterfaceError> {
         // What moves from lanes leaves them first, as what it moves to may need its place in the driver; what moves to them has left that
         // place by then. Those that leave for good come last, for that can't fail, unless others need their ports.
         let (to_lanes, to_kernel): (Vec<&Plan>, Vec<&Plan>) =
@@ -278,8 +343,9 @@ impl Interfaces {
         let result = self.change(opened, closed, follower.view()).and_then(|()| {
             undo.is_changed = true;
             for plan in &to_lanes {
-                let added = user_ports.add(&plan.interface, follower, assembly);
-                added.with_context(|| format!("interface '{}' can't come to path user", plan.interface))?;
+                user_ports.add(&plan.interface, follower, assembly).map_err(|source| {
+                    InterfaceError::ToUserPath { interface: plan.interface.clone(), source }
+                })?;
                 undo.added.push(plan);
             }
             Ok(())
@@ -289,9 +355,11 @@ impl Interfaces {
                 user_ports.remove(&plan.interface, follower, &self.registry);
             }
             let back = undo.is_changed.then(|| self.change(closed, opened, follower.view()));
-            let again = undo.moving.iter().map(|plan| user_ports.add(&plan.interface, follower, assembly));
+            let again =
+                undo.moving.iter().map(|plan| Ok(user_ports.add(&plan.interface, follower, assembly)?));
             for failure in back.into_iter().chain(again).filter_map(Result::err) {
-                messages::complain(format_args!("what changed could not all be undone: {failure:#}"));
+                let sentence = format!("what changed could not all be undone: {}", with_causes(&failure));
+                self.remarks.push(Remark::Warning(sentence));
             }
             return Err(error);
         }
@@ -301,7 +369,7 @@ impl Interfaces {
         Ok(())
     }
 
-    fn change(&mut self, opened: &[Plan], closed: &[Plan], view: &View) -> anyhow::Result<()> {
+    fn change(&mut self, opened: &[Plan], closed: &[Plan], view: &View) -> Result<(), InterfaceError> {
         for new in self.paths.change(opened, closed, view)? {
             self.registry.add(new.labels(), new);
         }
