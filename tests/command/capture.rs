@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use warmlane_system_tests::{SHORT, assert_refused, turn};
+use warmlane_system_tests::{SHORT, assert_refused};
 use warmlane_testkit::process::{Finished, Process, warmlane};
 use warmlane_testkit::requirements;
 
-use super::control::{Forwarder, directory, stats, sum, wait_until};
+use super::control::{Forwarder, forwarder_beside_others, stats, sum, wait_until};
 
 fn capture(forwarder: &Forwarder, file: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(warmlane());
@@ -55,9 +55,7 @@ fn each_packet_has_its_port_direction_and_reason() {
     if !requirements::programs(&["tshark"]) {
         return;
     }
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, directory, forwarder) = forwarder_beside_others();
     let [all, some] = ["all", "some"].map(|name| directory.path().join(format!("{name}.pcapng")));
     let running = [
         start(&forwarder, &all, &["--filter", "dst net 198.51.100.0/24 or 203.0.113.0/24"]),
@@ -101,9 +99,7 @@ fn it_ends_by_itself_when_there_are_enough_or_nothing_more_comes() {
     if !requirements::programs(&["tshark"]) {
         return;
     }
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, directory, forwarder) = forwarder_beside_others();
     let [few, whole] = ["few", "whole"].map(|name| directory.path().join(format!("{name}.pcapng")));
     let counted = start(&forwarder, &few, &["--count", "7", "--see", "out"]);
     let endless = start(&forwarder, &whole, &["--see", "out", "--port", "east"]);
@@ -118,9 +114,7 @@ fn it_ends_by_itself_when_there_are_enough_or_nothing_more_comes() {
 
 #[test]
 fn what_is_not_there_is_refused_with_what_is() {
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, directory, forwarder) = forwarder_beside_others();
     let file = directory.path().join("none.pcapng");
     for (arguments, parts) in [
         (&["--port", "south"][..], &["west", "east"][..]),
@@ -179,9 +173,7 @@ fn statistics(capture: &[u8]) -> (u64, u64, u64) {
 
 #[test]
 fn who_does_not_read_misses_packets_and_nobody_else_does() {
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, _directory, forwarder) = forwarder_beside_others();
     let mut stalled = BufReader::new(UnixStream::connect(&forwarder.socket).expect("it listens"));
     stalled
         .get_mut()

@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use warmlane::control::{Client, GraphNode, Graphs, Request};
-use warmlane_system_tests::{RouterLab, SHORT, as_nobody_with, assert_refused, turn};
+use warmlane_system_tests::turn::{self, BesideOthers};
+use warmlane_system_tests::{RouterLab, SHORT, as_nobody_with, assert_refused};
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::{Finished, Process, install_warmlane, warmlane};
 use warmlane_testkit::requirements;
@@ -187,6 +188,13 @@ pub(super) fn directory() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
+/// A forwarder in a directory of its own, in a turn beside other tests.
+pub(super) fn forwarder_beside_others() -> (BesideOthers, TempDir, Forwarder) {
+    let (turn, directory) = (turn::beside_others(), directory());
+    let forwarder = Forwarder::start(directory.path(), "f");
+    (turn, directory, forwarder)
+}
+
 #[test]
 fn instances_are_found_and_the_dead_among_them() {
     let _turn = turn::beside_others();
@@ -247,9 +255,7 @@ fn an_instance_is_found_where_instances_are_and_asked_by_its_number_or_name() {
 
 #[test]
 fn stats_are_what_was_counted_with_units_and_meanings() {
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, _directory, forwarder) = forwarder_beside_others();
     assert_eq!(sum(&stats(&forwarder.socket), "queue", "packets", ("port", "west")), 0);
     let sent = forwarder.send(1_000);
     wait_until("all are forwarded", || {
@@ -291,9 +297,7 @@ fn stats_are_what_was_counted_with_units_and_meanings() {
 
 #[test]
 fn what_leads_where_is_told_with_the_names_of_edges() {
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, _directory, forwarder) = forwarder_beside_others();
     let graphs = graphs(&forwarder.socket);
     let [lane] = &graphs.lanes[..] else { panic!("{graphs:?}") };
     assert_eq!(json!(lane.labels), json!({ "lane": "lane0" }));
@@ -348,9 +352,7 @@ fn generators_downstreams_and_routers_are_asked_alike() {
 
 #[test]
 fn hostile_clients_cost_their_own_connections_only() {
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, _directory, forwarder) = forwarder_beside_others();
     let connect = || UnixStream::connect(&forwarder.socket).expect("it listens");
     let answers = || {
         let line = format!("{}\n", json!({ "ask": "instance" }));
@@ -416,9 +418,7 @@ fn hostile_clients_cost_their_own_connections_only() {
 
 #[test]
 fn stages_are_timed_for_four_clients_at_once_for_as_long_as_each_wants() {
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, _directory, forwarder) = forwarder_beside_others();
     let begun = json!({ "one_in": 61 });
     let mut held: Vec<BufReader<UnixStream>> = Vec::new();
     for _ in 0..4 {
@@ -460,9 +460,7 @@ fn stages_are_timed_for_four_clients_at_once_for_as_long_as_each_wants() {
 
 #[test]
 fn a_hundred_clients_are_served_at_once() {
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, _directory, forwarder) = forwarder_beside_others();
     let mut clients: Vec<BufReader<UnixStream>> = (0..100)
         .map(|_| BufReader::new(UnixStream::connect(&forwarder.socket).expect("it listens")))
         .collect();

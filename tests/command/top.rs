@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use warmlane_system_tests::{SHORT, assert_refused, turn};
+use warmlane_system_tests::{SHORT, assert_refused};
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::requirements;
 
-use super::control::{Forwarder, directory, stats, sum, time_stages, wait_until};
+use super::control::{Forwarder, forwarder_beside_others, stats, sum, time_stages, wait_until};
 
 /// A terminal of 80 columns and 24 lines. It goes with what runs in it, or with this.
 struct Tmux {
@@ -88,9 +88,7 @@ fn it_shows_what_stats_say_and_obeys_keys() {
     if !requirements::programs(&["tmux"]) {
         return;
     }
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, directory, forwarder) = forwarder_beside_others();
     let line =
         format!("env -u NO_COLOR {} top {} --interval 0.2", warmlane().display(), forwarder.socket.display());
     let tmux = Tmux::start(directory.path(), "tmux", &line);
@@ -146,9 +144,7 @@ fn it_leaves_the_terminal_as_it_was_however_it_ends() {
     if !requirements::programs(&["tmux"]) {
         return;
     }
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, directory, forwarder) = forwarder_beside_others();
     let (top, number) = numbered(directory.path(), &forwarder);
     // What the shell says before and after, and then nothing more.
     let line = format!("echo before; {top}; echo \"ended with $?\"; stty -a; exec cat");
@@ -177,9 +173,7 @@ fn it_ends_with_its_terminal() {
     if !requirements::programs(&["tmux"]) {
         return;
     }
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, directory, forwarder) = forwarder_beside_others();
     let (line, number) = numbered(directory.path(), &forwarder);
     let tmux = Tmux::start(directory.path(), "tmux", &line);
     tmux.wait_for("q quit");
@@ -196,9 +190,7 @@ fn it_has_stages_timed_as_soon_as_one_of_four_others_has_ended() {
     if !requirements::programs(&["tmux"]) {
         return;
     }
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, directory, forwarder) = forwarder_beside_others();
     let mut others: Vec<_> = (0..4).map(|_| time_stages(&forwarder.socket).1).collect();
     let line = format!("{} top {} --interval 0.1", warmlane().display(), forwarder.socket.display());
     let tmux = Tmux::start(directory.path(), "tmux", &line);
@@ -221,9 +213,7 @@ fn there_are_no_colours_if_they_are_not_wanted() {
     if !requirements::programs(&["tmux"]) {
         return;
     }
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, directory, forwarder) = forwarder_beside_others();
     let line = format!("{} top {}", warmlane().display(), forwarder.socket.display());
     for (name, line) in [("flag", format!("{line} --no-color")), ("variable", format!("NO_COLOR=1 {line}"))] {
         let tmux = Tmux::start(directory.path(), name, &line);
@@ -235,9 +225,7 @@ fn there_are_no_colours_if_they_are_not_wanted() {
 
 #[test]
 fn a_pipe_gets_one_page_and_needs_to_ask_for_it() {
-    let _turn = turn::beside_others();
-    let directory = directory();
-    let forwarder = Forwarder::start(directory.path(), "f");
+    let (_turn, _directory, forwarder) = forwarder_beside_others();
     let count = forwarder.send_to("203.0.113.1", 100, "10kpps", 64);
     let top = |arguments: &[&str]| {
         Process::run(Command::new(warmlane()).arg("top").arg(&forwarder.socket).args(arguments), SHORT)
