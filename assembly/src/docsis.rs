@@ -34,7 +34,7 @@ pub enum DocsisError {
     /// Lanes can't be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// A lane broke.
+    /// A lane can't be placed or started, or broke.
     #[error(transparent)]
     Lane(#[from] LaneError),
     /// The generator has no result.

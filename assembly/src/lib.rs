@@ -1,7 +1,8 @@
 //! Puts programs together: what stands between the other crates and a command line, or a program that embeds them.
 //!
-//! [`ports`] knows all drivers and opens ports by name; [`router`] has those of a router, whose interfaces come and go, and [`docsis`] a downstream. An [`Assembly`] assigns ports to lanes, starts the lanes, watches them
-//! while they run ([`Assembly::run`]), and ends with a [`Report`] that accounts for every packet.
+//! [`ports`] knows all drivers and opens ports by name; [`router`] has those of a router, whose interfaces come and go, and [`docsis`]
+//! the lanes of a downstream. An [`Assembly`] assigns ports to lanes, starts the lanes, watches them while they run
+//! ([`Assembly::run`]), and ends with a [`Report`] that accounts for every packet.
 //!
 //! Promises: one way to start lanes for all commands and for embedding programs; what is counted can be read at any time from
 //! one [`Registry`](warmlane_counters::Registry); a run that lost a buffer or broke a queue ends with an error.

@@ -196,8 +196,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Some(only) if runs.is_empty() => vec![trial(only, &group, arguments, &signals)?],
         last => std::thread::scope(|scope| {
             let (group, signals) = (&group, &signals);
-            let start = |run| scope.spawn(move || trial(run, group, arguments, signals));
-            let threads: Vec<_> = runs.into_iter().chain(last).map(start).collect();
+            let spawn = |run| scope.spawn(move || trial(run, group, arguments, signals));
+            let threads: Vec<_> = runs.into_iter().chain(last).map(spawn).collect();
             let ended = threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|_| bail!("an instance has panicked")));

@@ -130,8 +130,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         signals.catch_reload()?;
     }
     let path_settings = asked.path_settings()?;
-    let mut remarks = Vec::new();
-    let mut plans = path_settings.plan(&asked.interfaces, &BTreeSet::new(), &mut remarks)?;
+    let mut plans = path_settings.plan(&asked.interfaces, &BTreeSet::new(), &mut path::tell)?;
     let options = XdpOptions {
         pass_expiring: asked.pass_expiring,
         busy_poll: asked.busy_poll,
@@ -140,23 +139,20 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         ring: asked.ring(),
         ..XdpOptions::new("")
     };
-    let left = LeftInterfaces::check(&mut plans, &path_settings, &options, lane_count, &mut remarks)?;
-    path::tell(remarks);
+    let left =
+        LeftInterfaces::leave_occupied(&mut plans, &path_settings, &options, lane_count, &mut path::tell)?;
     tidy_up()?;
 
     let mut server = arguments.control.open_always(NAME)?;
     let metrics = arguments.control.metrics.open()?;
     let open = |plans: &[Plan]| ForLanes::open(plans, &asked, &path_settings, &settings, &options);
     let plan_again = |refused: &BTreeSet<String>| {
-        let mut remarks = Vec::new();
-        let plans = path_settings.plan(&left.without(&asked.interfaces), refused, &mut remarks)?;
-        path::tell(remarks);
-        anyhow::Ok(plans)
+        anyhow::Ok(path_settings.plan(&left.without(&asked.interfaces), refused, &mut path::tell)?)
     };
     let is_best = |name: &str| path_settings.is_best(name);
     let (plans, refused, for_lanes) = path::open_by(plans, is_best, open, plan_again)?;
     let ForLanes { pool, hold_limits, mut follower, mut user_ports, queues } = for_lanes;
-    path::tell(user_ports.take_remarks());
+    user_ports.take_remarks().into_iter().for_each(path::tell);
     let on_user_path = on_user_path(&plans);
     if !on_user_path.is_empty() && arguments.verbose {
         let (ipv4, ipv6) = follower.fib().route_counts();
@@ -184,7 +180,7 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         &mut follower,
         assembly.registry(),
     )?;
-    path::tell(interfaces.take_remarks());
+    interfaces.take_remarks().into_iter().for_each(path::tell);
     if arguments.verbose {
         run::print_notes(&assembly);
     }

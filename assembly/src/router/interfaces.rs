@@ -227,7 +227,8 @@ impl Interfaces {
 
     /// Puts one that is there again on a path in the kernel.
     fn take_again(&mut self, name: &str, view: &View) -> Result<Plan, InterfaceError> {
-        let mut planned = self.settings.plan(&[name.to_owned()], &self.refused, &mut self.remarks)?;
+        let mut tell = |remark| self.remarks.push(remark);
+        let mut planned = self.settings.plan(&[name.to_owned()], &self.refused, &mut tell)?;
         let plan = planned.pop().ok_or_else(|| PlanError::NoInterface { name: name.to_owned() })?;
         if plan.path == Path::User {
             return Err(InterfaceError::UserPathIsBest { reason: plan.reason });
@@ -277,8 +278,8 @@ impl Interfaces {
         let is_changed =
             |name: &&String| known(name).is_none() || self.settings.choice(name) != new.choice(name);
         let changed: Vec<String> = new.interfaces.iter().filter(is_changed).cloned().collect();
-        let mut remarks = Vec::new();
-        let mut planned = new.plan(&changed, &self.refused, &mut remarks)?;
+        let mut tell = |remark| self.remarks.push(remark);
+        let mut planned = new.plan(&changed, &self.refused, &mut tell)?;
         // What it would be again is left as it is.
         planned.retain(|plan| known(&plan.interface).is_none_or(|known| known.path != plan.path));
         let is_closed = |plan: &&Plan| {
@@ -290,7 +291,6 @@ impl Interfaces {
         let have_paths: BTreeSet<String> = self.plans.iter().map(|plan| plan.interface.clone()).collect();
         // What stands there already is known before a packet is forwarded past it.
         follower.set_links(self.plans.iter().chain(&planned).map(|plan| plan.link).collect());
-        self.remarks.extend(remarks);
         let mut left = LeftInterfaces::default();
         while let Err(error) = self.replace(&planned, &closed, follower, user_ports, assembly) {
             if error.of_program().is_some_and(|error| go_on_by_tc(&mut planned, &new, error)) {

@@ -53,7 +53,8 @@ impl PathSettings {
         self.source_checks.of(name) != SourceCheck::Off
     }
 
-    /// Decides for each of these interfaces; those that are `refused` don't get lanes for being best with them.
+    /// Decides for each of these interfaces; those that are `refused` don't get lanes for being best with them. What there is to say goes
+    /// to `tell` at once.
     ///
     /// # Errors
     /// [`InterfaceError`]: what is said can't be.
@@ -61,7 +62,7 @@ impl PathSettings {
         &self,
         names: &[String],
         refused: &BTreeSet<String>,
-        remarks: &mut Vec<Remark>,
+        tell: &mut dyn FnMut(Remark),
     ) -> Result<Vec<Plan>, InterfaceError> {
         let all = &self.interfaces;
         let is_repeated = |(place, name): &(usize, &String)| all[..*place].contains(name);
@@ -82,7 +83,7 @@ impl PathSettings {
                     plan.path = Path::Tc;
                     plan.reason = "the card takes VLAN tags out of packets: with `ethtool -K INTERFACE rxvlan off` path xdp would be best";
                 }
-                PathChoice::Only(_) => remarks.push(Remark::Note(format!(
+                PathChoice::Only(_) => tell(Remark::Note(format!(
                     "interface '{name}': what comes in with VLAN tags is taken for packets without, as the card takes them out: `ethtool -K {name} rxvlan off`",
                     name = plan.interface
                 ))),
@@ -124,16 +125,16 @@ pub struct LeftInterfaces(BTreeMap<String, String>);
 
 impl LeftInterfaces {
     /// Checks what so many lanes are to have, with these options. Where another program is, and the path was to be the best, the kernel keeps
-    /// the interface, and it is in `plans` no more.
+    /// the interface, and it is in `plans` no more, which is said to `tell` at once.
     ///
     /// # Errors
     /// [`InterfaceError`]: an interface can't be had, and has to be.
-    pub fn check(
+    pub fn leave_occupied(
         plans: &mut Vec<Plan>,
         settings: &PathSettings,
         options: &XdpOptions,
         lanes: usize,
-        remarks: &mut Vec<Remark>,
+        tell: &mut dyn FnMut(Remark),
     ) -> Result<Self, InterfaceError> {
         let queues = u32::try_from(lanes).unwrap_or(u32::MAX);
         let mut left = Self::default();
@@ -142,7 +143,7 @@ impl LeftInterfaces {
                 Err(error @ XdpError::ProgramThere { .. }) => {
                     let sentence =
                         left.take(plans, 0, settings, Some(interface), UserPortsError::from(error).into())?;
-                    remarks.push(Remark::Warning(sentence));
+                    tell(Remark::Warning(sentence));
                 }
                 checked => checked.map_err(UserPortsError::from)?,
             }
@@ -196,6 +197,7 @@ pub(super) fn with_causes(error: &(dyn Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warmlane_wire::MacAddress;
 
     fn plans(path: Path) -> Vec<Plan> {
         let one = |(interface, path): (&str, Path)| Plan {
@@ -259,5 +261,13 @@ mod tests {
         let name = Some("eth1".to_owned());
         left.take(&mut planned, 0, &settings(&[]), name, refused().into()).unwrap_err();
         assert_eq!(planned.len(), 1, "it is the last");
+    }
+
+    #[test]
+    fn an_error_is_said_with_its_cause_and_each_once() {
+        let source = "no address".parse::<MacAddress>().unwrap_err();
+        let said = format!("the address of interface warmlane0: {source}");
+        let of_port = UserPortsError::PuntAddress { interface: "warmlane0".to_owned(), source };
+        assert_eq!(with_causes(&InterfaceError::from(of_port)), said);
     }
 }

@@ -286,7 +286,7 @@ impl UserPorts {
     }
 
     /// How many ports have no interface.
-    pub fn vacant(&self) -> usize {
+    pub(super) fn vacant(&self) -> usize {
         self.slots.iter().filter(|slot| slot.taken.is_none()).count()
     }
 
@@ -294,7 +294,7 @@ impl UserPorts {
     ///
     /// # Errors
     /// It can't be; its packets stay with the kernel.
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         interface: &str,
         follower: &mut Follower,
@@ -344,7 +344,7 @@ impl UserPorts {
     }
 
     /// Gives an interface back to the kernel. What lanes have of its packets they forward yet.
-    pub fn remove(&mut self, interface: &str, follower: &mut Follower, registry: &Arc<Registry>) {
+    pub(super) fn remove(&mut self, interface: &str, follower: &mut Follower, registry: &Arc<Registry>) {
         let has_it = |slot: &&mut Slot| slot.taken.as_ref().is_some_and(|taken| taken.interface == interface);
         let Some((number, slot)) = self.slots.iter_mut().enumerate().find(|(_, slot)| has_it(slot)) else {
             return;

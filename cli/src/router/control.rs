@@ -31,9 +31,10 @@ impl Control<'_> {
             messages::complain(format_args!("what is the box's own can't be left with the kernel: {error}"));
         }
         self.user_ports.collect();
-        path::tell(self.user_ports.take_remarks());
         self.running.interfaces.follow(follower, &mut self.user_ports, assembly, changed);
-        path::tell(self.running.interfaces.take_remarks());
+        let remarks =
+            self.user_ports.take_remarks().into_iter().chain(self.running.interfaces.take_remarks());
+        remarks.for_each(path::tell);
         let mut host = self.running.with(&mut self.user_ports, assembly);
         if self.signals.take_reload() {
             match host.reload(follower) {

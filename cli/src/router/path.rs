@@ -8,12 +8,10 @@ use warmlane::functions::router::paths::Plan;
 use warmlane::port::PortView;
 
 /// Says what there is to say.
-pub(super) fn tell(remarks: impl IntoIterator<Item = Remark>) {
-    for remark in remarks {
-        match remark {
-            Remark::Note(sentence) => messages::note(sentence),
-            Remark::Warning(sentence) => messages::complain(sentence),
-        }
+pub(super) fn tell(remark: Remark) {
+    match remark {
+        Remark::Note(sentence) => messages::note(sentence),
+        Remark::Warning(sentence) => messages::complain(sentence),
     }
 }
 

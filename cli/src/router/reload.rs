@@ -1,8 +1,7 @@
 //! Reads the configuration again while packets flow.
 
-use super::Arguments;
-use super::service;
 use super::settings::Settings;
+use super::{Arguments, path, service};
 use anyhow::bail;
 use serde_json::Value;
 use warmlane::assembly::router::{Interfaces, UserPorts};
@@ -42,7 +41,9 @@ impl<'a> Running<'a> {
         let mut changed = self.now.changes(&new)?;
         // First what holds for packets, or interfaces that come would begin with what held before: bypassing netfilter, say.
         follower.set(&settings)?;
-        match self.interfaces.reload(path_settings, follower, user_ports, assembly) {
+        let reloaded = self.interfaces.reload(path_settings, follower, user_ports, assembly);
+        user_ports.take_remarks().into_iter().chain(self.interfaces.take_remarks()).for_each(path::tell);
+        match reloaded {
             Ok(of_interfaces) => changed.extend(of_interfaces),
             Err(error) => {
                 follower.set(&self.now.changeable()?)?;
