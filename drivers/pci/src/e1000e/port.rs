@@ -92,18 +92,18 @@ struct Running {
 
 /// When a card was last seen to send.
 #[derive(Debug, Default)]
-struct Watch {
-    place: Option<u16>,
+pub(super) struct Watch {
+    progress: Option<u64>,
     since: Option<Instant>,
 }
 
 impl Watch {
-    /// Notes where the card is in what it has to send; `None`: it has nothing. Says whether it has been there for too long.
-    fn is_stuck(&mut self, place: Option<u16>, now: Instant) -> bool {
-        if place.is_none() || place != self.place {
-            *self = Self { place, since: Some(now) };
+    /// Notes how much the card has sent; `None`: it has nothing to send. Says whether it has sent no more for too long.
+    pub(super) fn is_stuck(&mut self, progress: Option<u64>, now: Instant) -> bool {
+        if progress.is_none() || progress != self.progress {
+            *self = Self { progress, since: Some(now) };
         }
-        self.since.is_some_and(|since| place.is_some() && now.duration_since(since) > STUCK)
+        self.since.is_some_and(|since| progress.is_some() && now.duration_since(since) > STUCK)
     }
 }
 
@@ -169,8 +169,8 @@ impl Attended for Attendance {
         self.rings.set_link(is_link_up);
         collect(&card.chip.registers, &self.counters);
         // Without a link nothing is sent.
-        let place = self.rings.transmit.lock().as_mut().and_then(TransmitRing::place);
-        if self.watch.is_stuck(place.filter(|_| is_link_up), Instant::now()) {
+        let progress = self.rings.transmit.lock().as_mut().and_then(TransmitRing::progress);
+        if self.watch.is_stuck(progress.filter(|_| is_link_up), Instant::now()) {
             return Err("it sends nothing of what it has to send");
         }
         Ok(is_link_up)
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_card_is_stuck_that_has_something_to_send_and_does_not() {
         let (mut watch, begin) = (Watch::default(), Instant::now());
-        let mut look = |seconds, place| watch.is_stuck(place, begin + Duration::from_secs(seconds));
+        let mut look = |seconds, progress| watch.is_stuck(progress, begin + Duration::from_secs(seconds));
         assert!(!look(0, Some(3)) && !look(4, Some(3)));
         // It has got on, and then has nothing.
         assert!(!look(6, Some(4)) && !look(20, None));

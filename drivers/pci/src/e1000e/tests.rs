@@ -7,6 +7,7 @@ use super::counters::{CardCounters, collect};
 use super::descriptor::Received;
 use super::memory::RingMemory;
 use super::model::{ADDRESS, Model, START, State};
+use super::port::Watch;
 use super::receive::{CardReceive, ReceiveRing};
 use super::registers::{
     AddressHigh, Control, CrcErrors, GROUPS, InterruptCause, InterruptVectors, ReceiveBaseHigh,
@@ -17,6 +18,7 @@ use super::rings::{Broken, PortEnd, Rings};
 use super::transmit::{CardTransmit, OFFLOADS, TransmitRing};
 use crate::vfio::Registers as _;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use warmlane_driver_common::peer::Event;
 use warmlane_mem::{Burst, Checksum, Packet, Pool, PoolConfig, Vlan, VlanTci};
 use warmlane_port::{ReceiveQueue as _, TransmitQueue as _};
@@ -92,6 +94,10 @@ impl Lab {
             drop(burst.push(packet(&self.pool, &contents(first + number, length))));
         }
         self.transmit.transmit(&mut burst)
+    }
+
+    fn progress(&self) -> Option<u64> {
+        self.rings.transmit.lock().as_mut().and_then(TransmitRing::progress)
     }
 
     fn dropped(&self, reason: &str) -> u64 {
@@ -337,11 +343,10 @@ fn a_full_ring_takes_no_more_until_the_card_is_done() {
     lab.model.state().is_stuck = true;
     assert_eq!(lab.send(0, &[60; 40]), 40);
     assert_eq!(lab.send(40, &[60; 40]), 23, "one is left out");
-    let place = |lab: &Lab| lab.rings.transmit.lock().as_mut().and_then(TransmitRing::place);
-    assert_eq!((place(&lab), lab.send(63, &[60])), (Some(0), 0));
-    assert_eq!(place(&lab), Some(0), "it stays there");
+    assert_eq!((lab.progress(), lab.send(63, &[60])), (Some(0), 0));
+    assert_eq!(lab.progress(), Some(0), "it stays there");
     lab.model.loosen();
-    assert_eq!(place(&lab), None);
+    assert_eq!(lab.progress(), None);
     assert_eq!(lab.send(63, &[60; 63]), 63);
     // A frame of several buffers has to fit in whole.
     lab.model.state().is_stuck = true;
@@ -352,6 +357,23 @@ fn a_full_ring_takes_no_more_until_the_card_is_done() {
     let state = lab.model.state();
     let frames: Vec<_> = (0..187).map(|number| contents(number, 60)).chain([contents(187, 4097)]).collect();
     assert_eq!(state.sent, frames);
+}
+
+#[test]
+fn a_card_that_is_a_whole_turn_of_the_ring_further_is_not_stuck() {
+    let (mut lab, mut watch, begin) = (Lab::new(64), Watch::default(), Instant::now());
+    let mut look = |lab: &Lab, seconds| watch.is_stuck(lab.progress(), begin + Duration::from_secs(seconds));
+    for turn in 0..3 {
+        lab.model.state().is_stuck = true;
+        assert_eq!(lab.send(0, &[60]), 1);
+        assert!(!look(&lab, 6 * turn), "{turn}");
+        assert_eq!(lab.progress(), Some(64 * turn));
+        lab.model.loosen();
+        assert_eq!(lab.send(1, &[60; 63]), 63);
+    }
+    lab.model.state().is_stuck = true;
+    assert_eq!(lab.send(0, &[60]), 1);
+    assert!(!look(&lab, 18) && look(&lab, 24), "now it is");
 }
 
 #[test]

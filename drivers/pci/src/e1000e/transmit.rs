@@ -40,6 +40,8 @@ pub(super) struct TransmitRing<R> {
     next: u16,
     /// The first that the card may not be done with.
     oldest: u16,
+    /// How many it has been done with so far, modulo 2^64.
+    reclaimed: u64,
     /// Those of which the card is to say that it is done, in their order.
     reports: VecDeque<u16>,
     /// How many there are behind the last of those.
@@ -67,6 +69,7 @@ impl<R: Registers> TransmitRing<R> {
             registers,
             next: 0,
             oldest: 0,
+            reclaimed: 0,
             reports,
             unreported: 0,
             sum: None,
@@ -94,14 +97,18 @@ impl<R: Registers> TransmitRing<R> {
                 break;
             }
             self.reports.pop_front();
-            self.oldest = position.wrapping_add(1) & self.memory.mask();
+            let oldest = position.wrapping_add(1) & self.memory.mask();
+            let done = oldest.wrapping_sub(self.oldest) & self.memory.mask();
+            self.reclaimed = self.reclaimed.wrapping_add(done.into());
+            self.oldest = oldest;
         }
     }
 
-    /// Where the card has got to, if it has not sent all. Called from time to time: one that stays there is stuck.
-    pub(super) fn place(&mut self) -> Option<u16> {
+    /// How many descriptors the card has been done with so far, if it has more to send. Called from time to time: with one that is stuck, it stays the same. (The
+    /// position in the ring would not tell: it may be the same after a whole turn.)
+    pub(super) fn progress(&mut self) -> Option<u64> {
         self.reclaim();
-        (self.pending() > 0).then_some(self.oldest)
+        (self.pending() > 0).then_some(self.reclaimed)
     }
 
     /// Sends packets from the front of the burst, as far as there is space. Those of more than `limit` bytes can't be sent.
