@@ -24,7 +24,7 @@ drop_reasons! {
         /// The frame is shorter than an Ethernet header.
         Malformed: "malformed", Warning;
         /// The packet needs something done that the card doesn't do: its checksum is more than 255 bytes from its start, or it is to be cut into segments of less
-        /// than 64 bytes, into more than the ring has descriptors for, or in a way that is not known (a tunnel, fragments).
+        /// than 48 bytes, into more than the ring has descriptors for, or in a way that is not known (a tunnel, fragments).
         NotDone: "offload-not-done", Warning;
     }
 }

@@ -11,16 +11,15 @@ use warmlane_wire::checksum::{Sum, pseudo_ipv4};
 use warmlane_wire::segment::{self, MAXIMUM_HEADERS, SuperFrame, Transport};
 use warmlane_wire::{IpProtocol, TcpFlags};
 
-/// Payload bytes of a segment at least: so all headers fit in a buffer that is filled with a few segments.
-const LEAST: u16 = 64;
-
-/// How many segments may be in a buffer: the card looks whether it has space for so many before it reads one (Linux says so in `e1000_xmit_frame`,
-/// `drivers/net/ethernet/intel/e1000e/netdev.c`).
-const SEGMENTS_IN_BUFFER: usize = 4;
+/// Payload bytes of a segment at least, as Linux's TCP sends them (`TCP_MIN_SND_MSS` in `include/net/tcp.h`): nobody makes less in earnest.
+const LEAST: u16 = 48;
 
 /// What the lengths of the headers and of the rest have to fit in, in a context descriptor.
 const MOST_HEADERS: usize = u8::MAX as usize;
 const MOST_PAYLOAD: usize = Sent::LENGTH as usize;
+
+// The card wants all headers in the first buffer, and something to be cut behind them.
+const _: () = assert!(MOST_HEADERS < BUFFER_BYTES as usize);
 
 /// Where fields are in their headers.
 const IPV4_LENGTH: usize = 2;
@@ -36,8 +35,6 @@ pub(super) struct Part {
     headers: [u8; MAXIMUM_HEADERS],
     length: usize,
     pub(super) payload: Range<usize>,
-    /// Bytes that each buffer has at most.
-    pub(super) most: usize,
 }
 
 impl Part {
@@ -47,7 +44,7 @@ impl Part {
 
     /// Buffers that it takes.
     fn buffers(&self) -> usize {
-        (self.length + self.payload.len()).div_ceil(self.most)
+        (self.length + self.payload.len()).div_ceil(BUFFER_BYTES.into())
     }
 }
 
@@ -91,7 +88,7 @@ impl LongPacket {
             let sum = pieces(packet, payload.clone()).fold(Sum::new(), Sum::bytes);
             let mut buffer = [0; MAXIMUM_HEADERS];
             plan.write_headers(&front, 0, sum, &mut buffer);
-            Part { headers: buffer, length: headers, payload, most: BUFFER_BYTES.into() }
+            Part { headers: buffer, length: headers, payload }
         });
         let begin = usize::from(is_apart);
         let rest = (begin < plan.count()).then(|| rest(&front, &plan, begin, wanted.size));
@@ -137,8 +134,7 @@ fn rest(front: &[u8; MAXIMUM_HEADERS], plan: &SuperFrame, begin: usize, size: u1
         size,
         payload: payload.len() as u32,
     };
-    let most = usize::from(BUFFER_BYTES).min(SEGMENTS_IN_BUFFER * usize::from(size));
-    (cut, Part { headers, length: plan.headers(), payload, most })
+    (cut, Part { headers, length: plan.headers(), payload })
 }
 
 fn word(bytes: &[u8; MAXIMUM_HEADERS], at: usize) -> u16 {

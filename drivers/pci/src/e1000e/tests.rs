@@ -12,7 +12,7 @@ use super::receive::{CardReceive, ReceiveRing};
 use super::registers::{
     AddressHigh, Control, CrcErrors, GROUPS, InterruptCause, InterruptVectors, ReceiveBaseHigh,
     ReceiveControl, ReceiveLength, ReceiveReports, ReceiveTail, Register, TransmitBaseLow, TransmitControl,
-    TransmitLength, Typed, phy,
+    TransmitLength, TransmitTail, Typed, phy,
 };
 use super::rings::{Broken, PortEnd, Rings};
 use super::transmit::{CardTransmit, OFFLOADS, TransmitRing};

@@ -228,7 +228,7 @@ impl<R: Registers> TransmitRing<R> {
     fn copy_part(&mut self, packet: &Packet, part: &Part, left: Left) {
         let length = part.headers().len() + part.payload.len();
         let data = std::iter::once(part.headers()).chain(pieces(packet, part.payload.clone()));
-        self.copy_pieces(data, length, part.most, left, |target, source| target.copy_from_slice(source));
+        self.copy_pieces(data, length, left, |target, source| target.copy_from_slice(source));
     }
 
     /// Copies a packet to as many buffers as it takes, which are free.
@@ -243,20 +243,19 @@ impl<R: Registers> TransmitRing<R> {
         let copy = |target: &mut [u8], source: &[u8]| {
             vector.copy(target, source);
         };
-        self.copy_pieces(packet.segment_data(), length, BUFFER_BYTES.into(), left, copy);
+        self.copy_pieces(packet.segment_data(), length, left, copy);
     }
 
-    /// Copies a frame of so many bytes, which is in pieces, to buffers with `most` bytes each, and no more than they have; they are free.
+    /// Copies a frame of so many bytes, which is in pieces, to as many buffers as it takes, which are free.
     #[inline(always)]
     fn copy_pieces<'a>(
         &mut self,
         data: impl Iterator<Item = &'a [u8]>,
         length: usize,
-        most: usize,
         work: Left,
         copy: impl Fn(&mut [u8], &[u8]),
     ) {
-        let most = most.min(BUFFER_BYTES.into());
+        let most = usize::from(BUFFER_BYTES);
         let (mut left, mut filled) = (length, 0);
         for mut data in data {
             while !data.is_empty() {

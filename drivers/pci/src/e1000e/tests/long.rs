@@ -38,7 +38,8 @@ impl Shape {
             frame.extend([0x81, 0, 0, 9]);
         }
         let header = 20 + self.options;
-        let total = (20 + header + self.payload) as u16;
+        // Zero if it is too large to be said, as Linux does within one machine.
+        let total = u16::try_from(20 + header + self.payload).unwrap_or(0);
         frame.extend([8, 0, 0x45, 0]);
         frame.extend(total.to_be_bytes());
         // Both count over what they can: the number of the packet, and that of its first byte.
@@ -73,7 +74,7 @@ impl Shape {
 fn shapes() -> Vec<Shape> {
     let payloads = [1459, 1460, 1461, 2919, 2920, 2921, 14_601, 65_495 - 12].into_iter();
     let mut shapes: Vec<_> = payloads.map(|payload| Shape { payload, ..PLAIN }).collect();
-    shapes.extend([64, 65, 511, 512, 513, 9000].map(|size| Shape { size, payload: 9001, ..PLAIN }));
+    shapes.extend([48, 64, 65, 511, 512, 513, 9000].map(|size| Shape { size, payload: 9001, ..PLAIN }));
     let flags = [ACK | FIN | PSH, ACK | CWR | PSH, ACK | CWR | FIN];
     shapes.extend(flags.map(|flags| Shape { flags, ..PLAIN }));
     shapes.extend([12, 40].map(|options| Shape { options, flags: ACK | CWR, ..PLAIN }));
@@ -151,6 +152,19 @@ fn long_packets_wait_until_the_ring_has_space_for_all_of_them() {
     assert_eq!(state.sent[40..], long().segments(&lab.pool));
 }
 
+#[test]
+fn small_segments_take_as_few_descriptors_as_large_ones() {
+    for size in [48, 1460] {
+        let shape = Shape { size, payload: 65_483, ..PLAIN };
+        let mut lab = Lab::new(64);
+        let packet = shape.packet(&lab.pool);
+        assert_eq!(lab.send_all([packet]), 1);
+        assert_eq!(lab.model.get::<TransmitTail>().bits(), 1 + 65_537_u32.div_ceil(2048), "{size}");
+        assert_eq!(lab.model.state().sent, shape.segments(&lab.pool), "{size}");
+        assert_eq!(lab.transmit.counters().drops().total(), 0);
+    }
+}
+
 fn set_kind(packet: &mut Packet, kind: SegmentationKind) {
     let segmentation = packet.segmentation().unwrap();
     packet.set_segmentation(Some(Segmentation { kind, ..segmentation }));
@@ -167,9 +181,9 @@ fn long_packets_that_cannot_be_cut_are_dropped_and_counted() {
     let packets = [
         changed(|packet| set_kind(packet, SegmentationKind::Tcp6)),
         changed(|packet| set_kind(packet, SegmentationKind::Udp)),
-        Shape { size: 63, payload: 600, ..PLAIN }.packet(&lab.pool),
+        Shape { size: 47, payload: 600, ..PLAIN }.packet(&lab.pool),
         // It would take more descriptors than there are.
-        Shape { size: 64, payload: 17_000, ..PLAIN }.packet(&lab.pool),
+        Shape { payload: 64 * 2048, ..PLAIN }.packet(&lab.pool),
         // Not where the checksum is said to be; no IPv4; a fragment.
         changed(|packet| packet.set_checksum(Checksum::Partial { start: 54, offset: 16 })),
         changed(|packet| packet.data_mut()[12] = 9),
