@@ -205,9 +205,15 @@ impl<R: Registers> TransmitRing<R> {
     /// Gives the card a packet to be cut. Says whether there were descriptors for it.
     #[inline(never)]
     fn take_long(&mut self, packet: &Packet, how: Segmentation, limit: usize) -> Result<bool, TransmitDrop> {
+        // Looked at only when there is space for about as many as it takes, or one that waits for a full ring would be summed up again at each poll.
+        let all = usize::from(self.memory.mask());
+        let about = 1 + packet.packet_length().div_ceil(BUFFER_BYTES.into());
+        if !self.has_space(about.min(all)) {
+            return Ok(false);
+        }
         let long = LongPacket::new(packet, how, limit)?;
         let needed = long.descriptors();
-        if needed > usize::from(self.memory.mask()) {
+        if needed > all {
             return Err(TransmitDrop::NotDone);
         }
         if !self.has_space(needed) {

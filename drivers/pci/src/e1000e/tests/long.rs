@@ -165,6 +165,23 @@ fn small_segments_take_as_few_descriptors_as_large_ones() {
     }
 }
 
+#[test]
+fn long_packets_are_not_looked_at_while_there_is_no_space_for_them() {
+    let mut lab = Lab::new(64);
+    lab.model.state().is_stuck = true;
+    // 20,054 bytes take ten buffers.
+    assert_eq!(lab.send(0, &[60; 53]), 53);
+    let wrong = || {
+        let mut packet = PLAIN.packet(&lab.pool);
+        set_kind(&mut packet, SegmentationKind::Tcp6);
+        packet
+    };
+    let (first, second) = (wrong(), wrong());
+    assert_eq!((lab.send_all([first]), lab.dropped("offload-not-done")), (0, 0));
+    lab.model.loosen();
+    assert_eq!((lab.send_all([second]), lab.dropped("offload-not-done")), (1, 1));
+}
+
 fn set_kind(packet: &mut Packet, kind: SegmentationKind) {
     let segmentation = packet.segmentation().unwrap();
     packet.set_segmentation(Some(Segmentation { kind, ..segmentation }));
