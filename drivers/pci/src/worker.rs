@@ -200,11 +200,13 @@ impl<A: Attended> Worker<A> {
                 pause.map(|pause| Timespec::try_from(pause).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 }));
             // Interrupted or not: nothing is ready then.
             let _ = poll(&mut fds, timeout.as_ref());
-            let [stop, request, ..] = fds.map(|fd| !fd.revents().is_empty());
+            let ready = fds.map(|fd| !fd.revents().is_empty());
+            let [stop, request, ..] = ready;
             if stop {
                 break;
             }
-            for event in all {
+            // Not the others, which may have been signalled since: that is for the next turn.
+            for (event, _) in all.into_iter().zip(ready).filter(|(_, is_ready)| *is_ready) {
                 event.clear();
             }
             if request && self.card.is_some() {
