@@ -109,14 +109,14 @@ impl<'a> Loopback<'a> {
         let mut roller = KeyRoller { group: self.group, to_lower, to_modems, lower, modems, rolls: 0 };
         let is_over = AtomicBool::new(false);
         let trial = std::thread::scope(|scope| {
-            if !roll_keys.is_zero() {
+            let rolling = (!roll_keys.is_zero()).then(|| {
                 scope.spawn(|| {
                     let is_over = || is_over.load(Ordering::Relaxed);
                     while !is_over() && roller.roll(&is_over) {
                         std::thread::park_timeout(roll_keys);
                     }
-                });
-            }
+                })
+            });
             let (views, modems) = (&self.views, &self.modems);
             let dropped = || -> u64 {
                 [views.upper.drops(), views.lower.drops(), modems.drops()]
@@ -126,6 +126,9 @@ impl<'a> Loopback<'a> {
             };
             let trial = self.tester.run_with_drops(config, progress, &dropped);
             is_over.store(true, Ordering::Relaxed);
+            if let Some(rolling) = rolling {
+                rolling.thread().unpark();
+            }
             trial
         })?;
         let key_changes = roller.rolls;
