@@ -30,6 +30,11 @@ pub struct Snapshot {
 impl Snapshot {
     /// Reads them, for some CPUs and the threads of a process.
     pub fn take(cpus: &[usize], process: u32) -> Self {
+        Self::take_beside(cpus, &[], process)
+    }
+
+    /// The same where other CPUs work as part of what is measured.
+    pub(crate) fn take_beside(cpus: &[usize], others: &[usize], process: u32) -> Self {
         let statistics = fs::read_to_string("/proc/stat").unwrap_or_default();
         let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
         let waited = threads
@@ -41,14 +46,9 @@ impl Snapshot {
             .sum();
         Self {
             stolen_ticks: cpus.iter().filter_map(|&cpu| stolen(&statistics, cpu)).sum(),
-            busy_ticks_elsewhere: busy_elsewhere(&statistics, cpus),
+            busy_ticks_elsewhere: busy_elsewhere(&statistics, &[cpus, others].concat()),
             waited,
         }
-    }
-
-    /// Without the work of other CPUs, where that is part of what is measured.
-    pub(crate) fn without_elsewhere(self) -> Self {
-        Self { busy_ticks_elsewhere: 0, ..self }
     }
 }
 
@@ -164,8 +164,6 @@ mod tests {
             |busy_ticks_elsewhere| between(&before, &Snapshot { busy_ticks_elsewhere, ..before }, length);
         assert_eq!(elsewhere(70), None);
         assert!(elsewhere(71).unwrap().ends_with("worked for 51 % of a round"));
-        let busy = Snapshot { busy_ticks_elsewhere: 100, ..before };
-        assert_eq!(between(&before.without_elsewhere(), &busy.without_elsewhere(), length), None);
         assert_eq!(between(&before, &at(8, 1_000), Duration::from_millis(1)), None);
         // An ended process has no threads.
         assert_eq!(between(&before, &Snapshot::default(), length), None);

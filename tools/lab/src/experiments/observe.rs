@@ -80,7 +80,7 @@ fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, La
         let looker = instance.look(LOOKS[variant].1)?;
         thread::sleep(WARM);
         // What the second CPU does for who looks is part of what looking costs.
-        let snapshot = || Snapshot::take(&[cpu], instance.process()).without_elsewhere();
+        let snapshot = || Snapshot::take_beside(&[cpu], &[second_cpu], instance.process());
         let (beforehand, before) = (snapshot(), instance.now()?);
         thread::sleep(setting.length);
         let (after, afterwards) = (instance.now()?, snapshot());

@@ -82,10 +82,12 @@ impl Instance {
     /// Leaves the lane's CPU to it: all other threads, and those that they start, run on this one.
     fn keep_off_the_lane(&self, cpu: usize) -> Result<(), LabError> {
         let threads = format!("/proc/{}/task", self.process());
+        let mut lanes = 0;
         for thread in fs::read_dir(threads).map_err(LabError::setup)?.flatten() {
             let is_lane =
                 fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.starts_with("lane"));
             if is_lane {
+                lanes += 1;
                 continue;
             }
             let number = thread.file_name();
@@ -97,7 +99,11 @@ impl Instance {
                 return Err(LabError::setup(format!("taskset of thread {}: {moved}", number.display())));
             }
         }
-        Ok(())
+        if lanes == 1 {
+            Ok(())
+        } else {
+            Err(LabError::setup(format!("the instance has {lanes} lanes, not one")))
+        }
     }
 
     /// The number of its process.
