@@ -12,7 +12,7 @@ use crate::signals::Signals;
 /// How often the end conditions are looked at while packets come.
 const TURN: Duration = Duration::from_millis(20);
 
-/// It grows to this while none come, or there are no lanes. A signal ends the wait before.
+/// It grows to this while none come, or there are no lanes. A signal ends the wait before, if this is the main thread.
 const QUIET_TURN: Duration = Duration::from_millis(500);
 
 /// When to stop, if not before by a signal or as all lanes end.

@@ -40,7 +40,7 @@ impl Signals {
         signal_hook::flag::register(SIGHUP, Arc::clone(&self.reload)).map(|_| ())
     }
 
-    /// Sleeps for this long, or until a signal arrives.
+    /// Sleeps for this long, or until this thread handles a signal: the main thread does, unless it blocks them.
     pub fn sleep(&self, time: Duration) {
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         // One that arrived just before is seen when the time is over.
