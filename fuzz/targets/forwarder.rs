@@ -42,12 +42,19 @@ impl Flags {
     fn last(self) -> bool {
         self.0 & 8 != 0
     }
+
+    /// Of the first frame: whether there are flows that don't go by their routes.
+    fn with_flows(self) -> bool {
+        self.0 & 16 != 0
+    }
 }
 
 const SEGMENT: usize = 48;
 
 struct World {
     routes: Arc<Routes>,
+    /// The same without flows, which few have.
+    only_routes: Arc<Routes>,
     limits: IcmpLimits,
     pool: Pool,
 }
@@ -55,10 +62,12 @@ struct World {
 fn world() -> &'static World {
     static WORLD: OnceLock<World> = OnceLock::new();
     WORLD.get_or_init(|| {
-        let config =
+        let mut config =
             Config::from_toml(include_str!("../seeds/config/router.toml")).expect("the seed is correct");
         let routes = Arc::new(Routes::from_config(&config).expect("the seed's routes are correct"));
-        World { routes, limits: config.icmp, pool: frames::pool() }
+        config.flows.clear();
+        let only_routes = Arc::new(Routes::from_config(&config).expect("they are correct without flows, too"));
+        World { routes, only_routes, limits: config.icmp, pool: frames::pool() }
     })
 }
 
@@ -114,7 +123,9 @@ fn forward(world: &World, forwarder: &mut Forwarder, burst: &mut Burst) {
 
 fuzz_target!(|bytes: &[u8]| {
     let world = world();
-    let mut forwarder = Forwarder::new(Arc::clone(&world.routes), world.pool.clone(), world.limits);
+    let with_flows = bytes.first().is_some_and(|&flags| Flags(flags).with_flows());
+    let routes = if with_flows { &world.routes } else { &world.only_routes };
+    let mut forwarder = Forwarder::new(Arc::clone(routes), world.pool.clone(), world.limits);
     let mut burst = Burst::with_limit(BURST);
     for (flags, frame) in frames::list(bytes) {
         let flags = Flags(flags);
