@@ -100,7 +100,7 @@ pub struct ForwardReport {
     pub icmp_errors_unsent: u64,
     /// Packets of flows that have next hops of their own.
     pub flow_hits: u64,
-    /// Packets of no such flow, where there are any.
+    /// Packets that were looked up by route because no flow matched; 0 without flows.
     pub flow_misses: u64,
     /// Packets that were cut into fragments.
     pub fragmented: u64,

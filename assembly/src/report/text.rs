@@ -146,8 +146,8 @@ impl ForwardReport {
             ("ICMP errors sent", self.icmp_errors),
             ("ICMP errors held back by limit", self.icmp_errors_limited),
             ("ICMP errors that couldn't leave", self.icmp_errors_unsent),
-            ("of a flow of its own next hop", self.flow_hits),
-            ("of no such flow", self.flow_misses),
+            ("next hop found by flow", self.flow_hits),
+            ("next hop found by route instead", self.flow_misses),
             ("packets fragmented", self.fragmented),
             ("passed on, and dropped by lanes", self.unsent),
         ] {

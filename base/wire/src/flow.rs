@@ -147,9 +147,9 @@ mod tests {
             source: address("2001:db8::1"),
             destination: address("2001:db8::2"),
             ports: Some((1, 2)),
-            ..flow
+            protocol: IpProtocol::UDP,
         };
-        assert_eq!(flow.to_string(), "ICMP [2001:db8::1]:1 to [2001:db8::2]:2");
+        assert_eq!(flow.to_string(), "UDP [2001:db8::1]:1 to [2001:db8::2]:2");
     }
 
     proptest! {

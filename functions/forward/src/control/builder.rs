@@ -64,6 +64,17 @@ pub enum Target {
     Neighbours(Vec<(usize, u16)>),
 }
 
+impl Target {
+    /// How many next hops it may lead to.
+    fn members(&self) -> usize {
+        match self {
+            Self::Hop(_) => 1,
+            Self::Via(list) => list.len(),
+            Self::Neighbours(list) => list.len(),
+        }
+    }
+}
+
 /// What [`RoutesBuilder::route`] takes: a [`Target`], a next hop, an address, or a list of addresses with or without
 /// weights.
 pub trait IntoTarget {
@@ -224,7 +235,8 @@ impl RoutesBuilder {
     }
 
     /// Adds a flow: packets of TCP, UDP or SCTP between these ends, in this direction, go this way whatever their route is. Ends are
-    /// values or text, as in `192.0.2.1:4242` and `[2001:db8::1]:53`. Of two that are equal the later one wins. Fragments belong to no flow.
+    /// values or text, as in `192.0.2.1:4242` and `[2001:db8::1]:53`. Of two that are equal the later one wins. Fragments belong to no flow. A flow
+    /// has one next hop: all its packets would take the same of several.
     #[must_use]
     pub fn flow(
         mut self,
@@ -291,10 +303,18 @@ impl RoutesBuilder {
             tables.add(prefix, hop);
         }
         let flows = std::mem::take(&mut self.flows).into_iter().map(|(flow, target)| {
+            if target.members() > 1 {
+                return Err(RoutesError::FlowNextHops { flow });
+            }
             let hop = self.hop(target, &neighbours, &mut tables)?;
             if hop.is_none() { Err(RoutesError::FlowWithoutNextHop { flow }) } else { Ok((flow, hop)) }
         });
         let flows = Flows::new(flows.collect::<Result<Vec<_>, _>>()?)?;
+        // There is one table, whatever number it is called by.
+        for port in &mut self.ports {
+            port.table = 0;
+            port.vlans.iter_mut().flatten().for_each(|vlan| vlan.table = 0);
+        }
         let own = || self.ports.iter().flat_map(|port| &port.addresses).copied();
         tables.add_links(own())?;
         for (neighbour, hop) in self.neighbours.iter().zip(neighbours) {
@@ -377,6 +397,7 @@ impl Default for RouterPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::VlanInterface;
     use warmlane_table::Prefix;
 
     fn two_ports() -> RoutesBuilder {
@@ -386,6 +407,17 @@ mod tests {
             .mtu(9000)
             .neighbour("192.0.2.2", "02:00:00:00:01:02", 0)
             .tagged_neighbour(Ipv4Addr::new(198, 51, 100, 2), MacAddress([2, 0, 0, 0, 2, 2]), 1, 7)
+    }
+
+    /// Lanes that look at the numbers would not look for flows in another one.
+    #[test]
+    fn there_is_one_table() {
+        let source_check = crate::control::InterfaceCheck::default();
+        let vlan = VlanInterface { vlan: 7, addresses: Vec::new(), table: 1, source_check, hop_limit: 64 };
+        let port = RouterPort { table: 2, vlans: Some(vec![vlan]), ..RouterPort::default() };
+        let routes = Routes::builder().router_port(port).build().unwrap();
+        let [port] = routes.hops().ports() else { unreachable!("one was added") };
+        assert_eq!((port.table, port.vlans.as_ref().unwrap()[0].table), (0, 0));
     }
 
     #[test]
@@ -493,6 +525,8 @@ mod tests {
         let ends = ("192.0.2.9:1", "198.51.100.9:2");
         let flow = |protocol, target: Target| said(two_ports().flow(protocol, ends.0, ends.1, target));
         let nobody = Target::Neighbours(vec![(7, 1)]);
+        let several = Target::Neighbours(vec![(0, 1), (1, 1)]);
+        assert!(flow(IpProtocol::UDP, several).contains("several next hops"));
         assert!(flow(IpProtocol::UDP, nobody).contains("UDP 192.0.2.9:1 to 198.51.100.9:2"));
         assert!(flow(IpProtocol::ICMP, Target::Hop(NextHop::Drop)).contains("ICMP has no ports"));
         let by = |from: &str| said(two_ports().flow(IpProtocol::UDP, from, ends.1, "192.0.2.2"));

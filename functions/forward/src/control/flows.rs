@@ -6,6 +6,8 @@ use thiserror::Error;
 use warmlane_table::{ExactError, ExactKey, ExactReader, ExactTable, NextHopId};
 use warmlane_wire::{Flow, IpProtocol};
 
+use super::routes::RoutesError;
+
 /// Why a flow can't be matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FlowError {
@@ -48,11 +50,13 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// These flows, which [`flow`] has made. Of several that are equal the last one counts.
-    pub(super) fn new(flows: impl IntoIterator<Item = (Flow, NextHopId)>) -> Result<Self, ExactError> {
+    /// These flows, if each is one that [`flow`] could have made. Of several that are equal the last one counts.
+    pub(super) fn new(flows: impl IntoIterator<Item = (Flow, NextHopId)>) -> Result<Self, RoutesError> {
         let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
-        for (flow, hop) in flows {
-            match Key::of(&flow) {
+        for (known, hop) in flows {
+            let (from, to) = known.ports.ok_or(FlowError::Protocol { protocol: known.protocol })?;
+            let (from, to) = (SocketAddr::new(known.source, from), SocketAddr::new(known.destination, to));
+            match Key::of(&flow(known.protocol, from, to)?) {
                 Some(Key::V4(key)) => ipv4.push((key, hop)),
                 Some(Key::V6(key)) => ipv6.push((key, hop)),
                 None => {}
@@ -255,6 +259,21 @@ mod tests {
             assert_eq!((flows.next_hop(&known), flows.len()), (hop(8), 1));
         }
         assert!(Flows::new([]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn flows_that_nobody_checked_are_checked() {
+        let known = udp("192.0.2.1:5", "198.51.100.1:6");
+        let ipv6 = udp("[2001:db8::1]:5", "[2001:db8::3]:6");
+        let wrong = [
+            Flow { protocol: IpProtocol::ICMP, ..known },
+            Flow { ports: None, ..known },
+            Flow { destination: ipv6.destination, ..known },
+        ];
+        for flow in wrong {
+            let result = Flows::new([(flow, NextHopId::new(7).unwrap())]);
+            assert!(matches!(result, Err(RoutesError::Flow(_))), "{flow}: {result:?}");
+        }
     }
 
     #[test]

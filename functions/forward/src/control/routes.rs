@@ -41,6 +41,12 @@ pub enum RoutesError {
         /// The flow.
         flow: Flow,
     },
+    /// A flow through several neighbours, of which all its packets would take the same one.
+    #[error("the flow {flow} has several next hops: its packets all take the same way, so give one")]
+    FlowNextHops {
+        /// The flow.
+        flow: Flow,
+    },
     /// More next hops than a table can number.
     #[error("there are more than {maximum} next hops: let routes share some")]
     TooManyNextHops {

@@ -20,9 +20,9 @@ counters! {
         punted: Out, "packets";
         /// Packets held until their next neighbour's Ethernet address is known.
         held: Out, "packets";
-        /// Packets of flows that have next hops of their own.
+        /// Packets whose next hop was found by flow.
         flow_hits: Note, "packets";
-        /// Packets of no such flow, where there are any. They went by their routes.
+        /// Packets that were looked up by route because no flow matched; 0 without flows.
         flow_misses: Note, "packets";
         /// Packets that were cut into fragments.
         fragmented: Note, "packets";

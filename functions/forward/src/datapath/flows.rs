@@ -73,9 +73,11 @@ struct Matcher<K: ExactKey, A> {
     reader: Option<ExactReader<K>>,
     keys: [K; BURST_CAPACITY],
     values: [u32; BURST_CAPACITY],
-    /// Where packets of no flow are in what was gathered, where they go to, and what is found for that.
+    /// Packets of no flow, by their position in what was gathered.
     missed: [u8; BURST_CAPACITY],
+    /// Their destinations.
     addresses: [A; BURST_CAPACITY],
+    /// Their next hops, by route.
     hops: [NextHopId; BURST_CAPACITY],
 }
 

@@ -72,9 +72,9 @@ drop_reasons! {
 
         /// There is no route to the destination.
         NoRoute: "no-route", Notice;
-        /// The route to the destination says drop.
+        /// The route to the destination, or the flow, says drop.
         RouteDrop: "route-drop", Notice;
-        /// The route to the destination says unreachable.
+        /// The route to the destination, or the flow, says unreachable.
         RouteUnreachable: "route-unreachable", Notice;
         /// The route to the destination says prohibited.
         RouteProhibited: "route-prohibited", Notice;

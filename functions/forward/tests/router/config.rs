@@ -179,12 +179,18 @@ fn faults_of_flows_are_named_with_their_place_and_a_remedy() {
             "line 63, column 7",
             "198.51.100.9 has no [[neighbour]]: add one",
         ),
+        (
+            "via = \"198.51.100.1\"\n\n[[flow]]",
+            "via = [{ via = \"198.51.100.1\" }, { via = \"192.0.2.2\" }]\n\n[[flow]]",
+            "line 61",
+            "has several next hops",
+        ),
         ("\"sctp\"", "\"tcp\"", "line 74", "the flow TCP 192.0.2.9:4242 to 203.0.113.5:443 is given twice"),
         (
             "via = \"fe80::2\"\nport = \"a\"\n\n[[flow]]",
             "port = \"a\"\n\n[[flow]]",
             "line 67",
-            "says 0 ways to go",
+            "names a port, which doesn't say which neighbour",
         ),
         (
             "to = \"203.0.113.5:443\"\ndrop = true",

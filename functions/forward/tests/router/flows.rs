@@ -268,7 +268,7 @@ fn padding_is_not_taken_for_ports() {
     }
 }
 
-/// The order of packets, through hits, misses and both families.
+/// Packets that leave by one port keep their order, whether they are of a flow or not.
 #[test]
 fn a_burst_keeps_its_order() {
     let mut bench = bench(&HashMap::from([(dns(), 0)]), 2048);

@@ -95,6 +95,18 @@ pub enum ConfigProblem {
         /// The flow.
         flow: Flow,
     },
+    /// A flow through several neighbours, of which all its packets would take the same one.
+    #[error("the flow {flow} has several next hops: its packets all take the same way, so give one")]
+    FlowNextHops {
+        /// The flow.
+        flow: Flow,
+    },
+    /// A flow through a port, on whose link no neighbour is named.
+    #[error("the flow {flow} names a port, which doesn't say which neighbour: add `via`")]
+    FlowPort {
+        /// The flow.
+        flow: Flow,
+    },
     /// A flow that says nothing about where to go, or too much.
     #[error(
         "the flow {flow} says {count} ways to go: give exactly one of `via` (with or without `port`), \

@@ -63,12 +63,12 @@ impl Known<'_> {
             }
             let ways = self.way(entry.via.as_ref(), entry.port.as_ref(), entry.drop, entry.unreachable)?;
             let target = match ways {
-                // The hosts of a link say nothing of a flow, which goes to one of them at most.
-                Ok(RouteTarget::OnLink(_)) => Err(0),
-                other => other,
+                Ok(RouteTarget::OnLink(_)) => Err(ConfigProblem::FlowPort { flow }),
+                Ok(RouteTarget::Via(list)) if list.len() > 1 => Err(ConfigProblem::FlowNextHops { flow }),
+                Ok(target) => Ok(target),
+                Err(count) => Err(ConfigProblem::FlowTarget { flow, count }),
             };
-            let target =
-                target.map_err(|count| entry.from.fault(ConfigProblem::FlowTarget { flow, count }))?;
+            let target = target.map_err(|problem| entry.from.fault(problem))?;
             flows.push(FlowConfig { flow, target });
         }
         Ok(flows)
