@@ -1,4 +1,4 @@
-//! What forwarding costs: replay, validate, look up in the full table, rewrite, drop.
+//! What forwarding costs: replay, validate, look up in the full table or among flows, rewrite, drop.
 
 use super::fixture::{self, POLLS, ToSink};
 use crate::bench::Bench;
@@ -7,15 +7,17 @@ use crate::measure::Measure;
 use crate::setting::Lanes;
 use crate::setting::Setting;
 use crate::traffic::{self, Mix};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use warmlane_forward::control::config::{FullTableConfig, IcmpLimits, InterfaceAddress};
-use warmlane_forward::control::{Routes, RoutesError};
+use warmlane_forward::control::{Routes, RoutesBuilder, RoutesError, Target};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_forward::pipeline;
 use warmlane_lane::{IdlePolicy, LaneCounters, LanePort, Pipeline, Poll, Task, run_here};
 use warmlane_memory::null;
-use warmlane_wire::MacAddress;
+use warmlane_memory::replay::{self, Frames, ReplayConfig};
+use warmlane_sys::random::Random;
+use warmlane_wire::{Flow, IpProtocol, MacAddress};
 
 pub(super) const BENCHES: &[Bench] = &[
     Bench {
@@ -32,12 +34,22 @@ pub(super) const BENCHES: &[Bench] = &[
         lanes: Lanes::One,
         prepare: l3_forward_lane,
     },
+    Bench {
+        name: "flows-forward",
+        unit: "packet",
+        sentence: "replay 60-byte frames, validate, find their flows among 1,000,000 by exact match, rewrite, drop",
+        lanes: Lanes::One,
+        prepare: flows_forward,
+    },
 ];
 
 const NAME: &str = "l3-forward";
 
-/// Next hops that the table is spread over.
+/// Next hops that the table, or the flows, are spread over.
 const NEIGHBOURS: u16 = 32;
+
+/// Flows, the frames' among them.
+const FLOWS: usize = 1_000_000;
 
 /// Ours on the port.
 const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
@@ -50,11 +62,29 @@ fn l3_forward_lane(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     Ok(Box::new(InLane { forward: forward(setting)?, counters: LaneCounters::new() }))
 }
 
-/// The task that `warmlane forward` runs on its lanes.
+fn flows_forward(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let frames = frames(setting)?;
+    let routes = flows(&frames).map_err(LabError::setup)?;
+    Ok(Box::new(by_routes(setting, &frames, routes)?))
+}
+
 fn forward(setting: &Setting) -> Result<ToSink, LabError> {
     let routes = routes().map_err(LabError::setup)?;
+    // Frames last, so that they are not out of all caches again when the work begins.
+    by_routes(setting, &frames(setting)?, routes)
+}
+
+fn frames(setting: &Setting) -> Result<Arc<Frames>, LabError> {
+    match &setting.frames {
+        Some(frames) => Ok(Arc::clone(frames)),
+        None => traffic::generate(&Mix::shortest(65_536)).map(Arc::new).map_err(LabError::setup),
+    }
+}
+
+/// The task that `warmlane forward` runs on its lanes.
+fn by_routes(setting: &Setting, frames: &Arc<Frames>, routes: Routes) -> Result<ToSink, LabError> {
     let (pool, lane) = fixture::pool(NAME)?;
-    let source = fixture::replayed(NAME, setting, &pool, || traffic::generate(&Mix::shortest(65_536)))?;
+    let source = replay::open(NAME, frames, &pool, ReplayConfig::default()).map_err(LabError::setup)?;
     let out = fixture::transmit(null::sink(NAME, 1))?;
     let sink = out.counters();
     let forwarder = Forwarder::new(Arc::new(routes), pool, IcmpLimits::default());
@@ -107,45 +137,81 @@ impl Measure for InLane {
     }
 }
 
-/// One port, and the full table spread over neighbours behind it.
-fn routes() -> Result<Routes, RoutesError> {
+/// One port, and neighbours behind it: those with even numbers by IPv4, the others by IPv6.
+fn neighbours() -> RoutesBuilder {
     let none: [InterfaceAddress; 0] = [];
     let mut builder = Routes::builder().port(MAC, none);
-    let mut spread = FullTableConfig::default();
     for host in 2..2 + NEIGHBOURS {
         let mac = MacAddress([2, 0, 0, 0, 1, host as u8]);
-        let number = 2 * (usize::from(host) - 2);
         // In text the last group is a decimal number, as other programs with these addresses have it.
         builder = builder.neighbour(Ipv4Addr::new(10, 0, 0, host as u8), mac, 0).neighbour(
             format!("fd00::{host}").as_str(),
             mac,
             0,
         );
-        spread.ipv4.push(number);
-        spread.ipv6.push(number + 1);
     }
-    builder.full_table(spread).build()
+    builder
+}
+
+/// The full table spread over the neighbours.
+fn routes() -> Result<Routes, RoutesError> {
+    let ipv4 = (0..usize::from(NEIGHBOURS)).map(|neighbour| 2 * neighbour).collect::<Vec<_>>();
+    let ipv6 = ipv4.iter().map(|number| number + 1).collect();
+    neighbours().full_table(FullTableConfig { ipv4, ipv6 }).build()
+}
+
+/// The frames' flows and random others spread over the neighbours. No prefix is routed: a packet that is missed among the flows doesn't arrive.
+fn flows(frames: &Frames) -> Result<Routes, RoutesError> {
+    let of_frames = (0..frames.len()).filter_map(|number| {
+        let (lines, length) = frames.get(number)?;
+        let frame: Vec<u8> = lines.iter().flat_map(|line| line.0).take(length).collect();
+        Flow::of_frame(&frame).ok()
+    });
+    let mut random = Random::new(1);
+    // Their destinations are others than those of the generated frames.
+    let others = std::iter::repeat_with(|| {
+        let mut address =
+            |first: u32| IpAddr::from(Ipv4Addr::from_bits(first | random.bits() as u32 & 0x0fff_ffff));
+        let (source, destination) = (address(0x1000_0000), address(0x2000_0000));
+        let ports = Some((random.bits() as u16, random.bits() as u16));
+        Flow { source, destination, protocol: IpProtocol::UDP, ports }
+    });
+    let mut builder = neighbours();
+    for (number, flow) in of_frames.chain(others).take(FLOWS.max(frames.len())).enumerate() {
+        let Some((from, to)) = flow.ports else { continue };
+        let (from, to) = (SocketAddr::new(flow.source, from), SocketAddr::new(flow.destination, to));
+        let neighbour = 2 * (number % usize::from(NEIGHBOURS));
+        builder = builder.flow(flow.protocol, from, to, Target::Neighbours(vec![(neighbour, 1)]));
+    }
+    builder.build()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    type Prepare = fn(&Setting) -> Result<Box<dyn Measure>, LabError>;
+
     #[test]
     fn what_does_not_arrive_is_seen() {
         // A hundred frames that are forwarded, and one of zeros that can't be.
         let mut frames = traffic::generate(&Mix::shortest(100)).unwrap();
-        let forwarded = |frames: &warmlane_memory::replay::Frames| {
+        let forwarded = |frames: &Frames, prepare: Prepare| {
             let setting = Setting { frames: Some(Arc::new(frames.clone())), ..Setting::default() };
-            let mut measure = l3_forward(&setting).unwrap();
+            let mut measure = prepare(&setting).unwrap();
             measure.work();
             measure.begin();
             (measure.work(), measure.forwarded())
         };
-        let (packets, arrived) = forwarded(&frames);
-        assert!(packets > 0 && arrived == Some(packets), "{packets} {arrived:?}");
+        let benches: [Prepare; 2] = [l3_forward, flows_forward];
+        for prepare in benches {
+            let (packets, arrived) = forwarded(&frames, prepare);
+            assert!(packets > 0 && arrived == Some(packets), "{packets} {arrived:?}");
+        }
         frames.push(&[0; 60]).unwrap();
-        let (packets, arrived) = forwarded(&frames);
-        assert!(arrived < Some(packets), "{packets} {arrived:?}");
+        for prepare in benches {
+            let (packets, arrived) = forwarded(&frames, prepare);
+            assert!(arrived < Some(packets), "{packets} {arrived:?}");
+        }
     }
 }
