@@ -1,8 +1,8 @@
 /*
- * IPv4 forwarding as one writes it with DPDK: the peer of `warmlane bench l3-forward`.
+ * IPv4 forwarding as one writes it with DPDK: the peer of `warmlane bench l3-forward` and `flows-forward`.
  *
  * One lane receives bursts from port 0, or copies frames of a capture into buffers by itself, validates each packet (RFC 1812 section 5.2.2, with the header checksum in
- * software), looks all destinations up at once in a table of real size, decrements the lifetime, rewrites both Ethernet
+ * software), looks all destinations up at once in a table of real size, or all five-tuples among many flows as l3fwd does in its EM mode, decrements the lifetime, rewrites both Ethernet
  * addresses and gets rid of the packets. Rounds are measured on request: the program prints "ready", then answers each
  * line "go SECONDS" on standard input with one JSON object on standard output, until its input ends.
  */
@@ -22,6 +22,8 @@
 #include <rte_ethdev.h>
 #include <rte_ether.h>
 #include <rte_fib.h>
+#include <rte_hash.h>
+#include <rte_hash_crc.h>
 #include <rte_ip.h>
 #include <rte_lpm.h>
 #include <rte_malloc.h>
@@ -39,13 +41,17 @@
 /* Packets between two looks at the clock: well below a millisecond of work. */
 #define PACKETS_PER_CLOCK 8192
 
-enum lookup { LOOKUP_LPM, LOOKUP_FIB_SCALAR, LOOKUP_FIB_AVX512 };
+enum lookup { LOOKUP_LPM, LOOKUP_FIB_SCALAR, LOOKUP_FIB_AVX512, LOOKUP_EM, LOOKUP_EM_DATA };
 enum sink { SINK_PORT, SINK_FREE, SINK_RETURN };
 
 struct options {
 	const char *routes;
 	/* Whose frames to copy; NULL to receive from port 0. */
 	const char *capture;
+	/* A capture whose flows are in the table, and how many there are with others; for exact match. */
+	const char *flows_of;
+	unsigned int flows;
+	unsigned int slots;
 	enum lookup lookup;
 	enum sink sink;
 	unsigned int burst;
@@ -65,10 +71,20 @@ struct rewrite {
 	uint16_t padding;
 };
 
+/* A five-tuple as it stands in a packet: protocol, addresses and ports are what is left of 16 bytes from the lifetime on. */
+struct flow_key {
+	uint64_t words[2];
+};
+
+#define FLOW_MASK rte_cpu_to_be_64(0x00ff0000ffffffff)
+
 struct router {
 	enum lookup lookup;
 	struct rte_fib *fib;
 	struct rte_lpm *lpm;
+	struct rte_hash *flows;
+	/* Next hops by the positions of flows, in one byte each as in l3fwd. */
+	uint8_t *flow_hops;
 	uint64_t no_route;
 	struct rewrite *hops;
 };
@@ -196,17 +212,99 @@ static void build_fib(struct router *router, const struct routes *routes)
 	}
 }
 
-static void build_router(struct router *router, const struct options *options)
+static inline struct flow_key flow_key_of(const uint8_t *frame)
+{
+	struct flow_key key;
+
+	memcpy(&key, frame + sizeof(struct rte_ether_hdr) + offsetof(struct rte_ipv4_hdr, time_to_live), sizeof(key));
+	key.words[0] &= FLOW_MASK;
+	return key;
+}
+
+static inline uint32_t flow_hash(const void *key, uint32_t length, uint32_t initial)
+{
+	const uint64_t *words = key;
+
+	RTE_SET_USED(length);
+	return rte_hash_crc_8byte(words[1], rte_hash_crc_8byte(words[0], initial));
+}
+
+static void add_flow(struct router *router, const struct flow_key *key, unsigned int hop)
+{
+	int32_t position = rte_hash_add_key_data(router->flows, key, (void *)(uintptr_t)hop);
+
+	if (position == 0)
+		position = rte_hash_lookup(router->flows, key);
+	if (position < 0)
+		fail("a flow does not go into the table: %s; use more --slots", rte_strerror(-position));
+	router->flow_hops[position] = hop;
+}
+
+static void read_frames(struct frames *frames, const char *path);
+
+/* The flows of a capture, which are UDP's, and others up to the number that is wanted. */
+static void build_flows(struct router *router, const struct options *options)
+{
+	struct rte_hash_parameters parameters = {
+		.name = "flows",
+		.entries = options->slots,
+		.key_len = sizeof(struct flow_key),
+		.hash_func = flow_hash,
+		.socket_id = rte_socket_id(),
+	};
+	struct frames frames = {0};
+	uint64_t state = 1;
+
+	if (options->hops > UINT8_MAX)
+		fail("exact match is for 255 --hops at most");
+	router->flows = rte_hash_create(&parameters);
+	if (router->flows == NULL)
+		fail("cannot create the table: %s", rte_strerror(rte_errno));
+	router->flow_hops = rte_zmalloc("flow hops", rte_hash_max_key_id(router->flows) + 1, RTE_CACHE_LINE_SIZE);
+	if (router->flow_hops == NULL)
+		fail("no memory for the next hops of %u flows", options->slots);
+	read_frames(&frames, options->flows_of);
+	for (unsigned int i = 0; i < RTE_MAX(options->flows, frames.count); i++) {
+		struct flow_key key;
+
+		if (i < frames.count) {
+			key = flow_key_of(&frames.data[(size_t)i * FRAME_DISTANCE]);
+		} else {
+			/* To 32.0.0.0/4: none of the capture's. */
+			for (unsigned int word = 0; word < 2; word++) {
+				state = state * 6364136223846793005 + 1442695040888963407;
+				key.words[word] = state ^ state >> 29;
+			}
+			key.words[0] = (key.words[0] & FLOW_MASK & ~rte_cpu_to_be_64(0x00ff000000000000)) |
+				       rte_cpu_to_be_64((uint64_t)IPPROTO_UDP << 48);
+			key.words[1] = (key.words[1] & ~rte_cpu_to_be_64(0xf000000000000000)) |
+				       rte_cpu_to_be_64(0x2000000000000000);
+		}
+		add_flow(router, &key, i % options->hops);
+	}
+	free(frames.data);
+	free(frames.lengths);
+}
+
+static void build_routes(struct router *router, const struct options *options)
 {
 	struct routes routes = read_routes(options->routes, options->hops);
 
-	router->lookup = options->lookup;
-	router->no_route = options->hops;
 	if (router->lookup == LOOKUP_LPM)
 		build_lpm(router, &routes);
 	else
 		build_fib(router, &routes);
 	free(routes.items);
+}
+
+static void build_router(struct router *router, const struct options *options)
+{
+	router->lookup = options->lookup;
+	router->no_route = options->hops;
+	if (router->lookup == LOOKUP_EM || router->lookup == LOOKUP_EM_DATA)
+		build_flows(router, options);
+	else
+		build_routes(router, options);
 
 	router->hops = rte_zmalloc("hops", (options->hops + 1) * sizeof(*router->hops), RTE_CACHE_LINE_SIZE);
 	if (router->hops == NULL)
@@ -249,6 +347,35 @@ static inline void lookup(const struct router *router, const uint32_t *addresses
 			hops[i] = found[i] & RTE_LPM_LOOKUP_SUCCESS ? found[i] & LPM_HOP : router->no_route;
 	} else {
 		rte_fib_lookup_bulk(router->fib, (uint32_t *)(uintptr_t)addresses, hops, count);
+	}
+}
+
+/* As l3fwd's em_get_dst_port_ipv4xN, of as many packets at once as the library takes; or with hashes made beforehand, and next hops beside the keys. */
+static inline void lookup_flows(const struct router *router, const struct flow_key *keys, uint64_t *hops, unsigned int count)
+{
+	for (unsigned int done = 0; done < count; done += RTE_HASH_LOOKUP_BULK_MAX) {
+		unsigned int some = RTE_MIN(count - done, (unsigned int)RTE_HASH_LOOKUP_BULK_MAX);
+		const void *pointers[RTE_HASH_LOOKUP_BULK_MAX];
+
+		for (unsigned int i = 0; i < some; i++)
+			pointers[i] = &keys[done + i];
+		if (router->lookup == LOOKUP_EM) {
+			int32_t positions[RTE_HASH_LOOKUP_BULK_MAX];
+
+			rte_hash_lookup_bulk(router->flows, pointers, some, positions);
+			for (unsigned int i = 0; i < some; i++)
+				hops[done + i] = positions[i] < 0 ? router->no_route : router->flow_hops[positions[i]];
+		} else {
+			hash_sig_t hashes[RTE_HASH_LOOKUP_BULK_MAX];
+			void *data[RTE_HASH_LOOKUP_BULK_MAX];
+			uint64_t hits;
+
+			for (unsigned int i = 0; i < some; i++)
+				hashes[i] = flow_hash(pointers[i], sizeof(struct flow_key), 0);
+			rte_hash_lookup_with_hash_bulk_data(router->flows, pointers, hashes, some, &hits, data);
+			for (unsigned int i = 0; i < some; i++)
+				hops[done + i] = hits >> i & 1 ? (uintptr_t)data[i] : router->no_route;
+		}
 	}
 }
 
@@ -310,7 +437,9 @@ static inline void poll(const struct router *router, const struct options *optio
 {
 	struct rte_mbuf *packets[LARGEST_BURST], *refused[LARGEST_BURST];
 	uint32_t addresses[LARGEST_BURST];
+	struct flow_key keys[LARGEST_BURST];
 	uint64_t hops[LARGEST_BURST];
+	bool by_flow = router->flows != NULL;
 	unsigned int received = frames->count > 0 ? copy_frames(frames, packets, options->burst) :
 						    rte_eth_rx_burst(0, 0, packets, options->burst);
 	unsigned int good = 0, bad = 0, leaving = 0;
@@ -321,13 +450,19 @@ static inline void poll(const struct router *router, const struct options *optio
 		if (options->prefetch > 0 && i + options->prefetch < received)
 			rte_prefetch0(rte_pktmbuf_mtod(packets[i + options->prefetch], void *));
 		if (likely(valid(packets[i]))) {
-			addresses[good] = rte_be_to_cpu_32(ipv4_of(packets[i])->dst_addr);
+			if (by_flow)
+				keys[good] = flow_key_of(rte_pktmbuf_mtod(packets[i], const uint8_t *));
+			else
+				addresses[good] = rte_be_to_cpu_32(ipv4_of(packets[i])->dst_addr);
 			packets[good++] = packets[i];
 		} else {
 			refused[bad++] = packets[i];
 		}
 	}
-	lookup(router, addresses, hops, good);
+	if (by_flow)
+		lookup_flows(router, keys, hops, good);
+	else
+		lookup(router, addresses, hops, good);
 	for (unsigned int i = 0; i < good; i++) {
 		if (likely(hops[i] != router->no_route)) {
 			rewrite(packets[i], &router->hops[hops[i]]);
@@ -436,10 +571,14 @@ static struct round work(void *context)
 /* ---- Options ---- */
 
 static const char usage[] =
-	"usage: l3_forward EAL-OPTIONS -- --routes FILE [OPTION...]\n"
+	"usage: l3_forward EAL-OPTIONS -- --routes FILE|--flows-of FILE [OPTION...]\n"
 	"  --routes FILE     lines of PREFIX [HOP]\n"
 	"  --capture FILE    whose frames, of up to 128 bytes, are copied into buffers, instead of receiving from port 0\n"
-	"  --lookup KIND     lpm, fib-scalar or fib-avx512 (default)\n"
+	"  --lookup KIND     lpm, fib-scalar or fib-avx512 (default); em (exact match, rte_hash_lookup_bulk) or em-data\n"
+	"                    (rte_hash_lookup_with_hash_bulk_data)\n"
+	"  --flows-of FILE   a capture whose flows em and em-data have in their table\n"
+	"  --flows N         how many flows there are with others (default 1000000)\n"
+	"  --slots N         slots for flows (default 1048576)\n"
 	"  --sink KIND       where packets end: port (transmit to port 1), free (rte_pktmbuf_free_bulk), return\n"
 	"                    (rte_mempool_put_bulk, as drivers do with MBUF_FAST_FREE; default)\n"
 	"  --burst N         packets received at once, 1 to 256 (default 64)\n"
@@ -452,7 +591,7 @@ static const char usage[] =
 
 static struct options parse(int count, char **arguments)
 {
-	static const char *const lookups[] = {"lpm", "fib-scalar", "fib-avx512"};
+	static const char *const lookups[] = {"lpm", "fib-scalar", "fib-avx512", "em", "em-data"};
 	static const char *const sinks[] = {"port", "free", "return"};
 	static const struct option names[] = {
 		{"routes", required_argument, NULL, 'r'},  {"capture", required_argument, NULL, 'c'}, {"lookup", required_argument, NULL, 'l'},
@@ -460,12 +599,16 @@ static struct options parse(int count, char **arguments)
 		{"hops", required_argument, NULL, 'h'},    {"prefetch", required_argument, NULL, 'p'},
 		{"stored", required_argument, NULL, 't'},  {"working", required_argument, NULL, 'w'},
 		{"data-size", required_argument, NULL, 'o'}, {"pool", required_argument, NULL, 'k'},
+		{"flows-of", required_argument, NULL, 'f'}, {"flows", required_argument, NULL, 'n'},
+		{"slots", required_argument, NULL, 'm'},
 		{NULL, 0, NULL, 0},
 	};
 	struct options options = {
 		.lookup = LOOKUP_FIB_AVX512,
 		.sink = SINK_RETURN,
 		.burst = 64,
+		.flows = 1000000,
+		.slots = 1 << 20,
 		.hops = 48,
 		.prefetch = 4,
 		.stored = 65536,
@@ -488,11 +631,16 @@ static struct options parse(int count, char **arguments)
 		case 'w': options.working = number(optarg, 2048, 1 << 24); break;
 		case 'o': options.data_size = number(optarg, 64, 60000); break;
 		case 'k': options.pool = optarg; break;
+		case 'f': options.flows_of = optarg; break;
+		case 'n': options.flows = number(optarg, 1, 1 << 26); break;
+		case 'm': options.slots = number(optarg, RTE_HASH_LOOKUP_BULK_MAX, 1 << 27); break;
 		default: fail("unknown option\n%s", usage);
 		}
 	}
-	if (options.routes == NULL || optind != count)
-		fail("routes are missing, or there is an argument too many\n%s", usage);
+	bool by_flow = options.lookup == LOOKUP_EM || options.lookup == LOOKUP_EM_DATA;
+
+	if ((by_flow ? options.flows_of : options.routes) == NULL || optind != count)
+		fail("routes or flows are missing, or there is an argument too many\n%s", usage);
 	return options;
 }
 
