@@ -99,6 +99,7 @@ const PATHS: &[HotPath] = &[
     path("l3-forward", "packet", "avx2", 20),
     path("l3-forward", "packet", "portable", 20),
     path("l3-forward-lane", "packet", "avx2", 20),
+    path("flows-forward", "packet", "avx2", 20),
     path("packed-look", "descriptor", "avx2", 20),
     path("packed-look", "descriptor", "portable", 20),
     path("vhost-split", "packet", "avx2", 20),
