@@ -58,6 +58,7 @@ mod tests {
 
         #[unsafe(no_mangle)]
         pub unsafe fn store_and_write(memory: *mut u64, register: *mut u32) {
+            // SAFETY: nobody calls it; only its instructions are looked at.
             unsafe {
                 memory.write(7);
                 device_order::before_write();
@@ -68,6 +69,7 @@ mod tests {
 
         #[unsafe(no_mangle)]
         pub unsafe fn read_and_load(memory: *const u64, register: *const u32) -> u64 {
+            // SAFETY: as above.
             unsafe {
                 let before = memory.read();
                 let said = register.read_volatile();
