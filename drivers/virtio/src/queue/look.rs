@@ -3,7 +3,7 @@
 //! A vector's parts may be read in any order, so each is read twice: what the first reading says of flags orders the second, which is what
 //! counts. What changes in between, as no driver does that keeps to the protocol, is left to who looks at one after the other.
 
-#[cfg(any(target_arch = "x86_64", test))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
 use crate::ring::packed::{AVAILABLE, USED};
 use crate::ring::packed::{PackedRing, Position, Tail};
 use crate::ring::{Descriptor, NEXT};
@@ -30,7 +30,7 @@ impl LookLevel {
 }
 
 /// The flags that say whether a descriptor is available and alone, where they are in its second half.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const DECISIVE: i64 = ((AVAILABLE | USED | NEXT) as i64) << 48;
 
 impl PackedRing {
@@ -73,6 +73,9 @@ impl PackedRing {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Level::Avx2 => unsafe { self.by_256_bits(position, found) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Level::Neon => unsafe { self.by_128_bits(position, found) },
             _ => 0,
         }
     }
@@ -97,6 +100,45 @@ impl PackedRing {
         for found in &mut found[..count] {
             found.address = self.address(position);
             position = position.advanced(1, self.size());
+        }
+        count
+    }
+
+    /// Copies whole groups of descriptors that are available and alone.
+    #[cfg(target_arch = "aarch64")]
+    #[target_feature(enable = "neon")]
+    fn by_128_bits(&self, position: Position, found: &mut [Descriptor]) -> usize {
+        use std::arch::aarch64::{
+            uint64x2_t, vandq_u64, vcombine_u64, vcreate_u64, veorq_u64, vgetq_lane_u64, vld1q_u64,
+            vorrq_u64, vst1q_u64,
+        };
+        let second_half = |word| vcombine_u64(vcreate_u64(0), vcreate_u64(word));
+        let wanted = second_half(u64::from(position.available_flags()) << 48);
+        let decisive = second_half(DECISIVE.cast_unsigned());
+        let mut count = 0;
+        for group in found.as_chunks_mut::<TOGETHER>().0 {
+            let sources = [0, 1, 2, 3].map(|ahead| self.pointer(position, count + ahead));
+            // SAFETY: a group from there on is in the ring, as `found` has no more than there are up to its end. The other side may
+            // write meanwhile: then either reading is of no use, and no other harm is done.
+            let read = || sources.map(|source| unsafe { vld1q_u64(source.cast()) });
+            let are_ready = |all: [uint64x2_t; TOGETHER]| {
+                let [a, b, c, d] = all.map(|one| veorq_u64(one, wanted));
+                let others = vorrq_u64(vorrq_u64(a, b), vorrq_u64(c, d));
+                vgetq_lane_u64::<1>(vandq_u64(others, decisive)) == 0
+            };
+            if !are_ready(read()) {
+                break;
+            }
+            Self::acquire();
+            let all = read();
+            if !are_ready(all) {
+                break;
+            }
+            for (target, descriptor) in group.iter_mut().zip(all) {
+                // SAFETY: a descriptor is one of these, of plain data.
+                unsafe { vst1q_u64(std::ptr::from_mut(target).cast(), descriptor) };
+            }
+            count += TOGETHER;
         }
         count
     }

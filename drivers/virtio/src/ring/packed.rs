@@ -214,7 +214,7 @@ impl PackedRing {
     }
 
     /// The address of a descriptor in this process: so many behind the position, in the same turn.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     pub(crate) fn pointer(&self, position: Position, ahead: usize) -> *const u8 {
         let number = usize::from(position.slot) + ahead;
