@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use warmlane::assembly::router::{
-    Interfaces, LaneQueues, LeftInterfaces, PathSettings, UserPorts, on_user_path, spare_ports,
+    Interfaces, LaneQueues, LeftInterfaces, PathSettings, Remark, UserPorts, on_user_path, spare_ports,
 };
 use warmlane::assembly::{Assembly, LaneSettings, RunError, SharedCpu, Signals, shared_cpus};
 use warmlane::drivers::common::{Interface, InterfaceName};
@@ -130,7 +130,8 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         signals.catch_reload()?;
     }
     let path_settings = asked.path_settings()?;
-    let mut plans = path_settings.plan(&asked.interfaces, &BTreeSet::new(), &mut path::tell)?;
+    let mut tell = path::each_once(path::tell);
+    let mut plans = path_settings.plan(&asked.interfaces, &BTreeSet::new(), &mut tell)?;
     let options = XdpOptions {
         pass_expiring: asked.pass_expiring,
         busy_poll: asked.busy_poll,
@@ -139,20 +140,20 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
         ring: asked.ring(),
         ..XdpOptions::new("")
     };
-    let left =
-        LeftInterfaces::leave_occupied(&mut plans, &path_settings, &options, lane_count, &mut path::tell)?;
+    let left = LeftInterfaces::leave_occupied(&mut plans, &path_settings, &options, lane_count, &mut tell)?;
     tidy_up()?;
 
     let mut server = arguments.control.open_always(NAME)?;
     let metrics = arguments.control.metrics.open()?;
-    let open = |plans: &[Plan]| ForLanes::open(plans, &asked, &path_settings, &settings, &options);
-    let plan_again = |refused: &BTreeSet<String>| {
-        anyhow::Ok(path_settings.plan(&left.without(&asked.interfaces), refused, &mut path::tell)?)
+    let open = |plans: &[Plan], tell: &mut dyn FnMut(Remark)| {
+        ForLanes::open(plans, &asked, &path_settings, &settings, &options, tell)
+    };
+    let plan_again = |refused: &BTreeSet<String>, tell: &mut dyn FnMut(Remark)| {
+        anyhow::Ok(path_settings.plan(&left.without(&asked.interfaces), refused, tell)?)
     };
     let is_best = |name: &str| path_settings.is_best(name);
-    let (plans, refused, for_lanes) = path::open_by(plans, is_best, open, plan_again)?;
-    let ForLanes { pool, hold_limits, mut follower, mut user_ports, queues } = for_lanes;
-    user_ports.take_remarks().into_iter().for_each(path::tell);
+    let (plans, refused, for_lanes) = path::open_by(plans, is_best, open, plan_again, &mut tell)?;
+    let ForLanes { pool, hold_limits, mut follower, user_ports, queues } = for_lanes;
     let on_user_path = on_user_path(&plans);
     if !on_user_path.is_empty() && arguments.verbose {
         let (ipv4, ipv6) = follower.fib().route_counts();
@@ -172,15 +173,15 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     let start = || Assembly::route(pool, &lane_settings, queues, &mut follower, hold_limits, settings.icmp);
     // What lanes touch comes from the network.
     let assembly = capabilities::without(start)??;
-    let mut interfaces = Interfaces::open(
+    let interfaces = Interfaces::open(
         plans,
         (left, refused),
         path_settings,
         settings.offload_established,
         &mut follower,
         assembly.registry(),
+        &mut tell,
     )?;
-    interfaces.take_remarks().into_iter().for_each(path::tell);
     if arguments.verbose {
         run::print_notes(&assembly);
     }
@@ -245,6 +246,7 @@ impl ForLanes {
         path_settings: &PathSettings,
         settings: &RouterSettings,
         options: &XdpOptions,
+        tell: &mut dyn FnMut(Remark),
     ) -> anyhow::Result<Self> {
         let (on_user_path, lane_count) = (on_user_path(plans), asked.lane_count());
         let mut pool = PoolConfig { name: "packets".to_owned(), ..PoolConfig::default() };
@@ -259,7 +261,7 @@ impl ForLanes {
         let best = on_user_path.iter().filter(|name| path_settings.is_best(name)).cloned().collect();
         // The tables are full: from here on packets come.
         let (user_ports, queues) =
-            UserPorts::open(&on_user_path, options.clone(), best, lane_count, &pool, &follower)?;
+            UserPorts::open(&on_user_path, options.clone(), best, lane_count, &pool, &follower, tell)?;
         Ok(Self { pool, hold_limits, follower, user_ports, queues })
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use warmlane_system_tests::LONG;
+use warmlane_system_tests::{LONG, RouterLab, SHORT, assert_refused};
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::{Finished, Process, warmlane};
 use warmlane_testkit::requirements;
@@ -117,4 +117,23 @@ fn a_journal_that_is_not_there_is_told() {
         "{}",
         finished.errors
     );
+}
+
+/// What a router says of one interface is said, though the next one is in the way of starting at all.
+#[test]
+fn a_warning_is_said_before_the_error_that_follows() {
+    let Some(lab) = RouterLab::new(1500, &[]) else { return };
+    let router = |options: &str, socket: &str| {
+        let mut command = lab.router.command(warmlane());
+        command.args(["router", "w0", "e0", "--quiet", "--path", options, "--socket"]);
+        command.arg(lab.directory().join(socket));
+        Process::spawn(&mut command)
+    };
+    let mut other = router("tc", "other.sock");
+    other.wait_for("note: forwarding between", SHORT);
+    let refused = router("best", "router.sock").finish(SHORT);
+    assert_refused(&refused, &["another tc program", "\"e0\""]);
+    let warning = "interface 'w0' is left to the kernel: another tc program";
+    assert!(refused.errors.contains(warning), "{}", refused.errors);
+    RouterLab::end(other);
 }

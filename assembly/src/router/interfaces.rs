@@ -10,7 +10,7 @@ use thiserror::Error;
 use warmlane_counters::Registry;
 use warmlane_router::control::kernel::View;
 use warmlane_router::control::{Follower, Reference};
-use warmlane_router::paths::{BpfError, KernelPaths, Path, Plan, PlanError};
+use warmlane_router::paths::{BpfError, KernelPaths, Path, PathView, Plan, PlanError};
 use warmlane_xdp::XdpError;
 
 /// Why an interface can't be forwarded by as it is to be.
@@ -93,12 +93,12 @@ pub struct Interfaces {
     refused: BTreeSet<String>,
     /// Why one that is there again could not be taken, as it was last said.
     refusals: BTreeMap<String, String>,
-    remarks: Vec<Remark>,
 }
 
 impl Interfaces {
     /// Puts those on kernel paths that are to be there. What the programs count goes into the registry. Where something is in the way, and the path
     /// was to be the best, the interface is left to the kernel, as those are that are `left` already. Drivers have `refused` lanes for some.
+    /// What there is to say goes to `tell` at once.
     ///
     /// # Errors
     /// [`InterfaceError`]: an interface can't be taken, and has to be.
@@ -109,24 +109,24 @@ impl Interfaces {
         offload_established: bool,
         follower: &mut Follower,
         registry: &Arc<Registry>,
+        tell: &mut dyn FnMut(Remark),
     ) -> Result<Self, InterfaceError> {
         // What stands there already is known before a packet is forwarded past it.
         follower.set_links(plans.iter().map(|plan| plan.link).collect());
         let mut paths = KernelPaths::new();
-        let mut remarks = Vec::new();
         if offload_established && let Err(error) = paths.offload_established() {
-            remarks.push(Remark::Note(error.to_string()));
+            tell(Remark::Note(error.to_string()));
         }
-        while let Err(error) = paths.change(&plans, &[], follower.view()) {
+        while let Err(error) = change(&mut paths, &plans, &[], follower.view(), tell) {
             if go_on_by_tc(&mut plans, &settings, &error) {
                 continue;
             }
             let refusing = error.refusing_interface().map(str::to_owned);
             let sentence = left.take(&mut plans, 0, &settings, refusing, error.into())?;
-            remarks.push(Remark::Warning(sentence));
+            tell(Remark::Warning(sentence));
         }
         let (registry, gone, refusals) = (Arc::clone(registry), BTreeSet::new(), BTreeMap::new());
-        let interfaces = Self { settings, plans, paths, registry, gone, left, refused, refusals, remarks };
+        let interfaces = Self { settings, plans, paths, registry, gone, left, refused, refusals };
         interfaces.paths.views().for_each(|view| interfaces.registry.add(view.labels(), view.clone()));
         Ok(interfaces)
     }
@@ -145,11 +145,6 @@ impl Interfaces {
         };
         let all: Vec<String> = self.plans.iter().map(one).collect();
         format!("forwarding between {}", all.join(", "))
-    }
-
-    /// What there is to say since this was asked last.
-    pub fn take_remarks(&mut self) -> Vec<Remark> {
-        std::mem::take(&mut self.remarks)
     }
 
     /// How it is with them, for the control socket.
@@ -179,23 +174,24 @@ impl Interfaces {
     }
 
     /// Follows the kernel. `changed` says that links or addresses may be different; then those are taken again that were deleted and
-    /// made anew.
+    /// made anew. What there is to say goes to `tell` at once.
     pub fn follow(
         &mut self,
         follower: &mut Follower,
         user_ports: &mut UserPorts,
         assembly: &Assembly,
         changed: bool,
+        tell: &mut dyn FnMut(Remark),
     ) {
         follower.set_links(self.plans.iter().map(|plan| plan.link).collect());
         self.paths.follow(follower.view(), changed);
-        self.remarks.extend(self.paths.take_remarks().into_iter().map(Remark::Warning));
+        self.paths.take_remarks().into_iter().map(Remark::Warning).for_each(&mut *tell);
         if !changed {
             return;
         }
         for plan in self.gone(follower.view()) {
             if plan.path == Path::User && !self.gone.contains(&plan.interface) {
-                self.remarks.push(Remark::Warning(went_away(&plan.interface)));
+                tell(Remark::Warning(went_away(&plan.interface)));
             }
             if let Some(link) =
                 follower.view().link_by_name(&plan.interface).filter(|link| link.is_up).cloned()
@@ -203,12 +199,12 @@ impl Interfaces {
                 follower.set_links(self.plans.iter().map(|plan| plan.link).chain([link.index]).collect());
                 let again = match plan.path {
                     Path::User => {
-                        let taken = user_ports.add(&link.name, follower, assembly);
+                        let taken = user_ports.add(&link.name, follower, assembly, tell);
                         taken.map(|()| Plan { link: link.index, ..plan }).map_err(InterfaceError::from)
                     }
-                    Path::Xdp | Path::Tc => self.take_again(&link.name, follower.view()),
+                    Path::Xdp | Path::Tc => self.take_again(&link.name, follower.view(), tell),
                 };
-                self.say_again(&link.name, again);
+                self.say_again(&link.name, again, tell);
             }
         }
         self.gone = self.gone(follower.view()).into_iter().map(|plan| plan.interface).collect();
@@ -226,23 +222,27 @@ impl Interfaces {
     }
 
     /// Puts one that is there again on a path in the kernel.
-    fn take_again(&mut self, name: &str, view: &View) -> Result<Plan, InterfaceError> {
-        let mut tell = |remark| self.remarks.push(remark);
-        let mut planned = self.settings.plan(&[name.to_owned()], &self.refused, &mut tell)?;
+    fn take_again(
+        &mut self,
+        name: &str,
+        view: &View,
+        tell: &mut dyn FnMut(Remark),
+    ) -> Result<Plan, InterfaceError> {
+        let mut planned = self.settings.plan(&[name.to_owned()], &self.refused, tell)?;
         let plan = planned.pop().ok_or_else(|| PlanError::NoInterface { name: name.to_owned() })?;
         if plan.path == Path::User {
             return Err(InterfaceError::UserPathIsBest { reason: plan.reason });
         }
-        self.change(std::slice::from_ref(&plan), &[], view)?;
+        self.change(std::slice::from_ref(&plan), &[], view, tell)?;
         Ok(plan)
     }
 
     /// Goes by the new plan of an interface that is there again, or says once why there is none.
-    fn say_again(&mut self, name: &str, again: Result<Plan, InterfaceError>) {
+    fn say_again(&mut self, name: &str, again: Result<Plan, InterfaceError>, tell: &mut dyn FnMut(Remark)) {
         match again {
             Ok(plan) => {
                 self.refusals.remove(name);
-                self.remarks.push(Remark::Note(format!(
+                tell(Remark::Note(format!(
                     "interface '{name}' is there again: path {}: {}",
                     plan.path, plan.reason
                 )));
@@ -256,14 +256,15 @@ impl Interfaces {
                     with_causes(&error)
                 );
                 if self.refusals.insert(name.to_owned(), sentence.clone()).as_ref() != Some(&sentence) {
-                    self.remarks.push(Remark::Warning(sentence));
+                    tell(Remark::Warning(sentence));
                 }
             }
         }
     }
 
     /// Goes on with the interfaces and paths of new settings: says what is different then, a sentence each. Those that were left to the kernel
-    /// are tried again; where something is in the way at one that is new, that is left to the kernel as at the start.
+    /// are tried again; where something is in the way at one that is new, that is left to the kernel as at the start. What else there is to
+    /// say goes to `tell` at once.
     ///
     /// # Errors
     /// An interface can't be taken, and nothing is different.
@@ -273,13 +274,13 @@ impl Interfaces {
         follower: &mut Follower,
         user_ports: &mut UserPorts,
         assembly: &Assembly,
+        tell: &mut dyn FnMut(Remark),
     ) -> Result<Vec<String>, InterfaceError> {
         let known = |name: &String| self.plans.iter().find(|plan| plan.interface == *name);
         let is_changed =
             |name: &&String| known(name).is_none() || self.settings.choice(name) != new.choice(name);
         let changed: Vec<String> = new.interfaces.iter().filter(is_changed).cloned().collect();
-        let mut tell = |remark| self.remarks.push(remark);
-        let mut planned = new.plan(&changed, &self.refused, &mut tell)?;
+        let mut planned = new.plan(&changed, &self.refused, tell)?;
         // What it would be again is left as it is.
         planned.retain(|plan| known(&plan.interface).is_none_or(|known| known.path != plan.path));
         let is_closed = |plan: &&Plan| {
@@ -292,7 +293,7 @@ impl Interfaces {
         // What stands there already is known before a packet is forwarded past it.
         follower.set_links(self.plans.iter().chain(&planned).map(|plan| plan.link).collect());
         let mut left = LeftInterfaces::default();
-        while let Err(error) = self.replace(&planned, &closed, follower, user_ports, assembly) {
+        while let Err(error) = self.replace(&planned, &closed, follower, user_ports, assembly, tell) {
             if error.of_program().is_some_and(|error| go_on_by_tc(&mut planned, &new, error)) {
                 continue;
             }
@@ -326,6 +327,7 @@ impl Interfaces {
         follower: &mut Follower,
         user_ports: &mut UserPorts,
         assembly: &Assembly,
+        tell: &mut dyn FnMut(Remark),
     ) -> Result<(), InterfaceError> {
         // What moves from lanes leaves them first, as what it moves to may need its place in the driver; what moves to them has left that
         // place by then. Those that leave for good come last, for that can't fail, unless others need their ports.
@@ -340,10 +342,10 @@ impl Interfaces {
             user_ports.remove(&plan.interface, follower, &self.registry);
         }
         let mut undo = Undo { moving, ..Undo::default() };
-        let result = self.change(opened, closed, follower.view()).and_then(|()| {
+        let result = self.change(opened, closed, follower.view(), tell).and_then(|()| {
             undo.is_changed = true;
             for plan in &to_lanes {
-                user_ports.add(&plan.interface, follower, assembly).map_err(|source| {
+                user_ports.add(&plan.interface, follower, assembly, tell).map_err(|source| {
                     InterfaceError::ToUserPath { interface: plan.interface.clone(), source }
                 })?;
                 undo.added.push(plan);
@@ -354,12 +356,17 @@ impl Interfaces {
             for plan in undo.added {
                 user_ports.remove(&plan.interface, follower, &self.registry);
             }
-            let back = undo.is_changed.then(|| self.change(closed, opened, follower.view()));
-            let again =
-                undo.moving.iter().map(|plan| Ok(user_ports.add(&plan.interface, follower, assembly)?));
-            for failure in back.into_iter().chain(again).filter_map(Result::err) {
+            let mut undone = Vec::new();
+            if undo.is_changed {
+                undone.push(self.change(closed, opened, follower.view(), tell));
+            }
+            for plan in undo.moving {
+                let again = user_ports.add(&plan.interface, follower, assembly, tell);
+                undone.push(again.map_err(InterfaceError::from));
+            }
+            for failure in undone.into_iter().filter_map(Result::err) {
                 let sentence = format!("what changed could not all be undone: {}", with_causes(&failure));
-                self.remarks.push(Remark::Warning(sentence));
+                tell(Remark::Warning(sentence));
             }
             return Err(error);
         }
@@ -369,12 +376,31 @@ impl Interfaces {
         Ok(())
     }
 
-    fn change(&mut self, opened: &[Plan], closed: &[Plan], view: &View) -> Result<(), InterfaceError> {
-        for new in self.paths.change(opened, closed, view)? {
+    fn change(
+        &mut self,
+        opened: &[Plan],
+        closed: &[Plan],
+        view: &View,
+        tell: &mut dyn FnMut(Remark),
+    ) -> Result<(), InterfaceError> {
+        for new in change(&mut self.paths, opened, closed, view, tell)? {
             self.registry.add(new.labels(), new);
         }
         Ok(())
     }
+}
+
+/// See [`KernelPaths::change`]. What there is to say is said, whether it succeeds or not.
+fn change(
+    paths: &mut KernelPaths,
+    opened: &[Plan],
+    closed: &[Plan],
+    view: &View,
+    tell: &mut dyn FnMut(Remark),
+) -> Result<Vec<PathView>, BpfError> {
+    let changed = paths.change(opened, closed, view);
+    paths.take_remarks().into_iter().map(Remark::Warning).for_each(tell);
+    changed
 }
 
 /// What has been done so far of what is to be done as a whole.

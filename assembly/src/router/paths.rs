@@ -11,7 +11,7 @@ use warmlane_router::paths::{BpfError, Path, PathChoice, Paths, Plan, PlanError,
 use warmlane_xdp::{self as xdp, XdpError, XdpOptions};
 
 /// A sentence for whoever runs the router.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Remark {
     /// They may like to know it.
     Note(String),

@@ -89,7 +89,6 @@ pub struct UserPorts {
     lanes: usize,
     /// What tells lanes that sleep of queues that they were given.
     waker: Waker,
-    notes: Vec<String>,
 }
 
 /// A port that an interface can have.
@@ -147,7 +146,8 @@ impl LaneQueues {
 
 impl UserPorts {
     /// Opens ports of these interfaces, and [some](spare_ports) vacant ones; `options` are for all of them, and some are opened
-    /// `only_without_copies`. Each has a queue to send by for each lane. Packets come from here on.
+    /// `only_without_copies`. Each has a queue to send by for each lane. Packets come from here on. What there is to say goes to `tell` at
+    /// once.
     ///
     /// # Errors
     /// [`UserPortsError`]: an interface can't be had, or what leads to the kernel.
@@ -158,6 +158,7 @@ impl UserPorts {
         lanes: usize,
         pool: &Pool,
         follower: &Follower,
+        tell: &mut dyn FnMut(Remark),
     ) -> Result<(Self, LaneQueues), UserPortsError> {
         // All that can be refused comes before the first packet.
         let punts: Vec<_> =
@@ -173,13 +174,12 @@ impl UserPorts {
             pool: pool.clone(),
             lanes,
             waker: Waker::default(),
-            notes: Vec::new(),
         };
         let (mut ports, mut vacant, mut of_punts, mut views) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (number, (interface, (mut punt, punt_port))) in interfaces.iter().zip(punts).enumerate() {
             let opened = all.open_one(interface, follower)?;
-            all.connect(number, &mut punt, &opened);
+            all.connect(number, &mut punt, &opened, tell);
             let XdpPort { port, monitor } = opened;
             views.push(punt_port.view());
             let ((port, replacer), (punt_port, punt_replacer)) =
@@ -207,10 +207,16 @@ impl UserPorts {
     }
 
     /// Lets the kernel get what only it can forward of the port of this number as if it had come in there, if that can be.
-    fn connect(&mut self, number: usize, punt: &mut PuntInterface, port: &XdpPort) {
+    fn connect(
+        &self,
+        number: usize,
+        punt: &mut PuntInterface,
+        port: &XdpPort,
+        tell: &mut dyn FnMut(Remark),
+    ) {
         let (entrance, note) = punt.connect(port);
         self.entrances.set(number, entrance);
-        self.notes.extend(note);
+        note.map(Remark::Note).into_iter().for_each(tell);
     }
 
     fn options_of(&self, interface: &str) -> XdpOptions {
@@ -247,16 +253,15 @@ impl UserPorts {
         self.taken().filter_map(Taken::warning).collect()
     }
 
-    /// What there is to say since this was asked last.
-    pub fn take_remarks(&mut self) -> Vec<Remark> {
-        let unsaid =
-            self.slots.iter_mut().filter_map(|slot| slot.taken.as_mut()).filter(|taken| !taken.is_said);
-        let remark = |taken: &mut Taken| {
-            let warning = taken.warning()?;
-            taken.is_said = true;
-            Some(Remark::Warning(warning))
-        };
-        self.notes.drain(..).map(Remark::Note).chain(unsaid.filter_map(remark)).collect()
+    /// Says to `tell` what they [warn](Self::warnings) of, each once.
+    pub fn warn(&mut self, tell: &mut dyn FnMut(Remark)) {
+        let taken = self.slots.iter_mut().filter_map(|slot| slot.taken.as_mut());
+        for taken in taken.filter(|taken| !taken.is_said) {
+            if let Some(warning) = taken.warning() {
+                taken.is_said = true;
+                tell(Remark::Warning(warning));
+            }
+        }
     }
 
     /// Lets it wake the lanes that have them.
@@ -299,6 +304,7 @@ impl UserPorts {
         interface: &str,
         follower: &mut Follower,
         assembly: &Assembly,
+        tell: &mut dyn FnMut(Remark),
     ) -> Result<(), UserPortsError> {
         if self.slots.is_empty() {
             return Err(UserPortsError::NoLanes);
@@ -329,7 +335,7 @@ impl UserPorts {
             slot.punt_replacer.send_by(port.transmit);
             punt
         };
-        self.connect(number, &mut punt, &opened);
+        self.connect(number, &mut punt, &opened, tell);
         opened.port.view().register(assembly.registry());
         let XdpPort { port, monitor } = opened;
         let slot = &mut self.slots[number];

@@ -31,10 +31,8 @@ impl Control<'_> {
             messages::complain(format_args!("what is the box's own can't be left with the kernel: {error}"));
         }
         self.user_ports.collect();
-        self.running.interfaces.follow(follower, &mut self.user_ports, assembly, changed);
-        let remarks =
-            self.user_ports.take_remarks().into_iter().chain(self.running.interfaces.take_remarks());
-        remarks.for_each(path::tell);
+        self.running.interfaces.follow(follower, &mut self.user_ports, assembly, changed, &mut path::tell);
+        self.user_ports.warn(&mut path::tell);
         let mut host = self.running.with(&mut self.user_ports, assembly);
         if self.signals.take_reload() {
             match host.reload(follower) {

@@ -1,7 +1,7 @@
 //! Which way packets of each interface take, as it is opened and said.
 
 use crate::messages;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use warmlane::assembly::router::{Remark, UserPortsError};
 use warmlane::drivers::xdp::XdpError;
 use warmlane::functions::router::paths::Plan;
@@ -15,6 +15,16 @@ pub(super) fn tell(remark: Remark) {
     }
 }
 
+/// Lets `tell` say each remark once: what is opened anew gives cause for the same again.
+pub(super) fn each_once(mut tell: impl FnMut(Remark)) -> impl FnMut(Remark) {
+    let mut said = HashSet::new();
+    move |remark| {
+        if said.insert(remark.clone()) {
+            tell(remark);
+        }
+    }
+}
+
 /// What AF_XDP says, if that is what is in the way of a port.
 fn of_xdp(error: &anyhow::Error) -> Option<&XdpError> {
     match error.downcast_ref()? {
@@ -25,18 +35,20 @@ fn of_xdp(error: &anyhow::Error) -> Option<&XdpError> {
 
 /// Opens by these plans what lanes need. Where they would be best, as the driver can exchange packets without copies, and it then refuses
 /// that, all is planned again without lanes there, and opened anew. Returns what was opened, with the plans that hold and what was refused.
+/// What there is to say goes to `tell` at once.
 ///
 /// # Errors
 /// What is in the way of opening, or of planning again.
 pub(super) fn open_by<T>(
     mut plans: Vec<Plan>,
     is_best: impl Fn(&str) -> bool,
-    mut open: impl FnMut(&[Plan]) -> anyhow::Result<T>,
-    mut plan_again: impl FnMut(&BTreeSet<String>) -> anyhow::Result<Vec<Plan>>,
+    mut open: impl FnMut(&[Plan], &mut dyn FnMut(Remark)) -> anyhow::Result<T>,
+    mut plan_again: impl FnMut(&BTreeSet<String>, &mut dyn FnMut(Remark)) -> anyhow::Result<Vec<Plan>>,
+    tell: &mut dyn FnMut(Remark),
 ) -> anyhow::Result<(Vec<Plan>, BTreeSet<String>, T)> {
     let mut refused = BTreeSet::new();
     loop {
-        let error = match open(&plans) {
+        let error = match open(&plans, tell) {
             Ok(opened) => return Ok((plans, refused, opened)),
             Err(error) => error,
         };
@@ -49,10 +61,10 @@ pub(super) fn open_by<T>(
         if !is_best(name) || !refused.insert(name.clone()) {
             return Err(error);
         }
-        messages::note(format_args!(
+        tell(Remark::Note(format!(
             "interface '{name}': lanes would get copies of packets ({reason}), so it takes no part in path user, unless --path {name}=user says so"
-        ));
-        plans = plan_again(&refused)?;
+        )));
+        plans = plan_again(&refused, tell)?;
     }
 }
 
@@ -88,7 +100,8 @@ mod tests {
     }
 
     /// A driver that says it can, and can't: without huge pages, say.
-    fn open(plans: &[Plan]) -> anyhow::Result<usize> {
+    fn open(plans: &[Plan], tell: &mut dyn FnMut(Remark)) -> anyhow::Result<usize> {
+        tell(Remark::Note("eth1 is slow".to_owned()));
         match plans.iter().find(|plan| plan.interface == "eth0" && plan.path == Path::User) {
             Some(plan) => Err(UserPortsError::from(XdpError::NoZeroCopy {
                 name: plan.interface.clone(),
@@ -99,25 +112,39 @@ mod tests {
         }
     }
 
+    fn never(_: &BTreeSet<String>, _: &mut dyn FnMut(Remark)) -> anyhow::Result<Vec<Plan>> {
+        panic!("it isn't planned again")
+    }
+
     #[test]
     fn what_a_driver_refuses_is_planned_again_without_lanes() {
-        let again = |refused: &BTreeSet<String>| {
+        let again = |refused: &BTreeSet<String>, _: &mut dyn FnMut(Remark)| {
             assert_eq!(refused.iter().collect::<Vec<_>>(), ["eth0"]);
             Ok(plans(Path::Xdp))
         };
-        let (taken, refused, lanes) = open_by(plans(Path::User), |_| true, open, again).unwrap();
+        let mut said = Vec::new();
+        let mut tell = each_once(|remark| said.push(remark));
+        let (taken, refused, lanes) = open_by(plans(Path::User), |_| true, open, again, &mut tell).unwrap();
+        drop(tell);
+        // What gave cause for a remark twice is said once, also if it comes before what is refused.
+        assert!(
+            matches!(&said[..], [Remark::Note(slow), Remark::Note(copies)]
+                if slow == "eth1 is slow" && copies.contains("copies of packets")),
+            "{said:?}"
+        );
         assert_eq!((taken, lanes), (plans(Path::Xdp), 1));
         assert!(refused.contains("eth0") && refused.len() == 1, "{refused:?}");
         // Who gets it all the same, or asks for path user, is told why that can't be.
-        let stubborn = open_by(plans(Path::User), |_| true, open, |_| Ok(plans(Path::User)));
-        let asked_for = open_by(plans(Path::User), |_| false, open, |_| panic!("it isn't planned again"));
+        let all_the_same = |_: &BTreeSet<String>, _: &mut dyn FnMut(Remark)| Ok(plans(Path::User));
+        let stubborn = open_by(plans(Path::User), |_| true, open, all_the_same, &mut |_| {});
+        let asked_for = open_by(plans(Path::User), |_| false, open, never, &mut |_| {});
         for refused in [stubborn, asked_for] {
             let sentence = refused.unwrap_err().to_string();
             assert!(sentence.contains("\"eth0\"") && sentence.contains("huge pages"), "{sentence}");
         }
         // What is wrong with others than the driver stays an error.
-        let other = |_: &[Plan]| Err::<(), _>(anyhow::anyhow!("no memory"));
-        let refused = open_by(plans(Path::User), |_| true, other, |_| panic!("it isn't planned again"));
+        let other = |_: &[Plan], _: &mut dyn FnMut(Remark)| Err::<(), _>(anyhow::anyhow!("no memory"));
+        let refused = open_by(plans(Path::User), |_| true, other, never, &mut |_| {});
         assert_eq!(refused.unwrap_err().to_string(), "no memory");
     }
 }

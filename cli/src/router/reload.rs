@@ -41,9 +41,7 @@ impl<'a> Running<'a> {
         let mut changed = self.now.changes(&new)?;
         // First what holds for packets, or interfaces that come would begin with what held before: bypassing netfilter, say.
         follower.set(&settings)?;
-        let reloaded = self.interfaces.reload(path_settings, follower, user_ports, assembly);
-        user_ports.take_remarks().into_iter().chain(self.interfaces.take_remarks()).for_each(path::tell);
-        match reloaded {
+        match self.interfaces.reload(path_settings, follower, user_ports, assembly, &mut path::tell) {
             Ok(of_interfaces) => changed.extend(of_interfaces),
             Err(error) => {
                 follower.set(&self.now.changeable()?)?;

@@ -189,9 +189,10 @@ impl KernelPaths {
             (interface.link, interface.is_gone) = (plan.link, false);
         }
         let remarks = self.remarks.len();
-        self.tell(view)?;
+        let told = self.tell(view);
         // What drivers can't do yet, they may once a program is attached.
         self.remarks.truncate(remarks);
+        told?;
         for &index in &*begun {
             self.interfaces[index].sends_redirected = true;
         }
