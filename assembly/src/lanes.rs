@@ -47,6 +47,16 @@ pub enum StartError {
         /// How many there must be.
         lanes: usize,
     },
+    /// The queues of a router's ports were opened for another number of lanes.
+    #[error(
+        "the router's ports were opened for {opened} lanes, not for {lanes}: open them for as many as are started"
+    )]
+    OtherLanes {
+        /// For how many.
+        opened: usize,
+        /// How many are to be started.
+        lanes: usize,
+    },
     /// The routes can't be built.
     #[error("routes")]
     Routes(#[source] Box<RoutesError>),

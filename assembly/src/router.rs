@@ -19,10 +19,11 @@ use crate::lanes::{Assembly, LaneSettings, StartError};
 
 impl Assembly {
     /// Forwards between the interfaces that `queues` are of, as `follower` follows the kernel's routes. Lanes hold packets for unresolved
-    /// neighbours as far as `hold_limits` allow, and send ICMP errors as far as `icmp` does. Without interfaces there are no lanes.
+    /// neighbours as far as `hold_limits` allow, and send ICMP errors as far as `icmp` does. Without interfaces there are no lanes, else as
+    /// many as the queues were opened for.
     ///
     /// # Errors
-    /// [`StartError`].
+    /// [`StartError`]; [`StartError::OtherLanes`], if `settings` say another number of lanes.
     pub fn route(
         pool: Pool,
         settings: &LaneSettings,
@@ -31,6 +32,7 @@ impl Assembly {
         hold_limits: HoldLimits,
         icmp: IcmpLimits,
     ) -> Result<Self, StartError> {
+        queues.check(settings.lanes.max(1))?;
         let ports = std::mem::take(&mut queues.ports);
         let assembly = Self::start(pool, settings, ports, |lane| {
             let (routes, hold) = follower.lane(&lane.name, hold_limits)?;

@@ -134,13 +134,20 @@ pub struct LaneQueues {
 }
 
 impl LaneQueues {
+    /// Checks that they are for so many lanes.
+    ///
+    /// # Errors
+    /// [`StartError::OtherLanes`].
+    pub(super) fn check(&self, lanes: usize) -> Result<(), StartError> {
+        match self.vacant.len() {
+            opened if self.ports.is_empty() || opened == lanes => Ok(()),
+            opened => Err(StartError::OtherLanes { opened, lanes }),
+        }
+    }
+
     /// What the next lane has besides the ports of interfaces: vacant ports, and ways to the kernel.
     pub(super) fn take_extra(&mut self) -> (Vec<LanePort>, Vec<(String, Output)>) {
-        if self.vacant.is_empty() {
-            Default::default()
-        } else {
-            (self.vacant.remove(0), self.outputs.remove(0))
-        }
+        (self.vacant.remove(0), self.outputs.remove(0))
     }
 }
 
@@ -207,13 +214,7 @@ impl UserPorts {
     }
 
     /// Lets the kernel get what only it can forward of the port of this number as if it had come in there, if that can be.
-    fn connect(
-        &self,
-        number: usize,
-        punt: &mut PuntInterface,
-        port: &XdpPort,
-        tell: &mut dyn FnMut(Remark),
-    ) {
+    fn connect(&self, number: usize, punt: &mut PuntInterface, port: &XdpPort, tell: &mut dyn FnMut(Remark)) {
         let (entrance, note) = punt.connect(port);
         self.entrances.set(number, entrance);
         note.map(Remark::Note).into_iter().for_each(tell);
@@ -384,4 +385,31 @@ impl UserPorts {
 /// A lane's ways to the kernel.
 fn outputs(ports: Vec<LanePort>) -> Vec<(String, Output)> {
     ports.into_iter().filter_map(|port| Some((port.name, Output::from(port.transmit?)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_for_as_many_lanes_as_there_were_to_be() {
+        let queues_of = |ports: Vec<Port>| LaneQueues {
+            ports,
+            punts: Vec::new(),
+            entrances: Entrances::new(1),
+            vacant: share_out(Vec::new(), 2).unwrap(),
+            outputs: vec![Vec::new(), Vec::new()],
+        };
+        let queues = queues_of(vec![replaceable::vacant("eth0".to_owned(), "xdp", 2)]);
+        queues.check(2).unwrap();
+        for lanes in [1, 3] {
+            let sentence = queues.check(lanes).unwrap_err().to_string();
+            assert!(
+                sentence.contains("2 lanes") && sentence.contains(&format!("not for {lanes}")),
+                "{sentence}"
+            );
+        }
+        // Without ports there are no lanes.
+        queues_of(Vec::new()).check(1).unwrap();
+    }
 }
