@@ -6,19 +6,17 @@
 use crate::features::{DRIVER_OFFLOADS, EVENT_INDEX, MERGEABLE, PACKED};
 use crate::layout::{Layout, RING_SIZES};
 use crate::memory::GuestMemory;
+use crate::port::over_rings;
 use crate::protocol::RingAddresses;
-use crate::queue::drops::LONGEST_PACKET;
 pub use crate::queue::notify::Notify;
-use crate::queue::receive::RingReceive;
-use crate::queue::ring::{Active, AnySide, PortEnd, Ring};
+use crate::queue::ring::{Active, AnySide, Ring};
 use crate::queue::sides::RingSide;
-use crate::queue::transmit::RingTransmit;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use warmlane_driver_common::peer::Event;
 use warmlane_mem::Pool;
-use warmlane_port::{Capabilities, Offloads, Port, ReceiveQueue, TransmitQueue};
+use warmlane_port::Port;
 use warmlane_sys::pages::{Mapping, MappingError, MappingRequest, PagePreference};
 
 /// Whether a ring can have so many descriptors.
@@ -187,27 +185,7 @@ impl BusRings {
         features: u64,
         end: &Arc<dyn Send + Sync>,
     ) -> Port {
-        let ring_side = RingSide::Driver;
-        let leaves = ring_side.peer_leaves(features);
-        let rings = |first: usize| self.rings.iter().skip(first).step_by(2).map(Arc::clone);
-        let end = || PortEnd::clone(end);
-        let receive = rings(0).map(|ring| {
-            Box::new(RingReceive::new(pool.region(), ring, (ring_side, leaves), end()))
-                as Box<dyn ReceiveQueue>
-        });
-        let transmit = rings(1)
-            .map(|ring| Box::new(RingTransmit::new(ring, ring_side, end())) as Box<dyn TransmitQueue>);
-        Port {
-            name: name.to_owned(),
-            driver,
-            capabilities: Capabilities {
-                maximum_frame: LONGEST_PACKET as u32,
-                offloads: Offloads { leaves, transmit: ring_side.peer_does(features), ..Offloads::default() },
-                ..Capabilities::default()
-            },
-            receive: receive.collect(),
-            transmit: transmit.collect(),
-        }
+        over_rings((name, driver), pool, &self.rings, (RingSide::Driver, features), end)
     }
 }
 

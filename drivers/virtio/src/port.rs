@@ -5,7 +5,7 @@ use crate::connection::role::Role;
 use crate::error::VirtioError;
 use crate::queue::drops::LONGEST_PACKET;
 use crate::queue::receive::RingReceive;
-use crate::queue::ring::Ring;
+use crate::queue::ring::{PortEnd, Ring};
 use crate::queue::sides::RingSide;
 use crate::queue::transmit::RingTransmit;
 use rustix::net::SocketType;
@@ -112,7 +112,7 @@ impl Plan<'_> {
             stop: AtomicBool::new(false),
         });
         let membership = Membership::start(driver, name, Arc::clone(&endpoint), listener).map_err(failed)?;
-        let membership = Arc::new(membership);
+        let end: PortEnd = Arc::new(membership);
         if wait > 0 && !endpoint.connection.wait(Duration::from_secs(wait.into())) {
             let reason = endpoint.connection.status().reason;
             return Err(VirtioError::Nobody {
@@ -122,33 +122,44 @@ impl Plan<'_> {
                 reason: if reason.is_empty() { reason } else { format!(": {reason}") },
             });
         }
-        let leaves = ring_side.peer_leaves(offered);
-        let (ours, theirs) = match ring_side {
-            RingSide::Device => (0, 1),
-            RingSide::Driver => (1, 0),
-        };
-        let pairs = rings.chunks_exact(2);
-        let receive = pairs.clone().map(|pair| {
-            let (ring, membership) = (Arc::clone(&pair[theirs]), Arc::clone(&membership));
-            Box::new(RingReceive::new(pool.region(), ring, (ring_side, leaves), membership))
-                as Box<dyn ReceiveQueue>
-        });
-        let transmit = pairs.map(|pair| {
-            let (ring, membership) = (Arc::clone(&pair[ours]), Arc::clone(&membership));
-            Box::new(RingTransmit::new(ring, ring_side, membership)) as Box<dyn TransmitQueue>
-        });
-        let port = Port {
-            name: name.to_owned(),
-            driver,
-            capabilities: Capabilities {
-                maximum_frame: LONGEST_PACKET as u32,
-                offloads: Offloads { leaves, transmit: ring_side.peer_does(offered), ..Offloads::default() },
-                ..Capabilities::default()
-            },
-            receive: receive.collect(),
-            transmit: transmit.collect(),
-        };
+        let port = over_rings((name, driver), pool, &rings, (ring_side, offered), &end);
         let rings = rings.iter().map(Arc::downgrade).collect();
         Ok(VirtioPort { port, monitor: Monitor { endpoint: Arc::downgrade(&endpoint), rings } })
+    }
+}
+
+/// A port over pairs of rings, of which the driver receives by the first and sends by the second. `features` are those that can be agreed on;
+/// `end` is dropped with the last of its queues.
+pub(crate) fn over_rings(
+    (name, driver): (&str, &'static str),
+    pool: &Pool,
+    rings: &[Arc<Ring>],
+    (ring_side, features): (RingSide, u64),
+    end: &PortEnd,
+) -> Port {
+    let leaves = ring_side.peer_leaves(features);
+    let (ours, theirs) = match ring_side {
+        RingSide::Device => (0, 1),
+        RingSide::Driver => (1, 0),
+    };
+    let pairs = rings.chunks_exact(2);
+    let receive = pairs.clone().map(|pair| {
+        let (ring, end) = (Arc::clone(&pair[theirs]), PortEnd::clone(end));
+        Box::new(RingReceive::new(pool.region(), ring, (ring_side, leaves), end)) as Box<dyn ReceiveQueue>
+    });
+    let transmit = pairs.map(|pair| {
+        let (ring, end) = (Arc::clone(&pair[ours]), PortEnd::clone(end));
+        Box::new(RingTransmit::new(ring, ring_side, end)) as Box<dyn TransmitQueue>
+    });
+    Port {
+        name: name.to_owned(),
+        driver,
+        capabilities: Capabilities {
+            maximum_frame: LONGEST_PACKET as u32,
+            offloads: Offloads { leaves, transmit: ring_side.peer_does(features), ..Offloads::default() },
+            ..Capabilities::default()
+        },
+        receive: receive.collect(),
+        transmit: transmit.collect(),
     }
 }
