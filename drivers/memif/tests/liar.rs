@@ -2,25 +2,20 @@
 
 mod common;
 
-use common::liar::{Liar, REGION_BYTES, Shared, init, listen, region, ring, seqpacket, serve, server};
-use common::{connected, exchange, pool, undisturbed, until};
+use common::liar::{Liar, REGION_BYTES, Shared, init, listen, region, ring, seqpacket, serve};
+use common::{World, connected, exchange, notice_the_end, undisturbed, until};
 use rustix::fs::{SealFlags, ftruncate};
 use rustix::net::SocketAddrUnix;
 use std::os::fd::AsFd as _;
-use warmlane_mem::{Burst, LaneThread, Pool};
+use warmlane_mem::{Burst, Pool};
 use warmlane_memif::protocol::{AddRing, Direction, Init, Message};
-use warmlane_memif::{Connector, MemifOptions, MemifPort, Mode, Role, open};
+use warmlane_memif::{MemifOptions, MemifPort, Mode, Role};
 use warmlane_sys::random::Random;
-use warmlane_testkit::hostile::{Lies, alone, descriptors};
+use warmlane_testkit::hostile::{Lies, descriptors, end};
 
 #[test]
 fn lies_on_the_socket_cost_the_connection() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("memif.sock").to_str().unwrap().to_owned();
-    let mut connector = Connector::default();
-    let (mut port, server_pool) = server(&socket, &mut connector);
+    let (mut world, mut port) = World::with_server();
     let file = region(SealFlags::SHRINK);
     let unsealed = region(SealFlags::empty());
     let (fd, unsealed) = (file.as_fd(), unsealed.as_fd());
@@ -59,7 +54,7 @@ fn lies_on_the_socket_cost_the_connection() {
         (&with_region, bad_ring(|ring| ring.offset = 8), "16 does not divide"),
         (&with_region, bad_ring(|ring| ring.offset = 128), "cookie"),
     ] {
-        let liar = Liar::new(&socket);
+        let liar = Liar::new(&world.socket);
         for (message, fds) in honest {
             liar.say(message, fds);
             assert!(matches!(liar.hear(), Some((Message::Ack, _))), "{expected}");
@@ -71,20 +66,20 @@ fn lies_on_the_socket_cost_the_connection() {
         assert!(reason.contains(expected), "{reason}, expected {expected}");
     }
     for bytes in [&[2; 127][..], &[2; 129], &[2]] {
-        let liar = Liar::new(&socket);
+        let liar = Liar::new(&world.socket);
         liar.send_bytes(bytes, &[fd, fd]);
         assert!(liar.dismissed().contains("128 bytes"));
     }
     // Many that say nothing.
-    let silent: Vec<_> = (0..16).map(|_| Liar::new(&socket)).collect();
+    let silent: Vec<_> = (0..16).map(|_| Liar::new(&world.socket)).collect();
     let last = Liar(seqpacket());
-    rustix::net::connect(&last.0, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
+    rustix::net::connect(&last.0, &SocketAddrUnix::new(&world.socket).unwrap()).unwrap();
     assert!(last.dismissed().contains("too many"));
     drop((silent, last));
 
-    let first = Liar::new(&socket);
+    let first = Liar::new(&world.socket);
     first.shake_hands(&file);
-    let second = Liar::new(&socket);
+    let second = Liar::new(&world.socket);
     second.say(&Message::Init(init()), &[]);
     assert!(second.dismissed().contains("connection already"));
     assert!(connected(&port));
@@ -92,21 +87,9 @@ fn lies_on_the_socket_cost_the_connection() {
     assert!(first.dismissed().contains("unexpected"));
     until("the connection is over", || !connected(&port));
     drop((first, second));
-    let mut burst = Burst::new();
-    port.port.receive[0].receive(&mut burst);
-    let mut nothing = Burst::new();
-    port.port.transmit[0].transmit(&mut nothing);
+    notice_the_end(&mut port);
     until("all descriptors are closed", || descriptors() == before);
-
-    // And who tells the truth comes in.
-    let pool = pool();
-    let secret = Some("word".to_owned());
-    let options = MemifOptions { secret, ..MemifOptions::new(&socket, Role::Client) };
-    let mut client = open("client", &options, 1, &pool, &mut connector).unwrap();
-    until("they are connected", || connected(&client) && connected(&port));
-    exchange(&pool, &mut *client.port.transmit[0], &mut *port.port.receive[0], &[60, 1514, 9000], usize::MAX);
-    drop((client, port));
-    assert_eq!((pool.ledger().outstanding(), server_pool.ledger().outstanding()), (0, 0));
+    world.lets_in(port);
 }
 
 /// Descriptors in each ring.
@@ -204,53 +187,35 @@ fn lie_until_found_out(
 
 #[test]
 fn a_client_that_lies_in_the_rings() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("memif.sock").to_str().unwrap().to_owned();
-    let mut connector = Connector::default();
-    let (mut port, pool) = server(&socket, &mut connector);
-    let beside = undisturbed(&mut connector);
+    let (mut world, mut port) = World::with_server();
+    let beside = undisturbed(&mut world.connector);
     let before = descriptors();
     let (mut lies, mut random) = (Lies::in_descriptors("a client"), Random::new(7));
     while lies.go_on() {
-        let (liar, file) = (Liar::new(&socket), region(SealFlags::SHRINK));
+        let (liar, file) = (Liar::new(&world.socket), region(SealFlags::SHRINK));
         liar.shake_hands(&file);
         let rings = Rings { memory: &Shared::new(&file), starts: &[0, 2048], own_index: HEAD, seldom: 64 };
-        lie_until_found_out(liar, &rings, &mut lies, (&mut port, &pool, &mut random));
+        lie_until_found_out(liar, &rings, &mut lies, (&mut port, &world.pool, &mut random));
     }
-    let mut nothing = Burst::new();
-    port.port.receive[0].receive(&mut nothing);
-    port.port.transmit[0].transmit(&mut nothing);
-    until("all descriptors are closed", || descriptors() == before);
-    lies.end();
-    beside.end();
-    drop(port);
-    assert_eq!(pool.ledger().outstanding(), 0);
+    notice_the_end(&mut port);
+    end(lies, beside, before);
 }
 
 /// Its packets are in front of the server, or the server's are to go to it, when its file is cut short: behind the rings, or all of it.
 #[test]
 fn a_client_that_cuts_its_memory_short() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
-    let folder = tempfile::tempdir().unwrap();
-    let [socket, other_socket] =
-        ["memif.sock", "other.sock"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
-    let (mut connector, pool) = (Connector::default(), pool());
-    let secret = Some("word".to_owned());
-    let options = MemifOptions { secret, allow_unsealed: true, ..MemifOptions::new(&socket, Role::Server) };
-    let mut port = open("server", &options, 1, &pool, &mut connector).unwrap();
+    let mut world = World::new();
+    let (secret, options) = (Some("word".to_owned()), MemifOptions::new(&world.socket, Role::Server));
+    let mut port = world.open(&MemifOptions { secret, allow_unsealed: true, ..options });
     // Somebody else's, through which packets go all the time.
-    let others = [Role::Server, Role::Client];
-    let [mut other_server, mut other_client] = others.map(|role| {
-        open("other", &MemifOptions::new(&other_socket, role), 1, &pool, &mut connector).unwrap()
-    });
+    let other_socket = format!("{}-other", world.socket);
+    let [mut other_server, mut other_client] =
+        [Role::Server, Role::Client].map(|role| world.open(&MemifOptions::new(&other_socket, role)));
     until("the others are connected", || connected(&other_client) && connected(&other_server));
     for (number, (left, transmit)) in
         [(4096, false), (0, false), (4096, true), (0, true)].into_iter().enumerate()
     {
-        let (liar, file) = (Liar::new(&socket), region(SealFlags::empty()));
+        let (liar, file) = (Liar::new(&world.socket), region(SealFlags::empty()));
         liar.shake_hands(&file);
         let memory = Shared::new(&file);
         until("the server knows", || connected(&port));
@@ -261,7 +226,7 @@ fn a_client_that_cuts_its_memory_short() {
         memory.write(2048 + 6, &20_u16.to_ne_bytes());
         ftruncate(&file, left).unwrap();
         if transmit {
-            pool.take_burst(&mut burst, 10);
+            world.pool.take_burst(&mut burst, 10);
             burst.iter_mut().for_each(|packet| packet.fill(&[1; 60]).unwrap());
             port.port.transmit[0].transmit(&mut burst);
             burst.clear();
@@ -274,38 +239,29 @@ fn a_client_that_cuts_its_memory_short() {
         assert!(status.reason.contains("cut its memory short"), "{number}: {}", status.reason);
         drop(memory);
         let (from, to) = (&mut other_client.port.transmit[0], &mut other_server.port.receive[0]);
-        exchange(&pool, &mut **from, &mut **to, &[60, 1514, 9000], usize::MAX);
+        exchange(&world.pool, &mut **from, &mut **to, &[60, 1514, 9000], usize::MAX);
     }
     assert_eq!(port.port.receive[0].counters().packets(), 0);
-    drop((port, other_server, other_client));
-    assert_eq!(pool.ledger().outstanding(), 0);
 }
 
 #[test]
 fn a_server_that_lies_in_the_rings() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     for (who, mode) in [("a server", Mode::Copy), ("a server of a zero-copy client", Mode::ZeroCopy)] {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("memif.sock").to_str().unwrap().to_owned();
-        let listener = listen(&socket);
-        let (mut connector, pool) = (Connector::default(), pool());
-        let beside = undisturbed(&mut connector);
+        let mut world = World::new();
+        let listener = listen(&world.socket);
+        let beside = undisturbed(&mut world.connector);
         let before = descriptors();
-        let options = MemifOptions { mode, ring_size: 64, ..MemifOptions::new(&socket, Role::Client) };
-        let mut port = open("client", &options, 1, &pool, &mut connector).unwrap();
+        let options = MemifOptions::new(&world.socket, Role::Client);
+        let mut port = world.open(&MemifOptions { mode, ring_size: 64, ..options });
         let (mut lies, mut random) = (Lies::in_descriptors(who), Random::new(11));
         while lies.go_on() {
             let liar = Liar(rustix::net::accept(&listener).unwrap());
             let (file, starts) = serve(&liar);
             // A client that is found out waits a while: so seldom.
             let rings = Rings { memory: &Shared::new(&file), starts: &starts, own_index: TAIL, seldom: 1024 };
-            lie_until_found_out(liar, &rings, &mut lies, (&mut port, &pool, &mut random));
+            lie_until_found_out(liar, &rings, &mut lies, (&mut port, &world.pool, &mut random));
         }
         drop(port);
-        until("all descriptors are closed", || descriptors() == before);
-        lies.end();
-        beside.end();
-        assert_eq!(pool.ledger().outstanding(), 0);
+        end(lies, beside, before);
     }
 }

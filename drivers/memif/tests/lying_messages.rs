@@ -3,17 +3,17 @@
 
 mod common;
 
-use common::liar::{Liar, REGION_BYTES, event, hello, init, listen, region, ring, server};
-use common::{connected, exchange, pool, undisturbed, until};
+use common::liar::{Liar, REGION_BYTES, event, hello, init, listen, region, ring};
+use common::{World, connected, notice_the_end, undisturbed, until};
 use rustix::fs::SealFlags;
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
-use warmlane_mem::{Burst, LaneThread};
+use warmlane_mem::Burst;
 use warmlane_memif::protocol::{Direction, MESSAGE_BYTES, Message};
-use warmlane_memif::{Connector, MemifOptions, Role, open};
+use warmlane_memif::{MemifOptions, Role};
 use warmlane_sys::random::Random;
-use warmlane_testkit::hostile::{Lies, alone, descriptors, mutate};
+use warmlane_testkit::hostile::{Lies, descriptors, end, mutate};
 
 /// A message with one or two of its fields changed; seldom with another length.
 fn changed(message: &Message, random: &mut Random) -> Vec<u8> {
@@ -46,18 +46,13 @@ fn script<'a>(file: &'a File, events: &'a [OwnedFd; 2]) -> [(Message, Option<Bor
 
 #[test]
 fn a_client_that_lies_in_messages() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("memif.sock").to_str().unwrap().to_owned();
-    let mut connector = Connector::default();
-    let (mut port, server_pool) = server(&socket, &mut connector);
-    let beside = undisturbed(&mut connector);
+    let (mut world, mut port) = World::with_server();
+    let beside = undisturbed(&mut world.connector);
     let before = descriptors();
     let (mut lies, mut random) = (Lies::in_messages("a client", 1), Random::new(13));
     let mut refused = 0;
     while lies.left() > 0 {
-        let (liar, file, events) = (Liar::new(&socket), region(SealFlags::SHRINK), [event(), event()]);
+        let (liar, file, events) = (Liar::new(&world.socket), region(SealFlags::SHRINK), [event(), event()]);
         // Packets are in the ring to the server, and buffers in the other one.
         for start in [0, 2048] {
             file.write_all_at(&60_u16.to_ne_bytes(), start + 6).unwrap();
@@ -83,7 +78,7 @@ fn a_client_that_lies_in_messages() {
         for _ in 0..random.below(60) {
             port.port.receive[0].receive(&mut came);
             came.clear();
-            server_pool.take_burst(&mut goes, 4);
+            world.pool.take_burst(&mut goes, 4);
             for packet in goes.iter_mut() {
                 packet.append(random.between(1, 1500)).unwrap().fill(1);
             }
@@ -97,22 +92,9 @@ fn a_client_that_lies_in_messages() {
     }
     let connections = port.monitor.status().unwrap().connections;
     assert!(refused > 0 && connections > 0, "{refused} refused, {connections} came up");
-    let mut nothing = Burst::new();
-    port.port.receive[0].receive(&mut nothing);
-    port.port.transmit[0].transmit(&mut nothing);
-    until("all descriptors are closed", || descriptors() == before);
-    lies.end();
-    beside.end();
-
-    // And who tells the truth comes in.
-    let pool = pool();
-    let secret = Some("word".to_owned());
-    let options = MemifOptions { secret, ..MemifOptions::new(&socket, Role::Client) };
-    let mut client = open("client", &options, 1, &pool, &mut connector).unwrap();
-    until("they are connected", || connected(&client) && connected(&port));
-    exchange(&pool, &mut *client.port.transmit[0], &mut *port.port.receive[0], &[60, 1514, 9000], usize::MAX);
-    drop((client, port));
-    assert_eq!((pool.ledger().outstanding(), server_pool.ledger().outstanding()), (0, 0));
+    notice_the_end(&mut port);
+    end(lies, beside, before);
+    world.lets_in(port);
 }
 
 /// Says one of the messages with something changed, or with other files.
@@ -133,15 +115,11 @@ const ANSWERS: usize = 6;
 
 #[test]
 fn a_server_that_lies_in_messages() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("memif.sock").to_str().unwrap().to_owned();
-    let listener = listen(&socket);
-    let (mut connector, pool) = (Connector::default(), pool());
-    let beside = undisturbed(&mut connector);
+    let mut world = World::new();
+    let listener = listen(&world.socket);
+    let beside = undisturbed(&mut world.connector);
     let before = descriptors();
-    let port = open("client", &MemifOptions::new(&socket, Role::Client), 1, &pool, &mut connector).unwrap();
+    let port = world.open(&MemifOptions::new(&world.socket, Role::Client));
     // A client that ends a connection waits a quarter of a second before the next.
     let (mut lies, mut random) = (Lies::in_messages("a server", 128), Random::new(17));
     while lies.left() > 0 {
@@ -169,8 +147,5 @@ fn a_server_that_lies_in_messages() {
         until("the connection is over", || !connected(&port));
     }
     drop(port);
-    until("all descriptors are closed", || descriptors() == before);
-    lies.end();
-    beside.end();
-    assert_eq!(pool.ledger().outstanding(), 0);
+    end(lies, beside, before);
 }

@@ -6,9 +6,8 @@ mod common;
 use common::front_end::{BUFFER, FrontEnd, GUEST, PLAIN, RECEIVE, RING, SIZE, TRANSMIT, region};
 use common::{World, connected, until};
 use std::os::fd::{AsFd as _, BorrowedFd};
-use warmlane_mem::{Burst, LaneThread};
+use warmlane_mem::Burst;
 use warmlane_testkit::exchange::{contents, packet_of};
-use warmlane_testkit::hostile::alone;
 use warmlane_virtio::Role;
 use warmlane_virtio::features::EVENT_INDEX;
 use warmlane_virtio::protocol::{MemoryRegion, Request, RingState};
@@ -16,8 +15,6 @@ use warmlane_virtio::vhost::{VhostOptions, open};
 
 #[test]
 fn what_a_driver_sends_comes_whatever_it_is_made_of() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world = World::vhost();
     let front_end = world.front_end(PLAIN);
     let frame = contents(1, 4000);
@@ -51,15 +48,11 @@ fn what_a_driver_sends_comes_whatever_it_is_made_of() {
     front_end.make_available(TRANSMIT, 7);
     assert_eq!(world.receive_from(&front_end, 2), [frame]);
     assert_eq!(front_end.used_entry(TRANSMIT, 1), (7, 0));
-    drop(front_end);
-    world.end();
 }
 
 /// Regions come and go while packets do, and rings go on where they were.
 #[test]
 fn memory_comes_and_goes() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world = World::vhost();
     let front_end = world.front_end(PLAIN);
     front_end.send(0, [0; 12], &contents(1, 60));
@@ -94,7 +87,6 @@ fn memory_comes_and_goes() {
     front_end.say(&Request::SetMemoryTable(vec![more]), &[front_end.file.as_fd()]);
     assert_eq!(front_end.hear(), None);
     assert!(world.reason_while(|_| {}).contains("outside the memory"), "{}", world.reason_while(|_| {}));
-    world.end();
 }
 
 fn is_signalled(event: &impl std::os::fd::AsFd) -> bool {
@@ -104,8 +96,6 @@ fn is_signalled(event: &impl std::os::fd::AsFd) -> bool {
 /// A packet that needs more buffers than there are waits for them, and goes when they come, though nothing else is to be sent.
 #[test]
 fn a_packet_waits_for_as_many_buffers_as_it_needs() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world = World::vhost();
     let front_end = world.front_end(PLAIN);
     let mut burst = Burst::new();
@@ -119,15 +109,11 @@ fn a_packet_waits_for_as_many_buffers_as_it_needs() {
     assert_eq!(world.port.port.transmit[0].transmit(&mut burst), 1);
     let lengths: Vec<_> = (0..3).map(|index| front_end.used_entry(RECEIVE, index)).collect();
     assert_eq!(lengths, [(0, 2048), (1, 2048), (2, 916)]);
-    drop(front_end);
-    world.end();
 }
 
 /// Each side tells the other only if that wants to know.
 #[test]
 fn who_waits_is_told_and_who_polls_is_not() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     for features in [PLAIN, PLAIN | EVENT_INDEX] {
         let mut world = World::vhost();
         let front_end = world.front_end(features);
@@ -171,16 +157,12 @@ fn who_waits_is_told_and_who_polls_is_not() {
         assert!(queue.event().is_none(), "there is a packet already");
         assert_eq!(queue.receive(&mut Burst::new()), 1);
         assert!(!wants(7), "it polls again");
-        drop(front_end);
-        world.end();
     }
 }
 
 /// Who connects to a front end's socket comes back after it was away.
 #[test]
 fn a_client_comes_back() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world =
         World::new(|path, pool| open("ours", &VhostOptions::new(path, Role::Client), 1, pool).unwrap());
     for _ in 0..2 {
@@ -194,5 +176,4 @@ fn a_client_comes_back() {
         std::fs::remove_file(&world.path).unwrap();
         until("the connection is over", || !connected(&world.port));
     }
-    world.end();
 }

@@ -8,9 +8,8 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use warmlane_mem::LaneThread;
 use warmlane_testkit::exchange::contents;
-use warmlane_testkit::hostile::{alone, descriptors};
+use warmlane_testkit::hostile::descriptors;
 use warmlane_virtio::protocol::{Header, Request};
 
 /// Connections of each kind.
@@ -61,8 +60,6 @@ fn send(world: &mut World, front_end: &FrontEnd, number: u16) {
 
 #[test]
 fn a_flood_costs_the_connections_that_it_comes_by() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world = World::vhost();
     let beside = undisturbed();
     let before = descriptors();
@@ -76,8 +73,7 @@ fn a_flood_costs_the_connections_that_it_comes_by() {
     }
     assert!(connected(&world.port));
     assert_eq!(world.port.monitor.status().unwrap().connections, 1);
-    drop(front_end);
-    until("the connection is over", || !connected(&world.port));
+    world.disconnect(front_end);
 
     // While none is, one after the other is heard, and ends with what it says, or with half of it.
     for number in 0..CONNECTIONS {
@@ -117,5 +113,4 @@ fn a_flood_costs_the_connections_that_it_comes_by() {
     drop(front_end);
     until("all descriptors are closed", || descriptors() == before);
     beside.end();
-    world.end();
 }

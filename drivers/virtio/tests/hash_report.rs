@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::back_end::{BackEnd, TO_DRIVER};
+use common::back_end::TO_DRIVER;
 use common::front_end::{BUFFER, FrontEnd, GUEST, RECEIVE};
 use common::{World, connected, pool, until};
 use warmlane_mem::{Burst, FlowHash, HashKind, LaneThread, Packet, Pool};
@@ -35,7 +35,6 @@ const fn toeplitz(value: u32) -> FlowHash {
 /// What a driver finds in its buffers.
 #[test]
 fn a_device_puts_them_behind_the_header() {
-    let _lane = LaneThread::enter();
     let mut world = World::new(|path, pool| {
         let defaults = VhostOptions::new(path, Role::Server);
         vhost::open("ours", &VhostOptions { hash_report: true, ..defaults }, 1, pool).unwrap()
@@ -67,22 +66,17 @@ fn a_device_puts_them_behind_the_header() {
         assert_eq!((header[10], &header[12..]), (buffers, &report[..]), "{number}");
     }
     assert_eq!(front_end.used_entry(RECEIVE, 0), (0, 80));
-    drop(front_end);
-    world.end();
 }
 
 /// What a device writes is believed as far as it can be a hash.
 #[test]
 fn a_driver_notes_them() {
-    let _lane = LaneThread::enter();
     let mut world = World::new(|path, pool| {
         let defaults = VirtioUserOptions::new(path, Role::Server);
         let options = VirtioUserOptions { hash_report: true, ring_size: 64, ..defaults };
         virtio_user::open("ours", &options, 1, pool).unwrap()
     });
-    let mut back_end = BackEnd::connect(&world.path, VERSION_1 | MERGEABLE | HASH_REPORT);
-    back_end.run();
-    until("the port knows", || connected(&world.port));
+    let back_end = world.back_end(VERSION_1 | MERGEABLE | HASH_REPORT);
     let kinds = [UDP4, IPV6, TCP6_EXTENDED, 0, 10];
     for (number, kind) in kinds.into_iter().enumerate() {
         let report = [number as u8, 0, 0, 0x80, kind, 0, 0, 0];
@@ -110,8 +104,6 @@ fn a_driver_notes_them() {
     }
     assert_eq!((burst[5].flow_hash(), burst[5].packet_length()), (Some(toeplitz(9)), 2128));
     burst.clear();
-    drop(back_end);
-    world.end();
 }
 
 /// Packets of these lengths, each with a hash; whether that comes along. All bytes do.

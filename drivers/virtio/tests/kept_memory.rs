@@ -56,26 +56,13 @@ fn waiting(back_end: &BackEnd, first: u16) -> Vec<(u32, Vec<u8>)> {
     names.map(frame).collect()
 }
 
-fn back_end(world: &World, features: u64) -> BackEnd {
-    let mut back_end = BackEnd::connect(&world.path, features);
-    back_end.run();
-    until("the port knows", || connected(&world.port));
-    back_end
-}
-
-fn is_gone(world: &World, back_end: BackEnd) {
-    drop(back_end);
-    until("the connection is over", || !connected(&world.port));
-}
-
 /// One back end after the other takes some packets, in order or not, and is gone: each packet waits for the next one until it is used.
 #[test]
 fn packets_wait_for_the_next_back_end() {
-    let _lane = LaneThread::enter();
     for in_order in [true, false] {
         let mut world = World::new(|path, pool| driver(path, false, in_order, pool));
         let features = VERSION_1 | MERGEABLE | if in_order { IN_ORDER } else { 0 };
-        let first = back_end(&world, features);
+        let first = world.back_end(features);
         let file = first.file();
         let frames: Vec<_> = [60, 9_000, 61, 62, 4_000].map(|length| contents(7, length)).into();
         send(&mut world, &frames);
@@ -94,9 +81,9 @@ fn packets_wait_for_the_next_back_end() {
         let mut half = HEADER;
         half[10] = 2;
         first.send(2, half, &[1; 2036]);
-        is_gone(&world, first);
+        world.disconnect(first);
 
-        let second = back_end(&world, features);
+        let second = world.back_end(features);
         assert_eq!(second.file(), file, "the same memory");
         assert_eq!(second.available(TO_DRIVER), 62, "all that the driver has not to read");
         assert!(waiting(&second, 0).iter().map(|(_, frame)| frame).eq(&left));
@@ -104,8 +91,8 @@ fn packets_wait_for_the_next_back_end() {
         // Once more, with nothing used.
         send(&mut world, &[contents(8, 70)]);
         left.push(contents(8, 70));
-        is_gone(&world, second);
-        let third = back_end(&world, features);
+        world.disconnect(second);
+        let third = world.back_end(features);
         let seen = waiting(&third, 0);
         assert!(seen.iter().map(|(_, frame)| frame).eq(&left));
         for (name, _) in &seen {
@@ -115,33 +102,28 @@ fn packets_wait_for_the_next_back_end() {
         let all: Vec<_> = (0..64).map(|number| contents(number, 60)).collect();
         send(&mut world, &all);
         assert!(waiting(&third, left.len() as u16).iter().map(|(_, frame)| frame).eq(&all));
-        drop(third);
-        world.end();
     }
 }
 
 /// After a ring that made no sense, and with other features, all is new.
 #[test]
 fn nonsense_is_not_kept() {
-    let _lane = LaneThread::enter();
     let mut world = World::new(|path, pool| driver(path, false, false, pool));
     let features = VERSION_1 | MERGEABLE;
-    let first = back_end(&world, features);
+    let first = world.back_end(features);
     let file = first.file();
     send(&mut world, &[contents(1, 60)]);
     // Found by nobody before the next connection.
     first.set_used_index(FROM_DRIVER, 17);
     first.use_buffer(TO_DRIVER, 5, 12);
     first.write(first.buffer(TO_DRIVER, 5), &[0xff; 12]);
-    is_gone(&world, first);
-    let second = back_end(&world, features);
+    world.disconnect(first);
+    let second = world.back_end(features);
     assert_eq!((second.available(FROM_DRIVER), second.available(TO_DRIVER)), (0, 64));
     assert_eq!(second.file(), file);
-    is_gone(&world, second);
-    let third = back_end(&world, VERSION_1);
+    world.disconnect(second);
+    let third = world.back_end(VERSION_1);
     assert_ne!(third.file(), file);
-    drop(third);
-    world.end();
 }
 
 /// Where the socket is of the side that is to be killed.
@@ -195,7 +177,6 @@ fn kill(process: Process) {
 /// as this device gives back what it has taken before it sends it on.
 #[test]
 fn a_device_that_is_killed_is_followed_by_the_next() {
-    let _lane = LaneThread::enter();
     for (packed, in_order) in [(false, true), (false, false), (true, true), (true, false)] {
         let mut world = World::new(|path, pool| driver(path, packed, in_order, pool));
         let (mut sent, mut next) = (0_usize, 0);
@@ -225,14 +206,12 @@ fn a_device_that_is_killed_is_followed_by_the_next() {
             until("the connection is over", || !connected(&world.port));
         }
         out.clear();
-        world.end();
     }
 }
 
 /// A driver that is killed takes its memory with it; the device is there for the next one.
 #[test]
 fn a_driver_that_is_killed_is_followed_by_the_next() {
-    let _lane = LaneThread::enter();
     let mut world = World::new(|path, pool| {
         vhost::open("ours", &VhostOptions::new(path, Role::Server), 1, pool).unwrap()
     });
@@ -245,5 +224,4 @@ fn a_driver_that_is_killed_is_followed_by_the_next() {
         kill(process);
         until("the connection is over", || !connected(&world.port));
     }
-    world.end();
 }

@@ -10,10 +10,10 @@ use common::{World, connected, undisturbed, until};
 use rustix::fs::ftruncate;
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use warmlane_mem::{Burst, LaneThread};
+use warmlane_mem::Burst;
 use warmlane_sys::random::Random;
 use warmlane_testkit::exchange::{contents, packet_of};
-use warmlane_testkit::hostile::{Lies, alone, descriptors};
+use warmlane_testkit::hostile::{Lies, descriptors, end};
 use warmlane_testkit::queues::drops;
 use warmlane_virtio::features::{EVENT_INDEX, MERGEABLE, PACKED};
 use warmlane_virtio::protocol::{
@@ -22,8 +22,6 @@ use warmlane_virtio::protocol::{
 
 #[test]
 fn lies_on_the_socket_cost_the_connection() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let world = World::vhost();
     let null = File::open("/dev/null").unwrap();
     let before = descriptors();
@@ -112,13 +110,10 @@ fn lies_on_the_socket_cost_the_connection() {
     assert!(connected(&world.port));
     drop((first, second));
     until("all descriptors are closed", || descriptors() == before);
-    world.end();
 }
 
 #[test]
 fn buffers_that_cannot_be_are_dropped_and_given_back() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world = World::vhost();
     let front_end = world.front_end(PLAIN);
     let place = GUEST + FrontEnd::buffer(TRANSMIT, 0);
@@ -161,14 +156,10 @@ fn buffers_that_cannot_be_are_dropped_and_given_back() {
     let count = cases.len() as u16;
     front_end.send(count, [0; 12], &contents(1, 60));
     assert_eq!(world.receive_from(&front_end, count + 1), [contents(1, 60)]);
-    drop(front_end);
-    world.end();
 }
 
 #[test]
 fn headers_that_lie_are_refused() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world = World::vhost();
     let front_end = world.front_end(PLAIN);
     let header = |flags: u8, kind: u8, words: [u16; 4]| {
@@ -203,14 +194,10 @@ fn headers_that_lie_are_refused() {
         let after = drops(&world.port.port.receive[0].counters());
         assert_eq!(count(&after), count(&before) + 1, "{header:?}");
     }
-    drop(front_end);
-    world.end();
 }
 
 #[test]
 fn rings_that_cannot_be_end_the_connection() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world = World::vhost();
     let place = GUEST + FrontEnd::buffer(TRANSMIT, 0);
     for (what, expected) in
@@ -245,13 +232,10 @@ fn rings_that_cannot_be_end_the_connection() {
         assert!(world.reason_while(|_| {}).contains(expected), "{} {expected}", world.reason_while(|_| {}));
         assert_eq!(front_end.hear(), None);
     }
-    world.end();
 }
 
 #[test]
 fn memory_that_is_cut_short_costs_the_connection() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world = World::vhost();
     for length in [0, 4096, FrontEnd::buffer(TRANSMIT, 0)] {
         let front_end = world.front_end(PLAIN);
@@ -272,8 +256,6 @@ fn memory_that_is_cut_short_costs_the_connection() {
     let front_end = world.front_end(PLAIN);
     front_end.send(0, [0; 12], &contents(1, 60));
     assert_eq!(world.receive_from(&front_end, 1), [contents(1, 60)]);
-    drop(front_end);
-    world.end();
 }
 
 /// Writes something wrong somewhere in the rings, or makes something available.
@@ -314,8 +296,6 @@ fn lie(front_end: &FrontEnd, random: &mut Random, is_packed: bool) {
 }
 
 fn liar_in_the_rings(who: &str, features: u64, seed: u64) {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let (mut world, mut random) = (World::vhost(), Random::new(seed));
     let beside = undisturbed();
     let before = descriptors();
@@ -337,14 +317,10 @@ fn liar_in_the_rings(who: &str, features: u64, seed: u64) {
             }
             world.port.port.transmit[0].transmit(&mut goes);
         }
-        drop(front_end);
-        until("the connection is over", || !connected(&world.port));
+        world.disconnect(front_end);
     }
     assert!(came > 0, "no packet came");
-    until("all descriptors are closed", || descriptors() == before);
-    lies.end();
-    beside.end();
-    world.end();
+    end(lies, beside, before);
 }
 
 #[test]

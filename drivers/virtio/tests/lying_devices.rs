@@ -7,10 +7,10 @@ use common::back_end::{BackEnd, FROM_DRIVER, TO_DRIVER};
 use common::{World, connected, undisturbed, until};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use warmlane_mem::{Burst, LaneThread};
+use warmlane_mem::Burst;
 use warmlane_sys::random::Random;
 use warmlane_testkit::exchange::{contents, packet_of};
-use warmlane_testkit::hostile::{Lies, alone, descriptors};
+use warmlane_testkit::hostile::{Lies, descriptors, end};
 use warmlane_testkit::queues::drops;
 use warmlane_virtio::Role;
 use warmlane_virtio::features::{EVENT_INDEX, IN_ORDER, MERGEABLE, PACKED, VERSION_1};
@@ -27,13 +27,6 @@ fn world(packed: bool) -> World {
 }
 
 impl World {
-    fn back_end(&self, features: u64) -> BackEnd {
-        let mut back_end = BackEnd::connect(&self.path, features);
-        back_end.run();
-        until("the port knows", || connected(&self.port));
-        back_end
-    }
-
     fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
         self.receive_until(|received| received >= count)
     }
@@ -60,7 +53,6 @@ impl World {
 
 #[test]
 fn lies_on_the_socket_cost_the_connection() {
-    let _alone = alone();
     let world = world(true);
     let reply = |request: u32, flags: u32, payload: &[u8]| {
         let length = payload.len() as u32;
@@ -96,15 +88,12 @@ fn lies_on_the_socket_cost_the_connection() {
     until("the connection is over", || {
         world.port.monitor.status().unwrap().reason.contains("answer to nothing")
     });
-    world.end();
 }
 
 type Lie = Box<dyn Fn(&BackEnd)>;
 
 #[test]
 fn rings_that_cannot_be_end_the_connection() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world = world(false);
     let numbered = |count: u16| {
         let mut header = ONE_BUFFER;
@@ -148,13 +137,10 @@ fn rings_that_cannot_be_end_the_connection() {
         let reason = world.reason();
         assert!(reason.contains(expected), "{number}: {reason}, not {expected}");
     }
-    world.end();
 }
 
 #[test]
 fn what_a_device_sends_comes_or_is_dropped() {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let mut world = world(false);
     let back_end = world.back_end(VERSION_1 | MERGEABLE);
     back_end.send(0, ONE_BUFFER, &contents(1, 60));
@@ -190,8 +176,6 @@ fn what_a_device_sends_comes_or_is_dropped() {
     assert_eq!(back_end.read_at::<12>(first), [0; 12]);
     assert_eq!(back_end.read_at::<60>(first + 12)[..], contents(1, 60)[..]);
     assert_eq!(back_end.read_at::<2036>(second + 12)[..], contents(1, 3000)[..2036]);
-    drop(back_end);
-    world.end();
 }
 
 /// Writes something wrong somewhere in the memory, or says that something was used, mostly in `turn`: of each ring how many were.
@@ -246,15 +230,12 @@ fn lie(back_end: &BackEnd, random: &mut Random, is_packed: bool, turn: &mut [u64
 }
 
 fn liar_in_the_rings(who: &str, features: u64, seed: u64) {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let is_packed = features & PACKED != 0;
     let mut world = world(is_packed);
     let beside = undisturbed();
     let mut random = Random::new(seed);
     // What is lent stays open from the first connection on.
-    drop(world.back_end(features));
-    until("the connection is over", || !connected(&world.port));
+    world.disconnect(world.back_end(features));
     let before = descriptors();
     let (mut lies, mut came, mut told) = (Lies::in_descriptors(who), 0, 0);
     // On a busy machine the port's thread may be late, and many lies come before the queues have the rings.
@@ -276,14 +257,10 @@ fn liar_in_the_rings(who: &str, features: u64, seed: u64) {
             let lengths = [60, (random.bits() % 9000) as usize + 1];
             world.send(&lengths);
         }
-        drop(back_end);
-        until("the connection is over", || !connected(&world.port));
+        world.disconnect(back_end);
     }
     assert!(came > 0, "no packet came");
-    until("all descriptors are closed", || descriptors() == before);
-    lies.end();
-    beside.end();
-    world.end();
+    end(lies, beside, before);
 }
 
 #[test]

@@ -10,10 +10,10 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use warmlane_mem::{Burst, LaneThread};
+use warmlane_mem::Burst;
 use warmlane_sys::random::Random;
 use warmlane_testkit::exchange::contents;
-use warmlane_testkit::hostile::{Lies, alone, descriptors, mutate};
+use warmlane_testkit::hostile::{Lies, descriptors, end, mutate};
 use warmlane_virtio::Role;
 use warmlane_virtio::features::{EVENT_INDEX, LOG_ALL, MULTIQUEUE, PACKED, PROTOCOL_FEATURES, VERSION_1};
 use warmlane_virtio::protocol::{
@@ -171,8 +171,6 @@ fn is_refused(world: &World) -> bool {
 }
 
 fn front_end_that_lies(who: &str, features: u64, seed: u64) {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let (mut world, mut random) = (World::vhost(), Random::new(seed));
     let beside = undisturbed();
     let before = descriptors();
@@ -212,10 +210,7 @@ fn front_end_that_lies(who: &str, features: u64, seed: u64) {
     front_end.send(0, [0; 12], &contents(1, 60));
     assert_eq!(world.receive_from(&front_end, 1), [contents(1, 60)]);
     drop(front_end);
-    until("all descriptors are closed", || descriptors() == before);
-    lies.end();
-    beside.end();
-    world.end();
+    end(lies, beside, before);
 }
 
 #[test]
@@ -229,21 +224,13 @@ const PAIRS: usize = 2;
 const ANSWERS: usize = 3 + 2 * PAIRS;
 
 fn back_end_that_lies(who: &str, packed: bool, seed: u64) {
-    let _alone = alone();
-    let _lane = LaneThread::enter();
     let world = World::new(|path, pool| {
         let options = VirtioUserOptions::new(path, Role::Server);
         open("ours", &VirtioUserOptions { packed, ring_size: 64, ..options }, PAIRS, pool).unwrap()
     });
     let beside = undisturbed();
     let features = VERSION_1 | PACKED | MULTIQUEUE | PROTOCOL_FEATURES;
-    let tells_the_truth = || {
-        let mut back_end = BackEnd::connect(&world.path, features);
-        back_end.run();
-        until("the port knows", || connected(&world.port));
-        drop(back_end);
-        until("the connection is over", || !connected(&world.port));
-    };
+    let tells_the_truth = || world.disconnect(world.back_end(features));
     // What is lent stays open from the first connection on.
     tells_the_truth();
     let before = descriptors();
@@ -280,16 +267,12 @@ fn back_end_that_lies(who: &str, packed: bool, seed: u64) {
                 break;
             }
         }
-        drop(back_end);
-        until("the connection is over", || !connected(&world.port));
+        world.disconnect(back_end);
         refused += u64::from(is_refused(&world));
     }
     assert!(refused > 0, "no lie was refused");
     tells_the_truth();
-    until("all descriptors are closed", || descriptors() == before);
-    lies.end();
-    beside.end();
-    world.end();
+    end(lies, beside, before);
 }
 
 #[test]

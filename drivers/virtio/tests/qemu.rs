@@ -6,7 +6,6 @@ use common::World;
 use std::process::Command;
 use std::time::Instant;
 use warmlane_testkit::exchange::LONG;
-use warmlane_testkit::hostile::alone;
 use warmlane_testkit::process::Process;
 use warmlane_testkit::requirements;
 
@@ -39,7 +38,6 @@ fn memory_that_is_not_shared_is_named() {
     if !requirements::programs(&[QEMU]) {
         return;
     }
-    let _alone = alone();
     let world = World::vhost();
     let mut qemu = start(&world.path, &[]);
     wait(&mut qemu, &world, || world.port.monitor.status().unwrap().reason.contains("share=on"));
@@ -50,6 +48,4 @@ fn memory_that_is_not_shared_is_named() {
     let mut qemu = start(&world.path, &shared);
     // For some seconds only: then the firmware gives up.
     wait(&mut qemu, &world, || world.port.monitor.status().unwrap().connections > 0);
-    drop(qemu);
-    world.end();
 }

@@ -4,8 +4,8 @@ mod common;
 mod sleep;
 
 use common::{
-    Wire, all_of, bytes, frame, in_namespace, ip, only, opened, opened_with, pair, pool, receive, refused,
-    run, send, wait_for,
+    Wire, all_of, bytes, frame, in_namespace, ip, on_link, only, opened, opened_with, pair, pool, receive,
+    refused, run, send, wait_for,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -95,11 +95,8 @@ fn busy_polling_does_the_same() {
 /// What the kernel has sent comes back to the pool when the queue is flushed, also if nothing is sent any more.
 #[test]
 fn buffers_that_were_sent_come_back_by_a_flush() {
-    in_namespace(|| {
-        pair("v0", "v1", 1500);
-        let pool = pool(&PoolConfig::default());
-        let umem = Umem::new(&pool).unwrap();
-        let (incoming, mut outgoing, _) = only(opened(&all_of("v0"), &umem));
+    on_link(1500, |pool, umem| {
+        let (incoming, mut outgoing, _) = only(opened(&all_of("v0"), umem));
         let before = pool.ledger().outstanding();
         let mut packets = Vec::new();
         for number in 0..50 {
@@ -129,11 +126,8 @@ fn jumbo_frames_come_in_several_buffers() {
 #[test]
 fn a_tag_comes_on_top_of_the_mtu() {
     const MTU: usize = 1920 - 14;
-    in_namespace(|| {
-        pair("v0", "v1", MTU as u32);
-        let pool = pool(&PoolConfig::default());
-        let umem = Umem::new(&pool).unwrap();
-        let (mut incoming, mut outgoing, _) = only(opened(&all_of("v0"), &umem));
+    on_link(MTU as u32, |pool, umem| {
+        let (mut incoming, mut outgoing, _) = only(opened(&all_of("v0"), umem));
         let wire = Wire::on("v1");
         let plain = |length: usize| frame(1, length);
         let tagged = |kind: [u8; 2], length: usize| {
@@ -160,8 +154,6 @@ fn a_tag_comes_on_top_of_the_mtu() {
             send(&mut outgoing, [of_our_own(frame)]);
             assert_eq!(drops(&outgoing.counters()), [("too-large", count)]);
         }
-        drop((incoming, outgoing));
-        assert_eq!(pool.ledger().outstanding(), 0);
     });
 }
 
@@ -199,11 +191,8 @@ fn two_ports_share_the_memory() {
 
 #[test]
 fn packets_of_other_pools_are_copied() {
-    in_namespace(|| {
-        pair("v0", "v1", 9000);
-        let ours = pool(&PoolConfig::default());
-        let umem = Umem::new(&ours).unwrap();
-        let (incoming, mut outgoing, monitor) = only(opened(&all_of("v0"), &umem));
+    on_link(9000, |ours, umem| {
+        let (incoming, mut outgoing, monitor) = only(opened(&all_of("v0"), umem));
         let wire = Wire::on("v1");
         let other =
             pool(&PoolConfig { buffers: 64, magazine: Some(4), data_size: 9216, ..PoolConfig::default() });
@@ -236,12 +225,9 @@ fn packets_of_other_pools_are_copied() {
 
 #[test]
 fn what_nobody_takes_is_counted() {
-    in_namespace(|| {
-        pair("v0", "v1", 1500);
-        let pool = pool(&PoolConfig::default());
-        let umem = Umem::new(&pool).unwrap();
+    on_link(1500, |_, umem| {
         let config = XdpOptions { ring: Some(256), ..all_of("v0") };
-        let (mut incoming, outgoing, monitor) = only(opened(&config, &umem));
+        let (mut incoming, _outgoing, monitor) = only(opened(&config, umem));
         let wire = Wire::on("v1");
         let sent = 5000;
         for number in 0..sent {
@@ -257,8 +243,6 @@ fn what_nobody_takes_is_counted() {
         let drops = drops(&incoming.counters());
         assert!(drops.iter().all(|(name, _)| ["ring-full", "no-buffer"].contains(name)), "{drops:?}");
         assert_eq!(monitor.statistics().len(), 1);
-        drop((incoming, outgoing));
-        assert_eq!(pool.ledger().outstanding(), 0);
     });
 }
 
@@ -283,14 +267,11 @@ fn udp(mac: [u8; 6], to: [u8; 4]) -> Vec<u8> {
 
 #[test]
 fn transit_leaves_the_box_its_own() {
-    in_namespace(|| {
-        pair("v0", "v1", 1500);
+    on_link(1500, |_, umem| {
         ip("address add 192.0.2.1/24 dev v0");
-        let pool = pool(&PoolConfig::default());
-        let umem = Umem::new(&pool).unwrap();
         let config = XdpOptions { steering: Steering::Transit, ..all_of("v0") };
         let mut follower = AddressFollower::new().unwrap();
-        let port = opened_with(&config, &umem, follower.addresses());
+        let port = opened_with(&config, umem, follower.addresses());
         let mac = port.port.capabilities.mac.unwrap();
         let (mut incoming, outgoing, monitor) = only(port);
         let wire = Wire::on("v1");
@@ -325,27 +306,23 @@ fn transit_leaves_the_box_its_own() {
         ip("address add 192.0.2.1/24 dev v0");
         // All of an interface whose addresses would be out of reach is not given by accident.
         drop((incoming, outgoing));
-        let error = refused(&all_of("v0"), &umem);
+        let error = refused(&all_of("v0"), umem);
         assert!(
             matches!(&error, XdpError::CutsOff { addresses, .. } if addresses.contains("192.0.2.1")),
             "{error}"
         );
-        drop(opened(&XdpOptions { take_all: true, ..all_of("v0") }, &umem));
-        assert_eq!(pool.ledger().outstanding(), 0);
+        drop(opened(&XdpOptions { take_all: true, ..all_of("v0") }, umem));
     });
 }
 
 /// The interface's own Ethernet address may change while the port is open, and a bridge may take it.
 #[test]
 fn transit_is_what_is_for_the_own_mac() {
-    in_namespace(|| {
-        pair("v0", "v1", 1500);
-        let pool = pool(&PoolConfig::default());
-        let umem = Umem::new(&pool).unwrap();
+    on_link(1500, |_, umem| {
         let config = XdpOptions { steering: Steering::Transit, ..all_of("v0") };
-        let port = opened(&config, &umem);
+        let port = opened(&config, umem);
         let first = port.port.capabilities.mac.unwrap();
-        let (mut incoming, outgoing, monitor) = only(port);
+        let (mut incoming, _outgoing, monitor) = only(port);
         let mut follower = AddressFollower::new().unwrap();
         follower.add(Box::new(monitor.local)).unwrap();
         let wire = Wire::on("v1");
@@ -370,8 +347,6 @@ fn transit_is_what_is_for_the_own_mac() {
         wait_for("hearing of the bridge", || !comes(other));
         ip("link set v0 nomaster");
         wait_for("hearing that it is gone", || comes(other));
-        drop((incoming, outgoing));
-        assert_eq!(pool.ledger().outstanding(), 0);
     });
 }
 
@@ -409,11 +384,8 @@ fn what_cannot_work_is_refused_with_the_remedy() {
 
 #[test]
 fn an_interface_that_goes_away_is_a_failed_queue() {
-    in_namespace(|| {
-        pair("v0", "v1", 1500);
-        let pool = pool(&PoolConfig::default());
-        let umem = Umem::new(&pool).unwrap();
-        let (mut incoming, mut outgoing, _monitor) = only(opened(&all_of("v0"), &umem));
+    on_link(1500, |pool, umem| {
+        let (mut incoming, mut outgoing, _monitor) = only(opened(&all_of("v0"), umem));
         // Down and up again.
         ip("link set v0 down");
         let mut burst = Burst::new();
@@ -440,19 +412,14 @@ fn an_interface_that_goes_away_is_a_failed_queue() {
         burst[0].fill(&frame(1, 60)).unwrap();
         outgoing.transmit(&mut burst);
         assert!(matches!(outgoing.status(), QueueStatus::Failed(_)));
-        drop((incoming, outgoing));
-        assert_eq!(pool.ledger().outstanding(), 0);
     });
 }
 
 /// A child of another thread has the descriptors of a closed port for a moment, and so the program stays for as long.
 #[test]
 fn a_port_is_opened_again_while_its_old_program_leaves() {
-    in_namespace(|| {
-        pair("v0", "v1", 1500);
-        let pool = pool(&PoolConfig::default());
-        let umem = Umem::new(&pool).unwrap();
-        let port = opened(&all_of("v0"), &umem);
+    on_link(1500, |_, umem| {
+        let port = opened(&all_of("v0"), umem);
         // What a child between fork and exec has: all descriptors, for as long as it takes.
         // SAFETY: the child only sleeps and ends, which is safe after a fork.
         let child = unsafe {
@@ -467,7 +434,7 @@ fn a_port_is_opened_again_while_its_old_program_leaves() {
         drop(port);
         assert!(run("ip link show dev v0").contains("xdp"), "the child holds the program");
         // It waits for the child, and would give up with an error.
-        drop(opened(&all_of("v0"), &umem));
+        drop(opened(&all_of("v0"), umem));
         // SAFETY: waits for the child that was made above; no status is written.
         assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
     });
@@ -476,12 +443,9 @@ fn a_port_is_opened_again_while_its_old_program_leaves() {
 /// A port that only sends takes nothing from the kernel, whose addresses stay in reach.
 #[test]
 fn a_port_that_only_sends_leaves_all_to_the_kernel() {
-    in_namespace(|| {
-        pair("v0", "v1", 1500);
+    on_link(1500, |pool, umem| {
         ip("address add 192.0.2.1/24 dev v0");
-        let pool = pool(&PoolConfig::default());
-        let umem = Umem::new(&pool).unwrap();
-        let mut port = opened(&XdpOptions { steering: Steering::None, ..all_of("v0") }, &umem).port;
+        let mut port = opened(&XdpOptions { steering: Steering::None, ..all_of("v0") }, umem).port;
         assert_eq!((port.receive.len(), port.transmit.len()), (0, 1));
         let wire = Wire::on("v1");
         wire.send(&arp_request([192, 0, 2, 1]));
@@ -492,7 +456,5 @@ fn a_port_that_only_sends_leaves_all_to_the_kernel() {
             send(&mut port.transmit[0], [packet]);
             assert_eq!(wire.expect(), frame(number, 60));
         }
-        drop(port);
-        assert_eq!(pool.ledger().outstanding(), 0);
     });
 }

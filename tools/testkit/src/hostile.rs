@@ -8,6 +8,7 @@ pub use beside::Beside;
 pub use lies::Lies;
 pub use mutation::mutate;
 
+use crate::exchange::until;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One test of a program at a time: their open descriptors are counted.
@@ -22,4 +23,14 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// If `/proc` isn't there.
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is there").count()
+}
+
+/// Ends a test: as many lies were told as were to be, all descriptors but so many are closed, and the packets of others went all the time.
+///
+/// # Panics
+/// If that isn't so.
+pub fn end(lies: Lies, beside: Beside, before: usize) {
+    until("all descriptors are closed", || descriptors() == before);
+    lies.end();
+    beside.end();
 }

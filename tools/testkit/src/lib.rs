@@ -7,7 +7,7 @@
 //! - [`queues`] are queues without a port, to test stages between them.
 //! - [`testpmd`] runs DPDK's testpmd as the peer of a port.
 //! - [`exchange`] sends packets through a port and compares them.
-//! - [`hostile`] helps to test peers that lie.
+//! - [`test_lane`] is what a test of a port to another process has; [`hostile`] helps where that one lies.
 //! - [`requirements`] says loudly what is skipped, and why; [`promise`] checks figures that only an idle machine can keep.
 //!
 //! Promises: whatever it made is gone when a test ends, even if the test fails; it uses none of the code under test to say what is
@@ -26,6 +26,7 @@ pub mod promise;
 pub mod queues;
 mod report;
 pub mod requirements;
+pub mod test_lane;
 pub mod testpmd;
 pub mod traffic;
 

@@ -3,11 +3,11 @@
 use crate::exchange::{LONG, until};
 use crate::process::Process;
 use crate::requirements;
+use crate::test_lane::TestLane;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tempfile::TempDir;
-use warmlane_mem::{LaneThread, Pool};
+use warmlane_mem::Pool;
 
 /// What a testpmd of one port is to be; packets go back by the queue of the same number. The program is of Debian's package dpdk.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +56,7 @@ impl Testpmd<'_> {
 pub struct AgainstTestpmd {
     /// Where the port's packets come from. Dropped with the test, which fails if a buffer is missing.
     pub pool: Pool,
-    folder: TempDir,
-    _lane: LaneThread,
-    _alone: MutexGuard<'static, ()>,
+    lane: TestLane,
 }
 
 impl AgainstTestpmd {
@@ -70,18 +68,13 @@ impl AgainstTestpmd {
         if !requirements::programs(&["dpdk-testpmd"]) {
             return None;
         }
-        let alone = Testpmd::alone();
-        let lane = LaneThread::enter();
-        let folder = tempfile::tempdir().expect("there is a folder for temporary files");
-        Some(Self { pool: pool(), folder, _lane: lane, _alone: alone })
+        let lane = TestLane::new(Testpmd::alone(), pool);
+        Some(Self { pool: lane.pool.clone(), lane })
     }
 
     /// The path of a socket.
-    ///
-    /// # Panics
-    /// Never: the folder's name is text.
     pub fn socket(&self, name: &str) -> String {
-        self.folder.path().join(name).to_str().expect("the folder's name is text").to_owned()
+        self.lane.socket(name)
     }
 
     /// Waits until the port and testpmd are connected and it forwards: a ring's packets that come while its port starts are dropped by
@@ -119,13 +112,5 @@ impl AgainstTestpmd {
         process.signal("KILL");
         drop(process.finish(LONG));
         until("we know that testpmd is gone", || !connected());
-    }
-}
-
-impl Drop for AgainstTestpmd {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            assert_eq!(self.pool.ledger().outstanding(), 0, "buffers are missing");
-        }
     }
 }

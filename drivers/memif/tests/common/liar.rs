@@ -1,6 +1,5 @@
 //! The other side of a memif connection, by the specification and not by the code under test: it says and writes what it is told to.
 
-use super::pool;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -13,9 +12,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
-use warmlane_mem::Pool;
 use warmlane_memif::protocol::{AddRing, Direction, Hello, Init, Message, VERSION, padded_secret};
-use warmlane_memif::{Connector, MemifOptions, MemifPort, Role, open};
 
 /// One end of a control socket.
 pub(crate) struct Liar(pub(crate) OwnedFd);
@@ -141,13 +138,6 @@ impl Liar {
             );
         }
     }
-}
-
-pub(crate) fn server(socket: &str, connector: &mut Connector) -> (MemifPort, Pool) {
-    let pool = pool();
-    let secret = Some("word".to_owned());
-    let options = MemifOptions { secret, ..MemifOptions::new(socket, Role::Server) };
-    (open("server", &options, 1, &pool, connector).unwrap(), pool)
 }
 
 /// A region as the liar sees it. By its addresses, for files of huge pages can't be written to.

@@ -5,10 +5,12 @@
 pub(crate) mod back_end;
 pub(crate) mod front_end;
 
+use back_end::BackEnd;
 use warmlane_mem::{Burst, Pool, PoolConfig};
 use warmlane_testkit::exchange::bytes_of;
 pub(crate) use warmlane_testkit::exchange::until;
-use warmlane_testkit::hostile::Beside;
+use warmlane_testkit::hostile::{Beside, alone};
+use warmlane_testkit::test_lane::TestLane;
 use warmlane_virtio::vhost::{self, VhostOptions};
 use warmlane_virtio::virtio_user::{self, VirtioUserOptions};
 use warmlane_virtio::{Role, VirtioPort};
@@ -31,21 +33,35 @@ pub(crate) fn undisturbed() -> Beside {
     Beside::start(pool, driver.port.transmit.remove(0), device.port.receive.remove(0))
 }
 
-/// One of our ports and whoever lies to it.
+/// One of our ports, on this thread as a lane, and the socket by which another side comes. One at a time. When it goes, no buffer is missing.
 pub(crate) struct World {
     pub(crate) port: VirtioPort,
     pub(crate) pool: Pool,
     pub(crate) path: String,
-    _folder: tempfile::TempDir,
+    // Goes last.
+    _lane: TestLane,
 }
 
 impl World {
     /// Opens the port with this socket.
     pub(crate) fn new(open: impl FnOnce(&str, &Pool) -> VirtioPort) -> Self {
-        let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
-        let path = folder.path().join("ours.sock").to_str().unwrap().to_owned();
-        let port = open(&path, &pool);
-        Self { port, pool, path, _folder: folder }
+        let lane = TestLane::new(alone(), pool);
+        let (path, pool) = (lane.socket("ours.sock"), lane.pool.clone());
+        Self { port: open(&path, &pool), pool, path, _lane: lane }
+    }
+
+    /// A back end that comes by the socket, with these features.
+    pub(crate) fn back_end(&self, features: u64) -> BackEnd {
+        let mut back_end = BackEnd::connect(&self.path, features);
+        back_end.run();
+        until("the port knows", || connected(&self.port));
+        back_end
+    }
+
+    /// Lets the other side go, and waits until the port knows.
+    pub(crate) fn disconnect<Side>(&self, other_side: Side) {
+        drop(other_side);
+        until("the connection is over", || !connected(&self.port));
     }
 
     /// Packets received until `is_all` says so of how many there are.
@@ -66,12 +82,5 @@ impl World {
             !connected(&self.port)
         });
         self.port.monitor.status().unwrap().reason
-    }
-
-    /// Closes the port; no buffer is missing.
-    pub(crate) fn end(self) {
-        let Self { port, pool, .. } = self;
-        drop(port);
-        assert_eq!(pool.ledger().outstanding(), 0);
     }
 }

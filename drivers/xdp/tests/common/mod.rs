@@ -30,6 +30,17 @@ pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
+/// Runs a test of ports on v0, the other end of which is v1, and of a pool that they share. Afterwards no buffer is missing.
+#[track_caller]
+pub(crate) fn on_link(mtu: u32, test: impl FnOnce(&Pool, &Umem) + Send + 'static) {
+    in_namespace(move || {
+        pair("v0", "v1", mtu);
+        let pool = pool(&PoolConfig::default());
+        test(&pool, &Umem::new(&pool).unwrap());
+        assert_eq!(pool.ledger().outstanding(), 0);
+    });
+}
+
 /// Runs a command in this thread's namespace.
 #[track_caller]
 pub(crate) fn run(line: &str) -> String {

@@ -1,6 +1,6 @@
 //! Queues of lanes that sleep: what comes at once then, and what is lost.
 
-use crate::common::{Wire, all_of, frame, in_namespace, only, opened, pair, pool, run, wait_for};
+use crate::common::{Wire, all_of, frame, in_namespace, on_link, only, opened, pair, pool, run, wait_for};
 use warmlane_mem::{Burst, PoolConfig};
 use warmlane_testkit::queues::drops;
 use warmlane_xdp::{Umem, XdpOptions};
@@ -17,11 +17,8 @@ fn dropped_by_link(name: &str) -> u64 {
 #[test]
 fn a_burst_to_a_queue_that_sleeps_finds_buffers() {
     const SENT: u64 = 1900;
-    in_namespace(|| {
-        pair("v0", "v1", 1500);
-        let pool = pool(&PoolConfig::default());
-        let umem = Umem::new(&pool).unwrap();
-        let (mut incoming, outgoing, _) = only(opened(&all_of("v0"), &umem));
+    on_link(1500, |_, umem| {
+        let (mut incoming, _outgoing, _) = only(opened(&all_of("v0"), umem));
         let wire = Wire::on("v1");
         // It sleeps again and again.
         for _ in 0..3 {
@@ -38,19 +35,14 @@ fn a_burst_to_a_queue_that_sleeps_finds_buffers() {
             });
             assert_eq!(drops(&incoming.counters()), vec![]);
         }
-        drop((incoming, outgoing));
-        assert_eq!(pool.ledger().outstanding(), 0);
     });
 }
 
 #[test]
 fn what_a_queue_lost_in_its_sleep_is_counted_before_the_next() {
-    in_namespace(|| {
-        pair("v0", "v1", 1500);
-        let pool = pool(&PoolConfig::default());
-        let umem = Umem::new(&pool).unwrap();
+    on_link(1500, |_, umem| {
         let config = XdpOptions { ring: Some(256), ..all_of("v0") };
-        let (mut incoming, outgoing, _) = only(opened(&config, &umem));
+        let (mut incoming, _outgoing, _) = only(opened(&config, umem));
         assert!(incoming.event().is_some());
         let wire = Wire::on("v1");
         // Nobody takes anything out of the ring, and nobody polls.
@@ -61,7 +53,6 @@ fn what_a_queue_lost_in_its_sleep_is_counted_before_the_next() {
             incoming.event();
             incoming.counters().drops().total() > 0
         });
-        drop((incoming, outgoing));
     });
 }
 
