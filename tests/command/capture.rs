@@ -8,9 +8,8 @@ use std::process::Command;
 
 use warmlane_system_tests::{SHORT, assert_refused};
 use warmlane_testkit::process::{Finished, Process, warmlane};
-use warmlane_testkit::requirements;
 
-use super::control::{Forwarder, forwarder_beside_others, stats, sum, wait_until};
+use super::forwarder::{Forwarder, forwarder_beside_others, forwarder_with, stats, sum, wait_until};
 
 fn capture(forwarder: &Forwarder, file: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(warmlane());
@@ -52,10 +51,7 @@ fn wait_for_sum(forwarder: &Forwarder, set: &str, name: &str, label: (&str, &str
 
 #[test]
 fn each_packet_has_its_port_direction_and_reason() {
-    if !requirements::programs(&["tshark"]) {
-        return;
-    }
-    let (_turn, directory, forwarder) = forwarder_beside_others();
+    let Some((_turn, directory, forwarder)) = forwarder_with(&["tshark"]) else { return };
     let [all, some] = ["all", "some"].map(|name| directory.path().join(format!("{name}.pcapng")));
     let running = [
         start(&forwarder, &all, &["--filter", "dst net 198.51.100.0/24 or 203.0.113.0/24"]),
@@ -96,10 +92,7 @@ fn each_packet_has_its_port_direction_and_reason() {
 
 #[test]
 fn it_ends_by_itself_when_there_are_enough_or_nothing_more_comes() {
-    if !requirements::programs(&["tshark"]) {
-        return;
-    }
-    let (_turn, directory, forwarder) = forwarder_beside_others();
+    let Some((_turn, directory, forwarder)) = forwarder_with(&["tshark"]) else { return };
     let [few, whole] = ["few", "whole"].map(|name| directory.path().join(format!("{name}.pcapng")));
     let counted = start(&forwarder, &few, &["--count", "7", "--see", "out"]);
     let endless = start(&forwarder, &whole, &["--see", "out", "--port", "east"]);

@@ -7,7 +7,7 @@ use warmlane_system_tests::{SHORT, turn};
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::{Report, requirements};
 
-use super::control::{directory, stats, sum, wait_until};
+use super::forwarder::{directory_beside_others, stats, sum, wait_until};
 
 /// What the demonstration may have resident at most, table, buffers and traffic included.
 const MEMORY: u64 = 200 << 20;
@@ -69,8 +69,7 @@ fn two_lanes_share_the_links() {
 /// It is the first instance that somebody looks into.
 #[test]
 fn it_is_looked_into_as_any_instance() {
-    let _turn = turn::beside_others();
-    let directory = directory();
+    let (_turn, directory) = directory_beside_others();
     let socket = directory.path().join("first.sock");
     let mut running = demo(&["--duration", "3600", "--json", "--socket"]);
     let process = Process::spawn(running.arg(&socket));

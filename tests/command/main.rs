@@ -6,6 +6,7 @@ mod capture;
 mod control;
 mod demo;
 mod docsis;
+mod forwarder;
 mod lab_report;
 mod memory_traffic;
 mod messages;

@@ -13,7 +13,7 @@ use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::requirements;
 
-use super::control::{Forwarder, directory, stats, sum, wait_until};
+use super::forwarder::{Forwarder, directory, directory_beside_others, read_to_end, stats, sum, wait_until};
 
 const TABLE: &str = include_str!("../../docs/metrics.md");
 const DASHBOARD: &str = include_str!("../../dist/grafana.json");
@@ -184,8 +184,7 @@ fn check_text(text: &str, directory: &Path) {
 
 #[test]
 fn metrics_are_what_stats_say() {
-    let _turn = turn::beside_others();
-    let directory = directory();
+    let (_turn, directory) = directory_beside_others();
     let (forwarder, address) = forwarder(directory.path(), &[]);
     let sent = forwarder.send(1_000);
     let lost = forwarder.send_to("203.0.113.1", 100, "10kpps", 64);
@@ -282,8 +281,7 @@ fn a_real_prometheus_scrapes_with_the_token_and_knows_what_the_dashboard_asks() 
     if !requirements::programs(&["prometheus"]) {
         return;
     }
-    let _turn = turn::beside_others();
-    let directory = directory();
+    let (_turn, directory) = directory_beside_others();
     let token = token_file(directory.path(), "a-token-of-enough-letters");
     let token = token.to_str().expect("a plain path");
     let (forwarder, address) = forwarder(directory.path(), &["--metrics-token-file", token]);
@@ -371,18 +369,14 @@ fn the_dashboard_asks_for_metrics_that_are_in_the_table() {
 
 #[test]
 fn hostile_clients_cost_their_own_connections_only() {
-    let _turn = turn::beside_others();
-    let directory = directory();
+    let (_turn, directory) = directory_beside_others();
     let (forwarder, address) = forwarder(directory.path(), &[]);
-    let connect = || TcpStream::connect(address).expect("it listens");
-    let answers = || assert!(scrape(address).contains("warmlane_build_info"));
-    let end = |mut client: TcpStream| {
+    let connect = || {
+        let client = TcpStream::connect(address).expect("it listens");
         client.set_read_timeout(Some(SHORT)).expect("not zero");
-        let mut rest = Vec::new();
-        // Reset, where it had not read all that was sent.
-        let _ = client.read_to_end(&mut rest);
-        String::from_utf8_lossy(&rest).into_owned()
+        client
     };
+    let answers = || assert!(scrape(address).contains("warmlane_build_info"));
     // More than there is space for: whoever is silent goes when others come.
     let half_open: Vec<TcpStream> = (0..200)
         .map(|number| {
@@ -394,16 +388,16 @@ fn hostile_clients_cost_their_own_connections_only() {
     answers();
     let mut bomb = connect();
     let _ = bomb.write_all(&vec![b'G'; 16 << 20]);
-    assert!(end(bomb).starts_with("HTTP/1.1 4"));
+    assert!(read_to_end(bomb).starts_with("HTTP/1.1 4"));
     let mut headers = connect();
     let _ = headers.write_all(format!("GET /metrics HTTP/1.1\r\n{}", "a: b\r\n".repeat(100_000)).as_bytes());
-    assert!(end(headers).starts_with("HTTP/1.1 431 "));
+    assert!(read_to_end(headers).starts_with("HTTP/1.1 431 "));
     let mut garbage = connect();
     let _ = garbage.write_all(b"\x16\x03\x01\x02\x00\0\xff\r\n\r\n");
-    assert!(end(garbage).starts_with("HTTP/1.1 400 "));
+    assert!(read_to_end(garbage).starts_with("HTTP/1.1 400 "));
     let mut changes = connect();
     changes.write_all(b"POST /metrics HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}").expect("it reads");
-    assert!(end(changes).starts_with("HTTP/1.1 405 "));
+    assert!(read_to_end(changes).starts_with("HTTP/1.1 405 "));
     answers();
     // Many that ask and never read.
     let deaf: Vec<TcpStream> = (0..100)
@@ -425,8 +419,7 @@ fn hostile_clients_cost_their_own_connections_only() {
 
 #[test]
 fn metrics_are_not_offered_where_anybody_could_read_them() {
-    let _turn = turn::beside_others();
-    let directory = directory();
+    let (_turn, directory) = directory_beside_others();
     let run = |arguments: &[&str]| {
         let mut command = Command::new(warmlane());
         command.args(["forward", "--no-socket", "--port", "a=null", "--mac", "a=02:00:00:00:00:01"]);

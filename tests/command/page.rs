@@ -12,7 +12,9 @@ use warmlane_system_tests::browser::{Browser, PROGRAMS};
 use warmlane_system_tests::turn::{self, BesideOthers};
 use warmlane_testkit::requirements;
 
-use super::control::{Forwarder, directory, graphs, stats, sum, time_stages, wait_until};
+use super::forwarder::{
+    Forwarder, directory, directory_beside_others, graphs, stats, sum, time_stages, wait_until,
+};
 use super::metrics::{forwarder, get, token_file};
 
 fn served(address: SocketAddr) -> Value {
@@ -32,8 +34,7 @@ fn at_rest(stats: &Value) -> Vec<&Value> {
 
 #[test]
 fn the_page_and_what_stats_print_are_beside_the_metrics() {
-    let _turn = turn::beside_others();
-    let directory = directory();
+    let (_turn, directory) = directory_beside_others();
     let (forwarder, address) = forwarder(directory.path(), &[]);
     let sent = forwarder.send(1_000);
     wait_until("all are forwarded", || {
@@ -381,8 +382,7 @@ fn a_browser_is_asked_for_the_token() {
     if !requirements::programs(&PROGRAMS) {
         return;
     }
-    let _turn = turn::beside_others();
-    let directory = directory();
+    let (_turn, directory) = directory_beside_others();
     let token = "a-token-of-enough-letters";
     let file = token_file(directory.path(), token);
     let more = ["--metrics-token-file", file.to_str().expect("a plain path")];

@@ -5,9 +5,10 @@ use std::process::Command;
 
 use warmlane_system_tests::{SHORT, assert_refused};
 use warmlane_testkit::process::{Process, warmlane};
-use warmlane_testkit::requirements;
 
-use super::control::{Forwarder, forwarder_beside_others, stats, sum, time_stages, wait_until};
+use super::forwarder::{
+    Forwarder, forwarder_beside_others, forwarder_with, stats, sum, time_stages, wait_until,
+};
 
 /// A terminal of 80 columns and 24 lines. It goes with what runs in it, or with this.
 struct Tmux {
@@ -85,10 +86,7 @@ fn has_colour(text: &str) -> bool {
 
 #[test]
 fn it_shows_what_stats_say_and_obeys_keys() {
-    if !requirements::programs(&["tmux"]) {
-        return;
-    }
-    let (_turn, directory, forwarder) = forwarder_beside_others();
+    let Some((_turn, directory, forwarder)) = forwarder_with(&["tmux"]) else { return };
     let line =
         format!("env -u NO_COLOR {} top {} --interval 0.2", warmlane().display(), forwarder.socket.display());
     let tmux = Tmux::start(directory.path(), "tmux", &line);
@@ -141,10 +139,7 @@ fn numbered(directory: &Path, forwarder: &Forwarder) -> (String, PathBuf) {
 
 #[test]
 fn it_leaves_the_terminal_as_it_was_however_it_ends() {
-    if !requirements::programs(&["tmux"]) {
-        return;
-    }
-    let (_turn, directory, forwarder) = forwarder_beside_others();
+    let Some((_turn, directory, forwarder)) = forwarder_with(&["tmux"]) else { return };
     let (top, number) = numbered(directory.path(), &forwarder);
     // What the shell says before and after, and then nothing more.
     let line = format!("echo before; {top}; echo \"ended with $?\"; stty -a; exec cat");
@@ -170,10 +165,7 @@ fn it_leaves_the_terminal_as_it_was_however_it_ends() {
 
 #[test]
 fn it_ends_with_its_terminal() {
-    if !requirements::programs(&["tmux"]) {
-        return;
-    }
-    let (_turn, directory, forwarder) = forwarder_beside_others();
+    let Some((_turn, directory, forwarder)) = forwarder_with(&["tmux"]) else { return };
     let (line, number) = numbered(directory.path(), &forwarder);
     let tmux = Tmux::start(directory.path(), "tmux", &line);
     tmux.wait_for("q quit");
@@ -187,10 +179,7 @@ fn it_ends_with_its_terminal() {
 
 #[test]
 fn it_has_stages_timed_as_soon_as_one_of_four_others_has_ended() {
-    if !requirements::programs(&["tmux"]) {
-        return;
-    }
-    let (_turn, directory, forwarder) = forwarder_beside_others();
+    let Some((_turn, directory, forwarder)) = forwarder_with(&["tmux"]) else { return };
     let mut others: Vec<_> = (0..4).map(|_| time_stages(&forwarder.socket).1).collect();
     let line = format!("{} top {} --interval 0.1", warmlane().display(), forwarder.socket.display());
     let tmux = Tmux::start(directory.path(), "tmux", &line);
@@ -210,10 +199,7 @@ fn it_has_stages_timed_as_soon_as_one_of_four_others_has_ended() {
 
 #[test]
 fn there_are_no_colours_if_they_are_not_wanted() {
-    if !requirements::programs(&["tmux"]) {
-        return;
-    }
-    let (_turn, directory, forwarder) = forwarder_beside_others();
+    let Some((_turn, directory, forwarder)) = forwarder_with(&["tmux"]) else { return };
     let line = format!("{} top {}", warmlane().display(), forwarder.socket.display());
     for (name, line) in [("flag", format!("{line} --no-color")), ("variable", format!("NO_COLOR=1 {line}"))] {
         let tmux = Tmux::start(directory.path(), name, &line);

@@ -8,11 +8,11 @@ use std::process::Command;
 use serde_json::{Value, json};
 use warmlane::drivers::pcap::{Format, Writer};
 use warmlane::wire::{Frame, Ipv4Fields, MacAddress};
-use warmlane_system_tests::{RouterLab, SHORT, assert_misused, assert_refused, turn};
+use warmlane_system_tests::{RouterLab, SHORT, assert_misused, assert_refused};
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::requirements;
 
-use super::control::{Forwarder, directory, stats, sum, wait_until};
+use super::forwarder::{Forwarder, directory_beside_others, stats, sum, wait_until};
 
 const ROUTER: MacAddress = MacAddress([2, 0, 0, 0, 1, 1]);
 const HOST: MacAddress = MacAddress([2, 0, 0, 0, 9, 9]);
@@ -52,8 +52,7 @@ fn what_is_told_of_each_packet_is_what_happened_to_it() {
     if !requirements::programs(&["tshark"]) {
         return;
     }
-    let _turn = turn::beside_others();
-    let directory = directory();
+    let (_turn, directory) = directory_beside_others();
     let forwarder = forwarder(directory.path());
     let socket = forwarder.socket.to_str().expect("a plain path");
     let file = directory.path().join("seen.pcapng");
@@ -212,8 +211,7 @@ fn check(traced: &[Value]) {
 
 #[test]
 fn what_would_become_of_frames_is_said_and_does_not_happen() {
-    let _turn = turn::beside_others();
-    let directory = directory();
+    let (_turn, directory) = directory_beside_others();
     let forwarder = forwarder(directory.path());
     let socket = forwarder.socket.to_str().expect("a plain path");
     let file = write(directory.path());
@@ -267,8 +265,7 @@ fn what_would_become_of_frames_is_said_and_does_not_happen() {
 /// What a configuration would do with frames, and what a forwarder by it then does with them.
 #[test]
 fn a_configuration_is_asked_without_a_running_instance() {
-    let _turn = turn::beside_others();
-    let directory = directory();
+    let (_turn, directory) = directory_beside_others();
     let file = write(directory.path());
     let config = directory.path().join("f.toml");
     let text = format!(

@@ -9,7 +9,7 @@ use warmlane_system_tests::{SHORT, turn};
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::{Report, requirements};
 
-use super::control::{directory, stats, sum, wait_until};
+use super::forwarder::{directory, stats, sum, wait_until};
 
 const PAGE: &str = include_str!("../../docs/operate.md");
 
