@@ -1,13 +1,13 @@
 //! Routes made in code: ports, neighbours and routes, typed or as text.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use warmlane_sys::random::system_seed;
 use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
 use warmlane_wire::{Flow, IpProtocol, MacAddress};
 
 use super::config::{
-    Config, DEFAULT_MTU, FullTableConfig, InterfaceAddress, NeighbourConfig, OrText, RouteTarget, ValueError,
+    Config, DEFAULT_MTU, FullTableConfig, InterfaceAddress, NeighbourConfig, OrText, RouteTarget,
 };
 use super::flows::{Flows, flow};
 use super::groups::{Group, Member};
@@ -16,8 +16,10 @@ use super::next_hop::{Adjacency, NextHop};
 use super::routes::{Routes, RoutesError};
 
 mod tables;
+mod target;
 
 use tables::{Tables, nth};
+pub use target::{IntoTarget, Target};
 
 /// Collects ports, neighbours and routes, and builds the tables at once.
 ///
@@ -51,83 +53,6 @@ pub struct RoutesBuilder {
     full_table: FullTableConfig,
     hash_seed: Option<u64>,
     mistake: Option<RoutesError>,
-}
-
-/// Which way a route goes: a [`NextHop`], or neighbours by their addresses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// To this next hop.
-    Hop(NextHop),
-    /// Through the neighbours with these addresses, in the ratio of the weights.
-    Via(Vec<(IpAddr, u16)>),
-    /// Through the neighbours with these numbers, in the order in which they were added.
-    Neighbours(Vec<(usize, u16)>),
-}
-
-impl Target {
-    /// How many next hops it may lead to.
-    fn members(&self) -> usize {
-        match self {
-            Self::Hop(_) => 1,
-            Self::Via(list) => list.len(),
-            Self::Neighbours(list) => list.len(),
-        }
-    }
-}
-
-/// What [`RoutesBuilder::route`] takes: a [`Target`], a next hop, an address, or a list of addresses with or without
-/// weights.
-pub trait IntoTarget {
-    /// The target.
-    ///
-    /// # Errors
-    /// [`ValueError`]: a text is no address.
-    fn into_target(self) -> Result<Target, ValueError>;
-}
-
-macro_rules! into_target {
-    ($($address:ty),*) => {$(
-        impl IntoTarget for $address {
-            fn into_target(self) -> Result<Target, ValueError> {
-                [(self, 1)].into_target()
-            }
-        }
-
-        impl<const N: usize> IntoTarget for [$address; N] {
-            fn into_target(self) -> Result<Target, ValueError> {
-                self.map(|address| (address, 1)).into_target()
-            }
-        }
-    )*};
-}
-
-into_target!(&str, IpAddr, Ipv4Addr, Ipv6Addr);
-
-impl<A: OrText<IpAddr>, const N: usize> IntoTarget for [(A, u16); N] {
-    fn into_target(self) -> Result<Target, ValueError> {
-        self.into_iter()
-            .map(|(address, weight)| Ok((address.value()?, weight)))
-            .collect::<Result<_, _>>()
-            .map(Target::Via)
-    }
-}
-
-impl IntoTarget for NextHop {
-    fn into_target(self) -> Result<Target, ValueError> {
-        Ok(Target::Hop(self))
-    }
-}
-
-impl IntoTarget for Adjacency {
-    fn into_target(self) -> Result<Target, ValueError> {
-        Ok(Target::Hop(NextHop::Forward(self)))
-    }
-}
-
-impl IntoTarget for Target {
-    fn into_target(self) -> Result<Target, ValueError> {
-        Ok(self)
-    }
 }
 
 impl RoutesBuilder {
@@ -398,6 +323,7 @@ impl Default for RouterPort {
 mod tests {
     use super::*;
     use crate::control::VlanInterface;
+    use std::net::Ipv4Addr;
     use warmlane_table::Prefix;
 
     fn two_ports() -> RoutesBuilder {
