@@ -10,17 +10,19 @@ use warmlane_lane::{Outputs, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, Vlan};
 use warmlane_port::{Layered, TransmitOffloads, Transports};
 use warmlane_sys::clock::{self, Clock};
-use warmlane_wire::{EtherType, LinkLayer, MacAddress, Truncated, VlanTag, ethernet, vlan};
+use warmlane_wire::{LinkLayer, MacAddress, Truncated, VlanTag, ethernet};
 
 use crate::directory::Directory;
-use crate::encapsulation::{Encapsulation, OVER_IPV4};
+use crate::encapsulation::OVER_IPV4;
 use crate::inner_frame::InnerFrame;
 use crate::network::Network;
 use crate::outer::Outer;
 use crate::plain::{self, Plain};
 use crate::reason::{Reason, VxlanCounters, VxlanCountersView};
 use crate::stations::{Learned, Place};
+use crate::tags::{put_tag_on, without_tag};
 use crate::too_big;
+use crate::ways::{Ways, encapsulate};
 
 /// The numbers of a network, and of the access in it.
 type Access = Option<(u16, u16)>;
@@ -427,26 +429,6 @@ impl Gateway {
     }
 }
 
-/// Sends a frame to a tunnel end, with these headers around it, by the forwarder.
-#[inline(always)]
-fn encapsulate(
-    mut packet: Packet,
-    inside: &InnerFrame,
-    around: &Encapsulation,
-    own: &[[u8; 12]],
-    counters: &VxlanCounters,
-    ways: &mut Ways<'_, '_>,
-) -> Result<(), Reason> {
-    // Accesses are of ports that are there.
-    let own = own.get(usize::from(packet.port())).unwrap_or(&[0; 12]);
-    around.wrap(&mut packet, inside, own)?;
-    if ways.burst.space() <= ways.after || ways.burst.push(packet).is_err() {
-        return Err(Reason::NoSpace);
-    }
-    counters.to_tunnels().add(1);
-    Ok(())
-}
-
 /// Where a network's tunnels end here.
 fn end_of(network: &VxlanConfig) -> (IpAddr, u16) {
     (network.local, network.udp_port)
@@ -458,56 +440,11 @@ const fn key(end: usize, identifier: u32) -> u64 {
     (end as u64) << 32 | identifier as u64
 }
 
-/// Where packets can go.
-struct Ways<'a, 'b> {
-    /// To the forwarder.
-    burst: &'a mut Burst,
-    /// To access ports.
-    outputs: &'a mut Outputs<'b>,
-    /// Packets that are still to come and need space in the burst.
-    after: usize,
-}
-
 /// Whether the IP packet in an untagged frame is no longer than `mtu`.
 #[inline]
 fn fits(packet: &Packet, mtu: u16) -> bool {
     packet.packet_length() <= usize::from(mtu) + ethernet::HEADER_LENGTH
 }
-
-/// Notes where layer 3 is, so that what is left to hardware can move along with it.
-fn note_l3_offset(packet: &mut Packet) {
-    let offset = LinkLayer::parse(packet.data()).map_or(ethernet::HEADER_LENGTH, |link| link.header_length());
-    packet.set_l3_offset(offset as u8);
-}
-
-/// Takes the tag off, which is in the frame unless there is one beside it.
-fn without_tag(mut packet: Packet, tag: Option<u16>) -> Packet {
-    if packet.vlan() == Vlan::None && tag.is_some() {
-        note_l3_offset(&mut packet);
-        // The addresses go over the tag.
-        packet.data_mut().copy_within(..ADDRESSES, vlan::TAG_LENGTH);
-        // It was there, as the link layer was read.
-        let _ = packet.trim_front(vlan::TAG_LENGTH);
-        packet.move_l3_offset(packet.l3_offset().saturating_sub(vlan::TAG_LENGTH as u8));
-    }
-    packet.set_vlan(Vlan::None);
-    packet
-}
-
-fn put_tag_on(packet: &mut Packet, id: u16) -> Result<(), Reason> {
-    note_l3_offset(packet);
-    packet.prepend(vlan::TAG_LENGTH).map_err(|_| Reason::NoHeadroom)?;
-    packet.move_l3_offset(packet.l3_offset().saturating_add(vlan::TAG_LENGTH as u8));
-    let data = packet.data_mut();
-    data.copy_within(vlan::TAG_LENGTH..vlan::TAG_LENGTH + ADDRESSES, 0);
-    let [high, low] = id.to_be_bytes();
-    let [first, second] = EtherType::VLAN.0.to_be_bytes();
-    data[ADDRESSES..ADDRESSES + vlan::TAG_LENGTH].copy_from_slice(&[first, second, high, low]);
-    Ok(())
-}
-
-/// Bytes of both Ethernet addresses.
-const ADDRESSES: usize = 12;
 
 impl Stage for Gateway {
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {

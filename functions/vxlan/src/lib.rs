@@ -20,9 +20,11 @@ mod plain;
 mod reason;
 mod stations;
 mod sum;
+mod tags;
 #[cfg(test)]
 mod tests;
 mod too_big;
+mod ways;
 
 pub use gateway::{Gateway, PortFacts};
 pub use reason::{Reason, VxlanCounters, VxlanCountersView};

@@ -1,7 +1,7 @@
 //! Checksums that are left to hardware: whoever completes them, the same bytes leave.
 
 use std::net::Ipv6Addr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use warmlane_lane::{Pipeline, Poll, Task as _};
 use warmlane_mem::Checksum;
