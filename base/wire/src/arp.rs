@@ -2,9 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use thiserror::Error;
-
-use crate::error::{Truncated, take};
+use crate::error::{header_errors, take};
 use crate::{EtherType, MacAddress};
 
 /// Bytes of an ARP packet for IPv4 over Ethernet.
@@ -13,38 +11,36 @@ pub const PACKET_LENGTH: usize = 28;
 /// The hardware type of Ethernet.
 const ETHERNET: u16 = 1;
 
-/// What is wrong with an ARP packet. The order of the variants is the order of the checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum ArpError {
-    /// Fewer than 28 bytes.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// Another link layer than Ethernet.
-    #[error("ARP hardware type is {hardware}, only 1 (Ethernet) is understood")]
-    HardwareType {
-        /// The hardware type field.
-        hardware: u16,
-    },
-    /// Another protocol than IPv4.
-    #[error("ARP protocol type is {protocol:?}, only 0x0800 (IPv4) is understood")]
-    ProtocolType {
-        /// The protocol type field.
-        protocol: EtherType,
-    },
-    /// Address lengths that don't belong to Ethernet and IPv4.
-    #[error("ARP address lengths are {hardware} and {protocol}, Ethernet and IPv4 have 6 and 4")]
-    AddressLength {
-        /// The hardware address length field.
-        hardware: u8,
-        /// The protocol address length field.
-        protocol: u8,
-    },
-    /// Neither request nor reply.
-    #[error("ARP operation is {operation}, only 1 (request) and 2 (reply) are understood")]
-    Operation {
-        /// The operation field.
-        operation: u16,
-    },
+header_errors! {
+    /// What is wrong with an ARP packet. The order of the variants is the order of the checks.
+    pub enum ArpError {
+        /// Another link layer than Ethernet.
+        #[error("ARP hardware type is {hardware}, only 1 (Ethernet) is understood")]
+        HardwareType {
+            /// The hardware type field.
+            hardware: u16,
+        },
+        /// Another protocol than IPv4.
+        #[error("ARP protocol type is {protocol:?}, only 0x0800 (IPv4) is understood")]
+        ProtocolType {
+            /// The protocol type field.
+            protocol: EtherType,
+        },
+        /// Address lengths that don't belong to Ethernet and IPv4.
+        #[error("ARP address lengths are {hardware} and {protocol}, Ethernet and IPv4 have 6 and 4")]
+        AddressLength {
+            /// The hardware address length field.
+            hardware: u8,
+            /// The protocol address length field.
+            protocol: u8,
+        },
+        /// Neither request nor reply.
+        #[error("ARP operation is {operation}, only 1 (request) and 2 (reply) are understood")]
+        Operation {
+            /// The operation field.
+            operation: u16,
+        },
+    }
 }
 
 /// What the sender wants.
@@ -181,6 +177,7 @@ impl ArpPacket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Truncated;
     use proptest::prelude::*;
 
     const REQUEST: ArpPacket = ArpPacket::request(

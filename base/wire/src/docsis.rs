@@ -13,7 +13,7 @@ use thiserror::Error;
 
 pub use extended::{DownstreamService, Element, Elements, Privacy, Sequencing};
 
-use crate::error::{Truncated, take};
+use crate::error::{Truncated, header_errors, take};
 
 /// Bytes of a header without an extended header.
 pub const HEADER_LENGTH: usize = 6;
@@ -37,42 +37,40 @@ pub enum FrameKind {
     Management,
 }
 
-/// What can be wrong with a MAC frame. The order of the variants is the order of the checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum MacError {
-    /// Too few bytes for the header.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// A frame that is reserved or only goes upstream.
-    #[error("frame control {control:#04x} is of no frame that goes downstream")]
-    NotDownstream {
-        /// The FC byte.
-        control: u8,
-    },
-    /// The extended header is longer than the frame or than 240 bytes.
-    #[error("extended header of {length} bytes, must be at most 240 and within LEN, which is {frame}")]
-    ExtendedLength {
-        /// The MAC_PARM byte.
-        length: u8,
-        /// The LEN field.
-        frame: u16,
-    },
-    /// The header check sequence doesn't fit the header.
-    #[error("header check sequence is {found:#06x}, the header needs {expected:#06x}")]
-    Hcs {
-        /// What the frame says.
-        found: u16,
-        /// What it should say.
-        expected: u16,
-    },
-    /// LEN says more than there is.
-    #[error("LEN is {length}, but {available} bytes follow the header")]
-    Length {
-        /// The LEN field.
-        length: u16,
-        /// How much it may be here.
-        available: usize,
-    },
+header_errors! {
+    /// What can be wrong with a MAC frame. The order of the variants is the order of the checks.
+    pub enum MacError {
+        /// A frame that is reserved or only goes upstream.
+        #[error("frame control {control:#04x} is of no frame that goes downstream")]
+        NotDownstream {
+            /// The FC byte.
+            control: u8,
+        },
+        /// The extended header is longer than the frame or than 240 bytes.
+        #[error("extended header of {length} bytes, must be at most 240 and within LEN, which is {frame}")]
+        ExtendedLength {
+            /// The MAC_PARM byte.
+            length: u8,
+            /// The LEN field.
+            frame: u16,
+        },
+        /// The header check sequence doesn't fit the header.
+        #[error("header check sequence is {found:#06x}, the header needs {expected:#06x}")]
+        Hcs {
+            /// What the frame says.
+            found: u16,
+            /// What it should say.
+            expected: u16,
+        },
+        /// LEN says more than there is.
+        #[error("LEN is {length}, but {available} bytes follow the header")]
+        Length {
+            /// The LEN field.
+            length: u16,
+            /// How much it may be here.
+            available: usize,
+        },
+    }
 }
 
 /// A frame whose header was checked.

@@ -26,6 +26,27 @@ pub(crate) fn take<'a, const N: usize>(
     }
 }
 
+/// What can be wrong with a header, besides that it is cut short, which all check first, and the checksum, which those that have one check last.
+macro_rules! header_errors {
+    ($(#[$documentation:meta])* pub enum $name:ident $(with $checksum:ident)? { $($others:tt)* }) => {
+        $(#[$documentation])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+        pub enum $name {
+            /// There are fewer bytes than it has at least.
+            #[error(transparent)]
+            Truncated(#[from] $crate::Truncated),
+            $($others)*
+            $(
+                /// The checksum doesn't fit what it covers: over IPv6, and in TCP and UDP, the pseudo header, too.
+                #[error(transparent)]
+                $checksum(#[from] $crate::WrongChecksum),
+            )?
+        }
+    };
+}
+
+pub(crate) use header_errors;
+
 /// A checksum that doesn't fit what it covers (RFC 1071).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{protocol} checksum {found:#06x} is wrong: {covered} to {sum:#06x} instead of 0xffff")]
@@ -62,13 +83,7 @@ impl WrongChecksum {
     }
 }
 
-/// What is wrong with an ICMP message of either version. The order of the variants is the order of the checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum IcmpError {
-    /// Fewer than 8 bytes.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// The checksum doesn't fit the message, and for ICMPv6 the pseudo header.
-    #[error(transparent)]
-    Checksum(#[from] WrongChecksum),
+header_errors! {
+    /// What is wrong with an ICMP message of either version. The order of the variants is the order of the checks.
+    pub enum IcmpError with Checksum {}
 }

@@ -3,11 +3,9 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use thiserror::Error;
-
 use crate::IpProtocol;
 use crate::checksum::{self, ipv4_header_sum20};
-use crate::error::{Truncated, take};
+use crate::error::{header_errors, take};
 use crate::fields::big_endian_fields;
 
 /// Bytes of a header without options.
@@ -16,48 +14,46 @@ pub const HEADER_LENGTH: usize = 20;
 /// Bytes of a header with as many options as fit.
 pub const MAXIMUM_HEADER_LENGTH: usize = 60;
 
-/// What is wrong with an IPv4 packet. The order of the variants is the order of the checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Ipv4Error {
-    /// Fewer than 20 bytes.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// The version field isn't 4.
-    #[error("IP version is {version}, IPv4 needs 4")]
-    Version {
-        /// The version field.
-        version: u8,
-    },
-    /// The header length field says less than 20 bytes, or more than there are.
-    #[error(
-        "IPv4 header length is {length} bytes, must be 20 to {available} (the bytes present, at most 60)"
-    )]
-    HeaderLength {
-        /// The header length in bytes (IHL × 4).
-        length: u8,
-        /// The most it may be here.
-        available: u8,
-    },
-    /// The total length is less than the header, or more than there is.
-    #[error(
-        "IPv4 total length is {length} bytes, must be {header} (the header) to {available} (the bytes present)"
-    )]
-    TotalLength {
-        /// The total length field.
-        length: u16,
-        /// Bytes of the header.
-        header: u8,
-        /// Bytes that were there.
-        available: usize,
-    },
-    /// The header checksum doesn't fit the header.
-    #[error("IPv4 header checksum is {found:#06x}, the header needs {expected:#06x}")]
-    Checksum {
-        /// The checksum field.
-        found: u16,
-        /// What it should be.
-        expected: u16,
-    },
+header_errors! {
+    /// What is wrong with an IPv4 packet. The order of the variants is the order of the checks.
+    pub enum Ipv4Error {
+        /// The version field isn't 4.
+        #[error("IP version is {version}, IPv4 needs 4")]
+        Version {
+            /// The version field.
+            version: u8,
+        },
+        /// The header length field says less than 20 bytes, or more than there are.
+        #[error(
+            "IPv4 header length is {length} bytes, must be 20 to {available} (the bytes present, at most 60)"
+        )]
+        HeaderLength {
+            /// The header length in bytes (IHL × 4).
+            length: u8,
+            /// The most it may be here.
+            available: u8,
+        },
+        /// The total length is less than the header, or more than there is.
+        #[error(
+            "IPv4 total length is {length} bytes, must be {header} (the header) to {available} (the bytes present)"
+        )]
+        TotalLength {
+            /// The total length field.
+            length: u16,
+            /// Bytes of the header.
+            header: u8,
+            /// Bytes that were there.
+            available: usize,
+        },
+        /// The header checksum doesn't fit the header.
+        #[error("IPv4 header checksum is {found:#06x}, the header needs {expected:#06x}")]
+        Checksum {
+            /// The checksum field.
+            found: u16,
+            /// What it should be.
+            expected: u16,
+        },
+    }
 }
 
 /// A view of the fixed part of a header.

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use thiserror::Error;
-
 use crate::IpProtocol;
-use crate::error::{Truncated, take};
+use crate::error::{header_errors, take};
 
 /// Bytes of the fixed header.
 pub const HEADER_LENGTH: usize = 40;
@@ -15,52 +13,50 @@ pub const HEADER_LENGTH: usize = 40;
 /// chain serves only to make routers work.
 pub const MAXIMUM_EXTENSIONS: usize = 8;
 
-/// What is wrong with an IPv6 packet. The order of the variants is the order of the checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Ipv6Error {
-    /// The fixed header or an extension header ends before it should.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// The version field isn't 6.
-    #[error("IP version is {version}, IPv6 needs 6")]
-    Version {
-        /// The version field.
-        version: u8,
-    },
-    /// The payload length is more than there is.
-    #[error("IPv6 payload length is {length} bytes, only {available} are present after the header")]
-    PayloadLength {
-        /// The payload length field.
-        length: u16,
-        /// Bytes that were there after the fixed header.
-        available: usize,
-    },
-    /// An extension header says that it is longer than the rest of the packet.
-    #[error("IPv6 {protocol} at offset {offset} is {length} bytes long, only {available} are left")]
-    ExtensionLength {
-        /// Which extension header.
-        protocol: IpProtocol,
-        /// Where it starts, from the start of the fixed header.
-        offset: usize,
-        /// What its length field says, in bytes.
-        length: usize,
-        /// Bytes from its start to the packet's end.
-        available: usize,
-    },
-    /// Hop-by-hop options that don't come first (RFC 8200 section 4.1).
-    #[error("IPv6 hop-by-hop options at offset {offset}, they may stand only right after the header, at 40")]
-    HopByHopMisplaced {
-        /// Where they start, from the start of the fixed header.
-        offset: usize,
-    },
-    /// More extension headers than [`MAXIMUM_EXTENSIONS`].
-    #[error(
-        "IPv6 packet has more than {MAXIMUM_EXTENSIONS} extension headers, the next one at offset {offset}"
-    )]
-    TooManyExtensions {
-        /// Where the first header too many starts, from the start of the fixed header.
-        offset: usize,
-    },
+header_errors! {
+    /// What is wrong with an IPv6 packet. The order of the variants is the order of the checks.
+    pub enum Ipv6Error {
+        /// The version field isn't 6.
+        #[error("IP version is {version}, IPv6 needs 6")]
+        Version {
+            /// The version field.
+            version: u8,
+        },
+        /// The payload length is more than there is.
+        #[error("IPv6 payload length is {length} bytes, only {available} are present after the header")]
+        PayloadLength {
+            /// The payload length field.
+            length: u16,
+            /// Bytes that were there after the fixed header.
+            available: usize,
+        },
+        /// An extension header says that it is longer than the rest of the packet.
+        #[error("IPv6 {protocol} at offset {offset} is {length} bytes long, only {available} are left")]
+        ExtensionLength {
+            /// Which extension header.
+            protocol: IpProtocol,
+            /// Where it starts, from the start of the fixed header.
+            offset: usize,
+            /// What its length field says, in bytes.
+            length: usize,
+            /// Bytes from its start to the packet's end.
+            available: usize,
+        },
+        /// Hop-by-hop options that don't come first (RFC 8200 section 4.1).
+        #[error("IPv6 hop-by-hop options at offset {offset}, they may stand only right after the header, at 40")]
+        HopByHopMisplaced {
+            /// Where they start, from the start of the fixed header.
+            offset: usize,
+        },
+        /// More extension headers than [`MAXIMUM_EXTENSIONS`].
+        #[error(
+            "IPv6 packet has more than {MAXIMUM_EXTENSIONS} extension headers, the next one at offset {offset}"
+        )]
+        TooManyExtensions {
+            /// Where the first header too many starts, from the start of the fixed header.
+            offset: usize,
+        },
+    }
 }
 
 /// A view of the fixed header.

@@ -1,8 +1,6 @@
 //! L2TPv3 data messages straight over IP (RFC 3931 section 4.1.1): a session identifier, a cookie, the payload.
 
-use thiserror::Error;
-
-use crate::error::{Truncated, take};
+use crate::error::{header_errors, take};
 
 /// Bytes of a header without a cookie.
 pub const HEADER_LENGTH: usize = 4;
@@ -10,15 +8,13 @@ pub const HEADER_LENGTH: usize = 4;
 /// The pseudowire type of PSP, the packet streaming protocol (CM-SP-DEPI, CM-SP-R-DEPI).
 pub const PSEUDOWIRE_PSP: u16 = 0x000d;
 
-/// What can be wrong with a data message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum L2tpError {
-    /// Too few bytes.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// Session 0 is that of control messages (RFC 3931 section 4.1.1).
-    #[error("this is a control message: its session identifier is 0")]
-    Control,
+header_errors! {
+    /// What can be wrong with a data message.
+    pub enum L2tpError {
+        /// Session 0 is that of control messages (RFC 3931 section 4.1.1).
+        #[error("this is a control message: its session identifier is 0")]
+        Control,
+    }
 }
 
 /// The header of a session without a cookie, which R-DEPI's data sessions are.
@@ -43,6 +39,7 @@ pub fn parse(bytes: &[u8]) -> Result<(u32, &[u8]), L2tpError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Truncated;
 
     #[test]
     fn what_is_written_is_read() {

@@ -10,9 +10,7 @@
 //! dissectors agree: Wireshark's of DEPI's other sublayer (packet-l2tp.c, `l2tp.l2_spec_flow_id`, mask 0x0e), whose first byte is the
 //! same, and one of PSP for Cisco's and Broadcom's upstream (UEPI).
 
-use thiserror::Error;
-
-use crate::error::{Truncated, take};
+use crate::error::{Truncated, header_errors, take};
 
 /// Bytes of the sublayer's header in front of the segment table.
 pub const HEADER_LENGTH: usize = 4;
@@ -31,26 +29,24 @@ const EXTENDED: u8 = 0x30;
 const BEGIN: u16 = 0x8000;
 const END: u16 = 0x4000;
 
-/// What can be wrong with a PSP packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum PspError {
-    /// Too few bytes for the header or the segment table.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// An extended header, of which nobody has said what is in it.
-    #[error("PSP flags are {flags:#04x}: extended headers are not understood")]
-    ExtendedHeader {
-        /// The flags.
-        flags: u8,
-    },
-    /// The segments are longer than the packet.
-    #[error("PSP segments are {length} bytes together, but {available} follow the table")]
-    Length {
-        /// Bytes of all segments.
-        length: usize,
-        /// Bytes that are there.
-        available: usize,
-    },
+header_errors! {
+    /// What can be wrong with a PSP packet.
+    pub enum PspError {
+        /// An extended header, of which nobody has said what is in it.
+        #[error("PSP flags are {flags:#04x}: extended headers are not understood")]
+        ExtendedHeader {
+            /// The flags.
+            flags: u8,
+        },
+        /// The segments are longer than the packet.
+        #[error("PSP segments are {length} bytes together, but {available} follow the table")]
+        Length {
+            /// Bytes of all segments.
+            length: usize,
+            /// Bytes that are there.
+            available: usize,
+        },
+    }
 }
 
 /// The header's four bytes: what stands in front of `segments` entries. `flow` is 0 to 7.

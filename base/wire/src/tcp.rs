@@ -3,11 +3,9 @@
 use std::fmt;
 use std::ops::BitOr;
 
-use thiserror::Error;
-
 use crate::IpProtocol;
 use crate::checksum::Addresses;
-use crate::error::{Truncated, WrongChecksum, take};
+use crate::error::{WrongChecksum, header_errors, take};
 use crate::fields::big_endian_fields;
 
 /// Bytes of a header without options.
@@ -16,23 +14,18 @@ pub const HEADER_LENGTH: usize = 20;
 /// Where the checksum is in the header.
 pub const CHECKSUM_OFFSET: usize = 16;
 
-/// What is wrong with a segment. The order of the variants is the order of the checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum TcpError {
-    /// Fewer than 20 bytes.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// The data offset field says less than 20 bytes, or more than there are.
-    #[error("TCP header length is {length} bytes, must be 20 to {available} (the bytes present, at most 60)")]
-    HeaderLength {
-        /// The header length in bytes (data offset × 4).
-        length: u8,
-        /// The most it may be here.
-        available: u8,
-    },
-    /// The checksum doesn't fit pseudo header, header and data.
-    #[error(transparent)]
-    Checksum(#[from] WrongChecksum),
+header_errors! {
+    /// What is wrong with a segment. The order of the variants is the order of the checks.
+    pub enum TcpError with Checksum {
+        /// The data offset field says less than 20 bytes, or more than there are.
+        #[error("TCP header length is {length} bytes, must be 20 to {available} (the bytes present, at most 60)")]
+        HeaderLength {
+            /// The header length in bytes (data offset × 4).
+            length: u8,
+            /// The most it may be here.
+            available: u8,
+        },
+    }
 }
 
 /// The control bits.
@@ -232,6 +225,7 @@ impl TcpFields<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Truncated;
     use proptest::prelude::*;
 
     fn addresses() -> Addresses {

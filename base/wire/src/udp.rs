@@ -2,11 +2,9 @@
 
 use std::fmt;
 
-use thiserror::Error;
-
 use crate::IpProtocol;
 use crate::checksum::{self, Addresses};
-use crate::error::{Truncated, WrongChecksum, take};
+use crate::error::{WrongChecksum, header_errors, take};
 use crate::fields::big_endian_fields;
 
 /// Bytes of the header.
@@ -15,26 +13,21 @@ pub const HEADER_LENGTH: usize = 8;
 /// Where the checksum is in the header.
 pub const CHECKSUM_OFFSET: usize = 6;
 
-/// What is wrong with a datagram. The order of the variants is the order of the checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum UdpError {
-    /// Fewer than 8 bytes.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// The length field says less than the header or more than there is.
-    #[error("UDP length is {length} bytes, must be 8 (the header) to {available} (the bytes present)")]
-    Length {
-        /// The length field.
-        length: u16,
-        /// Bytes that were there.
-        available: usize,
-    },
-    /// No checksum over IPv6, where it is compulsory (RFC 8200 section 8.1).
-    #[error("UDP checksum is 0 (none) over IPv6, which needs one")]
-    NoChecksum,
-    /// The checksum doesn't fit pseudo header, header and data.
-    #[error(transparent)]
-    Checksum(#[from] WrongChecksum),
+header_errors! {
+    /// What is wrong with a datagram. The order of the variants is the order of the checks.
+    pub enum UdpError with Checksum {
+        /// The length field says less than the header or more than there is.
+        #[error("UDP length is {length} bytes, must be 8 (the header) to {available} (the bytes present)")]
+        Length {
+            /// The length field.
+            length: u16,
+            /// Bytes that were there.
+            available: usize,
+        },
+        /// No checksum over IPv6, where it is compulsory (RFC 8200 section 8.1).
+        #[error("UDP checksum is 0 (none) over IPv6, which needs one")]
+        NoChecksum,
+    }
 }
 
 /// A view of the header.
@@ -123,6 +116,7 @@ pub const fn header(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Truncated;
     use proptest::prelude::*;
 
     fn v4() -> Addresses {

@@ -1,8 +1,6 @@
 //! VXLAN (RFC 7348): an Ethernet frame in a UDP datagram.
 
-use thiserror::Error;
-
-use crate::error::{Truncated, take};
+use crate::error::{header_errors, take};
 
 /// Bytes of the header.
 pub const HEADER_LENGTH: usize = 8;
@@ -13,18 +11,16 @@ pub const PORT: u16 = 4789;
 /// The flag that says that the network identifier is there; it must be set (RFC 7348 section 5).
 const IDENTIFIER_PRESENT: u8 = 0x08;
 
-/// What can be wrong with a VXLAN header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum VxlanError {
-    /// Too few bytes.
-    #[error(transparent)]
-    Truncated(#[from] Truncated),
-    /// The flag I is not set, so there is no network identifier.
-    #[error("VXLAN flags are {flags:#04x}, where 0x08 must be set")]
-    NoIdentifier {
-        /// The flags found.
-        flags: u8,
-    },
+header_errors! {
+    /// What can be wrong with a VXLAN header.
+    pub enum VxlanError {
+        /// The flag I is not set, so there is no network identifier.
+        #[error("VXLAN flags are {flags:#04x}, where 0x08 must be set")]
+        NoIdentifier {
+            /// The flags found.
+            flags: u8,
+        },
+    }
 }
 
 /// The header with this network identifier, of which the low 24 bits count.
@@ -50,6 +46,7 @@ pub fn parse(bytes: &[u8]) -> Result<(u32, &[u8]), VxlanError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Truncated;
 
     #[test]
     fn what_is_written_is_read() {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Truncated;
 use proptest::prelude::*;
 
 fn fields() -> Ipv4Fields<'static> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Truncated;
 use proptest::prelude::*;
 
 const HOP_BY_HOP: (IpProtocol, &[u8]) = (IpProtocol::HOP_BY_HOP, &[0, 0, 5, 2, 0, 0, 1, 0]);
