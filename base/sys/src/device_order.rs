@@ -9,38 +9,34 @@
 //! behind `dma_wmb` or before `dma_rmb`, while `writel_relaxed` and `readl_relaxed` are accesses alone (`Documentation/memory-barriers.txt`, "Kernel I/O barrier
 //! effects"; `arch/arm64/include/asm/io.h` and `barrier.h`, `arch/x86/include/asm/barrier.h`).
 
+/// Keeps accesses to memory on their sides: the compiler by an empty instruction, and on Arm the processor by a barrier.
+macro_rules! barrier {
+    ($on_arm:literal) => {
+        // SAFETY: no instruction; the compiler moves no access to memory across.
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        unsafe {
+            core::arch::asm!("", options(nostack, preserves_flags));
+        }
+        // SAFETY: a barrier, which changes nothing; the compiler moves no access to memory across.
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        unsafe {
+            core::arch::asm!($on_arm, options(nostack, preserves_flags));
+        }
+        #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    };
+}
+
 /// What this thread stored to memory before is there for a device that learns of what it writes to a register behind this.
 #[inline(always)]
 pub fn before_write() {
-    // SAFETY: no instruction; the compiler moves no access to memory across.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    unsafe {
-        core::arch::asm!("", options(nostack, preserves_flags));
-    }
-    // SAFETY: a barrier for stores, which changes nothing; the compiler moves no access to memory across.
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    unsafe {
-        core::arch::asm!("dmb oshst", options(nostack, preserves_flags));
-    }
-    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    barrier!("dmb oshst");
 }
 
 /// What this thread loads from memory behind this is no older than what it read from a register before.
 #[inline(always)]
 pub fn after_read() {
-    // SAFETY: no instruction; the compiler moves no access to memory across.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    unsafe {
-        core::arch::asm!("", options(nostack, preserves_flags));
-    }
-    // SAFETY: a barrier for loads, which changes nothing; the compiler moves no access to memory across.
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    unsafe {
-        core::arch::asm!("dmb oshld", options(nostack, preserves_flags));
-    }
-    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    barrier!("dmb oshld");
 }
 
 #[cfg(all(test, not(miri)))]

@@ -28,38 +28,32 @@ pub struct EdgeTo {
     pub(super) input: Option<String>,
 }
 
-impl From<InputId> for EdgeFrom {
-    fn from(InputId(index): InputId) -> Self {
-        Self { node: Node::Input(index), output: None }
-    }
+/// An end of an edge is at a queue of the pipeline, at a stage, or at what is named of a stage.
+macro_rules! ends {
+    ($($end:ident { $name:ident }: $queue:ident is $node:ident;)+) => {
+        $(
+            impl From<$queue> for $end {
+                fn from($queue(index): $queue) -> Self {
+                    Self { node: Node::$node(index), $name: None }
+                }
+            }
+
+            impl From<StageId> for $end {
+                fn from(StageId(index): StageId) -> Self {
+                    Self { node: Node::Stage(index), $name: None }
+                }
+            }
+
+            impl<N: Into<String>> From<(StageId, N)> for $end {
+                fn from((StageId(index), $name): (StageId, N)) -> Self {
+                    Self { node: Node::Stage(index), $name: Some($name.into()) }
+                }
+            }
+        )+
+    };
 }
 
-impl From<StageId> for EdgeFrom {
-    fn from(StageId(index): StageId) -> Self {
-        Self { node: Node::Stage(index), output: None }
-    }
-}
-
-impl<N: Into<String>> From<(StageId, N)> for EdgeFrom {
-    fn from((StageId(index), output): (StageId, N)) -> Self {
-        Self { node: Node::Stage(index), output: Some(output.into()) }
-    }
-}
-
-impl From<OutputId> for EdgeTo {
-    fn from(OutputId(index): OutputId) -> Self {
-        Self { node: Node::Output(index), input: None }
-    }
-}
-
-impl From<StageId> for EdgeTo {
-    fn from(StageId(index): StageId) -> Self {
-        Self { node: Node::Stage(index), input: None }
-    }
-}
-
-impl<N: Into<String>> From<(StageId, N)> for EdgeTo {
-    fn from((StageId(index), input): (StageId, N)) -> Self {
-        Self { node: Node::Stage(index), input: Some(input.into()) }
-    }
+ends! {
+    EdgeFrom { output }: InputId is Input;
+    EdgeTo { input }: OutputId is Output;
 }
