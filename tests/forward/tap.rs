@@ -1,16 +1,11 @@
 //! Two hosts with a router between them, over TAP devices: whatever the kernel's hosts do must go through.
 
 use warmlane_system_tests::{Driver, Lab};
-use warmlane_testkit::requirements;
 
 hosts_over!(Driver::Tap);
 
 /// Each lane has a queue of each device; the kernel spreads flows over them.
 #[test]
 fn two_lanes_share_the_devices() {
-    if !requirements::cpus(2) {
-        return;
-    }
-    let Some(lab) = Lab::new(Driver::Tap, 2, 1500) else { return };
-    lab.check_both_lanes();
+    Lab::check_both_lanes(Driver::Tap);
 }

@@ -75,6 +75,16 @@ impl Lab {
         Some(Self { west: Namespace::new("west"), machine, directory })
     }
 
+    /// The lab with a forwarder and a machine that has such a network card, which host and machine reach each other by; `None` where there
+    /// can't be one.
+    fn with_machine(properties: &str) -> Option<(Self, Process, Process)> {
+        let lab = Self::new()?;
+        let (process, machine) = (lab.forward(), lab.boot(properties));
+        lab.check_ping();
+        lab.check_streams();
+        Some((lab, process, machine))
+    }
+
     fn forward(&self) -> Process {
         self.forward_in(&self.west, HERE)
     }
@@ -166,6 +176,11 @@ fn finish(process: Process) -> Report {
     report
 }
 
+fn kill(process: Process) {
+    process.signal("KILL");
+    drop(process.finish(SHORT));
+}
+
 /// Checks how long packets at the machine's port were: up to a frame, or longer because what they need done is left to others.
 fn check_lengths(report: &Report, direction: &str, are_whole: bool) {
     let port = report.port("east");
@@ -179,11 +194,7 @@ fn check_lengths(report: &Report, direction: &str, are_whole: bool) {
 /// another one comes.
 #[test]
 fn machines_with_split_rings_come_and_go() {
-    let Some(lab) = Lab::new() else { return };
-    let process = lab.forward();
-    let machine = lab.boot("packed=off");
-    lab.check_ping();
-    lab.check_streams();
+    let Some((lab, process, machine)) = Lab::with_machine("packed=off") else { return };
     let report = finish(process);
     check_lengths(&report, "received", true);
     check_lengths(&report, "transmitted", true);
@@ -199,15 +210,13 @@ fn machines_with_split_rings_come_and_go() {
 
     let process = lab.forward();
     lab.check_ping();
-    process.signal("KILL");
-    drop(process.finish(SHORT));
+    kill(process);
     let process = lab.forward();
     lab.check_ping();
 
     lab.reset(&machine);
     lab.check_ping();
-    machine.signal("KILL");
-    drop(machine.finish(SHORT));
+    kill(machine);
     let _machine = lab.boot("packed=off");
     lab.check_ping();
     finish(process);
@@ -216,20 +225,14 @@ fn machines_with_split_rings_come_and_go() {
 /// We are killed and come back, while the machine only knows that its rings once began; the machine boots again, and is killed, and another one comes.
 #[test]
 fn machines_with_packed_rings_come_and_go() {
-    let Some(lab) = Lab::new() else { return };
-    let process = lab.forward();
-    let machine = lab.boot("packed=on");
-    lab.check_ping();
-    lab.check_streams();
-    process.signal("KILL");
-    drop(process.finish(SHORT));
+    let Some((lab, process, machine)) = Lab::with_machine("packed=on") else { return };
+    kill(process);
     let process = lab.forward();
     lab.check_ping();
     lab.check_streams();
     lab.reset(&machine);
     lab.check_streams();
-    machine.signal("KILL");
-    drop(machine.finish(SHORT));
+    kill(machine);
     let _machine = lab.boot("packed=on");
     lab.machine.tell("ethtool -K eth0 tx off tso off gso off");
     lab.check_streams();
@@ -243,15 +246,10 @@ fn machines_with_packed_rings_come_and_go() {
 /// What the host leaves to hardware is done here, for a machine whose card takes nothing but whole frames.
 #[test]
 fn a_machine_without_offloads() {
-    let Some(lab) = Lab::new() else { return };
-    let process = lab.forward();
     let off = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,host_tso4=off,host_tso6=off,mrg_rxbuf=off";
-    let machine = lab.boot(off);
-    lab.check_ping();
-    lab.check_streams();
+    let Some((_lab, process, machine)) = Lab::with_machine(off) else { return };
     let report = finish(process);
     check_lengths(&report, "received", false);
     check_lengths(&report, "transmitted", false);
-    machine.signal("KILL");
-    drop(machine.finish(SHORT));
+    kill(machine);
 }

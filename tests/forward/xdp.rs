@@ -2,7 +2,6 @@
 //! through.
 
 use warmlane_system_tests::{Driver, Lab};
-use warmlane_testkit::requirements;
 
 hosts_over!(Driver::Xdp);
 
@@ -18,11 +17,7 @@ fn jumbo_frames_go_through() {
 /// Each lane has a queue of each interface; the kernel spreads flows over them.
 #[test]
 fn two_lanes_share_the_interfaces() {
-    if !requirements::cpus(2) {
-        return;
-    }
-    let Some(lab) = Lab::new(Driver::Xdp, 2, 1500) else { return };
-    lab.check_both_lanes();
+    Lab::check_both_lanes(Driver::Xdp);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use super::{pool, run, sink, slow_sink, straight};
 use std::sync::Arc;
 use warmlane_lane::{LaneDrop, Point, ProbeConfig, ProbeReader, Task};
+use warmlane_mem::Pool;
+use warmlane_testkit::queues::Sink;
 
 /// What a record says: the first byte of its packet, and why it was dropped.
 fn read(reader: &mut ProbeReader) -> Vec<(u8, Option<String>)> {
@@ -16,6 +18,15 @@ fn read(reader: &mut ProbeReader) -> Vec<(u8, Option<String>)> {
 
 fn config(one_in: u32, ring: usize) -> ProbeConfig {
     ProbeConfig { one_in, ring, ..ProbeConfig::default() }
+}
+
+/// What copies of packets come to that pass straight to the sink, where they come in and where they leave.
+fn copied(pool: &Pool, packets: u64, sink: Box<Sink>, probe: &ProbeConfig) -> [ProbeReader; 2] {
+    let (mut pipeline, graph) = straight(pool, packets, sink);
+    let readers =
+        [Point::Input(0), Point::Output(0)].map(|point| graph.probe(point, probe.clone()).expect("memory"));
+    run(&mut pipeline).expect("nothing breaks");
+    readers
 }
 
 fn bytes(range: std::ops::Range<u8>) -> Vec<(u8, Option<String>)> {
@@ -76,13 +87,10 @@ fn what_is_wanted_is_chosen_and_counted_also_where_a_queue_refuses() {
 fn a_sample_of_all_is_the_same_where_a_queue_refuses() {
     let pool = pool();
     let (slow, _) = sink(3, true);
-    let (mut pipeline, graph) = straight(&pool, 100, slow);
-    let mut readers = [Point::Input(0), Point::Output(0)]
-        .map(|point| graph.probe(point, config(7, 1 << 16)).expect("memory"));
-    run(&mut pipeline).expect("nothing breaks");
+    let readers = copied(&pool, 100, slow, &config(7, 1 << 16));
     let expected: Vec<(u8, Option<String>)> = (0..14).map(|number| (number * 7 + 6, None)).collect();
-    for reader in &mut readers {
-        assert_eq!(read(reader), expected);
+    for mut reader in readers {
+        assert_eq!(read(&mut reader), expected);
         assert_eq!((reader.counters().copied(), reader.counters().missed()), (14, 0));
     }
 }
@@ -91,14 +99,11 @@ fn a_sample_of_all_is_the_same_where_a_queue_refuses() {
 fn a_full_ring_misses_packets_and_holds_none_up() {
     let pool = pool();
     let (free, taken) = sink(64, true);
-    let (mut pipeline, graph) = straight(&pool, 1_000, free);
-    let mut readers = [Point::Input(0), Point::Output(0)]
-        .map(|point| graph.probe(point, config(1, 1 << 10)).expect("memory"));
-    run(&mut pipeline).expect("nothing breaks");
+    let readers = copied(&pool, 1_000, free, &config(1, 1 << 10));
     assert_eq!(taken.packets(), 1_000);
-    for reader in &mut readers {
+    for mut reader in readers {
         let (copied, missed) = (reader.counters().copied(), reader.counters().missed());
-        assert_eq!((copied + missed, read(reader).len() as u64), (1_000, copied));
+        assert_eq!((copied + missed, read(&mut reader).len() as u64), (1_000, copied));
         assert!(copied > 0 && missed > 0, "{copied}, {missed}");
     }
 }

@@ -122,21 +122,24 @@ fn priorities_hold_under_overload() {
 
 #[test]
 fn what_is_reserved_is_given_before_priorities() {
-    let urgent = flow(7, |flow| flow.queue = 64);
-    let reserved = flow(0, |flow| (flow.minimum_rate, flow.queue) = (10_000_000, 64));
     let neither = flow(0, |flow| flow.queue = 64);
-    let left = overload(&mut scheduler(100_000_000, vec![urgent, reserved, neither]), 1);
+    let flows = urgent_and_reserved().into_iter().chain([neither]).collect();
+    let left = overload(&mut scheduler(100_000_000, flows), 1);
     assert_near(rate(&left[1], 1), 10e6);
     assert!(rate(&left[0], 1) > 85e6);
     assert_eq!(left[2].len(), 0);
 }
 
-#[test]
-fn what_is_reserved_is_given_to_a_flow_whose_queue_runs_empty() {
+/// A flow of the highest priority, and one of the lowest for which 10 Mbit/s are reserved.
+fn urgent_and_reserved() -> Vec<ServiceFlow> {
     let urgent = flow(7, |flow| flow.queue = 64);
     let reserved = flow(0, |flow| (flow.minimum_rate, flow.queue) = (10_000_000, 64));
-    let mut scheduler = scheduler(100_000_000, vec![urgent, reserved]);
-    let counters = UpperCounters::new();
+    vec![urgent, reserved]
+}
+
+#[test]
+fn what_is_reserved_is_given_to_a_flow_whose_queue_runs_empty() {
+    let (mut scheduler, counters) = (scheduler(100_000_000, urgent_and_reserved()), UpperCounters::new());
     let mut left = [0; 2];
     // Less than it is reserved: one packet a millisecond.
     for step in 0..HZ / STEP {
@@ -157,10 +160,7 @@ fn what_is_reserved_is_given_to_a_flow_whose_queue_runs_empty() {
 
 #[test]
 fn what_a_flow_had_beyond_what_it_is_reserved_is_not_held_against_it() {
-    let urgent = flow(7, |flow| flow.queue = 64);
-    let reserved = flow(0, |flow| (flow.minimum_rate, flow.queue) = (10_000_000, 64));
-    let mut scheduler = scheduler(100_000_000, vec![urgent, reserved]);
-    let counters = UpperCounters::new();
+    let (mut scheduler, counters) = (scheduler(100_000_000, urgent_and_reserved()), UpperCounters::new());
     // In the first second it has the channel alone, and takes it; in the next one others need it.
     let mut left = [[0; 2]; 2];
     for step in 0..2 * HZ / STEP {
