@@ -34,13 +34,7 @@ Examples:
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let directory = arguments.directory.clone().unwrap_or_else(control::directory);
     let found = find(&directory)?;
-    let text = if arguments.json {
-        let all: Vec<_> = found.iter().map(as_json).collect();
-        format!("{}\n", serde_json::to_string(&all)?)
-    } else {
-        text(&found)
-    };
-    Ok(messages::print(text)?)
+    messages::print_list(&found, arguments.json, as_json, text)
 }
 
 fn find(directory: &Path) -> anyhow::Result<Vec<Found>> {

@@ -95,3 +95,22 @@ pub(crate) fn print(text: impl Display) -> io::Result<()> {
         result => result,
     }
 }
+
+/// A list as a text for people, or as JSON on a line.
+///
+/// # Errors
+/// It can't be written: see [`print`].
+pub(crate) fn print_list<T>(
+    list: &[T],
+    is_json: bool,
+    as_json: impl Fn(&T) -> serde_json::Value,
+    as_text: impl FnOnce(&[T]) -> String,
+) -> anyhow::Result<()> {
+    let text = if is_json {
+        let all: Vec<_> = list.iter().map(as_json).collect();
+        format!("{}\n", serde_json::to_string(&all)?)
+    } else {
+        as_text(list)
+    };
+    Ok(print(text)?)
+}

@@ -63,16 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Some(_) if arguments.json => bail!("--json is for the list: leave it out"),
         Some(What::Take { address, force }) => Ok(bus.take(address, force)?),
         Some(What::Give { address }) => Ok(bus.give(address)?),
-        None => {
-            let devices = bus.devices()?;
-            let text = if arguments.json {
-                let all: Vec<_> = devices.iter().map(as_json).collect();
-                format!("{}\n", serde_json::to_string(&all)?)
-            } else {
-                text(&devices)
-            };
-            Ok(messages::print(text)?)
-        }
+        None => messages::print_list(&bus.devices()?, arguments.json, as_json, text),
     }
 }
 
