@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::str::FromStr;
 
 use serde::Deserialize;
-use serde::de::Deserializer;
-use warmlane_settings::{Located, from_text};
+use serde::de::{Deserializer, Error as _};
+use warmlane_settings::Located;
 use warmlane_wire::{Flow, IpProtocol};
 
 use super::check::{Checked, Known};
@@ -75,30 +74,19 @@ impl Known<'_> {
     }
 }
 
-struct Protocol(IpProtocol);
-
-impl FromStr for Protocol {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        protocol_with_ports(text).map(Self)
-    }
-}
-
 fn protocol<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Located<IpProtocol>, D::Error> {
-    from_text::<_, Protocol>(deserializer).map(|protocol| protocol.map(|Protocol(protocol)| protocol))
-}
-
-struct End(SocketAddr);
-
-impl FromStr for End {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        end_of_flow(text).map(Self)
-    }
+    parsed(deserializer, protocol_with_ports)
 }
 
 fn end<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Located<SocketAddr>, D::Error> {
-    from_text::<_, End>(deserializer).map(|end| end.map(|End(end)| end))
+    parsed(deserializer, end_of_flow)
+}
+
+fn parsed<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    parse: impl FnOnce(&str) -> Result<T, ValueError>,
+) -> Result<Located<T>, D::Error> {
+    let text = Located::<String>::deserialize(deserializer)?;
+    let value = parse(&text).map_err(D::Error::custom)?;
+    Ok(text.map(|_| value))
 }
