@@ -48,14 +48,15 @@ impl PackedRing {
         self.available_by(LookLevel::detected(), position, found)
     }
 
-    /// The same by the instructions of a level.
+    /// The same by the instructions of a level. There are none at a place that the ring does not have.
     #[inline(always)]
     pub fn available_by(&self, level: LookLevel, position: Position, found: &mut [Descriptor]) -> usize {
         let size = self.size();
+        let Some(to_end) = size.checked_sub(position.slot) else { return 0 };
         let most = found.len().min(size.into());
         let found = &mut found[..most];
         // Up to the ring's end, and from its start.
-        let to_end = usize::from(size - position.slot).min(most);
+        let to_end = usize::from(to_end).min(most);
         let mut count = self.together(level, position, &mut found[..to_end]);
         if count == to_end {
             count += self.together(level, Position { slot: 0, wrap: !position.wrap }, &mut found[count..]);
@@ -242,6 +243,18 @@ mod tests {
             position = position.advanced(1, ring.size());
         }
         found
+    }
+
+    #[test]
+    fn at_a_place_that_is_not_in_the_ring_is_nothing() {
+        let ring = PackedRing::leaked(8);
+        for slot in [8, 9, u16::MAX] {
+            let position = Position { slot, wrap: true };
+            for level in Level::available() {
+                let look = LookLevel::new(*level).unwrap();
+                assert_eq!(ring.available_by(look, position, &mut [Descriptor::default(); 8]), 0, "{slot}");
+            }
+        }
     }
 
     #[test]

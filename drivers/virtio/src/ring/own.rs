@@ -1,8 +1,8 @@
 //! Rings in memory of this process that nobody gives back: for experiments and tests, whose ends are both here.
 
-use super::LONGEST;
 use super::packed::{self, PackedRing};
 use super::split::{self, SplitRing};
+use super::{DESCRIPTOR_BYTES, LONGEST};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -18,18 +18,20 @@ fn leaked(bytes: usize) -> NonNull<u8> {
 }
 
 impl PackedRing {
-    /// A ring of so many descriptors that is all zero. Its memory is never given back.
+    /// A ring of so many descriptors that is all zero. Its memory is never given back. There is memory for the slots of all positions,
+    /// as anybody may ask it about any.
     ///
     /// # Panics
     /// If there are no rings of this size.
     pub fn leaked(size: u16) -> Self {
         assert!((1..=LONGEST).contains(&size.into()), "a ring of {size} descriptors");
         let parts = packed::Parts {
-            descriptors: leaked(packed::descriptors_bytes(size)),
+            descriptors: leaked(packed::descriptors_bytes(u16::MAX) + DESCRIPTOR_BYTES),
             driver: leaked(packed::SUPPRESSION_BYTES),
             device: leaked(packed::SUPPRESSION_BYTES),
         };
-        // SAFETY: each part has as many bytes, at a line, for ever, and is known to this ring alone.
+        // SAFETY: each part has as many bytes or more, at a line, for ever, and is known to this ring alone; every slot that fits into a
+        // position has a descriptor.
         unsafe { Self::new(parts, size) }
     }
 }

@@ -171,7 +171,8 @@ impl PackedRing {
     /// # Safety
     /// `size` is from 1 to [`LONGEST`](super::LONGEST). At the parts [`descriptors_bytes`] and twice [`SUPPRESSION_BYTES`] are mapped, at
     /// multiples of the alignments above, for as long as the ring or a copy of it is used, and this process accesses them by atomic
-    /// operations only.
+    /// operations only. Nobody asks the ring about a position whose slot is not below its size: [`at`](Self::at) checks those that come
+    /// from elsewhere, and [`Position::advanced`] stays in the ring.
     pub const unsafe fn new(parts: Parts, size: u16) -> Self {
         Self { parts, size }
     }
@@ -186,7 +187,7 @@ impl PackedRing {
     fn words(&self, slot: u16) -> [&AtomicU64; 2] {
         debug_assert!(slot < self.size);
         let offset = usize::from(slot) * DESCRIPTOR_BYTES;
-        // SAFETY: all positions are below the size (`Position::advanced`, `at`); 16 divides the ring's address.
+        // SAFETY: all positions have slots that are mapped (`new`, `leaked`); 16 divides the ring's address.
         unsafe { [word64(self.parts.descriptors, offset), word64(self.parts.descriptors, offset + 8)] }
     }
 
