@@ -89,12 +89,30 @@ struct Group<V, const COUNT: usize> {
     found: [V; COUNT],
 }
 
-/// Encrypts frames, and writes their CRCs before if `CRC` says so, in `COUNT` registers. Those with fewest blocks come first.
+/// Encrypts frames, and writes their CRCs before if `crc` says so, in `COUNT` registers. Those with fewest blocks come first.
 ///
 /// # Safety
 /// The processor must have the instructions of `V`.
 #[inline(always)]
-pub(super) unsafe fn protect<V: Vector, const COUNT: usize, const CRC: bool>(
+pub(super) unsafe fn protect<V: Vector, const COUNT: usize>(
+    jobs: &mut [Job<'_>],
+    scratch: &mut [u8; LONGEST],
+    crc: bool,
+) {
+    // SAFETY: the caller vouches for the instructions.
+    unsafe {
+        if crc {
+            protect_by::<V, COUNT, true>(jobs, scratch);
+        } else {
+            protect_by::<V, COUNT, false>(jobs, scratch);
+        }
+    }
+}
+
+/// # Safety
+/// As for [`protect`].
+#[inline(always)]
+unsafe fn protect_by<V: Vector, const COUNT: usize, const CRC: bool>(
     jobs: &mut [Job<'_>],
     scratch: &mut [u8; LONGEST],
 ) {

@@ -101,26 +101,14 @@ type Kernel = unsafe fn(&mut [Job<'_>], &mut [u8; LONGEST], bool);
 #[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
 unsafe fn wide(jobs: &mut [Job<'_>], scratch: &mut [u8; LONGEST], crc: bool) {
     // SAFETY: the caller has asked the processor.
-    unsafe {
-        if crc {
-            group::protect::<__m512i, 4, true>(jobs, scratch);
-        } else {
-            group::protect::<__m512i, 4, false>(jobs, scratch);
-        }
-    }
+    unsafe { group::protect::<__m512i, 4>(jobs, scratch, crc) };
 }
 
 /// Eight registers of one frame.
 #[target_feature(enable = "avx2,aes,pclmulqdq")]
 unsafe fn narrow(jobs: &mut [Job<'_>], scratch: &mut [u8; LONGEST], crc: bool) {
     // SAFETY: the caller has asked the processor.
-    unsafe {
-        if crc {
-            group::protect::<__m128i, 8, true>(jobs, scratch);
-        } else {
-            group::protect::<__m128i, 8, false>(jobs, scratch);
-        }
-    }
+    unsafe { group::protect::<__m128i, 8>(jobs, scratch, crc) };
 }
 
 /// The widest kernel that this processor has, and its lanes.
