@@ -33,6 +33,22 @@ impl LookLevel {
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const DECISIVE: i64 = ((AVAILABLE | USED | NEXT) as i64) << 48;
 
+/// Reads a group twice, and gives the second reading; leaves the loop if either says that not all of it is available and alone.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! read_or_break {
+    ($read:ident, $are_ready:ident) => {{
+        if !$are_ready($read()) {
+            break;
+        }
+        Self::acquire();
+        let again = $read();
+        if !$are_ready(again) {
+            break;
+        }
+        again
+    }};
+}
+
 impl PackedRing {
     /// Copies descriptors that are available to a device at this position, as many as fit, and none behind the first that goes on in another
     /// one. Returns how many.
@@ -127,14 +143,7 @@ impl PackedRing {
                 let others = vorrq_u64(vorrq_u64(a, b), vorrq_u64(c, d));
                 vgetq_lane_u64::<1>(vandq_u64(others, decisive)) == 0
             };
-            if !are_ready(read()) {
-                break;
-            }
-            Self::acquire();
-            let all = read();
-            if !are_ready(all) {
-                break;
-            }
+            let all = read_or_break!(read, are_ready);
             for (target, descriptor) in group.iter_mut().zip(all) {
                 // SAFETY: a descriptor is one of these, of plain data.
                 unsafe { vst1q_u64(std::ptr::from_mut(target).cast(), descriptor) };
@@ -165,14 +174,7 @@ impl PackedRing {
                 let others = _mm256_or_si256(_mm256_xor_si256(a, wanted), _mm256_xor_si256(b, wanted));
                 _mm256_testz_si256(others, decisive) != 0
             };
-            if !are_ready(read()) {
-                break;
-            }
-            Self::acquire();
-            let both = read();
-            if !are_ready(both) {
-                break;
-            }
+            let both = read_or_break!(read, are_ready);
             for (target, descriptors) in group.as_chunks_mut::<2>().0.iter_mut().zip(both) {
                 // SAFETY: two descriptors are one of these, of plain data.
                 unsafe { _mm256_storeu_si256(target.as_mut_ptr().cast(), descriptors) };
@@ -199,14 +201,7 @@ impl PackedRing {
             // SAFETY: as above.
             let read = || unsafe { _mm512_loadu_si512(source.cast()) };
             let are_ready = |all| _mm512_test_epi64_mask(_mm512_xor_si512(all, wanted), decisive) == 0;
-            if !are_ready(read()) {
-                break;
-            }
-            Self::acquire();
-            let all = read();
-            if !are_ready(all) {
-                break;
-            }
+            let all = read_or_break!(read, are_ready);
             // SAFETY: a group is one of these, of plain data.
             unsafe { _mm512_storeu_si512(group.as_mut_ptr().cast(), all) };
             count += TOGETHER;
