@@ -15,14 +15,10 @@ pub(super) fn ports(registry: &Registry) -> Vec<PortReport> {
     let mut ports: Vec<PortReport> = Vec::new();
     registry.each(|labels, source| {
         let Some(name) = labels.get("port") else { return };
-        let port = of_this_name(
-            &mut ports,
-            |port| port.name == name,
-            || {
-                let driver = labels.get("driver").unwrap_or_default().to_owned();
-                PortReport { name: name.to_owned(), driver, ..PortReport::default() }
-            },
-        );
+        let port = of_this_name(&mut ports, name, |port| &mut port.name);
+        if let (true, Some(driver)) = (port.driver.is_empty(), labels.get("driver")) {
+            driver.clone_into(&mut port.driver);
+        }
         let traffic = match labels.get("direction") {
             Some("receive") => &mut port.received,
             _ => &mut port.transmitted,
@@ -80,11 +76,7 @@ pub(super) fn stages(registry: &Registry) -> Vec<StageReport> {
     let mut stages: Vec<StageReport> = Vec::new();
     registry.each(|labels, source| {
         let Some(name) = labels.get("stage") else { return };
-        let stage = of_this_name(
-            &mut stages,
-            |stage| stage.name == name,
-            || StageReport { name: name.to_owned(), ..StageReport::default() },
-        );
+        let stage = of_this_name(&mut stages, name, |stage| &mut stage.name);
         if let Some(counters) = view_as::<StageCountersView>(source) {
             stage.packets += counters.processed();
             stage.made += counters.made();
@@ -166,9 +158,16 @@ pub(super) fn pool(pool: &Pool) -> PoolReport {
     }
 }
 
-fn of_this_name<T>(all: &mut Vec<T>, is_it: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
-    let index = all.iter().position(is_it).unwrap_or_else(|| {
-        all.push(new());
+/// The one of this name, which is new if there was none.
+fn of_this_name<'a, T: Default>(
+    all: &'a mut Vec<T>,
+    name: &str,
+    name_of: impl Fn(&mut T) -> &mut String,
+) -> &'a mut T {
+    let index = all.iter_mut().position(|one| name_of(one) == name).unwrap_or_else(|| {
+        let mut new = T::default();
+        name.clone_into(name_of(&mut new));
+        all.push(new);
         all.len() - 1
     });
     &mut all[index]
