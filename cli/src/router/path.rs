@@ -89,14 +89,11 @@ mod tests {
     use super::*;
     use warmlane::functions::router::paths::Path;
 
+    /// Two interfaces, of which the second is on path user.
     fn plans(path: Path) -> Vec<Plan> {
-        let one = |(interface, path): (&str, Path)| Plan {
-            interface: interface.to_owned(),
-            link: 1,
-            path,
-            reason: "as the test says",
-        };
-        [("eth0", path), ("eth1", Path::User)].map(one).to_vec()
+        let plan = Plan { interface: "eth0".to_owned(), link: 1, path, reason: "as the test says" };
+        let second = Plan { interface: "eth1".to_owned(), path: Path::User, ..plan.clone() };
+        vec![plan, second]
     }
 
     /// A driver that says it can, and can't: without huge pages, say.
