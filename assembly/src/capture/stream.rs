@@ -6,17 +6,22 @@ use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use warmlane_pcap::{BlockInterface, BlockPacket, Blocks, PacketDirection};
 use warmlane_sys::clock::{self, Clock};
 
 /// How often to look, while packets come all the time, whether the client has had enough.
 const TURNS_PER_LOOK: u32 = 64;
 
+/// How long packets gather between turns. A lane writes to lines that the last turn has read, and pays for each one; so there are to be few turns, and
+/// rings still large enough for what comes meanwhile.
+const REST: Duration = Duration::from_millis(1);
+
 /// How often what was copied before the end is read: more often than a ring has packets for.
 const LAST_TURNS: u32 = 256;
 
-/// Packets of a probe that are written before the next one's.
+/// Packets of a probe that are read before the next one's.
 const AT_ONCE: usize = 1_024;
 
 /// A capture at work.
@@ -33,6 +38,8 @@ pub(super) struct Capture {
     bytes: Vec<u8>,
     /// Where each packet is in these, and when it was seen.
     order: Vec<(u64, Range<usize>)>,
+    /// All of them in the order of time.
+    ordered: Vec<u8>,
 }
 
 impl Capture {
@@ -53,6 +60,7 @@ impl Capture {
             began: (u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), clock::cycles()),
             bytes: Vec::new(),
             order: Vec::new(),
+            ordered: Vec::new(),
         }
     }
 
@@ -74,6 +82,9 @@ impl Capture {
             let is_over = self.sources.iter().all(|source| source.reader.is_over());
             let count = self.gather();
             self.write_gathered(stream)?;
+            if (1..AT_ONCE).contains(&count) {
+                thread::sleep(REST);
+            }
             let looks = count == 0 || turn.is_multiple_of(TURNS_PER_LOOK);
             if self.left == 0
                 || is_over && count == 0
@@ -109,11 +120,12 @@ impl Capture {
     }
 
     /// Writes the blocks in the order of time.
-    fn write_gathered(&self, mut stream: &UnixStream) -> io::Result<()> {
+    fn write_gathered(&mut self, mut stream: &UnixStream) -> io::Result<()> {
+        self.ordered.clear();
         for (_, range) in &self.order {
-            stream.write_all(self.bytes.get(range.clone()).unwrap_or_default())?;
+            self.ordered.extend_from_slice(self.bytes.get(range.clone()).unwrap_or_default());
         }
-        Ok(())
+        stream.write_all(&self.ordered)
     }
 
     /// Makes blocks of what has been copied, in the order of time; says how many packets there were, wanted or not.
