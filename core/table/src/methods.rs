@@ -2,10 +2,17 @@
 //!
 //! Written once as a macro and not as a trait, which callers would have to import.
 
+/// What becomes of the removal of a route that isn't there
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    Refused,
+    Ignored,
+}
+
 /// Methods of a table that has `from_routes`, `apply_all`, `view`, `len` and a field `level`.
 macro_rules! table_methods {
     (
-        $table:ident of $prefix:ident, looked up by $address:ty, in bursts by $burst:ty, seen as $view:literal,
+        $table:ident of $prefix:ident, looked up by $address:ty, seen as $view:literal,
         takes $bytes:literal, insert takes $(#[doc = $time:literal])+
     ) => {
         impl $table {
@@ -24,7 +31,7 @@ macro_rules! table_methods {
             /// # Errors
             /// [`TableError::NoNextHop`], [`TableError::Memory`], [`TableError::Full`]; the table is then unchanged.
             pub fn insert(&mut self, prefix: $prefix, hop: NextHopId) -> Result<Option<NextHopId>, TableError> {
-                self.apply_all([(prefix, Some(hop))])
+                self.apply_all([(prefix, Some(hop))], Absent::Refused)
             }
 
             /// Takes a route away; returns the next hop it had
@@ -34,7 +41,7 @@ macro_rules! table_methods {
             /// table is then unchanged.
             pub fn remove(&mut self, prefix: $prefix) -> Result<NextHopId, TableError> {
                 // What is not there is refused.
-                self.apply_all([(prefix, None)]).map(Option::unwrap_or_default)
+                self.apply_all([(prefix, None)], Absent::Refused).map(Option::unwrap_or_default)
             }
 
             /// Makes several changes, each a prefix and its new next hop, or `None` to remove its route; all of them or, with
@@ -50,7 +57,18 @@ macro_rules! table_methods {
                 &mut self,
                 changes: impl IntoIterator<Item = ($prefix, Option<NextHopId>)>,
             ) -> Result<(), TableError> {
-                self.apply_all(changes).map(drop)
+                self.apply_all(changes, Absent::Refused).map(drop)
+            }
+
+            /// The same, but routes to be removed needn't be there.
+            ///
+            /// # Errors
+            /// Those of [`apply`](Self::apply) without [`TableError::NotFound`].
+            pub fn set_all(
+                &mut self,
+                changes: impl IntoIterator<Item = ($prefix, Option<NextHopId>)>,
+            ) -> Result<(), TableError> {
+                self.apply_all(changes, Absent::Ignored).map(drop)
             }
 
             #[doc = concat!("As [`", $view, "::lookup`]")]
@@ -60,7 +78,7 @@ macro_rules! table_methods {
 
             #[doc = concat!("As [`", $view, "::lookup_burst`]")]
             #[inline]
-            pub fn lookup_burst(&self, addresses: &[$burst], hops: &mut [NextHopId]) {
+            pub fn lookup_burst(&self, addresses: &[$address], hops: &mut [NextHopId]) {
                 self.view().lookup_burst(addresses, hops);
             }
 

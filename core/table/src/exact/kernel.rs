@@ -11,7 +11,6 @@ use super::primitive::{AtomicU64, Ordering};
 #[cfg(target_arch = "x86_64")]
 use super::x86::{Avx512, X86};
 use warmlane_sys::prefetch::prefetch_read;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use warmlane_sys::simd::{self, Level};
 
 /// Keys that are hashed together
@@ -149,12 +148,17 @@ pub(super) enum Detected {
 
 impl Detected {
     pub(super) fn detect() -> Self {
+        Self::of(simd::detected())
+    }
+
+    /// Those of a level, or what comes nearest: a hash needs instructions that not each processor of a level has.
+    pub(super) fn of(level: Level) -> Self {
         // The model checker knows no vectors.
         #[cfg(target_arch = "x86_64")]
         if !cfg!(loom) {
             let avx512 = || Avx512::detect().map(Self::Avx512);
             let x86 = || X86::detect().map(Self::X86);
-            let kernel = match simd::detected() {
+            let kernel = match level {
                 Level::Avx512 => avx512().or_else(x86),
                 Level::Avx2 => x86(),
                 Level::Portable | Level::Neon => None,
@@ -165,7 +169,7 @@ impl Detected {
         }
         #[cfg(target_arch = "aarch64")]
         if !cfg!(loom)
-            && simd::detected() == Level::Neon
+            && level == Level::Neon
             && let Some(kernel) = Arm::detect()
         {
             return Self::Arm(kernel);

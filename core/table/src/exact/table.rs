@@ -16,6 +16,7 @@ use super::memory::{Ages, Buckets};
 use super::occupancy::{Occupancies, Occupancy};
 use super::primitive::Ordering;
 use super::{BucketOf, Candidates, ExactError, ExactReader, Shared};
+use warmlane_sys::simd::Level;
 
 /// Of ten slots, how many entries a table is made for. It can hold 9.5, but then four keys in ten are away from home and
 /// insertions move many. At 7 it is three in twenty, and one new key in 25 finds both of its buckets full while the table
@@ -96,6 +97,16 @@ impl<K: ExactKey> ExactTable<K> {
         let (shared, kernel) = (Arc::new(shared), Detected::detect());
         let occupancies = Occupancies::new(buckets)?;
         Ok(Self { shared, kernel, occupancies, search: Search::new(), entries: 0, sweep: 0 })
+    }
+
+    /// Chooses the instructions of lookups, to measure or to test; returns false and changes nothing when this machine has not got
+    /// them. A new table takes [those detected](warmlane_sys::simd::detected). Readers keep what they have.
+    pub fn use_level(&mut self, level: Level) -> bool {
+        let available = Level::available().contains(&level);
+        if available {
+            self.kernel = Detected::of(level);
+        }
+        available
     }
 
     /// One that looks up in this table, for another lane

@@ -42,7 +42,7 @@ use warmlane_sys::simd::{self, Level};
 use self::build::Change;
 use self::routes::Routes;
 use crate::arena::Arena;
-use crate::methods::table_methods;
+use crate::methods::{Absent, table_methods};
 use crate::prefix::Ipv4Prefix;
 use crate::{Address, NextHopId, TableError};
 
@@ -100,9 +100,10 @@ impl Ipv4Table {
     fn apply_all(
         &mut self,
         changes: impl IntoIterator<Item = (Ipv4Prefix, Option<NextHopId>)>,
+        absent: Absent,
     ) -> Result<Option<NextHopId>, TableError> {
         let (mut undo, mut touched) = (std::mem::take(&mut self.undo), std::mem::take(&mut self.touched));
-        let result = self.change_routes(changes, &mut undo).and_then(|before| {
+        let result = self.change_routes(changes, absent, &mut undo).and_then(|before| {
             touched.extend(undo.iter().map(|(prefix, _)| *prefix));
             touched.sort_unstable();
             self.refresh(&touched).map(|()| before)
@@ -129,6 +130,7 @@ impl Ipv4Table {
     fn change_routes(
         &mut self,
         changes: impl IntoIterator<Item = (Ipv4Prefix, Option<NextHopId>)>,
+        absent: Absent,
         undo: &mut Vec<(Ipv4Prefix, Option<NextHopId>)>,
     ) -> Result<Option<NextHopId>, TableError> {
         let mut last = None;
@@ -137,7 +139,7 @@ impl Ipv4Table {
                 return Err(TableError::NoNextHop { prefix: u32::either(prefix) });
             }
             let before = self.routes.set(prefix, hop)?;
-            if hop.is_none() && before.is_none() {
+            if absent == Absent::Refused && hop.is_none() && before.is_none() {
                 return Err(TableError::NotFound { prefix: u32::either(prefix) });
             }
             if before != hop {
@@ -216,7 +218,7 @@ impl Ipv4Table {
 }
 
 table_methods! {
-    Ipv4Table of Ipv4Prefix, looked up by u32, in bursts by u32, seen as "Ipv4View",
+    Ipv4Table of Ipv4Prefix, looked up by u32, seen as "Ipv4View",
     takes "10 MiB", insert takes
     /// Takes less than a microsecond in most places and a few among thousands of routes to hosts in one /19; or up to the time of a
     /// full build for a prefix shorter than /19, whose parts are all visited.

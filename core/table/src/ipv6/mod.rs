@@ -40,7 +40,7 @@ use self::change::Journal;
 use self::node::Line;
 use self::walk::Portable;
 use crate::arena::Arena;
-use crate::methods::table_methods;
+use crate::methods::{Absent, table_methods};
 use crate::prefix::Ipv6Prefix;
 use crate::rib::Rib;
 use crate::{Address, NextHopId, TableError};
@@ -83,9 +83,10 @@ impl Ipv6Table {
     fn apply_all(
         &mut self,
         changes: impl IntoIterator<Item = (Ipv6Prefix, Option<NextHopId>)>,
+        absent: Absent,
     ) -> Result<Option<NextHopId>, TableError> {
         let mut undo = Vec::new();
-        let result = self.change_routes(changes, &mut undo).and_then(|before| {
+        let result = self.change_routes(changes, absent, &mut undo).and_then(|before| {
             let mut touched: Vec<_> = undo.iter().map(|(prefix, _)| *prefix).collect();
             touched.sort_unstable();
             self.refresh(&touched).map(|()| before)
@@ -102,6 +103,7 @@ impl Ipv6Table {
     fn change_routes(
         &mut self,
         changes: impl IntoIterator<Item = (Ipv6Prefix, Option<NextHopId>)>,
+        absent: Absent,
         undo: &mut Vec<(Ipv6Prefix, Option<NextHopId>)>,
     ) -> Result<Option<NextHopId>, TableError> {
         let mut last = None;
@@ -111,7 +113,7 @@ impl Ipv6Table {
                 return Err(TableError::NoNextHop { prefix: u128::either(prefix) });
             }
             let before = self.rib.set(prefix, hop);
-            if hop.is_none() && before.is_none() {
+            if absent == Absent::Refused && hop.is_none() && before.is_none() {
                 return Err(TableError::NotFound { prefix: u128::either(prefix) });
             }
             if before != hop {
@@ -185,7 +187,7 @@ impl Ipv6Table {
 }
 
 table_methods! {
-    Ipv6Table of Ipv6Prefix, looked up by u128, in bursts by [u8; 16], seen as "Ipv6View",
+    Ipv6Table of Ipv6Prefix, looked up by [u8; 16], seen as "Ipv6View",
     takes "256 KiB", insert takes
     /// Takes a few microseconds for a prefix with no longer routes inside, however many are near, and up to the time of a full build
     /// for a short one, whose parts are all visited. Now and then a field has to grow as well, which visits its links, at most 65,536,
@@ -223,17 +225,17 @@ pub struct Ipv6View<'a> {
 }
 
 impl Ipv6View<'_> {
-    /// The next hop of the longest route that `address` (host order) lies in
-    pub fn lookup(&self, address: u128) -> NextHopId {
+    /// The next hop of the longest route that `address` (network order, as it stands in a packet) lies in
+    pub fn lookup(&self, address: [u8; 16]) -> NextHopId {
         // SAFETY: the lines are those of a table that `build` maintains. Nodes that links lead to are not written as long as
         // this view lives: it borrows either the table, or a reader without whose report they are not used again.
-        unsafe { walk::lookup::<Portable>(self.lines, address) }
+        unsafe { walk::lookup::<Portable>(self.lines, u128::from_be_bytes(address)) }
     }
 
     /// Looks up many addresses at once, the way of the data path; `hops[i]` becomes the answer to `addresses[i]`
     ///
     /// Of slices of different lengths, only the shorter length is processed. Addresses are in network
-    /// order, as they stand in a packet.
+    /// order.
     #[inline]
     pub fn lookup_burst(&self, addresses: &[[u8; 16]], hops: &mut [NextHopId]) {
         match self.level {

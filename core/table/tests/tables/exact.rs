@@ -5,6 +5,7 @@ use std::num::NonZeroU8;
 
 use proptest::prelude::*;
 use warmlane_sys::random::Random;
+use warmlane_sys::simd::Level;
 use warmlane_table::{ExactError, ExactKey, ExactTable, NO_VALUE};
 
 fn key<const N: usize>(index: u64) -> [u8; N] {
@@ -113,6 +114,22 @@ fn capacity_is_always_reached() {
         for index in 0..capacity as u64 {
             table.insert(&key(index), 1).unwrap_or_else(|error| panic!("{capacity} {index}: {error}"));
         }
+    }
+}
+
+#[test]
+fn all_levels_give_equal_answers() {
+    let mut table = ExactTable::<[u8; 13]>::new(1000).unwrap();
+    for index in 0..1000 {
+        table.insert(&key(index), index as u32).unwrap();
+    }
+    let keys: Vec<[u8; 13]> = (500..1500).map(key).collect();
+    let expected: Vec<u32> = (500..1500).map(|index| if index < 1000 { index } else { NO_VALUE }).collect();
+    for level in [Level::Portable, Level::Neon, Level::Avx2, Level::Avx512] {
+        assert_eq!(table.use_level(level), Level::available().contains(&level), "{level:?}");
+        let mut values = vec![7; keys.len()];
+        table.reader().lookup_burst(&keys, &mut values);
+        assert_eq!(values, expected, "{level:?}");
     }
 }
 

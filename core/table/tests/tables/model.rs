@@ -49,7 +49,7 @@ macro_rules! table {
                 self.route(prefix)
             }
             fn lookup(&self, address: $address) -> NextHopId {
-                self.lookup(address)
+                self.lookup(($wire)(&address))
             }
             fn burst(&self, addresses: &[$address]) -> Vec<NextHopId> {
                 let wire: Vec<_> = addresses.iter().map($wire).collect();
@@ -84,7 +84,7 @@ macro_rules! table {
         }
     };
 }
-table!(Ipv4Table, u32, |address| *address);
+table!(Ipv4Table, u32, |address: &u32| *address);
 table!(Ipv6Table, u128, |address: &u128| address.to_be_bytes());
 
 fn expected<A: Address>(model: &HashMap<Prefix<A>, NextHopId>, address: A) -> Option<(Prefix<A>, NextHopId)> {
@@ -371,6 +371,28 @@ fn bursts_of_any_length() {
 }
 
 #[test]
+fn what_is_removed_in_a_batch_need_not_be_there() {
+    let hop = |number| NextHopId::new(number).unwrap();
+    let (ten, longer): (Ipv4Prefix, Ipv4Prefix) =
+        ("10.0.0.0/8".parse().unwrap(), "10.1.0.0/16".parse().unwrap());
+    let mut table = Ipv4Table::new().unwrap();
+    table.set_all([(longer, None), (ten, Some(hop(1))), (longer, Some(hop(2))), (longer, None)]).unwrap();
+    table.set_all([(longer, None), (longer, None)]).unwrap();
+    assert_eq!((table.len(), table.lookup(0x0a01_0001)), (1, hop(1)));
+    // All or nothing still.
+    let nowhere = table.set_all([(ten, None), (longer, Some(NextHopId::NONE))]);
+    assert!(matches!(nowhere, Err(TableError::NoNextHop { .. })), "{nowhere:?}");
+    assert_eq!((table.len(), table.lookup(0x0a01_0001)), (1, hop(1)));
+
+    let (site, part): (Ipv6Prefix, Ipv6Prefix) =
+        ("2001:db8::/32".parse().unwrap(), "2001:db8:1::/48".parse().unwrap());
+    let mut table = Ipv6Table::new().unwrap();
+    table.set_all([(part, None), (site, Some(hop(1))), (part, Some(hop(2))), (part, None)]).unwrap();
+    table.set_all([(part, None), (site, Some(hop(3)))]).unwrap();
+    assert_eq!((table.len(), table.lookup(part.first().to_be_bytes())), (1, hop(3)));
+}
+
+#[test]
 fn errors_leave_the_table_as_it_was() {
     let mut table = Ipv4Table::new().unwrap();
     let ten: Ipv4Prefix = "10.0.0.0/8".parse().unwrap();
@@ -399,6 +421,6 @@ fn errors_leave_the_table_as_it_was() {
         table.insert(site, NextHopId::NONE),
         Err(TableError::NoNextHop { prefix: u128::either(site) })
     );
-    assert_eq!((table.len(), table.lookup(site.first())), (1, hop));
+    assert_eq!((table.len(), table.lookup(site.first().to_be_bytes())), (1, hop));
     assert!(Ipv6Table::from_routes([(site, NextHopId::NONE)]).is_err());
 }
