@@ -2,15 +2,8 @@
 //!
 //! Where this kernel lacks some of them, their tests say that they are skipped; a guest with Debian's kernel runs all of them.
 
-use warmlane_system_tests::{RouterLab, SHORT, assert_refused, check_in_a_guest};
+use warmlane_system_tests::{RouterLab, SHORT, assert_refused};
 use warmlane_testkit::namespace::{self, Namespace};
-
-/// These tests in a guest.
-#[test]
-fn in_a_guest_with_all_of_them() {
-    let modules = "veth tun 8021q vrf bonding macvlan bridge nf_tables";
-    check_in_a_guest(modules, &[], "devices:: --skip in_a_guest", 6);
-}
 
 /// A host of its own on a VLAN of the eastern link. The host in the east is a switch to it.
 pub(super) fn host_on_vlan(lab: &RouterLab, vlan: u32, network: &str) -> Namespace {

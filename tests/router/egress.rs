@@ -2,21 +2,13 @@
 //!
 //! Where this kernel lacks some of them, their tests say that they are skipped; a guest with Debian's kernel runs all of them.
 
-use warmlane_system_tests::{RouterLab, SHORT, check_in_a_guest};
+use warmlane_system_tests::{RouterLab, SHORT};
 use warmlane_testkit::namespace::{self, Namespace};
 
 use super::devices::host_on_vlan;
 
 /// A network behind the host in the east.
 const FAR: &str = "203.0.113.1";
-
-/// These tests in a guest, and one of queueing that this kernel may lack.
-#[test]
-fn in_a_guest_with_all_of_them() {
-    let modules = "veth 8021q vrf bonding bridge macvlan vxlan ip_gre ipip wireguard sch_ingress cls_bpf nf_tables sch_fq";
-    let tests = "egress:: fail_closed::fair_queueing --skip in_a_guest --skip taps";
-    check_in_a_guest(modules, &["wg", "tc"], tests, 9);
-}
 
 /// A host reaches these addresses, and the program of the router's interface in front of it forwards that. The first packet to each may wait
 /// for its neighbour, and on path `xdp` one in a second is the kernel's, so that it checks whether that is there.

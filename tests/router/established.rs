@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use warmlane_system_tests::talk::{Talk, listener};
-use warmlane_system_tests::{RouterLab, SHORT, check_in_a_guest, iperf};
+use warmlane_system_tests::{RouterLab, SHORT, iperf};
 use warmlane_testkit::Report;
 use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::Process;
@@ -103,15 +103,7 @@ fn finish(process: Process) {
     }
 }
 
-/// Where the kernel has no links for the tc hook: Debian's 6.1.
-#[test]
-fn in_a_guest_with_an_older_kernel() {
-    let modules =
-        "veth sch_ingress cls_bpf nf_tables nf_conntrack_netlink nf_nat nft_chain_nat nft_masq nft_ct";
-    check_in_a_guest(modules, &["nft"], "established::streams", 1);
-}
-
-/// Where the kernel has none, as the guest of `paths.rs`, that is said, and packets that pass no rules are forwarded all the same.
+/// Where the kernel has none, as the guest at first, that is said, and packets that pass no rules are forwarded all the same.
 #[test]
 fn without_conntrack_it_says_so() {
     if Path::new("/proc/sys/net/netfilter/nf_conntrack_max").exists() {

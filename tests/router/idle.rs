@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use warmlane_system_tests::{Flood, LONG, RouterLab, SHORT, check_in_a_guest, turn};
+use warmlane_system_tests::{Flood, LONG, RouterLab, SHORT, turn};
 use warmlane_testkit::Report;
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::{Process, warmlane};
@@ -219,11 +219,4 @@ fn a_machine_without_cache_shares_says_why() {
         "{}",
         finished.errors
     );
-}
-
-/// The same where control groups are those of version 2, under another kernel and processor.
-#[test]
-fn in_a_guest_with_control_groups_of_version_2() {
-    let tests = "idle::a_group_that_vanishes idle::a_machine_without_cache_shares idle::a_quota_is_told";
-    check_in_a_guest("tun", &[], tests, 3);
 }

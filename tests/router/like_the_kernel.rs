@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use warmlane_system_tests::{RouterLab, SHORT, check_in_a_guest};
+use warmlane_system_tests::{RouterLab, SHORT};
 use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::requirements;
@@ -181,13 +181,6 @@ fn check(path: &str, options: &str) {
         }
     }
     assert!(unknown.is_empty(), "{path}: {} differences\n{}", unknown.len(), unknown.join("\n"));
-}
-
-/// With interfaces for VLANs, which this kernel may lack, on the paths inside the kernel.
-#[test]
-fn in_a_guest_with_vlans() {
-    let tests = "like_the_kernel::packets_are_treated_alike_on_path_tc like_the_kernel::packets_are_treated_alike_on_path_xdp";
-    check_in_a_guest("veth 8021q sch_ingress cls_bpf nf_tables", &["python3"], tests, 2);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod devices;
 mod egress;
 mod established;
 mod fail_closed;
+mod guest;
 mod hosts;
 mod idle;
 mod interfaces;

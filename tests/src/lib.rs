@@ -17,7 +17,7 @@ mod wire;
 
 pub use command::{LONG, SHORT, as_nobody_with, assert_misused, assert_refused, forward};
 pub use flood::Flood;
-pub use guest::{Machine, OBEY, OBEY_MODULE, PORT as GUEST_PORT, check_in_a_guest};
+pub use guest::{GuestTests, Machine, OBEY, OBEY_MODULE, PORT as GUEST_PORT, check_in_a_guest};
 pub use iperf::{iperf, send_3_mib};
 pub use lab::{Driver, Lab, NEIGHBOURS, PROGRAMS};
 pub use router_lab::RouterLab;
