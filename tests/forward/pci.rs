@@ -216,9 +216,16 @@ impl Lab {
         Machine::monitor(&self.directory.path().join(MONITOR), line);
     }
 
-    /// Waits until the forwarder has said this.
-    fn wait_for_note(&self, note: &str) {
-        until(note, || self.tell("cat /notes").contains(note));
+    /// How often the forwarder has said this since it was started.
+    fn count_notes(&self, note: &str) -> usize {
+        self.tell("cat /notes").matches(note).count()
+    }
+
+    /// Does something, and waits until the forwarder says this once more.
+    fn wait_for_note_of(&self, note: &str, action: impl FnOnce()) {
+        let before = self.count_notes(note);
+        action();
+        until(note, || self.count_notes(note) > before);
     }
 
     /// How many of the forwarder's mappings have such a name.
@@ -406,16 +413,15 @@ impl Pair<'_> {
     fn check_link(&self) -> u64 {
         const COUNT: usize = 50;
         let link = format!("set_link n{}", self.first + 1);
-        self.lab.monitor(&format!("{link} off"));
-        self.lab.wait_for_note("port 'east': its link is down");
+        let set_link = |state: &str| self.lab.monitor(&format!("{link} {state}"));
+        self.lab.wait_for_note_of("port 'east': its link is down", || set_link("off"));
         for number in 0..COUNT {
             self.wires[0].send(&data(0, number, 100, Before));
         }
         // When the second is answered, the lane is through with all that came before the first.
         self.check_ping(0);
         self.check_ping(0);
-        self.lab.monitor(&format!("{link} on"));
-        self.lab.wait_for_note("port 'east': its link is up");
+        self.lab.wait_for_note_of("port 'east': its link is up", || set_link("on"));
         COUNT as u64
     }
 

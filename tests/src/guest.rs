@@ -328,7 +328,7 @@ fn run_in_a_guest(programs: &[&str], groups: &[GuestTests]) -> Option<String> {
     Some(text)
 }
 
-/// The newest kernel that has these modules. Of several of one version the last by name: with Debian's names, the one for clouds, which is the smallest.
+/// The newest kernel that has these modules.
 fn newest_kernel(modules: &str) -> Option<String> {
     let names = fs::read_dir(KERNELS).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let releases = names.filter_map(|name| name.strip_prefix("vmlinuz-").map(str::to_owned));
@@ -341,10 +341,18 @@ fn newest_kernel(modules: &str) -> Option<String> {
         Path::new("/lib/modules").join(release).is_dir()
             && modules.split_whitespace().all(|module| has(release, module))
     });
-    let numbers = |release: &String| -> Vec<u32> {
-        release.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    newest(complete)
+}
+
+/// The newest of these, by Debian's names. Real-time kernels come last: what is tested is to run on the usual ones. Of several of one version the one for clouds,
+/// which is the smallest.
+fn newest(releases: impl Iterator<Item = String>) -> Option<String> {
+    let rank = |release: &String| -> (bool, Vec<u32>, bool) {
+        let has = |flavour: &str| release.split('-').any(|part| part == flavour);
+        let numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok());
+        (!has("rt"), numbers.collect(), has("cloud"))
     };
-    complete.max_by_key(|release| (numbers(release), release.clone()))
+    releases.max_by_key(rank)
 }
 
 /// Copies modules of the kernel and those that they need, and for each one its list of what to load, for [`LOAD`].
@@ -432,4 +440,19 @@ fn copy_python(root: &Path) {
 fn done(command: &mut Command) -> String {
     let what = format!("{command:?}");
     Process::run(command, SHORT).expect_success(&what).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::newest;
+
+    #[test]
+    fn a_real_time_kernel_is_taken_only_if_there_is_no_other() {
+        let newest = |names: &[&str]| newest(names.iter().map(|name| (*name).to_owned())).unwrap();
+        let [plain, cloud, real_time] = ["6.1.0-9-amd64", "6.1.0-9-cloud-amd64", "6.1.0-9-rt-amd64"];
+        assert_eq!(newest(&[plain, cloud, real_time]), cloud);
+        assert_eq!(newest(&[real_time, plain]), plain);
+        assert_eq!(newest(&["6.1.0-10-amd64", cloud, "6.1.0-11-rt-amd64"]), "6.1.0-10-amd64");
+        assert_eq!(newest(&[real_time]), real_time);
+    }
 }
