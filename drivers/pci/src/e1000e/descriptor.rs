@@ -62,38 +62,38 @@ impl Received {
 
 /// The second word of a data descriptor for TCP/IP (7.2.10), which fits all frames. The first is the address of its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sent(pub(super) u64);
+pub(super) struct DataDescriptor(pub(super) u64);
 
-impl Sent {
+impl DataDescriptor {
     /// Its kind: with the extension, of data.
     pub(super) const DATA: u64 = 1 << 29 | 1 << 20;
-    /// The frame ends in its buffer.
+    /// The frame ends in its buffer (EOP).
     pub(super) const END: u64 = 1 << 24;
-    /// The card adds the check sequence.
+    /// The card adds the check sequence (IFCS).
     pub(super) const ADD_CRC: u64 = 1 << 25;
-    /// The card says when it is done with it and all before it.
+    /// The card says when it is done with it and all before it (RS).
     pub(super) const REPORT: u64 = 1 << 27;
-    /// The frame is one to be cut, by the last [`Cut`].
-    pub(super) const CUT: u64 = 1 << 26;
+    /// The frame is one to be segmented, by the last [`TsoContext`] (TSE).
+    pub(super) const SEGMENT: u64 = 1 << 26;
     /// It is done.
     pub(super) const DONE: u64 = 1 << 32;
-    /// The card completes the checksum of the IPv4 header.
-    pub(super) const COMPLETE_HEADER_SUM: u64 = 1 << 40;
-    /// The card completes the checksum that the last [`Sum`] or [`Cut`] is about.
-    pub(super) const COMPLETE_SUM: u64 = 1 << 41;
+    /// The card completes the checksum of the IPv4 header (IXSM).
+    pub(super) const INSERT_IP_CHECKSUM: u64 = 1 << 40;
+    /// The card completes the checksum that the last [`ChecksumContext`] or [`TsoContext`] is about (TXSM).
+    pub(super) const INSERT_CHECKSUM: u64 = 1 << 41;
     /// The bits of the length.
     pub(super) const LENGTH: u64 = (1 << 20) - 1;
 
     /// Of so many bytes, in which the frame ends or doesn't, and of which the card has this to do.
     #[inline(always)]
-    pub(super) const fn new(length: u16, is_end: bool, work: Left) -> Self {
+    pub(super) const fn new(length: u16, is_end: bool, offload: Offload) -> Self {
         let end = if is_end { Self::END } else { 0 };
-        let work = match work {
-            Left::Nothing => 0,
-            Left::Checksum => Self::COMPLETE_SUM,
-            Left::Segmentation => Self::CUT | Self::COMPLETE_HEADER_SUM | Self::COMPLETE_SUM,
+        let offload = match offload {
+            Offload::None => 0,
+            Offload::Checksum => Self::INSERT_CHECKSUM,
+            Offload::Segmentation => Self::SEGMENT | Self::INSERT_IP_CHECKSUM | Self::INSERT_CHECKSUM,
         };
-        Self(Self::DATA | Self::ADD_CRC | end | work | length as u64)
+        Self(Self::DATA | Self::ADD_CRC | end | offload | length as u64)
     }
 
     #[inline(always)]
@@ -104,8 +104,8 @@ impl Sent {
 
 /// What a frame leaves to the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    Nothing,
+pub(super) enum Offload {
+    None,
     Checksum,
     Segmentation,
 }
@@ -120,13 +120,13 @@ const IPV4: u64 = 1 << 25;
 /// A context descriptor for TCP/IP (7.2.10): which checksum of the frames behind it is to be completed, up to the next such descriptor. What is summed
 /// ends with the frame, and the field holds the sum of the pseudo header before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sum {
+pub(super) struct ChecksumContext {
     start: u8,
     field: u8,
     is_tcp: bool,
 }
 
-impl Sum {
+impl ChecksumContext {
     /// Where in a TCP header its checksum is, in bytes.
     const TCP_FIELD: u8 = 16;
 
@@ -146,7 +146,7 @@ impl Sum {
 
 /// The same for segmentation (7.2.10, 7.3): how TCP over IPv4 is cut in the frame behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct TsoContext {
     /// Where the IPv4 header starts.
     pub(super) network: u8,
     /// Where the TCP header starts.
@@ -155,12 +155,12 @@ pub(super) struct Cut {
     pub(super) headers: u8,
     /// Bytes behind them in each segment but the last.
     pub(super) size: u16,
-    /// Bytes behind them in all: no more than [`Sent::LENGTH`].
+    /// Bytes behind them in all: no more than [`DataDescriptor::LENGTH`].
     pub(super) payload: u32,
 }
 
-impl Cut {
-    /// Marks it, and not a [`Sum`].
+impl TsoContext {
+    /// Marks it, and not a [`ChecksumContext`].
     pub(super) const KIND: u64 = 1 << 26;
 
     /// Where in an IPv4 header its checksum is, in bytes.
@@ -170,13 +170,13 @@ impl Cut {
     pub(super) const fn words(self) -> [u64; 2] {
         let (network, transport) = (self.network as u64, self.transport as u64);
         let header_sum = network | (network + Self::IPV4_FIELD) << 8 | (transport - 1) << 16;
-        let sum = transport | (transport + Sum::TCP_FIELD as u64) << 8;
+        let sum = transport | (transport + ChecksumContext::TCP_FIELD as u64) << 8;
         let lengths = self.payload as u64 | (self.headers as u64) << 40 | (self.size as u64) << 48;
         [header_sum | sum << 32, CONTEXT | Self::KIND | IPV4 | TCP | lengths]
     }
 }
 
-const _: () = assert!(BUFFER_BYTES as u64 <= Sent::LENGTH);
+const _: () = assert!(BUFFER_BYTES as u64 <= DataDescriptor::LENGTH);
 
 #[cfg(test)]
 mod tests {
@@ -207,20 +207,24 @@ mod tests {
 
     #[test]
     fn checksums_are_completed_where_the_card_can_count_to() {
-        let tcp = Sum::new(34, 16).unwrap();
+        let tcp = ChecksumContext::new(34, 16).unwrap();
         assert_eq!(tcp.words(), [34 << 32 | 50 << 40, 1 << 29 | 0b11 << 24]);
-        let udp = Sum::new(54, 6).unwrap();
+        let udp = ChecksumContext::new(54, 6).unwrap();
         assert_eq!(udp.words(), [54 << 32 | 60 << 40, 1 << 29 | 0b10 << 24]);
-        assert!(Sum::new(239, 16).is_some() && Sum::new(240, 16).is_none() && Sum::new(256, 0).is_none());
+        assert!(
+            ChecksumContext::new(239, 16).is_some()
+                && ChecksumContext::new(240, 16).is_none()
+                && ChecksumContext::new(256, 0).is_none()
+        );
     }
 
     #[test]
     fn segments_are_described() {
-        let cut = Cut { network: 14, transport: 34, headers: 66, size: 1448, payload: 0xffff };
+        let tso = TsoContext { network: 14, transport: 34, headers: 66, size: 1448, payload: 0xffff };
         let kind = 1 << 29 | 0b111 << 24;
         let first = 0x0e | 24 << 8 | 33 << 16 | 34 << 32 | 50 << 40;
-        assert_eq!(cut.words(), [first, 0xffff | kind | 66 << 40 | 1448 << 48]);
-        let sent = Sent::new(2048, true, Left::Segmentation).0;
+        assert_eq!(tso.words(), [first, 0xffff | kind | 66 << 40 | 1448 << 48]);
+        let sent = DataDescriptor::new(2048, true, Offload::Segmentation).0;
         assert_eq!(sent, 0x800 | 1 << 20 | 1 << 29 | 0b111 << 24 | 0b11 << 40);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! It is written by the datasheet, and strict: it asserts that no address it is given is outside of the memory that it has, and that what it is told makes sense.
 
-use super::descriptor::{CONTEXT, Cut, Received, Sent};
+use super::descriptor::{CONTEXT, DataDescriptor, Received, TsoContext};
 use super::memory::{BUFFER_BYTES, DESCRIPTOR_BYTES, RingMemory, Side};
 use super::registers::{
     AddressHigh, AddressLow, Control, InterruptAutoClear, InterruptCause, InterruptMask, InterruptUnmask,
@@ -30,7 +30,7 @@ const KINDS: u64 = 1 << 29 | 0xf << 20;
 
 /// How a frame is to be cut (7.2.10, 7.3).
 #[derive(Clone, Copy, Debug)]
-struct CutContext {
+struct Segmenter {
     network: usize,
     network_field: usize,
     network_end: usize,
@@ -41,7 +41,7 @@ struct CutContext {
     payload: usize,
 }
 
-impl CutContext {
+impl Segmenter {
     fn new(first: u64, second: u64) -> Self {
         assert_eq!(second >> 24 & 0b111, 0b111, "of TCP over IPv4: {second:#x}");
         assert_eq!(first >> 48, 0, "the checksum of TCP is up to the end of the frame");
@@ -54,7 +54,7 @@ impl CutContext {
             transport_field: byte(first, 40),
             headers: byte(second, 40),
             size: (second >> 48) as usize,
-            payload: (second & Sent::LENGTH) as usize,
+            payload: (second & DataDescriptor::LENGTH) as usize,
         }
     }
 
@@ -137,7 +137,7 @@ pub(super) struct State {
     /// How often it was told of one.
     pub(super) sums: u32,
     /// How it cuts. It remembers this or a checksum.
-    cut: Option<CutContext>,
+    cut: Option<Segmenter>,
     /// How often it was told that.
     pub(super) cuts: u32,
     pub(super) interrupts: u32,
@@ -252,10 +252,10 @@ impl State {
         while head != tail && self.get::<TransmitControl>().has(TransmitControl::ENABLE) && !self.is_stuck {
             let [address, word] =
                 self.descriptor(Side::Transmit, head).map(|word| word.load(Ordering::Acquire));
-            assert_eq!(word & Sent::DONE, 0, "{word:#x}");
-            if word & KINDS == CONTEXT && word & Cut::KIND != 0 {
+            assert_eq!(word & DataDescriptor::DONE, 0, "{word:#x}");
+            if word & KINDS == CONTEXT && word & TsoContext::KIND != 0 {
                 assert!(self.begun.is_empty(), "within a frame");
-                (self.sum, self.cut) = (None, Some(CutContext::new(address, word)));
+                (self.sum, self.cut) = (None, Some(Segmenter::new(address, word)));
                 self.cuts += 1;
             } else if word & KINDS == CONTEXT {
                 assert!(self.begun.is_empty(), "within a frame");
@@ -266,8 +266,9 @@ impl State {
             } else {
                 self.take_data(address, word);
             }
-            if word & Sent::REPORT != 0 {
-                self.descriptor(Side::Transmit, head)[1].store(word | Sent::DONE, Ordering::Release);
+            if word & DataDescriptor::REPORT != 0 {
+                self.descriptor(Side::Transmit, head)[1]
+                    .store(word | DataDescriptor::DONE, Ordering::Release);
             }
             head = (head + 1) % count;
             self.set(TransmitHead::new(head));
@@ -276,22 +277,26 @@ impl State {
 
     /// Sends a piece of a frame, or the last of it.
     fn take_data(&mut self, address: u64, word: u64) {
-        assert_eq!(word & KINDS, Sent::DATA, "neither of data nor of a sum: {word:#x}");
-        assert_ne!(word & Sent::ADD_CRC, 0, "{word:#x}");
-        let data = self.copy_from(address, (word & Sent::LENGTH) as usize);
-        let is_to_be_cut = word & Sent::CUT != 0;
+        assert_eq!(word & KINDS, DataDescriptor::DATA, "neither of data nor of a sum: {word:#x}");
+        assert_ne!(word & DataDescriptor::ADD_CRC, 0, "{word:#x}");
+        let data = self.copy_from(address, (word & DataDescriptor::LENGTH) as usize);
+        let is_to_be_cut = word & DataDescriptor::SEGMENT != 0;
         if self.begun.is_empty() {
             self.is_begun_to_be_cut = is_to_be_cut;
         }
         assert_eq!(is_to_be_cut, self.is_begun_to_be_cut, "in one frame");
-        let completed = word & (Sent::COMPLETE_SUM | Sent::COMPLETE_HEADER_SUM);
+        let completed = word & (DataDescriptor::INSERT_CHECKSUM | DataDescriptor::INSERT_IP_CHECKSUM);
         if is_to_be_cut {
             let cut = self.cut.expect("it was told how");
-            assert_eq!(completed, Sent::COMPLETE_SUM | Sent::COMPLETE_HEADER_SUM, "{word:#x}");
+            assert_eq!(
+                completed,
+                DataDescriptor::INSERT_CHECKSUM | DataDescriptor::INSERT_IP_CHECKSUM,
+                "{word:#x}"
+            );
             assert!(!self.begun.is_empty() || data.len() > cut.headers, "headers and more are first");
         }
         self.begun.extend(data);
-        if word & Sent::END == 0 {
+        if word & DataDescriptor::END == 0 {
             return;
         }
         let mut frame = std::mem::take(&mut self.begun);
@@ -300,7 +305,7 @@ impl State {
             return self.sent.extend(cut.cut(&frame));
         }
         if completed != 0 {
-            assert_eq!(completed, Sent::COMPLETE_SUM, "{word:#x}");
+            assert_eq!(completed, DataDescriptor::INSERT_CHECKSUM, "{word:#x}");
             let (start, field) = self.sum.expect("it was told of one");
             let sum = complement(&frame[start..]);
             frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
@@ -451,7 +456,7 @@ impl Model {
 
     /// It says that it is done with a descriptor for sending, whether it is or not.
     pub(super) fn claim(&self, number: u32) {
-        self.state().descriptor(Side::Transmit, number)[1].fetch_or(Sent::DONE, Ordering::Release);
+        self.state().descriptor(Side::Transmit, number)[1].fetch_or(DataDescriptor::DONE, Ordering::Release);
     }
 
     /// It goes on sending.

@@ -1,6 +1,6 @@
 //! Long packets, which the card cuts into segments of TCP (7.3).
 
-use super::descriptor::{Cut, Sent};
+use super::descriptor::{DataDescriptor, TsoContext};
 use super::drops::TransmitDrop;
 use super::memory::BUFFER_BYTES;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ const LEAST: u16 = 48;
 
 /// What the lengths of the headers and of the rest have to fit in, in a context descriptor.
 const MOST_HEADERS: usize = u8::MAX as usize;
-const MOST_PAYLOAD: usize = Sent::LENGTH as usize;
+const MOST_PAYLOAD: usize = DataDescriptor::LENGTH as usize;
 
 // The card wants all headers in the first buffer, and something to be cut behind them.
 const _: () = assert!(MOST_HEADERS < BUFFER_BYTES as usize);
@@ -53,7 +53,7 @@ pub(super) struct LongPacket {
     /// The first segment, if that is to be made here: the card would repeat what only the first one says of congestion, and a single segment is none to be cut.
     pub(super) first: Option<Part>,
     /// The rest, for the card.
-    pub(super) rest: Option<(Cut, Part)>,
+    pub(super) rest: Option<(TsoContext, Part)>,
 }
 
 impl LongPacket {
@@ -105,7 +105,7 @@ impl LongPacket {
 
 /// The segments from `begin` on, which is none or one, as the card wants them: the length and the checksum of the IP header are zero, and that of TCP is the sum
 /// of the pseudo header without a length, all of which it completes for each segment (7.3).
-fn rest(front: &[u8; MAXIMUM_HEADERS], plan: &SuperFrame, begin: usize, size: u16) -> (Cut, Part) {
+fn rest(front: &[u8; MAXIMUM_HEADERS], plan: &SuperFrame, begin: usize, size: u16) -> (TsoContext, Part) {
     let (network, transport) = (plan.network(), plan.transport());
     let payload = plan.payload(begin).start..plan.end();
     let mut headers = *front;
@@ -127,7 +127,7 @@ fn rest(front: &[u8; MAXIMUM_HEADERS], plan: &SuperFrame, begin: usize, size: u1
         put(&mut headers, at + 2, sequence as u16);
         headers[transport + TCP_FLAGS] &= !TcpFlags::CWR.0;
     }
-    let cut = Cut {
+    let cut = TsoContext {
         network: network as u8,
         transport: transport as u8,
         headers: plan.headers() as u8,

@@ -1,7 +1,7 @@
 //! What goes out: packets are copied to buffers, whose descriptors the card works off in order. It says of one in many that it is done, which stands for all
 //! before it.
 
-use super::descriptor::{HEADER_BYTES, Left, Sent, Sum};
+use super::descriptor::{ChecksumContext, DataDescriptor, HEADER_BYTES, Offload};
 use super::drops::TransmitDrop;
 use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
 use super::registers::{Register as _, TransmitTail, Typed};
@@ -47,7 +47,7 @@ pub(super) struct TransmitRing<R> {
     /// How many there are behind the last of those.
     unreported: u16,
     /// What the card was last told of checksums.
-    sum: Option<Sum>,
+    checksum_context: Option<ChecksumContext>,
     pub(super) is_link_up: bool,
 }
 
@@ -72,7 +72,7 @@ impl<R: Registers> TransmitRing<R> {
             reclaimed: 0,
             reports,
             unreported: 0,
-            sum: None,
+            checksum_context: None,
             is_link_up,
         }
     }
@@ -93,7 +93,7 @@ impl<R: Registers> TransmitRing<R> {
     fn reclaim(&mut self) {
         while let Some(&position) = self.reports.front() {
             // Acquire: the buffers are written to behind it.
-            if !Sent(self.word(position).load(Ordering::Acquire)).is_done() {
+            if !DataDescriptor(self.word(position).load(Ordering::Acquire)).is_done() {
                 break;
             }
             self.reports.pop_front();
@@ -135,7 +135,7 @@ impl<R: Registers> TransmitRing<R> {
         }
         let word = self.word(position);
         // Relaxed, as all stores here: `send` is in order with them.
-        word.store(word.load(Ordering::Relaxed) | Sent::REPORT, Ordering::Relaxed);
+        word.store(word.load(Ordering::Relaxed) | DataDescriptor::REPORT, Ordering::Relaxed);
         // As many as there are descriptors at most, for which there is room.
         self.reports.push_back(position);
         self.unreported = 0;
@@ -152,10 +152,10 @@ impl<R: Registers> TransmitRing<R> {
 
     /// Fills a descriptor for what was put in its buffer.
     #[inline(always)]
-    fn post(&mut self, length: u16, is_end: bool, left: Left) {
+    fn post(&mut self, length: u16, is_end: bool, left: Offload) {
         let position = self.next;
         let address = self.memory.buffer_address(Side::Transmit, position);
-        self.write([address, Sent::new(length, is_end, left).0]);
+        self.write([address, DataDescriptor::new(length, is_end, left).0]);
         if is_end && self.unreported >= REPORT_EACH {
             self.report(position);
         }
@@ -189,15 +189,15 @@ impl<R: Registers> TransmitRing<R> {
         if length > limit {
             return Err(TransmitDrop::TooLarge);
         }
-        let is_new = sum.is_some() && sum != self.sum;
+        let is_new = sum.is_some() && sum != self.checksum_context;
         if !self.has_space(length.div_ceil(usize::from(BUFFER_BYTES)) + usize::from(is_new)) {
             return Ok(None);
         }
         if let Some(sum) = sum.filter(|_| is_new) {
             self.write(sum.words());
-            self.sum = Some(sum);
+            self.checksum_context = Some(sum);
         }
-        let left = if sum.is_some() { Left::Checksum } else { Left::Nothing };
+        let left = if sum.is_some() { Offload::Checksum } else { Offload::None };
         self.copy(packet, length, left, vector);
         Ok(Some(length))
     }
@@ -220,18 +220,18 @@ impl<R: Registers> TransmitRing<R> {
             return Ok(false);
         }
         if let Some(first) = &long.first {
-            self.copy_part(packet, first, Left::Nothing);
+            self.copy_part(packet, first, Offload::None);
         }
         if let Some((cut, rest)) = &long.rest {
             self.write(cut.words());
             // It takes the place of what the card was told of checksums.
-            self.sum = None;
-            self.copy_part(packet, rest, Left::Segmentation);
+            self.checksum_context = None;
+            self.copy_part(packet, rest, Offload::Segmentation);
         }
         Ok(true)
     }
 
-    fn copy_part(&mut self, packet: &Packet, part: &Part, left: Left) {
+    fn copy_part(&mut self, packet: &Packet, part: &Part, left: Offload) {
         let length = part.headers().len() + part.payload.len();
         let data = std::iter::once(part.headers()).chain(pieces(packet, part.payload.clone()));
         self.copy_pieces(data, length, left, |target, source| target.copy_from_slice(source));
@@ -239,7 +239,7 @@ impl<R: Registers> TransmitRing<R> {
 
     /// Copies a packet to as many buffers as it takes, which are free.
     #[inline(always)]
-    fn copy<V: Vector>(&mut self, packet: &Packet, length: usize, left: Left, vector: V) {
+    fn copy<V: Vector>(&mut self, packet: &Packet, length: usize, left: Offload, vector: V) {
         if packet.segments() == 1 && length <= usize::from(BUFFER_BYTES) {
             // SAFETY: a buffer has BUFFER_BYTES; the ring holds the memory, and nobody else on this side refers to it. Packets are in other memory.
             let target = unsafe { shared_mut(self.memory.buffer(Side::Transmit, self.next), length) };
@@ -258,7 +258,7 @@ impl<R: Registers> TransmitRing<R> {
         &mut self,
         data: impl Iterator<Item = &'a [u8]>,
         length: usize,
-        work: Left,
+        work: Offload,
         copy: impl Fn(&mut [u8], &[u8]),
     ) {
         let most = usize::from(BUFFER_BYTES);
@@ -284,7 +284,7 @@ impl<R: Registers> TransmitRing<R> {
 /// What a packet leaves to the card.
 enum Wanted {
     Nothing,
-    Checksum(Sum),
+    Checksum(ChecksumContext),
     Segmentation(Segmentation),
 }
 
@@ -301,7 +301,7 @@ fn look_closer(packet: &Packet) -> Result<Wanted, TransmitDrop> {
     match (packet.segmentation(), packet.checksum()) {
         (Some(segmentation), _) => Ok(Wanted::Segmentation(segmentation)),
         (None, Checksum::Partial { start, offset }) => {
-            Sum::new(start, offset).map(Wanted::Checksum).ok_or(TransmitDrop::NotDone)
+            ChecksumContext::new(start, offset).map(Wanted::Checksum).ok_or(TransmitDrop::NotDone)
         }
         (None, _) => Err(TransmitDrop::NotDone),
     }
