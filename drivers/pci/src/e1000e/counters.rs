@@ -1,4 +1,4 @@
-//! What the card itself counts.
+//! What the card itself counts, and what is done for it.
 
 use super::registers::{
     CrcErrors, ExcessiveCollisions, Missed, NoDescriptor, Oversized, ReceiveErrors, Register, Typed,
@@ -24,6 +24,16 @@ counters! {
         undersized: Note, "packets";
         /// Frames that collided too often, and were not sent.
         collisions: Note, "packets";
+    }
+}
+
+counters! {
+    /// What a queue does for a card that can't do it.
+    pub(super) struct CardSoftwareCounters => CardSoftwareCountersView {
+        /// Packets that were segmented in software, as the card can't.
+        segmented: Note, "packets";
+        /// Packets whose checksum was computed in software, as the card can't.
+        checksums: Note, "packets";
     }
 }
 

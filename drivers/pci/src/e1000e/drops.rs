@@ -23,8 +23,10 @@ drop_reasons! {
         TooLarge: "too-large", Warning;
         /// The frame is shorter than an Ethernet header.
         Malformed: "malformed", Warning;
-        /// The packet needs something done that the card doesn't do: its checksum is more than 255 bytes from its start, or it is to be cut into segments of less
-        /// than 48 bytes, into more than the ring has descriptors for, or in a way that is not known (a tunnel, fragments).
+        /// The packet needs something done that neither the card nor software can: a checksum whose field is not in its first buffer, or segmentation in a way
+        /// that is not known (a tunnel, fragments, or segments of a few bytes).
         NotDone: "offload-not-done", Warning;
+        /// The segment had not left when its lane ended.
+        Unsent: "unsent", Loss;
     }
 }

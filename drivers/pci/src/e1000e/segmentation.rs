@@ -1,4 +1,4 @@
-//! Long packets, which the card cuts into segments of TCP (7.3).
+//! Long packets, which the card segments (7.3), or software where the card can't.
 
 use super::descriptor::{DataDescriptor, TsoContext};
 use super::drops::TransmitDrop;
@@ -11,7 +11,8 @@ use warmlane_wire::checksum::{Sum, pseudo_ipv4};
 use warmlane_wire::segment::{self, MAXIMUM_HEADERS, SuperFrame, Transport};
 use warmlane_wire::{IpProtocol, TcpFlags};
 
-/// Payload bytes of a segment at least, as Linux's TCP sends them (`TCP_MIN_SND_MSS` in `include/net/tcp.h`): nobody makes less in earnest.
+/// Payload bytes of a segment at least, as Linux's TCP sends them (`TCP_MIN_SND_MSS` in `include/net/tcp.h`): nobody makes less in earnest, and the card is not
+/// tried with it.
 const LEAST: u16 = 48;
 
 /// What the lengths of the headers and of the rest have to fit in, in a context descriptor.
@@ -30,7 +31,7 @@ const TCP_SEQUENCE: usize = 4;
 const TCP_FLAGS: usize = 13;
 const TCP_CHECKSUM: usize = 16;
 
-/// One frame, or one to be cut: its headers, and where the rest is in the packet.
+/// One frame, or one to be segmented: its headers, and where the rest is in the packet.
 pub(super) struct Part {
     headers: [u8; MAXIMUM_HEADERS],
     length: usize,
@@ -42,57 +43,92 @@ impl Part {
         &self.headers[..self.length]
     }
 
+    /// Bytes of all of it.
+    pub(super) fn bytes(&self) -> usize {
+        self.length + self.payload.len()
+    }
+
     /// Buffers that it takes.
     fn buffers(&self) -> usize {
-        (self.length + self.payload.len()).div_ceil(BUFFER_BYTES.into())
+        self.bytes().div_ceil(BUFFER_BYTES.into())
     }
 }
 
-/// A packet that the card can cut.
-pub(super) struct LongPacket {
-    /// The first segment, if that is to be made here: the card would repeat what only the first one says of congestion, and a single segment is none to be cut.
-    pub(super) first: Option<Part>,
-    /// The rest, for the card.
-    pub(super) rest: Option<(TsoContext, Part)>,
+/// A packet that is to be segmented: its beginning, and where its parts are.
+struct Parsed {
+    front: [u8; MAXIMUM_HEADERS],
+    plan: SuperFrame,
 }
 
-impl LongPacket {
+impl Parsed {
     /// Looks at a packet whose frames may have `limit` bytes.
-    pub(super) fn new(packet: &Packet, wanted: Segmentation, limit: usize) -> Result<Self, TransmitDrop> {
+    fn new(packet: &Packet, wanted: Segmentation, limit: usize) -> Result<Self, TransmitDrop> {
         let mut front = [0; MAXIMUM_HEADERS];
         let count = packet.copy_to(&mut front);
         let checksum_start = match packet.checksum() {
             Checksum::Partial { start, .. } => Some(start),
             _ => None,
         };
-        let cut = segment::Cut { transport: Transport::Tcp, size: wanted.size, checksum_start };
+        let transport = match wanted.kind {
+            SegmentationKind::Tcp4 | SegmentationKind::Tcp6 => Transport::Tcp,
+            SegmentationKind::Udp => Transport::Udp,
+        };
+        let cut = segment::Cut { transport, size: wanted.size, checksum_start };
         let plan = SuperFrame::parse(&front[..count], packet.packet_length(), cut)
             .map_err(|_| TransmitDrop::NotDone)?;
-        let size = usize::from(wanted.size);
-        let (headers, payload) = (plan.headers(), plan.end() - plan.headers());
+        // The first is as long as any.
+        if plan.headers() + plan.payload(0).len() > limit {
+            return Err(TransmitDrop::TooLarge);
+        }
+        Ok(Self { front, plan })
+    }
+
+    /// Bytes behind the headers, of all segments together.
+    fn payload(&self) -> usize {
+        self.plan.end() - self.plan.headers()
+    }
+
+    /// A whole segment.
+    fn segment(&self, packet: &Packet, index: usize) -> Part {
+        let payload = self.plan.payload(index);
+        let sum = pieces(packet, payload.clone()).fold(Sum::new(), Sum::bytes);
+        let mut headers = [0; MAXIMUM_HEADERS];
+        self.plan.write_headers(&self.front, index, sum, &mut headers);
+        Part { headers, length: self.plan.headers(), payload }
+    }
+}
+
+/// A packet that the card can segment.
+pub(super) struct TsoPacket {
+    /// The first segment, if that is to be made here: the card would repeat what only the first one says of congestion, and a single segment is none to be cut.
+    pub(super) first: Option<Part>,
+    /// The rest, for the card.
+    pub(super) rest: Option<(TsoContext, Part)>,
+}
+
+impl TsoPacket {
+    /// Looks at a packet whose frames may have `limit` bytes. `None`: [`SoftwareSegments`] can do it, and the card can't.
+    pub(super) fn new(
+        packet: &Packet,
+        wanted: Segmentation,
+        limit: usize,
+    ) -> Result<Option<Self>, TransmitDrop> {
+        let parsed = Parsed::new(packet, wanted, limit)?;
+        let Parsed { front, plan } = &parsed;
         if wanted.kind != SegmentationKind::Tcp4
             || plan.is_ipv6()
             || wanted.size < LEAST
-            || headers > MOST_HEADERS
-            || payload > MOST_PAYLOAD
+            || plan.headers() > MOST_HEADERS
+            || parsed.payload() > MOST_PAYLOAD
         {
-            return Err(TransmitDrop::NotDone);
-        }
-        if headers + size.min(payload) > limit {
-            return Err(TransmitDrop::TooLarge);
+            return Ok(None);
         }
         let says_once = TcpFlags(front[plan.transport() + TCP_FLAGS]).contains(TcpFlags::CWR);
         let is_apart = says_once || plan.count() == 1;
-        let first = is_apart.then(|| {
-            let payload = plan.payload(0);
-            let sum = pieces(packet, payload.clone()).fold(Sum::new(), Sum::bytes);
-            let mut buffer = [0; MAXIMUM_HEADERS];
-            plan.write_headers(&front, 0, sum, &mut buffer);
-            Part { headers: buffer, length: headers, payload }
-        });
+        let first = is_apart.then(|| parsed.segment(packet, 0));
         let begin = usize::from(is_apart);
-        let rest = (begin < plan.count()).then(|| rest(&front, &plan, begin, wanted.size));
-        Ok(Self { first, rest })
+        let rest = (begin < plan.count()).then(|| rest(front, plan, begin, wanted.size));
+        Ok(Some(Self { first, rest }))
     }
 
     /// Descriptors that it takes.
@@ -100,6 +136,45 @@ impl LongPacket {
         let first = self.first.as_ref().map_or(0, Part::buffers);
         // One is for the context.
         first + self.rest.as_ref().map_or(0, |(_, rest)| 1 + rest.buffers())
+    }
+}
+
+/// A packet that is segmented here: its segments one by one, each made in the card's buffers.
+pub(super) struct SoftwareSegments {
+    packet: Packet,
+    parsed: Parsed,
+    next: usize,
+}
+
+impl SoftwareSegments {
+    /// Of a packet whose frames may have `limit` bytes.
+    pub(super) fn new(packet: Packet, limit: usize) -> Result<Self, TransmitDrop> {
+        let wanted = packet.segmentation().ok_or(TransmitDrop::NotDone)?;
+        let parsed = Parsed::new(&packet, wanted, limit)?;
+        Ok(Self { packet, parsed, next: 0 })
+    }
+
+    /// How many are still to come.
+    pub(super) fn remaining(&self) -> usize {
+        self.parsed.plan.count() - self.next
+    }
+
+    pub(super) const fn packet(&self) -> &Packet {
+        &self.packet
+    }
+
+    /// Buffers that the next one takes; `None` if there is none.
+    pub(super) fn next_buffers(&self) -> Option<usize> {
+        let plan = &self.parsed.plan;
+        let bytes = plan.headers() + plan.payload(self.next).len();
+        (self.remaining() > 0).then_some(bytes.div_ceil(BUFFER_BYTES.into()))
+    }
+
+    /// The next one, of those that remain.
+    pub(super) fn make_next(&mut self) -> Part {
+        let part = self.parsed.segment(&self.packet, self.next);
+        self.next += 1;
+        part
     }
 }
 
@@ -127,14 +202,14 @@ fn rest(front: &[u8; MAXIMUM_HEADERS], plan: &SuperFrame, begin: usize, size: u1
         put(&mut headers, at + 2, sequence as u16);
         headers[transport + TCP_FLAGS] &= !TcpFlags::CWR.0;
     }
-    let cut = TsoContext {
+    let context = TsoContext {
         network: network as u8,
         transport: transport as u8,
         headers: plan.headers() as u8,
         size,
         payload: payload.len() as u32,
     };
-    (cut, Part { headers, length: plan.headers(), payload })
+    (context, Part { headers, length: plan.headers(), payload })
 }
 
 fn word(bytes: &[u8; MAXIMUM_HEADERS], at: usize) -> u16 {

@@ -1,19 +1,21 @@
 //! What goes out: packets are copied to buffers, whose descriptors the card works off in order. It says of one in many that it is done, which stands for all
 //! before it.
 
+use super::counters::CardSoftwareCounters;
 use super::descriptor::{ChecksumContext, DataDescriptor, HEADER_BYTES, Offload};
 use super::drops::TransmitDrop;
 use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
 use super::registers::{Register as _, TransmitTail, Typed};
 use super::rings::{PortEnd, Rings};
-use super::segmentation::{LongPacket, Part};
+use super::segmentation::{Part, SoftwareSegments, TsoPacket};
 use crate::vfio::Registers;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use warmlane_counters::Source;
 use warmlane_driver_common::peer::shared_mut;
 use warmlane_mem::{Burst, Checksum, Packet, Segmentation, Vlan};
-use warmlane_port::software_offload::pieces;
+use warmlane_port::software_offload::{complete_checksum, pieces};
 use warmlane_port::{Layered, QueueCounters, TransmitOffloads, TransmitQueue, Transports, queue_report};
 use warmlane_sys::vector::{self, Vector, Work};
 
@@ -58,6 +60,24 @@ struct Done {
     taken: usize,
     sent: u64,
     bytes: u64,
+    /// The next one is to be segmented, and not by the card.
+    is_for_software: bool,
+}
+
+/// What became of a packet.
+enum Taken {
+    /// The card has it, of so many bytes.
+    Sent(usize),
+    /// It has to wait for descriptors.
+    Full,
+    /// It is to be segmented, and not by the card.
+    ForSoftware,
+}
+
+/// What a queue counts.
+pub(super) struct TransmitCounters {
+    queue: QueueCounters<TransmitDrop>,
+    pub(super) software: CardSoftwareCounters,
 }
 
 impl<R: Registers> TransmitRing<R> {
@@ -111,20 +131,46 @@ impl<R: Registers> TransmitRing<R> {
         (self.pending() > 0).then_some(self.reclaimed)
     }
 
-    /// Sends packets from the front of the burst, as far as there is space. Those of more than `limit` bytes can't be sent.
+    /// Sends packets from the front of the burst, as far as there is space. Those of more than `limit` bytes can't be sent. Says whether the next one is to be
+    /// segmented in software.
     #[inline]
-    fn send(&mut self, burst: &mut Burst, limit: usize, counters: &QueueCounters<TransmitDrop>) {
+    fn send(&mut self, burst: &mut Burst, limit: usize, counters: &TransmitCounters) -> bool {
         self.reclaim();
         let before = self.next;
         let done = vector::run(Copies { burst, ring: self, limit, counters });
+        self.tell(before);
+        burst.free_front(done.taken);
+        counters.queue.count(done.sent, done.bytes);
+        done.is_for_software
+    }
+
+    /// Sends segments that are made in software, as far as there is space. Says whether those are all.
+    #[cold]
+    fn send_segments(&mut self, segments: &mut SoftwareSegments, counters: &TransmitCounters) -> bool {
+        self.reclaim();
+        let before = self.next;
+        let (mut sent, mut bytes) = (0, 0);
+        // A segment is no longer than the longest frame, which any ring has space for.
+        while segments.next_buffers().is_some_and(|buffers| self.has_space(buffers)) {
+            let part = segments.make_next();
+            self.copy_part(segments.packet(), &part, Offload::None);
+            sent += 1;
+            bytes += part.bytes() as u64;
+        }
+        self.tell(before);
+        counters.queue.count(sent, bytes);
+        segments.remaining() == 0
+    }
+
+    /// Tells the card of the descriptors that were filled from `before` on.
+    #[inline]
+    fn tell(&mut self, before: u16) {
         if self.next != before {
             // The last of a burst is reported, or what is idle would never be known to be done.
             self.report(self.next.wrapping_sub(1) & self.memory.mask());
             // Behind all that was stored, see `ReceiveRing::tell`.
             self.registers.write(TransmitTail::new(self.next.into()));
         }
-        burst.free_front(done.taken);
-        counters.count(done.sent, done.bytes);
     }
 
     /// Has the card say when it is done with the descriptor that was written last. It doesn't know of it yet.
@@ -134,7 +180,7 @@ impl<R: Registers> TransmitRing<R> {
             return;
         }
         let word = self.word(position);
-        // Relaxed, as all stores here: `send` is in order with them.
+        // Relaxed, as all stores here: `tell` is in order with them.
         word.store(word.load(Ordering::Relaxed) | DataDescriptor::REPORT, Ordering::Relaxed);
         // As many as there are descriptors at most, for which there is room.
         self.reports.push_back(position);
@@ -152,10 +198,10 @@ impl<R: Registers> TransmitRing<R> {
 
     /// Fills a descriptor for what was put in its buffer.
     #[inline(always)]
-    fn post(&mut self, length: u16, is_end: bool, left: Offload) {
+    fn post(&mut self, length: u16, is_end: bool, offload: Offload) {
         let position = self.next;
         let address = self.memory.buffer_address(Side::Transmit, position);
-        self.write([address, DataDescriptor::new(length, is_end, left).0]);
+        self.write([address, DataDescriptor::new(length, is_end, offload).0]);
         if is_end && self.unreported >= REPORT_EACH {
             self.report(position);
         }
@@ -167,89 +213,86 @@ impl<R: Registers> TransmitRing<R> {
         descriptors <= usize::from(self.memory.mask() - self.pending())
     }
 
-    /// Gives the card a packet, with frames of no more than `limit` bytes. Says how long it is, or `None` if it has to wait for descriptors.
+    /// Gives the card a packet, with frames of no more than `limit` bytes.
     #[inline(always)]
     fn take<V: Vector>(
         &mut self,
-        packet: &Packet,
+        packet: &mut Packet,
         limit: usize,
+        counters: &TransmitCounters,
         vector: V,
-    ) -> Result<Option<usize>, TransmitDrop> {
+    ) -> Result<Taken, TransmitDrop> {
         let length = packet.packet_length();
         if length < usize::from(HEADER_BYTES) {
             return Err(TransmitDrop::Malformed);
         }
-        let sum = match wanted(packet)? {
-            Wanted::Nothing => None,
-            Wanted::Checksum(sum) => Some(sum),
-            Wanted::Segmentation(how) => {
-                return Ok(self.take_long(packet, how, limit)?.then_some(length));
-            }
+        let context = match requested(packet, counters)? {
+            Requested::Nothing => None,
+            Requested::Checksum(context) => Some(context),
+            Requested::Segmentation(how) => return self.take_long(packet, how, limit),
         };
         if length > limit {
             return Err(TransmitDrop::TooLarge);
         }
-        let is_new = sum.is_some() && sum != self.checksum_context;
+        let is_new = context.is_some() && context != self.checksum_context;
         if !self.has_space(length.div_ceil(usize::from(BUFFER_BYTES)) + usize::from(is_new)) {
-            return Ok(None);
+            return Ok(Taken::Full);
         }
-        if let Some(sum) = sum.filter(|_| is_new) {
-            self.write(sum.words());
-            self.checksum_context = Some(sum);
+        if let Some(context) = context.filter(|_| is_new) {
+            self.write(context.words());
+            self.checksum_context = Some(context);
         }
-        let left = if sum.is_some() { Offload::Checksum } else { Offload::None };
-        self.copy(packet, length, left, vector);
-        Ok(Some(length))
+        let offload = if context.is_some() { Offload::Checksum } else { Offload::None };
+        self.copy(packet, length, offload, vector);
+        Ok(Taken::Sent(length))
     }
 
-    /// Gives the card a packet to be cut. Says whether there were descriptors for it.
+    /// Gives the card a packet to be segmented.
     #[inline(never)]
-    fn take_long(&mut self, packet: &Packet, how: Segmentation, limit: usize) -> Result<bool, TransmitDrop> {
+    fn take_long(&mut self, packet: &Packet, how: Segmentation, limit: usize) -> Result<Taken, TransmitDrop> {
         // Looked at only when there is space for about as many as it takes, or one that waits for a full ring would be summed up again at each poll.
         let all = usize::from(self.memory.mask());
         let about = 1 + packet.packet_length().div_ceil(BUFFER_BYTES.into());
         if !self.has_space(about.min(all)) {
-            return Ok(false);
+            return Ok(Taken::Full);
         }
-        let long = LongPacket::new(packet, how, limit)?;
-        let needed = long.descriptors();
-        if needed > all {
-            return Err(TransmitDrop::NotDone);
+        let tso = TsoPacket::new(packet, how, limit)?;
+        // More than the ring has go out segment by segment.
+        let Some(tso) = tso.filter(|tso| tso.descriptors() <= all) else { return Ok(Taken::ForSoftware) };
+        if !self.has_space(tso.descriptors()) {
+            return Ok(Taken::Full);
         }
-        if !self.has_space(needed) {
-            return Ok(false);
-        }
-        if let Some(first) = &long.first {
+        if let Some(first) = &tso.first {
             self.copy_part(packet, first, Offload::None);
         }
-        if let Some((cut, rest)) = &long.rest {
-            self.write(cut.words());
+        if let Some((context, rest)) = &tso.rest {
+            self.write(context.words());
             // It takes the place of what the card was told of checksums.
             self.checksum_context = None;
             self.copy_part(packet, rest, Offload::Segmentation);
         }
-        Ok(true)
+        Ok(Taken::Sent(packet.packet_length()))
     }
 
-    fn copy_part(&mut self, packet: &Packet, part: &Part, left: Offload) {
-        let length = part.headers().len() + part.payload.len();
+    fn copy_part(&mut self, packet: &Packet, part: &Part, offload: Offload) {
+        let length = part.bytes();
         let data = std::iter::once(part.headers()).chain(pieces(packet, part.payload.clone()));
-        self.copy_pieces(data, length, left, |target, source| target.copy_from_slice(source));
+        self.copy_pieces(data, length, offload, |target, source| target.copy_from_slice(source));
     }
 
     /// Copies a packet to as many buffers as it takes, which are free.
     #[inline(always)]
-    fn copy<V: Vector>(&mut self, packet: &Packet, length: usize, left: Offload, vector: V) {
+    fn copy<V: Vector>(&mut self, packet: &Packet, length: usize, offload: Offload, vector: V) {
         if packet.segments() == 1 && length <= usize::from(BUFFER_BYTES) {
             // SAFETY: a buffer has BUFFER_BYTES; the ring holds the memory, and nobody else on this side refers to it. Packets are in other memory.
             let target = unsafe { shared_mut(self.memory.buffer(Side::Transmit, self.next), length) };
             vector.copy(target, packet.data());
-            return self.post(length as u16, true, left);
+            return self.post(length as u16, true, offload);
         }
         let copy = |target: &mut [u8], source: &[u8]| {
             vector.copy(target, source);
         };
-        self.copy_pieces(packet.segment_data(), length, left, copy);
+        self.copy_pieces(packet.segment_data(), length, offload, copy);
     }
 
     /// Copies a frame of so many bytes, which is in pieces, to as many buffers as it takes, which are free.
@@ -258,7 +301,7 @@ impl<R: Registers> TransmitRing<R> {
         &mut self,
         data: impl Iterator<Item = &'a [u8]>,
         length: usize,
-        work: Offload,
+        offload: Offload,
         copy: impl Fn(&mut [u8], &[u8]),
     ) {
         let most = usize::from(BUFFER_BYTES);
@@ -273,7 +316,7 @@ impl<R: Registers> TransmitRing<R> {
                 copy(target, now);
                 (filled, left, data) = (filled + now.len(), left - now.len(), later);
                 if filled == most || left == 0 {
-                    self.post(filled as u16, left == 0, work);
+                    self.post(filled as u16, left == 0, offload);
                     filled = 0;
                 }
             }
@@ -282,37 +325,41 @@ impl<R: Registers> TransmitRing<R> {
 }
 
 /// What a packet leaves to the card.
-enum Wanted {
+enum Requested {
     Nothing,
     Checksum(ChecksumContext),
     Segmentation(Segmentation),
 }
 
 #[inline(always)]
-fn wanted(packet: &Packet) -> Result<Wanted, TransmitDrop> {
-    if packet.has_work_left() { look_closer(packet) } else { Ok(Wanted::Nothing) }
+fn requested(packet: &mut Packet, counters: &TransmitCounters) -> Result<Requested, TransmitDrop> {
+    if packet.has_work_left() { look_closer(packet, counters) } else { Ok(Requested::Nothing) }
 }
 
+/// Does what the card can't, but for segmentation.
 #[inline(never)]
-fn look_closer(packet: &Packet) -> Result<Wanted, TransmitDrop> {
+fn look_closer(packet: &mut Packet, counters: &TransmitCounters) -> Result<Requested, TransmitDrop> {
     if matches!(packet.vlan(), Vlan::Insert(_)) {
         return Err(TransmitDrop::NotDone);
     }
-    match (packet.segmentation(), packet.checksum()) {
-        (Some(segmentation), _) => Ok(Wanted::Segmentation(segmentation)),
-        (None, Checksum::Partial { start, offset }) => {
-            ChecksumContext::new(start, offset).map(Wanted::Checksum).ok_or(TransmitDrop::NotDone)
-        }
-        (None, _) => Err(TransmitDrop::NotDone),
+    if let Some(segmentation) = packet.segmentation() {
+        return Ok(Requested::Segmentation(segmentation));
     }
+    let Checksum::Partial { start, offset } = packet.checksum() else { return Err(TransmitDrop::NotDone) };
+    if let Some(context) = ChecksumContext::new(start, offset) {
+        return Ok(Requested::Checksum(context));
+    }
+    complete_checksum(packet).map_err(|_| TransmitDrop::NotDone)?;
+    counters.software.checksums().add(1);
+    Ok(Requested::Nothing)
 }
 
 /// Copies packets to buffers as far as there are some.
 struct Copies<'a, R> {
-    burst: &'a Burst,
+    burst: &'a mut Burst,
     ring: &'a mut TransmitRing<R>,
     limit: usize,
-    counters: &'a QueueCounters<TransmitDrop>,
+    counters: &'a TransmitCounters,
 }
 
 impl<R: Registers> Work for Copies<'_, R> {
@@ -322,14 +369,18 @@ impl<R: Registers> Work for Copies<'_, R> {
     fn run<V: Vector>(self, vector: V) -> Done {
         let Self { burst, ring, limit, counters } = self;
         let mut done = Done::default();
-        for packet in burst.iter() {
-            match ring.take(packet, limit, vector) {
-                Ok(Some(length)) => {
+        for packet in burst.iter_mut() {
+            match ring.take(packet, limit, counters, vector) {
+                Ok(Taken::Sent(length)) => {
                     done.sent += 1;
                     done.bytes += length as u64;
                 }
-                Ok(None) => break,
-                Err(reason) => counters.drops().count(reason, 1),
+                Ok(Taken::Full) => break,
+                Ok(Taken::ForSoftware) => {
+                    done.is_for_software = true;
+                    break;
+                }
+                Err(reason) => counters.queue.drops().count(reason, 1),
             }
             done.taken += 1;
         }
@@ -343,14 +394,45 @@ pub(super) struct CardTransmit<R> {
     /// Bytes of the longest frame.
     limit: usize,
     offloads: TransmitOffloads,
-    counters: QueueCounters<TransmitDrop>,
+    /// A packet whose segments go out before anything else.
+    segments: Option<SoftwareSegments>,
+    pub(super) counters: TransmitCounters,
     /// Dropped last: the port's end.
     _end: PortEnd,
 }
 
 impl<R: Registers> CardTransmit<R> {
     pub(super) fn new(rings: Arc<Rings<R>>, limit: usize, offloads: TransmitOffloads, end: PortEnd) -> Self {
-        Self { rings, limit, offloads, counters: QueueCounters::new(), _end: end }
+        let counters =
+            TransmitCounters { queue: QueueCounters::new(), software: CardSoftwareCounters::new() };
+        Self { rings, limit, offloads, segments: None, counters, _end: end }
+    }
+}
+
+/// Counts segments that are held as dropped.
+#[cold]
+fn drop_segments(
+    held: &mut Option<SoftwareSegments>,
+    counters: &QueueCounters<TransmitDrop>,
+    reason: TransmitDrop,
+) {
+    if let Some(segments) = held.take() {
+        counters.drops().count(reason, segments.remaining() as u64);
+    }
+}
+
+/// Begins to segment the first packet of a burst.
+#[cold]
+fn begin_segments(burst: &mut Burst, limit: usize, counters: &TransmitCounters) -> Option<SoftwareSegments> {
+    match SoftwareSegments::new(burst.take_first()?, limit) {
+        Ok(segments) => {
+            counters.software.segmented().add(1);
+            Some(segments)
+        }
+        Err(reason) => {
+            counters.queue.drops().count(reason, 1);
+            None
+        }
     }
 }
 
@@ -358,21 +440,54 @@ impl<R: Registers + Send + Sync> TransmitQueue for CardTransmit<R> {
     #[inline]
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
+        let Self { rings, limit, segments: held, counters, .. } = self;
         // Not while the card is being changed.
-        let Some(mut place) = self.rings.transmit.try_lock() else { return 0 };
+        let Some(mut place) = rings.transmit.try_lock() else { return 0 };
         let Some(ring) = place.as_mut().filter(|ring| ring.is_link_up) else {
             drop(place);
-            self.counters.drops().count(TransmitDrop::NotConnected, before as u64);
+            drop_segments(held, &counters.queue, TransmitDrop::NotConnected);
+            counters.queue.drops().count(TransmitDrop::NotConnected, before as u64);
             burst.clear();
             return before;
         };
-        ring.send(burst, self.limit, &self.counters);
+        loop {
+            if let Some(segments) = held {
+                if !ring.send_segments(segments, counters) {
+                    break;
+                }
+                *held = None;
+            }
+            if !ring.send(burst, *limit, counters) {
+                break;
+            }
+            *held = begin_segments(burst, *limit, counters);
+        }
         before - burst.len()
+    }
+
+    fn is_holding(&self) -> bool {
+        self.segments.is_some()
+    }
+
+    fn flush(&mut self) {
+        if self.segments.is_some() {
+            self.transmit(&mut Burst::new());
+        }
     }
 
     fn offloads(&self) -> TransmitOffloads {
         self.offloads
     }
 
-    queue_report!(always running, counters);
+    fn own_counters(&self) -> Vec<Box<dyn Source>> {
+        vec![Box::new(self.counters.software.view())]
+    }
+
+    queue_report!(always running, counters.queue);
+}
+
+impl<R> Drop for CardTransmit<R> {
+    fn drop(&mut self) {
+        drop_segments(&mut self.segments, &self.counters.queue, TransmitDrop::Unsent);
+    }
 }

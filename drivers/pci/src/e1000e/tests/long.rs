@@ -71,6 +71,9 @@ impl Shape {
     }
 }
 
+/// It takes more descriptors than a ring of 64 has, and its length can't be said in its header.
+const HUGE: Shape = Shape { payload: 64 * 2048, ..PLAIN };
+
 fn shapes() -> Vec<Shape> {
     let payloads = [1459, 1460, 1461, 2919, 2920, 2921, 14_601, 65_495 - 12].into_iter();
     let mut shapes: Vec<_> = payloads.map(|payload| Shape { payload, ..PLAIN }).collect();
@@ -173,7 +176,7 @@ fn long_packets_are_not_looked_at_while_there_is_no_space_for_them() {
     assert_eq!(lab.send(0, &[60; 53]), 53);
     let wrong = || {
         let mut packet = PLAIN.packet(&lab.pool);
-        set_kind(&mut packet, SegmentationKind::Tcp6);
+        set_kind(&mut packet, SegmentationKind::Udp);
         packet
     };
     let (first, second) = (wrong(), wrong());
@@ -188,6 +191,62 @@ fn set_kind(packet: &mut Packet, kind: SegmentationKind) {
 }
 
 #[test]
+fn what_the_card_cannot_segment_software_does() {
+    let small = [(47, 600), (1, 128), (9, 1100)].map(|(size, payload)| Shape { payload, size, ..PLAIN });
+    let huge = [HUGE, Shape { size: 9000, flags: ACK | CWR | FIN, ..HUGE }];
+    let others: [(Shape, SegmentationKind); 1] = [(PLAIN, SegmentationKind::Tcp6)];
+    let all = small.into_iter().chain(huge).map(|shape| (shape, SegmentationKind::Tcp4)).chain(others);
+    for (shape, kind) in all {
+        let mut lab = Lab::new(64);
+        let mut burst = Burst::new();
+        let mut long = shape.packet(&lab.pool);
+        set_kind(&mut long, kind);
+        for packet in [packet(&lab.pool, &contents(1, 60)), long, packet(&lab.pool, &contents(2, 60))] {
+            drop(burst.push(packet));
+        }
+        while !burst.is_empty() || lab.transmit.is_holding() {
+            lab.transmit.transmit(&mut burst);
+        }
+        let segments = shape.segments(&lab.pool);
+        let state = lab.model.state();
+        let expected: Vec<_> =
+            [contents(1, 60)].into_iter().chain(segments).chain([contents(2, 60)]).collect();
+        assert!(state.sent == expected, "{} frames of {shape:?}", state.sent.len());
+        assert_eq!((state.cuts, lab.transmit.counters.software.view().segmented()), (0, 1), "{shape:?}");
+        let counted = lab.transmit.counters();
+        assert_eq!((counted.packets(), counted.drops().total()), (expected.len() as u64, 0), "{shape:?}");
+        assert_eq!(counted.bytes() as usize, expected.iter().map(Vec::len).sum::<usize>());
+        assert_eq!(lab.pool.ledger().outstanding(), 0);
+    }
+}
+
+#[test]
+fn segments_of_software_wait_for_space_and_are_counted_if_they_never_get_it() {
+    for is_link_lost in [true, false] {
+        let mut lab = Lab::new(64);
+        lab.model.state().is_stuck = true;
+        let packet = HUGE.packet(&lab.pool);
+        assert_eq!(lab.send_all([packet]), 1);
+        assert_eq!(lab.send(0, &[60]), 0, "what is behind them waits");
+        lab.transmit.flush();
+        assert!(lab.transmit.is_holding());
+        let (mut left, counted) = (HUGE.segments(&lab.pool).len() - 63, lab.transmit.counters());
+        if is_link_lost {
+            lab.rings.set_link(false);
+            assert_eq!(lab.send(0, &[60]), 1);
+            assert!(!lab.transmit.is_holding());
+            left += 1;
+        } else {
+            drop(lab.transmit);
+        }
+        let reason = if is_link_lost { "not-connected" } else { "unsent" };
+        let drops: Vec<_> = counted.drops().iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!((drops.len(), drops[0].0.name, drops[0].1), (1, reason, left as u64));
+        assert_eq!(lab.pool.ledger().outstanding(), 0);
+    }
+}
+
+#[test]
 fn long_packets_that_cannot_be_cut_are_dropped_and_counted() {
     let mut lab = Lab::new(64);
     let changed = |change: fn(&mut Packet)| {
@@ -196,11 +255,9 @@ fn long_packets_that_cannot_be_cut_are_dropped_and_counted() {
         packet
     };
     let packets = [
-        changed(|packet| set_kind(packet, SegmentationKind::Tcp6)),
         changed(|packet| set_kind(packet, SegmentationKind::Udp)),
-        Shape { size: 47, payload: 600, ..PLAIN }.packet(&lab.pool),
-        // It would take more descriptors than there are.
-        Shape { payload: 64 * 2048, ..PLAIN }.packet(&lab.pool),
+        // As many segments as nobody makes in earnest.
+        Shape { size: 1, payload: 600, ..PLAIN }.packet(&lab.pool),
         // Not where the checksum is said to be; no IPv4; a fragment.
         changed(|packet| packet.set_checksum(Checksum::Partial { start: 54, offset: 16 })),
         changed(|packet| packet.data_mut()[12] = 9),
