@@ -2,12 +2,13 @@
 
 use super::memory::{DESCRIPTOR_BYTES, RingMemory, Side};
 use super::registers::{
-    ADDRESS_STRIDE, ADDRESSES, AddressHigh, AddressLow, ChangeInterval, Control, ExtendedControl,
-    GROUP_WORDS, GROUPS, InterruptAutoClear, InterruptCause, InterruptVectors, NvmControl, PhyAccess,
-    ReceiveAbsoluteDelay, ReceiveBaseHigh, ReceiveBaseLow, ReceiveChecksums, ReceiveControl, ReceiveDelay,
-    ReceiveDescriptors, ReceiveHead, ReceiveInterval, ReceiveLength, ReceiveQueues, ReceiveReports,
-    ReceiveTail, Register, Status, TransmitBaseHigh, TransmitBaseLow, TransmitControl, TransmitDescriptors,
-    TransmitGap, TransmitHead, TransmitLength, TransmitTail, Typed, phy,
+    ADDRESS_STRIDE, ADDRESSES, AddressHigh, AddressLow, BusControl, BusControl2, ChangeInterval, Control,
+    ExtendedControl, GROUP_WORDS, GROUPS, InterruptAutoClear, InterruptCause, InterruptVectors, NvmControl,
+    PhyAccess, ReceiveAbsoluteDelay, ReceiveBaseHigh, ReceiveBaseLow, ReceiveChecksums, ReceiveControl,
+    ReceiveDelay, ReceiveDescriptors, ReceiveHead, ReceiveInterval, ReceiveLength, ReceiveQueues,
+    ReceiveReports, ReceiveTail, Register, Status, TransmitArbitration, TransmitBaseHigh, TransmitBaseLow,
+    TransmitControl, TransmitDescriptors, TransmitGap, TransmitHead, TransmitLength, TransmitTail, Typed,
+    phy,
 };
 use crate::vfio::Registers;
 use std::time::{Duration, Instant};
@@ -18,6 +19,10 @@ const QUIET: Duration = Duration::from_millis(100);
 /// How long a reset takes until the card may be asked for anything, and at most.
 const SETTLE: Duration = Duration::from_millis(10);
 const RESET: Duration = Duration::from_secs(2);
+
+/// How long the card sets up its PHY after that, with what it has read from its NVM, and says nothing of when it is done (errata; FreeBSD's
+/// `sys/dev/e1000/e1000_82571.c`, `e1000_reset_hw_82571`).
+const PHY_SETUP: Duration = Duration::from_millis(25);
 
 /// How long the PHY may take for one access: 64 bits at 2.5 MHz, many times over.
 const PHY: Duration = Duration::from_millis(50);
@@ -91,6 +96,7 @@ impl<R: Registers> Chip<R> {
         if !is_reset || self.is_gone() {
             return Err("it can't be reset".to_owned());
         }
+        std::thread::sleep(PHY_SETUP);
         registers.mask(InterruptCause::ALL);
         registers.write(ReceiveLength::new(0));
         registers.write(TransmitLength::new(0));
@@ -133,6 +139,7 @@ impl<R: Registers> Chip<R> {
     /// Starts a card that was reset, on rings of which it has no descriptor yet.
     pub(super) fn start(&self, memory: &RingMemory, setup: Setup) -> Result<(), Problem> {
         let registers = &self.registers;
+        self.set_reserved_bits();
         let unused = Control::MASTER_DISABLE | Control::FLOW_CONTROL | Control::VLAN_MODE;
         self.change(|control: Control| control.without(unused) | Control::SET_LINK_UP);
         self.wake_phy()?;
@@ -143,7 +150,7 @@ impl<R: Registers> Chip<R> {
         for number in 0..GROUP_WORDS {
             registers.0.write32(GROUPS + number * size_of::<u32>(), 0);
         }
-        registers.write(ExtendedControl::CLEAR_PENDING);
+        self.change(|control: ExtendedControl| control | ExtendedControl::CLEAR_PENDING);
         registers.write(InterruptVectors::USED);
         registers.write(InterruptAutoClear::new(InterruptCause::RECEIVED.bits()));
         registers.write(ChangeInterval::LONG);
@@ -153,6 +160,19 @@ impl<R: Registers> Chip<R> {
         registers.write(InterruptCause::ALL);
         registers.unmask(InterruptCause::OTHER | InterruptCause::LINK);
         Ok(())
+    }
+
+    /// What the card needs and doesn't do by itself. The other bits of these registers are left as they are.
+    fn set_reserved_bits(&self) {
+        self.change(|control: Control| control.without(Control::RESERVED_ZERO));
+        self.change(|control: ExtendedControl| {
+            control.without(ExtendedControl::RESERVED_ZERO) | ExtendedControl::RESERVED_ONE
+        });
+        self.change(|arbitration: TransmitArbitration| {
+            arbitration.without(TransmitArbitration::RESERVED_ZERO) | TransmitArbitration::RESERVED_ONE
+        });
+        self.change(|control: BusControl| control | BusControl::RESERVED_ONE);
+        self.change(|control: BusControl2| control | BusControl2::RESERVED_ONE);
     }
 
     fn start_receiving(&self, memory: &RingMemory, setup: Setup) {

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Where the card finds its memory.
 pub(super) const START: u64 = 1 << 32;
@@ -24,6 +25,9 @@ pub(super) const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
 /// Counts that are cleared by reading (10.2.7).
 const COUNTS: std::ops::Range<usize> = 0x4000..0x4100;
+
+/// How long behind a reset it sets up its PHY, which is to be left alone meanwhile.
+const PHY_SETUP: Duration = Duration::from_millis(25);
 
 /// The bits that say of which kind a descriptor for sending is (7.2.10): the extension, and the type.
 const KINDS: u64 = 1 << 29 | 0xf << 20;
@@ -127,6 +131,8 @@ pub(super) struct State {
     told: u32,
     /// How it was when it was reset: receive and transmit control, and whether it accessed memory.
     pub(super) at_reset: Vec<(u32, u32, bool)>,
+    /// When it was last reset by what was written to its registers.
+    reset_at: Option<Instant>,
     /// Frames that it has sent, and what it has of the next.
     pub(super) sent: Vec<Vec<u8>>,
     begun: Vec<u8>,
@@ -354,6 +360,7 @@ impl State {
                 let accesses = !Control::new(before).has(Control::MASTER_DISABLE);
                 let controls = (self.get::<ReceiveControl>().bits(), self.get::<TransmitControl>().bits());
                 self.at_reset.push((controls.0, controls.1, accesses));
+                self.reset_at = Some(Instant::now());
                 if !self.never_resets {
                     self.reset();
                 }
@@ -364,7 +371,8 @@ impl State {
                     self.phy[register] = value as u16;
                 }
                 let result = PhyAccess::new(value & 0xffff_0000 | u32::from(self.phy[register]));
-                let end = if self.has_dead_phy { PhyAccess::ERROR } else { PhyAccess::READY };
+                let is_early = self.reset_at.is_some_and(|reset| reset.elapsed() < PHY_SETUP);
+                let end = if self.has_dead_phy || is_early { PhyAccess::ERROR } else { PhyAccess::READY };
                 self.set(result | PhyAccess::READY | end);
             }
             InterruptCause::OFFSET => {
@@ -404,6 +412,7 @@ impl Model {
             unmasked: 0,
             told: 0,
             at_reset: Vec::new(),
+            reset_at: None,
             sent: Vec::new(),
             begun: Vec::new(),
             is_begun_to_be_cut: false,

@@ -1,4 +1,7 @@
 //! The registers that are used.
+//!
+//! Bits that are marked "errata" are reserved in the datasheet, and the card doesn't set them by itself as it needs them: Intel's own drivers do
+//! (FreeBSD's `sys/dev/e1000/e1000_82571.c`, `e1000_initialize_hw_bits_82571`).
 
 use crate::vfio::Registers;
 
@@ -73,6 +76,8 @@ registers! {
         SET_LINK_UP = 1 << 6;
         /// All but the PHY is reset; goes out by itself.
         RESET = 1 << 26;
+        /// Reserved, and to be zero (errata).
+        RESERVED_ZERO = 1 << 29;
         /// Pause frames are obeyed, and sent.
         FLOW_CONTROL = 0b11 << 27;
         /// VLAN tags are put on and taken off.
@@ -92,6 +97,10 @@ registers! {
     }
     /// Extended device control (10.2.2).
     ExtendedControl at 0x0018 {
+        /// Reserved, and to be one (errata).
+        RESERVED_ONE = 1 << 22;
+        /// Reserved, and to be zero (errata).
+        RESERVED_ZERO = 1 << 23;
         /// The pending bit of a vector goes when its cause is unmasked.
         CLEAR_PENDING = 1 << 31;
     }
@@ -207,6 +216,13 @@ registers! {
         /// Each is written back that asks for it, when it is done; 31 are fetched ahead. Bit 22 must be set.
         EACH_REPORT = 1 << 24 | 1 << 22 | 1 << 8 | 31;
     }
+    /// How the queues for sending take turns: queue 0 (10.2.6).
+    TransmitArbitration at 0x3840 {
+        /// Reserved, and to be one (errata).
+        RESERVED_ONE = 1 << 26;
+        /// Reserved, and to be zero (errata).
+        RESERVED_ZERO = 0b1111 << 27;
+    }
     /// Frames with a wrong check sequence (10.2.7, as all below here up to 0x40ff; cleared by reading).
     CrcErrors at 0x4000 {}
     /// Frames with errors of the PHY.
@@ -244,6 +260,16 @@ registers! {
     }
     /// Several queues for receiving (10.2.5): none but the first.
     ReceiveQueues at 0x5818 {}
+    /// Control of PCI Express (10.2.2).
+    BusControl at 0x5b00 {
+        /// Reserved, and to be one (errata).
+        RESERVED_ONE = 1 << 22;
+    }
+    /// Control of PCI Express, continued (10.2.2).
+    BusControl2 at 0x5b64 {
+        /// Without it, completions that come late while the link saves power (ASPM) can stop what is sent (errata).
+        RESERVED_ONE = 1 << 0;
+    }
 }
 
 /// From one of the 16 addresses to the next.

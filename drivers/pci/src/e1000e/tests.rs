@@ -10,9 +10,9 @@ use super::model::{ADDRESS, Model, START, State};
 use super::port::Watch;
 use super::receive::{CardReceive, ReceiveRing};
 use super::registers::{
-    AddressHigh, Control, CrcErrors, GROUPS, InterruptCause, InterruptVectors, ReceiveBaseHigh,
-    ReceiveControl, ReceiveLength, ReceiveReports, ReceiveTail, Register, TransmitBaseLow, TransmitControl,
-    TransmitLength, TransmitTail, Typed, phy,
+    AddressHigh, BusControl, BusControl2, Control, CrcErrors, ExtendedControl, GROUPS, InterruptCause,
+    InterruptVectors, ReceiveBaseHigh, ReceiveControl, ReceiveLength, ReceiveReports, ReceiveTail, Register,
+    TransmitArbitration, TransmitBaseLow, TransmitControl, TransmitLength, TransmitTail, Typed, phy,
 };
 use super::rings::{Broken, PortEnd, Rings};
 use super::transmit::{CardTransmit, OFFLOADS, TransmitRing};
@@ -152,6 +152,26 @@ fn a_card_is_at_rest_before_it_is_reset_and_set_up_then() {
     chip.start(&memory, SETUP).unwrap();
     let control = model.get::<ReceiveControl>();
     assert!(control.has(ReceiveControl::LONG) && !control.has(ReceiveControl::ALL_STATIONS));
+}
+
+#[test]
+fn reserved_bits_are_set_as_the_card_needs_them_and_others_stay() {
+    let model = Model::new();
+    let (chip, memory) = (chip(&model), memory(&model, 64));
+    chip.reset().unwrap();
+    {
+        let mut state = model.state();
+        state.set(Control::new(1 << 29 | 1));
+        state.set(ExtendedControl::new(1 << 23 | 1 << 4));
+        state.set(TransmitArbitration::new(0b1111 << 27 | 0x403));
+        state.set(BusControl::new(7));
+        state.set(BusControl2::new(6));
+    }
+    chip.start(&memory, SETUP).unwrap();
+    assert_eq!(model.get::<Control>().bits() & (1 << 29 | 1), 1);
+    assert_eq!(model.get::<ExtendedControl>().bits(), 1 << 31 | 1 << 22 | 1 << 4);
+    assert_eq!(model.get::<TransmitArbitration>().bits(), 1 << 26 | 0x403);
+    assert_eq!((model.get::<BusControl>().bits(), model.get::<BusControl2>().bits()), (1 << 22 | 7, 7));
 }
 
 #[test]
