@@ -75,6 +75,7 @@ fn as_json(device: &NetworkDevice) -> serde_json::Value {
         "iommu_group": device.group,
         "interfaces": device.interfaces,
         "taken_from": device.taken_from,
+        "holder": device.holder,
     })
 }
 
@@ -90,9 +91,10 @@ fn text(devices: &[NetworkDevice]) -> String {
     };
     line("address", "id", "group", "driver", "interfaces");
     for device in devices {
-        let rest = match &device.taken_from {
-            Some(former) => format!("(taken from {former})"),
-            None => device.interfaces.join(", "),
+        let rest = match (&device.taken_from, device.holder) {
+            (Some(former), Some(process)) => format!("(taken from {former} by process {process})"),
+            (Some(former), None) => format!("(taken from {former})"),
+            (None, _) => device.interfaces.join(", "),
         };
         let group = device.group.as_deref().unwrap_or("-");
         let driver = device.driver.as_deref().unwrap_or("-");
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_list_says_whose_each_is() {
-        let device = |address: &str, driver: Option<&str>, taken_from: Option<&str>| NetworkDevice {
+        let device = |address: &str, driver: Option<&str>, taken_from: Option<&str>, holder| NetworkDevice {
             address: address.parse().unwrap(),
             vendor: 0x1af4,
             device: 0x1041,
@@ -115,13 +117,16 @@ mod tests {
             group: Some("3".to_owned()),
             interfaces: if taken_from.is_some() { Vec::new() } else { vec!["eth0".to_owned()] },
             taken_from: taken_from.map(str::to_owned),
+            holder,
         };
         let said = text(&[
-            device("0000:00:03.0", Some("virtio-pci"), None),
-            device("0000:00:04.0", Some("vfio-pci"), Some("virtio-pci")),
+            device("0000:00:03.0", Some("virtio-pci"), None, None),
+            device("0000:00:04.0", Some("vfio-pci"), Some("virtio-pci"), None),
+            device("0000:00:05.0", Some("vfio-pci"), Some("e1000e"), Some(1234)),
         ]);
         let lines: Vec<_> = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
         assert_eq!(lines[1], ["0000:00:03.0", "1af4:1041", "3", "virtio-pci", "eth0"]);
         assert_eq!(lines[2][3..], ["vfio-pci", "(taken", "from", "virtio-pci)"]);
+        assert_eq!(lines[3][4..], ["(taken", "from", "e1000e", "by", "process", "1234)"]);
     }
 }

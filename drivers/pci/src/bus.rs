@@ -8,6 +8,7 @@ use crate::error::PciError;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use take::Note;
 pub use take::{Recovered, Taken};
 
 /// The driver that gives devices to processes.
@@ -36,6 +37,8 @@ pub struct NetworkDevice {
     pub interfaces: Vec<String>,
     /// It was taken from this driver, and is to be given back to it.
     pub taken_from: Option<String>,
+    /// The process that took it for as long as its port is open, and is to give it back.
+    pub holder: Option<u32>,
 }
 
 /// Where the kernel's files are, and our notes.
@@ -119,22 +122,20 @@ impl Bus {
             return Err(PciError::NotNetwork { address, class });
         }
         let id = |file: &str| number(&folder.join(file)).unwrap_or(0) as u16;
+        // Unless somebody has given it back by hand.
+        let driver = self.driver(address);
+        let is_away = driver.as_deref().is_none_or(|driver| driver == VFIO);
+        let note = self.note(address).filter(|_| is_away);
         Ok(NetworkDevice {
             address,
             vendor: id("vendor"),
             device: id("device"),
-            driver: self.driver(address),
+            driver,
             group: target(&folder.join("iommu_group")),
             interfaces: self.interfaces(address),
-            taken_from: self.taken_from(address),
+            holder: note.as_ref().and_then(Note::holder),
+            taken_from: note.map(|note| note.driver.unwrap_or_else(|| "no driver".to_owned())),
         })
-    }
-
-    /// From which driver a device was taken, unless somebody has given it back by hand.
-    fn taken_from(&self, address: PciAddress) -> Option<String> {
-        let is_away = self.driver(address).is_none_or(|driver| driver == VFIO);
-        let note = self.note(address).filter(|_| is_away)?;
-        Some(note.driver.unwrap_or_else(|| "no driver".to_owned()))
     }
 
     /// The interfaces of a device: its own, or those of the virtio device that it carries.

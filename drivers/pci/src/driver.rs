@@ -89,8 +89,10 @@ mod tests {
     fn devices_are_known_by_who_made_them_and_which_they_are() {
         let kind = |vendor, device| {
             let address = "0000:00:04.0".parse().unwrap();
-            let (driver, group, interfaces, taken_from) = (None, None, Vec::new(), None);
-            Kind::of(&NetworkDevice { address, vendor, device, driver, group, interfaces, taken_from })
+            let (driver, group, interfaces, taken_from, holder) = (None, None, Vec::new(), None, None);
+            let known =
+                NetworkDevice { address, vendor, device, driver, group, interfaces, taken_from, holder };
+            Kind::of(&known)
         };
         assert_eq!(kind(0x1af4, 0x1041).ok(), Some(Kind::Virtio));
         assert_eq!(kind(0x8086, 0x10d3).ok(), Some(Kind::E1000e));

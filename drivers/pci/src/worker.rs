@@ -3,8 +3,9 @@
 use crate::bus::Taken;
 use crate::error::PciError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::any::Any;
 use std::io::{self, Write as _};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use warmlane_driver_common::peer::Event;
@@ -14,6 +15,10 @@ const RETRY: Duration = Duration::from_millis(250);
 
 /// Bytes of the thread's stack.
 const STACK: usize = 256 << 10;
+
+/// Devices that could not be stopped when their ports were closed: what they may still write to, and themselves. The end of the process frees all, as the kernel
+/// stops a device that nobody has open any more; the next program gives back those that were taken.
+static UNSTOPPED: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
 /// What wakes up the thread, and lanes.
 pub(crate) struct Events {
@@ -83,10 +88,12 @@ pub(crate) struct Worker<A: Attended> {
     pub(crate) attended: A,
     /// While the device runs.
     pub(crate) running: Option<A::Running>,
+    /// What the device had when it could not be stopped, to which it may still write: freed as soon as it is.
+    unstopped: Vec<A::Running>,
     /// `None` if it was unplugged: the kernel forgets it once nothing here holds it.
     card: Option<A::Card>,
     /// Given back last: the kernel waits for whoever has the device open.
-    _taken: Option<Taken>,
+    taken: Option<Taken>,
     name: String,
     events: Arc<Events>,
     /// As it was last told of: up until something else is heard.
@@ -106,8 +113,9 @@ impl<A: Attended> Worker<A> {
         let mut worker = Self {
             attended,
             running: None,
+            unstopped: Vec::new(),
             card: Some(card),
-            _taken: taken,
+            taken,
             name: name.to_owned(),
             events: Arc::clone(events),
             link: true,
@@ -145,16 +153,26 @@ impl<A: Attended> Worker<A> {
         }
     }
 
-    /// First lanes let go of the memory, then the device, and only then is it given back.
-    fn stop(&mut self) {
+    /// First lanes let go of the memory, then the device, and only then is it given back. Says whether the device does: if not, the memory is kept rather than
+    /// somebody else's while the device still writes to it.
+    fn stop(&mut self) -> bool {
         self.attended.close_rings();
-        let running = self.running.take();
+        self.unstopped.extend(self.running.take());
         // What is gone writes nothing.
         let is_silent = self.card.as_ref().is_none_or(Stoppable::silence);
-        if !is_silent {
-            // Lost rather than somebody else's while the device still writes to it.
-            std::mem::forget(running);
+        if is_silent {
+            self.unstopped.clear();
         }
+        is_silent
+    }
+
+    /// Keeps what the device may still write to until the process ends, and the device with what would give it back: the kernel would wait for this process, which
+    /// has it open.
+    #[cold]
+    fn keep(&mut self) {
+        self.say("the device can't be stopped: it and its memory are kept until this program ends");
+        let kept = (std::mem::take(&mut self.unstopped), self.card.take(), self.taken.take());
+        UNSTOPPED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(kept));
     }
 
     /// Starts the device again.
@@ -211,8 +229,11 @@ impl<A: Attended> Worker<A> {
             }
             if request && self.card.is_some() {
                 self.say("the device is unplugged: nothing comes or goes by it any more");
-                self.stop();
-                self.card = None;
+                if self.stop() {
+                    self.card = None;
+                } else {
+                    self.keep();
+                }
             }
             self.look();
         }
@@ -221,7 +242,9 @@ impl<A: Attended> Worker<A> {
 
 impl<A: Attended> Drop for Worker<A> {
     fn drop(&mut self) {
-        self.stop();
+        if !self.stop() {
+            self.keep();
+        }
     }
 }
 
@@ -356,11 +379,24 @@ mod tests {
         assert_eq!(stopped(&["reset", "force"]), by_force);
         assert_eq!(stopped(&["reset", "keep out"]), by_force);
         let lost = stopped(&["reset", "force", "keep out"]);
-        assert_eq!(lost, ["start", "close", "reset", "force", "keep out", "let go"], "it may still write");
+        assert_eq!(lost, ["start", "close", "reset", "force", "keep out"], "it may still write");
+        assert_eq!(UNSTOPPED.lock().unwrap().len(), 1, "here, until the process ends");
         let unstarted = stopped(&["start"]);
         let again = ["close", "reset", "keep out"];
         assert_eq!(unstarted[..5], stopped(&[])[..5]);
         assert_eq!((&unstarted[5..8], &unstarted[8..]), (&again[..], &["let go"][..]));
+    }
+
+    #[test]
+    fn what_a_device_may_write_to_is_freed_once_it_is_stopped() {
+        let (fate, events) = (Arc::<Fate>::default(), Events::new().unwrap());
+        let mut worker = start(&fate, &events).unwrap();
+        fate.failing.lock().unwrap().extend(["reset", "force", "keep out"]);
+        worker.restart("a test");
+        assert_eq!((fate.count("start"), fate.count("free")), (2, 0), "it may still write");
+        fate.failing.lock().unwrap().clear();
+        drop(worker);
+        assert_eq!((fate.count("free"), fate.count("let go")), (2, 1));
     }
 
     #[test]

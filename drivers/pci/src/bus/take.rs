@@ -27,6 +27,13 @@ pub(super) struct Note {
     holder: Option<Process>,
 }
 
+impl Note {
+    /// The number of the process that is to give it back.
+    pub(super) fn holder(&self) -> Option<u32> {
+        self.holder.as_ref().map(|process| process.number)
+    }
+}
+
 /// A process that can't be mistaken for a later one with its number.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 struct Process {

@@ -108,6 +108,7 @@ fn network_devices_are_listed_with_whose_they_are() {
         group: Some("03".to_owned()),
         interfaces: vec!["eth0".to_owned()],
         taken_from: None,
+        holder: None,
     };
     assert_eq!(*plain, expected);
     assert_eq!((&carried.interfaces[..], carried.device), (&["eth1".to_owned()][..], 0x1041));
@@ -159,6 +160,7 @@ fn what_is_taken_is_noted_and_given_back() {
     bus.take(at(CARRIED), false).unwrap();
     let device = bus.device(at(CARRIED)).unwrap();
     assert_eq!((device.driver.as_deref(), device.taken_from.as_deref()), (Some(VFIO), Some("virtio-pci")));
+    assert_eq!(device.holder, None, "until somebody gives it back");
     // Nobody's who has ended.
     assert!(bus.recover().is_empty());
     bus.give(at(CARRIED)).unwrap();
@@ -182,6 +184,7 @@ fn what_a_killed_process_took_is_given_back_by_the_next() {
     running(77);
     let taken = bus.take_for_now(at(CARRIED), false).unwrap();
     assert!(bus.recover().is_empty(), "its holder runs");
+    assert_eq!(bus.device(at(CARRIED)).unwrap().holder, Some(std::process::id()));
     // Another process has its number now, and a device was pulled out.
     running(78);
     fs::write(
