@@ -67,8 +67,8 @@ pub(crate) trait Attended: Send + 'static {
     /// What it has while it runs: its memory above all.
     type Running: Send + 'static;
 
-    /// How often [`look`](Self::look) is called though nothing has happened; `None`: never.
-    const PERIOD: Option<Duration>;
+    /// How often [`look`](Self::look) is called though nothing has happened.
+    const PERIOD: Duration;
 
     /// Starts the device, which is stopped. Before it is told of any memory, that is in `running`. Says whether its link is up. If it fails, the device is stopped.
     fn start(&mut self, card: &Self::Card, running: &mut Option<Self::Running>) -> Result<bool, PciError>;
@@ -213,7 +213,7 @@ impl<A: Attended> Worker<A> {
             let all = [&events.stop, &events.request, &events.config, self.attended.alarm()];
             let mut fds = all.map(|event| PollFd::new(event.fd(), PollFlags::IN));
             let is_to_retry = self.running.is_none();
-            let pause = if is_to_retry { Some(RETRY) } else { A::PERIOD }.filter(|_| self.card.is_some());
+            let pause = self.card.is_some().then_some(if is_to_retry { RETRY } else { A::PERIOD });
             let timeout =
                 pause.map(|pause| Timespec::try_from(pause).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 }));
             // Interrupted or not: nothing is ready then.
@@ -333,7 +333,7 @@ mod tests {
         type Card = FakeCard;
         type Running = FakeMemory;
 
-        const PERIOD: Option<Duration> = Some(Duration::from_millis(1));
+        const PERIOD: Duration = Duration::from_millis(1);
 
         fn start(&mut self, _: &FakeCard, running: &mut Option<FakeMemory>) -> Result<bool, PciError> {
             *running = Some(FakeMemory(Arc::clone(&self.fate)));

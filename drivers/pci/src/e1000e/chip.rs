@@ -212,6 +212,13 @@ impl<R: Registers> Chip<R> {
         registers.write(control | TransmitControl::COLLISION_DISTANCE);
     }
 
+    /// Whether it still receives and sends as it was told to: somebody may have reset it, as root can by sysfs.
+    pub(super) fn is_running(&self) -> bool {
+        let (receive, transmit): (ReceiveControl, TransmitControl) =
+            (self.registers.read(), self.registers.read());
+        receive.has(ReceiveControl::ENABLE) && transmit.has(TransmitControl::ENABLE)
+    }
+
     /// Takes note of changes that it has interrupted for, so that it does so for the next ones.
     pub(super) fn acknowledge_changes(&self) {
         self.registers.write(InterruptCause::OTHER | InterruptCause::LINK);

@@ -128,7 +128,7 @@ impl Attended for Attendance {
     type Card = Card;
     type Running = Running;
 
-    const PERIOD: Option<Duration> = Some(PERIOD);
+    const PERIOD: Duration = PERIOD;
 
     fn start(&mut self, card: &Card, running: &mut Option<Running>) -> Result<bool, PciError> {
         let address = card.vfio.address();
@@ -162,6 +162,9 @@ impl Attended for Attendance {
     fn look(&mut self, card: &Card, _running: &Running) -> Result<bool, &'static str> {
         if let Some(Broken(reason)) = self.rings.broken() {
             return Err(reason);
+        }
+        if !card.chip.is_running() {
+            return Err("somebody else has reset it");
         }
         // In this order: of what changes behind it, it interrupts again.
         card.chip.acknowledge_changes();

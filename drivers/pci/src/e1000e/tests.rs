@@ -175,6 +175,23 @@ fn reserved_bits_are_set_as_the_card_needs_them_and_others_stay() {
 }
 
 #[test]
+fn a_card_that_somebody_else_has_reset_does_not_run() {
+    let model = Model::new();
+    let (chip, memory) = (chip(&model), memory(&model, 64));
+    chip.reset().unwrap();
+    assert!(!chip.is_running());
+    chip.start(&memory, SETUP).unwrap();
+    assert!(chip.is_running());
+    let stops: [fn(&mut State); 2] =
+        [|state| state.set(ReceiveControl::OFF), |state| state.set(TransmitControl::OFF)];
+    for stop in stops {
+        chip.start(&memory, SETUP).unwrap();
+        stop(&mut model.state());
+        assert!(!chip.is_running());
+    }
+}
+
+#[test]
 fn cards_that_cannot_be_driven_are_refused() {
     let refused = |change: fn(&mut State)| {
         let model = Model::new();

@@ -148,9 +148,14 @@ impl<R: Registers> Device<R> {
         self.common.set_status(self.common.status() | status::FAILED);
     }
 
-    /// It says itself that it can't go on.
-    pub(super) fn needs_reset(&self) -> bool {
-        self.common.status() & status::NEEDS_RESET != 0
+    /// Why it has to be started anew, if it has.
+    pub(super) fn failure(&self) -> Option<&'static str> {
+        let status = self.common.status();
+        if status & status::NEEDS_RESET != 0 {
+            return Some("it says that it can't go on");
+        }
+        // As root can by sysfs.
+        (status & status::DRIVER_OK == 0).then_some("somebody else has reset it")
     }
 }
 
@@ -210,9 +215,11 @@ mod tests {
         assert!(device.facts(OFFERED & !STATUS).unwrap().link);
         model.state().restless = true;
         assert!(device.facts(OFFERED).unwrap_err().contains("changes all the time"));
-        assert!(!device.needs_reset());
-        model.state().status = status::NEEDS_RESET;
-        assert!(device.needs_reset());
+        assert_eq!(device.failure(), None);
+        for (status, reason) in [(15 | status::NEEDS_RESET, "can't go on"), (0, "somebody else")] {
+            model.state().status = status;
+            assert!(device.failure().is_some_and(|said| said.contains(reason)), "{reason}");
+        }
     }
 
     #[test]

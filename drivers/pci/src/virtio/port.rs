@@ -184,8 +184,8 @@ impl Attended for Attendance {
     type Card = Card;
     type Running = Running;
 
-    /// The device says what changes.
-    const PERIOD: Option<Duration> = None;
+    /// The device says what changes, but not that somebody else has reset it.
+    const PERIOD: Duration = Duration::from_secs(1);
 
     fn start(&mut self, card: &Card, running: &mut Option<Running>) -> Result<bool, PciError> {
         let result = start(card, running, &self.rings, &self.settings, &self.events);
@@ -209,8 +209,8 @@ impl Attended for Attendance {
         if let Some(reason) = self.rings.broken() {
             return Err(reason);
         }
-        if card.device.needs_reset() {
-            return Err("it says that it can't go on");
+        if let Some(reason) = card.device.failure() {
+            return Err(reason);
         }
         if let Ok(facts) = card.device.facts(running.features) {
             self.rings.set_link(facts.link);
