@@ -7,6 +7,7 @@ mod chip;
 mod counters;
 mod descriptor;
 mod drops;
+pub mod look;
 mod memory;
 mod port;
 mod receive;

@@ -9,13 +9,14 @@ pub(super) const HEADER_BYTES: u16 = 14;
 /// The second word of a receive descriptor in its extended form, as the card writes it back (7.1.4): status and errors, length, VLAN tag. The
 /// first is the address of the buffer, and is overwritten with a hash or a sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Received(pub(super) u64);
+#[repr(transparent)]
+pub struct Received(pub u64);
 
 impl Received {
     /// It is the card's no more.
-    pub(super) const DONE: u64 = 1 << 0;
+    pub const DONE: u64 = 1 << 0;
     /// The frame ends in its buffer. Without it, nothing else but the length counts.
-    pub(super) const END: u64 = 1 << 1;
+    pub const END: u64 = 1 << 1;
     /// What is said of checksums doesn't count.
     pub(super) const IGNORE_CHECKSUMS: u64 = 1 << 2;
     /// The checksum of TCP or UDP was looked at.
@@ -50,6 +51,23 @@ impl Received {
         self.0 & (expected | Self::DAMAGED) == expected
             && HEADER_BYTES <= self.length()
             && self.length() <= room
+    }
+
+    /// What [`is_plain`](Self::is_plain) looks at, for several at once: the bits that decide and what they have to be; and the bits of the length, and what those are
+    /// at least and at most.
+    #[inline(always)]
+    pub(super) const fn plain_limits(room: u16) -> [i64; 5] {
+        const fn length(bytes: u16) -> i64 {
+            (bytes as i64) << 32
+        }
+        let expected = Self::DONE | Self::END;
+        [
+            (expected | Self::DAMAGED).cast_signed(),
+            expected.cast_signed(),
+            length(u16::MAX),
+            length(HEADER_BYTES),
+            length(room),
+        ]
     }
 
     /// What the card found out of the checksum of TCP or UDP. One that it found wrong is looked at again by whom it concerns.

@@ -2,6 +2,7 @@
 //!
 //! Each descriptor has a buffer of its own, which it keeps.
 
+use super::look::DescriptorWords;
 use crate::error::PciError;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -107,6 +108,17 @@ impl RingMemory {
         unsafe { self.mapping.as_ptr().add(offset).cast::<AtomicU64>().as_ref() }
     }
 
+    /// The descriptors of a ring. The card may write to them at any time.
+    #[inline(always)]
+    pub(super) fn descriptors(&self, side: Side) -> &[DescriptorWords] {
+        let offset = self.descriptor_offset(side, 0);
+        // SAFETY: as in `word`: so many of each ring are in front of the buffers, and all accesses are atomic, or of vectors whose words are read again.
+        unsafe {
+            let first = self.mapping.as_ptr().add(offset).cast::<DescriptorWords>();
+            std::slice::from_raw_parts(first.as_ptr(), self.size.into())
+        }
+    }
+
     /// A buffer, of [`BUFFER_BYTES`]. The card may write to it at any time.
     #[inline(always)]
     pub(super) fn buffer(&self, side: Side, position: u16) -> NonNull<u8> {
@@ -130,6 +142,8 @@ mod tests {
             for position in 0..64 {
                 let words = [Word::First, Word::Second].map(|word| memory.word(side, position, word));
                 let descriptor = std::ptr::from_ref(words[0]).addr() - base;
+                let listed = &memory.descriptors(side)[usize::from(position)][0];
+                assert!(std::ptr::eq(listed, words[0]));
                 assert_eq!(std::ptr::from_ref(words[1]).addr() - base, descriptor + 8);
                 places.push((descriptor, DESCRIPTOR_BYTES));
                 let buffer = memory.buffer(side, position).addr().get() - base;

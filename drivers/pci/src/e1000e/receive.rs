@@ -3,6 +3,7 @@
 use super::counters::CardCountersView;
 use super::descriptor::{HEADER_BYTES, Received};
 use super::drops::ReceiveDrop;
+use super::look::plain_frames;
 use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
 use super::registers::{InterruptCause, ReceiveTail, Register as _, Status, Typed};
 use super::rings::{Broken, PortEnd, Rings};
@@ -131,15 +132,15 @@ impl<R: Registers> ReceiveRing<R> {
     /// Finds frames that are one buffer each and need no closer look, up to the first that isn't so.
     #[inline]
     fn plain(&self, room: u16, heads: &mut [Received]) -> usize {
-        let mut found = 0;
-        for head in heads {
-            match self.done(found) {
-                Some(received) if received.is_plain(room) => *head = received,
-                _ => break,
-            }
-            found += 1;
+        let most = heads.len().min(self.posted().into());
+        let (behind, ahead) = self.memory.descriptors(Side::Receive).split_at(self.next.into());
+        // Up to the ring's end, and from its start.
+        let to_end = ahead.len().min(most);
+        let mut found = plain_frames(&ahead[..to_end], room, &mut heads[..to_end]);
+        if found == to_end {
+            found += plain_frames(&behind[..most - to_end], room, &mut heads[to_end..most]);
         }
-        found.into()
+        found
     }
 
     /// Takes what there is, as far as the burst has space and the pool buffers.
