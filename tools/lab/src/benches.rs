@@ -1,6 +1,7 @@
 //! The benches: each is a name, a sentence, and how to prepare it. A file holds those of one subject.
 
 mod cache_model;
+mod card_look;
 mod checksum;
 pub(crate) mod copy;
 mod docsis_crypto;
@@ -33,6 +34,7 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     ports::BENCHES,
     virtual_ports::BENCHES,
     packed_look::BENCHES,
+    card_look::BENCHES,
     pcap::BENCHES,
     rings::BENCHES,
     locks::BENCHES,

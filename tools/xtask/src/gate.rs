@@ -102,6 +102,8 @@ const PATHS: &[HotPath] = &[
     path("flows-forward", "packet", "avx2", 20),
     path("packed-look", "descriptor", "avx2", 20),
     path("packed-look", "descriptor", "portable", 20),
+    path("card-look", "descriptor", "avx2", 20),
+    path("card-look", "descriptor", "portable", 20),
     path("vhost-split", "packet", "avx2", 20),
     path("vhost-packed", "packet", "avx2", 20),
     path("memif", "packet", "avx2", 20),
