@@ -5,6 +5,7 @@
 //! here (west) --- card 0 --- warmlane forward, or the kernel --- card 1 --- (east) here
 //! ```
 
+mod cards;
 mod restarts;
 mod tcp;
 mod wire;
@@ -18,54 +19,10 @@ use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::{Report, requirements};
 
+use self::cards::{E1000E, Kind, TAKE, TAKEN, TAP, VIRTIO, colons, dotted};
 use self::tcp::Receiver;
 use self::wire::Look::{After, Before};
 use self::wire::{Wire, checksum, data, echo, ethernet, ipv4};
-
-/// A kind of cards, of which the machine has two.
-struct Kind {
-    /// The kernel's driver.
-    driver: &'static str,
-    /// Where they are in the machine.
-    cards: [&'static str; 2],
-    /// How the emulator makes each, besides where it is and what it is at.
-    devices: [&'static str; 2],
-    /// Options of the ports.
-    options: [&'static str; 2],
-    /// Bytes of the longest packet.
-    mtu: usize,
-    /// They cut long packets of TCP.
-    cuts: bool,
-    /// They are reset when the kernel is asked to.
-    resets: bool,
-}
-
-static VIRTIO: Kind = Kind {
-    driver: "virtio-pci",
-    cards: ["0000:01:00.0", "0000:02:00.0"],
-    devices: [
-        "virtio-net-pci,disable-legacy=on,iommu_platform=on,packed=off",
-        // With event indices, QEMU 7.2 forgets to ask for notifications of packed rings once its peer has been busy; the kernel's driver would wait for ever.
-        "virtio-net-pci,disable-legacy=on,iommu_platform=on,packed=on,event_idx=off",
-    ],
-    options: ["", ",packed=true"],
-    mtu: 1500,
-    // Not where what they are at doesn't take such packets.
-    cuts: false,
-    resets: true,
-};
-
-static E1000E: Kind = Kind {
-    driver: "e1000e",
-    cards: ["0000:03:00.0", "0000:04:00.0"],
-    devices: ["e1000e", "e1000e"],
-    options: ["", ",ring-size=64,promiscuous=true"],
-    mtu: 9000,
-    // QEMU 7.2 cuts by IP what it can't leave to others, and not by TCP.
-    cuts: true,
-    // The kernel's reset of QEMU's changes nothing that the port could notice.
-    resets: false,
-};
 
 /// Addresses of the machine's ports, and of the hosts here.
 const PORTS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
@@ -88,54 +45,6 @@ const MONITOR: &str = "monitor";
 const UP: &str = "guest is up";
 
 const MODULES: &str = "virtio_pci virtio_net vfio_pci vfio_iommu_type1 tun";
-
-/// Options of cards that are taken already, or by the ports.
-const TAKEN: &str = "";
-const TAKE: &str = ",take";
-
-/// Instead of options: the first card is taken, and the kernel is in place of the second.
-const TAP: &str = "-tap";
-
-impl Kind {
-    /// What the forwarder is told of a card's port.
-    fn port(&self, side: usize, more: &str) -> String {
-        let driver = format!("pci:{}{more}{}", self.cards[side], self.options[side]);
-        port(side, &driver, self.mtu)
-    }
-
-    fn config(&self, how: &str) -> String {
-        let ports = if how == TAP {
-            self.port(0, TAKEN) + &port(1, "tap:t0", 1500)
-        } else {
-            self.port(0, how) + &self.port(1, how)
-        };
-        format!("lanes = 1\n{ports}")
-    }
-
-    /// A file with that.
-    fn config_file(&self, how: &str) -> String {
-        format!("/{}{how}.toml", self.driver)
-    }
-}
-
-/// A port, and the host at its other end.
-fn port(side: usize, driver: &str, mtu: usize) -> String {
-    let name = ["west", "east"][side];
-    let (address, host) = (dotted(PORT_ADDRESSES[side]), dotted(HOST_ADDRESSES[side]));
-    format!(
-        "[[port]]\nname = \"{name}\"\ndriver = \"{driver}\"\naddresses = [\"{address}/24\"]\nmtu = {mtu}\n\
-         [[neighbour]]\naddress = \"{host}\"\nmac = \"{}\"\nport = \"{name}\"\n",
-        colons(HOSTS[side])
-    )
-}
-
-fn dotted(address: [u8; 4]) -> String {
-    address.map(|byte| byte.to_string()).join(".")
-}
-
-fn colons(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
-}
 
 fn script(kinds: &[&Kind]) -> String {
     let files = kinds.iter().flat_map(|kind| {
