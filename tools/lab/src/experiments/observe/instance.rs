@@ -2,12 +2,13 @@
 
 use crate::error::LabError;
 use std::fs;
+use std::hint;
 use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use warmlane_control::{Client, ClientError, Request, Stats};
@@ -23,6 +24,8 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Nobody,
+    /// Nobody, but the second CPU is never idle.
+    Spin,
     /// Reads all metrics, once a second.
     Scrape,
     /// Has all stages timed, as `top` does.
@@ -154,6 +157,15 @@ impl Instance {
         let capture = |one_in: u32| ask(serde_json::json!({"ask": "capture", "one_in": one_in}));
         Ok(match look {
             Look::Nobody => Looker::default(),
+            Look::Spin => {
+                let (stop, stopped) = mpsc::channel();
+                let spinner = thread::spawn(move || {
+                    while stopped.try_recv() == Err(TryRecvError::Empty) {
+                        hint::spin_loop();
+                    }
+                });
+                Looker { stream: None, is_stalled: false, stop: Some(stop), thread: Some(spinner) }
+            }
             Look::Cycles => Looker::with(ask(serde_json::json!({"ask": "cycles"}))?, false),
             Look::Stall => Looker::with(capture(1)?, true),
             Look::Capture(one_in) => {
