@@ -172,6 +172,10 @@ fn flows_are_spread_over_next_hops() {
             host.ip(&format!("address add {far}/{} dev lo", if family == 4 { 32 } else { 128 }));
         }
         for (number, (interface, gateway)) in (1..).zip(["e0", "x0"].into_iter().zip(gateways)) {
+            // While a neighbour isn't known, only so many packets are held for it, and others dropped.
+            RouterLab::wait_until("the gateway answers", SHORT, || {
+                lab.router.run(&format!("ping -n -c 1 -W 1 {gateway}")).status.success()
+            });
             lab.router.ip(&format!("nexthop add id {family}{number} via {gateway} dev {interface}"));
         }
         lab.router.ip(&format!("nexthop add id {family}0 group {family}1/{family}2"));
