@@ -1,4 +1,4 @@
-//! Ports that need no hardware and no privilege.
+//! Ports inside this process, which need no hardware and no privilege. Memory shared with other processes is `memif`'s and `virtio`'s.
 //!
 //! [`null`]: a sink that drops and a source of empty frames, which cost nothing but what the port interface
 //! itself costs. [`ring_pair`]: two ports, each of which receives what the other transmits, without a copy.

@@ -7,7 +7,7 @@
 //! - `bisect` finds the commit that made a bench slower.
 //! - `record` measures what documents quote and keeps all runs, and `figures` checks that they quote it as it is.
 //! - `fuzz` builds and runs the fuzz targets with a stable compiler.
-//! - `mutate-orderings` weakens each memory ordering of `base/sync` and sees whether a test notices.
+//! - `mutate-orderings` weakens each memory ordering of code that loom can run and sees whether a test notices.
 //! - `mutants` breaks a sample of the code of each crate and sees whether its tests notice.
 //!
 //! It promises that standard output carries results only. Except for the
@@ -62,7 +62,7 @@ enum Task {
     Figures(figures::Arguments),
     /// Build and run fuzz targets
     Fuzz(fuzz::Arguments),
-    /// Weaken each memory ordering of base/sync in turn and see whether a test notices
+    /// Weaken each memory ordering of code that loom can run in turn and see whether a test notices
     MutateOrderings(mutate_orderings::Arguments),
     /// Break a sample of each crate's code and see whether its tests notice (needs cargo-mutants)
     Mutants(mutants::Arguments),
