@@ -8,11 +8,26 @@ use crate::simd::{self, Level};
 
 /// What can be done with vector instructions, on bytes. There is one for each set of them; [`run`] chooses.
 pub trait Vector: Copy + sealed::Sealed {
+    /// Whether [`columns`](Self::columns) takes less than it saves those who would look at one row after the other.
+    const HAS_COLUMNS: bool = false;
+
     /// Copies from the front as many bytes as both have, and says how many these were ([`mod@crate::copy`]).
     fn copy(self, destination: &mut [u8], source: &[u8]) -> usize;
 
     /// Sixteen bytes of which each is the one that `order` names, or 0 where `order` has [`ZERO`].
     fn shuffle(self, bytes: [u8; 16], order: [u8; 16]) -> [u8; 16];
+
+    /// The words of eight rows, column by column: first those that the rows begin with, then the next. The first byte of a word is its lowest.
+    #[inline(always)]
+    fn columns(self, rows: [&[u8; 32]; 8]) -> [[u32; 8]; 8] {
+        let mut columns = [[0; 8]; 8];
+        for (index, row) in rows.into_iter().enumerate() {
+            for (column, word) in columns.iter_mut().zip(row.as_chunks::<4>().0) {
+                column[index] = u32::from_le_bytes(*word);
+            }
+        }
+        columns
+    }
 }
 
 /// In an order of bytes: no byte but 0.
@@ -62,6 +77,8 @@ impl sealed::Sealed for Avx2 {}
 
 #[cfg(target_arch = "x86_64")]
 impl Vector for Avx2 {
+    const HAS_COLUMNS: bool = true;
+
     #[inline(always)]
     fn copy(self, destination: &mut [u8], source: &[u8]) -> usize {
         by_words::<32>(destination, source)
@@ -79,6 +96,51 @@ impl Vector for Avx2 {
         // SAFETY: as above, both are 16 bytes of plain data.
         unsafe { transmute::<__m128i, [u8; 16]>(shuffled) }
     }
+
+    #[inline(always)]
+    fn columns(self, [a, b, c, d, e, f, g, h]: [&[u8; 32]; 8]) -> [[u32; 8]; 8] {
+        // SAFETY: `self` exists, so this runs below `run_avx2`, whose caller has seen that the processor has AVX2.
+        unsafe { columns_avx2([a, b, c, d, e, f, g, h]) }
+    }
+}
+
+/// Words of two rows in turn, then pairs of these, then halves of registers: three steps for a square of eight.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn columns_avx2([a, b, c, d, e, f, g, h]: [&[u8; 32]; 8]) -> [[u32; 8]; 8] {
+    use std::arch::x86_64::{
+        __m256i, _mm256_permute2x128_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64,
+        _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+    };
+    use std::mem::transmute;
+    let load = |row: &[u8; 32]| {
+        // SAFETY: both types are 32 bytes of plain data.
+        unsafe { transmute::<[u8; 32], __m256i>(*row) }
+    };
+    let words = |a, b| [_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)];
+    let pairs = |a, b| [_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)];
+    // Columns 0 to 3 of four rows, with columns 4 to 7 in the upper halves.
+    let four = |a, b, c, d| {
+        let ([low_ab, high_ab], [low_cd, high_cd]) = (words(load(a), load(b)), words(load(c), load(d)));
+        let ([first, second], [third, fourth]) = (pairs(low_ab, low_cd), pairs(high_ab, high_cd));
+        [first, second, third, fourth]
+    };
+    let ([a, b, c, d], [e, f, g, h]) = (four(a, b, c, d), four(e, f, g, h));
+    let lower = |a, b| _mm256_permute2x128_si256::<0x20>(a, b);
+    let upper = |a, b| _mm256_permute2x128_si256::<0x31>(a, b);
+    let columns = [
+        lower(a, e),
+        lower(b, f),
+        lower(c, g),
+        lower(d, h),
+        upper(a, e),
+        upper(b, f),
+        upper(c, g),
+        upper(d, h),
+    ];
+    // SAFETY: both are 256 bytes of plain data.
+    unsafe { transmute::<[__m256i; 8], [[u32; 8]; 8]>(columns) }
 }
 
 /// NEON. A value of this exists only where the processor was asked for it.
@@ -173,6 +235,29 @@ mod tests {
     fn the_level_is_that_of_what_runs() {
         let name = run(Name).rsplit("::").next().map(str::to_lowercase);
         assert_eq!(name.as_deref(), Some(level().name()));
+    }
+
+    struct Columns<'a>([&'a [u8; 32]; 8]);
+
+    impl Work for Columns<'_> {
+        type Output = [[u32; 8]; 8];
+        #[inline(always)]
+        fn run<V: Vector>(self, vector: V) -> [[u32; 8]; 8] {
+            vector.columns(self.0)
+        }
+    }
+
+    #[test]
+    fn all_levels_give_the_same_columns() {
+        let rows: [[u8; 32]; 8] =
+            std::array::from_fn(|row| std::array::from_fn(|byte| (32 * row + byte) as u8));
+        let word = |row: usize, column: usize| {
+            u32::from_le_bytes(std::array::from_fn(|byte| (32 * row + 4 * column + byte) as u8))
+        };
+        let expected = std::array::from_fn(|column| std::array::from_fn(|row| word(row, column)));
+        for level in [Level::Portable, Level::Avx2, Level::Avx512, Level::Neon] {
+            assert_eq!(run_at(level, Columns(rows.each_ref())), expected, "{level}");
+        }
     }
 
     #[test]

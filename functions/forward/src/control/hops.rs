@@ -117,7 +117,7 @@ pub(crate) struct Admission {
 const GROUP_BIT: u64 = 1;
 
 impl Admission {
-    fn of(port: &RouterPort) -> Self {
+    pub(crate) fn of(port: &RouterPort) -> Self {
         match port.mac {
             Some(MacAddress([a, b, c, d, e, f])) => {
                 Self { mac: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), mask: (1 << 48) - 1 }

@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 
 use warmlane_mem::{BURST_CAPACITY, Packet};
+use warmlane_sys::vector;
 use warmlane_table::NextHopId;
 
+use super::eight::Eights;
 use super::fast::{self, IPV4_HEADERS, IPV6_HEADERS};
 use super::reason::Reason;
 use super::rewrite::{Ipv4, Ipv6, member_of};
@@ -22,6 +24,7 @@ pub(super) fn gather_ipv4(
     admission: Admission,
     gathered: &mut Gathered<u32>,
 ) -> usize {
+    let start = vector::run(Eights { packets, start, port, admission, gathered });
     gather(packets, start, port, gathered, |headers, length| fast::plain_ipv4(headers, length, admission))
 }
 

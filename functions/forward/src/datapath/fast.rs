@@ -22,7 +22,7 @@ pub(super) const IPV4_HEADERS: usize = ethernet::HEADER_LENGTH + ipv4::HEADER_LE
 pub(super) const IPV6_HEADERS: usize = ethernet::HEADER_LENGTH + ipv6::HEADER_LENGTH;
 
 /// Frames up to this length may end in padding that isn't worth cutting off: the shortest Ethernet frame and a tag.
-const PADDED: usize = 64;
+const PADDED: u32 = 64;
 
 /// EtherType IPv4 and the first byte of a header without options, in the order of the wire.
 const IPV4_START: u32 = u32::from_le_bytes([0x08, 0x00, 0x45, 0]);
@@ -39,18 +39,12 @@ const IPV6_START: u32 = u32::from_le_bytes([0x86, 0xdd, 0x60, 0]);
 /// The bits of a word that [`IPV6_START`] is about; the others are traffic class.
 const IPV6_START_MASK: u32 = u32::from_le_bytes([0xff, 0xff, 0xf0, 0]);
 
-/// First bytes of IPv4 addresses of which some, or all, are not plain.
-static SPECIAL_FIRST_BYTE: [bool; 256] = {
-    let mut special = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let network = Ipv4Addr::new(byte as u8, 0, 0, 0);
-        let link_local = Ipv4Addr::new(byte as u8, 254, 0, 0);
-        special[byte] = ipv4_source_is_martian(network) || ipv4_stays_on_link(link_local);
-        byte += 1;
-    }
-    special
-};
+/// Whether of the IPv4 addresses with this first byte some, or all, are not plain.
+#[inline(always)]
+#[expect(clippy::needless_bitwise_bool, reason = "for eight packets at once there are to be no branches")]
+pub(super) const fn is_special(first: u32) -> bool {
+    (first == 0) | (first == 127) | (first == 169) | (first >= 224)
+}
 
 /// `N` bytes of a frame from an offset that is known at compile time, so that nothing is left to check at run time.
 #[inline(always)]
@@ -85,8 +79,15 @@ fn is_ones_complement_zero(sum: u64) -> bool {
 /// Whether a packet that ends after `end` bytes fills the frame, or is short of it by padding only. The frame holds at
 /// least `headers`; so must the packet.
 #[inline(always)]
-fn fills(frame_length: usize, end: usize, headers: usize) -> bool {
-    end == frame_length || (end < frame_length && frame_length <= PADDED && end >= headers)
+#[expect(clippy::needless_bitwise_bool, reason = "for eight packets at once there are to be no branches")]
+pub(super) fn fills(frame_length: u32, end: u32, headers: u32) -> bool {
+    (end == frame_length) | ((end < frame_length) & (frame_length <= PADDED) & (end >= headers))
+}
+
+/// Whether a frame is for us, and begins as an untagged IPv4 packet without options.
+#[inline(always)]
+pub(super) fn starts_ipv4(headers: &[u8; IPV4_HEADERS], admission: Admission) -> bool {
+    admission.admits(first_bytes(headers)) && word::<12>(headers) & IPV4_START_MASK == IPV4_START
 }
 
 /// Recognises an untagged IPv4 packet for us, without options, in one buffer, with TTL to spare, from and to ordinary
@@ -97,7 +98,6 @@ pub(super) fn plain_ipv4(
     frame_length: usize,
     admission: Admission,
 ) -> Option<(u32, u16)> {
-    let start = word::<12>(headers);
     let words = [
         word::<14>(headers),
         word::<18>(headers),
@@ -112,22 +112,20 @@ pub(super) fn plain_ipv4(
         + u64::from(source)
         + u64::from(destination);
     let total = ((first >> 16) as u16).swap_bytes();
-    let plain = admission.admits(first_bytes(headers))
-        && start & IPV4_START_MASK == IPV4_START
-        && fills(frame_length, ethernet::HEADER_LENGTH + usize::from(total), IPV4_HEADERS)
+    let plain = starts_ipv4(headers, admission)
+        && fills(frame_length as u32, ethernet::HEADER_LENGTH as u32 + u32::from(total), IPV4_HEADERS as u32)
         // The ones' complement sum of a right header is 0xffff, which is zero modulo 0xffff, in any byte order and
         // in words of any multiple of 16 bits (RFC 1071 section 2). A header isn't all zero: it starts with 0x45.
         && is_ones_complement_zero(sum)
         // A TTL above 1: the word's lowest byte.
         && ttl_and_checksum & 0xfe != 0
-        && (!(SPECIAL_FIRST_BYTE[(source & 0xff) as usize] | SPECIAL_FIRST_BYTE[(destination & 0xff) as usize])
-            || ordinary_ipv4(source, destination));
+        && (!(is_special(source & 0xff) | is_special(destination & 0xff)) || ordinary_ipv4(source, destination));
     plain.then_some((destination.swap_bytes(), total))
 }
 
 /// Whether these addresses, whose first bytes raised doubts, are ordinary all the same.
 #[cold]
-fn ordinary_ipv4(source: u32, destination: u32) -> bool {
+pub(super) fn ordinary_ipv4(source: u32, destination: u32) -> bool {
     let (source, destination) =
         (Ipv4Addr::from_bits(source.swap_bytes()), Ipv4Addr::from_bits(destination.swap_bytes()));
     !ipv4_source_is_martian(source)
@@ -151,7 +149,7 @@ pub(super) fn plain_ipv6(
         && word::<12>(headers) & IPV6_START_MASK == IPV6_START
         // Options for routers, which a jumbogram has as well: leave them to who looks closer.
         && headers[20] != HOP_BY_HOP
-        && fills(frame_length, IPV6_HEADERS + usize::from(payload), IPV6_HEADERS)
+        && fills(frame_length as u32, IPV6_HEADERS as u32 + u32::from(payload), IPV6_HEADERS as u32)
         && headers[21] > 1
         && (!(doubtful(headers[22]) || doubtful(headers[38])) || ordinary_ipv6(headers));
     let (_, destination) = headers.split_last_chunk()?;
@@ -211,6 +209,16 @@ pub(super) fn rewrite_ipv6(headers: &mut [u8; IPV6_HEADERS], rewrite: &Rewrite) 
 mod tests {
     use super::*;
     use warmlane_wire::checksum::ipv4_header_sum20;
+
+    #[test]
+    fn first_bytes_are_special_where_addresses_are() {
+        for first in 0..=u8::MAX {
+            let network = Ipv4Addr::new(first, 0, 0, 0);
+            let link_local = Ipv4Addr::new(first, 254, 0, 0);
+            let expected = ipv4_source_is_martian(network) || ipv4_stays_on_link(link_local);
+            assert_eq!(is_special(first.into()), expected, "{first}");
+        }
+    }
 
     #[test]
     fn the_short_decrement_is_the_right_one() {

@@ -2,6 +2,7 @@
 
 mod copies;
 mod counters;
+mod eight;
 mod examine;
 mod explain;
 mod fast;

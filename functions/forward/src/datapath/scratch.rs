@@ -3,6 +3,7 @@
 use warmlane_mem::BURST_CAPACITY;
 use warmlane_table::NextHopId;
 
+use super::eight::EIGHT;
 use super::reason::Reason;
 use crate::control::TableNumber;
 
@@ -28,7 +29,7 @@ pub(super) struct Gathered<A> {
     pub(super) count: usize,
     /// The packet's index in the burst.
     pub(super) indices: [u8; BURST_CAPACITY],
-    /// Bytes of the IP packet, or [`ALWAYS_TOO_LARGE`] if it takes the long way whatever its next hop.
+    /// Bytes of the IP packet, or `ALWAYS_TOO_LARGE` if it takes the long way whatever its next hop.
     pub(super) lengths: [u16; BURST_CAPACITY],
     pub(super) addresses: [A; BURST_CAPACITY],
     pub(super) hops: [NextHopId; BURST_CAPACITY],
@@ -53,6 +54,33 @@ impl<A: Copy> Gathered<A> {
         self.indices[slot] = index as u8;
         self.addresses[slot] = address;
         self.lengths[slot] = length;
+    }
+}
+
+impl<A> Gathered<A> {
+    /// Puts eight packets that follow each other from `index` on into slots. Says whether there was space, as there is for those of a burst.
+    #[inline(always)]
+    pub(super) fn put_eight(
+        &mut self,
+        slot: usize,
+        index: usize,
+        addresses: [A; EIGHT],
+        lengths: [u16; EIGHT],
+    ) -> bool {
+        let slots = slot..slot + EIGHT;
+        let (Some(indices), Some(places), Some(all_lengths)) = (
+            self.indices.get_mut(slots.clone()).and_then(<[u8]>::first_chunk_mut::<EIGHT>),
+            self.addresses.get_mut(slots.clone()).and_then(<[A]>::first_chunk_mut),
+            self.lengths.get_mut(slots).and_then(<[u16]>::first_chunk_mut),
+        ) else {
+            return false;
+        };
+        // All at once: none is above 255, so nothing is carried from one to the next.
+        let first = u64::from(index as u8).wrapping_mul(0x0101_0101_0101_0101);
+        *indices = first.wrapping_add(0x0706_0504_0302_0100).to_le_bytes();
+        *places = addresses;
+        *all_lengths = lengths;
+        true
     }
 }
 
