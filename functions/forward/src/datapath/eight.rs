@@ -7,7 +7,7 @@ use warmlane_sys::vector::{Vector, Work};
 use warmlane_wire::ethernet;
 
 use super::fast::{self, IPV4_HEADERS};
-use super::scratch::Gathered;
+use super::scratch::{Eight, GatheredIpv4};
 use crate::control::Admission;
 
 /// How many packets there are at once.
@@ -21,13 +21,19 @@ type Row = [u8; 32];
 
 const _: () = assert!(size_of::<Row>() + 2 == IPV4_HEADERS);
 
+/// EtherType IPv4, in the order of the wire.
+const ETHER_TYPE: u32 = u16::from_le_bytes([0x08, 0x00]) as u32;
+
+/// The first byte of a header without options.
+const VERSION_AND_LENGTH: u32 = 0x45;
+
 /// Gathers packets as long as there are eight more that are plain. Gives the index of what isn't gathered.
 pub(super) struct Eights<'a> {
     pub(super) packets: &'a [Packet],
     pub(super) start: usize,
     pub(super) port: u16,
     pub(super) admission: Admission,
-    pub(super) gathered: &'a mut Gathered<u32>,
+    pub(super) gathered: &'a mut GatheredIpv4,
 }
 
 impl Work for Eights<'_> {
@@ -40,8 +46,8 @@ impl Work for Eights<'_> {
         while V::HAS_COLUMNS
             && let Some(eight) = packets.get(index..).and_then(<[Packet]>::first_chunk)
             && let Some((rows, frames)) = rows(eight, port, admission)
-            && let Some((destinations, lengths)) = plain_ipv4(vector, rows, frames)
-            && gathered.put_eight(count, index, destinations, lengths)
+            && let Some(plain) = plain_ipv4(vector, rows, frames)
+            && gathered.put_eight(count, index, plain)
         {
             (index, count) = (index + EIGHT, count + EIGHT);
         }
@@ -50,14 +56,14 @@ impl Work for Eights<'_> {
     }
 }
 
-/// The rows of eight IPv4 packets for us, each in one buffer, and the lengths of their frames; `None` if one is something else.
+/// The rows of eight packets for us, each in one buffer, and the lengths of their frames; `None` if one is something else.
 #[inline(always)]
 fn rows(packets: &[Packet; EIGHT], port: u16, admission: Admission) -> Option<([&Row; EIGHT], Words)> {
     let (mut rows, mut frames) = ([&[0; size_of::<Row>()]; EIGHT], [0; EIGHT]);
     for (packet, (row, frame)) in packets.iter().zip(rows.iter_mut().zip(&mut frames)) {
         let (data, length) = (packet.data(), packet.packet_length());
         let headers: &[u8; IPV4_HEADERS] = data.first_chunk()?;
-        if packet.port() != port || data.len() != length || !fast::starts_ipv4(headers, admission) {
+        if packet.port() != port || data.len() != length || !admission.admits(fast::first_bytes(headers)) {
             return None;
         }
         *row = headers.last_chunk()?;
@@ -66,10 +72,10 @@ fn rows(packets: &[Packet; EIGHT], port: u16, admission: Admission) -> Option<([
     Some((rows, frames))
 }
 
-/// The destinations and lengths of eight packets, if all are plain. Without branches, so that vectors do it.
+/// What eight packets are, if all are plain. Without branches, so that vectors do it.
 #[inline(always)]
-fn plain_ipv4<V: Vector>(vector: V, rows: [&Row; EIGHT], frames: Words) -> Option<(Words, [u16; EIGHT])> {
-    let [_, _, _, first, second, lifetime, source, destination] = vector.columns(rows);
+fn plain_ipv4<V: Vector>(vector: V, rows: [&Row; EIGHT], frames: Words) -> Option<Eight<u32, u32>> {
+    let [_, _, start, first, second, lifetime, source, destination] = vector.columns(rows);
     let lengths: Words = array::from_fn(|packet| first[packet] >> 24 | first[packet] >> 8 & 0xff00);
     // Not zero where something is wrong.
     let mut wrong: Words = [0; EIGHT];
@@ -87,20 +93,42 @@ fn plain_ipv4<V: Vector>(vector: V, rows: [&Row; EIGHT], frames: Words) -> Optio
         let folded = (sum & 0xffff).wrapping_add(sum >> 16);
         let (end, frame) = (lengths[packet].wrapping_add(ethernet::HEADER_LENGTH as u32), frames[packet]);
         wrong[packet] = (folded ^ 0xffff)
+            | (start[packet] >> 16 ^ ETHER_TYPE)
+            | (first[packet] & 0xff ^ VERSION_AND_LENGTH)
             | u32::from(lifetime[packet] & 0xfe == 0)
-            | u32::from(!fast::fills(frame, end, IPV4_HEADERS as u32));
+            | u32::from(!fills(frame, end));
         special[packet] =
-            u32::from(fast::is_special(source[packet] & 0xff) | fast::is_special(destination[packet] & 0xff));
+            u32::from(is_special(source[packet] & 0xff) | is_special(destination[packet] & 0xff));
     }
     let any = |words: Words| words.into_iter().fold(0, |all, word| all | word) != 0;
     let is_plain = !any(wrong)
         && (!any(special)
             || (0..EIGHT).all(|packet| fast::ordinary_ipv4(source[packet], destination[packet])));
-    is_plain.then(|| (destination.map(u32::swap_bytes), lengths.map(|length| length as u16)))
+    is_plain.then(|| Eight {
+        addresses: destination.map(u32::swap_bytes),
+        lengths: lengths.map(|length| length as u16),
+        lifetimes: lifetime.map(fast::decremented),
+    })
+}
+
+/// What `fast` asks as well, without branches.
+#[inline(always)]
+#[expect(clippy::needless_bitwise_bool, reason = "for eight packets at once there are to be no branches")]
+fn fills(frame_length: u32, end: u32) -> bool {
+    (end == frame_length)
+        | ((end < frame_length) & (frame_length <= fast::PADDED as u32) & (end >= IPV4_HEADERS as u32))
+}
+
+/// What the table in `fast` has, computed: looking up eight bytes takes longer.
+#[inline(always)]
+#[expect(clippy::needless_bitwise_bool, reason = "for eight packets at once there are to be no branches")]
+const fn is_special(first: u32) -> bool {
+    (first == 0) | (first == 127) | (first == 169) | (first >= 224)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::scratch::Plain;
     use super::*;
     use crate::control::RouterPort;
     use warmlane_mem::{Pool, PoolConfig};
@@ -140,6 +168,13 @@ mod tests {
     }
 
     #[test]
+    fn the_same_first_bytes_are_special() {
+        for first in 0..=u8::MAX {
+            assert_eq!(is_special(first.into()), fast::SPECIAL_FIRST_BYTE[usize::from(first)], "{first}");
+        }
+    }
+
+    #[test]
     fn eight_at_once_are_found_plain_as_one_by_one() {
         let pool = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }).unwrap();
         let admission = Admission::of(&RouterPort { mac: Some(MacAddress(US)), ..RouterPort::default() });
@@ -173,7 +208,7 @@ mod tests {
             let one_by_one: Vec<_> = packets[start..].iter().map_while(plain).collect();
             let expected = one_by_one.len() / EIGHT * EIGHT;
             for level in [Level::Portable, Level::Avx2] {
-                let mut gathered = Gathered::new(0);
+                let mut gathered = GatheredIpv4::new(0, 0);
                 gathered.count = 5;
                 let eights =
                     Eights { packets: &packets, start, port: PORT, admission, gathered: &mut gathered };
@@ -181,10 +216,11 @@ mod tests {
                 let has_columns = level == Level::Avx2 && Level::available().contains(&level);
                 let expected = if has_columns { expected } else { 0 };
                 assert_eq!((index, gathered.count), (start + expected, 5 + expected), "{level}");
-                for (place, (destination, length)) in one_by_one[..expected].iter().enumerate() {
+                for (place, expected) in one_by_one[..expected].iter().enumerate() {
                     let slot = 5 + place;
                     assert_eq!(usize::from(gathered.indices[slot]), start + place);
-                    assert_eq!((gathered.addresses[slot], gathered.lengths[slot]), (*destination, *length));
+                    let (address, length) = (gathered.addresses[slot], gathered.lengths[slot]);
+                    assert_eq!(Plain { address, length, lifetime: gathered.lifetimes[slot] }, *expected);
                 }
             }
             all += expected;

@@ -10,10 +10,10 @@ use super::eight::Eights;
 use super::fast::{self, IPV4_HEADERS, IPV6_HEADERS};
 use super::reason::Reason;
 use super::rewrite::{Ipv4, Ipv6, member_of};
-use super::scratch::{Action, Gathered, SLOW, Scratch};
+use super::scratch::{Action, Gathered, GatheredIpv4, GatheredIpv6, Plain, SLOW, Scratch};
 use super::source_check;
 use super::validate::{Finding, validate};
-use crate::control::{ALWAYS_TOO_LARGE, Admission, LaneRoutes};
+use crate::control::{Admission, LaneRoutes};
 
 /// Gathers plain IPv4 packets that came in by `port`, from `start` on. Returns the index of the first other packet.
 #[inline(never)]
@@ -22,7 +22,7 @@ pub(super) fn gather_ipv4(
     start: usize,
     port: u16,
     admission: Admission,
-    gathered: &mut Gathered<u32>,
+    gathered: &mut GatheredIpv4,
 ) -> usize {
     let start = vector::run(Eights { packets, start, port, admission, gathered });
     gather(packets, start, port, gathered, |headers, length| fast::plain_ipv4(headers, length, admission))
@@ -35,19 +35,19 @@ pub(super) fn gather_ipv6(
     start: usize,
     port: u16,
     admission: Admission,
-    gathered: &mut Gathered<[u8; 16]>,
+    gathered: &mut GatheredIpv6,
 ) -> usize {
     gather(packets, start, port, gathered, |headers, length| fast::plain_ipv6(headers, length, admission))
 }
 
-/// Gathers packets of which `plain` gives destination and length.
+/// Gathers packets of which `plain` says what they are.
 #[inline(always)]
-fn gather<A: Copy, const HEADERS: usize>(
+fn gather<A: Copy, L: Copy, const HEADERS: usize>(
     packets: &[Packet],
     start: usize,
     port: u16,
-    gathered: &mut Gathered<A>,
-    plain: impl Fn(&[u8; HEADERS], usize) -> Option<(A, u16)>,
+    gathered: &mut Gathered<A, L>,
+    plain: impl Fn(&[u8; HEADERS], usize) -> Option<Plain<A, L>>,
 ) -> usize {
     let (mut index, mut count) = (start, gathered.count);
     for packet in packets.get(start..).unwrap_or_default() {
@@ -56,9 +56,9 @@ fn gather<A: Copy, const HEADERS: usize>(
         if packet.port() == port
             && frame.len() == length
             && let Some(headers) = frame.first_chunk()
-            && let Some((address, length)) = plain(headers, length)
+            && let Some(plain) = plain(headers, length)
         {
-            gathered.put(count, index, address, length);
+            gathered.put(count, index, plain);
             (index, count) = (index + 1, count + 1);
         } else {
             break;
@@ -95,13 +95,11 @@ pub(super) fn examine_slowly(packet: &mut Packet, index: usize, routes: &LaneRou
         // Somebody else's VLAN, whatever is in the packet: a bridge's, or another network namespace's.
         (_, None) => Action::Punt(Reason::UnknownVlan),
         (Finding::Ipv4(address), Some(table)) if table == scratch.table => {
-            scratch.ipv4.put(scratch.ipv4.count, index, address.to_bits(), ALWAYS_TOO_LARGE);
-            scratch.ipv4.count += 1;
+            scratch.ipv4.put_slow(index, address.to_bits(), 0);
             return;
         }
         (Finding::Ipv6(address), Some(table)) if table == scratch.table => {
-            scratch.ipv6.put(scratch.ipv6.count, index, address.octets(), ALWAYS_TOO_LARGE);
-            scratch.ipv6.count += 1;
+            scratch.ipv6.put_slow(index, address.octets(), ());
             return;
         }
         (Finding::Ipv4(_), Some(table)) if !source_check::accepts_ipv4(routes, packet, table) => {

@@ -13,6 +13,7 @@ use warmlane_wire::martian::{
 };
 use warmlane_wire::{Ipv6Header, ethernet, ipv4, ipv6};
 
+use super::scratch::Plain;
 use crate::control::{Admission, Rewrite};
 
 /// Bytes of an Ethernet header and a plain IPv4 header.
@@ -22,7 +23,7 @@ pub(super) const IPV4_HEADERS: usize = ethernet::HEADER_LENGTH + ipv4::HEADER_LE
 pub(super) const IPV6_HEADERS: usize = ethernet::HEADER_LENGTH + ipv6::HEADER_LENGTH;
 
 /// Frames up to this length may end in padding that isn't worth cutting off: the shortest Ethernet frame and a tag.
-const PADDED: u32 = 64;
+pub(super) const PADDED: usize = 64;
 
 /// EtherType IPv4 and the first byte of a header without options, in the order of the wire.
 const IPV4_START: u32 = u32::from_le_bytes([0x08, 0x00, 0x45, 0]);
@@ -39,12 +40,18 @@ const IPV6_START: u32 = u32::from_le_bytes([0x86, 0xdd, 0x60, 0]);
 /// The bits of a word that [`IPV6_START`] is about; the others are traffic class.
 const IPV6_START_MASK: u32 = u32::from_le_bytes([0xff, 0xff, 0xf0, 0]);
 
-/// Whether of the IPv4 addresses with this first byte some, or all, are not plain.
-#[inline(always)]
-#[expect(clippy::needless_bitwise_bool, reason = "for eight packets at once there are to be no branches")]
-pub(super) const fn is_special(first: u32) -> bool {
-    (first == 0) | (first == 127) | (first == 169) | (first >= 224)
-}
+/// First bytes of IPv4 addresses of which some, or all, are not plain.
+pub(super) static SPECIAL_FIRST_BYTE: [bool; 256] = {
+    let mut special = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let network = Ipv4Addr::new(byte as u8, 0, 0, 0);
+        let link_local = Ipv4Addr::new(byte as u8, 254, 0, 0);
+        special[byte] = ipv4_source_is_martian(network) || ipv4_stays_on_link(link_local);
+        byte += 1;
+    }
+    special
+};
 
 /// `N` bytes of a frame from an offset that is known at compile time, so that nothing is left to check at run time.
 #[inline(always)]
@@ -63,7 +70,7 @@ fn word<const AT: usize>(frame: &[u8]) -> u32 {
 
 /// The eight bytes that a frame starts with: the destination, which [`Admission::admits`] looks at, and more.
 #[inline(always)]
-fn first_bytes(frame: &[u8]) -> u64 {
+pub(super) fn first_bytes(frame: &[u8]) -> u64 {
     u64::from_le_bytes(bytes_at::<0, 8>(frame))
 }
 
@@ -79,25 +86,19 @@ fn is_ones_complement_zero(sum: u64) -> bool {
 /// Whether a packet that ends after `end` bytes fills the frame, or is short of it by padding only. The frame holds at
 /// least `headers`; so must the packet.
 #[inline(always)]
-#[expect(clippy::needless_bitwise_bool, reason = "for eight packets at once there are to be no branches")]
-pub(super) fn fills(frame_length: u32, end: u32, headers: u32) -> bool {
-    (end == frame_length) | ((end < frame_length) & (frame_length <= PADDED) & (end >= headers))
-}
-
-/// Whether a frame is for us, and begins as an untagged IPv4 packet without options.
-#[inline(always)]
-pub(super) fn starts_ipv4(headers: &[u8; IPV4_HEADERS], admission: Admission) -> bool {
-    admission.admits(first_bytes(headers)) && word::<12>(headers) & IPV4_START_MASK == IPV4_START
+fn fills(frame_length: usize, end: usize, headers: usize) -> bool {
+    end == frame_length || (end < frame_length && frame_length <= PADDED && end >= headers)
 }
 
 /// Recognises an untagged IPv4 packet for us, without options, in one buffer, with TTL to spare, from and to ordinary
-/// addresses, all of whose header is right. Gives the destination and the packet's length.
+/// addresses, all of whose header is right.
 #[inline(always)]
 pub(super) fn plain_ipv4(
     headers: &[u8; IPV4_HEADERS],
     frame_length: usize,
     admission: Admission,
-) -> Option<(u32, u16)> {
+) -> Option<Plain<u32, u32>> {
+    let start = word::<12>(headers);
     let words = [
         word::<14>(headers),
         word::<18>(headers),
@@ -112,15 +113,21 @@ pub(super) fn plain_ipv4(
         + u64::from(source)
         + u64::from(destination);
     let total = ((first >> 16) as u16).swap_bytes();
-    let plain = starts_ipv4(headers, admission)
-        && fills(frame_length as u32, ethernet::HEADER_LENGTH as u32 + u32::from(total), IPV4_HEADERS as u32)
+    let plain = admission.admits(first_bytes(headers))
+        && start & IPV4_START_MASK == IPV4_START
+        && fills(frame_length, ethernet::HEADER_LENGTH + usize::from(total), IPV4_HEADERS)
         // The ones' complement sum of a right header is 0xffff, which is zero modulo 0xffff, in any byte order and
         // in words of any multiple of 16 bits (RFC 1071 section 2). A header isn't all zero: it starts with 0x45.
         && is_ones_complement_zero(sum)
         // A TTL above 1: the word's lowest byte.
         && ttl_and_checksum & 0xfe != 0
-        && (!(is_special(source & 0xff) | is_special(destination & 0xff)) || ordinary_ipv4(source, destination));
-    plain.then_some((destination.swap_bytes(), total))
+        && (!(SPECIAL_FIRST_BYTE[(source & 0xff) as usize] | SPECIAL_FIRST_BYTE[(destination & 0xff) as usize])
+            || ordinary_ipv4(source, destination));
+    plain.then_some(Plain {
+        address: destination.swap_bytes(),
+        length: total,
+        lifetime: decremented(ttl_and_checksum),
+    })
 }
 
 /// Whether these addresses, whose first bytes raised doubts, are ordinary all the same.
@@ -141,7 +148,7 @@ pub(super) fn plain_ipv6(
     headers: &[u8; IPV6_HEADERS],
     frame_length: usize,
     admission: Admission,
-) -> Option<([u8; 16], u16)> {
+) -> Option<Plain<[u8; 16], ()>> {
     let payload = u16::from_be_bytes([headers[18], headers[19]]);
     // Outside these lie `::`, `::1` and mapped addresses at one end, link-local ones and groups at the other.
     let doubtful = |first: u8| first.wrapping_sub(1) >= 0xfd;
@@ -149,12 +156,13 @@ pub(super) fn plain_ipv6(
         && word::<12>(headers) & IPV6_START_MASK == IPV6_START
         // Options for routers, which a jumbogram has as well: leave them to who looks closer.
         && headers[20] != HOP_BY_HOP
-        && fills(frame_length as u32, IPV6_HEADERS as u32 + u32::from(payload), IPV6_HEADERS as u32)
+        && fills(frame_length, IPV6_HEADERS + usize::from(payload), IPV6_HEADERS)
         && headers[21] > 1
         && (!(doubtful(headers[22]) || doubtful(headers[38])) || ordinary_ipv6(headers));
     let (_, destination) = headers.split_last_chunk()?;
     // Above 65,534 bytes there is no link that carries it as it is.
-    plain.then_some((*destination, payload.saturating_add(ipv6::HEADER_LENGTH as u16)))
+    let length = payload.saturating_add(ipv6::HEADER_LENGTH as u16);
+    plain.then_some(Plain { address: *destination, length, lifetime: () })
 }
 
 /// Whether addresses whose first bytes raised doubts are ordinary all the same.
@@ -178,12 +186,12 @@ fn set_addresses<const N: usize>(headers: &mut [u8; N], rewrite: &Rewrite) {
     }
 }
 
-/// Sends a plain IPv4 packet on: new addresses, one off the TTL, checksum corrected for it.
+/// Sends a plain IPv4 packet on: new addresses, and the word that pass one made of TTL, protocol and checksum.
 #[inline(always)]
-pub(super) fn rewrite_ipv4(headers: &mut [u8; IPV4_HEADERS], rewrite: &Rewrite) {
+pub(super) fn rewrite_ipv4(headers: &mut [u8; IPV4_HEADERS], rewrite: &Rewrite, lifetime: u32) {
     set_addresses(headers, rewrite);
     if let Some((_, word)) = headers[..26].split_last_chunk_mut::<4>() {
-        *word = decremented(u32::from_le_bytes(*word)).to_le_bytes();
+        *word = lifetime.to_le_bytes();
     }
 }
 
@@ -192,7 +200,7 @@ pub(super) fn rewrite_ipv4(headers: &mut [u8; IPV4_HEADERS], rewrite: &Rewrite) 
 /// For that the checksum grows by 0x0100 (RFC 1624 equation 3). Its high byte comes first on the wire, so it is the
 /// lower one here: a carry out of it runs on into the other byte, which is where ones' complement wants it.
 #[inline(always)]
-fn decremented(word: u32) -> u32 {
+pub(super) fn decremented(word: u32) -> u32 {
     // Of the two zeros 0xffff is the one to avoid (RFC 1624 section 3), as it would carry once more.
     let positive = |word: u32| if word >= 0xffff_0000 { word & 0xffff } else { word };
     positive(positive(word).wrapping_add(0x0001_0000 - 1))
@@ -209,16 +217,6 @@ pub(super) fn rewrite_ipv6(headers: &mut [u8; IPV6_HEADERS], rewrite: &Rewrite) 
 mod tests {
     use super::*;
     use warmlane_wire::checksum::ipv4_header_sum20;
-
-    #[test]
-    fn first_bytes_are_special_where_addresses_are() {
-        for first in 0..=u8::MAX {
-            let network = Ipv4Addr::new(first, 0, 0, 0);
-            let link_local = Ipv4Addr::new(first, 254, 0, 0);
-            let expected = ipv4_source_is_martian(network) || ipv4_stays_on_link(link_local);
-            assert_eq!(is_special(first.into()), expected, "{first}");
-        }
-    }
 
     #[test]
     fn the_short_decrement_is_the_right_one() {

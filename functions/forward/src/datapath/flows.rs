@@ -95,10 +95,10 @@ impl<K: FlowKey, A: Copy> Matcher<K, A> {
 
     /// Finds the next hops of gathered packets; `by_route` those of no flow. Returns how many were of flows.
     #[inline(always)]
-    fn look_up(
+    fn look_up<L>(
         &mut self,
         packets: &[Packet],
-        gathered: &mut Gathered<A>,
+        gathered: &mut Gathered<A, L>,
         by_route: impl Fn(&[A], &mut [NextHopId]),
     ) -> u64 {
         let count = gathered.count.min(BURST_CAPACITY);
@@ -115,20 +115,23 @@ impl<K: FlowKey, A: Copy> Matcher<K, A> {
             *key = packets.get(usize::from(index)).map_or(K::NONE, |packet| K::of(packet, length));
         }
         reader.lookup_burst(keys, values);
-        let mut missed = 0;
-        let of_packets = gathered.hops.iter_mut().zip(&gathered.addresses);
-        // Without a branch for each: nobody can foresee which packets belong to flows.
-        for (slot, (&value, (hop, &address))) in values.iter().zip(of_packets).enumerate() {
+        // Two loops that vectors do, and a third for bursts that aren't of flows only.
+        for (hop, &value) in gathered.hops.iter_mut().zip(&*values) {
             *hop = NextHopId::new(value).unwrap_or(NextHopId::NONE);
+        }
+        if values.iter().filter(|&&value| value == NO_VALUE).count() == 0 {
+            return count as u64;
+        }
+        let mut missed = 0;
+        // Without a branch for each: nobody can foresee which packets belong to flows.
+        for (slot, (&value, &address)) in values.iter().zip(&gathered.addresses).enumerate() {
             self.missed[missed % BURST_CAPACITY] = slot as u8;
             self.addresses[missed % BURST_CAPACITY] = address;
             missed += usize::from(value == NO_VALUE);
         }
-        if missed > 0 {
-            by_route(&self.addresses[..missed], &mut self.hops[..missed]);
-            for (&slot, &hop) in self.missed[..missed].iter().zip(&self.hops) {
-                gathered.hops[usize::from(slot)] = hop;
-            }
+        by_route(&self.addresses[..missed], &mut self.hops[..missed]);
+        for (&slot, &hop) in self.missed[..missed].iter().zip(&self.hops) {
+            gathered.hops[usize::from(slot)] = hop;
         }
         (count - missed) as u64
     }

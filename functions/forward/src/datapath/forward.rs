@@ -73,8 +73,8 @@ impl Forwarder {
             actions: [Action::Arp; BURST_CAPACITY],
             table: 0,
             has_kernel: false,
-            ipv4: Gathered::new(0),
-            ipv6: Gathered::new([0; 16]),
+            ipv4: Gathered::new(0, 0),
+            ipv6: Gathered::new([0; 16], ()),
         };
         let routes = routes.into();
         Self {
@@ -196,8 +196,8 @@ impl Forwarder {
         let Scratch { ports, actions, ipv4, ipv6, .. } = &mut *self.scratch;
         // After the lookups: what they found is in there.
         let hops = self.routes.hops();
-        rewrite_all::<Ipv4, _, IPV4_HEADERS>(burst, hops, ipv4, ports, actions);
-        rewrite_all::<Ipv6, _, IPV6_HEADERS>(burst, hops, ipv6, ports, actions);
+        rewrite_all::<Ipv4, IPV4_HEADERS>(burst, hops, ipv4, ports, actions);
+        rewrite_all::<Ipv6, IPV6_HEADERS>(burst, hops, ipv6, ports, actions);
     }
 
     /// Pass four: moves each packet to its port's burst, and takes the long way with those that need it.

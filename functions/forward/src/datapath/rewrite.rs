@@ -4,6 +4,7 @@ use warmlane_mem::{BURST_CAPACITY, Packet};
 use warmlane_table::NextHopId;
 use warmlane_wire::{ethernet, flow_hash};
 
+use super::eight::EIGHT;
 use super::fast::{self, IPV4_HEADERS, IPV6_HEADERS};
 use super::forward::ipv6_packet;
 use super::scratch::{Action, Gathered, SLOW};
@@ -21,7 +22,10 @@ pub(super) fn member_of<F: Family<N>, const N: usize>(
 
 /// What pass three does differently for the two families; `N` is the length of their headers.
 pub(super) trait Family<const N: usize> {
-    fn rewrite(headers: &mut [u8; N], rewrite: &Rewrite);
+    type Address: Copy;
+    /// What pass one finds for [`rewrite`](Self::rewrite).
+    type Lifetime: Copy;
+    fn rewrite(headers: &mut [u8; N], rewrite: &Rewrite, lifetime: Self::Lifetime);
     fn action(hop: NextHopId) -> Action;
     /// What chooses one of several paths.
     fn flow_hash(hops: &Hops, seed: u64, packet: &[u8]) -> u32;
@@ -34,9 +38,12 @@ pub(super) fn layer_3(packet: &Packet) -> &[u8] {
 pub(super) struct Ipv4;
 
 impl Family<IPV4_HEADERS> for Ipv4 {
+    type Address = u32;
+    type Lifetime = u32;
+
     #[inline(always)]
-    fn rewrite(headers: &mut [u8; IPV4_HEADERS], rewrite: &Rewrite) {
-        fast::rewrite_ipv4(headers, rewrite);
+    fn rewrite(headers: &mut [u8; IPV4_HEADERS], rewrite: &Rewrite, lifetime: u32) {
+        fast::rewrite_ipv4(headers, rewrite, lifetime);
     }
 
     fn action(hop: NextHopId) -> Action {
@@ -54,8 +61,11 @@ impl Family<IPV4_HEADERS> for Ipv4 {
 pub(super) struct Ipv6;
 
 impl Family<IPV6_HEADERS> for Ipv6 {
+    type Address = [u8; 16];
+    type Lifetime = ();
+
     #[inline(always)]
-    fn rewrite(headers: &mut [u8; IPV6_HEADERS], rewrite: &Rewrite) {
+    fn rewrite(headers: &mut [u8; IPV6_HEADERS], rewrite: &Rewrite, (): ()) {
         fast::rewrite_ipv6(headers, rewrite);
     }
 
@@ -73,52 +83,89 @@ impl Family<IPV6_HEADERS> for Ipv6 {
 
 /// Pass three for one family.
 #[inline(never)]
-pub(super) fn rewrite_all<F: Family<N>, A, const N: usize>(
+pub(super) fn rewrite_all<F: Family<N>, const N: usize>(
     packets: &mut [Packet],
     routes: &Hops,
-    gathered: &Gathered<A>,
+    gathered: &Gathered<F::Address, F::Lifetime>,
     ports: &mut [u16; BURST_CAPACITY],
     actions: &mut [Action; BURST_CAPACITY],
 ) {
-    let rewrites = routes.rewrites();
-    let Some(indices) = gathered.indices.get(..gathered.count) else { return };
-    let of_packets = gathered.lengths.iter().zip(&gathered.hops);
-    for (&index, (&length, &hop)) in indices.iter().zip(of_packets) {
-        let Some(packet) = packets.get_mut(usize::from(index)) else { break };
-        ports[usize::from(index)] = match (rewrites.get(hop.index()), packet.data_mut().first_chunk_mut()) {
-            (Some(rewrite), Some(headers)) if length <= rewrite.largest => {
-                F::rewrite(headers, rewrite);
-                rewrite.port
+    let Gathered { lengths, hops, lifetimes, .. } = gathered;
+    // What isn't rewritten at once, as its next hop is a group, or it takes the long way.
+    let mut member = |packet: &mut Packet, index: usize, slot: usize| {
+        let (hop, length, lifetime) = (hops[slot], lengths[slot], lifetimes[slot]);
+        rewrite_member::<F, N>(packet, routes, hop, length, lifetime).unwrap_or_else(|action| {
+            actions[index % BURST_CAPACITY] = action;
+            SLOW
+        })
+    };
+    let mut slot = 0;
+    while slot < gathered.count.min(BURST_CAPACITY) {
+        // Most bursts are of one kind: then bounds are looked at once for eight packets, and the loop is unrolled.
+        if let Some(first) = gathered.eight_from(slot)
+            && let (Some(packets), Some(ports)) = (eight_mut(packets, first), eight_mut(ports, first))
+            && let (Some(lengths), Some(hops)) = (eight(lengths, slot), eight(hops, slot))
+            && let Some(lifetimes) = eight(lifetimes, slot)
+        {
+            let mut left = 0_u8;
+            for each in 0..EIGHT {
+                let packet = &mut packets[each];
+                let port = rewrite::<F, N>(packet, routes, hops[each], lengths[each], lifetimes[each]);
+                left |= u8::from(port.is_none()) << each;
+                ports[each] = port.unwrap_or(SLOW);
             }
-            _ => match rewrite_member::<F, N>(packet, routes, hop, length) {
-                Ok(port) => port,
-                Err(action) => {
-                    actions[usize::from(index)] = action;
-                    SLOW
-                }
-            },
-        };
+            while left != 0 {
+                let each = left.trailing_zeros() as usize % EIGHT;
+                left &= left - 1;
+                ports[each] = member(&mut packets[each], first + each, (slot + each) % BURST_CAPACITY);
+            }
+            slot += EIGHT;
+        } else {
+            let index = usize::from(gathered.indices[slot]);
+            let (Some(packet), Some(port)) = (packets.get_mut(index), ports.get_mut(index)) else { break };
+            let rewritten = rewrite::<F, N>(packet, routes, hops[slot], lengths[slot], lifetimes[slot]);
+            *port = rewritten.unwrap_or_else(|| member(packet, index, slot));
+            slot += 1;
+        }
     }
 }
 
-/// Rewrites a packet whose next hop is a group for the member that its flow belongs to. Gives the action on a packet
-/// that needs more.
-#[inline(never)]
-pub(super) fn rewrite_member<F: Family<N>, const N: usize>(
+#[inline(always)]
+fn eight<T>(all: &[T], first: usize) -> Option<&[T; EIGHT]> {
+    all.get(first..)?.first_chunk()
+}
+
+#[inline(always)]
+fn eight_mut<T>(all: &mut [T], first: usize) -> Option<&mut [T; EIGHT]> {
+    all.get_mut(first..)?.first_chunk_mut()
+}
+
+/// Rewrites a packet that fits the link of its next hop, and gives the port that it leaves by.
+#[inline(always)]
+fn rewrite<F: Family<N>, const N: usize>(
     packet: &mut Packet,
     routes: &Hops,
     hop: NextHopId,
     length: u16,
+    lifetime: F::Lifetime,
+) -> Option<u16> {
+    let rewrite = routes.rewrites().get(hop.index()).filter(|rewrite| length <= rewrite.largest)?;
+    F::rewrite(packet.data_mut().first_chunk_mut()?, rewrite, lifetime);
+    Some(rewrite.port)
+}
+
+/// Rewrites a packet whose next hop is a group for the member that its flow belongs to.
+#[inline(never)]
+fn rewrite_member<F: Family<N>, const N: usize>(
+    packet: &mut Packet,
+    routes: &Hops,
+    hop: NextHopId,
+    length: u16,
+    lifetime: F::Lifetime,
 ) -> Result<u16, Action> {
     if length != ALWAYS_TOO_LARGE {
         packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
     }
     let hop = routes.member(hop, |seed| F::flow_hash(routes, seed, layer_3(packet)));
-    match (routes.rewrites().get(hop.index()), packet.data_mut().first_chunk_mut()) {
-        (Some(rewrite), Some(headers)) if length <= rewrite.largest => {
-            F::rewrite(headers, rewrite);
-            Ok(rewrite.port)
-        }
-        _ => Err(F::action(hop)),
-    }
+    rewrite::<F, N>(packet, routes, hop, length, lifetime).ok_or_else(|| F::action(hop))
 }

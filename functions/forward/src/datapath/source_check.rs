@@ -197,7 +197,7 @@ fn ipv6_source(packet: &Packet) -> [u8; 16] {
     header.map_or([0; 16], |header| Ipv6Header(header).source().octets())
 }
 
-impl<A: Copy> Gathered<A> {
+impl<A: Copy, L: Copy> Gathered<A, L> {
     /// Keeps what `keep` wants, in order. It is asked with the slot, the index in the burst and the length.
     fn retain(&mut self, mut keep: impl FnMut(usize, u8, u16) -> bool) {
         let mut kept = 0;
@@ -206,6 +206,7 @@ impl<A: Copy> Gathered<A> {
                 self.indices[kept] = self.indices[index];
                 self.lengths[kept] = self.lengths[index];
                 self.addresses[kept] = self.addresses[index];
+                self.lifetimes[kept] = self.lifetimes[index];
                 kept += 1;
             }
         }
