@@ -3,6 +3,7 @@
 //! Beside each record in `perf/figures/MACHINE` lies the log of its runs ([`log`]), of which the record is made ([`summary`]). The rules
 //! are in CONTRIBUTING.md.
 
+mod experiment_sources;
 pub(crate) mod log;
 pub(crate) mod sources;
 pub(crate) mod summary;

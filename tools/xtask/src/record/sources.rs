@@ -11,6 +11,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
+use super::experiment_sources::Found;
 use super::log::Sources;
 use crate::compare::catalogue;
 use crate::workspace::{self, Metadata, Package};
@@ -24,8 +25,6 @@ const MEASURING: &[&str] = &[
 ];
 /// What all peers have in common.
 const PEERS: &[&str] = &["peers/Makefile", "peers/pool_options.h", "peers/serve.h"];
-/// What experiments are about.
-const EXPERIMENTS: &[&str] = &["warmlane-memory", "warmlane-lane", "warmlane-table"];
 /// The part of Cargo.toml that says how to build.
 const PROFILE: &str = "[profile.release]";
 
@@ -75,23 +74,24 @@ impl Today {
     /// The paths that a row depends on.
     fn paths(&self, row: &str) -> Option<BTreeSet<String>> {
         let (kind, name) = row.split_once('/')?;
-        let (crates, mut paths) = match kind {
+        let (crates, mut paths): (BTreeSet<String>, BTreeSet<String>) = match kind {
             "compare" => {
                 let subject = catalogue::subject(name)?;
                 let files = subject.files.iter().chain(PEERS).map(|&file| file.to_owned());
                 let settings = format!("tools/xtask/src/compare/catalogue/{}.rs", subject.name);
-                (subject.crates, files.chain([settings]).collect::<BTreeSet<_>>())
+                let crates = subject.crates.iter().map(|&name| name.to_owned());
+                (crates.collect(), files.chain([settings]).collect())
             }
             "lab" => {
                 warmlane_lab::experiment::find(name).ok()?;
-                let file = format!("tools/lab/src/experiments/{}", name.replace('-', "_"));
-                (EXPERIMENTS, [format!("{file}.rs"), file].into())
+                let Found { crates, paths } = Found::of(&self.root, name).ok()?;
+                (crates, paths)
             }
             _ => return None,
         };
         paths.extend(MEASURING.iter().map(|&file| file.to_owned()));
         paths.extend(
-            self.with_dependencies(crates)
+            self.with_dependencies(&crates)
                 .iter()
                 .flat_map(|folder| ["src", "bpf", "include"].map(|part| format!("{folder}/{part}"))),
         );
@@ -99,8 +99,8 @@ impl Today {
     }
 
     /// The folders of these crates and of all of ours that they depend on.
-    fn with_dependencies(&self, crates: &[&str]) -> BTreeSet<String> {
-        let mut left: Vec<&str> = crates.to_vec();
+    fn with_dependencies(&self, crates: &BTreeSet<String>) -> BTreeSet<String> {
+        let mut left: Vec<&str> = crates.iter().map(String::as_str).collect();
         let mut folders = BTreeSet::new();
         while let Some(name) = left.pop() {
             let Some(package) = self.packages.iter().find(|package| package.name == name) else { continue };
