@@ -2,9 +2,9 @@
 
 use super::{CACHES, Cache, take};
 use crate::burst::Burst;
-use crate::frames::{Copied, Cursor, Frames};
+use crate::frames::{Copied, Cursor, Entry, Frames};
 use crate::header::{FIRST_WORD_PER_BYTE, PacketState};
-use crate::packet::{LINE_BYTES, Line};
+use crate::packet::{LINE_BYTES, Line, Packet};
 use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::_mm256_store_si256;
@@ -112,8 +112,9 @@ impl Cache {
         reset: impl Fn(*mut PacketState),
     ) -> Copied {
         let data_lines = self.data_size / LINE_BYTES;
-        let (data_offset, empty) = (usize::from(self.clean.data_offset), self.clean.first_word(0));
         let (stored, entries) = (frames.lines.as_slice(), frames.entries.as_slice());
+        let (data_offset, empty) = (usize::from(self.clean.data_offset), self.clean.first_word(0));
+        let fill = Fill::<_, ALL_FIT> { stored, data_lines, data_offset, empty, reset };
         let mut copied = Copied::default();
         while copied.packets < wanted {
             let packets = self.take_chunk(burst, wanted - copied.packets);
@@ -121,30 +122,26 @@ impl Cache {
                 break;
             }
             copied.packets += packets.len();
+            // One frame over and over, as generators send: it is not looked up for each packet.
+            if let [entry] = entries {
+                for packet in &*packets {
+                    // SAFETY: the packet was just taken, so this lane owns the buffer.
+                    unsafe { fill.packet(packet, *entry) };
+                }
+                copied.bytes += u64::from(entry.length) * packets.len() as u64;
+                continue;
+            }
             let mut rest = &*packets;
             while !rest.is_empty() {
                 // As many as there are frames up to the last.
                 let run = &entries[cursor.next()..];
                 let (now, later) = rest.split_at(run.len().min(rest.len()));
                 for (packet, entry) in now.iter().zip(run) {
-                    copied.bytes += u64::from(entry.length);
-                    let range = entry.lines();
                     // The set is usually larger than the private caches.
-                    prefetch_read_at(stored.as_ptr().wrapping_add(range.end + LINES_AHEAD).cast());
-                    // SAFETY: entries are made by `Frames::push` alone, for lines that it appended just before.
-                    let lines = unsafe { stored.get_unchecked(range) };
-                    let fits = ALL_FIT || lines.len() <= data_lines;
-                    let length = if fits { entry.length } else { 0 };
-                    // SAFETY: the packet was just taken, so this lane owns the buffer; at most data_lines lines are
-                    // written behind the headroom, which end inside the buffer.
-                    unsafe {
-                        let header = packet.as_header().as_ptr();
-                        reset(header.cast());
-                        header.cast::<u64>().write(empty + u64::from(length) * FIRST_WORD_PER_BYTE);
-                        if fits {
-                            copy_lines(header.cast::<u8>().add(data_offset), lines);
-                        }
-                    }
+                    prefetch_read_at(stored.as_ptr().wrapping_add(entry.lines().end + LINES_AHEAD).cast());
+                    copied.bytes += u64::from(entry.length);
+                    // SAFETY: as above.
+                    unsafe { fill.packet(packet, *entry) };
                 }
                 cursor.advance_by(now.len(), entries.len());
                 rest = later;
@@ -152,6 +149,40 @@ impl Cache {
         }
         self.count_taken(copied.packets, wanted);
         copied
+    }
+}
+
+/// Fills buffers of one pool with stored frames. `ALL_FIT`: none is longer than a buffer.
+struct Fill<'a, R, const ALL_FIT: bool> {
+    stored: &'a [Line],
+    data_lines: usize,
+    data_offset: usize,
+    /// The first word of a clean header without data.
+    empty: u64,
+    /// Writes a clean header's first half.
+    reset: R,
+}
+
+impl<R: Fn(*mut PacketState), const ALL_FIT: bool> Fill<'_, R, ALL_FIT> {
+    /// Writes the header, and the frame behind it; one that doesn't fit leaves the packet empty.
+    ///
+    /// # Safety
+    /// The packet is of that pool, nobody else touches its buffer, and the entry is one of the frames'.
+    #[inline(always)]
+    unsafe fn packet(&self, packet: &Packet, entry: Entry) {
+        // SAFETY: entries are made by `Frames::push` alone, for lines that it appended just before.
+        let lines = unsafe { self.stored.get_unchecked(entry.lines()) };
+        let fits = ALL_FIT || lines.len() <= self.data_lines;
+        let length = if fits { entry.length } else { 0 };
+        // SAFETY: the caller's condition; at most data_lines lines are written behind the headroom, which end inside the buffer.
+        unsafe {
+            let header = packet.as_header().as_ptr();
+            (self.reset)(header.cast());
+            header.cast::<u64>().write(self.empty + u64::from(length) * FIRST_WORD_PER_BYTE);
+            if fits {
+                copy_lines(header.cast::<u8>().add(self.data_offset), lines);
+            }
+        }
     }
 }
 

@@ -1,8 +1,13 @@
 //! Writes into copies of frames what differs from packet to packet.
 
-use warmlane_mem::{Burst, Packet};
+use std::mem;
 
-use super::plan::{FieldPlan, MAXIMUM_CHECKSUMS, Map, Order, Plan, Shape, StreamPlan, StreamState};
+use warmlane_mem::{Burst, Packet};
+use warmlane_sys::vector::{self, Vector, Work};
+
+use super::plan::{
+    ChecksumPlan, FieldPlan, MAXIMUM_CHECKSUMS, Map, Order, Plan, Shape, StreamPlan, StreamState,
+};
 use super::random::WyRand;
 use super::signature::{self, First, Time};
 
@@ -39,25 +44,16 @@ pub(crate) fn stream(
         let covers: [bool; MAXIMUM_CHECKSUMS] = field.coverage.map(|coverage| coverage == 1);
         let covered = covers.iter().take_while(|covers| **covers).count();
         if covered == stream.checksums.len() && covered <= 2 {
-            let (first, step) = (first as u32, step as u32);
-            let steps = |number: u64| first.wrapping_add((number as u32).wrapping_mul(step));
+            let steps = Steps { first: first as u32, step: step as u32, count };
             let one = OneWord { stream, shape, field };
             match field.values.order {
                 Order::Uniform => {
-                    let mut local = random.clone();
-                    one.write(packets, state, number, stamp, || steps(local.below(count)));
-                    *random = local;
-                    return;
+                    return one.write(packets, state, number, stamp, &mut Uniform { steps, random });
                 }
                 Order::Turn => {
-                    let mut turn = state.turns[0];
-                    let next = || {
-                        let this = turn;
-                        turn = if this + 1 >= count { 0 } else { this + 1 };
-                        steps(this)
-                    };
-                    one.write(packets, state, number, stamp, next);
-                    state.turns[0] = turn;
+                    let mut turns = Turns { steps, turn: state.turns[0] };
+                    one.write(packets, state, number, stamp, &mut turns);
+                    state.turns[0] = turns.turn;
                     return;
                 }
                 Order::Zipf(_) => {}
@@ -132,7 +128,8 @@ fn packet_of(
         store(data, checksum.offset, value.to_be_bytes());
     }
     if stream.signed {
-        sign(data, first.with(state.sequence), stamp);
+        let first = first.with(state.sequence);
+        sign(data, first.0.to_be(), first.second(stamp.time).to_be());
     }
     state.sequence += 1;
 }
@@ -152,12 +149,12 @@ impl OneWord<'_> {
         state: &mut StreamState,
         number: First,
         stamp: Stamp,
-        next: impl FnMut() -> u32,
+        values: &mut impl Values,
     ) {
         match *self.stream.checksums {
-            [one, two] => self.write_by(packets, state, number, stamp, next, [one, two]),
-            [one] => self.write_by(packets, state, number, stamp, next, [one]),
-            _ => self.write_by(packets, state, number, stamp, next, []),
+            [one, two] => self.write_by(packets, state, number, stamp, values, [one, two]),
+            [one] => self.write_by(packets, state, number, stamp, values, [one]),
+            _ => self.write_by(packets, state, number, stamp, values, []),
         }
     }
 
@@ -168,34 +165,138 @@ impl OneWord<'_> {
         state: &mut StreamState,
         number: First,
         stamp: Stamp,
-        mut next: impl FnMut() -> u32,
-        checksums: [super::plan::ChecksumPlan; N],
+        values: &mut impl Values,
+        checksums: [ChecksumPlan; N],
     ) {
-        let (offset, shift, rest) = (self.field.offset, self.field.shift, self.field.rest as u32);
-        let zeros = checksums.map(|checksum| zero(checksum.is_udp));
-        let mut sequence = state.sequence;
-        for packet in packets {
-            let data = packet.data_mut();
-            let value = next() << shift;
-            store(data, offset, (value | rest).to_be_bytes());
-            let words = (value >> 16) + (value & 0xffff);
-            for (place, checksum) in checksums.iter().enumerate() {
-                let sum = u32::from(self.shape.bases[place]) + words;
-                store(data, checksum.offset, finished(sum, zeros[place]).to_be_bytes());
-            }
-            sign(data, number.with(sequence), stamp);
-            sequence += 1;
-        }
-        state.sequence = sequence;
+        let Self { shape, field, .. } = self;
+        let sequence = &mut state.sequence;
+        vector::run(Groups { packets, shape, field, sequence, number, stamp, values, checksums });
     }
 }
 
-/// Writes the signature at the frame's end.
+/// Numbers 0 to `count` − 1 stand for these values.
+#[derive(Clone, Copy)]
+struct Steps {
+    first: u32,
+    step: u32,
+    count: u64,
+}
+
+impl Steps {
+    #[inline(always)]
+    const fn value(self, number: u64) -> u32 {
+        self.first.wrapping_add((number as u32).wrapping_mul(self.step))
+    }
+}
+
+/// What is written into one packet after the other.
+trait Values {
+    fn fill(&mut self, values: &mut [u32]);
+}
+
+struct Uniform<'a> {
+    steps: Steps,
+    random: &'a mut WyRand,
+}
+
+impl Values for Uniform<'_> {
+    #[inline(always)]
+    fn fill(&mut self, values: &mut [u32]) {
+        // A copy, so that its state stays in a register.
+        let mut random = self.random.clone();
+        for value in values {
+            *value = self.steps.value(random.below(self.steps.count));
+        }
+        *self.random = random;
+    }
+}
+
+struct Turns {
+    steps: Steps,
+    turn: u64,
+}
+
+impl Values for Turns {
+    #[inline(always)]
+    fn fill(&mut self, values: &mut [u32]) {
+        for value in values {
+            *value = self.steps.value(self.turn);
+            self.turn = if self.turn + 1 >= self.steps.count { 0 } else { self.turn + 1 };
+        }
+    }
+}
+
+/// Packets that are written into, some at a time.
+struct Groups<'a, V, const N: usize> {
+    packets: &'a mut [Packet],
+    shape: &'a Shape,
+    field: &'a FieldPlan,
+    sequence: &'a mut u64,
+    number: First,
+    stamp: Stamp,
+    values: &'a mut V,
+    checksums: [ChecksumPlan; N],
+}
+
+/// How many at a time: as many as vectors do with few instructions each.
+const GROUP: usize = 32;
+
+impl<F: Values, const N: usize> Work for Groups<'_, F, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(mut self, _vector: V) {
+        for packets in mem::take(&mut self.packets).chunks_mut(GROUP) {
+            self.write(packets);
+        }
+    }
+}
+
+impl<F: Values, const N: usize> Groups<'_, F, N> {
+    /// Computes everything for a whole group, of which there may be fewer packets, and then writes it.
+    #[inline(always)]
+    fn write(&mut self, packets: &mut [Packet]) {
+        let count = packets.len().min(GROUP);
+        let (mut values, mut sums) = ([0_u32; GROUP], [[0_u16; GROUP]; N]);
+        let (mut first, mut second) = ([0_u64; GROUP], [0_u64; GROUP]);
+        self.values.fill(&mut values[..count]);
+        // Loops and no `map`: what that calls isn't always compiled for vectors.
+        for value in &mut values {
+            *value <<= self.field.shift;
+        }
+        for (place, (sums, checksum)) in sums.iter_mut().zip(&self.checksums).enumerate() {
+            let (base, zero) = (u32::from(self.shape.bases[place]), zero(checksum.is_udp));
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum = finished(base + (value >> 16) + (value & 0xffff), zero).to_be();
+            }
+        }
+        for value in &mut values {
+            *value = (*value | self.field.rest as u32).to_be();
+        }
+        for (place, (first, second)) in first.iter_mut().zip(&mut second).enumerate() {
+            let words = self.number.with(*self.sequence + place as u64);
+            (*first, *second) = (words.0.to_be(), words.second(self.stamp.time).to_be());
+        }
+        *self.sequence += count as u64;
+        for (place, packet) in packets.iter_mut().take(GROUP).enumerate() {
+            let data = packet.data_mut();
+            store(data, self.field.offset, values[place].to_ne_bytes());
+            for (sums, checksum) in sums.iter().zip(&self.checksums) {
+                store(data, checksum.offset, sums[place].to_ne_bytes());
+            }
+            sign(data, first[place], second[place]);
+        }
+    }
+}
+
+/// Writes the signature, whose halves are in the order of the wire, at the frame's end.
 #[inline(always)]
-fn sign(data: &mut [u8], first: First, stamp: Stamp) {
-    if let Some(end) = data.last_chunk_mut::<{ signature::LENGTH }>() {
-        let second = first.second(stamp.time);
-        *end = (u128::from(first.0) << 64 | u128::from(second)).to_be_bytes();
+fn sign(data: &mut [u8], first: u64, second: u64) {
+    if let Some(end) = data.last_chunk_mut::<{ signature::LENGTH }>()
+        && let ([first_half, second_half], []) = end.as_chunks_mut::<{ signature::LENGTH / 2 }>()
+    {
+        *first_half = first.to_ne_bytes();
+        *second_half = second.to_ne_bytes();
     }
 }
 
