@@ -40,6 +40,9 @@ pub(crate) struct Arguments {
     /// Bytes of each frame that port-send sends, without frame check sequence [default: 60].
     #[arg(long, value_name = "BYTES")]
     frame_bytes: Option<usize>,
+    /// Flows in the table of exact, or routes in that of lpm4 or lpm6, evenly chosen [default: 1000000 flows, all routes].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
+    entries: Option<u32>,
     /// Do N pieces of work of one bench without looking at a clock, and print how many units they were: for tools that
     /// count instructions, such as `valgrind --tool=callgrind --toggle-collect='*Measure>::work*'`.
     #[arg(long, value_name = "N", conflicts_with_all = ["serve", "json", "list"], value_parser = clap::value_parser!(u64).range(1..))]
@@ -84,6 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         setting.frames = Some(Arc::new(frames));
     }
     setting.frame_bytes = arguments.frame_bytes;
+    setting.entries = arguments.entries.map(|entries| entries as usize);
     setting.port = arguments.port.clone().map(|driver| {
         let port = PortSettings { name: "bench".to_owned(), driver };
         PortSource::new(move |pool| {

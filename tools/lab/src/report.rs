@@ -4,7 +4,7 @@ use crate::counters::{self, Counted, Report};
 use crate::machine::Machine;
 use crate::modelled;
 use crate::page;
-use crate::plot::PlotError;
+use crate::plot::{self, PlotError};
 use crate::record::Record;
 use crate::setting::Steadiness;
 use crate::statistics::Interval;
@@ -14,6 +14,7 @@ use maud::{Markup, html};
 use std::collections::BTreeSet;
 
 mod results;
+mod sizes;
 
 pub use results::{Comparison, NoResult, read_records};
 
@@ -36,6 +37,9 @@ pub fn page(
     let names: Vec<String> = machines.iter().map(ToString::to_string).collect();
     let mixed = names.len() > 1;
     let sections = records.iter().map(|record| section(record, mixed)).collect::<Result<Vec<_>, _>>()?;
+    // Of several machines a line would be none.
+    let sizes = sizes::figure(comparisons).filter(|_| !mixed);
+    let sizes = sizes.map(|figure| plot::figures(&[figure], None)).transpose()?;
     let body = html! {
         p {
             @if !names.is_empty() { "Measured on " (names.join("; and on ")) ". " }
@@ -44,6 +48,7 @@ pub fn page(
         }
         nav { @for record in records { a href={ "#" (record.name) } { (record.name) } } }
         @if !comparisons.is_empty() { (compared(comparisons, mixed)) }
+        @if let Some(sizes) = &sizes { (page::picture(sizes)) }
         (claims(records))
         @for machine in &machines { (facts(machine, comparisons, records)) }
         @for section in &sections { (section) }

@@ -46,6 +46,8 @@ pub struct Setting {
     pub port: Option<PortSource>,
     /// Bytes of each frame, where a bench sends some; `None` is its own choice.
     pub frame_bytes: Option<usize>,
+    /// Routes or flows in the table, where a bench looks up; `None` is its own choice, of routes all.
+    pub entries: Option<usize>,
     /// Only steps with this in their name; for experiments that have [`steps`](crate::experiment::Experiment::steps).
     pub only: Option<String>,
     /// The caches in which it is modelled what workloads miss, of those in [`modelled::EXPERIMENTS`](crate::modelled::EXPERIMENTS).

@@ -48,6 +48,12 @@ pub fn flows() -> (Vec<Key>, Vec<Key>) {
     (keys, exact::random_order(exact::FLOWS, exact::FLOWS).map(exact::key).collect())
 }
 
+/// So many of them, evenly over the whole list.
+pub fn evenly<T: Copy>(all: &[T], count: usize) -> Vec<T> {
+    let count = count.min(all.len());
+    (0..count).map(|index| all[index * all.len() / count]).collect()
+}
+
 /// Bursts of lookups, as a measurement: `look_up` gets some of `keys` in turn, and as many answers to fill.
 pub fn bursts<K: 'static, V: Clone + 'static>(
     keys: Vec<K>,

@@ -98,14 +98,16 @@ fn lookup_in(
     setting: &Setting,
     make: fn(usize) -> Result<ExactTable<Key>, warmlane_table::ExactError>,
 ) -> Result<Box<dyn Measure>, LabError> {
-    let table = filled(make, FLOWS).map_err(LabError::setup)?;
-    Ok(Box::new(Lookup::new(&table, setting)))
+    let flows = setting.entries.map_or(FLOWS, |entries| entries as u64);
+    let table = filled(make, flows).map_err(LabError::setup)?;
+    Ok(Box::new(Lookup::new(&table, flows, setting)))
 }
 
 impl Lookup {
-    fn new(table: &ExactTable<Key>, setting: &Setting) -> Self {
+    /// Of so many flows.
+    fn new(table: &ExactTable<Key>, flows: u64, setting: &Setting) -> Self {
         let burst = setting.burst.unwrap_or(64);
-        let keys = random_order(FLOWS, FLOWS).map(key).collect();
+        let keys = random_order(flows, flows).map(key).collect();
         Self { reader: table.reader(), keys, burst, next: 0, values: vec![0; burst] }
     }
 }
@@ -147,7 +149,7 @@ fn lookup_beside_a_writer(setting: &Setting) -> Result<Box<dyn Measure>, LabErro
     for index in 0..FLOWS + CHANGING / 2 {
         table.insert(&key(index), index as u32).map_err(LabError::setup)?;
     }
-    let lookup = Lookup::new(&table, setting);
+    let lookup = Lookup::new(&table, FLOWS, setting);
     let pause = Clock::calibrated().cycles_per_second() / REPLACED_A_SECOND;
     let writer = Partner::start(setting.second_cpu()?, move || {
         let (mut oldest, mut due) = (0, clock::cycles());

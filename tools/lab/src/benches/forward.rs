@@ -4,6 +4,7 @@ use super::fixture::{self, POLLS, ToSink};
 use crate::bench::Bench;
 use crate::error::LabError;
 use crate::measure::Measure;
+use crate::partner::Partner;
 use crate::setting::Lanes;
 use crate::setting::Setting;
 use crate::traffic::{self, Mix};
@@ -14,6 +15,7 @@ use warmlane_forward::control::{Routes, RoutesBuilder, RoutesError, Target};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_forward::pipeline;
 use warmlane_lane::{IdlePolicy, LaneCounters, LanePort, Pipeline, Poll, Task, run_here};
+use warmlane_mem::{LaneCache, Pool};
 use warmlane_memory::null;
 use warmlane_memory::replay::{self, Frames, ReplayConfig};
 use warmlane_sys::random::Random;
@@ -33,6 +35,13 @@ pub(super) const BENCHES: &[Bench] = &[
         sentence: "the same in the loop of a lane, which counts, and would sleep if nothing came",
         lanes: Lanes::One,
         prepare: l3_forward_lane,
+    },
+    Bench {
+        name: "l3-forward-two-lanes",
+        unit: "packet",
+        sentence: "the same as l3-forward, while another lane does so, too: one table and one pool, a queue each; the first lane's cost",
+        lanes: Lanes::Two,
+        prepare: l3_forward_two_lanes,
     },
     Bench {
         name: "flows-forward",
@@ -62,6 +71,46 @@ fn l3_forward_lane(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     Ok(Box::new(InLane { forward: forward(setting)?, counters: LaneCounters::new() }))
 }
 
+fn l3_forward_two_lanes(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let (second_cpu, burst) = (setting.second_cpu()?, burst(setting));
+    let (routes, frames) = (Arc::new(routes().map_err(LabError::setup)?), frames(setting)?);
+    let (pool, lane) = fixture::pool(NAME)?;
+    let first = task(&frames, Arc::clone(&routes), &pool, lane, burst)?;
+    let second = Partner::start(second_cpu, move || {
+        let lane = pool.attach().map_err(|error| error.to_string())?;
+        let mut second = task(&frames, routes, &pool, lane, burst).map_err(|error| error.to_string())?;
+        Ok(move || {
+            second.work();
+        })
+    });
+    Ok(Box::new(TwoLanes { first, second: second.map_err(LabError::setup)? }))
+}
+
+/// One lane that is measured while another does the same.
+struct TwoLanes {
+    first: ToSink,
+    second: Partner,
+}
+
+impl Measure for TwoLanes {
+    fn work(&mut self) -> u64 {
+        self.first.work()
+    }
+
+    fn begin(&mut self) {
+        self.first.begin();
+        self.second.resume();
+    }
+
+    fn end(&mut self) {
+        self.second.pause();
+    }
+
+    fn forwarded(&self) -> Option<u64> {
+        self.first.forwarded()
+    }
+}
+
 fn flows_forward(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
     let frames = frames(setting)?;
     let routes = flows(&frames).map_err(LabError::setup)?;
@@ -81,16 +130,29 @@ fn frames(setting: &Setting) -> Result<Arc<Frames>, LabError> {
     }
 }
 
-/// The task that `warmlane forward` runs on its lanes.
 fn by_routes(setting: &Setting, frames: &Arc<Frames>, routes: Routes) -> Result<ToSink, LabError> {
     let (pool, lane) = fixture::pool(NAME)?;
-    let source = replay::open(NAME, frames, &pool, ReplayConfig::default()).map_err(LabError::setup)?;
+    task(frames, Arc::new(routes), &pool, lane, burst(setting))
+}
+
+fn burst(setting: &Setting) -> usize {
+    setting.burst.unwrap_or(64)
+}
+
+/// The task that `warmlane forward` runs on its lanes.
+fn task(
+    frames: &Arc<Frames>,
+    routes: Arc<Routes>,
+    pool: &Pool,
+    lane: LaneCache,
+    burst: usize,
+) -> Result<ToSink, LabError> {
+    let source = replay::open(NAME, frames, pool, ReplayConfig::default()).map_err(LabError::setup)?;
     let out = fixture::transmit(null::sink(NAME, 1))?;
     let sink = out.counters();
-    let forwarder = Forwarder::new(Arc::new(routes), pool, IcmpLimits::default());
+    let forwarder = Forwarder::new(routes, pool.clone(), IcmpLimits::default());
     let port = LanePort { name: "out".to_owned(), receive: source.receive, transmit: Some(out) };
-    let task =
-        pipeline(forwarder, vec![port]).map_err(LabError::setup)?.with_burst(setting.burst.unwrap_or(64));
+    let task = pipeline(forwarder, vec![port]).map_err(LabError::setup)?.with_burst(burst);
     Ok(ToSink::new(task, sink, lane))
 }
 

@@ -11,6 +11,7 @@ use crate::random::Xorshift;
 use crate::routes::{Family, Locality, random_hop};
 use crate::setting::Lanes;
 use crate::setting::Setting;
+use crate::table_inputs::evenly;
 use warmlane_sync::rcu::{Domain, Reader};
 use warmlane_sys::clock;
 use warmlane_sys::pages::TableMemory;
@@ -143,8 +144,17 @@ fn answers_are_right<A: Family>(table: &A::Table, addresses: &[A]) -> Result<(),
     }
 }
 
-fn ipv4_table() -> Result<(Vec<Ipv4Prefix>, Ipv4Table), LabError> {
-    let prefixes = u32::full_table().map_err(LabError::setup)?;
+/// Those of the full table, or as many of them as the setting says.
+fn prefixes<A: Family>(setting: &Setting) -> Result<Vec<Prefix<A>>, LabError> {
+    let all = A::full_table().map_err(LabError::setup)?;
+    Ok(match setting.entries {
+        Some(entries) => evenly(&all, entries),
+        None => all,
+    })
+}
+
+fn ipv4_table(setting: &Setting) -> Result<(Vec<Ipv4Prefix>, Ipv4Table), LabError> {
+    let prefixes = prefixes::<u32>(setting)?;
     let mut random = Xorshift(Xorshift::SEED);
     let table = Ipv4Table::from_routes(prefixes.iter().map(|prefix| (*prefix, random_hop(&mut random))))
         .map_err(LabError::setup)?;
@@ -152,7 +162,7 @@ fn ipv4_table() -> Result<(Vec<Ipv4Prefix>, Ipv4Table), LabError> {
 }
 
 fn ipv4(setting: &Setting, locality: Locality, level: Level) -> Result<Box<dyn Measure>, LabError> {
-    let (prefixes, mut table) = ipv4_table()?;
+    let (prefixes, mut table) = ipv4_table(setting)?;
     if !table.use_level(level) {
         return Err(LabError::setup(format!("this processor has no {level}")));
     }
@@ -163,7 +173,7 @@ fn ipv4(setting: &Setting, locality: Locality, level: Level) -> Result<Box<dyn M
 }
 
 fn ipv6(setting: &Setting, locality: Locality) -> Result<Box<dyn Measure>, LabError> {
-    let prefixes = u128::full_table().map_err(LabError::setup)?;
+    let prefixes = prefixes::<u128>(setting)?;
     let mut random = Xorshift(Xorshift::SEED);
     let table = Ipv6Table::from_routes(prefixes.iter().map(|prefix| (*prefix, random_hop(&mut random))))
         .map_err(LabError::setup)?;
@@ -192,7 +202,7 @@ fn random_lines(_: &Setting) -> Result<Box<dyn Measure>, LabError> {
 
 fn live(setting: &Setting, pace: Pace) -> Result<Box<dyn Measure>, LabError> {
     let second_cpu = setting.second_cpu()?;
-    let (prefixes, table) = ipv4_table()?;
+    let (prefixes, table) = ipv4_table(setting)?;
     let addresses = Locality::Inside.addresses(&prefixes, IPV4_ADDRESSES);
     let feed = move || Ok(Feed::new(table, prefixes));
     let live = Live::start(feed, addresses, setting.burst.unwrap_or(64), second_cpu, pace);
@@ -230,7 +240,7 @@ impl<A: Family> Feed<A> {
 }
 
 fn change(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
-    let (prefixes, table) = ipv4_table()?;
+    let (prefixes, table) = ipv4_table(setting)?;
     let batch = setting.burst.unwrap_or(BATCH);
     let mut feed = Feed::<u32>::new(table, prefixes);
     // Memory that runs out ends the count, and so shows.

@@ -9,6 +9,7 @@ use crate::random::Xorshift;
 use crate::routes::{Family, Locality, random_hop};
 use crate::setting::{Lanes, Setting};
 use crate::statistics::median;
+use crate::table_inputs::evenly;
 use crate::verdict::Answer;
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -73,12 +74,6 @@ pub(super) fn rows(
     Ok(rows)
 }
 
-/// So many of them, evenly over the whole list.
-fn some<T: Copy>(all: &[T], count: usize) -> Vec<T> {
-    let count = count.min(all.len());
-    (0..count).map(|index| all[index * all.len() / count]).collect()
-}
-
 fn table<A: Family>(prefixes: &[Prefix<A>]) -> Result<A::Table, LabError> {
     let mut random = Xorshift(Xorshift::SEED);
     A::table(prefixes.iter().map(|prefix| (*prefix, random_hop(&mut random)))).map_err(LabError::setup)
@@ -109,7 +104,7 @@ fn of_family<A: Family>(
         })
     };
     for &size in sizes {
-        let prefixes = some(&all, size);
+        let prefixes = evenly(&all, size);
         let entries = prefixes.len();
         progress(&format!("{}, {entries} routes", A::NAME));
         let table = Rc::new(table(&prefixes)?);
@@ -121,7 +116,7 @@ fn of_family<A: Family>(
             rows.push(row(Operation::Lookup, entries, locality.name(), BURST, cycles, memory));
         }
     }
-    let prefixes = some(&all, sizes.iter().copied().max().unwrap_or_default());
+    let prefixes = evenly(&all, sizes.iter().copied().max().unwrap_or_default());
     let entries = prefixes.len();
     progress(&format!("{}, loads", A::NAME));
     let (cycles, memory) = load(setting, &prefixes)?;
@@ -160,7 +155,7 @@ fn load<A: Family>(setting: &Setting, prefixes: &[Prefix<A>]) -> Result<(f64, Me
 
 fn beside_changes(setting: &Setting, cpu: usize, sizes: &Sizes) -> Result<Vec<Row>, LabError> {
     let all = u32::full_table().map_err(LabError::setup)?;
-    let prefixes = some(&all, sizes.routes.iter().copied().max().unwrap_or_default());
+    let prefixes = evenly(&all, sizes.routes.iter().copied().max().unwrap_or_default());
     let addresses = Locality::Inside.addresses(&prefixes, sizes.addresses[0]);
     let (mut variants, mut tallies) = (Vec::new(), Vec::new());
     for (pace, order) in PACES {

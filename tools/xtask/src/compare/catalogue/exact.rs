@@ -56,7 +56,24 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         lanes: Lanes::One,
         prepare: crate_insert,
     },
+    of_size("exact-1000", |setting| lookup_among(setting, 1_000)),
+    of_size("exact-10000", |setting| lookup_among(setting, 10_000)),
+    of_size("exact-100000", |setting| lookup_among(setting, 100_000)),
+    of_size("exact-1000000", |setting| lookup_among(setting, 1_000_000)),
+    of_size("exact-10000000", |setting| lookup_among(setting, 10_000_000)),
 ];
+
+/// `exact` with another number of flows, for the plot of what they cost as they grow.
+const fn of_size(name: &'static str, prepare: fn(&Setting) -> anyhow::Result<Sides>) -> Comparison {
+    Comparison {
+        name,
+        unit: "cycles/lookup",
+        promise: 1.5,
+        bound: "as for exact, at the latency of the level that holds the table",
+        lanes: Lanes::One,
+        prepare,
+    }
+}
 
 fn crate_lookup(setting: &Setting) -> anyhow::Result<Sides> {
     setting.against_crates(
@@ -84,6 +101,19 @@ fn lookup(setting: &Setting) -> anyhow::Result<Sides> {
         peer("lookup_bulk, half full", &["--operation", "lookup", "--slots", "2097152"]),
     ];
     setting.against_dpdk(ours, OUR_MEBIBYTES, &peers)
+}
+
+fn lookup_among(setting: &Setting, flows: u32) -> anyhow::Result<Sides> {
+    // The smallest table that takes so many for certain, and a roomy one.
+    let slots = (flows + flows / 20).next_power_of_two();
+    let [flows, full, roomy] = [flows, slots, 2 * slots].map(|number| number.to_string());
+    let ours = setting.bench("exact", &["--entries", &flows])?;
+    let arguments = |slots| ["--operation", "lookup", "--flows", &flows, "--slots", slots];
+    let [full, roomy] = [arguments(&full), arguments(&roomy)];
+    let peers = [peer("lookup_bulk", &full), peer("lookup_bulk, half as full", &roomy)];
+    // Buckets, keys and their order of at most 2^25 slots.
+    let mebibytes = PEER_MEBIBYTES.max((u64::from(slots) * 2 * 80) >> 20);
+    setting.against_dpdk(ours, OUR_MEBIBYTES, &peers.map(|peer| Program { mebibytes, ..peer }))
 }
 
 fn concurrent_lookup(setting: &Setting) -> anyhow::Result<Sides> {

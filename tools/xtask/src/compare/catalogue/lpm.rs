@@ -5,9 +5,11 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::process::Command;
 
 use anyhow::Context;
 use warmlane_forward::control::full_table;
+use warmlane_lab::table_inputs::evenly;
 use warmlane_sys::simd::{self, Level};
 
 use super::{Comparison, Lanes};
@@ -116,7 +118,46 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         lanes: Lanes::One,
         prepare: |setting| compare(setting, "lpm6-uniform", "uniform", &["fib6-avx512", "fib6-scalar"]),
     },
+    of_size("lpm4-1000", IPV4, |setting| compare_some(setting, IPV4, 1_000)),
+    of_size("lpm4-10000", IPV4, |setting| compare_some(setting, IPV4, 10_000)),
+    of_size("lpm4-100000", IPV4, |setting| compare_some(setting, IPV4, 100_000)),
+    of_size("lpm4-900000", IPV4, |setting| compare_some(setting, IPV4, 900_000)),
+    of_size("lpm6-1000", IPV6, |setting| compare_some(setting, IPV6, 1_000)),
+    of_size("lpm6-10000", IPV6, |setting| compare_some(setting, IPV6, 10_000)),
+    of_size("lpm6-100000", IPV6, |setting| compare_some(setting, IPV6, 100_000)),
+    of_size("lpm6-200000", IPV6, |setting| compare_some(setting, IPV6, 200_000)),
 ];
+
+/// What is compared of a family: the bench, the peer's lookups, the promise and its bound.
+#[derive(Clone, Copy)]
+struct Family {
+    bench: &'static str,
+    lookups: [&'static str; 2],
+    promise: f64,
+    bound: &'static str,
+}
+
+const IPV4: Family =
+    Family { bench: "lpm4", lookups: ["fib-avx512", "fib-scalar"], promise: 1.4, bound: IPV4_BOUND };
+
+const IPV6: Family =
+    Family { bench: "lpm6", lookups: ["fib6-avx512", "fib6-scalar"], promise: 1.5, bound: IPV6_BOUND };
+
+/// `lpm4` or `lpm6` with fewer routes, for the plot of what they cost as they grow.
+const fn of_size(
+    name: &'static str,
+    family: Family,
+    prepare: fn(&Setting) -> anyhow::Result<Sides>,
+) -> Comparison {
+    let Family { promise, bound, .. } = family;
+    Comparison { name, unit: "cycles/lookup", promise, bound, lanes: Lanes::One, prepare }
+}
+
+fn compare_some(setting: &Setting, family: Family, routes: usize) -> anyhow::Result<Sides> {
+    let table = write_table(setting, Some(routes))?;
+    let ours = setting.bench(family.bench, &["--entries", &routes.to_string()])?;
+    against(setting, ours, &table, "inside", &family.lookups)
+}
 
 fn against_crates(setting: &Setting, bench: &str) -> anyhow::Result<Sides> {
     let names = ["ip_network_table", "prefix-trie"].map(|name| (name, format!("{bench}-{name}")));
@@ -131,7 +172,7 @@ fn against_poptrie(
     addresses: &'static str,
     lookup: &'static str,
 ) -> anyhow::Result<Sides> {
-    let table = write_table(setting)?;
+    let table = write_table(setting, None)?;
     let program = Program {
         name: lookup.to_owned(),
         file: "lpm_poptrie",
@@ -144,14 +185,15 @@ fn against_poptrie(
     Ok(sides)
 }
 
-/// Writes the full tables of both families to a file, and says which.
-fn write_table(setting: &Setting) -> anyhow::Result<String> {
+/// Writes the full tables of both families, or so many routes of each, to a file, and says which.
+fn write_table(setting: &Setting, routes: Option<usize>) -> anyhow::Result<String> {
     let table = setting.directory.join("lpm.prefixes");
+    let routes = routes.unwrap_or(usize::MAX);
     let mut text = String::new();
-    for prefix in full_table::ipv4()? {
+    for prefix in evenly(&full_table::ipv4()?, routes) {
         writeln!(text, "{prefix}")?;
     }
-    for prefix in full_table::ipv6()? {
+    for prefix in evenly(&full_table::ipv6()?, routes) {
         writeln!(text, "{prefix}")?;
     }
     fs::write(&table, text).with_context(|| format!("cannot write {}", table.display()))?;
@@ -159,13 +201,23 @@ fn write_table(setting: &Setting) -> anyhow::Result<String> {
 }
 
 fn compare(setting: &Setting, bench: &str, addresses: &str, lookups: &[&str]) -> anyhow::Result<Sides> {
-    let table = write_table(setting)?;
+    against(setting, setting.bench(bench, &[])?, &write_table(setting, None)?, addresses, lookups)
+}
+
+/// Ours against the peer with these prefixes.
+fn against(
+    setting: &Setting,
+    ours: Command,
+    table: &str,
+    addresses: &str,
+    lookups: &[&str],
+) -> anyhow::Result<Sides> {
     // The peer ends with an error where the processor hasn't what its kernel needs.
     let vector = simd::detected() == Level::Avx512;
     let lookups: Vec<_> = lookups.iter().filter(|lookup| vector || !lookup.ends_with("avx512")).collect();
     let arguments: Vec<_> = lookups
         .iter()
-        .map(|lookup| ["--table", &table, "--lookup", **lookup, "--addresses", addresses])
+        .map(|lookup| ["--table", table, "--lookup", **lookup, "--addresses", addresses])
         .collect();
     let programs: Vec<_> = lookups
         .iter()
@@ -178,5 +230,5 @@ fn compare(setting: &Setting, bench: &str, addresses: &str, lookups: &[&str]) ->
             arguments,
         })
         .collect();
-    setting.against_dpdk(setting.bench(bench, &[])?, 0, &programs)
+    setting.against_dpdk(ours, 0, &programs)
 }
