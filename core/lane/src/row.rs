@@ -39,13 +39,17 @@ fn entry_of(counts: impl Iterator<Item = usize>, mut input: usize) -> Option<(us
     None
 }
 
-/// Asks each stage that the packet may come to. All of them see it as it came in, without what earlier ones will change.
+/// Asks each stage that the packet may come to, until one [closes](Explanation::close) the explanation. All of them see it as it came in, without
+/// what earlier ones will change.
 fn explain_all(stages: &[&dyn Stage], input: usize, packet: &Packet, explanation: &mut Explanation) {
     let Some((first, input)) = entry_of(stages.iter().map(|stage| stage.input_count()), input) else {
         return;
     };
     for (number, stage) in stages.iter().enumerate().skip(first) {
         stage.explain(if number == first { input } else { 0 }, packet, explanation);
+        if explanation.is_closed() {
+            return;
+        }
     }
 }
 

@@ -32,12 +32,22 @@ pub(crate) const HEAD: usize = 192;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
     notes: Vec<(&'static str, String)>,
+    is_closed: bool,
 }
 
 impl Explanation {
     /// Adds something, under a name in lower case with hyphens, as it is part of machine-readable output.
     pub fn note(&mut self, name: &'static str, value: impl Display) {
         self.notes.push((name, value.to_string()));
+    }
+
+    /// Says that stages behind this one, in the same tuple, won't get the packet as it is now: they aren't asked.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// What was said, in that order.

@@ -246,6 +246,34 @@ fn what_would_become_of_packets_is_told_and_does_not_happen() {
     assert_eq!((rehearsed.len(), traced.len()), (40, 40));
 }
 
+/// A stage behind one that makes another packet of it would explain what it never gets.
+#[test]
+fn nobody_is_asked_behind_a_stage_that_closes_the_explanation() {
+    struct Last(Sorter);
+
+    impl Stage for Last {
+        fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+            self.0.process(burst, outputs);
+        }
+
+        fn explain(&self, input: usize, packet: &Packet, explanation: &mut Explanation) {
+            self.0.explain(input, packet, explanation);
+            explanation.close();
+        }
+    }
+
+    let packet = pool().take().expect("there are enough");
+    let notes = |row: &dyn Stage| {
+        let mut packet = packet.copy_in(&pool()).expect("there are enough");
+        packet.fill(&[3]).expect("fits");
+        let mut explanation = Explanation::default();
+        row.explain(0, &packet, &mut explanation);
+        explanation.notes().len()
+    };
+    assert_eq!(notes(&(Sorter::new(), Sorter::new(), Sorter::new())), 3);
+    assert_eq!(notes(&(Sorter::new(), Last(Sorter::new()), Sorter::new())), 2);
+}
+
 #[test]
 fn a_stage_that_can_not_rehearse_ends_it() {
     let pool = pool();
