@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use warmlane_counters::Source;
 use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
 use warmlane_forward::datapath::TokenBucket;
-use warmlane_lane::{Outputs, Stage};
+use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, Vlan};
 use warmlane_port::{Layered, TransmitOffloads, Transports};
 use warmlane_sys::clock::{self, Clock};
-use warmlane_wire::{LinkLayer, MacAddress, Truncated, VlanTag, ethernet};
+use warmlane_wire::{LinkLayer, MacAddress, Truncated, ethernet};
 
 use crate::directory::Directory;
 use crate::encapsulation::OVER_IPV4;
@@ -19,8 +19,8 @@ use crate::network::Network;
 use crate::outer::Outer;
 use crate::plain::{self, Plain};
 use crate::reason::{Reason, VxlanCounters, VxlanCountersView};
-use crate::stations::{Learned, Place};
-use crate::tags::{put_tag_on, without_tag};
+use crate::stations::{Learned, Place, at};
+use crate::tags::{put_tag_on, tag_of, vlan_of, without_tag};
 use crate::too_big;
 use crate::ways::{Ways, encapsulate};
 
@@ -52,22 +52,22 @@ impl PortFacts {
 ///
 /// The outputs are named `bridge0`, `bridge1` and so on, one for each port, by the ports' numbers.
 pub struct Gateway {
-    networks: Box<[Network]>,
+    pub(crate) networks: Box<[Network]>,
     /// Our tunnel ends: their addresses and UDP ports.
     ends: Box<[(IpAddr, u16)]>,
     /// The same as [numbers](plain::end); of IPv6 no number is one.
     ends_ipv4: Box<[u64]>,
     /// The networks' places, by our tunnel end and their identifier.
-    identifiers: Directory<u64>,
+    pub(crate) identifiers: Directory<u64>,
     /// The accesses of each port, by VLAN; [`UNTAGGED`] is without. Empty if it has none.
     accesses: Box<[Vec<Access>]>,
     ports: Vec<PortFacts>,
     /// For each port, the Ethernet addresses of what is encapsulated.
     own: Box<[[u8; 12]]>,
     pool: Pool,
-    counters: VxlanCounters,
+    pub(crate) counters: VxlanCounters,
     /// Of ICMP errors.
-    limiter: TokenBucket,
+    pub(crate) limiter: TokenBucket,
     /// What is at work while the burst is filled anew.
     work: Option<Box<Burst>>,
 }
@@ -133,7 +133,7 @@ impl Gateway {
 
     /// The network and the access that frames of this port and VLAN belong to.
     #[inline]
-    fn access(&self, port: u16, vlan: Option<u16>) -> Option<(usize, u16)> {
+    pub(crate) fn access(&self, port: u16, vlan: Option<u16>) -> Option<(usize, u16)> {
         let accesses = self.accesses.get(usize::from(port))?;
         let (network, access) = accesses.get(vlan.map_or(UNTAGGED, usize::from)).copied()??;
         Some((usize::from(network), access))
@@ -184,11 +184,8 @@ impl Gateway {
     #[inline(never)]
     fn any(&mut self, packet: Packet, now: u64, ways: &mut Ways<'_, '_>) -> Result<(), Reason> {
         let link = LinkLayer::parse(packet.data());
-        let tag = link.as_ref().ok().and_then(|link| link.outer).map(VlanTag::id);
-        let vlan = match packet.vlan() {
-            Vlan::Stripped(beside) | Vlan::Insert(beside) => Some(beside.control & 0xfff),
-            Vlan::None => tag,
-        };
+        let tag = tag_of(link.as_ref().ok());
+        let vlan = vlan_of(&packet, link.as_ref().ok());
         if let Some((network, access)) = self.access(packet.port(), vlan) {
             self.counters.from_access().add(1);
             let inside = link.as_ref().ok().filter(|_| vlan.is_none()).map(InnerFrame::behind);
@@ -210,7 +207,11 @@ impl Gateway {
     /// The headers of a datagram for one of our tunnel ends, and that one's number. Fragments may have no ports, so any for an end of ours
     /// from one of the ends that it sends to counts as the tunnel's.
     #[inline]
-    fn tunnelled(&self, packet: &Packet, link: Result<LinkLayer<'_>, Truncated>) -> Option<(Outer, usize)> {
+    pub(crate) fn tunnelled(
+        &self,
+        packet: &Packet,
+        link: Result<LinkLayer<'_>, Truncated>,
+    ) -> Option<(Outer, usize)> {
         let outer = Outer::of(packet, &link.ok()?)?;
         let facts = self.ports.get(usize::from(packet.port()))?;
         if facts.mac.is_some_and(|mac| mac != outer.destination_mac) {
@@ -436,7 +437,7 @@ fn end_of(network: &VxlanConfig) -> (IpAddr, u16) {
 
 /// What tells a network from others: the number of our tunnel end, and its identifier.
 #[inline]
-const fn key(end: usize, identifier: u32) -> u64 {
+pub(crate) const fn key(end: usize, identifier: u32) -> u64 {
     (end as u64) << 32 | identifier as u64
 }
 
@@ -448,8 +449,7 @@ fn fits(packet: &Packet, mtu: u16) -> bool {
 
 impl Stage for Gateway {
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        // Stations are seen at times of 63 bits.
-        let now = clock::cycles() & (u64::MAX >> 1);
+        let now = at(clock::cycles());
         // It is always there: only this takes it out, and puts it back.
         let Some(mut work) = self.work.take() else { return };
         burst.move_to(&mut work);
@@ -483,5 +483,13 @@ impl Stage for Gateway {
 
     fn counters(&self) -> Vec<Box<dyn Source>> {
         vec![Box::new(self.counters.view())]
+    }
+
+    fn explain(&self, _input: usize, packet: &Packet, explanation: &mut Explanation) {
+        self.note_way(packet, explanation);
+    }
+
+    fn rehearse(&mut self, _input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) -> Option<Rehearsed> {
+        Some(self.rehearse_burst(burst, outputs))
     }
 }

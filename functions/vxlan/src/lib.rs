@@ -11,6 +11,7 @@
 
 mod directory;
 mod encapsulation;
+mod explain;
 mod gateway;
 mod inner;
 mod inner_frame;

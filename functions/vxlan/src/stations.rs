@@ -3,6 +3,8 @@
 //! Four places for each bucket, all in one cache line. It never grows, so learning never allocates; whoever floods it with
 //! addresses gets a counter and no memory.
 
+use std::fmt;
+
 use warmlane_wire::{MacAddress, ethernet};
 
 /// An Ethernet address as a number of 48 bits, its first byte foremost.
@@ -49,6 +51,13 @@ impl From<MacAddress> for Station {
     }
 }
 
+impl fmt::Display for Station {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [_, _, mac @ ..] = self.bytes();
+        MacAddress(mac).fmt(f)
+    }
+}
+
 /// Where frames of a station come from and go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -67,6 +76,12 @@ pub(crate) enum Learned {
     Moved,
     /// All places are taken by stations that were seen not long ago.
     Full,
+}
+
+/// When stations are seen: times of 63 bits.
+#[inline(always)]
+pub(crate) const fn at(cycles: u64) -> u64 {
+    cycles & (u64::MAX >> 1)
 }
 
 /// Who was seen last where, and when. Four make a cache line.
@@ -117,9 +132,17 @@ impl Slot {
     }
 }
 
+/// Four stations, as they were known.
 #[derive(Clone)]
 #[repr(align(64))]
-struct Bucket([Slot; WAYS]);
+pub(crate) struct Bucket([Slot; WAYS]);
+
+/// The number of the bucket that a station is in.
+#[inline(always)]
+const fn bucket_of(station: Station) -> usize {
+    let hash = station.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BUCKETS.trailing_zeros());
+    hash as usize % BUCKETS
+}
 
 pub(crate) struct Stations {
     buckets: Box<[Bucket]>,
@@ -135,8 +158,7 @@ impl Stations {
 
     #[inline]
     fn bucket(&mut self, station: Station) -> &mut [Slot; WAYS] {
-        let hash = station.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BUCKETS.trailing_zeros());
-        &mut self.buckets[hash as usize % BUCKETS].0
+        &mut self.buckets[bucket_of(station)].0
     }
 
     /// Puts a station there for good. Says whether there was space.
@@ -167,10 +189,19 @@ impl Stations {
 
     /// Where a station is, if that is known and not too long ago.
     #[inline]
-    pub(crate) fn find(&mut self, station: Station, now: u64) -> Option<Place> {
-        let age = self.age;
-        let slot = self.bucket(station).iter().find(|slot| slot.is_of(station))?;
-        (!slot.is_old(now, age)).then(|| slot.place())
+    pub(crate) fn find(&self, station: Station, now: u64) -> Option<Place> {
+        let slot = self.buckets[bucket_of(station)].0.iter().find(|slot| slot.is_of(station))?;
+        (!slot.is_old(now, self.age)).then(|| slot.place())
+    }
+
+    /// All that [`learn`](Self::learn) can change for a station, to be [restored](Self::restore).
+    pub(crate) fn keep(&self, station: Station) -> Bucket {
+        self.buckets[bucket_of(station)].clone()
+    }
+
+    /// Puts back what was kept of a station.
+    pub(crate) fn restore(&mut self, station: Station, kept: Bucket) {
+        self.buckets[bucket_of(station)] = kept;
     }
 }
 

@@ -1,7 +1,7 @@
 //! VLAN tags, put on and taken off where an access is a VLAN of a port.
 
 use warmlane_mem::{Packet, Vlan};
-use warmlane_wire::{EtherType, LinkLayer, ethernet, vlan};
+use warmlane_wire::{EtherType, LinkLayer, VlanTag, ethernet, vlan};
 
 use crate::reason::Reason;
 
@@ -39,4 +39,19 @@ pub(crate) fn put_tag_on(packet: &mut Packet, id: u16) -> Result<(), Reason> {
     let [first, second] = EtherType::VLAN.0.to_be_bytes();
     data[ADDRESSES..ADDRESSES + vlan::TAG_LENGTH].copy_from_slice(&[first, second, high, low]);
     Ok(())
+}
+
+/// The VLAN that a frame's own tag names.
+#[inline(always)]
+pub(crate) fn tag_of(link: Option<&LinkLayer<'_>>) -> Option<u16> {
+    link.and_then(|link| link.outer).map(VlanTag::id)
+}
+
+/// The VLAN of a frame, whose tag may be beside it.
+#[inline(always)]
+pub(crate) fn vlan_of(packet: &Packet, link: Option<&LinkLayer<'_>>) -> Option<u16> {
+    match packet.vlan() {
+        Vlan::Stripped(beside) | Vlan::Insert(beside) => Some(beside.control & 0xfff),
+        Vlan::None => tag_of(link),
+    }
 }

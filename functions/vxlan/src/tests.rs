@@ -16,6 +16,7 @@ mod configured;
 mod inner;
 mod left;
 mod plain;
+mod rehearsed;
 mod too_long;
 
 const US: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xee]);
@@ -86,9 +87,16 @@ impl Bench {
     fn pass_packet(&mut self, packet: Packet) -> [Vec<Vec<u8>>; 4] {
         self.burst.clear();
         self.outputs.clear();
+        let rehearsed = self.rehearse(&packet);
+        let before = rehearsed::counted(&self.gateway.counters());
         self.burst.push(packet).unwrap();
         self.gateway.process(&mut self.burst, &mut self.outputs.outputs());
         assert_eq!(self.counters.balance(), 0);
+        let outcome = self.outcome(&before);
+        // A rehearsal has the limit's whole burst.
+        if !outcome.is_limited() {
+            assert_eq!(rehearsed, outcome);
+        }
         let bytes = |burst: &Burst| burst.iter().map(|packet| packet.data().to_vec()).collect();
         [
             bytes(&self.burst),

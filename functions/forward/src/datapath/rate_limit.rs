@@ -28,6 +28,12 @@ impl TokenBucket {
         Self { ticks_per_token, capacity, level: capacity, updated: 0 }
     }
 
+    /// A full bucket of this rate and size.
+    #[must_use]
+    pub fn refilled(&self) -> Self {
+        Self { level: self.capacity, ..self.clone() }
+    }
+
     /// Takes one token if there is one. `now` is the clock's tick; a clock that steps back adds nothing.
     pub fn take(&mut self, now: u64) -> bool {
         self.level = self.level.saturating_add(now.saturating_sub(self.updated)).min(self.capacity);

@@ -1,0 +1,115 @@
+//! By what the gateway decides, for whoever traces packets; and what it would do with packets that never came.
+
+use std::fmt;
+
+use warmlane_counters::Source;
+use warmlane_lane::{Explanation, Outputs, Stage as _};
+use warmlane_mem::{Burst, Packet};
+use warmlane_sys::clock;
+use warmlane_wire::{LinkLayer, ethernet, ipv4, ipv6};
+
+use crate::gateway::{Gateway, key};
+use crate::network::Network;
+use crate::outer::DATAGRAM;
+use crate::stations::{Place, Station, at};
+use crate::tags::vlan_of;
+
+/// A frame that belongs to a network, as far as that can be told without unpacking it.
+struct Member {
+    network: usize,
+    from: Place,
+    destination: Station,
+    source: Station,
+}
+
+impl Gateway {
+    /// The network that a packet belongs to, and the addresses of its frame. `None` of what passes, and of what is wrong around a frame.
+    fn member(&self, packet: &Packet) -> Option<Member> {
+        let data = packet.data();
+        let link = LinkLayer::parse(data);
+        let (network, from, begin) = if let Some((network, access)) =
+            self.access(packet.port(), vlan_of(packet, link.as_ref().ok()))
+        {
+            (network, Place::Access(access), 0)
+        } else {
+            // Neither IPv4 options nor IPv6 extension headers are in front of what is a tunnel's.
+            let before = link.as_ref().ok()?.header_length();
+            let (outer, end) = self.tunnelled(packet, link)?;
+            let (identifier, _) = outer.check(packet).ok()?;
+            let network = usize::from(self.identifiers.get(key(end, identifier))?);
+            let remote = self.networks.get(network)?.remote(outer.source)?;
+            let ip = if outer.source.is_ipv4() { ipv4::HEADER_LENGTH } else { ipv6::HEADER_LENGTH };
+            (network, Place::Remote(remote), before + ip + DATAGRAM)
+        };
+        let header: &[u8; ethernet::HEADER_LENGTH] = data.get(begin..)?.first_chunk()?;
+        let (destination, source) = Station::both(header);
+        Some(Member { network, from, destination, source })
+    }
+
+    /// Notes to which network a frame belongs, where it is from, and where its destination is.
+    #[cold]
+    pub(crate) fn note_way(&self, packet: &Packet, explanation: &mut Explanation) {
+        let Some(member) = self.member(packet) else { return };
+        // What is behind gets other packets: with headers in front of the frame, if any.
+        explanation.close();
+        let Some(network) = self.networks.get(member.network) else { return };
+        explanation.note("network", network.config.identifier);
+        explanation.note("from", Named(network, member.from));
+        explanation.note("station", member.destination);
+        if member.destination.is_multicast() {
+            explanation.note("way", "to everybody else: the address is a group's");
+        } else if let Some(to) = network.stations.find(member.destination, at(clock::cycles())) {
+            explanation.note("way", Named(network, to));
+        } else {
+            explanation.note("way", "to everybody else: nobody knows where it is");
+        }
+    }
+
+    /// Does what is done with a burst, so that nothing is counted or learned, and no error is limited.
+    #[cold]
+    pub(crate) fn rehearse_burst(
+        &mut self,
+        burst: &mut Burst,
+        outputs: &mut Outputs<'_>,
+    ) -> Vec<Box<dyn Source>> {
+        // A frame changes no more of the stations than the place of its sender.
+        let members = burst.iter().filter_map(|packet| self.member(packet));
+        let kept: Vec<_> = members
+            .filter_map(|Member { network, source, .. }| {
+                Some((network, source, self.networks.get(network)?.stations.keep(source)))
+            })
+            .collect();
+        let counters = std::mem::take(&mut self.counters);
+        let limiter = self.limiter.refilled();
+        let limiter = std::mem::replace(&mut self.limiter, limiter);
+        self.process(burst, outputs);
+        self.limiter = limiter;
+        for (network, source, stations) in kept {
+            if let Some(network) = self.networks.get_mut(network) {
+                network.stations.restore(source, stations);
+            }
+        }
+        let counted = std::mem::replace(&mut self.counters, counters);
+        vec![Box::new(counted.view())]
+    }
+}
+
+/// A place of a network, for people.
+struct Named<'a>(&'a Network, Place);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(Network { config, .. }, place) = self;
+        match *place {
+            Place::Access(access) => match config.access.get(usize::from(access)) {
+                Some((port, None)) => write!(f, "port{port}"),
+                Some((port, Some(vlan))) => write!(f, "port{port}, VLAN {vlan}"),
+                None => write!(f, "access {access}"),
+            },
+            Place::Remote(remote) => match config.remotes.get(usize::from(remote)) {
+                Some(address) => write!(f, "tunnel end {address}"),
+                None => write!(f, "tunnel end {remote}"),
+            },
+        }
+    }
+}
