@@ -332,6 +332,93 @@ drop = true
     assert_eq!(drops, happened, "{report:#}");
 }
 
+/// What a configuration would do with frames of a VXLAN network, which the gateway decides about, and the forwarder behind it.
+#[test]
+fn frames_of_vxlan_networks_are_followed_into_and_out_of_tunnels() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = directory.path().join("vxlan.toml");
+    let text_of_it = r#"
+[[port]]
+name = "west"
+driver = "null"
+mac = "02:00:00:00:01:01"
+
+[[port]]
+name = "underlay"
+driver = "null"
+addresses = ["192.0.2.1/24"]
+mac = "02:00:00:00:01:02"
+
+[[neighbour]]
+address = "192.0.2.2"
+mac = "02:00:00:00:02:02"
+port = "underlay"
+
+[[vxlan]]
+vni = 100
+local = "192.0.2.1"
+remotes = ["192.0.2.2"]
+access = [{ port = "west" }]
+"#;
+    fs::write(&config, text_of_it).expect("a writable directory");
+    let station = MacAddress([2, 0, 0, 0, 0, 0xb]);
+    let inside = |source| {
+        let fields = Ipv4Fields::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let link = Frame::new().ethernet(station, source).ipv4(fields);
+        link.udp(1, 2).payload(b"in the network").to_vec().expect("it fits")
+    };
+    let tunnelled = |source: [u8; 4]| {
+        let mut datagram = vec![8, 0, 0, 0, 0, 0, 100, 0];
+        datagram.extend(inside(HOST));
+        let fields = Ipv4Fields::new(source.into(), [192, 0, 2, 1].into());
+        let link = Frame::new().ethernet(MacAddress([2, 0, 0, 0, 1, 2]), MacAddress([2, 0, 0, 0, 2, 2]));
+        link.ipv4(fields).udp(5000, 4789).payload(&datagram).to_vec().expect("it fits")
+    };
+    let asked = |port: &str, frames: &[Vec<u8>]| {
+        let file = directory.path().join("frames.pcap");
+        let mut writer = Writer::create(&file, Format::Pcap).expect("a writable directory");
+        for frame in frames {
+            writer.write_frame(0, frame).expect("space");
+        }
+        writer.finish().expect("space");
+        let [file, config] = [&file, &config].map(|path| path.to_str().expect("a plain path"));
+        let arguments = ["--json", "--port", port, "--inject", file, "--config", config];
+        lines(Process::run(&mut trace(&arguments), SHORT).expect_success("the trace"))
+    };
+    let stages = |packet: &Value| -> Vec<String> {
+        let steps = packet["steps"].as_array().into_iter().flatten();
+        steps.map(|step| text(&step["stage"]).to_owned()).collect()
+    };
+    let found = |from: &str| {
+        let way = "to everybody else: nobody knows where it is";
+        json!({ "network": "100", "from": from, "station": station.to_string(), "way": way })
+    };
+
+    let traced = asked("west", &[inside(HOST), inside(MacAddress([3, 0, 0, 0, 0, 1]))]);
+    assert_eq!((&traced[0]["end"], &traced[0]["output"]), (&json!("sent"), &json!("underlay")), "{traced:?}");
+    assert_eq!(stages(&traced[0]), ["vxlan"]);
+    let counted = traced[0]["steps"][0]["counted"].as_array().expect("a list");
+    for (set, name) in [("vxlan", "to-tunnels"), ("forward", "forwarded")] {
+        assert!(counted.contains(&json!({ "set": set, "name": name, "by": 1 })), "{name}: {traced:?}");
+    }
+    assert_eq!(traced[0]["steps"][0]["found"], found("port0"), "{traced:?}");
+    assert_eq!(
+        (&traced[1]["end"], &traced[1]["reason"]),
+        (&json!("dropped"), &json!("bad-source")),
+        "{traced:?}"
+    );
+
+    let traced = asked("underlay", &[tunnelled([192, 0, 2, 2]), tunnelled([192, 0, 2, 3])]);
+    assert_eq!((&traced[0]["end"], &traced[0]["output"]), (&json!("sent"), &json!("west")), "{traced:?}");
+    assert_eq!(stages(&traced[0]), ["vxlan"]);
+    assert_eq!(traced[0]["steps"][0]["found"], found("tunnel end 192.0.2.2"), "{traced:?}");
+    assert_eq!(
+        (&traced[1]["end"], &traced[1]["reason"]),
+        (&json!("dropped"), &json!("unknown-remote")),
+        "{traced:?}"
+    );
+}
+
 /// In a router, the control side knows prefixes, and stages behind the forwarder hold and punt.
 #[test]
 fn a_router_tells_of_routes_and_of_what_it_leaves_to_the_kernel() {
