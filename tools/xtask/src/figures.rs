@@ -7,11 +7,13 @@
 //! - it is of older code and not marked as such,
 //! - a document that readers start with has a table of figures without a record,
 //! - a record is another one than its log gives, or a log lost a line,
-//! - a machine's report is another one than its records give.
+//! - a machine's report is another one than its records give,
+//! - the table of promises in `docs/performance.md`, or its head in `README.md`, is another one than the records give.
 //!
 //! `--refill` writes what the logs say. `cargo xtask record` makes logs and records.
 
 mod history;
+mod promises;
 mod quotation;
 
 use std::fs;
@@ -27,8 +29,8 @@ use crate::record::{self, FOLDER};
 use crate::workspace::{self, Metadata};
 use quotation::Quoted;
 
-/// Documents whose tables quote records.
-const WITH_TABLES: [&str; 2] = ["README.md", "docs/performance.md"];
+/// Documents whose tables quote records begin so.
+const WITH_TABLES: [&str; 2] = ["README.md", "docs/performance"];
 /// The folder of the pages of all records, one for each machine.
 const REPORTS: &str = "docs";
 /// The kinds of records, each in a folder of its machine's.
@@ -65,6 +67,13 @@ fn check(root: &Path, workspace: Metadata, refill: bool) -> anyhow::Result<Strin
         let shown = shown(root, document);
         let text = fs::read_to_string(document).with_context(|| format!("cannot read {shown}"))?;
         let folder = document.parent().unwrap_or(root);
+        let text = if let Some(right) = promises::written(root, folder, &text, &today)? {
+            let complaint = format!("{shown}: the records give another table of promises");
+            found.differ(document, &shown, (right != text).then(|| right.clone()), vec![complaint])?;
+            right
+        } else {
+            text
+        };
         let checked = quotation::check(&text, |file| {
             let quoted = read(&folder.join(file), &today)?;
             match quoted.record.get("void").and_then(Value::as_str) {
@@ -73,7 +82,7 @@ fn check(root: &Path, workspace: Metadata, refill: bool) -> anyhow::Result<Strin
             }
         });
         quoted += checked.quoted;
-        let bare = if WITH_TABLES.contains(&&*shown) { quotation::unquoted(&text) } else { Vec::new() };
+        let bare = if WITH_TABLES.iter().any(|begin| shown.starts_with(begin)) { quotation::unquoted(&text) } else { Vec::new() };
         let of_document = |complaint: &String| format!("{shown}:{complaint}");
         found.complaints.extend(checked.complaints.iter().chain(&bare).map(of_document));
         let differing = checked.differing.iter().map(of_document).collect();

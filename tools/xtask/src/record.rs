@@ -70,7 +70,7 @@ fn row(row: &str) -> anyhow::Result<String> {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let workspace = workspace::metadata(None)?;
     let headlines = catalogue::HEADLINES.iter().filter(|_| arguments.all);
-    let headlines = headlines.map(|(name, _)| format!("compare/{name}"));
+    let headlines = headlines.map(|headline| format!("compare/{}", headline.name));
     let rows: BTreeSet<String> = arguments.rows.iter().cloned().chain(headlines).collect();
     let root = workspace.root.clone();
     if arguments.dry_run {
@@ -227,8 +227,8 @@ fn plan(root: &Path, machine: Option<&str>, rows: &BTreeSet<String>, runs: usize
 /// About how many seconds a run takes that nobody has made yet: rounds, what comes between them, and the start of each side.
 fn estimate(row: &str) -> Option<f64> {
     let comparison = catalogue::find(row.strip_prefix("compare/")?).ok()?;
-    let sides =
-        catalogue::HEADLINES.iter().find(|(name, _)| *name == comparison.name).map_or(3, |(_, sides)| *sides);
+    let headline = catalogue::HEADLINES.iter().find(|headline| headline.name == comparison.name);
+    let sides = headline.map_or(3, |headline| headline.sides);
     let (rounds, seconds) = compare::usual(comparison.lanes);
     let between = if comparison.lanes == Lanes::Fed { 4.0 } else { 0.1 };
     // Where one side would follow itself, a round of another comes between: once in as many turns as there are sides.

@@ -203,3 +203,34 @@ fn a_later_series_of_the_same_code_is_pooled() {
     assert_eq!(fixture.complaint(), None);
     assert!(fixture.read("docs/figures.md").starts_with("[6.00]("));
 }
+
+#[test]
+fn the_table_of_promises_is_what_the_records_say() {
+    let fixture = Fixture::new();
+    let text = |rows: &str| {
+        format!(
+            "# Figures\n\n<!-- promises: cargo xtask figures --refill -->\n{rows}<!-- end of promises -->\n{LEGEND}"
+        )
+    };
+    for file in ["README.md", "docs/performance.md"] {
+        fixture.write(file, &text("| by hand |\n"));
+        assert!(
+            fixture
+                .complaint()
+                .unwrap()
+                .contains(&format!("{file}: the records give another table of promises"))
+        );
+        fixture.refill();
+        assert_eq!(fixture.complaint(), None);
+        let table = fixture.read(file);
+        let row = table.lines().find(|line| line.contains("compare/lpm4.json")).unwrap();
+        // The median of five runs, whose lowest is above the promise.
+        for part in ["| 1.4 | [2.00](", "(1.50 to 3.00) | **kept** | rte_fib | [box](", "| 2026-11-23 |"] {
+            assert!(row.contains(part), "{part}: {row}");
+        }
+        assert!(table.contains("| not measured |"), "{table}");
+        assert_eq!(table.contains("the same without vectors"), file != "README.md");
+    }
+    fixture.write("README.md", "<!-- promises: cargo xtask figures --refill -->\n");
+    assert!(fixture.complaint().unwrap().contains("has no end"));
+}
