@@ -23,6 +23,15 @@ nav a { margin-right: 1rem; white-space: nowrap; display: inline-block; }
 .note { color: #555; font-size: 0.85rem; }
 code { font-size: 0.85em; overflow-wrap: anywhere; }
 figure { margin: 1rem 0; }
+.bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: 0.3rem 0.75rem; align-items: center; font-size: 0.9rem; margin: 0.75rem 0; }
+.bar { display: contents; }
+.track { position: relative; height: 1rem; border-left: 1px solid #1a1a1a; }
+.track span { position: absolute; }
+.ratio { top: 0.15rem; left: 0; border-top: 0.7rem solid currentColor; opacity: 0.55; }
+.interval { top: 0.45rem; border-top: 2px solid #1a1a1a; }
+.promise { top: 0; height: 1rem; border-left: 2px solid #1a1a1a; }
+.value { text-align: right; font-variant-numeric: tabular-nums; }
+@media (max-width: 40rem) { .bars { grid-template-columns: 1fr max-content; } .name { grid-column: 1 / -1; } }
 @page { size: A4; margin: 15mm; }
 @media print {
   section { break-before: page; }

@@ -13,6 +13,7 @@ use crate::verdict::{self, Tested, Verdict};
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 
+mod promises;
 mod results;
 mod sizes;
 
@@ -119,6 +120,7 @@ fn compared(comparisons: &[Comparison], mixed: bool) -> Markup {
                 "Medians of rounds that took turns on the same CPUs of this machine; a ratio above 1 is better than the peer. Each end of \
                  the interval holds with 95 %, and a promise is kept if all of the interval is; of fewer than five runs that is not known."
             }
+            (promises::picture(comparisons))
             div.scroll { table {
                 thead { tr {
                     th.text { "comparison" } th.text { "peer" } th.text { "unit" } th { "ours" } th { "peer" } th { "ratio" }

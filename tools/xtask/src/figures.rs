@@ -82,7 +82,11 @@ fn check(root: &Path, workspace: Metadata, refill: bool) -> anyhow::Result<Strin
             }
         });
         quoted += checked.quoted;
-        let bare = if WITH_TABLES.iter().any(|begin| shown.starts_with(begin)) { quotation::unquoted(&text) } else { Vec::new() };
+        let bare = if WITH_TABLES.iter().any(|begin| shown.starts_with(begin)) {
+            quotation::unquoted(&text)
+        } else {
+            Vec::new()
+        };
         let of_document = |complaint: &String| format!("{shown}:{complaint}");
         found.complaints.extend(checked.complaints.iter().chain(&bare).map(of_document));
         let differing = checked.differing.iter().map(of_document).collect();
