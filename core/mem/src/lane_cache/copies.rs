@@ -125,7 +125,7 @@ impl Cache {
             // One frame over and over, as generators send: it is not looked up for each packet.
             if let [entry] = entries {
                 for packet in &*packets {
-                    // SAFETY: the packet was just taken, so this lane owns the buffer.
+                    // SAFETY: the packet was just taken, so this lane owns the buffer; the entry is of these frames.
                     unsafe { fill.packet(packet, *entry) };
                 }
                 copied.bytes += u64::from(entry.length) * packets.len() as u64;
