@@ -9,7 +9,7 @@ use crate::ends::{Input, Output};
 use crate::graph::{Edge, Graph, InputNode, Node, OutputNode, StageNode};
 use crate::outputs::{End, Line, UNCONNECTED};
 use crate::pipeline::{Pipeline, Slot, Source};
-use crate::probe::{DropProbes, Orders};
+use crate::probe::{Orders, StageProbes};
 use crate::stage::{PassThrough, Stage};
 use crate::timing::StageTimedCounters;
 use std::collections::HashSet;
@@ -208,7 +208,7 @@ impl PipelineBuilder {
             passed: slot.counters.view(),
             timed: timed.view(),
         });
-        let drops = DropProbes::new();
+        let drops = StageProbes::new();
         let graph = Graph {
             inputs: input_nodes,
             stages: stage_nodes.collect(),

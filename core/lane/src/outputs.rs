@@ -2,12 +2,13 @@
 
 use crate::ends::Output;
 use crate::graph::LaneDrop;
-use crate::probe::DropProbes;
+use crate::probe::{EdgeProbes, Probe, ProbeConfig, ProbeReader, StageProbes};
 use crate::stage::Stage;
-use warmlane_counters::{Counter, DropCounters, DropReason, Reason as _};
+use warmlane_counters::{Counter, DropCounters, DropReason, Reason};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_port::channel::ChannelTransmit;
 use warmlane_port::{QueueCountersView, QueueStatus, TransmitOffloads, TransmitQueue, software_offload};
+use warmlane_sync::ring::RingError;
 
 /// What a line leads to.
 pub(crate) enum End {
@@ -110,7 +111,7 @@ pub struct Outputs<'a> {
     /// The line of each output; a number beyond all lines if it isn't connected.
     edges: &'a [u16],
     /// The lane's.
-    drops: &'a DropProbes,
+    drops: &'a StageProbes,
     must_wait: bool,
 }
 
@@ -119,7 +120,7 @@ pub(crate) const UNCONNECTED: u16 = u16::MAX;
 
 impl<'a> Outputs<'a> {
     #[inline]
-    pub(crate) const fn new(lines: &'a mut [Line], edges: &'a [u16], drops: &'a DropProbes) -> Self {
+    pub(crate) const fn new(lines: &'a mut [Line], edges: &'a [u16], drops: &'a StageProbes) -> Self {
         Self { lines, edges, drops, must_wait: false }
     }
 
@@ -177,7 +178,10 @@ impl<'a> Outputs<'a> {
     /// Tries to make space if the output's burst is full. Returns whether there is space now.
     #[cold]
     pub fn make_space(&mut self, output: usize) -> bool {
-        self.line(output).is_some_and(|line| !line.refuses && line.transmit() > 0)
+        let Some(&number) = self.edges.get(output) else { return false };
+        let number = usize::from(number);
+        let Some(line) = self.lines.get_mut(number).filter(|line| !line.refuses) else { return false };
+        self.drops.edges.transmit_line(number, line) > 0
     }
 
     /// Sends a packet by an output. If that leads nowhere, has ended or has no space, the packet is dropped, and the lane counts it under
@@ -197,9 +201,7 @@ impl<'a> Outputs<'a> {
             Some(_) => LaneDrop::OutputFull,
         };
         self.drops.counters.count(reason, 1);
-        if self.shows_drops() {
-            self.show_drop(&LaneDrop::ALL[reason.index()], &packet);
-        }
+        self.show_dropped(reason, &packet);
         drop(packet);
     }
 
@@ -224,20 +226,32 @@ impl<'a> Outputs<'a> {
         }
     }
 
+    /// Who is shown what goes between stages.
+    pub(crate) const fn edge_probes(&self) -> &'a EdgeProbes {
+        &self.drops.edges
+    }
+
     /// Sends packets at once instead of gathering them: for stages that must know when their packets leave. Returns how many were
     /// taken from the front of `burst`.
     #[inline]
     pub fn transmit(&mut self, output: usize, burst: &mut Burst) -> usize {
-        let Some(line) = self.line(output) else { return 0 };
-        if !line.burst.is_empty() && (line.transmit() == 0 || !line.burst.is_empty()) {
+        let Some(&number) = self.edges.get(output) else { return 0 };
+        let number = usize::from(number);
+        let Some(line) = self.lines.get_mut(number) else { return 0 };
+        let edges = &self.drops.edges;
+        if !line.burst.is_empty() && (edges.transmit_line(number, line) == 0 || !line.burst.is_empty()) {
             return 0;
         }
-        let sent = match &mut line.end {
+        let mut send = |burst: &mut Burst| match &mut line.end {
             End::Queue(queue) => queue.transmit(burst),
             End::Channel(channel) => channel.send(burst),
-            End::Stage { .. } | End::Kept => return burst.move_to(&mut line.burst),
-            End::Closed(_) => return 0,
+            End::Stage { .. } | End::Kept | End::Closed(_) => 0,
         };
+        let sent =
+            if edges.is_watched() { edges.transmit_burst(number, burst, &mut send) } else { send(burst) };
+        if matches!(line.end, End::Stage { .. } | End::Kept) {
+            return burst.move_to(&mut line.burst);
+        }
         line.is_unflushed |= sent > 0;
         line.sent.add(sent as u64);
         sent
@@ -252,6 +266,16 @@ impl<'a> Outputs<'a> {
     #[cold]
     pub fn show_drop(&self, reason: &DropReason, packet: &Packet) {
         self.drops.show(reason, std::slice::from_ref(packet));
+    }
+
+    /// The same by an enum's reason, if anybody wants to see dropped packets.
+    #[cold]
+    pub fn show_dropped<R: Reason>(&self, reason: R, packet: &Packet) {
+        if self.shows_drops()
+            && let Some(reason) = R::ALL.get(reason.index())
+        {
+            self.show_drop(reason, packet);
+        }
     }
 
     /// Counts a dropped packet that can't be shown.
@@ -302,7 +326,7 @@ impl<'a> Outputs<'a> {
 pub struct KeptOutputs {
     lines: Vec<Line>,
     edges: Vec<u16>,
-    drops: DropProbes,
+    drops: StageProbes,
 }
 
 impl KeptOutputs {
@@ -311,7 +335,7 @@ impl KeptOutputs {
         let count = stage.output_count();
         let edges = (0..count).map(|line| u16::try_from(line).unwrap_or(UNCONNECTED)).collect();
         let lines = (0..count).map(|_| Line::new(End::Kept)).collect();
-        Self { lines, edges, drops: DropProbes::new() }
+        Self { lines, edges, drops: StageProbes::new() }
     }
 
     /// Disconnects an output.
@@ -326,6 +350,16 @@ impl KeptOutputs {
     /// The outputs to give to the stage.
     pub fn outputs(&mut self) -> Outputs<'_> {
         Outputs::new(&mut self.lines, &self.edges, &self.drops)
+    }
+
+    /// Captures drops: the reader gets what the stage shows ([`Outputs::show_drop`]).
+    ///
+    /// # Errors
+    /// There is no memory for the ring, or its size is no power of two.
+    pub fn watch_drops(&mut self, config: ProbeConfig) -> Result<ProbeReader, RingError> {
+        let (probe, reader) = Probe::with_reader(config, None)?;
+        self.drops.change(Some(probe));
+        Ok(reader)
     }
 
     /// What the lane would have counted of packets that the stage sent in vain.

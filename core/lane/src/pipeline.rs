@@ -5,7 +5,7 @@ use crate::counters::StageCounters;
 use crate::ends::{Input, Output};
 use crate::graph::{Graph, LaneDrop};
 use crate::outputs::{End, Line, Outputs};
-use crate::probe::DropProbes;
+use crate::probe::StageProbes;
 use crate::stage::Stage;
 use crate::task::{Poll, Task, TaskFailed};
 use crate::timing::StageTimedCounters;
@@ -80,7 +80,7 @@ pub struct Pipeline {
     pub(crate) timed: Vec<Option<StageTimedCounters>>,
     pub(crate) lines: Vec<Line>,
     pub(crate) graph: Arc<Graph>,
-    pub(crate) drops: DropProbes,
+    pub(crate) drops: StageProbes,
     /// What is received.
     pub(crate) burst: Box<Burst>,
     /// What goes from stage to stage.
@@ -295,7 +295,7 @@ pub(crate) fn is_blocked(lines: &[Line], waits_for: &[u16]) -> bool {
 
 /// Gives a burst, which is empty afterwards, to a stage.
 #[inline]
-fn run(slot: &mut Slot, lines: &mut [Line], input: usize, burst: &mut Burst, drops: &DropProbes) {
+fn run(slot: &mut Slot, lines: &mut [Line], input: usize, burst: &mut Burst, drops: &StageProbes) {
     slot.counters.processed().add(burst.len() as u64);
     let mut outputs = Outputs::new(lines, &slot.edges, drops);
     match input {
@@ -309,7 +309,7 @@ fn run(slot: &mut Slot, lines: &mut [Line], input: usize, burst: &mut Burst, dro
 
 /// Moves a burst to a line. What finds no space there is dropped.
 #[inline]
-pub(crate) fn pass_on(lines: &mut [Line], next: u16, burst: &mut Burst, drops: &DropProbes) {
+pub(crate) fn pass_on(lines: &mut [Line], next: u16, burst: &mut Burst, drops: &StageProbes) {
     let reason = match lines.get_mut(usize::from(next)) {
         None => LaneDrop::Unconnected,
         Some(Line { end: End::Closed(_), .. }) => LaneDrop::OutputClosed,

@@ -6,6 +6,7 @@
 //! is counted and left out.
 
 mod copies;
+mod edges;
 mod orders;
 mod queues;
 
@@ -14,7 +15,8 @@ use std::sync::Arc;
 use warmlane_counters::counters;
 use warmlane_sync::spsc::Consumer;
 
-pub(crate) use copies::{DropProbes, Probe};
+pub(crate) use copies::{Probe, StageProbes};
+pub(crate) use edges::EdgeProbes;
 pub(crate) use orders::{MOST, Orders};
 
 /// Where packets are looked at.
@@ -24,6 +26,8 @@ pub enum Point {
     Input(usize),
     /// What one of [`Graph::outputs`] that is a port's takes.
     Output(usize),
+    /// What goes over one of [`Graph::edges`] that leads from a stage. Those of one stage that lead to the same place are seen together.
+    Edge(usize),
     /// What the lane drops, and what its stages show of theirs ([`Outputs::show_drop`](crate::Outputs::show_drop)).
     Drops,
 }
@@ -121,8 +125,8 @@ pub struct ProbeReader {
     pub(crate) ring: Consumer<u8>,
     pub(crate) counters: ProbeCountersView,
     pub(crate) bytes: Vec<u8>,
-    /// Behind the ring: dropped when that is gone.
-    pub(crate) _reminder: Reminder,
+    /// Behind the ring: dropped when that is gone. None where there is no lane to remind.
+    pub(crate) _reminder: Option<Reminder>,
 }
 
 /// Lets the lane look for rings that nobody reads any more.

@@ -126,6 +126,17 @@ impl Countdown {
     }
 }
 
+/// Gives `change` the stage, or what is inside of it while it is timed.
+pub(crate) fn behind_timing<T>(
+    stage: &mut Box<dyn Stage>,
+    change: impl FnOnce(&mut Box<dyn Stage>) -> T,
+) -> T {
+    if let Some(timed) = stage.as_any().and_then(|any| any.downcast_mut::<TimedStage>()) {
+        return change(&mut timed.stage);
+    }
+    change(stage)
+}
+
 impl TimedStage {
     /// Counts a burst that began then, if it was timed.
     fn count(&self, begin: Option<u64>, packets: usize) {

@@ -1,12 +1,13 @@
 //! The lane's end of a probe.
 
-use super::{Filter, HEADER, Header, ProbeConfig, ProbeCounters};
+use super::{EdgeProbes, Filter, HEADER, Header, ProbeConfig, ProbeCounters, ProbeReader, Reminder};
 use crate::graph::LaneDrop;
 use crate::trace::Follower;
 use std::cell::RefCell;
 use warmlane_counters::{DropCounters, DropReason, Reason as _};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
-use warmlane_sync::spsc::Producer;
+use warmlane_sync::ring::RingError;
+use warmlane_sync::spsc::{self, Producer};
 use warmlane_sync::zero_copy::Reservation;
 use warmlane_sys::clock;
 
@@ -51,7 +52,7 @@ pub(crate) struct Staged<'a> {
 }
 
 impl Probe {
-    pub(crate) fn new(ring: Producer<u8>, config: ProbeConfig) -> Self {
+    fn new(ring: Producer<u8>, config: ProbeConfig) -> Self {
         let one_in = config.one_in.max(1);
         Self {
             ring,
@@ -65,8 +66,15 @@ impl Probe {
         }
     }
 
-    pub(crate) const fn counters(&self) -> &ProbeCounters {
-        &self.counters
+    /// With the other end.
+    pub(crate) fn with_reader(
+        config: ProbeConfig,
+        reminder: Option<Reminder>,
+    ) -> Result<(Self, ProbeReader), RingError> {
+        let (producer, ring) = spsc::ring(config.ring)?;
+        let probe = Self::new(producer, config);
+        let counters = probe.counters.view();
+        Ok((probe, ProbeReader { ring, counters, bytes: Vec::new(), _reminder: reminder }))
     }
 
     /// Whether nobody reads any more.
@@ -213,17 +221,19 @@ const fn passed(left: u32, one_in: u32, count: usize) -> (u64, u32) {
     }
 }
 
-/// What a lane drops by itself, and who is shown what it and its stages drop.
-pub(crate) struct DropProbes {
+/// What a lane drops by itself, and who is shown what it and its stages drop, and what goes between them.
+pub(crate) struct StageProbes {
     pub(crate) counters: DropCounters<LaneDrop>,
+    pub(crate) edges: EdgeProbes,
     probes: RefCell<Vec<Probe>>,
     followers: RefCell<Vec<Follower>>,
 }
 
-impl DropProbes {
+impl StageProbes {
     pub(crate) fn new() -> Self {
         let probes = RefCell::new(Vec::with_capacity(super::MOST));
-        Self { counters: DropCounters::new(), probes, followers: RefCell::default() }
+        let (edges, followers) = (EdgeProbes::default(), RefCell::default());
+        Self { counters: DropCounters::new(), edges, probes, followers }
     }
 
     /// Counts packets and frees them.

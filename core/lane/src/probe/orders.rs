@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use warmlane_mem::Packet;
 use warmlane_sync::ring::RingError;
-use warmlane_sync::spsc;
 
 /// Probes at one point, usually.
 pub(crate) const MOST: usize = 4;
@@ -97,12 +96,9 @@ impl Graph {
     /// # Errors
     /// There is no memory for the ring, or its size is no power of two.
     pub fn probe(self: &Arc<Self>, point: Point, config: ProbeConfig) -> Result<ProbeReader, RingError> {
-        let (producer, consumer) = spsc::ring(config.ring)?;
-        let probe = Probe::new(producer, config);
-        let counters = probe.counters().view();
+        let (probe, reader) = Probe::with_reader(config, Some(Reminder(Arc::clone(self))))?;
         self.orders.add(Order::Probe(point, probe));
-        let reminder = Reminder(Arc::clone(self));
-        Ok(ProbeReader { ring: consumer, counters, bytes: Vec::new(), _reminder: reminder })
+        Ok(reader)
     }
 
     /// Asks the lane to say what becomes of packets that come in from its next poll on. If the lane has ended, the reader
@@ -160,6 +156,7 @@ impl Pipeline {
                     change_transmit(queue, New::Probe(probe));
                 }
             }
+            Point::Edge(edge) => self.probe_edge(edge, probe),
             Point::Drops => self.drops.change(Some(probe)),
         }
     }
@@ -189,6 +186,7 @@ impl Pipeline {
             follow_stage(&mut slot.stage, number, nodes.get(usize::from(slot.next)).copied(), follower);
         }
         self.time_stages(None);
+        self.forget_edges();
         self.drops.change(None);
         self.drops.follow(follower);
     }

@@ -5,7 +5,7 @@ use super::{Trace, TraceEnd, TraceReader, end_inside, head, read};
 use crate::graph::{Graph, Node};
 use crate::outputs::{End, Line, Outputs};
 use crate::pipeline::Pipeline;
-use crate::probe::{DropProbes, Reminder};
+use crate::probe::{Reminder, StageProbes};
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -58,7 +58,7 @@ impl Pipeline {
             packet.set_port(port);
         }
         let mut lines: Vec<Line> = self.lines.iter().map(Line::rehearsal).collect();
-        let drops = DropProbes::new();
+        let drops = StageProbes::new();
         let mut next = Some(packet);
         while let Some(packet) = next.take().filter(|_| trace.steps.len() < STEPS) {
             let Some(slot) = self.slots.get_mut(stage) else { break };

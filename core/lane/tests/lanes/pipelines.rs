@@ -1,6 +1,7 @@
 //! Pipelines polled by hand: where packets go, when stages are called, what is lost and how it is counted.
 
 mod connections;
+mod edges;
 mod probes;
 mod queues;
 mod stages;
