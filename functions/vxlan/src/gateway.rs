@@ -13,6 +13,7 @@ use warmlane_sys::clock::{self, Clock};
 use warmlane_wire::{LinkLayer, MacAddress, Truncated, ethernet};
 
 use crate::directory::Directory;
+use crate::dropped::{Dropped, or_drop};
 use crate::encapsulation::OVER_IPV4;
 use crate::inner_frame::InnerFrame;
 use crate::network::Network;
@@ -20,7 +21,7 @@ use crate::outer::Outer;
 use crate::plain::{self, Plain};
 use crate::reason::{Reason, VxlanCounters, VxlanCountersView};
 use crate::stations::{Learned, Place, at};
-use crate::tags::{put_tag_on, tag_of, vlan_of, without_tag};
+use crate::tags::{put_tag_on, tag_bytes, tag_of, vlan_of, without_tag};
 use crate::too_big;
 use crate::ways::{Ways, encapsulate};
 
@@ -143,6 +144,7 @@ impl Gateway {
     #[inline]
     fn one(&mut self, packet: Packet, now: u64, after: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         let ways = &mut Ways { burst, outputs, after };
+        let headroom = packet.headroom();
         let untagged = self.access(packet.port(), None).filter(|_| packet.vlan() == Vlan::None);
         let bridged = if let Some((network, access)) = untagged
             && let Some(inside) = InnerFrame::of_ipv4(packet.data())
@@ -157,8 +159,8 @@ impl Gateway {
         } else {
             self.any(packet, now, ways)
         };
-        if let Err(reason) = bridged {
-            self.counters.drops().count(reason, 1);
+        if let Err(dropped) = bridged {
+            dropped.count(headroom, &self.counters, outputs);
         }
     }
 
@@ -182,7 +184,7 @@ impl Gateway {
 
     /// Any other packet.
     #[inline(never)]
-    fn any(&mut self, packet: Packet, now: u64, ways: &mut Ways<'_, '_>) -> Result<(), Reason> {
+    fn any(&mut self, packet: Packet, now: u64, ways: &mut Ways<'_, '_>) -> Result<(), Dropped> {
         let link = LinkLayer::parse(packet.data());
         let tag = tag_of(link.as_ref().ok());
         let vlan = vlan_of(&packet, link.as_ref().ok());
@@ -235,10 +237,16 @@ impl Gateway {
         from: Place,
         now: u64,
         ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), Dropped> {
+        let headroom = packet.headroom();
+        let taken =
+            if packet.vlan() == Vlan::None { tag.and_then(|_| tag_bytes(packet.data())) } else { None };
         let packet = without_tag(packet, tag);
-        let inside = InnerFrame::of(packet.data())?;
-        self.bridge(packet, &inside, network, from, now, ways)
+        let bridged = match InnerFrame::of(packet.data()) {
+            Ok(inside) => self.bridge(packet, &inside, network, from, now, ways),
+            Err(reason) => Err(Dropped { reason, packet }),
+        };
+        bridged.map_err(|dropped| dropped.tagged_again(headroom, taken))
     }
 
     /// A datagram for the tunnel end of this number.
@@ -250,15 +258,16 @@ impl Gateway {
         end: usize,
         now: u64,
         ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Reason> {
-        let (identifier, length) = outer.check(&packet)?;
-        let number = self.identifiers.get(key(end, identifier)).ok_or(Reason::UnknownNetwork)?;
+    ) -> Result<(), Dropped> {
+        let (identifier, length) = or_drop!(packet, outer.check(&packet));
+        let number =
+            or_drop!(packet, self.identifiers.get(key(end, identifier)).ok_or(Reason::UnknownNetwork));
         let network = &self.networks[usize::from(number)];
         if outer.source == network.config.local {
-            return Err(Reason::Recursion);
+            return Err(Dropped { reason: Reason::Recursion, packet });
         }
-        let remote = network.remote(outer.source).ok_or(Reason::UnknownRemote)?;
-        let inside = outer.strip(&mut packet, length, network.config.inner_checksums)?;
+        let remote = or_drop!(packet, network.remote(outer.source).ok_or(Reason::UnknownRemote));
+        let inside = or_drop!(packet, outer.strip(&mut packet, length, network.config.inner_checksums));
         self.bridge(packet, &inside, number.into(), Place::Remote(remote), now, ways)
     }
 
@@ -272,10 +281,10 @@ impl Gateway {
         remote: u16,
         now: u64,
         ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Reason> {
-        packet.trim_front(OVER_IPV4).map_err(|_| Reason::OuterLength)?;
+    ) -> Result<(), Dropped> {
+        or_drop!(packet, packet.trim_front(OVER_IPV4).map_err(|_| Reason::OuterLength));
         if packet.packet_length() > plain.frame && !packet.truncate(plain.frame) {
-            return Err(Reason::NoBuffer);
+            return Err(Dropped { reason: Reason::NoBuffer, packet });
         }
         packet.forget_contents();
         self.bridge(packet, &plain.inside, network, Place::Remote(remote), now, ways)
@@ -291,17 +300,17 @@ impl Gateway {
         from: Place,
         now: u64,
         ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), Dropped> {
         let InnerFrame { destination, source, .. } = *inside;
         if !source.is_valid_source() {
-            return Err(Reason::BadSource);
+            return Err(Dropped { reason: Reason::BadSource, packet });
         }
         if destination.is_reserved_group() {
-            return Err(Reason::LinkLocal);
+            return Err(Dropped { reason: Reason::LinkLocal, packet });
         }
         let of = &mut self.networks[network];
         if inside.is_from(of.config.local) {
-            return Err(Reason::Recursion);
+            return Err(Dropped { reason: Reason::Recursion, packet });
         }
         match of.stations.learn(source, from, now) {
             Learned::Known => {}
@@ -311,12 +320,14 @@ impl Gateway {
         }
         let known = if destination.is_multicast() { None } else { of.stations.find(destination, now) };
         match (known, from) {
-            (Some(to), _) if to == from => Err(Reason::SamePort),
-            (Some(Place::Remote(_)), Place::Remote(_)) => Err(Reason::SplitHorizon),
+            (Some(to), _) if to == from => Err(Dropped { reason: Reason::SamePort, packet }),
+            (Some(Place::Remote(_)), Place::Remote(_)) => {
+                Err(Dropped { reason: Reason::SplitHorizon, packet })
+            }
             (Some(to), _) if !fits(&packet, of.mtu(to)) => {
                 let mtu = of.mtu(to);
                 self.tell(&packet, mtu, network, from, now, ways);
-                Err(Reason::TooLong)
+                Err(Dropped { reason: Reason::TooLong, packet })
             }
             (Some(Place::Remote(remote)), _) => {
                 encapsulate(packet, inside, of.encapsulation(remote), &self.own, &self.counters, ways)
@@ -344,7 +355,7 @@ impl Gateway {
         network: usize,
         from: Place,
         ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), Dropped> {
         self.counters.flooded().add(1);
         let mut last = None;
         for place in self.networks[network].everybody_else(from) {
@@ -353,14 +364,18 @@ impl Gateway {
             let Some(copy) = packet.copy_in(&self.pool) else {
                 self.counters.copied().add(1);
                 self.counters.drops().count(Reason::NoBuffer, 1);
+                // What the copy would have been.
+                ways.outputs.show_dropped(Reason::NoBuffer, &packet);
                 continue;
             };
             self.counters.copied().add(1);
-            if let Err(reason) = self.send_if_it_fits(copy, inside, network, before, ways) {
-                self.counters.drops().count(reason, 1);
+            let headroom = copy.headroom();
+            if let Err(dropped) = self.send_if_it_fits(copy, inside, network, before, ways) {
+                dropped.count(headroom, &self.counters, ways.outputs);
             }
         }
-        self.send_if_it_fits(packet, inside, network, last.ok_or(Reason::NobodyElse)?, ways)
+        let last = or_drop!(packet, last.ok_or(Reason::NobodyElse));
+        self.send_if_it_fits(packet, inside, network, last, ways)
     }
 
     /// Tells the sender of a frame, which came from there, that no more than `mtu` bytes of IP fit.
@@ -382,10 +397,13 @@ impl Gateway {
         };
         let Some(error) = too_big::error(frame, mtu, &self.pool, may) else { return };
         self.counters.errors().add(1);
-        let sent = InnerFrame::of(error.data())
-            .and_then(|inside| self.send_if_it_fits(error, &inside, network, from, ways));
-        if let Err(reason) = sent {
-            self.counters.drops().count(reason, 1);
+        let headroom = error.headroom();
+        let sent = match InnerFrame::of(error.data()) {
+            Ok(inside) => self.send_if_it_fits(error, &inside, network, from, ways),
+            Err(reason) => Err(Dropped { reason, packet: error }),
+        };
+        if let Err(dropped) = sent {
+            dropped.count(headroom, &self.counters, ways.outputs);
         }
     }
 
@@ -396,9 +414,9 @@ impl Gateway {
         network: usize,
         to: Place,
         ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), Dropped> {
         if !fits(&packet, self.networks[network].mtu(to)) {
-            return Err(Reason::TooLong);
+            return Err(Dropped { reason: Reason::TooLong, packet });
         }
         self.send(packet, inside, network, to, ways)
     }
@@ -411,13 +429,13 @@ impl Gateway {
         network: usize,
         to: Place,
         ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), Dropped> {
         let network = &self.networks[network];
         match to {
             Place::Access(access) => {
                 let (port, vlan) = network.config.access[usize::from(access)];
                 if let Some(vlan) = vlan {
-                    put_tag_on(&mut packet, vlan)?;
+                    or_drop!(packet, put_tag_on(&mut packet, vlan));
                 }
                 self.counters.to_access().add(1);
                 ways.outputs.send(port, packet);

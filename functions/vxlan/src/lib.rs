@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod directory;
+mod dropped;
 mod encapsulation;
 mod explain;
 mod gateway;

@@ -6,7 +6,7 @@ use warmlane_wire::{EtherType, LinkLayer, VlanTag, ethernet, vlan};
 use crate::reason::Reason;
 
 /// Bytes of both Ethernet addresses.
-const ADDRESSES: usize = 12;
+pub(crate) const ADDRESSES: usize = 12;
 
 /// Notes where layer 3 is, so that what is left to hardware can move along with it.
 fn note_l3_offset(packet: &mut Packet) {
@@ -26,6 +26,11 @@ pub(crate) fn without_tag(mut packet: Packet, tag: Option<u16>) -> Packet {
     }
     packet.set_vlan(Vlan::None);
     packet
+}
+
+/// The tag in a frame that has one.
+pub(crate) fn tag_bytes(frame: &[u8]) -> Option<[u8; vlan::TAG_LENGTH]> {
+    frame.get(ADDRESSES..)?.first_chunk().copied()
 }
 
 /// Puts the tag of a VLAN on.

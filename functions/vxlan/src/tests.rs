@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
 use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
-use warmlane_lane::{KeptOutputs, Stage as _};
+use warmlane_lane::{KeptOutputs, ProbeConfig, ProbeReader, Stage as _};
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig, Vlan, VlanTci};
 use warmlane_wire::{
     EtherType, Flow, Frame, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress, VlanTag, ipv4, ipv6, udp, vxlan,
@@ -17,6 +17,7 @@ mod inner;
 mod left;
 mod plain;
 mod rehearsed;
+mod shown;
 mod too_long;
 
 const US: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xee]);
@@ -30,6 +31,8 @@ struct Bench {
     gateway: Gateway,
     counters: VxlanCountersView,
     outputs: KeptOutputs,
+    /// Who captures what is dropped.
+    drops: ProbeReader,
     burst: Burst,
 }
 
@@ -67,8 +70,9 @@ impl Bench {
         let facts = PortFacts { mac: Some(US), mtu: 1500 };
         let gateway = Gateway::new(vec![network], vec![facts; 3], pool.clone(), limits);
         let counters = gateway.counters_view();
-        let outputs = KeptOutputs::of(&gateway);
-        Self { pool, gateway, counters, outputs, burst: Burst::new() }
+        let mut outputs = KeptOutputs::of(&gateway);
+        let drops = outputs.watch_drops(ProbeConfig::default()).unwrap();
+        Self { pool, gateway, counters, outputs, drops, burst: Burst::new() }
     }
 
     fn packet(&self, port: u16, frame: &[u8]) -> Packet {
@@ -89,10 +93,12 @@ impl Bench {
         self.outputs.clear();
         let rehearsed = self.rehearse(&packet);
         let before = rehearsed::counted(&self.gateway.counters());
+        let came: Vec<u8> = packet.segment_data().flatten().copied().collect();
         self.burst.push(packet).unwrap();
         self.gateway.process(&mut self.burst, &mut self.outputs.outputs());
         assert_eq!(self.counters.balance(), 0);
         let outcome = self.outcome(&before);
+        self.check_shown(&came, &outcome);
         // A rehearsal has the limit's whole burst.
         if !outcome.is_limited() {
             assert_eq!(rehearsed, outcome);

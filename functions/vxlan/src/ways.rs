@@ -3,6 +3,7 @@
 use warmlane_lane::Outputs;
 use warmlane_mem::{Burst, Packet};
 
+use crate::dropped::{Dropped, or_drop};
 use crate::encapsulation::Encapsulation;
 use crate::inner_frame::InnerFrame;
 use crate::reason::{Reason, VxlanCounters};
@@ -26,12 +27,15 @@ pub(crate) fn encapsulate(
     own: &[[u8; 12]],
     counters: &VxlanCounters,
     ways: &mut Ways<'_, '_>,
-) -> Result<(), Reason> {
+) -> Result<(), Dropped> {
     // Accesses are of ports that are there.
     let own = own.get(usize::from(packet.port())).unwrap_or(&[0; 12]);
-    around.wrap(&mut packet, inside, own)?;
-    if ways.burst.space() <= ways.after || ways.burst.push(packet).is_err() {
-        return Err(Reason::NoSpace);
+    or_drop!(packet, around.wrap(&mut packet, inside, own));
+    if ways.burst.space() <= ways.after {
+        return Err(Dropped { reason: Reason::NoSpace, packet });
+    }
+    if let Err(packet) = ways.burst.push(packet) {
+        return Err(Dropped { reason: Reason::NoSpace, packet });
     }
     counters.to_tunnels().add(1);
     Ok(())

@@ -22,7 +22,6 @@ use super::rate_limit::TokenBucket;
 use super::reason::Reason;
 use super::rewrite::{Ipv4, Ipv6, rewrite_all};
 use super::scratch::{Action, Gathered, SLOW, Scratch};
-use super::shown::show;
 use super::source_check::Sources;
 use crate::control::LaneRoutes;
 use crate::control::config::IcmpLimits;
@@ -250,7 +249,7 @@ impl Forwarder {
             Ok(()) => true,
             Err((reason, packet)) => {
                 self.counters.drop_one(reason);
-                show(reason, &packet, outputs);
+                outputs.show_dropped(reason, &packet);
                 false
             }
         }
@@ -346,7 +345,7 @@ impl Stage for Forwarder {
             REFUSED => {
                 let count = burst.len() as u64;
                 for packet in burst.drain() {
-                    show(Reason::NeighbourQueueFull, &packet, outputs);
+                    outputs.show_dropped(Reason::NeighbourQueueFull, &packet);
                 }
                 self.counters.resumed().add(count);
                 self.counters.drops().count(Reason::NeighbourQueueFull, count);

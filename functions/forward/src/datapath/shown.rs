@@ -1,11 +1,10 @@
 //! Drops for who captures them.
 
-use warmlane_counters::{DropReason, MAXIMUM_REASONS, Reason as _};
+use warmlane_counters::{DropReason, MAXIMUM_REASONS};
 use warmlane_lane::Outputs;
 use warmlane_mem::Packet;
 
 use super::forward::Forwarder;
-use super::reason::Reason;
 
 impl Forwarder {
     /// Does something with a packet, which is shown to those who want to see what is dropped, if it is. Which reason it was is told by the
@@ -35,13 +34,5 @@ impl Forwarder {
             (Some(_), None) => outputs.miss_drop(),
             (None, _) => {}
         }
-    }
-}
-
-/// Shows a packet that is dropped to those who want to see that.
-#[cold]
-pub(super) fn show(reason: Reason, packet: &Packet, outputs: &Outputs<'_>) {
-    if outputs.shows_drops() {
-        outputs.show_drop(&Reason::ALL[reason.index()], packet);
     }
 }

@@ -8,7 +8,7 @@ use warmlane_counters::{DropCounters, DropView, Source};
 use warmlane_forward::datapath::mark_of_table;
 use warmlane_lane::{Outputs, Rehearsed, Stage};
 use warmlane_mem::{Burst, Packet};
-use warmlane_port::{Reason as _, TransmitOffloads, drop_reasons};
+use warmlane_port::{TransmitOffloads, drop_reasons};
 use warmlane_wire::MacAddress;
 
 /// How the kernel gets a punted packet.
@@ -85,9 +85,7 @@ impl Punt {
 
     fn drop_one(&self, reason: PuntDrop, packet: &Packet, outputs: &Outputs<'_>) {
         self.drops.count(reason, 1);
-        if outputs.shows_drops() {
-            outputs.show_drop(&PuntDrop::ALL[reason.index()], packet);
-        }
+        outputs.show_dropped(reason, packet);
     }
 }
 

@@ -19,6 +19,20 @@ impl Outcome {
     pub(super) fn is_limited(&self) -> bool {
         self.counted.contains_key("errors-limited")
     }
+
+    /// Drops by reason.
+    pub(super) fn drops(&self) -> BTreeMap<String, u64> {
+        let drops = self
+            .counted
+            .iter()
+            .filter_map(|(name, count)| name.strip_prefix("drops").map(|reason| (reason.to_owned(), *count)));
+        drops.collect()
+    }
+
+    /// Whether there was one frame all the time, and no copy or error besides.
+    pub(super) fn is_one(&self) -> bool {
+        !self.counted.contains_key("copied") && !self.counted.contains_key("errors")
+    }
 }
 
 /// What has been counted by now, by name and reason.
