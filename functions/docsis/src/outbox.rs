@@ -23,23 +23,25 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Sends a packet, or keeps it for later. Says how many packets were lost: 1 if there is no output or no space.
+    /// Sends a packet, or keeps it for later.
+    ///
+    /// # Errors
+    /// The packet, if there is no output or no space.
     #[inline]
-    pub(crate) fn send(&mut self, packet: Packet, outputs: &mut Outputs<'_>) -> u64 {
+    pub(crate) fn send(&mut self, packet: Packet, outputs: &mut Outputs<'_>) -> Result<(), Packet> {
         let packet = if self.waiting.is_empty() {
             match outputs.push(OUTPUT, packet) {
-                Ok(()) => return 0,
+                Ok(()) => return Ok(()),
                 Err(packet) => packet,
             }
         } else {
             packet
         };
         if self.waiting.len() == CAPACITY || !outputs.is_connected(OUTPUT) {
-            drop(packet);
-            return 1;
+            return Err(packet);
         }
         self.waiting.push_back(packet);
-        0
+        Ok(())
     }
 
     /// Sends what waits, as far as it is taken; says how many packets were.

@@ -14,11 +14,16 @@ use warmlane_docsis::keys::KeyChange;
 use warmlane_docsis::lower::{LowerMac, TunnelAddresses};
 use warmlane_docsis::modem::{ModemDrop, Modems};
 use warmlane_docsis::upper::{FlowCountersView, Match, UpperDrop, UpperMac};
-use warmlane_lane::{KeptOutputs, Stage};
+use warmlane_lane::{KeptOutputs, ProbeConfig, ProbeReader, Stage};
 use warmlane_mem::{Burst, Packet};
 use warmlane_sync::mailbox::{self, Sender};
 use warmlane_sys::clock;
 use warmlane_wire::{EtherType, Frame, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress};
+
+/// Which of the three it is.
+const UPPER: usize = 0;
+const LOWER: usize = 1;
+const MODEMS: usize = 2;
 
 /// How long a test waits for what must come.
 const LONG: Duration = Duration::from_secs(300);
@@ -54,6 +59,8 @@ struct Downstream {
     modems: (Modems, KeptOutputs),
     /// New keys for the lower MAC and for modems.
     keys: [Sender<KeyChange>; 2],
+    /// Who captures what the three drop.
+    drops: [ProbeReader; 3],
     delivered: Vec<Vec<u8>>,
 }
 
@@ -65,13 +72,20 @@ impl Downstream {
         let upper = UpperMac::new(group).expect("an upper MAC");
         let lower = LowerMac::new(group, pool().clone(), Some(lower_changes)).expect("a lower MAC");
         let modems = Modems::new(group, pool().clone(), Some(modem_changes)).expect("modems");
-        Self {
-            upper: with_outputs(upper),
-            lower: with_outputs(lower),
-            modems: with_outputs(modems),
-            keys: [lower_keys, modem_keys],
-            delivered: Vec::new(),
-        }
+        let (mut upper, mut lower, mut modems) =
+            (with_outputs(upper), with_outputs(lower), with_outputs(modems));
+        let drops = [&mut upper.1, &mut lower.1, &mut modems.1]
+            .map(|outputs| outputs.watch_drops(ProbeConfig::default()).expect("memory"));
+        Self { upper, lower, modems, keys: [lower_keys, modem_keys], drops, delivered: Vec::new() }
+    }
+
+    /// What one of the three has shown of its drops since this was asked last: reasons and frames.
+    fn shown(&mut self, of: usize) -> Vec<(String, Vec<u8>)> {
+        let mut all = Vec::new();
+        self.drops[of].read(usize::MAX, |record| {
+            all.push((record.reason.unwrap_or_default().to_owned(), record.data.to_vec()));
+        });
+        all
     }
 
     fn offer<'a>(&mut self, frames: impl IntoIterator<Item = &'a Vec<u8>>) {
@@ -215,7 +229,13 @@ fn what_the_upper_mac_drops_is_counted_by_reason() {
     let mut unlisted = frame(1, 0, 0, 64);
     unlisted[33] ^= 0x80;
     let to_nobody = frame(9, 0, 0, 64);
-    downstream.offer([&vec![1; 13], &to_nobody, &unlisted, &frame(2, 0, 0, 64), &frame(0, 0, 0, 1_600)]);
+    let dropped = [vec![1; 13], to_nobody, unlisted, frame(2, 0, 0, 64), frame(0, 0, 0, 1_600)];
+    downstream.offer(&dropped);
+    let reasons = ["truncated", "unknown-modem", "unlisted-address", "filtered", "too-long"];
+    assert_eq!(
+        downstream.shown(UPPER),
+        reasons.map(str::to_owned).into_iter().zip(dropped).collect::<Vec<_>>()
+    );
     for reason in [
         UpperDrop::Truncated,
         UpperDrop::UnknownModem,
@@ -230,6 +250,32 @@ fn what_the_upper_mac_drops_is_counted_by_reason() {
     assert_eq!(downstream.drops(UpperDrop::QueueFull), 5, "one is queued where another has just left");
     let flow = &downstream.upper.0.flow_counters()[0];
     assert_eq!((flow.queued(), flow.tail_drops()), (5, 5));
+    let shown = downstream.shown(UPPER);
+    assert!(shown.iter().all(|(reason, frame)| reason == "queue-full" && many.contains(frame)), "{shown:?}");
+    assert_eq!(shown.len(), 5);
+}
+
+#[test]
+fn what_the_other_two_drop_is_shown_as_it_came() {
+    let mut downstream = Downstream::new(&small(1));
+    let mut burst = Burst::new();
+    // Too short, if it isn't of a service flow that there never was.
+    let runt = vec![7; 13];
+    let mut packet = pool().take().expect("a buffer");
+    packet.fill(&runt).expect("space");
+    burst.push(packet).expect("space");
+    downstream.lower.0.process(&mut burst, &mut downstream.lower.1.outputs());
+    let view = downstream.lower.0.view();
+    let counted = view.drops().iter().filter(|(_, count)| *count > 0);
+    let expected: Vec<_> = counted.map(|(reason, _)| (reason.name.to_owned(), runt.clone())).collect();
+    assert_eq!((expected.len(), downstream.shown(LOWER)), (1, expected));
+
+    let stranger = frame(0, 0, 0, 64);
+    let mut packet = pool().take().expect("a buffer");
+    packet.fill(&stranger).expect("space");
+    burst.push(packet).expect("space");
+    downstream.modems.0.process(&mut burst, &mut downstream.modems.1.outputs());
+    assert_eq!(downstream.shown(MODEMS), [("not-a-tunnel-packet".to_owned(), stranger)]);
 }
 
 #[test]
@@ -338,6 +384,10 @@ fn what_is_lost_on_the_way_is_counted_and_given_up() {
     });
     let modems = downstream.modems.0.view();
     assert!(modems.missing() > 5 && modems.drops().get(ModemDrop::Incomplete) > 0);
+    let shown = downstream.shown(MODEMS);
+    assert_eq!(shown.len() as u64, modems.drops().total());
+    // L2TPv3 over IPv4, in which they would have ended.
+    assert!(shown.iter().all(|(_, packet)| packet[23] == 115), "{:?}", shown.first());
     let mut sent = frames.iter();
     assert!(downstream.delivered.iter().all(|frame| sent.any(|sent| sent == frame)), "in order, and whole");
 }

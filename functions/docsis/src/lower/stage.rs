@@ -140,7 +140,7 @@ impl LowerMac {
             {
                 self.counters.depi_partial().add(1);
                 self.counters.depi_segments().add(segments as u64);
-                self.counters.depi_lost().add(self.outbox.send(packet, outputs));
+                self.counters.depi_lost().add(self.outbox.send(packet, outputs).is_err().into());
                 sent += 1;
             }
         }
@@ -179,7 +179,10 @@ impl Stage for LowerMac {
                     burst.swap(kept, index);
                     kept += 1;
                 }
-                Err(reason) => counters.drops().count(reason, 1),
+                Err(reason) => {
+                    counters.drops().count(reason, 1);
+                    outputs.show_dropped(reason, packet);
+                }
             }
         }
         burst.truncate(kept);
@@ -203,12 +206,14 @@ impl Stage for LowerMac {
             let tag = *packet.application::<Tag>();
             let Some((channel, delays)) = channels.get_mut(usize::from(tag.channel)) else {
                 counters.drops().count(LowerDrop::UnknownFlow, 1);
+                // It is no Ethernet frame any more.
+                outputs.miss_drop();
                 continue;
             };
             let pushed = channel.push(packet.data(), protected_at, pool, |Finished { packet, segments }| {
                 counters.depi_full().add(1);
                 counters.depi_segments().add(segments as u64);
-                counters.depi_lost().add(outbox.send(packet, outputs));
+                counters.depi_lost().add(outbox.send(packet, outputs).is_err().into());
             });
             match pushed {
                 Ok(()) => {
@@ -218,7 +223,10 @@ impl Stage for LowerMac {
                         flow.delays.count(tag.arrived, protected_at, clock, delays);
                     }
                 }
-                Err(reason) => counters.drops().count(reason, 1),
+                Err(reason) => {
+                    counters.drops().count(reason, 1);
+                    outputs.miss_drop();
+                }
             }
         }
         burst.clear();

@@ -80,10 +80,15 @@ impl Modems {
             inner.counters.frames().add(1);
             if let Err(reason) = inner.take(frame, now, outputs) {
                 inner.counters.drops().count(reason, 1);
+                // In which it ended.
+                outputs.show_dropped(reason, packet);
             }
         })?;
         inner.counters.missing().add(progress.missing.into());
         inner.counters.drops().count(ModemDrop::Incomplete, progress.incomplete);
+        for _ in 0..progress.incomplete {
+            outputs.show_dropped(ModemDrop::Incomplete, packet);
+        }
         Ok(())
     }
 }
@@ -162,11 +167,14 @@ impl Inner {
 fn deliver(packet: Packet, outbox: &mut Outbox, outputs: &mut Outputs<'_>, counters: &ModemCounters) {
     let bytes = packet.len() as u64;
     match outbox.send(packet, outputs) {
-        0 => {
+        Ok(()) => {
             counters.delivered().add(1);
             counters.bytes().add(bytes);
         }
-        lost => counters.drops().count(ModemDrop::OutputQueueFull, lost),
+        Err(packet) => {
+            counters.drops().count(ModemDrop::OutputQueueFull, 1);
+            outputs.show_dropped(ModemDrop::OutputQueueFull, &packet);
+        }
     }
 }
 
@@ -179,6 +187,7 @@ impl Stage for Modems {
         for packet in burst.iter() {
             if let Err(reason) = self.receive(packet, now, outputs) {
                 self.inner.counters.drops().count(reason, 1);
+                outputs.show_dropped(reason, packet);
             }
         }
         burst.clear();

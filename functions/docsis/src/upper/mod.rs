@@ -12,7 +12,7 @@ mod time;
 
 use warmlane_counters::Source;
 use warmlane_lane::{Outputs, Stage, polled_stage};
-use warmlane_mem::{BURST_CAPACITY, Burst};
+use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_sys::clock;
 
 pub use counters::{
@@ -53,16 +53,16 @@ struct Modem {
 }
 
 impl Modem {
-    /// Counts a packet and what became of it.
+    /// Counts a packet, and why it is dropped if it is.
     #[inline]
-    fn count(&self, bytes: usize, queue: Result<(), UpperDrop>) {
+    fn count(&self, bytes: usize, dropped: Option<UpperDrop>) {
         self.counters.received().add(1);
         self.counters.bytes().add(bytes as u64);
-        let became = match queue {
-            Ok(()) => self.counters.queued(),
-            Err(UpperDrop::UnlistedAddress) => self.counters.unlisted(),
-            Err(UpperDrop::Filtered) => self.counters.filtered(),
-            Err(_) => self.counters.refused(),
+        let became = match dropped {
+            None => self.counters.queued(),
+            Some(UpperDrop::UnlistedAddress) => self.counters.unlisted(),
+            Some(UpperDrop::Filtered) => self.counters.filtered(),
+            Some(_) => self.counters.refused(),
         };
         became.add(1);
     }
@@ -154,13 +154,23 @@ impl UpperMac {
         if self.scheduler.count() == 0 || !has_space(outputs) {
             return 0;
         }
-        let sent = self.scheduler.dispatch(now, ignores_rates, &self.counters, |packet| {
-            outputs.send(LOWER, packet);
+        let sent = self.scheduler.dispatch(now, ignores_rates, |packet| {
+            match packet {
+                Ok(packet) => outputs.send(LOWER, packet),
+                Err((reason, packet)) => drop_packet(reason, &packet, &self.counters, outputs),
+            }
             has_space(outputs)
         });
         self.counters.transferred().add(sent as u64);
         sent
     }
+}
+
+/// Counts a packet that goes nowhere, and shows it to whoever captures those.
+#[cold]
+fn drop_packet(reason: UpperDrop, packet: &Packet, counters: &UpperCounters, outputs: &Outputs<'_>) {
+    counters.drops().count(reason, 1);
+    outputs.show_dropped(reason, packet);
 }
 
 /// Whether the lower MAC takes another packet. Where there is none, all are taken, and lost.
@@ -251,16 +261,19 @@ impl Stage for UpperMac {
         let tag = Tag { arrived: stamp(arrived), ..Tag::default() };
         for ((mut packet, result), found) in burst.drain().zip(&results[..count]).zip(&found[..count]) {
             let bytes = packet.len();
-            let queue = result.and_then(|flow| {
-                *packet.application_mut() = tag;
-                scheduler.push(flow, packet, now)
-            });
+            let queue = match *result {
+                Ok(flow) => {
+                    *packet.application_mut() = tag;
+                    scheduler.push(flow, packet, now)
+                }
+                Err(reason) => Err((reason, packet)),
+            };
             if let Some(modem) = found.and_then(|found| modems.get(found.modem as usize)) {
-                modem.count(bytes, queue);
+                modem.count(bytes, queue.as_ref().err().map(|(reason, _)| *reason));
             }
             match queue {
                 Ok(()) => queued += 1,
-                Err(reason) => counters.drops().count(reason, 1),
+                Err((reason, packet)) => drop_packet(reason, &packet, counters, outputs),
             }
         }
         self.dispatch(now, false, outputs);

@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use warmlane_mem::Packet;
 
 use super::bucket::Bucket;
-use super::counters::{ChannelCounters, ChannelCountersView, FlowCounters, FlowCountersView, UpperCounters};
+use super::counters::{ChannelCounters, ChannelCountersView, FlowCounters, FlowCountersView};
 use super::queues::Queues;
 use super::reason::UpperDrop;
 use crate::control::{LARGEST_FRAME, PEAK_BURST, ServiceGroup};
@@ -169,16 +169,19 @@ impl Scheduler {
     /// Queues a packet that came at the time `now`, in cycles.
     ///
     /// # Errors
-    /// [`UpperDrop::QueueFull`], [`UpperDrop::TooLong`]; the packet is freed.
+    /// [`UpperDrop::QueueFull`], [`UpperDrop::TooLong`], with the packet.
     #[inline]
-    pub(crate) fn push(&mut self, number: u32, packet: Packet, now: u64) -> Result<(), UpperDrop> {
-        let flow = self.flows.get_mut(number as usize).ok_or(UpperDrop::QueueFull)?;
+    pub(crate) fn push(&mut self, number: u32, packet: Packet, now: u64) -> Result<(), (UpperDrop, Packet)> {
+        let Some(flow) = self.flows.get_mut(number as usize) else {
+            return Err((UpperDrop::QueueFull, packet));
+        };
         if packet.len() + CRC > flow.longest as usize {
-            return Err(UpperDrop::TooLong);
+            return Err((UpperDrop::TooLong, packet));
         }
-        if self.queues.len(number) >= flow.limit || self.queues.push(number, packet, now).is_err() {
+        let is_full = self.queues.len(number) >= flow.limit;
+        if let Err(packet) = if is_full { Err(packet) } else { self.queues.push(number, packet, now) } {
             flow.counters.tail_drops().add(1);
-            return Err(UpperDrop::QueueFull);
+            return Err((UpperDrop::QueueFull, packet));
         }
         flow.counters.queued().add(1);
         // It may stand in the list of its class for long, and get only what it is reserved meanwhile.
@@ -203,14 +206,13 @@ impl Scheduler {
         }
     }
 
-    /// Sends what may be sent at the time `now`, in cycles, as long as there is `space`, which `send` says it still has.
-    /// `ignores_rates` sends what is left at the end.
+    /// Sends what may be sent at the time `now`, in cycles, as long as there is `space`, which `send` says it still has. It is given
+    /// what has waited for too long, too, with the reason why that is dropped. `ignores_rates` sends what is left at the end.
     pub(crate) fn dispatch(
         &mut self,
         now: u64,
         ignores_rates: bool,
-        counters: &UpperCounters,
-        mut send: impl FnMut(Packet) -> bool,
+        mut send: impl FnMut(Result<Packet, (UpperDrop, Packet)>) -> bool,
     ) -> usize {
         self.wake(now, ignores_rates);
         let mut sent = 0;
@@ -222,7 +224,7 @@ impl Scheduler {
         while idle < count {
             let channel = turn % count;
             turn = channel + 1;
-            match self.serve(channel, now, ignores_rates, counters, &mut send, &mut sent) {
+            match self.serve(channel, now, ignores_rates, &mut send, &mut sent) {
                 Served::Nothing => idle += 1,
                 Served::Some => idle = 0,
                 Served::NoSpace => break,
@@ -253,8 +255,7 @@ impl Scheduler {
         number: usize,
         now: u64,
         ignores_rates: bool,
-        counters: &UpperCounters,
-        send: &mut impl FnMut(Packet) -> bool,
+        send: &mut impl FnMut(Result<Packet, (UpperDrop, Packet)>) -> bool,
         sent: &mut usize,
     ) -> Served {
         let Some(channel) = self.channels.get_mut(number) else { return Served::Nothing };
@@ -272,9 +273,9 @@ impl Scheduler {
         let mut result = Served::Some;
         while let Some((length, arrived)) = self.queues.front(chosen) {
             if now.saturating_sub(arrived) > self.age && !ignores_rates {
-                drop(self.queues.pop(chosen));
+                let Some(packet) = self.queues.pop(chosen) else { break };
                 flow.counters.age_drops().add(1);
-                counters.drops().count(UpperDrop::Aged, 1);
+                send(Err((UpperDrop::Aged, packet)));
                 continue;
             }
             let bytes = (length + CRC) as u32;
@@ -323,7 +324,7 @@ impl Scheduler {
             flow.counters.bytes().add(bytes.into());
             left = left.saturating_sub(bytes);
             *sent += 1;
-            if !send(packet) {
+            if !send(Ok(packet)) {
                 again = true;
                 result = Served::NoSpace;
                 break;

@@ -45,7 +45,6 @@ fn packet() -> Packet {
 
 /// Keeps all queues filled for so many seconds; when packets of each flow left.
 fn overload(scheduler: &mut Scheduler, seconds: u64) -> Vec<Vec<u64>> {
-    let counters = UpperCounters::new();
     let mut left = vec![Vec::new(); scheduler.flows.len()];
     let mut now = 0;
     while now < seconds * HZ {
@@ -54,7 +53,8 @@ fn overload(scheduler: &mut Scheduler, seconds: u64) -> Vec<Vec<u64>> {
                 scheduler.push(number, packet(), now).expect("space");
             }
         }
-        scheduler.dispatch(now, false, &counters, |packet| {
+        scheduler.dispatch(now, false, |packet| {
+            let Ok(packet) = packet else { return true };
             left[packet.application::<Tag>().flow as usize].push(now);
             true
         });
@@ -139,7 +139,7 @@ fn urgent_and_reserved() -> Vec<ServiceFlow> {
 
 #[test]
 fn what_is_reserved_is_given_to_a_flow_whose_queue_runs_empty() {
-    let (mut scheduler, counters) = (scheduler(100_000_000, urgent_and_reserved()), UpperCounters::new());
+    let mut scheduler = scheduler(100_000_000, urgent_and_reserved());
     let mut left = [0; 2];
     // Less than it is reserved: one packet a millisecond.
     for step in 0..HZ / STEP {
@@ -149,7 +149,8 @@ fn what_is_reserved_is_given_to_a_flow_whose_queue_runs_empty() {
         if step % 100 == 0 {
             scheduler.push(1, packet(), step * STEP).expect("space");
         }
-        scheduler.dispatch(step * STEP, false, &counters, |packet| {
+        scheduler.dispatch(step * STEP, false, |packet| {
+            let Ok(packet) = packet else { return true };
             left[packet.application::<Tag>().flow as usize] += 1;
             true
         });
@@ -160,7 +161,7 @@ fn what_is_reserved_is_given_to_a_flow_whose_queue_runs_empty() {
 
 #[test]
 fn what_a_flow_had_beyond_what_it_is_reserved_is_not_held_against_it() {
-    let (mut scheduler, counters) = (scheduler(100_000_000, urgent_and_reserved()), UpperCounters::new());
+    let mut scheduler = scheduler(100_000_000, urgent_and_reserved());
     // In the first second it has the channel alone, and takes it; in the next one others need it.
     let mut left = [[0; 2]; 2];
     for step in 0..2 * HZ / STEP {
@@ -170,7 +171,8 @@ fn what_a_flow_had_beyond_what_it_is_reserved_is_not_held_against_it() {
                 scheduler.push(number, packet(), step * STEP).expect("space");
             }
         }
-        scheduler.dispatch(step * STEP, false, &counters, |packet| {
+        scheduler.dispatch(step * STEP, false, |packet| {
+            let Ok(packet) = packet else { return true };
             left[second][packet.application::<Tag>().flow as usize] += BYTES * 8;
             true
         });
@@ -190,34 +192,40 @@ fn flows_of_one_priority_share_alike() {
 }
 
 /// With ten packets in one flow that is too slow for them.
-fn ten_that_wait() -> (Scheduler, UpperCounters) {
+fn ten_that_wait() -> Scheduler {
     let slow = flow(0, |flow| (flow.maximum_rate, flow.maximum_burst) = (Some(8_000), 1_522));
     let mut scheduler = scheduler(100_000_000, vec![slow]);
     for _ in 0..10 {
         scheduler.push(0, packet(), 0).unwrap();
     }
-    (scheduler, UpperCounters::new())
+    scheduler
 }
 
 #[test]
 fn packets_that_wait_too_long_are_dropped() {
-    let (mut scheduler, counters) = ten_that_wait();
-    let mut sent = 0;
+    let mut scheduler = ten_that_wait();
+    let (mut sent, mut aged) = (0, 0);
     for now in (0..2 * HZ).step_by(STEP as usize) {
-        sent += scheduler.dispatch(now, false, &counters, |_| true);
+        sent += scheduler.dispatch(now, false, |packet| {
+            if let Err((reason, packet)) = packet {
+                assert_eq!((reason, packet.len() + CRC), (UpperDrop::Aged, BYTES as usize));
+                aged += 1;
+            }
+            true
+        });
     }
-    assert_eq!((sent, counters.drops().get(UpperDrop::Aged), scheduler.count()), (1, 9, 0));
+    assert_eq!((sent, aged, scheduler.count()), (1, 9, 0));
 }
 
 #[test]
 fn what_is_left_at_the_end_goes_at_once() {
-    let (mut scheduler, counters) = ten_that_wait();
-    assert_eq!(scheduler.dispatch(1, false, &counters, |_| true), 1);
+    let mut scheduler = ten_that_wait();
+    assert_eq!(scheduler.dispatch(1, false, |_| true), 1);
     let mut space = 4;
-    let mut limited = |_| {
+    let mut limited = |_: Result<_, _>| {
         space -= 1;
         space > 0
     };
-    assert_eq!(scheduler.dispatch(2, true, &counters, &mut limited), 4);
-    assert_eq!(scheduler.dispatch(3, true, &counters, |_| true), 5);
+    assert_eq!(scheduler.dispatch(2, true, &mut limited), 4);
+    assert_eq!(scheduler.dispatch(3, true, |_| true), 5);
 }
