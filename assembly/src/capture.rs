@@ -19,6 +19,7 @@ use warmlane_lane::{Filter as ProbeFilter, Graph, LaneView, Point, ProbeConfig, 
 
 use crate::asked::answer;
 use crate::turns::{MOST, Turns};
+use request::{edge_description, edge_name};
 
 /// Makes captures of lanes.
 pub struct Capturer {
@@ -26,6 +27,12 @@ pub struct Capturer {
     cpus: Vec<usize>,
     registry: Registry,
     turns: Turns,
+}
+
+/// An interface of the capture: a port, or an edge between stages.
+struct Interface {
+    name: String,
+    description: String,
 }
 
 /// A probe, and what its packets are called.
@@ -70,22 +77,32 @@ impl Capturer {
             one_in: request.one_in,
             ..ProbeConfig::default()
         };
-        let mut names: Vec<String> = Vec::new();
+        let mut interfaces: Vec<Interface> = Vec::new();
         let mut sources = Vec::new();
         let mut points = Vec::new();
         for (lane, graph) in self.lanes.iter().flat_map(|(lane, all)| all.iter().map(move |one| (lane, one)))
         {
             for (seen, port, point) in request.points(graph) {
-                let mut number = |name: &str| {
-                    let known = names.iter().position(|known| known == name);
+                let mut number = |name: &str, description: String| {
+                    let known = interfaces.iter().position(|known| known.name == name);
                     known.unwrap_or_else(|| {
-                        names.push(name.to_owned());
-                        names.len() - 1
+                        interfaces.push(Interface { name: name.to_owned(), description });
+                        interfaces.len() - 1
                     }) as u32
                 };
-                let interface = number(&port);
+                // Where a lane has one port, that is where all its drops came in by.
+                let mut inputs = graph.inputs.iter().filter(|input| input.counters.is_some());
+                let only = inputs.next().filter(|_| point == Point::Drops && inputs.next().is_none());
+                let description = match point {
+                    Point::Edge(edge) => {
+                        graph.edges.get(edge).map_or(String::new(), |edge| edge_description(graph, edge))
+                    }
+                    _ => String::new(),
+                };
+                let interface = number(only.map_or(&port, |input| &input.name), description);
                 let by_port = graph.inputs.iter().filter(|_| point == Point::Drops);
-                let by_port = by_port.filter_map(|input| Some((input.port?, number(&input.name))));
+                let by_port =
+                    by_port.filter_map(|input| Some((input.port?, number(&input.name, String::new()))));
                 let interfaces_by_port = by_port.collect();
                 let reader = graph.probe(point, config.clone()).map_err(|error| error.to_string())?;
                 points.push(Captured { lane: lane.clone(), port, seen });
@@ -96,7 +113,7 @@ impl Capturer {
             return Err(self.nothing_there());
         }
         let capturing = Capturing { points };
-        let capture = stream::Capture::new(request, names, sources, reasons);
+        let capture = stream::Capture::new(request, interfaces, sources, reasons);
         let take_over = turn.serve("capture", self.cpus.clone(), move |stream, turn| {
             capture.run(stream, &|| turn.is_ending());
         });
@@ -122,10 +139,20 @@ impl Capturer {
     }
 
     fn nothing_there(&self) -> String {
-        let graphs = self.lanes.iter().flat_map(|(_, graphs)| graphs);
-        let mut ports: Vec<&str> = graphs.flat_map(|graph| request::ports(graph)).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        format!("there is nothing of that: lanes have the ports {}", ports.join(", "))
+        let graphs = || self.lanes.iter().flat_map(|(_, graphs)| graphs);
+        let list = |mut names: Vec<String>| {
+            names.sort_unstable();
+            names.dedup();
+            names.join(", ")
+        };
+        let ports = graphs().flat_map(|graph| request::ports(graph)).map(str::to_owned);
+        let stages = graphs().flat_map(|graph| &graph.stages).map(|stage| stage.name.clone());
+        let edges = graphs().flat_map(|graph| graph.edges.iter().map(|edge| edge_name(graph, edge)));
+        format!(
+            "there is nothing of that: lanes have the ports {}, the stages {} and the edges {}",
+            list(ports.collect()),
+            list(stages.collect()),
+            list(edges.collect())
+        )
     }
 }

@@ -1,8 +1,11 @@
 //! `warmlane capture`
 
+mod ring;
+
 use crate::instances::InstanceFlags;
 use crate::messages;
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use ring::{Limits, Ring};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Write};
 use std::net::Shutdown;
@@ -25,12 +28,28 @@ pub(crate) struct Arguments {
     /// Where to: a file, or `-` for standard output.
     #[arg(long, short, value_name = "FILE")]
     write: PathBuf,
+    /// Keep only so many files, the newest: the next begins when one has as much as --file-size or --file-seconds say. FILE is then the name
+    /// that theirs are made of: NAME.pcapng becomes NAME_00001_20261127203400.pcapng, with number and time (UTC).
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    files: Option<u32>,
+    /// Begin with the next file before one gets larger than this: bytes, or kB, MB, GB, KiB, MiB, GiB.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    file_size: Option<u64>,
+    /// Begin with the next file when a packet comes so many seconds after the first of one.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    file_seconds: Option<u64>,
     /// Only at these ports.
     #[arg(long = "port", value_name = "PORT,...", value_delimiter = ',')]
     ports: Vec<String>,
-    /// Only packets that come in, leave, or are dropped.
+    /// Only packets that come in, leave, or are dropped; or those that go from stage to stage.
     #[arg(long, value_enum, value_name = "WHAT,...", value_delimiter = ',')]
     see: Vec<SeenName>,
+    /// What goes over these edges between stages, as `forwarder:port0` or, where a stage passes packets on without a named output, `vxlan`.
+    #[arg(long = "edge", value_name = "EDGE,...", value_delimiter = ',')]
+    edges: Vec<String>,
+    /// What comes to these stages and goes from them.
+    #[arg(long = "stage", value_name = "STAGE,...", value_delimiter = ',')]
+    stages: Vec<String>,
     /// Only packets that are dropped for these reasons, as `warmlane stats` names them.
     #[arg(long = "reason", value_name = "REASON,...", value_delimiter = ',')]
     reasons: Vec<String>,
@@ -57,6 +76,8 @@ enum SeenName {
     Out,
     /// What is dropped.
     Drop,
+    /// What goes from stage to stage.
+    Edge,
 }
 
 const EXAMPLES: &str = "\
@@ -69,15 +90,22 @@ Examples:
       --count 10000 -w dns.pcapng
 
   The first 96 bytes of one packet in a thousand:
-    warmlane capture router --one-in 1000 --snap 96 -w some.pcapng";
+    warmlane capture router --one-in 1000 --snap 96 -w some.pcapng
+
+  What was dropped in about the last hour, in files of ten minutes:
+    warmlane capture router --see drop --files 7 --file-seconds 600 \
+      -w lost.pcapng";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // A mistake in it is told before anybody is asked.
     arguments.filter.parse::<Filter>()?;
+    arguments.check_files()?;
     let request = CaptureRequest {
         ports: arguments.ports.clone(),
         see: arguments.see.iter().map(|seen| seen.seen()).collect(),
         reasons: arguments.reasons.clone(),
+        edges: arguments.edges.clone(),
+        stages: arguments.stages.clone(),
         filter: arguments.filter.clone(),
         snap_length: arguments.snap,
         one_in: arguments.one_in,
@@ -87,7 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
     let mut client = arguments.instance.connect()?;
     let capturing: Capturing = client.ask(&request)?;
-    let mut output = open(&arguments.write)?;
+    let mut output = arguments.open()?;
     for Captured { lane, port, seen } in &capturing.points {
         messages::note(format_args!("capturing at {port} of {lane}: {}", seen_word(*seen)));
     }
@@ -102,6 +130,7 @@ impl SeenName {
             Self::In => Seen::In,
             Self::Out => Seen::Out,
             Self::Drop => Seen::Drop,
+            Self::Edge => Seen::Edge,
         }
     }
 }
@@ -111,15 +140,61 @@ const fn seen_word(seen: Seen) -> &'static str {
         Seen::In => "what comes in",
         Seen::Out => "what leaves",
         Seen::Drop => "what is dropped",
+        Seen::Edge => "what goes from stage to stage",
     }
 }
 
-fn open(path: &Path) -> anyhow::Result<Box<dyn Write>> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdout().lock()));
+impl Arguments {
+    const fn is_in_several_files(&self) -> bool {
+        self.file_size.is_some() || self.file_seconds.is_some()
     }
-    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-    Ok(Box::new(file))
+
+    fn check_files(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.files.is_none() || self.is_in_several_files(),
+            "--files needs --file-size or --file-seconds: when the next file is to begin"
+        );
+        ensure!(
+            !self.is_in_several_files() || self.write != Path::new("-"),
+            "standard output is no name for several files: say one with -w, or leave out --file-size and --file-seconds"
+        );
+        Ok(())
+    }
+
+    fn open(&self) -> anyhow::Result<Box<dyn Write>> {
+        let path = &self.write;
+        if path == Path::new("-") {
+            return Ok(Box::new(io::stdout().lock()));
+        }
+        if self.is_in_several_files() {
+            let limits = Limits {
+                files: self.files.map(|files| files as usize),
+                size: self.file_size,
+                time: self.file_seconds.map(Duration::from_secs),
+            };
+            return Ok(Box::new(Ring::create(path, limits).context("cannot create the first file")?));
+        }
+        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Box::new(file))
+    }
+}
+
+/// A number of bytes: `1000`, `64KiB`, `100MB`.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim_start() {
+        "" | "B" => 1,
+        "k" | "kB" => 1_000,
+        "M" | "MB" => 1_000_000,
+        "G" | "GB" => 1_000_000_000,
+        "Ki" | "KiB" => 1 << 10,
+        "Mi" | "MiB" => 1 << 20,
+        "Gi" | "GiB" => 1 << 30,
+        _ => return Err("units are kB, MB, GB, KiB, MiB, GiB".to_owned()),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "a number of bytes is wanted, such as 100MB".to_owned())
 }
 
 /// Copies until the instance ends the stream. On Ctrl-C it is told that there has been enough, and writes the statistics.
@@ -149,5 +224,19 @@ fn copy(mut stream: BufReader<UnixStream>, output: &mut dyn Write, signals: &Sig
             Err(error) => return Err(error),
         };
         stream.consume(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        let sizes = ["1", "7B", "2kB", "3 M", "64KiB", "5Gi"].map(parse_size);
+        assert_eq!(sizes, [Ok(1), Ok(7), Ok(2_000), Ok(3_000_000), Ok(65_536), Ok(5 << 30)]);
+        for wrong in ["", "0", "kB", "-1", "1.5MB", "10kb", "99999999999999GB"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use warmlane_system_tests::{SHORT, assert_refused};
+use warmlane_system_tests::{SHORT, assert_misused, assert_refused};
 use warmlane_testkit::process::{Finished, Process, warmlane};
 
 use super::forwarder::{Forwarder, forwarder_beside_others, forwarder_with, stats, sum, wait_until};
@@ -87,6 +87,108 @@ fn each_packet_has_its_port_direction_and_reason() {
     let some = packets(&some);
     assert_eq!(some.len() as u64, (sent + lost) / 10);
     assert!(some.iter().all(|[port, way, bytes, ..]| port == "west" && way.ends_with('1') && bytes == "34"));
+    forwarder.finish();
+}
+
+/// Names of files in a directory.
+fn names(directory: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(directory).expect("a directory");
+    let names = files.map(|file| file.expect("a file").file_name().into_string().expect("plain names"));
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_ring_of_files_has_the_newest_packets_and_each_file_is_whole() {
+    let Some((_turn, directory, forwarder)) = forwarder_with(&["tshark", "capinfos"]) else { return };
+    let ring = directory.path().join("ring");
+    std::fs::create_dir(&ring).expect("space");
+    let only = ["--see", "in", "--port", "west"];
+    // As few as fit into 4 kB: a block is longer than its frame, and in front are the section and an interface.
+    let arguments = [&only[..], &["--files", "3", "--file-size", "4kB"]].concat();
+    let running = start(&forwarder, &ring.join("west.pcapng"), &arguments);
+    let sent = forwarder.send(500);
+    wait_for_sum(&forwarder, "queue", "packets", ("direction", "receive"), sent);
+    finish(running);
+    let names = names(&ring);
+    assert_eq!(names.len(), 3, "{names:?}");
+    let numbers = names.iter().map(|name| {
+        let parts = name.strip_prefix("west_").and_then(|name| name.strip_suffix(".pcapng"));
+        let (number, time) = parts.and_then(|name| name.split_once('_')).expect("number and time");
+        assert!(time.len() == 14 && time.bytes().all(|byte| byte.is_ascii_digit()), "{name}");
+        number.parse::<u64>().expect("a number")
+    });
+    let numbers: Vec<u64> = numbers.collect();
+    assert!(numbers[0] > 1 && numbers[1] == numbers[0] + 1 && numbers[2] == numbers[0] + 2, "{numbers:?}");
+    let counts = names.iter().map(|name| {
+        let path = ring.join(name);
+        assert!(path.metadata().expect("a file").len() <= 4_000 || *name == names[2]);
+        let packets = packets(&path);
+        assert!(packets.iter().all(|[port, way, ..]| port == "west" && way.ends_with('1')), "{packets:?}");
+        packets.len() as u64
+    });
+    let counts: Vec<u64> = counts.collect();
+    // All but the last are full.
+    let full = counts[0];
+    assert_eq!((counts[1], (numbers[2] - 1) * full + counts[2]), (full, sent), "{counts:?}");
+    let mut capinfos = Command::new("capinfos");
+    let last = Process::run(capinfos.arg(ring.join(&names[2])), SHORT);
+    assert!(last.expect_success("capinfos").contains("west"), "its interface is named");
+    forwarder.finish();
+}
+
+#[test]
+fn files_need_to_know_when_the_next_begins_and_names() {
+    let (_turn, directory, forwarder) = forwarder_beside_others();
+    let file = directory.path().join("none.pcapng");
+    let refused = Process::run(&mut capture(&forwarder, &file, &["--files", "3"]), SHORT);
+    assert_refused(&refused, &["--file-size", "--file-seconds"]);
+    let to_pipe = Process::run(&mut capture(&forwarder, Path::new("-"), &["--file-seconds", "3"]), SHORT);
+    assert_refused(&to_pipe, &["standard output"]);
+    let odd = Process::run(&mut capture(&forwarder, &file, &["--file-size", "3 blocks"]), SHORT);
+    assert_misused(&odd, &["KiB"]);
+    assert!(!file.exists());
+    forwarder.finish();
+}
+
+#[test]
+fn what_goes_from_stage_to_stage_is_seen_by_the_names_of_the_graph() {
+    let Some((_turn, directory, forwarder)) = forwarder_with(&["tshark"]) else { return };
+    let [edge, stage, all] =
+        ["edge", "stage", "all"].map(|name| directory.path().join(format!("{name}.pcapng")));
+    let running = [
+        start(&forwarder, &edge, &["--edge", "forwarder:port1"]),
+        start(&forwarder, &stage, &["--stage", "forwarder", "--filter", "dst host 198.51.100.9"]),
+        start(&forwarder, &all, &["--see", "edge,drop"]),
+    ];
+    let sent = forwarder.send(500);
+    let lost = forwarder.send_to("203.0.113.9", 300, "10kpps", 64);
+    wait_for_sum(&forwarder, "output", "sent", ("output", "east"), sent);
+    wait_for_sum(&forwarder, "forward", "drops", ("lane", "lane0"), lost);
+    for process in running {
+        finish(process);
+    }
+    let count = |file: &Path, interface: &str| {
+        packets(file).iter().filter(|[port, ..]| port == interface).count() as u64
+    };
+    assert_eq!((count(&edge, "forwarder:port1"), packets(&edge).len() as u64), (sent, sent));
+    // Neither in nor out.
+    assert!(packets(&edge).iter().all(|[_, way, ..]| !way.ends_with('1') && !way.ends_with('2')));
+    assert_eq!((count(&stage, "west"), count(&stage, "forwarder:port1")), (sent, sent));
+    assert_eq!(packets(&stage).len() as u64, 2 * sent);
+    let dropped = packets(&all).iter().filter(|[.., comment]| comment.contains("no-route")).count() as u64;
+    assert_eq!((dropped, packets(&all).len() as u64), (lost, 2 * sent + 2 * lost));
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-T", "fields", "-e", "frame.interface_description", "-c", "1", "-r"]).arg(&edge);
+    let described = Process::run(&mut tshark, SHORT);
+    assert_eq!(described.expect_success("tshark").trim(), "from forwarder by port1 to east");
+
+    let file = directory.path().join("none.pcapng");
+    for arguments in [["--edge", "forwarder:port7"], ["--stage", "forwader"]] {
+        let refused = Process::run(&mut capture(&forwarder, &file, &arguments), SHORT);
+        assert_refused(&refused, &["the stages forwarder", "forwarder:port1", "west"]);
+    }
     forwarder.finish();
 }
 

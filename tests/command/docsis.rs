@@ -7,7 +7,9 @@ use std::process::Command;
 
 use warmlane_system_tests::{SHORT, turn};
 use warmlane_testkit::process::{Finished, Process, warmlane};
-use warmlane_testkit::{Report, capture};
+use warmlane_testkit::{Report, capture, requirements};
+
+use super::forwarder::wait_until;
 
 fn docsis(arguments: &[&str]) -> Command {
     let mut command = Command::new(warmlane());
@@ -51,6 +53,34 @@ fn what_buckets_hold_back_is_a_drop_of_a_named_reason() {
     let reasons: Vec<_> =
         report.value()["drops"].as_array().expect("drops").iter().map(|drop| &drop["reason"]).collect();
     assert!(reasons.iter().any(|reason| *reason == "queue-full"), "{}", report.value());
+}
+
+#[test]
+fn what_it_drops_is_captured_with_the_reason() {
+    if !requirements::programs(&["tshark"]) {
+        return;
+    }
+    let _turn = turn::beside_others();
+    let directory = tempfile::tempdir().expect("a directory");
+    let [socket, file] = ["socket", "drops.pcapng"].map(|name| directory.path().join(name));
+    let mut command = Command::new(warmlane());
+    command.args(["docsis", "--duration", "3600", "--modems", "2", "--maximum-rate", "100000", "--socket"]);
+    let downstream = Process::spawn(command.arg(&socket));
+    wait_until("it can be asked", || socket.exists());
+    let mut capture = Command::new(warmlane());
+    capture.arg("capture").arg(&socket).args(["--see", "drop", "--count", "100", "-w"]).arg(&file);
+    let captured = Process::run(&mut capture, SHORT);
+    captured.expect_success("the capture");
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-T", "fields", "-e", "frame.interface_name", "-e", "frame.comment", "-e", "eth.dst", "-r"]);
+    let seen = Process::run(tshark.arg(&file), SHORT);
+    let lines: Vec<&str> = seen.expect_success("tshark").lines().collect();
+    assert_eq!(lines.len(), 100);
+    for line in lines {
+        assert!(line.starts_with("rx.0\tdropped: queue-full: ") && line.contains("\t02:ca:b1:"), "{line}");
+    }
+    downstream.interrupt();
+    downstream.finish(SHORT);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What is to be captured.
 
 use serde::{Deserialize, Serialize};
-use warmlane_lane::{Graph, Point};
+use warmlane_lane::{Edge, Graph, Node, Point};
 
 use crate::asked::parse;
 
@@ -14,12 +14,19 @@ pub struct CaptureRequest {
     /// Names of ports; all if none is given.
     #[serde(default)]
     pub ports: Vec<String>,
-    /// What to see; everything if nothing is given.
+    /// What to see. If nothing is given: what comes in, leaves and is dropped, or if there are [edges](Self::edges) or
+    /// [stages](Self::stages), those.
     #[serde(default)]
     pub see: Vec<Seen>,
     /// Names of reasons for drops; all if none is given.
     #[serde(default)]
     pub reasons: Vec<String>,
+    /// Edges between stages, by the name of the node where one begins, and behind a colon that of its output if it has one.
+    #[serde(default)]
+    pub edges: Vec<String>,
+    /// Names of stages: of each, what comes to it and what goes from it.
+    #[serde(default)]
+    pub stages: Vec<String>,
     /// As in pcap-filter(7); see [`Filter`](super::Filter).
     #[serde(default)]
     pub filter: String,
@@ -45,6 +52,8 @@ impl Default for CaptureRequest {
             ports: Vec::new(),
             see: Vec::new(),
             reasons: Vec::new(),
+            edges: Vec::new(),
+            stages: Vec::new(),
             filter: String::new(),
             snap_length: snap_length(),
             one_in: 1,
@@ -65,6 +74,8 @@ pub enum Seen {
     Out,
     /// Those that are dropped.
     Drop,
+    /// Those that go from stage to stage.
+    Edge,
 }
 
 /// The answer, which packets follow.
@@ -79,7 +90,7 @@ pub struct Capturing {
 pub struct Captured {
     /// By which lane.
     pub lane: String,
-    /// At which port; of drops the lane's name.
+    /// At which port; of drops it is `lane`, and of an edge the name of that.
     pub port: String,
     /// Which way.
     pub seen: Seen,
@@ -89,6 +100,31 @@ pub struct Captured {
 pub(super) fn ports(graph: &Graph) -> impl Iterator<Item = &str> {
     let inputs = graph.inputs.iter().filter(|node| node.counters.is_some()).map(|node| node.name.as_str());
     inputs.chain(graph.outputs.iter().filter(|node| node.counters.is_some()).map(|node| node.name.as_str()))
+}
+
+/// What an edge is called: `west`, `vxlan` for what that stage passes on, `forwarder:port0` for what leaves by an output of it.
+pub(super) fn edge_name(graph: &Graph, edge: &Edge) -> String {
+    let from = graph.name(edge.from);
+    match &edge.output {
+        Some(output) => format!("{from}:{output}"),
+        None => from.to_owned(),
+    }
+}
+
+/// Where an edge leads.
+pub(super) fn edge_description(graph: &Graph, edge: &Edge) -> String {
+    let mut text = format!("from {}", graph.name(edge.from));
+    for (word, part) in [
+        (" by ", edge.output.as_deref()),
+        (" to ", Some(graph.name(edge.to))),
+        (" at ", edge.input.as_deref()),
+    ] {
+        if let Some(part) = part {
+            text.push_str(word);
+            text.push_str(part);
+        }
+    }
+    text
 }
 
 impl CaptureRequest {
@@ -105,7 +141,11 @@ impl CaptureRequest {
 
     /// Where a lane's packets are to be seen, with the port's name.
     pub(super) fn points(&self, graph: &Graph) -> Vec<(Seen, String, Point)> {
-        let sees = |seen| self.see.is_empty() || self.see.contains(&seen);
+        let has_edges = !self.edges.is_empty() || !self.stages.is_empty();
+        let sees = |seen| match &self.see[..] {
+            [] => has_edges == (seen == Seen::Edge),
+            see => see.contains(&seen),
+        };
         let has = |name: &str| self.ports.is_empty() || self.ports.iter().any(|port| port == name);
         let mut points = Vec::new();
         // Reasons are of drops only.
@@ -119,6 +159,26 @@ impl CaptureRequest {
                 if sees(Seen::Out) && node.counters.is_some() && has(&node.name) {
                     points.push((Seen::Out, node.name.clone(), Point::Output(index)));
                 }
+            }
+        }
+        for (index, edge) in graph.edges.iter().enumerate().filter(|_| sees(Seen::Edge)) {
+            let name = edge_name(graph, edge);
+            let is_of = |stage: &String| {
+                [edge.from, edge.to]
+                    .iter()
+                    .any(|node| matches!(node, Node::Stage(_)) && graph.name(*node) == stage)
+            };
+            if has_edges && !self.edges.contains(&name) && !self.stages.iter().any(is_of) {
+                continue;
+            }
+            match edge.from {
+                Node::Input(input) => {
+                    // What another lane sends can be seen there.
+                    if graph.inputs.get(input).is_some_and(|node| node.counters.is_some()) {
+                        points.push((Seen::Edge, name, Point::Input(input)));
+                    }
+                }
+                _ => points.push((Seen::Edge, name, Point::Edge(index))),
             }
         }
         if sees(Seen::Drop) && (self.ports.is_empty() || ports(graph).any(has)) {

@@ -1,6 +1,6 @@
 //! What probes have copied, as a stream of pcapng.
 
-use super::{CaptureRequest, Seen, Source};
+use super::{CaptureRequest, Interface, Seen, Source};
 use crate::turns::has_enough;
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -26,7 +26,7 @@ const AT_ONCE: usize = 1_024;
 
 /// A capture at work.
 pub(super) struct Capture {
-    names: Vec<String>,
+    interfaces: Vec<Interface>,
     sources: Vec<Source>,
     /// What reasons mean; others are left out.
     reasons: BTreeMap<String, String>,
@@ -45,13 +45,13 @@ pub(super) struct Capture {
 impl Capture {
     pub(super) fn new(
         request: &CaptureRequest,
-        names: Vec<String>,
+        interfaces: Vec<Interface>,
         sources: Vec<Source>,
         reasons: BTreeMap<String, String>,
     ) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            names,
+            interfaces,
             sources,
             reasons,
             ports: request.ports.clone(),
@@ -73,8 +73,8 @@ impl Capture {
     fn write_all(&mut self, mut stream: &UnixStream, is_ending: &dyn Fn() -> bool) -> io::Result<()> {
         let mut blocks = Blocks(&mut self.bytes);
         blocks.section(concat!("warmlane ", env!("CARGO_PKG_VERSION")));
-        for name in &self.names {
-            blocks.interface(&BlockInterface { name, description: "", snap_length: self.snap_length });
+        for Interface { name, description } in &self.interfaces {
+            blocks.interface(&BlockInterface { name, description, snap_length: self.snap_length });
         }
         stream.write_all(&self.bytes)?;
         for turn in 1_u32.. {
@@ -103,7 +103,7 @@ impl Capture {
         }
         self.bytes.clear();
         let now = self.time(clock::cycles());
-        let mut sums = vec![(0, 0); self.names.len()];
+        let mut sums = vec![(0, 0); self.interfaces.len()];
         for source in &self.sources {
             if let Some((received, missed)) = sums.get_mut(source.interface as usize) {
                 let counters = source.reader.counters();
@@ -132,7 +132,7 @@ impl Capture {
     fn gather(&mut self) -> usize {
         self.bytes.clear();
         self.order.clear();
-        let Self { names, sources, reasons, ports, left, began, bytes, order, .. } = self;
+        let Self { interfaces, sources, reasons, ports, left, began, bytes, order, .. } = self;
         let mut all = 0;
         for source in sources {
             let Source { reader, seen, interface, interfaces_by_port, read } = source;
@@ -146,7 +146,8 @@ impl Capture {
                 if let Some(reason) = record.reason {
                     let Some(sentence) = reasons.get(reason) else { return };
                     number = interfaces_by_port.get(&record.port).copied().unwrap_or(number);
-                    let name = names.get(number as usize).map_or("", String::as_str);
+                    let name =
+                        interfaces.get(number as usize).map_or("", |interface| interface.name.as_str());
                     if !ports.is_empty() && !ports.iter().any(|port| port == name) {
                         return;
                     }
@@ -162,6 +163,7 @@ impl Capture {
                     direction: match seen {
                         Seen::In | Seen::Drop => PacketDirection::Inbound,
                         Seen::Out => PacketDirection::Outbound,
+                        Seen::Edge => PacketDirection::Unknown,
                     },
                     comment: &comment,
                 });

@@ -13,6 +13,8 @@ pub enum PacketDirection {
     Inbound,
     /// It left.
     Outbound,
+    /// Neither, or nobody knows.
+    Unknown,
 }
 
 /// An interface that packets are of.
@@ -111,11 +113,14 @@ impl Blocks<'_> {
             blocks.word(packet.data.len() as u32);
             blocks.word(packet.length as u32);
             blocks.padded(packet.data);
-            let flags: u32 = match packet.direction {
-                PacketDirection::Inbound => 1,
-                PacketDirection::Outbound => 2,
+            let flags: Option<u32> = match packet.direction {
+                PacketDirection::Inbound => Some(1),
+                PacketDirection::Outbound => Some(2),
+                PacketDirection::Unknown => None,
             };
-            blocks.option(option::PACKET_FLAGS, &flags.to_le_bytes());
+            if let Some(flags) = flags {
+                blocks.option(option::PACKET_FLAGS, &flags.to_le_bytes());
+            }
             if !packet.comment.is_empty() {
                 blocks.text(option::COMMENT, packet.comment);
             }
