@@ -18,6 +18,7 @@ pub mod docsis;
 mod forwarder;
 mod graph;
 mod lanes;
+mod layout;
 mod machine;
 mod offloads;
 pub mod ports;
@@ -31,6 +32,7 @@ mod turns;
 
 pub use graph::graphs;
 pub use lanes::{Assembly, LaneParts, LaneSettings, StartError, share_out};
+pub use layout::layout;
 pub use machine::{CacheShare, CpuGroupReport, MachineError, MachineReport, MachineSettings};
 pub use offloads::{Offload, PortOffloads, offloads};
 pub use report::{

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use warmlane::assembly::capture::Capturer;
 use warmlane::assembly::cycles::StageTimer;
 use warmlane::assembly::trace::Tracer;
-use warmlane::assembly::{Assembly, graphs};
-use warmlane::control::{self, Common, Graphs, Server, ServerError, Service};
+use warmlane::assembly::{Assembly, graphs, layout};
+use warmlane::control::{self, Common, Fixed, Server, ServerError, Service};
 use warmlane::counters::{Labels, Registry};
 use warmlane::lane::LaneView;
 use warmlane::mem::Pool;
@@ -80,12 +80,12 @@ fn common<L>(
     server: &Server<L>,
     registry: &Registry,
     lanes: &[LaneView],
-    graphs: Graphs,
+    fixed: Fixed,
     pool: Option<&Pool>,
 ) -> Common {
     let (capturer, tracer) = (Capturer::new(lanes, registry.clone()), Tracer::new(lanes, pool.cloned()));
     let timer = StageTimer::new(lanes);
-    Common::new(kind, server, registry.clone(), graphs)
+    Common::new(kind, server, registry.clone(), fixed)
         .and(Box::new(move |line| capturer.try_answer(line)))
         .and(Box::new(move |line| tracer.try_answer(line)))
         .and(Box::new(move |line| timer.try_answer(line)))
@@ -93,8 +93,13 @@ fn common<L>(
 
 /// What is answered by an instance of a kind that forwards.
 pub(crate) fn of_assembly<L>(kind: &str, server: &Server<L>, assembly: &Assembly) -> Common {
-    let lanes = assembly.lanes().views();
-    common(kind, server, assembly.registry(), lanes, graphs(&Labels::new(), lanes), Some(assembly.pool()))
+    let (lanes, pool) = (assembly.lanes().views(), assembly.pool());
+    common(kind, server, assembly.registry(), lanes, fixed(lanes, pool), Some(pool))
+}
+
+/// What stays as it is of an instance with these lanes and this pool.
+pub(crate) fn fixed(lanes: &[LaneView], pool: &Pool) -> Fixed {
+    Fixed { graphs: graphs(&Labels::new(), lanes), layout: layout(&[(Labels::new(), pool.clone())]) }
 }
 
 /// A control socket, and a place for metrics, at which nobody answers yet.
@@ -116,22 +121,28 @@ impl ControlSocket {
         self,
         registry: &Registry,
         lanes: &[LaneView],
-        pool: Option<&Pool>,
+        pool: &Pool,
     ) -> anyhow::Result<Services> {
-        self.serve_labelled(registry, lanes, graphs(&Labels::new(), lanes), pool)
+        self.serve_fixed(registry, lanes, fixed(lanes, pool), None)
     }
 
-    /// The same where lanes have more labels than their names, so that `graphs` are theirs.
-    pub(crate) fn serve_labelled(
+    /// The same for an instance that forwards, and that can be asked about frames that never came.
+    pub(crate) fn serve_assembly(self, assembly: &Assembly) -> anyhow::Result<Services> {
+        let (lanes, pool) = (assembly.lanes().views(), assembly.pool());
+        self.serve_fixed(assembly.registry(), lanes, fixed(lanes, pool), Some(pool))
+    }
+
+    /// The same where lanes and pools have more labels than their names, which `fixed` has, too.
+    pub(crate) fn serve_fixed(
         self,
         registry: &Registry,
         lanes: &[LaneView],
-        graphs: Graphs,
+        fixed: Fixed,
         pool: Option<&Pool>,
     ) -> anyhow::Result<Services> {
-        let metrics = metrics::serve(self.metrics, self.kind, registry, lanes, &graphs)?;
+        let metrics = metrics::serve(self.metrics, self.kind, registry, lanes, &fixed)?;
         let Some(server) = self.server else { return Ok(Services { _control: None, _metrics: metrics }) };
-        let answers = common(self.kind, &server, registry, lanes, graphs, pool);
+        let answers = common(self.kind, &server, registry, lanes, fixed, pool);
         let cpus = lanes.iter().filter_map(|lane| lane.cpu).collect();
         let control = Service::start(server, answers, cpus).context("the control socket has no thread")?;
         Ok(Services { _control: Some(control), _metrics: metrics })

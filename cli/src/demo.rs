@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .collect::<anyhow::Result<Vec<_>>>()?;
     let settings = LaneSettings { lanes, idle: IdlePolicy::Spin, ..LaneSettings::default() };
     let assembly = Assembly::forward(config, pool, ports, &settings)?;
-    let _service = socket.serve(assembly.registry(), assembly.lanes().views(), Some(assembly.pool()))?;
+    let _service = socket.serve_assembly(&assembly)?;
     run::print_notes(&assembly);
     let flags = RunFlags { duration: arguments.run.duration.or(Some(DURATION)), ..arguments.run.clone() };
     messages::line(format_args!(

@@ -14,8 +14,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 use warmlane::assembly::docsis::{Loopback, LoopbackResult};
-use warmlane::assembly::{Signals, graphs};
-use warmlane::control::Graphs;
+use warmlane::assembly::{Signals, graphs, layout};
+use warmlane::control::{Fixed, Graphs};
 use warmlane::counters::{DropReason, DropView, DurationHistogramView, Labels, Registry};
 use warmlane::functions::docsis::DownstreamViews;
 use warmlane::functions::docsis::control::ServiceGroup;
@@ -182,7 +182,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let started = (0..arguments.instances).map(|_| start(&group, arguments));
     let mut runs = started.collect::<anyhow::Result<Vec<_>>>()?;
     let registry = Registry::new();
-    let (mut lanes, mut all) = (Vec::new(), Graphs::default());
+    let (mut lanes, mut all, mut pools) = (Vec::new(), Graphs::default(), Vec::new());
     for (number, run) in runs.iter().enumerate() {
         let several = (arguments.instances > 1).then(|| Labels::new().with("downstream", number));
         let labels = several.unwrap_or_default();
@@ -190,8 +190,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let views = run.lanes();
         all.lanes.extend(graphs(&labels, &views).lanes);
         lanes.extend(views);
+        pools.push((labels, run.pool().clone()));
     }
-    let _service = socket.serve_labelled(&registry, &lanes, all, None)?;
+    let fixed = Fixed { graphs: all, layout: layout(&pools) };
+    let pool = pools.first().map(|(_, pool)| pool);
+    let _service = socket.serve_fixed(&registry, &lanes, fixed, pool)?;
     let accounts = match runs.pop() {
         Some(only) if runs.is_empty() => vec![trial(only, &group, arguments, &signals)?],
         last => std::thread::scope(|scope| {

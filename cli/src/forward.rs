@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let settings =
         LaneSettings { lanes: config.lanes, cpus: Vec::new(), idle, machine: arguments.machine.settings()? };
     let assembly = Assembly::forward(config, pool, ports, &settings)?;
-    let _service = socket.serve(assembly.registry(), assembly.lanes().views(), Some(assembly.pool()))?;
+    let _service = socket.serve_assembly(&assembly)?;
     run::print_notes(&assembly);
     run::print_warnings(&assembly);
     let Some(mut follower) = follower else {

@@ -79,5 +79,5 @@ fn serve(socket: ControlSocket, tester: &Tester, pool: &Pool) -> anyhow::Result<
     let registry = Registry::new();
     tester.register(&registry);
     pool.register(&registry);
-    socket.serve(&registry, tester.lanes(), None)
+    socket.serve(&registry, tester.lanes(), pool)
 }

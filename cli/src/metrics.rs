@@ -1,13 +1,14 @@
 //! Metrics from the command line: where they are offered, and who may read them.
 
+use crate::control_socket::fixed;
 use crate::messages;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use warmlane::assembly::{Assembly, graphs};
-use warmlane::control::{Graphs, Service};
-use warmlane::counters::{Labels, Registry};
+use warmlane::assembly::Assembly;
+use warmlane::control::{Fixed, Service};
+use warmlane::counters::Registry;
 use warmlane::lane::LaneView;
 use warmlane::metrics::{Identity, Server, ServerError, Token};
 
@@ -62,12 +63,12 @@ pub(crate) fn serve(
     kind: &str,
     registry: &Registry,
     lanes: &[LaneView],
-    graphs: &Graphs,
+    fixed: &Fixed,
 ) -> anyhow::Result<Option<Service>> {
     let Some(server) = server else { return Ok(None) };
     let address = server.address();
     let cpus = lanes.iter().filter_map(|lane| lane.cpu).collect();
-    let service = server.start(registry.clone(), graphs, Identity::new(kind), cpus);
+    let service = server.start(registry.clone(), fixed, Identity::new(kind), cpus);
     let service = service.context("metrics have no thread")?;
     messages::note(format_args!("metrics are at http://{address}/metrics"));
     messages::note(format_args!("a page that shows them is at http://{address}/"));
@@ -81,7 +82,7 @@ pub(crate) fn of_assembly(
     assembly: &Assembly,
 ) -> anyhow::Result<Option<Service>> {
     let lanes = assembly.lanes().views();
-    serve(server, kind, assembly.registry(), lanes, &graphs(&Labels::new(), lanes))
+    serve(server, kind, assembly.registry(), lanes, &fixed(lanes, assembly.pool()))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use warmlane::control::{Client, GraphNode, Graphs, Request};
+use warmlane::control::{Client, GraphNode, Graphs, Layout, Request};
 use warmlane_system_tests::SHORT;
 use warmlane_system_tests::turn::{self, BesideOthers};
 use warmlane_testkit::exchange::until;
@@ -148,6 +148,12 @@ pub(super) fn time_stages(socket: &Path) -> (Value, BufReader<UnixStream>) {
     let mut line = String::new();
     client.read_line(&mut line).expect("it answers");
     (serde_json::from_str(&line).expect("JSON"), client)
+}
+
+/// How buffers lie, as it says.
+pub(super) fn layout(socket: &Path) -> Layout {
+    let mut client = Client::connect(socket).expect("it listens");
+    client.ask(&Request::Layout {}).expect("it answers")
 }
 
 /// What leads where, of which each node counts under the labels that it is told to have, and under no other's.

@@ -13,7 +13,7 @@ use warmlane_system_tests::turn::{self, BesideOthers};
 use warmlane_testkit::requirements;
 
 use super::forwarder::{
-    Forwarder, directory, directory_beside_others, graphs, stats, sum, time_stages, wait_until,
+    Forwarder, directory, directory_beside_others, graphs, layout, stats, sum, time_stages, wait_until,
 };
 use super::metrics::{forwarder, get, token_file};
 
@@ -54,6 +54,7 @@ fn the_page_and_what_stats_print_are_beside_the_metrics() {
     assert!(age(&now) > 0 && age(&now) < age(&served(address)), "{now}");
 
     assert_eq!(json_at(address, "/graph.json"), json!(graphs(&forwarder.socket)));
+    assert_eq!(json_at(address, "/layout.json"), json!(layout(&forwarder.socket)));
     let (head, page) = get(address, "/", "");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("Content-Security-Policy: "), "{head}");
     // Every file that the page names is there, and all are from here.
@@ -234,6 +235,53 @@ fn a_browser_shows_what_leads_where_and_what_passes_there() {
 const FORWARDER: &str = "lane0 forwarder";
 
 #[test]
+fn a_browser_shows_how_buffers_lie_over_the_sets_of_a_cache() {
+    let Some((_kept, forwarder, address, mut browser)) = forwarder_in_browser() else { return };
+    let layout = json_at(address, "/layout.json");
+    wait_for(&mut browser, "document.querySelectorAll('#pools tbody tr').length > 0");
+    if layout["cache"].is_null() {
+        // A machine that tells nothing of its caches.
+        assert_eq!(browser.evaluate("document.querySelector('#pools > .none').hidden"), false);
+        forwarder.finish();
+        return;
+    }
+    let sets = layout["cache"]["sets"].as_u64().expect("a number");
+    let lines = layout["pools"][0]["lines"].as_array().expect("a list");
+    let total: u64 = lines.iter().filter_map(Value::as_u64).sum();
+    let buffers = layout["pools"][0]["buffers"].as_u64().expect("a number");
+    assert_eq!((lines.len() as u64, total), (sets, 2 * buffers), "two of each buffer");
+
+    let map = "document.querySelector('.heats svg')";
+    let said = browser.evaluate(&format!("{map}.getAttribute('aria-label')"));
+    let said = said.as_str().expect("a text").replace(',', "");
+    for part in ["Pool packets:", &format!("{buffers} buffers"), &format!("{sets} sets")] {
+        assert!(said.contains(part), "nothing of {part}: {said}");
+    }
+    // From set to set by keys, each is said as the JSON has it.
+    browser.evaluate(&format!("{map}.focus()"));
+    let text = "document.querySelector('.heats [role=status]').textContent.replaceAll(',', '')";
+    let says = |set: usize| json!(format!("set {set}: {} hot lines", lines[set]));
+    assert_eq!(browser.evaluate(text), says(0));
+    browser.press("ArrowRight", 39, "");
+    browser.press("ArrowRight", 39, "");
+    assert_eq!(browser.evaluate(text), says(2));
+    browser.press("End", 35, "");
+    assert_eq!(browser.evaluate(text), says(lines.len() - 1));
+    // And drawn so: none is missing, the fullest is the strongest.
+    let drawn = browser.evaluate(
+        "[...document.querySelectorAll('.heats .set')].map((square) => parseFloat(square.getAttribute('fill-opacity')))",
+    );
+    let drawn: Vec<f64> = drawn.as_array().expect("a list").iter().filter_map(Value::as_f64).collect();
+    let most = lines.iter().filter_map(Value::as_f64).fold(0.0, f64::max);
+    assert_eq!(drawn.len(), lines.len());
+    for (drawn, lines) in drawn.iter().zip(lines) {
+        assert!((drawn - lines.as_f64().expect("a number") / most).abs() < 0.001, "{lines} as {drawn}");
+    }
+    assert_eq!(browser.complaints(), [""; 0]);
+    forwarder.finish();
+}
+
+#[test]
 fn a_browser_shows_what_stages_take_while_they_are_timed() {
     let Some((_kept, forwarder, _, mut browser)) = forwarder_in_browser() else { return };
     // It has looked twice: it sees from now on what changes.
@@ -387,7 +435,7 @@ fn a_browser_is_asked_for_the_token() {
     let file = token_file(directory.path(), token);
     let more = ["--metrics-token-file", file.to_str().expect("a plain path")];
     let (forwarder, address) = forwarder(directory.path(), &more);
-    for path in ["/stats.json", "/graph.json"] {
+    for path in ["/stats.json", "/graph.json", "/layout.json"] {
         assert!(get(address, path, "").0.starts_with("HTTP/1.1 401 "), "{path}");
     }
     let mut browser = browser(directory.path(), address);

@@ -88,6 +88,11 @@ impl<'a> Loopback<'a> {
         registry
     }
 
+    /// The memory that its packets live in.
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Its lanes, and the generator's.
     pub fn lanes(&self) -> Vec<LaneView> {
         [self.lanes.views(), self.tester.lanes()].concat()

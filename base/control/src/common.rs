@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use warmlane_counters::Registry;
 
 use crate::connection::{Answer, Answers};
-use crate::graph::Graphs;
+use crate::layout::Fixed;
 use crate::place;
 use crate::protocol::{Failure, Instance, Request, Stats, VERSION};
 use crate::server::Server;
@@ -17,7 +17,7 @@ pub struct Common {
     instance: Instance,
     began: Instant,
     registry: Registry,
-    graphs: Graphs,
+    fixed: Fixed,
     handlers: Vec<Handler>,
 }
 
@@ -25,9 +25,9 @@ pub struct Common {
 pub type Handler = Box<dyn Fn(&[u8]) -> Option<Answer<Infallible>> + Send>;
 
 impl Common {
-    /// Of this process, which is of a kind ([`Instance::kind`]), is asked at `server`, counts what `registry` has, and whose lanes have
-    /// these graphs.
-    pub fn new<L>(kind: &str, server: &Server<L>, registry: Registry, graphs: Graphs) -> Self {
+    /// Of this process, which is of a kind ([`Instance::kind`]), is asked at `server`, counts what `registry` has, and of which this
+    /// stays as it is.
+    pub fn new<L>(kind: &str, server: &Server<L>, registry: Registry, fixed: Fixed) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let instance = Instance {
             protocol: VERSION,
@@ -37,7 +37,7 @@ impl Common {
             since,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        Self { instance, began: Instant::now(), registry, graphs, handlers: Vec::new() }
+        Self { instance, began: Instant::now(), registry, fixed, handlers: Vec::new() }
     }
 
     /// Answers these requests, too.
@@ -58,7 +58,8 @@ impl Common {
                 let age = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 Answer::whole(&Stats::read(&self.registry, age))
             }
-            Ok(Request::Graph {}) => Answer::whole(&self.graphs),
+            Ok(Request::Graph {}) => Answer::whole(&self.fixed.graphs),
+            Ok(Request::Layout {}) => Answer::whole(&self.fixed.layout),
             Err(sentence) => Answer::error(sentence),
         })
     }

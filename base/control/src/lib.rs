@@ -23,6 +23,7 @@ mod client;
 mod common;
 mod connection;
 mod graph;
+mod layout;
 mod list;
 mod place;
 mod protocol;
@@ -33,6 +34,7 @@ pub use client::{Client, ClientError, TIMEOUT};
 pub use common::{Common, Handler};
 pub use connection::{Answer, Answers, Connection, TakeOver};
 pub use graph::{GraphEdge, GraphNode, Graphs, LaneGraphs, PipelineGraph};
+pub use layout::{CacheSets, Fixed, Layout, PoolLayout};
 pub use list::{Found, State, find};
 pub use place::{directory, path_of};
 pub use protocol::{

@@ -21,11 +21,13 @@ pub enum Request {
     Stats {},
     /// What leads where in it: [`Graphs`](crate::Graphs).
     Graph {},
+    /// How its packet buffers lie over the sets of a cache: [`Layout`](crate::Layout).
+    Layout {},
 }
 
 impl Request {
     /// The words for `ask` that are understood here.
-    const WORDS: [&'static str; 3] = ["instance", "stats", "graph"];
+    const WORDS: [&'static str; 4] = ["instance", "stats", "graph", "layout"];
 
     /// Reads a request; `None` if it is not one of these, so that it may be one that this instance alone knows.
     ///
@@ -195,6 +197,7 @@ mod tests {
         assert_eq!(Request::parse(br#"{"ask":"stats"}"#), Some(Ok(Request::Stats {})));
         assert_eq!(Request::parse(br#"{"ask":"instance"}"#), Some(Ok(Request::Instance {})));
         assert_eq!(Request::parse(br#"{"ask":"graph"}"#), Some(Ok(Request::Graph {})));
+        assert_eq!(Request::parse(br#"{"ask":"layout"}"#), Some(Ok(Request::Layout {})));
         for others in
             [&br#"{"ask":"routes","limit":3}"#[..], b"", b"{}", b"\xff", b"[\"stats\"]", b" [\"stats\"]"]
         {

@@ -15,6 +15,8 @@ let before = null;
 let taken = new Map();
 // What leads where in the instance.
 let graphs = null;
+// How its buffers lie over the sets of a cache.
+let layout = null;
 // When the instance began, by this machine's clock, in milliseconds.
 let began = 0;
 // Another instance has its place, and what is shown is still the former's.
@@ -67,11 +69,11 @@ async function look() {
       taken = new Map();
       isAnother = true;
       await name();
-      graphs = await (await ask("graph.json")).json();
+      [graphs, layout] = await Promise.all(["graph.json", "layout.json"].map(async (path) => (await ask(path)).json()));
     }
     began = beginning;
     if (!isFrozen) {
-      if (isAnother) sections.begin(graphs);
+      if (isAnother) sections.begin(graphs, layout);
       isAnother = false;
       sections.show(new Look(now, before, taken));
       at("age").textContent = `· up ${age(now.age_ns)}`;

@@ -3,6 +3,7 @@
 import { Charts } from "./chart.js";
 import { Flames } from "./flame.js";
 import { Graphs } from "./graph.js";
+import { Heats } from "./heat.js";
 import { Table } from "./table.js";
 import { cycles, percent, short, whole } from "./text.js";
 
@@ -37,6 +38,7 @@ export class Sections {
       [text("stage"), ...stage.map(number)],
       "It has no stages.",
     );
+    this.heats = new Heats(at("pools"));
     const details = at("all").querySelector("details");
     const value = [text("labels"), text("value"), number("count"), number("change/s"), text("unit"), long("meaning")];
     this.all = new Table(details, "All values, as warmlane stats --json has them", value, "No value has these words.");
@@ -93,7 +95,7 @@ export class Sections {
       this.#pools?.help.remove();
       const table = new Table(at("pools"), "Where the buffers of each pool are", [text("pool"), ...names.map(number)], "It has no pools.");
       const help = meanings(names.map((name) => [name, look.now.descriptions.pool?.[name]?.help ?? ""]));
-      at("pools").append(help);
+      at("pools").querySelector("h3").before(table.scroll, table.none, help);
       this.#pools = { names: names.join(" "), table, help };
     }
     const count = (value) => (value ? whole(value.value) : "–");
@@ -118,10 +120,11 @@ export class Sections {
     this.all.show(rows.filter(({ cells: [labels, words] }) => `${labels} ${words}`.includes(only)));
   }
 
-  // Another instance begins, in which this leads where.
-  begin(graphs) {
+  // Another instance begins, in which this leads where, and buffers lie so.
+  begin(graphs, layout) {
     for (const charts of Object.values(this.#charts)) charts.clear();
     this.graphs.build(graphs);
+    this.heats.build(layout);
     this.flames.clear();
   }
 }

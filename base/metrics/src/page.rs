@@ -16,12 +16,13 @@ const fn script(path: &'static str, text: &'static str) -> File {
 }
 
 /// All of them. They name each other, and nothing else.
-pub(crate) const FILES: [File; 11] = [
+pub(crate) const FILES: [File; 12] = [
     File { path: "/", media_type: "text/html; charset=utf-8", text: include_str!("../page/page.html") },
     File { path: "/page.css", media_type: "text/css; charset=utf-8", text: include_str!("../page/page.css") },
     script("/chart.js", include_str!("../page/chart.js")),
     script("/element.js", include_str!("../page/element.js")),
     script("/flame.js", include_str!("../page/flame.js")),
+    script("/heat.js", include_str!("../page/heat.js")),
     script("/graph.js", include_str!("../page/graph.js")),
     script("/page.js", include_str!("../page/page.js")),
     script("/rates.js", include_str!("../page/rates.js")),
@@ -48,7 +49,7 @@ mod tests {
                     let name = rest.split('"').next().unwrap_or_default();
                     // Sections of the page itself, and what isn't a file.
                     if name.starts_with('#')
-                        || ["data:,", "stats.json", "graph.json", "metrics"].contains(&name)
+                        || ["data:,", "stats.json", "graph.json", "layout.json", "metrics"].contains(&name)
                     {
                         continue;
                     }

@@ -23,6 +23,8 @@ pub enum Document {
     Stats,
     /// `/graph.json`: what leads where, as the control socket says it.
     Graph,
+    /// `/layout.json`: how packet buffers lie over the sets of a cache, as the control socket says it.
+    Layout,
 }
 
 /// What each answer lets a browser do with it: run and ask for what comes from here, and nothing else. No other page may frame it or take it in.
@@ -38,6 +40,9 @@ const STATS: &str = "/stats.json";
 
 /// Where it is said what leads where.
 const GRAPH: &str = "/graph.json";
+
+/// Where it is said how packet buffers lie.
+const LAYOUT: &str = "/layout.json";
 
 /// What is said.
 struct Answer {
@@ -105,11 +110,11 @@ fn decide(request: &Request<'_, '_>, access: &Access, make: impl FnOnce(Document
             ),
         };
     }
-    if file.is_none() && ![METRICS, STATS, GRAPH].contains(&path) {
+    if file.is_none() && ![METRICS, STATS, GRAPH, LAYOUT].contains(&path) {
         return Answer::refusal(
             "404 Not Found",
             "",
-            "ask for / (a page), /metrics, /stats.json or /graph.json",
+            "ask for / (a page), /metrics, /stats.json, /graph.json or /layout.json",
         );
     }
     if !matches!(request.method, Some("GET" | "HEAD")) {
@@ -122,6 +127,7 @@ fn decide(request: &Request<'_, '_>, access: &Access, make: impl FnOnce(Document
     let json = match path {
         STATS => Some(Document::Stats),
         GRAPH => Some(Document::Graph),
+        LAYOUT => Some(Document::Layout),
         _ => None,
     };
     if let Some(document) = json {
@@ -159,7 +165,7 @@ mod tests {
     fn answer(request: &str) -> String {
         let make = |document| match document {
             Document::Metrics(format) => format!("{format:?}"),
-            Document::Stats | Document::Graph => "{}".to_owned(),
+            Document::Stats | Document::Graph | Document::Layout => "{}".to_owned(),
         };
         String::from_utf8(respond(request.as_bytes(), &Access::Local, make).expect("an answer")).unwrap()
     }
@@ -208,6 +214,7 @@ mod tests {
             ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
             ("GET /stats.json HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
             ("GET /graph.json HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
+            ("GET /layout.json HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
             ("GET /metrics/../x HTTP/1.1\r\n\r\n", "404"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
             ("DELETE /metrics HTTP/1.1\r\n\r\n", "405"),

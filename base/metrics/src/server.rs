@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use thiserror::Error;
-use warmlane_control::{Answer, Graphs, Serve, Service, Stats};
+use warmlane_control::{Answer, Fixed, Serve, Service, Stats};
 use warmlane_counters::Registry;
 
 use crate::access::{Access, Token};
@@ -77,7 +77,7 @@ impl Server {
         self.address
     }
 
-    /// Lets a thread answer with what a registry has, and with the graphs of the lanes that count there, until what this returns is
+    /// Lets a thread answer with what a registry has, and with what else there is of the instance that counts there, until what this returns is
     /// dropped. The thread stays away from `lanes`, the CPUs of lanes, as that of the control socket.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Server {
     pub fn start(
         self,
         registry: Registry,
-        graphs: &Graphs,
+        fixed: &Fixed,
         identity: Identity,
         lanes: Vec<usize>,
     ) -> io::Result<Service> {
@@ -95,7 +95,8 @@ impl Server {
             was_full: None,
             began: Instant::now(),
             registry,
-            graphs: line(Answer::whole(graphs)),
+            graphs: line(Answer::whole(&fixed.graphs)),
+            layout: line(Answer::whole(&fixed.layout)),
             identity,
         };
         Service::serve("metrics", answering, lanes)
@@ -118,6 +119,7 @@ struct Answering {
     registry: Registry,
     /// As they are sent.
     graphs: String,
+    layout: String,
     identity: Identity,
 }
 
@@ -178,11 +180,12 @@ impl Serve for Answering {
         if self.may_accept() {
             self.accept(now);
         }
-        let Self { server, connections, began, registry, graphs, identity, .. } = self;
+        let Self { server, connections, began, registry, graphs, layout, identity, .. } = self;
         let mut make = |document| match document {
             Document::Metrics(format) => expose(registry, identity, format),
             Document::Stats => stats(registry, *began),
             Document::Graph => graphs.clone(),
+            Document::Layout => layout.clone(),
         };
         connections.retain_mut(|connection| connection.serve(now, &server.access, &mut make));
     }
@@ -213,7 +216,7 @@ mod tests {
     fn start() -> (SocketAddr, Service) {
         let server = Server::open(loopback(), None).unwrap();
         let address = server.address();
-        let started = server.start(Registry::new(), &Graphs::default(), Identity::new("forward"), Vec::new());
+        let started = server.start(Registry::new(), &Fixed::default(), Identity::new("forward"), Vec::new());
         (address, started.unwrap())
     }
 
@@ -242,6 +245,7 @@ mod tests {
             assert!(text.contains("warmlane_build_info{kind=\"forward\""), "{text}");
         }
         assert!(get(address, "/graph.json").ends_with("\r\n\r\n{\"lanes\":[]}\n"));
+        assert!(get(address, "/layout.json").ends_with("\r\n\r\n{\"cache\":null,\"pools\":[]}\n"));
         drop(service);
         assert!(TcpStream::connect(address).is_err());
     }

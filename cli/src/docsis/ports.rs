@@ -89,7 +89,7 @@ impl Ends {
         let from = opener.open_for(from, mtu, Direction::Receive)?;
         let to = opener.open_for(to, mtu, Direction::Transmit)?;
         let assembly = Assembly::downstream(end, &group, pool, [from, to], self.idle.policy()?)?;
-        let _service = socket.serve(assembly.registry(), assembly.lanes().views(), None)?;
+        let _service = socket.serve_assembly(&assembly)?;
         run::print_notes(&assembly);
         run::to_the_end(assembly, &self.run, &signals)
     }

@@ -16,6 +16,7 @@ mod cache;
 mod channels;
 mod demands;
 mod explanation;
+mod sets;
 mod spread;
 // Arithmetic over thousands of strides: Miri would take hours to find nothing.
 #[cfg(all(test, not(miri)))]
@@ -24,6 +25,7 @@ mod tests;
 pub use cache::CacheShape;
 pub use channels::{ChannelSpread, MemoryChannels};
 pub use demands::Demands;
+pub use sets::PoolSets;
 pub use spread::{Layout, Padding, Spread};
 
 use crate::header::HEADER_BYTES;
