@@ -14,7 +14,7 @@ use warmlane_docsis::keys::KeyChange;
 use warmlane_docsis::lower::{LowerMac, TunnelAddresses};
 use warmlane_docsis::modem::{ModemDrop, Modems};
 use warmlane_docsis::upper::{FlowCountersView, Match, UpperDrop, UpperMac};
-use warmlane_lane::{KeptOutputs, ProbeConfig, ProbeReader, Stage};
+use warmlane_lane::{Explanation, KeptOutputs, ProbeConfig, ProbeReader, Stage};
 use warmlane_mem::{Burst, Packet};
 use warmlane_sync::mailbox::{self, Sender};
 use warmlane_sys::clock;
@@ -290,6 +290,73 @@ fn classifiers_choose_by_priority() {
     downstream.offer(&[frame(0, 0, 0, 64), frame(0, 46 << 2, 1, 64), frame(0, 0, 2, 64)]);
     let queued: Vec<_> = downstream.upper.0.flow_counters().iter().map(FlowCountersView::queued).collect();
     assert_eq!(queued, [0, 1, 2]);
+}
+
+/// What the upper MAC says of a frame: by what it decides, and what would be counted.
+fn asked(downstream: &mut Downstream, frame: &[u8]) -> (Vec<String>, Vec<String>) {
+    let mut packet = pool().take().expect("a buffer");
+    packet.fill(frame).expect("space");
+    let upper = &mut downstream.upper.0;
+    let mut explanation = Explanation::default();
+    upper.explain(0, &packet, &mut explanation);
+    let notes = explanation.notes().iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    let (mut burst, mut outputs) = (Burst::new(), KeptOutputs::of(upper));
+    burst.push(packet).expect("space in the burst");
+    let mut counted = Vec::new();
+    for source in upper.rehearse(0, &mut burst, &mut outputs.outputs()).expect("it can") {
+        source.read(&mut |entry| {
+            let is_packets = entry.value == 1 && entry.description.name != "received";
+            if let Some(reason) = entry.reason.filter(|_| is_packets) {
+                counted.push(reason.name.to_owned());
+            }
+        });
+    }
+    let sent = outputs.burst(0).drain().map(|_| "sent".to_owned());
+    counted.extend(sent);
+    (notes, counted)
+}
+
+#[test]
+fn what_decides_is_named_and_rehearsed_without_a_trace() {
+    let mut group = small(3);
+    let udp = Match { protocol: Some(IpProtocol::UDP), ..Match::default() };
+    let rules = vec![FilterRule { matches: udp, action: Action::Deny }];
+    group.filters = vec![FilterGroup { rules, otherwise: Action::Permit }];
+    group.modems[2].filter = Some(0);
+    (group.flows[0].queue, group.flows[0].maximum_rate, group.flows[0].maximum_burst) = (1, Some(1), 1_522);
+    let mac = |modem: usize| group.modems[modem].mac;
+    let (first, last) = (format!("modem: {}", mac(0)), format!("modem: {}", mac(2)));
+    let mut downstream = Downstream::new(&group);
+    let mut unlisted = frame(1, 0, 0, 64);
+    unlisted[33] ^= 0x80;
+    let before = format!("{:?}", downstream.upper.0.view());
+    let said = asked(&mut downstream, &frame(0, 0, 0, 64));
+    let way =
+        [&first, "found by: IP address", "classifier: none", "service flow: 0", "queue: 0 of 1 packets"];
+    assert_eq!(said, (way.map(str::to_owned).to_vec(), vec!["sent".to_owned()]));
+    let said = asked(&mut downstream, &frame(2, 0, 0, 64));
+    assert_eq!(said.0[..3], [last, "found by: IP address".to_owned(), "filter: rule 0 denies".to_owned()]);
+    assert_eq!(said.1, ["filtered"]);
+    assert_eq!(asked(&mut downstream, &unlisted).1, ["unlisted-address"]);
+    assert_eq!(
+        asked(&mut downstream, &frame(9, 0, 0, 64)),
+        (vec!["modem: none".to_owned()], vec!["unknown-modem".to_owned()])
+    );
+    assert_eq!(asked(&mut downstream, &[1; 13]), (vec![], vec!["truncated".to_owned()]));
+    assert_eq!(asked(&mut downstream, &frame(0, 0, 0, 1_600)).1, ["too-long"]);
+    assert_eq!(format!("{:?}", downstream.upper.0.view()), before);
+    // Marked, by the other classifier.
+    let said = asked(&mut downstream, &frame(0, 46 << 2, 0, 64)).0;
+    assert!(said.iter().any(|note| note.starts_with("classifier: priority ")), "{said:?}");
+    // One is sent, and one waits; there is no space for a third.
+    downstream.offer(&[frame(0, 0, 0, 1_400)]);
+    downstream.offer(&[frame(0, 0, 1, 1_400)]);
+    let said = asked(&mut downstream, &frame(0, 0, 2, 1_400));
+    assert_eq!(
+        (said.0.last().map(String::as_str), said.1),
+        (Some("queue: 1 of 1 packets"), vec!["queue-full".to_owned()])
+    );
+    assert_eq!(downstream.upper.0.view().drops().total(), 0);
 }
 
 /// A frame with a length in place of an EtherType.

@@ -27,7 +27,7 @@ impl UpperMac {
             let word = |action| if action == Action::Permit { "permits" } else { "denies" };
             match rule_of(filter, &fields) {
                 Some((rule, action)) => {
-                    explanation.note("filter", format_args!("rule {rule} {}", word(action)))
+                    explanation.note("filter", format_args!("rule {rule} {}", word(action)));
                 }
                 None => explanation.note("filter", format_args!("no rule: {}", word(filter.otherwise))),
             }
@@ -36,7 +36,7 @@ impl UpperMac {
         let flow = classifier.map_or(modem.primary_flow, |classifier| classifier.flow);
         match classifier {
             Some(classifier) => {
-                explanation.note("classifier", format_args!("priority {}", classifier.priority))
+                explanation.note("classifier", format_args!("priority {}", classifier.priority));
             }
             None => explanation.note("classifier", "none"),
         }

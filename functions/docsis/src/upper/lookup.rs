@@ -47,6 +47,14 @@ impl ModemTable {
         Ok(Self { reader: table.reader(), keys, values })
     }
 
+    /// Looks up one packet.
+    pub(crate) fn find(&self, fields: &Fields) -> Option<Found> {
+        let address = fields.ip.and_then(|ip| of_ip(ip.destination));
+        let by_address = address.and_then(|key| self.reader.lookup(&key));
+        let modem = by_address.or_else(|| self.reader.lookup(&of_mac(fields.destination_mac)))?;
+        Some(Found { modem, by_address: by_address.is_some() })
+    }
+
     /// Looks up all packets of a burst at once, so that their cache misses overlap.
     #[inline]
     pub(crate) fn look_up(&mut self, fields: &[Option<Fields>], found: &mut [Option<Found>]) {

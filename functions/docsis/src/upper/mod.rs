@@ -2,6 +2,7 @@
 
 mod bucket;
 mod counters;
+mod explain;
 mod fields;
 mod lookup;
 mod queues;
@@ -11,9 +12,10 @@ mod scheduler;
 mod time;
 
 use warmlane_counters::Source;
-use warmlane_lane::{Outputs, Stage, polled_stage};
+use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage, polled_stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_sys::clock;
+use warmlane_wire::MacAddress;
 
 pub use counters::{
     ChannelCounters, ChannelCountersView, FlowCounters, FlowCountersView, SubscriberCounters,
@@ -25,7 +27,7 @@ pub use reason::UpperDrop;
 pub use rules::Match;
 pub use time::Time;
 
-use crate::control::{Action, FilterGroup, ServiceGroup};
+use crate::control::{Action, Classifier, FilterGroup, ServiceGroup};
 use crate::tag::{Tag, stamp};
 use fields::Fields;
 use lookup::{Found, ModemTable};
@@ -46,13 +48,40 @@ pub struct UpperMac {
 struct Modem {
     enforces_addresses: bool,
     filter: Option<usize>,
+    mac: MacAddress,
     /// Highest priority first.
-    classifiers: Box<[(Match, u32)]>,
+    classifiers: Box<[Rule]>,
     primary_flow: u32,
     counters: SubscriberCounters,
 }
 
+/// A classifier.
+struct Rule {
+    matches: Match,
+    priority: u8,
+    flow: u32,
+}
+
+/// The first rule of a filter that a packet matches: its number, and what it does.
+#[inline]
+fn rule_of(filter: &FilterGroup, fields: &Fields) -> Option<(usize, Action)> {
+    let mut rules = filter.rules.iter().enumerate();
+    rules.find(|(_, rule)| rule.matches.holds(fields)).map(|(number, rule)| (number, rule.action))
+}
+
 impl Modem {
+    /// Whether a packet is for an address behind it that isn't registered, and must be.
+    #[inline]
+    const fn has_not_listed(&self, found: Found, fields: &Fields) -> bool {
+        self.enforces_addresses && !found.by_address && fields.ip.is_some()
+    }
+
+    /// The classifier that decides about a packet.
+    #[inline]
+    fn classifier_of(&self, fields: &Fields) -> Option<&Rule> {
+        self.classifiers.iter().find(|rule| rule.matches.holds(fields))
+    }
+
     /// Counts a packet, and why it is dropped if it is.
     #[inline]
     fn count(&self, bytes: usize, dropped: Option<UpperDrop>) {
@@ -106,9 +135,17 @@ impl UpperMac {
             let mut classifiers = modem.classifiers.clone();
             classifiers.sort_by_key(|classifier| std::cmp::Reverse(classifier.priority));
             Modem {
+                mac: modem.mac,
                 enforces_addresses: modem.enforces_addresses,
                 filter: modem.filter,
-                classifiers: classifiers.iter().map(|found| (found.matches, found.flow as u32)).collect(),
+                classifiers: classifiers
+                    .iter()
+                    .map(|&Classifier { priority, matches, flow }| Rule {
+                        matches,
+                        priority,
+                        flow: flow as u32,
+                    })
+                    .collect(),
                 primary_flow: modem.primary_flow as u32,
                 counters: SubscriberCounters::new(),
             }
@@ -146,6 +183,78 @@ impl UpperMac {
     /// What it counts of each channel, in their order.
     pub fn channel_counters(&self) -> Vec<ChannelCountersView> {
         self.scheduler.channel_counters()
+    }
+
+    /// Finds out of each packet of a burst which service flow it is of, or why it is dropped. Says when that began, and goes on with the time.
+    #[inline]
+    fn classify(&mut self, burst: &Burst) -> (u64, Stopwatch) {
+        let Self { table, modems, filters, counters, scratch, .. } = self;
+        let Scratch { fields, found, results } = &mut **scratch;
+        let count = burst.len().min(BURST_CAPACITY);
+        counters.received().add(count as u64);
+        let arrived = clock::cycles();
+        let mut stopwatch = Stopwatch(arrived);
+
+        for packet in burst.iter() {
+            packet.prefetch();
+        }
+        for (packet, fields) in burst.iter().zip(&mut *fields) {
+            *fields = Fields::of(packet.data());
+        }
+        table.look_up(&fields[..count], &mut found[..count]);
+        counters.cm_lookup_packets().add(count as u64);
+        counters.cm_lookup_cycles().add(stopwatch.lap());
+
+        let packets = found[..count].iter().zip(&fields[..count]).zip(&mut results[..count]);
+        let mut matched = 0;
+        for ((found, fields), result) in packets {
+            matched += u64::from(found.is_some());
+            *result = match (found, fields) {
+                (_, None) => Err(UpperDrop::Truncated),
+                (None, _) => Err(UpperDrop::UnknownModem),
+                (Some(found), Some(fields)) => {
+                    let modem = modems.get(found.modem as usize);
+                    let is_unlisted = modem.is_some_and(|modem| modem.has_not_listed(*found, fields));
+                    if is_unlisted { Err(UpperDrop::UnlistedAddress) } else { Ok(found.modem) }
+                }
+            };
+        }
+        counters.matched().add(matched);
+        counters.unmatched().add(count as u64 - matched);
+        counters.sub_mgmt_packets().add(count as u64);
+        counters.sub_mgmt_cycles().add(stopwatch.lap());
+
+        let (mut permitted, mut unfiltered, mut filtered) = (0, 0, 0);
+        for (fields, result) in fields[..count].iter().zip(&mut results[..count]) {
+            let (Ok(modem), Some(fields)) = (*result, fields) else { continue };
+            filtered += 1;
+            let filter = modems.get(modem as usize).and_then(|modem| filters.get(modem.filter?));
+            let action = filter.and_then(|filter| rule_of(filter, fields)).map(|(_, action)| action);
+            permitted += u64::from(action == Some(Action::Permit));
+            unfiltered += u64::from(action.is_none());
+            if action.or(filter.map(|filter| filter.otherwise)) == Some(Action::Deny) {
+                *result = Err(UpperDrop::Filtered);
+            }
+        }
+        counters.permitted().add(permitted);
+        counters.unfiltered().add(unfiltered);
+        counters.filtering_packets().add(filtered);
+        counters.filtering_cycles().add(stopwatch.lap());
+
+        let (mut classified, mut unclassified) = (0, 0);
+        for (fields, result) in fields[..count].iter().zip(&mut results[..count]) {
+            let (Ok(number), Some(fields)) = (*result, fields) else { continue };
+            let Some(modem) = modems.get(number as usize) else { continue };
+            let classifier = modem.classifier_of(fields);
+            classified += u64::from(classifier.is_some());
+            unclassified += u64::from(classifier.is_none());
+            *result = Ok(classifier.map_or(modem.primary_flow, |classifier| classifier.flow));
+        }
+        counters.classified().add(classified);
+        counters.unclassified().add(unclassified);
+        counters.classification_packets().add(classified + unclassified);
+        counters.classification_cycles().add(stopwatch.lap());
+        (arrived, stopwatch)
     }
 
     /// Sends what is due.
@@ -187,74 +296,10 @@ impl Stage for UpperMac {
 
     #[inline]
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
-        let Self { table, modems, filters, scheduler, time, counters, scratch } = self;
-        let Scratch { fields, found, results } = &mut **scratch;
+        let (arrived, mut stopwatch) = self.classify(burst);
+        let Self { modems, scheduler, time, counters, scratch, .. } = self;
+        let Scratch { found, results, .. } = &**scratch;
         let count = burst.len().min(BURST_CAPACITY);
-        counters.received().add(count as u64);
-        let arrived = clock::cycles();
-        let mut stopwatch = Stopwatch(arrived);
-
-        for packet in burst.iter() {
-            packet.prefetch();
-        }
-        for (packet, fields) in burst.iter().zip(&mut *fields) {
-            *fields = Fields::of(packet.data());
-        }
-        table.look_up(&fields[..count], &mut found[..count]);
-        counters.cm_lookup_packets().add(count as u64);
-        counters.cm_lookup_cycles().add(stopwatch.lap());
-
-        let packets = found[..count].iter().zip(&fields[..count]).zip(&mut results[..count]);
-        let mut matched = 0;
-        for ((found, fields), result) in packets {
-            matched += u64::from(found.is_some());
-            *result = match (found, fields) {
-                (_, None) => Err(UpperDrop::Truncated),
-                (None, _) => Err(UpperDrop::UnknownModem),
-                (Some(found), Some(fields)) => {
-                    let enforces =
-                        modems.get(found.modem as usize).is_some_and(|modem| modem.enforces_addresses);
-                    let is_unlisted = enforces && !found.by_address && fields.ip.is_some();
-                    if is_unlisted { Err(UpperDrop::UnlistedAddress) } else { Ok(found.modem) }
-                }
-            };
-        }
-        counters.matched().add(matched);
-        counters.unmatched().add(count as u64 - matched);
-        counters.sub_mgmt_packets().add(count as u64);
-        counters.sub_mgmt_cycles().add(stopwatch.lap());
-
-        let (mut permitted, mut unfiltered, mut filtered) = (0, 0, 0);
-        for (fields, result) in fields[..count].iter().zip(&mut results[..count]) {
-            let (Ok(modem), Some(fields)) = (*result, fields) else { continue };
-            filtered += 1;
-            let filter = modems.get(modem as usize).and_then(|modem| filters.get(modem.filter?));
-            let rule = filter.and_then(|filter| filter.rules.iter().find(|rule| rule.matches.holds(fields)));
-            let action = rule.map(|rule| rule.action);
-            permitted += u64::from(action == Some(Action::Permit));
-            unfiltered += u64::from(action.is_none());
-            if action.or(filter.map(|filter| filter.otherwise)) == Some(Action::Deny) {
-                *result = Err(UpperDrop::Filtered);
-            }
-        }
-        counters.permitted().add(permitted);
-        counters.unfiltered().add(unfiltered);
-        counters.filtering_packets().add(filtered);
-        counters.filtering_cycles().add(stopwatch.lap());
-
-        let (mut classified, mut unclassified) = (0, 0);
-        for (fields, result) in fields[..count].iter().zip(&mut results[..count]) {
-            let (Ok(number), Some(fields)) = (*result, fields) else { continue };
-            let Some(modem) = modems.get(number as usize) else { continue };
-            let classifier = modem.classifiers.iter().find(|(matches, _)| matches.holds(fields));
-            classified += u64::from(classifier.is_some());
-            unclassified += u64::from(classifier.is_none());
-            *result = Ok(classifier.map_or(modem.primary_flow, |(_, flow)| *flow));
-        }
-        counters.classified().add(classified);
-        counters.unclassified().add(unclassified);
-        counters.classification_packets().add(classified + unclassified);
-        counters.classification_cycles().add(stopwatch.lap());
 
         let now = time.at(stopwatch.0);
         let mut queued = 0;
@@ -303,5 +348,13 @@ impl Stage for UpperMac {
 
     fn counters(&self) -> Vec<Box<dyn Source>> {
         vec![Box::new(self.view())]
+    }
+
+    fn explain(&self, _input: usize, packet: &Packet, explanation: &mut Explanation) {
+        self.note_way(packet, explanation);
+    }
+
+    fn rehearse(&mut self, _input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) -> Option<Rehearsed> {
+        Some(self.rehearse_burst(burst, outputs))
     }
 }

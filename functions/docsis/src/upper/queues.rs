@@ -57,6 +57,11 @@ impl Queues {
         self.flows.get(flow as usize).map_or(0, |queue| queue.count)
     }
 
+    /// Whether there is no slot left.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.count == self.slots.len()
+    }
+
     /// Puts a packet behind the others.
     ///
     /// # Errors

@@ -166,6 +166,21 @@ impl Scheduler {
         self.queues.count()
     }
 
+    /// Why a flow wouldn't take a packet of so many bytes now.
+    pub(crate) fn refuses(&self, number: u32, bytes: usize) -> Option<UpperDrop> {
+        let flow = self.flows.get(number as usize)?;
+        if bytes + CRC > flow.longest as usize {
+            return Some(UpperDrop::TooLong);
+        }
+        let is_full = self.queues.len(number) >= flow.limit || self.queues.is_full();
+        is_full.then_some(UpperDrop::QueueFull)
+    }
+
+    /// Packets that wait in a flow's queue, and that it holds at most.
+    pub(crate) fn fill(&self, number: u32) -> (u32, u32) {
+        (self.queues.len(number), self.flows.get(number as usize).map_or(0, |flow| flow.limit))
+    }
+
     /// Queues a packet that came at the time `now`, in cycles.
     ///
     /// # Errors
