@@ -87,6 +87,14 @@ pub enum PoolError {
         /// Why not, and what helps.
         source: MappingError,
     },
+    /// Buffers of another process that don't lie in its memory.
+    #[error("pool '{pool}' can't lie in the {length} bytes of another process: its buffers don't fit, or no stride is given")]
+    LentMemory {
+        /// The pool's name.
+        pool: String,
+        /// Bytes that there are.
+        length: usize,
+    },
     /// The register of pools is full.
     #[error("{} pools exist already: drop one first", crate::register::MAXIMUM_POOLS)]
     TooManyPools,

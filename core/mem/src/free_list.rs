@@ -90,8 +90,8 @@ unsafe impl Sync for FreeList {}
 unsafe impl Send for FreeList {}
 
 impl FreeList {
-    /// Puts every buffer in its initial position.
-    pub(crate) fn new(config: &PoolConfig, stride: usize) -> Result<Self, PoolError> {
+    /// Puts every buffer in its initial position. Unless `filled`, they are all out.
+    pub(crate) fn new(config: &PoolConfig, stride: usize, filled: bool) -> Result<Self, PoolError> {
         let magazine = config.magazine_size();
         let uncached = magazine == 0;
         let capacity = if uncached { BURST_CAPACITY } else { magazine as usize };
@@ -136,7 +136,7 @@ impl FreeList {
             spare,
             locked: SpinLock::new(LockedList {
                 indices: Vec::with_capacity(config.buffers as usize),
-                taken: 0,
+                taken: if filled { 0 } else { config.buffers.into() },
                 freed: 0,
                 refused: 0,
                 unattached: 0,
@@ -149,7 +149,9 @@ impl FreeList {
             hot_bound: SpinLock::new(hot_bound),
             freeing: CachePadded::default(),
         };
-        free_list.fill(config.buffers);
+        if filled {
+            free_list.fill(config.buffers);
+        }
         Ok(free_list)
     }
 

@@ -101,7 +101,7 @@ impl LaneCache {
             cells: free_list.cells(loaded),
             capacity: free_list.capacity(),
             single: Identity::single(BufferId::new(shared.slot, 0)).bits(),
-            base: shared.mapping.as_ptr(),
+            base: shared.memory.start(),
             stride: shared.stride as u32,
             data_size: shared.config.data_size,
             clean: shared.clean,

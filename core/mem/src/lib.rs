@@ -48,6 +48,7 @@ mod id;
 mod lane_cache;
 mod lane_thread;
 mod ledger;
+mod lent_memory;
 mod magazine_queue;
 mod magazines;
 mod offload;
@@ -73,6 +74,7 @@ pub use id::{BufferId, MAXIMUM_BUFFERS};
 pub use lane_cache::LaneCache;
 pub use lane_thread::LaneThread;
 pub use ledger::Ledger;
+pub use lent_memory::LentMemory;
 pub use offload::{
     Checksum, FlowHash, HashKind, InnerChecksum, LayerOffsets, Segmentation, SegmentationKind, Vlan, VlanTci,
 };

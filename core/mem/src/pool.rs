@@ -7,12 +7,13 @@ use crate::header::HEADER_BYTES;
 use crate::id::MAXIMUM_BUFFERS;
 use crate::lane_cache::{self, LaneCache};
 use crate::ledger::Ledger;
+use crate::lent_memory::LentMemory;
 use crate::packet::Packet;
 use crate::plan::{CacheShape, Demands, Plan, PlanError, Request};
 use crate::shared::Shared;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use warmlane_sys::pages::{PagePreference, PageSize};
+use warmlane_sys::pages::{Mapping, PagePreference, PageSize};
 
 /// The farthest that buffers can stand apart: what the offsets inside a buffer reach.
 const MAXIMUM_STRIDE: usize = 1 << u16::BITS;
@@ -212,8 +213,13 @@ impl Pool {
     /// # Errors
     /// [`PoolError`] says which of the wishes cannot be met, and what can.
     pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
+        Self::with_memory(config, None)
+    }
+
+    /// In memory of its own if none is lent.
+    pub(crate) fn with_memory(config: &PoolConfig, lent: Option<LentMemory>) -> Result<Self, PoolError> {
         let stride = config.check()?;
-        let shared = Shared::create(config, stride)?;
+        let shared = Shared::create(config, stride, lent)?;
         let pool = Self { handle: Arc::new(Handle { shared }) };
         pool.shared().set_handle(Arc::downgrade(&pool.handle));
         Ok(pool)
@@ -338,14 +344,14 @@ impl Pool {
         self.shared().stride
     }
 
-    /// What the memory is made of.
+    /// What the memory is made of; [`PageSize::Plain`] if it is another process's, which doesn't say.
     pub fn page_size(&self) -> PageSize {
-        self.shared().mapping.page_size()
+        self.shared().memory.mapping().map_or(PageSize::Plain, Mapping::page_size)
     }
 
     /// If the memory is not made of what was preferred: why not, and what that costs.
     pub fn fallback(&self) -> Option<&str> {
-        self.shared().mapping.fallback()
+        self.shared().memory.mapping()?.fallback()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::packet::Packet;
 use crate::pool::Pool;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use warmlane_sys::pages::Mapping;
 
 /// Bytes at the start of each buffer that belong to the packet's metadata: nobody but this crate may write there.
 pub const METADATA_BYTES: usize = HEADER_BYTES;
@@ -101,7 +102,7 @@ impl Region {
 
     /// Where the memory starts; a multiple of the page size.
     pub fn address(&self) -> NonNull<u8> {
-        self.pool.shared().mapping.as_ptr()
+        self.pool.shared().memory.start()
     }
 
     /// The memory's file, to be mapped by another process: its first byte is that of buffer 0. It is sealed, so that nobody
@@ -110,13 +111,15 @@ impl Region {
     /// Whoever has the descriptor can write to all buffers at any time, [headers](METADATA_BYTES) included. Pass it only to
     /// a process that is trusted like this one; with any other, share a
     /// [`Mapping`](warmlane_sys::pages::Mapping) of its own and copy.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.pool.shared().mapping.file()
+    ///
+    /// There is none if another process has [lent](crate::LentMemory) it.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.pool.shared().memory.mapping().map(Mapping::file)
     }
 
     /// Bytes of memory, whole pages.
     pub fn length(&self) -> usize {
-        self.pool.shared().mapping.length()
+        self.pool.shared().memory.length()
     }
 
     /// Where the buffers start. A copy: in a loop that also writes to memory it stays in registers.
@@ -198,17 +201,44 @@ impl Region {
     /// than `burst.space()`, and the iterator does not panic.
     #[inline(always)]
     pub unsafe fn packets_from_raw(&self, spans: impl Iterator<Item = Span>, burst: &mut Burst) -> usize {
+        // SAFETY: the caller's. Identities are those of one segment, as when they were made raw or free.
+        unsafe { self.make_packets::<false>(spans, burst) }
+    }
+
+    /// As [`packets_from_raw`](Self::packets_from_raw), of buffers that another process has had, which has a
+    /// [pool over the same memory](crate::LentMemory).
+    ///
+    /// # Safety
+    /// As there; and the other process has passed the buffers to this one.
+    #[inline(always)]
+    pub unsafe fn packets_from_other(&self, spans: impl Iterator<Item = Span>, burst: &mut Burst) -> usize {
+        // SAFETY: the caller's.
+        unsafe { self.make_packets::<true>(spans, burst) }
+    }
+
+    /// `CLAIM`: the headers say that the buffers are of the other process's pool, and have to be told whose they are.
+    ///
+    /// # Safety
+    /// As [`packets_from_raw`](Self::packets_from_raw). Without `CLAIM` each buffer's identity is that of one segment of this pool.
+    #[inline(always)]
+    unsafe fn make_packets<const CLAIM: bool>(
+        &self,
+        spans: impl Iterator<Item = Span>,
+        burst: &mut Burst,
+    ) -> usize {
         let (base, offsets, clean) = (self.address(), self.offsets, self.pool.shared().clean);
-        let end = self.end;
+        let (end, single) = (self.end, self.single);
         let packets = spans.map(|span| {
             debug_assert!(usize::from(span.offset) >= HEADER_BYTES);
             debug_assert!(u32::from(span.offset) + u32::from(span.length) <= u32::from(end));
             // SAFETY: the pool is alive (we have a handle), and the caller vouches that the index is one of its
-            // buffers that nobody owns, so base + index × stride is its header. Its identity is that of one segment, as
-            // when it was made raw or free.
+            // buffers that nobody owns, so base + index × stride is its header.
             unsafe {
                 let header = base.add(offsets.of(span.index) as usize).cast::<Header>();
                 clean.write_with(header.cast(), span.offset, span.length);
+                if CLAIM {
+                    claim(header, single, span.index);
+                }
                 Packet::from_header(header)
             }
         });
@@ -226,6 +256,32 @@ impl Region {
         // SAFETY: the caller's; a raw buffer is of one segment.
         unsafe { lane_cache::free_indices(self.slot, indices) };
     }
+
+    /// As [`free_raw`](Self::free_raw), of buffers that another process has had, which has a
+    /// [pool over the same memory](crate::LentMemory).
+    ///
+    /// # Safety
+    /// As there; and the other process has passed the buffers to this one.
+    #[inline]
+    pub unsafe fn free_from_other(&self, indices: &[u32]) {
+        let base = self.address();
+        for &index in indices {
+            // SAFETY: the caller vouches that it is one of the pool's buffers and nobody's, so that its header is there.
+            unsafe { claim(base.add(self.offsets.of(index) as usize).cast(), self.single, index) };
+        }
+        // SAFETY: the caller's; identities are those of one segment now.
+        unsafe { lane_cache::free_indices(self.slot, indices) };
+    }
+}
+
+/// Writes into a header that its buffer is of one segment, and of the pool whose single buffers are alike in `single`.
+///
+/// # Safety
+/// The header is mapped, and nobody else uses it.
+#[inline(always)]
+unsafe fn claim(header: NonNull<Header>, single: u64, index: u32) {
+    // SAFETY: the caller's; an identity is one word.
+    unsafe { (&raw mut (*header.as_ptr()).identity).cast::<u64>().write(single | u64::from(index)) };
 }
 
 /// Whether the packet is of one segment, in a buffer of the pool whose single buffers are alike in `single`.

@@ -6,6 +6,7 @@ use crate::header::{APPLICATION_BYTES, HEADER_BYTES, Header, Identity, PacketSta
 use crate::id::BufferId;
 use crate::ledger::{LaneCounters, LaneCountersView, Ledger};
 use crate::pool::{Handle, Pool, PoolConfig};
+use crate::lent_memory::{LentMemory, Memory};
 use crate::register;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +22,7 @@ pub(crate) struct Shared {
     pub(crate) slot: u8,
     pub(crate) stride: usize,
     pub(crate) clean: PacketState,
-    pub(crate) mapping: Mapping,
+    pub(crate) memory: Memory,
     pub(crate) free_list: FreeList,
     /// For each buffer that a shared packet starts with: how many hold it.
     pub(crate) holders: Box<[AtomicU32]>,
@@ -33,23 +34,25 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn create(config: &PoolConfig, stride: usize) -> Result<NonNull<Self>, PoolError> {
+    /// In memory of its own, or in what another process has lent, which has all buffers at first.
+    pub(crate) fn create(
+        config: &PoolConfig,
+        stride: usize,
+        lent: Option<LentMemory>,
+    ) -> Result<NonNull<Self>, PoolError> {
         let buffers = config.buffers as usize;
-        let request = MappingRequest {
-            name: config.name.clone(),
-            length: buffers
-                .checked_mul(stride)
-                .ok_or(PoolError::TooLarge { buffers: config.buffers, stride })?,
-            pages: config.pages,
+        let is_lent = lent.is_some();
+        let memory = match lent {
+            Some(lent) => Memory::Lent(lent),
+            None => Memory::Own(Self::map(config, stride)?),
         };
-        let mapping = Mapping::new(&request)
-            .map_err(|source| PoolError::Memory { pool: config.name.clone(), source })?;
-        let free_list = FreeList::new(config, stride)?;
+        let free_list = FreeList::new(config, stride, !is_lent)?;
         let slot = register::claim().ok_or(PoolError::TooManyPools)?;
         let start_offset = (HEADER_BYTES + config.headroom) as u16;
         let clean = clean(start_offset, start_offset + config.data_size as u16);
-        let base = mapping.as_ptr();
-        for index in 0..config.buffers {
+        let base = memory.start();
+        let made = if is_lent { 0 } else { config.buffers };
+        for index in 0..made {
             let header = Header {
                 state: clean,
                 identity: Identity::single(BufferId::new(slot, index)),
@@ -70,7 +73,7 @@ impl Shared {
             slot,
             stride,
             clean,
-            mapping,
+            memory,
             free_list,
             holders,
             lanes,
@@ -80,6 +83,14 @@ impl Shared {
         let shared = NonNull::from(Box::leak(Box::new(shared)));
         register::publish(slot, base, stride, start_offset, shared);
         Ok(shared)
+    }
+
+    fn map(config: &PoolConfig, stride: usize) -> Result<Mapping, PoolError> {
+        let length = (config.buffers as usize)
+            .checked_mul(stride)
+            .ok_or(PoolError::TooLarge { buffers: config.buffers, stride })?;
+        let request = MappingRequest { name: config.name.clone(), length, pages: config.pages };
+        Mapping::new(&request).map_err(|source| PoolError::Memory { pool: config.name.clone(), source })
     }
 
     /// Makes the handle known that all others are cloned from.

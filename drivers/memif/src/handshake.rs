@@ -262,7 +262,7 @@ impl ClientHandshake {
         let (mapping, rings) = self.own.as_ref()?;
         let fd = match &message {
             Message::AddRegion { index: 0, .. } => Some(mapping.file()),
-            Message::AddRegion { .. } => Some(self.settings.pool.file()),
+            Message::AddRegion { .. } => self.settings.pool.file(),
             Message::AddRing(ring) => rings
                 .iter()
                 .find(|own| own.direction == ring.direction && own.index == ring.index)

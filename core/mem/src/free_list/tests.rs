@@ -4,12 +4,12 @@ use super::*;
 #[cfg_attr(miri, ignore = "a pool of so many buffers takes it minutes")]
 fn a_hot_set_that_was_chosen_stays() {
     let config = PoolConfig { buffers: 65_536, hot_set: Some(1_536), ..PoolConfig::default() };
-    let free_list = FreeList::new(&config, 2_240).unwrap();
+    let free_list = FreeList::new(&config, 2_240, true).unwrap();
     for _ in 0..10_000 {
         free_list.observe_taking(10_000 + 100 * u64::from(free_list.hot_set()));
     }
     assert_eq!(free_list.hot_set(), 1_536);
-    let all = FreeList::new(&PoolConfig { hot_set: Some(u32::MAX), ..config }, 2_240).unwrap();
+    let all = FreeList::new(&PoolConfig { hot_set: Some(u32::MAX), ..config }, 2_240, true).unwrap();
     assert_eq!(all.hot_set(), 65_536, "no more than the pool has");
 }
 
@@ -17,7 +17,7 @@ fn a_hot_set_that_was_chosen_stays() {
 #[cfg_attr(miri, ignore = "a pool of so many buffers takes it minutes")]
 fn low_buffers_go_round_and_the_cold_side_begins_behind_them() {
     let config = PoolConfig { buffers: 16_384, hot_set: Some(4_096), ..PoolConfig::default() };
-    let free_list = FreeList::new(&config, 2_240).unwrap();
+    let free_list = FreeList::new(&config, 2_240, true).unwrap();
     let (mut hot, mut cold) = (Vec::new(), Vec::new());
     for _ in 0..20 {
         let full = free_list.exchange_for_full(free_list.lend().unwrap(), free_list.capacity(), 0).unwrap();
@@ -37,14 +37,14 @@ fn low_buffers_go_round_and_the_cold_side_begins_behind_them() {
 fn the_slower_side_moves_the_hot_set() {
     let bound_after = |freeing: u64| {
         let free_list =
-            FreeList::new(&PoolConfig { buffers: 65_536, ..PoolConfig::default() }, 2_240).unwrap();
+            FreeList::new(&PoolConfig { buffers: 65_536, ..PoolConfig::default() }, 2_240, true).unwrap();
         for _ in 0..10_000 {
             free_list.observe_freeing(freeing);
             free_list.observe_taking(10_000 + 100 * u64::from(free_list.hot_set()));
         }
         free_list.hot_set()
     };
-    let first = FreeList::new(&PoolConfig::default(), 2_240).unwrap().hot_set();
+    let first = FreeList::new(&PoolConfig::default(), 2_240, true).unwrap().hot_set();
     assert_eq!(
         bound_after(0),
         PoolConfig::default().magazine_size(),
