@@ -7,7 +7,8 @@ SENDER has SECOND_CPU, RECEIVER has CPU. Each is warmlane (`warmlane bench port-
 testpmd-vectorized is one whose driver of virtio rings looks at descriptors by vectors.
 LINK says what joins them:
 
-    memif          RECEIVER is the server of a memif socket, SENDER its client; warmlane-zero-copy is one whose packets stay in its own pool
+    memif          RECEIVER is the server of a memif socket, SENDER its client; warmlane-zero-copy is one whose packets stay in its own pool,
+                   or which takes them for its own
     vhost          RECEIVER is the device of virtio rings, by vhost-user, SENDER the driver
     virtio         SENDER is the device, RECEIVER the driver
     pvp            RECEIVER is the device: it sends, and takes what comes back (`port-round`, flowgen); SENDER is the driver, as in a

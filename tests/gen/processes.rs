@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 use std::process::Command;
+use std::time::Duration;
 use warmlane_system_tests::{LONG, SHORT, turn};
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::testpmd::Testpmd;
@@ -39,8 +40,8 @@ struct Link {
     client: fn(&str) -> String,
 }
 
-/// Through a forwarder that is the server of one link and the client of the other.
-fn forward(link: Link) {
+/// Through a forwarder that is the server of one link and the client of the other; after generators whose packets were under way have been killed so many times.
+fn forward(link: Link, killed: usize) {
     let _turn = turn::alone();
     let directory = tempfile::tempdir().unwrap();
     let socket = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
@@ -53,6 +54,15 @@ fn forward(link: Link) {
     let forwarder = Process::spawn(&mut forward);
     let transmit = format!("{},wait=300", (link.client)(&west));
     let receive = format!("{},wait=300", (link.server)(&east));
+    for _ in 0..killed {
+        let mut generate = Command::new(warmlane());
+        generate.args(["gen", "run", "--transmit", &transmit, "--receive", &receive, "--duration", "300"]);
+        generate.args(["--from", "192.0.2.2", "--to", "198.51.100.2", "--to-mac", "02:00:00:00:00:01"]);
+        let generator = Process::spawn(generate.args(["--size", "64:1,594:1,1518:1", "--rate", "200kpps"]));
+        std::thread::sleep(Duration::from_secs(1));
+        generator.signal("KILL");
+        drop(generator.finish(SHORT));
+    }
     check(&["--transmit", &transmit, "--receive", &receive]);
     forwarder.interrupt();
     let finished = forwarder.finish(SHORT);
@@ -62,35 +72,57 @@ fn forward(link: Link) {
 
 #[test]
 fn packets_are_forwarded_from_memif_to_memif() {
-    forward(Link {
-        server: |socket| format!("memif:{socket},role=server"),
-        client: |socket| format!("memif:{socket},mode=copy,{RING}"),
-    });
+    forward(
+        Link {
+            server: |socket| format!("memif:{socket},role=server"),
+            client: |socket| format!("memif:{socket},mode=copy,{RING}"),
+        },
+        0,
+    );
 }
 
 #[test]
 fn packets_are_forwarded_out_of_and_into_pools() {
-    forward(Link {
-        server: |socket| format!("memif:{socket},role=server"),
+    forward(
+        Link {
+            server: |socket| format!("memif:{socket},role=server"),
+            client: |socket| format!("memif:{socket},mode=zero-copy,{RING}"),
+        },
+        0,
+    );
+}
+
+/// Each process has the other's buffers for its own, when it dies, too.
+#[test]
+fn packets_are_forwarded_without_a_copy() {
+    let link = Link {
+        server: |socket| format!("memif:{socket},role=server,mode=zero-copy"),
         client: |socket| format!("memif:{socket},mode=zero-copy,{RING}"),
-    });
+    };
+    forward(link, 3);
 }
 
 /// The forwarder is the device on one side and the driver on the other.
 #[test]
 fn packets_are_forwarded_from_device_to_driver() {
-    forward(Link {
-        server: |socket| format!("vhost:{socket}"),
-        client: |socket| format!("virtio:{socket},packed=true,{RING}"),
-    });
+    forward(
+        Link {
+            server: |socket| format!("vhost:{socket}"),
+            client: |socket| format!("virtio:{socket},packed=true,{RING}"),
+        },
+        0,
+    );
 }
 
 #[test]
 fn packets_are_forwarded_from_driver_to_device() {
-    forward(Link {
-        server: |socket| format!("virtio:{socket},role=server,{RING}"),
-        client: |socket| format!("vhost:{socket},role=client"),
-    });
+    forward(
+        Link {
+            server: |socket| format!("virtio:{socket},role=server,{RING}"),
+            client: |socket| format!("vhost:{socket},role=client"),
+        },
+        0,
+    );
 }
 
 /// testpmd has this device, and sends back what comes from this port.

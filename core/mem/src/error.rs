@@ -88,7 +88,9 @@ pub enum PoolError {
         source: MappingError,
     },
     /// Buffers of another process that don't lie in its memory.
-    #[error("pool '{pool}' can't lie in the {length} bytes of another process: its buffers don't fit, or no stride is given")]
+    #[error(
+        "pool '{pool}' can't lie in the {length} bytes of another process: its buffers don't fit, or no stride is given"
+    )]
     LentMemory {
         /// The pool's name.
         pool: String,

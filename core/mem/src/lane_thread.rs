@@ -45,12 +45,19 @@ impl LaneThread {
     /// wanted more than there was, and lets go of pools that only lanes still have. Costs two reads a pool if there are none
     /// of either.
     pub fn idle(&self) {
-        CACHES.with_borrow_mut(|caches| {
-            caches.retain_mut(|cache| {
+        Self::let_go();
+    }
+
+    /// The same on whatever thread calls; on one that is no lane it does nothing. For a driver whose end a pool has come to, so that nobody waits for a busy lane.
+    pub fn let_go() {
+        let let_go = |caches: &RefCell<Vec<LaneCache>>| {
+            caches.borrow_mut().retain_mut(|cache| {
                 cache.flush_if_requested();
                 !cache.is_last_user()
             });
-        });
+        };
+        // There is none when the thread's own end has dropped it.
+        let _ = CACHES.try_with(let_go);
     }
 
     /// To be called before the lane sleeps, as it could hear no request then: returns all that it keeps of its pools.

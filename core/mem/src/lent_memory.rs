@@ -134,7 +134,10 @@ mod tests {
             assert_eq!(passed, 1);
             // SAFETY: made raw just above.
             unsafe { theirs.packets_from_other(std::iter::once(sent), &mut burst) };
-            assert_eq!((burst[0].data(), burst[0].own_pool().unwrap().name()), (&round.to_ne_bytes()[..], "over"));
+            assert_eq!(
+                (burst[0].data(), burst[0].own_pool().unwrap().name()),
+                (&round.to_ne_bytes()[..], "over")
+            );
             let mut back = [0];
             assert_eq!(theirs.take_raw(&mut back), 1);
             // SAFETY: taken just above.
@@ -197,7 +200,8 @@ mod tests {
         }
         // SAFETY: as above.
         let memory = unsafe { LentMemory::new(region.address(), region.length(), Box::new(region.clone())) };
-        let error = Pool::over(&PoolConfig { stride: Some(STRIDE - 1), ..config("over") }, memory).unwrap_err();
+        let error =
+            Pool::over(&PoolConfig { stride: Some(STRIDE - 1), ..config("over") }, memory).unwrap_err();
         assert!(matches!(error, PoolError::Stride { .. }), "{error}");
     }
 }

@@ -272,6 +272,14 @@ impl Region {
         // SAFETY: the caller's; identities are those of one segment now.
         unsafe { lane_cache::free_indices(self.slot, indices) };
     }
+
+    /// Strikes so many raw buffers off the books: they count as freed, and are never handed out again.
+    ///
+    /// # Safety
+    /// They were raw, and are not made packets or freed any more.
+    pub unsafe fn abandon_raw(&self, count: usize) {
+        self.pool.shared().free_list.locked.lock().freed += count as u64;
+    }
 }
 
 /// Writes into a header that its buffer is of one segment, and of the pool whose single buffers are alike in `single`.

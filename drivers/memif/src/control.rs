@@ -3,6 +3,7 @@
 use crate::error::MemifError;
 use crate::handshake::{ClientSettings, Rings};
 use crate::link::Handover;
+use crate::options::Mode;
 use crate::protocol::SECRET_BYTES;
 use crate::worker::Worker;
 use std::io;
@@ -11,6 +12,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use warmlane_driver_common::peer::{Address, Connection, Event, Listener};
+use warmlane_mem::LaneThread;
 
 /// What is known of a port when it is opened.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct Settings {
     /// Rings in each direction.
     pub(crate) rings: u16,
     pub(crate) allow_unsealed: bool,
+    /// Of a server: whether it takes a client's buffers for its own.
+    pub(crate) mode: Mode,
     /// Of a client.
     pub(crate) client: Option<ClientSettings>,
 }
@@ -168,6 +172,8 @@ impl Drop for Membership {
         self.control.tell(Command::Remove(self.number, sender));
         // Until then the socket file may still be there.
         let _ = receiver.recv();
+        // A client waits for its buffers.
+        LaneThread::let_go();
         if self.endpoint.settings.client.is_none() {
             for (socket, ids) in served.iter_mut() {
                 if socket == self.endpoint.settings.address.as_str() {

@@ -26,7 +26,8 @@ impl Driver for MemifDriver {
             it; without it, 2048";
         "queues" "COUNT": "rings in each direction; without it, one for each lane";
         "mode" "copy|zero-copy": "with zero-copy, a client's packets stay in its pool, to all of which the \
-            server can then write: only for one that is trusted; without it, copy";
+            server can then write: only for one that is trusted; a server with zero-copy, too, takes them for its own, \
+            of a Warmlane client that is trusted; without it, copy";
         "allow-unsealed" "": "take memory that the client could cut short under us, as DPDK's zero-copy has \
             it: only from one that is trusted";
         "wait" "SECONDS": "for the other side, before anything else is done; without it, packets are dropped \

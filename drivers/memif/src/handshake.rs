@@ -1,6 +1,8 @@
 //! How a connection comes about: what each side says, and in which order.
 
+use crate::exchange::Exchange;
 use crate::link::{Buffers, Connection, RingLink};
+use crate::offer::Offer;
 use crate::options::Mode;
 use crate::own::{self, OwnRing, Plan};
 use crate::protocol::{AddRing, Direction, Hello, Init, MODE_ETHERNET, Message, SECRET_BYTES, VERSION};
@@ -72,6 +74,7 @@ pub(crate) enum ServerStep {
 pub(crate) struct ServerHandshake {
     interface: String,
     allow_unsealed: bool,
+    mode: Mode,
     rings: u16,
     memory: PeerMemory,
     to_server: Vec<(AddRing, OwnedFd)>,
@@ -80,10 +83,11 @@ pub(crate) struct ServerHandshake {
 
 impl ServerHandshake {
     /// For an interface of this name with so many rings in each direction.
-    pub(crate) fn new(interface: &str, rings: u16, allow_unsealed: bool) -> Self {
+    pub(crate) fn new(interface: &str, rings: u16, allow_unsealed: bool, mode: Mode) -> Self {
         Self {
             interface: interface.to_owned(),
             allow_unsealed,
+            mode,
             rings,
             memory: PeerMemory::default(),
             to_server: Vec::new(),
@@ -91,7 +95,7 @@ impl ServerHandshake {
         }
     }
 
-    /// Takes what the client says.
+    /// Takes what the client says on the socket.
     ///
     /// # Errors
     /// What it is told before the connection is closed.
@@ -99,6 +103,7 @@ impl ServerHandshake {
         &mut self,
         message: Message,
         fd: Option<OwnedFd>,
+        socket: &OwnedFd,
         alarm: &Event,
     ) -> Result<ServerStep, String> {
         match message {
@@ -136,18 +141,23 @@ impl ServerHandshake {
                 Ok(ServerStep::Reply(Message::Ack))
             }
             Message::Connect { .. } => {
-                let rings = self.finish(alarm)?;
+                let rings = self.finish(socket, alarm)?;
                 Ok(ServerStep::Ready(Message::Connected { interface: self.interface.clone() }, rings))
             }
             _ => Err("unexpected message".to_owned()),
         }
     }
 
-    fn finish(&mut self, alarm: &Event) -> Result<Rings, String> {
+    fn finish(&mut self, socket: &OwnedFd, alarm: &Event) -> Result<Rings, String> {
         if self.to_server.is_empty() && self.to_client.is_empty() {
             return Err("no rings".to_owned());
         }
-        let connection = Arc::new(Connection::new(std::mem::take(&mut self.memory), None, alarm.clone()));
+        let memory = std::mem::take(&mut self.memory);
+        let exchange = match (self.mode, socket.try_clone()) {
+            (Mode::ZeroCopy, Ok(socket)) => Offer::take(&memory, &self.interface, self.rings.into(), socket),
+            _ => None,
+        };
+        let connection = Arc::new(Connection::new(memory, None, exchange, alarm.clone()));
         let link = |(ring, event): (AddRing, OwnedFd)| {
             let found = connection.peer.ring(ring.region, ring.offset, ring.log2_size);
             Ok::<_, String>(RingLink {
@@ -214,7 +224,9 @@ impl ClientHandshake {
             Message::Ack if !self.script.is_empty() => Ok(ClientStep::Say),
             Message::Connected { .. } if self.has_said_all => {
                 let (mapping, rings) = self.own.take().ok_or("unexpected message")?;
-                Ok(ClientStep::Ready(finish(mapping, rings, alarm)))
+                let exchange = (self.settings.plan.mode == Mode::ZeroCopy && offer(&mapping).is_taken())
+                    .then(|| Exchange::of_client(self.settings.pool.clone()));
+                Ok(ClientStep::Ready(finish(mapping, rings, exchange, alarm)))
             }
             _ => Err("unexpected message".to_owned()),
         }
@@ -238,6 +250,7 @@ impl ClientHandshake {
         }));
         self.script.push_back(Message::AddRegion { index: 0, size: mapping.length() as u64 });
         if plan.mode == Mode::ZeroCopy {
+            offer(&mapping).make(pool);
             self.script.push_back(Message::AddRegion { index: 1, size: pool.length() as u64 });
         }
         for ring in &rings {
@@ -273,8 +286,15 @@ impl ClientHandshake {
     }
 }
 
-fn finish(mapping: Mapping, rings: Vec<OwnRing>, alarm: &Event) -> Rings {
-    let connection = Arc::new(Connection::new(PeerMemory::default(), Some(mapping), alarm.clone()));
+/// Of a client without copies, in its region 0.
+fn offer(mapping: &Mapping) -> Offer {
+    // SAFETY: whole pages, kept for longer than the handshake; `own::build` leaves so much at the end.
+    unsafe { Offer::at_end(mapping.as_ptr(), mapping.length()) }
+}
+
+fn finish(mapping: Mapping, rings: Vec<OwnRing>, exchange: Option<Exchange>, alarm: &Event) -> Rings {
+    let memory = PeerMemory::default();
+    let connection = Arc::new(Connection::new(memory, Some(mapping), exchange, alarm.clone()));
     let (to_server, to_client): (Vec<_>, Vec<_>) =
         rings.into_iter().partition(|ring| ring.direction == Direction::ToServer);
     let link = |own: OwnRing| RingLink {

@@ -1,10 +1,13 @@
 //! Buffers of our pool that the other side has, of a client without copies.
 //!
 //! Which buffer is in which slot of the ring is remembered here. What the other side writes in a descriptor says only how much
-//! data there is.
+//! data there is; unless buffers [change hands](crate::exchange), when it also says which buffer came instead.
 
 use crate::drops::{LONGEST_PACKET, ReceiveDrop};
+use crate::exchange::NotTheirs;
+use crate::link::Connection;
 use crate::ring::{Descriptor, NEXT, Ring};
+use std::sync::Arc;
 use warmlane_driver_common::FillLevel;
 use warmlane_mem::{Burst, Packet, Region, Span};
 use warmlane_port::QueueCounters;
@@ -12,6 +15,10 @@ use warmlane_sys::prefetch::prefetch_write_at;
 
 /// The region that is the pool.
 pub(crate) const POOL_REGION: u16 = 1;
+
+/// Why connections are broken off.
+pub(crate) const BAD_INDEX: &str = "impossible ring index";
+pub(crate) const NOT_THEIRS: &str = "a buffer that it does not have";
 
 /// Buffers posted at least, and after a pause.
 const LEVEL_MINIMUM: u32 = 128;
@@ -38,10 +45,11 @@ pub(crate) struct Posted {
     next: u16,
     head: u16,
     level: FillLevel,
+    connection: Arc<Connection>,
 }
 
 impl Posted {
-    pub(crate) fn new(region: &Region, start: u16, size: u16) -> Self {
+    pub(crate) fn new(region: &Region, start: u16, size: u16, connection: &Arc<Connection>) -> Self {
         // A pool is there for all queues and both directions.
         let fair = (region.buffers() / 8).max(1);
         Self {
@@ -52,6 +60,7 @@ impl Posted {
             head: 0,
             level: FillLevel::new(LEVEL_MINIMUM.min(fair), LEVEL_INITIAL.min(fair), u32::from(size)),
             region: region.clone(),
+            connection: Arc::clone(connection),
         }
     }
 
@@ -88,6 +97,9 @@ impl Posted {
         for part in parts(&mut self.slots, self.head, missing) {
             let taken = self.region.take_raw(part);
             for &buffer in &part[..taken] {
+                if let Some(exchange) = &self.connection.exchange {
+                    exchange.give(buffer);
+                }
                 // Zero-copy pools are below 4 GiB (`port::open`).
                 let offset = offsets.of(buffer) as u32 + u32::from(self.start);
                 let descriptor = Descriptor { flags: 0, region: POOL_REGION, length: self.room, offset };
@@ -113,6 +125,18 @@ impl Posted {
         let before = burst.len();
         let mut bytes = 0;
         self.level.found(u32::from(waiting), u32::from(waiting).min(burst.space() as u32));
+        if let Some(exchange) = &self.connection.exchange {
+            let dropped = |reason| counters.drops().count(reason, 1);
+            match exchange.receive_as_client(burst, ring, self.next, waiting, dropped) {
+                Ok((done, taken)) => {
+                    self.next = self.next.wrapping_add(done);
+                    bytes = taken;
+                }
+                Err(NotTheirs) => self.connection.break_off(NOT_THEIRS),
+            }
+            counters.count((burst.len() - before) as u64, bytes);
+            return;
+        }
         while waiting > 0 && burst.space() > 0 {
             let (plain, plain_bytes) = self.take_plain(burst, ring, waiting);
             bytes += plain_bytes;
@@ -202,6 +226,10 @@ impl Posted {
 
 impl Drop for Posted {
     fn drop(&mut self) {
+        // The server may go on with what it has; it is free when that is gone.
+        if self.connection.exchange.is_some() {
+            return;
+        }
         for part in parts(&mut self.slots, self.next, self.head.wrapping_sub(self.next)) {
             // SAFETY: taken by `post` and not made packets since. The connection is over.
             unsafe { self.region.free_raw(part) };
@@ -216,19 +244,29 @@ pub(crate) struct Sent {
     /// The other side has those from here to `head`.
     reclaimed: u16,
     head: u16,
+    connection: Arc<Connection>,
 }
 
 impl Sent {
-    pub(crate) fn new(region: &Region, size: u16) -> Self {
-        Self { region: region.clone(), slots: vec![0; usize::from(size)].into(), reclaimed: 0, head: 0 }
+    pub(crate) fn new(region: &Region, size: u16, connection: &Arc<Connection>) -> Self {
+        let (region, connection) = (region.clone(), Arc::clone(connection));
+        Self { region, slots: vec![0; usize::from(size)].into(), reclaimed: 0, head: 0, connection }
     }
 
-    /// Frees what the other side has taken. `None`: its index is impossible.
+    /// Frees what the other side has taken, or has given for it.
+    ///
+    /// # Errors
+    /// What the connection is broken off for.
     #[inline]
-    pub(crate) fn reclaim(&mut self, ring: Ring) -> Option<()> {
+    pub(crate) fn reclaim(&mut self, ring: Ring) -> Result<(), &'static str> {
         let taken = ring.tail().wrapping_sub(self.reclaimed);
         if taken > self.head.wrapping_sub(self.reclaimed) {
-            return None;
+            return Err(BAD_INDEX);
+        }
+        if let Some(exchange) = &self.connection.exchange {
+            let first = self.reclaimed;
+            self.reclaimed = first.wrapping_add(taken);
+            return exchange.take_back(ring, first, taken).map_err(|NotTheirs| NOT_THEIRS);
         }
         for part in parts(&mut self.slots, self.reclaimed, taken) {
             // SAFETY: made raw by `send`, and passed once, because `reclaimed` moves on behind them; the other side is done with
@@ -236,7 +274,7 @@ impl Sent {
             unsafe { self.region.free_raw(part) };
         }
         self.reclaimed = self.reclaimed.wrapping_add(taken);
-        Some(())
+        Ok(())
     }
 
     /// Descriptors that are free.
@@ -256,14 +294,18 @@ impl Sent {
         longest: u32,
         flags: u16,
     ) -> (usize, u64) {
-        let Self { region, slots, head, .. } = self;
+        let Self { region, slots, head, connection, .. } = self;
         let (offsets, mask) = (region.offsets(), slots.len() - 1);
+        let exchange = connection.exchange.as_ref();
         let mut bytes = 0;
         let count = region.packets_into_raw(burst, limit, |_, span| {
             if u32::from(span.length) > longest {
                 return false;
             }
             slots[usize::from(*head) & mask] = span.index;
+            if let Some(exchange) = exchange {
+                exchange.give(span.index);
+            }
             let offset = offsets.of(span.index) as u32 + u32::from(span.offset);
             let descriptor =
                 Descriptor { flags, region: POOL_REGION, length: u32::from(span.length), offset };
@@ -284,6 +326,10 @@ impl Sent {
 
 impl Drop for Sent {
     fn drop(&mut self) {
+        // As for `Posted`.
+        if self.connection.exchange.is_some() {
+            return;
+        }
         for part in parts(&mut self.slots, self.reclaimed, self.head.wrapping_sub(self.reclaimed)) {
             // SAFETY: made raw by `send` and not freed since. The connection is over.
             unsafe { self.region.free_raw(part) };

@@ -2,12 +2,13 @@
 //! DPDK's `net_memif`, version 2.0.
 //!
 //! [`open`] makes a port of either role. A client provides the memory: rings and their buffers, or with [`Mode::ZeroCopy`] its pool, in
-//! which its packets then stay. A server makes the socket. Either side can come and go: a lost connection is made again, and packets sent
+//! which its packets then stay, and which a server that wants it, too, uses as its own: then nobody copies. A server makes the socket. Either side can come and go: a lost connection is made again, and packets sent
 //! in the meantime are counted drops.
 //!
 //! Promises: no system call, lock or allocation per packet. Whatever the other side writes is read once, copied and checked before it
 //! is used: an impossible index, offset or length costs the connection or the packet, and nothing else. Memory that the other side could
-//! truncate is refused unless [`MemifOptions::allow_unsealed`] is set. With [`Mode::ZeroCopy`] the server is trusted with the pool.
+//! truncate is refused unless [`MemifOptions::allow_unsealed`] is set. With [`Mode::ZeroCopy`] a client trusts its server with the pool, and a server its client with
+//! the metadata of packets.
 //!
 //! memif doesn't carry offloads: they are done before, in software.
 //!
@@ -17,9 +18,11 @@ mod control;
 mod driver;
 mod drops;
 mod error;
+mod exchange;
 mod handshake;
 mod lent;
 mod link;
+mod offer;
 mod options;
 mod own;
 mod port;

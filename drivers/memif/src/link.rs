@@ -1,5 +1,6 @@
 //! What queues get when the other side is there, and how they learn that it is or isn't.
 
+use crate::exchange::Exchange;
 use crate::region::PeerMemory;
 use crate::ring::{Descriptor, Ring};
 use std::ptr::NonNull;
@@ -15,14 +16,21 @@ pub(crate) struct Connection {
     pub(crate) peer: PeerMemory,
     /// Of a client: its own, which is only held here so that it stays mapped.
     _own: Option<Mapping>,
+    /// Buffers change hands. Dropped, what the other side has is free again: not before it has gone.
+    pub(crate) exchange: Option<Exchange>,
     broken: OnceLock<&'static str>,
     /// Tells the control thread.
     alarm: Event,
 }
 
 impl Connection {
-    pub(crate) const fn new(peer: PeerMemory, own: Option<Mapping>, alarm: Event) -> Self {
-        Self { peer, _own: own, broken: OnceLock::new(), alarm }
+    pub(crate) const fn new(
+        peer: PeerMemory,
+        own: Option<Mapping>,
+        exchange: Option<Exchange>,
+        alarm: Event,
+    ) -> Self {
+        Self { peer, _own: own, exchange, broken: OnceLock::new(), alarm }
     }
 
     /// The other side did what can't be: the connection is over. The first reason counts.

@@ -20,7 +20,8 @@ pub enum Mode {
     /// Buffers that belong to the ring: each side copies.
     #[default]
     Copy,
-    /// Those of the client's pool: only the server copies. The server can then write to the whole pool.
+    /// Those of the client's pool: the client copies nothing, and the server can write to the whole pool. A server with this mode doesn't copy either if its client
+    /// is one of ours: it takes the client's buffers for its own, whose metadata the client can then write to.
     ZeroCopy,
 }
 
@@ -48,7 +49,7 @@ pub struct MemifOptions {
     /// Rings in each direction; `None` is one for each lane.
     #[serde(default)]
     pub queues: Option<u16>,
-    /// Whose buffers; a client says it.
+    /// Whose buffers.
     #[serde(default)]
     pub mode: Mode,
     /// Take memory that the client could cut short: a server does not, by itself.

@@ -1,6 +1,7 @@
 //! The memory that a client brings: rings, and buffers unless those are the pool's.
 
 use crate::link::{Buffers, OwnBuffers};
+use crate::offer;
 use crate::options::Mode;
 use crate::protocol::Direction;
 use crate::ring::{self, Ring};
@@ -41,7 +42,11 @@ impl Plan {
             Mode::Copy => self.buffer_stride() << self.log2_size,
             Mode::ZeroCopy => 0,
         };
-        self.rings() * (self.ring_stride() + buffers)
+        let offer = match self.mode {
+            Mode::Copy => 0,
+            Mode::ZeroCopy => offer::BYTES,
+        };
+        self.rings() * (self.ring_stride() + buffers) + offer
     }
 }
 

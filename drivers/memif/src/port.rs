@@ -140,6 +140,7 @@ fn settings(name: &str, options: &MemifOptions, lanes: usize, pool: &Pool) -> Re
         secret,
         rings,
         allow_unsealed: options.allow_unsealed,
+        mode: options.mode,
         client: (options.role == Role::Client).then_some(client),
     })
 }

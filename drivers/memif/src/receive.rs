@@ -2,7 +2,8 @@
 
 use crate::control::Membership;
 use crate::drops::{LONGEST_PACKET, ReceiveDrop};
-use crate::lent::Posted;
+use crate::exchange::NotTheirs;
+use crate::lent::{BAD_INDEX, NOT_THEIRS, Posted};
 use crate::link::{Buffers, Handover, OwnBuffers, RingLink};
 use crate::region::PeerMemory;
 use crate::ring::{Descriptor, NEXT, Ring};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warmlane_driver_common::peer::shared;
 use warmlane_driver_common::{Gather, Ungathered};
-use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Region, Span};
+use warmlane_mem::{BURST_CAPACITY, Burst, LaneThread, Packet, Region, Span};
 use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
 use warmlane_sys::prefetch::prefetch_read_at;
 use warmlane_sys::vector::{self, Vector, Work};
@@ -96,7 +97,9 @@ impl Open {
                 post(ring, buffers, 0, ring.size());
                 ring.publish_head(ring.size());
             }
-            Buffers::Pool => posted.insert(Posted::new(region, start, ring.size())).fill(ring),
+            Buffers::Pool => {
+                posted.insert(Posted::new(region, start, ring.size(), &link.connection)).fill(ring);
+            }
         }
         Self { link, next: 0, posted }
     }
@@ -113,7 +116,7 @@ impl Open {
         if waiting <= most {
             return waiting;
         }
-        self.link.connection.break_off("impossible ring index");
+        self.link.connection.break_off(BAD_INDEX);
         0
     }
 }
@@ -132,8 +135,9 @@ impl MemifReceive {
 
     #[cold]
     fn change_link(&mut self) {
-        // What the former ring had of the pool is free first.
+        // What the former ring had of the pool is free first, and so is a client's pool.
         self.link = None;
+        LaneThread::let_go();
         self.link = self
             .handover
             .get(&mut self.seen)
@@ -363,6 +367,18 @@ impl ReceiveQueue for MemifReceive {
                 // The other side has all of them again.
                 ring.publish_head(end.wrapping_add(ring.size()));
                 open.next = end;
+            }
+            (Buffers::Peer | Buffers::Pool, None) if let Some(exchange) = &open.link.connection.exchange => {
+                let counters = &self.intake.counters;
+                let dropped = |reason| counters.drops().count(reason, 1);
+                match exchange.receive_as_server(burst, ring, next, waiting, dropped) {
+                    Ok((done, bytes)) => {
+                        open.next = next.wrapping_add(done);
+                        ring.publish_tail(open.next);
+                        counters.count((burst.len() - before) as u64, bytes);
+                    }
+                    Err(NotTheirs) => open.link.connection.break_off(NOT_THEIRS),
+                }
             }
             (Buffers::Peer | Buffers::Pool, None) => {
                 let end = self.intake.copy(burst, ring, next, waiting, &open.link.connection.peer);

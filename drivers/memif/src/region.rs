@@ -4,6 +4,7 @@ use crate::ring::{self, Ring};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use warmlane_driver_common::peer::{Event, Extent, MappingError, PeerMapping};
 
 /// Regions of one connection, at most.
@@ -34,7 +35,9 @@ pub(crate) enum RingError {
 /// The regions of a connection. The other side can write to them at any time, but not take them away.
 #[derive(Debug, Default)]
 pub(crate) struct PeerMemory {
-    regions: Vec<PeerMapping>,
+    regions: Vec<Arc<PeerMapping>>,
+    /// One at least could be cut short.
+    has_unsealed: bool,
 }
 
 impl PeerMemory {
@@ -59,13 +62,15 @@ impl PeerMemory {
         if !is_sealed && !allow_unsealed {
             return Err(RegionError::Unsealed);
         }
-        self.regions.push(PeerMapping::new(file, Extent { offset: 0, length: size }, true, alarm)?);
+        let mapping = PeerMapping::new(file, Extent { offset: 0, length: size }, true, alarm)?;
+        self.regions.push(Arc::new(mapping));
+        self.has_unsealed |= !is_sealed;
         Ok(())
     }
 
     /// Whether the other side has cut one of them short.
     pub(crate) fn is_lost(&self) -> bool {
-        self.regions.iter().any(PeerMapping::is_lost)
+        self.regions.iter().any(|region| region.is_lost())
     }
 
     /// The ring there.
@@ -85,6 +90,12 @@ impl PeerMemory {
         // address is aligned because mappings start at pages. Whatever else the other side puts there is only copied.
         let ring = unsafe { Ring::new(start, log2_size) };
         if ring.has_cookie() { Ok(ring) } else { Err(RingError::Cookie) }
+    }
+
+    /// The two regions of a client without copies: its rings, and its pool; if they stay as they are.
+    pub(crate) fn rings_and_pool(&self) -> Option<[&Arc<PeerMapping>; 2]> {
+        let [rings, pool] = &self.regions[..] else { return None };
+        (!self.has_unsealed).then_some([rings, pool])
     }
 
     /// Where `length` bytes are, if they are in a region.

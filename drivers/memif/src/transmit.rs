@@ -2,14 +2,14 @@
 
 use crate::control::Membership;
 use crate::drops::{LONGEST_PACKET, TransmitDrop};
-use crate::lent::Sent;
+use crate::lent::{BAD_INDEX, NOT_THEIRS, Sent};
 use crate::link::{Buffers, Connection, Handover, OwnBuffers, RingLink};
 use crate::region::PeerMemory;
 use crate::ring::{Descriptor, NEXT, Ring};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_driver_common::peer::shared_mut;
-use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Region};
+use warmlane_mem::{BURST_CAPACITY, Burst, LaneThread, Packet, Region};
 use warmlane_port::{QueueCounters, TransmitQueue, queue_report};
 use warmlane_sys::prefetch::prefetch_write_at;
 use warmlane_sys::vector::{self, Vector, Work};
@@ -17,7 +17,6 @@ use warmlane_sys::vector::{self, Vector, Work};
 /// How many packets ahead a buffer's first line is asked for. The other side has it.
 const AHEAD: usize = 8;
 
-const BAD_INDEX: &str = "impossible ring index";
 const BAD_BUFFER: &str = "a buffer outside all regions";
 
 /// A buffer of the ring that is to be filled.
@@ -125,6 +124,24 @@ impl Open {
             self.link.connection.break_off(BAD_INDEX);
             0
         };
+    }
+}
+
+/// Sends packets from the front of the burst with their buffers, if those may change hands. Returns how many went, and their bytes.
+#[inline(always)]
+fn pass_on(
+    burst: &mut Burst,
+    (ring, connection): (Ring, &Connection),
+    (next, room): (&mut u16, &mut u16),
+) -> (u64, u64) {
+    let Some(exchange) = &connection.exchange else { return (0, 0) };
+    if let Ok((count, bytes)) = exchange.send(burst, ring, *next, *room) {
+        *next = next.wrapping_add(count);
+        *room -= count;
+        (count.into(), bytes)
+    } else {
+        connection.break_off(NOT_THEIRS);
+        (0, 0)
     }
 }
 
@@ -277,11 +294,12 @@ impl MemifTransmit {
 
     #[cold]
     fn change_link(&mut self) {
-        // What the former ring had of the pool is free first.
+        // What the former ring had of the pool is free first, and so is a client's pool.
         self.link = None;
+        LaneThread::let_go();
         self.link = self.handover.get(&mut self.seen).map(|link| {
-            let sent =
-                matches!(link.buffers, Buffers::Pool).then(|| Sent::new(&self.region, link.ring.size()));
+            let sent = matches!(link.buffers, Buffers::Pool)
+                .then(|| Sent::new(&self.region, link.ring.size(), &link.connection));
             if matches!(link.buffers, Buffers::Peer) {
                 link.ring.publish_tail(0);
             } else {
@@ -296,8 +314,8 @@ impl MemifTransmit {
     fn lend(&mut self, burst: &mut Burst) -> (u64, u64) {
         let (mut packets, mut bytes) = (0, 0);
         let Some(Open { link, sent: Some(sent), .. }) = &mut self.link else { return (0, 0) };
-        if sent.reclaim(link.ring).is_none() {
-            link.connection.break_off(BAD_INDEX);
+        if let Err(reason) = sent.reclaim(link.ring) {
+            link.connection.break_off(reason);
             return (0, 0);
         }
         while !burst.is_empty() && sent.room() > 0 {
@@ -418,9 +436,13 @@ impl TransmitQueue for MemifTransmit {
                 let Open { link, next, room, .. } = open;
                 let connection = &*link.connection;
                 let peer = &connection.peer;
-                let sent = copy(burst, (link.ring, connection), (next, room), &self.counters, peer);
+                let (mut packets, mut bytes) = pass_on(burst, (link.ring, connection), (next, room));
+                if !burst.is_empty() {
+                    let copied = copy(burst, (link.ring, connection), (next, room), &self.counters, peer);
+                    (packets, bytes) = (packets + copied.0, bytes + copied.1);
+                }
                 link.ring.publish_tail(*next);
-                sent
+                (packets, bytes)
             }
         };
         if let Some(open) = &self.link
@@ -435,9 +457,9 @@ impl TransmitQueue for MemifTransmit {
 
     fn flush(&mut self) {
         if let Some(Open { link, sent: Some(sent), .. }) = &mut self.link
-            && sent.reclaim(link.ring).is_none()
+            && let Err(reason) = sent.reclaim(link.ring)
         {
-            link.connection.break_off(BAD_INDEX);
+            link.connection.break_off(reason);
         }
     }
 

@@ -23,6 +23,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections to one socket that haven't said yet what they want.
 const MAXIMUM_PENDING: usize = 16;
 
+/// How long the thread's end waits for servers that still have packets in a client's buffers.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// A port.
 struct Member {
     number: u64,
@@ -30,6 +33,8 @@ struct Member {
     channel: Option<Channel>,
     /// Of a client: when to connect.
     retry: Instant,
+    /// See [`Parting`].
+    parted: Vec<Parting>,
 }
 
 /// A control connection.
@@ -46,6 +51,12 @@ enum Phase {
     Up(Arc<Connection>),
 }
 
+/// A client's connection that is over, but whose server may still have packets in the client's buffers. It has not once it closes the socket.
+struct Parting {
+    socket: OwnedFd,
+    connection: Arc<Connection>,
+}
+
 /// A connection that hasn't said yet what it wants.
 struct PendingConnection {
     socket: OwnedFd,
@@ -60,11 +71,19 @@ pub(crate) struct Worker {
     members: Vec<Member>,
     listeners: Vec<Listener>,
     pending: Vec<PendingConnection>,
+    partings: Vec<Parting>,
 }
 
 /// Says why it is over. Whether that arrives is the other side's affair.
 fn dismiss(socket: &OwnedFd, reason: &str) {
     let _ = socket::send(socket, &Message::Disconnect { code: 0, reason: reason.to_owned() }, None);
+}
+
+impl Parting {
+    /// Whether the server has nothing of this program any more.
+    fn is_over(&self) -> bool {
+        matches!(socket::receive(&self.socket), Received::Closed)
+    }
 }
 
 impl Member {
@@ -74,10 +93,16 @@ impl Member {
 
     /// Ends the connection; `tell`: the other side is told why.
     fn end(&mut self, reason: String, tell: bool) {
-        if let Some(channel) = self.channel.take()
-            && tell
-        {
-            dismiss(&channel.socket, &reason);
+        if let Some(channel) = self.channel.take() {
+            if tell {
+                dismiss(&channel.socket, &reason);
+            }
+            if let Phase::Up(connection) = channel.phase
+                && self.is_client()
+                && connection.exchange.is_some()
+            {
+                self.parted.push(Parting { socket: channel.socket, connection });
+            }
         }
         self.endpoint.take_down(reason);
         self.retry = Instant::now() + RETRY;
@@ -111,7 +136,10 @@ impl Member {
             Received::Message(bytes, fd) => (bytes, fd),
             Received::Nothing => return,
             Received::WrongLength => return self.end("a message that has not 128 bytes".to_owned(), true),
-            Received::Closed => return self.end("the other side closed the connection".to_owned(), false),
+            Received::Closed => {
+                self.channel = None;
+                return self.end("the other side closed the connection".to_owned(), false);
+            }
         };
         let message = match Message::decode(&bytes) {
             Ok(Message::Disconnect { reason, .. }) => {
@@ -161,7 +189,7 @@ impl Channel {
     ) -> Result<(), String> {
         let lost = |error: rustix::io::Errno| format!("can't write to the control socket: {error}");
         let rings = match &mut self.phase {
-            Phase::Server(handshake) => match handshake.take(message, fd, alarm)? {
+            Phase::Server(handshake) => match handshake.take(message, fd, &self.socket, alarm)? {
                 ServerStep::Reply(reply) => return socket::send(&self.socket, &reply, None).map_err(lost),
                 ServerStep::Ready(reply, rings) => {
                     socket::send(&self.socket, &reply, None).map_err(lost)?;
@@ -186,7 +214,14 @@ impl Channel {
 
 impl Worker {
     pub(crate) const fn new(inbox: Arc<Inbox>, wake: Event) -> Self {
-        Self { inbox, wake, members: Vec::new(), listeners: Vec::new(), pending: Vec::new() }
+        Self {
+            inbox,
+            wake,
+            members: Vec::new(),
+            listeners: Vec::new(),
+            pending: Vec::new(),
+            partings: Vec::new(),
+        }
     }
 
     /// Until it is told to stop.
@@ -197,7 +232,7 @@ impl Worker {
             if ready.next() == Some(true) {
                 self.wake.clear();
                 if self.obey() {
-                    return;
+                    return self.say_farewell();
                 }
                 // What was looked at is no longer what is there: look again.
                 continue;
@@ -223,18 +258,48 @@ impl Worker {
             }
             let calling: Vec<usize> =
                 (0..self.listeners.len()).filter(|_| ready.next() == Some(true)).collect();
+            self.part(ready.collect());
             for listener in calling {
                 self.greet(listener);
             }
         }
     }
 
-    /// Waits for something to do. Says of the event, each member's socket, each pending connection's and each listener whether there is something.
+    /// Looks at the connections that are over and that say something, and takes in those that ended now.
+    fn part(&mut self, ready: Vec<bool>) {
+        let mut ready = ready.into_iter();
+        self.partings.retain(|parting| !(ready.next() == Some(true) && parting.is_over()));
+        self.partings.extend(self.members.iter_mut().flat_map(|member| member.parted.drain(..)));
+    }
+
+    /// Waits for servers that still have packets in this program's buffers, but not for long. Buffers of who takes longer stay out.
+    fn say_farewell(mut self) {
+        let end = Instant::now() + FAREWELL;
+        self.part(Vec::new());
+        while !self.partings.is_empty() {
+            let rest = end.saturating_duration_since(Instant::now());
+            let Ok(rest) = Timespec::try_from(rest) else { break };
+            let mut fds: Vec<_> =
+                self.partings.iter().map(|parting| PollFd::new(&parting.socket, PollFlags::IN)).collect();
+            if !matches!(poll(&mut fds, Some(&rest)), Ok(1..)) {
+                break;
+            }
+            let ready = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            self.part(ready);
+        }
+        for Parting { connection, .. } in self.partings {
+            std::mem::forget(connection);
+        }
+    }
+
+    /// Waits for something to do. Says of the event, each member's socket, each pending connection's, each listener and each parting whether there is something.
     fn wait(&self) -> Vec<bool> {
         let members = self.members.iter().filter_map(|member| Some(&member.channel.as_ref()?.socket));
         let pending = self.pending.iter().map(|connection| &connection.socket);
         let listeners = self.listeners.iter().map(Listener::fd);
-        let all = std::iter::once(self.wake.fd()).chain(members).chain(pending).chain(listeners);
+        let partings = self.partings.iter().map(|parting| &parting.socket);
+        let all =
+            std::iter::once(self.wake.fd()).chain(members).chain(pending).chain(listeners).chain(partings);
         let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let times = self.members.iter().filter_map(Member::next_time);
         let next = times.chain(self.pending.iter().map(|connection| connection.deadline)).min();
@@ -254,11 +319,18 @@ impl Worker {
             match command {
                 Command::Add(number, endpoint, listener) => {
                     self.listeners.extend(listener);
-                    self.members.push(Member { number, endpoint, channel: None, retry: now });
+                    self.members.push(Member {
+                        number,
+                        endpoint,
+                        channel: None,
+                        retry: now,
+                        parted: Vec::new(),
+                    });
                 }
                 Command::Remove(number, done) => {
                     for member in self.members.iter_mut().filter(|member| member.number == number) {
                         member.end("the port was closed".to_owned(), true);
+                        self.partings.append(&mut member.parted);
                     }
                     self.members.retain(|member| member.number != number);
                     let members = &self.members;
@@ -332,6 +404,7 @@ impl Worker {
             &endpoint.settings.name,
             endpoint.settings.rings,
             endpoint.settings.allow_unsealed,
+            endpoint.settings.mode,
         );
         if socket::send(&connection.socket, &Message::Ack, None).is_ok() {
             let phase = Phase::Server(Box::new(handshake));

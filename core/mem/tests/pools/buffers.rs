@@ -167,7 +167,7 @@ fn another_process_can_have_the_memory_as_a_file() {
         "exec 3<&0; dd bs=1 skip={start} count={length} status=none && printf B | dd of=/proc/self/fd/3 bs=1 seek={start} \
          conv=notrunc status=none && ! truncate -s 0 /proc/self/fd/3"
     );
-    let file = region.file().try_clone_to_owned().expect("a descriptor");
+    let file = region.file().expect("a file").try_clone_to_owned().expect("a descriptor");
     let output = Command::new("sh").args(["-c", &script]).stdin(file).output().expect("a shell");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.stdout, b"buffer 2");

@@ -28,6 +28,7 @@ pub(super) const UNCOVERED: &[(&str, &str)] = &[
     ("drivers/common/src/peer/lost_memory.rs", SIGNAL),
     ("drivers/kernel/src/ring.rs", KERNEL),
     ("drivers/memif/src/link.rs", COUNTERS),
+    ("drivers/memif/src/offer.rs", PROCESS),
     ("drivers/memif/src/ring.rs", PROCESS),
     (
         "drivers/pci/src/e1000e/model.rs",
