@@ -11,6 +11,8 @@
 //! The hosts are the kernel's: its ARP, neighbour discovery, ICMP, TCP. The router is `warmlane forward`; the kernel
 //! of its namespace has no addresses and forwards nothing, so whatever gets through went through warmlane.
 
+mod capture;
+
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,8 @@ use warmlane_testkit::{Report, requirements};
 use crate::command::{SHORT, assert_refused, forward};
 use crate::iperf::iperf;
 use crate::wire::check_wire;
+
+pub use capture::CAPTURE_PROGRAMS;
 
 /// The programs that the lab runs.
 pub const PROGRAMS: [&str; 6] = ["ip", "sysctl", "ping", "traceroute", "iperf3", "ethtool"];
