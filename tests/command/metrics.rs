@@ -208,6 +208,34 @@ fn metrics_are_what_stats_say() {
     assert!(TcpStream::connect(address).is_err(), "it has ended");
 }
 
+/// What a forwarder with a VXLAN network exposes.
+fn gateway(directory: &Path) -> BTreeSet<String> {
+    let _turn = turn::beside_others();
+    let port = |name: &str, number: u8| {
+        let socket = directory.join(format!("{name}.sock"));
+        format!(
+            "[[port]]\nname = \"{name}\"\ndriver = \"memif:{}\"\nmac = \"02:00:00:00:01:0{number}\"\n",
+            socket.display()
+        )
+    };
+    let config = format!(
+        "{}addresses = [\"192.0.2.1/24\"]\n{}\n[[neighbour]]\naddress = \"192.0.2.2\"\nmac = \"02:00:00:00:00:02\"\nport = \"underlay\"\n\n\
+         [[vxlan]]\nvni = 100\nlocal = \"192.0.2.1\"\nremotes = [\"192.0.2.2\"]\naccess = [{{ port = \"access\" }}]\nmtu = 1450\n",
+        port("underlay", 1),
+        port("access", 2)
+    );
+    let path = directory.join("gateway.toml");
+    std::fs::write(&path, config).expect("a writable directory");
+    let mut command = Command::new(warmlane());
+    command.args(["forward", "--json", "--no-socket", "--metrics", "0", "--config"]).arg(&path);
+    let mut process = Process::spawn(&mut command);
+    let seen = check(address_of(&mut process), directory);
+    assert!(seen.iter().any(|row| row.contains("`warmlane_vxlan_learned_stations_total`")), "{seen:?}");
+    process.interrupt();
+    process.finish(SHORT);
+    seen
+}
+
 /// What each kind of instance exposes is well-formed and in the table, and the table has nothing else.
 #[test]
 fn names_are_those_of_the_table() {
@@ -232,6 +260,7 @@ fn names_are_those_of_the_table() {
         seen.extend(check(address, directory.path()));
         forwarder.finish();
     }
+    seen.extend(gateway(directory.path()));
     let has_routers = routers(&mut seen, directory.path());
     let rows = rows();
     let missing: Vec<&String> = seen.difference(&rows).collect();
