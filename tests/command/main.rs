@@ -16,4 +16,5 @@ mod page;
 mod predict;
 mod top;
 mod trace;
+mod tracepoints;
 mod walk_through;

@@ -61,6 +61,7 @@ pub mod socket_option;
 pub mod sum;
 mod text;
 pub mod topology;
+pub mod tracepoints;
 pub mod vector;
 
 pub use text::{format_list, parse_list};

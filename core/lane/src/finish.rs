@@ -86,7 +86,7 @@ impl Pipeline {
                 let count = channel.receive(&mut self.burst);
                 drained += count;
                 source.received.add(count as u64);
-                self.drops.counters.count(reason, count as u64);
+                self.drops.count(reason, count);
                 self.burst.clear();
             }
         }

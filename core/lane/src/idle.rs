@@ -16,6 +16,7 @@ use warmlane_sys::clock::{self, Clock};
 use warmlane_sys::event::Event;
 use warmlane_sys::priority;
 use warmlane_sys::rest::{Instruction, rest};
+use warmlane_sys::tracepoints;
 
 use crate::counters::LaneCounters;
 use crate::task::Task;
@@ -128,9 +129,12 @@ impl Idle {
         }
         if !Self::sleep(naps.then_some(limits.nap), limits.sleep, task, lane, signals, counters) {
             self.pauses = self.pauses.saturating_add(1);
+            tracepoints::lane_sleep(true);
             std::thread::sleep((PAUSE_STEP * self.pauses.min(1_000)).min(limits.pause));
         }
-        counters.asleep_cycles().add(clock::cycles().saturating_sub(asleep));
+        let cycles = clock::cycles().saturating_sub(asleep);
+        tracepoints::lane_wake(cycles);
+        counters.asleep_cycles().add(cycles);
     }
 
     /// Polls on, having found nothing for so many cycles.
@@ -165,6 +169,7 @@ impl Idle {
         task.sleep(wake_ups, &mut |wake_ups| {
             lane.sleep();
             slept = true;
+            tracepoints::lane_sleep(nap.is_some());
             if let Some(nap) = nap {
                 counters.naps().add(1);
                 return std::thread::sleep(nap);

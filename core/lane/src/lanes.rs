@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use warmlane_counters::{Labels, Registry};
 use warmlane_mem::LaneThread;
 use warmlane_sys::event::Event;
-use warmlane_sys::{affinity, clock};
+use warmlane_sys::{affinity, clock, tracepoints};
 
 /// How long a lane that was asked to stop may go without moving a packet before it is ended all the same.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
@@ -276,8 +276,10 @@ fn run(
     // Declared after the caches, so dropped before them: what the task still holds is freed through them.
     let mut task = task;
     let idle = Idle::new(config.idle, config.shares_cpu);
+    tracepoints::lane_begin(&lane, config.cpu);
     let cut_short =
         poll_until_done(&mut task, &lane_thread, idle, config.stop_within, (stop, called), counters);
+    tracepoints::lane_end(&lane, cut_short);
     LaneEnd { cut_short, result: task.finish() }
 }
 

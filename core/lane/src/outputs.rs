@@ -9,6 +9,7 @@ use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_port::channel::ChannelTransmit;
 use warmlane_port::{QueueCountersView, QueueStatus, TransmitOffloads, TransmitQueue, software_offload};
 use warmlane_sync::ring::RingError;
+use warmlane_sys::tracepoints;
 
 /// What a line leads to.
 pub(crate) enum End {
@@ -200,8 +201,10 @@ impl<'a> Outputs<'a> {
             Some(End::Closed(_)) => LaneDrop::OutputClosed,
             Some(_) => LaneDrop::OutputFull,
         };
-        self.drops.counters.count(reason, 1);
-        self.show_dropped(reason, &packet);
+        self.drops.count(reason, 1);
+        if self.shows_drops() {
+            self.show_drop(&LaneDrop::ALL[reason.index()], &packet);
+        }
         drop(packet);
     }
 
@@ -271,9 +274,9 @@ impl<'a> Outputs<'a> {
     /// The same by an enum's reason, if anybody wants to see dropped packets.
     #[cold]
     pub fn show_dropped<R: Reason>(&self, reason: R, packet: &Packet) {
-        if self.shows_drops()
-            && let Some(reason) = R::ALL.get(reason.index())
-        {
+        let Some(reason) = R::ALL.get(reason.index()) else { return };
+        tracepoints::stage_drop(reason.name, packet.packet_length(), packet.port());
+        if self.shows_drops() {
             self.show_drop(reason, packet);
         }
     }

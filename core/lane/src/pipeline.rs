@@ -15,6 +15,7 @@ use warmlane_counters::Counter;
 use warmlane_mem::Burst;
 use warmlane_port::QueueStatus;
 use warmlane_sys::clock::{self, Clock};
+use warmlane_sys::tracepoints;
 
 /// Empty polls between two checks of whether an idle queue has ended, and of what transmit queues still hold: asking costs
 /// a system call with some drivers.
@@ -253,6 +254,7 @@ impl Pipeline {
                     }
                 }
                 all += count;
+                tracepoints::burst(source.node, count);
                 source.received.add(count as u64);
                 let (stage, input) = (source.stage, source.stage_input);
                 run(&mut self.slots[stage], &mut self.lines, input, &mut self.burst, &self.drops);

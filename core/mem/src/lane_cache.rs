@@ -29,6 +29,7 @@ use warmlane_sys::clock;
 use warmlane_sys::prefetch::{prefetch_read_at, prefetch_write_at};
 #[cfg(target_arch = "x86_64")]
 use warmlane_sys::simd::{self, Level};
+use warmlane_sys::tracepoints;
 
 thread_local! {
     /// This thread's cache of each pool, null where it has none. Constant-initialised and without a destructor,
@@ -212,6 +213,7 @@ fn take_unattached(pool: &Pool, burst: &mut Burst, wanted: usize) -> usize {
         }
     });
     if count < wanted {
+        tracepoints::pool_refused(wanted, count);
         shared.free_list.count_refused(wanted - count);
     }
     count
@@ -283,6 +285,7 @@ impl Cache {
     fn count_taken(&self, count: usize, wanted: usize) {
         self.counters.taken().add(count as u64);
         if count < wanted {
+            tracepoints::pool_refused(wanted, count);
             self.counters.refused().add((wanted - count) as u64);
         }
     }

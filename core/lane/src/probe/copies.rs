@@ -9,7 +9,7 @@ use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_sync::ring::RingError;
 use warmlane_sync::spsc::{self, Producer};
 use warmlane_sync::zero_copy::Reservation;
-use warmlane_sys::clock;
+use warmlane_sys::{clock, tracepoints};
 
 /// Copies packets into a ring.
 pub(crate) struct Probe {
@@ -236,10 +236,16 @@ impl StageProbes {
         Self { counters: DropCounters::new(), edges, probes, followers }
     }
 
+    /// Counts packets that the lane drops.
+    pub(crate) fn count(&self, reason: LaneDrop, packets: usize) {
+        tracepoints::lane_drop(LaneDrop::ALL[reason.index()].name, packets);
+        self.counters.count(reason, packets as u64);
+    }
+
     /// Counts packets and frees them.
     #[cold]
     pub(crate) fn drop_all(&self, reason: LaneDrop, burst: &mut Burst) {
-        self.counters.count(reason, burst.len() as u64);
+        self.count(reason, burst.len());
         if self.is_watched() {
             self.show(&LaneDrop::ALL[reason.index()], burst);
         }
