@@ -100,6 +100,8 @@ const PATHS: &[HotPath] = &[
     path("l3-forward", "packet", "portable", 20),
     path("l3-forward-lane", "packet", "avx2", 20),
     path("flows-forward", "packet", "avx2", 20),
+    path("vxlan", "packet", "avx2", 20),
+    path("vxlan-decapsulate", "packet", "avx2", 20),
     path("packed-look", "descriptor", "avx2", 20),
     path("packed-look", "descriptor", "portable", 20),
     path("card-look", "descriptor", "avx2", 20),
