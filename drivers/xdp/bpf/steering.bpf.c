@@ -29,22 +29,38 @@ ARRAY(MAP_ARRAY, struct settings, 1) settings SEC(".maps");
 /* The kernel's own addresses. Most boxes have a handful, so each takes memory only when it comes. */
 #define OWN_ADDRESSES 65536
 
+/* UDP ports at which tunnels end that sockets get the datagrams of; 0 is none. */
+struct tunnel_ends {
+	be16 ports[2];
+};
+
 struct ipv6_address {
 	be32 words[4];
 };
 
-HASH(be32, u32, OWN_ADDRESSES) own_ipv4 SEC(".maps");
+HASH(be32, struct tunnel_ends, OWN_ADDRESSES) own_ipv4 SEC(".maps");
 
-HASH(struct ipv6_address, u32, OWN_ADDRESSES) own_ipv6 SEC(".maps");
+HASH(struct ipv6_address, struct tunnel_ends, OWN_ADDRESSES) own_ipv6 SEC(".maps");
 
 static ALWAYS_INLINE int expires(const struct settings *settings, u8 time_to_live)
 {
 	return settings->pass_expiring && time_to_live <= 1;
 }
 
+/* Whether a tunnel ends there. Whoever reassembles fragments is no socket here, and only the first has ports. */
+static ALWAYS_INLINE int ends_tunnel(const struct tunnel_ends *ends, const void *transport, const void *end)
+{
+	const be16 *ports = transport;
+
+	if ((const void *)(ports + 2) > end || !ports[1])
+		return 0;
+	return ports[1] == ends->ports[0] || ports[1] == ends->ports[1];
+}
+
 static ALWAYS_INLINE int is_transit_ipv4(const struct settings *settings, const struct ipv4 *ip, const void *end)
 {
 	const u8 *destination = (const u8 *)&ip->destination;
+	const struct tunnel_ends *ends;
 
 	if ((const void *)(ip + 1) > end || expires(settings, ip->ttl))
 		return 0;
@@ -54,7 +70,13 @@ static ALWAYS_INLINE int is_transit_ipv4(const struct settings *settings, const 
 	/* Link-local (RFC 3927): never forwarded. */
 	if (destination[0] == 169 && destination[1] == 254)
 		return 0;
-	return !bpf_map_lookup_elem(&own_ipv4, destination);
+	ends = bpf_map_lookup_elem(&own_ipv4, destination);
+	if (!ends)
+		return 1;
+	if (!ends->ports[0] || ip->protocol != PROTOCOL_UDP || ip->version_length != 0x45 ||
+	    (ip->fragment & IPV4_IS_FRAGMENT))
+		return 0;
+	return ends_tunnel(ends, ip + 1, end);
 }
 
 /* RFC 4291, 2.5.6 */
@@ -65,6 +87,8 @@ static ALWAYS_INLINE int is_link_local(const be32 *address)
 
 static ALWAYS_INLINE int is_transit_ipv6(const struct settings *settings, const struct ipv6 *ip, const void *end)
 {
+	const struct tunnel_ends *ends;
+
 	if ((const void *)(ip + 1) > end || expires(settings, ip->hop_limit))
 		return 0;
 	/* To a group. */
@@ -73,7 +97,10 @@ static ALWAYS_INLINE int is_transit_ipv6(const struct settings *settings, const 
 	/* Link-local, either end: never forwarded. */
 	if (is_link_local(ip->source) || is_link_local(ip->destination))
 		return 0;
-	return !bpf_map_lookup_elem(&own_ipv6, ip->destination);
+	ends = bpf_map_lookup_elem(&own_ipv6, ip->destination);
+	if (!ends)
+		return 1;
+	return ends->ports[0] && ip->next_header == PROTOCOL_UDP && ends_tunnel(ends, ip + 1, end);
 }
 
 /* Whether a packet passes through the box. For the box itself is all that goes to a group or to another Ethernet address than the

@@ -33,14 +33,18 @@ struct Settings {
     leave_ipv6: u8,
 }
 
+/// UDP ports at which tunnels end; 0 is none.
+pub(crate) type TunnelPorts = [u16; 2];
+
 /// What user space and a program share.
 #[derive(Debug)]
 struct Maps {
     sockets: SocketMap,
     settings: ArrayMap<Settings>,
     current: Settings,
-    ipv4: HashMap<[u8; 4], u32>,
-    ipv6: HashMap<[u8; 16], u32>,
+    /// With `struct tunnel_ends`.
+    ipv4: HashMap<[u8; 4], [[u8; 2]; 2]>,
+    ipv6: HashMap<[u8; 16], [[u8; 2]; 2]>,
 }
 
 /// The program of a port. Attached to an interface, it ends when this is dropped, or when the process ends, however it does.
@@ -99,13 +103,14 @@ impl Program {
         })
     }
 
-    /// An address that is the kernel's, or no longer.
-    pub(crate) fn set_address(&self, address: IpAddr, is_local: bool) -> io::Result<()> {
-        self.change(|maps| match (address, is_local) {
-            (IpAddr::V4(address), true) => maps.ipv4.insert(address.octets(), 1),
-            (IpAddr::V4(address), false) => maps.ipv4.remove(address.octets()),
-            (IpAddr::V6(address), true) => maps.ipv6.insert(address.octets(), 1),
-            (IpAddr::V6(address), false) => maps.ipv6.remove(address.octets()),
+    /// An address that is the kernel's, but for datagrams to these UDP ports, of which 0 is none. `None`: it no longer is.
+    pub(crate) fn set_address(&self, address: IpAddr, ends: Option<TunnelPorts>) -> io::Result<()> {
+        let ends = ends.map(|ports| ports.map(u16::to_be_bytes));
+        self.change(|maps| match (address, ends) {
+            (IpAddr::V4(address), Some(ends)) => maps.ipv4.insert(address.octets(), ends),
+            (IpAddr::V4(address), None) => maps.ipv4.remove(address.octets()),
+            (IpAddr::V6(address), Some(ends)) => maps.ipv6.insert(address.octets(), ends),
+            (IpAddr::V6(address), None) => maps.ipv6.remove(address.octets()),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Which packets stay with the kernel: what a port's program looks up, set from outside.
 
-use crate::bpf::{LeftFamilies, Program};
-use std::collections::HashSet;
+use crate::bpf::{LeftFamilies, Program, TunnelPorts};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,14 +15,43 @@ use warmlane_driver_common::LocalSink;
 pub struct LocalFilter {
     program: Weak<Program>,
     interface: u32,
-    addresses: Arc<Mutex<HashSet<IpAddr>>>,
+    addresses: Arc<Mutex<HashMap<IpAddr, TunnelPorts>>>,
+}
+
+/// As many of these ports as a program can know.
+fn known_ports(ports: &[u16]) -> TunnelPorts {
+    let mut known = TunnelPorts::default();
+    for (known, port) in known.iter_mut().zip(ports) {
+        *known = *port;
+    }
+    known
 }
 
 impl LocalFilter {
     /// Of a program that these addresses were set in already.
-    pub(crate) fn new(program: &Arc<Program>, interface: u32, addresses: HashSet<IpAddr>) -> Self {
+    pub(crate) fn new(program: &Arc<Program>, interface: u32, addresses: &HashSet<IpAddr>) -> Self {
+        let addresses = addresses.iter().map(|address| (*address, TunnelPorts::default())).collect();
         Self { program: Arc::downgrade(program), interface, addresses: Arc::new(Mutex::new(addresses)) }
     }
+
+    /// Datagrams for these UDP ports at addresses of the kernel's own come to sockets from now on, and no others: tunnels end there. The
+    /// program knows two ports of an address; those of others stay with the kernel, as fragments do.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_tunnel_ends(&self, ends: &BTreeMap<IpAddr, Vec<u16>>) -> io::Result<()> {
+        let Some(program) = self.program.upgrade() else { return Ok(()) };
+        let mut known = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        for (address, before) in known.iter_mut() {
+            let ports = ends.get(address).map_or(TunnelPorts::default(), |ports| known_ports(ports));
+            if ports != *before {
+                program.set_address(*address, Some(ports))?;
+                *before = ports;
+            }
+        }
+        Ok(())
+    }
+
     /// Frames to this Ethernet address are the interface's own from now on, and no others. All of families that are left stay with
     /// the kernel, too.
     ///
@@ -45,13 +74,17 @@ impl LocalSink for LocalFilter {
         let Some(program) = self.program.upgrade() else { return Ok(()) };
         let mut known = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         // What is new comes first: in between, rather one packet too many stays with the kernel.
-        for address in addresses.difference(&known.clone()) {
-            program.set_address(*address, true)?;
-            known.insert(*address);
+        for address in addresses {
+            if !known.contains_key(address) {
+                program.set_address(*address, Some(TunnelPorts::default()))?;
+                known.insert(*address, TunnelPorts::default());
+            }
         }
-        for address in known.clone().difference(addresses) {
-            program.set_address(*address, false)?;
-            known.remove(address);
+        let gone: Vec<IpAddr> =
+            known.keys().filter(|address| !addresses.contains(address)).copied().collect();
+        for address in gone {
+            program.set_address(address, None)?;
+            known.remove(&address);
         }
         Ok(())
     }

@@ -152,7 +152,7 @@ pub fn open(
     // Before the program is at work: no packet for the kernel may get lost in between.
     if options.steering == Steering::Transit {
         for address in local {
-            program.set_address(*address, true).map_err(system("set the kernel's addresses"))?;
+            program.set_address(*address, Some([0; 2])).map_err(system("set the kernel's addresses"))?;
         }
         let left = LeftFamilies::default();
         program.set_own(mac, left).map_err(system("set the Ethernet address"))?;
@@ -160,7 +160,7 @@ pub fn open(
     let mut notes = Vec::new();
     let hook = attach(options, &mut program, fragments, &mut notes)?;
     let program = Arc::new(program);
-    let filter = LocalFilter::new(&program, link.index, local.clone());
+    let filter = LocalFilter::new(&program, link.index, local);
 
     let mut opener =
         Opener { options, entries, umem, link: &link, fragments, zero_copy: None, shared: false };

@@ -34,8 +34,8 @@ impl Bench {
     fn new(steering: Steering, pass_expiring: bool, fragments: bool) -> Self {
         let program = Program::new(steering, pass_expiring, 4, fragments).unwrap();
         program.set_own(OWN_MAC, LeftFamilies::default()).unwrap();
-        program.set_address(OURS.into(), true).unwrap();
-        program.set_address(OURS_6.into(), true).unwrap();
+        program.set_address(OURS.into(), Some([0; 2])).unwrap();
+        program.set_address(OURS_6.into(), Some([0; 2])).unwrap();
         let socket = rustix::net::socket(AddressFamily::XDP, SocketType::RAW, None).unwrap();
         program.set_socket(0, &socket).unwrap();
         Self { program, _socket: socket }
@@ -215,11 +215,11 @@ fn addresses_come_and_go() {
         let transit = &mut benches.passing_expiring;
         let packets = [frame(&[], IPV4, &ipv4(FAR, 64)), frame(&[], IPV6, &ipv6(FAR_6, FAR_6, 64))];
         for (packet, address) in packets.iter().zip([FAR.into(), FAR_6.into()]) {
-            transit.program.set_address(address, true).unwrap();
+            transit.program.set_address(address, Some([0; 2])).unwrap();
             assert_eq!(transit.run(packet), PASSED, "{address}");
-            transit.program.set_address(address, false).unwrap();
+            transit.program.set_address(address, None).unwrap();
             // What is not there need not be taken away.
-            transit.program.set_address(address, false).unwrap();
+            transit.program.set_address(address, None).unwrap();
             assert_eq!(transit.run(packet), REDIRECTED, "{address}");
         }
         transit.program.set_own([2, 0, 0, 0, 0, 9], LeftFamilies::default()).unwrap();
