@@ -35,12 +35,12 @@ impl Assembly {
         queues.check(settings.lanes.max(1))?;
         let ports = std::mem::take(&mut queues.ports);
         let assembly = Self::start(pool, settings, ports, |lane| {
-            let (routes, hold) = follower.lane(&lane.name, hold_limits)?;
+            let (routes, tunnels, hold) = follower.lane(&lane.name, hold_limits)?;
             let forwarder = lane.forwarder(routes, icmp);
             let punt = Punt::new(queues.entrances.clone());
             let (vacant, outputs) = queues.take_extra();
             let ports = lane.take_ports().into_iter().chain(vacant).collect();
-            Ok(warmlane_router::pipeline(forwarder, hold, punt, ports, outputs)?)
+            Ok(warmlane_router::pipeline((tunnels, forwarder), hold, punt, ports, outputs)?)
         })?;
         for punt in &queues.punts {
             assembly.add_punt(punt);

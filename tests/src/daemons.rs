@@ -219,6 +219,69 @@ impl<'a> Frr<'a> {
             }
             fs::write(directory.join(verb), lines).expect("a writable directory");
         }
+        Self::run(host, directory)
+    }
+
+    /// Starts both as a leaf of an overlay network: EVPN with the leaves at these addresses, for all VXLAN devices of the namespace. The
+    /// device of identifier `routed` is for routes of type 5; the host announces those of `own`.
+    ///
+    /// # Panics
+    /// If that isn't possible.
+    pub fn start_leaf(
+        host: &'a Namespace,
+        directory: &Path,
+        own: (&str, &str),
+        leaves: &[&str],
+        routed: u32,
+    ) -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("our own");
+        let (address, prefix) = own;
+        let directory = directory.join(format!("leaf-{address}"));
+        fs::create_dir(&directory).expect("a writable directory");
+        let mut config = format!(
+            "router bgp 65001\n\
+             bgp router-id {address}\n\
+             no bgp default ipv4-unicast\n\
+             timers bgp {} {}\n",
+            HOLD.as_secs() / 3,
+            HOLD.as_secs()
+        );
+        for leaf in leaves {
+            write!(
+                config,
+                "neighbor {leaf} remote-as 65001\n\
+                 neighbor {leaf} timers connect 1\n\
+                 neighbor {leaf} advertisement-interval 0\n"
+            )
+            .expect("a string takes all");
+        }
+        config.push_str(
+            "address-family ipv4 unicast\n\
+             redistribute connected route-map own\n\
+             exit-address-family\n\
+             address-family l2vpn evpn\n",
+        );
+        for leaf in leaves {
+            writeln!(config, "neighbor {leaf} activate").expect("a string takes all");
+        }
+        write!(
+            config,
+            "advertise-all-vni\n\
+             advertise ipv4 unicast\n\
+             exit-address-family\n\
+             ip prefix-list own permit {prefix}\n\
+             route-map own permit 10\n\
+             match ip address prefix-list own\n"
+        )
+        .expect("a string takes all");
+        fs::write(directory.join("bgpd.conf"), config).expect("a writable directory");
+        fs::write(directory.join("zebra.conf"), format!("vni {routed}\n")).expect("a writable directory");
+        Self::run(host, directory)
+    }
+
+    /// Starts both with what is in a directory.
+    fn run(host: &'a Namespace, directory: PathBuf) -> Self {
         // The daemons run as a user of their own, and refuse any other who is not in the group of their terminals.
         let line = format!("chown -R frr:frr {}", directory.display());
         host.run(&line).expect_success(&line);

@@ -236,9 +236,10 @@ impl UserPorts {
     /// # Errors
     /// A program's maps can't be written.
     pub fn set_local(&self, follower: &Follower) -> io::Result<()> {
-        let addresses = follower.local_addresses();
+        let (addresses, tunnel_ends) = (follower.local_addresses(), follower.tunnel_ends());
         for Taken { interface, monitor, .. } in self.taken() {
             monitor.local.set_addresses(&addresses)?;
+            monitor.local.set_tunnel_ends(&tunnel_ends)?;
             let [ipv4, ipv6] = [false, true].map(|is_ipv6| follower.is_left(interface, is_ipv6));
             monitor.local.set_own(follower.local_mac(interface), LeftFamilies { ipv4, ipv6 })?;
         }

@@ -88,6 +88,13 @@ fn status(value: &Value) -> Vec<String> {
         lines.extend(table(&["interface", "up", "mtu", "mac", "table", "urpf", "addresses"], &ports));
         lines.push(String::new());
     }
+    let tunnels: Vec<Value> = list(value, "tunnels").into_iter().map(with_packets).collect();
+    if !tunnels.is_empty() {
+        let fields =
+            ["device", "vni", "local", "network", "remotes", "by_lanes", "packets_sent", "packets_received"];
+        lines.extend(table(&fields, &tunnels));
+        lines.push(String::new());
+    }
     // Of lanes.
     if let Some(routes) = value.get("routes") {
         lines.push(format!(
@@ -97,6 +104,14 @@ fn status(value: &Value) -> Vec<String> {
     }
     lines.extend(list(value, "warnings").iter().map(|warning| format!("warning: {}", word(warning))));
     lines
+}
+
+/// A tunnel with its counts of packets beside its other fields.
+fn with_packets(mut tunnel: Value) -> Value {
+    for (to, from) in [("packets_sent", "encapsulated"), ("packets_received", "decapsulated")] {
+        tunnel[to] = tunnel[from]["packets"].clone();
+    }
+    tunnel
 }
 
 /// Paths as a table, and each other counter that is not zero with its name, below the name of what it belongs to.
@@ -203,6 +218,16 @@ mod tests {
                         eth0 passed not-ip: 2\n  \
                         eth0 dropped blackhole: 1\n";
         assert_eq!(text(&Request::Counters, &value), expected);
+    }
+
+    #[test]
+    fn tunnels_are_listed_with_what_lanes_did_for_them() {
+        let text = status(&json!({ "tunnels": [{
+            "device": "vx10", "vni": 10, "local": "192.0.2.1", "network": "br10", "remotes": ["192.0.2.2", "192.0.2.3"],
+            "by_lanes": true, "encapsulated": { "packets": 7, "bytes": 700 }, "decapsulated": { "packets": 8, "bytes": 900 },
+        }] }))
+        .join("\n");
+        assert!(text.contains("192.0.2.2, 192.0.2.3  yes       7             8"), "{text}");
     }
 
     #[test]

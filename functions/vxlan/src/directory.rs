@@ -1,7 +1,7 @@
 //! Small numbers by key, in a table that is made once and read by every packet.
 
 /// What can be looked up.
-pub(crate) trait Key: Copy + Default + Eq {
+pub trait Key: Copy + Default + Eq {
     /// All that tells it from others, in 64 bits.
     fn bits(self) -> u64;
 }
@@ -35,7 +35,7 @@ struct Slot<K> {
 
 /// The number of each key, by open addressing. At least half of the slots are empty, so a look at two of them is usually enough.
 #[derive(Debug)]
-pub(crate) struct Directory<K> {
+pub struct Directory<K> {
     slots: Box<[Slot<K>]>,
     /// Bits of the hash that are not used.
     shift: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Directory<K> {
 
 impl<K: Key> Directory<K> {
     /// A key that is there twice has its first number, which has to be less than 65,535.
-    pub(crate) fn new(entries: impl IntoIterator<Item = (K, u16)>) -> Self {
+    pub fn new(entries: impl IntoIterator<Item = (K, u16)>) -> Self {
         let entries: Vec<_> = entries.into_iter().collect();
         let size = (entries.len() * 2).next_power_of_two().max(2);
         let slots = vec![Slot { key: K::default(), number: EMPTY }; size].into();
@@ -70,7 +70,7 @@ impl<K: Key> Directory<K> {
 
     /// The number of this key.
     #[inline(always)]
-    pub(crate) fn get(&self, key: K) -> Option<u16> {
+    pub fn get(&self, key: K) -> Option<u16> {
         let number = self.slots[self.slot(key)].number;
         (number != EMPTY).then_some(number)
     }

@@ -1,8 +1,6 @@
 //! What is put around a frame on its way into a tunnel.
 
-use std::net::IpAddr;
-
-use warmlane_forward::control::config::VxlanConfig;
+use warmlane_forward::control::{Around, Class};
 use warmlane_mem::{Checksum, LayerOffsets, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ethernet, ipv4, ipv6, udp, vxlan};
@@ -19,14 +17,20 @@ pub(crate) const OVER_IPV4: usize = UDP_OVER_IPV4 + DATAGRAM;
 const OVER_IPV6: usize = UDP_OVER_IPV6 + DATAGRAM;
 
 /// The headers in front of frames to one tunnel end; what differs from frame to frame is zero.
-#[derive(Debug)]
-pub(crate) struct Encapsulation {
+#[derive(Debug, Clone)]
+pub struct Encapsulation {
     headers: Headers,
     /// The tunnel's ends, if there are to be UDP checksums.
     checked: Option<Addresses>,
+    /// What of the inner DSCP and ECN is outside as well, and what is there in any case.
+    inherited: u8,
+    fixed: u8,
+    /// The first UDP port that frames come from, and how many there are.
+    first_port: u16,
+    ports: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Headers {
     /// And the sum of what is in the IPv4 header.
     Ipv4([u8; OVER_IPV4], u16),
@@ -34,41 +38,86 @@ enum Headers {
 }
 
 impl Encapsulation {
-    /// What is in front of frames of `network` to the tunnel end `remote`.
-    pub(crate) fn new(network: &VxlanConfig, remote: IpAddr) -> Self {
-        let ends = addresses(network.local, remote);
+    /// What is in front of frames.
+    pub fn new(around: &Around) -> Self {
+        let ends = addresses(around.local, around.remote);
         let headers = match ends {
             Addresses::V4 { source, destination } => {
                 let fields = Ipv4Fields {
-                    dont_fragment: true,
-                    ttl: network.ttl,
+                    dont_fragment: around.dont_fragment,
+                    ttl: around.ttl,
                     ..Ipv4Fields::new(source, destination)
                 };
                 let mut header = fields.header(IpProtocol::UDP, 0);
                 header[10..12].fill(0);
                 let sum = Sum::new().bytes(&header).fold();
-                Headers::Ipv4(around(network, EtherType::IPV4, &header), sum)
+                Headers::Ipv4(in_front(around, EtherType::IPV4, &header), sum)
             }
             Addresses::V6 { source, destination } => {
-                let fields = Ipv6Fields { hop_limit: network.ttl, ..Ipv6Fields::new(source, destination) };
-                Headers::Ipv6(around(network, EtherType::IPV6, &fields.header(IpProtocol::UDP, 0)))
+                let fields = Ipv6Fields { hop_limit: around.ttl, ..Ipv6Fields::new(source, destination) };
+                Headers::Ipv6(in_front(around, EtherType::IPV6, &fields.header(IpProtocol::UDP, 0)))
             }
         };
-        Self { headers, checked: network.udp_checksum.then_some(ends) }
+        let (inherited, fixed) = match around.class {
+            Class::Inherited => (0xff, 0),
+            Class::Fixed(class) => (0x03, class & 0xfc),
+        };
+        let (first_port, last_port) = around.source_ports;
+        Self {
+            headers,
+            checked: around.udp_checksum.then_some(ends),
+            inherited,
+            fixed,
+            first_port,
+            ports: u32::from(last_port.saturating_sub(first_port)) + 1,
+        }
     }
 
     /// Puts the headers in front of a frame; the Ethernet addresses are `own`, as if it had come in from a link. A checksum of
-    /// the frame that is left to hardware still is, as one inside a tunnel.
+    /// the frame that is left to hardware still is, as one inside a tunnel. Of IPv4 packets that may be cut each needs another
+    /// `identification` (RFC 6864 section 4.2).
+    ///
+    /// # Errors
+    /// The frame is too long, or there is no space in front of it.
     #[inline]
-    pub(crate) fn wrap(
+    pub fn wrap(
+        &self,
+        packet: &mut Packet,
+        inside: &InnerFrame,
+        own: &[u8; 12],
+        identification: u16,
+    ) -> Result<(), Reason> {
+        self.put::<false>(packet, inside, own, identification)
+    }
+
+    /// The same of a tunnel with the [usual ports](Around::USUAL_SOURCE_PORTS), whose DSCP is inherited, and whose packets must not be cut.
+    #[inline]
+    pub(crate) fn wrap_usual(
         &self,
         packet: &mut Packet,
         inside: &InnerFrame,
         own: &[u8; 12],
     ) -> Result<(), Reason> {
-        let port = inside.source_port(packet.data());
+        // What is not cut is not told apart (RFC 6864 section 4.1).
+        self.put::<true>(packet, inside, own, 0)
+    }
+
+    #[inline(always)]
+    fn put<const USUAL: bool>(
+        &self,
+        packet: &mut Packet,
+        inside: &InnerFrame,
+        own: &[u8; 12],
+        identification: u16,
+    ) -> Result<(), Reason> {
+        let hash = inside.flow_hash(packet.data());
+        let port = if USUAL {
+            Around::USUAL_SOURCE_PORTS.0 | (hash >> 18) as u16
+        } else {
+            self.first_port + ((u64::from(hash) * u64::from(self.ports)) >> 32) as u16
+        };
         // What the packet inside says, outside as well (RFC 6040 section 4.1, RFC 2983 section 3).
-        let class = inside.class;
+        let class = if USUAL { inside.class } else { inside.class & self.inherited | self.fixed };
         let length = DATAGRAM + packet.packet_length();
         let datagram = u16::try_from(length).map_err(|_| Reason::TooLong)?;
         let (udp, space) = match &self.headers {
@@ -77,8 +126,12 @@ impl Encapsulation {
                 let space = prepend(packet, headers, own)?;
                 let word = 0x4500_0000 | u32::from(class) << 16 | u32::from(total);
                 space[14..18].copy_from_slice(&word.to_be_bytes());
-                let checksum = Sum::new().word(*sum).word(class.into()).word(total).checksum();
-                space[24..26].copy_from_slice(&checksum.to_be_bytes());
+                let mut sum = Sum::new().word(*sum).word(class.into()).word(total);
+                if !USUAL {
+                    space[18..20].copy_from_slice(&identification.to_be_bytes());
+                    sum = sum.word(identification);
+                }
+                space[24..26].copy_from_slice(&sum.checksum().to_be_bytes());
                 (UDP_OVER_IPV4, &mut space[UDP_OVER_IPV4..])
             }
             Headers::Ipv6(headers) => {
@@ -104,9 +157,9 @@ impl Encapsulation {
 }
 
 /// The headers around a frame, without Ethernet addresses.
-fn around<const N: usize>(network: &VxlanConfig, ethertype: EtherType, ip: &[u8]) -> [u8; N] {
-    let datagram = udp::header(0, network.udp_port, 0, 0);
-    let parts = [&[0; 12][..], &ethertype.0.to_be_bytes(), ip, &datagram, &vxlan::header(network.identifier)];
+fn in_front<const N: usize>(around: &Around, ethertype: EtherType, ip: &[u8]) -> [u8; N] {
+    let datagram = udp::header(0, around.udp_port, 0, 0);
+    let parts = [&[0; 12][..], &ethertype.0.to_be_bytes(), ip, &datagram, &vxlan::header(around.identifier)];
     let mut headers = [0; N];
     for (byte, value) in headers.iter_mut().zip(parts.concat()) {
         *byte = value;

@@ -11,7 +11,7 @@ use crate::stations::Station;
 
 /// What is looked at in a frame, read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InnerFrame {
+pub struct InnerFrame {
     pub(crate) destination: Station,
     pub(crate) source: Station,
     ip: Ip,
@@ -30,8 +30,12 @@ enum Ip {
 }
 
 impl InnerFrame {
+    /// Of this frame.
+    ///
+    /// # Errors
+    /// It ends within its Ethernet header.
     #[inline]
-    pub(crate) fn of(frame: &[u8]) -> Result<Self, Reason> {
+    pub fn of(frame: &[u8]) -> Result<Self, Reason> {
         let (header, _) = EthernetHeader::parse(frame).map_err(|_| Reason::BadSource)?;
         Ok(match LinkLayer::parse(frame) {
             Ok(link) => Self::behind(&link),
@@ -71,7 +75,7 @@ impl InnerFrame {
 
     /// A frame that begins with an Ethernet header, no tag and an IPv4 header, which most do.
     #[inline(always)]
-    pub(crate) fn of_ipv4(frame: &[u8]) -> Option<Self> {
+    pub fn of_ipv4(frame: &[u8]) -> Option<Self> {
         let (header, rest) = frame.split_first_chunk::<{ ethernet::HEADER_LENGTH }>()?;
         let fixed: &[u8; ipv4::HEADER_LENGTH] = rest.first_chunk()?;
         let is_ipv4 = EthernetHeader(header).ethertype() == EtherType::IPV4;
@@ -94,19 +98,18 @@ impl InnerFrame {
         }
     }
 
-    /// A port that is one for each flow inside, from the range that RFC 7348 section 5 recommends: so routers spread a tunnel's flows.
+    /// A hash that is one for each flow inside: by a port made of it routers spread a tunnel's flows (RFC 7348 section 5).
     #[inline]
-    pub(crate) fn source_port(&self, frame: &[u8]) -> u16 {
+    pub(crate) fn flow_hash(&self, frame: &[u8]) -> u32 {
         let packet = frame.get(usize::from(self.start)..).unwrap_or_default();
-        let hash = match self.ip {
+        match self.ip {
             Ip::V4(_) => flow_hash::ipv4(0, packet),
             Ip::V6(_) => match ipv6::check(packet) {
                 Ok(packet) => flow_hash::ipv6(0, &packet),
                 Err(_) => self.hash_of_addresses(),
             },
             Ip::None => self.hash_of_addresses(),
-        };
-        0xc000 | (hash >> 18) as u16
+        }
     }
 
     /// FNV-1a of both Ethernet addresses.

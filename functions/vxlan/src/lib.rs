@@ -4,6 +4,9 @@
 //! the tunnel end behind which their destination was seen. What is encapsulated stays in the burst, as an IP packet that the
 //! forwarder behind routes; what comes from a tunnel end is taken out of the burst and bridged; all else passes.
 //!
+//! Who has tunnels of its own, as a router by the kernel's devices has, finds the parts of that here: [`Outer`] takes the headers off, and
+//! [`Encapsulation`] puts them around frames.
+//!
 //! It promises that lengths and checksums of what it unpacks were checked, that its books balance between two bursts
 //! ([`VxlanCounters`]), and that nothing on the data path allocates. It must not know how packets get to a tunnel end: that is routing.
 
@@ -28,5 +31,9 @@ mod tests;
 mod too_big;
 mod ways;
 
+pub use directory::{Directory, Key};
+pub use encapsulation::Encapsulation;
 pub use gateway::{Gateway, PortFacts};
+pub use inner_frame::InnerFrame;
+pub use outer::Outer;
 pub use reason::{Reason, VxlanCounters, VxlanCountersView};

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use warmlane_forward::control::config::VxlanConfig;
+use warmlane_forward::control::{Around, Class};
 use warmlane_sys::clock::Clock;
 
 use crate::directory::Directory;
@@ -22,6 +23,21 @@ pub(crate) struct Network {
     encapsulations: Box<[Encapsulation]>,
     /// Longest IP packet that leaves by each access.
     mtus: Box<[u16]>,
+}
+
+/// What is in front of frames of a network to one of its tunnel ends.
+fn around(network: &VxlanConfig, remote: IpAddr) -> Around {
+    Around {
+        local: network.local,
+        remote,
+        identifier: network.identifier,
+        udp_port: network.udp_port,
+        source_ports: Around::USUAL_SOURCE_PORTS,
+        ttl: network.ttl,
+        class: Class::Inherited,
+        dont_fragment: true,
+        udp_checksum: network.udp_checksum,
+    }
 }
 
 impl Network {
@@ -48,7 +64,7 @@ impl Network {
             encapsulations: config
                 .remotes
                 .iter()
-                .map(|remote| Encapsulation::new(&config, *remote))
+                .map(|remote| Encapsulation::new(&around(&config, *remote)))
                 .collect(),
             mtus: (config.access.iter())
                 .map(|(port, _)| ports.get(*port).map_or(0, |facts| facts.mtu))

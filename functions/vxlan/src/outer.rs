@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use warmlane_mem::{Checksum, InnerChecksum, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{
-    EtherType, IpProtocol, Ipv4Header, Ipv6Header, LinkLayer, MacAddress, checksum, ethernet, ipv4, ipv6,
-    udp, vxlan,
+    EtherType, EthernetHeader, IpProtocol, Ipv4Header, Ipv6Header, LinkLayer, MacAddress, checksum, ethernet,
+    ipv4, ipv6, udp, vxlan,
 };
 
 use crate::inner;
@@ -22,25 +22,29 @@ pub(crate) const DATAGRAM: usize = udp::HEADER_LENGTH + vxlan::HEADER_LENGTH;
 
 /// The headers in front of a UDP datagram.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outer {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    pub(crate) destination_port: u16,
-    pub(crate) destination_mac: MacAddress,
+pub struct Outer {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes to.
+    pub destination: IpAddr,
+    /// The UDP port there; 0 of a fragment.
+    pub destination_port: u16,
+    /// The Ethernet address that it came to.
+    pub destination_mac: MacAddress,
     ecn: u8,
     /// Where the UDP header is.
     udp: usize,
     /// Bytes of the IP packet from there on.
     available: usize,
     /// It is a part of the datagram only, where ports need not be.
-    pub(crate) is_fragment: bool,
+    pub is_fragment: bool,
 }
 
 impl Outer {
     /// The headers of a UDP datagram, or of a fragment of one, in an IP packet without options. `None` for all else, and for what is
     /// broken before UDP is reached: a forwarder has names for that.
     #[inline]
-    pub(crate) fn of(packet: &Packet, link: &LinkLayer<'_>) -> Option<Self> {
+    pub fn of(packet: &Packet, link: &LinkLayer<'_>) -> Option<Self> {
         let (at, bytes) = (link.header_length(), link.payload);
         let is_fragment;
         let (source, destination, class, length, end) = match link.ethertype {
@@ -88,14 +92,39 @@ impl Outer {
         })
     }
 
+    /// Bytes of all headers in front of the frame.
+    #[inline]
+    pub fn length(&self) -> usize {
+        self.udp + DATAGRAM
+    }
+
+    /// The UDP checksum, the VXLAN header and the Ethernet header of the frame, before anything is known to be right; `None` if they aren't
+    /// all in the packet's first buffer, or of a fragment.
+    #[inline]
+    pub fn look<'a>(
+        &self,
+        packet: &'a Packet,
+    ) -> Option<(u16, [u8; vxlan::HEADER_LENGTH], EthernetHeader<'a>)> {
+        if self.is_fragment {
+            return None;
+        }
+        let (udp, rest) = packet.data().get(self.udp..)?.split_first_chunk::<{ udp::HEADER_LENGTH }>()?;
+        let (header, frame) = rest.split_first_chunk()?;
+        let [.., high, low] = *udp;
+        Some((u16::from_be_bytes([high, low]), *header, EthernetHeader(frame.first_chunk()?)))
+    }
+
     fn pseudo_header(&self, length: u16) -> Sum {
         addresses(self.source, self.destination).pseudo_header(IpProtocol::UDP, u32::from(length))
     }
 
     /// Checks the datagram and gives the network's identifier, and how long the frame is. A checksum of zero is none, over IPv6 too (RFC 6935
     /// section 5).
+    ///
+    /// # Errors
+    /// What is wrong with it.
     #[inline]
-    pub(crate) fn check(&self, packet: &Packet) -> Result<(u32, usize), Reason> {
+    pub fn check(&self, packet: &Packet) -> Result<(u32, usize), Reason> {
         if self.is_fragment {
             return Err(Reason::Fragment);
         }
@@ -129,13 +158,11 @@ impl Outer {
 
     /// Takes the headers off a packet that [`check`](Self::check) found right, and what padding is behind the frame of this length. Checks the
     /// frame, and its transport checksum if nobody has yet and `transport` says so.
+    ///
+    /// # Errors
+    /// What is wrong with the frame.
     #[inline]
-    pub(crate) fn strip(
-        &self,
-        packet: &mut Packet,
-        frame: usize,
-        transport: bool,
-    ) -> Result<InnerFrame, Reason> {
+    pub fn strip(&self, packet: &mut Packet, frame: usize, transport: bool) -> Result<InnerFrame, Reason> {
         let around = self.udp + DATAGRAM;
         packet.trim_front(around).map_err(|_| Reason::OuterLength)?;
         if packet.packet_length() > frame && !packet.truncate(frame) {

@@ -40,6 +40,8 @@ drop_reasons! {
         NobodyElse: "nobody-else", Notice;
         /// The frame is longer than the network's MTU or that of the port.
         TooLong: "too-long", Warning;
+        /// The way into the tunnel changed while the packet was on it.
+        Changed: "tunnel-changed", Loss;
         /// There is no space for headers in front of the frame.
         NoHeadroom: "no-headroom", Loss;
         /// There was no buffer for a copy.

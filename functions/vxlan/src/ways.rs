@@ -30,7 +30,7 @@ pub(crate) fn encapsulate(
 ) -> Result<(), Dropped> {
     // Accesses are of ports that are there.
     let own = own.get(usize::from(packet.port())).unwrap_or(&[0; 12]);
-    or_drop!(packet, around.wrap(&mut packet, inside, own));
+    or_drop!(packet, around.wrap_usual(&mut packet, inside, own));
     if ways.burst.space() <= ways.after {
         return Err(Dropped { reason: Reason::NoSpace, packet });
     }

@@ -1,7 +1,9 @@
 //! Ports and next hops by their numbers: what lanes read besides the tables. Made once, then only read; when something
 //! changes, a new set replaces the old one.
 
+use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use warmlane_mem::Packet;
 use warmlane_table::NextHopId;
@@ -113,6 +115,11 @@ pub(crate) struct Admission {
     pub(crate) mask: u64,
 }
 
+fn rewrite(number: u32, hop: &NextHop) -> Rewrite {
+    // Numbers beyond lead nowhere.
+    Rewrite::of(NextHopId::new(number).unwrap_or(NextHopId::NONE), hop)
+}
+
 /// Bit 0 of a frame's first byte tells group addresses from those of one interface (IEEE 802.3 clause 3.2.3).
 const GROUP_BIT: u64 = 1;
 
@@ -148,7 +155,11 @@ pub struct Hops {
     hash_seed: u64,
     host: Host,
     claimed_sources: ClaimedSources,
+    beside: Option<Beside>,
 }
+
+/// What stages beside the forwarder go by, together with ports and next hops.
+pub type Beside = Arc<dyn Any + Send + Sync>;
 
 impl Hops {
     pub(crate) const fn nothing() -> Self {
@@ -162,13 +173,14 @@ impl Hops {
             hash_seed: 0,
             host: Host::nothing(),
             claimed_sources: ClaimedSources::none(),
+            beside: None,
         }
     }
 
     /// These ports and next hops, numbered in this order. Flow hashes start from `hash_seed`.
     pub fn new(ports: Vec<RouterPort>, next_hops: Vec<NextHop>, hash_seed: u64) -> Self {
         Self {
-            rewrites: next_hops.iter().map(Rewrite::of).collect(),
+            rewrites: (0..).zip(&next_hops).map(|(number, hop)| rewrite(number, hop)).collect(),
             entries: next_hops,
             admissions: ports.iter().map(Admission::of).collect(),
             checks_sources: ports.iter().any(RouterPort::checks_sources),
@@ -177,7 +189,25 @@ impl Hops {
             hash_seed,
             host: Host::default(),
             claimed_sources: ClaimedSources::none(),
+            beside: None,
         }
+    }
+
+    /// The same, with what stages beside the forwarder go by.
+    #[must_use]
+    pub fn with_beside(self, beside: Option<Beside>) -> Self {
+        Self { beside, ..self }
+    }
+
+    /// What stages beside the forwarder go by, if it is of this kind.
+    #[inline]
+    pub fn beside<T: Any>(&self) -> Option<&T> {
+        self.beside.as_ref()?.downcast_ref()
+    }
+
+    /// Which of the tables a packet is looked up in; `None` if it came in by no port, or by a VLAN that there is no interface for.
+    pub fn table_of(&self, packet: &Packet) -> Option<TableNumber> {
+        self.interface(packet).map(|interface| interface.table)
     }
 
     /// The same, with limits for ICMP errors that replace what the forwarder was made with.

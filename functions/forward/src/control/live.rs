@@ -17,7 +17,7 @@ use warmlane_table::{
 };
 
 use super::config::IcmpLimits;
-use super::hops::{Hops, RouterPort};
+use super::hops::{Beside, Hops, RouterPort};
 use super::host::Host;
 use super::next_hop::NextHop;
 use super::routes::Routes;
@@ -98,6 +98,7 @@ pub struct LiveRoutes {
     freed: Retired<NextHopId>,
     icmp: Option<IcmpLimits>,
     host: Host,
+    beside: Option<Beside>,
     hash_seed: u64,
 }
 
@@ -120,6 +121,7 @@ impl LiveRoutes {
             freed: Retired::new(&domain, NextHopId::MAXIMUM as usize + 1)?,
             icmp: None,
             host: Host::default(),
+            beside: None,
             hash_seed,
             domain,
         })
@@ -198,7 +200,8 @@ impl LiveRoutes {
             self.replaced.reclaim().for_each(drop);
         }
         let hops = Hops::new(ports, hops, self.hash_seed);
-        let hops = hops.with_icmp_limits(self.icmp).with_host(self.host.clone());
+        let hops =
+            hops.with_icmp_limits(self.icmp).with_host(self.host.clone()).with_beside(self.beside.clone());
         let snapshot = Snapshot { tables: lookups(&self.tables), hops };
         match self.shared.snapshot.replace(snapshot, &mut self.replaced) {
             // The queue is of the same domain, and has space.
@@ -217,6 +220,11 @@ impl LiveRoutes {
     /// What the host is like, from the next [`set_hops`](Self::set_hops) on.
     pub fn set_host(&mut self, host: Host) {
         self.host = host;
+    }
+
+    /// What stages beside the forwarder go by, from the next [`set_hops`](Self::set_hops) on.
+    pub fn set_beside(&mut self, beside: Option<Beside>) {
+        self.beside = beside;
     }
 
     /// A number for a new next hop.

@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
+use warmlane_table::NextHopId;
 use warmlane_wire::MacAddress;
 
 use super::groups::Group;
+use super::tunnel::Tunnel;
 
 /// Where a packet goes when it leaves through a port: everything that its new Ethernet header needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +41,8 @@ pub struct Unresolved {
 pub enum NextHop {
     /// Out through a port.
     Forward(Adjacency),
+    /// To a neighbour on another network, by a tunnel through ours.
+    Tunnel(Tunnel),
     /// One of several next hops, chosen by flow. Members must not be groups themselves.
     Group(Group),
     /// An address of ours.
@@ -58,6 +62,8 @@ pub enum NextHop {
     Prohibited,
     /// Not our business: to whoever takes punted packets.
     Punt,
+    /// The same, but it is known that it leads out of the interface that is the port of this number.
+    PuntBy(u16),
     /// An address of ours, but whoever takes punted packets answers for it.
     LocalPunt,
 }
@@ -71,7 +77,7 @@ pub(crate) struct Rewrite {
     /// Largest IP packet that needs nothing but these addresses. Zero, which every packet exceeds, for all next hops
     /// that need more: tags, groups, and those that aren't forwarded to. So one comparison finds all packets of the slow path.
     pub(crate) largest: u16,
-    /// Number of the port.
+    /// Number of the port, or of the output that leads into a tunnel.
     pub(crate) port: u16,
 }
 
@@ -81,9 +87,12 @@ const _: () = assert!(size_of::<Rewrite>() == 16);
 pub(crate) const ALWAYS_TOO_LARGE: u16 = u16::MAX;
 
 impl Rewrite {
-    pub(crate) fn of(hop: &NextHop) -> Self {
-        let NextHop::Forward(adjacency) = hop else {
-            return Self { addresses: [0; 12], largest: 0, port: 0 };
+    /// Of the next hop of this number.
+    pub(crate) fn of(number: NextHopId, hop: &NextHop) -> Self {
+        let adjacency = match hop {
+            NextHop::Forward(adjacency) => *adjacency,
+            NextHop::Tunnel(tunnel) => tunnel.entrance(number),
+            _ => return Self { addresses: [0; 12], largest: 0, port: 0 },
         };
         let [a, b, c, d, e, f] = adjacency.destination.0;
         let [g, h, i, j, k, l] = adjacency.source.0;

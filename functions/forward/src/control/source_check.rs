@@ -8,6 +8,7 @@ use warmlane_table::NextHopId;
 
 use super::hops::Hops;
 use super::next_hop::NextHop;
+use super::tunnel::Tunnel;
 
 /// How the sources of an interface's packets are checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,7 +96,10 @@ impl Hops {
             return !self.next_hop(way_back).is_some_and(is_ours);
         }
         let leads = |hop: &NextHop| match hop {
-            NextHop::Forward(to) => check == SourceCheck::Loose || (to.port, to.vlan) == (port, vlan),
+            NextHop::Forward(to) | NextHop::Tunnel(Tunnel { inner: to, .. }) => {
+                check == SourceCheck::Loose || (to.port, to.vlan) == (port, vlan)
+            }
+            NextHop::PuntBy(by) => check == SourceCheck::Loose || (*by, None) == (port, vlan),
             NextHop::Unresolved(whom) => {
                 check == SourceCheck::Loose || (whom.port, whom.vlan) == (port, vlan)
             }

@@ -13,7 +13,7 @@ use super::forward::Forwarder;
 use super::icmp_error::limiter;
 use super::rewrite::{Family, Ipv4, Ipv6, layer_3};
 use super::validate::{Finding, validate};
-use crate::control::{Hops, NextHop, TableNumber};
+use crate::control::{Hops, NextHop, TableNumber, Tunnel};
 
 impl Forwarder {
     /// Notes what is looked up for a packet, and what is found.
@@ -146,6 +146,10 @@ fn describe(hop: &NextHop) -> impl Display {
             let vlan = to.vlan.map_or_else(String::new, |vlan| format!(", VLAN {vlan}"));
             format!("port{} to {} from {}, MTU {}{vlan}", to.port, to.destination, to.source, to.mtu)
         }
+        NextHop::Tunnel(Tunnel { inner, around, .. }) => format!(
+            "through VXLAN {} from {} to {}, there to {} from {}, MTU {}",
+            around.identifier, around.local, around.remote, inner.destination, inner.source, inner.mtu
+        ),
         NextHop::Group(_) => "one of several".to_owned(),
         NextHop::Local => "an address of ours".to_owned(),
         NextHop::NoNeighbour => "on a link of ours, neighbour not known".to_owned(),
@@ -158,6 +162,7 @@ fn describe(hop: &NextHop) -> impl Display {
         NextHop::Unreachable => "unreachable".to_owned(),
         NextHop::Prohibited => "prohibited".to_owned(),
         NextHop::Punt => "somebody else's business".to_owned(),
+        NextHop::PuntBy(port) => format!("somebody else's business, out of what is port{port}"),
         NextHop::LocalPunt => "an address of ours, which somebody else answers for".to_owned(),
     }
 }

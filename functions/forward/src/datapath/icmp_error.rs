@@ -180,8 +180,10 @@ fn error_adjacency<F: Family<N>, const N: usize>(
     found: NextHopId,
     quoted: &[u8],
 ) -> Option<Adjacency> {
-    match hops.next_hop(hops.member(found, |seed| F::flow_hash(hops, seed, quoted)))? {
+    let member = hops.member(found, |seed| F::flow_hash(hops, seed, quoted));
+    match hops.next_hop(member)? {
         NextHop::Forward(adjacency) => Some(*adjacency),
+        NextHop::Tunnel(tunnel) => Some(tunnel.entrance(member)),
         _ => None,
     }
 }

@@ -77,6 +77,7 @@ impl Forwarder {
     fn target(&self, hop: NextHopId) -> Option<Target> {
         Some(match self.routes.hops().next_hop(hop)? {
             NextHop::Forward(adjacency) => Target::Forward(*adjacency),
+            NextHop::Tunnel(tunnel) => Target::Forward(tunnel.entrance(hop)),
             NextHop::Group(_) => return None,
             NextHop::Local => Target::Local,
             NextHop::NoNeighbour => Target::NoNeighbour,
@@ -85,7 +86,7 @@ impl Forwarder {
             NextHop::Drop => Target::Drop,
             NextHop::Unreachable => Target::Unreachable,
             NextHop::Prohibited => Target::Prohibited,
-            NextHop::Punt | NextHop::LocalPunt => Target::Punt,
+            NextHop::Punt | NextHop::PuntBy(_) | NextHop::LocalPunt => Target::Punt,
         })
     }
 

@@ -43,6 +43,13 @@ impl Forwarder {
         if gathered.iter().all(|&index| claimed.find(sources(index)).is_none()) {
             return;
         }
+        // Packets of our own come by a port that takes them, and no others do.
+        let first = burst.first().map(Packet::port);
+        let is_for_own =
+            |port| hops.port(port).is_some_and(|port| port.vlans.is_none() && port.source_check.accepts_own);
+        if first.is_some_and(is_for_own) && burst.iter().all(|packet| Some(packet.port()) == first) {
+            return;
+        }
         let (ports, actions) = (&mut scratch.ports, &mut scratch.actions);
         scratch.ipv4.retain(|_, index, _| {
             let packet = burst.get(usize::from(index));

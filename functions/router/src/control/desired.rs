@@ -3,7 +3,8 @@
 //! It is asked point by point (a prefix, a next hop, the ports), for to work out all of it takes as long as there are
 //! routes.
 
-use std::collections::HashSet;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use super::lane_tables::LaneTables;
 use super::local;
 use super::policy::{Policy, StepAction};
 use super::settings::SourceChecks;
+use super::tunnels::Way;
 
 /// An interface that lanes forward by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,16 @@ impl RoutedPort {
         Self { name: String::new(), link: LinkIndex::MAX, mtu_limit: 0 }
     }
 
+    /// Of what leads into tunnels.
+    pub(crate) const fn entrance() -> Self {
+        Self { name: String::new(), link: LinkIndex::MAX - 1, mtu_limit: u16::MAX }
+    }
+
+    /// Whether it is that.
+    pub(crate) fn is_entrance(&self) -> bool {
+        *self == Self::entrance()
+    }
+
     /// Whether an interface has it, though it may be gone.
     pub(crate) fn is_taken(&self) -> bool {
         *self != Self::vacant()
@@ -46,12 +58,12 @@ impl RoutedPort {
 
 /// What the kernel would do with packets to all of a prefix.
 pub(crate) struct Decision<'a> {
-    found: Found<'a>,
+    pub(super) found: Found<'a>,
     /// It has a route to exactly this prefix that says so. Else it is the same for the prefix around this one.
     is_exact: bool,
 }
 
-enum Found<'a> {
+pub(super) enum Found<'a> {
     /// With the MTU that the route has of its own; 0: none.
     Target(&'a Arc<Target>, u32),
     Settled(HopKey),
@@ -93,10 +105,35 @@ pub(crate) struct TargetState {
 }
 
 /// The state that lanes' tables should have.
-#[derive(Clone, Copy)]
 pub(crate) struct Desired<'a> {
     pub(crate) view: &'a View,
+    /// Those that lanes send by, then what leads into tunnels, if there is that, and then the networks behind these.
     pub(crate) ports: &'a [RoutedPort],
+    /// How the box's own packets are looked up, and where that leads, once asked.
+    pub(super) own_policy: OnceCell<Policy>,
+    pub(super) ways: RefCell<HashMap<IpAddr, Option<Arc<Way>>>>,
+}
+
+impl<'a> Desired<'a> {
+    pub(crate) fn new(view: &'a View, ports: &'a [RoutedPort]) -> Self {
+        Self { view, ports, own_policy: OnceCell::new(), ways: RefCell::default() }
+    }
+
+    /// The ports that lanes send by.
+    pub(crate) fn own_ports(&self) -> &'a [RoutedPort] {
+        own_ports(self.ports)
+    }
+
+    /// Whether a port is a network behind tunnels.
+    pub(crate) fn is_network(&self, port: u16) -> bool {
+        usize::from(port) >= self.own_ports().len()
+    }
+}
+
+/// Those of the ports that lanes send by.
+pub(crate) fn own_ports(ports: &[RoutedPort]) -> &[RoutedPort] {
+    let count = ports.iter().position(RoutedPort::is_entrance).unwrap_or(ports.len());
+    &ports[..count]
 }
 
 impl Desired<'_> {
@@ -111,7 +148,7 @@ impl Desired<'_> {
         }
         let link = self.view.links().get(&link)?;
         let (vlan, lower) = (link.vlan?, link.lower?);
-        number(lower).map(|port| (port, Some(vlan)))
+        number(lower).filter(|port| !self.is_network(*port)).map(|port| (port, Some(vlan)))
     }
 
     /// All ways through the kernel's tables: first that of packets that come in by no interface in particular, then those
@@ -174,7 +211,7 @@ impl Desired<'_> {
     }
 
     /// What the kernel would do with packets to all of a prefix in which there are no longer ones.
-    fn decide(&self, policy: &Policy, prefix: IpPrefix) -> Option<Decision<'_>> {
+    pub(super) fn decide(&self, policy: &Policy, prefix: IpPrefix) -> Option<Decision<'_>> {
         policy.steps(prefix).iter().filter(|step| step.covers(prefix)).find_map(|step| match &step.action {
             StepAction::Table(table) => {
                 let mut around = self.view.table(*table)?.around(prefix);
@@ -248,6 +285,10 @@ impl Desired<'_> {
         }
         let mac = gateway.and_then(|gateway| self.view.neighbour(link, gateway)?.mac());
         let Some(mac) = mac else { return NextHop::Unresolved(Unresolved { link, gateway, port, vlan }) };
+        if self.is_network(port) {
+            let through = self.tunnel(port, known, mac, own_mtu).map(NextHop::Tunnel);
+            return through.unwrap_or(NextHop::PuntBy(port));
+        }
         let limit = self.ports.get(usize::from(port)).map_or(0, |port| port.mtu_limit);
         // A route can't make a link's packets longer.
         let mtu = if own_mtu == 0 { known.mtu } else { own_mtu.min(known.mtu) };
@@ -261,7 +302,7 @@ impl Desired<'_> {
     }
 
     /// The usable paths of a target and their weights, or what it is instead.
-    fn paths(&self, target: &Target) -> Result<Vec<(LinkIndex, Option<IpAddr>, u16)>, NextHop> {
+    pub(super) fn paths(&self, target: &Target) -> Result<Vec<(LinkIndex, Option<IpAddr>, u16)>, NextHop> {
         let mut all: Vec<(LinkIndex, Option<IpAddr>, u16)> = Vec::new();
         let mut add = |path: &RoutePath, weight: u16, is_usable: bool| {
             if !is_usable {
@@ -341,7 +382,7 @@ impl Desired<'_> {
     }
 
     /// Whether lanes look at the same as the kernel when they choose one of these paths.
-    fn knows_choice(&self, paths: &[(LinkIndex, Option<IpAddr>, u16)]) -> bool {
+    pub(super) fn knows_choice(&self, paths: &[(LinkIndex, Option<IpAddr>, u16)]) -> bool {
         let [ipv4, ipv6] = self.view.switches().multipath_hash;
         // Routes of IPv4 may have gateways of IPv6.
         let only_ipv4 = paths.iter().all(|(_, gateway, _)| matches!(gateway, Some(IpAddr::V4(_))));
@@ -386,6 +427,9 @@ impl Desired<'_> {
     pub(crate) fn router_ports(&self, checks: &SourceChecks, tables: &LaneTables) -> Vec<RouterPort> {
         let table_of = |link| tables.find(&Policy::of(self.view, Some(link)));
         let port = |settings: &RoutedPort| {
+            if settings.is_entrance() {
+                return entrance();
+            }
             let link = self.view.links().get(&settings.link);
             let on_it = self
                 .view
@@ -411,10 +455,23 @@ impl Desired<'_> {
                 table: table_of(settings.link).unwrap_or(0),
                 source_check: self.source_check(settings.link, checks.of(&settings.name)),
                 hop_limit: self.view.switches().of_link(settings.link).hop_limit,
-                vlans: Some(vlans.collect()),
+                vlans: Some(vlans.filter(|_| self.own_ports().contains(settings)).collect()),
             }
         };
         self.ports.iter().map(port).collect()
+    }
+}
+
+/// What datagrams of tunnels come in by: they are the box's own, and go by the routes of such.
+fn entrance() -> RouterPort {
+    RouterPort {
+        mac: None,
+        mtu: u16::MAX,
+        addresses: Vec::new(),
+        table: 0,
+        source_check: InterfaceCheck { accepts_own: true, ..InterfaceCheck::default() },
+        hop_limit: u8::MAX,
+        vlans: None,
     }
 }
 

@@ -3,16 +3,18 @@
 //! A route leads to a next hop that is for its target, whatever that is at the time. So when a neighbour's address
 //! changes, or a member of a group goes, next hops change and no route does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use warmlane_forward::control::{
-    Host, LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort, SourceCheck, TableChange, TableNumber,
+    Beside, Host, LaneRoutes, LiveError, LiveRoutes, NextHop, RouterPort, SourceCheck, TableChange,
+    TableNumber,
 };
 use warmlane_table::{IpPrefix, Ipv4Table, Ipv6Table, NextHopId};
 
 use super::affected::{Affected, History};
-use super::desired::{Desired, HopKey, RoutedPort};
+use super::desired::{Desired, HopKey, RoutedPort, own_ports};
 use super::kernel::{Changes, View};
 use super::lane_tables::LaneTables;
 use super::local::LOCAL_TABLE;
@@ -20,6 +22,8 @@ use super::next_hops::NextHops;
 use super::policy::Policy;
 use super::protocol::words;
 use super::settings::{RouterSettings, SourceChecks};
+use super::tunnels::{Arrivals, is_network};
+use crate::datapath::{AllCounts, Tunnels};
 
 /// A prefix that leads elsewhere than it should.
 struct RouteChange {
@@ -52,6 +56,11 @@ pub struct Fib {
     hops: NextHops,
     router_ports: Vec<RouterPort>,
     host: Host,
+    arrivals: Arrivals,
+    /// Of tunnels' devices.
+    counts: AllCounts,
+    /// When networks' ports became vacant.
+    vacated: BTreeMap<usize, Instant>,
     /// `router_ports`, `host`, or the number of tables, isn't with the lanes yet.
     is_unpublished: bool,
     history: History,
@@ -63,7 +72,10 @@ impl Fib {
     ///
     /// # Errors
     /// [`LiveError`].
-    pub fn new(ports: Vec<RoutedPort>, lanes: usize, hash_seed: u64) -> Result<Self, LiveError> {
+    pub fn new(mut ports: Vec<RoutedPort>, lanes: usize, hash_seed: u64) -> Result<Self, LiveError> {
+        if !ports.is_empty() {
+            ports.push(RoutedPort::entrance());
+        }
         Ok(Self {
             live: LiveRoutes::new(lanes, hash_seed)?,
             ports: ports.into(),
@@ -72,6 +84,9 @@ impl Fib {
             hops: NextHops::default(),
             router_ports: Vec::new(),
             host: Host::default(),
+            arrivals: Arrivals::default(),
+            counts: AllCounts::new(),
+            vacated: BTreeMap::new(),
             is_unpublished: true,
             history: History::default(),
             unfinished: Unfinished::default(),
@@ -112,9 +127,64 @@ impl Fib {
         self.ports = ports.into();
     }
 
-    /// The ports, also those that no interface has at present.
+    /// The ports that lanes send by, also those that no interface has at present.
     pub fn ports(&self) -> &[RoutedPort] {
+        own_ports(&self.ports)
+    }
+
+    /// Behind those, what leads into tunnels, and the networks that these lead to.
+    pub(crate) fn all_ports(&self) -> &[RoutedPort] {
         &self.ports
+    }
+
+    /// What lanes take out of tunnels.
+    pub(crate) fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
+    }
+
+    /// What was counted of tunnels, by the kernel's number of their devices.
+    pub(crate) fn tunnel_counts(&self) -> &AllCounts {
+        &self.counts
+    }
+
+    /// Gives each network behind tunnels a port. One that is gone leaves its port to another only after a while: packets that came by it
+    /// may be held yet.
+    pub(crate) fn follow_networks(&mut self, view: &View) {
+        const REST: Duration = Duration::from_secs(30);
+        let first = own_ports(&self.ports).len() + 1;
+        if self.ports.is_empty() {
+            return;
+        }
+        let is_wanted = |link: u32| view.links().get(&link).is_some_and(|link| is_network(view, link));
+        let mut ports = self.ports.to_vec();
+        for (number, port) in ports.iter_mut().enumerate().skip(first) {
+            if port.is_taken() && !is_wanted(port.link) {
+                *port = RoutedPort::vacant();
+                self.vacated.insert(number, Instant::now());
+            }
+        }
+        for link in view.links().values().filter(|link| is_network(view, link)) {
+            if let Some(known) = ports[first..].iter_mut().find(|port| port.link == link.index) {
+                known.name.clone_from(&link.name);
+                continue;
+            }
+            let port = RoutedPort { name: link.name.clone(), link: link.index, mtu_limit: u16::MAX };
+            let rested =
+                self.vacated.iter().find(|(_, since)| since.elapsed() > REST).map(|(number, _)| *number);
+            match rested {
+                Some(number) => {
+                    self.vacated.remove(&number);
+                    ports[number] = port;
+                }
+                // As many as there can be numbers.
+                None if ports.len() >= usize::from(u16::MAX) - 1 => {}
+                None => ports.push(port),
+            }
+        }
+        if ports[..] != self.ports[..] {
+            self.ports = ports.into();
+        }
+        self.counts.retain(|device, _| view.links().contains_key(device));
     }
 
     pub(crate) fn tables(&self) -> &LaneTables {
@@ -143,7 +213,7 @@ impl Fib {
 
     /// What a next hop is, in words; of a group, what its members are.
     pub(crate) fn describe(&self, hop: &NextHop, view: &View) -> String {
-        let names = Desired { view, ports: &self.ports };
+        let names = Desired::new(view, &self.ports);
         match hop {
             NextHop::Group(group) => {
                 words(group.buckets().iter().filter_map(|&id| self.next_hop(id)), &names)
@@ -207,8 +277,12 @@ impl Fib {
         if self.ports.is_empty() {
             return Ok(());
         }
+        if changes.links {
+            self.follow_networks(view);
+        }
         let ports = Arc::clone(&self.ports);
-        let desired = Desired { view, ports: &ports };
+        let desired = Desired::new(view, &ports);
+        let has_networks = ports.last().is_some_and(|last| !last.is_entrance());
         let unfinished = std::mem::take(&mut self.unfinished);
 
         let policies = (changes.links || changes.rules || unfinished.tables).then(|| desired.policies());
@@ -222,7 +296,10 @@ impl Fib {
             affected.entry(table).or_default().extend(prefixes);
         }
 
-        if changes.links || changes.objects || !changes.neighbours.is_empty() || unfinished.next_hops {
+        // Datagrams go by routes, too.
+        let of_tunnels = has_networks && (changes.stations || changes.rules || !changes.routes.is_empty());
+        let of_neighbours = !changes.neighbours.is_empty();
+        if changes.links || changes.objects || of_neighbours || of_tunnels || unfinished.next_hops {
             let refreshed = self.hops.refresh(&desired, &mut self.live);
             self.unfinished.next_hops = refreshed.is_err();
             result = result.and(refreshed);
@@ -235,6 +312,9 @@ impl Fib {
         let own_routes = changes.routes.iter().any(|route| route.table == LOCAL_TABLE);
         if policies.is_some() || own_routes {
             self.renew_ports(view);
+        }
+        if has_networks && (policies.is_some() || of_tunnels) || changes.links {
+            self.renew_arrivals(&desired);
         }
         if let Some(policies) = &policies {
             self.tables.note_idle(policies);
@@ -341,7 +421,7 @@ impl Fib {
 
     /// Works out anew what the ports are.
     fn renew_ports(&mut self, view: &View) {
-        let desired = Desired { view, ports: &self.ports };
+        let desired = Desired::new(view, &self.ports);
         let ports = desired.router_ports(&self.source_checks, &self.tables);
         if ports != self.router_ports {
             self.router_ports = ports;
@@ -355,9 +435,31 @@ impl Fib {
         }
     }
 
+    /// Works out anew what is taken out of tunnels.
+    fn renew_arrivals(&mut self, desired: &Desired<'_>) {
+        let arrivals = desired.arrivals();
+        if arrivals != self.arrivals {
+            self.arrivals = arrivals;
+            self.is_unpublished = true;
+        }
+    }
+
+    /// What lanes know of tunnels; `None` if there are none, so that they look at nothing.
+    fn tunnels(&mut self) -> Option<Beside> {
+        let entrance = u16::try_from(own_ports(&self.ports).len()).ok()?;
+        let hops = self.hops.contents();
+        let is_tunnel = |hop: &NextHop| matches!(hop, NextHop::Tunnel(_));
+        if self.arrivals.tunnels.is_empty() && !hops.iter().any(is_tunnel) {
+            return None;
+        }
+        Some(Arc::new(Tunnels::new(entrance, &self.arrivals, hops, &mut self.counts)))
+    }
+
     /// Lets lanes have the ports and next hops, if there is something new.
     fn publish(&mut self) -> Result<(), LiveError> {
         if self.is_unpublished || self.hops.is_unpublished {
+            let tunnels = self.tunnels();
+            self.live.set_beside(tunnels);
             self.live.set_hops(self.router_ports.clone(), self.hops.contents().to_vec())?;
             (self.is_unpublished, self.hops.is_unpublished) = (false, false);
         }

@@ -1,7 +1,7 @@
 //! Follows the kernel: takes in its events, keeps the tables like it, requests neighbours, and lists everything anew when in
 //! doubt.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
@@ -28,7 +28,7 @@ use super::local;
 use super::settings::RouterSettings;
 use super::warnings;
 use crate::coarse_clock::coarse_now;
-use crate::datapath::{Hold, HoldLimits, NeighbourKey, Waker};
+use crate::datapath::{Hold, HoldLimits, NeighbourKey, TunnelEnds, Waker};
 
 mod comparison;
 mod neighbours;
@@ -147,11 +147,12 @@ impl Follower {
         });
         let mut ports = ports.collect::<Result<Vec<_>, FollowError>>()?;
         ports.extend(std::iter::repeat_with(RoutedPort::vacant).take(vacant));
-        // The forwarder and the hold stage of each lane read the tables.
-        let mut fib = Fib::new(ports, 2 * lanes, hash_seed)?;
+        // The ends of tunnels, the forwarder and the hold stage of each lane read the tables.
+        let mut fib = Fib::new(ports, 3 * lanes, hash_seed)?;
+        fib.follow_networks(&view);
         let (mut hook_watch, about_hooks) = (HookWatch::start(), AboutHooks::of(settings));
-        view.set_hooks(about_hooks.holding(hook_watch.list(&view, fib.ports())));
-        view.set_switches(switches(&view, fib.ports()));
+        view.set_hooks(about_hooks.holding(hook_watch.list(&view, fib.all_ports())));
+        view.set_switches(switches(&view, fib.all_ports()));
         // Who starts a router is told by `warnings`.
         hook_watch.take_remarks(&view);
         let mut changes = view.take_changes();
@@ -193,7 +194,7 @@ impl Follower {
     /// Says which links the router has by now, on all paths, so that programs of others there are found.
     pub fn set_links(&mut self, links: BTreeSet<LinkIndex>) {
         if self.hook_watch.set_links(links) {
-            let hooks = self.hook_watch.list(&self.view, self.fib.ports());
+            let hooks = self.hook_watch.list(&self.view, self.fib.all_ports());
             self.take_hooks(hooks);
         }
     }
@@ -204,7 +205,7 @@ impl Follower {
     /// [`FollowError::Live`]: a lane hangs.
     pub fn set(&mut self, settings: &RouterSettings) -> Result<(), FollowError> {
         self.about_hooks = AboutHooks::of(settings);
-        let hooks = self.hook_watch.list(&self.view, self.fib.ports());
+        let hooks = self.hook_watch.list(&self.view, self.fib.all_ports());
         self.take_hooks(hooks);
         Ok(self.fib.set(&self.view, settings)?)
     }
@@ -222,21 +223,27 @@ impl Follower {
     fn change_port(&mut self, number: usize, settings: RoutedPort) {
         self.fib.set_port(number, settings);
         self.view.note_other_port();
-        self.view.set_switches(switches(&self.view, self.fib.ports()));
+        self.view.set_switches(switches(&self.view, self.fib.all_ports()));
         self.catch_up();
     }
 
-    /// What a lane needs: the tables, and the stage that holds packets, as far as `limits` allow, for neighbours that the
-    /// kernel is asked for.
+    /// What a lane needs: the tables, the ends of tunnels, and the stage that holds packets, as far as `limits` allow, for neighbours
+    /// that the kernel is asked for.
     ///
     /// # Errors
     /// [`FollowError::Live`]: more lanes than the router was started for.
-    pub fn lane(&mut self, name: &str, limits: HoldLimits) -> Result<(LaneRoutes, Hold), FollowError> {
+    pub fn lane(
+        &mut self,
+        name: &str,
+        limits: HoldLimits,
+    ) -> Result<(LaneRoutes, TunnelEnds, Hold), FollowError> {
         let (sender, receiver) = mailbox(REQUESTS)?;
         let (routes, of_hold) = (self.fib.lane(name)?, self.fib.lane(&format!("{name}, hold"))?);
+        let of_tunnels = self.fib.lane(&format!("{name}, tunnels"))?;
+        let tunnels = TunnelEnds::new(of_tunnels, self.requests.len() as u16);
         self.requests.push(receiver);
         let hold = Hold::new(of_hold, sender, self.waker.clone(), limits, self.fib.ports().len());
-        Ok((routes, hold))
+        Ok((routes, tunnels, hold))
     }
 
     /// The kernel's network as it is known.
@@ -252,6 +259,11 @@ impl Follower {
     /// The addresses that are the kernel's own: packets to them are not for lanes.
     pub fn local_addresses(&self) -> HashSet<IpAddr> {
         local::addresses(&self.view)
+    }
+
+    /// Those of them that are ends of tunnels which lanes take packets out of, and the UDP ports there.
+    pub fn tunnel_ends(&self) -> BTreeMap<IpAddr, Vec<u16>> {
+        self.fib.arrivals().local_ends()
     }
 
     /// The Ethernet address of frames that are for the port of this name itself, and not for a bridge that it is a member of,
@@ -286,8 +298,7 @@ impl Follower {
 
     /// Whether lanes forward by this link: a port, or a VLAN on one.
     pub(crate) fn is_ours(&self, link: LinkIndex) -> bool {
-        let desired = Desired { view: &self.view, ports: self.fib.ports() };
-        desired.port_of(link).is_some()
+        Desired::new(&self.view, self.fib.all_ports()).port_of(link).is_some()
     }
 
     /// Whether an interface of this name is a port, or a VLAN on one.
@@ -298,7 +309,7 @@ impl Follower {
 
     /// What is not as an operator may think, a sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        warnings::all(&self.view, self.fib.ports(), self.about_hooks.bypass_netfilter)
+        warnings::all(&self.view, self.fib.all_ports(), self.about_hooks.bypass_netfilter)
     }
 
     /// Whether lanes forward, so that their tables are kept like the kernel's routes. Else only what programs inside the kernel are told of
@@ -348,7 +359,7 @@ impl Follower {
         self.waker.sleeps.store(false, Ordering::SeqCst);
         self.receive();
         self.answer_requests();
-        if let Some(hooks) = self.hook_watch.changed(&self.view, self.fib.ports()) {
+        if let Some(hooks) = self.hook_watch.changed(&self.view, self.fib.all_ports()) {
             self.take_hooks(hooks);
         }
         self.catch_up();
@@ -378,7 +389,7 @@ impl Follower {
         let (ports, mut has_changed) = (self.fib.ports(), false);
         let received = self.events.receive(DATAGRAMS, |event| {
             counters.events().add(1);
-            has_changed |= !matches!(event, Event::Neighbour(_) | Event::NeighbourGone(..));
+            has_changed |= !is_of_stations(&event);
             remark(view, ports, &event, remarks);
             view.apply(event);
         });
@@ -403,7 +414,7 @@ impl Follower {
     fn take_hooks(&mut self, hooks: Vec<Hook>) {
         self.view.set_hooks(self.about_hooks.holding(hooks));
         self.view.set_rule_changes(self.hook_watch.changes());
-        self.view.set_switches(switches(&self.view, self.fib.ports()));
+        self.view.set_switches(switches(&self.view, self.fib.all_ports()));
         self.remarks.extend(self.hook_watch.take_remarks(&self.view));
     }
 
@@ -474,6 +485,19 @@ impl std::fmt::Debug for Follower {
     }
 }
 
+/// Whether an event says no more than where somebody on a link is.
+fn is_of_stations(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Neighbour(_)
+            | Event::NeighbourGone(..)
+            | Event::Station(..)
+            | Event::StationGone(..)
+            | Event::Behind(..)
+            | Event::BehindGone(..)
+    )
+}
+
 /// The longest packets of a port that is opened while its interface has this MTU.
 fn mtu_limit(mtu: u32) -> u16 {
     u16::try_from(mtu).unwrap_or(u16::MAX)
@@ -481,7 +505,7 @@ fn mtu_limit(mtu: u32) -> u16 {
 
 /// How the kernel treats what goes on, and comes in by ports and what stands on them.
 fn switches(view: &View, ports: &[RoutedPort]) -> Switches {
-    let desired = Desired { view, ports };
+    let desired = Desired::new(view, ports);
     let ours = view.links().values().filter(|link| desired.port_of(link.index).is_some());
     Switches::read(ours.map(|link| (link.index, link.name.as_str())))
 }

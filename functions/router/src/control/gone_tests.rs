@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use warmlane_forward::control::NextHop;
 
-use super::kernel::{Address, Event, Neighbour, NeighbourState, Target, View};
+use super::kernel::{Address, Event, Neighbour, NeighbourState, Placement, RoutePath, Target, View};
 use super::local;
 use super::model_tests::{add, fib, found, link, update, via};
 
@@ -65,4 +65,27 @@ fn addresses_go_with_their_link() {
     assert_eq!(local::addresses(&view), of(&["10.8.0.1"]), "by the same number, but without addresses");
     view.apply(Event::AddressGone(address(2, "10.8.0.1")));
     assert_eq!(local::addresses(&view), of(&[]));
+}
+
+/// Each interface has a route to link-local addresses, which the kernel tells one by one.
+#[test]
+fn another_interface_s_route_does_not_go_in_its_place() {
+    let mut view = View::default();
+    let route = |link| {
+        let target = Target::Paths(vec![RoutePath { link, gateway: None, weight: 1, is_dead: false }]);
+        let Event::Route(key, route, _) = add("fe80::/64", target) else { panic!("a route") };
+        (key, route)
+    };
+    for link in [1, 2] {
+        let (key, route) = route(link);
+        view.apply(Event::Route(key, route, Placement::Append));
+    }
+    view.take_changes();
+    let (key, gone) = route(1);
+    view.apply(Event::RouteGone(key, gone));
+    assert_eq!(view.route_count(), 1);
+    assert!(view.take_changes().in_doubt);
+    let (key, gone) = route(2);
+    view.apply(Event::RouteGone(key, gone));
+    assert_eq!((view.route_count(), view.take_changes().in_doubt), (0, false));
 }

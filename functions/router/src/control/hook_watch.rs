@@ -91,7 +91,7 @@ impl HookWatch {
 
     fn look(&mut self, view: &View, ports: &[RoutedPort], was_told: bool) -> Vec<Hook> {
         self.looked = Instant::now();
-        let desired = Desired { view, ports };
+        let desired = Desired::new(view, ports);
         let of_lanes = || view.links().values().filter(|link| desired.port_of(link.index).is_some());
         // What is in a VLAN comes in by the interface below it.
         let on_a_path = |link: &&Link| {
@@ -171,7 +171,8 @@ impl AboutHooks {
 pub(crate) fn sentences(view: &View) -> Vec<String> {
     type Group = (HookPlace, bool, bool, HookKind, bool);
     let mut groups: BTreeMap<Group, Vec<&str>> = BTreeMap::new();
-    for hook in view.hooks() {
+    let has_tunnels = view.has_tunnels();
+    for hook in view.hooks().iter().filter(|hook| hook.at != HookPlace::Tunnelled || has_tunnels) {
         let group = (hook.at, hook.ipv4, hook.ipv6, hook.kind, hook.except_established);
         groups.entry(group).or_default().push(&hook.what);
     }
@@ -186,6 +187,7 @@ pub(crate) fn sentences(view: &View) -> Vec<String> {
             HookPlace::Everywhere => String::new(),
             HookPlace::ComingInBy(link) => format!(" that comes in by {}", name(link)),
             HookPlace::LeavingBy(link) => format!(" that leaves by {}", name(link)),
+            HookPlace::Tunnelled => " of tunnels".to_owned(),
         };
         let rest = what.len().saturating_sub(SPELLED_OUT);
         let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };

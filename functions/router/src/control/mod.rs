@@ -19,6 +19,7 @@ mod policy_tests;
 mod protocol;
 mod route_list;
 mod settings;
+pub(crate) mod tunnels;
 mod verify;
 #[cfg(test)]
 mod vlan_tests;

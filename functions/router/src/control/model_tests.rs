@@ -13,8 +13,8 @@ use super::desired::Desired;
 use super::desired::RoutedPort;
 use super::fib::Fib;
 use super::kernel::{
-    Address, Changes, Event, Link, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey,
-    RoutePath, Rule, RuleAction, Target, View,
+    Address, BridgePort, Changes, Event, Link, Neighbour, NeighbourState, NextHopObject, Placement, Route,
+    RouteKey, RoutePath, Rule, RuleAction, StationKey, Target, TunnelEnd, View, Vxlan,
 };
 use super::verify::compare;
 
@@ -35,16 +35,45 @@ pub(super) fn link(index: u32, is_up: bool) -> Link {
     }
 }
 
-/// Two ports, another interface, a VLAN on a port, a VRF or a bridge that the VLAN may be in.
+/// A VXLAN device, whose tunnel end is at one of the addresses there are.
+pub(super) fn vxlan(learns: bool) -> Vxlan {
+    Vxlan {
+        identifier: 10,
+        local: Some("10.1.1.2".parse().unwrap()),
+        lower: None,
+        udp_port: 4789,
+        ttl: 0,
+        tos: 0,
+        learns,
+        source_ports: None,
+        udp_checksum: true,
+        no_checksum_over_ipv6: false,
+        takes_no_checksum_over_ipv6: false,
+        dont_fragment: false,
+        kernel_only: None,
+    }
+}
+
+fn station() -> impl Strategy<Value = [u8; 6]> {
+    prop_oneof![4 => (0_u8..3).prop_map(|last| [4, 0, 0, 0, 0, last]), 1 => Just([0; 6])]
+}
+
+fn tunnel_end() -> impl Strategy<Value = Option<TunnelEnd>> {
+    let end = |address| TunnelEnd { address, udp_port: None, identifier: None, has_link: false };
+    prop::option::weighted(0.9, address().prop_map(end))
+}
+
+/// Two ports, a VXLAN device, a VLAN on a port, a VRF or a bridge that either may be in.
 fn links() -> impl Strategy<Value = Link> {
     (1_u32..=5, any::<[bool; 3]>(), 0_u8..2).prop_map(|(index, [is_up, has_carrier, in_vrf], mac)| {
         let mut link = link(index, is_up);
         link.has_carrier = is_up && has_carrier;
         link.mac = Some([2, 0, 0, 0, mac, index as u8]);
         match index {
+            3 => (link.vxlan, link.master) = (Some(vxlan(mac == 0)), in_vrf.then_some(5)),
             4 => (link.lower, link.vlan, link.master) = (Some(1), Some(7), in_vrf.then_some(5)),
-            // Or a bridge.
-            5 => link.vrf_table = (mac == 0).then_some(VRF_TABLE),
+            5 if mac == 0 => link.vrf_table = Some(VRF_TABLE),
+            5 => "bridge".clone_into(&mut link.kind),
             _ => {}
         }
         link
@@ -156,9 +185,17 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(link, address)| Event::Address(Address { link, address, length: 24 })),
         1 => (1_u32..=4, address())
             .prop_map(|(link, address)| Event::AddressGone(Address { link, address, length: 24 })),
-        4 => (1_u32..=4, address(), state)
+        4 => (1_u32..=5, address(), state)
             .prop_map(|(link, address, state)| Event::Neighbour(Neighbour { link, address, state })),
         1 => (1_u32..=4, address()).prop_map(|(link, address)| Event::NeighbourGone(link, address)),
+        2 => (station(), tunnel_end()).prop_map(|(mac, end)| Event::Behind(3, mac, end)),
+        1 => (station(), tunnel_end()).prop_map(|(mac, end)| Event::BehindGone(3, mac, end)),
+        2 => (station(), 3_u32..=4)
+            .prop_map(|(mac, member)| Event::Station(StationKey { bridge: 5, mac, vlan: 0 }, member)),
+        1 => station().prop_map(|mac| Event::StationGone(StationKey { bridge: 5, mac, vlan: 0 }, 3)),
+        1 => any::<[bool; 2]>().prop_map(|[is_forwarding, learns]| {
+            Event::BridgePort(3, BridgePort { is_forwarding, learns })
+        }),
         3 => (1_u32..=4, object()).prop_map(|(number, object)| Event::Object(number, object)),
         1 => (1_u32..=4).prop_map(Event::ObjectGone),
         8 => (key(), route(), placement).prop_map(|(key, route, placement)| Event::Route(key, route, placement)),
@@ -265,7 +302,7 @@ fn a_route_that_flaps_costs_the_same_in_a_large_table() {
     let mut history = History::default();
     let mut affected = |view: &mut View, fib: &Fib| {
         let changes = view.take_changes();
-        let desired = Desired { view, ports: fib.ports() };
+        let desired = Desired::new(view, fib.all_ports());
         let affected = history.affected(&desired, fib.tables(), &BTreeSet::new(), &changes);
         affected.values().map(HashSet::len).sum::<usize>()
     };

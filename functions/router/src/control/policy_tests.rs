@@ -143,7 +143,7 @@ fn is_right(
 }
 
 fn compare_with_kernel(view: &View, fib: &Fib) -> usize {
-    let desired = Desired { view, ports: fib.ports() };
+    let desired = Desired::new(view, fib.all_ports());
     let mut settled = 0;
     let addresses = [
         "10.1.1.2",

@@ -9,9 +9,10 @@ use warmlane_forward::control::NextHop;
 
 use super::desired::Desired;
 use super::follow::Follower;
-use super::kernel::{NeighbourState, View};
+use super::kernel::{Link, NeighbourState, View, Vxlan};
 use super::route_list::{RouteList, shown};
 use super::verify::{Reference, describe};
+use crate::datapath::Count;
 
 /// Routes and neighbours in an answer, unless the request says otherwise.
 const USUAL_LIMIT: usize = 1000;
@@ -168,17 +169,51 @@ fn status(follower: &Follower, more_warnings: Vec<String>) -> Value {
         .map(|table| json!({ "table": table.number, "kernel": table.policy.tables(), "vrf": table.policy.vrf.is_some() }))
         .collect();
     let warnings = [follower.warnings(), more_warnings].concat();
+    let tunnels = tunnels(follower);
     if !follower.has_lanes() {
         return json!({ "ports": ports, "warnings": warnings });
     }
     json!({
         "ports": ports,
         "tables": tables,
+        "tunnels": tunnels,
         "routes": { "ipv4": ipv4, "ipv6": ipv6 },
         "next_hops": fib.next_hop_count(),
         "kernel_routes": view.route_count(),
         "warnings": warnings,
     })
+}
+
+/// The tunnels that packets can go through, and what lanes have to do with each.
+fn tunnels(follower: &Follower) -> Vec<Value> {
+    let (view, fib) = (follower.view(), follower.fib());
+    let devices = view.links().values().filter_map(|link| Some((link, link.vxlan.as_ref()?)));
+    let tunnel = |(link, vxlan): (&Link, &Vxlan)| {
+        let mut remotes: Vec<IpAddr> =
+            view.stations().of_device(link.index).map(|(_, end)| end.address).collect();
+        remotes.sort_unstable();
+        remotes.dedup();
+        let is_taken = fib.arrivals().tunnels.iter().any(|tunnel| tunnel.device == link.index);
+        let counts = fib.tunnel_counts().get(&link.index);
+        let [encapsulated, decapsulated] = match counts {
+            Some(counts) => [&counts.encapsulated, &counts.decapsulated].map(Count::get),
+            None => [(0, 0); 2],
+        };
+        let counted = |(packets, bytes): (u64, u64)| json!({ "packets": packets, "bytes": bytes });
+        json!({
+            "device": link.name,
+            "vni": vxlan.identifier,
+            "local": vxlan.local,
+            "udp_port": vxlan.udp_port,
+            "network": link.master.and_then(|master| view.links().get(&master)).map(|master| &master.name),
+            "up": link.is_up,
+            "remotes": remotes,
+            "by_lanes": is_taken,
+            "encapsulated": counted(encapsulated),
+            "decapsulated": counted(decapsulated),
+        })
+    };
+    devices.map(tunnel).collect()
 }
 
 /// What packets to an address find where there are no lanes: the kernel's own route.

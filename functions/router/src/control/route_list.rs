@@ -92,7 +92,7 @@ fn route(follower: &Follower, table: TableNumber, prefix: IpPrefix) -> Option<Va
 
 /// The interfaces and the gateways that a route of a lanes' table goes by.
 fn paths(follower: &Follower, table: TableNumber, prefix: IpPrefix) -> (Vec<String>, Vec<IpAddr>) {
-    let desired = Desired { view: follower.view(), ports: follower.fib().ports() };
+    let desired = Desired::new(follower.view(), follower.fib().all_ports());
     let key = follower.fib().tables().get(table).and_then(|table| desired.route(&table.policy, prefix));
     let paths = match key {
         Some(HopKey::Path(link, gateway, _)) => vec![(link, gateway)],

@@ -106,6 +106,16 @@ pub(crate) fn describe(hop: &NextHop, names: &Desired<'_>) -> String {
             let vlan = to.vlan.and_then(|_| names.view.links().values().find(is_vlan));
             format!("{} to {}", name(vlan.map_or(port, |vlan| vlan.index)), to.destination)
         }
+        NextHop::Tunnel(tunnel) => {
+            let around = tunnel.around;
+            format!(
+                "tunnel {} (VXLAN {}) to {} behind {}",
+                name(tunnel.device),
+                around.identifier,
+                tunnel.inner.destination,
+                around.remote
+            )
+        }
         NextHop::Unresolved(whom) => match whom.gateway {
             Some(gateway) => format!("{} to {gateway}, which is not resolved yet", name(whom.link)),
             None => format!("neighbours on {}", name(whom.link)),
@@ -118,6 +128,10 @@ pub(crate) fn describe(hop: &NextHop, names: &Desired<'_>) -> String {
         NextHop::Unreachable => "nowhere, and the sender is told".to_owned(),
         NextHop::Prohibited => "nowhere, and the sender is told that it's prohibited".to_owned(),
         NextHop::Punt => "the kernel".to_owned(),
+        NextHop::PuntBy(port) => {
+            let link = names.ports.get(usize::from(*port)).map_or(0, |port| port.link);
+            format!("the kernel, out of {}", name(link))
+        }
         NextHop::LocalPunt => "the kernel, whose address it is".to_owned(),
     }
 }
@@ -150,9 +164,36 @@ fn actual(fib: &Fib, id: NextHopId) -> Option<Described> {
 /// The prefixes of one table that are not as they should be, with a sentence each.
 pub(crate) type Differences = HashMap<(u16, IpPrefix), String>;
 
+/// What lanes take out of tunnels though they shouldn't, or don't though they should; each has an address of its own to be told by.
+fn arrivals_that_differ(desired: &Desired<'_>, fib: &Fib) -> Vec<(IpAddr, String)> {
+    let (wanted, have) = (desired.arrivals(), fib.arrivals());
+    let name = |link| desired.view.links().get(&link).map_or("a device that is gone", |link| &link.name);
+    let numbered = |link: u32| IpAddr::from(u128::from(link).to_be_bytes());
+    let mut all = Vec::new();
+    for tunnel in wanted.tunnels.iter().filter(|tunnel| !have.tunnels.contains(tunnel)) {
+        let sentence =
+            format!("lanes should take packets out of tunnel {}, and don't so", name(tunnel.device));
+        all.push((numbered(tunnel.device), sentence));
+    }
+    for tunnel in have.tunnels.iter().filter(|tunnel| !wanted.tunnels.contains(tunnel)) {
+        let sentence = format!("lanes take packets out of tunnel {} in a way of before", name(tunnel.device));
+        all.push((numbered(tunnel.device), sentence));
+    }
+    let ends = wanted.ends.keys().chain(have.ends.keys());
+    for end in ends.filter(|end| wanted.ends.get(end) != have.ends.get(end)) {
+        all.push((*end, format!("lanes should hear tunnel end {end} by other interfaces than they do")));
+    }
+    // Their places are those of tunnels, which are alike or were told of.
+    if wanted.tunnels == have.tunnels && wanted.stations != have.stations {
+        let sentence = "lanes should know other stations behind tunnels that learn than they do".to_owned();
+        all.push((numbered(0), sentence));
+    }
+    all
+}
+
 /// Compares lanes' tables with what they should be for the network of `view`; also says how many prefixes there are.
 pub(crate) fn compare(view: &View, fib: &Fib) -> (Differences, usize) {
-    let desired = Desired { view, ports: fib.ports() };
+    let desired = Desired::new(view, fib.all_ports());
     let mut differences = Differences::new();
     let mut routes = 0;
     // Without lanes nobody looks into their tables.
@@ -171,6 +212,9 @@ pub(crate) fn compare(view: &View, fib: &Fib) -> (Differences, usize) {
                 sentence,
             );
         }
+    }
+    for (device, sentence) in arrivals_that_differ(&desired, fib) {
+        differences.insert((TableNumber::MAX, host_prefix(device)), sentence);
     }
     for table in fib.tables().iter() {
         let mut wanted: HashMap<HopKey, Described> = HashMap::new();

@@ -1,6 +1,6 @@
 //! What is not as an operator may think: what isn't followed, and what forwarded packets no longer pass.
 
-use super::desired::{RoutedPort, bridge_of};
+use super::desired::{Desired, RoutedPort, bridge_of, own_ports};
 use super::hook_watch;
 use super::kernel::{RuleAction, View};
 
@@ -46,7 +46,8 @@ pub(super) fn not_followed(view: &View, ports: &[RoutedPort]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for port in ports {
+    warnings.extend(Desired::new(view, ports).tunnel_warnings());
+    for port in own_ports(ports) {
         let Some(link) = view.links().get(&port.link) else { continue };
         let on_it =
             view.links().values().filter(|other| other.lower == Some(link.index) && other.kind != "veth");

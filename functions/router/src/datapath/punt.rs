@@ -11,6 +11,8 @@ use warmlane_mem::{Burst, Packet};
 use warmlane_port::{TransmitOffloads, drop_reasons};
 use warmlane_wire::MacAddress;
 
+use super::tunnels::put_back;
+
 /// How the kernel gets a punted packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entrance {
@@ -93,6 +95,12 @@ impl Stage for Punt {
     #[cold]
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         for mut packet in burst.drain() {
+            // Behind those that packets come in by are networks, whose packets were taken out of datagrams.
+            let is_taken_out = usize::from(packet.port()) > self.entrances.0.len();
+            if is_taken_out && !put_back(&mut packet) {
+                self.drop_one(PuntDrop::NoEntrance, &packet, outputs);
+                continue;
+            }
             let port = usize::from(packet.port());
             if let Some(Entrance::Other(mac)) = self.entrances.of(port) {
                 // Without its tag, a packet of an unknown VLAN would get where it must not.

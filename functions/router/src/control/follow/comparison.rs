@@ -22,9 +22,9 @@ impl Follower {
             let has_lanes = self.has_lanes();
             let mut fresh = list(&mut self.request_socket, has_lanes)?;
             self.drain();
-            let hooks = self.hook_watch.list(&self.view, self.fib.ports());
+            let hooks = self.hook_watch.list(&self.view, self.fib.all_ports());
             fresh.set_hooks(self.about_hooks.holding(hooks.clone()));
-            fresh.set_switches(switches(&fresh, self.fib.ports()));
+            fresh.set_switches(switches(&fresh, self.fib.all_ports()));
             self.take_hooks(hooks);
             self.catch_up();
             let (mut differences, count) = compare(&fresh, &self.fib);

@@ -7,7 +7,8 @@ use netlink_packet_core::{Nla as _, NlasIterator, Parseable};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVlan, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol,
+    InfoBridge, InfoData, InfoKind, InfoPortData, InfoVlan, InfoVrf, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage, VlanProtocol,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState as Nud,
@@ -19,6 +20,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::rule::{RuleAction as Action, RuleAttribute, RuleFlags, RuleMessage};
 use warmlane_table::{IpPrefix, Prefix};
 
+use super::decode_bridge;
 use super::event::{
     Address, Event, Link, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey, RoutePath,
     Rule, RuleAction, Target,
@@ -53,14 +55,28 @@ pub(super) const FLAG_APPEND: u16 = 0x800;
 /// Reads one message's body.
 pub fn decode(kind: u16, flags: u16, body: &[u8]) -> Option<Event> {
     match kind {
-        kind::NEW_LINK => link(&LinkMessage::parse(body).ok()?).map(Event::Link),
+        kind::NEW_LINK => {
+            let message = LinkMessage::parse(body).ok()?;
+            match message.header.interface_family {
+                AddressFamily::Bridge => decode_bridge::port_message(&message),
+                _ => link(&message).map(Event::Link),
+            }
+        }
         kind::DEL_LINK => link(&LinkMessage::parse(body).ok()?).map(|link| Event::LinkGone(link.index)),
         kind::NEW_ADDRESS => address(&AddressMessage::parse(body).ok()?).map(Event::Address),
         kind::DEL_ADDRESS => address(&AddressMessage::parse(body).ok()?).map(Event::AddressGone),
-        kind::NEW_NEIGHBOUR => neighbour(&NeighbourMessage::parse(body).ok()?).map(Event::Neighbour),
-        kind::DEL_NEIGHBOUR => {
-            let gone = neighbour(&NeighbourMessage::parse(body).ok()?)?;
-            Some(Event::NeighbourGone(gone.link, gone.address))
+        kind::NEW_NEIGHBOUR | kind::DEL_NEIGHBOUR => {
+            let message = NeighbourMessage::parse(body).ok()?;
+            let is_gone = kind == kind::DEL_NEIGHBOUR;
+            if message.header.family == AddressFamily::Bridge {
+                return decode_bridge::station(&message, is_gone);
+            }
+            let known = neighbour(&message)?;
+            Some(if is_gone {
+                Event::NeighbourGone(known.link, known.address)
+            } else {
+                Event::Neighbour(known)
+            })
         }
         kind::NEW_ROUTE => {
             let (key, route) = route(&RouteMessage::parse(body).ok()?)?;
@@ -137,6 +153,13 @@ fn link_info(link: &mut Link, info: &LinkInfo) {
                 link.vlan = None;
             }
         }
+        LinkInfo::Data(InfoData::Vxlan(parts)) => link.vxlan = Some(decode_bridge::vxlan(parts)),
+        LinkInfo::Data(InfoData::Bridge(parts)) => {
+            link.filters_vlans = parts.contains(&InfoBridge::VlanFiltering(true));
+        }
+        LinkInfo::PortData(InfoPortData::BridgePort(parts)) => {
+            link.bridge_port = Some(decode_bridge::port(parts));
+        }
         LinkInfo::Data(InfoData::Vrf(vrf)) => {
             for part in vrf {
                 if let InfoVrf::TableId(table) = part {
@@ -173,17 +196,25 @@ fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
         }
     }
     if !matches!(message.header.family, AddressFamily::Inet | AddressFamily::Inet6) {
-        // Bridges keep their forwarding entries in the same table.
         return None;
     }
     let state = match (message.header.state, mac) {
         (Nud::Reachable | Nud::Permanent | Nud::Delay | Nud::Probe, Some(mac)) => NeighbourState::Known(mac),
         (Nud::Stale, Some(mac)) => NeighbourState::Stale(mac),
+        // As routing daemons set those that they have learned of (EVPN).
+        (Nud::Noarp, Some(mac)) if is_one_host(mac) && !address.is_some_and(|ip| ip.is_multicast()) => {
+            NeighbourState::Known(mac)
+        }
         // Groups and broadcasts: nobody to send to by a route.
         (Nud::Noarp, _) => return None,
         _ => NeighbourState::Unknown,
     };
     Some(Neighbour { link: message.header.ifindex, address: address?, state })
+}
+
+/// Whether this is the address of a single interface (IEEE 802 section 8.2).
+fn is_one_host(mac: [u8; 6]) -> bool {
+    mac[0] & 1 == 0 && mac != [0; 6]
 }
 
 fn ip(address: &RouteAddress) -> Option<IpAddr> {

@@ -33,6 +33,66 @@ pub struct Link {
     pub vlan: Option<u16>,
     /// For a VRF: its routing table.
     pub vrf_table: Option<u32>,
+    /// For a VXLAN device: what it does.
+    pub vxlan: Option<Vxlan>,
+    /// For a bridge: it tells frames apart by VLANs.
+    pub filters_vlans: bool,
+    /// What its bridge does with it, if it is a member of one.
+    pub bridge_port: Option<BridgePort>,
+}
+
+/// A member of a bridge.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BridgePort {
+    /// Frames pass: it is neither down nor blocked against loops.
+    pub is_forwarding: bool,
+    /// The bridge learns where stations are from frames that come in there.
+    pub learns: bool,
+}
+
+/// How a VXLAN device is set up (`ip link add … type vxlan`).
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the device's own")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vxlan {
+    /// The network's identifier (VNI).
+    pub identifier: u32,
+    /// Our tunnel end; `None`: whichever address the way to the other end has.
+    pub local: Option<IpAddr>,
+    /// The interface that its datagrams leave by; `None`: whichever the route to the other end says.
+    pub lower: Option<LinkIndex>,
+    /// The UDP port of all tunnel ends.
+    pub udp_port: u16,
+    /// TTL or hop limit of its datagrams; 0: as other packets of the box's own.
+    pub ttl: u8,
+    /// DSCP of its datagrams, in the upper six bits; 1: that of the packet inside.
+    pub tos: u8,
+    /// It learns from datagrams behind which tunnel ends stations are.
+    pub learns: bool,
+    /// The UDP ports that its datagrams come from, the first and the last; `None`: any.
+    pub source_ports: Option<(u16, u16)>,
+    /// Over IPv4 it sends UDP checksums.
+    pub udp_checksum: bool,
+    /// Over IPv6 it sends none.
+    pub no_checksum_over_ipv6: bool,
+    /// Over IPv6 it takes datagrams without a checksum.
+    pub takes_no_checksum_over_ipv6: bool,
+    /// Its datagrams over IPv4 must not be cut.
+    pub dont_fragment: bool,
+    /// Why only the kernel can do what it does.
+    pub kernel_only: Option<&'static str>,
+}
+
+/// A tunnel end that a station is behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TunnelEnd {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its UDP port; `None`: the device's.
+    pub udp_port: Option<u16>,
+    /// The network's identifier there; `None`: the device's.
+    pub identifier: Option<u32>,
+    /// Datagrams leave by a certain interface.
+    pub has_link: bool,
 }
 
 /// An address of an interface.
@@ -200,6 +260,17 @@ pub struct Rule {
     pub looks_at_more: bool,
 }
 
+/// A station on a bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StationKey {
+    /// The bridge.
+    pub bridge: LinkIndex,
+    /// The station's Ethernet address.
+    pub mac: [u8; 6],
+    /// Its VLAN; 0 where the bridge doesn't tell VLANs apart.
+    pub vlan: u16,
+}
+
 /// Something that the kernel says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -215,6 +286,16 @@ pub enum Event {
     Neighbour(Neighbour),
     /// A neighbour is gone.
     NeighbourGone(LinkIndex, IpAddr),
+    /// Behind which of its members a bridge knows a station; 0: none, as it is the box itself.
+    Station(StationKey, LinkIndex),
+    /// A bridge has forgotten that a station is behind this member.
+    StationGone(StationKey, LinkIndex),
+    /// Behind which tunnel end a VXLAN device knows a station; `None`: only the kernel knows how to reach it.
+    Behind(LinkIndex, [u8; 6], Option<TunnelEnd>),
+    /// A VXLAN device has forgotten that.
+    BehindGone(LinkIndex, [u8; 6], Option<TunnelEnd>),
+    /// What a bridge does with a member has changed.
+    BridgePort(LinkIndex, BridgePort),
     /// A nexthop object is there, or has changed.
     Object(u32, NextHopObject),
     /// A nexthop object is gone.

@@ -53,6 +53,8 @@ pub enum HookPlace {
     ComingInBy(LinkIndex),
     /// Those that leave by this interface.
     LeavingBy(LinkIndex),
+    /// Those that come or go by tunnels of the box, for these are bridged, and their datagrams are the box's own.
+    Tunnelled,
 }
 
 /// Links, by their numbers.
@@ -120,7 +122,7 @@ pub fn untold_hooks<'a>(
         what: format!("rules of iptables (`{}`)", chain.command),
         ipv4: !chain.is_ipv6,
         ipv6: chain.is_ipv6,
-        at: HookPlace::Everywhere,
+        at: if chain.is_for_own { HookPlace::Tunnelled } else { HookPlace::Everywhere },
         kind: HookKind::Netfilter,
         except_established: false,
     });
@@ -262,12 +264,13 @@ fn chain(body: &[u8], links: &Links) -> Option<Hook> {
             _ => {}
         }
     }
-    // Before and after routing, between, and where an interface comes first or last.
+    // Before and after routing, between, and where an interface comes first or last; 1 and 3 are for what the box itself gets and sends.
     let (family, hooks, ipv4, ipv6): (_, &[u32], _, _) = match header.first()? {
-        1 => ("inet", &[0, 2, 4, INET_INGRESS], true, true),
-        2 => ("ip", &[0, 2, 4], true, false),
+        1 => ("inet", &[0, 1, 2, 3, 4, INET_INGRESS], true, true),
+        2 => ("ip", &[0, 1, 2, 3, 4], true, false),
         5 => ("netdev", &[0, DEVICE_EGRESS], true, true),
-        10 => ("ip6", &[0, 2, 4], false, true),
+        7 => ("bridge", &[0, 1, 2, 3, 4], true, true),
+        10 => ("ip6", &[0, 1, 2, 3, 4], false, true),
         _ => return None,
     };
     let hook = hook.filter(|hook| hooks.contains(hook))?;
@@ -279,13 +282,15 @@ fn chain(body: &[u8], links: &Links) -> Option<Hook> {
     let link =
         device.and_then(|device| links.values().find(|link| link.name == device)).map(|link| link.index);
     let at = match (link, family) {
+        (_, "bridge") => HookPlace::Tunnelled,
+        (_, "inet" | "ip" | "ip6") if matches!(hook, 1 | 3) => HookPlace::Tunnelled,
         (Some(link), "netdev") if hook == DEVICE_EGRESS => HookPlace::LeavingBy(link),
         (Some(link), _) => HookPlace::ComingInBy(link),
         (None, _) => HookPlace::Everywhere,
     };
     let what = format!("rules of nftables (`nft list chain {family} {table} {name}`)");
     // Conntrack comes behind what is done where an interface comes first.
-    let is_around_routing = family != "netdev" && hook != INET_INGRESS;
+    let is_around_routing = at == HookPlace::Everywhere && hook != INET_INGRESS;
     let kind = if is_around_routing { HookKind::Netfilter } else { HookKind::Other };
     Some(Hook { what, ipv4, ipv6, at, kind, except_established: false })
 }
@@ -351,11 +356,15 @@ mod tests {
         assert_eq!(families(told(5, Some(0), ACCEPT, 1, Some("eth7"))), at(HookPlace::ComingInBy(7)));
         assert_eq!(families(told(5, Some(1), ACCEPT, 1, Some("eth7"))), at(HookPlace::LeavingBy(7)));
         assert_eq!(families(told(5, Some(0), ACCEPT, 1, Some("gone"))), everywhere(true, true));
-        // Without rules; for the box itself; not at a hook; of a bridge.
+        // For the box itself; of a bridge.
+        for (family, hook) in [(1, 1), (1, 3), (7, 2)] {
+            let hook = told(family, Some(hook), 0, 5, None).unwrap();
+            assert_eq!((hook.at, hook.kind), (HookPlace::Tunnelled, HookKind::Other), "{hook:?}");
+        }
+        // Without rules; not at a hook.
         assert_eq!(told(1, Some(2), ACCEPT, 0, None), None);
-        assert_eq!(told(1, Some(1), 0, 5, None), None);
+        assert_eq!(told(1, Some(1), ACCEPT, 0, None), None);
         assert_eq!(told(1, None, 0, 5, None), None);
-        assert_eq!(told(7, Some(2), 0, 5, None), None);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 mod conntrack;
 mod decode;
+mod decode_bridge;
 mod event;
+mod fdb;
 mod features;
 mod hooks;
 mod ipvs;
@@ -17,9 +19,10 @@ mod xtables;
 pub use conntrack::{Connection, Conntrack, Tuple};
 pub use decode::decode;
 pub use event::{
-    Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey,
-    RoutePath, Rule, RuleAction, Target,
+    Address, BridgePort, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Placement, Route,
+    RouteKey, RoutePath, Rule, RuleAction, StationKey, Target, TunnelEnd, Vxlan,
 };
+pub use fdb::Stations;
 pub use features::XdpFeatures;
 pub use hooks::{Hook, HookKind, HookPlace, told_hooks, untold_hooks};
 pub use route_question::RouteQuestion;

@@ -222,6 +222,7 @@ impl RequestSocket {
     ) -> io::Result<bool> {
         const ANY: u8 = 0;
         const IPV4: u8 = 2;
+        const BRIDGE: u8 = 7;
         const IPV6: u8 = 10;
         for _ in 0..ATTEMPTS {
             start();
@@ -229,7 +230,7 @@ impl RequestSocket {
             for (kind, families, header) in [
                 (kind::GET_LINK, &[ANY][..], 16),
                 (kind::GET_ADDRESS, &[ANY], 8),
-                (kind::GET_NEIGHBOUR, &[IPV4, IPV6], 12),
+                (kind::GET_NEIGHBOUR, &[IPV4, IPV6, BRIDGE], 12),
                 (kind::GET_RULE, &[IPV4, IPV6], 12),
                 (kind::GET_NEXT_HOP, &[ANY], 8),
                 (kind::GET_ROUTE, &[IPV4, IPV6], 12),

@@ -10,6 +10,7 @@ use super::event::{
     Address, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey,
     Rule, Target,
 };
+use super::fdb::Stations;
 use super::hooks::{Hook, HookKind, HookPlace};
 use super::switches::Switches;
 use super::table::{KernelTable, PrefixRoutes, goes_by_destination, least_mtu};
@@ -25,6 +26,8 @@ pub struct Changes {
     pub objects: bool,
     /// Rules.
     pub rules: bool,
+    /// Where stations are on bridges and behind tunnels.
+    pub stations: bool,
     /// Neighbours, by link and address.
     pub neighbours: HashSet<(LinkIndex, IpAddr)>,
     /// Routes, by table and prefix.
@@ -42,6 +45,7 @@ impl Changes {
             && !self.told
             && !self.objects
             && !self.rules
+            && !self.stations
             && self.neighbours.is_empty()
             && self.routes.is_empty()
             && !self.in_doubt
@@ -56,6 +60,7 @@ pub struct View {
     links: BTreeMap<LinkIndex, Link>,
     addresses: BTreeSet<Address>,
     neighbours: HashMap<(LinkIndex, IpAddr), NeighbourState>,
+    stations: Stations,
     objects: HashMap<u32, NextHopObject>,
     tables: HashMap<u32, KernelTable>,
     /// In the order in which the kernel asks them, those of IPv4 first.
@@ -137,6 +142,11 @@ impl View {
     /// What is known of the neighbours with this address, on all links.
     pub fn neighbours_at(&self, address: IpAddr) -> impl Iterator<Item = NeighbourState> {
         self.links.keys().filter_map(move |&link| self.neighbour(link, address))
+    }
+
+    /// Where stations are on bridges and behind tunnels.
+    pub fn stations(&self) -> &Stations {
+        &self.stations
     }
 
     /// All that routes lead to, once each, and perhaps some that no route leads to any more.
@@ -236,10 +246,21 @@ impl View {
                 HookPlace::ComingInBy(at) => {
                     at == link || (Some(at) == lower && hook.kind != HookKind::Switch)
                 }
-                HookPlace::LeavingBy(_) => false,
+                HookPlace::LeavingBy(_) | HookPlace::Tunnelled => false,
             };
             here && if is_ipv6 { hook.ipv6 } else { hook.ipv4 }
         })
+    }
+
+    /// Whether what comes and goes by tunnels is left to the kernel, for what its datagrams of a family pass there, or the frames inside.
+    pub fn leaves_tunnels(&self, is_ipv6: bool) -> bool {
+        let is_there = |hook: &Hook| matches!(hook.at, HookPlace::Everywhere | HookPlace::Tunnelled);
+        self.hooks.iter().any(|hook| is_there(hook) && if is_ipv6 { hook.ipv6 } else { hook.ipv4 })
+    }
+
+    /// Whether there are tunnels.
+    pub fn has_tunnels(&self) -> bool {
+        self.links.values().any(|link| link.vxlan.is_some())
     }
 
     /// Whether packets that leave by a link are left to the kernel.
@@ -247,7 +268,7 @@ impl View {
         let lower = self.links.get(&link).and_then(|link| link.lower);
         self.hooks.iter().any(|hook| match hook.at {
             HookPlace::LeavingBy(at) => at == link || Some(at) == lower,
-            HookPlace::Everywhere | HookPlace::ComingInBy(_) => false,
+            HookPlace::Everywhere | HookPlace::ComingInBy(_) | HookPlace::Tunnelled => false,
         })
     }
 
@@ -287,6 +308,7 @@ impl View {
                     self.changes.links = true;
                     self.changes.in_doubt = true;
                 }
+                self.changes.stations |= self.stations.forget(index);
                 self.addresses.retain(|address| address.link != index);
                 let gone: Vec<_> = self.neighbours.keys().filter(|key| key.0 == index).copied().collect();
                 for key in gone {
@@ -310,6 +332,29 @@ impl View {
             Event::NeighbourGone(link, address) => {
                 if self.neighbours.remove(&(link, address)).is_some() {
                     self.changes.neighbours.insert((link, address));
+                }
+            }
+            Event::Station(..) | Event::StationGone(..) | Event::Behind(..) | Event::BehindGone(..)
+                if self.is_for_programs => {}
+            Event::Station(key, member) => {
+                let is_new = self.stations.add(key, member);
+                self.changes.stations |= is_new && self.has_tunnel_at(key.bridge);
+            }
+            Event::StationGone(key, member) => {
+                let is_gone = self.stations.remove(key, member);
+                self.changes.stations |= is_gone && self.has_tunnel_at(key.bridge);
+            }
+            Event::Behind(device, mac, end) => {
+                self.changes.stations |= self.stations.add_end(device, mac, end);
+            }
+            Event::BehindGone(device, mac, end) => {
+                self.changes.stations |= self.stations.remove_end(device, mac, end);
+            }
+            Event::BridgePort(index, port) => {
+                if let Some(link) = self.links.get_mut(&index)
+                    && link.bridge_port.replace(port) != Some(port)
+                {
+                    self.changes.links = true;
                 }
             }
             Event::Object(number, object) => {
@@ -336,6 +381,11 @@ impl View {
                 }
             }
         }
+    }
+
+    /// Whether a VXLAN device is a member of a bridge.
+    fn has_tunnel_at(&self, bridge: LinkIndex) -> bool {
+        self.links.values().any(|link| link.master == Some(bridge) && link.vxlan.is_some())
     }
 
     /// Whether a route, or a group of objects, leads to an object.
@@ -416,8 +466,13 @@ impl View {
             .map(|(n, _)| n)
             .collect::<Vec<_>>()[..]
         {
-            // It was told with other flags than when it came.
-            routes.remove(index);
+            if goes_elsewhere(&routes[index], gone) {
+                // Of IPv6 there may be several, as that to link-local addresses by each interface, and only the last is known.
+                self.changes.in_doubt = true;
+            } else {
+                // It was told with other flags than when it came.
+                routes.remove(index);
+            }
         } else if routes.iter().any(alike) {
             self.changes.in_doubt = true;
         }
@@ -434,6 +489,7 @@ impl View {
         changes.in_doubt = false;
         changes.links |= self.links != fresh.links || self.addresses != fresh.addresses;
         changes.objects |= self.objects != fresh.objects;
+        changes.stations |= self.stations != fresh.stations;
         changes.rules |= self.rules != fresh.rules;
         let told =
             |view: &Self| (view.route_mtus(), [false, true].map(|is_ipv6| view.goes_by_destination(is_ipv6)));
@@ -477,6 +533,17 @@ fn share(targets: &mut HashSet<Arc<Target>>, target: Arc<Target>) -> Arc<Target>
     }
     targets.insert(Arc::clone(&target));
     target
+}
+
+/// Whether two routes have paths, none of which is the same.
+fn goes_elsewhere(route: &Route, other: &Route) -> bool {
+    let (Target::Paths(paths), Target::Paths(others)) = (&*route.target, &*other.target) else {
+        return false;
+    };
+    let is_there = |path: &super::event::RoutePath| {
+        others.iter().any(|other| (other.link, other.gateway) == (path.link, path.gateway))
+    };
+    !paths.iter().any(is_there)
 }
 
 /// What is left of a route with several paths when those of `gone` are taken away; `None` if that is not what it means.

@@ -43,13 +43,19 @@ const GET_ENTRIES: i32 = 65;
 /// Bytes of a table's name in these requests.
 const NAME_BYTES: usize = 32;
 
-/// Hooks that a forwarded packet passes, and what their chains are called (enum nf_inet_hooks).
-const HOOKS: [(usize, &str); 3] = [(0, "PREROUTING"), (2, "FORWARD"), (4, "POSTROUTING")];
+/// Hooks, and what their chains are called (enum nf_inet_hooks).
+const HOOKS: [(usize, &str); 5] =
+    [(0, "PREROUTING"), (1, "INPUT"), (2, "FORWARD"), (3, "OUTPUT"), (4, "POSTROUTING")];
 
-/// A built-in chain that forwarded packets pass and that does something.
+/// Those of them that forwarded packets don't pass.
+const OF_OWN: [&str; 2] = ["INPUT", "OUTPUT"];
+
+/// A built-in chain that does something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chain {
     pub(super) is_ipv6: bool,
+    /// What passes it is for the box itself, or from it.
+    pub(super) is_for_own: bool,
     /// As a command that lists it.
     pub(super) command: String,
 }
@@ -72,6 +78,7 @@ pub(super) fn chains() -> io::Result<Vec<Chain>> {
             let busy = in_table(family, table)?;
             chains.extend(busy.into_iter().map(|chain| Chain {
                 is_ipv6: family.domain == AddressFamily::INET6,
+                is_for_own: OF_OWN.contains(&chain),
                 command: format!("{}-legacy -t {table} -S {chain}", family.name),
             }));
         }

@@ -1,0 +1,74 @@
+//! Next hops behind tunnels. The forwarder sends packets to them by an output of their own, where a stage puts the tunnel's headers
+//! around the frame; what these are is only described here.
+
+use std::net::IpAddr;
+
+use warmlane_table::NextHopId;
+use warmlane_wire::{EthernetHeader, MacAddress};
+
+use super::next_hop::Adjacency;
+
+/// A neighbour on another network, and the tunnel that leads there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tunnel {
+    /// The neighbour, on a link that is a port for its addresses, its table and the like, but none to send by.
+    pub inner: Adjacency,
+    /// The number of the output that leads into tunnels.
+    pub entrance: u16,
+    /// The tunnel's device, by a number that means something to who made it.
+    pub device: u32,
+    /// What is put around frames.
+    pub around: Around,
+}
+
+impl Tunnel {
+    /// What the forwarder does with packets: they go to the entrance with the next hop's number for the address that they come from.
+    pub(crate) fn entrance(&self, number: NextHopId) -> Adjacency {
+        let [a, b, c, d] = (number.index() as u32).to_be_bytes();
+        Adjacency { source: MacAddress([0, 0, a, b, c, d]), port: self.entrance, ..self.inner }
+    }
+
+    /// The number of the next hop that a frame at the entrance is for.
+    #[inline]
+    pub fn number_at_entrance(frame: EthernetHeader<'_>) -> Option<NextHopId> {
+        let MacAddress([_, _, a, b, c, d]) = frame.source();
+        NextHopId::new(u32::from_be_bytes([a, b, c, d]))
+    }
+}
+
+/// What is put around frames in a VXLAN tunnel (RFC 7348).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Around {
+    /// Our tunnel end.
+    pub local: IpAddr,
+    /// The other one, of the same version of IP.
+    pub remote: IpAddr,
+    /// The network's identifier (VNI).
+    pub identifier: u32,
+    /// The UDP port of the other end.
+    pub udp_port: u16,
+    /// The first and the last of the UDP ports that flows inside are spread over.
+    pub source_ports: (u16, u16),
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// DSCP and ECN.
+    pub class: Class,
+    /// Whether routers on the way may cut IPv4 packets.
+    pub dont_fragment: bool,
+    /// Whether UDP checksums are sent.
+    pub udp_checksum: bool,
+}
+
+impl Around {
+    /// What RFC 6335 section 6 leaves for such uses, which RFC 7348 section 5 recommends.
+    pub const USUAL_SOURCE_PORTS: (u16, u16) = (0xc000, 0xffff);
+}
+
+/// What the outer header says of DSCP; what the inner one says of congestion it says, too (RFC 6040 section 4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// What the inner one says (RFC 2983 section 3).
+    Inherited,
+    /// Always this DSCP, in the upper six bits.
+    Fixed(u8),
+}
