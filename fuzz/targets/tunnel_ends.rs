@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
+use frames::BURST;
 use libfuzzer_sys::fuzz_target;
 use warmlane_forward::control::config::IcmpLimits;
 use warmlane_forward::datapath::Forwarder;
@@ -179,7 +180,7 @@ impl Router {
         events().into_iter().for_each(|event| view.apply(event));
         let changes = view.take_changes();
         fib.update(&view, &changes).expect("a few routes");
-        let mut lane = |name| fib.lane(name).expect("lanes are few");
+        let lane = |name| fib.lane(name).expect("lanes are few");
         let tunnels = TunnelEnds::new(lane("tunnels"), 0);
         let limits = IcmpLimits { rate: u32::MAX, burst: u32::MAX };
         let stage = (tunnels, Forwarder::new(lane("forwarder"), pool().clone(), limits));
@@ -235,7 +236,7 @@ fn says_congestion(frame: &[u8]) -> bool {
 fn pass(router: &mut Router, frame: &[u8], flags: Flags) {
     let Some(mut packet) = frames::packet(pool(), frame, flags.chained().then_some(SEGMENT)) else { return };
     packet.set_port(u16::from(flags.underlay()));
-    let mut burst = Burst::new();
+    let mut burst = Burst::with_limit(BURST);
     assert!(burst.push(packet).is_ok());
     let Router { stage, punt, .. } = router;
     let view = stage.0.counters_view();
