@@ -8,6 +8,7 @@ use warmlane_lab::memory_traffic::forward_touches::{self, Forwarding};
 use warmlane_lab::memory_traffic::machines::Model;
 use warmlane_lab::memory_traffic::mix::Mix;
 use warmlane_lab::memory_traffic::orders::Kind;
+use warmlane_lab::memory_traffic::own_pools::{self, OwnPools};
 use warmlane_lab::memory_traffic::parameters::Parameters;
 use warmlane_lab::memory_traffic::peak::{self, Course};
 use warmlane_lab::memory_traffic::pool_touches::{self, RecordedPools};
@@ -30,8 +31,14 @@ const PEAK_GBPS: f64 = 5.0;
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct WorkloadArguments {
     /// Bytes of a frame, with its CRC.
-    #[arg(long)]
+    #[arg(long, default_value_t = 64)]
     bytes: u32,
+    /// Two lanes with a pool of this kind and nothing else.
+    #[arg(long, requires = "magazine", conflicts_with_all = ["bytes", "crc", "forward"])]
+    pool: Option<String>,
+    /// The magazines of that pool.
+    #[arg(long)]
+    magazine: Option<u32>,
     /// Frames get a CRC.
     #[arg(long)]
     crc: bool,
@@ -47,7 +54,10 @@ pub(crate) struct WorkloadArguments {
 }
 
 pub(crate) fn run_workload(arguments: &WorkloadArguments) -> anyhow::Result<()> {
-    let WorkloadArguments { bytes, crc, forward, ipv6, many } = *arguments;
+    let &WorkloadArguments { bytes, crc, forward, ipv6, many, .. } = arguments;
+    if let Some((kind, magazine)) = arguments.pool.as_ref().zip(arguments.magazine) {
+        return Ok(own_pools::run(kind, magazine, std::io::stdout())?);
+    }
     if forward {
         return Ok(forward_workload::run(bytes, ipv6, many, std::io::stdout())?);
     }
@@ -130,6 +140,9 @@ pub(crate) struct Arguments {
     /// Record anew what DPDK's pools touch of their own (`make -C peers`), and write that to this file.
     #[arg(long, value_name = "FILE")]
     record_pools: Option<PathBuf>,
+    /// Record anew what lanes of our own pools take from each other, and write that to this file.
+    #[arg(long, value_name = "FILE")]
+    record_own_pools: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -153,6 +166,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let pool = pool_touches::KINDS.map(|(kind, cache)| pool_touches::record(kind, cache));
         let text = RecordedPools { pool: pool.into_iter().collect::<Result<_, _>>()? }.to_text()?;
         return std::fs::write(path, text).with_context(|| format!("--record-pools {}", path.display()));
+    }
+    if let Some(path) = &arguments.record_own_pools {
+        let text = record_own_pools()?.to_text()?;
+        return std::fs::write(path, text).with_context(|| format!("--record-own-pools {}", path.display()));
     }
     let live = std::io::stderr().is_terminal();
     let progress = |step: &str| {
@@ -279,6 +296,16 @@ fn record_forward(path: &Path) -> anyhow::Result<()> {
             .with_context(|| format!("--record-forward {}", path.display()))?;
     }
     Ok(())
+}
+
+/// What lanes of our pools take from each other.
+fn record_own_pools() -> anyhow::Result<OwnPools> {
+    let program = std::env::current_exe()?;
+    let pool = own_pools::RECORDS.map(|(kind, magazine)| {
+        let words = ["lab", "memory-workload", &format!("--pool={kind}"), &format!("--magazine={magazine}")];
+        own_pools::record(&program, &words.map(str::to_owned), kind, magazine)
+    });
+    Ok(OwnPools { pool: pool.into_iter().collect::<Result<_, _>>()? })
 }
 
 #[cfg(test)]

@@ -2,12 +2,10 @@
 
 use crate::cache_model::{LINE_BYTES, Level};
 use crate::error::LabError;
-use crate::line_transfer;
-use crate::measure::{Measure, measure_once};
+use crate::measure::Measure;
 use crate::memory_traffic::machines::Model;
 use crate::random::Xorshift;
-use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use warmlane_sys::clock;
 use warmlane_sys::pages::TableMemory;
 
 /// Loads in a unit of work: well below a millisecond, even if each waits for memory.
@@ -20,6 +18,10 @@ type Line = [u32; 16];
 pub(crate) struct Chase {
     lines: TableMemory<Line>,
     at: u32,
+    /// How often [`LOADS`] were made in this round, and the cycles of the fastest: all parts of the circle are alike, so that what takes longer had
+    /// to share its caches or its core with others of the host.
+    walks: u64,
+    fastest: u64,
 }
 
 impl Chase {
@@ -36,7 +38,7 @@ impl Chase {
         for (line, next) in lines.iter_mut().zip(next) {
             line[0] = next;
         }
-        Ok(Self { lines, at: 0 })
+        Ok(Self { lines, at: 0, walks: 0, fastest: u64::MAX })
     }
 
     fn walk(&mut self, loads: usize) {
@@ -72,45 +74,21 @@ pub(crate) type Answered = [f64; 4];
 
 impl Measure for Chase {
     fn work(&mut self) -> u64 {
+        let begin = clock::cycles_ordered();
         self.walk(LOADS);
+        self.fastest = self.fastest.min(clock::cycles_ordered().saturating_sub(begin));
+        self.walks += 1;
         LOADS as u64
+    }
+
+    fn counted_cycles(&self) -> Option<u64> {
+        Some(self.fastest.saturating_mul(self.walks))
     }
 
     /// What others have pushed out comes back.
     fn begin(&mut self) {
         self.walk(self.lines.len());
-    }
-}
-
-/// Cycles of the time-stamp counter for a load, by who answers it.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Latencies {
-    /// The first, second and shared level, and memory.
-    pub levels: [f64; 4],
-    /// The other core.
-    pub other_core: f64,
-}
-
-/// How long each chase lasts.
-const LENGTH: Duration = Duration::from_millis(20);
-
-impl Latencies {
-    /// Measured here, in working sets that fill a level by half at most, and one that none holds; between these CPUs.
-    pub(crate) fn measure(model: &Model, [first, second]: [usize; 2]) -> Result<Self, LabError> {
-        let bytes = |kib: u64| (kib << 10).max(2 * LINE_BYTES);
-        let sets = [
-            bytes(model.first.kib) / 2,
-            bytes(model.second.kib) / 2,
-            // Twice the private levels at least, and no more of what is shared with others than has to be.
-            (bytes(model.shared.kib) / 4).max(2 * bytes(model.second.kib)),
-            3 * (bytes(model.shared.kib) + bytes(model.second.kib)),
-        ];
-        let mut levels = [0.0; 4];
-        for (level, bytes) in levels.iter_mut().zip(sets) {
-            *level = measure_once(&mut Chase::new(bytes)?, LENGTH);
-        }
-        let other_core = line_transfer::measure(first, second).map_err(LabError::setup)?;
-        Ok(Self { levels, other_core })
+        (self.walks, self.fastest) = (0, u64::MAX);
     }
 }
 
@@ -130,6 +108,19 @@ mod tests {
             }
             assert!(seen.iter().all(|seen| *seen), "{bytes}");
         }
+    }
+
+    #[test]
+    fn the_fastest_part_of_a_round_counts() {
+        let mut chase = Chase::new(4_096).unwrap();
+        chase.begin();
+        assert_eq!(chase.work() + chase.work(), 2 * LOADS as u64);
+        let seen = chase.counted_cycles().unwrap();
+        assert_eq!((chase.walks, seen), (2, 2 * chase.fastest));
+        // Somebody else had the core for a long time.
+        chase.fastest += 1_000_000_000;
+        chase.work();
+        assert!(chase.counted_cycles().unwrap() < 1_000_000_000);
     }
 
     #[test]

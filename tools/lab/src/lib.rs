@@ -54,6 +54,7 @@ pub mod ring_shape;
 mod routes;
 pub mod setting;
 pub mod statistics;
+pub mod streams;
 pub mod subject;
 pub mod table;
 pub mod table_inputs;

@@ -63,7 +63,7 @@ pub fn measure(first: usize, second: usize) -> Result<f64, AffinityError> {
     })
 }
 
-fn wait_for(turn: &AtomicU64, count: u64) {
+pub(crate) fn wait_for(turn: &AtomicU64, count: u64) {
     let mut looks: u32 = 0;
     while turn.load(Ordering::Acquire) != count {
         std::hint::spin_loop();

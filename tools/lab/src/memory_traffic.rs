@@ -10,6 +10,7 @@ pub mod forward_workload;
 pub mod machines;
 pub mod mix;
 pub mod orders;
+pub mod own_pools;
 pub mod parameters;
 pub mod peak;
 pub mod pool_touches;

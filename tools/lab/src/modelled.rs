@@ -52,6 +52,31 @@ pub(crate) struct Step {
 /// What a core misses for each packet, in the order of [`EVENTS`].
 pub type Misses = [f64; EVENTS.len()];
 
+/// A figure for each of those who may answer an access: the first and the second level, the other core, the shared level, memory; and for what a core has
+/// and may write to once the other core has given its copy up.
+pub type ByAnswer = [f64; 6];
+
+pub(crate) const FIRST: usize = 0;
+pub(crate) const SECOND: usize = 1;
+pub(crate) const OTHER: usize = 2;
+pub(crate) const SHARED: usize = 3;
+pub(crate) const MEMORY: usize = 4;
+pub(crate) const UPGRADE: usize = 5;
+
+/// Lines of buffers that a core reads and writes for each packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Lines {
+    pub(crate) read: ByAnswer,
+    pub(crate) written: ByAnswer,
+}
+
+/// What each of two cores does for each packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Modelled {
+    pub(crate) misses: [Misses; 2],
+    pub(crate) lines: [Lines; 2],
+}
+
 /// Packets on their way through one or two lanes.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
@@ -70,40 +95,55 @@ pub(crate) struct Workload {
 impl Workload {
     /// Lets all packets take all steps; the second half of them is counted. `both_on_one`: the lanes are threads of one core. For each packet, what
     /// each of the two cores misses.
-    fn misses(&self, model: &Model, both_on_one: bool) -> Result<[Misses; 2], LabError> {
+    pub(crate) fn play(&self, model: &Model, both_on_one: bool) -> Result<Modelled, LabError> {
         let mut levels = model.hierarchy(2, model.shared.ways).map_err(LabError::setup)?;
         let bursts = self.order.buffers.len() / self.burst;
         let begin = bursts / 2;
+        let mut lines = [Lines::default(); 2];
         for burst in 0..bursts {
             if burst == begin {
                 levels.forget_counts();
+                lines = Default::default();
             }
             for step in &self.steps {
                 let Some(burst) = burst.checked_sub(step.after.div_ceil(self.burst)) else { continue };
                 let core = usize::from(step.by_second && !both_on_one);
-                self.take(&mut levels, burst * self.burst, core, step);
+                self.take(&mut levels, &mut lines[core], burst * self.burst, core, step);
             }
         }
         let packets = ((bursts - begin) * self.burst) as f64;
-        Ok([0, 1].map(|core| {
+        let misses = [0, 1].map(|core| {
             let of = levels.core(core).copied().unwrap_or_default();
             let Traffic { first_misses, second_misses, transfers, upgrades, .. } = of;
             [first_misses, second_misses, transfers, upgrades, of.memory_reads, of.memory_writes]
                 .map(|count| count as f64 / packets)
-        }))
+        });
+        let each = |all: ByAnswer| all.map(|count| count / packets);
+        let lines = lines.map(|Lines { read, written }| Lines { read: each(read), written: each(written) });
+        Ok(Modelled { misses, lines })
     }
 
     /// A burst that begins with packet `first` takes a step.
-    fn take(&self, levels: &mut Hierarchy, first: usize, core: usize, step: &Step) {
+    fn take(&self, levels: &mut Hierarchy, lines: &mut Lines, first: usize, core: usize, step: &Step) {
+        let mut access = |line, access: Access| match access {
+            Access::Read => lines.read[levels.access(core, line, false) as usize] += 1.0,
+            Access::Write => {
+                let upgrades = |levels: &Hierarchy| levels.core(core).map_or(0, |traffic| traffic.upgrades);
+                let before = upgrades(levels);
+                let answered = levels.access(core, line, true) as usize;
+                let upgraded = upgrades(levels) > before;
+                lines.written[if upgraded { UPGRADE } else { answered }] += 1.0;
+            }
+        };
         for packet in first..first + self.burst {
             let buffer = self.order.buffers[packet] / LINE_BYTES;
-            for (line, access) in step.lines {
-                levels.access(core, buffer + line, *access == Access::Write);
+            for (line, how) in step.lines {
+                access(buffer + line, *how);
             }
             let bytes = self.lengths[packet % self.lengths.len()];
-            if let Some(access) = step.data {
+            if let Some(how) = step.data {
                 for line in 0..(bytes as u64).div_ceil(LINE_BYTES) {
-                    levels.access(core, buffer + self.data_line + line, access == Access::Write);
+                    access(buffer + self.data_line + line, how);
                 }
             }
         }
@@ -116,13 +156,21 @@ impl Setting {
         &self,
         variant: usize,
         workload: impl FnOnce() -> Result<Workload, LabError>,
-    ) -> Result<Option<[Misses; 2]>, LabError> {
-        let Some(model) = &self.model else { return Ok(None) };
-        let both_on_one = self.second_cpu.is_some_and(|second| are_one_core(self.cpu, second));
-        let cores = workload()?.misses(model, both_on_one)?;
-        counters::modelled(variant, EVENTS.into_iter().zip(sum(&cores)));
-        Ok(Some(cores))
+    ) -> Result<(), LabError> {
+        let Some(model) = &self.model else { return Ok(()) };
+        note(variant, &workload()?.play(model, self.lanes_share_a_core())?);
+        Ok(())
     }
+
+    /// Whether the lanes are threads of one core.
+    pub(crate) fn lanes_share_a_core(&self) -> bool {
+        self.second_cpu.is_some_and(|second| are_one_core(self.cpu, second))
+    }
+}
+
+/// Notes what a variant (from 0) of this step misses.
+pub(crate) fn note(variant: usize, modelled: &Modelled) {
+    counters::modelled(variant, EVENTS.into_iter().zip(sum(&modelled.misses)));
 }
 
 /// Of both cores together.
@@ -261,7 +309,7 @@ mod tests {
             data_line: BEFORE_DATA,
             steps: vec![TAKE, READ],
         };
-        sum(&workload.misses(&model, both_on_one).unwrap())
+        sum(&workload.play(&model, both_on_one).unwrap().misses)
     }
 
     #[test]

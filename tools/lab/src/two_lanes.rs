@@ -85,8 +85,13 @@ impl Shape {
 
     /// What the lanes do, for a model of caches: as many packets as may be are always under way.
     pub(crate) fn workload(&self) -> Result<Workload, LabError> {
-        let packets = modelled::rounds(self.buffers as usize, self.under_way);
-        let order = modelled::order(&self.pool("modelled"), packets, self.burst, self.under_way, true)?;
+        self.workload_with(self.under_way)
+    }
+
+    /// The same with so many under way.
+    pub(crate) fn workload_with(&self, under_way: usize) -> Result<Workload, LabError> {
+        let packets = modelled::rounds(self.buffers as usize, under_way);
+        let order = modelled::order(&self.pool("modelled"), packets, self.burst, under_way, true)?;
         let written =
             Step { after: 0, by_second: false, lines: &[(0, Access::Write)], data: Some(Access::Write) };
         let read = Step {

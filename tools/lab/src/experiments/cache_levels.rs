@@ -21,7 +21,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
         predictions: &PREDICTIONS,
     },
     method: "Loads that each wait for the one before go through all lines of a working set, in one circle in an order that no prefetcher guesses, in huge \
-             pages where the kernel grants them. The same circle goes through the model, which says who answers. A load leaves a level, in the \
+             pages where the kernel grants them; of a round, the fastest 2,048 loads count, since all parts of the circle are alike and neighbours on a host take their share of its caches now \
+             and then. The same circle goes through the model, which says who answers. A load leaves a level, in the \
              model, at the first size of which that level and those before it answer less than half; as measured, at the first size at which it takes longer than the \
              geometric mean of what it takes where the model has it answered by that level, and by the next.",
     steps: None,

@@ -1,7 +1,6 @@
 //! In which order a pool should give its buffers out.
 
-use crate::agreement::{self, Agreement};
-use crate::chase::Latencies;
+use crate::agreement::Beside;
 use crate::counters;
 use crate::error::LabError;
 use crate::experiment::Experiment;
@@ -128,6 +127,12 @@ impl Row {
         }
     }
 
+    /// Bytes that are touched of most of its frames.
+    fn touched(&self) -> usize {
+        let shape = self.shape();
+        shape.lengths.iter().copied().max().unwrap_or(0).min(shape.touched)
+    }
+
     fn cells(&self, medians: &[f64], line_transfer: Option<f64>) -> Vec<Cell> {
         let (frames, touched) = self.frames;
         let mut cells: Vec<Cell> =
@@ -147,17 +152,12 @@ fn run(
 ) -> Result<Findings, LabError> {
     let second_cpu = setting.second_cpu()?;
     let (mut table, mut labels, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    let latencies = setting.model.as_ref().map(|model| Latencies::measure(model, [setting.cpu, second_cpu]));
-    let (latencies, mut cells) = (latencies.transpose()?, Vec::new());
+    let mut beside = Beside::new(setting)?;
     for row in rows(sizes, under_way).filter(|row| setting.wants(&row.label())) {
         progress(&row.label());
         let shape = |kind, magazine| Shape { kind, magazine, ..row.shape() };
-        let mut modelled = Vec::new();
-        for (variant, (_, kind, magazine)) in KINDS.into_iter().enumerate() {
-            let misses = setting.model(variant, || shape(kind, magazine).workload())?;
-            modelled
-                .extend(misses.zip(latencies).map(|(cores, latencies)| agreement::cost(&cores, &latencies)));
-        }
+        let frame = row.touched();
+        let before = beside.as_ref().map(|beside| beside.costs(frame)).transpose()?;
         let mut variants = Vec::<Box<dyn Measure>>::new();
         for (name, kind, magazine) in KINDS {
             let shape = shape(kind, magazine);
@@ -170,15 +170,16 @@ fn run(
         }
         let turns = setting.take_turns(Lanes::Two, &mut variants)?;
         table.push(row.cells(&turns.medians, turns.line_transfer));
-        let measured =
-            turns.medians.iter().map(|median| Some(*median).filter(|median| median.is_finite())).collect();
-        cells.push(agreement::Cell { step: row.label(), measured, modelled });
+        if let Some((beside, before)) = beside.as_mut().zip(before) {
+            let shapes = KINDS.map(|(_, kind, magazine)| shape(kind, magazine)).to_vec();
+            beside.measured(row.label(), shapes, frame, &turns, before)?;
+        }
         labels.push(row.label());
         values.push(turns.medians);
     }
-    if let Some(latencies) = latencies {
+    if let Some(beside) = beside {
         let kinds = KINDS.map(|(name, ..)| name.to_owned()).to_vec();
-        counters::agree(Agreement::of(latencies, kinds, cells));
+        counters::agree(beside.compare(setting, kinds)?);
     }
     let judged = labels.iter().position(|label| label == JUDGED);
     let medians = judged.map(|row| values[row].as_slice());

@@ -293,6 +293,14 @@ impl Model {
         Ok(())
     }
 
+    /// With no more of the shared level than so many KiB, in whole ways.
+    #[must_use]
+    pub fn with_shared(&self, kib: u64) -> Self {
+        let way = (self.shared.kib / u64::from(self.shared.ways.max(1))).max(1);
+        let ways = u32::try_from(kib / way).unwrap_or(u32::MAX).clamp(1, self.shared.ways.max(1));
+        Self { shared: Level { kib: way * u64::from(ways), ways, ..self.shared }, ..self.clone() }
+    }
+
     /// For the cache model, with so many cores in use, and so many of the shared level's ways.
     pub fn machine(&self, cores: usize, ways: u32) -> Machine {
         let geometry = |level: Level, replacement| Geometry {

@@ -7,7 +7,7 @@ use crate::cache_model::LINE_BYTES;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::sync::Arc;
 use std::sync::OnceLock;
 
@@ -334,36 +334,54 @@ impl Reading {
 /// # Errors
 /// [`TraceError`].
 pub fn record(program: &Path, arguments: &[String]) -> Result<Seen, TraceError> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    watch(&command, Places::parse, |accesses, places| {
+        let reading = Reading::of(accesses, places)?;
+        let said = reading.said.clone();
+        Ok((reading, said))
+    })?
+    .0
+    .finish()
+}
+
+/// Runs a program under lackey, which prints each access, and lets `read` have them. The program's first line says where what is, and `parse`
+/// understands it. What `read` gives, and what was said between the accesses.
+pub(super) fn watch<P: Copy + Send + Sync + 'static, R>(
+    watched: &Command,
+    parse: fn(&str) -> Option<P>,
+    read: impl FnOnce(BufReader<ChildStderr>, &OnceLock<P>) -> std::io::Result<(R, String)>,
+) -> Result<(R, String), TraceError> {
     let mut process = Command::new("valgrind")
         .args(["--tool=lackey", "--trace-mem=yes", "--log-fd=2"])
-        .arg(program)
-        .args(arguments)
+        .arg(watched.get_program())
+        .args(watched.get_args())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let places = Arc::<OnceLock<Places>>::default();
+    let places = Arc::<OnceLock<P>>::default();
     let output = process.stdout.take().ok_or_else(|| std::io::Error::other("no standard output"))?;
     let told = Arc::clone(&places);
     let listener = std::thread::spawn(move || {
         let mut output = BufReader::new(output);
         let mut line = String::new();
         if output.read_line(&mut line).is_ok()
-            && let Some(known) = Places::parse(line.trim())
+            && let Some(known) = parse(line.trim())
         {
             let _ = told.set(known);
         }
         let _ = output.read_to_end(&mut Vec::new());
     });
     let errors = process.stderr.take().ok_or_else(|| std::io::Error::other("no standard error"))?;
-    let reading = Reading::of(BufReader::with_capacity(1 << 20, errors), &places);
+    let reading = read(BufReader::with_capacity(1 << 20, errors), &places);
     let status = process.wait()?;
     let _ = listener.join();
-    let reading = reading?;
+    let (reading, said) = reading?;
     if !status.success() {
-        return Err(TraceError::Ended { status, said: reading.said });
+        return Err(TraceError::Ended { status, said });
     }
-    reading.finish()
+    Ok((reading, said))
 }
 
 #[cfg(test)]

@@ -62,6 +62,11 @@ struct Mark(AtomicU64);
 
 static MARKS: [Mark; 5] = [const { Mark(AtomicU64::new(0)) }; 5];
 
+/// Where the first part's line is; the others' follow.
+pub(super) fn marks() -> u64 {
+    std::ptr::from_ref(&MARKS).addr() as u64
+}
+
 /// Where is what, for those who watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
@@ -204,7 +209,7 @@ pub(super) fn pools(mut output: impl Write) -> Result<[Pool; 2], LabError> {
         let packet = pool.take().ok_or_else(|| LabError::setup("a pool without buffers"))?;
         Ok::<_, LabError>(start(&packet) - u64::from(packet.id().index()) * STRIDE)
     };
-    let marks = std::ptr::from_ref(&MARKS).addr();
+    let marks = marks();
     writeln!(output, "places {marks} {} {} {}", first(&received)?, first(&sent)?, received.buffers())?;
     output.flush()?;
     Ok([received, sent])
