@@ -88,7 +88,7 @@ pub(crate) fn cost(lines: &[Lines; 2], own: &[LaneTouches; 2], costs: &LineCosts
 const BUFFERS: u32 = 131_072;
 
 /// A step that was measured.
-struct Measured {
+struct Row {
     step: String,
     shapes: Vec<Shape>,
     measured: Vec<Option<f64>>,
@@ -100,7 +100,7 @@ pub(crate) struct Beside {
     model: Model,
     frames: Frames,
     own_pools: OwnPools,
-    steps: Vec<Measured>,
+    steps: Vec<Row>,
 }
 
 impl Beside {
@@ -134,7 +134,7 @@ impl Beside {
         let costs = if off(&after) < off(&before) { after } else { before };
         let medians = turns.medians.iter();
         let measured = medians.map(|median| Some(*median).filter(|median| median.is_finite())).collect();
-        self.steps.push(Measured { step, shapes, measured, costs });
+        self.steps.push(Row { step, shapes, measured, costs });
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Beside {
     pub(crate) fn compare(self, setting: &Setting, variants: Vec<String>) -> Result<Agreement, LabError> {
         let one_core = setting.lanes_share_a_core();
         let mut cells = Vec::new();
-        for Measured { step, shapes, measured, costs } in self.steps {
+        for Row { step, shapes, measured, costs } in self.steps {
             counters::step(&step);
             let model = self.model.with_shared(costs.shared_kib);
             let mut lanes = Vec::new();

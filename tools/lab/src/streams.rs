@@ -135,7 +135,7 @@ impl Frames {
                 beyond = ways;
             }
         }
-        Ok(fits * way >> 10)
+        Ok((fits * way) >> 10)
     }
 
     fn plan(&self, bytes: usize, footprint: u64, lag: fn(usize) -> Option<usize>, writes: bool) -> Walk {
