@@ -93,7 +93,7 @@ Examples:
     warmlane capture router --one-in 1000 --snap 96 -w some.pcapng
 
   What was dropped in about the last hour, in files of ten minutes:
-    warmlane capture router --see drop --files 7 --file-seconds 600 \
+    warmlane capture router --see drop --files 7 --file-seconds 600 \\
       -w lost.pcapng";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
