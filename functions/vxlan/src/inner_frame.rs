@@ -99,7 +99,7 @@ impl InnerFrame {
     }
 
     /// A hash that is one for each flow inside: by a port made of it routers spread a tunnel's flows (RFC 7348 section 5).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn flow_hash(&self, frame: &[u8]) -> u32 {
         let packet = frame.get(usize::from(self.start)..).unwrap_or_default();
         match self.ip {
