@@ -51,9 +51,17 @@ fn attach(host: &Namespace, interface: &str, leaf: &Namespace) {
     host.ip(&format!("link set {interface} address {HOST_MAC}"));
 }
 
-/// The host comes up there, and says so to its gateway.
-fn appear(host: &Namespace, interface: &str) {
+/// The host is connected to the bridge there. That can take a second: so long the kernel puts off what it does about a carrier if
+/// there was another such event just before (`net/core/link_watch.c`).
+fn connect(host: &Namespace, interface: &str, leaf: &Namespace) {
     host.ip(&format!("link set {interface} up"));
+    RouterLab::wait_until("the bridge forwards what the host sends", SHORT, || {
+        leaf.run("bridge link show dev p0").output.contains("state forwarding")
+    });
+}
+
+/// The host begins to use that connection, and says so to its gateway.
+fn appear(host: &Namespace, interface: &str) {
     host.ip(&format!("address add {HOST}/24 dev {interface}"));
     host.ip("route add default via 10.9.0.1");
     host.run("ping -n -c 1 -W 0.1 10.9.0.1");
@@ -89,6 +97,7 @@ fn evpn_drives_it_unaware_and_a_host_that_moves_is_followed() {
     third.ip("route add 198.51.100.0/24 via 192.0.3.1");
     attach(&host, "h0", &lab.east);
     attach(&host, "h1", &third);
+    connect(&host, "h0", &lab.east);
     appear(&host, "h0");
 
     let process = lab.start("w0 e0 x0", "");
@@ -127,8 +136,10 @@ fn evpn_drives_it_unaware_and_a_host_that_moves_is_followed() {
     check_by_lanes(ROUTED, "vx30");
     lab.verify();
 
-    for (from, to, end) in [("h0", "h1", "192.0.3.2"), ("h1", "h0", "198.51.100.2")] {
+    for (from, to, leaf, end) in [("h0", "h1", &third, "192.0.3.2"), ("h1", "h0", &lab.east, "198.51.100.2")]
+    {
         disappear(&host, from);
+        connect(&host, to, leaf);
         let (since, watch) = (Instant::now(), Watch::start());
         appear(&host, to);
         RouterLab::wait_until("traffic follows", SHORT, || {

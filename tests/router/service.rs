@@ -1,6 +1,7 @@
 //! `warmlane router` as a service: systemd understands its unit, and what the unit takes away isn't missed.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -152,8 +153,12 @@ impl Manager {
         let mut said = Vec::new();
         while !said.iter().any(|line: &String| line.contains(text)) {
             let mut bytes = [0; 4096];
-            let count =
-                self.socket.recv(&mut bytes).unwrap_or_else(|error| panic!("no {text}: {error}: {said:?}"));
+            let received = self.socket.recv(&mut bytes);
+            // With a time limit it doesn't go on by itself after a stop of the whole process (signal(7)).
+            if received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
+                continue;
+            }
+            let count = received.unwrap_or_else(|error| panic!("no {text}: {error}: {said:?}"));
             said.push(String::from_utf8_lossy(&bytes[..count]).trim_end().replace('\n', " "));
         }
         said
