@@ -20,7 +20,7 @@ use warmlane_mem::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_port::Reason as _;
 use warmlane_vxlan::{InnerFrame, Outer, Reason};
-use warmlane_wire::{EtherType, EthernetHeader, LinkLayer, ethernet, ipv4, vlan, vxlan};
+use warmlane_wire::{EtherType, EthernetHeader, LinkLayer, ethernet, ipv4, ipv6, vlan, vxlan};
 
 use table::Inward;
 pub(crate) use table::{AllCounts, Count, Tunnels};
@@ -306,6 +306,9 @@ fn find_in_datagram<'a>(packet: &Packet, tunnels: &'a Tunnels, hops: &Hops) -> R
     if frame.ethertype() == EtherType::IPV6 && stays_on_link(packet.data().get(outer.length()..)) {
         return left("the packet inside stays on its link");
     }
+    if packet.segments() > 1 && !ends_with_packet(packet, outer.length()) {
+        return left("it is in several buffers, and there is padding behind the packet inside");
+    }
     let Some(end) = tunnels.end(outer.source, packet.port()) else {
         return left("the kernel knows nobody at that tunnel end, or doesn't expect it by that interface");
     };
@@ -317,6 +320,18 @@ fn find_in_datagram<'a>(packet: &Packet, tunnels: &'a Tunnels, hops: &Hops) -> R
         return left("it has no checksum (udp6zerocsumrx)");
     }
     Ok(Found { outer, tunnel })
+}
+
+/// Whether nothing follows the IP packet in a frame. Whatever did would be taken off, and in another buffer be gone if the kernel gets the datagram after all.
+fn ends_with_packet(packet: &Packet, frame: usize) -> bool {
+    let start = frame + ethernet::HEADER_LENGTH;
+    let length = packet.data().get(start..).and_then(|inside| inside.first_chunk()).map(
+        |&[first, _, total_high, total_low, payload_high, payload_low]| match first >> 4 {
+            4 => usize::from(u16::from_be_bytes([total_high, total_low])),
+            _ => ipv6::HEADER_LENGTH + usize::from(u16::from_be_bytes([payload_high, payload_low])),
+        },
+    );
+    length.is_some_and(|length| start + length == packet.packet_length())
 }
 
 /// Whether either address of the IPv6 packet in a frame is link-local (RFC 4291 section 2.5.6): most such are of neighbour discovery.
