@@ -60,10 +60,12 @@ fn connect(host: &Namespace, interface: &str, leaf: &Namespace) {
     });
 }
 
-/// The host begins to use that connection, and says so to its gateway.
-fn appear(host: &Namespace, interface: &str) {
+/// The host begins to use that connection, and says so to its gateway. It knows the gateway still, as a machine that moves does: to a
+/// question of its own, the answer would be led to where it was before, and it would ask again only a second later.
+fn appear(host: &Namespace, interface: &str, gateway: &str) {
     host.ip(&format!("address add {HOST}/24 dev {interface}"));
     host.ip("route add default via 10.9.0.1");
+    host.neighbour(interface, "10.9.0.1", gateway);
     host.run("ping -n -c 1 -W 0.1 10.9.0.1");
 }
 
@@ -98,7 +100,8 @@ fn evpn_drives_it_unaware_and_a_host_that_moves_is_followed() {
     attach(&host, "h0", &lab.east);
     attach(&host, "h1", &third);
     connect(&host, "h0", &lab.east);
-    appear(&host, "h0");
+    let gateway = lab.router.mac("br10");
+    appear(&host, "h0", &gateway);
 
     let process = lab.start("w0 e0 x0", "");
     let leaf = |host, address, prefix: &str, leaves: [&str; 2]| {
@@ -141,7 +144,7 @@ fn evpn_drives_it_unaware_and_a_host_that_moves_is_followed() {
         disappear(&host, from);
         connect(&host, to, leaf);
         let (since, watch) = (Instant::now(), Watch::start());
-        appear(&host, to);
+        appear(&host, to, &gateway);
         RouterLab::wait_until("traffic follows", SHORT, || {
             lab.west.run(&format!("ping -n -c 1 -W 0.05 {HOST}")).status.success()
         });
