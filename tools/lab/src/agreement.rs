@@ -11,7 +11,7 @@ use crate::memory_traffic::machines::Model;
 use crate::memory_traffic::own_pools::{LaneTouches, OwnPools};
 use crate::modelled::{self, ByAnswer, Lines, OTHER};
 use crate::setting::{Setting, Turns};
-use crate::streams::{Frames, LineCosts};
+use crate::streams::{BUFFERS, Frames, LineCosts};
 use crate::two_lanes::Shape;
 use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
@@ -83,9 +83,6 @@ pub(crate) fn cost(lines: &[Lines; 2], own: &[LaneTouches; 2], costs: &LineCosts
             + go * costs.written[OTHER]
     })
 }
-
-/// As many buffers as the largest pools that are modelled have.
-const BUFFERS: u32 = 131_072;
 
 /// A step that was measured.
 struct Row {

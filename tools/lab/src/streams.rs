@@ -37,6 +37,9 @@ pub struct LineCosts {
 const MOST: usize = 512;
 const LEAST: usize = 32;
 
+/// As many buffers as the largest pools that are modelled have.
+pub(crate) const BUFFERS: u32 = 131_072;
+
 /// Buffers of lanes, and what they are filled with.
 pub(crate) struct Frames {
     packets: Mutex<Vec<Packet>>,
@@ -113,7 +116,7 @@ impl Frames {
 
     /// How much of the shared level there is: up to where a line that comes again is nearer to one of that level than to one of memory. Neighbours on
     /// the host may have the rest.
-    fn shared_left(&self) -> Result<u64, LabError> {
+    pub(crate) fn shared_left(&self) -> Result<u64, LabError> {
         let model = &self.model;
         let private = model.second.kib << 10;
         let way = (model.shared.kib << 10) / u64::from(model.shared.ways.max(1));
